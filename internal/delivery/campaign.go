@@ -1,0 +1,82 @@
+package delivery
+
+import "time"
+
+// Status of a campaign.
+type Status string
+
+// The statuses.
+const (
+	StatusActive    Status = "active"
+	StatusPaused    Status = "paused"    // jobs wait
+	StatusCancelled Status = "cancelled" // jobs settle as cancelled, for good
+	StatusCompleted Status = "completed" // jobs settle as expired
+)
+
+// Overflow says where jobs wait that do not fit a campaign's queue.
+type Overflow string
+
+// The overflow policies.
+const (
+	OverflowLane  Overflow = "lane"
+	OverflowBlock Overflow = "block"
+)
+
+// NoLane is the lane of a campaign that is not pinned to one.
+const NoLane = -1
+
+// Campaign is what jobs belong to. A Campaign in a snapshot is immutable.
+type Campaign struct {
+	ID             string
+	Revision       int64 // grows with every change of the row; the highest seen wins
+	Rate           Rate
+	Burst          int64 // units of credit after idle time, 0 for none
+	Status         Status
+	Sink           string // "" = the default sink
+	PriorityWeight int64  // at least 1; the share of a contended quota
+	MaxInFlight    int    // 0 = unlimited
+	Quotas         []*Quota
+	Overflow       Overflow
+	TTL            time.Duration // 0 = none; counted from the first read
+	StartsAt       time.Time
+	EndsAt         time.Time
+	ExpectedTotal  int64
+	Lane           int // NoLane unless the campaign has a backlog in a lane
+
+	// Invalid, if set, says in one line why the campaign is held (a rate that cannot be kept, an unknown status).
+	Invalid string
+}
+
+// Quota is a limit shared by any number of campaigns.
+type Quota struct {
+	ID             string
+	Revision       int64
+	Windows        []Window
+	OnStoreFailure string // closed (default), local-share, open
+	Mode           string
+	Spend          string
+}
+
+// Window is "at most Limit units in any Span".
+type Window struct {
+	Span      time.Duration // at least 1 ms, whole microseconds
+	Limit     int64         // 0 grants nothing
+	Algorithm string        // sliding (default), fixed, log
+	Anchor    string
+}
+
+// Snapshot is the catalog at one moment. It is immutable once published.
+type Snapshot struct {
+	Revision  int64
+	LoadedAt  time.Time
+	Campaigns map[string]*Campaign
+	Quotas    map[string]*Quota
+}
+
+// Campaign looks a campaign up; nil when it is unknown.
+func (s *Snapshot) Campaign(id string) *Campaign {
+	if s == nil {
+		return nil
+	}
+	return s.Campaigns[id]
+}

@@ -1,0 +1,178 @@
+package delivery
+
+import (
+	"context"
+	"time"
+)
+
+// MaxWeight is the largest weight a job may carry unless the configuration says otherwise.
+const MaxWeight = 1000
+
+// Priority orders the jobs of one campaign.
+type Priority uint8
+
+// The two priorities.
+const (
+	PriorityNormal Priority = iota
+	PriorityHigh
+)
+
+// Origin names the record in which a job first reached pacer; it survives every re-enqueue.
+type Origin struct {
+	Topic     string
+	Partition int
+	Offset    int64
+}
+
+// Header is one Kafka record header.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Place says what kind of topic a job was read from.
+type Place uint8
+
+// The places a job can be read from.
+const (
+	FromIngress Place = iota
+	FromLane
+	FromTimer
+)
+
+// Job is one logical request to deliver. It is made by the consumer and then owned by one component at a
+// time: consumer, pacer queue, sink call, requeue outbox. Nobody touches a job after having handed it on.
+type Job struct {
+	ID          string
+	Campaign    string
+	Weight      int64 // units of rate and quota, at least 1
+	Priority    Priority
+	NotBefore   time.Time // zero: at once
+	ExpiresAt   time.Time // zero: never
+	ContentType string
+	TraceParent string
+	Payload     []byte
+
+	Key     []byte   // the record's key, kept on re-enqueue
+	Headers []Header // the record's headers that are not pacer's own, kept on re-enqueue
+
+	Attempt    int       // dispatches so far that counted as an attempt
+	Hops       int       // re-enqueues into a lane
+	TimerHops  int       // re-enqueues into a timer
+	Origin     Origin    // the first record
+	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
+	Due        time.Time // set by pacer for a retry: not to be sent before; zero: at once
+	Reason     string    // why pacer wrote the record this job was read from
+
+	// Defect is set when the record cannot be delivered at all (a dead-letter reason such as ReasonUndecodable);
+	// DefectDetail is one line for the person who reads the dead letter.
+	Defect       Reason
+	DefectDetail string
+
+	From   Place
+	Source Source // where the open offset is kept
+	Offset int64  // in Source
+	Size   int64  // bytes charged to the process's buffer budget
+	ReadAt time.Time
+}
+
+// ReadyAt is the first instant at which the job may be sent: the later of NotBefore and Due, zero if neither
+// is set.
+func (j *Job) ReadyAt() time.Time {
+	if j.Due.After(j.NotBefore) {
+		return j.Due
+	}
+	return j.NotBefore
+}
+
+// Expired tells whether the job may no longer be sent at now.
+func (j *Job) Expired(now time.Time) bool { return !j.ExpiresAt.IsZero() && !now.Before(j.ExpiresAt) }
+
+// Source is the partition a job was read from, as the rest of pacer sees it. Its methods are safe for use by
+// several goroutines at once.
+type Source interface {
+	// Name identifies the source within the process, e.g. "pacer.jobs/3".
+	Name() string
+	// Settle makes the fate of the job at offset durable: the caller promises that the job was delivered,
+	// acknowledged by the broker elsewhere, or is to be dropped for good. Never blocks. Settling an offset twice,
+	// or one of a source that is gone, does nothing.
+	Settle(offset int64, outcome Outcome)
+	// Flush commits what is settled and returns once the broker acknowledged it (or the source is gone, which is no
+	// error).
+	Flush(ctx context.Context) error
+	// Room tells a lane that the campaign, whose jobs were refused before, has room in its queue for about
+	// units more. Never blocks. Other sources ignore it.
+	Room(campaign string, units int64)
+}
+
+// Settle settles the job at its source.
+func (j *Job) Settle(outcome Outcome) { j.Source.Settle(j.Offset, outcome) }
+
+// Outcome is the durable fate of a job.
+type Outcome uint8
+
+// The outcomes, as they are spelled in pacer_jobs_settled_total.
+const (
+	OutcomeDelivered Outcome = iota
+	OutcomeRequeued          // moved into a lane
+	OutcomeRetried           // moved into a timer
+	OutcomeDead
+	OutcomeExpired
+	OutcomeCancelled
+	OutcomeRepeated // a record read before in this lane: its twin has the job's fate
+)
+
+// Outcomes lists every outcome, for zero-initialising metrics.
+var Outcomes = []Outcome{
+	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeRepeated,
+}
+
+func (o Outcome) String() string {
+	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "repeated"}[o]
+}
+
+// Reason says why a job became a dead letter or was re-enqueued.
+type Reason string
+
+// Reasons of dead letters.
+const (
+	ReasonUndecodable       Reason = "undecodable"
+	ReasonInvalidHeader     Reason = "invalid_header"
+	ReasonUnknownCampaign   Reason = "unknown_campaign"
+	ReasonOversize          Reason = "oversize"
+	ReasonOverweight        Reason = "overweight"
+	ReasonRefused           Reason = "refused"
+	ReasonAttemptsExhausted Reason = "attempts_exhausted"
+	ReasonExpired           Reason = "expired"
+)
+
+// DeadReasons lists every reason of a dead letter.
+var DeadReasons = []Reason{
+	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonOverweight,
+	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired,
+}
+
+// Reasons of re-enqueues.
+const (
+	ReasonOverflow  Reason = "overflow"   // no turn within max_open_age
+	ReasonRetry     Reason = "retry"      // back-off after a temporary failure
+	ReasonNotBefore Reason = "not_before" // not due yet
+)
+
+// Destination is where a job is to be written: a lane, a timer or the dead letters.
+type Destination struct {
+	Kind   DestinationKind
+	Reason Reason
+	Detail string    // dead letters: one line for the reader
+	Due    time.Time // timers: when the job is to come back
+}
+
+// DestinationKind selects one of pacer's own topics.
+type DestinationKind uint8
+
+// The kinds of destination.
+const (
+	ToLane DestinationKind = iota
+	ToTimer
+	ToDead
+)

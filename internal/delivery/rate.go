@@ -1,0 +1,148 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds that keep every product of slot arithmetic below 2^53, so that Lua's doubles stay exact.
+const (
+	maxRateUnits = 100_000_000_000      // numerator after reduction
+	maxSpacing   = 366 * 24 * time.Hour // the slowest rate: one unit in so long
+	maxPerSecond = 1_000_000            // the fastest rate
+	maxSendPer   = 366 * 24 * time.Hour // longest send_per
+	rateScale    = int64(1_000_000)     // at most six decimals
+	// MaxGrant is the largest number of units granted by one item of one call.
+	MaxGrant = 65_536
+)
+
+// Rate is n units in every per microseconds, reduced to lowest terms. The zero Rate grants nothing.
+type Rate struct {
+	N   int64 // units
+	Per int64 // microseconds
+}
+
+// NewRate makes the rate of micros/1,000,000 units (so at most six decimals) per period. A rate of 0 is the zero
+// Rate. The error says what the field may hold.
+func NewRate(micros int64, period time.Duration) (Rate, error) {
+	if micros < 0 {
+		return Rate{}, errors.New("send_rate must not be negative; 0 holds the campaign")
+	}
+	if period < time.Millisecond || period > maxSendPer || period%time.Microsecond != 0 {
+		return Rate{}, fmt.Errorf("send_per must be between 1ms and %s, in whole microseconds", maxSendPer)
+	}
+	if micros == 0 {
+		return Rate{}, nil
+	}
+	n := big.NewInt(micros)
+	per := new(big.Int).Mul(big.NewInt(period.Microseconds()), big.NewInt(rateScale))
+	g := new(big.Int).GCD(nil, nil, n, per)
+	n.Div(n, g)
+	per.Div(per, g)
+	spacing := new(big.Int).Div(per, n)
+	switch {
+	case !spacing.IsInt64() || spacing.Int64() > maxSpacing.Microseconds():
+		return Rate{}, fmt.Errorf("send_rate is below one unit in %s; use 0 to hold the campaign", maxSpacing)
+	case spacing.Sign() == 0:
+		return Rate{}, fmt.Errorf("send_rate is above %d per second", maxPerSecond)
+	case n.Cmp(big.NewInt(maxRateUnits)) > 0 || !per.IsInt64():
+		return Rate{}, errors.New("send_rate has too many digits for its size; use fewer decimals")
+	}
+	return Rate{N: n.Int64(), Per: per.Int64()}, nil
+}
+
+// PerSecond makes the rate of n units per second; it panics if that is out of range and is meant for constants.
+func PerSecond(n int64) Rate {
+	r, err := NewRate(n*rateScale, time.Second)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// ParseRate reads "500", "2.5", "150/m", "1/h", "20/100ms": units and an optional period (s, m, h, d, or a
+// duration); without one, per second. It returns the units in millionths and the period, as the catalog keeps
+// them.
+func ParseRate(s string) (micros int64, period time.Duration, err error) {
+	units, per, found := strings.Cut(strings.TrimSpace(s), "/")
+	period = time.Second
+	if found {
+		switch per {
+		case "s", "m", "h":
+			per = "1" + per
+		case "d", "1d":
+			per = "24h"
+		}
+		if period, err = time.ParseDuration(per); err != nil {
+			return 0, 0, fmt.Errorf("rate %q: the period after / must be s, m, h, d or a duration such as 100ms", s)
+		}
+	}
+	micros, err = parseMicros(units)
+	if err != nil {
+		return 0, 0, fmt.Errorf("rate %q: %w", s, err)
+	}
+	if _, err = NewRate(micros, period); err != nil {
+		return 0, 0, fmt.Errorf("rate %q: %w", s, err)
+	}
+	return micros, period, nil
+}
+
+// parseMicros reads a decimal number with at most six decimals into millionths.
+func parseMicros(s string) (int64, error) {
+	if strings.HasPrefix(s, "-") {
+		return 0, errors.New("must not be negative; 0 holds the campaign")
+	}
+	whole, frac, _ := strings.Cut(s, ".")
+	if len(frac) > 6 {
+		return 0, errors.New("at most six decimals")
+	}
+	w, err := strconv.ParseUint(whole, 10, 40)
+	if err != nil {
+		return 0, errors.New("must be a number such as 500, 2.5 or 150/m")
+	}
+	f, err := strconv.ParseUint((frac + "000000")[:6], 10, 32)
+	if err != nil {
+		return 0, errors.New("must be a number such as 500, 2.5 or 150/m")
+	}
+	return int64(w)*rateScale + int64(f), nil
+}
+
+// Zero tells whether the rate grants nothing.
+func (r Rate) Zero() bool { return r.N == 0 }
+
+// Spacing is the time between two slots in microseconds, rounded up; 0 for the zero Rate.
+func (r Rate) Spacing() int64 {
+	if r.N == 0 {
+		return 0
+	}
+	return (r.Per + r.N - 1) / r.N
+}
+
+// UnitsIn is how many whole units the rate allows in d, rounded down.
+func (r Rate) UnitsIn(d time.Duration) int64 {
+	if r.N == 0 || d <= 0 {
+		return 0
+	}
+	n := new(big.Int).Mul(big.NewInt(d.Microseconds()), big.NewInt(r.N))
+	n.Div(n, big.NewInt(r.Per))
+	if !n.IsInt64() {
+		return 1 << 62
+	}
+	return n.Int64()
+}
+
+// PerSecond is the rate in units per second, for people and gauges; never for decisions.
+func (r Rate) PerSecond() float64 {
+	if r.N == 0 {
+		return 0
+	}
+	return float64(r.N) * 1e6 / float64(r.Per)
+}
+
+func (r Rate) String() string {
+	return strconv.FormatFloat(r.PerSecond(), 'f', -1, 64) + "/s"
+}
