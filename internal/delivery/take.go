@@ -84,8 +84,5 @@ type Refund struct {
 // TakeReply answers a take. Items are in the order of the asks.
 type TakeReply struct {
 	Items []Granted
-	Now   int64 // store time at which the (first) script ran
-	// Sent and Received are the caller's monotonic clock, in microseconds, around the call; with Now they map store
-	// time to local time.
-	Sent, Received int64
+	Now   int64 // store time at which the (first) script ran; it lies between call and return on any clock
 }
