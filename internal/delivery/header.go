@@ -21,6 +21,7 @@ const (
 	HeaderOrigin     = "pacer-origin"      // <topic>/<partition>/<offset>
 	HeaderEnqueuedAt = "pacer-enqueued-at" // RFC 3339 with nanoseconds
 	HeaderDue        = "pacer-due"         // RFC 3339 with nanoseconds; a retry is not sent before
+	HeaderFirstRead  = "pacer-first-read"  // RFC 3339 with nanoseconds; kept on every re-enqueue
 	HeaderReason     = "pacer-reason"
 	HeaderDetail     = "pacer-detail" // dead letters: one line for the reader
 )

@@ -61,6 +61,7 @@ type Job struct {
 	TimerHops  int       // re-enqueues into a timer
 	Origin     Origin    // the first record
 	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
+	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
 	Due        time.Time // set by pacer for a retry: not to be sent before; zero: at once
 	Reason     string    // why pacer wrote the record this job was read from
 
@@ -103,6 +104,10 @@ type Source interface {
 	// Room tells a lane that the campaign, whose jobs were refused before, has room in its queue for about
 	// units more. Never blocks. Other sources ignore it.
 	Room(campaign string, units int64)
+	// Release gives the job at offset back unread, and its bytes with it: a lane notes its campaign as left behind
+	// from the smallest released offset on and offers these jobs again after Room. Never blocks. Only for jobs
+	// read from a lane; other sources ignore it.
+	Release(campaign string, offset int64)
 }
 
 // Settle settles the job at its source.
