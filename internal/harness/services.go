@@ -1,0 +1,110 @@
+package harness
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The environment that scripts/services.sh env prints. The daemon reads the same names.
+const (
+	envKafka    = "PACER_KAFKA_BROKERS"
+	envRedis    = "PACER_REDIS_ADDRS"
+	envPostgres = "PACER_POSTGRES_DSN"
+)
+
+// remedy ends every complaint about a service that is not there.
+const remedy = "run make test, or scripts/services.sh up and eval \"$(scripts/services.sh env)\""
+
+// Kafka returns the bootstrap addresses of the shared Kafka. Tests share it: every topic and every group has
+// a name of its own (see Topic and Unique), and nobody stops it (see FreshKafka).
+func Kafka(t testing.TB) []string {
+	t.Helper()
+	brokers := strings.Split(setting(t, "Kafka", envKafka), ",")
+	answers(t, "Kafka", brokers[0])
+	return brokers
+}
+
+// RedisAddr returns the address of the shared Redis. Tests share it: every key has a prefix of the test's own
+// (see Unique), and nobody stops or flushes it (see FreshRedis).
+func RedisAddr(t testing.TB) string {
+	t.Helper()
+	addr, _, _ := strings.Cut(setting(t, "Redis", envRedis), ",")
+	answers(t, "Redis", addr)
+	return addr
+}
+
+// PostgresDSN returns the URL of the shared PostgreSQL. Most tests want Database instead.
+func PostgresDSN(t testing.TB) string {
+	t.Helper()
+	return setting(t, "PostgreSQL", envPostgres)
+}
+
+// Unique returns prefix with a random suffix: a name nobody else uses, also on services that have been up for
+// weeks. It holds letters, digits and a hyphen besides the prefix, so it serves as a topic, a group, a key prefix.
+func Unique(prefix string) string { return prefix + "-" + randomHex() }
+
+// Ports are taken from below the range that systems hand out to outgoing connections (32768 and up on Linux), so
+// that nothing slips into the port of a service while it is down.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// FreePort returns a loopback TCP port that nobody listened on a moment ago, and that no outgoing connection
+// will be given.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	var err error
+	for range 100 {
+		port := firstPort + mathrand.IntN(lastPort-firstPort)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatalf("no free port between %d and %d: %v", firstPort, lastPort, err)
+	return 0
+}
+
+// setting is the value of an environment variable that names a service.
+func setting(t testing.TB, service, name string) string {
+	t.Helper()
+	skipIfShort(t, service)
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("%s is needed and %s is not set: %s", service, name, remedy)
+	}
+	return value
+}
+
+func skipIfShort(t testing.TB, service string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("%s is needed: not under -short", service)
+	}
+}
+
+// answers fails the test in one clear line where the environment outlived the services it names; otherwise
+// every test would time out in a way of its own.
+func answers(t testing.TB, service, addr string) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		t.Fatalf("%s does not answer at %s: %s", service, addr, remedy)
+	}
+	_ = conn.Close()
+}
+
+func randomHex() string {
+	var b [5]byte
+	_, _ = rand.Read(b[:]) // never fails, by its own documentation
+	return hex.EncodeToString(b[:])
+}
