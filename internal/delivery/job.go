@@ -70,6 +70,9 @@ type Job struct {
 	Defect       Reason
 	DefectDetail string
 
+	// Observe, if set, is told the outcome when the job is settled; it must be quick and safe for concurrent use.
+	Observe func(*Job, Outcome)
+
 	From   Place
 	Source Source // where the open offset is kept
 	Offset int64  // in Source
@@ -111,7 +114,12 @@ type Source interface {
 }
 
 // Settle settles the job at its source.
-func (j *Job) Settle(outcome Outcome) { j.Source.Settle(j.Offset, outcome) }
+func (j *Job) Settle(outcome Outcome) {
+	if j.Observe != nil {
+		j.Observe(j, outcome)
+	}
+	j.Source.Settle(j.Offset, outcome)
+}
 
 // Outcome is the durable fate of a job.
 type Outcome uint8
