@@ -1,0 +1,105 @@
+# shellcheck shell=bash disable=SC2154
+# Apache Kafka, one process as broker and controller. Sourced; needs $root, $base and $dir.
+
+# The jars are shared by all stacks of a checkout. The version here and in the pom are changed together.
+kafka_version=4.3.1
+kafka_libs="$base/kafka-$kafka_version"
+
+kafka_install() {
+  need "a JDK, 17 or later," has_java default-jdk-headless
+  [ -d "$kafka_libs" ] || kafka_fetch
+}
+
+has_java() {
+  local version
+  version=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1) || return 1
+  [ "${version:-0}" -ge 17 ]
+}
+
+has_maven() { command -v mvn >/dev/null; }
+
+# kafka_fetch copies the jars beside their final place and moves them there whole, so that an interrupted
+# download is never taken for a finished one.
+kafka_fetch() {
+  local incoming
+  need "Maven" has_maven maven
+  grep -q "<version>$kafka_version</version>" "$root/scripts/kafka/pom.xml" ||
+    die "scripts/kafka/pom.xml does not ask for Kafka $kafka_version"
+  echo "services: fetching Apache Kafka $kafka_version" >&2
+  mkdir -p "$base"
+  incoming=$(mktemp -d "$base/kafka-incoming.XXXXXX")
+  if ! mvn -q -B -Dstyle.color=never -f "$root/scripts/kafka/pom.xml" dependency:copy-dependencies \
+    -DincludeScope=runtime -DoutputDirectory="$incoming" >"$dir/kafka-fetch.log" 2>&1 9>&-; then
+    tail -n 5 "$dir/kafka-fetch.log" >&2
+    rm -rf "$incoming"
+    die "Maven could not fetch Apache Kafka $kafka_version; the whole story is in $dir/kafka-fetch.log"
+  fi
+  # Another stack may have been faster; its jars are as good.
+  if [ -d "$kafka_libs" ]; then rm -rf "$incoming"; else mv "$incoming" "$kafka_libs"; fi
+}
+
+kafka_start() {
+  mkdir -p "$dir/kafka"
+  kafka_configure
+  if [ ! -f "$dir/kafka/data/meta.properties" ]; then
+    java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$kafka_libs/*" \
+      -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
+      kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$dir/kafka/server.properties" 9>&-
+  fi
+  spawn kafka java -Xms256m -Xmx512m -XX:+UseSerialGC \
+    -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
+    -cp "$kafka_libs/*" kafka.Kafka "$dir/kafka/server.properties"
+}
+
+# kafka_cluster_id makes a random id as the storage tool does, without another second of java.
+kafka_cluster_id() {
+  head -c 16 /dev/urandom | base64 | tr '+/' 'pq' | tr -d '=\n'
+}
+
+kafka_configure() {
+  local port controller
+  port=$(port_of kafka)
+  controller=$(port_of kafka-controller)
+  cat >"$dir/kafka/server.properties" <<PROPERTIES
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$controller
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
+advertised.listeners=PLAINTEXT://127.0.0.1:$port
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=$dir/kafka/data
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+PROPERTIES
+  cat >"$dir/kafka/log4j2.properties" <<'PROPERTIES'
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+PROPERTIES
+}
+
+# kafka_answers asks for the cluster's metadata (request 3, version 1, no topics) and wants to see one broker in
+# the answer. An open port is not enough: it opens before the broker may serve.
+kafka_answers() {
+  local answer
+  answer=$(
+    exec 2>/dev/null
+    exec 3<>"/dev/tcp/127.0.0.1/$(port_of kafka)" || exit 1
+    printf '\x00\x00\x00\x0e\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00' >&3
+    timeout 3 head -c 12 <&3 | od -An -v -tu1 | tr -s ' \n' ' '
+  ) || return 1
+  case $answer in *" 0 0 0 1 0 0 0 1 ") return 0 ;; *) return 1 ;; esac
+}

@@ -1,0 +1,99 @@
+# shellcheck shell=bash disable=SC2154
+# PostgreSQL. It refuses to run as root, so root runs it as the user of Debian's package. Sourced; needs $dir.
+
+postgres_install() {
+  need "PostgreSQL, 15 or later," has_postgres postgresql
+  if [ "$(id -u)" = 0 ] && ! id postgres >/dev/null 2>&1; then
+    die "PostgreSQL does not run as root, and there is no user postgres; create one or run this as another user"
+  fi
+}
+
+has_postgres() { [ -n "$(postgres_bin)" ]; }
+
+# postgres_bin is the folder of the newest server binaries: Debian keeps them out of the path.
+postgres_bin() {
+  local candidate newest="" found=14 version
+  for candidate in $(command -v initdb 2>/dev/null || true) /usr/lib/postgresql/*/bin/initdb; do
+    [ -x "$candidate" ] || continue
+    version=$("$candidate" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    if [ "${version:-0}" -gt "$found" ]; then
+      newest=$(dirname "$(readlink -f "$candidate")") found=$version
+    fi
+  done
+  echo "$newest"
+}
+
+as_postgres() {
+  if [ "$(id -u)" = 0 ]; then (cd / && runuser -u postgres -- "$@"); else "$@"; fi
+}
+
+# postgres_data is where the data lies: in the checkout, or, where user postgres cannot get there, in a folder
+# below /var/tmp whose name is kept in postgres-elsewhere.
+postgres_data() {
+  if [ -f "$dir/postgres-elsewhere" ]; then cat "$dir/postgres-elsewhere"; else echo "$dir/postgres"; fi
+}
+
+postgres_place() {
+  local elsewhere
+  elsewhere=$(cat "$dir/postgres-elsewhere" 2>/dev/null || true)
+  if [ -n "$elsewhere" ] && [ -d "$elsewhere" ]; then return 0; fi
+  rm -f "$dir/postgres-elsewhere"
+  if as_postgres test -x "$dir"; then
+    mkdir -p "$dir/postgres"
+  else
+    elsewhere=$(mktemp -d "/var/tmp/pacer-postgres-$(printf %s "$dir" | cksum | cut -d' ' -f1).XXXXXX")
+    echo "$elsewhere" >"$dir/postgres-elsewhere"
+  fi
+  if [ "$(id -u)" = 0 ]; then chown postgres "$(postgres_data)"; fi
+  chmod 0700 "$(postgres_data)"
+}
+
+postgres_start() {
+  local bin data
+  bin=$(postgres_bin)
+  postgres_place
+  data=$(postgres_data)
+  if [ ! -f "$data/ready" ]; then
+    # An initdb that was interrupted leaves a folder that neither starts nor can be filled again.
+    find "$data" -mindepth 1 -delete
+    as_postgres "$bin/initdb" -A trust -U pacer -E UTF8 --locale=C --no-sync -D "$data/data" 9>&-
+    as_postgres touch "$data/ready"
+  fi
+  # What a killed server left says nothing about who has its pid now; running() has looked at that.
+  rm -f "$data/data/postmaster.pid"
+  postgres_launch "$bin" "$data/data"
+  "$bin/psql" -qAt -h 127.0.0.1 -p "$(port_of postgres)" -U pacer -d postgres \
+    -c "SELECT 1 FROM pg_database WHERE datname = 'pacer'" | grep -q 1 ||
+    "$bin/createdb" -h 127.0.0.1 -p "$(port_of postgres)" -U pacer pacer
+}
+
+# postgres_launch tries for a while: the children of a killed server live for a moment longer and hold its
+# shared memory. No Unix socket: its path would be too long in a deep checkout.
+postgres_launch() {
+  local i log="$1"
+  log="$(dirname "$2")/server.log"
+  for i in 1 2 3 4 5; do
+    if as_postgres "$1/pg_ctl" -w -t 30 -s -D "$2" -l "$log" -o "-p $(port_of postgres) -c listen_addresses=127.0.0.1 \
+      -c unix_socket_directories='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off \
+      -c max_connections=200" start </dev/null 9>&-; then
+      remember postgres "$(head -n 1 "$2/postmaster.pid")"
+      return 0
+    fi
+    sleep "0.$((i * 2))"
+  done
+  tail -n 10 "$log"
+  return 1
+}
+
+postgres_answers() {
+  local bin
+  bin=$(postgres_bin)
+  [ "$("$bin/psql" -qAt -h 127.0.0.1 -p "$(port_of postgres)" -U pacer -d pacer -c 'SELECT 1' 2>/dev/null)" = 1 ]
+}
+
+postgres_wipe() {
+  local elsewhere
+  elsewhere=$(cat "$dir/postgres-elsewhere" 2>/dev/null || true)
+  case $elsewhere in /var/tmp/pacer-postgres-*) rm -rf "$elsewhere" ;; esac
+  rm -f "$dir/postgres-elsewhere"
+}
