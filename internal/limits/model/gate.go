@@ -1,0 +1,21 @@
+package model
+
+// gate is a closed destination: nothing goes before until. In probing mode it stays in force after that, letting
+// one job through per second, until it is opened or replaced.
+type gate struct {
+	until int64
+	probe bool
+}
+
+// CloseGate closes a gate until the given store time. It never shortens a closure of the same mode; a closure of
+// the other mode is replaced.
+func (s *Store) CloseGate(now int64, id string, until int64, probe bool) {
+	s.clock(now)
+	if g := s.gates[id]; g != nil && g.probe == probe {
+		until = max(until, g.until)
+	}
+	s.gates[id] = &gate{until: until, probe: probe}
+}
+
+// OpenGate opens a gate at once.
+func (s *Store) OpenGate(id string) { delete(s.gates, id) }

@@ -1,0 +1,112 @@
+package model
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	second = int64(time.Second / time.Microsecond)
+
+	// maxNodes bounds the daemons a timeline remembers, maxRivals the campaigns a quota remembers. Beyond it the
+	// one that has not asked for longest is forgotten, which costs it only its place in the queue.
+	maxNodes  = 64
+	maxRivals = 64
+	// maxPhase bounds how far the first slot of a new timeline is put off.
+	maxPhase = 200_000
+	// probeEvery is how often a gate in probing mode lets one job through.
+	probeEvery = second
+	// maxCredit bounds a burst in microseconds, so that all sums stay below 2^53.
+	maxCredit = int64(1) << 50
+	// costScale is the virtual service of one unit at weight 1.
+	costScale = int64(1_000_000)
+)
+
+// Store holds timelines, windows and gates in memory. It is not safe for concurrent use.
+type Store struct {
+	now       int64
+	timelines map[string]*timeline
+	quotas    map[string]*quota
+	gates     map[string]*gate
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store {
+	return &Store{timelines: map[string]*timeline{}, quotas: map[string]*quota{}, gates: map[string]*gate{}}
+}
+
+// clock forces time to be monotonic.
+func (s *Store) clock(now int64) int64 {
+	s.now = max(s.now, now)
+	return s.now
+}
+
+// Take grants slots to node, one item per ask. The asks are served in order, each seeing what the ones before it
+// took.
+func (s *Store) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
+	now = s.clock(now)
+	reply := delivery.TakeReply{Now: now, Items: make([]delivery.Granted, len(asks))}
+	for i := range asks {
+		t := taking{store: s, now: now, node: node, ask: &asks[i]}
+		reply.Items[i] = t.run()
+	}
+	return reply
+}
+
+// Refund hands undispatched units back: slots at the end of a timeline become free again, others are lost, and the
+// windows forget the units unless the bucket they lie in has already fallen out.
+func (s *Store) Refund(now int64, refunds []delivery.Refund) {
+	now = s.clock(now)
+	for _, r := range refunds {
+		if r.Units <= 0 {
+			continue
+		}
+		if tl := s.timelines[r.Campaign.ID]; tl != nil {
+			tl.refund(r.Grant)
+		}
+		for _, q := range r.Campaign.Quotas {
+			s.quota(q.ID).refund(now, q, r.Grant)
+		}
+	}
+}
+
+// Peek reports the windows of the quotas in their order and changes nothing.
+func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState {
+	now = max(now, s.now)
+	var out []delivery.WindowState
+	for _, q := range quotas {
+		for i, w := range q.Windows {
+			held := s.peekWindow(q.ID, w)
+			held.expire(now)
+			if q.Revision >= held.rev {
+				held.limit = w.Limit
+			}
+			out = append(out, held.state(now, q.ID, i))
+		}
+	}
+	return out
+}
+
+// peekWindow is a copy of the window, or an empty one.
+func (s *Store) peekWindow(id string, w delivery.Window) *window {
+	span := w.Span.Microseconds()
+	if q := s.quotas[id]; q != nil {
+		if held := q.windows[span]; held != nil {
+			c := *held
+			c.buckets = append([]bucket(nil), held.buckets...)
+			return &c
+		}
+	}
+	return newWindow(span)
+}
+
+// quota returns the state of a quota, opening it if there is none.
+func (s *Store) quota(id string) *quota {
+	q := s.quotas[id]
+	if q == nil {
+		q = &quota{windows: map[int64]*window{}}
+		s.quotas[id] = q
+	}
+	return q
+}

@@ -1,0 +1,317 @@
+package model
+
+import "github.com/pacer/pacer/internal/delivery"
+
+// taking is one ask on its way through the store.
+type taking struct {
+	store *Store
+	now   int64
+	node  string
+	ask   *delivery.Ask
+
+	tl     *timeline
+	quotas []*claim
+	out    delivery.Granted
+}
+
+// claim is the part one quota plays in an ask.
+type claim struct {
+	spec    *delivery.Quota
+	held    *quota
+	windows []*window
+	self    *rival
+	room    int64 // what all windows can give
+	share   int64 // what of it falls to the campaign
+}
+
+const never = int64(-1)
+
+// grace is how late those who compete may be for an appointment before what was left for them goes to others.
+func (t *taking) grace() int64 { return 2 * t.ask.Quantum }
+
+func (t *taking) run() delivery.Granted {
+	c := t.ask.Campaign
+	t.tl = t.store.timeline(t.now, c)
+	t.openQuotas()
+	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1}
+	switch {
+	case t.tl.rate.Zero():
+		t.out.Bound = delivery.BindHeld
+	case t.ask.Want > 0:
+		t.take()
+	}
+	for _, q := range t.quotas {
+		for i, w := range q.windows {
+			t.out.Windows = append(t.out.Windows, w.state(t.now, q.spec.ID, i))
+		}
+	}
+	return t.out
+}
+
+// openQuotas brings the windows of the campaign's quotas to now.
+func (t *taking) openQuotas() {
+	for _, spec := range t.ask.Campaign.Quotas {
+		if len(spec.Windows) == 0 {
+			continue
+		}
+		q := &claim{spec: spec, held: t.store.quota(spec.ID)}
+		for _, s := range spec.Windows {
+			w := q.held.window(s, spec.Revision)
+			w.widen = max(w.widen, t.ask.Horizon+t.ask.LateTolerance)
+			w.expire(t.now)
+			q.windows = append(q.windows, w)
+		}
+		t.quotas = append(t.quotas, q)
+	}
+}
+
+func (t *taking) take() {
+	ask, tl, horizon := t.ask, t.tl, t.now+t.ask.Horizon
+	tl.catchUp(t.now, ask.HeldUntil)
+	start, want := tl.next, jobs(ask, ask.Want, delivery.MaxGrant)
+	limit := want
+	g := t.store.gates[ask.Gate]
+	if ask.Gate == "" || g != nil && !g.probe && g.until <= t.now {
+		g = nil
+	}
+	if g != nil {
+		if g.until > t.now && (g.probe || g.until > horizon) {
+			t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
+			if !g.probe {
+				t.out.NextAt -= ask.Horizon
+			}
+			return
+		}
+		if g.probe {
+			limit = jobs(ask, 1, delivery.MaxGrant) // the head, and nothing else
+		} else if start.At < g.until {
+			start = delivery.Slot{At: g.until}
+		}
+	}
+
+	open := start.CountUntil(horizon, tl.rate, delivery.MaxGrant)
+	self := tl.join(t.now, t.node, t.grace())
+	slots := min(jobs(ask, t.slotShare(self, start, open), delivery.MaxGrant), limit)
+	units := slots
+	if slots > 0 {
+		units = t.quotaShare(self, slots)
+	}
+	if units > 0 {
+		t.out.Units, t.out.First = units, start
+		tl.grant(start, units)
+		for _, q := range t.quotas {
+			for _, w := range q.windows {
+				w.debit(t.now, units) // all by the same amount
+			}
+		}
+		if g != nil && g.probe {
+			g.until = t.now + probeEvery
+		}
+	}
+	self.seen, self.cut, self.due = t.now, 0, 0
+	self.served += units
+	switch {
+	case units < slots:
+		t.out.Bound = delivery.BindQuota
+		t.out.NextAt = t.quotaNext(units)
+		self.due = t.out.NextAt
+	case g != nil && g.probe && units > 0 && units < want:
+		t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
+	case units < want:
+		t.out.Bound = delivery.BindRate
+		t.out.NextAt = t.rateNext(start, units, open)
+		self.cut = t.now
+	}
+	t.settleQuotas(units, slots)
+}
+
+// jobs is how many units the jobs at the head come to that begin within the first soft units and end within the
+// first hard ones.
+func jobs(ask *delivery.Ask, soft, hard int64) int64 {
+	soft = min(soft, ask.Want)
+	if ask.Weights == nil {
+		return max(0, min(soft, hard))
+	}
+	var units int64
+	for _, w := range ask.Weights {
+		if units >= soft || units+w > hard {
+			break
+		}
+		units += w
+	}
+	return units
+}
+
+// weightAfter is the weight of the job that follows the first units.
+func (t *taking) weightAfter(units int64) int64 {
+	for _, w := range t.ask.Weights {
+		if units <= 0 {
+			return w
+		}
+		units -= w
+	}
+	return 1
+}
+
+// slotShare is how many of the open slots the daemon may take: those that fall to it by fair queueing, or those so
+// near that they would be lost if they were left for somebody else.
+func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
+	tl := t.tl
+	var others []flow
+	low, high, found := int64(0), int64(0), false
+	before := true
+	for _, n := range tl.nodes {
+		if n == self {
+			before = false
+			continue
+		}
+		high = max(high, n.served)
+		cut := n.cut > 0 && t.now-n.cut <= tl.fresh()
+		if cut {
+			t.out.Competitors++
+			others = append(others, flow{at: n.served, cost: 1, demand: open, first: before})
+		}
+		if cut || n.due > 0 && t.now <= n.due+t.grace() {
+			if !found || n.served < low {
+				low, found = n.served, true
+			}
+		}
+	}
+	switch {
+	case self.served < 0 && !found:
+		self.served = high
+	case self.served < 0:
+		self.served = max(0, low-1)
+	case found:
+		// A daemon that lags further behind than this had no use for its share.
+		lag := 2*(t.ask.Horizon/tl.rate.Spacing()) + 8 + t.weightAfter(0)
+		self.served = max(self.served, low-lag)
+	}
+	if len(others) == 0 {
+		return open
+	}
+	near := start.CountUntil(t.now+t.ask.Horizon/2, tl.rate, open)
+	return max(near, share(self.served, 1, open, open, others))
+}
+
+// rateNext is when more slots can come: when the next one enters the horizon or, if slots are left for others, is
+// near enough to be anybody's.
+func (t *taking) rateNext(start delivery.Slot, units, open int64) int64 {
+	next := start.Advance(max(units, open), t.tl.rate).Micros() - t.ask.Horizon
+	if units < open {
+		next = min(next, start.Advance(units, t.tl.rate).Micros()-t.ask.Horizon/2)
+	}
+	return max(next, t.now+1)
+}
+
+// quotaShare is how many of the slots the quotas allow.
+func (t *taking) quotaShare(self *node, slots int64) int64 {
+	soft, hard := slots, int64(delivery.MaxGrant)
+	for _, q := range t.quotas {
+		q.room = remaining(q.windows)
+		q.share = t.rivalShare(q, slots)
+		soft, hard = min(soft, q.share), min(hard, q.room)
+	}
+	if soft >= slots && hard >= slots {
+		return slots
+	}
+	// The campaign's daemons share what falls to the campaign.
+	var others []flow
+	before := true
+	for _, n := range t.tl.nodes {
+		if n == self {
+			before = false
+		} else if n.due > 0 && t.now <= n.due+t.grace() {
+			others = append(others, flow{at: n.served, cost: 1, demand: soft, first: before})
+		}
+	}
+	if len(others) > 0 {
+		soft = share(self.served, 1, soft, soft, others)
+	}
+	return jobs(t.ask, min(soft, slots), min(hard, slots))
+}
+
+// rivalShare is how many units of the quota's room fall to the campaign.
+func (t *taking) rivalShare(q *claim, slots int64) int64 {
+	if len(q.held.rivals) == 0 && q.room >= slots {
+		return slots
+	}
+	c := t.ask.Campaign
+	before := len(q.held.rivals)
+	q.self = q.held.join(t.now, c.ID, t.grace())
+	fresh := len(q.held.rivals) > before
+	q.self.cost = max(1, costScale/max(1, c.PriorityWeight))
+	active := q.self.demand > 0 && t.now <= q.self.due+t.grace()
+
+	var others []flow
+	low, high := int64(0), int64(0)
+	ahead := true
+	for _, r := range q.held.rivals {
+		if r == q.self {
+			ahead = false
+			continue
+		}
+		high = max(high, r.service)
+		if r.demand == 0 || t.now > r.due+t.grace() {
+			continue
+		}
+		if len(others) == 0 || r.service < low {
+			low = r.service
+		}
+		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
+	}
+	switch {
+	case len(others) > 0 && !active:
+		q.self.service = max(q.self.service, low)
+	case fresh:
+		q.self.service = high
+	}
+	return share(q.self.service, q.self.cost, q.room, slots, others)
+}
+
+// quotaNext is when the job after the granted units can be granted by every quota, 0 if it never can, and names
+// the binding window. The granted units have been debited.
+func (t *taking) quotaNext(units int64) int64 {
+	var bound *claim
+	next, need := int64(0), t.weightAfter(units)
+	for _, q := range t.quotas {
+		if bound == nil || min(q.share, q.room) < min(bound.share, bound.room) {
+			bound = q
+		}
+		for _, w := range q.windows {
+			if need > w.limit {
+				next = never
+			} else if next != never && w.remaining() < need {
+				next = max(next, w.freeAt(need))
+			}
+		}
+	}
+	t.out.BoundQuota = bound.spec.ID
+	for i, w := range bound.windows {
+		if w.remaining() < bound.windows[t.out.BoundWindow].remaining() {
+			t.out.BoundWindow = i
+		}
+	}
+	switch next {
+	case never:
+		return 0
+	case 0: // there is room, but it is somebody else's
+		return t.now + t.ask.Quantum
+	}
+	return next
+}
+
+// settleQuotas notes what the campaign was served by each contended quota and what it was short of.
+func (t *taking) settleQuotas(units, slots int64) {
+	for _, q := range t.quotas {
+		if q.self == nil {
+			continue
+		}
+		q.self.seen, q.self.demand, q.self.due = t.now, 0, 0
+		q.self.service += units * q.self.cost
+		if units < slots && t.out.NextAt > 0 && min(q.share, q.room) < slots {
+			q.self.demand, q.self.due = slots-units, t.out.NextAt
+		}
+		q.held.level()
+	}
+}
