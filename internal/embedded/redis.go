@@ -1,0 +1,127 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Redis is a Redis inside this process. It runs the same Lua scripts as a real one, a few thousand a second:
+// plenty for a demo, useless for a benchmark. It counts the round trips that its clients make, since that is the
+// price of asking a shared store, and the report states it.
+//
+// The zero value is not usable; make one with NewRedis, then Start it. Methods are safe for concurrent use after
+// Start has returned.
+type Redis struct {
+	mini     *miniredis.Miniredis
+	listener net.Listener
+	accept   sync.WaitGroup
+	close    sync.Once
+
+	roundTrips atomic.Int64
+	// marked is what had been used at the last Mark; written by Mark, read by Usage, under mu.
+	mu     sync.Mutex
+	marked Usage
+}
+
+// Usage is what clients asked of a Redis since the last Mark.
+type Usage struct {
+	// RoundTrips counts requests that a client sent and waited for; the commands of a pipeline share one.
+	RoundTrips int64
+	// Commands counts single commands; a script is one, whatever it does.
+	Commands int64
+}
+
+// NewRedis describes a Redis; Start brings it up.
+func NewRedis() *Redis { return &Redis{mini: miniredis.NewMiniRedis()} }
+
+// Start listens on the loopback interface.
+func (r *Redis) Start() error {
+	if err := r.mini.StartAddr("127.0.0.1:0"); err != nil {
+		return fmt.Errorf("start the in-process Redis: %w", err)
+	}
+	// miniredis lets TTLs pass only on demand; a quota's keys must go away by themselves, as they do in Redis.
+	r.mini.ClockTTL(true)
+	// Clients come in through a listener of our own, which sees where one request ends and the next begins. (The
+	// server's own listener stays unused.)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.mini.Close()
+		return fmt.Errorf("start the in-process Redis: %w", err)
+	}
+	r.listener = listener
+	r.accept.Go(r.serve)
+	return nil
+}
+
+func (r *Redis) serve() {
+	for {
+		conn, err := r.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		r.mini.Server().ServeConn(&countedConn{Conn: conn, trips: &r.roundTrips})
+	}
+}
+
+// Addr is the address to give to a Redis client.
+func (r *Redis) Addr() string { return r.listener.Addr().String() }
+
+// Mark begins a new count, so that connecting and loading scripts do not weigh on the figures of a short run.
+func (r *Redis) Mark() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.marked = r.total()
+}
+
+// Usage is what was asked since the last Mark, or since the start.
+func (r *Redis) Usage() Usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.total()
+	return Usage{RoundTrips: now.RoundTrips - r.marked.RoundTrips, Commands: now.Commands - r.marked.Commands}
+}
+
+func (r *Redis) total() Usage {
+	return Usage{RoundTrips: r.roundTrips.Load(), Commands: int64(r.mini.CommandCount())}
+}
+
+// Close ends the server and every connection to it. Closing one that never started, or twice, does nothing.
+func (r *Redis) Close() {
+	if r.listener == nil {
+		return
+	}
+	r.close.Do(func() {
+		_ = r.listener.Close() // nothing is lost by it: the server forgets everything anyway
+		r.accept.Wait()
+		r.mini.Close()
+	})
+}
+
+// countedConn is one client's connection. A round trip begins with the first bytes that arrive after an answer
+// was written (or after the connection was made); what a pipeline sends before its first answer is the same one.
+type countedConn struct {
+	net.Conn
+	trips *atomic.Int64
+	asked atomic.Bool // bytes have arrived since the last answer; read and written by the server's two goroutines
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.asked.Swap(true) {
+		c.trips.Add(1)
+	}
+	return n, err //nolint:wrapcheck // a net.Conn hands on the errors of the one it wraps: io.EOF must stay itself
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	c.asked.Store(false)
+	return c.Conn.Write(p) //nolint:wrapcheck // as in Read
+}
