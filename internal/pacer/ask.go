@@ -1,0 +1,215 @@
+package pacer
+
+import (
+	"container/heap"
+	"context"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	maxTakes    = 4               // takes under way at once
+	maxItems    = 4096            // items of one take
+	takeTimeout = 2 * time.Second // of one take or refund, repeats included
+	maxBackOff  = time.Second     // between takes while the limiter does not answer
+)
+
+// takeGap is the least time between two takes: campaigns that come due in it ask together.
+func (p *Pacer) takeGap() int64 { return p.opt.MinQuantum.Microseconds() / 2 }
+
+// wantSlots puts the queue on the list of those that ask, unless it is there or its reply is still to come.
+func (p *Pacer) wantSlots(q *queue) {
+	if q.askIndex < 0 && !q.asking && q.units > q.held {
+		heap.Push(&p.asks, q)
+	}
+}
+
+// askLater lets the queue ask again at the local time at.
+func (p *Pacer) askLater(q *queue, at int64) {
+	q.askAt = at
+	if q.askIndex >= 0 {
+		heap.Fix(&p.asks, q.askIndex)
+		return
+	}
+	p.wantSlots(q)
+}
+
+// ask sends one take for every campaign that is due.
+func (p *Pacer) ask(now int64) {
+	if p.takes >= maxTakes || p.stopped || now < p.lastTake+p.takeGap() {
+		return
+	}
+	var queues []*queue
+	var asks []delivery.Ask
+	for len(p.asks) > 0 && p.asks[0].askAt <= now && len(asks) < maxItems {
+		q := heap.Pop(&p.asks).(*queue)
+		a, ok := p.askOf(q, now)
+		if !ok {
+			continue
+		}
+		q.asking = true
+		queues = append(queues, q)
+		asks = append(asks, a)
+	}
+	if len(asks) == 0 {
+		return
+	}
+	p.lastTake = now
+	p.takes++
+	p.items += len(asks)
+	base := context.WithoutCancel(p.sendCtx)
+	p.running.Go(func() {
+		ctx, cancel := context.WithTimeout(base, takeTimeout)
+		defer cancel()
+		reply, err := p.opt.Limiter.Take(ctx, asks)
+		arrival := p.now()
+		p.inbox.do(func() { p.taken(queues, asks, reply, err, arrival) })
+	})
+}
+
+// askOf is what the queue asks for now; ok is false when there is nothing to ask, and then the queue has been put where
+// it will be looked at again.
+func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
+	p.forfeit(q, now)
+	if q.campaign == nil || q.sink == nil || q.units <= q.held {
+		return a, false
+	}
+	if s := q.sink; s.closedUntil > now {
+		p.askLater(q, s.closedUntil)
+		return a, false
+	}
+	horizon := 3 * p.quantum
+	for _, quota := range q.campaign.Quotas {
+		for _, w := range quota.Windows {
+			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum))
+		}
+	}
+	want := min(q.units-q.held, q.sink.room(horizon), delivery.MaxGrant)
+	if most := q.campaign.MaxInFlight; most > 0 {
+		want = min(want, int64(most-q.inFlight)-q.held)
+	}
+	if want <= 0 {
+		p.askLater(q, now+p.quantum)
+		return a, false
+	}
+	weights := q.weights()
+	if weights != nil {
+		want = min(max(want, weights[0]), sum(weights))
+	}
+	return delivery.Ask{
+		Campaign: q.campaign, Want: want, Weights: weights, Held: q.held, HeldUntil: q.heldUntil(),
+		Horizon: horizon, Quantum: p.quantum, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
+	}, true
+}
+
+// taken spreads a take's reply over the queues that asked.
+func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64) {
+	p.takes--
+	if err != nil {
+		p.takeFailed(queues, err)
+		return
+	}
+	if p.failing {
+		p.failing, p.failures = false, 0
+		p.log.Info("the quota store answers again")
+	}
+	p.clock.observe(reply.Now, arrival)
+	for i, q := range queues {
+		q.asking = false
+		p.granted(q, asks[i], reply.Items[i])
+	}
+}
+
+func (p *Pacer) takeFailed(queues []*queue, err error) {
+	if !p.failing {
+		p.failing = true
+		p.log.Warn("the quota store does not answer; jobs wait until it does", "error", err)
+	}
+	p.failures++
+	pause := min(p.opt.MinQuantum<<min(p.failures, 10), maxBackOff).Microseconds()
+	for _, q := range queues {
+		q.asking = false
+		p.askLater(q, p.now()+pause)
+	}
+}
+
+// granted notes the slots a queue was given and decides when it asks again.
+func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
+	q.competitors = max(1, g.Competitors)
+	q.add(delivery.Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision})
+	if q.sink != nil {
+		q.sink.held += g.Units
+	}
+	if q.units == 0 || q.campaign != a.Campaign && changed(q.campaign, a.Campaign) || p.stopped {
+		p.handBack(q) // granted for what is no longer so
+		return
+	}
+	p.schedule(q)
+	now := p.now()
+	next := now + p.quantum
+	q.turnAt = 0
+	if g.Units < a.Want && g.NextAt > 0 {
+		at := p.clock.local(g.NextAt)
+		next = max(at, now+p.quantum/2)
+		if g.Units == 0 {
+			q.turnAt = at
+		}
+	}
+	if g.Bound == delivery.BindHeld {
+		next = now + time.Second.Microseconds() // the store knows a newer revision; ours will come
+	}
+	p.askLater(q, next)
+}
+
+// schedule keeps the queue in the slot heap while it holds slots that it can use.
+func (p *Pacer) schedule(q *queue) {
+	switch can := q.held > 0 && !q.blocked && !q.empty() && q.held >= q.head().Weight; {
+	case can && q.slotIndex < 0:
+		heap.Push(&p.slots, q)
+	case can:
+		heap.Fix(&p.slots, q.slotIndex)
+	case q.slotIndex >= 0:
+		heap.Remove(&p.slots, q.slotIndex)
+	}
+}
+
+// handBack gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
+// overtakes the refund of the slots before it.
+func (p *Pacer) handBack(q *queue) {
+	n := q.held
+	if q.slotIndex >= 0 {
+		heap.Remove(&p.slots, q.slotIndex)
+	}
+	refunds := q.handBack()
+	if len(refunds) == 0 {
+		return
+	}
+	if q.sink != nil {
+		q.sink.held -= n
+	}
+	already := q.asking
+	q.asking = true
+	base := context.WithoutCancel(p.sendCtx)
+	p.running.Go(func() {
+		ctx, cancel := context.WithTimeout(base, takeTimeout)
+		defer cancel()
+		err := p.opt.Limiter.Refund(ctx, refunds)
+		p.inbox.do(func() {
+			if err != nil {
+				p.log.Debug("slots were not handed back and are lost", "campaign", q.id, "error", err)
+			}
+			if !already {
+				q.asking = false
+			}
+			p.wantSlots(q)
+		})
+	})
+}
+
+func sum(list []int64) (total int64) {
+	for _, n := range list {
+		total += n
+	}
+	return total
+}

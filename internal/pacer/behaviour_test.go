@@ -1,0 +1,464 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// one is a fleet of a single daemon in a bubble.
+func one(t *testing.T, b *book, adjust func(*Options), play func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, adjust)
+		play(t, f)
+		f.stop()
+	})
+}
+
+func (f *fleet) offer(t *testing.T, list []*delivery.Job) (refused int) {
+	t.Helper()
+	r, err := f.daemons[0].Offer(context.Background(), list)
+	if err != nil {
+		t.Fatalf("offer: %v", err)
+	}
+	return len(r)
+}
+
+func (f *fleet) count(campaign string) int {
+	f.receiver.mu.Lock()
+	defer f.receiver.mu.Unlock()
+	return len(sorted(f.receiver.sent, campaign))
+}
+
+func campaign(id string, perSecond int64) delivery.Campaign {
+	return delivery.Campaign{ID: id, Rate: delivery.PerSecond(perSecond), Lane: delivery.NoLane}
+}
+
+func TestJobsThatCannotBeDelivered(t *testing.T) {
+	past := func() time.Time { return time.Now().Add(-365 * 24 * time.Hour) }
+	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Second, Limit: 5}}}
+	b := newBook(campaign("c", 100),
+		delivery.Campaign{ID: "over", Status: delivery.StatusCompleted, Rate: delivery.PerSecond(1)},
+		delivery.Campaign{ID: "off", Status: delivery.StatusCancelled, Rate: delivery.PerSecond(1)},
+		delivery.Campaign{ID: "narrow", Rate: delivery.PerSecond(1), Quotas: []*delivery.Quota{quota}},
+		delivery.Campaign{ID: "old", Rate: delivery.PerSecond(1), TTL: time.Hour})
+	for _, tc := range []struct {
+		name    string
+		change  func(j *delivery.Job)
+		kind    delivery.DestinationKind
+		reason  delivery.Reason
+		outcome delivery.Outcome
+	}{
+		{"undecodable", func(j *delivery.Job) { j.Defect = delivery.ReasonUndecodable }, delivery.ToDead, delivery.ReasonUndecodable, delivery.OutcomeDead},
+		{"expired", func(j *delivery.Job) { j.ExpiresAt = past() }, delivery.ToDead, delivery.ReasonExpired, delivery.OutcomeExpired},
+		{"past the campaign's ttl", func(j *delivery.Job) { j.Campaign, j.FirstRead = "old", past() }, delivery.ToDead, delivery.ReasonExpired, delivery.OutcomeExpired},
+		{"completed campaign", func(j *delivery.Job) { j.Campaign = "over" }, delivery.ToDead, delivery.ReasonExpired, delivery.OutcomeExpired},
+		{"overweight", func(j *delivery.Job) { j.Weight = 1001 }, delivery.ToDead, delivery.ReasonOverweight, delivery.OutcomeDead},
+		{"heavier than a window", func(j *delivery.Job) { j.Campaign, j.Weight = "narrow", 6 }, delivery.ToDead, delivery.ReasonOverweight, delivery.OutcomeDead},
+		{"unknown campaign, new", func(j *delivery.Job) { j.Campaign = "nobody" }, delivery.ToTimer, delivery.ReasonUnknownCampaign, delivery.OutcomeRetried},
+		{"unknown campaign, past the grace", func(j *delivery.Job) { j.Campaign, j.FirstRead = "nobody", past() }, delivery.ToDead, delivery.ReasonUnknownCampaign, delivery.OutcomeDead},
+		{"due in an hour", func(j *delivery.Job) { j.NotBefore = time.Now().Add(time.Hour) }, delivery.ToTimer, delivery.ReasonNotBefore, delivery.OutcomeRetried},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			one(t, b, nil, func(t *testing.T, f *fleet) {
+				b.set(campaign("c", 100)) // loaded now, in the bubble's time
+				time.Sleep(time.Millisecond)
+				src := newPartition("in/0")
+				list := jobs(src, delivery.FromIngress, "c", 0, 1)
+				tc.change(list[0])
+				f.offer(t, list)
+				if n := f.outboxes[0].count(tc.kind, tc.reason); n != 1 {
+					t.Errorf("not put where it belongs: %+v", f.outboxes[0].puts)
+				}
+				if n := src.count(tc.outcome); n != 1 {
+					t.Errorf("settled as %v, want %v", src.settled, tc.outcome)
+				}
+			})
+		})
+	}
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "off", 0, 7))
+		if n := src.count(delivery.OutcomeCancelled); n != 7 {
+			t.Errorf("%d of 7 settled as cancelled", n)
+		}
+	})
+}
+
+func TestOverflowGoesToTheLaneOnce(t *testing.T) {
+	one(t, newBook(campaign("slow", 1), campaign("fast", 1000)), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "slow", 0, 500))
+		f.offer(t, jobs(src, delivery.FromIngress, "fast", 500, 3000))
+		time.Sleep(8 * time.Second)
+		if n := f.count("fast"); n != 3000 {
+			t.Errorf("fast sent %d of 3000 behind the slow one", n)
+		}
+		direct, laned := src.count(delivery.OutcomeDelivered)-3000, src.count(delivery.OutcomeRequeued)
+		if direct+laned != 500 || direct < 4 || direct > 8 || src.twice > 0 {
+			t.Errorf("slow: %d sent, %d put into the lane, %d settled twice", direct, laned, src.twice)
+		}
+	})
+}
+
+func TestAPinnedCampaignsNewJobsGoToItsLane(t *testing.T) {
+	c := campaign("c", 100)
+	c.Lane = 3
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "c", 0, 10)
+		list[4].Priority = delivery.PriorityHigh
+		f.offer(t, list)
+		if n := src.count(delivery.OutcomeRequeued); n != 9 {
+			t.Errorf("%d of 9 normal jobs went behind the backlog", n)
+		}
+		time.Sleep(time.Second)
+		if f.count("c") != 1 {
+			t.Error("the high-priority job did not pass the backlog")
+		}
+	})
+}
+
+func TestPauseResumeCancel(t *testing.T) {
+	b := newBook(campaign("c", 100), campaign("other", 200))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		in, lane, other := newPartition("in/0"), newPartition("lane/0"), newPartition("in/1")
+		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 100))
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
+		f.offer(t, jobs(other, delivery.FromIngress, "other", 0, 900))
+		time.Sleep(500 * time.Millisecond)
+		paused := campaign("c", 100)
+		paused.Status = delivery.StatusPaused
+		b.set(paused)
+		time.Sleep(100 * time.Millisecond)
+		n := f.count("c")
+		if n < 40 || n > 52 {
+			t.Errorf("sent %d in half a second at 100/s", n)
+		}
+		time.Sleep(2 * time.Second)
+		if f.count("c") != n {
+			t.Error("sent while paused")
+		}
+		if in.count(delivery.OutcomeRequeued) != 100-n || len(lane.released) != 100 {
+			t.Errorf("paused: %d of %d to the lane, %d of 100 released", in.count(delivery.OutcomeRequeued), 100-n, len(lane.released))
+		}
+		if f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)) != 10 {
+			t.Error("a paused campaign took jobs from its lane")
+		}
+		b.set(campaign("c", 100))
+		time.Sleep(50 * time.Millisecond)
+		if len(lane.rooms) == 0 {
+			t.Fatal("the lane was not told of the resume")
+		}
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
+		time.Sleep(300 * time.Millisecond)
+		if got := f.count("c") - n; got < 25 {
+			t.Errorf("sent %d in 300 ms after the resume", got)
+		}
+		off := campaign("c", 100)
+		off.Status = delivery.StatusCancelled
+		b.set(off)
+		time.Sleep(100 * time.Millisecond)
+		n = f.count("c")
+		time.Sleep(time.Second)
+		if f.count("c") != n || lane.count(delivery.OutcomeCancelled)+lane.count(delivery.OutcomeDelivered) != 100 {
+			t.Errorf("cancelled: %d more sent, settled %d", f.count("c")-n, len(lane.settled))
+		}
+		time.Sleep(time.Second)
+		if got := f.count("other"); got != 900 {
+			t.Errorf("the other campaign sent %d of 900", got)
+		}
+	})
+}
+
+func TestRoomIsAnnouncedAtHalf(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		lane := newPartition("lane/0")
+		if refused := f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 300)); refused != 100 {
+			t.Fatalf("%d refused, want 100 beyond two seconds' worth", refused)
+		}
+		time.Sleep(900 * time.Millisecond)
+		if len(lane.rooms) != 0 {
+			t.Error("announced before half was sent")
+		}
+		time.Sleep(300 * time.Millisecond)
+		if len(lane.rooms) != 1 {
+			t.Errorf("announced %d times", len(lane.rooms))
+		}
+	})
+}
+
+// script answers the n-th call of each job.
+func script(answers ...delivery.Result) func(int, *delivery.Job) delivery.Result {
+	calls := map[string]int{}
+	return func(_ int, j *delivery.Job) delivery.Result {
+		n := calls[j.ID]
+		calls[j.ID]++
+		if n < len(answers) {
+			return answers[n]
+		}
+		return delivery.Result{Class: delivery.Delivered}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	quick := func(o *Options) { o.Retry.Initial, o.Retry.MaxAttempts = 100*time.Millisecond, 3 }
+	temporary := delivery.Result{Class: delivery.Temporary, Status: 500, Detail: "500"}
+	t.Run("a back-off in memory, then delivered", func(t *testing.T) {
+		one(t, newBook(campaign("c", 100)), quick, func(t *testing.T, f *fleet) {
+			f.receiver.answer = script(temporary, temporary)
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
+			time.Sleep(time.Second)
+			sent := sorted(f.receiver.sent, "c")
+			if len(sent) != 3 || sent[2].attempt != 2 || src.count(delivery.OutcomeDelivered) != 1 {
+				t.Fatalf("%+v %v", sent, src.settled)
+			}
+			if d := sent[1].at - sent[0].at; d < 80_000 || d > 170_000 {
+				t.Errorf("first back-off %d us", d)
+			}
+		})
+	})
+	t.Run("attempts run out", func(t *testing.T) {
+		one(t, newBook(campaign("c", 100)), quick, func(t *testing.T, f *fleet) {
+			f.receiver.answer = script(temporary, temporary, temporary)
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
+			time.Sleep(2 * time.Second)
+			if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonAttemptsExhausted); n != 1 || f.count("c") != 3 {
+				t.Errorf("%d dead after %d attempts", n, f.count("c"))
+			}
+		})
+	})
+	t.Run("a long back-off goes to a timer", func(t *testing.T) {
+		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+			f.receiver.answer = script(temporary)
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
+			time.Sleep(6 * time.Second)
+			if src.count(delivery.OutcomeRetried)+src.count(delivery.OutcomeDelivered) != 1 {
+				t.Errorf("%v", src.settled)
+			}
+		})
+	})
+	t.Run("refused", func(t *testing.T) {
+		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+			f.receiver.answer = script(delivery.Result{Class: delivery.Permanent, Status: 400})
+			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 1))
+			time.Sleep(time.Second)
+			if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused); n != 1 || f.count("c") != 1 {
+				t.Errorf("%d dead after %d attempts", n, f.count("c"))
+			}
+		})
+	})
+}
+
+func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
+	a, b := campaign("a", 100), campaign("b", 100)
+	a.Sink, b.Sink = "one", "two"
+	one(t, newBook(a, b), nil, func(t *testing.T, f *fleet) {
+		f.receiver.answer = func(_ int, j *delivery.Job) delivery.Result {
+			if j.ID == "in/0/10" && j.Attempt == 0 && time.Since(f.receiver.began) < 500*time.Millisecond {
+				return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		}
+		in, other := newPartition("in/0"), newPartition("in/1")
+		f.offer(t, jobs(in, delivery.FromIngress, "a", 0, 100))
+		f.offer(t, jobs(other, delivery.FromIngress, "b", 0, 200))
+		time.Sleep(4 * time.Second)
+		sent := sorted(f.receiver.sent, "a")
+		longest, gap := int64(0), 0
+		for i := 1; i < len(sent); i++ {
+			if d := sent[i].at - sent[i-1].at; d > longest {
+				longest, gap = d, i
+			}
+		}
+		if longest < 980_000 || longest > 1_060_000 || gap > 13 {
+			t.Errorf("the gate was closed for %d us after %d jobs", longest, gap)
+		}
+		if n := in.count(delivery.OutcomeDelivered); n != 100 {
+			t.Errorf("%d of 100 delivered", n)
+		}
+		if got := sorted(f.receiver.sent, "b"); len(got) != 200 || got[199].at > 2_300_000 {
+			t.Errorf("the other sink's campaign was held up: %d sent, the last at %d", len(got), got[len(got)-1].at)
+		}
+		if over, _ := overRate(sent, []change{{0, 100}}, 0); over > 1 {
+			t.Errorf("%d above the rate after the gate opened", over)
+		}
+	})
+}
+
+func TestAnOutageKillsNoJob(t *testing.T) {
+	for _, class := range []delivery.ResultClass{delivery.Unreachable, delivery.Temporary} {
+		t.Run(class.String(), func(t *testing.T) {
+			one(t, newBook(campaign("c", 50)), func(o *Options) { o.Retry.Initial = 50 * time.Millisecond }, func(t *testing.T, f *fleet) {
+				f.receiver.answer = func(int, *delivery.Job) delivery.Result {
+					if time.Since(f.receiver.began) < 10*time.Minute {
+						return delivery.Result{Class: class}
+					}
+					return delivery.Result{Class: delivery.Delivered}
+				}
+				lane := newPartition("lane/0")
+				f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 80))
+				time.Sleep(10 * time.Minute)
+				probes := f.count("c")
+				if probes > 10*60+40 || probes < 500 {
+					t.Errorf("%d calls in ten minutes of outage, want about one a second", probes)
+				}
+				time.Sleep(10 * time.Second)
+				if n := lane.count(delivery.OutcomeDelivered); n != 80 {
+					t.Errorf("%d of 80 delivered after the outage: %+v", n, f.outboxes[0].puts)
+				}
+			})
+		})
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Run("waits for what is in flight and forgets the rest", func(t *testing.T) {
+		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+			f.receiver.latency = func() time.Duration { return 700 * time.Millisecond }
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 300))
+			time.Sleep(time.Second)
+			open, err := f.daemons[0].Drain(context.Background())
+			if open != 0 || err != nil {
+				t.Errorf("open %d, %v", open, err)
+			}
+			n := f.count("c")
+			if n == 0 || src.count(delivery.OutcomeDelivered) != n {
+				t.Errorf("%d sent, %d settled", n, src.count(delivery.OutcomeDelivered))
+			}
+			time.Sleep(2 * time.Second)
+			if f.count("c") != n {
+				t.Error("sent after the drain")
+			}
+			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
+			time.Sleep(2 * time.Second)
+			if f.count("c") != n+10 {
+				t.Error("does not go on after the drain")
+			}
+		})
+	})
+	t.Run("cancels what takes too long and counts it", func(t *testing.T) {
+		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+			f.receiver.latency = func() time.Duration { return time.Hour }
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 5))
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			open, err := f.daemons[0].Drain(ctx)
+			if open != 5 || err != nil || len(src.settled) != 0 {
+				t.Errorf("open %d, %v, settled %v", open, err, src.settled)
+			}
+		})
+	})
+}
+
+func TestNoStoreNothingIsSent(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("lane/0")
+		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 200))
+		time.Sleep(500 * time.Millisecond)
+		f.store.mu.Lock()
+		f.store.down = true
+		f.store.mu.Unlock()
+		time.Sleep(100 * time.Millisecond)
+		n := f.count("c")
+		time.Sleep(10 * time.Second)
+		if f.count("c") != n {
+			t.Errorf("%d sent without the store", f.count("c")-n)
+		}
+		f.store.mu.Lock()
+		f.store.down = false
+		f.store.mu.Unlock()
+		time.Sleep(3500 * time.Millisecond)
+		if f.count("c") != 200 {
+			t.Errorf("%d of 200 sent after it came back", f.count("c"))
+		}
+		if over, _ := overRate(sorted(f.receiver.sent, "c"), []change{{0, 100}}, 0); over > 1 {
+			t.Errorf("%d above the rate", over)
+		}
+	})
+}
+
+// TestWeights: a job of weight w uses w slots, and no second carries more than the rate and one job.
+func TestWeights(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("lane/0")
+		list := jobs(src, delivery.FromLane, "c", 0, 60)
+		for i, j := range list {
+			j.Weight = int64(1 + i%5)
+		}
+		f.offer(t, list)
+		time.Sleep(2500 * time.Millisecond)
+		sent := sorted(f.receiver.sent, "c")
+		if len(sent) != 60 {
+			t.Fatalf("%d of 60 sent", len(sent))
+		}
+		units := int64(0)
+		for _, a := range sent {
+			units += a.weight
+		}
+		if took := sent[59].at - sent[0].at; took < (units-5)*10_000 || took > units*10_300 {
+			t.Errorf("%d units at 100/s took %d us", units, took)
+		}
+	})
+}
+
+// TestAFullSinkIsNoBurst: slots that passed while no call was free are lost, not made up for.
+func TestAFullSinkIsNoBurst(t *testing.T) {
+	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 4
+		slow := true
+		f.receiver.latency = func() time.Duration {
+			if slow {
+				return time.Second
+			}
+			return time.Millisecond
+		}
+		src := newPartition("lane/0")
+		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 400))
+		time.Sleep(3 * time.Second)
+		slow = false
+		time.Sleep(3 * time.Second)
+		sent := sorted(f.receiver.sent, "c")
+		if over, at := overRate(sent, []change{{0, 200}}, 0); over > 1+200/50 {
+			t.Errorf("%d above the rate at %d", over, at)
+		}
+		if len(sent) < 350 {
+			t.Errorf("%d sent", len(sent))
+		}
+	})
+}
+
+// TestManyCampaigns: nobody is forgotten among a thousand.
+func TestManyCampaigns(t *testing.T) {
+	b := newBook()
+	for i := range 1000 {
+		b.set(campaign(fmt.Sprintf("c%d", i), 5))
+	}
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		for i := range 1000 {
+			f.offer(t, jobs(src, delivery.FromIngress, fmt.Sprintf("c%d", i), int64(i*20), 20))
+		}
+		time.Sleep(3200 * time.Millisecond)
+		counts := map[string]int{}
+		for _, a := range f.receiver.sent {
+			counts[a.campaign]++
+		}
+		for i := range 1000 {
+			if n := counts[fmt.Sprintf("c%d", i)]; n < 14 || n > 17 {
+				t.Errorf("c%d sent %d in 3.2 s at 5/s", i, n)
+			}
+		}
+	})
+}

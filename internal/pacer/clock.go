@@ -1,0 +1,45 @@
+package pacer
+
+// storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some
+// moment before the reply arrived; so now - arrival is a lower bound of the difference between the clocks, and the
+// largest of them in the last minute is the tightest. A lower bound never lets a slot be used early; it makes
+// slots late by the shortest one-way delay seen, a fraction of a millisecond. Two half-windows let old bounds go, so
+// that drift and a stepped store clock are followed. The zero value has no bound yet.
+type storeClock struct {
+	current, previous int64
+	since             int64 // local time at which current began
+	known             int   // half-windows with a bound: 0, 1, 2
+}
+
+const clockHalfWindow = 10_000_000 // microseconds
+const clockStep = 50_000           // microseconds: a larger disagreement is a step of the store's clock
+
+// observe notes that a reply with store time now arrived at local time arrival.
+func (c *storeClock) observe(now, arrival int64) {
+	bound := now - arrival
+	if c.known > 0 && bound-c.offset() > clockStep {
+		c.known = 0 // the store's clock stepped forward
+	}
+	switch {
+	case c.known == 0:
+		c.current, c.since, c.known = bound, arrival, 1
+	case arrival-c.since > clockHalfWindow:
+		c.previous, c.current, c.since, c.known = c.current, bound, arrival, 2
+	case bound > c.current:
+		c.current = bound
+	}
+}
+
+// offset is store time minus local time.
+func (c *storeClock) offset() int64 {
+	if c.known == 2 {
+		return max(c.previous, c.current)
+	}
+	return c.current
+}
+
+// local is the local time of a store time.
+func (c *storeClock) local(store int64) int64 { return store - c.offset() }
+
+// store is the store time of a local time.
+func (c *storeClock) store(local int64) int64 { return local + c.offset() }

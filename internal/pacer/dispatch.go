@@ -1,0 +1,167 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// sinkState is what the scheduler knows of one sink.
+type sinkState struct {
+	id       string
+	max      int   // calls that may be in flight
+	inFlight int   // calls that are
+	held     int64 // slots held by the campaigns of this sink
+	latency  int64 // of a call, smoothed; microseconds
+
+	full        []*queue // queues whose slot came due while no call was free, in order
+	failures    int      // consecutive calls that failed for the sink's own reasons
+	closedUntil int64    // local time until which the gate is closed for this daemon
+	probing     bool     // the gate was closed by failures, and opens by a success
+}
+
+// room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
+// free meanwhile.
+func (s *sinkState) room(horizon int64) int64 {
+	within := int64(s.max) * horizon / max(s.latency, 1000)
+	return int64(s.max-s.inFlight) + within - s.held
+}
+
+// sinkOf is the state of the campaign's sink, nil when no such sink is configured.
+func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
+	id, ok := p.opt.Sinks.Resolve(c.Sink)
+	if !ok {
+		if !p.heldSinks[c.ID+" "+c.Sink] {
+			p.heldSinks[c.ID+" "+c.Sink] = true
+			p.log.Error("the campaign is held: its sink is not configured; add it under sinks, or set another",
+				"campaign", c.ID, "sink", c.Sink)
+		}
+		return nil
+	}
+	s := p.sinks[id]
+	if s == nil {
+		n, _ := p.opt.Sinks.Capacity(id)
+		s = &sinkState{id: id, max: max(1, n)}
+		p.sinks[id] = s
+	}
+	return s
+}
+
+// maxSpend bounds the jobs sent in one turn, so that results and commands are heard in between.
+const maxSpend = 512
+
+// spend sends every job whose slot has come.
+func (p *Pacer) spend(now int64) {
+	for range maxSpend {
+		if len(p.slots) == 0 {
+			return
+		}
+		q := p.slots[0]
+		at := p.clock.local(q.grants[0].First.Micros())
+		if at > now {
+			return
+		}
+		p.spendOne(q, at, now)
+		p.schedule(q)
+	}
+}
+
+// spendOne uses the queue's first slot, which is due since at, if that can be done.
+func (p *Pacer) spendOne(q *queue, at, now int64) {
+	if p.forfeit(q, now) > 0 {
+		return
+	}
+	s := q.sink
+	if s.closedUntil > now {
+		p.handBack(q)
+		p.askLater(q, s.closedUntil)
+		return
+	}
+	if s.inFlight >= s.max {
+		q.blocked = true
+		s.full = append(s.full, q)
+		return
+	}
+	if most := q.campaign.MaxInFlight; most > 0 && q.inFlight >= most {
+		p.handBack(q)
+		p.askLater(q, now+p.quantum)
+		return
+	}
+	j := q.pop()
+	if j.Expired(time.Now()) {
+		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+		p.roomFor(q)
+		return
+	}
+	q.use(j.Weight)
+	s.held -= j.Weight
+	p.send(q, j, now-at)
+	p.roomFor(q)
+	p.wantSlots(q)
+}
+
+// forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
+func (p *Pacer) forfeit(q *queue, now int64) (n int64) {
+	for q.held > 0 {
+		_, spacing, _ := q.slot()
+		g := q.grants[0]
+		late := p.clock.store(now) - q.lateBy(p.opt.LateTolerance.Microseconds(), spacing) - 1
+		k := g.First.CountUntil(late, g.Rate, g.Units)
+		if k == 0 {
+			break
+		}
+		q.use(k)
+		n += k
+	}
+	if n > 0 {
+		if q.sink != nil {
+			q.sink.held -= n
+		}
+		p.metrics.forfeited.Add(float64(n))
+		p.schedule(q)
+	}
+	return n
+}
+
+// sent is the result of one sink call.
+type sent struct {
+	queue  *queue
+	sink   *sinkState
+	job    *delivery.Job
+	result delivery.Result
+	took   time.Duration
+	epoch  int
+}
+
+// send hands the job to its sink in a goroutine of its own.
+func (p *Pacer) send(q *queue, j *delivery.Job, late int64) {
+	s := q.sink
+	q.inFlight++
+	s.inFlight++
+	p.inFlight++
+	p.metrics.lateness.Observe(float64(late) / 1e6)
+	if late > p.opt.LateTolerance.Microseconds()/2 {
+		p.opt.Requeuer.Hold(p.opt.MinQuantum)
+	}
+	ctx, epoch := p.sendCtx, p.epoch
+	p.running.Go(func() {
+		begun := time.Now()
+		r := p.opt.Sinks.Deliver(ctx, s.id, j)
+		p.inbox.result(sent{queue: q, sink: s, job: j, result: r, took: time.Since(begun), epoch: epoch})
+	})
+}
+
+// roomFor tells the lanes whose jobs were refused that the queue has room again, once it is half empty.
+func (p *Pacer) roomFor(q *queue) {
+	if len(q.waiting) == 0 {
+		return
+	}
+	room := p.laneRoom(q)
+	if q.units > room/2 {
+		return
+	}
+	for src := range q.waiting {
+		src.Room(q.id, room-q.units)
+	}
+	q.waiting = nil
+}

@@ -1,0 +1,303 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// store is the reference model behind a latency, shared by the daemons of a test. Its clock is far from the local one.
+type store struct {
+	mu      sync.Mutex
+	model   *model.Store
+	began   time.Time
+	latency func() time.Duration
+	down    bool
+	takes   int
+	node    int
+}
+
+func newStore(latency func() time.Duration) *store {
+	return &store{model: model.NewStore(), began: time.Now(), latency: latency}
+}
+
+func (s *store) now() int64 { return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() }
+
+// client is one daemon's connection to the store.
+func (s *store) client() *client {
+	s.node++
+	return &client{store: s, node: fmt.Sprintf("node-%d", s.node)}
+}
+
+type client struct {
+	*store
+	node string
+}
+
+func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	if c.down {
+		c.mu.Unlock()
+		return delivery.TakeReply{}, fmt.Errorf("the store is down")
+	}
+	c.takes++
+	reply := c.model.Take(c.now(), c.node, asks)
+	c.mu.Unlock()
+	time.Sleep(c.latency())
+	return reply, nil
+}
+
+func (c *client) Refund(_ context.Context, refunds []delivery.Refund) error {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model.Refund(c.now(), refunds)
+	return nil
+}
+
+func (c *client) CloseGate(_ context.Context, gate string, d time.Duration, probe bool) error {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model.CloseGate(c.now(), gate, c.now()+d.Microseconds(), probe)
+	return nil
+}
+
+func (c *client) OpenGate(_ context.Context, gate string) error {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model.OpenGate(gate)
+	return nil
+}
+
+// uniform draws latencies between base and base + jitter.
+func uniform(seed uint64, base, jitter time.Duration) func() time.Duration {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return base + time.Duration(r.Int64N(int64(jitter)+1))
+	}
+}
+
+// receiver is a sink that notes when each job was sent, by whom.
+type receiver struct {
+	mu      sync.Mutex
+	began   time.Time
+	sent    []arrival
+	latency func() time.Duration
+	answer  func(daemon int, j *delivery.Job) delivery.Result
+	max     int
+}
+
+type arrival struct {
+	at       int64 // microseconds since the receiver began
+	campaign string
+	daemon   int
+	id       string
+	weight   int64
+	attempt  int
+}
+
+func newReceiver() *receiver {
+	return &receiver{began: time.Now(), max: 1 << 20, latency: func() time.Duration { return 5 * time.Millisecond }}
+}
+
+// daemon is the receiver as one daemon's sinks: every sink name that does not begin with "no" exists.
+type daemonSinks struct {
+	*receiver
+	daemon int
+}
+
+func (d daemonSinks) Resolve(name string) (string, bool) {
+	if name == "" {
+		return "default", true
+	}
+	return name, name[:2] != "no"
+}
+
+func (d daemonSinks) Capacity(string) (int, bool) { return d.max, true }
+
+func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) delivery.Result {
+	d.mu.Lock()
+	d.sent = append(d.sent, arrival{
+		time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt,
+	})
+	answer := d.answer
+	d.mu.Unlock()
+	select {
+	case <-time.After(d.latency()):
+	case <-ctx.Done():
+		return delivery.Result{Class: delivery.Interrupted}
+	}
+	if answer != nil {
+		return answer(d.daemon, j)
+	}
+	return delivery.Result{Class: delivery.Delivered}
+}
+
+// put is one job that was re-enqueued.
+type put struct {
+	job *delivery.Job
+	to  delivery.Destination
+	at  time.Time
+}
+
+// outbox is a requeuer that acknowledges at once.
+type outbox struct {
+	mu   sync.Mutex
+	puts []put
+}
+
+func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.puts = append(o.puts, put{j, to, time.Now()})
+	switch {
+	case to.Kind == delivery.ToLane:
+		j.Settle(delivery.OutcomeRequeued)
+	case to.Kind == delivery.ToTimer:
+		j.Settle(delivery.OutcomeRetried)
+	case to.Reason == delivery.ReasonExpired:
+		j.Settle(delivery.OutcomeExpired)
+	default:
+		j.Settle(delivery.OutcomeDead)
+	}
+}
+func (o *outbox) Drain(context.Context) int { return 0 }
+func (o *outbox) Hold(time.Duration)        {}
+
+// count is how many jobs went to kind for reason.
+func (o *outbox) count(kind delivery.DestinationKind, reason delivery.Reason) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.puts {
+		if p.to.Kind == kind && p.to.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+// book is a catalog in memory.
+type book struct {
+	mu       sync.Mutex
+	snapshot *delivery.Snapshot
+	watchers []chan struct{}
+}
+
+func newBook(campaigns ...delivery.Campaign) *book {
+	b := &book{snapshot: &delivery.Snapshot{LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}}}
+	for _, c := range campaigns {
+		b.set(c)
+	}
+	return b
+}
+
+// set publishes a snapshot with the campaign changed.
+func (b *book) set(c delivery.Campaign) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := &delivery.Snapshot{
+		Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{},
+	}
+	for id, was := range b.snapshot.Campaigns {
+		next.Campaigns[id] = was
+	}
+	c.Revision = next.Revision
+	if c.Status == "" {
+		c.Status = delivery.StatusActive
+	}
+	if c.PriorityWeight == 0 {
+		c.PriorityWeight = 1
+	}
+	next.Campaigns[c.ID] = &c
+	b.snapshot = next
+	for _, w := range b.watchers {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (b *book) Snapshot() *delivery.Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.snapshot
+}
+
+func (b *book) Subscribe() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := make(chan struct{}, 1)
+	b.watchers = append(b.watchers, w)
+	return w
+}
+
+// partition is a source that notes what was settled, released and given room.
+type partition struct {
+	mu       sync.Mutex
+	name     string
+	settled  map[int64]delivery.Outcome
+	twice    int
+	released []int64
+	rooms    []string
+}
+
+func newPartition(name string) *partition {
+	return &partition{name: name, settled: map[int64]delivery.Outcome{}}
+}
+
+func (p *partition) Name() string { return p.name }
+func (p *partition) Settle(offset int64, o delivery.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.settled[offset]; ok {
+		p.twice++
+	}
+	p.settled[offset] = o
+}
+func (p *partition) Flush(context.Context) error { return nil }
+func (p *partition) Room(campaign string, _ int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rooms = append(p.rooms, campaign)
+}
+func (p *partition) Release(_ string, offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = append(p.released, offset)
+}
+
+func (p *partition) count(o delivery.Outcome) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, is := range p.settled {
+		if is == o {
+			n++
+		}
+	}
+	return n
+}
+
+// jobs makes n jobs of the campaign at the next offsets of the partition.
+func jobs(p *partition, from delivery.Place, campaign string, first int64, n int) []*delivery.Job {
+	list := make([]*delivery.Job, n)
+	for i := range list {
+		offset := first + int64(i)
+		list[i] = &delivery.Job{
+			ID: fmt.Sprintf("%s/%d", p.name, offset), Campaign: campaign, Weight: 1, From: from, Source: p, Offset: offset,
+			ReadAt: time.Now(), FirstRead: time.Now(),
+		}
+	}
+	return list
+}

@@ -1,0 +1,62 @@
+package pacer
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+type metrics struct {
+	settled   *prometheus.CounterVec
+	lateness  prometheus.Histogram
+	forfeited prometheus.Counter
+	quantum   prometheus.Gauge
+	queued    prometheus.Gauge
+	queues    prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_jobs_settled_total", Help: "Jobs whose fate became durable, by campaign and outcome.",
+		}, []string{"campaign", "outcome"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pacer_slot_lateness_seconds", Help: "How long after its slot a job was handed to its sink.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .002, .003, .005, .0075, .01, .015, .02, .05, .1, 1},
+		}),
+		forfeited: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pacer_slots_forfeited_total", Help: "Slots given up because they could not be used in time.",
+		}),
+		quantum: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "pacer_quantum_seconds", Help: "Stretch of a campaign's timeline that is asked for at once.",
+		}),
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "pacer_jobs_queued", Help: "Jobs held in memory, waiting for their slots.",
+		}),
+		queues: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "pacer_queues", Help: "Campaigns with a queue in this daemon.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.settled, m.lateness, m.forfeited, m.quantum, m.queued, m.queues} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range delivery.Outcomes {
+		m.settled.WithLabelValues(unknownCampaign, o.String())
+	}
+	return m, nil
+}
+
+// unknownCampaign is the label of jobs whose campaign is not in the catalog.
+const unknownCampaign = "(unknown)"
+
+// observe counts a settled job of a campaign in the catalog.
+func (m *metrics) observe(j *delivery.Job, o delivery.Outcome) {
+	m.settled.WithLabelValues(j.Campaign, o.String()).Inc()
+}
+
+// observeUnknown counts a settled job of no known campaign; they share one label, so that labels stay a closed set.
+func (m *metrics) observeUnknown(_ *delivery.Job, o delivery.Outcome) {
+	m.settled.WithLabelValues(unknownCampaign, o.String()).Inc()
+}

@@ -1,0 +1,253 @@
+package pacer
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// ErrDraining is returned by Offer while the pacer drains or has stopped.
+var ErrDraining = errors.New("pacer is draining")
+
+// Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from
+// any goroutine while it runs.
+type Pacer struct {
+	opt     Options
+	log     *slog.Logger
+	metrics *metrics
+	start   time.Time
+	inbox   inbox
+	changed <-chan struct{}
+	running sync.WaitGroup // takes, refunds and sends under way
+
+	// Everything below belongs to the scheduler goroutine.
+	snapshot  *delivery.Snapshot
+	queues    map[string]*queue
+	sinks     map[string]*sinkState
+	slots     slotHeap
+	asks      askHeap
+	waits     delayHeap
+	clock     storeClock
+	quantum   int64 // microseconds, grows under load
+	items     int   // take items since the last sweep
+	takes     int   // takes under way
+	lastTake  int64
+	failing   bool // the limiter does not answer
+	failures  int
+	sweepAt   int64
+	inFlight  int
+	sendCtx   context.Context
+	cancel    context.CancelFunc
+	doubt     int
+	drained   chan<- int      // non-nil while draining
+	stopped   bool            // from the beginning of a drain to its end
+	epoch     int             // counts drains; results of sends from before the last one settle nothing
+	heldSinks map[string]bool // sinks named by campaigns but not configured, logged once
+}
+
+// New makes a Pacer; it starts nothing.
+func New(o Options) (*Pacer, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pacer{
+		opt: o, log: o.Logger, metrics: m, start: time.Now(),
+		changed:   o.Catalog.Subscribe(),
+		queues:    map[string]*queue{},
+		sinks:     map[string]*sinkState{},
+		quantum:   o.MinQuantum.Microseconds(),
+		heldSinks: map[string]bool{},
+	}
+	p.inbox.wake = make(chan struct{}, 1)
+	p.inbox.closed = make(chan struct{})
+	return p, nil
+}
+
+// now is the local monotonic clock in microseconds.
+func (p *Pacer) now() int64 { return time.Since(p.start).Microseconds() }
+
+// Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay
+// open at their source. Drain first for a graceful end.
+func (p *Pacer) Run(ctx context.Context) error {
+	p.sendCtx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.apply(p.opt.Catalog.Snapshot())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			p.inbox.close()
+			p.cancel()
+			p.running.Wait()
+			return nil
+		case <-p.changed:
+			p.apply(p.opt.Catalog.Snapshot())
+		case <-p.inbox.wake:
+		case <-timer.C:
+		}
+		p.turn()
+		timer.Reset(max(0, time.Duration(p.wakeAt()-p.now())*time.Microsecond))
+	}
+}
+
+// turn does all that is due.
+func (p *Pacer) turn() {
+	commands, results := p.inbox.take()
+	for _, r := range results {
+		p.settle(r)
+	}
+	for _, f := range commands {
+		f()
+	}
+	now := p.now()
+	p.spend(now)
+	p.release(now)
+	if now >= p.sweepAt {
+		p.sweep(now)
+	}
+	p.ask(now)
+	if p.drained != nil && p.inFlight == 0 {
+		p.drained <- p.doubt
+		p.drained = nil
+	}
+}
+
+// wakeAt is the local time at which something is next due.
+func (p *Pacer) wakeAt() int64 {
+	at := p.sweepAt
+	if len(p.slots) > 0 {
+		at = min(at, p.clock.local(p.slots[0].grants[0].First.Micros()))
+	}
+	if len(p.waits) > 0 {
+		at = min(at, p.waits[0].at)
+	}
+	if len(p.asks) > 0 && p.takes < maxTakes {
+		at = min(at, max(p.asks[0].askAt, p.lastTake+p.takeGap()))
+	}
+	return at
+}
+
+// Offer hands jobs over. Jobs from ingress and timers are always taken; of lane jobs, those that do not fit their
+// campaign's queue come back in refused, and their lane hears from Room when there is room again.
+func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	answer := make(chan []*delivery.Job, 1)
+	p.inbox.do(func() {
+		if p.stopped {
+			close(answer)
+			return
+		}
+		answer <- p.place(jobs)
+	})
+	select {
+	case refused, ok := <-answer:
+		if !ok {
+			return nil, ErrDraining
+		}
+		return refused, nil
+	case <-p.inbox.closed:
+		return nil, ErrDraining
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now.
+func (p *Pacer) Relieve(src delivery.Source, before int64) {
+	p.inbox.do(func() { p.relieve(src, before) })
+}
+
+// Drain forgets every job that is not in flight, gives all slots back, and waits for sends and produce calls in flight.
+// When ctx ends first, the sends are cancelled. It returns how many jobs are in doubt: sent, perhaps, and not settled.
+// Afterwards the Pacer takes offers again.
+func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
+	done := make(chan int, 1)
+	p.inbox.do(func() { p.beginDrain(done) })
+	select {
+	case open = <-done:
+	case <-p.inbox.closed:
+	case <-ctx.Done():
+		p.inbox.do(func() { p.cancel() })
+		select {
+		case open = <-done:
+		case <-p.inbox.closed:
+		case <-time.After(cancelledSendsEnd):
+			err = errors.New("drain: cancelled sends did not return")
+		}
+	}
+	open += p.opt.Requeuer.Drain(ctx)
+	p.inbox.do(p.endDrain)
+	return open, err
+}
+
+// cancelledSendsEnd is how long a sink has to return after its call was cancelled.
+const cancelledSendsEnd = time.Second
+
+func (p *Pacer) beginDrain(done chan<- int) {
+	p.doubt, p.stopped, p.drained = 0, true, done
+	for _, q := range p.queues {
+		p.handBack(q)
+		q.filter(func(int64, *delivery.Job) bool { return false })
+		q.waiting = nil
+		if q.askIndex >= 0 {
+			heap.Remove(&p.asks, q.askIndex)
+		}
+	}
+	p.waits = nil
+}
+
+func (p *Pacer) endDrain() {
+	p.drained, p.stopped = nil, false
+	p.epoch++
+	if p.sendCtx.Err() != nil {
+		p.sendCtx, p.cancel = context.WithCancel(context.WithoutCancel(p.sendCtx))
+	}
+}
+
+// inbox is how other goroutines talk to the scheduler: they never wait for it here.
+type inbox struct {
+	mu       sync.Mutex
+	commands []func()
+	results  []sent
+	wake     chan struct{}
+	closed   chan struct{} // closed when the scheduler has ended
+}
+
+func (b *inbox) do(f func()) {
+	b.mu.Lock()
+	b.commands = append(b.commands, f)
+	b.mu.Unlock()
+	b.signal()
+}
+
+func (b *inbox) result(r sent) {
+	b.mu.Lock()
+	b.results = append(b.results, r)
+	b.mu.Unlock()
+	b.signal()
+}
+
+func (b *inbox) signal() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() (commands []func(), results []sent) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	commands, results = b.commands, b.results
+	b.commands, b.results = nil, nil
+	return commands, results
+}
+
+func (b *inbox) close() { close(b.closed) }

@@ -1,0 +1,255 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sort"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// fleet runs daemons over one store, one receiver and one catalog in virtual time.
+type fleet struct {
+	store    *store
+	receiver *receiver
+	book     *book
+	outboxes []*outbox
+	daemons  []*Pacer
+	stop     func()
+}
+
+func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {
+	f := &fleet{store: newStore(latency), receiver: newReceiver(), book: b}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for i := range n {
+		c, out := f.store.client(), &outbox{}
+		o := Options{
+			Limiter: c, Gates: c, Sinks: daemonSinks{f.receiver, i}, Requeuer: out, Catalog: b,
+			Logger: slog.New(slog.DiscardHandler),
+		}
+		if adjust != nil {
+			adjust(&o)
+		}
+		p, err := New(o)
+		if err != nil {
+			panic(err)
+		}
+		f.outboxes = append(f.outboxes, out)
+		f.daemons = append(f.daemons, p)
+		running.Go(func() { _ = p.Run(ctx) })
+	}
+	f.stop = func() { cancel(); running.Wait() }
+	return f
+}
+
+// feed keeps the campaign's queue of one daemon filled from a lane until ctx ends.
+func (f *fleet) feed(ctx context.Context, daemon int, campaign string, offered *partition) {
+	var next int64
+	for ctx.Err() == nil {
+		refused, err := f.daemons[daemon].Offer(ctx, jobs(offered, delivery.FromLane, campaign, next, 64))
+		if err != nil {
+			return
+		}
+		next += int64(64 - len(refused))
+		if len(refused) > 0 {
+			select {
+			case <-time.After(7 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// change is a rate that holds from a time on, microseconds since the receiver began.
+type change struct {
+	at   int64
+	rate int64
+}
+
+// overRate is by how much the arrivals, in order of time, exceed the largest rate in force in any rolling second. A new
+// rate counts from its change on, an old one until `grace` after it, when the last slots granted under it are due.
+func overRate(sent []arrival, changes []change, grace int64) (worst int64, where int64) {
+	first := 0
+	for i, a := range sent {
+		for sent[first].at <= a.at-1_000_000 {
+			first++
+		}
+		var most int64
+		for k, c := range changes {
+			end := int64(1) << 62
+			if k+1 < len(changes) {
+				end = changes[k+1].at + grace
+			}
+			if c.at <= a.at && end > a.at-1_000_000 {
+				most = max(most, c.rate)
+			}
+		}
+		if over := int64(i-first+1) - most; over > worst {
+			worst, where = over, a.at
+		}
+	}
+	return worst, where
+}
+
+func sorted(sent []arrival, campaign string) []arrival {
+	var list []arrival
+	for _, a := range sent {
+		if a.campaign == campaign {
+			list = append(list, a)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].at < list[j].at })
+	return list
+}
+
+// plan is one random run of the pacing core.
+type plan struct {
+	daemons int
+	latency time.Duration
+	jitter  time.Duration
+	seed    uint64
+	changes []change
+	length  time.Duration
+}
+
+func drawPlan(rt *rapid.T) plan {
+	pl := plan{
+		daemons: rapid.IntRange(1, 5).Draw(rt, "daemons"),
+		latency: time.Duration(rapid.IntRange(0, 3000).Draw(rt, "latency")) * time.Microsecond,
+		jitter:  time.Duration(rapid.SampledFrom([]int{0, 0, 200, 2000}).Draw(rt, "jitter")) * time.Microsecond,
+		seed:    rapid.Uint64().Draw(rt, "seed"),
+		length:  4 * time.Second,
+	}
+	at := int64(0)
+	for range rapid.IntRange(1, 5).Draw(rt, "rates") {
+		pl.changes = append(pl.changes, change{at, rapid.OneOf(rapid.Int64Range(20, 5000), rapid.Int64Range(20, 300)).Draw(rt, "rate")})
+		at += rapid.Int64Range(300_000, 2_000_000).Draw(rt, "after")
+	}
+	return pl
+}
+
+// run plays the plan and says what broke.
+func (pl plan) run(t *testing.T) (failure string) {
+	synctest.Test(t, func(*testing.T) {
+		b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(pl.changes[0].rate), Lane: delivery.NoLane})
+		f := newFleet(pl.daemons, uniform(pl.seed, pl.latency, pl.jitter), b, nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		var feeding sync.WaitGroup
+		for i := range pl.daemons {
+			feeding.Go(func() { f.feed(ctx, i, "c", newPartition(fmt.Sprintf("lane/%d", i))) })
+		}
+		for _, c := range pl.changes[1:] {
+			time.Sleep(time.Duration(c.at)*time.Microsecond - time.Since(f.receiver.began))
+			b.set(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(c.rate), Lane: delivery.NoLane})
+		}
+		time.Sleep(pl.length - time.Since(f.receiver.began))
+		cancel()
+		feeding.Wait()
+		f.stop()
+		failure = pl.judge(sorted(f.receiver.sent, "c"))
+	})
+	return failure
+}
+
+func (pl plan) judge(sent []arrival) string {
+	// What a daemon does not know of its distance to the store moves a slot by that much, never more.
+	allowed := int64(1)
+	for _, c := range pl.changes {
+		allowed = max(allowed, 1+(c.rate*pl.jitter.Microseconds()+999_999)/1_000_000)
+	}
+	if over, where := overRate(sent, pl.changes, 80_000); over > allowed {
+		return fmt.Sprintf("%d above the largest rate in the second before %d us", over, where)
+	}
+	// A change may cost the slots handed back in the middle of the timeline: at most a horizon and a new spacing.
+	var due, lost float64
+	for i, c := range pl.changes {
+		end := pl.length.Microseconds()
+		if i+1 < len(pl.changes) {
+			end = min(end, pl.changes[i+1].at)
+		}
+		if end > c.at {
+			due += float64(c.rate) * float64(end-c.at) / 1e6
+			lost += 2 + float64(c.rate)*0.08
+		}
+	}
+	lost += float64(pl.changes[0].rate) * .2 // the phase of a new timeline
+	if got := float64(len(sent)); got < due-lost {
+		return fmt.Sprintf("sent %.0f of %.0f", got, due)
+	}
+	return ""
+}
+
+// TestRateIsKept: whatever the daemons, the latency of the store and the changes of the rate, no rolling second carries
+// more than the largest rate in force, and 1; and the slots are used.
+func TestRateIsKept(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		pl := drawPlan(rt)
+		if failure := pl.run(t); failure != "" {
+			rt.Fatalf("%s\n%+v", failure, pl)
+		}
+	})
+}
+
+// TestSlotsAreUsedAndShared: at a steady rate at least 99.9 % of the slots are used, and saturated daemons get equal
+// shares, within 5 %.
+func TestSlotsAreUsedAndShared(t *testing.T) {
+	for _, daemons := range []int{1, 2, 3, 5} {
+		for _, rate := range []int64{10, 60, 150, 1000, 5000} {
+			t.Run(fmt.Sprintf("%d daemons at %d per second", daemons, rate), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					length := 10 * time.Second
+					if rate <= 60 {
+						length = time.Minute
+					}
+					sent := steady(daemons, rate, length)
+					want := float64(rate) * (length.Seconds() - 1)
+					if got := float64(len(sent)); got < 0.999*want-1 {
+						t.Errorf("%.0f of %.0f slots used", got, want)
+					}
+					shares := make([]float64, daemons)
+					for _, a := range sent {
+						shares[a.daemon]++
+					}
+					fair := float64(len(sent)) / float64(daemons)
+					for i, n := range shares {
+						if n < 0.95*fair-1 || n > 1.05*fair+1 {
+							t.Errorf("daemon %d sent %.0f, a fair share is %.0f: %v", i, n, fair, shares)
+						}
+					}
+					if over, _ := overRate(sent, []change{{0, rate}}, 0); over > 1 {
+						t.Errorf("%d above the rate", over)
+					}
+				})
+			})
+		}
+	}
+}
+
+// steady is what saturated daemons send at one rate, after the first second.
+func steady(daemons int, rate int64, length time.Duration) (sent []arrival) {
+	b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(rate), Lane: delivery.NoLane})
+	f := newFleet(daemons, uniform(7, time.Millisecond, 0), b, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var feeding sync.WaitGroup
+	for i := range daemons {
+		feeding.Go(func() { f.feed(ctx, i, "c", newPartition(fmt.Sprintf("lane/%d", i))) })
+	}
+	time.Sleep(length)
+	cancel()
+	feeding.Wait()
+	f.stop()
+	for _, a := range sorted(f.receiver.sent, "c") {
+		if a.at >= 1_000_000 && a.at < length.Microseconds() {
+			sent = append(sent, a)
+		}
+	}
+	return sent
+}

@@ -1,0 +1,198 @@
+package pacer
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// standing is what a campaign's jobs may do at the moment.
+type standing uint8
+
+const (
+	sending   standing = iota
+	held               // paused, rate 0, before its start, no such sink, or unusable: jobs wait in lanes
+	cancelled          // jobs settle as cancelled
+	completed          // jobs settle as expired
+)
+
+// standing tells what the campaign's jobs may do at now.
+func (p *Pacer) standing(c *delivery.Campaign, now time.Time) standing {
+	switch {
+	case c.Status == delivery.StatusCancelled:
+		return cancelled
+	case c.Status == delivery.StatusCompleted, !c.EndsAt.IsZero() && !now.Before(c.EndsAt):
+		return completed
+	case c.Status != delivery.StatusActive, c.Invalid != "", c.Rate.Zero(), now.Before(c.StartsAt):
+		return held
+	}
+	if p.sinkOf(c) == nil {
+		return held
+	}
+	return sending
+}
+
+// place decides for each job where it waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
+// Lane jobs that do not fit are returned, with every later job of the same campaign, so that order is kept.
+func (p *Pacer) place(jobs []*delivery.Job) (refused []*delivery.Job) {
+	now := time.Now()
+	full := map[string]bool{}
+	for _, j := range jobs {
+		j.Observe = p.metrics.observe
+		if full[j.Campaign] && j.From == delivery.FromLane {
+			refused = append(refused, j)
+		} else if !p.placeOne(j, now) {
+			full[j.Campaign] = true
+			refused = append(refused, j)
+		}
+	}
+	return refused
+}
+
+// placeOne returns false when a lane job has to be offered again later.
+func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
+	if j.Defect != "" {
+		j.Observe = p.metrics.observeUnknown
+		p.dead(j, j.Defect, j.DefectDetail)
+		return true
+	}
+	c := p.snapshot.Campaign(j.Campaign)
+	if c == nil {
+		p.unknown(j, now)
+		return true
+	}
+	if c.TTL > 0 && !j.FirstRead.IsZero() {
+		if end := j.FirstRead.Add(c.TTL); j.ExpiresAt.IsZero() || end.Before(j.ExpiresAt) {
+			j.ExpiresAt = end
+		}
+	}
+	switch s := p.standing(c, now); {
+	case s == cancelled:
+		j.Settle(delivery.OutcomeCancelled)
+		return true
+	case s == completed:
+		p.dead(j, delivery.ReasonExpired, "the campaign is completed")
+		return true
+	case j.Expired(now):
+		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl has passed")
+		return true
+	case j.Weight > p.opt.MaxWeight || j.Weight > maxUnits(c):
+		p.dead(j, delivery.ReasonOverweight, "the weight is above max_weight or above a limit of the campaign's quotas")
+		return true
+	case s == held:
+		return p.overflow(j, c)
+	}
+	if wait := j.ReadyAt().Sub(now); wait > 0 {
+		p.wait(j, wait, delivery.ReasonNotBefore)
+		return true
+	}
+	q := p.queue(c)
+	if !p.fits(q, j) {
+		return p.overflow(j, c)
+	}
+	q.push(j)
+	p.wantSlots(q)
+	return true
+}
+
+// overflow sends a job that does not fit to its lane; a job that came from one stays there.
+func (p *Pacer) overflow(j *delivery.Job, c *delivery.Campaign) bool {
+	if j.From == delivery.FromLane {
+		q := p.queue(c)
+		if q.waiting == nil {
+			q.waiting = map[delivery.Source]struct{}{}
+		}
+		q.waiting[j.Source] = struct{}{}
+		return false
+	}
+	p.toLane(j)
+	return true
+}
+
+// fits tells whether the job's turn can come soon enough for it to wait in the queue.
+func (p *Pacer) fits(q *queue, j *delivery.Job) bool {
+	if j.From == delivery.FromLane {
+		return q.units+j.Weight <= p.laneRoom(q) || q.empty()
+	}
+	high := j.Priority == delivery.PriorityHigh
+	if q.campaign.Lane != delivery.NoLane && j.From == delivery.FromIngress && !high {
+		return false // behind the campaign's backlog
+	}
+	age := p.opt.MaxOpenAge
+	wait := time.Duration(max(0, q.turnAt-p.now())) * time.Microsecond
+	if wait > age {
+		return false
+	}
+	room := max(1, q.campaign.Rate.UnitsIn(age-wait)/q.competitors)
+	if high {
+		room += room/4 + 1 // a reserved share
+	}
+	return q.units+j.Weight <= room || q.empty()
+}
+
+// laneRoom is how many units of a campaign may wait here that came from its lane: two seconds' worth.
+func (p *Pacer) laneRoom(q *queue) int64 {
+	return min(max(16, q.campaign.Rate.UnitsIn(2*time.Second)), p.opt.MaxLaneJobs)
+}
+
+// unknown lets the job wait for its campaign to appear, and gives up once a catalog loaded after the grace lacks it.
+func (p *Pacer) unknown(j *delivery.Job, now time.Time) {
+	j.Observe = p.metrics.observeUnknown
+	seen := j.FirstRead
+	if seen.IsZero() {
+		seen = j.ReadAt
+	}
+	if p.snapshot != nil && p.snapshot.LoadedAt.Sub(seen) > p.opt.UnknownGrace {
+		p.dead(j, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay")
+		return
+	}
+	wait := 5 * time.Second
+	if j.TimerHops > 0 {
+		wait = 30 * time.Second
+	}
+	wait = min(wait, max(time.Second, p.opt.UnknownGrace))
+	p.opt.Requeuer.Put(j, delivery.Destination{
+		Kind: delivery.ToTimer, Reason: delivery.ReasonUnknownCampaign, Due: now.Add(wait),
+	})
+}
+
+// wait keeps the job in memory when its time is near, and puts it into a timer otherwise.
+func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason) {
+	if d < p.opt.MaxOpenAge {
+		heap.Push(&p.waits, delayed{job: j, at: p.now() + d.Microseconds()})
+		return
+	}
+	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: why, Due: time.Now().Add(d)})
+}
+
+// release places the jobs whose wait in memory is over.
+func (p *Pacer) release(now int64) {
+	for len(p.waits) > 0 && p.waits[0].at <= now {
+		j := heap.Pop(&p.waits).(delayed).job
+		if !p.placeOne(j, time.Now()) {
+			j.Source.Release(j.Campaign, j.Offset)
+		}
+	}
+}
+
+func (p *Pacer) toLane(j *delivery.Job) {
+	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow})
+}
+
+func (p *Pacer) dead(j *delivery.Job, why delivery.Reason, detail string) {
+	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToDead, Reason: why, Detail: detail})
+}
+
+// maxUnits is the largest weight that the campaign's quota windows can ever grant.
+func maxUnits(c *delivery.Campaign) int64 {
+	most := int64(delivery.MaxGrant)
+	for _, q := range c.Quotas {
+		for _, w := range q.Windows {
+			if w.Limit > 0 { // a limit of 0 holds; it does not condemn
+				most = min(most, w.Limit)
+			}
+		}
+	}
+	return most
+}

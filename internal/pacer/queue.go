@@ -1,0 +1,208 @@
+package pacer
+
+import (
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// queue is one campaign in one daemon: its jobs (the front window) and the slots it holds. It is pure: every time
+// is an argument, and only the scheduler goroutine touches it.
+//
+// Jobs leave from the front, high priority first. Slots are used in order; a job of weight w uses up the next w of
+// them and goes at the first, which keeps the bound even when the jobs at the front have changed since the slots were
+// asked for.
+type queue struct {
+	id       string
+	campaign *delivery.Campaign // nil while the campaign is unknown; replaced at every snapshot that changes it
+	sink     *sinkState         // nil while the campaign's sink is not configured
+
+	high, normal fifo
+	units        int64 // sum of the weights of all jobs in the queue
+	heavy        int   // jobs with a weight above 1
+	ingress      int   // jobs that were not read from a lane, and so must not stay open for long
+
+	grants   []delivery.Grant // held slots in order; First advances as they are used
+	held     int64            // sum of Units of grants
+	lastSlot int64            // store time of the last slot used or given up
+
+	asking      bool  // a take or refund of this campaign is under way
+	askAt       int64 // local time of the next ask
+	askIndex    int   // in the ask heap, -1 when not there
+	slotIndex   int   // in the slot heap, -1 when not there
+	blocked     bool  // its slot came due while the sink was full; the sink's list has it
+	turnAt      int64 // local time before which no further slot can come, as the last reply said; 0 when unknown
+	competitors int64
+	inFlight    int
+
+	waiting map[delivery.Source]struct{} // lanes with jobs that were refused for want of room
+}
+
+func newQueue(id string) *queue {
+	return &queue{id: id, askIndex: -1, slotIndex: -1, competitors: 1}
+}
+
+func (q *queue) empty() bool { return q.high.len()+q.normal.len() == 0 }
+
+func (q *queue) len() int { return q.high.len() + q.normal.len() }
+
+func (q *queue) push(j *delivery.Job) {
+	if j.Priority == delivery.PriorityHigh {
+		q.high.pushBack(j)
+	} else {
+		q.normal.pushBack(j)
+	}
+	q.count(j, 1)
+}
+
+// pushFront puts back a job that was taken out before its time.
+func (q *queue) pushFront(j *delivery.Job) {
+	if j.Priority == delivery.PriorityHigh {
+		q.high.pushFront(j)
+	} else {
+		q.normal.pushFront(j)
+	}
+	q.count(j, 1)
+}
+
+// head is the job that goes next; the queue must not be empty.
+func (q *queue) head() *delivery.Job {
+	if q.high.len() > 0 {
+		return q.high.at(0)
+	}
+	return q.normal.at(0)
+}
+
+func (q *queue) pop() *delivery.Job {
+	f := &q.normal
+	if q.high.len() > 0 {
+		f = &q.high
+	}
+	j := f.popFront()
+	q.count(j, -1)
+	return j
+}
+
+func (q *queue) count(j *delivery.Job, sign int) {
+	q.units += int64(sign) * j.Weight
+	if j.Weight > 1 {
+		q.heavy += sign
+	}
+	if j.From != delivery.FromLane {
+		q.ingress += sign
+	}
+}
+
+// filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
+func (q *queue) filter(keep func(ahead int64, j *delivery.Job) bool) {
+	var ahead int64
+	pass := func(_ int, j *delivery.Job) bool {
+		ok := keep(ahead, j)
+		ahead += j.Weight
+		if !ok {
+			q.count(j, -1)
+		}
+		return ok
+	}
+	q.high.filter(pass)
+	q.normal.filter(pass)
+}
+
+// each calls f for the jobs in the order in which they go, until f returns false.
+func (q *queue) each(f func(j *delivery.Job) bool) {
+	for _, part := range []*fifo{&q.high, &q.normal} {
+		for i := range part.len() {
+			if !f(part.at(i)) {
+				return
+			}
+		}
+	}
+}
+
+// maxWeights bounds the list of weights in one ask; further jobs are asked for next time.
+const maxWeights = 256
+
+// weights lists the weights of the jobs that have no slots yet, nil when all are 1.
+func (q *queue) weights() []int64 {
+	if q.heavy == 0 {
+		return nil
+	}
+	var list []int64
+	covered := q.held
+	q.each(func(j *delivery.Job) bool {
+		if covered >= j.Weight {
+			covered -= j.Weight
+			return true
+		}
+		covered = 0
+		list = append(list, j.Weight)
+		return len(list) < maxWeights
+	})
+	return list
+}
+
+// heldUntil is the store time of the latest slot this daemon was granted and has not given back, 0 for none.
+func (q *queue) heldUntil() int64 {
+	if n := len(q.grants); n > 0 {
+		g := q.grants[n-1]
+		return g.First.Advance(g.Units-1, g.Rate).Micros()
+	}
+	return q.lastSlot
+}
+
+// add notes granted slots.
+func (q *queue) add(g delivery.Grant) {
+	if g.Units > 0 {
+		q.grants = append(q.grants, g)
+		q.held += g.Units
+	}
+}
+
+// slot is the store time of the first slot held; ok is false without one.
+func (q *queue) slot() (at int64, spacing int64, ok bool) {
+	if q.held == 0 {
+		return 0, 0, false
+	}
+	return q.grants[0].First.Micros(), q.grants[0].Rate.Spacing(), true
+}
+
+// use takes the next n slots away, which must be held.
+func (q *queue) use(n int64) {
+	for n > 0 {
+		g := &q.grants[0]
+		k := min(n, g.Units)
+		q.lastSlot = g.First.Advance(k-1, g.Rate).Micros()
+		g.First = g.First.Advance(k, g.Rate)
+		g.Units -= k
+		q.held -= k
+		n -= k
+		if g.Units == 0 {
+			q.grants[0] = delivery.Grant{}
+			q.grants = q.grants[1:]
+			if len(q.grants) == 0 {
+				q.grants = nil
+			}
+		}
+	}
+}
+
+// handBack gives up all held slots and returns them for a refund.
+func (q *queue) handBack() []delivery.Refund {
+	if q.held == 0 {
+		return nil
+	}
+	refunds := make([]delivery.Refund, 0, len(q.grants))
+	for i := len(q.grants) - 1; i >= 0; i-- { // from the end of the timeline, so that each is its end in turn
+		refunds = append(refunds, delivery.Refund{Campaign: q.campaign, Grant: q.grants[i]})
+	}
+	q.grants, q.held = nil, 0
+	return refunds
+}
+
+// lateBy is how late, in microseconds, a slot of the given spacing may be used: the configured tolerance, or a
+// tenth of the spacing where that is longer, since a tenth of a unit does not move the bound. Quota windows are
+// widened by the plain tolerance only, so under a quota that is all there is.
+func (q *queue) lateBy(tolerance, spacing int64) int64 {
+	if len(q.campaign.Quotas) > 0 {
+		return tolerance
+	}
+	return max(tolerance, spacing/10)
+}

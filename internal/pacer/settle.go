@@ -1,0 +1,170 @@
+package pacer
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	probeEvery     = time.Second            // of a gate that failures closed
+	defaultRetry   = time.Second            // a throttled answer that does not say how long
+	maxRetryAfter  = 24 * time.Hour         // what a destination may ask for
+	unreachedPause = 200 * time.Millisecond // before a job that reached nobody is tried again
+)
+
+// settle decides what a sink's answer means for its job and for the sink's gate.
+func (p *Pacer) settle(r sent) {
+	q, s, j := r.queue, r.sink, r.job
+	q.inFlight--
+	s.inFlight--
+	p.inFlight--
+	s.latency += (r.took.Microseconds() - s.latency) / 8
+	p.wake(s)
+	if r.epoch != p.epoch {
+		return // outlived a drain; the job has been read again
+	}
+	switch r.result.Class {
+	case delivery.Delivered:
+		j.Settle(delivery.OutcomeDelivered)
+		p.healthy(s)
+	case delivery.Throttled:
+		d := r.result.RetryAfter
+		if d <= 0 {
+			d = defaultRetry
+		}
+		p.closeGate(s, min(d, maxRetryAfter), false)
+		p.putBack(q, j, 0)
+	case delivery.Unreachable:
+		p.failed(s)
+		p.putBack(q, j, unreachedPause)
+	case delivery.Temporary:
+		p.retry(j, r.result, p.failed(s))
+	case delivery.Permanent:
+		p.healthy(s)
+		p.dead(j, delivery.ReasonRefused, r.result.Detail)
+	case delivery.Interrupted:
+		p.doubt++
+	}
+}
+
+// wake lets the queues that wait for a free call try again.
+func (p *Pacer) wake(s *sinkState) {
+	for free := s.max - s.inFlight; free > 0 && len(s.full) > 0; free-- {
+		q := s.full[0]
+		s.full = s.full[1:]
+		q.blocked = false
+		p.schedule(q)
+	}
+	if len(s.full) == 0 {
+		s.full = nil
+	}
+}
+
+// retry counts the attempt, unless the sink as a whole is failing, and lets the job wait for its back-off.
+func (p *Pacer) retry(j *delivery.Job, r delivery.Result, outage bool) {
+	if p.stopped {
+		return // stays open; whoever reads it next tries again
+	}
+	if !outage {
+		j.Attempt++
+	}
+	if j.Attempt >= p.opt.Retry.MaxAttempts {
+		p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
+		return
+	}
+	d := p.opt.Retry.backOff(max(1, j.Attempt))
+	j.Due = time.Now().Add(d)
+	p.wait(j, d, delivery.ReasonRetry)
+}
+
+// backOff is the delay after the n-th failed attempt: doubling, capped, varied by the jitter.
+func (r Retry) backOff(n int) time.Duration {
+	d := r.Max
+	if n-1 < 30 {
+		d = min(r.Initial<<(n-1), r.Max)
+	}
+	return time.Duration(float64(d) * (1 + r.Jitter*(2*rand.Float64()-1)))
+}
+
+// putBack returns a job that was not delivered through no fault of its own to the head of its queue.
+func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration) {
+	if p.stopped {
+		return // stays open; whoever reads it next sends it
+	}
+	if pause > 0 {
+		j.Due = time.Now().Add(pause)
+		p.wait(j, pause, delivery.ReasonRetry)
+		return
+	}
+	if q.campaign == nil || p.standing(q.campaign, time.Now()) != sending {
+		if !p.placeOne(j, time.Now()) {
+			j.Source.Release(j.Campaign, j.Offset)
+		}
+		return
+	}
+	q.pushFront(j)
+	p.schedule(q)
+	p.wantSlots(q)
+}
+
+// failed counts a failure of the sink itself; true means that its gate is closed by it.
+func (p *Pacer) failed(s *sinkState) (outage bool) {
+	s.failures++
+	if s.failures < p.opt.OutageAfter {
+		return false
+	}
+	if s.closedUntil <= p.now() {
+		if !s.probing {
+			p.log.Warn("the sink does not work; its gate is closed and probed once a second", "sink", s.id)
+		}
+		s.probing = true
+		p.closeGate(s, probeEvery, true)
+	}
+	return true
+}
+
+// healthy notes that the sink works, and opens a gate that failures had closed.
+func (p *Pacer) healthy(s *sinkState) {
+	s.failures = 0
+	if !s.probing {
+		return
+	}
+	s.probing, s.closedUntil = false, 0
+	p.log.Info("the sink works again", "sink", s.id)
+	p.background(func(ctx context.Context) error { return p.opt.Gates.OpenGate(ctx, s.id) }, s)
+	for _, q := range p.queues {
+		if q.sink == s {
+			p.askLater(q, p.now())
+		}
+	}
+}
+
+// closeGate stops the sink here at once and on the other daemons with their next take, and hands the slots back.
+func (p *Pacer) closeGate(s *sinkState, d time.Duration, probe bool) {
+	s.closedUntil = max(s.closedUntil, p.now()+d.Microseconds())
+	p.background(func(ctx context.Context) error { return p.opt.Gates.CloseGate(ctx, s.id, d, probe) }, s)
+	for _, q := range p.queues {
+		if q.sink == s {
+			p.handBack(q)
+			q.turnAt = s.closedUntil
+			if q.askAt < s.closedUntil {
+				p.askLater(q, s.closedUntil)
+			}
+		}
+	}
+}
+
+// background runs a call to the limiter that nobody waits for.
+func (p *Pacer) background(call func(ctx context.Context) error, s *sinkState) {
+	base := context.WithoutCancel(p.sendCtx)
+	p.running.Go(func() {
+		ctx, cancel := context.WithTimeout(base, takeTimeout)
+		defer cancel()
+		if err := call(ctx); err != nil {
+			p.log.Warn("other daemons were not told of the sink's gate; they find out themselves", "sink", s.id, "error", err)
+		}
+	})
+}

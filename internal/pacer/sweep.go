@@ -1,0 +1,178 @@
+package pacer
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const sweepEvery = 250 * time.Millisecond
+
+// queue is the campaign's queue, made when it is first needed.
+func (p *Pacer) queue(c *delivery.Campaign) *queue {
+	q := p.queueNamed(c.ID)
+	if q.campaign == nil {
+		q.campaign, q.sink = c, p.sinkOf(c)
+	}
+	return q
+}
+
+func (p *Pacer) queueNamed(id string) *queue {
+	q := p.queues[id]
+	if q == nil {
+		q = newQueue(id)
+		p.queues[id] = q
+	}
+	return q
+}
+
+// apply takes a new catalog snapshot into use.
+func (p *Pacer) apply(s *delivery.Snapshot) {
+	if s == nil {
+		return
+	}
+	p.snapshot = s
+	for id, q := range p.queues {
+		was, is := q.campaign, s.Campaign(id)
+		if was == is {
+			continue
+		}
+		if was == nil || is == nil || changed(was, is) {
+			p.handBack(q) // the slots lie on the old timeline
+			q.turnAt = 0
+			if q.blocked {
+				q.blocked = false
+				q.sink.full = slices.DeleteFunc(q.sink.full, func(o *queue) bool { return o == q })
+			}
+			q.campaign, q.sink = is, nil
+			if is != nil {
+				q.sink = p.sinkOf(is)
+			}
+			p.askLater(q, p.now())
+		}
+		q.campaign = is
+		p.review(q, time.Now())
+	}
+}
+
+// changed tells whether slots granted under a may no longer be used under b.
+func changed(a, b *delivery.Campaign) bool {
+	return a == nil || b == nil || a.Rate != b.Rate || a.Status != b.Status || a.Sink != b.Sink || a.Invalid != b.Invalid
+}
+
+// review empties the queue of a campaign that may not send, and wakes its lanes.
+func (p *Pacer) review(q *queue, now time.Time) {
+	if q.campaign != nil && p.standing(q.campaign, now) == sending {
+		p.roomFor(q)
+		return
+	}
+	p.handBack(q)
+	var jobs []*delivery.Job
+	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
+	for _, j := range jobs {
+		if !p.placeOne(j, now) {
+			j.Source.Release(j.Campaign, j.Offset)
+		}
+	}
+	if q.campaign == nil || p.standing(q.campaign, now) != held {
+		for src := range q.waiting { // the jobs need no slots any more
+			src.Room(q.id, math.MaxInt32)
+		}
+		q.waiting = nil
+	}
+}
+
+// sweep looks at what no event announces: jobs that have waited too long, campaigns that begin or end, load.
+func (p *Pacer) sweep(now int64) {
+	p.sweepAt = now + sweepEvery.Microseconds()
+	wall := time.Now()
+	for id, q := range p.queues {
+		if q.campaign == nil || p.standing(q.campaign, wall) != sending {
+			p.review(q, wall)
+		} else {
+			p.moveOn(q, now, wall)
+			p.roomFor(q) // a campaign that has just begun
+		}
+		if q.len() == 0 && len(q.waiting) == 0 && q.inFlight == 0 && q.held == 0 && !q.asking && q.askIndex < 0 &&
+			now-q.askAt > idleQueue.Microseconds() {
+			delete(p.queues, id)
+		}
+	}
+	p.adapt()
+	p.measure()
+}
+
+// idleQueue is how long an empty queue is remembered.
+const idleQueue = time.Minute
+
+// moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
+// open for long. Jobs that hold a slot stay.
+func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
+	if q.ingress == 0 {
+		return
+	}
+	turn := time.Duration(max(0, q.turnAt-now)) * time.Microsecond
+	var moved []*delivery.Job
+	q.filter(func(ahead int64, j *delivery.Job) bool {
+		if j.From == delivery.FromLane || ahead < q.held || wall.Sub(j.ReadAt)+turn < p.opt.MaxOpenAge {
+			return true
+		}
+		moved = append(moved, j)
+		return false
+	})
+	for _, j := range moved {
+		if j.Expired(wall) {
+			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+		} else {
+			p.toLane(j)
+		}
+	}
+}
+
+// relieve moves on the jobs of src that keep its window of open offsets from advancing.
+func (p *Pacer) relieve(src delivery.Source, before int64) {
+	for _, q := range p.queues {
+		if q.ingress == 0 {
+			continue
+		}
+		var moved []*delivery.Job
+		q.filter(func(ahead int64, j *delivery.Job) bool {
+			if j.Source != src || j.Offset >= before || ahead < q.held {
+				return true
+			}
+			moved = append(moved, j)
+			return false
+		})
+		for _, j := range moved {
+			p.toLane(j)
+		}
+	}
+}
+
+// adapt lengthens the quantum while the takes exceed their budget, and shortens it again.
+func (p *Pacer) adapt() {
+	perSecond := float64(p.items) / sweepEvery.Seconds()
+	p.items = 0
+	scale := perSecond / float64(p.opt.ItemsPerSecond)
+	q := float64(p.quantum)
+	switch {
+	case scale > 1:
+		q *= min(scale, 2)
+	case scale < 0.8:
+		q *= 0.9
+	}
+	p.quantum = min(max(int64(q), p.opt.MinQuantum.Microseconds()), p.opt.MaxQuantum.Microseconds())
+}
+
+// measure sets the gauges.
+func (p *Pacer) measure() {
+	p.metrics.quantum.Set(float64(p.quantum) / 1e6)
+	jobs := 0
+	for _, q := range p.queues {
+		jobs += q.len()
+	}
+	p.metrics.queued.Set(float64(jobs))
+	p.metrics.queues.Set(float64(len(p.queues)))
+}
