@@ -123,7 +123,8 @@ start_kafka() {
 wipe() {
   down "${all_services[@]}"
   postgres_wipe
-  if [ -n "$stack" ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{kafka,redis,postgres,ports,run,stacks,*.log}; fi
+  # The lock in run/ stays for those who wait for it.
+  if [ -n "$stack" ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{kafka,redis,postgres,ports,stacks,*.log}; fi
 }
 
 usage() {
