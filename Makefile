@@ -1,0 +1,71 @@
+# Everything a person or a machine does with this repository. `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/pacer/pacer/internal/app.Version=$(VERSION)"
+# Processes under end-to-end test are this binary, built without -race.
+export PACER_BIN := $(CURDIR)/bin/pacer
+# The addresses of the services, for recipes that need them.
+WITH_SERVICES := scripts/services.sh up && eval "$$(scripts/services.sh env)" &&
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/pacer: static, without paths of this machine
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/pacer ./cmd/pacer
+
+.PHONY: demo
+demo: build ## Watch five campaigns being paced; needs nothing but Go (ARGS="--duration 60s")
+	bin/pacer demo $(ARGS)
+
+.PHONY: test
+test: build ## All tests with -race, over real services (started here; `make down` ends them)
+	scripts/toolchain.sh
+	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 2 ./...
+
+.PHONY: test-fast
+test-fast: ## The tests that need no services
+	go test -short -shuffle=on -timeout 5m ./...
+
+.PHONY: e2e
+e2e: build ## Figures of speed and latency over real services
+	$(WITH_SERVICES) go test -count=1 -timeout 40m -tags e2e -v ./test/...
+
+.PHONY: bench
+bench: ## Benchmarks of the packages (BENCH=name, COUNT=n)
+	$(WITH_SERVICES) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -count $(or $(COUNT),1) ./internal/...
+
+.PHONY: lint
+lint: bin/golangci-lint ## Check style, and which package imports which
+	bin/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## Format the code
+	bin/golangci-lint fmt ./...
+
+# The linter's dependencies are a module of their own, so that they never mix with the daemon's.
+bin/golangci-lint: tools/go.mod tools/go.sum
+	go -C tools build -trimpath -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: up
+up: ## Start the services: docker-compose.yml where Docker answers, else local processes (always under CI)
+	@if [ -z "$${CI:-}" ] && docker info >/dev/null 2>&1; then \
+		docker compose up --detach --build --wait; \
+	else \
+		scripts/services.sh up && scripts/services.sh status && scripts/services.sh env; \
+	fi
+
+.PHONY: down
+down: ## End the services; their data stays
+	@if [ -z "$${CI:-}" ] && docker info >/dev/null 2>&1; then docker compose down; fi
+	@scripts/services.sh down
+
+.PHONY: clean
+clean: ## Remove what was built, and the services with their data
+	@scripts/services.sh wipe
+	rm -rf bin dist .services
