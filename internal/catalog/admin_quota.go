@@ -1,0 +1,198 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// QuotaRow is a quota as people see it.
+type QuotaRow struct {
+	ID             string      `json:"id"`
+	Windows        []WindowRow `json:"windows"`
+	OnStoreFailure string      `json:"on_store_failure"`
+	Mode           string      `json:"mode"`
+	Spend          string      `json:"spend"`
+	Shard          int         `json:"shard"`
+	Campaigns      []string    `json:"campaigns"`
+	Revision       int64       `json:"revision"`
+	UpdatedAt      time.Time   `json:"updated_at"`
+}
+
+// WindowRow is a window of a quota as people see it.
+type WindowRow struct {
+	Span      string `json:"span"`
+	MaxUnits  int64  `json:"max_units"`
+	Algorithm string `json:"algorithm"`
+	Anchor    string `json:"anchor,omitempty"`
+}
+
+// QuotaChange says what to change about a quota; nil fields stay as they are, or get their defaults.
+type QuotaChange struct {
+	Windows        *[]delivery.Window // replaces all; none: the quota does not bind
+	OnStoreFailure *string            // closed, local-share, open
+	Mode           *string            // strict, eventual, shadow
+	Spend          *string            // greedy, even
+}
+
+// The words a quota's settings may be.
+var (
+	failurePolicies = []string{"closed", "local-share", "open"}
+	quotaModes      = []string{"strict", "eventual", "shadow"}
+	spendWays       = []string{"greedy", "even"}
+)
+
+// validate refuses in one line what the database would refuse.
+func (c QuotaChange) validate(id string) error {
+	if !delivery.ValidID(id) {
+		return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", shorten(id))
+	}
+	for _, word := range []struct {
+		field   string
+		value   *string
+		allowed []string
+	}{
+		{"on_store_failure", c.OnStoreFailure, failurePolicies}, {"mode", c.Mode, quotaModes}, {"spend", c.Spend, spendWays},
+	} {
+		if word.value != nil && !slices.Contains(word.allowed, *word.value) {
+			return invalid("%s %q must be one of %v", word.field, shorten(*word.value), word.allowed)
+		}
+	}
+	if c.Windows != nil {
+		if err := checkWindows(withDefaults(*c.Windows)); err != nil {
+			return invalid("%s", err)
+		}
+	}
+	return nil
+}
+
+// withDefaults fills in the default algorithm.
+func withDefaults(windows []delivery.Window) []delivery.Window {
+	windows = slices.Clone(windows)
+	for i := range windows {
+		windows[i].Algorithm = orDefault(windows[i].Algorithm, defaultAlgorithm)
+	}
+	return windows
+}
+
+// ListQuotas returns all quotas in the order of their ids.
+func (a *Admin) ListQuotas(ctx context.Context) ([]QuotaRow, error) {
+	var quotas []QuotaRow
+	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		quotas, err = queryQuotas(ctx, pool, "")
+		return err
+	})
+	return quotas, err
+}
+
+// GetQuota returns one quota.
+func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
+	var quota QuotaRow
+	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		quota, err = oneQuota(ctx, pool, id)
+		return err
+	})
+	return quota, err
+}
+
+// SetQuota creates the quota or changes it.
+func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (QuotaRow, error) {
+	var quota QuotaRow
+	if err := change.validate(id); err != nil {
+		return quota, err
+	}
+	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+			_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend)
+VALUES ($1, coalesce($2, 'closed'), coalesce($3, 'strict'), coalesce($4, 'greedy'))
+ON CONFLICT (id) DO UPDATE SET on_store_failure = coalesce($2, quotas.on_store_failure),
+    mode = coalesce($3, quotas.mode), spend = coalesce($4, quotas.spend)`,
+				id, change.OnStoreFailure, change.Mode, change.Spend)
+			if err != nil {
+				return err
+			}
+			if change.Windows != nil {
+				if err = replaceWindows(ctx, tx, id, withDefaults(*change.Windows)); err != nil {
+					return err
+				}
+			}
+			quota, err = oneQuota(ctx, tx, id)
+			return err
+		})
+	})
+	return quota, err
+}
+
+// replaceWindows makes windows those of the quota; a window that stays as it is leaves no trace in the changes.
+func replaceWindows(ctx context.Context, tx pgx.Tx, quota string, windows []delivery.Window) error {
+	spans := make([]time.Duration, 0, len(windows))
+	for _, w := range windows {
+		spans = append(spans, w.Span)
+	}
+	_, err := tx.Exec(ctx, `DELETE FROM pacer.quota_windows WHERE quota_id = $1 AND span <> ALL ($2::interval[])`, quota, spans)
+	if err != nil {
+		return err
+	}
+	for _, w := range windows {
+		_, err := tx.Exec(ctx, `INSERT INTO pacer.quota_windows AS w (quota_id, span, max_units, algorithm, anchor)
+VALUES ($1, $2, $3, $4, $5) ON CONFLICT (quota_id, span) DO UPDATE
+SET max_units = excluded.max_units, algorithm = excluded.algorithm, anchor = excluded.anchor
+WHERE (w.max_units, w.algorithm, w.anchor) IS DISTINCT FROM (excluded.max_units, excluded.algorithm, excluded.anchor)`,
+			quota, w.Span, w.Limit, w.Algorithm, nullable(w.Anchor))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func oneQuota(ctx context.Context, q rowsQuerier, id string) (QuotaRow, error) {
+	quotas, err := queryQuotas(ctx, q, `WHERE q.id = $1`, id)
+	if err != nil {
+		return QuotaRow{}, err
+	}
+	if len(quotas) == 0 {
+		return QuotaRow{}, notFound("quota %s does not exist; create it with: pacer quota set %s --windows 300/1m", id, id)
+	}
+	return quotas[0], nil
+}
+
+// queryQuotas reads a row for each window, those of one quota together.
+func queryQuotas(ctx context.Context, q rowsQuerier, where string, args ...any) ([]QuotaRow, error) {
+	rows, err := q.Query(ctx, `
+SELECT q.id, q.on_store_failure, q.mode, q.spend, q.shard, q.revision, q.updated_at,
+       ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"),
+       (extract(epoch FROM w.span) * 1000000)::bigint, w.max_units, w.algorithm, coalesce(w.anchor, '')
+FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id `+where+`
+ORDER BY q.id COLLATE "C", w.span`, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read quotas: %w", err)
+	}
+	defer rows.Close()
+	quotas := []QuotaRow{}
+	for rows.Next() {
+		r := QuotaRow{Windows: []WindowRow{}}
+		var span, limit *int64
+		var algorithm *string
+		var anchor string
+		err := rows.Scan(&r.ID, &r.OnStoreFailure, &r.Mode, &r.Spend, &r.Shard, &r.Revision, &r.UpdatedAt, &r.Campaigns,
+			&span, &limit, &algorithm, &anchor)
+		if err != nil {
+			return nil, fmt.Errorf("read quotas: %w", err)
+		}
+		if n := len(quotas); n == 0 || quotas[n-1].ID != r.ID {
+			quotas = append(quotas, r)
+		}
+		if span != nil && limit != nil && algorithm != nil {
+			last := &quotas[len(quotas)-1]
+			last.Windows = append(last.Windows, WindowRow{FormatSpan(micros(*span)), *limit, *algorithm, anchor})
+		}
+	}
+	return quotas, rows.Err()
+}

@@ -1,0 +1,124 @@
+package catalog
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// channel is what the triggers notify.
+const channel = "pacer_catalog"
+
+// scope says how much of the catalog to load.
+type scope struct {
+	full bool // everything, not only what has a higher revision
+	pins bool // the lane pins, which have no revisions
+	poll bool // the poll is due; it implies pins
+}
+
+// hints collects what the listener heard until the loader gets round to it. It is safe for use by several
+// goroutines at once.
+type hints struct {
+	wake chan struct{} // capacity one
+
+	mu     sync.Mutex // guards wanted
+	wanted scope
+}
+
+// add asks for a load.
+func (h *hints) add(s scope) {
+	h.mu.Lock()
+	h.wanted.full = h.wanted.full || s.full
+	h.wanted.pins = h.wanted.pins || s.pins
+	h.mu.Unlock()
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was asked for since the last take.
+func (h *hints) take() scope {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.wanted
+	h.wanted = scope{}
+	return s
+}
+
+// listen keeps one connection listening until ctx ends, and turns notifications into hints. It closes attempted
+// once the first LISTEN has succeeded or failed.
+func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		conn, err := p.connectListener(ctx)
+		if attempted != nil {
+			close(attempted)
+			attempted = nil
+		}
+		if err == nil {
+			failures = 0
+			p.hear(ctx, conn)
+			// Whether only this connection is lost or the whole database is for the loader to find out, and to report.
+			p.hints.add(scope{pins: true})
+		}
+		sleep(ctx, backoff(failures+1))
+	}
+}
+
+// connectListener makes a connection that listens.
+func (p *Postgres) connectListener(ctx context.Context) (*pgx.Conn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(dialCtx, p.database.config.ConnConfig.Copy())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(dialCtx, "LISTEN "+channel); err != nil {
+		closeConn(ctx, conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// hear passes on notifications until the connection or ctx ends.
+func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
+	defer closeConn(ctx, conn)
+	p.listening.Store(true)
+	p.metrics.listening.Set(1)
+	defer func() {
+		p.listening.Store(false)
+		p.metrics.listening.Set(0)
+	}()
+	// What was committed while nobody listened was announced to nobody.
+	p.hints.add(scope{pins: true})
+	for {
+		notification, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return
+		}
+		p.hints.add(hint(notification.Payload))
+	}
+}
+
+// hint reads the payload of a notification: "<table> <id>" for a row, "<table>" alone when rows were removed. What
+// it cannot read costs a full load, never a missed change.
+func hint(payload string) scope {
+	table, _, row := strings.Cut(payload, " ")
+	switch {
+	case row && (table == "campaigns" || table == "quotas"):
+		return scope{}
+	case table == "lane_pins":
+		return scope{pins: true}
+	}
+	return scope{full: true}
+}
+
+// closeConn says good-bye within a second, although ctx may have ended.
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

@@ -1,0 +1,233 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// The queries spell lengths of time in microseconds, bounded so that no interval overflows, and a rate as text, so
+// that none of its digits is lost. Infinite instants, which the triggers refuse, read as none.
+const (
+	selectRemoved = `SELECT coalesce(max(removed), 0) FROM pacer.revision`
+
+	selectCampaigns = `
+SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
+       least(greatest(extract(epoch FROM c.send_per) * 1000000, -1), 9e15)::bigint,
+       c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight,
+       CASE WHEN isfinite(c.starts_at) THEN c.starts_at END, CASE WHEN isfinite(c.ends_at) THEN c.ends_at END,
+       c.overflow, least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
+       coalesce(c.expected_total, 0),
+       ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C")
+FROM pacer.campaigns c WHERE c.revision > $1`
+
+	selectQuotas = `
+SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend,
+       least(greatest(extract(epoch FROM w.span) * 1000000, -1), 9e15)::bigint, w.max_units, w.algorithm, w.anchor
+FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
+WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
+
+	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins`
+
+	// everything is below every revision.
+	everything int64 = -1
+)
+
+// load brings the state up to date in one consistent read and publishes it.
+func (p *Postgres) load(ctx context.Context, wanted scope) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	started := time.Now()
+	changed, full, err := p.read(ctx, wanted)
+	if err != nil {
+		return explain(err)
+	}
+	kind := loadIncremental
+	if full {
+		kind = loadFull
+		p.lastFull = started
+	}
+	p.metrics.loads[kind].Inc()
+	p.metrics.seconds.Observe(time.Since(started).Seconds())
+	p.metrics.loadedAt.SetToCurrentTime()
+	p.publishState(changed, started)
+	return nil
+}
+
+// publishState publishes the state as of started; an unchanged one only moves LoadedAt, which tells how long ago a
+// campaign was known not to exist.
+func (p *Postgres) publishState(changed bool, started time.Time) {
+	previous := p.Snapshot()
+	if !changed && previous != nil {
+		same := *previous
+		same.LoadedAt = started
+		p.refresh(&same)
+		return
+	}
+	next := p.state.snapshot(started)
+	if previous != nil {
+		next.Revision = max(next.Revision, previous.Revision)
+	}
+	invalid := 0
+	for id, campaign := range next.Campaigns {
+		if campaign.Invalid == "" {
+			continue
+		}
+		invalid++
+		known := previous.Campaign(id)
+		if known == nil || known.Revision != campaign.Revision || known.Invalid != campaign.Invalid {
+			p.options.Logger.Error("campaign is held: its row cannot be used",
+				"campaign", id, "reason", campaign.Invalid, "revision", campaign.Revision)
+		}
+	}
+	p.metrics.invalid.Set(float64(invalid))
+	p.metrics.campaigns.Set(float64(len(next.Campaigns)))
+	p.metrics.revision.Set(float64(next.Revision))
+	p.publish(next)
+}
+
+// read brings p.state up to date, all of it from one snapshot of the database. On an error the state is as before.
+func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, err error) {
+	pool, err := p.database.pool()
+	if err != nil {
+		return false, false, err
+	}
+	if wanted.full {
+		if err := checkSchema(ctx, pool); err != nil {
+			return false, false, err
+		}
+	}
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
+		full = wanted.full
+		d, err := readDelta(ctx, tx, p.since(full), full || wanted.pins || wanted.poll)
+		if err == nil && !full && d.removed != p.state.removed {
+			// Rows are gone, and no revision tells which.
+			full = true
+			d, err = readDelta(ctx, tx, everything, true)
+		}
+		if err != nil {
+			return err
+		}
+		changed = full || d.changes(p.state)
+		if full {
+			p.state = newState()
+		}
+		d.apply(p.state)
+		return nil
+	})
+	return changed, full, err
+}
+
+func (p *Postgres) since(full bool) int64 {
+	if full {
+		return everything
+	}
+	return p.state.revision
+}
+
+// delta is what one read found.
+type delta struct {
+	removed   int64
+	campaigns []*campaignEntry
+	quotas    []*quotaEntry
+	lanes     map[string]int // nil if not read
+}
+
+// readDelta reads what has a revision above since, in one round trip.
+func readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, error) {
+	d := &delta{}
+	batch := &pgx.Batch{}
+	batch.Queue(selectRemoved).QueryRow(func(row pgx.Row) error { return row.Scan(&d.removed) })
+	batch.Queue(selectCampaigns, since).Query(d.scanCampaigns)
+	batch.Queue(selectQuotas, since).Query(d.scanQuotas)
+	if pins {
+		d.lanes = make(map[string]int)
+		batch.Queue(selectPins).Query(d.scanPins)
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("read the catalog: %w", err)
+	}
+	return d, nil
+}
+
+func (d *delta) scanCampaigns(rows pgx.Rows) error {
+	for rows.Next() {
+		var r campaignRecord
+		err := rows.Scan(&r.id, &r.revision, &r.rate, &r.per, &r.burst, &r.status, &r.sink, &r.weight, &r.inFlight,
+			&r.startsAt, &r.endsAt, &r.overflow, &r.ttl, &r.expected, &r.quotas)
+		if err != nil {
+			return err
+		}
+		d.campaigns = append(d.campaigns, r.entry())
+	}
+	return rows.Err()
+}
+
+// scanQuotas reads a row for each window, those of one quota together.
+func (d *delta) scanQuotas(rows pgx.Rows) error {
+	for rows.Next() {
+		var q delivery.Quota
+		var w windowRecord
+		err := rows.Scan(&q.ID, &q.Revision, &q.OnStoreFailure, &q.Mode, &q.Spend, &w.span, &w.limit, &w.algorithm, &w.anchor)
+		if err != nil {
+			return err
+		}
+		if n := len(d.quotas); n == 0 || d.quotas[n-1].quota.ID != q.ID {
+			d.quotas = append(d.quotas, &quotaEntry{quota: &q})
+		}
+		w.add(d.quotas[len(d.quotas)-1])
+	}
+	return rows.Err()
+}
+
+func (d *delta) scanPins(rows pgx.Rows) error {
+	for rows.Next() {
+		var campaign string
+		var lane int
+		if err := rows.Scan(&campaign, &lane); err != nil {
+			return err
+		}
+		d.lanes[campaign] = lane
+	}
+	return rows.Err()
+}
+
+// changes tells whether the delta says anything that s does not.
+func (d *delta) changes(s *state) bool {
+	if len(d.campaigns) > 0 || len(d.quotas) > 0 || d.removed != s.removed {
+		return true
+	}
+	if d.lanes == nil {
+		return false
+	}
+	if len(d.lanes) != len(s.lanes) {
+		return true
+	}
+	for campaign, lane := range d.lanes {
+		if known, ok := s.lanes[campaign]; !ok || known != lane {
+			return true
+		}
+	}
+	return false
+}
+
+// apply makes the delta part of s.
+func (d *delta) apply(s *state) {
+	for _, entry := range d.campaigns {
+		s.campaigns[entry.row.ID] = entry
+		s.seen(entry.row.Revision)
+	}
+	for _, entry := range d.quotas {
+		s.quotas[entry.quota.ID] = entry
+		s.seen(entry.quota.Revision)
+	}
+	if d.lanes != nil {
+		s.lanes = d.lanes
+	}
+	s.removed = d.removed
+}
