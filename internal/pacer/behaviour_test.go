@@ -30,9 +30,7 @@ func (f *fleet) offer(t *testing.T, list []*delivery.Job) (refused int) {
 }
 
 func (f *fleet) count(campaign string) int {
-	f.receiver.mu.Lock()
-	defer f.receiver.mu.Unlock()
-	return len(sorted(f.receiver.sent, campaign))
+	return len(sorted(f.receiver.history(), campaign))
 }
 
 func campaign(id string, perSecond int64) delivery.Campaign {
@@ -42,11 +40,13 @@ func campaign(id string, perSecond int64) delivery.Campaign {
 func TestJobsThatCannotBeDelivered(t *testing.T) {
 	past := func() time.Time { return time.Now().Add(-365 * 24 * time.Hour) }
 	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Second, Limit: 5}}}
-	b := newBook(campaign("c", 100),
-		delivery.Campaign{ID: "over", Status: delivery.StatusCompleted, Rate: delivery.PerSecond(1)},
-		delivery.Campaign{ID: "off", Status: delivery.StatusCancelled, Rate: delivery.PerSecond(1)},
-		delivery.Campaign{ID: "narrow", Rate: delivery.PerSecond(1), Quotas: []*delivery.Quota{quota}},
-		delivery.Campaign{ID: "old", Rate: delivery.PerSecond(1), TTL: time.Hour})
+	b := func() *book {
+		return newBook(campaign("c", 100),
+			delivery.Campaign{ID: "over", Status: delivery.StatusCompleted, Rate: delivery.PerSecond(1)},
+			delivery.Campaign{ID: "off", Status: delivery.StatusCancelled, Rate: delivery.PerSecond(1)},
+			delivery.Campaign{ID: "narrow", Rate: delivery.PerSecond(1), Quotas: []*delivery.Quota{quota}},
+			delivery.Campaign{ID: "old", Rate: delivery.PerSecond(1), TTL: time.Hour})
+	}
 	for _, tc := range []struct {
 		name    string
 		change  func(j *delivery.Job)
@@ -65,23 +65,21 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 		{"due in an hour", func(j *delivery.Job) { j.NotBefore = time.Now().Add(time.Hour) }, delivery.ToTimer, delivery.ReasonNotBefore, delivery.OutcomeRetried},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			one(t, b, nil, func(t *testing.T, f *fleet) {
-				b.set(campaign("c", 100)) // loaded now, in the bubble's time
-				time.Sleep(time.Millisecond)
+			one(t, b(), nil, func(t *testing.T, f *fleet) {
 				src := newPartition("in/0")
 				list := jobs(src, delivery.FromIngress, "c", 0, 1)
 				tc.change(list[0])
 				f.offer(t, list)
 				if n := f.outboxes[0].count(tc.kind, tc.reason); n != 1 {
-					t.Errorf("not put where it belongs: %+v", f.outboxes[0].puts)
+					t.Errorf("not put where it belongs: %+v", f.outboxes[0].all())
 				}
 				if n := src.count(tc.outcome); n != 1 {
-					t.Errorf("settled as %v, want %v", src.settled, tc.outcome)
+					t.Errorf("settled as %v, want %v", src.counts(), tc.outcome)
 				}
 			})
 		})
 	}
-	one(t, b, nil, func(t *testing.T, f *fleet) {
+	one(t, b(), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		f.offer(t, jobs(src, delivery.FromIngress, "off", 0, 7))
 		if n := src.count(delivery.OutcomeCancelled); n != 7 {
@@ -100,8 +98,8 @@ func TestOverflowGoesToTheLaneOnce(t *testing.T) {
 			t.Errorf("fast sent %d of 3000 behind the slow one", n)
 		}
 		direct, laned := src.count(delivery.OutcomeDelivered)-3000, src.count(delivery.OutcomeRequeued)
-		if direct+laned != 500 || direct < 4 || direct > 8 || src.twice > 0 {
-			t.Errorf("slow: %d sent, %d put into the lane, %d settled twice", direct, laned, src.twice)
+		if direct+laned != 500 || direct < 4 || direct > 8 || src.counts().twice > 0 {
+			t.Errorf("slow: %d sent, %d put into the lane, %d settled twice", direct, laned, src.counts().twice)
 		}
 	})
 }
@@ -144,15 +142,15 @@ func TestPauseResumeCancel(t *testing.T) {
 		if f.count("c") != n {
 			t.Error("sent while paused")
 		}
-		if in.count(delivery.OutcomeRequeued) != 100-n || len(lane.released) != 100 {
-			t.Errorf("paused: %d of %d to the lane, %d of 100 released", in.count(delivery.OutcomeRequeued), 100-n, len(lane.released))
+		if in.count(delivery.OutcomeRequeued) != 100-n || lane.counts().released != 100 {
+			t.Errorf("paused: %d of %d to the lane, %d of 100 released", in.count(delivery.OutcomeRequeued), 100-n, lane.counts().released)
 		}
 		if f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)) != 10 {
 			t.Error("a paused campaign took jobs from its lane")
 		}
 		b.set(campaign("c", 100))
 		time.Sleep(50 * time.Millisecond)
-		if len(lane.rooms) == 0 {
+		if lane.counts().rooms == 0 {
 			t.Fatal("the lane was not told of the resume")
 		}
 		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
@@ -167,7 +165,7 @@ func TestPauseResumeCancel(t *testing.T) {
 		n = f.count("c")
 		time.Sleep(time.Second)
 		if f.count("c") != n || lane.count(delivery.OutcomeCancelled)+lane.count(delivery.OutcomeDelivered) != 100 {
-			t.Errorf("cancelled: %d more sent, settled %d", f.count("c")-n, len(lane.settled))
+			t.Errorf("cancelled: %d more sent, settled %d", f.count("c")-n, lane.counts().settled)
 		}
 		time.Sleep(time.Second)
 		if got := f.count("other"); got != 900 {
@@ -183,12 +181,12 @@ func TestRoomIsAnnouncedAtHalf(t *testing.T) {
 			t.Fatalf("%d refused, want 100 beyond two seconds' worth", refused)
 		}
 		time.Sleep(900 * time.Millisecond)
-		if len(lane.rooms) != 0 {
+		if lane.counts().rooms != 0 {
 			t.Error("announced before half was sent")
 		}
 		time.Sleep(300 * time.Millisecond)
-		if len(lane.rooms) != 1 {
-			t.Errorf("announced %d times", len(lane.rooms))
+		if lane.counts().rooms != 1 {
+			t.Errorf("announced %d times", lane.counts().rooms)
 		}
 	})
 }
@@ -211,13 +209,13 @@ func TestRetries(t *testing.T) {
 	temporary := delivery.Result{Class: delivery.Temporary, Status: 500, Detail: "500"}
 	t.Run("a back-off in memory, then delivered", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), quick, func(t *testing.T, f *fleet) {
-			f.receiver.answer = script(temporary, temporary)
+			f.receiver.setAnswer(script(temporary, temporary))
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
 			time.Sleep(time.Second)
-			sent := sorted(f.receiver.sent, "c")
+			sent := sorted(f.receiver.history(), "c")
 			if len(sent) != 3 || sent[2].attempt != 2 || src.count(delivery.OutcomeDelivered) != 1 {
-				t.Fatalf("%+v %v", sent, src.settled)
+				t.Fatalf("%+v %v", sent, src.counts())
 			}
 			if d := sent[1].at - sent[0].at; d < 80_000 || d > 170_000 {
 				t.Errorf("first back-off %d us", d)
@@ -226,7 +224,7 @@ func TestRetries(t *testing.T) {
 	})
 	t.Run("attempts run out", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), quick, func(t *testing.T, f *fleet) {
-			f.receiver.answer = script(temporary, temporary, temporary)
+			f.receiver.setAnswer(script(temporary, temporary, temporary))
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
 			time.Sleep(2 * time.Second)
@@ -237,18 +235,18 @@ func TestRetries(t *testing.T) {
 	})
 	t.Run("a long back-off goes to a timer", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.answer = script(temporary)
+			f.receiver.setAnswer(script(temporary))
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 1))
 			time.Sleep(6 * time.Second)
 			if src.count(delivery.OutcomeRetried)+src.count(delivery.OutcomeDelivered) != 1 {
-				t.Errorf("%v", src.settled)
+				t.Errorf("%v", src.counts())
 			}
 		})
 	})
 	t.Run("refused", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.answer = script(delivery.Result{Class: delivery.Permanent, Status: 400})
+			f.receiver.setAnswer(script(delivery.Result{Class: delivery.Permanent, Status: 400}))
 			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 1))
 			time.Sleep(time.Second)
 			if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused); n != 1 || f.count("c") != 1 {
@@ -262,17 +260,17 @@ func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
 	a, b := campaign("a", 100), campaign("b", 100)
 	a.Sink, b.Sink = "one", "two"
 	one(t, newBook(a, b), nil, func(t *testing.T, f *fleet) {
-		f.receiver.answer = func(_ int, j *delivery.Job) delivery.Result {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
 			if j.ID == "in/0/10" && j.Attempt == 0 && time.Since(f.receiver.began) < 500*time.Millisecond {
 				return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}
 			}
 			return delivery.Result{Class: delivery.Delivered}
-		}
+		})
 		in, other := newPartition("in/0"), newPartition("in/1")
 		f.offer(t, jobs(in, delivery.FromIngress, "a", 0, 100))
 		f.offer(t, jobs(other, delivery.FromIngress, "b", 0, 200))
 		time.Sleep(4 * time.Second)
-		sent := sorted(f.receiver.sent, "a")
+		sent := sorted(f.receiver.history(), "a")
 		longest, gap := int64(0), 0
 		for i := 1; i < len(sent); i++ {
 			if d := sent[i].at - sent[i-1].at; d > longest {
@@ -285,7 +283,7 @@ func TestThrottlingClosesTheGateOfThatSinkOnly(t *testing.T) {
 		if n := in.count(delivery.OutcomeDelivered); n != 100 {
 			t.Errorf("%d of 100 delivered", n)
 		}
-		if got := sorted(f.receiver.sent, "b"); len(got) != 200 || got[199].at > 2_300_000 {
+		if got := sorted(f.receiver.history(), "b"); len(got) != 200 || got[199].at > 2_300_000 {
 			t.Errorf("the other sink's campaign was held up: %d sent, the last at %d", len(got), got[len(got)-1].at)
 		}
 		if over, _ := overRate(sent, []change{{0, 100}}, 0); over > 1 {
@@ -298,12 +296,12 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 	for _, class := range []delivery.ResultClass{delivery.Unreachable, delivery.Temporary} {
 		t.Run(class.String(), func(t *testing.T) {
 			one(t, newBook(campaign("c", 50)), func(o *Options) { o.Retry.Initial = 50 * time.Millisecond }, func(t *testing.T, f *fleet) {
-				f.receiver.answer = func(int, *delivery.Job) delivery.Result {
+				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
 					if time.Since(f.receiver.began) < 10*time.Minute {
 						return delivery.Result{Class: class}
 					}
 					return delivery.Result{Class: delivery.Delivered}
-				}
+				})
 				lane := newPartition("lane/0")
 				f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 80))
 				time.Sleep(10 * time.Minute)
@@ -313,7 +311,7 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				if n := lane.count(delivery.OutcomeDelivered); n != 80 {
-					t.Errorf("%d of 80 delivered after the outage: %+v", n, f.outboxes[0].puts)
+					t.Errorf("%d of 80 delivered after the outage: %+v", n, f.outboxes[0].all())
 				}
 			})
 		})
@@ -323,7 +321,7 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 func TestDrain(t *testing.T) {
 	t.Run("waits for what is in flight and forgets the rest", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.latency = func() time.Duration { return 700 * time.Millisecond }
+			f.receiver.setLatency(700 * time.Millisecond)
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 300))
 			time.Sleep(time.Second)
@@ -348,15 +346,15 @@ func TestDrain(t *testing.T) {
 	})
 	t.Run("cancels what takes too long and counts it", func(t *testing.T) {
 		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.latency = func() time.Duration { return time.Hour }
+			f.receiver.setLatency(time.Hour)
 			src := newPartition("in/0")
 			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 5))
 			time.Sleep(time.Second)
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 			defer cancel()
 			open, err := f.daemons[0].Drain(ctx)
-			if open != 5 || err != nil || len(src.settled) != 0 {
-				t.Errorf("open %d, %v, settled %v", open, err, src.settled)
+			if open != 5 || err != nil || src.counts().settled != 0 {
+				t.Errorf("open %d, %v, settled %v", open, err, src.counts())
 			}
 		})
 	})
@@ -383,7 +381,7 @@ func TestNoStoreNothingIsSent(t *testing.T) {
 		if f.count("c") != 200 {
 			t.Errorf("%d of 200 sent after it came back", f.count("c"))
 		}
-		if over, _ := overRate(sorted(f.receiver.sent, "c"), []change{{0, 100}}, 0); over > 1 {
+		if over, _ := overRate(sorted(f.receiver.history(), "c"), []change{{0, 100}}, 0); over > 1 {
 			t.Errorf("%d above the rate", over)
 		}
 	})
@@ -399,7 +397,7 @@ func TestWeights(t *testing.T) {
 		}
 		f.offer(t, list)
 		time.Sleep(2500 * time.Millisecond)
-		sent := sorted(f.receiver.sent, "c")
+		sent := sorted(f.receiver.history(), "c")
 		if len(sent) != 60 {
 			t.Fatalf("%d of 60 sent", len(sent))
 		}
@@ -417,19 +415,13 @@ func TestWeights(t *testing.T) {
 func TestAFullSinkIsNoBurst(t *testing.T) {
 	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 4
-		slow := true
-		f.receiver.latency = func() time.Duration {
-			if slow {
-				return time.Second
-			}
-			return time.Millisecond
-		}
+		f.receiver.setLatency(time.Second)
 		src := newPartition("lane/0")
 		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 400))
 		time.Sleep(3 * time.Second)
-		slow = false
+		f.receiver.setLatency(time.Millisecond)
 		time.Sleep(3 * time.Second)
-		sent := sorted(f.receiver.sent, "c")
+		sent := sorted(f.receiver.history(), "c")
 		if over, at := overRate(sent, []change{{0, 200}}, 0); over > 1+200/50 {
 			t.Errorf("%d above the rate at %d", over, at)
 		}
@@ -452,7 +444,7 @@ func TestManyCampaigns(t *testing.T) {
 		}
 		time.Sleep(3200 * time.Millisecond)
 		counts := map[string]int{}
-		for _, a := range f.receiver.sent {
+		for _, a := range f.receiver.history() {
 			counts[a.campaign]++
 		}
 		for i := range 1000 {

@@ -88,6 +88,27 @@ func uniform(seed uint64, base, jitter time.Duration) func() time.Duration {
 	}
 }
 
+// history is what was sent so far.
+func (r *receiver) history() []arrival {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]arrival(nil), r.sent...)
+}
+
+// setLatency changes how long a call takes.
+func (r *receiver) setLatency(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.latency = func() time.Duration { return d }
+}
+
+// setAnswer changes what calls answer.
+func (r *receiver) setAnswer(f func(daemon int, j *delivery.Job) delivery.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
+}
+
 // receiver is a sink that notes when each job was sent, by whom.
 type receiver struct {
 	mu      sync.Mutex
@@ -131,14 +152,16 @@ func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) del
 	d.sent = append(d.sent, arrival{
 		time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt,
 	})
-	answer := d.answer
+	answer, latency := d.answer, d.latency()
 	d.mu.Unlock()
 	select {
-	case <-time.After(d.latency()):
+	case <-time.After(latency):
 	case <-ctx.Done():
 		return delivery.Result{Class: delivery.Interrupted}
 	}
 	if answer != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		return answer(d.daemon, j)
 	}
 	return delivery.Result{Class: delivery.Delivered}
@@ -174,6 +197,16 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
 }
 func (o *outbox) Drain(context.Context) int { return 0 }
 func (o *outbox) Hold(time.Duration)        {}
+
+// all lists where jobs went.
+func (o *outbox) all() (list []delivery.Destination) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.puts {
+		list = append(list, p.to)
+	}
+	return list
+}
 
 // count is how many jobs went to kind for reason.
 func (o *outbox) count(kind delivery.DestinationKind, reason delivery.Reason) (n int) {
@@ -276,6 +309,15 @@ func (p *partition) Release(_ string, offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = append(p.released, offset)
+}
+
+// counts is what happened to the partition's jobs.
+type counts struct{ settled, twice, released, rooms int }
+
+func (p *partition) counts() counts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return counts{len(p.settled), p.twice, len(p.released), len(p.rooms)}
 }
 
 func (p *partition) count(o delivery.Outcome) (n int) {

@@ -10,7 +10,7 @@ import (
 
 // TestMain keeps the number of simulated runs small unless -rapid.checks asks for more.
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "25"); err != nil {
+	if err := flag.Set("rapid.checks", "12"); err != nil {
 		panic(err)
 	}
 	flag.Parse()

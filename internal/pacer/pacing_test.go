@@ -26,6 +26,7 @@ type fleet struct {
 }
 
 func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {
+	b.snapshot.LoadedAt = time.Now() // the bubble's time
 	f := &fleet{store: newStore(latency), receiver: newReceiver(), book: b}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -130,7 +131,7 @@ func drawPlan(rt *rapid.T) plan {
 	}
 	at := int64(0)
 	for range rapid.IntRange(1, 5).Draw(rt, "rates") {
-		pl.changes = append(pl.changes, change{at, rapid.OneOf(rapid.Int64Range(20, 5000), rapid.Int64Range(20, 300)).Draw(rt, "rate")})
+		pl.changes = append(pl.changes, change{at, rapid.OneOf(rapid.Int64Range(20, 3000), rapid.Int64Range(20, 300)).Draw(rt, "rate")})
 		at += rapid.Int64Range(300_000, 2_000_000).Draw(rt, "after")
 	}
 	return pl
@@ -154,7 +155,7 @@ func (pl plan) run(t *testing.T) (failure string) {
 		cancel()
 		feeding.Wait()
 		f.stop()
-		failure = pl.judge(sorted(f.receiver.sent, "c"))
+		failure = pl.judge(sorted(f.receiver.history(), "c"))
 	})
 	return failure
 }
@@ -201,11 +202,11 @@ func TestRateIsKept(t *testing.T) {
 // TestSlotsAreUsedAndShared: at a steady rate at least 99.9 % of the slots are used, and saturated daemons get equal
 // shares, within 5 %.
 func TestSlotsAreUsedAndShared(t *testing.T) {
-	for _, daemons := range []int{1, 2, 3, 5} {
-		for _, rate := range []int64{10, 60, 150, 1000, 5000} {
+	for _, daemons := range []int{1, 3, 5} {
+		for _, rate := range []int64{10, 60, 150, 1500} {
 			t.Run(fmt.Sprintf("%d daemons at %d per second", daemons, rate), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					length := 10 * time.Second
+					length := 5 * time.Second
 					if rate <= 60 {
 						length = time.Minute
 					}
@@ -246,7 +247,7 @@ func steady(daemons int, rate int64, length time.Duration) (sent []arrival) {
 	cancel()
 	feeding.Wait()
 	f.stop()
-	for _, a := range sorted(f.receiver.sent, "c") {
+	for _, a := range sorted(f.receiver.history(), "c") {
 		if a.at >= 1_000_000 && a.at < length.Microseconds() {
 			sent = append(sent, a)
 		}
