@@ -52,7 +52,7 @@ var identity = []string{
 func encode(it *item, now time.Time) kafka.Record {
 	job := it.job
 	own := ownHeaders(it, now)
-	if job.Defect != "" {
+	if unread(job) {
 		own = withoutInherited(own, job.Headers)
 	}
 	r := kafka.Record{
@@ -71,6 +71,11 @@ func encode(it *item, now time.Time) kafka.Record {
 		r.Key, r.Value = nil, kafka.NewBytes([]byte{})
 	}
 	return r
+}
+
+// unread tells whether the job's fields were not read from its record, which is therefore kept as it came.
+func unread(job *delivery.Job) bool {
+	return job.Defect == delivery.ReasonUndecodable || job.Defect == delivery.ReasonInvalidHeader
 }
 
 // ownHeaders are the headers that pacer writes for the job at its destination.
@@ -130,12 +135,15 @@ func dueAt(job *delivery.Job, to delivery.Destination) time.Time {
 	return job.Due
 }
 
-// withoutInherited drops those of pacer's own headers that a record which could not be decoded carries itself:
-// the person who reads the dead letter sees what was published.
+// withoutInherited drops those of pacer's own headers that a record which could not be decoded carries itself, and
+// guesses at its content: the person who reads the dead letter sees what was published.
 func withoutInherited(own []kafka.Header, original []delivery.Header) []kafka.Header {
 	return slices.DeleteFunc(own, func(h kafka.Header) bool {
 		if slices.Contains(bookkeeping, h.Key) {
 			return false
+		}
+		if h.Key == delivery.HeaderContentType || h.Key == delivery.HeaderTraceParent {
+			return true
 		}
 		return slices.ContainsFunc(original, func(o delivery.Header) bool { return o.Key == h.Key })
 	})
@@ -148,7 +156,7 @@ func appendForeign(own []kafka.Header, job *delivery.Job, c cut) []kafka.Header 
 	}
 	all, room := own, keptHeaders
 	for _, f := range job.Headers {
-		if slices.Contains(bookkeeping, f.Key) || job.Defect == "" && slices.Contains(identity, f.Key) {
+		if slices.Contains(bookkeeping, f.Key) || !unread(job) && slices.Contains(identity, f.Key) {
 			continue
 		}
 		if slices.ContainsFunc(own, func(o kafka.Header) bool { return o.Key == f.Key }) {

@@ -1,0 +1,221 @@
+package requeue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func numbered(n int) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for i := range n {
+			r := Record{
+				Value:   fmt.Appendf(nil, "job %d", i),
+				Headers: []delivery.Header{{Key: delivery.HeaderJobID, Value: fmt.Appendf(nil, "%d", i)}},
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestPublishSpreadsKeepsOrderAndCounts(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(3, "jobs"))
+	p, err := NewProducer(ProducerOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5_000
+	told := 0
+	acked, err := p.Publish(t.Context(), "jobs", numbered(n), func(k int) { told += k })
+	if err != nil || acked != n || told != n {
+		t.Fatalf("acked %d, told %d, %v", acked, told, err)
+	}
+	seen := make(map[string]bool)
+	for part := range 3 {
+		last, count := -1, 0
+		err := Scan(t.Context(), client, "jobs", part, FromStart, func(r Record) error {
+			var i int
+			if _, err := fmt.Sscan(r.Header(delivery.HeaderJobID), &i); err != nil || i <= last {
+				t.Fatalf("partition %d: job %d after %d, %v", part, i, last, err)
+			}
+			last = i
+			count++
+			seen[string(r.Value)] = true
+			return nil
+		})
+		if err != nil || count < n/3 || count > n/3+1 {
+			t.Errorf("partition %d: %d records, %v", part, count, err)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d distinct records", len(seen))
+	}
+}
+
+func TestPublishReportsTheReadersError(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	p, err := NewProducer(ProducerOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("line 4 is too long")
+	acked, err := p.Publish(t.Context(), "jobs", func(yield func(Record, error) bool) {
+		for r := range numbered(3) {
+			if !yield(r, nil) {
+				return
+			}
+		}
+		yield(Record{}, broken)
+	}, nil)
+	if !errors.Is(err, broken) || acked != 3 {
+		t.Errorf("acked %d, %v", acked, err)
+	}
+}
+
+func TestPublishSplitsWhatIsTooLarge(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(1, "jobs"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "20000"}))
+	p, err := NewProducer(ProducerOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := make([]Record, 50)
+	for i := range records {
+		records[i].Value = bytes.Repeat([]byte{byte(i)}, 3_000)
+	}
+	if acked, err := p.Publish(t.Context(), "jobs", All(records), nil); err != nil || acked != 50 {
+		t.Fatalf("acked %d, %v", acked, err)
+	}
+	for i, r := range readAll(t, client, "jobs") {
+		if r.Value[0] != byte(i) {
+			t.Fatalf("record %d is out of order", i)
+		}
+	}
+	_, err = p.Publish(t.Context(), "jobs", All([]Record{{Value: make([]byte, 30_000)}}), nil)
+	if err == nil || !strings.Contains(err.Error(), "max.message.bytes") || !errors.Is(err, kafka.MessageSizeTooLarge) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPublishIsPatientButNotForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		m.topics["jobs"] = 2
+		var down atomic.Bool
+		down.Store(true)
+		m.onProduce = func(context.Context, int) (int16, error) {
+			if down.Load() {
+				return 0, errors.New("connection refused")
+			}
+			return 0, nil
+		}
+		p, err := NewProducer(ProducerOptions{Client: m.client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(20*time.Second, func() { down.Store(false) })
+		if acked, err := p.Publish(t.Context(), "jobs", numbered(1_500), nil); err != nil || acked != 1_500 {
+			t.Errorf("acked %d, %v", acked, err)
+		}
+		down.Store(true)
+		began := time.Now()
+		if acked, err := p.Publish(t.Context(), "jobs", numbered(1_500), nil); err == nil || acked != 0 {
+			t.Errorf("acked %d, %v", acked, err)
+		}
+		if took := time.Since(began); took < DefaultPublishPatience || took > DefaultPublishPatience+10*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+	})
+}
+
+func TestPublishDoesNotWaitForAFullBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		m.topics["jobs"] = 1
+		p, err := NewProducer(ProducerOptions{Client: m.client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seen atomic.Int64
+		acked, err := p.Publish(t.Context(), "jobs", func(yield func(Record, error) bool) {
+			for range 3 { // somebody types slowly
+				yield(Record{Value: []byte("x")}, nil)
+				time.Sleep(time.Second)
+				seen.Store(int64(m.total("jobs")))
+			}
+		}, nil)
+		if err != nil || acked != 3 || seen.Load() != 3 {
+			t.Errorf("acked %d, written before the end %d, %v", acked, seen.Load(), err)
+		}
+	})
+}
+
+func TestPublishEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		m.topics["jobs"] = 2
+		m.onProduce = func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
+		p, err := NewProducer(ProducerOptions{Client: m.client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if acked, err := p.Publish(ctx, "jobs", numbered(100_000), nil); !errors.Is(err, context.DeadlineExceeded) || acked != 0 {
+			t.Errorf("acked %d, %v", acked, err)
+		}
+	})
+}
+
+func TestPublishToNoTopic(t *testing.T) {
+	_, client := fakeCluster(t)
+	p, err := NewProducer(ProducerOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Publish(t.Context(), "absent", numbered(1), nil); !errors.Is(err, errNoTopic) || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("error %v", err)
+	}
+	for _, opts := range []ProducerOptions{{}, {Client: client, InFlight: -1}, {Client: client, Linger: -1}, {Client: client, Patience: -1}} {
+		if _, err := NewProducer(opts); err == nil {
+			t.Errorf("%+v accepted", opts)
+		}
+	}
+}
+
+// BenchmarkPublish writes records of 200 bytes to a real broker.
+func BenchmarkPublish(b *testing.B) {
+	brokers := harness.Kafka(b)
+	topic := harness.Topic(b, brokers, "requeue-bench", 6)
+	p, err := NewProducer(ProducerOptions{Client: dial(b, brokers)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	record := Record{Value: make([]byte, 160), Headers: []delivery.Header{{Key: delivery.HeaderCampaign, Value: []byte("spring")}}}
+	b.ResetTimer()
+	_, err = p.Publish(b.Context(), topic, func(yield func(Record, error) bool) {
+		for range b.N {
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}

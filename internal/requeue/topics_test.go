@@ -1,0 +1,191 @@
+package requeue
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func TestDeviations(t *testing.T) {
+	good := map[string]string{confCleanup: "delete", confRetentionTime: "-1", confRetentionBytes: "-1", confMaxMessage: "2000"}
+	lanes := ownedTopic{name: "lanes", retention: -1, maxMessage: 1000}
+	letters := ownedTopic{name: "dead", retention: 100, maxMessage: 1000}
+	for name, c := range map[string]struct {
+		topic ownedTopic
+		have  map[string]string
+		want  []string
+	}{
+		"as it must be":         {lanes, good, nil},
+		"compacted":             {lanes, with(good, confCleanup, "compact"), []string{confCleanup}},
+		"lanes expire":          {lanes, with(good, confRetentionTime, "604800000"), []string{confRetentionTime}},
+		"lanes are bounded":     {lanes, with(good, confRetentionBytes, "1"), []string{confRetentionBytes}},
+		"small records":         {lanes, with(good, confMaxMessage, "999"), []string{confMaxMessage}},
+		"letters kept too long": {letters, with(good, confRetentionTime, "101"), nil},
+		"letters kept for ever": {letters, good, nil},
+		"letters expire early":  {letters, with(good, confRetentionTime, "99"), []string{confRetentionTime}},
+		"nothing known":         {lanes, nil, []string{confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage}},
+	} {
+		var got []string
+		for _, d := range c.topic.deviations(c.have) {
+			got = append(got, d.config)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	out[key] = value
+	return out
+}
+
+// checkTopicLife walks the owned topics through their life on any broker.
+func checkTopicLife(t *testing.T, client *kafka.Client, prefix, ingress string) {
+	ctx := t.Context()
+	spec := smallSpec(prefix, ingress, prefix+"absent")
+	problems, err := CheckTopics(ctx, client, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(problems) != 8 || problems[0] != "ingress topic "+prefix+"absent does not exist: create it, pacer never does" ||
+		problems[1] != "topic "+prefix+"lanes does not exist: run pacer migrate up" {
+		t.Errorf("before: %q", problems)
+	}
+
+	spec = smallSpec(prefix, ingress)
+	changes, err := EnsureTopics(ctx, client, spec)
+	if err != nil || len(changes) != 7 {
+		t.Fatalf("EnsureTopics: %q, %v", changes, err)
+	}
+	settleLayout(t, client, spec)
+	expect(t, client, spec, nil)
+	list, err := ListTopics(ctx, client, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if s.Name == ingress {
+			continue
+		}
+		want := TopicStatus{Name: s.Name, Owned: true, Exists: true, Partitions: 2, Replicas: 1, Retention: -1, MaxMessage: 300_000 + headerRoom}
+		if s.Name == LaneTopic(prefix) {
+			want.Partitions = 8
+		}
+		if s.Name == DeadTopic(prefix) {
+			want.Retention = 30 * 24 * time.Hour
+		}
+		if s != want {
+			t.Errorf("status %+v, want %+v", s, want)
+		}
+	}
+	if changes, err = EnsureTopics(ctx, client, spec); err != nil || len(changes) != 0 {
+		t.Errorf("a second time: %q, %v", changes, err)
+	}
+
+	alter(t, client, LaneTopic(prefix), confRetentionTime, "1000")
+	alter(t, client, TimerTopic(prefix, 5*time.Second), confMaxMessage, "1000")
+	expect(t, client, spec, []string{
+		"topic " + prefix + "lanes: retention.ms is 1000 and must be -1, or waiting jobs are deleted: run pacer migrate up",
+		"topic " + prefix + "timer.5s: max.message.bytes is 1000 and must be at least 365536: run pacer migrate up",
+	})
+	spec.DeadPartitions = 3
+	if changes, err = EnsureTopics(ctx, client, spec); err != nil || len(changes) != 3 {
+		t.Errorf("repair: %q, %v", changes, err)
+	}
+	settleLayout(t, client, spec)
+	expect(t, client, spec, nil)
+}
+
+// expect checks the topics until the outcome is the wanted one: configurations spread with a delay.
+func expect(t *testing.T, client *kafka.Client, spec TopicSpec, want []string) {
+	t.Helper()
+	var got []string
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		var err error
+		if got, err = CheckTopics(t.Context(), client, spec); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("problems %q, want %q", got, want)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// settleLayout waits until the transport knows all partitions.
+func settleLayout(t *testing.T, client *kafka.Client, spec TopicSpec) {
+	t.Helper()
+	eventually(t, "all partitions", func() bool {
+		list, err := ListTopics(t.Context(), client, spec)
+		return err == nil && !slices.ContainsFunc(list, func(s TopicStatus) bool {
+			return !s.Exists || strings.HasSuffix(s.Name, "dead") && s.Partitions < spec.DeadPartitions
+		})
+	})
+}
+
+func alter(t *testing.T, client *kafka.Client, topic, config, value string) {
+	t.Helper()
+	_, err := client.IncrementalAlterConfigs(t.Context(), &kafka.IncrementalAlterConfigsRequest{
+		Resources: []kafka.IncrementalAlterConfigsRequestResource{{
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: topic,
+			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: config, Value: value}},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTopicLifeInProcess(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	alter(t, client, "jobs", confMaxMessage, "300000")
+	checkTopicLife(t, client, "t.", "jobs")
+}
+
+func TestTopicLife(t *testing.T) {
+	brokers := harness.Kafka(t)
+	ingress := harness.Topic(t, brokers, "requeue-jobs", 2, kafka.ConfigEntry{ConfigName: confMaxMessage, ConfigValue: "300000"})
+	client := dial(t, brokers)
+	checkTopicLife(t, client, ownedPrefix(t, client), ingress)
+}
+
+// ownedPrefix returns a prefix of the test's own, whose topics are deleted when the test ends.
+func ownedPrefix(t testing.TB, client *kafka.Client) string {
+	t.Helper()
+	prefix := harness.Unique("requeue") + "."
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		names := TopicSpec{Prefix: prefix}.Names()
+		if _, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names}); err != nil {
+			t.Logf("delete topics: %v", err)
+		}
+	})
+	return prefix
+}
+
+func TestTopicSpecNames(t *testing.T) {
+	got := TopicSpec{Ingress: []string{"jobs"}, Timers: []time.Duration{time.Minute}}.Names()
+	if want := []string{"jobs", "pacer.lanes", "pacer.timer.1m", "pacer.dead"}; !slices.Equal(got, want) {
+		t.Errorf("names %q", got)
+	}
+	if _, err := EnsureTopics(t.Context(), nil, TopicSpec{Lanes: -1}); err == nil {
+		t.Error("a negative number of lanes was accepted")
+	}
+}
