@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -24,6 +25,7 @@ type Pacer struct {
 	inbox   inbox
 	changed <-chan struct{}
 	running sync.WaitGroup // takes, refunds and sends under way
+	turned  atomic.Int64   // local time of the last turn; written by the scheduler
 
 	// Everything below belongs to the scheduler goroutine.
 	snapshot  *delivery.Snapshot
@@ -99,6 +101,11 @@ func (p *Pacer) Run(ctx context.Context) error {
 	}
 }
 
+// Stalled is how long ago the scheduler last turned; it does so several times a second, whatever there is to do.
+func (p *Pacer) Stalled() time.Duration {
+	return time.Duration(p.now()-p.turned.Load()) * time.Microsecond
+}
+
 // turn does all that is due.
 func (p *Pacer) turn() {
 	commands, results := p.inbox.take()
@@ -109,6 +116,7 @@ func (p *Pacer) turn() {
 		f()
 	}
 	now := p.now()
+	p.turned.Store(now)
 	p.spend(now)
 	p.release(now)
 	if now >= p.sweepAt {
