@@ -20,8 +20,11 @@ type claim struct {
 	held    *quota
 	windows []*window
 	self    *rival
-	room    int64 // what all windows can give
-	share   int64 // what of it falls to the campaign
+	tight   *window // the one with the least room, the first of equals
+	index   int     // of tight
+	room    int64   // what all windows can give
+	share   int64   // what of it falls to the campaign
+	next    int64   // when a job refused for want of room will find it
 }
 
 const never = int64(-1)
@@ -122,7 +125,7 @@ func (t *taking) take() {
 		t.out.NextAt = t.rateNext(start, units, open)
 		self.cut = t.now
 	}
-	t.settleQuotas(units, slots)
+	t.settleQuotas(units, slots, want)
 }
 
 // jobs is how many units the jobs at the head come to that begin within the first soft units and end within the
@@ -208,7 +211,7 @@ func (t *taking) rateNext(start delivery.Slot, units, open int64) int64 {
 func (t *taking) quotaShare(self *node, slots int64) int64 {
 	soft, hard := slots, int64(delivery.MaxGrant)
 	for _, q := range t.quotas {
-		q.room = remaining(q.windows)
+		q.measure()
 		q.share = t.rivalShare(q, slots)
 		soft, hard = min(soft, q.share), min(hard, q.room)
 	}
@@ -233,15 +236,12 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 
 // rivalShare is how many units of the quota's room fall to the campaign.
 func (t *taking) rivalShare(q *claim, slots int64) int64 {
-	if len(q.held.rivals) == 0 && q.room >= slots {
-		return slots
-	}
 	c := t.ask.Campaign
 	before := len(q.held.rivals)
 	q.self = q.held.join(t.now, c.ID, t.grace())
 	fresh := len(q.held.rivals) > before
 	q.self.cost = max(1, costScale/max(1, c.PriorityWeight))
-	active := q.self.demand > 0 && t.now <= q.self.due+t.grace()
+	active := q.self.active(t.now, t.grace())
 
 	var others []flow
 	low, high := int64(0), int64(0)
@@ -252,7 +252,7 @@ func (t *taking) rivalShare(q *claim, slots int64) int64 {
 			continue
 		}
 		high = max(high, r.service)
-		if r.demand == 0 || t.now > r.due+t.grace() {
+		if !r.active(t.now, t.grace()) {
 			continue
 		}
 		if len(others) == 0 || r.service < low {
@@ -260,12 +260,14 @@ func (t *taking) rivalShare(q *claim, slots int64) int64 {
 		}
 		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
 	}
-	switch {
-	case len(others) > 0 && !active:
-		q.self.service = max(q.self.service, low)
-	case fresh:
-		q.self.service = high
+	if len(others) == 0 {
+		low = high
 	}
+	if !fresh && (active || len(others) == 0) {
+		// What was not asked for is no claim on the future, beyond what the window held.
+		low -= min(q.tight.limit, delivery.MaxGrant) * q.self.cost
+	}
+	q.self.service = max(q.self.service, low)
 	return share(q.self.service, q.self.cost, q.room, slots, others)
 }
 
@@ -281,17 +283,15 @@ func (t *taking) quotaNext(units int64) int64 {
 		for _, w := range q.windows {
 			if need > w.limit {
 				next = never
-			} else if next != never && w.remaining() < need {
-				next = max(next, w.freeAt(need))
+			} else if w.remaining() < need {
+				q.next = max(q.next, w.freeAt(need))
 			}
 		}
-	}
-	t.out.BoundQuota = bound.spec.ID
-	for i, w := range bound.windows {
-		if w.remaining() < bound.windows[t.out.BoundWindow].remaining() {
-			t.out.BoundWindow = i
+		if next != never {
+			next = max(next, q.next)
 		}
 	}
+	t.out.BoundQuota, t.out.BoundWindow = bound.spec.ID, bound.index
 	switch next {
 	case never:
 		return 0
@@ -301,16 +301,36 @@ func (t *taking) quotaNext(units int64) int64 {
 	return next
 }
 
-// settleQuotas notes what the campaign was served by each contended quota and what it was short of.
-func (t *taking) settleQuotas(units, slots int64) {
+// measure finds the window with the least room.
+func (q *claim) measure() {
+	for i, w := range q.windows {
+		if q.tight == nil || w.remaining() < q.tight.remaining() {
+			q.tight, q.index = w, i
+		}
+	}
+	q.room = min(q.tight.remaining(), delivery.MaxGrant)
+}
+
+// settleQuotas notes what the campaign was served by each quota, and what it still has a use for.
+func (t *taking) settleQuotas(units, slots, want int64) {
+	next, spacing := t.out.NextAt, t.tl.rate.Spacing()
 	for _, q := range t.quotas {
-		if q.self == nil {
+		r := q.self
+		if r == nil {
 			continue
 		}
-		q.self.seen, q.self.demand, q.self.due = t.now, 0, 0
-		q.self.service += units * q.self.cost
-		if units < slots && t.out.NextAt > 0 && min(q.share, q.room) < slots {
-			q.self.demand, q.self.due = slots-units, t.out.NextAt
+		r.seen, r.demand, r.due = t.now, 0, 0
+		r.service += units * r.cost
+		// Nothing is kept for a campaign that something else keeps from coming.
+		if units < want && next > 0 && next <= max(t.now, q.next)+second {
+			if units < slots && min(q.share, q.room) < slots {
+				r.cut = next
+			}
+			use := next - t.now + t.grace()
+			if t.now <= r.cut+q.tight.span {
+				use = q.tight.span
+			}
+			r.due, r.demand = next, min(want-units, use/spacing+1)
 		}
 		q.held.level()
 	}

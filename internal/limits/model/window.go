@@ -19,10 +19,14 @@ type quota struct {
 type rival struct {
 	campaign string
 	seen     int64
-	due      int64 // when it was told to come back, if its last ask was cut short by this quota, else 0
-	demand   int64 // what its last ask was short of
-	cost     int64 // virtual service per unit: costScale / priority weight
-	service  int64 // virtual service received, comparable between rivals only
+	// due is when it was told to come back (0: not soon), and demand how many units are kept for it until then, as
+	// long as others have been served more. After being cut short by the quota (until cut), that is all it can use
+	// in a span: windows give back in bursts what was taken in bursts, and a slow campaign would find each burst
+	// over before it had its share. A campaign that has not been cut short for a span gets what it wants anyway,
+	// and needs no more kept than it can use before it comes again.
+	due, demand, cut int64
+	cost             int64 // virtual service per unit: costScale / priority weight
+	service          int64 // virtual service received, comparable between rivals only
 }
 
 // bucket holds the units granted in [index*width, (index+1)*width).
@@ -123,14 +127,8 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 	}
 }
 
-// remaining is what all windows of the quota can give.
-func remaining(windows []*window) int64 {
-	left := int64(delivery.MaxGrant)
-	for _, w := range windows {
-		left = min(left, w.remaining())
-	}
-	return left
-}
+// active tells whether room is kept for the rival.
+func (r *rival) active(now, grace int64) bool { return r.demand > 0 && now <= r.due+grace }
 
 // join finds the campaign among the rivals, forgetting those that have gone, and places a new one at the end.
 // grace is how late a rival may be for its appointment.
