@@ -1,0 +1,21 @@
+# syntax=docker/dockerfile:1
+
+# pacer as a static binary in an image that holds nothing else: no shell, no package manager, no root.
+FROM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY . .
+ARG VERSION=dev
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 go build -trimpath \
+      -ldflags "-s -w -X github.com/pacer/pacer/internal/app.Version=${VERSION}" -o /out/pacer ./cmd/pacer
+
+# The base has certificates, time zones and an unprivileged user; campaigns need the zones for their active hours.
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /out/pacer /usr/local/bin/pacer
+USER 65532:65532
+WORKDIR /etc/pacer
+EXPOSE 8080
+ENTRYPOINT ["/usr/local/bin/pacer"]
+CMD ["run"]

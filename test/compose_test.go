@@ -1,0 +1,288 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"go.yaml.in/yaml/v3"
+)
+
+// oneShot lists the services that do one thing and exit. All others must be healthy to be of use.
+var oneShot = []string{"ingress", "pacer-migrate"}
+
+// composeProject reads docker-compose.yml as docker does, with nothing of this machine's environment.
+func composeProject(t *testing.T) *types.Project {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")}, cli.WithWorkingDirectory(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(context.Background())
+	if err != nil {
+		t.Fatalf("docker-compose.yml: %v", err)
+	}
+	return project
+}
+
+func TestComposeHoldsTheWholeStack(t *testing.T) {
+	project := composeProject(t)
+	want := []string{"kafka", "redis", "postgres", "ingress", "pacer-migrate", "pacer", "prometheus", "grafana"}
+	for _, name := range want {
+		if _, ok := project.Services[name]; !ok {
+			t.Errorf("no service %s", name)
+		}
+	}
+	if len(project.Services) != len(want) {
+		t.Errorf("services are %v; this test knows %v", project.ServiceNames(), want)
+	}
+}
+
+func TestComposeMountsWhatExists(t *testing.T) {
+	project := composeProject(t)
+	binds := 0
+	for name, service := range project.Services {
+		for _, volume := range service.Volumes {
+			switch volume.Type {
+			case types.VolumeTypeBind:
+				binds++
+				if _, err := os.Stat(volume.Source); err != nil {
+					t.Errorf("%s mounts what is not there: %v", name, err)
+				}
+				if !volume.ReadOnly {
+					t.Errorf("%s may write to %s", name, volume.Source)
+				}
+			case types.VolumeTypeVolume:
+				if _, ok := project.Volumes[volume.Source]; !ok {
+					t.Errorf("%s mounts the volume %s, which is not declared", name, volume.Source)
+				}
+			default:
+				t.Errorf("%s has a mount of type %s", name, volume.Type)
+			}
+		}
+		if service.Build != nil {
+			dockerfile := filepath.Join(service.Build.Context, service.Build.Dockerfile)
+			if _, err := os.Stat(dockerfile); err != nil {
+				t.Errorf("%s is built from what is not there: %v", name, err)
+			}
+		}
+	}
+	if binds == 0 {
+		t.Error("nothing of this repository is mounted; the test looks at the wrong thing")
+	}
+}
+
+func TestComposeServicesAreHealthyOrOneShot(t *testing.T) {
+	project := composeProject(t)
+	for name, service := range project.Services {
+		isOneShot := slices.Contains(oneShot, name)
+		if isOneShot && service.Restart != types.RestartPolicyNo {
+			t.Errorf("%s runs once and has restart: %s", name, service.Restart)
+		}
+		if !isOneShot && (service.HealthCheck == nil || service.HealthCheck.Disable || len(service.HealthCheck.Test) == 0) {
+			t.Errorf("%s has no health check", name)
+		}
+		for other, dependency := range service.DependsOn {
+			want := types.ServiceConditionHealthy
+			if slices.Contains(oneShot, other) {
+				want = types.ServiceConditionCompletedSuccessfully
+			}
+			if dependency.Condition != want {
+				t.Errorf("%s waits for %s to be %s, not %s", name, other, dependency.Condition, want)
+			}
+		}
+	}
+}
+
+func TestComposeIsReachableFromThisMachineOnly(t *testing.T) {
+	project := composeProject(t)
+	published := 0
+	for name, service := range project.Services {
+		if service.NetworkMode == "host" || service.Privileged {
+			t.Errorf("%s is not contained", name)
+		}
+		for _, port := range service.Ports {
+			published++
+			if port.HostIP != "127.0.0.1" {
+				t.Errorf("%s publishes %s on %q", name, port.Published, port.HostIP)
+			}
+		}
+	}
+	if published == 0 {
+		t.Error("no port is published")
+	}
+}
+
+func TestComposeRunsAsNobodySpecial(t *testing.T) {
+	writable := []string{"kafka", "ingress"} // their image writes its configuration when it starts
+	for name, service := range composeProject(t).Services {
+		if !regexp.MustCompile(`^[1-9][0-9]*:[0-9]+$`).MatchString(service.User) {
+			t.Errorf("%s runs as user %q; name a number other than 0", name, service.User)
+		}
+		if !service.ReadOnly && !slices.Contains(writable, name) {
+			t.Errorf("%s has a writable file system", name)
+		}
+		if !slices.Contains(service.CapDrop, "ALL") || !slices.Contains(service.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s keeps capabilities", name)
+		}
+	}
+}
+
+// exactTag is a tag that stays what it is: three numbers, and perhaps a variant.
+var exactTag = regexp.MustCompile(`^[a-z0-9./-]+:v?[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?$`)
+
+// majorMinor is enough for PostgreSQL, whose releases have two numbers.
+var majorMinor = regexp.MustCompile(`^postgres:[0-9]+\.[0-9]+(-[a-z0-9.]+)?$`)
+
+func TestComposePinsItsImages(t *testing.T) {
+	for name, service := range composeProject(t).Services {
+		if service.Build != nil {
+			continue // made here
+		}
+		if !exactTag.MatchString(service.Image) && !majorMinor.MatchString(service.Image) {
+			t.Errorf("%s uses %s, which may change", name, service.Image)
+		}
+	}
+}
+
+// One version of Kafka: what is tested is what is looked at.
+func TestKafkaIsTheSameEverywhere(t *testing.T) {
+	image := composeProject(t).Services["kafka"].Image
+	_, version, _ := strings.Cut(image, ":")
+	for _, file := range []string{"../scripts/kafka/pom.xml", "../scripts/services/kafka.sh"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), version) {
+			t.Errorf("%s does not speak of Kafka %s, which docker-compose.yml runs", file, version)
+		}
+	}
+}
+
+func TestProvisionedFilesParse(t *testing.T) {
+	files := []string{"../deploy/pacer.yaml"}
+	for _, pattern := range []string{"../deploy/prometheus/*.yml", "../deploy/grafana/provisioning/*/*.yml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, error %v", pattern, len(found), err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content map[string]any
+		if err := yaml.Unmarshal(text, &content); err != nil || len(content) == 0 {
+			t.Errorf("%s: %d keys, error %v", file, len(content), err)
+		}
+	}
+}
+
+// contractMetrics are the names that are relied upon from outside; dashboard and rules use no others, so that
+// neither goes quietly empty.
+var contractMetrics = []string{
+	"pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds", "pacer_quota_denied_total",
+	"pacer_campaign_send_rate", "pacer_campaign_backlog", "pacer_campaign_eta_seconds", "pacer_actionable_lag",
+	"pacer_jobs_settled_total", "pacer_jobs_in_flight", "pacer_slot_lateness_seconds", "pacer_slots_forfeited_total",
+	"pacer_quantum_seconds", "pacer_take_seconds", "pacer_take_items", "pacer_sink_seconds", "pacer_requeue_hops",
+	"pacer_lane_read_factor", "pacer_config_revision", "pacer_build_info",
+}
+
+func TestDashboardAndRulesUseMetricsThatExist(t *testing.T) {
+	metric := regexp.MustCompile(`(^|[^:a-z_])(pacer_[a-z_]+)`)
+	suffix := regexp.MustCompile(`_(bucket|sum|count)$`)
+	used := map[string]bool{}
+	for source, expressions := range map[string][]string{
+		"the dashboard": dashboardExpressions(t), "the rules": ruleExpressions(t),
+	} {
+		if len(expressions) < 5 {
+			t.Errorf("%s hold %d expressions; the test looks at the wrong thing", source, len(expressions))
+		}
+		for _, expression := range expressions {
+			for _, match := range metric.FindAllStringSubmatch(expression, -1) {
+				name := suffix.ReplaceAllString(match[2], "")
+				used[name] = true
+				if !slices.Contains(contractMetrics, name) {
+					t.Errorf("%s ask for %s, which pacer does not export", source, name)
+				}
+			}
+		}
+	}
+	for _, name := range contractMetrics {
+		if !used[name] {
+			t.Errorf("nobody looks at %s", name)
+		}
+	}
+}
+
+func dashboardExpressions(t *testing.T) (expressions []string) {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/grafana/dashboards/pacer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title, Description, Type string
+			Datasource               struct{ UID string }
+			Targets                  []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatalf("dashboard: %v", err)
+	}
+	for _, panel := range dashboard.Panels {
+		if panel.Type == "row" {
+			continue
+		}
+		if panel.Description == "" || panel.Datasource.UID != "prometheus" || len(panel.Targets) == 0 {
+			t.Errorf("panel %q lacks a description, the provisioned data source or a query", panel.Title)
+		}
+		for _, target := range panel.Targets {
+			expressions = append(expressions, target.Expr)
+		}
+	}
+	return expressions
+}
+
+func ruleExpressions(t *testing.T) (expressions []string) {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Record, Expr string
+				Annotations         map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &rules); err != nil {
+		t.Fatalf("rules: %v", err)
+	}
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert != "" && (rule.Annotations["summary"] == "" || rule.Annotations["description"] == "") {
+				t.Errorf("alert %s does not say what it means and what to do", rule.Alert)
+			}
+			expressions = append(expressions, rule.Expr)
+		}
+	}
+	return expressions
+}
