@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 const (
 	produceTimeout = 15 * time.Second
 	ackTimeout     = 10 * time.Second
+	layoutTimeout  = 5 * time.Second
 	topologyTTL    = time.Second
 )
 
@@ -76,6 +78,8 @@ func (b *broker) leaders(ctx context.Context, topic string) ([]int, error) {
 		return leaders, nil
 	}
 
+	ctx, cancel := context.WithTimeout(ctx, layoutTimeout)
+	defer cancel()
 	answer, err := b.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 	if err != nil {
 		return nil, fmt.Errorf("read the layout of topic %s: %w", topic, err)
@@ -209,6 +213,10 @@ func tooLarge(err error) bool {
 // timeout, replicas that failed after the append) leaves the outcome unknown.
 func refused(err error) bool {
 	if errors.Is(err, errNoTopic) {
+		return true
+	}
+	var dialing *net.OpError
+	if errors.As(err, &dialing) && dialing.Op == "dial" {
 		return true
 	}
 	var code kafka.Error

@@ -77,22 +77,23 @@ type outbox struct {
 	queued  int
 	failing int // queues whose last batch failed
 
-	sending map[*turn]struct{} // with records that may be written just now
+	turns   map[*turn]struct{} // taken and not given back
 	closed  bool
-	idle    chan struct{} // closed once closed and nothing is sending
+	idle    chan struct{} // closed once closed and no turn is sending
 	inDoubt int           // dropped although the broker may have written them
 }
 
 func newOutbox() *outbox {
 	return &outbox{
-		queues:  make(map[delivery.Source]*queue),
-		sending: make(map[*turn]struct{}),
-		idle:    make(chan struct{}),
+		queues: make(map[delivery.Source]*queue),
+		turns:  make(map[*turn]struct{}),
+		idle:   make(chan struct{}),
 	}
 }
 
 // maxIdleSources is how many sources are remembered before those with nothing to write are forgotten. Sources of
-// partitions that were lost would otherwise pile up.
+// partitions that were lost would otherwise pile up. What is forgotten is at most that a batch long ago was not
+// flushed, which the source's own commits have made up for.
 const maxIdleSources = 1024
 
 func (o *outbox) put(it *item) {
@@ -157,19 +158,21 @@ func (o *outbox) next(now, heldUntil time.Time) (*queue, time.Duration) {
 	return nil, wait
 }
 
-// take removes the next batch of a busy queue.
-func (o *outbox) take(q *queue, maxBytes int, held bool) []*item {
+// take removes the next batch of the turn's queue. From now on the turn answers for what was in doubt before.
+func (o *outbox) take(t *turn, maxBytes int, held bool) []*item {
 	if o.closed {
 		return nil
 	}
-	items := q.take(maxBatchJobs, maxBytes, held)
+	items := t.q.take(maxBatchJobs, maxBytes, held)
 	o.queued -= len(items)
+	t.open = doubtful(items)
+	o.turns[t] = struct{}{}
 	return items
 }
 
 // giveBack ends a turn. What failed is written again after the back-off.
 func (o *outbox) giveBack(t *turn, now time.Time, backoff time.Duration) {
-	delete(o.sending, t)
+	delete(o.turns, t)
 	q := t.q
 	q.busy = false
 	if o.closed {
@@ -210,12 +213,16 @@ func (o *outbox) close() {
 	o.maybeIdle()
 }
 
-func (o *outbox) drop(items []*item) {
+func (o *outbox) drop(items []*item) { o.inDoubt += doubtful(items) }
+
+// doubtful counts the items that the broker may have written already.
+func doubtful(items []*item) (n int) {
 	for _, it := range items {
 		if it.unknown {
-			o.inDoubt++
+			n++
 		}
 	}
+	return n
 }
 
 // enter registers a turn as sending, until it is given back; false means that the outbox was closed and nothing
@@ -224,13 +231,26 @@ func (o *outbox) enter(t *turn) bool {
 	if o.closed {
 		return false
 	}
-	o.sending[t] = struct{}{}
+	t.sending = true
 	return true
 }
 
+// open counts the jobs of all turns whose records may or may not be written.
+func (o *outbox) open() (n int) {
+	for t := range o.turns {
+		n += t.open
+	}
+	return n
+}
+
 func (o *outbox) maybeIdle() {
-	if !o.closed || len(o.sending) > 0 {
+	if !o.closed {
 		return
+	}
+	for t := range o.turns {
+		if t.sending {
+			return
+		}
 	}
 	select {
 	case <-o.idle:

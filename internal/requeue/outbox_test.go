@@ -42,7 +42,7 @@ func TestSourcesTakeTurns(t *testing.T) {
 		if q == nil {
 			break
 		}
-		items := o.take(q, 1<<20, false)
+		items := o.take(&turn{q: q, box: o}, 1<<20, false)
 		order = append(order, q.source.Name())
 		if len(items) > maxBatchJobs {
 			t.Fatalf("batch of %d", len(items))
@@ -61,7 +61,7 @@ func TestSourceIsServedByOneWorkerAtATime(t *testing.T) {
 	o, now, a := newOutbox(), time.Now(), newSource("a")
 	o.put(&item{job: a.job(1, "c"), to: lane})
 	q, _ := o.next(now, time.Time{})
-	o.take(q, 1, false)
+	o.take(&turn{q: q, box: o}, 1, false)
 	o.put(&item{job: a.job(2, "c"), to: lane})
 	if other, _ := o.next(now, time.Time{}); other != nil {
 		t.Fatal("a busy source was handed out")
@@ -76,14 +76,14 @@ func TestFailedItemsGoFirstAndAlone(t *testing.T) {
 	o, now, a := newOutbox(), time.Now(), newSource("a")
 	o.put(&item{job: a.job(1, "c"), to: lane})
 	q, _ := o.next(now, time.Time{})
-	failed := o.take(q, 1, false)
+	failed := o.take(&turn{q: q, box: o}, 1, false)
 	o.put(&item{job: a.job(2, "c"), to: dead})
 	o.giveBack(&turn{q: q, box: o, failed: failed}, now, time.Second)
 	if q, wait := o.next(now, time.Time{}); q != nil || wait != time.Second {
 		t.Fatalf("served during the back-off, or wait %s", wait)
 	}
 	q, _ = o.next(now.Add(time.Second), time.Time{})
-	if items := o.take(q, 1<<20, false); len(items) != 1 || items[0].job.Offset != 1 {
+	if items := o.take(&turn{q: q, box: o}, 1<<20, false); len(items) != 1 || items[0].job.Offset != 1 {
 		t.Fatalf("took %d items", len(items))
 	}
 }
@@ -97,7 +97,7 @@ func TestBatchIsBoundedInBytesAndPutsLanesLast(t *testing.T) {
 	q, _ := o.next(time.Now(), time.Time{})
 	for _, want := range [][]int64{{2}, {3, 1, 4}} {
 		var got []int64
-		for _, it := range o.take(q, 100, false) {
+		for _, it := range o.take(&turn{q: q, box: o}, 100, false) {
 			got = append(got, it.job.Offset)
 		}
 		if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] {
@@ -118,7 +118,7 @@ func TestHeldLanesWait(t *testing.T) {
 	if q == nil {
 		t.Fatal("a timer was held")
 	}
-	if items := o.take(q, 1<<20, true); len(items) != 1 || items[0].job.Offset != 2 {
+	if items := o.take(&turn{q: q, box: o}, 1<<20, true); len(items) != 1 || items[0].job.Offset != 2 {
 		t.Fatalf("took %d items", len(items))
 	}
 }
@@ -128,7 +128,7 @@ func TestForgottenSources(t *testing.T) {
 	for range 3 * maxIdleSources {
 		o.put(&item{job: newSource("gone").job(1, "c"), to: lane})
 		q, _ := o.next(time.Now(), time.Time{})
-		o.take(q, 1, false)
+		o.take(&turn{q: q, box: o}, 1, false)
 		o.giveBack(&turn{q: q, box: o}, time.Now(), 0)
 	}
 	if len(o.queues) > maxIdleSources {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,10 +166,7 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	inDoubt = box.inDoubt
-	for t := range box.sending {
-		inDoubt += t.open
-	}
+	inDoubt = box.inDoubt + box.open()
 	if r.box == box && !r.stopped {
 		r.box = newOutbox()
 	}
@@ -203,11 +199,7 @@ type Stats struct {
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{Queued: r.box.queued, Sources: len(r.box.ring), DownSince: r.down}
-	for t := range r.box.sending {
-		s.Sending += t.open
-	}
-	return s
+	return Stats{Queued: r.box.queued, Sending: r.box.open(), Sources: len(r.box.ring), DownSince: r.down}
 }
 
 // acquire waits for a queue whose turn it is; nil means that ctx has ended.
@@ -249,50 +241,4 @@ func (r *Relay) signal() {
 	case r.wake <- struct{}{}:
 	default:
 	}
-}
-
-// release ends a worker's turn. It keeps the account of outages: one line when the first queue fails, one when
-// the last has recovered, so that a single bad partition does not make a line per attempt.
-func (r *Relay) release(ctx context.Context, t *turn) {
-	now, q := time.Now(), t.q
-	r.mu.Lock()
-	wasDown := r.down
-	backoff := time.Duration(0)
-	if t.err != nil {
-		backoff = r.backoff(q.failures)
-		q.failures++
-		if r.down.IsZero() && ctx.Err() == nil {
-			r.down = now
-		}
-	} else {
-		q.failures = 0
-	}
-	t.box.failed(q, t.err != nil)
-	if t.err == nil && t.wrote && t.box == r.box && r.box.failing == 0 {
-		r.down = time.Time{}
-	}
-	isDown := r.down
-	t.box.giveBack(t, now, backoff)
-	r.mu.Unlock()
-	r.signal()
-
-	switch {
-	case wasDown.IsZero() && !isDown.IsZero():
-		r.metrics.outage.Set(1)
-		r.logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
-			"source", q.source.Name(), "error", t.err)
-	case !wasDown.IsZero() && isDown.IsZero():
-		r.metrics.outage.Set(0)
-		r.logger.Info("kafka accepts re-enqueued jobs again", "after", now.Sub(wasDown).Round(time.Millisecond))
-	}
-}
-
-// backoff doubles from firstBackoff to the cap, less up to half of it at random, so that workers and daemons do
-// not knock in step.
-func (r *Relay) backoff(failures int) time.Duration {
-	d := r.opts.MaxAttemptBackoff
-	if failures < 16 {
-		d = min(d, firstBackoff<<failures)
-	}
-	return d/2 + rand.N(d/2+1)
 }

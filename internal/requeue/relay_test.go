@@ -73,7 +73,7 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 			t.Errorf("job %d: %s, want %s", i, got, want)
 		}
 	}
-	eventually(t, "recovery", r.Healthy)
+	eventually(t, "recovery", func() bool { return r.Healthy() && log.count("INFO") > 0 })
 	if w, i := log.count("WARN"), log.count("INFO"); w != 1 || i != 1 {
 		t.Errorf("%d warnings, %d infos for one outage: %q", w, i, log.lines)
 	}
@@ -165,8 +165,8 @@ func TestNothingIsWrittenWhileTheCommitFails(t *testing.T) {
 		if s.count() != 1 || m.total("lanes") != 1 {
 			t.Errorf("%d settled, %d written", s.count(), m.total("lanes"))
 		}
-		if s.flushes < 10 || log.count("WARN") != 1 {
-			t.Errorf("%d flushes, %d warnings", s.flushes, log.count("WARN"))
+		if n := s.flushCount(); n < 10 || log.count("WARN") != 1 {
+			t.Errorf("%d flushes, %d warnings", n, log.count("WARN"))
 		}
 		failing.Store(false)
 		time.Sleep(3 * time.Second)
@@ -206,6 +206,9 @@ func TestOversizeConcernsOneJob(t *testing.T) {
 	if d.Reason != delivery.ReasonOversize || len(d.Payload) != 64<<10 || d.Truncated != 200_000 || d.Origin.Offset != 123 {
 		t.Errorf("dead letter %s of %d bytes, truncated %d, origin %v", d.Reason, len(d.Payload), d.Truncated, d.Origin)
 	}
+	if n := r.batchBytes.Load(); n >= DefaultMaxBatchBytes || n < minBatchBytes {
+		t.Errorf("batches of up to %d bytes after a refusal for size", n)
+	}
 	if s.twice != 0 {
 		t.Errorf("%d jobs settled twice", s.twice)
 	}
@@ -238,66 +241,6 @@ func TestMissingTopicKeepsJobsOpen(t *testing.T) {
 			t.Errorf("%d in doubt although nothing was sent", got)
 		}
 	})
-}
-
-func TestDrainDropsWhatIsQueuedAndAwaitsWhatIsSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s, waiting := newMemory("t."), newSource("a"), newSource("b")
-		m.onProduce = func(context.Context, int) (int16, error) { time.Sleep(time.Second); return 0, nil }
-		r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8, Workers: 1})
-		r.Put(s.job(1, "c"), lane)
-		synctest.Wait() // in the produce call
-		r.Put(s.job(2, "c"), lane)
-		r.Put(waiting.job(3, "c"), dead)
-
-		began := time.Now()
-		if got := r.Drain(t.Context()); got != 0 {
-			t.Errorf("%d in doubt", got)
-		}
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("drain took %s, the call in flight 1s", took)
-		}
-		if _, ok := s.outcome(1); !ok || s.count() != 1 || waiting.count() != 0 {
-			t.Errorf("%d and %d settled, want the one in flight only", s.count(), waiting.count())
-		}
-
-		r.Put(waiting.job(4, "c"), lane)
-		time.Sleep(2 * time.Second)
-		if _, ok := waiting.outcome(4); !ok || waiting.count() != 1 {
-			t.Error("nothing is written after a drain")
-		}
-	})
-}
-
-func TestDrainCountsWhatIsInDoubt(t *testing.T) {
-	never := func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
-	lost := func(context.Context, int) (int16, error) { return 0, errors.New("connection reset") }
-	no := func(context.Context, int) (int16, error) { return int16(kafka.NotEnoughReplicas), nil }
-	late := func(context.Context, int) (int16, error) { return int16(kafka.NotEnoughReplicasAfterAppend), nil }
-	for name, c := range map[string]struct {
-		onProduce func(context.Context, int) (int16, error)
-		want      int
-	}{"no answer yet": {never, 3}, "answer lost": {lost, 3}, "refused": {no, 0}, "refused after the append": {late, 3}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, s := newMemory("t."), newSource("a")
-				m.onProduce = c.onProduce
-				r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8})
-				for i := range int64(3) {
-					r.Put(s.job(i, "c"), lane)
-				}
-				time.Sleep(time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				if got := r.Drain(ctx); got != c.want {
-					t.Errorf("%d in doubt, want %d", got, c.want)
-				}
-				if s.count() != 0 {
-					t.Errorf("%d settled", s.count())
-				}
-			})
-		})
-	}
 }
 
 func TestPutNeverBlocks(t *testing.T) {
@@ -370,27 +313,6 @@ func TestLaneFollowsThePin(t *testing.T) {
 	defer m.mu.Unlock()
 	if len(m.written[partition{"t.lanes", 3}]) != 1 {
 		t.Errorf("written to %v", m.written)
-	}
-}
-
-func TestPutAfterRunIsDropped(t *testing.T) {
-	m, s := newMemory("t."), newSource("a")
-	r, err := New(Options{Client: m.client(), Prefix: "t."})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := r.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	r.Put(s.job(1, "c"), lane)
-	if got := r.Drain(t.Context()); got != 0 || r.Stats().Queued != 0 {
-		t.Errorf("%d in doubt, %d queued", got, r.Stats().Queued)
-	}
-	r.Put(s.job(1, "c"), lane)
-	if r.Stats().Queued != 0 {
-		t.Error("a stopped relay takes jobs")
 	}
 }
 

@@ -17,7 +17,10 @@ type turn struct {
 	box   *outbox
 	q     *queue
 
-	open   int  // jobs whose record may or may not be written just now; guarded by the relay's lock
+	// Guarded by the relay's lock.
+	sending bool // a produce call was begun
+	open    int  // jobs whose record may or may not be written
+
 	wrote  bool // something was acknowledged
 	failed []*item
 	err    error // why failed has to be written again
@@ -57,7 +60,7 @@ func (t *turn) serve(ctx context.Context) {
 	}
 	r := t.relay
 	r.mu.Lock()
-	items := t.box.take(t.q, int(r.batchBytes.Load()), time.Now().Before(r.brake.until))
+	items := t.box.take(t, int(r.batchBytes.Load()), time.Now().Before(r.brake.until))
 	r.mu.Unlock()
 	chunks, err := t.plan(ctx, items)
 	if err != nil {
@@ -116,13 +119,11 @@ func (t *turn) write(ctx context.Context, chunks []*chunk) {
 func (t *turn) enter(round []*chunk) bool {
 	t.relay.mu.Lock()
 	defer t.relay.mu.Unlock()
-	t.open = len(flatten(round))
-	for _, it := range t.failed {
-		if it.unknown {
-			t.open++
-		}
+	if !t.box.enter(t) {
+		return false
 	}
-	return t.box.enter(t)
+	t.open = len(flatten(round)) + doubtful(t.failed)
+	return true
 }
 
 // settle settles items that the broker has acknowledged. It first reads what it needs of a job, which is nobody's

@@ -1,0 +1,125 @@
+package requeue
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+func TestDrainDropsWhatIsQueuedAndAwaitsWhatIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, waiting := newMemory("t."), newSource("a"), newSource("b")
+		m.onProduce = func(context.Context, int) (int16, error) { time.Sleep(time.Second); return 0, nil }
+		r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8, Workers: 1})
+		r.Put(s.job(1, "c"), lane)
+		synctest.Wait() // in the produce call
+		r.Put(s.job(2, "c"), lane)
+		r.Put(waiting.job(3, "c"), dead)
+
+		began := time.Now()
+		if got := r.Drain(t.Context()); got != 0 {
+			t.Errorf("%d in doubt", got)
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("drain took %s, the call in flight 1s", took)
+		}
+		if _, ok := s.outcome(1); !ok || s.count() != 1 || waiting.count() != 0 {
+			t.Errorf("%d and %d settled, want the one in flight only", s.count(), waiting.count())
+		}
+
+		r.Put(waiting.job(4, "c"), lane)
+		time.Sleep(2 * time.Second)
+		if _, ok := waiting.outcome(4); !ok || waiting.count() != 1 {
+			t.Error("nothing is written after a drain")
+		}
+	})
+}
+
+func TestDrainCountsWhatIsInDoubt(t *testing.T) {
+	never := func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
+	lost := func(context.Context, int) (int16, error) { return 0, errors.New("connection reset") }
+	no := func(context.Context, int) (int16, error) { return int16(kafka.NotEnoughReplicas), nil }
+	late := func(context.Context, int) (int16, error) { return int16(kafka.NotEnoughReplicasAfterAppend), nil }
+	for name, c := range map[string]struct {
+		onProduce func(context.Context, int) (int16, error)
+		want      int
+	}{"no answer yet": {never, 3}, "answer lost": {lost, 3}, "refused": {no, 0}, "refused after the append": {late, 3}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, s := newMemory("t."), newSource("a")
+				m.onProduce = c.onProduce
+				r := prepare(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8})
+				for i := range int64(3) { // before Run, so that they make one batch
+					r.Put(s.job(i, "c"), lane)
+				}
+				run(t, r)
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if got := r.Drain(ctx); got != c.want {
+					t.Errorf("%d in doubt, want %d", got, c.want)
+				}
+				if s.count() != 0 {
+					t.Errorf("%d settled", s.count())
+				}
+			})
+		})
+	}
+}
+
+// A batch in doubt is neither queued nor sending while its second attempt is being prepared.
+func TestDrainCountsWhatIsInDoubtBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s := newMemory("t."), newSource("a")
+		m.onProduce = func(context.Context, int) (int16, error) { return 0, errors.New("connection reset") }
+		pins := &slowPins{asked: make(chan struct{}, 99)}
+		r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8, Pins: pins})
+		r.Put(s.job(1, "c"), lane)
+		time.Sleep(10 * time.Millisecond) // the first attempt is lost
+		pins.slow.Store(true)
+		<-pins.asked // an attempt waits for its lane
+		if got := r.Drain(t.Context()); got != 1 {
+			t.Errorf("%d in doubt, want 1", got)
+		}
+	})
+}
+
+// slowPins takes as long as it may, once slow.
+type slowPins struct {
+	slow  atomic.Bool
+	asked chan struct{}
+}
+
+func (p *slowPins) Pin(ctx context.Context, _ string, _ int) (int, error) {
+	if p.slow.Load() {
+		p.asked <- struct{}{}
+		<-ctx.Done()
+	}
+	return 1, ctx.Err()
+}
+
+func TestPutAfterRunIsDropped(t *testing.T) {
+	m, s := newMemory("t."), newSource("a")
+	r, err := New(Options{Client: m.client(), Prefix: "t."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.Put(s.job(1, "c"), lane)
+	if got := r.Drain(t.Context()); got != 0 || r.Stats().Queued != 0 {
+		t.Errorf("%d in doubt, %d queued", got, r.Stats().Queued)
+	}
+	r.Put(s.job(1, "c"), lane)
+	if r.Stats().Queued != 0 {
+		t.Error("a stopped relay takes jobs")
+	}
+}

@@ -1,0 +1,100 @@
+package requeue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// realRelay starts a relay on the shared broker.
+func realRelay(t testing.TB, lanes int) (*Relay, TopicSpec) {
+	t.Helper()
+	client := dial(t, harness.Kafka(t))
+	spec := smallSpec(ownedPrefix(t, client))
+	spec.Lanes = lanes
+	ensure(t, client, spec)
+	r := start(t, Options{Client: client, Prefix: spec.Prefix, Lanes: lanes})
+	return r, spec
+}
+
+func TestRelayOnARealBroker(t *testing.T) {
+	r, spec := realRelay(t, 8)
+	const each = 2_000
+	sources := []*fakeSource{newSource("pacer.jobs/0"), newSource("pacer.jobs/1"), newSource("pacer.lanes/3")}
+	due := time.Now().Add(10 * time.Minute)
+	for i := range int64(each) {
+		for n, s := range sources {
+			job := s.job(i, fmt.Sprintf("campaign-%d", i%20))
+			job.Origin.Partition = n
+			to := lane
+			switch i % 10 {
+			case 8:
+				to = delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: due}
+			case 9:
+				to = dead
+			}
+			r.Put(job, to)
+		}
+	}
+	total := func() (n int) {
+		for _, s := range sources {
+			n += s.count()
+		}
+		return n
+	}
+	eventually(t, "everything settled", func() bool { return total() == each*len(sources) })
+
+	origins := make(map[string]bool)
+	lanesOf := make(map[string]int)
+	for topic, want := range map[string]int{
+		LaneTopic(spec.Prefix): each * 3 * 8 / 10, TimerTopic(spec.Prefix, 5*time.Minute): each * 3 / 10, DeadTopic(spec.Prefix): each * 3 / 10,
+	} {
+		records := readAll(t, r.opts.Client, topic)
+		if len(records) != want {
+			t.Errorf("%d records in %s, want %d", len(records), topic, want)
+		}
+		for _, rec := range records {
+			origins[rec.Header(delivery.HeaderOrigin)] = true
+			if topic != LaneTopic(spec.Prefix) {
+				continue
+			}
+			campaign := rec.Header(delivery.HeaderCampaign)
+			if l, ok := lanesOf[campaign]; ok && l != rec.Partition {
+				t.Fatalf("campaign %s lies in lanes %d and %d", campaign, l, rec.Partition)
+			}
+			lanesOf[campaign] = rec.Partition
+			if rec.Header(delivery.HeaderHops) != "1" {
+				t.Fatalf("hops %q", rec.Header(delivery.HeaderHops))
+			}
+		}
+	}
+	if len(origins) != each*len(sources) {
+		t.Errorf("%d distinct jobs written, want %d", len(origins), each*len(sources))
+	}
+}
+
+// BenchmarkRelay moves jobs of 100 campaigns from 6 sources into lanes of a real broker.
+func BenchmarkRelay(b *testing.B) {
+	r, _ := realRelay(b, 256)
+	var sources []*fakeSource
+	for p := range 6 {
+		sources = append(sources, newSource(fmt.Sprintf("pacer.jobs/%d", p)))
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		job := sources[i%6].job(int64(i), fmt.Sprintf("campaign-%d", i%100))
+		job.Payload = make([]byte, 200)
+		r.Put(job, lane)
+	}
+	for settled := 0; settled < b.N; {
+		time.Sleep(time.Millisecond)
+		settled = 0
+		for _, s := range sources {
+			settled += s.count()
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
