@@ -1,0 +1,117 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// maxEvents is how many of the things that happened stay under the table.
+const maxEvents = 6
+
+// tableView draws a table and draws it again in place. The program that draws runs in a goroutine of its own; close
+// waits for it.
+type tableView struct {
+	program *tea.Program
+	done    chan struct{}
+}
+
+func newTableView(out io.Writer, s *scene) *tableView {
+	// Keys and signals stay with the caller: an interrupt ends the demo, not only its picture.
+	v := &tableView{
+		program: tea.NewProgram(tableModel{scene: s},
+			tea.WithOutput(out), tea.WithInput(nil), tea.WithoutSignalHandler()),
+		done: make(chan struct{}),
+	}
+	go func() {
+		defer close(v.done)
+		_, _ = v.program.Run() // a picture that cannot be drawn is no reason to end the demo
+	}()
+	return v
+}
+
+func (v *tableView) update(f frame)  { v.program.Send(f) }
+func (v *tableView) say(line string) { v.program.Send(event(line)) }
+
+func (v *tableView) close() {
+	v.program.Quit()
+	<-v.done
+}
+
+// event is a message to the model: something happened.
+type event string
+
+// tableModel is what is drawn; it is replaced, never changed.
+type tableModel struct {
+	scene  *scene
+	frame  frame
+	events []string
+}
+
+// Init implements tea.Model.
+func (m tableModel) Init() tea.Cmd { return nil }
+
+// Update implements tea.Model.
+func (m tableModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch message := message.(type) {
+	case frame:
+		m.frame = message
+	case event:
+		events := append(append([]string(nil), m.events...), string(message))
+		m.events = events[max(0, len(events)-maxEvents):]
+	}
+	return m, nil
+}
+
+var (
+	styleTitle  = lipgloss.NewStyle().Bold(true)
+	styleHead   = lipgloss.NewStyle().Faint(true)
+	stylePaused = lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
+	styleGood   = lipgloss.NewStyle().Foreground(lipgloss.Color("2"))
+)
+
+// View implements tea.Model.
+func (m tableModel) View() string {
+	var b strings.Builder
+	b.WriteString(styleTitle.Render("pacer demo") + fmt.Sprintf("  %d daemons share %d campaigns; one broker, one Redis, all in this process\n\n",
+		demoDaemons, len(m.scene.campaigns)))
+	if len(m.frame.rows) == 0 {
+		b.WriteString("starting …\n")
+	} else {
+		b.WriteString(styleHead.Render(fmt.Sprintf("%-10s %9s %9s %10s %9s  %-8s %s",
+			"campaign", "rate/s", "now/s", "delivered", "waiting", "state", "")) + "\n")
+	}
+	for _, r := range m.frame.rows {
+		b.WriteString(tableRow(r) + "\n")
+	}
+	if m.frame.duration > 0 {
+		b.WriteString("\n" + progressBar(m.frame) + "\n")
+	}
+	for _, e := range m.events {
+		b.WriteString("  " + e + "\n")
+	}
+	return b.String()
+}
+
+func tableRow(r frameRow) string {
+	state := fmt.Sprintf("%-8s", r.state)
+	if r.state == string(delivery.StatusActive) {
+		state = styleGood.Render(state)
+	} else {
+		state = stylePaused.Render(state)
+	}
+	return fmt.Sprintf("%-10s %9.0f %9.0f %10d %9d  %s %s",
+		r.campaign, r.rate, r.achieved, r.delivered, r.waiting, state, styleHead.Render(r.about))
+}
+
+func progressBar(f frame) string {
+	const width = 50
+	done := min(width, int(width*f.elapsed/max(f.duration, 1)))
+	return fmt.Sprintf("%s%s %4.1f / %.0f s", strings.Repeat("█", done), strings.Repeat("░", width-done),
+		min(f.elapsed, f.duration).Seconds(), f.duration.Seconds())
+}
