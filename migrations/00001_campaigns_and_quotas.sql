@@ -213,7 +213,7 @@ BEGIN
         PERFORM pacer.refuse('campaigns', 'expected_total',
             format('campaigns.expected_total must not be negative (%s)', NEW.expected_total), 'Use null when it is not known.');
     ELSIF NOT isfinite(NEW.starts_at) OR NOT isfinite(NEW.ends_at) THEN
-        PERFORM pacer.refuse('campaigns', CASE WHEN isfinite(NEW.starts_at) THEN 'ends_at' ELSE 'starts_at' END,
+        PERFORM pacer.refuse('campaigns', CASE WHEN isfinite(NEW.ends_at) THEN 'starts_at' ELSE 'ends_at' END,
             'campaigns.starts_at and ends_at must not be infinite', 'Use null for no bound.');
     ELSIF NEW.ends_at <= NEW.starts_at THEN
         PERFORM pacer.refuse('campaigns', 'ends_at', 'campaigns.ends_at must be later than starts_at',

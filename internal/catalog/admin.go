@@ -119,6 +119,7 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 
 // linkQuotas replaces the links of a campaign; links that stay are not touched.
 func linkQuotas(ctx context.Context, tx pgx.Tx, campaign string, quotas []string) error {
+	quotas = append([]string{}, quotas...) // nil would be null, and nothing equals or differs from null
 	var missing string
 	err := tx.QueryRow(ctx, `SELECT wanted FROM unnest($1::text[]) AS wanted
 WHERE NOT EXISTS (SELECT 1 FROM pacer.quotas WHERE id = wanted) LIMIT 1`, quotas).Scan(&missing)

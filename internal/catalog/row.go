@@ -42,7 +42,7 @@ func (r *campaignRecord) entry() *campaignEntry {
 	} else {
 		c.Invalid = r.defect()
 	}
-	return &campaignEntry{row: c, quotas: r.quotas}
+	return &campaignEntry{row: c}
 }
 
 // defect says in one line why the campaign cannot be used; "" if it can.

@@ -1,0 +1,200 @@
+package catalog
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func administered(t *testing.T) *Admin {
+	t.Helper()
+	a, err := NewAdmin(migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a
+}
+
+func TestAdminCampaigns(t *testing.T) {
+	a, ctx := administered(t), t.Context()
+	if err := a.Ping(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := a.ListCampaigns(ctx); err != nil || len(all) != 0 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	windows, err := ParseWindows("300/1m,15750/1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"smev", "mail"} {
+		if _, err := a.SetQuota(ctx, id, QuotaChange{Windows: &windows}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	created, err := a.CreateCampaign(ctx, "spring", CampaignChange{
+		Rate: new("150/m"), Sink: new("receiver"), JobTTL: new(36 * time.Hour), Quotas: &[]string{"smev", "mail", "smev"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(created)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"id":"spring","send_rate":"150","send_per":"1m","burst":0,"status":"active","sink":"receiver","priority_weight":1,` +
+		`"max_in_flight":0,"overflow":"lane","job_ttl":"36h","quotas":["mail","smev"],"revision":`
+	if !strings.HasPrefix(string(text), want) {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "pacer campaign set spring") {
+		t.Errorf("created twice: %v", err)
+	}
+	changed, err := a.SetCampaign(ctx, "spring", CampaignChange{
+		Rate: new("2.50"), Sink: new(""), JobTTL: new(time.Duration(0)), Burst: new(int64(5)), MaxInFlight: new(int64(9)), PriorityWeight: new(int64(3)),
+		StartsAt: new(time.Unix(1_800_000_000, 0)), EndsAt: new(time.Unix(1_900_000_000, 0)), ExpectedTotal: new(int64(77)),
+		Overflow: new(delivery.OverflowBlock),
+	})
+	if err != nil || changed.Rate() != "2.5" || changed.Sink != "" || changed.JobTTL != "" || changed.Burst != 5 || changed.MaxInFlight != 9 ||
+		changed.PriorityWeight != 3 || changed.StartsAt.Unix() != 1_800_000_000 || changed.EndsAt.Unix() != 1_900_000_000 ||
+		*changed.ExpectedTotal != 77 || changed.Overflow != delivery.OverflowBlock || changed.Revision <= created.Revision {
+		t.Errorf("%+v, %v", changed, err)
+	}
+	cleared, err := a.SetCampaign(ctx, "spring", CampaignChange{StartsAt: new(time.Time{}), EndsAt: new(time.Time{}), ExpectedTotal: new(int64(0))})
+	if err != nil || cleared.StartsAt != nil || cleared.EndsAt != nil || cleared.ExpectedTotal != nil || cleared.Rate() != "2.5" {
+		t.Errorf("%+v, %v", cleared, err)
+	}
+	if paused, err := a.SetStatus(ctx, "spring", delivery.StatusPaused); err != nil || paused.Status != delivery.StatusPaused {
+		t.Errorf("%+v, %v", paused, err)
+	}
+	if linked, err := a.LinkQuotas(ctx, "spring", []string{"smev"}); err != nil || !slices.Equal(linked.Quotas, []string{"smev"}) {
+		t.Errorf("%+v, %v", linked, err)
+	}
+	if linked, err := a.LinkQuotas(ctx, "spring", nil); err != nil || len(linked.Quotas) != 0 {
+		t.Errorf("%+v, %v", linked, err)
+	}
+	got, err := a.GetCampaign(ctx, "spring")
+	all, listErr := a.ListCampaigns(ctx)
+	if err != nil || listErr != nil || len(all) != 1 || all[0].Revision != got.Revision || got.Status != delivery.StatusPaused {
+		t.Errorf("%+v, %+v, %v, %v", got, all, err, listErr)
+	}
+}
+
+func TestAdminQuotas(t *testing.T) {
+	a, ctx := administered(t), t.Context()
+	set := func(spelled string) QuotaRow {
+		t.Helper()
+		windows, err := ParseWindows(spelled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quota, err := a.SetQuota(ctx, "smev", QuotaChange{Windows: &windows})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return quota
+	}
+	first := set("300/1m, 15750/1h, 300000/1d, 1500000/7d, 6000000/30d")
+	want := []WindowRow{{"1m", 300, "sliding", ""}, {"1h", 15750, "sliding", ""}, {"1d", 300000, "sliding", ""},
+		{"7d", 1500000, "sliding", ""}, {"30d", 6000000, "sliding", ""}}
+	if !slices.Equal(first.Windows, want) || first.OnStoreFailure != "closed" || first.Mode != "strict" || first.Spend != "greedy" {
+		t.Errorf("%+v", first)
+	}
+	if same := set("300/1m,15750/1h,300000/1d,1500000/7d,6000000/30d"); same.Revision != first.Revision {
+		t.Error("setting the same windows changed the quota")
+	}
+	second := set("15/10s:log,301/1m")
+	if !slices.Equal(second.Windows, []WindowRow{{"10s", 15, "log", ""}, {"1m", 301, "sliding", ""}}) || second.Revision <= first.Revision {
+		t.Errorf("%+v", second)
+	}
+	third, err := a.SetQuota(ctx, "smev", QuotaChange{Spend: new("even"), OnStoreFailure: new("open")})
+	if err != nil || third.Spend != "even" || third.OnStoreFailure != "open" || third.Mode != "strict" || len(third.Windows) != 2 {
+		t.Errorf("%+v, %v", third, err)
+	}
+	// Sixteen windows are allowed, and may be set again.
+	spans := make([]string, 16)
+	for i := range spans {
+		spans[i] = "5/" + FormatSpan(time.Duration(i+1)*time.Second)
+	}
+	for range 2 {
+		if q := set(strings.Join(spans, ",")); len(q.Windows) != 16 {
+			t.Errorf("%+v", q)
+		}
+	}
+	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := a.GetQuota(ctx, "smev"); err != nil || !slices.Equal(q.Campaigns, []string{"spring"}) {
+		t.Errorf("%+v, %v", q, err)
+	}
+	if empty := set(""); len(empty.Windows) != 0 {
+		t.Errorf("%+v", empty)
+	}
+	if all, err := a.ListQuotas(ctx); err != nil || len(all) != 1 || all[0].ID != "smev" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestAdminRefuses: one line each, of the right kind, that names the field; nothing is written.
+func TestAdminRefuses(t *testing.T) {
+	a, ctx := administered(t), t.Context()
+	if _, err := a.CreateCampaign(ctx, "kept", CampaignChange{StartsAt: new(time.Unix(1_900_000_000, 0))}); err != nil {
+		t.Fatal(err)
+	}
+	many := slices.Repeat([]string{"q"}, 17)
+	for name, c := range map[string]CampaignChange{
+		"must not be negative": {Rate: new("-5")}, "six decimals": {Rate: new("0.1234567")}, "must be a number": {Rate: new("fast")},
+		"too many digits": {Rate: new("999999.123457")}, "period": {Rate: new("5/fortnight")},
+		"status": {Status: new(delivery.Status("asleep"))}, "overflow": {Overflow: new(delivery.Overflow("drop"))}, "sink": {Sink: new("a b")},
+		"burst": {Burst: new(int64(-1))}, "priority_weight": {PriorityWeight: new(int64(0))}, "max_in_flight": {MaxInFlight: new(int64(1) << 40)},
+		"expected_total": {ExpectedTotal: new(int64(-1))}, "job_ttl": {JobTTL: new(-time.Second)},
+		"ends_at":              {StartsAt: new(time.Unix(9, 0)), EndsAt: new(time.Unix(8, 0))},
+		"later than starts_at": {EndsAt: new(time.Unix(1_800_000_000, 0))}, // only the database knows starts_at
+		"at most 16":           {Quotas: &many}, "quota id": {Quotas: &[]string{""}}, "pacer quota set nowhere": {Quotas: &[]string{"nowhere"}},
+	} {
+		_, err := a.SetCampaign(ctx, "kept", c)
+		line(t, err, ErrInvalid, name)
+	}
+	_, err := a.SetCampaign(ctx, "nobody", CampaignChange{Rate: new("5")})
+	line(t, err, ErrNotFound, "pacer campaign create nobody")
+	_, err = a.LinkQuotas(ctx, "nobody", nil)
+	line(t, err, ErrNotFound, "campaign nobody does not exist")
+	_, err = a.GetCampaign(ctx, "nobody")
+	line(t, err, ErrNotFound, "campaign nobody does not exist")
+	_, err = a.CreateCampaign(ctx, "a b", CampaignChange{})
+	line(t, err, ErrInvalid, `campaign id "a b"`)
+	_, err = a.CreateCampaign(ctx, "half", CampaignChange{Quotas: &[]string{"nowhere"}})
+	line(t, err, ErrInvalid, "quota nowhere does not exist")
+	_, err = a.GetCampaign(ctx, "half") // not half created
+	line(t, err, ErrNotFound, "half")
+	_, err = a.GetQuota(ctx, "nobody")
+	line(t, err, ErrNotFound, "quota nobody does not exist")
+	_, err = a.SetQuota(ctx, "a b", QuotaChange{})
+	line(t, err, ErrInvalid, "quota id")
+	for name, c := range map[string]QuotaChange{
+		"mode": {Mode: new("loose")}, "spend": {Spend: new("fast")}, "on_store_failure": {OnStoreFailure: new("ignore")},
+		"limit": {Windows: &[]delivery.Window{{Span: time.Minute, Limit: -1}}}, "span": {Windows: &[]delivery.Window{{Limit: 1}}},
+		"algorithm": {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "bucket"}}},
+		"anchor":    {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "fixed", Anchor: strings.Repeat("x", 65)}}},
+	} {
+		_, err := a.SetQuota(ctx, "q", c)
+		line(t, err, ErrInvalid, name)
+	}
+	if all, err := a.ListQuotas(ctx); err != nil || len(all) != 0 {
+		t.Errorf("something was written: %+v, %v", all, err)
+	}
+}
+
+// line checks that an error is of a kind and is one line, without codes.
+func line(t *testing.T, err, kind error, want string) {
+	t.Helper()
+	if !errors.Is(err, kind) || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n\t") || strings.Contains(err.Error(), "SQLSTATE") {
+		t.Errorf("got %v; want %v with %q", err, kind, want)
+	}
+}

@@ -1,0 +1,368 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// editor changes a catalog the way its owner would: by calls or by SQL.
+type editor interface {
+	campaign(id string, rate int64, quotas ...string)
+	rate(id string, rate int64)
+	status(id string, status delivery.Status)
+	quota(id string, windows ...delivery.Window)
+	remove(campaign string)
+}
+
+// TestConformance holds both catalogs to the same behaviour.
+func TestConformance(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		conform(t, func(t *testing.T) (source, editor) {
+			m := NewMemory()
+			return m, memoryEditor{m}
+		})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		dsn := migrated(t)
+		conform(t, func(t *testing.T) (source, editor) {
+			conn := connected(t, dsn)
+			run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.lane_pins, pacer.positions CASCADE`)
+			return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
+		})
+	})
+}
+
+func conform(t *testing.T, open func(*testing.T) (source, editor)) {
+	for name, check := range map[string]func(*testing.T, source, editor){
+		"snapshots are immutable":   snapshotsAreImmutable,
+		"revisions grow":            revisionsGrow,
+		"quotas reach campaigns":    quotasReachCampaigns,
+		"a deleted campaign is out": deletedCampaignIsOut,
+		"pins":                      pinsAreKept,
+		"pins agree":                pinsAgree,
+		"pins avoid backlogs":       pinsAvoidBacklogs,
+		"positions":                 positionsAreKept,
+		"signals coalesce":          signalsCoalesce,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, e := open(t)
+			if !s.Ready() || s.Healthy() != nil {
+				t.Fatalf("ready %v, healthy %v", s.Ready(), s.Healthy())
+			}
+			check(t, s, e)
+		})
+	}
+}
+
+func snapshotsAreImmutable(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	e.quota("q", delivery.Window{Span: time.Minute, Limit: 300})
+	e.campaign("spring", 500, "q")
+	e.campaign("autumn", 7)
+	before := await(t, s, changed, "three rows", func(s *delivery.Snapshot) bool {
+		return s.Campaign("autumn") != nil && s.Campaign("spring") != nil && len(s.Campaign("spring").Quotas) == 1
+	})
+	kept, copied := before.Campaign("spring"), *before.Campaign("spring")
+	want := delivery.Campaign{
+		ID: "spring", Revision: copied.Revision, Rate: delivery.PerSecond(500), Status: delivery.StatusActive,
+		PriorityWeight: 1, Overflow: delivery.OverflowLane, Lane: delivery.NoLane,
+	}
+	got := copied
+	got.Quotas = nil
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("defaults:\n got %+v\nwant %+v", got, want)
+	}
+	e.rate("spring", 50)
+	e.status("spring", delivery.StatusPaused)
+	e.quota("q", delivery.Window{Span: time.Minute, Limit: 10})
+	after := await(t, s, changed, "all changes", func(s *delivery.Snapshot) bool {
+		c := s.Campaign("spring")
+		return c.Status == delivery.StatusPaused && c.Rate == delivery.PerSecond(50) && c.Quotas[0].Windows[0].Limit == 10
+	})
+	if before.Campaign("spring") != kept || kept.Rate != copied.Rate || kept.Status != copied.Status ||
+		kept.Revision != copied.Revision || kept.Quotas[0].Windows[0].Limit != 300 {
+		t.Errorf("the old snapshot changed: %+v", kept)
+	}
+	if before.Campaign("autumn") != after.Campaign("autumn") {
+		t.Error("a campaign that did not change was not shared")
+	}
+	if after.Campaign("nobody") != nil {
+		t.Error("an unknown campaign is known")
+	}
+}
+
+func revisionsGrow(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	e.campaign("a", 0)
+	e.campaign("b", 0)
+	last := await(t, s, changed, "both", func(s *delivery.Snapshot) bool { return s.Campaign("a") != nil && s.Campaign("b") != nil })
+	still := last.Campaign("b").Revision
+	for rate := int64(1); rate <= 20; rate++ {
+		e.rate("a", rate)
+		next := await(t, s, changed, "the next rate", func(s *delivery.Snapshot) bool {
+			return s.Campaign("a").Rate == delivery.PerSecond(rate)
+		})
+		if next.Campaign("a").Revision <= last.Campaign("a").Revision || next.Revision <= last.Revision {
+			t.Fatalf("rate %d: revision %d after %d, snapshot %d after %d", rate,
+				next.Campaign("a").Revision, last.Campaign("a").Revision, next.Revision, last.Revision)
+		}
+		if next.LoadedAt.Before(last.LoadedAt) {
+			t.Fatalf("loaded at %s after %s", next.LoadedAt, last.LoadedAt)
+		}
+		last = next
+	}
+	if last.Campaign("b").Revision != still {
+		t.Error("the revision of a campaign that did not change has grown")
+	}
+}
+
+func quotasReachCampaigns(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	e.quota("zeta")
+	e.quota("alpha", delivery.Window{Span: time.Hour, Limit: 15750, Algorithm: "log"}, delivery.Window{Span: time.Minute, Limit: 300})
+	e.campaign("one", 1, "zeta", "alpha")
+	e.campaign("two", 2, "alpha")
+	first := await(t, s, changed, "both linked", func(s *delivery.Snapshot) bool {
+		return s.Campaign("two") != nil && len(s.Campaign("two").Quotas) == 1 && len(s.Campaign("one").Quotas) == 2
+	})
+	alpha := first.Quotas["alpha"]
+	if first.Campaign("one").Quotas[0] != alpha || first.Campaign("two").Quotas[0] != alpha {
+		t.Error("campaigns do not share the quota of the snapshot, or not in the order of ids")
+	}
+	if zeta := first.Quotas["zeta"]; len(zeta.Windows) != 0 || zeta.OnStoreFailure != "closed" || zeta.Mode != "strict" || zeta.Spend != "greedy" {
+		t.Errorf("defaults of a quota: %+v", zeta)
+	}
+	want := []delivery.Window{
+		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 15750, Algorithm: "log"},
+	}
+	if !slices.Equal(alpha.Windows, want) {
+		t.Errorf("windows %+v, want %+v", alpha.Windows, want)
+	}
+	e.quota("alpha", delivery.Window{Span: time.Minute, Limit: 0})
+	second := await(t, s, changed, "one window left", func(s *delivery.Snapshot) bool {
+		q := s.Campaign("one").Quotas[0]
+		return len(q.Windows) == 1 && q.Windows[0].Limit == 0
+	})
+	if second.Quotas["alpha"].Revision <= alpha.Revision {
+		t.Error("a change of windows did not raise the quota's revision")
+	}
+	if len(alpha.Windows) != 2 {
+		t.Error("a quota of an old snapshot changed")
+	}
+}
+
+func deletedCampaignIsOut(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	e.campaign("stays", 1)
+	e.campaign("goes", 1)
+	before := await(t, s, changed, "both", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 2 })
+	e.remove("goes")
+	after := await(t, s, changed, "one", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 1 })
+	if after.Campaign("goes") != nil || after.Campaign("stays") == nil || after.Revision <= before.Revision {
+		t.Errorf("after the deletion: %+v, revision %d after %d", after.Campaigns, after.Revision, before.Revision)
+	}
+	e.campaign("goes", 9)
+	again := await(t, s, changed, "it is back", func(s *delivery.Snapshot) bool { return s.Campaign("goes") != nil })
+	if again.Campaign("goes").Revision <= before.Campaign("goes").Revision {
+		t.Error("a campaign that was created again has no higher revision")
+	}
+}
+
+func pinsAreKept(t *testing.T, s source, e editor) {
+	ctx, changed := t.Context(), s.Subscribe()
+	e.campaign("spring", 1)
+	lane, err := s.Pin(ctx, "spring", 8)
+	if err != nil || lane < 0 || lane >= 8 {
+		t.Fatalf("pin: lane %d, %v", lane, err)
+	}
+	if again, err := s.Pin(ctx, "spring", 8); err != nil || again != lane {
+		t.Errorf("pin again: lane %d, %v; want %d", again, err, lane)
+	}
+	pinned := await(t, s, changed, "the pin shows", func(s *delivery.Snapshot) bool {
+		return s.Campaign("spring") != nil && s.Campaign("spring").Lane == lane
+	})
+	e.rate("spring", 2)
+	changedRate := await(t, s, changed, "the rate", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Rate == delivery.PerSecond(2) })
+	if changedRate.Campaign("spring").Lane != lane {
+		t.Error("a change of the row lost the pin")
+	}
+	if err := s.Unpin(ctx, "spring"); err != nil {
+		t.Fatal(err)
+	}
+	free := await(t, s, changed, "the pin is gone", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Lane == delivery.NoLane })
+	if free.Campaign("spring").Revision != changedRate.Campaign("spring").Revision || pinned.Campaign("spring").Lane != lane {
+		t.Error("unpinning changed the revision, or an old snapshot")
+	}
+	if err := s.Unpin(ctx, "spring"); err != nil {
+		t.Errorf("unpin twice: %v", err)
+	}
+	if _, err := s.Pin(ctx, "spring", 0); err == nil {
+		t.Error("pinned to no lane")
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := s.Pin(cancelled, "spring", 8); err == nil {
+		t.Error("pinned although the context had ended")
+	}
+}
+
+// pinsAgree lets many ask at once: for one campaign they get one lane, and campaigns are spread evenly.
+func pinsAgree(t *testing.T, s source, _ editor) {
+	const lanes, campaigns, askers = 4, 8, 3
+	got := make([][askers]int, campaigns)
+	var wg sync.WaitGroup
+	for c := range campaigns {
+		for a := range askers {
+			wg.Go(func() {
+				lane, err := s.Pin(context.Background(), fmt.Sprintf("c%d", c), lanes)
+				if err != nil {
+					t.Errorf("pin: %v", err)
+				}
+				got[c][a] = lane
+			})
+		}
+	}
+	wg.Wait()
+	pins := make([]int, lanes)
+	for c := range campaigns {
+		pins[got[c][0]]++
+		for a := range askers {
+			if got[c][a] != got[c][0] {
+				t.Errorf("campaign c%d was pinned to lanes %v", c, got[c])
+			}
+		}
+	}
+	if !slices.Equal(pins, []int{2, 2, 2, 2}) {
+		t.Errorf("pins per lane %v, want two each", pins)
+	}
+}
+
+func pinsAvoidBacklogs(t *testing.T, s source, _ editor) {
+	ctx := t.Context()
+	var positions []delivery.Position
+	for lane, backlog := range []int64{500, 0, 20, 900} {
+		positions = append(positions, delivery.Position{Topic: "pacer.lanes", Partition: lane, Backlog: backlog})
+	}
+	positions = append(positions, delivery.Position{Topic: "pacer.timer.5s", Partition: 1, Backlog: 1e6})
+	if err := s.SavePositions(ctx, "pacer", positions); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 2, 0, 3, 1} { // empty first, then by backlog, then the fewest pins decide
+		lane, err := s.Pin(ctx, fmt.Sprintf("c%d", i), 4)
+		if err != nil || lane != want {
+			t.Errorf("campaign %d: lane %d, %v; want %d", i, lane, err, want)
+		}
+	}
+}
+
+func positionsAreKept(t *testing.T, s source, _ editor) {
+	ctx := t.Context()
+	if got, err := s.LoadPositions(ctx, "pacer"); err != nil || len(got) != 0 {
+		t.Fatalf("nothing was saved: %v, %v", got, err)
+	}
+	save := func(positions ...delivery.Position) {
+		t.Helper()
+		if err := s.SavePositions(ctx, "pacer", positions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save()
+	save(delivery.Position{Topic: "b", Partition: 1, Committed: 7, Metadata: "m", Backlog: 3},
+		delivery.Position{Topic: "B", Partition: 2, Committed: 8},
+		delivery.Position{Topic: "b", Partition: 0, Committed: 1},
+		delivery.Position{Topic: "b", Partition: 0, Committed: 2})
+	save(delivery.Position{Topic: "b", Partition: 1, Committed: 5, Metadata: "n"}) // a topic made anew goes back
+	if err := s.SavePositions(ctx, "other", []delivery.Position{{Topic: "b", Committed: 99}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.LoadPositions(ctx, "pacer")
+	want := []delivery.Position{
+		{Topic: "B", Partition: 2, Committed: 8}, {Topic: "b", Partition: 0, Committed: 2},
+		{Topic: "b", Partition: 1, Committed: 5, Metadata: "n"},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	many := make([]delivery.Position, 2*positionBatch+1)
+	for i := range many {
+		many[i] = delivery.Position{Topic: "many", Partition: i, Committed: int64(i)}
+	}
+	if err := s.SavePositions(ctx, "many", many); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.LoadPositions(ctx, "many"); err != nil || !slices.Equal(got, many) {
+		t.Errorf("%d of %d positions came back, %v", len(got), len(many), err)
+	}
+}
+
+func signalsCoalesce(t *testing.T, s source, e editor) {
+	lazy, busy := s.Subscribe(), s.Subscribe()
+	if cap(lazy) != 1 {
+		t.Errorf("capacity %d", cap(lazy))
+	}
+	for i := range int64(10) {
+		e.campaign(fmt.Sprintf("c%d", i), i)
+	}
+	await(t, s, busy, "ten campaigns", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 10 })
+	select {
+	case <-lazy:
+	default:
+		t.Error("a reader that slept was not told")
+	}
+}
+
+type memoryEditor struct{ m *Memory }
+
+func (e memoryEditor) campaign(id string, rate int64, quotas ...string) {
+	e.m.PutCampaign(delivery.Campaign{ID: id, Rate: rateOf(rate)}, quotas...)
+}
+func (e memoryEditor) rate(id string, rate int64)               { e.m.SetRate(id, rateOf(rate)) }
+func (e memoryEditor) status(id string, status delivery.Status) { e.m.SetStatus(id, status) }
+func (e memoryEditor) remove(campaign string)                   { e.m.DeleteCampaign(campaign) }
+func (e memoryEditor) quota(id string, windows ...delivery.Window) {
+	e.m.PutQuota(delivery.Quota{ID: id, Windows: windows})
+}
+
+func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
+
+// sqlEditor writes what a person at psql would.
+type sqlEditor struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func (e *sqlEditor) campaign(id string, rate int64, quotas ...string) {
+	run(e.t, e.conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ($1, $2)`, id, rate)
+	for _, quota := range quotas {
+		run(e.t, e.conn, `INSERT INTO pacer.campaign_quotas VALUES ($1, $2)`, id, quota)
+	}
+}
+
+func (e *sqlEditor) rate(id string, rate int64) {
+	run(e.t, e.conn, `UPDATE pacer.campaigns SET send_rate = $2 WHERE id = $1`, id, rate)
+}
+
+func (e *sqlEditor) status(id string, status delivery.Status) {
+	run(e.t, e.conn, `UPDATE pacer.campaigns SET status = $2 WHERE id = $1`, id, status)
+}
+
+func (e *sqlEditor) remove(campaign string) {
+	run(e.t, e.conn, `DELETE FROM pacer.campaigns WHERE id = $1`, campaign)
+}
+
+func (e *sqlEditor) quota(id string, windows ...delivery.Window) {
+	run(e.t, e.conn, `INSERT INTO pacer.quotas (id) VALUES ($1) ON CONFLICT DO NOTHING`, id)
+	run(e.t, e.conn, `DELETE FROM pacer.quota_windows WHERE quota_id = $1`, id)
+	for _, w := range windows {
+		run(e.t, e.conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units, algorithm)
+VALUES ($1, $2, $3, coalesce($4, 'sliding'))`, id, w.Span, w.Limit, nullable(w.Algorithm))
+	}
+}

@@ -1,0 +1,150 @@
+package catalog
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait for something that happens in milliseconds on an idle machine.
+const patience = 10 * time.Second
+
+// migrated makes a database with the schema in it.
+func migrated(t testing.TB) string {
+	t.Helper()
+	dsn := harness.Database(t)
+	m, err := NewMigrator(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Up(t.Context()); err != nil {
+		t.Fatalf("migrate: %v", err)
+	}
+	return dsn
+}
+
+// started makes a catalog on dsn, runs it until the test ends, and waits until it is ready.
+func started(t testing.TB, options Options) *Postgres {
+	t.Helper()
+	p := running(t, options)
+	eventually(t, "the catalog is ready and listens", func() bool { return p.Ready() && p.listening.Load() })
+	return p
+}
+
+// running makes a catalog and runs it until the test ends.
+func running(t testing.TB, options Options) *Postgres {
+	t.Helper()
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	p, err := NewPostgres(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		p.Close()
+	})
+	return p
+}
+
+// connected opens a connection as a person would, outside of the catalog.
+func connected(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// contextOf is a context that the caller ends before the test does.
+func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(context.Background())
+}
+
+func run(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// eventually waits until ok, polling: it is for states that nothing announces.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// source is what the conformance suite and other tests need of a catalog.
+type source interface {
+	Snapshot() *delivery.Snapshot
+	Subscribe() <-chan struct{}
+	Ready() bool
+	Healthy() error
+	Pin(ctx context.Context, campaign string, lanes int) (int, error)
+	Unpin(ctx context.Context, campaign string) error
+	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
+	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
+}
+
+// await waits until the snapshot satisfies ok, woken by the subscription alone.
+func await(t testing.TB, s source, changed <-chan struct{}, what string, ok func(*delivery.Snapshot) bool) *delivery.Snapshot {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		if snapshot := s.Snapshot(); snapshot != nil && ok(snapshot) {
+			return snapshot
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// journal is a log that tests can read.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) count(s string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), s)
+}
+
+func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }

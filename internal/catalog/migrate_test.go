@@ -1,0 +1,101 @@
+package catalog
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func migrator(t *testing.T, dsn string) *Migrator {
+	t.Helper()
+	m, err := NewMigrator(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestMigrateUpAndDown goes up, all the way down step by step, and up again: every migration can be taken back.
+func TestMigrateUpAndDown(t *testing.T) {
+	dsn, ctx := harness.Database(t), t.Context()
+	m := migrator(t, dsn)
+	current, newest, err := m.SchemaVersion(ctx)
+	if err != nil || current != 0 || newest != newestVersion() || newest < 3 {
+		t.Fatalf("version %d of %d, %v", current, newest, err)
+	}
+	if status, err := m.Status(ctx); err != nil || len(status) != int(newest) || status[0].Applied {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	for range 2 {
+		applied, err := m.Up(ctx)
+		if err != nil || len(applied) != int(newest) || applied[0].Name != "00001_campaigns_and_quotas.sql" {
+			t.Fatalf("applied %+v, %v", applied, err)
+		}
+		if again, err := m.Up(ctx); err != nil || len(again) != 0 {
+			t.Fatalf("applied again %+v, %v", again, err)
+		}
+		if current, _, err := m.SchemaVersion(ctx); err != nil || current != newest {
+			t.Fatalf("version %d, %v", current, err)
+		}
+		status, err := m.Status(ctx)
+		if err != nil || slices.ContainsFunc(status, func(s Migration) bool { return !s.Applied || s.AppliedAt.IsZero() }) {
+			t.Fatalf("%+v, %v", status, err)
+		}
+		for version := newest; version > 0; version-- {
+			if undone, err := m.Down(ctx); err != nil || undone == nil || undone.Version != version {
+				t.Fatalf("undone %+v, %v", undone, err)
+			}
+		}
+		if undone, err := m.Down(ctx); err != nil || undone != nil {
+			t.Fatalf("undone %+v, %v", undone, err)
+		}
+		var left int
+		err = connected(t, dsn).QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_proc WHERE pronamespace = 'pacer'::regnamespace)
++ (SELECT count(*) FROM pg_class WHERE relnamespace = 'pacer'::regnamespace AND relkind IN ('r', 'S', 'v') AND relname !~ '^migrations')`).Scan(&left)
+		if err != nil || left != 0 {
+			t.Fatalf("%d things are left, %v", left, err)
+		}
+	}
+}
+
+// TestMigrateAtOnce lets several processes migrate one empty database: all succeed, each step is applied once.
+func TestMigrateAtOnce(t *testing.T) {
+	dsn := harness.Database(t)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var versions []int64
+	for range 3 {
+		m := migrator(t, dsn)
+		all.Go(func() {
+			applied, err := m.Up(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, step := range applied {
+				versions = append(versions, step.Version)
+			}
+		})
+	}
+	all.Wait()
+	if len(versions) != int(newestVersion()) {
+		t.Errorf("applied %v", versions)
+	}
+}
+
+// TestMigrateUnreachable: one line that names the setting, at once.
+func TestMigrateUnreachable(t *testing.T) {
+	start := time.Now()
+	m := migrator(t, "postgres://pacer:hunter2@127.0.0.1:1/pacer")
+	_, err := m.Up(t.Context())
+	line(t, err, ErrUnreachable, "postgres.dsn: cannot connect to 127.0.0.1:1 as pacer, database pacer: connection refused")
+	_, _, err = m.SchemaVersion(t.Context())
+	line(t, err, ErrUnreachable, "connection refused")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("after %s", took)
+	}
+}

@@ -1,0 +1,378 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+const setRate = `UPDATE pacer.campaigns SET send_rate = $2 WHERE id = $1`
+
+func hasRate(id string, rate int64) func(*delivery.Snapshot) bool {
+	return func(s *delivery.Snapshot) bool {
+		return s.Campaign(id) != nil && s.Campaign(id).Rate == delivery.PerSecond(rate)
+	}
+}
+
+// TestUpdateActsAtOnce measures from the commit of an UPDATE to the new snapshot; without notifications the poll of
+// a minute would make it fail.
+func TestUpdateActsAtOnce(t *testing.T) {
+	dsn := migrated(t)
+	p := started(t, Options{DSN: dsn, PollInterval: time.Minute})
+	changed := p.Subscribe()
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
+	await(t, p, changed, "the campaign", hasRate("spring", 500))
+	var took []time.Duration
+	for i := range int64(20) {
+		run(t, conn, setRate, "spring", 501+i)
+		start := time.Now()
+		await(t, p, changed, "the new rate", hasRate("spring", 501+i))
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	t.Logf("from commit to snapshot: median %s, most %s", took[10], took[19])
+	if took[10] > 50*time.Millisecond {
+		t.Errorf("median %s", took[10])
+	}
+}
+
+// TestNoUpdateIsLostAtStart commits updates around the start of a catalog: before LISTEN, between LISTEN and the
+// first read, and after. None may be missing, and no poll comes to help.
+func TestNoUpdateIsLostAtStart(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
+	for round := range int64(25) {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			p, err := NewPostgres(Options{DSN: dsn, PollInterval: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := p.Subscribe()
+			ctx, stop := contextOf(t)
+			done := make(chan error, 1)
+			go func() { done <- p.Run(ctx) }()
+			last := int64(0)
+			for until := time.Now().Add(time.Duration(round) * time.Millisecond); time.Now().Before(until) || last == 0; {
+				last = 1 + rand.Int64N(100_000)
+				run(t, conn, setRate, "spring", last)
+			}
+			await(t, p, changed, "the last update", hasRate("spring", last))
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			p.Close()
+		})
+	}
+}
+
+// TestConcurrentWriters commits many overlapping transactions in an order that differs from the order in which
+// they began. Everything must arrive by notifications alone, and without reading everything again.
+func TestConcurrentWriters(t *testing.T) {
+	dsn := migrated(t)
+	registry := prometheus.NewRegistry()
+	setup := connected(t, dsn)
+	run(t, setup, `INSERT INTO pacer.campaigns (id) SELECT 'c' || g FROM generate_series(0, 39) g`)
+	run(t, setup, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
+	p := started(t, Options{DSN: dsn, PollInterval: time.Hour, Registerer: registry})
+	changed := p.Subscribe()
+	await(t, p, changed, "forty campaigns", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 40 })
+	full := testutil.ToFloat64(p.metrics.loads[loadFull])
+
+	var writers sync.WaitGroup
+	for w := range 6 {
+		conn := connected(t, dsn)
+		writers.Go(func() {
+			for i := range 30 {
+				err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+					for range 1 + rand.IntN(3) {
+						if _, err := tx.Exec(t.Context(), setRate, fmt.Sprintf("c%d", rand.IntN(40)), 1+rand.IntN(1000)); err != nil {
+							return err
+						}
+					}
+					_, err := tx.Exec(t.Context(), `INSERT INTO pacer.campaign_quotas VALUES ($1, 'q') ON CONFLICT DO NOTHING`,
+						fmt.Sprintf("c%d", rand.IntN(40)))
+					return err
+				})
+				if err != nil { // a deadlock, for one
+					t.Errorf("writer %d, transaction %d: %v", w, i, err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	run(t, setup, setRate, "c0", 4711)
+	s := await(t, p, changed, "the last change", hasRate("c0", 4711))
+	if testutil.ToFloat64(p.metrics.loads[loadFull]) != full {
+		t.Error("an incremental load would have done")
+	}
+	same(t, setup, s)
+}
+
+// same compares a snapshot with the tables.
+func same(t *testing.T, conn *pgx.Conn, s *delivery.Snapshot) {
+	t.Helper()
+	rows, err := queryCampaigns(t.Context(), conn, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != len(s.Campaigns) {
+		t.Fatalf("%d campaigns, the table has %d", len(s.Campaigns), len(rows))
+	}
+	for _, row := range rows {
+		c := s.Campaign(row.ID)
+		if c == nil || c.Revision != row.Revision || fmt.Sprintf("%s/s", row.SendRate) != c.Rate.String() || len(c.Quotas) != len(row.Quotas) {
+			t.Errorf("snapshot %+v, table %+v", c, row)
+		}
+	}
+}
+
+func TestTenThousandCampaigns(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(0, 99) g`)
+	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) SELECT 'q' || g, '1 minute', g FROM generate_series(0, 99) g`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || g, g FROM generate_series(0, 9999) g`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'c' || g, 'q' || g % 100 FROM generate_series(0, 9999) g`)
+	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
+	changed := p.Subscribe()
+	same(t, conn, await(t, p, changed, "all", func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 10_000 }))
+	full := testutil.ToFloat64(p.metrics.loads[loadFull])
+	for i := range int64(5) {
+		run(t, conn, setRate, fmt.Sprintf("c%d", i), 70_000+i)
+		start := time.Now()
+		await(t, p, changed, "one change", hasRate(fmt.Sprintf("c%d", i), 70_000+i))
+		t.Logf("one change of ten thousand campaigns: %s", time.Since(start))
+	}
+	run(t, conn, `UPDATE pacer.campaigns SET send_rate = send_rate + 1 WHERE id LIKE 'c1%'`)
+	await(t, p, changed, "a thousand changes", hasRate("c1999", 2000))
+	run(t, conn, `DELETE FROM pacer.quota_windows WHERE quota_id = 'q7'`)
+	s := await(t, p, changed, "a quota without windows", func(s *delivery.Snapshot) bool { return len(s.Quotas["q7"].Windows) == 0 })
+	if len(s.Campaign("c7").Quotas[0].Windows) != 0 {
+		t.Error("the campaign kept the old quota")
+	}
+	if testutil.ToFloat64(p.metrics.loads[loadFull]) != full {
+		t.Error("everything was read for a few changes")
+	}
+	run(t, conn, `DELETE FROM pacer.campaigns WHERE id LIKE 'c2%'`)
+	run(t, conn, `DELETE FROM pacer.quotas WHERE id = 'q8'`)
+	same(t, conn, await(t, p, changed, "without the deleted ones", func(s *delivery.Snapshot) bool {
+		return s.Campaign("c2") == nil && s.Quotas["q8"] == nil
+	}))
+}
+
+// TestListenerLost ends the listening connection: changes act by polling, or by the new connection's load.
+func TestListenerLost(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
+	p := started(t, Options{DSN: dsn, PollInterval: 200 * time.Millisecond})
+	changed := p.Subscribe()
+	for i := range int64(5) {
+		run(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`)
+		run(t, conn, setRate, "spring", i+1)
+		start := time.Now()
+		await(t, p, changed, "the change", hasRate("spring", i+1))
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("after %s", took)
+		}
+	}
+	eventually(t, "it listens again", p.listening.Load)
+	if err := p.Healthy(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPollFindsWhatNotificationsMissed takes the notifications away altogether.
+func TestPollFindsWhatNotificationsMissed(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring'), ('autumn')`)
+	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond})
+	changed := p.Subscribe()
+	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.record_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.announce_pin() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	run(t, conn, setRate, "spring", 7)
+	await(t, p, changed, "the rate", hasRate("spring", 7))
+	if _, err := p.Pin(t.Context(), "spring", 1); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, changed, "the pin", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Lane == 0 })
+	loaded := p.Snapshot().LoadedAt
+	eventually(t, "LoadedAt moves though nothing changed", func() bool { return p.Snapshot().LoadedAt.After(loaded) })
+}
+
+// TestDatabaseGone shuts the door on a running catalog: the last snapshot stays, one line is logged, and it heals.
+func TestDatabaseGone(t *testing.T) {
+	dsn := migrated(t)
+	outside := connected(t, harness.PostgresDSN(t))
+	inside := connected(t, dsn)
+	run(t, inside, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 5)`)
+	var log journal
+	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
+	changed := p.Subscribe()
+	await(t, p, changed, "the campaign", hasRate("spring", 5))
+	database := strings.TrimPrefix(parsed(t, dsn).Path, "/")
+	run(t, outside, `ALTER DATABASE `+database+` ALLOW_CONNECTIONS false`)
+	run(t, outside, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, database)
+	eventually(t, "it is degraded", func() bool { return p.Healthy() != nil })
+	if !p.Ready() || !hasRate("spring", 5)(p.Snapshot()) {
+		t.Error("the last snapshot is gone")
+	}
+	if _, err := p.Pin(t.Context(), "spring", 4); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("pin: %v", err)
+	}
+	failures := testutil.ToFloat64(p.metrics.failures)
+	eventually(t, "it keeps trying", func() bool { return testutil.ToFloat64(p.metrics.failures) >= failures+3 })
+	run(t, outside, `ALTER DATABASE `+database+` ALLOW_CONNECTIONS true`)
+	run(t, connected(t, dsn), setRate, "spring", 6)
+	await(t, p, changed, "the change made meanwhile", hasRate("spring", 6))
+	eventually(t, "it is healthy", func() bool { return p.Healthy() == nil })
+	if n := log.count("catalog can be read again"); n != 1 {
+		t.Errorf("recovery was logged %d times", n)
+	}
+	if n := log.count("level=WARN msg=\"catalog cannot be read"); n < 1 || n > 2 { // the cut and the refusal may differ
+		t.Errorf("the outage was logged %d times: %s", n, log.text.String())
+	}
+}
+
+// TestOldSchema starts before the schema exists: it waits, names the command, migrates nothing, and then goes on.
+func TestOldSchema(t *testing.T) {
+	dsn := harness.Database(t)
+	var log journal
+	p := running(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
+	changed := p.Subscribe()
+	eventually(t, "it reports the schema", func() bool { return errors.Is(p.Healthy(), ErrSchema) })
+	if _, err := p.Pin(t.Context(), "spring", 4); !errors.Is(err, ErrSchema) {
+		t.Errorf("pin: %v", err)
+	}
+	m, err := NewMigrator(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if current, _, err := m.SchemaVersion(t.Context()); current != 0 || err != nil {
+		t.Fatalf("the daemon migrated to %d, %v", current, err)
+	}
+	if _, err := m.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, changed, "it is ready", func(*delivery.Snapshot) bool { return true })
+	if n := log.count("pacer migrate up"); n != 1 {
+		t.Errorf("the remedy was logged %d times: %s", n, log.text.String())
+	}
+	if _, err := m.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.hints.add(scope{full: true})
+	eventually(t, "it reports the older schema", func() bool { return errors.Is(p.Healthy(), ErrSchema) })
+}
+
+// TestUnusableRows brings rows past the triggers, as a restored dump may: they are held, everything else loads, and
+// each is logged once per revision.
+func TestUnusableRows(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `SELECT setval('pacer.revisions', 100)`)
+	run(t, conn, `SET session_replication_role = replica`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, revision) VALUES ('good', 5, 1)`)
+	for id, column := range map[string]string{
+		"rate": "send_rate", "digits": "send_rate", "infinite": "send_rate", "per": "send_per", "long": "send_per", "months": "send_per",
+		"status": "status", "overflow": "overflow", "weight": "priority_weight", "burst": "burst", "flight": "max_in_flight",
+		"ttl": "job_ttl", "start": "starts_at",
+	} {
+		value := map[string]string{
+			"rate": "-1", "digits": "999999.123457", "infinite": "Infinity", "per": "0", "long": "170000000 years", "months": "-1 month",
+			"status": "asleep", "overflow": "", "weight": "0", "burst": "-1", "flight": "-1", "ttl": "-1 second", "start": "infinity",
+		}[id]
+		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, revision, %s) VALUES ('%s', 2, '%s')`, column, id, value))
+	}
+	run(t, conn, `INSERT INTO pacer.quotas (id, revision) VALUES ('bad', 3)`)
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('bad', '1 minute', -1)`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, revision) VALUES ('linked', 4), ('orphan', 4), ('spa ce', 4)`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('linked', 'bad'), ('orphan', 'nowhere')`)
+	var log journal
+	p := started(t, Options{DSN: dsn, Logger: log.logger()})
+	s := p.Snapshot()
+	for id, c := range s.Campaigns {
+		usable := id == "good" || id == "start"
+		if (c.Invalid == "") != usable || strings.Contains(c.Invalid, "\n") {
+			t.Errorf("campaign %s: invalid %q", id, c.Invalid)
+		}
+	}
+	if len(s.Campaigns) != 17 {
+		t.Errorf("%d campaigns", len(s.Campaigns))
+	}
+	p.hints.add(scope{full: true})
+	eventually(t, "it was read again", func() bool { return p.Snapshot() != s })
+	if n := log.count("level=ERROR"); n != 15 {
+		t.Errorf("%d lines for 15 campaigns", n)
+	}
+	run(t, conn, `SET session_replication_role = origin`)
+	run(t, conn, `UPDATE pacer.campaigns SET status = 'active' WHERE id = 'status'`)
+	eventually(t, "the campaign is usable again", func() bool { return p.Snapshot().Campaign("status").Invalid == "" })
+}
+
+// TestWrongDSN: one clear line, before anything is connected, and never the password.
+func TestWrongDSN(t *testing.T) {
+	for _, dsn := range []string{
+		"", "postgres://pacer:hunter2@127.0.0.1:port/pacer", "postgres://pacer:hunter2%zz@h/pacer", "pacer hunter2",
+		"postgres://pacer:hunter2/x@127.0.0.1/pacer?sslmode=perhaps", "host=h password=hunter2 port=x", "postgres://u:hunter2@h:1/d?pool_max_conns=many",
+	} {
+		_, err := NewPostgres(Options{DSN: dsn})
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "postgres.dsn") || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", dsn, err)
+		}
+	}
+}
+
+// TestUnreachable: a daemon that cannot connect says to what, in one line, and never with which password.
+func TestUnreachable(t *testing.T) {
+	real := parsed(t, harness.PostgresDSN(t))
+	closed := *real
+	closed.Host = "127.0.0.1:1"
+	closed.User = url.UserPassword("pacer", "hunter2")
+	absent := *real
+	absent.Path = "/no_such_database"
+	for dsn, want := range map[string]string{
+		closed.String(): "postgres.dsn: cannot connect to 127.0.0.1:1 as pacer, database " + strings.TrimPrefix(real.Path, "/") + ": connection refused",
+		absent.String(): `database "no_such_database" does not exist`,
+	} {
+		var log journal
+		p := running(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
+		eventually(t, "it fails twice", func() bool { return testutil.ToFloat64(p.metrics.failures) >= 2 })
+		err := p.Healthy()
+		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n\t") || log.count("hunter2") > 0 {
+			t.Errorf("got %v; want %s", err, want)
+		}
+		if p.Ready() || p.Snapshot() != nil {
+			t.Error("ready without a database")
+		}
+		if n := log.count("level=WARN"); n != 1 {
+			t.Errorf("%d warnings: %s", n, log.text.String())
+		}
+	}
+}
+
+func parsed(t *testing.T, dsn string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}

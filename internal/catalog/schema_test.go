@@ -1,0 +1,238 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// TestNonsenseIsRefused holds the tables, not the commands, to a clear message and a remedy for whoever writes SQL.
+func TestNonsenseIsRefused(t *testing.T) {
+	conn := connected(t, migrated(t))
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('kept')`)
+	for i := range 16 {
+		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.quotas (id) VALUES ('q%d')`, i))
+		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaign_quotas VALUES ('kept', 'q%d')`, i))
+	}
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('full')`)
+	run(t, conn, `INSERT INTO pacer.quota_windows SELECT 'full', g * interval '1 minute', 1 FROM generate_series(1, 16) g`)
+	campaign := func(column, value string) string {
+		return fmt.Sprintf(`INSERT INTO pacer.campaigns (id, %s) VALUES ('x', %s)`, column, value)
+	}
+	window := func(span, limit string) string {
+		return fmt.Sprintf(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q', '%s', %s)`, span, limit)
+	}
+	for _, c := range []struct{ statement, column, message string }{
+		{campaign("send_rate", "-5"), "send_rate", "must not be negative (-5)"},
+		{campaign("send_rate", "'NaN'"), "send_rate", "must be a number, not NaN"},
+		{campaign("send_rate", "'Infinity'"), "send_rate", "must be a number, not Infinity"},
+		{campaign("send_rate", "null"), "send_rate", "must be a number, not null"},
+		{campaign("send_rate", "0.1234567"), "send_rate", "more than six decimals (0.1234567)"},
+		{campaign("send_rate", "1000001"), "send_rate", "above 1000000 per second"},
+		{campaign("send_rate", "1e130000"), "send_rate", "above 1000000 per second"},
+		{campaign("send_rate", "999999.123457"), "send_rate", "too many digits"},
+		{campaign("send_per, send_rate", "'366 days', 0.5"), "send_rate", "below one unit in 366 days"},
+		{campaign("send_per", "'0'"), "send_per", "must not be 00:00:00"},
+		{campaign("send_per", "'-1 second'"), "send_per", "must not be -00:00:01"},
+		{campaign("send_per", "'367 days'"), "send_per", "must not be 367 days"},
+		{campaign("send_per", "'1 month'"), "send_per", "months"},
+		{campaign("send_per", "null"), "send_per", "must not be null"},
+		{campaign("status", "'asleep'"), "status", "must not be 'asleep'"},
+		{campaign("status", "null"), "status", "must not be NULL"},
+		{campaign("overflow", "'drop'"), "overflow", "must not be 'drop'"},
+		{campaign("sink", "''"), "sink", "must be an id, not ''"},
+		{campaign("burst", "-1"), "burst", "must not be -1"},
+		{campaign("priority_weight", "0"), "priority_weight", "must not be 0"},
+		{campaign("max_in_flight", "-1"), "max_in_flight", "must not be negative (-1)"},
+		{campaign("expected_total", "-1"), "expected_total", "must not be negative (-1)"},
+		{campaign("job_ttl", "'-1 second'"), "job_ttl", "must not be -00:00:01"},
+		{campaign("time_zone", "'Mars/Olympus'"), "time_zone", "'Mars/Olympus' is not known"},
+		{campaign("starts_at, ends_at", "'2026-01-02', '2026-01-01'"), "ends_at", "later than starts_at"},
+		{campaign("ends_at", "'infinity'"), "ends_at", "must not be infinite"},
+		{`INSERT INTO pacer.campaigns (id) VALUES ('')`, "id", "must be an id, not ''"},
+		{`INSERT INTO pacer.campaigns (id) VALUES ('a b')`, "id", "must be an id, not 'a b'"},
+		{"INSERT INTO pacer.campaigns (id) VALUES (E'a\nb')", "id", "must be an id"},
+		{`INSERT INTO pacer.campaigns (id) VALUES ('весна')`, "id", "must be an id"},
+		{`INSERT INTO pacer.campaigns (id) VALUES ('` + strings.Repeat("x", 257) + `')`, "id", "must be an id"},
+		{`UPDATE pacer.campaigns SET id = 'other' WHERE id = 'kept'`, "id", "cannot be changed"},
+		{`UPDATE pacer.campaigns SET send_rate = -1`, "send_rate", "must not be negative"},
+		{`INSERT INTO pacer.campaign_quotas VALUES ('kept', 'q')`, "campaign_id", "16 quotas already"},
+		{`INSERT INTO pacer.quotas (id) VALUES ('a b')`, "id", "must be an id"},
+		{`INSERT INTO pacer.quotas (id, mode) VALUES ('x', 'loose')`, "mode", "must not be 'loose'"},
+		{`INSERT INTO pacer.quotas (id, spend) VALUES ('x', 'fast')`, "spend", "must not be 'fast'"},
+		{`INSERT INTO pacer.quotas (id, on_store_failure) VALUES ('x', 'ignore')`, "on_store_failure", "must not be 'ignore'"},
+		{`INSERT INTO pacer.quotas (id, shard) VALUES ('x', -1)`, "shard", "must not be negative"},
+		{`UPDATE pacer.quotas SET shard = 1 WHERE id = 'q'`, "shard", "fixed when the quota is created"},
+		{`UPDATE pacer.quotas SET id = 'other' WHERE id = 'q'`, "id", "cannot be changed"},
+		{window("0.5 milliseconds", "1"), "span", "must not be 00:00:00.0005"},
+		{window("1 month", "1"), "span", "months"},
+		{window("400 days", "1"), "span", "must not be 400 days"},
+		{window("1 minute", "-1"), "max_units", "must not be -1"},
+		{window("1 minute", "1000000000000001"), "max_units", "must not be 1000000000000001"},
+		{`INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 1, 'bucket')`, "algorithm", "must not be 'bucket'"},
+		{`INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 1, 'fixed', '')`, "anchor", "1 to 64 characters"},
+		{`INSERT INTO pacer.quota_windows VALUES ('full', '1 hour 1 second', 1)`, "quota_id", "16 windows already"},
+	} {
+		_, err := conn.Exec(t.Context(), c.statement)
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: %v", c.statement, err)
+			continue
+		}
+		if refused.Code != "23514" || refused.ColumnName != c.column || !strings.Contains(refused.Message, c.message) ||
+			refused.Hint == "" || len(refused.Message) > 300 {
+			t.Errorf("%s\n: %s %s: %s (%s)\nwant column %s, %q", c.statement, refused.Code, refused.ColumnName, refused.Message,
+				refused.Hint, c.column, c.message)
+		}
+	}
+}
+
+// TestSenseIsAccepted is the other side: what must not be refused.
+func TestSenseIsAccepted(t *testing.T) {
+	conn := connected(t, migrated(t))
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
+	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 500 WHERE id = 'spring'`)
+	for i, rate := range []string{"0, '1 second'", "2.5, '1 second'", "150, '1 minute'", "1, '1 hour'", "0.000001, '1 second'",
+		"250000, '1 second'", "1000000, '1 second'", "1, '366 days'", "2.31, '1 second'", "31622400, '366 days'"} {
+		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, send_rate, send_per) VALUES ('c%d', %s)`, i, rate))
+	}
+	run(t, conn, `INSERT INTO pacer.campaigns (id, time_zone, starts_at, active_hours, ramp, job_ttl, sink, expected_total)
+VALUES ('`+strings.Repeat("~", 256)+`', 'Europe/Moscow', now(), '{"mon": "09:00-18:00"}', '{"from": 10}', '3 days', 'receiver', 7)`)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('smev')`)
+	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('smev', '60 s', 300), ('smev', '3600 s', 15750),
+('smev', '86400 s', 300000), ('smev', '604800 s', 1500000), ('smev', '2592000 s', 6000000), ('smev', '1 ms', 0)`)
+	rows, err := queryCampaigns(t.Context(), conn, `WHERE c.id = 'c2'`)
+	if err != nil || rows[0].Rate() != "150/1m" {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestEveryChangeIsKept: who, when, old and new; nothing for a statement that changed nothing.
+func TestEveryChangeIsKept(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	changes := func() (n int, last string) {
+		t.Helper()
+		err := conn.QueryRow(t.Context(), `SELECT count(*) OVER (), concat_ws(' ', who, application, relation, operation, campaign_id, quota_id,
+old->>'send_rate', new->>'send_rate') FROM pacer.campaign_changes ORDER BY change DESC LIMIT 1`).Scan(&n, &last)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			t.Fatal(err)
+		}
+		return n, last
+	}
+	role := fmt.Sprintf("ops_%d", time.Now().UnixNano())
+	run(t, conn, `SET application_name = 'psql'`)
+	run(t, conn, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		run(t, conn, `RESET ROLE`)
+		run(t, conn, `DROP OWNED BY `+role)
+		run(t, conn, `DROP ROLE `+role)
+	})
+	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+role)
+	run(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON pacer.campaigns, pacer.quotas, pacer.quota_windows, pacer.campaign_quotas TO `+role)
+	run(t, conn, `GRANT SELECT ON pacer.campaign_changes TO `+role)
+	run(t, conn, `SET ROLE `+role) // may change the catalog, and neither forge nor skip its record
+	for i, step := range []struct {
+		statement, record string
+		records           int
+	}{
+		{`INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`, "campaigns insert spring 500", 1},
+		{`UPDATE pacer.campaigns SET send_rate = 500 WHERE id = 'spring'`, "campaigns insert spring 500", 0},
+		{`UPDATE pacer.campaigns SET send_rate = 50.5 WHERE id = 'spring'`, "campaigns update spring 500 50.5", 1},
+		{`INSERT INTO pacer.quotas (id) VALUES ('q')`, "quotas insert q", 1},
+		{`INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 300)`, "quota_windows insert q", 1},
+		{`INSERT INTO pacer.campaign_quotas VALUES ('spring', 'q')`, "campaign_quotas insert spring q", 1},
+		{`UPDATE pacer.quota_windows SET max_units = 300`, "campaign_quotas insert spring q", 0},
+		{`UPDATE pacer.quota_windows SET max_units = 301`, "quota_windows update q", 1},
+		{`DELETE FROM pacer.campaign_quotas`, "campaign_quotas delete spring q", 1},
+		{`DELETE FROM pacer.campaigns`, "campaigns delete spring 50.5", 1},
+	} {
+		before, _ := changes()
+		run(t, conn, step.statement)
+		after, last := changes()
+		if after-before != step.records || last != role+" psql "+step.record {
+			t.Errorf("step %d, %s: %d records, the last %q", i, step.statement, after-before, last)
+		}
+	}
+	var refused *pgconn.PgError
+	if _, err := conn.Exec(t.Context(), `DELETE FROM pacer.campaign_changes`); !errors.As(err, &refused) || refused.Code != "42501" {
+		t.Errorf("the record can be forged: %v", err)
+	}
+}
+
+// TestUnchangedRowsKeepTheirRevision: a no-op neither bumps nor announces.
+func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
+	conn := connected(t, migrated(t))
+	revision := func() (r int64) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), `SELECT revision FROM pacer.campaigns WHERE id = 'spring'`).Scan(&r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
+	run(t, conn, `LISTEN `+channel)
+	first := revision()
+	run(t, conn, setRate, "spring", 500)
+	run(t, conn, `UPDATE pacer.campaigns SET updated_at = now() - interval '1 day'`)
+	if revision() != first {
+		t.Error("nothing changed but the revision")
+	}
+	run(t, conn, setRate, "spring", 501)
+	if revision() <= first {
+		t.Error("the rate changed but not the revision")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if n, err := conn.WaitForNotification(ctx); err != nil || n.Payload != "campaigns spring" {
+		t.Errorf("notification %+v, %v", n, err)
+	}
+	run(t, conn, `SELECT 1`)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if n, err := conn.WaitForNotification(short); err == nil {
+		t.Errorf("a second notification: %+v", n)
+	}
+}
+
+// TestOppositeOrders updates two campaigns in opposite orders in two transactions at once. Without the lock that
+// every statement takes first, each would hold a row and wait for the other's.
+func TestOppositeOrders(t *testing.T) {
+	dsn := migrated(t)
+	setup := connected(t, dsn)
+	run(t, setup, `INSERT INTO pacer.campaigns (id) VALUES ('a'), ('b')`)
+	done := make(chan error)
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		conn := connected(t, dsn)
+		go func() {
+			var err error
+			for i := 0; i < 50 && err == nil; i++ {
+				err = pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+					for _, id := range order {
+						if _, err := tx.Exec(context.Background(), `UPDATE pacer.campaigns SET burst = burst + 1 WHERE id = $1`, id); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			done <- err
+		}()
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	var bursts int
+	if err := setup.QueryRow(t.Context(), `SELECT sum(burst) FROM pacer.campaigns`).Scan(&bursts); err != nil || bursts != 200 {
+		t.Errorf("%d updates of 200 were kept, %v", bursts, err)
+	}
+}

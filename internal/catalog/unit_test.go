@@ -1,0 +1,167 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func TestSpans(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1m": time.Minute, "1h": time.Hour, "7d": 7 * day, "90s": 90 * time.Second, "250ms": 250 * time.Millisecond,
+		"30d": 30 * day, "36h": 36 * time.Hour, "1500us": 1500 * time.Microsecond,
+	} {
+		if got, err := ParseSpan(text); err != nil || got != want || FormatSpan(want) != text {
+			t.Errorf("%s: %s, %v, and back %s", text, got, err, FormatSpan(want))
+		}
+	}
+	if got, err := ParseSpan("1d12h30m"); err != nil || got != 36*time.Hour+30*time.Minute {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, text := range []string{"", "5", "d", "-1s", "-1d", "1w", "99999999999d", "1d-1h", "9000000h", "xd"} {
+		if got, err := ParseSpan(text); err == nil {
+			t.Errorf("%q was read as %s", text, got)
+		}
+	}
+}
+
+func TestWindows(t *testing.T) {
+	windows, err := ParseWindows(" 300/1m , 5/10s:log ")
+	want := []delivery.Window{{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: 10 * time.Second, Limit: 5, Algorithm: "log"}}
+	if err != nil || !slices.Equal(windows, want) {
+		t.Errorf("%+v, %v", windows, err)
+	}
+	if windows, err := ParseWindows(" "); err != nil || windows == nil || len(windows) != 0 {
+		t.Errorf("%+v, %v", windows, err)
+	}
+	for _, text := range []string{"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m"} {
+		if windows, err := ParseWindows(text); err == nil {
+			t.Errorf("%q was read as %+v", text, windows)
+		}
+	}
+	if got := FormatWindow(want[0]) + "," + FormatWindow(want[1]); got != "300/1m,5/10s:log" {
+		t.Error(got)
+	}
+}
+
+// TestRatesSurviveTheDatabase: what ParseRate reads and formatMicros writes is the same rate again.
+func TestRatesSurviveTheDatabase(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Range(0, 1_000_000_000_000).Draw(t, "millionths")
+		per := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 90 * time.Second, time.Hour, day, maxSpan}).Draw(t, "per")
+		want, err := delivery.NewRate(n, per)
+		if err != nil {
+			t.Skip(err)
+		}
+		text := formatMicros(n)
+		if got, err := parseStoredRate(text, per); err != nil || got != want {
+			t.Fatalf("%s per %s: %v, %v; want %v", text, per, got, err, want)
+		}
+		if last := text[len(text)-1]; last == '.' || (last == '0' && n%1_000_000 != 0) {
+			t.Fatalf("trailing zeros: %s", text)
+		}
+	})
+}
+
+func TestHints(t *testing.T) {
+	for payload, want := range map[string]scope{
+		"campaigns spring": {}, "quotas q": {}, "lane_pins spring": {pins: true},
+		"campaigns": {full: true}, "quotas": {full: true}, "": {full: true}, "something else": {full: true},
+	} {
+		if got := hint(payload); got != want {
+			t.Errorf("%q: %+v, want %+v", payload, got, want)
+		}
+	}
+	h := hints{wake: make(chan struct{}, 1)}
+	h.add(scope{pins: true})
+	h.add(scope{full: true})
+	h.add(scope{})
+	if got := h.take(); got != (scope{full: true, pins: true}) || len(h.wake) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got := h.take(); got != (scope{}) {
+		t.Errorf("taken twice: %+v", got)
+	}
+}
+
+func TestChooseLane(t *testing.T) {
+	for _, c := range []struct {
+		loads []laneLoad
+		want  int
+	}{
+		{[]laneLoad{{}}, 0},
+		{[]laneLoad{{pins: 1}, {backlog: 9}, {}}, 2},           // empty first
+		{[]laneLoad{{pins: 1}, {backlog: 9}, {backlog: 5}}, 2}, // then no pins, by backlog
+		{[]laneLoad{{pins: 2}, {pins: 1, backlog: 9}, {pins: 1, backlog: 10}}, 1},
+	} {
+		if got := chooseLane("spring", c.loads); got != c.want {
+			t.Errorf("%+v: lane %d, want %d", c.loads, got, c.want)
+		}
+	}
+	// A few campaigns on many lanes must not fill the lanes from the bottom: those belong to one daemon.
+	upper := 0
+	for i := range 100 {
+		if chooseLane(fmt.Sprintf("c%d", i), make([]laneLoad, 256)) >= 128 {
+			upper++
+		}
+	}
+	if upper < 30 || upper > 70 {
+		t.Errorf("%d of 100 campaigns in the upper half", upper)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for want, err := range map[string]error{
+		"message: remedy": &pgconn.PgError{Code: "23514", Message: "message", Hint: "remedy"},
+		"message":         fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001", Message: "message"}),
+		ErrSchema.Error(): &pgconn.PgError{Code: "42P01", Message: `relation "pacer.campaigns" does not exist`},
+	} {
+		got := explain(err)
+		var server *pgconn.PgError
+		if got.Error() != want || !errors.As(got, &server) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	other := errors.New("other")
+	if explain(other) != other || explain(nil) != nil {
+		t.Error("errors of others are changed")
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for failures := 1; failures < 100; failures++ {
+		if d := backoff(failures); d < minBackoff*4/5 || d > maxBackoff*6/5 {
+			t.Errorf("after %d failures %s", failures, d)
+		}
+	}
+	if backoff(100) < 3*time.Second || backoff(1) > time.Second {
+		t.Error("the back-off does not grow")
+	}
+}
+
+// TestMemoryHoldsWhatCannotBeUsed: a bad window or a quota that is not there holds the campaign, and only that one.
+func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
+	m := NewMemory()
+	m.PutQuota(delivery.Quota{ID: "bad", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}})
+	m.PutCampaign(delivery.Campaign{ID: "linked"}, "bad")
+	m.PutCampaign(delivery.Campaign{ID: "orphan"}, "nowhere")
+	m.PutCampaign(delivery.Campaign{ID: "good"})
+	s := m.Snapshot()
+	if s.Campaign("linked").Invalid == "" || s.Campaign("orphan").Invalid == "" || s.Campaign("good").Invalid != "" {
+		t.Errorf("%+v", s.Campaigns)
+	}
+	m.PutQuota(delivery.Quota{ID: "nowhere"})
+	if c := m.Snapshot().Campaign("orphan"); c.Invalid != "" || len(c.Quotas) != 1 {
+		t.Errorf("%+v", c)
+	}
+	if m.SetRate("nobody", delivery.PerSecond(1)) || m.SetStatus("nobody", delivery.StatusPaused) {
+		t.Error("changed an unknown campaign")
+	}
+}
