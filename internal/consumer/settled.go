@@ -1,0 +1,158 @@
+package consumer
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// maxMetadata is how many characters a broker keeps with a committed offset unless it is configured otherwise.
+const maxMetadata = 4096
+
+// maxRawMetadata is how many bytes fit into it in base64, less the frame.
+const maxRawMetadata = maxMetadata/4*3 - frameOverhead
+
+// maxWindow bounds the span of a window so that its bitmap always fits into the metadata.
+const maxWindow = 20_000
+
+// span is the offsets from first to last, both included.
+type span struct{ first, last int64 }
+
+// Kinds of metadata, the second byte of the frame.
+const (
+	kindRanges byte = 1 // uvarint pairs: gap since the last span, length - 1
+	kindBitmap byte = 2 // bit i of byte i/8: offset base+1+i
+	kindLane   byte = 3 // see lanemeta.go
+)
+
+// metadataVersion is the first byte of the frame. A version that is not known is treated as no metadata, so that a
+// daemon of another release sends something again rather than skips it.
+const metadataVersion byte = 1
+
+// The frame is version, kind, body, and the checksum of these and of the committed offset. With the offset in it,
+// metadata that a tool has carried over to another offset is not believed.
+const frameOverhead = 2 + crc32.Size
+
+var errForeignMetadata = errors.New("not written by this version of pacer for this offset")
+
+var metadataEncoding = base64.RawStdEncoding
+
+// encodeSettled packs the spans settled beyond the committed offset base. They must lie within maxWindow of it.
+func encodeSettled(base int64, spans []span) string {
+	if len(spans) == 0 {
+		return ""
+	}
+	kind, body := kindRanges, rangesOf(base, spans)
+	if bits := int(spans[len(spans)-1].last - base); len(body) > (bits+7)/8 {
+		kind, body = kindBitmap, bitmapOf(base, bits, spans)
+	}
+	return frame(base, kind, body)
+}
+
+// decodeSettled reads what encodeSettled wrote.
+func decodeSettled(base int64, metadata string) ([]span, error) {
+	if metadata == "" {
+		return nil, nil
+	}
+	kind, body, err := unframe(base, metadata)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case kindRanges:
+		return readRanges(base, body)
+	case kindBitmap:
+		return readBitmap(base, body), nil
+	}
+	return nil, fmt.Errorf("metadata of kind %d: %w", kind, errForeignMetadata)
+}
+
+// frame wraps the body. It is not compressed: a bitmap of maxWindow fits as it is, and a compressor for every commit
+// of every partition costs more than the bytes it saves.
+func frame(base int64, kind byte, body []byte) string {
+	raw := append([]byte{metadataVersion, kind}, body...)
+	return metadataEncoding.EncodeToString(binary.BigEndian.AppendUint32(raw, frameSum(base, raw)))
+}
+
+func unframe(base int64, metadata string) (kind byte, body []byte, err error) {
+	if len(metadata) > maxMetadata {
+		return 0, nil, errForeignMetadata
+	}
+	raw, err := metadataEncoding.DecodeString(metadata)
+	if err != nil || len(raw) < frameOverhead || raw[0] != metadataVersion {
+		return 0, nil, errForeignMetadata
+	}
+	raw, sum := raw[:len(raw)-crc32.Size], binary.BigEndian.Uint32(raw[len(raw)-crc32.Size:])
+	if frameSum(base, raw) != sum {
+		return 0, nil, errForeignMetadata
+	}
+	return raw[1], raw[2:], nil
+}
+
+func frameSum(base int64, raw []byte) uint32 {
+	var offset [8]byte
+	binary.BigEndian.PutUint64(offset[:], uint64(base))
+	return crc32.Update(crc32.ChecksumIEEE(offset[:]), crc32.IEEETable, raw)
+}
+
+func rangesOf(base int64, spans []span) []byte {
+	var b []byte
+	at := base
+	for _, s := range spans {
+		b = binary.AppendUvarint(b, uint64(s.first-at))
+		b = binary.AppendUvarint(b, uint64(s.last-s.first))
+		at = s.last
+	}
+	return b
+}
+
+func readRanges(base int64, body []byte) ([]span, error) {
+	var spans []span
+	at := base
+	for len(body) > 0 {
+		gap, n := binary.Uvarint(body)
+		length, m := binary.Uvarint(body[max(n, 0):])
+		if n <= 0 || m <= 0 || gap == 0 || gap > maxBitmapBits || length > maxBitmapBits {
+			return nil, errForeignMetadata
+		}
+		body = body[n+m:]
+		s := span{at + int64(gap), at + int64(gap) + int64(length)}
+		if s.last-base > maxBitmapBits {
+			return nil, errForeignMetadata
+		}
+		spans, at = append(spans, s), s.last
+	}
+	return spans, nil
+}
+
+// maxBitmapBits bounds how far from the committed offset restored spans may lie, and with it the memory they take.
+const maxBitmapBits = 8 * maxMetadata
+
+func bitmapOf(base int64, bits int, spans []span) []byte {
+	b := make([]byte, (bits+7)/8)
+	for _, s := range spans {
+		for o := s.first; o <= s.last; o++ {
+			i := o - base - 1
+			b[i/8] |= 1 << (i % 8)
+		}
+	}
+	return b
+}
+
+func readBitmap(base int64, body []byte) []span {
+	var spans []span
+	for i := int64(0); i < int64(len(body))*8; i++ {
+		if body[i/8]&(1<<(i%8)) == 0 {
+			continue
+		}
+		o := base + 1 + i
+		if n := len(spans); n > 0 && spans[n-1].last == o-1 {
+			spans[n-1].last = o
+		} else {
+			spans = append(spans, span{o, o})
+		}
+	}
+	return spans
+}
