@@ -50,7 +50,7 @@ fmt: bin/golangci-lint ## Format the code
 
 # The linter's dependencies are a module of their own, so that they never mix with the daemon's.
 bin/golangci-lint: tools/go.mod tools/go.sum
-	go -C tools build -trimpath -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	go -C tools build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: up
 up: ## Start the services: docker-compose.yml where Docker answers, else local processes (always under CI)
