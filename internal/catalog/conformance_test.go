@@ -216,7 +216,7 @@ func pinsAreKept(t *testing.T, s source, e editor) {
 
 // pinsAgree lets many ask at once: for one campaign they get one lane, and campaigns are spread evenly.
 func pinsAgree(t *testing.T, s source, _ editor) {
-	const lanes, campaigns, askers = 4, 8, 3
+	const lanes, campaigns, askers = 4, 32, 6
 	got := make([][askers]int, campaigns)
 	var wg sync.WaitGroup
 	for c := range campaigns {
@@ -240,8 +240,8 @@ func pinsAgree(t *testing.T, s source, _ editor) {
 			}
 		}
 	}
-	if !slices.Equal(pins, []int{2, 2, 2, 2}) {
-		t.Errorf("pins per lane %v, want two each", pins)
+	if !slices.Equal(pins, []int{8, 8, 8, 8}) {
+		t.Errorf("pins per lane %v, want eight each", pins)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestTenThousandCampaigns(t *testing.T) {
 	}))
 }
 
-// TestListenerLost ends the listening connection: changes act by polling, or by the new connection's load.
+// TestListenerLost ends the listening connection and changes a rate while nobody listens: polling finds it.
 func TestListenerLost(t *testing.T) {
 	dsn := migrated(t)
 	conn := connected(t, dsn)
@@ -184,7 +184,7 @@ func TestListenerLost(t *testing.T) {
 	p := started(t, Options{DSN: dsn, PollInterval: 200 * time.Millisecond})
 	changed := p.Subscribe()
 	for i := range int64(5) {
-		run(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`)
+		run(t, conn, endListener)
 		run(t, conn, setRate, "spring", i+1)
 		start := time.Now()
 		await(t, p, changed, "the change", hasRate("spring", i+1))
@@ -198,6 +198,28 @@ func TestListenerLost(t *testing.T) {
 	}
 }
 
+const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`
+
+// TestListenerBack changes a rate while nobody listens and no poll is near: the load that follows the new LISTEN
+// finds it.
+func TestListenerBack(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
+	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
+	changed := p.Subscribe()
+	for i := range int64(3) {
+		eventually(t, "it listens", p.listening.Load)
+		quiet := p.Snapshot().LoadedAt
+		run(t, conn, endListener)
+		eventually(t, "it has looked at what the lost connection means", func() bool {
+			return !p.listening.Load() && p.Snapshot().LoadedAt.After(quiet)
+		})
+		run(t, conn, setRate, "spring", i+1)
+		await(t, p, changed, "the change", hasRate("spring", i+1))
+	}
+}
+
 // TestPollFindsWhatNotificationsMissed takes the notifications away altogether.
 func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	dsn := migrated(t)
@@ -207,8 +229,12 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	changed := p.Subscribe()
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.record_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
 	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.announce_pin() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	run(t, conn, `CREATE OR REPLACE FUNCTION pacer.note_removal() RETURNS trigger LANGUAGE plpgsql AS
+'BEGIN UPDATE pacer.revision SET removed = nextval(''pacer.revisions''); RETURN NULL; END'`)
 	run(t, conn, setRate, "spring", 7)
 	await(t, p, changed, "the rate", hasRate("spring", 7))
+	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'autumn'`)
+	await(t, p, changed, "the deletion", func(s *delivery.Snapshot) bool { return s.Campaign("autumn") == nil })
 	if _, err := p.Pin(t.Context(), "spring", 1); err != nil {
 		t.Fatal(err)
 	}
