@@ -35,12 +35,20 @@ func Topic(t testing.TB, brokers []string, prefix string, partitions int, config
 	return name
 }
 
-// awaitLeaders returns once every partition can be written: a broker may list a topic before it leads it.
+// awaitLeaders returns once every partition can be written. Metadata would not tell: a broker names itself the
+// leader in them a moment before it is one, and refuses records in between. Asking for an offset reaches the
+// replica itself.
 func awaitLeaders(ctx context.Context, t testing.TB, client *kafka.Client, topic string, partitions int) {
 	t.Helper()
+	asks := make([]kafka.OffsetRequest, partitions)
+	for p := range asks {
+		asks[p] = kafka.LastOffsetOf(p)
+	}
 	for {
-		answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
-		if err == nil && ready(answer.Topics, partitions) {
+		answer, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+			Topics: map[string][]kafka.OffsetRequest{topic: asks},
+		})
+		if err == nil && led(answer.Topics[topic], partitions) {
 			return
 		}
 		select {
@@ -51,16 +59,13 @@ func awaitLeaders(ctx context.Context, t testing.TB, client *kafka.Client, topic
 	}
 }
 
-func ready(topics []kafka.Topic, partitions int) bool {
-	if len(topics) != 1 || topics[0].Error != nil || len(topics[0].Partitions) != partitions {
-		return false
-	}
-	for _, p := range topics[0].Partitions {
-		if p.Error != nil || p.Leader.Port == 0 {
+func led(offsets []kafka.PartitionOffsets, partitions int) bool {
+	for _, p := range offsets {
+		if p.Error != nil {
 			return false
 		}
 	}
-	return true
+	return len(offsets) == partitions
 }
 
 // deleteTopic does not fail the test: it may have killed the broker on purpose.
