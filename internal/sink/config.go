@@ -1,0 +1,133 @@
+package sink
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/pacer/pacer/internal/sink/discard"
+	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/log"
+	"github.com/pacer/pacer/internal/sink/record"
+)
+
+// Config is the configuration of one sink: *http.Config, *log.Config or *discard.Config. Its fields carry their keys in
+// `koanf` tags, and `secret` tags where a value must never be shown.
+type Config interface {
+	// Problems lists what is wrong, one line each, beginning with the key.
+	Problems() []string
+	// InFlight is max_in_flight.
+	InFlight() int
+	slog.LogValuer
+}
+
+var kinds = map[string]func() Config{
+	"http":    func() Config { return http.Default() },
+	"log":     func() Config { return log.Default() },
+	"discard": func() Config { return discard.Default() },
+}
+
+// Kinds lists the types a sink may have.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// NewConfig is the default configuration of a sink of the given type; ok is false for an unknown one.
+func NewConfig(kind string) (cfg Config, ok bool) {
+	f, ok := kinds[kind]
+	if !ok {
+		return nil, false
+	}
+	return f(), true
+}
+
+// maxInFlight bounds max_in_flight: each delivery in flight is a goroutine, and for http a connection.
+const maxInFlight = 65_536
+
+// Problems lists what is wrong with the configuration of one sink, one line each, beginning with the key.
+func Problems(cfg Config) []string {
+	p := cfg.Problems()
+	if n := cfg.InFlight(); n < 1 || n > maxInFlight {
+		p = append(p, fmt.Sprintf("max_in_flight: %d is out of range; use a number between 1 and %d", n, maxInFlight))
+	}
+	return p
+}
+
+// Host is what a sink is given by the daemon it runs in.
+type Host struct {
+	Version string // of pacer
+	Logger  *slog.Logger
+}
+
+// Open makes the sink that cfg describes. It reads the files that cfg names (ca_file), and connects to nothing.
+func Open(cfg Config, host Host) (Entry, error) {
+	if p := Problems(cfg); len(p) > 0 {
+		return Entry{}, errors.New(p[0])
+	}
+	e := Entry{MaxInFlight: cfg.InFlight()}
+	switch c := cfg.(type) {
+	case *http.Config:
+		pool, err := readCAs(c.CAFile)
+		if err != nil {
+			return Entry{}, fmt.Errorf("ca_file: %w", err)
+		}
+		s, err := http.New(http.Options{Config: *c, Version: host.Version, RootCAs: pool})
+		if err != nil {
+			return Entry{}, err
+		}
+		e.Sink = s
+	case *log.Config:
+		e.Sink = recorded(c.Record, log.New(host.Logger), host.Logger)
+	case *discard.Config:
+		e.Sink = recorded(c.Record, discard.Sink{}, host.Logger)
+	default:
+		return Entry{}, fmt.Errorf("type: no sink is made from a %T", cfg)
+	}
+	return e, nil
+}
+
+// OpenAll opens every sink of the configuration, by name. The error names the sink's key.
+func OpenAll(configs map[string]Config, host Host) (map[string]Entry, error) {
+	entries := make(map[string]Entry, len(configs))
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		e, err := Open(configs[name], host)
+		if err != nil {
+			return nil, fmt.Errorf("sinks.%s.%w", name, err)
+		}
+		entries[name] = e
+	}
+	return entries, nil
+}
+
+func recorded(path string, s Sink, logger *slog.Logger) Sink {
+	if path == "" {
+		return s
+	}
+	return record.New(path, s, logger)
+}
+
+// maxCAFile bounds a file of certificates; the bundle of a whole operating system has about 220 KiB.
+const maxCAFile = 4 << 20
+
+func readCAs(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	pem, err := io.ReadAll(io.LimitReader(f, maxCAFile))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", path)
+	}
+	return pool, nil
+}

@@ -1,0 +1,106 @@
+package sink_test
+
+import (
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	nethttp "net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/discard"
+	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/log"
+)
+
+var host = sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}
+
+func TestKindsHaveUsableDefaults(t *testing.T) {
+	if got := fmt.Sprint(sink.Kinds()); got != "[discard http log]" {
+		t.Errorf("kinds %s", got)
+	}
+	for _, kind := range sink.Kinds() {
+		cfg, ok := sink.NewConfig(kind)
+		if !ok {
+			t.Fatal(kind)
+		}
+		if c, isHTTP := cfg.(*http.Config); isHTTP {
+			c.URL = "http://127.0.0.1:9/"
+		}
+		e, err := sink.Open(cfg, host)
+		if err != nil || e.MaxInFlight < 1 || e.Sink == nil {
+			t.Errorf("%s: %+v, %v", kind, e, err)
+		}
+	}
+	if _, ok := sink.NewConfig("pigeon"); ok {
+		t.Error("a pigeon is a sink")
+	}
+}
+
+func TestOpenAllNamesTheKey(t *testing.T) {
+	notPEM := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(notPEM, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]sink.Config{
+		"sinks.x.url: required":            http.Default(),
+		"sinks.x.max_in_flight: 0 is out":  &discard.Config{},
+		"sinks.x.max_in_flight: -1 is out": &log.Config{MaxInFlight: -1},
+		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, CAFile: "/nowhere"},
+		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, CAFile: notPEM},
+	} {
+		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": discard.Default()}, host)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestCAFile(t *testing.T) {
+	srv := httptest.NewTLSServer(nethttp.HandlerFunc(func(nethttp.ResponseWriter, *nethttp.Request) {}))
+	defer srv.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	if err := os.WriteFile(ca, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := http.Default()
+	cfg.URL, cfg.CAFile = srv.URL, ca
+	e, err := sink.Open(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
+	defer r.Close()
+	if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Campaign: "c"}); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+func TestRecordOfADiscardSink(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "record")
+	entries, err := sink.OpenAll(map[string]sink.Config{
+		"d": &discard.Config{MaxInFlight: 1, Record: file}, "l": &log.Config{MaxInFlight: 1, Record: file},
+	}, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, _ := newRouter(t, sink.Options{Sinks: entries})
+	for _, name := range []string{"d", "l"} {
+		if res := r.Deliver(t.Context(), name, &delivery.Job{ID: "1", Campaign: name}); res.Class != delivery.Delivered {
+			t.Errorf("%+v", res)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := os.ReadFile(file)
+	if s := string(b); strings.Count(s, "\n") != 2 || !strings.Contains(s, " d 1\n") || !strings.Contains(s, " l 1\n") {
+		t.Errorf("file %q", s)
+	}
+}

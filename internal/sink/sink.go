@@ -1,0 +1,248 @@
+// Package sink takes jobs to their destinations: a router that knows every configured sink by name, and one package
+// per kind of sink below it. A sink answers with a delivery.Result and decides nothing else; retries, gates and the
+// fate of a job are the pacer's.
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Sink delivers one job and says what became of it. Deliver is called by many goroutines at once, returns soon after
+// ctx is cancelled (with class Interrupted unless an answer was already there), and does not keep the job.
+//
+// A sink may also have any of Run(ctx) error (work of its own between deliveries), Check(ctx) error (can the
+// destination be reached? without delivering anything) and io.Closer; the router calls them.
+type Sink interface {
+	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
+}
+
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+type checker interface {
+	Check(ctx context.Context) error
+}
+
+// Entry is one configured sink.
+type Entry struct {
+	Sink Sink
+	// MaxInFlight is how many calls of Deliver one daemon may have open at once; at least 1.
+	MaxInFlight int
+}
+
+// Options configure a Router.
+type Options struct {
+	// Default is the sink of campaigns that name none. "" means the only sink; with several, campaigns that name none
+	// then have no sink.
+	Default    string
+	Sinks      map[string]Entry // by name; the router keeps its own copy
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o Options) validate() error {
+	if o.Logger == nil || o.Registerer == nil {
+		return errors.New("sink: Logger and Registerer are required")
+	}
+	if len(o.Sinks) == 0 {
+		return errors.New("sinks: at least one sink is required")
+	}
+	for name, e := range o.Sinks {
+		if e.Sink == nil || e.MaxInFlight < 1 {
+			return fmt.Errorf("sinks.%s: needs a sink and a max_in_flight of at least 1", name)
+		}
+	}
+	if _, ok := o.Sinks[o.Default]; o.Default != "" && !ok {
+		return fmt.Errorf("default_sink: there is no sink %q", o.Default)
+	}
+	return nil
+}
+
+// Router hands each job to the sink of its campaign, measures the call and keeps one sink's mistakes (a panic, an
+// endless detail) from the rest of the daemon. The set of sinks never changes, so every method may be called by many
+// goroutines at once without a lock. It does not enforce Capacity: the caller, who knows what is in flight, does.
+//
+// Run must be running for sinks that work in the background (the record file of a discard sink), and outlive the last
+// Deliver; Close comes last.
+type Router struct {
+	fallback string // the name that "" resolves to; "" when there is none
+	routes   map[string]*route
+	log      *slog.Logger
+}
+
+type route struct {
+	name    string
+	entry   Entry
+	metrics routeMetrics
+}
+
+// New makes a Router. It performs no I/O and starts nothing.
+func New(opt Options) (*Router, error) {
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	r := &Router{fallback: opt.Default, routes: make(map[string]*route, len(opt.Sinks)), log: opt.Logger}
+	m, err := newMetrics(opt.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of sinks: %w", err)
+	}
+	for name, e := range opt.Sinks {
+		r.routes[name] = &route{name: name, entry: e, metrics: m.route(name)}
+		if len(opt.Sinks) == 1 {
+			r.fallback = name
+		}
+	}
+	return r, nil
+}
+
+// Resolve turns a campaign's sink ("" for the default one) into the name of a configured sink; ok is false when there
+// is none such.
+func (r *Router) Resolve(name string) (resolved string, ok bool) {
+	if name == "" {
+		name = r.fallback
+	}
+	_, ok = r.routes[name]
+	if !ok {
+		return "", false
+	}
+	return name, true
+}
+
+// Capacity is how many deliveries to the sink this daemon may have in flight; ok is false when there is no such sink.
+func (r *Router) Capacity(sink string) (maxInFlight int, ok bool) {
+	rt, ok := r.routes[sink]
+	if !ok {
+		return 0, false
+	}
+	return rt.entry.MaxInFlight, true
+}
+
+// Names lists the configured sinks in alphabetical order.
+func (r *Router) Names() []string { return slices.Sorted(maps.Keys(r.routes)) }
+
+// Deliver hands the job to the named sink (as Resolve gives it) and waits for the answer, whose Detail is one line of
+// at most 200 bytes. A sink that does not exist or panics makes a Temporary result, so that the job is tried
+// again and ends as a dead letter at worst.
+func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) delivery.Result {
+	rt, ok := r.routes[sink]
+	if !ok {
+		r.log.Error("a job was routed to a sink that is not configured", "sink", sink, "campaign", job.Campaign)
+		return delivery.Result{Class: delivery.Temporary, Detail: oneLine("sink " + sink + " is not configured")}
+	}
+	rt.metrics.inFlight.Inc()
+	begun := time.Now()
+	res := r.call(ctx, rt, job)
+	rt.metrics.seconds[res.Class].Observe(time.Since(begun).Seconds())
+	rt.metrics.inFlight.Dec()
+	if res.Detail != "" {
+		res.Detail = oneLine(res.Detail)
+	}
+	return res
+}
+
+// call calls the sink and turns a panic into a result. The recovered value goes to the log only: a detail ends up in
+// a dead letter, and a panic may say anything.
+func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job) (res delivery.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.Error("a sink panicked; this is a bug in pacer", "sink", rt.name, "campaign", job.Campaign,
+				"job", job.ID, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			res = delivery.Result{Class: delivery.Temporary, Detail: "the sink panicked; the daemon's log says more"}
+		}
+	}()
+	res = rt.entry.Sink.Deliver(ctx, job)
+	if int(res.Class) >= len(delivery.ResultClasses) {
+		panic(fmt.Sprintf("result class %d does not exist", uint8(res.Class)))
+	}
+	return res
+}
+
+// Run runs what the sinks do between deliveries and returns nil once ctx is cancelled, or earlier with the error of
+// the first sink that cannot work at all. Deliver may be called before Run.
+func (r *Router) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, name := range r.Names() {
+		if s, ok := r.routes[name].entry.Sink.(runner); ok {
+			g.Go(func() error {
+				if err := s.Run(ctx); err != nil {
+					return fmt.Errorf("sinks.%s: %w", name, err)
+				}
+				return nil
+			})
+		}
+	}
+	g.Go(func() error { <-ctx.Done(); return nil })
+	return g.Wait()
+}
+
+// Check tells whether the named sink could deliver now, without delivering anything; nil for a sink that has nothing
+// to check.
+func (r *Router) Check(ctx context.Context, name string) error {
+	rt, ok := r.routes[name]
+	if !ok {
+		return fmt.Errorf("sinks.%s: not configured", name)
+	}
+	if s, ok := rt.entry.Sink.(checker); ok {
+		if err := s.Check(ctx); err != nil {
+			return fmt.Errorf("sinks.%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Close closes every sink, after the last Deliver has returned and Run has.
+func (r *Router) Close() error {
+	var errs []error
+	for _, name := range r.Names() {
+		if c, ok := r.routes[name].entry.Sink.(io.Closer); ok {
+			if err := c.Close(); err != nil {
+				errs = append(errs, fmt.Errorf("sinks.%s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxDetail bounds Result.Detail in bytes: it travels in a record header.
+const maxDetail = 200
+
+// oneLine makes s one line of printable text of at most maxDetail bytes, cut between characters.
+func oneLine(s string) string {
+	if len(s) > 4*maxDetail { // enough to fill the line; the rest need not be looked at
+		s = s[:4*maxDetail]
+	}
+	s = strings.Map(func(c rune) rune {
+		switch {
+		case c == utf8.RuneError:
+			return '?'
+		case c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029:
+			return ' '
+		}
+		return c
+	}, s)
+	s = strings.TrimSpace(s)
+	if len(s) <= maxDetail {
+		return s
+	}
+	end := maxDetail - len("...")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
+}

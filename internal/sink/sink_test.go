@@ -1,0 +1,258 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a sink made of functions.
+type fake struct {
+	deliver func(context.Context, *delivery.Job) delivery.Result
+	run     func(context.Context) error
+	check   error
+	closed  *int
+}
+
+func (f fake) Deliver(ctx context.Context, j *delivery.Job) delivery.Result { return f.deliver(ctx, j) }
+func (f fake) Check(context.Context) error                                  { return f.check }
+func (f fake) Run(ctx context.Context) error {
+	if f.run == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return f.run(ctx)
+}
+
+func (f fake) Close() error {
+	if f.closed != nil {
+		*f.closed++
+	}
+	return f.check
+}
+
+func answers(r delivery.Result) fake {
+	return fake{deliver: func(context.Context, *delivery.Job) delivery.Result { return r }}
+}
+
+func newRouter(t *testing.T, opt sink.Options) (*sink.Router, *prometheus.Registry, *bytes.Buffer) {
+	t.Helper()
+	reg, out := prometheus.NewRegistry(), &bytes.Buffer{}
+	opt.Registerer, opt.Logger = reg, slog.New(slog.NewTextHandler(out, nil))
+	r, err := sink.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, reg, out
+}
+
+func entry(s sink.Sink) sink.Entry { return sink.Entry{Sink: s, MaxInFlight: 7} }
+
+func TestResolve(t *testing.T) {
+	ok := entry(answers(delivery.Result{}))
+	tests := []struct {
+		name, fallback, ask, want string
+		sinks                     map[string]sink.Entry
+	}{
+		{"the only one is the default", "", "", "a", map[string]sink.Entry{"a": ok}},
+		{"configured default", "b", "", "b", map[string]sink.Entry{"a": ok, "b": ok}},
+		{"by name", "b", "a", "a", map[string]sink.Entry{"a": ok, "b": ok}},
+		{"several, no default", "", "", "", map[string]sink.Entry{"a": ok, "b": ok}},
+		{"unknown", "", "c", "", map[string]sink.Entry{"a": ok}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, _, _ := newRouter(t, sink.Options{Default: tt.fallback, Sinks: tt.sinks})
+			if got, found := r.Resolve(tt.ask); got != tt.want || found != (tt.want != "") {
+				t.Errorf("Resolve(%q) = %q, %v", tt.ask, got, found)
+			}
+		})
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	ok := map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}
+	for want, opt := range map[string]sink.Options{
+		"Logger and Registerer":   {Sinks: ok},
+		"at least one sink":       {Logger: log, Registerer: reg},
+		`there is no sink "b"`:    {Logger: log, Registerer: reg, Sinks: ok, Default: "b"},
+		"max_in_flight of at lea": {Logger: log, Registerer: reg, Sinks: map[string]sink.Entry{"a": {Sink: answers(delivery.Result{})}}},
+	} {
+		if _, err := sink.New(opt); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}})
+	if n, ok := r.Capacity("a"); n != 7 || !ok {
+		t.Errorf("Capacity(a) = %d, %v", n, ok)
+	}
+	if n, ok := r.Capacity("b"); n != 0 || ok {
+		t.Errorf("Capacity(b) = %d, %v", n, ok)
+	}
+}
+
+func TestDeliverMeasures(t *testing.T) {
+	var inside float64
+	var reg *prometheus.Registry
+	f := fake{deliver: func(context.Context, *delivery.Job) delivery.Result {
+		inside = value(t, reg, "pacer_jobs_in_flight", "a")
+		return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Minute, Status: 429}
+	}}
+	var r *sink.Router
+	r, reg, _ = newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(f)}})
+	res := r.Deliver(t.Context(), "a", &delivery.Job{})
+	if res.Class != delivery.Throttled || res.RetryAfter != time.Minute || res.Status != 429 {
+		t.Errorf("result %+v", res)
+	}
+	if after := value(t, reg, "pacer_jobs_in_flight", "a"); inside != 1 || after != 0 {
+		t.Errorf("in flight: %v during the call, %v after it", inside, after)
+	}
+	if n := testutil.CollectAndCount(reg, "pacer_sink_seconds"); n != len(delivery.ResultClasses) {
+		t.Errorf("%d classes are initialised, want %d", n, len(delivery.ResultClasses))
+	}
+	if n := count(t, reg, "a", "throttled"); n != 1 {
+		t.Errorf("%d throttled calls counted", n)
+	}
+}
+
+func TestPanicIsATemporaryResult(t *testing.T) {
+	for name, f := range map[string]fake{
+		"panic":        {deliver: func(context.Context, *delivery.Job) delivery.Result { panic("hunter22") }},
+		"no such kind": answers(delivery.Result{Class: 200}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, reg, out := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(f)}})
+			res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "j1", Campaign: "spring"})
+			if res.Class != delivery.Temporary || strings.Contains(res.Detail, "hunter22") {
+				t.Errorf("result %+v", res)
+			}
+			if s := out.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "job=j1") {
+				t.Errorf("log %q", s)
+			}
+			if value(t, reg, "pacer_jobs_in_flight", "a") != 0 {
+				t.Error("the job still counts as in flight")
+			}
+		})
+	}
+}
+
+func TestDeliverToAnUnknownSink(t *testing.T) {
+	r, _, out := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}})
+	if res := r.Deliver(t.Context(), "b", &delivery.Job{}); res.Class != delivery.Temporary || res.Detail == "" {
+		t.Errorf("result %+v", res)
+	}
+	if !strings.Contains(out.String(), "level=ERROR") {
+		t.Errorf("log %q", out)
+	}
+}
+
+func TestDetailIsOneBoundedLine(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		detail := rapid.OneOf(rapid.StringN(0, 2000, -1),
+			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 900), func(b []byte) string { return string(b) })).Draw(rt, "detail")
+		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{
+			"a": entry(answers(delivery.Result{Class: delivery.Permanent, Detail: detail})),
+		}})
+		got := r.Deliver(context.Background(), "a", &delivery.Job{}).Detail
+		if len(got) > 200 || strings.ContainsAny(got, "\r\n\x00\u2028") || !utf8.ValidString(got) {
+			rt.Fatalf("detail %q", got)
+		}
+	})
+	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{
+		"a": entry(answers(delivery.Result{Class: delivery.Permanent, Detail: "HTTP 404 Not Found"})),
+	}})
+	if got := r.Deliver(t.Context(), "a", &delivery.Job{}).Detail; got != "HTTP 404 Not Found" {
+		t.Errorf("detail %q", got)
+	}
+}
+
+func TestRunCheckClose(t *testing.T) {
+	bad := errors.New("disk full")
+	closed := 0
+	good := answers(delivery.Result{})
+	good.closed = &closed
+	broken := good
+	broken.check = bad
+	broken.run = func(context.Context) error { return bad }
+
+	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(good)}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run after cancel: %v", err)
+	}
+
+	r, _, _ = newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(good), "b": entry(broken)}})
+	if err := r.Run(t.Context()); !errors.Is(err, bad) || !strings.HasPrefix(err.Error(), "sinks.b: ") {
+		t.Errorf("Run: %v", err)
+	}
+	if err := r.Check(t.Context(), "a"); err != nil {
+		t.Errorf("Check(a): %v", err)
+	}
+	if err := r.Check(t.Context(), "b"); !errors.Is(err, bad) {
+		t.Errorf("Check(b): %v", err)
+	}
+	if err := r.Check(t.Context(), "c"); err == nil {
+		t.Error("Check(c): nil")
+	}
+	if err := r.Close(); !errors.Is(err, bad) || closed != 2 {
+		t.Errorf("Close: %v, %d closed", err, closed)
+	}
+}
+
+// value is a gauge's value.
+func value(t *testing.T, reg *prometheus.Registry, name, sinkName string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == sinkName {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// count is how many calls of the sink had the class.
+func count(t *testing.T, reg *prometheus.Registry, sinkName, class string) uint64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			l := m.GetLabel()
+			if f.GetName() == "pacer_sink_seconds" && l[0].GetValue() == class && l[1].GetValue() == sinkName {
+				return m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return 0
+}
