@@ -62,9 +62,10 @@ running() {
   [ -n "$born" ] && kill -0 "$pid" 2>/dev/null && [ "$(birth "$pid")" = "$born" ] && ! zombie "$pid"
 }
 
-# zombie tells whether a process is dead and merely not collected: where no init reaps, they stay.
+# zombie tells whether a process is dead and merely not collected: where no init reaps, they stay. The first thread
+# of a killed java is a zombie (Zl) while the others are still being ended and hold ports and files.
 zombie() {
-  case $(ps -o stat= -p "$1" 2>/dev/null) in Z*) return 0 ;; *) return 1 ;; esac
+  case $(ps -o stat= -p "$1" 2>/dev/null) in Z*l*) return 1 ;; Z*) return 0 ;; *) return 1 ;; esac
 }
 
 # stop ends a service politely, and after ten seconds without ceremony. It touches recorded processes only.
