@@ -1,0 +1,202 @@
+package console
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func options() Options {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pacer_test"}, func() float64 { return 42 }))
+	fine := func() (bool, string) { return true, "" }
+	return Options{Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler)}
+}
+
+func newServer(t *testing.T, opt Options) *Server {
+	t.Helper()
+	s, err := New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPages(t *testing.T) {
+	down := func() (bool, string) { return false, "redis has not answered\nyet" }
+	notReady, sick := options(), options()
+	notReady.Ready, sick.Healthy = down, down
+	tests := []struct {
+		name, method, path string
+		opt                Options
+		code               int
+		contains           string
+	}{
+		{"index", "GET", "/", options(), 200, `href="/metrics"`},
+		{"healthy", "GET", "/healthz", options(), 200, "ok\n"},
+		{"sick", "GET", "/healthz", sick, 503, "redis has not answered yet\n"},
+		{"sick is not unready", "GET", "/readyz", sick, 200, "ok\n"},
+		{"ready", "GET", "/readyz", options(), 200, "ok\n"},
+		{"not ready", "GET", "/readyz", notReady, 503, "redis has not answered yet\n"},
+		{"not ready is not sick", "GET", "/healthz", notReady, 200, "ok\n"},
+		{"head", "HEAD", "/readyz", notReady, 503, ""},
+		{"metrics", "GET", "/metrics", options(), 200, "pacer_test 42"},
+		{"unknown", "GET", "/admin", options(), 404, "not found"},
+		{"post", "POST", "/readyz", options(), 405, "Not Allowed"},
+		{"delete", "DELETE", "/metrics", options(), 405, "Not Allowed"},
+		{"post to the index", "POST", "/", options(), 405, "Not Allowed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			newServer(t, tt.opt).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
+			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.contains) {
+				t.Errorf("%d %q, want %d with %q", w.Code, w.Body, tt.code, tt.contains)
+			}
+			for _, h := range []string{"Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Cache-Control"} {
+				if w.Header().Get(h) == "" {
+					t.Errorf("no %s", h)
+				}
+			}
+			if tt.code == 405 && w.Header().Get("Allow") == "" {
+				t.Error("405 without Allow")
+			}
+		})
+	}
+}
+
+func TestReasonIsOneBoundedLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                        "no reason given",
+		" a\n b\t":                "a b",
+		strings.Repeat("é", 1000): strings.Repeat("é", 100) + "...",
+	} {
+		if got := line(in); got != want {
+			t.Errorf("line(%.10q) = %q", in, got)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Ready = nil }, func(o *Options) { o.Healthy = nil },
+		func(o *Options) { o.Gatherer = nil }, func(o *Options) { o.Logger = nil },
+	} {
+		opt := options()
+		change(&opt)
+		if _, err := New(opt); err == nil {
+			t.Error("no error")
+		}
+	}
+}
+
+// TestRunServesAndDrains: a request that is open when the context ends still gets its answer, and Run returns nil.
+func TestRunServesAndDrains(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	var slow atomic.Bool
+	opt := options()
+	opt.Ready = func() (bool, string) {
+		if slow.Load() {
+			close(inside)
+			<-release
+		}
+		return true, ""
+	}
+	s := newServer(t, opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	url := "http://" + s.Addr(t.Context())
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func() (int, string) {
+		resp, err := client.Get(url + "/readyz")
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	if code, body := get(); code != 200 {
+		t.Fatalf("%d %s", code, body)
+	}
+	slow.Store(true)
+	open := make(chan string, 1)
+	go func() { _, body := get(); open <- body }()
+	<-inside
+	cancel()
+	close(release)
+	if body := <-open; body != "ok\n" {
+		t.Errorf("the open request got %q", body)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), time.Second); err == nil {
+		t.Error("still listening")
+	}
+}
+
+func TestTakenAddressIsAClearError(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	opt := options()
+	opt.Listen = l.Addr().String()
+	err = newServer(t, opt).Run(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "http.listen: ") || !strings.Contains(err.Error(), opt.Listen) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDisabled(t *testing.T) {
+	opt := options()
+	opt.Listen = ""
+	s := newServer(t, opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if a := s.Addr(ctx); a != "" {
+		t.Errorf("address %q", a)
+	}
+}
+
+// TestHeaderIsBounded: a client cannot make the daemon keep a large header.
+func TestHeaderIsBounded(t *testing.T) {
+	s := newServer(t, options())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(t.Context())+"/healthz", nil)
+	req.Header.Set("X-Large", strings.Repeat("x", 64<<10))
+	tr := &http.Transport{}
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return // the server hung up while the header was still being written
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
