@@ -114,7 +114,7 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 		if _, err := r.offer(ctx, fresh); err != nil {
 			return err
 		}
-		r.relieve()
+		r.relieve(fresh[len(fresh)-1].Offset)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offset int64) error {
 		if ok {
 			return ctx.Err()
 		}
-		r.relieve()
+		r.relieve(offset)
 		again := time.NewTimer(stuckAfter)
 		select {
 		case <-moved:
@@ -150,11 +150,11 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offset int64) error {
 	}
 }
 
-// relieve asks for the older half of a window that is three quarters full to be moved on: once for every position of
-// its base, and again while that does not help.
-func (r *ingressReader) relieve() {
+// relieve asks for the older half of a window to be moved on, when it is three quarters full or too full for the offset:
+// once for every position of its base, and again while that does not help.
+func (r *ingressReader) relieve(offset int64) {
 	base, width := r.src.width()
-	if width < r.maxOpen/4*3 {
+	if width < r.maxOpen/4*3 && offset-base < r.maxOpen {
 		return
 	}
 	now := time.Now()

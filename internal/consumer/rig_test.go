@@ -1,0 +1,356 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// onBrokers runs a test against the in-process broker, and, unless -short, against a real one.
+func onBrokers(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Run("in process", func(t *testing.T) { test(t, newRig(t, inProcess(t).ListenAddrs())) })
+	t.Run("real", func(t *testing.T) { test(t, newRig(t, harness.Kafka(t))) })
+}
+
+func inProcess(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
+	t.Helper()
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// rig is a set of topics and the means to fill them and to run consumers on them.
+type rig struct {
+	t       *testing.T
+	brokers []string
+	client  *kafka.Client
+	opt     Options // what newConsumer starts from
+	logs    *logBook
+}
+
+func newRig(t *testing.T, brokers []string) *rig {
+	t.Helper()
+	prefix := harness.Unique("c")
+	r := &rig{t: t, brokers: brokers, client: newClient(t, brokers), logs: &logBook{}}
+	r.opt = Options{
+		Brokers: brokers, Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
+		Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}
+	return r
+}
+
+func newClient(t *testing.T, brokers []string) *kafka.Client {
+	transport := &kafka.Transport{MetadataTTL: 200 * time.Millisecond}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
+}
+
+func (r *rig) jobs() string { return r.opt.Ingress[0] }
+
+// create makes topics and waits until they have leaders.
+func (r *rig) create(partitions int, topics ...string) {
+	r.t.Helper()
+	var configs []kafka.TopicConfig
+	for _, topic := range topics {
+		configs = append(configs, kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: 1})
+	}
+	answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: configs})
+	for _, e := range answer.Errors {
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		r.t.Fatalf("create %v: %v", topics, err)
+	}
+	r.eventually("leaders", func() bool {
+		m, err := r.client.Metadata(r.t.Context(), &kafka.MetadataRequest{Topics: topics})
+		if err != nil {
+			return false
+		}
+		for _, topic := range m.Topics {
+			if topic.Error != nil || len(topic.Partitions) != partitions {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// produce writes records to one partition, in order; headers are pairs.
+func (r *rig) produce(topic string, partition int, records ...kafka.Record) {
+	r.t.Helper()
+	answer, err := r.client.Produce(context.Background(), &kafka.ProduceRequest{
+		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		r.t.Fatalf("produce to %s: %v", topic, err)
+	}
+}
+
+func job(campaign, id string, pairs ...string) kafka.Record {
+	rec := kafka.Record{Value: kafka.NewBytes([]byte("payload of " + id)), Headers: []kafka.Header{
+		{Key: delivery.HeaderCampaign, Value: []byte(campaign)}, {Key: delivery.HeaderJobID, Value: []byte(id)},
+	}}
+	for i := 0; i < len(pairs); i += 2 {
+		rec.Headers = append(rec.Headers, kafka.Header{Key: pairs[i], Value: []byte(pairs[i+1])})
+	}
+	return rec
+}
+
+func (r *rig) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("not within %s: %s\n%s", patience, what, r.logs)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// running is a consumer at work.
+type running struct {
+	*Consumer
+	*fake
+	rig    *rig
+	cancel context.CancelFunc
+	done   chan error
+	once   sync.Once
+}
+
+// start runs a consumer; change adapts its options. It is stopped with the test at the latest.
+func (r *rig) start(f *fake, change ...func(*Options)) *running {
+	r.t.Helper()
+	o := r.opt
+	o.Client, o.Handler = newClient(r.t, r.brokers), f
+	for _, c := range change {
+		c(&o)
+	}
+	c, err := New(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	run := &running{Consumer: c, fake: f, rig: r, cancel: cancel, done: make(chan error, 1)}
+	go func() { run.done <- c.Run(ctx) }()
+	r.t.Cleanup(run.stop)
+	return run
+}
+
+// stop ends the consumer and checks that it gave everything back.
+func (c *running) stop() {
+	c.once.Do(func() {
+		c.cancel()
+		select {
+		case err := <-c.done:
+			if err != nil {
+				c.rig.t.Errorf("run: %v", err)
+			}
+		case <-time.After(patience):
+			c.rig.t.Errorf("the consumer does not stop\n%s", c.rig.logs)
+			return
+		}
+		if held := c.budget.held(); held != 0 {
+			c.rig.t.Errorf("%d bytes are held after the end", held)
+		}
+		if c.Joined() {
+			c.rig.t.Errorf("joined after the end")
+		}
+	})
+}
+
+// fake is a Handler. By default it settles every job at once.
+type fake struct {
+	mu       sync.Mutex
+	seen     map[string]int // by job id
+	order    map[string][]string
+	at       map[string]time.Time
+	open     map[string]*delivery.Job
+	defects  []*delivery.Job
+	relieved int
+
+	keep     func(*delivery.Job) bool // jobs to keep open; nil for none
+	refuse   func(*delivery.Job) bool // lane jobs to refuse, with all later ones of their campaign in the call
+	inFlight sync.WaitGroup
+	slow     func() time.Duration // how long a job is in flight; nil for not at all
+}
+
+func newFake() *fake {
+	return &fake{seen: map[string]int{}, order: map[string][]string{}, at: map[string]time.Time{}, open: map[string]*delivery.Job{}}
+}
+
+func (f *fake) Offer(_ context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	full := map[string]bool{}
+	for _, j := range jobs {
+		if j.From == delivery.FromLane && (full[j.Campaign] || f.refuse != nil && f.refuse(j)) {
+			full[j.Campaign] = true
+			refused = append(refused, j)
+			continue
+		}
+		f.seen[j.ID]++
+		f.order[j.Campaign] = append(f.order[j.Campaign], j.ID)
+		f.at[j.ID] = time.Now()
+		if j.Defect != "" {
+			f.defects = append(f.defects, j)
+		}
+		switch {
+		case f.keep != nil && f.keep(j):
+			f.open[j.ID] = j
+		case f.slow != nil:
+			d := f.slow()
+			f.inFlight.Go(func() {
+				time.Sleep(d)
+				j.Settle(delivery.OutcomeDelivered)
+			})
+		default:
+			j.Settle(delivery.OutcomeDelivered)
+		}
+	}
+	return refused, nil
+}
+
+func (f *fake) Relieve(src delivery.Source, before int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.relieved++
+	for id, j := range f.open {
+		if j.Source == src && j.Offset < before {
+			delete(f.open, id)
+			j.Settle(delivery.OutcomeRequeued)
+		}
+	}
+}
+
+func (f *fake) Drain(context.Context) (int, error) {
+	f.mu.Lock()
+	clear(f.open)
+	f.mu.Unlock()
+	f.inFlight.Wait()
+	return 0, nil
+}
+
+// settle settles kept jobs, and returns how many.
+func (f *fake) settle(which func(*delivery.Job) bool) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for id, j := range f.open {
+		if which == nil || which(j) {
+			delete(f.open, id)
+			j.Settle(delivery.OutcomeDelivered)
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.seen)
+}
+
+func (f *fake) saw(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[id] > 0
+}
+
+func (f *fake) orderOf(campaign string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.order[campaign])
+}
+
+// ids lists what was seen, sorted.
+func (f *fake) ids() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.seen))
+}
+
+// numbered are the ids prefix-0000 and so on.
+func numbered(prefix string, from, to int) []string {
+	var ids []string
+	for i := from; i < to; i++ {
+		ids = append(ids, fmt.Sprintf("%s-%04d", prefix, i))
+	}
+	return ids
+}
+
+func (r *rig) produceIDs(topic string, partition int, campaign string, ids []string) {
+	r.t.Helper()
+	records := make([]kafka.Record, len(ids))
+	for i, id := range ids {
+		records[i] = job(campaign, id)
+	}
+	r.produce(topic, partition, records...)
+}
+
+// committed is the group's offset of a partition; -1 for none.
+func (r *rig) committed(topic string, partition int) int64 {
+	r.t.Helper()
+	answer, err := r.client.OffsetFetch(r.t.Context(), &kafka.OffsetFetchRequest{
+		GroupID: r.opt.Group, Topics: map[string][]int{topic: {partition}},
+	})
+	if err != nil || len(answer.Topics[topic]) != 1 {
+		return -1
+	}
+	return answer.Topics[topic][0].CommittedOffset
+}
+
+// logBook keeps what was logged. Safe for use by several goroutines.
+type logBook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// lines are those that hold all the words.
+func (b *logBook) lines(words ...string) (found []string) {
+	for line := range strings.Lines(b.String()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func freePort(t *testing.T) int { return harness.FreePort(t) }
