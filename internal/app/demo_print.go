@@ -46,18 +46,3 @@ Next, on real services:
   bin/pacer publish --campaign spring --count 1000`)
 	return p.err
 }
-
-// printer keeps the first error of many lines.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) line(format string, args ...any) {
-	if p.err != nil {
-		return
-	}
-	if _, err := fmt.Fprintf(p.w, format+"\n", args...); err != nil {
-		p.err = fmt.Errorf("write: %w", err)
-	}
-}

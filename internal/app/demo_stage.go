@@ -17,6 +17,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
+	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
@@ -150,10 +151,10 @@ func (st *stage) daemon(options *DemoOptions, listen string, log *slog.Logger) (
 		}
 		sinks[name] = entry
 	}
-	client := redis.NewClient(&redis.Options{
-		Addr: st.redis.Addr(), MaxRetries: -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	connection := limits.ClientOptions(st.redis.Addr())
+	// This server does not know the command, and a client that asks for it makes every connection twice.
+	connection.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	client := redis.NewUniversalClient(connection)
 	st.closers = append(st.closers, func() { _ = client.Close() }) // nothing is written on closing
 	d, err := NewDaemon(Parts{
 		Brokers: st.broker.Addrs(), Transport: st.transport(), Dialer: &kafka.Dialer{Timeout: 5 * time.Second},

@@ -1,10 +1,6 @@
 package app
 
-import (
-	"encoding/json"
-	"fmt"
-	"io"
-)
+import "io"
 
 // Report is what `pacer demo --json` prints. It is counted by the receiving end and by reading the broker after
 // the daemons have stopped, never by pacer's own counters.
@@ -58,11 +54,4 @@ type RedisReport struct {
 }
 
 // WriteJSON writes the report as one indented JSON object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
-}
+func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r) }

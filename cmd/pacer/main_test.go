@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// execute runs one command line in an empty directory with the given environment.
+func execute(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	var out, errs bytes.Buffer
+	code = run(args, world{strings.NewReader(""), &out, &errs, environ})
+	return code, out.String(), errs.String()
+}
+
+func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
+	nowhere := []string{
+		"PACER_POSTGRES_DSN=postgres://pacer:hunter2@127.0.0.1:1/pacer", "PACER_KAFKA_BROKERS=127.0.0.1:1",
+		"PACER_REDIS_ADDRS=127.0.0.1:1",
+	}
+	for _, c := range []struct {
+		args string
+		says string // a part of the line
+	}{
+		{"", "which command"},
+		{"frobnicate", `no command "frobnicate"`},
+		{"campaign", "needs one of list, show"},
+		{"campaign frobnicate", `has no command "frobnicate"`},
+		{"campaign show", "exactly one id"},
+		{"campaign show a b", "exactly one id"},
+		{"campaign list extra", "takes no arguments"},
+		{"campaign list --frob", "unknown flag: --frob"},
+		{"campaign set spring", "nothing to set"},
+		{"campaign create spring --rate fast", "--rate"},
+		{"campaign create spring --rate -5", "negative"},
+		{"campaign create spring --rate 150/x", "period"},
+		{"campaign create spring --burst many", "--burst"},
+		{"campaign create spring --status sleeping", "status"},
+		{"campaign create spring --overflow away", "overflow"},
+		{"campaign create spring --job-ttl soon", "--job-ttl"},
+		{"campaign create spring --starts-at tomorrow", "--starts-at"},
+		{"quota", "needs one of list, show, set"},
+		{"quota set provider", "nothing to set"},
+		{"quota set provider --windows 300", "limit/span"},
+		{"quota set provider --windows 300/1m,many/1h", "whole number"},
+		{"quota set provider --windows 300/1m --window 5/1s", "windows"},
+		{"quota set provider --on-store-failure panic", "on_store_failure"},
+		{"publish", "--campaign is required"},
+		{"publish --campaign spring", "--file FILE"},
+		{"publish --campaign spring --count 5 --file -", "exclude each other"},
+		{"publish --campaign spring --count 0", "--count 0"},
+		{"publish --campaign spring --count -1", "--count -1"},
+		{"publish --campaign ümlaut --count 1", "printable ASCII"},
+		{"dead", "needs one of list, replay"},
+		{"dead list --reason boredom", "must be one of undecodable"},
+		{"dead list --limit -1", "--limit"},
+		{"demo --duration 1s", "--duration"},
+		{"demo --duration soon", "--duration"},
+		{"demo now", "takes no arguments"},
+		{"migrate sideways", `has no command "sideways"`},
+		{"version please", "takes no arguments"},
+	} {
+		code, stdout, stderr := execute(t, nowhere, strings.Fields(c.args)...)
+		if code != 2 || stdout != "" {
+			t.Errorf("pacer %s: code %d, stdout %q", c.args, code, stdout)
+		}
+		if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "pacer: ") || !strings.Contains(stderr, c.says) {
+			t.Errorf("pacer %s says %q, want one line with %q", c.args, stderr, c.says)
+		}
+		if strings.Contains(stderr, "hunter2") {
+			t.Errorf("pacer %s shows a password: %s", c.args, stderr)
+		}
+	}
+}
+
+func TestMissingConfigurationIsOneLineAndCode2(t *testing.T) {
+	for _, args := range []string{
+		"campaign list", "quota list", "dead list", "publish --campaign spring --count 1", "migrate up", "run", "check",
+		"--config absent.yaml campaign list",
+	} {
+		code, _, stderr := execute(t, nil, strings.Fields(args)...)
+		if code != 2 || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("pacer %s: code %d, says %q", args, code, stderr)
+		}
+	}
+}
+
+func TestServicesThatCannotBeReachedAreCode1(t *testing.T) {
+	environ := []string{"PACER_POSTGRES_DSN=postgres://pacer:hunter2@127.0.0.1:1/pacer"}
+	for _, args := range []string{"campaign list", "quota show provider", "migrate down"} {
+		code, _, stderr := execute(t, environ, strings.Fields(args)...)
+		if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
+			t.Errorf("pacer %s: code %d, says %q", args, code, stderr)
+		}
+		if strings.Contains(stderr, "hunter2") {
+			t.Errorf("pacer %s shows a password: %s", args, stderr)
+		}
+	}
+}
+
+func TestPublishNamesAFileThatIsNotThere(t *testing.T) {
+	environ := []string{"PACER_KAFKA_BROKERS=127.0.0.1:1"}
+	missing := filepath.Join(t.TempDir(), "jobs.jsonl")
+	code, _, stderr := execute(t, environ, "publish", "--campaign", "spring", "--file", missing)
+	if code != 2 || !strings.Contains(stderr, missing) || strings.Count(stderr, "\n") != 1 {
+		t.Fatalf("code %d, says %q", code, stderr)
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	code, stdout, _ := execute(t, nil, "version")
+	if code != 0 || !strings.HasPrefix(stdout, "pacer ") || !strings.Contains(stdout, "go1.") {
+		t.Errorf("version: code %d, %q", code, stdout)
+	}
+	code, stdout, stderr := execute(t, nil, "--help")
+	if code != 0 || stderr != "" {
+		t.Errorf("help: code %d, %q", code, stderr)
+	}
+	for _, command := range []string{"run", "demo", "migrate", "check", "campaign", "quota", "publish", "dead", "version"} {
+		if !strings.Contains(stdout, "\n  "+command+" ") {
+			t.Errorf("the help lacks %s:\n%s", command, stdout)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got := oneLine("a\nb\r\nc"); got != "a; b; c" {
+		t.Fatal(got)
+	}
+}
+
+func TestMain(m *testing.M) {
+	for _, name := range []string{"PACER_KAFKA_BROKERS", "PACER_REDIS_ADDRS", "PACER_POSTGRES_DSN"} {
+		_ = os.Unsetenv(name) // the commands get their environment from the tests
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,226 @@
+package app
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// CampaignFlags are the flags of `campaign create` and `campaign set`; nil where not given.
+type CampaignFlags struct {
+	Rate           *string
+	Sink           *string
+	Quotas         *[]string
+	Burst          *int64
+	PriorityWeight *int64
+	MaxInFlight    *int64
+	JobTTL         *string
+	StartsAt       *string
+	EndsAt         *string
+	Overflow       *string
+	ExpectedTotal  *int64
+	Status         *string
+}
+
+// change turns the flags into a change of the catalog.
+func (f *CampaignFlags) change() (catalog.CampaignChange, error) {
+	c := catalog.CampaignChange{
+		Rate: f.Rate, Sink: f.Sink, Burst: f.Burst, PriorityWeight: f.PriorityWeight, MaxInFlight: f.MaxInFlight,
+		ExpectedTotal: f.ExpectedTotal,
+	}
+	if f.Rate != nil {
+		if _, _, err := delivery.ParseRate(*f.Rate); err != nil {
+			return c, usagef("--rate: %w", err)
+		}
+	}
+	if f.Quotas != nil {
+		quotas := []string{}
+		for _, id := range *f.Quotas {
+			if id != "" { // --quota "" takes all links away
+				quotas = append(quotas, id)
+			}
+		}
+		c.Quotas = &quotas
+	}
+	if f.JobTTL != nil {
+		ttl, err := catalog.ParseSpan(*f.JobTTL)
+		if err != nil {
+			return c, usagef("--job-ttl: %w", err)
+		}
+		c.JobTTL = &ttl
+	}
+	for _, instant := range []struct {
+		flag string
+		text *string
+		to   **time.Time
+	}{{"--starts-at", f.StartsAt, &c.StartsAt}, {"--ends-at", f.EndsAt, &c.EndsAt}} {
+		at, err := parseInstant(instant.flag, instant.text)
+		if err != nil {
+			return c, err
+		}
+		*instant.to = at
+	}
+	if f.Overflow != nil {
+		overflow := delivery.Overflow(*f.Overflow)
+		c.Overflow = &overflow
+	}
+	if f.Status != nil {
+		status := delivery.Status(*f.Status)
+		c.Status = &status
+	}
+	return c, nil
+}
+
+// parseInstant reads RFC 3339; "" takes a time away.
+func parseInstant(flag string, text *string) (*time.Time, error) {
+	switch {
+	case text == nil:
+		return nil, nil //nolint:nilnil // not given is not an error
+	case *text == "":
+		return &time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	if err != nil {
+		return nil, usagef("%s %q is not a time such as 2026-11-30T09:00:00+03:00", flag, *text)
+	}
+	return &at, nil
+}
+
+// CampaignList is `pacer campaign list`.
+func CampaignList(ctx context.Context, in Invocation) error {
+	admin, err := in.admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	campaigns, err := admin.ListCampaigns(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // the catalog's errors are whole lines
+	}
+	if in.JSON {
+		return writeJSON(in.Stdout, campaigns)
+	}
+	return writeTable(in.Stdout, func(p *printer) {
+		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT")
+		for i := range campaigns {
+			c := &campaigns[i]
+			p.line("%s\t%s\t%s\t%s\t%s\t%d", c.ID, c.Rate(), c.Status, orDash(c.Sink), orDash(strings.Join(c.Quotas, ",")),
+				c.PriorityWeight)
+		}
+	})
+}
+
+// CampaignShow is `pacer campaign show`.
+func CampaignShow(ctx context.Context, in Invocation, id string) error {
+	admin, err := in.admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	c, err := admin.GetCampaign(ctx, id)
+	if err != nil {
+		return err //nolint:wrapcheck // a whole line
+	}
+	return in.showCampaign(&c)
+}
+
+// CampaignCreate is `pacer campaign create`.
+func CampaignCreate(ctx context.Context, in Invocation, id string, flags *CampaignFlags) error {
+	return in.changeCampaign(ctx, flags, func(admin *catalog.Admin, change catalog.CampaignChange) (catalog.CampaignRow, error) {
+		return admin.CreateCampaign(ctx, id, change)
+	})
+}
+
+// CampaignSet is `pacer campaign set`.
+func CampaignSet(ctx context.Context, in Invocation, id string, flags *CampaignFlags) error {
+	if *flags == (CampaignFlags{}) {
+		return usagef("campaign set %s: nothing to set; give at least one flag, such as --rate 500", id)
+	}
+	return in.changeCampaign(ctx, flags, func(admin *catalog.Admin, change catalog.CampaignChange) (catalog.CampaignRow, error) {
+		return admin.SetCampaign(ctx, id, change)
+	})
+}
+
+// CampaignStatus is `pacer campaign pause | resume | cancel`.
+func CampaignStatus(ctx context.Context, in Invocation, id string, status delivery.Status) error {
+	return in.changeCampaign(ctx, &CampaignFlags{}, func(admin *catalog.Admin, _ catalog.CampaignChange) (catalog.CampaignRow, error) {
+		return admin.SetStatus(ctx, id, status)
+	})
+}
+
+func (in Invocation) changeCampaign(_ context.Context, flags *CampaignFlags,
+	apply func(*catalog.Admin, catalog.CampaignChange) (catalog.CampaignRow, error)) error {
+	change, err := flags.change()
+	if err != nil {
+		return err
+	}
+	admin, err := in.admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	c, err := apply(admin, change)
+	if err != nil {
+		return err
+	}
+	return in.showCampaign(&c)
+}
+
+func (in Invocation) showCampaign(c *catalog.CampaignRow) error {
+	held := in.heldBySink(c.Sink)
+	if in.JSON {
+		return writeJSON(in.Stdout, struct {
+			*catalog.CampaignRow
+			Held string `json:"held,omitempty"`
+		}{c, held})
+	}
+	return writeTable(in.Stdout, func(p *printer) {
+		p.line("id\t%s", c.ID)
+		p.line("rate\t%s", c.Rate())
+		p.line("status\t%s", c.Status)
+		if held != "" {
+			p.line("held\t%s", held)
+		}
+		p.line("sink\t%s", orDash(c.Sink))
+		p.line("quotas\t%s", orDash(strings.Join(c.Quotas, ", ")))
+		p.line("priority weight\t%d", c.PriorityWeight)
+		p.line("burst\t%d", c.Burst)
+		p.line("max in flight\t%s", orUnlimited(c.MaxInFlight))
+		p.line("overflow\t%s", c.Overflow)
+		p.line("job ttl\t%s", orDash(c.JobTTL))
+		p.line("starts at\t%s", formatInstant(c.StartsAt))
+		p.line("ends at\t%s", formatInstant(c.EndsAt))
+		if c.ExpectedTotal != nil {
+			p.line("expected total\t%d", *c.ExpectedTotal)
+		}
+		if c.Lane != nil {
+			p.line("lane\t%d", *c.Lane)
+		}
+		p.line("updated at\t%s", c.UpdatedAt.UTC().Format(time.RFC3339))
+	})
+}
+
+func formatInstant(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func orUnlimited(n int64) string {
+	if n == 0 {
+		return "unlimited"
+	}
+	return strconv.FormatInt(n, 10)
+}
