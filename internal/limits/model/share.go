@@ -39,3 +39,6 @@ func share(at, cost, room, want int64, others []flow) int64 {
 		return ahead >= room
 	}))
 }
+
+// Cost is the virtual service of one unit granted to a campaign of the given priority weight.
+func Cost(weight int64) int64 { return max(1, costScale/max(1, weight)) }

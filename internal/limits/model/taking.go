@@ -240,7 +240,7 @@ func (t *taking) rivalShare(q *claim, slots int64) int64 {
 	before := len(q.held.rivals)
 	q.self = q.held.join(t.now, c.ID, t.grace())
 	fresh := len(q.held.rivals) > before
-	q.self.cost = max(1, costScale/max(1, c.PriorityWeight))
+	q.self.cost = Cost(c.PriorityWeight)
 	active := q.self.active(t.now, t.grace())
 
 	var others []flow

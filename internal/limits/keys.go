@@ -1,0 +1,28 @@
+package limits
+
+import "strconv"
+
+// keys names everything the engine keeps in Redis. All keys of one shard carry one hash tag, so that a script may
+// touch them together on a Redis Cluster. There is one shard so far.
+type keys struct {
+	tag string
+}
+
+func newKeys(prefix string) keys { return keys{tag: "{" + prefix + "0}"} }
+
+// clock is the latest time the shard gave out.
+func (k keys) clock() string { return k.tag + "clock" }
+
+// reply holds the latest reply of one of a node's script slots.
+func (k keys) reply(node string, slot int) string {
+	return k.tag + "reply:" + node + ":" + strconv.Itoa(slot)
+}
+
+// timeline holds a campaign's slots.
+func (k keys) timeline(campaign string) string { return k.tag + "timeline:" + campaign }
+
+// quota holds a quota's windows and the campaigns that compete for them.
+func (k keys) quota(id string) string { return k.tag + "quota:" + id }
+
+// gate holds until when a destination is closed.
+func (k keys) gate(id string) string { return k.tag + "gate:" + id }

@@ -1,0 +1,50 @@
+package limits
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+type metrics struct {
+	takeSeconds, takeItems prometheus.Histogram
+	denied                 *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pacer_take_seconds", Help: "Time of one take, all round trips and repetitions included.",
+			Buckets: []float64{.0005, .001, .002, .004, .008, .015, .025, .05, .1, .25, .5, 1},
+		}),
+		takeItems: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "pacer_take_items", Help: "Campaigns asked for in one take.",
+			Buckets: []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000},
+		}),
+		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_quota_denied_total", Help: "Asks that a quota window cut short.",
+		}, []string{"quota", "window"}),
+	}
+	for _, c := range []prometheus.Collector{m.takeSeconds, m.takeItems, m.denied} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of limits: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// countDenied counts the items of a batch that were cut short by a window, under its name.
+func (m *metrics) countDenied(b *takeBatch) {
+	for i, g := range b.out {
+		if g.Bound != delivery.BindQuota {
+			continue
+		}
+		for _, q := range b.asks[i].Campaign.Quotas {
+			if q.ID == g.BoundQuota && g.BoundWindow < len(q.Windows) {
+				m.denied.WithLabelValues(q.ID, FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
+			}
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package limits
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+func TestScriptsDoWhatTheModelSays(t *testing.T) {
+	t.Run("miniredis", func(t *testing.T) {
+		_, c := miniClient(t)
+		compare(t, c)
+	})
+	t.Run("redis", func(t *testing.T) { compare(t, realClient(t)) })
+}
+
+// compare puts random histories to the scripts and to the model; every answer must be the same.
+func compare(t *testing.T, client redis.UniversalClient) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := newHistory(rt)
+		l, m := newLua(t, client), model.NewStore()
+		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+			h.step(rt, l, m)
+		}
+	})
+}
+
+// history is a random world: a few campaigns, quotas, gates and daemons, some of them with an old catalog.
+type history struct {
+	now, high int64 // the clock jumps back at times; high is the furthest it was
+	campaigns []*delivery.Campaign
+	quotas    []*delivery.Quota
+	grants    []delivery.Refund
+}
+
+var spans = []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour}
+
+func newHistory(rt *rapid.T) *history {
+	h := &history{now: epoch}
+	for i := range rapid.IntRange(0, 3).Draw(rt, "quotas") {
+		q := &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1}
+		for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(spans), 0, 4, rapid.ID[time.Duration]).Draw(rt, "spans") {
+			q.Windows = append(q.Windows, delivery.Window{Span: s, Limit: rapid.Int64Range(0, 200).Draw(rt, "limit")})
+		}
+		h.quotas = append(h.quotas, q)
+	}
+	for i := range rapid.IntRange(1, 4).Draw(rt, "campaigns") {
+		c := &delivery.Campaign{
+			ID: fmt.Sprintf("c%d", i), Revision: 1, Rate: drawRate(rt), Burst: rapid.SampledFrom([]int64{0, 0, 1, 10, 100_000}).Draw(rt, "burst"),
+			PriorityWeight: rapid.Int64Range(0, 10).Draw(rt, "priority"),
+		}
+		for _, q := range h.quotas {
+			if rapid.Bool().Draw(rt, "linked") {
+				c.Quotas = append(c.Quotas, q)
+			}
+		}
+		h.campaigns = append(h.campaigns, c)
+	}
+	return h
+}
+
+func drawRate(rt *rapid.T) delivery.Rate {
+	r := rapid.SampledFrom([]struct {
+		micros int64
+		per    time.Duration
+	}{
+		{0, time.Second}, {1_000_000, time.Hour}, {1_000_000, time.Second}, {2_500_000, time.Second}, {2_310_000, time.Second},
+		{10_000_000, time.Second}, {40_000_000, time.Second}, {150_000_000, time.Minute}, {150_000_000, time.Second},
+		{1_000_000_000, time.Second}, {33_333_333_333, time.Second}, {250_000_000_000, time.Second}, {1_000_000, 24 * 366 * time.Hour},
+	}).Draw(rt, "rate")
+	rate, err := delivery.NewRate(r.micros, r.per)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	return rate
+}
+
+func (h *history) step(rt *rapid.T, l, m store) {
+	h.now += rapid.SampledFrom([]int64{0, 1, 1_000, 7_001, 25_000, 25_000, 100_003, second, 20 * second, -5 * second, 7200 * second}).Draw(rt, "pass")
+	h.high = max(h.high, h.now)
+	node := rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(rt, "node")
+	switch rapid.IntRange(0, 11).Draw(rt, "action") {
+	case 0:
+		h.reconfigure(rt)
+	case 1:
+		until, probe := h.high+rapid.Int64Range(0, 3*second).Draw(rt, "closed"), rapid.Bool().Draw(rt, "probe")
+		l.CloseGate(h.high, "g", until, probe)
+		m.CloseGate(h.high, "g", until, probe)
+	case 2:
+		l.OpenGate("g")
+		m.OpenGate("g")
+	case 3:
+		h.refund(rt, l, m)
+	case 4:
+		same(rt, "peek", l.Peek(h.now, h.quotas), m.Peek(h.now, h.quotas))
+	default:
+		asks := h.asks(rt)
+		if len(asks) == 0 {
+			return // nothing is sent, so the store's clock does not see it
+		}
+		got, want := l.Take(h.now, node, asks), m.Take(h.now, node, asks)
+		same(rt, "take", got, want)
+		for i, g := range got.Items {
+			if g.Units > 0 {
+				h.grants = append(h.grants, delivery.Refund{Campaign: asks[i].Campaign, Grant: delivery.Grant{
+					First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision,
+				}})
+			}
+		}
+	}
+}
+
+func (h *history) asks(rt *rapid.T) []delivery.Ask {
+	var asks []delivery.Ask
+	for _, c := range h.campaigns {
+		if !rapid.Bool().Draw(rt, "asks") {
+			continue
+		}
+		a := ask(c, rapid.SampledFrom([]int64{-1, 0, 1, 2, 7, 100, 1_000_000}).Draw(rt, "want"))
+		a.Horizon = rapid.SampledFrom([]int64{quantum, horizon, 3 * second}).Draw(rt, "horizon")
+		if rapid.IntRange(0, 3).Draw(rt, "weighted") == 0 {
+			a.Weights = rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 10).Draw(rt, "weights")
+		}
+		if rapid.IntRange(0, 9).Draw(rt, "held") == 0 {
+			a.HeldUntil = h.now + rapid.Int64Range(-second, second).Draw(rt, "heldUntil")
+		}
+		if rapid.IntRange(0, 3).Draw(rt, "gated") == 0 {
+			a.Gate = "g"
+		}
+		asks = append(asks, a)
+	}
+	return asks
+}
+
+// reconfigure replaces a campaign or a quota by a newer one; or an older one, as a daemon with an old catalog would.
+func (h *history) reconfigure(rt *rapid.T) {
+	i := rapid.IntRange(0, len(h.campaigns)-1).Draw(rt, "which")
+	c := *h.campaigns[i]
+	c.Revision += rapid.Int64Range(-1, 2).Draw(rt, "revision")
+	c.Rate = drawRate(rt)
+	if len(c.Quotas) > 0 && len(c.Quotas[0].Windows) > 0 {
+		q := *c.Quotas[0]
+		q.Revision += rapid.Int64Range(-1, 2).Draw(rt, "quota revision")
+		q.Revision = max(0, q.Revision)
+		q.Windows = append([]delivery.Window(nil), q.Windows...)
+		q.Windows[0].Limit = rapid.Int64Range(0, 200).Draw(rt, "limit")
+		c.Quotas = append([]*delivery.Quota{&q}, c.Quotas[1:]...)
+	}
+	c.Revision = max(0, c.Revision)
+	h.campaigns[i] = &c
+}
+
+func (h *history) refund(rt *rapid.T, l, m store) {
+	if len(h.grants) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(h.grants)-1).Draw(rt, "grant")
+	r := h.grants[i]
+	back := rapid.Int64Range(1, r.Units).Draw(rt, "back")
+	r.First, r.Units = r.First.Advance(r.Units-back, r.Rate), back
+	l.Refund(h.now, []delivery.Refund{r})
+	m.Refund(h.now, []delivery.Refund{r})
+	h.grants = append(h.grants[:i], h.grants[i+1:]...)
+}
+
+func same(rt *rapid.T, what string, got, want any) {
+	if !reflect.DeepEqual(got, want) {
+		rt.Fatalf("%s:\nscript %+v\nmodel  %+v", what, got, want)
+	}
+}

@@ -1,0 +1,165 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+const (
+	epoch   = int64(1_790_000_000_000_000)
+	second  = int64(1_000_000)
+	horizon = int64(75_000)
+	quantum = int64(25_000)
+	late    = int64(20_000)
+)
+
+// store is what the model and the engine have in common, with the time as an argument.
+type store interface {
+	Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply
+	Refund(now int64, refunds []delivery.Refund)
+	Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
+	CloseGate(now int64, gate string, until int64, probe bool)
+	OpenGate(gate string)
+}
+
+// lua drives engines, one per node, that share a Redis and a clock.
+type lua struct {
+	t       testing.TB
+	client  redis.UniversalClient
+	prefix  string
+	now     int64
+	engines map[string]*Engine
+}
+
+func newLua(t testing.TB, client redis.UniversalClient) *lua {
+	return &lua{t: t, client: client, prefix: harness.Unique("limits") + ".", engines: map[string]*Engine{}}
+}
+
+func (l *lua) engine(node string) *Engine {
+	if e := l.engines[node]; e != nil {
+		return e
+	}
+	e, err := New(Options{Client: l.client, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	e.node, e.now = node, func() int64 { return l.now }
+	l.engines[node] = e
+	return e
+}
+
+func (l *lua) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
+	l.now = now
+	r, err := l.engine(node).Take(context.Background(), asks)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func (l *lua) Refund(now int64, refunds []delivery.Refund) {
+	l.now = now
+	if err := l.engine("refunder").Refund(context.Background(), refunds); err != nil {
+		panic(err)
+	}
+}
+
+func (l *lua) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState {
+	l.now = now
+	w, _, err := l.engine("peeker").Peek(context.Background(), quotas)
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+func (l *lua) CloseGate(now int64, gate string, until int64, probe bool) {
+	l.now = now
+	if err := l.engine("closer").CloseGate(context.Background(), gate, time.Duration(until-now)*time.Microsecond, probe); err != nil {
+		panic(err)
+	}
+}
+
+func (l *lua) OpenGate(gate string) {
+	if err := l.engine("closer").OpenGate(context.Background(), gate); err != nil {
+		panic(err)
+	}
+}
+
+func miniClient(t testing.TB) (*miniredis.Miniredis, redis.UniversalClient) {
+	t.Helper()
+	m := miniredis.RunT(t)
+	c := redis.NewUniversalClient(ClientOptions(m.Addr()))
+	t.Cleanup(func() { _ = c.Close() })
+	return m, c
+}
+
+func realClient(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	c := redis.NewUniversalClient(ClientOptions(harness.RedisAddr(t)))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// eachStore runs a test against the model, miniredis and a real Redis.
+func eachStore(t *testing.T, test func(t *testing.T, s store)) {
+	t.Helper()
+	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
+	t.Run("miniredis", func(t *testing.T) {
+		_, c := miniClient(t)
+		test(t, newLua(t, c))
+	})
+	t.Run("redis", func(t *testing.T) { test(t, newLua(t, realClient(t))) })
+}
+
+func ask(c *delivery.Campaign, want int64) delivery.Ask {
+	return delivery.Ask{Campaign: c, Want: want, Horizon: horizon, Quantum: quantum, LateTolerance: late}
+}
+
+// take1 takes for one campaign.
+func take1(s store, now int64, node string, a delivery.Ask) delivery.Granted {
+	return s.Take(now, node, []delivery.Ask{a}).Items[0]
+}
+
+// settle makes the campaign's timeline and lets the phase of its first slot pass.
+func settle(s store, now int64, c *delivery.Campaign) int64 {
+	take1(s, now, "settler", ask(c, 0))
+	return now + second
+}
+
+func campaign(rate int64, quotas ...*delivery.Quota) *delivery.Campaign {
+	return &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(rate), Quotas: quotas, PriorityWeight: 1}
+}
+
+func windows(spec ...any) []delivery.Window {
+	var out []delivery.Window
+	for i := 0; i < len(spec); i += 2 {
+		out = append(out, delivery.Window{Limit: int64(spec[i].(int)), Span: spec[i+1].(time.Duration), Algorithm: "sliding"})
+	}
+	return out
+}
+
+// rolling is the largest number of units of the (ascending) events in any stretch of the given length.
+func rolling(events []int64, length int64) int64 {
+	most, from := 0, 0
+	for i, e := range events {
+		if i > 0 && e < events[i-1] {
+			panic(fmt.Sprintf("events out of order at %d", i))
+		}
+		for events[from] <= e-length {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return int64(most)
+}
