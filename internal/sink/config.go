@@ -44,6 +44,19 @@ func NewConfig(kind string) (cfg Config, ok bool) {
 	return f(), true
 }
 
+// KindOf is the type of the sink that cfg configures.
+func KindOf(cfg Config) string {
+	switch cfg.(type) {
+	case *http.Config:
+		return "http"
+	case *log.Config:
+		return "log"
+	case *discard.Config:
+		return "discard"
+	}
+	return fmt.Sprintf("%T", cfg)
+}
+
 // maxInFlight bounds max_in_flight: each delivery in flight is a goroutine, and for http a connection.
 const maxInFlight = 65_536
 

@@ -29,6 +29,9 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 		if !ok {
 			t.Fatal(kind)
 		}
+		if got := sink.KindOf(cfg); got != kind {
+			t.Errorf("the configuration of %s is said to be of %s", kind, got)
+		}
 		if c, isHTTP := cfg.(*http.Config); isHTTP {
 			c.URL = "http://127.0.0.1:9/"
 		}
