@@ -37,14 +37,15 @@ type laneCampaign struct {
 	units    int64  // of the open slots
 	restored []span // "every record of the campaign in here is settled", from the last owner; ascending
 
-	behind bool
-	next   int64  // behind: the first offset that was not handed over
-	room   int64  // behind: units that the queue would take; none while it is 0
-	chase  bool   // takes part in the catch-up read under way
-	capped bool   // left behind because it has maxSlots, not because its queue is full
-	served uint64 // the last catch-up read that found a record of it
-	found  int64  // its records in the catch-up read under way
-	stride int64  // bytes of lane read per record of this campaign, a moving average
+	behind  bool
+	next    int64  // behind: the first offset that was not handed over
+	room    int64  // behind: about how many units the queue would take; 0 since it refused, until it says otherwise
+	granted int64  // the room it spoke of last
+	chase   bool   // takes part in the catch-up read under way
+	capped  bool   // left behind because it has maxSlots, not because its queue is full
+	served  uint64 // the last catch-up read that found a record of it
+	found   int64  // its records in the catch-up read under way
+	stride  int64  // bytes of lane read per record of this campaign, a moving average
 }
 
 // laneSlot is one record that was handed over.
@@ -178,9 +179,14 @@ func (l *lane) revisit(hash uint64, offset int64) verdict {
 	if c == nil || !c.chase || offset < c.next {
 		return skip
 	}
-	if c.room <= 0 || len(c.slots) >= maxSlots {
-		c.chase, c.room, c.next = false, 0, offset
-		c.capped = len(c.slots) >= maxSlots
+	if len(c.slots) >= maxSlots {
+		c.leave(offset)
+		c.capped = true
+		return skip
+	}
+	if c.room <= 0 {
+		c.chase, c.next = false, offset
+		c.more()
 		return skip
 	}
 	c.next, c.served = offset+1, l.reads
@@ -206,6 +212,9 @@ func (l *lane) endCatchUp(to, bytes int64) {
 		c.stride = max(64, (3*c.stride+bytes/max(1, c.found))/4)
 		if c.next < to {
 			c.next = to
+		}
+		if c.room <= 0 {
+			c.more()
 		}
 		l.trim(c)
 	}
@@ -252,7 +261,7 @@ func (l *lane) grantRoom(hash uint64, units int64) bool {
 	if c == nil || !c.behind || c.capped {
 		return false
 	}
-	c.room = units
+	c.room, c.granted = units, units
 	return true
 }
 
@@ -321,6 +330,10 @@ func (c *laneCampaign) low() int64 {
 	}
 	return c.slots[0].offset
 }
+
+// more lets a queue that took all it had spoken of be offered a little more, until it refuses: only then does it owe us
+// word of its room.
+func (c *laneCampaign) more() { c.room = max(1, c.granted/4) }
 
 // leave notes that the record at offset, and those after it, were not handed over.
 func (c *laneCampaign) leave(offset int64) {

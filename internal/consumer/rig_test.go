@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
@@ -83,6 +85,11 @@ func (r *rig) create(partitions int, topics ...string) {
 	if err != nil {
 		r.t.Fatalf("create %v: %v", topics, err)
 	}
+	r.t.Cleanup(func() { // others share a real broker; one that is gone by now is no matter
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = r.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: topics})
+	})
 	r.eventually("leaders", func() bool {
 		m, err := r.client.Metadata(r.t.Context(), &kafka.MetadataRequest{Topics: topics})
 		if err != nil {
@@ -354,3 +361,19 @@ func (b *logBook) lines(words ...string) (found []string) {
 }
 
 func freePort(t *testing.T) int { return harness.FreePort(t) }
+
+func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// fetches counts the fetch requests of a place.
+func (c *running) fetches(place string) (n float64) {
+	for _, result := range fetchResults {
+		var m dto.Metric
+		if err := c.metrics.fetches.WithLabelValues(place, result).Write(&m); err != nil {
+			c.rig.t.Fatal(err)
+		}
+		n += m.GetCounter().GetValue()
+	}
+	return n
+}

@@ -1,0 +1,58 @@
+package consumer
+
+import (
+	"context"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Jobs of an aborted transaction are never handed over; markers hold nobody up, at the end of the log either.
+func TestTransactions(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		p, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.TransactionalID(r.opt.Group),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(r.jobs()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		transaction := func(end kgo.TransactionEndTry, ids ...string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := p.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range ids {
+				rec := &kgo.Record{Value: []byte(id), Headers: []kgo.RecordHeader{
+					{Key: "pacer-campaign", Value: []byte("c")}, {Key: "pacer-job-id", Value: []byte(id)},
+				}}
+				if err := p.ProduceSync(ctx, rec).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.EndTransaction(ctx, end); err != nil {
+				t.Fatal(err)
+			}
+		}
+		transaction(kgo.TryAbort, "lost-1", "lost-2")
+		transaction(kgo.TryCommit, "kept-1", "kept-2")
+		r.produceIDs(r.jobs(), 0, "c", []string{"plain"})
+		transaction(kgo.TryAbort, "lost-3")
+		transaction(kgo.TryCommit, "kept-3")
+		transaction(kgo.TryAbort, "lost-4")
+		c := r.start(newFake())
+		r.eventually("all to the last marker", func() bool { return r.committed(r.jobs(), 0) == 3+3+1+2+2+2 })
+		before := c.fetches("ingress")
+		_ = sleep(t.Context(), longPoll)
+		if n := c.fetches("ingress") - before; n > 4 {
+			t.Errorf("%v fetches at the end of the log", n)
+		}
+		c.stop()
+		want := []string{"kept-1", "kept-2", "plain", "kept-3"}
+		if got := c.orderOf("c"); len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
