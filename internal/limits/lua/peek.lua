@@ -10,7 +10,7 @@ for i = 2, #KEYS do
   local q = loadQuota(KEYS[i])
   local rev, windows = match(ARGV[i], '^(%d+)(.*)$')
   for span, limit in gmatch(windows, '(%d+):(%d+)') do
-    local w = q.spans[num(span)] or newWindow(num(span))
+    local w = q.spans[span] or newWindow(num(span))
     if num(rev) >= w.rev then w.limit = num(limit) end
     expire(w, now)
     out[#out + 1] = fmt('%d %d', remaining(w), resetAt(w, now))

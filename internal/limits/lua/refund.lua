@@ -57,8 +57,8 @@ for r = 1, num(ARGV[2]) do
   for list in gmatch(ARGV[2 + 2 * r], '[^,]+') do
     local q
     for v in gmatch(list, '%d+') do
-      v = num(v)
       if not q then
+        v = num(v)
         q = quotas[v] or loadQuota(KEYS[v])
         quotas[v] = q
       elseif q.spans[v] then

@@ -70,7 +70,8 @@ local function loadQuota(key)
   for line in gmatch(v, '[^\n]+') do
     if sub(line, 1, 1) == 'w' then
       local w = parseWindow(line)
-      q.spans[w.span] = w
+      -- By the span's digits: an integer key of some millions makes some Luas grow an array that long.
+      q.spans[fmt('%d', w.span)] = w
       q.windows[#q.windows + 1] = w
     else
       local id, seen, due, demand, cut, cost, service = match(line, '^r (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')

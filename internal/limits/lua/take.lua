@@ -216,7 +216,7 @@ local function spec(i)
   local key, rev, list = match(ARGV[3 + ITEMS + i], '^(%d+) (%d+)(.*)$')
   s = {key = KEYS[num(key)], rev = num(rev), windows = {}}
   for span, limit in gmatch(list, '(%d+):(%d+)') do
-    s.windows[#s.windows + 1] = {span = num(span), limit = num(limit)}
+    s.windows[#s.windows + 1] = {digits = span, span = num(span), limit = num(limit)}
   end
   specs[i] = s
   return s
@@ -232,10 +232,10 @@ local function openQuota(it, i)
   end
   local c = {index = #it.quotas, held = q, windows = {}, next = 0}
   for j, sw in ipairs(s.windows) do
-    local w = q.spans[sw.span]
+    local w = q.spans[sw.digits]
     if not w then
       w = newWindow(sw.span)
-      q.spans[sw.span] = w
+      q.spans[sw.digits] = w
       q.windows[#q.windows + 1] = w
     end
     if s.rev >= w.rev then w.rev, w.limit = s.rev, sw.limit end
