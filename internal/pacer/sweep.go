@@ -87,6 +87,9 @@ func (p *Pacer) review(q *queue, now time.Time) {
 // sweep looks at what no event announces: jobs that have waited too long, campaigns that begin or end, load.
 func (p *Pacer) sweep(now int64) {
 	p.sweepAt = now + sweepEvery.Microseconds()
+	if s := p.opt.Catalog.Snapshot(); s != p.snapshot {
+		p.apply(s) // loaded anew without a change: its age decides on unknown campaigns
+	}
 	wall := time.Now()
 	for id, q := range p.queues {
 		if q.campaign == nil || p.standing(q.campaign, wall) != sending {

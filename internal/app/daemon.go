@@ -1,0 +1,277 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/console"
+	"github.com/pacer/pacer/internal/consumer"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/pacer"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// Catalog is what the daemon needs of a catalog; catalog.Postgres and catalog.Memory are two.
+type Catalog interface {
+	Run(ctx context.Context) error
+	Ready() bool
+	Snapshot() *delivery.Snapshot
+	Subscribe() <-chan struct{}
+	Pin(ctx context.Context, campaign string, lanes int) (int, error)
+	Unpin(ctx context.Context, campaign string) error
+	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
+	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
+}
+
+// Parts is everything a daemon is put together from. What has no default stated is required.
+type Parts struct {
+	Brokers   []string
+	Transport *kafka.Transport // its MetadataTopics name Topics.Names()
+	Dialer    *kafka.Dialer
+	Group     string
+	Topics    requeue.TopicSpec
+
+	Redis     redis.UniversalClient
+	KeyPrefix string
+	Catalog   Catalog
+
+	Sinks       map[string]sink.Entry
+	DefaultSink string
+
+	Pacing          Pacing // zero values: the defaults of internal/pacer
+	MaxBufferBytes  int64  // 0: 64 MiB
+	ShutdownTimeout time.Duration
+	Listen          string // "": no HTTP
+
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+
+	// WrapLimiter and WrapSinks, where set, stand between the pacer and the real ones: tests break the daemon with
+	// them on purpose.
+	WrapLimiter func(pacer.Limiter) pacer.Limiter
+	WrapSinks   func(pacer.Sinks) pacer.Sinks
+}
+
+// Pacing are the settings of the pacer.
+type Pacing struct {
+	MinQuantum, MaxQuantum, LateTolerance, MaxOpenAge, UnknownGrace time.Duration
+	ItemsPerSecond                                                  int
+	MaxWeight                                                       int64
+	Retry                                                           pacer.Retry
+}
+
+// Daemon is one pacer process, put together and not yet running.
+type Daemon struct {
+	parts    Parts
+	log      *slog.Logger
+	limits   *limits.Engine
+	gauges   *limits.Gauges
+	sinks    *sink.Router
+	relay    *requeue.Relay
+	pacer    *pacer.Pacer
+	consumer *consumer.Consumer
+	console  *console.Server
+	state    *campaignGauges
+
+	phase atomic.Int32
+}
+
+// The phases of a daemon's life.
+const (
+	phaseWaiting  = iota // for the catalog and Redis
+	phaseRunning         // the consumer runs
+	phaseDraining        // no more intake
+)
+
+// NewDaemon puts a daemon together. It connects to nothing and starts nothing.
+func NewDaemon(parts Parts) (*Daemon, error) {
+	d := &Daemon{parts: parts, log: parts.Logger}
+	client := &kafka.Client{Addr: kafka.TCP(parts.Brokers...), Transport: parts.Transport}
+	var err error
+	if d.limits, err = limits.New(limits.Options{
+		Client: parts.Redis, KeyPrefix: parts.KeyPrefix, Logger: parts.Logger, Registerer: parts.Registry,
+	}); err != nil {
+		return nil, err
+	}
+	if d.gauges, err = limits.NewGauges(d.limits, parts.Catalog.Snapshot, parts.Logger, parts.Registry); err != nil {
+		return nil, err
+	}
+	if d.state, err = newCampaignGauges(parts.Catalog.Snapshot, parts.Registry); err != nil {
+		return nil, err
+	}
+	if d.sinks, err = sink.New(sink.Options{
+		Default: parts.DefaultSink, Sinks: parts.Sinks, Logger: parts.Logger, Registerer: parts.Registry,
+	}); err != nil {
+		return nil, err
+	}
+	if d.relay, err = requeue.New(requeue.Options{
+		Client: client, Prefix: parts.Topics.Prefix, Lanes: parts.Topics.Lanes, Timers: parts.Topics.Timers,
+		Pins: parts.Catalog, Logger: parts.Logger, Registerer: parts.Registry,
+	}); err != nil {
+		return nil, err
+	}
+	if d.pacer, err = d.newPacer(); err != nil {
+		return nil, err
+	}
+	if d.consumer, err = d.newConsumer(client); err != nil {
+		return nil, err
+	}
+	d.console, err = console.New(console.Options{
+		Listen: parts.Listen, Ready: d.ready, Healthy: d.healthy, Gatherer: parts.Registry, Logger: parts.Logger,
+	})
+	return d, err
+}
+
+func (d *Daemon) newPacer() (*pacer.Pacer, error) {
+	var limiter pacer.Limiter = d.limits
+	if d.parts.WrapLimiter != nil {
+		limiter = d.parts.WrapLimiter(limiter)
+	}
+	var sinks pacer.Sinks = d.sinks
+	if d.parts.WrapSinks != nil {
+		sinks = d.parts.WrapSinks(sinks)
+	}
+	set := d.parts.Pacing
+	return pacer.New(pacer.Options{
+		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
+		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
+		MaxOpenAge: set.MaxOpenAge, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: set.MaxWeight,
+		UnknownGrace: set.UnknownGrace, Retry: set.Retry,
+		Logger: d.parts.Logger, Registerer: d.parts.Registry,
+	})
+}
+
+func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
+	topics := d.parts.Topics
+	delays := topics.Timers
+	if len(delays) == 0 {
+		delays = requeue.DefaultTimers()
+	}
+	var timers []consumer.Timer
+	for _, delay := range delays {
+		timers = append(timers, consumer.Timer{Topic: requeue.TimerTopic(topics.Prefix, delay), Delay: delay})
+	}
+	return consumer.New(consumer.Options{
+		Brokers: d.parts.Brokers, Dialer: d.parts.Dialer, Client: client, Group: d.parts.Group,
+		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
+		Handler: d.pacer, Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
+		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
+		ShutdownTimeout: d.parts.ShutdownTimeout, Logger: d.parts.Logger, Registerer: d.parts.Registry,
+	})
+}
+
+// unpinner lets a campaign whose lane is drained go direct again.
+type unpinner struct{ catalog Catalog }
+
+func (u unpinner) Drained(ctx context.Context, campaign string) error {
+	return u.catalog.Unpin(ctx, campaign)
+}
+
+func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) {
+	c := d.parts.Catalog.Snapshot().Campaign(campaign)
+	if c == nil {
+		return 0, false
+	}
+	return c.Rate.PerSecond(), true
+}
+
+// Run works until ctx ends, then drains within the shutdown timeout and returns nil. It waits for services that
+// cannot be reached, for as long as it takes.
+func (d *Daemon) Run(ctx context.Context) error {
+	// Everything but the intake outlives ctx: jobs in flight need their sinks, their slots and their broker.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, work := errgroup.WithContext(work)
+	for name, run := range map[string]func(context.Context) error{
+		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
+		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
+	} {
+		group.Go(func() error {
+			if err := run(work); err != nil && !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	intake, stopIntake := context.WithCancel(ctx)
+	defer stopIntake()
+	context.AfterFunc(work, stopIntake) // a part that failed stops the intake, and the rest drains
+	err := d.consume(intake)
+	stop()
+	return errors.Join(err, group.Wait(), d.sinks.Close())
+}
+
+func (d *Daemon) consume(ctx context.Context) error {
+	if !d.await(ctx) {
+		return nil
+	}
+	d.phase.Store(phaseRunning)
+	d.log.Info("taking jobs", "topics", d.parts.Topics.Ingress, "group", d.parts.Group)
+	context.AfterFunc(ctx, func() {
+		d.phase.Store(phaseDraining)
+		d.log.Info("draining")
+	})
+	if err := d.consumer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("consumer: %w", err)
+	}
+	return nil
+}
+
+// await waits until the catalog is loaded and Redis has answered: without either no job can go anywhere. It reports
+// false when ctx ended first.
+func (d *Daemon) await(ctx context.Context) bool {
+	warned := false
+	for {
+		err := d.limits.Ping(ctx)
+		if err == nil && d.parts.Catalog.Ready() {
+			return true
+		}
+		if err != nil && !warned && ctx.Err() == nil {
+			warned = true
+			d.log.Warn("redis does not answer; retrying until it does", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(awaitEvery):
+		}
+	}
+}
+
+const awaitEvery = 100 * time.Millisecond
+
+// ready tells /readyz whether jobs can flow, and if not, what is missing.
+func (d *Daemon) ready() (ok bool, why string) {
+	switch {
+	case d.phase.Load() == phaseDraining:
+		return false, "draining"
+	case !d.parts.Catalog.Ready():
+		return false, "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
+	case d.phase.Load() == phaseWaiting:
+		return false, "redis has not answered yet"
+	case !d.consumer.Joined():
+		return false, "the consumer group is not joined: is Kafka reachable, and are all topics there?"
+	}
+	return true, "ready"
+}
+
+// healthy tells /healthz whether the process makes progress: the scheduler turns.
+func (d *Daemon) healthy() (ok bool, why string) {
+	if lag := d.pacer.Stalled(); lag > stalledAfter {
+		return false, fmt.Sprintf("the scheduler has not turned for %s", lag.Round(time.Second))
+	}
+	return true, "ok"
+}
+
+const stalledAfter = 30 * time.Second

@@ -1,0 +1,68 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// each calls f for every record that is in the topics whose names begin with the test's prefix and end in part.
+func (s *stack) each(part string, f func(topic string, r requeue.Record)) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, topic := range meta.Topics {
+		if !strings.HasPrefix(topic.Name, s.prefix) || !strings.Contains(topic.Name, part) {
+			continue
+		}
+		for _, p := range topic.Partitions {
+			err := requeue.Scan(ctx, s.client, topic.Name, p.ID, 0, func(r requeue.Record) error {
+				f(topic.Name, r)
+				return nil
+			})
+			if err != nil && err != io.EOF {
+				s.t.Fatalf("scan %s/%d: %v", topic.Name, p.ID, err)
+			}
+		}
+	}
+}
+
+// maxHops is the largest pacer-hops of a record in the lanes.
+func (s *stack) maxHops() (most int) {
+	s.t.Helper()
+	s.each("lanes", func(_ string, r requeue.Record) {
+		n, _ := strconv.Atoi(r.Header("pacer-hops"))
+		most = max(most, n)
+	})
+	return most
+}
+
+// dead are the reasons of the dead letters, by job id (or value, for those without one).
+func (s *stack) dead() map[string]string {
+	s.t.Helper()
+	found := map[string]string{}
+	s.each("dead", func(_ string, r requeue.Record) {
+		id := r.Header("pacer-job-id")
+		if id == "" {
+			id = string(bytes.TrimSpace(r.Value))
+		}
+		found[id] = r.Header("pacer-reason")
+	})
+	return found
+}
+
+func sortByTime(list []arrival) {
+	slices.SortFunc(list, func(a, b arrival) int { return int(a.at - b.at) })
+}

@@ -1,0 +1,143 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// lateTolerance is the default pacing.late_tolerance; clockError what the receiver's clock and the network may add.
+const (
+	lateTolerance = 20 * time.Millisecond
+	clockError    = 1.01
+)
+
+// TestKilledDaemonLosesNothing: 100,000 jobs of five campaigns and two that share a quota, mixed on shared partitions,
+// three daemons, one of them killed with -9 in the middle and started again.
+func TestKilledDaemonLosesNothing(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 6})
+	rates := map[string]float64{"c2": 2, "c60": 60, "c400": 400, "c1000": 1000, "c2500": 2500}
+	numbers := map[string]int{"c2": 50, "c60": 1515, "c400": 10096, "c1000": 25240, "c2500": 63099, "q1": 450, "q2": 450}
+	for id, rate := range rates {
+		s.campaign(id, rate)
+	}
+	s.sql(`INSERT INTO pacer.quotas (id) VALUES ('shared')`)
+	s.sql(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('shared', '10 seconds', 300)`)
+	for _, id := range []string{"q1", "q2"} {
+		s.campaign(id, 200)
+		s.sql(`INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) VALUES ($1, 'shared')`, id)
+	}
+	daemons := []*daemon{s.start("one"), s.start("two"), s.start("three")}
+	for _, d := range daemons {
+		d.awaitReady(30 * time.Second)
+	}
+	jobs := mix(numbers)
+	s.publish(jobs)
+	s.await(30*time.Second, "a third of the jobs", func() bool { return s.receiver.count("") > len(jobs)/3 })
+	inFlight := s.bufferedBy(daemons[0])
+	daemons[0].kill()
+	killed := s.receiver.now()
+	time.Sleep(2 * time.Second)
+	daemons[0].launch()
+	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	time.Sleep(time.Second) // for duplicates that come late
+	for _, d := range daemons {
+		if code := d.stop(); code != 0 {
+			t.Errorf("%s exited with %d", d.name, code)
+		}
+	}
+	distinct, duplicates := s.receiver.accepted("")
+	t.Logf("%d jobs, %d distinct, %d duplicates; killed after %.1f s, all there after %.1f s; in flight at the kill at most %d",
+		len(jobs), distinct, duplicates, float64(killed)/1e6, float64(s.receiver.now())/1e6, inFlight)
+	if distinct != len(jobs) {
+		t.Errorf("%d of %d jobs arrived", distinct, len(jobs))
+	}
+	if duplicates > inFlight {
+		t.Errorf("%d duplicates, more than the %d that may have been in flight", duplicates, inFlight)
+	}
+	for id, rate := range rates {
+		s.withinBound(id, rate)
+	}
+	shared := append(s.receiver.arrivals("q1"), s.receiver.arrivals("q2")...)
+	sortByTime(shared)
+	if most := rolling(shared, 10*time.Second-100*time.Millisecond); most > 300 {
+		t.Errorf("%d requests in a rolling 10 s under a quota of 300", most)
+	}
+	if hops := s.maxHops(); hops > 1 {
+		t.Errorf("a job made %d hops", hops)
+	}
+}
+
+// withinBound asserts that no stretch of the campaign's arrivals carries more than its rate allows.
+func (s *stack) withinBound(campaign string, rate float64) {
+	s.t.Helper()
+	list := s.receiver.arrivals(campaign)
+	// Requests do not all take equally long from dispatch to the receiver: that is its clock's error, a hundredth
+	// of a second, on top of the tolerance.
+	over := overRate(list, rate*clockError, lateTolerance+10*time.Millisecond)
+	s.t.Logf("%-6s %6d requests, most in a rolling second %d, above rate * (L + tolerance) by %.1f",
+		campaign, len(list), rolling(list, time.Second), over)
+	if over > 1.01 {
+		s.t.Errorf("%s: a stretch carries %.1f more than rate * (L + tolerance)", campaign, over)
+	}
+}
+
+// bufferedBy is the bound on what a crash of the daemon may send again: calls in flight per sink, one batch of relayed
+// jobs per partition, and what was settled since the last acknowledged commit (100 ms or 1,000 jobs a partition).
+func (s *stack) bufferedBy(*daemon) int {
+	const sinkCalls, perPartition = 256, 1000
+	sentIn := 0
+	now := s.receiver.now()
+	for _, a := range s.receiver.arrivals("") {
+		if a.at > now-300_000 { // a commit every 100 ms, acknowledged within two more
+			sentIn++
+		}
+	}
+	return min(sinkCalls+sentIn, sinkCalls+6*perPartition)
+}
+
+// TestSlowNeighbourSlowsNobody: fifty thousand jobs of a campaign at 1/s lie ahead of a fast one on the same
+// partitions; a hundred paused campaigns have theirs in between.
+func TestSlowNeighbourSlowsNobody(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 6})
+	s.campaign("slow", 1)
+	s.campaign("fast", 2000)
+	var jobs []job
+	for i := range 50_000 {
+		jobs = append(jobs, job{campaign: "slow", id: fmt.Sprintf("slow-%d", i)})
+	}
+	for c := range 100 {
+		id := fmt.Sprintf("paused-%d", c)
+		s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ($1, 500, 'paused')`, id)
+		for i := range 50 {
+			jobs = append(jobs, job{campaign: id, id: fmt.Sprintf("%s-%d", id, i)})
+		}
+	}
+	fast := 20_000
+	for i := range fast {
+		jobs = append(jobs, job{campaign: "fast", id: fmt.Sprintf("fast-%d", i)})
+	}
+	s.publish(jobs)
+	began := s.receiver.now()
+	d := s.start("one")
+	d.awaitReady(15 * time.Second)
+	s.await(40*time.Second, "the fast campaign's jobs", func() bool { return s.receiver.count("fast") >= fast })
+	list := s.receiver.arrivals("fast")
+	took := float64(list[len(list)-1].at-list[0].at) / 1e6
+	t.Logf("fast: first after %.2f s, %d in %.2f s (%.0f/s); slow: %d", float64(list[0].at-began)/1e6, fast, took,
+		float64(fast)/took, s.receiver.count("slow"))
+	s.withinBound("fast", 2000)
+	s.withinBound("slow", 1)
+	if n := s.receiver.count("") - s.receiver.count("fast") - s.receiver.count("slow"); n != 0 {
+		t.Errorf("%d jobs of paused campaigns were sent", n)
+	}
+	s.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id LIKE 'paused-%'`)
+	s.await(30*time.Second, "the paused campaigns' jobs", func() bool {
+		n, _ := s.receiver.accepted("")
+		return n-s.receiver.count("fast")-s.receiver.count("slow") == 5000
+	})
+	if _, duplicates := s.receiver.accepted(""); duplicates != 0 {
+		t.Errorf("%d duplicates", duplicates)
+	}
+	d.stop()
+}

@@ -1,0 +1,265 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
+func TestBadRecordsAreKept(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 2, settings: "unknown_grace: 3s"})
+	s.campaign("good", 1000)
+	header := func(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
+	limit := 1_048_588 - 200 // Kafka's max.message.bytes, less the record's own headers and framing
+	jobs := []job{
+		{campaign: "good", id: "first"},
+		{campaign: "nobody", id: "unknown"},
+		{campaign: "good", id: "largest", payload: bytes.Repeat([]byte("x"), limit-100)},
+		{campaign: "good", id: "heavy", headers: []kafka.Header{header("pacer-weight", "1001")}},
+		{campaign: "good", id: "odd-weight", headers: []kafka.Header{header("pacer-weight", "much")}},
+		{campaign: "good", id: "late", headers: []kafka.Header{header("pacer-expires-at", "2020-01-01T00:00:00Z")}},
+		{campaign: "good", id: "odd-time", headers: []kafka.Header{header("pacer-not-before", "tomorrow")}},
+		{campaign: "good", id: "last"},
+	}
+	s.publish(jobs)
+	w := &kafka.Writer{Addr: kafka.TCP(s.brokers...), Topic: s.ingress, RequiredAcks: kafka.RequireAll, BatchTimeout: 5 * time.Millisecond}
+	if err := w.WriteMessages(t.Context(),
+		kafka.Message{Value: []byte("neither headers nor an envelope")},
+		kafka.Message{Value: []byte(`{"campaign":"good","id":"enveloped","payload":{"a":1}}`)},
+	); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	d := s.start("one")
+	d.awaitReady(15 * time.Second)
+	want := map[string]string{
+		"unknown": "unknown_campaign", "heavy": "overweight", "odd-weight": "invalid_header", "odd-time": "invalid_header",
+		"late": "expired", "neither headers nor an envelope": "undecodable",
+	}
+	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) >= len(want) })
+	dead := s.dead()
+	for id, reason := range want {
+		if dead[id] != reason {
+			t.Errorf("%s: dead letter %q, want %q", id, dead[id], reason)
+		}
+	}
+	s.await(10*time.Second, "the good jobs", func() bool { n, _ := s.receiver.accepted("good"); return n >= 4 })
+	if n, duplicates := s.receiver.accepted(""); n != 4 || duplicates != 0 {
+		t.Errorf("%d accepted, %d duplicates", n, duplicates)
+	}
+	for _, a := range s.receiver.arrivals("good") {
+		if a.id == "largest" && a.bytes != int64(limit-100) {
+			t.Errorf("the largest record arrived with %d bytes of %d", a.bytes, limit-100)
+		}
+	}
+	if out := s.run("dead", "list", "--reason", "overweight"); !strings.Contains(out, "heavy") || strings.Contains(out, "undecodable") {
+		t.Errorf("dead list --reason overweight printed\n%s", out)
+	}
+	if code := d.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestOneClearLine: what is wrong with a command's input is said in one line that names it, with exit code 2, and no
+// secret in it.
+func TestOneClearLine(t *testing.T) {
+	s := newStack(t, stackOptions{})
+	base, err := os.ReadFile(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		args []string
+		from string // in the configuration, replaced
+		to   string
+		code int
+		says []string
+	}{
+		{"unknown key", []string{"run"}, "postgres:", "postgress:", 2, []string{"postgress"}},
+		{"wrong DSN", []string{"run"}, `dsn: "postgres://`, `dsn: "postgre://u:hunter2@`, 2, []string{"postgres.dsn"}},
+		{"no brokers", []string{"run"}, "kafka:    {", "kafka:    {nope: 1, ", 2, []string{"kafka.nope"}},
+		{"no such file", []string{"run", "--config", "/nonexistent.yaml"}, "", "", 2, []string{"/nonexistent.yaml"}},
+		{"negative rate", []string{"campaign", "create", "x", "--rate", "-5"}, "", "", 2, []string{"-5", "negative"}},
+		{"unknown flag", []string{"run", "--fast"}, "", "", 2, []string{"--fast"}},
+		{"unknown campaign", []string{"campaign", "show", "nobody"}, "", "", 1, []string{"nobody"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pacer.yaml")
+			if err := os.WriteFile(file, []byte(strings.Replace(string(base), tc.from, tc.to, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := tc.args
+			if !strings.Contains(strings.Join(args, " "), "--config") {
+				args = append(args, "--config", file)
+			}
+			cmd := exec.Command(s.binary, args...)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			code := exitCode(cmd.Run())
+			line := strings.TrimSpace(stderr.String())
+			if code != tc.code || strings.Count(line, "\n") > 0 || strings.Contains(line, "hunter2") {
+				t.Errorf("exit %d, want %d:\n%s", code, tc.code, line)
+			}
+			for _, part := range tc.says {
+				if !strings.Contains(line, part) {
+					t.Errorf("%q does not name %q", line, part)
+				}
+			}
+		})
+	}
+	t.Run("negative rate in SQL", func(t *testing.T) {
+		_, err := s.db.Exec(t.Context(), `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('x', -1)`)
+		if err == nil || !strings.Contains(err.Error(), "send_rate") {
+			t.Errorf("the database said %v", err)
+		}
+	})
+}
+
+// TestWaitsForServices: nothing is there at the start, one after the other appears, and jobs flow; one Warn line each.
+func TestWaitsForServices(t *testing.T) {
+	s := newStack(t, stackOptions{})
+	s.campaign("c", 100)
+	topic := s.ingress + "-late"
+	redis := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	broker := newGate(t, s.brokers[0])
+	d := s.start("one", "PACER_REDIS_ADDRS="+redis, "PACER_KAFKA_TOPICS="+s.ingress+","+topic)
+	time.Sleep(3 * time.Second)
+	if d.get("/healthz") != 200 || d.get("/readyz") != 503 {
+		t.Errorf("waiting: healthz %d, readyz %d", d.get("/healthz"), d.get("/readyz"))
+	}
+	if n := d.log.lines("level=WARN", "redis"); n != 1 {
+		t.Errorf("%d Warn lines about redis\n%s", n, d.log)
+	}
+	r := exec.Command("redis-server", "--port", redis[strings.LastIndex(redis, ":")+1:], "--bind", "127.0.0.1", "--save", "")
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Process.Kill(); _ = r.Wait() })
+	time.Sleep(3 * time.Second)
+	if n := d.log.lines("level=WARN", topic); n != 1 {
+		t.Errorf("%d Warn lines about the missing topic\n%s", n, d.log)
+	}
+	if _, err := s.client.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+		Topic: topic, NumPartitions: 1, ReplicationFactor: 1,
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitReady(20 * time.Second)
+	s.publish([]job{{campaign: "c", id: "1"}})
+	s.await(10*time.Second, "the job", func() bool { return s.receiver.count("c") == 1 })
+	d.stop()
+
+	// A broker that is down at the start, and goes away later.
+	broker.shut()
+	d = s.start("two", "PACER_KAFKA_BROKERS="+broker.addr)
+	time.Sleep(2 * time.Second)
+	if d.get("/readyz") != 503 || d.log.lines("level=WARN") == 0 {
+		t.Errorf("ready without a broker, or silent about it\n%s", d.log)
+	}
+	d.stop()
+}
+
+// gate is a TCP address that leads to another while it is open.
+type gate struct {
+	addr     string
+	listener net.Listener
+}
+
+func newGate(t *testing.T, _ string) *gate {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &gate{addr: l.Addr().String(), listener: l}
+}
+
+func (g *gate) shut() { _ = g.listener.Close() }
+
+// TestKilledBroker: the broker is killed with -9 under load and started again on its data.
+func TestKilledBroker(t *testing.T) {
+	services := filepath.Join("..", "scripts", "services.sh")
+	s := newStack(t, stackOptions{partitions: 6})
+	s.campaign("c", 500)
+	s.campaign("d", 100)
+	jobs := mix(map[string]int{"c": 10_000, "d": 2_000})
+	s.publish(jobs)
+	one, two := s.start("one"), s.start("two")
+	one.awaitReady(15 * time.Second)
+	two.awaitReady(15 * time.Second)
+	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 2000 })
+	if out, err := exec.Command(services, "kill-kafka").CombinedOutput(); err != nil {
+		t.Fatalf("kill-kafka: %v\n%s", err, out)
+	}
+	time.Sleep(3 * time.Second)
+	if out, err := exec.Command(services, "start-kafka").CombinedOutput(); err != nil {
+		t.Fatalf("start-kafka: %v\n%s", err, out)
+	}
+	back := s.receiver.now()
+	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	for _, a := range s.receiver.arrivals("") {
+		if a.at > back {
+			t.Logf("first job %.1f s after the broker answered again", float64(a.at-back)/1e6)
+			break
+		}
+	}
+	n, duplicates := s.receiver.accepted("")
+	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
+	s.withinBound("c", 500)
+	s.withinBound("d", 100)
+	if bound := 2 * s.bufferedBy(nil); duplicates > bound {
+		t.Errorf("%d duplicates, more than %d", duplicates, bound)
+	}
+	one.stop()
+	two.stop()
+}
+
+// TestMemoryWithAMillionWaiting: a million jobs wait in Kafka for slow campaigns; the daemon stays small.
+func TestMemoryWithAMillionWaiting(t *testing.T) {
+	const million = 1_000_000
+	s := newStack(t, stackOptions{partitions: 6})
+	s.campaign("slow", 5)
+	s.campaign("crawl", 1)
+	d := s.start("one")
+	d.awaitReady(15 * time.Second)
+	payload := bytes.Repeat([]byte("p"), 100)
+	for start := 0; start < million; start += 100_000 {
+		jobs := make([]job, 100_000)
+		for i := range jobs {
+			id := "slow"
+			if i%2 == 1 {
+				id = "crawl"
+			}
+			jobs[i] = job{campaign: id, id: fmt.Sprintf("%s-%d", id, start+i), payload: payload}
+		}
+		s.publish(jobs)
+	}
+	sent := s.receiver.count("")
+	time.Sleep(5 * time.Second)
+	if s.receiver.count("") <= sent {
+		t.Error("nothing is sent while the backlog is put aside")
+	}
+	s.withinBound("slow", 5)
+	s.withinBound("crawl", 1)
+	peak := d.peakRSS()
+	t.Logf("peak RSS %d MiB with a million jobs waiting", peak)
+	if peak > 256 {
+		t.Errorf("peak RSS %d MiB, above 256", peak)
+	}
+	if code := d.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

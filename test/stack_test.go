@@ -1,0 +1,380 @@
+// Package test holds what is proved from outside: daemons as processes, real Kafka, Redis and PostgreSQL, a receiver
+// that counts. Nothing here believes what the daemons say of themselves.
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// stack is one test's own world: topics, a database, a key prefix and a receiver, on the shared services.
+type stack struct {
+	t        *testing.T
+	brokers  []string
+	redis    string
+	dsn      string
+	ingress  string
+	prefix   string
+	dir      string
+	binary   string
+	receiver *receiver
+	client   *kafka.Client
+	db       *pgx.Conn
+	settings string // more YAML
+}
+
+type stackOptions struct {
+	partitions int // of the ingress topic; 6
+	lanes      int // 16
+	brokers    []string
+	redis      string
+	settings   string // more top-level YAML
+	sinks      string // YAML under sinks: besides receiver
+}
+
+func newStack(t *testing.T, o stackOptions) *stack {
+	t.Helper()
+	s := &stack{t: t, dir: t.TempDir(), brokers: o.brokers, redis: o.redis, settings: o.settings}
+	if s.brokers == nil {
+		s.brokers = harness.Kafka(t)
+	}
+	if s.redis == "" {
+		s.redis = harness.RedisAddr(t)
+	}
+	s.dsn = harness.Database(t)
+	if s.binary = os.Getenv("PACER_BIN"); s.binary == "" {
+		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
+	}
+	s.ingress = harness.Topic(t, s.brokers, "e2e", max(o.partitions, 1), kafka.ConfigEntry{
+		ConfigName: "retention.ms", ConfigValue: "-1",
+	})
+	s.prefix = s.ingress + "."
+	s.receiver = newReceiver(t)
+	transport := &kafka.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	s.client = &kafka.Client{Addr: kafka.TCP(s.brokers...), Transport: transport, Timeout: 10 * time.Second}
+	lanes := o.lanes
+	if lanes == 0 {
+		lanes = 16
+	}
+	config := fmt.Sprintf(`
+kafka:    {brokers: ["%s"], topics: [%s], group: %s, topic_prefix: %s, lanes: %d}
+redis:    {addrs: ["%s"]}
+postgres: {dsn: "%s"}
+log:      {level: info, format: text}
+default_sink: receiver
+sinks:
+  receiver: {type: http, url: "%s", max_in_flight: 256, timeout: 5s}
+%s
+%s
+`, strings.Join(s.brokers, `","`), s.ingress, s.ingress, s.prefix, lanes, s.redis, s.dsn, s.receiver.url, o.sinks, o.settings)
+	if err := os.WriteFile(s.config(), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run("migrate", "up")
+	t.Cleanup(s.dropTopics)
+	db, err := pgx.Connect(context.Background(), s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.db = db
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
+	return s
+}
+
+func (s *stack) config() string { return filepath.Join(s.dir, "pacer.yaml") }
+
+// dropTopics removes the topics that pacer owned in this test, so that a long run of tests does not fill the broker.
+func (s *stack) dropTopics() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
+	if err != nil {
+		return
+	}
+	var names []string
+	for _, topic := range meta.Topics {
+		if strings.HasPrefix(topic.Name, s.prefix) {
+			names = append(names, topic.Name)
+		}
+	}
+	_, _ = s.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names})
+}
+
+// run runs a command of pacer to its end and returns what it printed; a failure ends the test.
+func (s *stack) run(args ...string) string {
+	s.t.Helper()
+	out, err := s.try(args...)
+	if err != nil {
+		s.t.Fatalf("pacer %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (s *stack) try(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.binary, append(args, "--config", s.config())...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// sql executes a statement as an operator would.
+func (s *stack) sql(statement string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.Exec(context.Background(), statement, args...); err != nil {
+		s.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// campaign creates a campaign.
+func (s *stack) campaign(id string, rate float64) {
+	s.t.Helper()
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate) VALUES ($1, $2)`, id, rate)
+}
+
+// daemon is one `pacer run`.
+type daemon struct {
+	s      *stack
+	name   string
+	listen string
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	log    *logFile
+}
+
+// start runs a daemon; more are variables of its environment.
+func (s *stack) start(name string, more ...string) *daemon {
+	s.t.Helper()
+	d := &daemon{s: s, name: name, listen: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(s.t)), log: &logFile{}}
+	d.launch(more...)
+	s.t.Cleanup(func() {
+		d.kill()
+		if s.t.Failed() {
+			s.t.Logf("--- %s\n%s", name, d.log.tail(40))
+		}
+	})
+	return d
+}
+
+func (d *daemon) launch(more ...string) {
+	d.s.t.Helper()
+	d.cmd = exec.Command(d.s.binary, "run", "--config", d.s.config())
+	d.cmd.Env = append(append(os.Environ(), "PACER_HTTP_LISTEN="+d.listen), more...)
+	for i, v := range d.cmd.Env { // what the services' script exported must not win over the test's file
+		for _, name := range []string{"PACER_KAFKA_BROKERS=", "PACER_REDIS_ADDRS=", "PACER_POSTGRES_DSN="} {
+			if strings.HasPrefix(v, name) && i < len(os.Environ()) {
+				d.cmd.Env[i] = "PACER_UNSET_" + fmt.Sprint(i) + "="
+			}
+		}
+	}
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		d.s.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	d.ended = ended
+	go func() {
+		_ = d.cmd.Wait()
+		close(ended)
+	}()
+}
+
+// kill ends the daemon as kill -9 does.
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill()
+	<-d.ended
+}
+
+// stop ends the daemon gracefully and returns its exit code.
+func (d *daemon) stop() int {
+	d.s.t.Helper()
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.ended:
+	case <-time.After(25 * time.Second):
+		d.s.t.Errorf("%s did not end within its shutdown timeout", d.name)
+		d.kill()
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// awaitReady waits for /readyz.
+func (d *daemon) awaitReady(within time.Duration) {
+	d.s.t.Helper()
+	d.s.await(within, d.name+" to be ready", func() bool { return d.get("/readyz") == http.StatusOK })
+}
+
+// get is the status of a path of the daemon's HTTP server, 0 when it does not answer.
+func (d *daemon) get(path string) int {
+	client := http.Client{Timeout: time.Second}
+	r, err := client.Get("http://" + d.listen + path)
+	if err != nil {
+		return 0
+	}
+	_ = r.Body.Close()
+	return r.StatusCode
+}
+
+// peakRSS is the largest resident set of the process so far, in MiB.
+func (d *daemon) peakRSS() int {
+	d.s.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib / 1024
+		}
+	}
+	d.s.t.Fatal("no VmHWM in the process's status")
+	return 0
+}
+
+// await polls until ok or fails the test.
+func (s *stack) await(within time.Duration, what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(within)
+	for !ok() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("waited %s in vain for %s", within, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// job is one record to publish.
+type job struct {
+	campaign, id string
+	payload      []byte
+	headers      []kafka.Header
+}
+
+// publish writes the jobs to the ingress topic, round-robin over its partitions, in their order.
+func (s *stack) publish(jobs []job) {
+	s.t.Helper()
+	w := &kafka.Writer{
+		Addr: kafka.TCP(s.brokers...), Topic: s.ingress, Balancer: &kafka.RoundRobin{}, RequiredAcks: kafka.RequireAll,
+		BatchTimeout: 5 * time.Millisecond, BatchSize: 2000, Transport: s.client.Transport,
+	}
+	defer func() { _ = w.Close() }()
+	messages := make([]kafka.Message, 0, 12_000)
+	flush := func() {
+		s.t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := w.WriteMessages(ctx, messages...); err != nil {
+			s.t.Fatalf("publish: %v", err)
+		}
+		messages = messages[:0]
+	}
+	for _, j := range jobs {
+		payload := j.payload
+		if payload == nil {
+			payload = []byte(`{"to":"` + j.id + `"}`)
+		}
+		headers := append([]kafka.Header{
+			{Key: "pacer-campaign", Value: []byte(j.campaign)}, {Key: "pacer-job-id", Value: []byte(j.id)},
+		}, j.headers...)
+		messages = append(messages, kafka.Message{Value: payload, Headers: headers})
+		if len(messages) == cap(messages) {
+			flush()
+		}
+	}
+	if len(messages) > 0 {
+		flush()
+	}
+}
+
+// mix interleaves jobs of several campaigns in proportion to their numbers.
+func mix(numbers map[string]int) []job {
+	type line struct {
+		id      string
+		n, done int
+	}
+	var lines []*line
+	total := 0
+	for id, n := range numbers {
+		lines = append(lines, &line{id: id, n: n})
+		total += n
+	}
+	jobs := make([]job, 0, total)
+	for len(jobs) < total {
+		for _, l := range lines {
+			// One more of this campaign while it lags behind its share of what has been laid out.
+			if l.done < l.n && l.done*total <= l.n*len(jobs) {
+				jobs = append(jobs, job{campaign: l.id, id: fmt.Sprintf("%s-%d", l.id, l.done)})
+				l.done++
+			}
+		}
+	}
+	return jobs
+}
+
+// logFile keeps what a process prints.
+type logFile struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logFile) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logFile) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logFile) tail(n int) string {
+	lines := strings.Split(strings.TrimSpace(l.String()), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// lines counts the lines that contain all the parts.
+func (l *logFile) lines(parts ...string) (n int) {
+	for line := range strings.Lines(l.String()) {
+		all := true
+		for _, p := range parts {
+			all = all && strings.Contains(line, p)
+		}
+		if all {
+			n++
+		}
+	}
+	return n
+}
+
+// exitCode is the code a command ended with.
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}
