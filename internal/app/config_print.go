@@ -39,11 +39,13 @@ func (l setting) shown() string {
 	case []time.Duration:
 		parts := make([]string, len(v))
 		for i, d := range v {
-			parts[i] = d.String()
+			parts[i] = spellDuration(d)
 		}
 		return strings.Join(parts, ",")
 	case []string:
 		return strings.Join(v, ",")
+	case time.Duration:
+		return spellDuration(v)
 	case string:
 		switch {
 		case l.tag == secretURL && v != "":
@@ -55,6 +57,18 @@ func (l setting) shown() string {
 	default:
 		return fmt.Sprint(v)
 	}
+}
+
+// spellDuration writes a duration as people do: 30m, not 30m0s.
+func spellDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // String gives one "path: value" line per setting, without secrets.

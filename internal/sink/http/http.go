@@ -163,7 +163,8 @@ func (s *Sink) request(ctx context.Context, job *delivery.Job) (req *http.Reques
 			return nil, h.name + " cannot be sent as an HTTP header: it has control characters or is too long"
 		}
 	}
-	values := [...]string{job.ID, job.Campaign, strconv.Itoa(job.Attempt), contentType, job.TraceParent}
+	// The destination is told which attempt this is, from 1 on; job.Attempt counts those before it.
+	values := [...]string{job.ID, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
 	header := make(http.Header, headersOfEveryJob+len(s.fixed))
 	for _, f := range s.fixed {
 		header[f.name] = f.values

@@ -60,7 +60,7 @@ func TestRequestCarriesPayloadAndMetadata(t *testing.T) {
 	s := newSink(t, Config{URL: strings.Replace(url, "http://", "http://me:secret@", 1) + "/deliver?k=v"},
 		func(c *Config) { c.Headers = map[string]string{"x-tenant": "blue"} })
 	j := job()
-	j.Attempt = 3
+	j.Attempt = 2 // before this one
 	j.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	j.Headers = []delivery.Header{{Key: "x-private", Value: []byte("no")}}
 	if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered || r.Status != 200 || r.Detail != "" {
