@@ -92,7 +92,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 		"PACER_SINKS_RECEIVER_HEADERS_X_API_KEY=k", "PACER_KAFKA_TOPIC_PREFIX=blue.", "PACER_PACING_MIN_QUANTUM=30ms",
 		"PACER_HTTP_LISTEN=off", "PACER_KAFKA_GROUP=", "PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_SERVER_NAME=k",
 		"PACER_RETRY_JITTER=0.5", "PACER_PACING_MAX_BUFFER_BYTES=1GiB", "PACER_ADMIN_TOKEN=t", "PACER_MAX_WEIGHT=7",
-		"PACER_KAFKA_TIMER_DELAYS=1s,2s", "PACER_SHUTDOWN_TIMEOUT=5s", "PACER_UNKNOWN_GRACE=0",
+		"PACER_KAFKA_TIMER_DELAYS=1s,2s", "PACER_SHUTDOWN_TIMEOUT=5s", "PACER_UNKNOWN_GRACE=1m",
 	})
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("warnings %q, error %v", warnings, err)
@@ -106,7 +106,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 	want.HTTP.Listen = ""
 	want.Pacing.MinQuantum, want.Pacing.MaxBufferBytes = 30*time.Millisecond, 1<<30
 	want.Retry.Jitter, want.MaxWeight, want.AdminToken = 0.5, 7, "t"
-	want.ShutdownTimeout, want.UnknownGrace = 5*time.Second, 0
+	want.ShutdownTimeout, want.UnknownGrace = 5*time.Second, time.Minute
 	want.DefaultSink = "receiver" // the only one
 	receiver := http.Default()
 	receiver.URL, receiver.MaxInFlight, receiver.Headers = "http://e:5/", 3, map[string]string{"x-api-key": "k"}

@@ -65,7 +65,7 @@ func (c *Config) Problems() Problems {
 	if c.HTTP.Listen != "" {
 		v.address("http.listen", c.HTTP.Listen, `use one such as 127.0.0.1:8080, or "off"`)
 	}
-	v.duration("unknown_grace", c.UnknownGrace, 0, 30*24*time.Hour)
+	v.duration("unknown_grace", c.UnknownGrace, time.Second, 30*24*time.Hour)
 	between(v, "max_weight", c.MaxWeight, 1, delivery.MaxGrant)
 	v.sinks(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
