@@ -230,11 +230,12 @@ func TestTimers(t *testing.T) {
 
 // A topic that does not exist is named once, waited for, and read when it appears.
 func TestMissingTopic(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(1, r.opt.LaneTopic)
 	c := r.start(newFake())
 	r.eventually("a line", func() bool { return len(r.logs.lines("level=WARN", r.jobs())) > 0 })
-	time.Sleep(2 * topicCheck)
+	time.Sleep(topicCheck + topicCheck/2)
 	if lines := r.logs.lines("level=WARN"); len(lines) != 1 || !strings.Contains(lines[0], "waiting for it") {
 		t.Errorf("%q", lines)
 	}
@@ -249,6 +250,7 @@ func TestMissingTopic(t *testing.T) {
 // Without a broker at the start, and when it goes away later, there is one line each time, and everything goes on
 // by itself.
 func TestBrokerDownAndUp(t *testing.T) {
+	t.Parallel()
 	dir, port := t.TempDir(), freePort(t)
 	up := func() *kfake.Cluster {
 		t.Helper()
@@ -288,6 +290,7 @@ func TestBrokerDownAndUp(t *testing.T) {
 
 // A window that fills up is relieved of its older half, and reading goes on; memory stays within the budget.
 func TestFullWindowAndBudget(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(1, r.jobs(), r.opt.LaneTopic)
 	for i := range 4 {
@@ -302,6 +305,7 @@ func TestFullWindowAndBudget(t *testing.T) {
 		}
 		return c.count() == 2000
 	})
+	c.stop()
 	if f.relieved == 0 {
 		t.Error("never relieved")
 	}
@@ -309,6 +313,7 @@ func TestFullWindowAndBudget(t *testing.T) {
 
 // When nothing is settled, reading stops at the window, and goes on as soon as something is.
 func TestWindowHoldsReading(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(1, r.jobs(), r.opt.LaneTopic)
 	for i := range 4 {

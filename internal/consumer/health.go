@@ -26,7 +26,8 @@ func newHealth(log *slog.Logger) *health {
 	return &health{log: log, failing: map[string]time.Time{}}
 }
 
-// settling is how long a coordinator may be busy with itself (electing, loading, rebalancing) before anybody is told.
+// settling is how long a cluster may be busy with itself (electing, loading, rebalancing, telling its brokers of a new
+// topic) before anybody is told.
 const settling = 10 * time.Second
 
 // fail notes that something does not work; key says what, and is handed to ok when it does again.
@@ -48,7 +49,7 @@ func (h *health) fail(key string, err error) {
 	h.log.Debug("kafka does not answer as it should", "at", key, "error", err)
 }
 
-// busy tells the ordinary life of a group from trouble.
+// busy tells the ordinary life of a cluster from trouble.
 func busy(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
@@ -56,7 +57,8 @@ func busy(err error) bool {
 	}
 	switch code {
 	case kafka.RebalanceInProgress, kafka.NotCoordinatorForGroup, kafka.GroupLoadInProgress,
-		kafka.GroupCoordinatorNotAvailable, kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired:
+		kafka.GroupCoordinatorNotAvailable, kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired,
+		kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch:
 		return true
 	}
 	return false

@@ -55,22 +55,32 @@ func (p *idlePoll) park(at partition, offset int64) (wake <-chan struct{}, leave
 	}
 }
 
-// run polls until ctx ends.
+// run polls until ctx ends: at most one request per broker at a time, and no broker's data waits for another's.
 func (p *idlePoll) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		groups := p.byLeader(ctx)
-		if len(groups) == 0 {
-			select {
-			case <-p.more:
-			case <-ctx.Done():
+	var polls sync.WaitGroup
+	defer polls.Wait()
+	busy, done := map[int]bool{}, make(chan int)
+	for {
+		for leader, group := range p.byLeader(ctx) {
+			if busy[leader] {
+				continue
 			}
-			continue
+			busy[leader] = true
+			polls.Go(func() {
+				p.poll(ctx, group)
+				select {
+				case done <- leader:
+				case <-ctx.Done():
+				}
+			})
 		}
-		var polls sync.WaitGroup
-		for _, group := range groups {
-			polls.Go(func() { p.poll(ctx, group) })
+		select {
+		case leader := <-done:
+			delete(busy, leader)
+		case <-p.more:
+		case <-ctx.Done():
+			return
 		}
-		polls.Wait()
 	}
 }
 

@@ -79,6 +79,12 @@ func (q *queues) send() {
 	}
 }
 
+func (q *queues) calls() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.offers
+}
+
 func (q *queues) resume(campaign string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,10 +139,10 @@ func TestLaneLetsOthersPass(t *testing.T) {
 		if got := c.orderOf("a"); !slices.Equal(got, ids["a"][:7]) {
 			t.Errorf("a stands still, and was handed %v", got)
 		}
-		offers := first.offers
+		offers := first.calls()
 		time.Sleep(100 * time.Millisecond)
-		if first.offers > offers+2 {
-			t.Errorf("%d calls for a campaign that has no room", first.offers-offers)
+		if n := first.calls() - offers; n > 2 {
+			t.Errorf("%d calls for a campaign that has no room", n)
 		}
 		first.resume("a")
 		r.eventually("a is half through", func() bool { return len(c.orderOf("a")) > each/2 })
@@ -166,6 +172,7 @@ func TestLaneLetsOthersPass(t *testing.T) {
 
 // A job given back is offered again, after room.
 func TestLaneRelease(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(1, r.jobs(), r.opt.LaneTopic)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
@@ -191,7 +198,9 @@ func TestLaneRelease(t *testing.T) {
 	if n := f.settle(nil); n != 3 {
 		t.Fatalf("%d kept", n)
 	}
+	f.mu.Lock()
 	f.keep = nil
+	f.mu.Unlock()
 	src.Room("a", 100)
 	r.eventually("they come again", func() bool { return len(c.orderOf("a")) == 17 })
 	if got := c.orderOf("a")[10:]; !slices.Equal(got, numbered("a", 3, 10)) {
@@ -202,6 +211,7 @@ func TestLaneRelease(t *testing.T) {
 
 // The twin that a crash between produce and commit leaves in a lane is dropped; a job that comes back is not.
 func TestLaneDropsRepeats(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(1, r.jobs(), r.opt.LaneTopic)
 	twin := func(id, attempt string) kafka.Record {
@@ -246,6 +256,7 @@ func (k *keptPositions) LoadPositions(context.Context, string) (list []delivery.
 
 // When the group's offsets are gone, lanes go on from the positions kept elsewhere.
 func TestOffsetsGone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(2, r.jobs(), r.opt.LaneTopic)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
@@ -278,6 +289,7 @@ func TestOffsetsGone(t *testing.T) {
 
 // An offset that is not in the log any more is an error that a person hears of; reading goes on at the earliest record.
 func TestOffsetOutOfRange(t *testing.T) {
+	t.Parallel()
 	cluster := inProcess(t)
 	r := newRig(t, cluster.ListenAddrs())
 	r.create(1, r.jobs(), r.opt.LaneTopic)
@@ -309,6 +321,7 @@ func TestOffsetOutOfRange(t *testing.T) {
 
 // Lanes and timers on several brokers are watched by one poll each, and data wakes the right reader.
 func TestIdleLanesOnSeveralBrokers(t *testing.T) {
+	t.Parallel()
 	cluster := inProcess(t)
 	for range 2 {
 		if _, _, err := cluster.AddNode(-1, 0); err != nil {

@@ -139,8 +139,8 @@ func (s *laneSource) giveBack(offset int64, room func(had, early int64) int64) {
 // addSlot registers a record; see lane.add. Needs the lock.
 func (s *laneSource) addSlot(hash uint64, id string, slot laneSlot) {
 	s.lane.add(hash, id, slot)
-	s.changes++
 	if slot.done {
+		s.changes++
 		s.metrics.laneDone.Add(1)
 		return
 	}
@@ -172,6 +172,7 @@ func (s *laneSource) admits() (ok bool, moved <-chan struct{}) {
 	if s.uncommitted() < maxUncommitted {
 		return true, nil
 	}
+	s.kick()
 	return false, waitOn(&s.onMove)
 }
 

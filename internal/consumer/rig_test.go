@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -29,8 +30,9 @@ const patience = 20 * time.Second
 
 // onBrokers runs a test against the in-process broker, and, unless -short, against a real one.
 func onBrokers(t *testing.T, test func(t *testing.T, r *rig)) {
-	t.Run("in process", func(t *testing.T) { test(t, newRig(t, inProcess(t).ListenAddrs())) })
-	t.Run("real", func(t *testing.T) { test(t, newRig(t, harness.Kafka(t))) })
+	t.Parallel()
+	t.Run("in process", func(t *testing.T) { t.Parallel(); test(t, newRig(t, inProcess(t).ListenAddrs())) })
+	t.Run("real", func(t *testing.T) { t.Parallel(); test(t, newRig(t, harness.Kafka(t))) })
 }
 
 func inProcess(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
@@ -85,10 +87,11 @@ func (r *rig) create(partitions int, topics ...string) {
 	if err != nil {
 		r.t.Fatalf("create %v: %v", topics, err)
 	}
+	client := r.client   // closed after this cleanup; a later one is closed before
 	r.t.Cleanup(func() { // others share a real broker; one that is gone by now is no matter
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, _ = r.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: topics})
+		_, _ = client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: topics})
 	})
 	r.eventually("leaders", func() bool {
 		m, err := r.client.Metadata(r.t.Context(), &kafka.MetadataRequest{Topics: topics})
@@ -107,14 +110,31 @@ func (r *rig) create(partitions int, topics ...string) {
 // produce writes records to one partition, in order; headers are pairs.
 func (r *rig) produce(topic string, partition int, records ...kafka.Record) {
 	r.t.Helper()
-	answer, err := r.client.Produce(context.Background(), &kafka.ProduceRequest{
-		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
-	})
-	if err == nil {
-		err = answer.Error
+	for {
+		answer, err := r.client.Produce(context.Background(), &kafka.ProduceRequest{
+			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
+		})
+		if err == nil {
+			err = answer.Error
+		}
+		if errors.Is(err, kafka.NotLeaderForPartition) { // a topic made a moment ago; nothing was written
+			time.Sleep(10 * time.Millisecond)
+			for i := range records {
+				rewind(records[i].Value)
+			}
+			continue
+		}
+		if err != nil {
+			r.t.Errorf("produce to %s: %v", topic, err)
+		}
+		return
 	}
-	if err != nil {
-		r.t.Fatalf("produce to %s: %v", topic, err)
+}
+
+// rewind makes a value readable again.
+func rewind(b kafka.Bytes) {
+	if s, ok := b.(io.Seeker); ok {
+		_, _ = s.Seek(0, io.SeekStart)
 	}
 }
 

@@ -221,8 +221,12 @@ func (s *source) width() (base, width int64) {
 func (s *source) admits(offset, limit int64) (ok bool, moved <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.uncommitted() < maxUncommitted && (offset-s.window.base < limit || s.window.open == 0) {
+	behind := s.uncommitted() >= maxUncommitted
+	if !behind && (offset-s.window.base < limit || s.window.open == 0) {
 		return true, nil
+	}
+	if behind {
+		s.kick()
 	}
 	return false, waitOn(&s.onMove)
 }
