@@ -30,15 +30,23 @@ func (l *keyList) add(key string) int64 {
 	return i
 }
 
-// numbers appends integers with a space before each but the first of the line.
+// numbers appends integers separated by commas, as in a JSON array.
 func numbers(b []byte, ns ...int64) []byte {
-	for _, n := range ns {
-		if len(b) > 0 {
-			b = append(b, ' ')
+	for i, n := range ns {
+		if i > 0 {
+			b = append(b, ',')
 		}
 		b = strconv.AppendInt(b, n, 10)
 	}
 	return b
+}
+
+// close ends a JSON array, dropping the comma after its last element.
+func closeArray(b []byte) []byte {
+	if b[len(b)-1] == ',' {
+		b = b[:len(b)-1]
+	}
+	return append(b, ']')
 }
 
 // takeBatch is what one run of the take script serves.
@@ -46,38 +54,59 @@ type takeBatch struct {
 	names  keys
 	asks   []*delivery.Ask
 	out    []*delivery.Granted
-	keys   keyList // from the third on
-	items  []any
+	keys   keyList
+	items  []byte // JSON, not closed yet
 	quotas []*delivery.Quota
-	quota  map[*delivery.Quota]int // its place in quotas
+	quota  map[*delivery.Quota]int64 // its place in quotas, from 1
 }
 
 func newTakeBatch(k keys) *takeBatch {
-	return &takeBatch{names: k, keys: newKeyList(k.clock(), ""), quota: map[*delivery.Quota]int{}}
+	return &takeBatch{names: k, keys: newKeyList(k.clock(), ""), items: []byte("["), quota: map[*delivery.Quota]int64{}}
 }
 
+// add spells an ask as take.lua reads it.
 func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	b.asks, b.out = append(b.asks, a), append(b.out, out)
-	b.items = append(b.items, b.item(a))
-}
-
-// item spells an ask as take.lua reads it.
-func (b *takeBatch) item(a *delivery.Ask) string {
 	c := a.Campaign
 	gate := int64(0)
 	if a.Gate != "" {
 		gate = b.keys.add(b.names.gate(a.Gate))
 	}
 	whole, rest := split(c.Rate)
-	line := make([]byte, 0, 192)
+	line := append(b.items, '[')
 	line = numbers(line, b.keys.add(b.names.timeline(c.ID)), gate, c.Revision, c.Rate.N, whole, rest, max(0, c.Burst),
 		model.Phase(c.ID, c.Rate), min(max(0, a.Want), delivery.MaxGrant), a.HeldUntil, a.Horizon, a.Quantum, a.LateTolerance,
 		model.Cost(c.PriorityWeight))
-	line = append(line, ' ')
-	line = append(line, c.ID...)
-	line = append(line, ' ')
+	line = append(line, ',')
+	line = strconv.AppendQuote(line, c.ID) // of printable ASCII this is JSON
+	line = append(line, ',')
 	line = appendWeights(line, a)
-	line = append(line, '|')
+	line = append(line, ',')
+	line = b.appendQuotas(line, c)
+	b.items = append(line, "],"...)
+}
+
+// appendWeights lists the weights of the jobs that can be granted, 0 when all are 1.
+func appendWeights(line []byte, a *delivery.Ask) []byte {
+	if a.Weights == nil {
+		return append(line, '0')
+	}
+	line = append(line, '[')
+	var sum int64
+	for _, w := range a.Weights {
+		if sum >= a.Want || sum >= delivery.MaxGrant {
+			break
+		}
+		line = strconv.AppendInt(line, w, 10)
+		line = append(line, ',')
+		sum += w
+	}
+	return closeArray(line)
+}
+
+// appendQuotas lists the campaign's quotas that have windows by their place in the batch, 0 when there are none.
+func (b *takeBatch) appendQuotas(line []byte, c *delivery.Campaign) []byte {
+	start := len(line)
 	for _, q := range c.Quotas {
 		if len(q.Windows) == 0 {
 			continue
@@ -85,29 +114,19 @@ func (b *takeBatch) item(a *delivery.Ask) string {
 		i, ok := b.quota[q]
 		if !ok {
 			b.quotas = append(b.quotas, q)
-			i = len(b.quotas)
+			i = int64(len(b.quotas))
 			b.quota[q] = i
 		}
-		line = strconv.AppendInt(line, int64(i), 10)
+		if len(line) == start {
+			line = append(line, '[')
+		}
+		line = strconv.AppendInt(line, i, 10)
 		line = append(line, ',')
 	}
-	return string(line)
-}
-
-// appendWeights lists the weights of the jobs that can be granted, none when all are 1.
-func appendWeights(line []byte, a *delivery.Ask) []byte {
-	var sum int64
-	for i, w := range a.Weights {
-		if sum >= a.Want || sum >= delivery.MaxGrant {
-			break
-		}
-		if i > 0 {
-			line = append(line, ',')
-		}
-		line = strconv.AppendInt(line, w, 10)
-		sum += w
+	if len(line) == start {
+		return append(line, '0')
 	}
-	return line
+	return closeArray(line)
 }
 
 // split gives the whole microseconds between two slots and the rest in Nths: Per itself may exceed 2^53.
@@ -119,61 +138,54 @@ func split(r delivery.Rate) (whole, rest int64) {
 }
 
 func (b *takeBatch) call(e *Engine, s *scriptSlot) *call {
-	args := make([]any, 0, 3+len(b.items)+len(b.quotas))
-	args = append(args, fmt.Sprintf("%d %d", s.seq, e.override()), e.node, len(b.items))
-	args = append(args, b.items...)
+	specs := []byte("[")
 	for _, q := range b.quotas {
-		line := numbers(make([]byte, 0, 96), b.keys.add(b.names.quota(q.ID)), q.Revision)
-		args = append(args, string(appendWindows(line, q)))
+		specs = numbers(append(specs, '['), b.keys.add(b.names.quota(q.ID)), q.Revision)
+		specs = append(appendWindows(specs, q), "],"...)
 	}
 	b.keys.keys[1] = e.keys.reply(e.node, s.index)
-	return &call{keys: b.keys.keys, args: args}
+	return &call{keys: b.keys.keys, args: []any{s.seq, e.override(), e.node, closeArray(b.items), closeArray(specs)}}
 }
 
 func appendWindows(line []byte, q *delivery.Quota) []byte {
 	for _, w := range q.Windows {
-		line = numbers(line, w.Span.Microseconds())
-		line = append(line, ':')
-		line = strconv.AppendInt(line, w.Limit, 10)
+		line = append(line, ',')
+		line = numbers(line, w.Span.Microseconds(), w.Limit)
 	}
 	return line
 }
 
 func (e *Engine) encodeRefund(s *scriptSlot, refunds []delivery.Refund) *call {
 	l := newKeyList(e.keys.clock(), e.keys.reply(e.node, s.index))
-	args := []any{fmt.Sprintf("%d %d", s.seq, e.override()), 0}
-	n := 0
+	list := []byte("[")
 	for _, r := range refunds {
 		if r.Units <= 0 || validID(r.Campaign.ID) != nil {
 			continue
 		}
-		n++
 		whole, rest := split(r.Rate)
-		args = append(args, string(numbers(nil, l.add(e.keys.timeline(r.Campaign.ID)), r.Revision, r.Rate.N, whole, rest,
-			r.First.At, r.First.Frac, r.Units, r.GrantedAt)))
-		var list []byte
+		list = numbers(append(list, '['), l.add(e.keys.timeline(r.Campaign.ID)), r.Revision, r.Rate.N, whole, rest,
+			r.First.At, r.First.Frac, r.Units, r.GrantedAt)
+		list = append(list, ",["...)
 		for _, q := range r.Campaign.Quotas {
-			if len(list) > 0 {
-				list = append(list, ',')
-			}
-			list = strconv.AppendInt(list, l.add(e.keys.quota(q.ID)), 10)
+			list = numbers(append(list, '['), l.add(e.keys.quota(q.ID)))
 			for _, w := range q.Windows {
-				list = numbers(list, w.Span.Microseconds())
+				list = numbers(append(list, ','), w.Span.Microseconds())
 			}
+			list = append(list, "],"...)
 		}
-		args = append(args, string(list))
+		list = append(closeArray(list), "],"...)
 	}
-	args[1] = n
-	return &call{keys: l.keys, args: args}
+	return &call{keys: l.keys, args: []any{s.seq, e.override(), closeArray(list)}}
 }
 
 func (e *Engine) encodePeek(quotas []*delivery.Quota) *call {
-	c := &call{keys: []string{e.keys.clock()}, args: []any{e.override()}}
+	l := []string{e.keys.clock()}
+	list := []byte("[")
 	for _, q := range quotas {
-		c.keys = append(c.keys, e.keys.quota(q.ID))
-		c.args = append(c.args, string(appendWindows(numbers(nil, q.Revision), q)))
+		l = append(l, e.keys.quota(q.ID))
+		list = append(appendWindows(numbers(append(list, '['), q.Revision), q), "],"...)
 	}
-	return c
+	return &call{keys: l, args: []any{e.override(), closeArray(list)}}
 }
 
 // fields reads the numbers of a reply one after the other.

@@ -2,22 +2,34 @@
 --
 -- The scripts follow internal/limits/model step by step; read that first. All numbers are integers below 2^53,
 -- written with %d (tostring keeps 14 digits and would ruin a microsecond clock). Nothing here needs more than
--- plain Lua 5.1, and every key is declared.
+-- Lua 5.1 with cjson, and every key is declared.
 --
--- Values (fields by spaces, records by newlines; ids contain neither):
---   clock     now
---   reply     seq, newline, the reply
---   gate      until probe(0|1)
---   timeline  at frac n whole rest rev burst last high
---             then per node: id seen cut due served
---   quota     per window: w span limit rev widen base count index units older
---                 base: the index of its first bucket; index, units: the newest bucket, relative to base;
---                 older: "index:units," for each older bucket that is not empty, oldest first
---             then per rival: r campaign seen due demand cut cost service
+-- What is kept is written as JSON arrays, since cjson reads them several times faster than patterns and tonumber
+-- do, and lies in a hash, since HSET leaves a key's time to live alone and so costs half of a SET that renews it.
+--
+--   clock     string: now
+--   reply     string: seq, newline, the reply
+--   gate      string: until probe(0|1)
+--   timeline  hash, field s: [at, frac, n, whole, rest, rev, burst, last, high, renew, [node, ...]]
+--               node: [id, seen, due, cut, served]
+--   quota     hash, field s: [renew, [window, ...], [rival, ...]]
+--               window: [span, limit, rev, widen, base, count, index, units, first, older]
+--                 base: the index of the first bucket; index, units: the newest bucket, relative to base;
+--                 older: "index:units," for each older bucket that is not empty, oldest first;
+--                 first: the index of the oldest of them
+--               rival: [id, seen, due, demand, cut, cost, service]
+--   renew is when the key's time to live is to be set again.
 
 local floor, max, min = math.floor, math.max, math.min
 local fmt, match, gmatch, sub = string.format, string.match, string.gmatch, string.sub
-local call, num = redis.call, tonumber
+local call, num, decode = redis.call, tonumber, cjson.decode
+
+-- Fields of nodes and rivals.
+local ID, SEEN, DUE = 1, 2, 3
+local CUT, SERVED = 4, 5
+local DEMAND, RCUT, COST, SERVICE, TIE = 4, 5, 6, 7, 8
+-- Fields of windows; WIDTH is worked out when one is loaded.
+local SPAN, LIMIT, REV, WIDEN, BASE, COUNT, INDEX, UNITS, FIRST, OLDER, WIDTH = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 
 -- The store's time: never before any time it gave out. override replaces Redis' clock in tests, 0 otherwise.
 local function clock(key, override, store)
@@ -28,7 +40,7 @@ local function clock(key, override, store)
   end
   local seen = num(call('GET', key) or '0')
   if seen >= now then return seen end
-  if store then call('SET', key, fmt('%d', now), 'EX', 2592000) end
+  if store then call('SET', key, fmt('%d', now)) end
   return now
 end
 
@@ -49,101 +61,105 @@ local function store(key, seq, reply)
   return reply
 end
 
-local function newWindow(span)
-  return {span = span, width = max(1000, floor((span + 59) / 60)), limit = 0, rev = 0, widen = 0, base = 0, count = 0,
-          index = 0, units = 0, older = ''}
-end
+local function width(span) return max(1000, floor((span + 59) / 60)) end
 
-local function parseWindow(line)
-  local span, limit, rev, widen, base, count, index, units, older =
-    match(line, '^w (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S*)$')
-  span = num(span)
-  return {span = span, width = max(1000, floor((span + 59) / 60)), limit = num(limit), rev = num(rev), widen = num(widen),
-          base = num(base), count = num(count), index = num(index), units = num(units), older = older}
-end
+local function newWindow(span) return {span, 0, 0, 0, 0, 0, 0, 0, 0, '', width(span)} end
 
--- A quota's windows by span, in a list that keeps their order, and its rivals.
+-- A quota's windows, in the order in which they came, and its rivals.
 local function loadQuota(key)
-  local q = {key = key, spans = {}, windows = {}, rivals = {}}
-  local v = call('GET', key)
-  if not v then return q end
-  for line in gmatch(v, '[^\n]+') do
-    if sub(line, 1, 1) == 'w' then
-      local w = parseWindow(line)
-      -- By the span's digits: an integer key of some millions makes some Luas grow an array that long.
-      q.spans[fmt('%d', w.span)] = w
-      q.windows[#q.windows + 1] = w
-    else
-      local id, seen, due, demand, cut, cost, service = match(line, '^r (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-      q.rivals[#q.rivals + 1] = {id = id, seen = num(seen), due = num(due), demand = num(demand), cut = num(cut),
-                                 cost = num(cost), service = num(service)}
-    end
+  local v = call('HGET', key, 's')
+  if not v then return {key = key, renew = 0, windows = {}, rivals = {}} end
+  v = decode(v)
+  local windows = v[2]
+  for i = 1, #windows do
+    windows[i][WIDTH] = width(windows[i][SPAN])
   end
-  return q
+  return {key = key, renew = v[1], windows = windows, rivals = v[3]}
+end
+
+local function findWindow(q, span)
+  local windows = q.windows
+  for i = 1, #windows do
+    if windows[i][SPAN] == span then return windows[i] end
+  end
+  return nil
 end
 
 -- The key lives for two spans and a minute after its last use, so that it never goes before its counts do.
-local function saveQuota(q)
-  local out, longest = {}, 0
-  for i, w in ipairs(q.windows) do
-    longest = max(longest, w.span + w.widen)
-    out[i] = fmt('w %d %d %d %d %d %d %d %d %s', w.span, w.limit, w.rev, w.widen, w.base, w.count, w.index, w.units, w.older)
+local function saveQuota(q, now)
+  local renew = now >= q.renew
+  local windows, rivals, longest = {}, {}, 0
+  for i = 1, #q.windows do
+    local w = q.windows[i]
+    longest = max(longest, w[1] + w[4])
+    windows[i] = fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,"%s"]', w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10])
   end
-  for _, r in ipairs(q.rivals) do
-    out[#out + 1] = fmt('r %s %d %d %d %d %d %d', r.id, r.seen, r.due, r.demand, r.cut, r.cost, r.service)
+  for i = 1, #q.rivals do
+    local r = q.rivals[i]
+    rivals[i] = fmt('[%q,%d,%d,%d,%d,%d,%d]', r[1], r[2], r[3], r[4], r[5], r[6], r[7])
   end
-  call('SET', q.key, table.concat(out, '\n'), 'PX', fmt('%d', floor(longest / 500) + 60000))
+  if renew then q.renew = now + 30000000 end
+  call('HSET', q.key, 's', fmt('[%d,[', q.renew) .. table.concat(windows, ',') .. '],[' .. table.concat(rivals, ',') .. ']]')
+  if renew then call('PEXPIRE', q.key, fmt('%d', floor(longest / 500) + 90000)) end
 end
 
 -- When the bucket with this index falls out of the window.
 local function leaves(w, index)
-  return (w.base + index + 1) * w.width + w.span + w.widen
+  return (w[BASE] + index + 1) * w[WIDTH] + w[SPAN] + w[WIDEN]
 end
 
 local function expire(w, now)
-  if w.count == 0 then return end
-  if w.older ~= '' then
-    local pos, older = 1, w.older
+  if w[COUNT] == 0 or leaves(w, w[FIRST]) > now then return end
+  local older = w[OLDER]
+  if older ~= '' then
+    local pos, first = 1, nil
     for index, units, after in gmatch(older, '(%d+):(%d+),()') do
-      if leaves(w, num(index)) > now then break end
-      w.count = w.count - num(units)
+      index = num(index)
+      if leaves(w, index) > now then
+        first = index
+        break
+      end
+      w[COUNT] = w[COUNT] - num(units)
       pos = after
     end
-    if pos > 1 then w.older = sub(older, pos) end
+    older = sub(older, pos)
+    w[OLDER], w[FIRST] = older, first or w[INDEX]
   end
-  if w.older == '' and leaves(w, w.index) <= now then
-    w.count, w.units = 0, 0
-  end
+  if older == '' and leaves(w, w[INDEX]) <= now then w[COUNT], w[UNITS] = 0, 0 end
 end
 
-local function remaining(w) return max(0, w.limit - w.count) end
+local function remaining(w) return max(0, w[LIMIT] - w[COUNT]) end
 
 local function debit(w, now, units)
-  local index = floor(now / w.width)
-  if w.count == 0 then w.base, w.index, w.units = index, 0, 0 end
-  index = index - w.base
-  if index ~= w.index then
-    if w.units > 0 then w.older = w.older .. fmt('%d:%d,', w.index, w.units) end
-    w.index, w.units = index, 0
+  local index = floor(now / w[WIDTH])
+  if w[COUNT] == 0 then w[BASE], w[INDEX], w[UNITS], w[FIRST], w[OLDER] = index, 0, 0, 0, '' end
+  index = index - w[BASE]
+  if index ~= w[INDEX] then
+    if w[UNITS] > 0 then
+      w[OLDER] = w[OLDER] .. fmt('%d:%d,', w[INDEX], w[UNITS])
+    elseif w[OLDER] == '' then
+      w[FIRST] = index
+    end
+    w[INDEX], w[UNITS] = index, 0
   end
-  w.units, w.count = w.units + units, w.count + units
+  w[UNITS], w[COUNT] = w[UNITS] + units, w[COUNT] + units
 end
 
 -- When there will be room for so many units, which is later than now.
 local function freeAt(w, units)
-  local lack = w.count + units - w.limit
-  for index, n in gmatch(w.older, '(%d+):(%d+),') do
+  local lack = w[COUNT] + units - w[LIMIT]
+  for index, n in gmatch(w[OLDER], '(%d+):(%d+),') do
     lack = lack - num(n)
     if lack <= 0 then return leaves(w, num(index)) end
   end
-  return leaves(w, w.index)
+  return leaves(w, w[INDEX])
 end
 
 -- When the window will be empty if nothing is granted. The newest bucket may have been emptied by a refund.
 local function resetAt(w, now)
-  if w.count == 0 then return now end
-  if w.units > 0 then return leaves(w, w.index) end
+  if w[COUNT] == 0 then return now end
+  if w[UNITS] > 0 then return leaves(w, w[INDEX]) end
   local last
-  for index in gmatch(w.older, '(%d+):') do last = index end
+  for index in gmatch(w[OLDER], '(%d+):') do last = index end
   return leaves(w, num(last))
 end

@@ -1,10 +1,10 @@
 -- Grants slots to one daemon, for up to 256 campaigns at once, in order and atomically.
 --
 -- KEYS  1 clock, 2 the node's reply slot, then timelines, gates and quotas, each once
--- ARGV  1 "seq override", 2 node, 3 how many items, then per item
---         "timeline gate rev n whole rest burst phase want heldUntil horizon quantum late cost campaign
---          weights|quota,quota,..."  (one line; weights by commas)
---       and after the items per quota "key rev span:limit span:limit ..."
+-- ARGV  1 seq, 2 override, 3 node
+--       4 JSON, per item: [timeline, gate, rev, n, whole, rest, burst, phase, want, heldUntil, horizon, quantum, late,
+--         cost, campaign, [weight, ...] or 0, [quota, ...] or 0]
+--       5 JSON, per quota: [key, rev, span, limit, span, limit, ...]
 --       timeline, gate and key are indexes into KEYS (gate 0: none), quota the position in the list of quotas.
 -- Returns one line per item after a line with now:
 --   "units at frac n whole rest rev next bound quota window competitors remaining reset_at remaining reset_at ..."
@@ -13,17 +13,22 @@
 local SECOND, GRANT = 1000000, 65536
 local RATE, QUOTA, GATE, HELD = 1, 2, 3, 4
 
-local seq, override = match(ARGV[1], '^(%d+) (%d+)$')
-seq = num(seq)
+-- Fields of items.
+local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL, HORIZON, QUANTUM, LATE, ICOST, CAMPAIGN,
+  WEIGHTS, QUOTAS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17
+-- Fields of timelines; SPACING and FRESH are worked out when one is used.
+local AT, FRAC, N, WHOLE, REST, TREV, BURST, LAST, HIGH, RENEW, NODES, SPACING, FRESH = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+
+local seq = num(ARGV[1])
 local again = stored(KEYS[2], seq)
 if again then return again end
-local now = clock(KEYS[1], num(override), true)
-local NODE, ITEMS = ARGV[2], num(ARGV[3])
+local now = clock(KEYS[1], num(ARGV[2]), true)
+local NODE = ARGV[3]
 
 -- The slot k places after (at, frac), and the first whole microsecond not before it.
 local function advance(tl, at, frac, k)
-  local f = frac + k * tl.rest
-  return at + k * tl.whole + floor(f / tl.n), f % tl.n
+  local f, n = frac + k * tl[REST], tl[N]
+  return at + k * tl[WHOLE] + floor(f / n), f % n
 end
 
 local function micros(tl, at, frac, k)
@@ -35,20 +40,21 @@ end
 -- How many slots from (at, frac) on lie not after last, at most limit.
 local function countUntil(tl, at, frac, last, limit)
   if limit <= 0 or micros(tl, at, frac, 0) > last then return 0 end
-  local k = max(0, min(limit - 1, floor((last - at) / (tl.whole + tl.rest / tl.n))))
+  local k = max(0, min(limit - 1, floor((last - at) / (tl[WHOLE] + tl[REST] / tl[N]))))
   while micros(tl, at, frac, k) > last do k = k - 1 end
   while k + 1 < limit and micros(tl, at, frac, k + 1) <= last do k = k + 1 end
   return k + 1
 end
 
--- Shares among flows of cost 1 and boundless demand: the largest n such that fewer than room units go before the
--- n-th. That count is convex in n, so Newton's steps come down on it from above and never pass it.
+-- Shares among nodes, whose units cost 1 and whose demand is boundless: the largest n such that fewer than room
+-- units go before the n-th. That count is convex in n, so Newton's steps come down on it from above and never pass
+-- it.
 local function shareNodes(self, room, want, others)
   local n = min(want, room)
   while n > 0 do
     local ahead, slope, x = n - 1, 1, self + n - 1
-    for _, o in ipairs(others) do
-      local b = x - o.served + o.tie
+    for i = 1, #others do
+      local b = x - others[i][SERVED] + others[i][TIE]
       if b > 0 then ahead, slope = ahead + b, slope + 1 end
     end
     if ahead < room then return n end
@@ -57,19 +63,20 @@ local function shareNodes(self, room, want, others)
   return 0
 end
 
--- The same for flows with costs and demands, by bisection.
+-- The same for rivals, with costs and demands, by bisection.
 local function shareRivals(self, room, want, others)
-  if #others == 0 then return max(0, min(want, room)) end
   local lo, hi = 0, max(0, min(want, room))
+  if #others == 0 then return hi end
   while lo < hi do
     local i = floor((lo + hi) / 2)
-    local ahead, x = i, self.service + i * self.cost
-    for _, o in ipairs(others) do
-      local d = x - o.service
+    local ahead, x = i, self[SERVICE] + i * self[COST]
+    for j = 1, #others do
+      local o = others[j]
+      local d = x - o[SERVICE]
       if d >= 0 then
-        local n = floor(d / o.cost)
-        if d % o.cost ~= 0 or o.tie == 1 then n = n + 1 end
-        ahead = ahead + min(n, o.demand)
+        local n = floor(d / o[COST])
+        if d % o[COST] ~= 0 or o[TIE] == 1 then n = n + 1 end
+        ahead = ahead + min(n, o[DEMAND])
       end
     end
     if ahead >= room then hi = i else lo = i + 1 end
@@ -79,222 +86,229 @@ end
 
 -- The units of the jobs at the head that begin within the first soft units and end within the first hard ones.
 local function jobs(it, soft, hard)
-  soft = min(soft, it.want)
-  if not it.weights then return max(0, min(soft, hard)) end
+  soft = min(soft, it[WANT])
+  local weights = it[WEIGHTS]
+  if weights == 0 then return max(0, min(soft, hard)) end
   local units = 0
-  for _, w in ipairs(it.weights) do
-    if units >= soft or units + w > hard then break end
-    units = units + w
+  for i = 1, #weights do
+    if units >= soft or units + weights[i] > hard then break end
+    units = units + weights[i]
   end
   return units
 end
 
 local function weightAfter(it, units)
-  for _, w in ipairs(it.weights or {}) do
-    if units <= 0 then return w end
-    units = units - w
+  local weights = it[WEIGHTS]
+  if weights == 0 then return 1 end
+  for i = 1, #weights do
+    if units <= 0 then return weights[i] end
+    units = units - weights[i]
   end
   return 1
 end
 
--- Keeps what is still of use of a list of competitors, finds self in it, or replaces the one not seen for longest.
-local function join(list, id, gone, new)
+-- Keeps what is still of use of a list of nodes or rivals and finds id in it. Where it is not, there is room for
+-- one more afterwards: the one not seen for longest makes it.
+local function join(list, id, fresh, grace)
+  if #list == 1 and list[1][ID] == id then return list, list[1] end
   local kept, self = {}, nil
-  for _, e in ipairs(list) do
-    if e.id == id then
+  for i = 1, #list do
+    local e = list[i]
+    if e[ID] == id then
       self = e
       kept[#kept + 1] = e
-    elseif not gone(e) then
+    elseif now - e[SEEN] <= fresh or now <= e[DUE] + grace then
       kept[#kept + 1] = e
     end
   end
-  if self then return kept, self, false end
-  if #kept >= 64 then
+  if not self and #kept >= 64 then
     local oldest = 1
-    for i, e in ipairs(kept) do
-      if e.seen < kept[oldest].seen then oldest = i end
+    for i = 1, #kept do
+      if kept[i][SEEN] < kept[oldest][SEEN] then oldest = i end
     end
     table.remove(kept, oldest)
   end
-  kept[#kept + 1] = new
-  return kept, new, true
+  return kept, self
 end
 
 -- Timelines -------------------------------------------------------------------------------------------------------
 
-local function loadTimeline(it)
-  local v = call('GET', it.key)
-  local tl
+-- The campaign's timeline, brought to the ask's revision if that is newer.
+local function loadTimeline(it, key)
+  local v = call('HGET', key, 's')
   if not v then
-    return {at = now + it.phase, frac = 0, n = it.n, whole = it.whole, rest = it.rest, rev = it.rev, burst = it.burst,
-            last = 0, high = 0, nodes = {}}
+    return {now + it[PHASE], 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, {}}, true
   end
-  local at, frac, n, whole, rest, rev, burst, last, high, after =
-    match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)()')
-  tl = {at = num(at), frac = num(frac), n = num(n), whole = num(whole), rest = num(rest), rev = num(rev),
-        burst = num(burst), last = num(last), high = num(high), nodes = {}}
-  for id, seen, cut, due, served in gmatch(sub(v, after), '\n(%S+) (%d+) (%d+) (%d+) (%d+)') do
-    tl.nodes[#tl.nodes + 1] = {id = id, seen = num(seen), cut = num(cut), due = num(due), served = num(served)}
+  local tl = decode(v)
+  if it[IREV] <= tl[TREV] then return tl, false end
+  local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
+  tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
+  if changed and tl[N] > 0 then
+    local spacing = tl[WHOLE]
+    if tl[REST] > 0 then spacing = spacing + 1 end
+    tl[AT], tl[FRAC] = max(now, tl[LAST] + spacing), 0
+    if tl[LAST] == 0 then tl[AT] = now + it[PHASE] end
   end
-  if it.rev > tl.rev then
-    local changed = tl.n ~= it.n or tl.whole ~= it.whole or tl.rest ~= it.rest
-    tl.rev, tl.burst, tl.n, tl.whole, tl.rest = it.rev, it.burst, it.n, it.whole, it.rest
-    if changed and tl.n > 0 then
-      local spacing = tl.whole
-      if tl.rest > 0 then spacing = spacing + 1 end
-      tl.at, tl.frac = max(now, tl.last + spacing), 0
-      if tl.last == 0 then tl.at = now + it.phase end
-    end
-  end
-  return tl
+  return tl, true
 end
 
--- Kept for an hour, or three spacings: a forgotten timeline would forget its last slot, too.
-local function saveTimeline(it, tl)
-  local out = fmt('%d %d %d %d %d %d %d %d %d', tl.at, tl.frac, tl.n, tl.whole, tl.rest, tl.rev, tl.burst, tl.last, tl.high)
-  for _, e in ipairs(tl.nodes) do
-    out = out .. fmt('\n%s %d %d %d %d', e.id, e.seen, e.cut, e.due, e.served)
+-- Kept for an hour and three spacings at least: a forgotten timeline would forget its last slot, too.
+local function saveTimeline(tl, key)
+  local renew = now >= tl[RENEW]
+  if renew then tl[RENEW] = now + 1800000000 end
+  local nodes, list = tl[NODES], ''
+  for i = 1, #nodes do
+    local e = nodes[i]
+    list = list .. fmt(i == 1 and '["%s",%d,%d,%d,%d]' or ',["%s",%d,%d,%d,%d]', e[1], e[2], e[3], e[4], e[5])
   end
-  call('SET', it.key, out, 'PX', fmt('%d', 3600000 + floor(tl.whole * 3 / 1000)))
+  call('HSET', key, 's', fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,[%s]]', tl[1], tl[2], tl[3], tl[4], tl[5], tl[6], tl[7], tl[8],
+    tl[9], tl[10], list))
+  if renew then call('PEXPIRE', key, fmt('%d', 5400000 + floor(tl[WHOLE] * 3 / 1000))) end
 end
 
+-- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused.
 local function catchUp(tl, heldUntil)
-  if heldUntil > tl.high then
-    tl.high, tl.last = heldUntil, max(tl.last, heldUntil)
-    if micros(tl, tl.at, tl.frac, 0) < heldUntil + tl.spacing then
-      tl.at, tl.frac = heldUntil + tl.spacing, 0
+  local spacing = tl[SPACING]
+  if heldUntil > tl[HIGH] then
+    tl[HIGH], tl[LAST] = heldUntil, max(tl[LAST], heldUntil)
+    if micros(tl, tl[AT], tl[FRAC], 0) < heldUntil + spacing then
+      tl[AT], tl[FRAC] = heldUntil + spacing, 0
     end
   end
   local credit = 0
-  if tl.burst > 0 then
-    credit = advance(tl, 0, 0, min(tl.burst, GRANT, floor(1125899906842624 / tl.spacing)))
+  if tl[BURST] > 0 then
+    credit = advance(tl, 0, 0, min(tl[BURST], GRANT, floor(1125899906842624 / spacing)))
   end
-  if tl.at < now - credit then tl.at, tl.frac = now - credit, 0 end
+  if tl[AT] < now - credit then tl[AT], tl[FRAC] = now - credit, 0 end
 end
 
 local function slotShare(it, tl, self, at, frac, open)
-  local others, low, high, found, tie = {}, 0, 0, false, 1
-  for _, e in ipairs(tl.nodes) do
+  local nodes = tl[NODES]
+  if #nodes == 1 then
+    if self[SERVED] < 0 then self[SERVED] = 0 end
+    return open
+  end
+  local others, low, high, found, tie, grace = {}, 0, 0, false, 1, 2 * it[QUANTUM]
+  for i = 1, #nodes do
+    local e = nodes[i]
     if e == self then
       tie = 0
     else
-      high = max(high, e.served)
-      local cut = e.cut > 0 and now - e.cut <= tl.fresh
+      high = max(high, e[SERVED])
+      local cut = e[CUT] > 0 and now - e[CUT] <= tl[FRESH]
       if cut then
-        e.tie = tie
+        e[TIE] = tie
         others[#others + 1] = e
       end
-      if cut or (e.due > 0 and now <= e.due + it.grace) then
-        if not found or e.served < low then low, found = e.served, true end
+      if cut or (e[DUE] > 0 and now <= e[DUE] + grace) then
+        if not found or e[SERVED] < low then low, found = e[SERVED], true end
       end
     end
   end
   it.competitors = #others + 1
-  if self.served < 0 then
-    if found then self.served = max(0, low - 1) else self.served = high end
+  if self[SERVED] < 0 then
+    if found then self[SERVED] = max(0, low - 1) else self[SERVED] = high end
   elseif found then
-    self.served = max(self.served, low - (2 * floor(it.horizon / tl.spacing) + 8 + weightAfter(it, 0)))
+    self[SERVED] = max(self[SERVED], low - (2 * floor(it[HORIZON] / tl[SPACING]) + 8 + weightAfter(it, 0)))
   end
   if #others == 0 then return open end
-  local near = countUntil(tl, at, frac, now + floor(it.horizon / 2), open)
-  return max(near, shareNodes(self.served, open, open, others))
+  local near = countUntil(tl, at, frac, now + floor(it[HORIZON] / 2), open)
+  return max(near, shareNodes(self[SERVED], open, open, others))
 end
 
 local function rateNext(it, tl, at, frac, units, open)
-  local next = micros(tl, at, frac, max(units, open)) - it.horizon
-  if units < open then next = min(next, micros(tl, at, frac, units) - floor(it.horizon / 2)) end
+  local next = micros(tl, at, frac, max(units, open)) - it[HORIZON]
+  if units < open then next = min(next, micros(tl, at, frac, units) - floor(it[HORIZON] / 2)) end
   return max(next, now + 1)
 end
 
 -- Quotas ----------------------------------------------------------------------------------------------------------
 
-local quotas, specs = {}, {}
-
-local function spec(i)
-  local s = specs[i]
-  if s then return s end
-  local key, rev, list = match(ARGV[3 + ITEMS + i], '^(%d+) (%d+)(.*)$')
-  s = {key = KEYS[num(key)], rev = num(rev), windows = {}}
-  for span, limit in gmatch(list, '(%d+):(%d+)') do
-    s.windows[#s.windows + 1] = {digits = span, span = num(span), limit = num(limit)}
-  end
-  specs[i] = s
-  return s
-end
+local specs, quotas = decode(ARGV[5]), {}
 
 -- What one quota has to say about an item: its windows brought to now and to the newest revision.
-local function openQuota(it, i)
-  local s = spec(i)
-  local q = quotas[s.key]
+local function openQuota(it, i, spec)
+  local key = spec[1]
+  local q = quotas[key]
   if not q then
-    q = loadQuota(s.key)
-    quotas[s.key] = q
+    q = loadQuota(KEYS[key])
+    quotas[key] = q
   end
-  local c = {index = #it.quotas, held = q, windows = {}, next = 0}
-  for j, sw in ipairs(s.windows) do
-    local w = q.spans[sw.digits]
+  local c, widen, rev = {index = i - 1, held = q, next = 0}, it[HORIZON] + it[LATE], spec[2]
+  for j = 3, #spec, 2 do
+    local w = findWindow(q, spec[j])
     if not w then
-      w = newWindow(sw.span)
-      q.spans[sw.digits] = w
+      w = newWindow(spec[j])
       q.windows[#q.windows + 1] = w
+      q.renew = 0
     end
-    if s.rev >= w.rev then w.rev, w.limit = s.rev, sw.limit end
-    w.widen = max(w.widen, it.horizon + it.late)
+    if rev >= w[REV] then w[REV], w[LIMIT] = rev, spec[j + 1] end
+    if widen > w[WIDEN] then w[WIDEN] = widen end
     expire(w, now)
-    c.windows[j] = w
+    c[#c + 1] = w
   end
   return c
 end
 
+-- How many units of a quota's room fall to the campaign.
 local function rivalShare(it, c, slots)
-  local q = c.held
-  local self, isNew
-  q.rivals, self, isNew = join(q.rivals, it.campaign, function(r)
-    return now - r.seen > SECOND and now > r.due + it.grace
-  end, {id = it.campaign, seen = 0, due = 0, demand = 0, cut = 0, cost = 0, service = 0})
-  c.self = self
-  self.cost = it.cost
-  local active = self.demand > 0 and now <= self.due + it.grace
+  local q, id, grace = c.held, it[CAMPAIGN], 2 * it[QUANTUM]
+  local rivals, self = join(q.rivals, id, SECOND, grace)
+  local isNew = not self
+  if isNew then
+    self = {id, 0, 0, 0, 0, 0, 0}
+    rivals[#rivals + 1] = self
+  end
+  q.rivals, c.self = rivals, self
+  self[COST] = it[ICOST]
+  if #rivals == 1 then
+    return min(slots, c.room)
+  end
+  local active = self[DEMAND] > 0 and now <= self[DUE] + grace
   local others, low, high, tie = {}, 0, 0, 1
-  for _, r in ipairs(q.rivals) do
+  for i = 1, #rivals do
+    local r = rivals[i]
     if r == self then
       tie = 0
     else
-      high = max(high, r.service)
-      if r.demand > 0 and now <= r.due + it.grace then
-        if #others == 0 or r.service < low then low = r.service end
-        r.tie = tie
+      high = max(high, r[SERVICE])
+      if r[DEMAND] > 0 and now <= r[DUE] + grace then
+        if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
+        r[TIE] = tie
         others[#others + 1] = r
       end
     end
   end
   if #others == 0 then low = high end
-  if not isNew and (active or #others == 0) then low = low - min(c.tight.limit, GRANT) * self.cost end
-  self.service = max(self.service, low)
+  if not isNew and (active or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * self[COST] end
+  self[SERVICE] = max(self[SERVICE], low)
   return shareRivals(self, c.room, slots, others)
 end
 
 local function quotaShare(it, tl, self, slots)
   local soft, hard = slots, GRANT
   for _, c in ipairs(it.quotas) do
-    for j, w in ipairs(c.windows) do
-      if not c.tight or remaining(w) < remaining(c.tight) then c.tight, c.window = w, j - 1 end
+    local room
+    for j = 1, #c do
+      local left = remaining(c[j])
+      if not room or left < room then room, c.tight, c.window = left, c[j], j - 1 end
     end
-    c.room = min(remaining(c.tight), GRANT)
+    c.room = min(room, GRANT)
     c.share = rivalShare(it, c, slots)
     soft, hard = min(soft, c.share), min(hard, c.room)
   end
   if soft >= slots and hard >= slots then return slots end
-  local others, tie = {}, 1
-  for _, e in ipairs(tl.nodes) do
+  -- The campaign's daemons share what falls to the campaign.
+  local others, tie, grace = {}, 1, 2 * it[QUANTUM]
+  for _, e in ipairs(tl[NODES]) do
     if e == self then
       tie = 0
-    elseif e.due > 0 and now <= e.due + it.grace then
-      e.tie = tie
+    elseif e[DUE] > 0 and now <= e[DUE] + grace then
+      e[TIE] = tie
       others[#others + 1] = e
     end
   end
-  if #others > 0 then soft = shareNodes(self.served, soft, soft, others) end
+  if #others > 0 then soft = shareNodes(self[SERVED], soft, soft, others) end
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
@@ -302,36 +316,37 @@ local function quotaNext(it, units)
   local bound, next, never, need = nil, 0, false, weightAfter(it, units)
   for _, c in ipairs(it.quotas) do
     if not bound or min(c.share, c.room) < min(bound.share, bound.room) then bound = c end
-    for _, w in ipairs(c.windows) do
-      if need > w.limit then
+    for j = 1, #c do
+      if need > c[j][LIMIT] then
         never = true
-      elseif remaining(w) < need then
-        c.next = max(c.next, freeAt(w, need))
+      elseif remaining(c[j]) < need then
+        c.next = max(c.next, freeAt(c[j], need))
       end
     end
     next = max(next, c.next)
   end
   it.boundQuota, it.boundWindow = bound.index, bound.window
   if never then return 0 end
-  if next == 0 then return now + it.quantum end
+  if next == 0 then return now + it[QUANTUM] end
   return next
 end
 
+-- Notes what the campaign was served by each quota, and what it still has a use for.
 local function settleQuotas(it, tl, units, slots, want)
   for _, c in ipairs(it.quotas) do
     local r = c.self
     if r then
-      r.seen, r.demand, r.due = now, 0, 0
-      r.service = r.service + units * r.cost
+      r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
+      r[SERVICE] = r[SERVICE] + units * r[COST]
       if units < want and it.next > 0 and it.next <= max(now, c.next) + SECOND then
-        if units < slots and min(c.share, c.room) < slots then r.cut = it.next end
-        local use = it.next - now + it.grace
-        if now <= r.cut + c.tight.span then use = c.tight.span end
-        r.due, r.demand = it.next, min(want - units, floor(use / tl.spacing) + 1)
+        if units < slots and min(c.share, c.room) < slots then r[RCUT] = it.next end
+        local use = it.next - now + 2 * it[QUANTUM]
+        if now <= r[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
+        r[DUE], r[DEMAND] = it.next, min(want - units, floor(use / tl[SPACING]) + 1)
       end
-      local low = r.service
-      for _, o in ipairs(c.held.rivals) do low = min(low, o.service) end
-      for _, o in ipairs(c.held.rivals) do o.service = o.service - low end
+      local rivals, low = c.held.rivals, r[SERVICE]
+      for i = 1, #rivals do low = min(low, rivals[i][SERVICE]) end
+      for i = 1, #rivals do rivals[i][SERVICE] = rivals[i][SERVICE] - low end
     end
   end
 end
@@ -357,14 +372,16 @@ end
 -- One item --------------------------------------------------------------------------------------------------------
 
 local function take(it, tl)
-  catchUp(tl, it.heldUntil)
-  local at, frac, want = tl.at, tl.frac, jobs(it, it.want, GRANT)
-  local limit, g = want, it.gate and loadGate(it.gate)
+  catchUp(tl, it[HELDUNTIL])
+  local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
+  local limit, g, horizon = want, false, now + it[HORIZON]
+  local gateKey = KEYS[it[ISGATE]]
+  if gateKey then g = loadGate(gateKey) end
   if g and not g.probe and g.at <= now then g = false end
   if g then
-    if g.at > now and (g.probe or g.at > now + it.horizon) then
+    if g.at > now and (g.probe or g.at > horizon) then
       it.bound, it.next = GATE, g.at
-      if not g.probe then it.next = g.at - it.horizon end
+      if not g.probe then it.next = g.at - it[HORIZON] end
       return
     end
     if g.probe then
@@ -374,79 +391,75 @@ local function take(it, tl)
     end
   end
 
-  local open = countUntil(tl, at, frac, now + it.horizon, GRANT)
-  local self
-  tl.nodes, self = join(tl.nodes, NODE, function(e)
-    return now - e.seen > tl.fresh and now > e.due + it.grace
-  end, {id = NODE, seen = 0, cut = 0, due = 0, served = -1})
+  local open = countUntil(tl, at, frac, horizon, GRANT)
+  local nodes, self = join(tl[NODES], NODE, tl[FRESH], 2 * it[QUANTUM])
+  if not self then
+    self = {NODE, 0, 0, 0, -1}
+    nodes[#nodes + 1] = self
+  end
+  tl[NODES] = nodes
   local slots = min(jobs(it, slotShare(it, tl, self, at, frac, open), GRANT), limit)
   local units = slots
-  if slots > 0 then units = quotaShare(it, tl, self, slots) end
+  if slots > 0 and it.quotas then units = quotaShare(it, tl, self, slots) end
   if units > 0 then
     it.units, it.at, it.frac = units, at, frac
-    tl.last = micros(tl, at, frac, units - 1)
-    tl.high = max(tl.high, tl.last)
-    tl.at, tl.frac = advance(tl, at, frac, units)
-    for _, c in ipairs(it.quotas) do
-      for _, w in ipairs(c.windows) do debit(w, now, units) end
+    tl[LAST] = micros(tl, at, frac, units - 1)
+    tl[HIGH] = max(tl[HIGH], tl[LAST])
+    tl[AT], tl[FRAC] = advance(tl, at, frac, units)
+    if it.quotas then
+      for _, c in ipairs(it.quotas) do
+        for j = 1, #c do debit(c[j], now, units) end
+      end
     end
     if g and g.probe then
       g.at = now + SECOND
-      call('SET', it.gate, fmt('%d 1', g.at), 'PX', 86400000)
+      call('SET', gateKey, fmt('%d 1', g.at), 'PX', 86400000)
     end
   end
-  self.seen, self.cut, self.due = now, 0, 0
-  self.served = self.served + units
+  self[SEEN], self[CUT], self[DUE] = now, 0, 0
+  self[SERVED] = self[SERVED] + units
   if units < slots then
     it.bound = QUOTA
     it.next = quotaNext(it, units)
-    self.due = it.next
+    self[DUE] = it.next
   elseif g and g.probe and units > 0 and units < want then
     it.bound, it.next = GATE, g.at
   elseif units < want then
     it.bound, it.next = RATE, rateNext(it, tl, at, frac, units, open)
-    self.cut = now
+    self[CUT] = now
   end
-  settleQuotas(it, tl, units, slots, want)
+  if it.quotas then settleQuotas(it, tl, units, slots, want) end
 end
 
-local function parse(line)
-  local t, gate, rev, n, whole, rest, burst, phase, want, held, horizon, quantum, late, cost, campaign, weights, list =
-    match(line, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) ([%d,]*)|([%d,]*)$')
-  local it = {key = KEYS[num(t)], gate = KEYS[num(gate)], rev = num(rev), n = num(n), whole = num(whole), rest = num(rest),
-              burst = num(burst), phase = num(phase), want = num(want), heldUntil = num(held), horizon = num(horizon),
-              quantum = num(quantum), late = num(late), cost = num(cost), campaign = campaign, quotas = {},
-              units = 0, at = 0, frac = 0, next = 0, bound = 0, boundQuota = 0, boundWindow = 0, competitors = 1}
-  it.grace = 2 * it.quantum
-  if weights ~= '' then
-    it.weights = {}
-    for w in gmatch(weights, '%d+') do it.weights[#it.weights + 1] = num(w) end
+local out, items = {fmt('%d', now)}, decode(ARGV[4])
+for i = 1, #items do
+  local it = items[i]
+  it.units, it.at, it.frac, it.next, it.bound, it.boundQuota, it.boundWindow, it.competitors = 0, 0, 0, 0, 0, 0, 0, 1
+  if it[QUOTAS] ~= 0 then
+    local list = {}
+    for j, q in ipairs(it[QUOTAS]) do list[j] = openQuota(it, j, specs[q]) end
+    it.quotas = list
   end
-  if list ~= '' then
-    for i in gmatch(list, '%d+') do it.quotas[#it.quotas + 1] = openQuota(it, num(i)) end
-  end
-  return it
-end
-
-local out = {fmt('%d', now)}
-for i = 1, ITEMS do
-  local it = parse(ARGV[3 + i])
-  local tl = loadTimeline(it)
-  if tl.n == 0 then
+  local key = KEYS[it[TIMELINE]]
+  local tl, changed = loadTimeline(it, key)
+  if tl[N] == 0 then
     it.bound = HELD
-  elseif it.want > 0 then
-    tl.spacing = tl.whole
-    if tl.rest > 0 then tl.spacing = tl.spacing + 1 end
-    tl.fresh = max(SECOND, 2 * tl.spacing)
+  elseif it[WANT] > 0 then
+    changed = true
+    tl[SPACING] = tl[WHOLE]
+    if tl[REST] > 0 then tl[SPACING] = tl[SPACING] + 1 end
+    tl[FRESH] = max(SECOND, 2 * tl[SPACING])
     take(it, tl)
   end
-  saveTimeline(it, tl)
-  local line = fmt('%d %d %d %d %d %d %d %d %d %d %d %d', it.units, it.at, it.frac, tl.n, tl.whole, tl.rest, tl.rev,
+  if changed then saveTimeline(tl, key) end
+  local line = fmt('%d %d %d %d %d %d %d %d %d %d %d %d', it.units, it.at, it.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV],
     it.next, it.bound, it.boundQuota, it.boundWindow, it.competitors)
-  for _, c in ipairs(it.quotas) do
-    for _, w in ipairs(c.windows) do line = line .. fmt(' %d %d', remaining(w), resetAt(w, now)) end
+  if it.quotas then
+    for _, c in ipairs(it.quotas) do
+      for j = 1, #c do line = line .. fmt(' %d %d', remaining(c[j]), resetAt(c[j], now)) end
+    end
   end
-  out[#out + 1] = line
+  out[i + 1] = line
 end
-for _, q in pairs(quotas) do saveQuota(q) end
+for _, q in pairs(quotas) do saveQuota(q, now) end
 return store(KEYS[2], seq, table.concat(out, '\n'))
