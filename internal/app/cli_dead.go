@@ -66,7 +66,7 @@ func DeadList(ctx context.Context, in Invocation, flags *DeadFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := in.services(needKafka)
+	s, err := in.services(NeedKafka)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func DeadReplay(ctx context.Context, in Invocation, flags *DeadFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := in.services(needKafka)
+	s, err := in.services(NeedKafka)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // MigrateUp is `pacer migrate up`: the schema first, then the topics. Running it again changes nothing.
 func MigrateUp(ctx context.Context, in Invocation) error {
-	s, err := in.services(needKafka, needPostgres)
+	s, err := in.services(NeedKafka, NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func MigrateUp(ctx context.Context, in Invocation) error {
 
 // MigrateDown is `pacer migrate down`: the newest step of the schema is undone. Topics hold jobs and stay.
 func MigrateDown(ctx context.Context, in Invocation) error {
-	s, err := in.services(needPostgres)
+	s, err := in.services(NeedPostgres)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ type migrateStatus struct {
 
 // MigrateStatus is `pacer migrate status`. It is ErrNotOK while something is missing.
 func MigrateStatus(ctx context.Context, in Invocation) error {
-	s, err := in.services(needKafka, needPostgres)
+	s, err := in.services(NeedKafka, NeedPostgres)
 	if err != nil {
 		return err
 	}

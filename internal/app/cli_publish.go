@@ -59,7 +59,7 @@ func Publish(ctx context.Context, in Invocation, flags *PublishFlags) error {
 	if err := flags.validate(); err != nil {
 		return err
 	}
-	s, err := in.services(needKafka)
+	s, err := in.services(NeedKafka)
 	if err != nil {
 		return err
 	}
