@@ -206,7 +206,8 @@ func (f *fields) next() int64 {
 
 // decode spreads the script's reply over the items; it returns the store's time.
 func (b *takeBatch) decode(reply string) (int64, error) {
-	head, rest, _ := strings.Cut(reply, "\n")
+	_, rest, _ := strings.Cut(reply, "\n") // seq
+	head, rest, _ := strings.Cut(rest, "\n")
 	now, err := strconv.ParseInt(head, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("read the reply of a take: %w", err)

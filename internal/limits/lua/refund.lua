@@ -4,7 +4,7 @@
 -- ARGV  1 seq, 2 override, 3 JSON: [[timeline, rev, n, whole, rest, at, frac, units, granted_at,
 --         [[quota, span, ...], ...]], ...]
 --       timeline and quota are indexes into KEYS.
--- Returns "now".
+-- Returns a line with seq and one with now.
 
 local seq = num(ARGV[1])
 local again = stored(KEYS[2], seq)
@@ -36,7 +36,7 @@ local function refundWindow(w, granted, units)
     return
   end
   local out, first, changed = {}, nil, false
-  for i, n in gmatch(w[OLDER], '(%d+):(%d+),') do
+  for i, n in gmatch(older(w), '(%d+):(%d+),') do
     i, n = num(i), num(n)
     if i == index then
       local back = min(units, n)
@@ -47,7 +47,10 @@ local function refundWindow(w, granted, units)
       out[#out + 1] = fmt('%d:%d,', i, n)
     end
   end
-  if changed then w[OLDER], w[FIRST] = table.concat(out), first or w[INDEX] end
+  if changed then
+    setOlder(w, table.concat(out))
+    w[FIRST] = first or w[INDEX]
+  end
 end
 
 local quotas = {}
@@ -65,4 +68,4 @@ end
 for _, q in pairs(quotas) do
   if #q.windows > 0 then saveQuota(q, now) end
 end
-return store(KEYS[2], seq, fmt('%d', now))
+return store(KEYS[2], fmt('%d\n%d', seq, now))

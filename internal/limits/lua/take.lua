@@ -6,7 +6,7 @@
 --         cost, campaign, [weight, ...] or 0, [quota, ...] or 0]
 --       5 JSON, per quota: [key, rev, span, limit, span, limit, ...]
 --       timeline, gate and key are indexes into KEYS (gate 0: none), quota the position in the list of quotas.
--- Returns one line per item after a line with now:
+-- Returns a line with seq, one with now, and one per item:
 --   "units at frac n whole rest rev next bound quota window competitors remaining reset_at remaining reset_at ..."
 --   bound as in delivery.Binding; quota and window are positions, from 0.
 
@@ -157,12 +157,18 @@ local function saveTimeline(tl, key)
   local renew = now >= tl[RENEW]
   if renew then tl[RENEW] = now + 1800000000 end
   local nodes, list = tl[NODES], ''
-  for i = 1, #nodes do
+  for i = 2, #nodes do
     local e = nodes[i]
-    list = list .. fmt(i == 1 and '["%s",%d,%d,%d,%d]' or ',["%s",%d,%d,%d,%d]', e[1], e[2], e[3], e[4], e[5])
+    list = list .. fmt(',["%s",%d,%d,%d,%d]', e[1], e[2], e[3], e[4], e[5])
   end
-  call('HSET', key, 's', fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,[%s]]', tl[1], tl[2], tl[3], tl[4], tl[5], tl[6], tl[7], tl[8],
-    tl[9], tl[10], list))
+  local e = nodes[1]
+  if e then
+    list = fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,[["%s",%d,%d,%d,%d]%s]]', tl[1], tl[2], tl[3], tl[4], tl[5], tl[6], tl[7],
+      tl[8], tl[9], tl[10], e[1], e[2], e[3], e[4], e[5], list)
+  else
+    list = fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,[]]', tl[1], tl[2], tl[3], tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10])
+  end
+  call('HSET', key, 's', list)
   if renew then call('PEXPIRE', key, fmt('%d', 5400000 + floor(tl[WHOLE] * 3 / 1000))) end
 end
 
@@ -238,7 +244,7 @@ local function openQuota(it, i, spec)
   for j = 3, #spec, 2 do
     local w = findWindow(q, spec[j])
     if not w then
-      w = newWindow(spec[j])
+      w = newWindow(spec[j], q.key)
       q.windows[#q.windows + 1] = w
       q.renew = 0
     end
@@ -431,7 +437,7 @@ local function take(it, tl)
   if it.quotas then settleQuotas(it, tl, units, slots, want) end
 end
 
-local out, items = {fmt('%d', now)}, decode(ARGV[4])
+local out, items = {fmt('%d\n%d', seq, now)}, decode(ARGV[4])
 for i = 1, #items do
   local it = items[i]
   it.units, it.at, it.frac, it.next, it.bound, it.boundQuota, it.boundWindow, it.competitors = 0, 0, 0, 0, 0, 0, 0, 1
@@ -452,14 +458,13 @@ for i = 1, #items do
     take(it, tl)
   end
   if changed then saveTimeline(tl, key) end
-  local line = fmt('%d %d %d %d %d %d %d %d %d %d %d %d', it.units, it.at, it.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV],
+  out[#out + 1] = fmt('\n%d %d %d %d %d %d %d %d %d %d %d %d', it.units, it.at, it.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV],
     it.next, it.bound, it.boundQuota, it.boundWindow, it.competitors)
   if it.quotas then
     for _, c in ipairs(it.quotas) do
-      for j = 1, #c do line = line .. fmt(' %d %d', remaining(c[j]), resetAt(c[j], now)) end
+      for j = 1, #c do out[#out + 1] = fmt(' %d %d', remaining(c[j]), resetAt(c[j], now)) end
     end
   end
-  out[i + 1] = line
 end
 for _, q in pairs(quotas) do saveQuota(q, now) end
-return store(KEYS[2], seq, table.concat(out, '\n'))
+return store(KEYS[2], table.concat(out))
