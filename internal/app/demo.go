@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +19,7 @@ const (
 	DefaultDemoDuration = 20 * time.Second
 	minDemoDuration     = 5 * time.Second
 	maxDemoDuration     = 30 * time.Minute
+	demoThreads         = 8
 )
 
 // DemoOptions describe one run of the demo.
@@ -57,6 +59,9 @@ func Demo(ctx context.Context, options DemoOptions) (*Report, error) {
 	if err := options.validate(); err != nil {
 		return nil, UsageError{err}
 	}
+	// What would be five processes is one here. With a thread for each of them, the system shares the processors
+	// between, say, a script of the store and a job that is due now; Go's own scheduler makes the latter wait.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(demoThreads, runtime.GOMAXPROCS(0))))
 	s := newScene(options.Duration)
 	view, log := newDemoView(&options, s)
 	st, err := newStage(s, &options, log)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
 	"github.com/pacer/pacer/internal/requeue"
@@ -161,7 +162,7 @@ func waitUntil(ctx context.Context, at time.Time) bool {
 
 // evidence gathers what the report is computed from, after the daemons have stopped.
 func (st *stage) evidence(ctx context.Context) (*evidence, error) {
-	left := &inventory{client: st.client, group: demoGroup, spec: st.topics, open: openAt}
+	left := &inventory{client: st.client, group: demoGroup, spec: st.topics, open: consumer.Unsettled}
 	found, err := left.take(ctx)
 	if err != nil {
 		return nil, err

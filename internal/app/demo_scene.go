@@ -20,7 +20,7 @@ const (
 
 // surplus is how much more is published than can be sent, so that no campaign runs dry and the report has something to
 // find in the broker.
-const surplus = 1.15
+const surplus = 1.12
 
 // scene is what the demo shows: who wants to send how fast, and what changes on the way. It is immutable.
 type scene struct {
@@ -87,14 +87,13 @@ func newScene(duration time.Duration) *scene {
 }
 
 // demoQuota is a quota as providers have them, several windows that all count, with minutes and hours scaled down to
-// seconds. The tightest window is the second one, and its spans fill the duration.
+// seconds. The tightest window is the second one.
 //
-// A sliding window gives out its limit, then waits until it has slid on: a little more than one span later. Over n
-// spans that is n times the limit, as long as the delays do not add up to the time that the last share takes, so n is
-// small.
+// A sliding window gives out its limit, then waits until it has slid on: a little more than one span later. The span is
+// such that the fourth share falls into the last tenth of the demo. So even with these delays, and with shares that are
+// not exactly even, each campaign can come to what the window allows on average.
 func demoQuota(duration time.Duration) delivery.Quota {
-	spans := min(max(duration/(4*time.Second), 1), 5)
-	long := (duration / spans).Truncate(time.Millisecond)
+	long := (duration * 29 / 100).Truncate(time.Millisecond)
 	window := func(span time.Duration, rate float64) delivery.Window {
 		return delivery.Window{Span: span, Limit: int64(math.Round(rate * span.Seconds()))}
 	}
@@ -161,23 +160,23 @@ type wave struct {
 	jobs []plannedJob
 }
 
-// waves cuts the plan: a small first wave, so that every campaign has jobs within milliseconds; then a good part of
-// everything, which the queues cannot hold and the lanes must; then the rest, bit by bit.
+// waves cuts the plan: a first wave, so that every campaign has jobs at once, then bit by bit, always about three
+// seconds ahead of what campaigns without a hindrance can send. A campaign that is held up (by a quota, a pause, a
+// closed gate) soon has more than its queue takes, and the lanes come into play.
 func (s *scene) waves() []wave {
 	plan := s.plan()
 	cut := func(share float64) int {
 		i, _ := slices.BinarySearchFunc(plan, share, func(j plannedJob, t float64) int { return cmp.Compare(j.share, t) })
 		return i
 	}
-	const first, early, steps = 0.10, 0.40, 10
-	waves := []wave{{0, plan[:cut(first)]}, {s.duration / 40, plan[cut(first):cut(early)]}}
+	const first, steps = 0.15, 38
+	waves := []wave{{0, plan[:cut(first)]}}
 	for i := range steps {
-		from := early + (1-early)*float64(i)/steps
-		to := early + (1-early)*float64(i+1)/steps
+		from, to := first+(1-first)*float64(i)/steps, first+(1-first)*float64(i+1)/steps
 		if i == steps-1 {
-			to = 2
+			to = 2 // the rest, whatever rounding makes of it
 		}
-		waves = append(waves, wave{s.duration * time.Duration(2+i) / 20, plan[cut(from):cut(to)]})
+		waves = append(waves, wave{s.duration * time.Duration(1+i) / (steps + 2), plan[cut(from):cut(to)]})
 	}
 	return waves
 }

@@ -154,7 +154,7 @@ func TestScenePublishesMoreThanCanBeSent(t *testing.T) {
 	published := make(map[string]int)
 	last := time.Duration(-1)
 	for _, w := range s.waves() {
-		if w.at <= last || w.at > s.duration*3/4 {
+		if w.at <= last || w.at > s.duration*95/100 {
 			t.Errorf("a wave at %s after one at %s", w.at, last)
 		}
 		last = w.at

@@ -86,8 +86,8 @@ func (v *plainView) say(line string) { _, _ = fmt.Fprintln(v.out, line) }
 
 func (v *plainView) close() {}
 
-// show turns what the stage knows into frames.
-type show struct {
+// liveShow turns what the stage knows into frames.
+type liveShow struct {
 	stage *stage
 	start time.Time
 	past  []sample // the last second or so, oldest first
@@ -99,12 +99,12 @@ type sample struct {
 	accepted map[string]int
 }
 
-func newShow(st *stage, start time.Time) *show {
-	return &show{stage: st, start: start, past: []sample{{start, st.receiver.Accepted()}}}
+func newShow(st *stage, start time.Time) *liveShow {
+	return &liveShow{stage: st, start: start, past: []sample{{start, st.receiver.Accepted()}}}
 }
 
 // frame makes the picture at now.
-func (s *show) frame(now time.Time) frame {
+func (s *liveShow) frame(now time.Time) frame {
 	accepted := s.stage.receiver.Accepted()
 	s.past = append(s.past, sample{now, accepted})
 	for len(s.past) > 2 && now.Sub(s.past[1].at) >= time.Second {

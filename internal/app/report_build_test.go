@@ -56,8 +56,8 @@ func TestAllowances(t *testing.T) {
 	}
 }
 
-// example is one campaign of 10/s for ten seconds that sent everything it could.
-func example() *evidence {
+// goodRun is one campaign of 10/s for ten seconds that sent everything it could.
+func goodRun() *evidence {
 	c := campaignEvidence{ID: "spring", demand: demand{
 		Rates: []rateChange{{0, delivery.PerSecond(10)}}, Busy: []embedded.Interval{{From: 0, To: 10 * sec}},
 	}}
@@ -81,7 +81,7 @@ func example() *evidence {
 }
 
 func TestReportOfAGoodRun(t *testing.T) {
-	r := buildReport(example())
+	r := buildReport(goodRun())
 	want := CampaignReport{
 		ID: "spring", SendRate: 10, Published: 105, Delivered: 100, Queued: 5, AchievedRate: 10, RateRatio: 1,
 		MaxRolling1s: 10,
@@ -150,7 +150,7 @@ func TestReportFindsWhatIsWrong(t *testing.T) {
 			delete(c.Records.Waiting, "spring-104")
 		}, ""},
 	} {
-		e := example()
+		e := goodRun()
 		c.change(e, &e.Campaigns[0])
 		r := buildReport(e)
 		if got := strings.Join(r.Problems, "; "); r.OK != (c.problem == "") || !strings.Contains(got, c.problem) {
@@ -164,7 +164,7 @@ func TestReportFindsWhatIsWrong(t *testing.T) {
 }
 
 func TestReportCountsRetriesAndDuplicates(t *testing.T) {
-	e := example()
+	e := goodRun()
 	j := &e.Campaigns[0].Journal
 	j.Arrivals[10].Status = 500
 	j.Arrivals[20].Job = 10 // sent again, so job 20 still waits

@@ -47,8 +47,8 @@ func (o ReceiverOptions) validate() error {
 }
 
 // Receiver is the destination of the demo: an HTTP server that answers as real ones do, some of them late, some
-// with errors, and that writes down each request the moment its header has been read: when, for which campaign
-// and job, which attempt, and what it answered. It is the only witness the report believes.
+// with errors, and that writes down each request: when it reached this machine's kernel (where that can be had;
+// otherwise when its header had been read), for which campaign and job, which attempt, and what was answered. It is the only witness the report believes.
 //
 // Instants are durations since the receiver's epoch, on the monotonic clock: Now gives the present one, At
 // converts a time of this process. The zero value is not usable; make one with NewReceiver, Start it, then Run
@@ -89,7 +89,7 @@ func (r *Receiver) Start() error {
 	if err != nil {
 		return fmt.Errorf("start the receiver: %w", err)
 	}
-	r.listener = listener
+	r.listener = stampedListener{listener}
 	return nil
 }
 
@@ -121,6 +121,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 		Handler:           http.HandlerFunc(r.serve),
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(r.options.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
@@ -146,7 +147,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 }
 
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
-	at := r.Now() // before anything else: this is the instant that counts
+	at := r.At(arrivedAt(req, time.Now())) // the instant that counts
 	d := r.destinations[req.URL.Path]
 	if d == nil {
 		http.NotFound(w, req)

@@ -102,7 +102,10 @@ func TestReceiverSendsRetryAfterAndRemembersTheClosedStretch(t *testing.T) {
 	r := startReceiver(t, ReceiverOptions{Paths: map[string]Behaviour{
 		"/p": {ThrottleEvery: 2 * time.Second, RetryAfter: time.Second},
 	}})
-	r.destinations["/p"].started = true // as if the first request had come two seconds ago
+	d := r.destinations["/p"]
+	d.mu.Lock()
+	d.started = true // as if the first request had come two seconds ago
+	d.mu.Unlock()
 	res := post(t, r.URL("/p"), "partner", "j")
 	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") != "1" {
 		t.Fatalf("status %d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))

@@ -6,9 +6,12 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 )
+
+const expireInterval = 250 * time.Millisecond
 
 // Redis is a Redis inside this process. It runs the same Lua scripts as a real one, a few thousand a second:
 // plenty for a demo, useless for a benchmark. It counts the round trips that its clients make, since that is the
@@ -19,7 +22,8 @@ import (
 type Redis struct {
 	mini     *miniredis.Miniredis
 	listener net.Listener
-	accept   sync.WaitGroup
+	work     sync.WaitGroup
+	stop     chan struct{}
 	close    sync.Once
 
 	roundTrips atomic.Int64
@@ -44,8 +48,6 @@ func (r *Redis) Start() error {
 	if err := r.mini.StartAddr("127.0.0.1:0"); err != nil {
 		return fmt.Errorf("start the in-process Redis: %w", err)
 	}
-	// miniredis lets TTLs pass only on demand; a quota's keys must go away by themselves, as they do in Redis.
-	r.mini.ClockTTL(true)
 	// Clients come in through a listener of our own, which sees where one request ends and the next begins. (The
 	// server's own listener stays unused.)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,8 +56,27 @@ func (r *Redis) Start() error {
 		return fmt.Errorf("start the in-process Redis: %w", err)
 	}
 	r.listener = listener
-	r.accept.Go(r.serve)
+	r.stop = make(chan struct{})
+	r.work.Go(r.serve)
+	r.work.Go(r.expire)
 	return nil
+}
+
+// expire lets the TTLs pass, which miniredis does only on demand. (Its ClockTTL does it at every command, which costs
+// more than the commands.)
+func (r *Redis) expire() {
+	tick := time.NewTicker(expireInterval)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case now := <-tick.C:
+			r.mini.FastForward(now.Sub(last))
+			last = now
+		}
+	}
 }
 
 func (r *Redis) serve() {
@@ -100,7 +121,8 @@ func (r *Redis) Close() {
 	}
 	r.close.Do(func() {
 		_ = r.listener.Close() // nothing is lost by it: the server forgets everything anyway
-		r.accept.Wait()
+		close(r.stop)
+		r.work.Wait()
 		r.mini.Close()
 	})
 }
