@@ -49,13 +49,13 @@ func (s *stack) maxHops() (most int) {
 	return most
 }
 
-// dead are the reasons of the dead letters, by job id (or value, for those without one).
+// dead are the reasons of the dead letters, by job id; undecodable ones, whose id is their place, by value.
 func (s *stack) dead() map[string]string {
 	s.t.Helper()
 	found := map[string]string{}
 	s.each("dead", func(_ string, r requeue.Record) {
 		id := r.Header("pacer-job-id")
-		if id == "" {
+		if r.Header("pacer-reason") == "undecodable" {
 			id = string(bytes.TrimSpace(r.Value))
 		}
 		found[id] = r.Header("pacer-reason")

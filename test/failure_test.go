@@ -3,7 +3,6 @@ package test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,7 +133,6 @@ func TestWaitsForServices(t *testing.T) {
 	s.campaign("c", 100)
 	topic := s.ingress + "-late"
 	redis := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
-	broker := newGate(t, s.brokers[0])
 	d := s.start("one", "PACER_REDIS_ADDRS="+redis, "PACER_KAFKA_TOPICS="+s.ingress+","+topic)
 	time.Sleep(3 * time.Second)
 	if d.get("/healthz") != 200 || d.get("/readyz") != 503 {
@@ -162,9 +160,8 @@ func TestWaitsForServices(t *testing.T) {
 	s.await(10*time.Second, "the job", func() bool { return s.receiver.count("c") == 1 })
 	d.stop()
 
-	// A broker that is down at the start, and goes away later.
-	broker.shut()
-	d = s.start("two", "PACER_KAFKA_BROKERS="+broker.addr)
+	// No broker at the start.
+	d = s.start("two", fmt.Sprintf("PACER_KAFKA_BROKERS=127.0.0.1:%d", harness.FreePort(t)))
 	time.Sleep(2 * time.Second)
 	if d.get("/readyz") != 503 || d.log.lines("level=WARN") == 0 {
 		t.Errorf("ready without a broker, or silent about it\n%s", d.log)
@@ -172,27 +169,10 @@ func TestWaitsForServices(t *testing.T) {
 	d.stop()
 }
 
-// gate is a TCP address that leads to another while it is open.
-type gate struct {
-	addr     string
-	listener net.Listener
-}
-
-func newGate(t *testing.T, _ string) *gate {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &gate{addr: l.Addr().String(), listener: l}
-}
-
-func (g *gate) shut() { _ = g.listener.Close() }
-
 // TestKilledBroker: the broker is killed with -9 under load and started again on its data.
 func TestKilledBroker(t *testing.T) {
-	services := filepath.Join("..", "scripts", "services.sh")
-	s := newStack(t, stackOptions{partitions: 6})
+	broker := harness.FreshKafka(t)
+	s := newStack(t, stackOptions{partitions: 6, brokers: broker.Brokers})
 	s.campaign("c", 500)
 	s.campaign("d", 100)
 	jobs := mix(map[string]int{"c": 10_000, "d": 2_000})
@@ -201,12 +181,12 @@ func TestKilledBroker(t *testing.T) {
 	one.awaitReady(15 * time.Second)
 	two.awaitReady(15 * time.Second)
 	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 2000 })
-	if out, err := exec.Command(services, "kill-kafka").CombinedOutput(); err != nil {
-		t.Fatalf("kill-kafka: %v\n%s", err, out)
+	if err := broker.Kill(); err != nil {
+		t.Fatal(err)
 	}
 	time.Sleep(3 * time.Second)
-	if out, err := exec.Command(services, "start-kafka").CombinedOutput(); err != nil {
-		t.Fatalf("start-kafka: %v\n%s", err, out)
+	if err := broker.Start(); err != nil {
+		t.Fatal(err)
 	}
 	back := s.receiver.now()
 	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })

@@ -19,6 +19,7 @@ type receiver struct {
 	all    []arrival
 	answer func(a arrival) (status int, retryAfter time.Duration)
 	delay  time.Duration
+	stall  time.Duration // the longest it found itself kept from running: what its own clock may be wrong by
 }
 
 // arrival is one request.
@@ -41,7 +42,25 @@ func newReceiver(t *testing.T) *receiver {
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
+	go r.watch(t.Context().Done())
 	return r
+}
+
+// watch measures how late this process runs what is due.
+func (r *receiver) watch(done <-chan struct{}) {
+	const every = time.Millisecond
+	for {
+		due := time.Now().Add(every)
+		select {
+		case <-time.After(every):
+		case <-done:
+			return
+		}
+		late := time.Since(due)
+		r.mu.Lock()
+		r.stall = max(r.stall, late)
+		r.mu.Unlock()
+	}
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {

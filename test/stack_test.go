@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -131,6 +132,7 @@ func (s *stack) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary, append(args, "--config", s.config())...)
+	cmd.Env = environment()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -176,14 +178,7 @@ func (s *stack) start(name string, more ...string) *daemon {
 func (d *daemon) launch(more ...string) {
 	d.s.t.Helper()
 	d.cmd = exec.Command(d.s.binary, "run", "--config", d.s.config())
-	d.cmd.Env = append(append(os.Environ(), "PACER_HTTP_LISTEN="+d.listen), more...)
-	for i, v := range d.cmd.Env { // what the services' script exported must not win over the test's file
-		for _, name := range []string{"PACER_KAFKA_BROKERS=", "PACER_REDIS_ADDRS=", "PACER_POSTGRES_DSN="} {
-			if strings.HasPrefix(v, name) && i < len(os.Environ()) {
-				d.cmd.Env[i] = "PACER_UNSET_" + fmt.Sprint(i) + "="
-			}
-		}
-	}
+	d.cmd.Env = append(append(environment(), "PACER_HTTP_LISTEN="+d.listen), more...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
@@ -195,6 +190,11 @@ func (d *daemon) launch(more ...string) {
 		_ = d.cmd.Wait()
 		close(ended)
 	}()
+}
+
+// environment is the test's own without pacer's variables: the services' addresses must not win over the test's file.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PACER_") })
 }
 
 // kill ends the daemon as kill -9 does.

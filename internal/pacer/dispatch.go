@@ -95,7 +95,7 @@ func (p *Pacer) spendOne(q *queue, at, now int64) {
 	}
 	q.use(j.Weight)
 	s.held -= j.Weight
-	p.send(q, j, now-at)
+	p.send(q, j, at, now)
 	p.roomFor(q)
 	p.wantSlots(q)
 }
@@ -131,21 +131,31 @@ type sent struct {
 	result delivery.Result
 	took   time.Duration
 	epoch  int
+
+	forfeited bool // it was not sent: its slot had passed too long ago
 }
 
-// send hands the job to its sink in a goroutine of its own.
-func (p *Pacer) send(q *queue, j *delivery.Job, late int64) {
+// send hands the job, whose slot came at the local time at, to its sink in a goroutine of its own. Between the two a busy
+// machine may let time pass: a job that has become too late by then is not sent, its slot is forfeited after all.
+func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
+	late := now - at
 	s := q.sink
 	q.inFlight++
 	s.inFlight++
 	p.inFlight++
-	p.metrics.lateness.Observe(float64(late) / 1e6)
 	if late > p.opt.LateTolerance.Microseconds()/2 {
 		p.opt.Requeuer.Hold(p.opt.MinQuantum)
 	}
 	ctx, epoch := p.sendCtx, p.epoch
+	latest := at + q.lateBy(p.opt.LateTolerance.Microseconds(), q.campaign.Rate.Spacing())
 	p.running.Go(func() {
 		begun := time.Now()
+		now := p.now()
+		p.metrics.lateness.Observe(float64(now-at) / 1e6)
+		if now > latest {
+			p.inbox.result(sent{queue: q, sink: s, job: j, forfeited: true, epoch: epoch})
+			return
+		}
 		r := p.opt.Sinks.Deliver(ctx, s.id, j)
 		p.inbox.result(sent{queue: q, sink: s, job: j, result: r, took: time.Since(begun), epoch: epoch})
 	})

@@ -21,10 +21,17 @@ func (p *Pacer) settle(r sent) {
 	q.inFlight--
 	s.inFlight--
 	p.inFlight--
-	s.latency += (r.took.Microseconds() - s.latency) / 8
+	if !r.forfeited {
+		s.latency += (r.took.Microseconds() - s.latency) / 8
+	}
 	p.wake(s)
 	if r.epoch != p.epoch {
 		return // outlived a drain; the job has been read again
+	}
+	if r.forfeited {
+		p.metrics.forfeited.Add(float64(j.Weight))
+		p.putBack(q, j, 0)
+		return
 	}
 	switch r.result.Class {
 	case delivery.Delivered:
