@@ -47,13 +47,7 @@ func BenchmarkTake(b *testing.B) {
 				b.ReportMetric(float64(campaigns*len(took))/b.Elapsed().Seconds(), "items/s")
 				b.ReportMetric(at(.5), "p50-µs")
 				b.ReportMetric(at(.99), "p99-µs")
-				usec := redisTime(b, l)
-				b.ReportMetric(usec/float64(campaigns*len(took)), "redis-µs/item")
 			})
 		}
 	}
 }
-
-// redisTime is how long the scripts of this benchmark kept Redis busy, by a script run many times: the server's own
-// statistics are shared with others, so the difference over one take is scaled up.
-func redisTime(b *testing.B, _ *lua) float64 { b.Helper(); return 0 }

@@ -58,7 +58,11 @@ type takeBatch struct {
 	items  []byte // JSON, not closed yet
 	quotas []*delivery.Quota
 	quota  map[*delivery.Quota]int64 // its place in quotas, from 1
+	cost   int                       // in halves of what an item without quotas takes
 }
+
+// full tells whether the script has enough to do.
+func (b *takeBatch) full() bool { return len(b.asks) >= maxItems || b.cost >= maxCost }
 
 func newTakeBatch(k keys) *takeBatch {
 	return &takeBatch{names: k, keys: newKeyList(k.clock(), ""), items: []byte("["), quota: map[*delivery.Quota]int64{}}
@@ -84,6 +88,7 @@ func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	line = append(line, ',')
 	line = b.appendQuotas(line, c)
 	b.items = append(line, "],"...)
+	b.cost += 2
 }
 
 // appendWeights lists the weights of the jobs that can be granted, 0 when all are 1.
@@ -116,7 +121,9 @@ func (b *takeBatch) appendQuotas(line []byte, c *delivery.Campaign) []byte {
 			b.quotas = append(b.quotas, q)
 			i = int64(len(b.quotas))
 			b.quota[q] = i
+			b.cost++
 		}
+		b.cost += len(q.Windows)
 		if len(line) == start {
 			line = append(line, '[')
 		}

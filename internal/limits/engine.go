@@ -19,8 +19,10 @@ import (
 
 const (
 	defaultTimeout = 250 * time.Millisecond
-	// maxItems is how many items one script serves: about 2 ms of Redis' time.
+	// maxItems is how many items one script serves at most. Those of a take are also weighed: a script should not
+	// hold Redis for much more than 2 ms.
 	maxItems = 256
+	maxCost  = 256
 	// scriptSlots is how many scripts that change something may be under way at once.
 	scriptSlots = 64
 )

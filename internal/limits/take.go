@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Take asks for slots for any number of campaigns, in one round trip (for up to scriptSlots times maxItems of
+// Take asks for slots for any number of campaigns, in one round trip (up to scriptSlots scripts, so for thousands of
 // them). Items are in the order of the asks.
 //
 // On an error the reply is still good as far as it goes: items that could not be asked for have Units 0 and
@@ -27,7 +27,7 @@ func (e *Engine) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeRe
 			e.refuse(&asks[i], err, &reply.Items[i])
 			continue
 		}
-		if n := len(batches); n == 0 || len(batches[n-1].asks) == maxItems {
+		if n := len(batches); n == 0 || batches[n-1].full() {
 			batches = append(batches, newTakeBatch(e.keys))
 		}
 		batches[len(batches)-1].add(&asks[i], &reply.Items[i])

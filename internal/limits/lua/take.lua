@@ -25,6 +25,9 @@ if again then return again end
 local now = clock(KEYS[1], num(ARGV[2]), true)
 local NODE = ARGV[3]
 
+-- The answer to the item at hand: one table for all, since growing one per item costs more than filling it.
+local g = {units = 0, at = 0, frac = 0, next = 0, bound = 0, quota = 0, window = 0, competitors = 1}
+
 -- The slot k places after (at, frac), and the first whole microsecond not before it.
 local function advance(tl, at, frac, k)
   local f, n = frac + k * tl[REST], tl[N]
@@ -188,6 +191,11 @@ local function catchUp(tl, heldUntil)
   if tl[AT] < now - credit then tl[AT], tl[FRAC] = now - credit, 0 end
 end
 
+-- Whether a node is about to come for units of a quota.
+local function awaited(e, grace)
+  return e[DUE] > 0 and e[DUE] - SECOND <= now and now <= e[DUE] + grace
+end
+
 local function slotShare(it, tl, self, at, frac, open)
   local nodes = tl[NODES]
   if #nodes == 1 then
@@ -206,12 +214,12 @@ local function slotShare(it, tl, self, at, frac, open)
         e[TIE] = tie
         others[#others + 1] = e
       end
-      if cut or (e[DUE] > 0 and now <= e[DUE] + grace) then
+      if cut or awaited(e, grace) then
         if not found or e[SERVED] < low then low, found = e[SERVED], true end
       end
     end
   end
-  it.competitors = #others + 1
+  g.competitors = #others + 1
   if self[SERVED] < 0 then
     if found then self[SERVED] = max(0, low - 1) else self[SERVED] = high end
   elseif found then
@@ -248,7 +256,13 @@ local function openQuota(it, i, spec)
       q.windows[#q.windows + 1] = w
       q.renew = 0
     end
-    if rev >= w[REV] then w[REV], w[LIMIT] = rev, spec[j + 1] end
+    if rev >= w[REV] then
+      if spec[j + 1] > w[LIMIT] then
+        -- There is room sooner than the rivals were told: nothing is kept for them until they come again.
+        for r = 1, #q.rivals do q.rivals[r][DEMAND] = 0 end
+      end
+      w[REV], w[LIMIT] = rev, spec[j + 1]
+    end
     if widen > w[WIDEN] then w[WIDEN] = widen end
     expire(w, now)
     c[#c + 1] = w
@@ -309,7 +323,7 @@ local function quotaShare(it, tl, self, slots)
   for _, e in ipairs(tl[NODES]) do
     if e == self then
       tie = 0
-    elseif e[DUE] > 0 and now <= e[DUE] + grace then
+    elseif awaited(e, grace) then
       e[TIE] = tie
       others[#others + 1] = e
     end
@@ -331,7 +345,7 @@ local function quotaNext(it, units)
     end
     next = max(next, c.next)
   end
-  it.boundQuota, it.boundWindow = bound.index, bound.window
+  g.quota, g.window = bound.index, bound.window
   if never then return 0 end
   if next == 0 then return now + it[QUANTUM] end
   return next
@@ -344,11 +358,11 @@ local function settleQuotas(it, tl, units, slots, want)
     if r then
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
-      if units < want and it.next > 0 and it.next <= max(now, c.next) + SECOND then
-        if units < slots and min(c.share, c.room) < slots then r[RCUT] = it.next end
-        local use = it.next - now + 2 * it[QUANTUM]
+      if units < want and g.next > 0 and g.next <= max(now, c.next) + SECOND then
+        if units < slots and min(c.share, c.room) < slots then r[RCUT] = g.next end
+        local use = g.next - now + 2 * it[QUANTUM]
         if now <= r[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
-        r[DUE], r[DEMAND] = it.next, min(want - units, floor(use / tl[SPACING]) + 1)
+        r[DUE], r[DEMAND] = g.next, min(want - units, floor(use / tl[SPACING]) + 1)
       end
       local rivals, low = c.held.rivals, r[SERVICE]
       for i = 1, #rivals do low = min(low, rivals[i][SERVICE]) end
@@ -380,20 +394,20 @@ end
 local function take(it, tl)
   catchUp(tl, it[HELDUNTIL])
   local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
-  local limit, g, horizon = want, false, now + it[HORIZON]
+  local limit, gate, horizon = want, false, now + it[HORIZON]
   local gateKey = KEYS[it[ISGATE]]
-  if gateKey then g = loadGate(gateKey) end
-  if g and not g.probe and g.at <= now then g = false end
-  if g then
-    if g.at > now and (g.probe or g.at > horizon) then
-      it.bound, it.next = GATE, g.at
-      if not g.probe then it.next = g.at - it[HORIZON] end
+  if gateKey then gate = loadGate(gateKey) end
+  if gate and not gate.probe and gate.at <= now then gate = false end
+  if gate then
+    if gate.at > now and (gate.probe or gate.at > horizon) then
+      g.bound, g.next = GATE, gate.at
+      if not gate.probe then g.next = gate.at - it[HORIZON] end
       return
     end
-    if g.probe then
+    if gate.probe then
       limit = jobs(it, 1, GRANT)
-    elseif at < g.at then
-      at, frac = g.at, 0
+    elseif at < gate.at then
+      at, frac = gate.at, 0
     end
   end
 
@@ -408,7 +422,7 @@ local function take(it, tl)
   local units = slots
   if slots > 0 and it.quotas then units = quotaShare(it, tl, self, slots) end
   if units > 0 then
-    it.units, it.at, it.frac = units, at, frac
+    g.units, g.at, g.frac = units, at, frac
     tl[LAST] = micros(tl, at, frac, units - 1)
     tl[HIGH] = max(tl[HIGH], tl[LAST])
     tl[AT], tl[FRAC] = advance(tl, at, frac, units)
@@ -417,21 +431,21 @@ local function take(it, tl)
         for j = 1, #c do debit(c[j], now, units) end
       end
     end
-    if g and g.probe then
-      g.at = now + SECOND
-      call('SET', gateKey, fmt('%d 1', g.at), 'PX', 86400000)
+    if gate and gate.probe then
+      gate.at = now + SECOND
+      call('SET', gateKey, fmt('%d 1', gate.at), 'PX', 86400000)
     end
   end
   self[SEEN], self[CUT], self[DUE] = now, 0, 0
   self[SERVED] = self[SERVED] + units
   if units < slots then
-    it.bound = QUOTA
-    it.next = quotaNext(it, units)
-    self[DUE] = it.next
-  elseif g and g.probe and units > 0 and units < want then
-    it.bound, it.next = GATE, g.at
+    g.bound = QUOTA
+    g.next = quotaNext(it, units)
+    self[DUE] = g.next
+  elseif gate and gate.probe and units > 0 and units < want then
+    g.bound, g.next = GATE, gate.at
   elseif units < want then
-    it.bound, it.next = RATE, rateNext(it, tl, at, frac, units, open)
+    g.bound, g.next = RATE, rateNext(it, tl, at, frac, units, open)
     self[CUT] = now
   end
   if it.quotas then settleQuotas(it, tl, units, slots, want) end
@@ -440,7 +454,7 @@ end
 local out, items = {fmt('%d\n%d', seq, now)}, decode(ARGV[4])
 for i = 1, #items do
   local it = items[i]
-  it.units, it.at, it.frac, it.next, it.bound, it.boundQuota, it.boundWindow, it.competitors = 0, 0, 0, 0, 0, 0, 0, 1
+  g.units, g.at, g.frac, g.next, g.bound, g.quota, g.window, g.competitors = 0, 0, 0, 0, 0, 0, 0, 1
   if it[QUOTAS] ~= 0 then
     local list = {}
     for j, q in ipairs(it[QUOTAS]) do list[j] = openQuota(it, j, specs[q]) end
@@ -449,7 +463,7 @@ for i = 1, #items do
   local key = KEYS[it[TIMELINE]]
   local tl, changed = loadTimeline(it, key)
   if tl[N] == 0 then
-    it.bound = HELD
+    g.bound = HELD
   elseif it[WANT] > 0 then
     changed = true
     tl[SPACING] = tl[WHOLE]
@@ -458,8 +472,8 @@ for i = 1, #items do
     take(it, tl)
   end
   if changed then saveTimeline(tl, key) end
-  out[#out + 1] = fmt('\n%d %d %d %d %d %d %d %d %d %d %d %d', it.units, it.at, it.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV],
-    it.next, it.bound, it.boundQuota, it.boundWindow, it.competitors)
+  out[#out + 1] = fmt('\n%d %d %d %d %d %d %d %d %d %d %d %d', g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV],
+    g.next, g.bound, g.quota, g.window, g.competitors)
   if it.quotas then
     for _, c in ipairs(it.quotas) do
       for j = 1, #c do out[#out + 1] = fmt(' %d %d', remaining(c[j]), resetAt(c[j], now)) end

@@ -174,7 +174,7 @@ func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
 			t.out.Competitors++
 			others = append(others, flow{at: n.served, cost: 1, demand: open, first: before})
 		}
-		if cut || n.due > 0 && t.now <= n.due+t.grace() {
+		if cut || n.awaited(t.now, t.grace()) {
 			if !found || n.served < low {
 				low, found = n.served, true
 			}
@@ -224,7 +224,7 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 	for _, n := range t.tl.nodes {
 		if n == self {
 			before = false
-		} else if n.due > 0 && t.now <= n.due+t.grace() {
+		} else if n.awaited(t.now, t.grace()) {
 			others = append(others, flow{at: n.served, cost: 1, demand: soft, first: before})
 		}
 	}

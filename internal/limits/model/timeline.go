@@ -27,6 +27,11 @@ type node struct {
 	served int64 // units granted, comparable between nodes only
 }
 
+// awaited tells whether the node is about to come for units of a quota.
+func (n *node) awaited(now, grace int64) bool {
+	return n.due > 0 && n.due-second <= now && now <= n.due+grace
+}
+
 // Phase puts the first slot of a new timeline off, so that thousands of campaigns started together do not fire in
 // the same instant.
 func Phase(campaign string, r delivery.Rate) int64 {

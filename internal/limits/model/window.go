@@ -56,6 +56,12 @@ func (q *quota) window(w delivery.Window, rev int64) *window {
 		q.windows[span] = held
 	}
 	if rev >= held.rev {
+		if w.Limit > held.limit {
+			// There is room sooner than the rivals were told: nothing is kept for them until they come again.
+			for _, r := range q.rivals {
+				r.demand = 0
+			}
+		}
 		held.rev, held.limit = rev, w.Limit
 	}
 	return held

@@ -1,0 +1,354 @@
+package limits
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func TestRateZeroGrantsNothingAndTellsWhy(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		g := take1(s, epoch, "a", ask(&delivery.Campaign{ID: "c", Revision: 1}, 5))
+		if g.Units != 0 || g.Bound != delivery.BindHeld || g.NextAt != 0 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+func TestAFreshTimelineIsPutOffByLessThanTwoTenths(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		firsts := map[int64]bool{}
+		for i := range 20 {
+			c := campaign(1)
+			c.ID = fmt.Sprint(i)
+			a := ask(c, 1)
+			a.Horizon = second
+			g := take1(s, epoch, "a", a)
+			if g.Units != 1 || g.First.At < epoch || g.First.At >= epoch+200_000 {
+				t.Fatalf("%+v", g)
+			}
+			firsts[g.First.At] = true
+		}
+		if len(firsts) < 15 {
+			t.Errorf("20 campaigns begin at %d instants", len(firsts))
+		}
+	})
+}
+
+func TestIdleTimelineSendsAtOnceAndWithoutABurst(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(10)
+		now := settle(s, epoch, c)
+		for range 3 {
+			now += 30 * second
+			g := take1(s, now, "a", ask(c, 100))
+			if g.Units != 1 || g.First.Micros() != now {
+				t.Fatalf("%+v", g)
+			}
+		}
+	})
+}
+
+func TestBurstIsCreditForIdleTime(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(10)
+		c.Burst = 5
+		now := settle(s, epoch, c) + 10*second
+		if g := take1(s, now, "a", ask(c, 100)); g.Units != 6 {
+			t.Errorf("granted %d after idling, want the burst of 5 and a slot", g.Units)
+		}
+		if g := take1(s, now, "a", ask(c, 100)); g.Units != 0 {
+			t.Errorf("granted %d more at the same instant", g.Units)
+		}
+	})
+}
+
+func TestANewRateBeginsAfterTheLastGrantedSlot(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(100)
+		now := settle(s, epoch, c)
+		g := take1(s, now, "a", ask(c, 100))
+		last := g.First.Advance(g.Units-1, g.Rate).Micros()
+		faster := *c
+		faster.Revision, faster.Rate = 2, delivery.PerSecond(1000)
+		g = take1(s, now, "a", ask(&faster, 100))
+		if g.First.At != last+1000 || g.Units != (now+horizon-last)/1000 || g.Rate != faster.Rate || g.Revision != 2 {
+			t.Errorf("%+v, last %d", g, last)
+		}
+		// A daemon that has not heard of it gets slots of the new timeline.
+		slower := *c
+		g = take1(s, now+second, "b", ask(&slower, 100))
+		if g.Rate != faster.Rate || g.Revision != 2 {
+			t.Errorf("an old catalog got %+v", g)
+		}
+	})
+}
+
+func TestAStaleDaemonCannotRaiseALimit(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 5, Windows: windows(3, time.Minute)}
+		old := &delivery.Quota{ID: "q", Revision: 4, Windows: windows(100, time.Minute)}
+		c := campaign(1000, q)
+		now := settle(s, epoch, c)
+		if g := take1(s, now, "a", ask(c, 2)); g.Units != 2 {
+			t.Fatalf("%+v", g)
+		}
+		if g := take1(s, now+second, "b", ask(campaign(1000, old), 50)); g.Units != 1 || g.Bound != delivery.BindQuota {
+			t.Errorf("%+v", g)
+		}
+		// Counts are kept when the limit is raised in earnest.
+		raised := &delivery.Quota{ID: "q", Revision: 6, Windows: windows(10, time.Minute)}
+		if g := take1(s, now+2*second, "a", ask(campaign(1000, raised), 50)); g.Units != 7 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+func TestADenialDebitsNothing(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Second, 10, time.Minute, 1000, time.Hour)}
+		c := campaign(1000, q)
+		now := settle(s, epoch, c)
+		g := take1(s, now, "a", ask(c, 50))
+		if g.Units != 10 || g.BoundQuota != "q" || g.BoundWindow != 1 {
+			t.Fatalf("%+v", g)
+		}
+		want, next := s.Peek(now, []*delivery.Quota{q}), g.NextAt
+		for i := range int64(5) {
+			g = take1(s, now+i*100_000, "a", ask(c, 50))
+			if g.Units != 0 || g.NextAt != next {
+				t.Errorf("denial %d: %+v", i, g)
+			}
+		}
+		got := s.Peek(now+1000, []*delivery.Quota{q})
+		if !slices.Equal(got, want) {
+			t.Errorf("windows %+v, were %+v", got, want)
+		}
+		for i, rest := range []int64{90, 0, 990} {
+			if got[i].Remaining != rest {
+				t.Errorf("window %d has %d left, want %d: all are debited alike", i, got[i].Remaining, rest)
+			}
+		}
+		if g = take1(s, next-1, "a", ask(c, 50)); g.Units != 0 {
+			t.Errorf("granted %d before next_at", g.Units)
+		}
+		if g = take1(s, next, "a", ask(c, 50)); g.Units != 10 {
+			t.Errorf("granted %d at next_at", g.Units)
+		}
+	})
+}
+
+func TestPeekOpensNothing(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Second)}
+		for _, now := range []int64{epoch, epoch + 7} {
+			w := s.Peek(now, []*delivery.Quota{q})
+			if len(w) != 1 || w[0].Remaining != 100 || w[0].ResetAt != now {
+				t.Errorf("%+v at %d", w, now)
+			}
+		}
+	})
+}
+
+func TestRefundGoesBackWhereItCameFrom(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Second, 1000, time.Hour)}
+		c := campaign(1000, q)
+		now := settle(s, epoch, c)
+		g := take1(s, now, "a", ask(c, 40))
+		back := delivery.Refund{Campaign: c, Grant: delivery.Grant{
+			First: g.First.Advance(10, g.Rate), Rate: g.Rate, Units: 30, GrantedAt: g.GrantedAt, Revision: g.Revision,
+		}}
+		s.Refund(now+1000, []delivery.Refund{back})
+		w := s.Peek(now+1000, []*delivery.Quota{q})
+		if w[0].Remaining != 90 || w[1].Remaining != 990 {
+			t.Errorf("%+v", w)
+		}
+		if g = take1(s, now+1000, "a", ask(c, 5)); g.First != back.First {
+			t.Errorf("the freed slots are not granted again: %+v", g)
+		}
+		// Long after, the bucket is gone from the short window, not from the long one.
+		s.Refund(now+5*second, []delivery.Refund{{Campaign: c, Grant: delivery.Grant{
+			First: g.First, Rate: g.Rate, Units: 5, GrantedAt: g.GrantedAt, Revision: g.Revision,
+		}}})
+		w = s.Peek(now+5*second, []*delivery.Quota{q})
+		if w[0].Remaining != 100 || w[1].Remaining != 990 {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
+func TestAFailOverNeverFallsBackBelowWhatIsHeld(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(10)
+		now := settle(s, epoch, c)
+		a := ask(c, 5)
+		a.HeldUntil = now + 3*second
+		if g := take1(s, now, "a", a); g.Units != 0 || g.NextAt != a.HeldUntil+100_000-horizon {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+func TestWeightsAreGrantedWhole(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(100)
+		now := settle(s, epoch, c)
+		a := ask(c, 1000)
+		a.Weights = []int64{3, 4, 500, 2}
+		// Eight slots lie within the horizon; the third job begins at the eighth.
+		if g := take1(s, now, "a", a); g.Units != 507 {
+			t.Errorf("%+v", g)
+		}
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(10, time.Minute)}
+		limited := campaign(100, q)
+		limited.ID = "limited"
+		now = settle(s, now+second, limited)
+		a = ask(limited, 1000)
+		a.Weights = []int64{3, 4, 5}
+		g := take1(s, now, "a", a)
+		if g.Units != 7 || g.Bound != delivery.BindQuota || g.NextAt == 0 {
+			t.Errorf("%+v", g)
+		}
+		a.Weights = []int64{11}
+		if g = take1(s, now+1, "a", a); g.Units != 0 || g.NextAt != 0 {
+			t.Errorf("a job above the limit: %+v", g)
+		}
+	})
+}
+
+func TestAClosedGate(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(1000)
+		now := settle(s, epoch, c)
+		a := ask(c, 10)
+		a.Gate = "sink"
+		until := now + 2*second
+		s.CloseGate(now, "sink", until, false)
+		s.CloseGate(now, "sink", until-second, false) // never shortens
+		g := take1(s, now, "a", a)
+		if g.Units != 0 || g.Bound != delivery.BindGate || g.NextAt != until-horizon {
+			t.Fatalf("%+v", g)
+		}
+		if g = take1(s, g.NextAt, "a", a); g.Units != 1 || g.First.Micros() != until {
+			t.Errorf("%+v, want a slot at %d", g, until)
+		}
+		other := ask(campaign(1000), 10)
+		other.Campaign.ID = "other"
+		settle(s, now, other.Campaign)
+		if g = take1(s, now+second, "a", other); g.Units != 10 {
+			t.Errorf("a campaign without the gate got %+v", g)
+		}
+		if g = take1(s, until+second, "a", a); g.Units != 10 {
+			t.Errorf("after the gate: %+v", g)
+		}
+	})
+}
+
+func TestAProbedGateLetsOneJobThroughASecond(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(1000)
+		now := settle(s, epoch, c)
+		a := ask(c, 10)
+		a.Gate = "sink"
+		until := now + second
+		s.CloseGate(now, "sink", until, true)
+		if g := take1(s, now, "a", a); g.Units != 0 || g.NextAt != until {
+			t.Fatalf("%+v", g)
+		}
+		if g := take1(s, until, "a", a); g.Units != 1 || g.Bound != delivery.BindGate || g.NextAt != until+second {
+			t.Errorf("%+v", g)
+		}
+		if g := take1(s, until+1, "b", a); g.Units != 0 || g.NextAt != until+second {
+			t.Errorf("%+v", g)
+		}
+		s.OpenGate("sink")
+		if g := take1(s, until+2, "b", a); g.Units != 10 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// Delivered rate for rates and quanta that make integers awkward.
+func TestEveryRateIsDelivered(t *testing.T) {
+	for _, tc := range []struct {
+		micros  int64
+		per     time.Duration
+		quantum int64
+		seconds int64
+	}{
+		{150_000_000, time.Second, 10_000, 5},
+		{2_310_000, time.Second, 25_000, 60},
+		{1_000_000, time.Hour, 25_000, 24 * 3600},
+		{250_000_000_000, time.Second, 25_000, 1},
+		{33_333_333_333, time.Second, 10_000, 1},
+	} {
+		t.Run(fmt.Sprintf("%gper%s", float64(tc.micros)/1e6, tc.per), func(t *testing.T) {
+			eachStore(t, func(t *testing.T, s store) {
+				rate, err := delivery.NewRate(tc.micros, tc.per)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := &delivery.Campaign{ID: "c", Revision: 1, Rate: rate}
+				now, end, units := settle(s, epoch, c), int64(0), int64(0)
+				begin := now
+				for end = begin + tc.seconds*second; now < end; {
+					a := ask(c, delivery.MaxGrant)
+					a.Quantum, a.Horizon = tc.quantum, 3*tc.quantum
+					g := take1(s, now, "a", a)
+					units += g.Units
+					now = max(now+tc.quantum, g.NextAt)
+				}
+				want := rate.UnitsIn(time.Duration(tc.seconds) * time.Second)
+				if units*1000 < want*995 || units > want+rate.UnitsIn(time.Duration(3*tc.quantum)*time.Microsecond)+1 {
+					t.Errorf("granted %d, want %d", units, want)
+				}
+			})
+		})
+	}
+}
+
+// No rolling span holds more dispatches than the limit, dispatched as late as is allowed or at once.
+func TestNoRollingSpanHoldsMoreThanTheLimit(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		rnd := rand.New(rand.NewPCG(7, 7))
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second, 400, 20*time.Second)}
+		var asks []delivery.Ask
+		for i := range 3 {
+			c := campaign(200, q)
+			c.ID = fmt.Sprint(i)
+			asks = append(asks, ask(c, 100))
+			asks[i].Horizon = quantum
+		}
+		var sent []int64
+		now := epoch
+		for now < epoch+60*second {
+			node := fmt.Sprintf("n%d", rnd.IntN(3))
+			for i := range asks {
+				asks[i].Want = rnd.Int64N(20)
+			}
+			for _, g := range s.Take(now, node, asks).Items {
+				for i := range g.Units {
+					sent = append(sent, g.First.Advance(i, g.Rate).Micros()+rnd.Int64N(2)*late)
+				}
+			}
+			now += rnd.Int64N(2 * quantum)
+			if rnd.IntN(300) == 0 {
+				now += rnd.Int64N(3 * second) // idle
+			}
+		}
+		slices.Sort(sent)
+		for _, w := range q.Windows {
+			if most := rolling(sent, w.Span.Microseconds()); most > w.Limit {
+				t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
+			}
+		}
+		if len(sent) < 900 {
+			t.Errorf("only %d sent", len(sent))
+		}
+	})
+}

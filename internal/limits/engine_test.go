@@ -1,0 +1,307 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// deaf loses replies: the command reaches Redis, the answer is lost and the connection ends.
+type deaf struct {
+	net.Conn
+	lose *atomic.Int64
+}
+
+func (d deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if err == nil && d.lose.Add(-1) >= 0 {
+		_ = d.Conn.Close()
+		return 0, errors.New("the reply is lost")
+	}
+	return n, err
+}
+
+func TestALostReplyDebitsOnce(t *testing.T) {
+	m, plain := miniClient(t)
+	var lose atomic.Int64
+	o := ClientOptions(m.Addr())
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return deaf{c, &lose}, err
+	}
+	client := redis.NewUniversalClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLua(t, client)
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1000, time.Hour)}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	left := int64(1000)
+	for i := range int64(20) {
+		now += second
+		lose.Store(i % 2)
+		g := take1(l, now, "a", ask(c, 10))
+		lose.Store(0)
+		if g.Units != 10 {
+			t.Fatalf("%+v", g)
+		}
+		left -= 10
+		if w := l.Peek(now, []*delivery.Quota{q}); w[0].Remaining != left {
+			t.Fatalf("take %d: %d left, want %d", i, w[0].Remaining, left)
+		}
+		if i%4 == 1 {
+			lose.Store(1)
+			l.Refund(now, []delivery.Refund{{Campaign: c, Grant: delivery.Grant{
+				First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision}}})
+			lose.Store(0)
+			left += 10
+		}
+	}
+	_ = plain
+}
+
+func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
+	m, _ := miniClient(t)
+	var lose atomic.Int64
+	o := ClientOptions(m.Addr())
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return deaf{c, &lose}, err
+	}
+	client := redis.NewUniversalClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	e, err := New(Options{Client: client, KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose.Store(10)
+	r, err := e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
+	if err == nil || r.Items[0].GrantedAt != 0 || r.Items[0].Units != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	lose.Store(0)
+	if _, err = e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALateScriptIsRefused(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	e := l.engine("a")
+	l.now = epoch
+	slot := e.free[0]
+	run := func(seq int64) *call {
+		slot.seq = seq
+		b := newTakeBatch(e.keys)
+		a := ask(campaign(1000), 10)
+		b.add(&a, &delivery.Granted{})
+		c := b.call(e, slot)
+		e.run.run(context.Background(), takeScript, []*call{c})
+		return c
+	}
+	first := run(1)
+	l.now += second
+	if again := run(1); again.reply != first.reply || again.err != nil {
+		t.Errorf("repeated: %q, %v; first %q", again.reply, again.err, first.reply)
+	}
+	if c := run(2); c.err != nil || c.reply == first.reply {
+		t.Errorf("%+v", c)
+	}
+	if c := run(1); c.err == nil || !strings.Contains(c.err.Error(), "STALESEQ") {
+		t.Errorf("a script whose slot has gone on was run: %+v", c)
+	}
+}
+
+func TestScriptFlushInTheMiddle(t *testing.T) {
+	client := realClient(t)
+	l := newLua(t, client)
+	c := campaign(1000)
+	now := settle(l, epoch, c)
+	for range 10 {
+		now += second
+		if err := client.ScriptFlush(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if g := take1(l, now, "a", ask(c, 10)); g.Units != 10 {
+			t.Errorf("%+v", g)
+		}
+	}
+}
+
+func TestOneTakeIsOneRoundTripOfBoundedScripts(t *testing.T) {
+	_, client := miniClient(t)
+	counter := &pipelines{}
+	client.AddHook(counter)
+	l := newLua(t, client)
+	var asks []delivery.Ask
+	for i := range 1000 {
+		c := campaign(1000)
+		c.ID = strings.Repeat("x", 1+i%100) + string(rune('a'+i/100))
+		asks = append(asks, ask(c, 1))
+	}
+	l.Take(epoch, "a", asks) // loads the script
+	counter.trips, counter.scripts = 0, 0
+	r := l.Take(epoch+second, "a", asks)
+	if counter.trips != 1 || counter.scripts > 1000/(maxCost/2)+1 {
+		t.Errorf("%d round trips, %d scripts", counter.trips, counter.scripts)
+	}
+	for i, g := range r.Items {
+		if g.Units != 1 {
+			t.Fatalf("item %d: %+v", i, g)
+		}
+	}
+}
+
+type pipelines struct{ trips, scripts int }
+
+func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "evalsha" || cmds[0].Name() == "eval" {
+			p.trips++
+			p.scripts += len(cmds)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func TestConcurrentTakesNeverOverGrant(t *testing.T) {
+	client := realClient(t)
+	e, err := New(Options{Client: client, KeyPrefix: harness.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, time.Hour)}
+	var granted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			c := campaign(100_000, q)
+			c.ID = string(rune('A' + i%50))
+			for range 20 {
+				r, err := e.Take(context.Background(), []delivery.Ask{ask(c, 3)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				granted.Add(r.Items[0].Units)
+			}
+		})
+	}
+	wg.Wait()
+	if n := granted.Load(); n > 500 || n < 490 {
+		t.Errorf("granted %d of 500", n)
+	}
+}
+
+func TestWhatCannotBeKeptIsHeldAndTold(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	fixed := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1, Algorithm: "fixed"}}}
+	good := campaign(1000)
+	good.ID = "good"
+	settle(l, epoch, good)
+	r := l.Take(epoch+second, "a", []delivery.Ask{ask(campaign(10, fixed), 5), ask(good, 5)})
+	if g := r.Items[0]; g.Units != 0 || g.Bound != delivery.BindHeld {
+		t.Errorf("%+v", g)
+	}
+	if g := r.Items[1]; g.Units != 5 {
+		t.Errorf("%+v", g)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	ok := delivery.Window{Span: time.Minute, Limit: 1}
+	for _, tc := range []struct {
+		name string
+		q    delivery.Quota
+		want string // "" = valid
+	}{
+		{"plain", delivery.Quota{ID: "q", Windows: []delivery.Window{ok}, Mode: "enforce", Spend: "greedy"}, ""},
+		{"no windows", delivery.Quota{ID: "q"}, ""},
+		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "fixed"}}}, `algorithm "fixed" is not supported; use sliding`},
+		{"span", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Microsecond}}}, "span must be between 1ms"},
+		{"limit", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}}, "limit must be between 0"},
+		{"twice", delivery.Quota{ID: "q", Windows: []delivery.Window{ok, ok}}, "two windows of span 1m"},
+		{"shadow", delivery.Quota{ID: "q", Mode: "shadow"}, `mode "shadow" is not supported`},
+		{"even", delivery.Quota{ID: "q", Spend: "even"}, `spend "even" is not supported`},
+		{"id", delivery.Quota{ID: "a b"}, "printable ASCII"},
+	} {
+		err := Validate(&tc.q)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestFormatSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Minute: "1m", time.Hour: "1h", 7 * 24 * time.Hour: "7d", 500 * time.Millisecond: "500ms", 90 * time.Second: "90s",
+		1500 * time.Microsecond: "1500us", 24 * time.Hour: "1d",
+	} {
+		if got := FormatSpan(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestDeniedIsCounted(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Hour)}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	take1(l, now, "a", ask(c, 50))
+	if n := testutil.ToFloat64(l.engine("a").m.denied.WithLabelValues("q", "1h")); n != 1 {
+		t.Errorf("denied %v", n)
+	}
+}
+
+func TestGaugesFollowTheCatalog(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	l.now = epoch
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Hour, 100, 7*24*time.Hour)}
+	snapshot := &delivery.Snapshot{Quotas: map[string]*delivery.Quota{"q": q, "empty": {ID: "empty"}}}
+	reg := prometheus.NewRegistry()
+	g, err := NewGauges(l.engine("a"), func() *delivery.Snapshot { return snapshot }, nil, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	take1(l, now, "a", ask(c, 3))
+	g.update(context.Background())
+	if n := testutil.ToFloat64(g.remaining.WithLabelValues("q", "1h")); n != 2 {
+		t.Errorf("remaining %v", n)
+	}
+	if n := testutil.ToFloat64(g.limit.WithLabelValues("q", "7d")); n != 100 {
+		t.Errorf("limit %v", n)
+	}
+	if n := testutil.ToFloat64(g.reset.WithLabelValues("q", "1h")); n < float64(now)/1e6+3600 || n > float64(now)/1e6+3700 {
+		t.Errorf("reset %v", n)
+	}
+	snapshot = &delivery.Snapshot{}
+	g.update(context.Background())
+	if n := testutil.CollectAndCount(reg, "pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds"); n != 0 {
+		t.Errorf("%d series of a quota that is gone", n)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
