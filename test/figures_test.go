@@ -1,0 +1,152 @@
+//go:build e2e
+
+package test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// runs is how often each figure is taken; its median counts, since the machine may be shared.
+const runs = 3
+
+// median of figures, each of a run of its own on a stack of its own.
+func median(t *testing.T, name, unit string, measure func(t *testing.T) float64) float64 {
+	t.Helper()
+	var all []float64
+	for i := range runs {
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) { all = append(all, measure(t)) })
+	}
+	if len(all) < runs {
+		t.Fatalf("%s: a run did not finish", name)
+	}
+	slices.Sort(all)
+	t.Logf("FIGURE  %-60s %8.1f %s  (%.1f to %.1f)", name, all[runs/2], unit, all[0], all[runs-1])
+	return all[runs/2]
+}
+
+// TestFigureRateChange: from the commit of an UPDATE to the new spacing at the receiver, median of 20 changes between 50/s
+// and 500/s, on two daemons, for jobs that wait in a lane.
+func TestFigureRateChange(t *testing.T) {
+	ms := median(t, "rate change to new spacing, median of 20", "ms", func(t *testing.T) float64 {
+		s := newStack(t, stackOptions{partitions: 4})
+		s.start("one").awaitReady(15 * time.Second)
+		s.start("two").awaitReady(15 * time.Second)
+		delays := s.rateChanges(20)
+		slices.Sort(delays)
+		s.rateIsNeverAbove("c", 500)
+		return float64(delays[len(delays)/2].Microseconds()) / 1e3
+	})
+	if ms > 100 {
+		t.Errorf("a change shows after %.1f ms, want at most 100", ms)
+	}
+}
+
+// TestFigureSlowNeighbour: the rate of a campaign at 2,000/s behind 50,000 jobs of one at 1/s on the same partitions, in
+// proportion to its rate without them.
+func TestFigureSlowNeighbour(t *testing.T) {
+	measure := func(ahead int) func(t *testing.T) float64 {
+		return func(t *testing.T) float64 {
+			s := newStack(t, stackOptions{partitions: 6})
+			s.campaign("slow", 1)
+			s.campaign("fast", 2000)
+			var jobs []job
+			for i := range ahead {
+				jobs = append(jobs, job{campaign: "slow", id: fmt.Sprintf("slow-%d", i)})
+			}
+			for i := range 30_000 {
+				jobs = append(jobs, job{campaign: "fast", id: fmt.Sprintf("fast-%d", i)})
+			}
+			s.publish(jobs)
+			d := s.start("one")
+			d.awaitReady(15 * time.Second)
+			began := s.receiver.now()
+			s.await(time.Minute, "the fast campaign", func() bool { return s.receiver.count("fast") >= 30_000 })
+			list := s.receiver.arrivals("fast")
+			s.withinBound("fast", 2000)
+			return 30_000 / (float64(list[len(list)-1].at-min(began, list[0].at)) / 1e6)
+		}
+	}
+	alone := median(t, "2,000/s alone", "/s", measure(0))
+	behind := median(t, "2,000/s behind 50,000 jobs at 1/s", "/s", measure(50_000))
+	if behind < 0.95*alone {
+		t.Errorf("%.0f/s behind the slow campaign, %.0f/s alone: more than 5 %% slower", behind, alone)
+	}
+}
+
+// TestFigureStatus: how long after the commit a pause, a resume and a cancel act.
+func TestFigureStatus(t *testing.T) {
+	ms := median(t, "pause, resume or cancel to its effect, worst of 9", "ms", func(t *testing.T) float64 {
+		s := newStack(t, stackOptions{partitions: 4})
+		s.campaign("c", 500)
+		s.start("one").awaitReady(15 * time.Second)
+		s.start("two").awaitReady(15 * time.Second)
+		s.publish(mix(map[string]int{"c": 30_000}))
+		s.await(20*time.Second, "the first jobs", func() bool { return s.receiver.count("c") > 500 })
+		var worst int64
+		set := func(status string) int64 {
+			s.sql(`UPDATE pacer.campaigns SET status = $1 WHERE id = 'c'`, status)
+			return s.receiver.now()
+		}
+		for i := range 4 {
+			stop := "paused"
+			if i == 3 {
+				stop = "cancelled"
+			}
+			at := set(stop)
+			time.Sleep(1500 * time.Millisecond)
+			list := s.receiver.arrivals("c")
+			worst = max(worst, list[len(list)-1].at-at)
+			if stop == "cancelled" {
+				break
+			}
+			at, n := set("active"), len(list)
+			s.await(3*time.Second, "jobs after the resume", func() bool { return s.receiver.count("c") > n })
+			worst = max(worst, s.receiver.arrivals("c")[n].at-at)
+			time.Sleep(500 * time.Millisecond)
+		}
+		return float64(worst) / 1e3
+	})
+	if ms > 1000 {
+		t.Errorf("acts after %.0f ms, want at most 1,000", ms)
+	}
+}
+
+// TestFigureLatency: from publishing a job of an idle campaign to its arrival.
+func TestFigureLatency(t *testing.T) {
+	median(t, "publish to arrival of a lone job, median of 50", "ms", func(t *testing.T) float64 {
+		s := newStack(t, stackOptions{partitions: 4})
+		s.campaign("c", 1000)
+		s.start("one").awaitReady(15 * time.Second)
+		var delays []int64
+		for i := range 50 {
+			before := s.receiver.now()
+			s.publish([]job{{campaign: "c", id: fmt.Sprint(i)}})
+			s.await(5*time.Second, "the job", func() bool { return s.receiver.count("c") > i })
+			delays = append(delays, s.receiver.arrivals("c")[i].at-before)
+		}
+		slices.Sort(delays)
+		return float64(delays[25]) / 1e3
+	})
+}
+
+// TestFigureShape: how evenly 1,000/s leave three daemons, and how the daemons' start costs the stream nothing.
+func TestFigureShape(t *testing.T) {
+	share := median(t, "1,000/s on three daemons: jobs sent of jobs allowed", "%", func(t *testing.T) float64 {
+		s := newStack(t, stackOptions{partitions: 6})
+		s.campaign("c", 1000)
+		for _, name := range []string{"one", "two", "three"} {
+			s.start(name).awaitReady(30 * time.Second)
+		}
+		s.publish(mix(map[string]int{"c": 20_000}))
+		s.await(time.Minute, "all jobs", func() bool { return s.receiver.count("c") >= 20_000 })
+		list := s.receiver.arrivals("c")
+		s.withinBound("c", 1000)
+		return 100 * rate(list, list[0].at+1_000_000, list[0].at+16_000_000) / 1000
+	})
+	if share < 98 {
+		t.Errorf("%.1f %% of the rate", share)
+	}
+}
