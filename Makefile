@@ -24,9 +24,11 @@ demo: build ## Watch five campaigns being paced; needs nothing but Go (ARGS="--d
 	bin/pacer demo $(ARGS)
 
 .PHONY: test
-test: build ## All tests with -race, over real services (started here; `make down` ends them)
+# The end-to-end tests come last and alone: they count what arrives when, and the processes under test are not raced.
+test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 2 ./...
+	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 2 ./cmd/... ./internal/... ./migrations/...
+	$(WITH_SERVICES) go test -count=1 -shuffle=on -timeout 9m ./test/...
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services
@@ -57,7 +59,8 @@ up: ## Start the services: docker-compose.yml where Docker answers, else local p
 	@if [ -z "$${CI:-}" ] && docker info >/dev/null 2>&1; then \
 		docker compose up --detach --build --wait; \
 	else \
-		scripts/services.sh up && scripts/services.sh status && scripts/services.sh env; \
+		scripts/services.sh up && scripts/services.sh topic pacer.jobs 6 && \
+		scripts/services.sh status && scripts/services.sh env; \
 	fi
 
 .PHONY: down

@@ -5,6 +5,7 @@
 #   scripts/services.sh down [SERVICE...]   end what this checkout started; the data stays
 #   scripts/services.sh status              one line each; exit 1 unless all run
 #   scripts/services.sh env                 the addresses, for eval "$(scripts/services.sh env)"
+#   scripts/services.sh topic NAME [N]      create a topic with N partitions (6), unless it is there
 #   scripts/services.sh kill-kafka          kill -9: the crash of a broker
 #   scripts/services.sh start-kafka         start it again, on the same data and port
 #   scripts/services.sh restart-kafka       an orderly stop and start, on the same data and port
@@ -147,6 +148,7 @@ case $command in
     ;;
   status) status "${all_services[@]}" ;;
   env) print_env ;;
+  topic) kafka_topic "${1:?name the topic}" "${2:-6}" ;;
   kill-kafka) lock; crash kafka ;;
   start-kafka) lock; start_kafka ;;
   restart-kafka) lock; stop kafka; start_kafka ;;

@@ -3,7 +3,7 @@
 
 # The jars are shared by all stacks of a checkout. The version here and in the pom are changed together.
 kafka_version=4.3.1
-kafka_libs="$base/kafka-$kafka_version"
+kafka_libs="$base/kafka-$kafka_version-libs"
 
 kafka_install() {
   need "a JDK, 17 or later," has_java default-jdk-headless
@@ -106,4 +106,14 @@ kafka_answers() {
     timeout 3 head -c 12 <&3 | od -An -v -tu1 | tr -s ' \n' ' '
   ) || return 1
   case $answer in *" 0 0 0 1 0 0 0 1 ") return 0 ;; *) return 1 ;; esac
+}
+
+# kafka_topic creates a topic for a person to try things with; one that is there already stays as it is.
+kafka_topic() {
+  [ -d "$kafka_libs" ] || kafka_fetch
+  running kafka || die "Kafka is not running here; run scripts/services.sh up"
+  java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$kafka_libs/*" \
+    -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
+    org.apache.kafka.tools.TopicCommand --bootstrap-server "127.0.0.1:$(port_of kafka)" --create --if-not-exists \
+    --topic "$1" --partitions "$2" --replication-factor 1 >&2
 }
