@@ -175,7 +175,7 @@ func (st *stage) evidence(ctx context.Context) (*evidence, error) {
 	quota := st.scene.quota
 	e := &evidence{
 		Span: st.record.span, Quotas: map[string]*delivery.Quota{quota.ID: &quota},
-		Redis: st.redis.Usage(), Unread: dropped,
+		Redis: st.redis.Usage(), Stalls: st.receiver.Stalls(), Unread: dropped,
 	}
 	for i := range st.scene.campaigns {
 		c := &st.scene.campaigns[i]

@@ -35,19 +35,25 @@ func runDemo(t *testing.T, options DemoOptions) (report *Report, stdout, stderr 
 	return report, out.String(), log.String()
 }
 
-// hard are the problems that must never be seen, however slow the machine is; using less than what is allowed is a
-// figure of speed and not among them.
-func hard(problems []string) []string {
-	return slices.DeleteFunc(slices.Clone(problems), func(p string) bool { return strings.Contains(p, "of what it was allowed") })
+// hard are the problems that must never be seen, however slow the machine is. Using less than what is allowed is a
+// figure of speed and not among them. Nor is a bunched stream where the process was kept from running: what left evenly
+// arrived together. (That pacer itself keeps the bound is tested where it decides.)
+func hard(r *Report) []string {
+	busy := slices.ContainsFunc(r.Warnings, isBusy)
+	return slices.DeleteFunc(slices.Clone(r.Problems), func(p string) bool {
+		return strings.Contains(p, "of what it was allowed") || busy && strings.Contains(p, "a stretch holds")
+	})
 }
+
+func isBusy(warning string) bool { return strings.HasPrefix(warning, "this machine is busy") }
 
 func TestDemoKeepsItsPromises(t *testing.T) {
 	report, stdout, stderr := runDemo(t, DemoOptions{JSON: true})
-	if problems := hard(report.Problems); len(problems) > 0 {
+	if problems := hard(report); len(problems) > 0 {
 		t.Errorf("problems: %s\n%s", strings.Join(problems, "\n"), stderr)
 	}
-	if len(report.Warnings) > 0 {
-		t.Errorf("warnings: %s", strings.Join(report.Warnings, "\n"))
+	if warnings := slices.DeleteFunc(slices.Clone(report.Warnings), isBusy); len(warnings) > 0 {
+		t.Errorf("warnings: %s", strings.Join(warnings, "\n"))
 	}
 	var decoded Report
 	if err := json.Unmarshal([]byte(stdout), &decoded); err != nil {
@@ -62,11 +68,11 @@ func TestDemoKeepsItsPromises(t *testing.T) {
 		if c.MaxHops > 1 {
 			t.Errorf("campaign %s: a job was re-enqueued %d times", c.ID, c.MaxHops)
 		}
-		if c.RateRatio < 0.5 {
-			t.Errorf("campaign %s used only %.0f %% of its rate", c.ID, 100*c.RateRatio)
+		if c.Delivered == 0 {
+			t.Errorf("campaign %s delivered nothing", c.ID)
 		}
 	}
-	if queued == 0 || retried == 0 {
+	if queued == 0 || requeued == 0 || retried == 0 {
 		t.Errorf("the demo shows too little: %d queued, %d requeued, %d retried", queued, requeued, retried)
 	}
 	t.Logf("%s", stdout)

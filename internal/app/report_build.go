@@ -15,6 +15,8 @@ import (
 const (
 	// minRateRatio is the share of what it was allowed that every campaign must have used.
 	minRateRatio = 0.98
+	// notableStall is how long a stall must be to be mentioned: slots are forfeited then.
+	notableStall = lateTolerance
 	// pauseActs is how soon a pause must have stopped a campaign.
 	pauseActs = time.Second
 )
@@ -25,7 +27,8 @@ type evidence struct {
 	Campaigns []campaignEvidence
 	Quotas    map[string]*delivery.Quota
 	Redis     embedded.Usage
-	Unread    int // requests that did not fit the receiver's memory
+	Stalls    []embedded.Interval // in which the process was kept from running, by their beginning
+	Unread    int                 // requests that did not fit the receiver's memory
 }
 
 // campaignEvidence is what is known about one campaign.
@@ -53,13 +56,14 @@ func buildReport(e *evidence) *Report {
 		demands[e.Campaigns[i].ID] = e.Campaigns[i].demand
 	}
 	allowances := allowances(demands, e.Quotas)
+	blur := blurOf(e.Stalls)
 	requests := 0
 	for i := range e.Campaigns {
 		c := &e.Campaigns[i]
 		requests += len(c.Journal.Arrivals)
 		report := reportCampaign(c, allowances[c.ID])
 		r.Campaigns = append(r.Campaigns, report)
-		r.Problems = append(r.Problems, campaignProblems(c, &report)...)
+		r.Problems = append(r.Problems, campaignProblems(c, &report, blur)...)
 		r.Warnings = append(r.Warnings, campaignWarnings(c, &report)...)
 	}
 	for _, id := range slices.Sorted(maps.Keys(e.Quotas)) {
@@ -74,8 +78,20 @@ func buildReport(e *evidence) *Report {
 	if e.Unread > 0 {
 		r.Problems = append(r.Problems, fmt.Sprintf("%d requests did not fit the receiver's memory", e.Unread))
 	}
+	if most := longestStall(e.Stalls, e.Span); most >= notableStall {
+		r.Warnings = append(r.Warnings, fmt.Sprintf(
+			"this machine is busy: it kept the demo from running for up to %s at a time", most.Round(time.Millisecond)))
+	}
 	r.OK = len(r.Problems) == 0
 	return r
+}
+
+func longestStall(stalls []embedded.Interval, span embedded.Interval) time.Duration {
+	most := time.Duration(0)
+	for _, s := range clip(stalls, span) {
+		most = max(most, s.To-s.From)
+	}
+	return most
 }
 
 // reportCampaign counts one campaign's jobs and measures its stream.
@@ -136,7 +152,7 @@ func tally(j *embedded.Journal) (accepted map[string]int, retried int) {
 }
 
 // campaignProblems says what is wrong with a campaign's figures.
-func campaignProblems(c *campaignEvidence, r *CampaignReport) []string {
+func campaignProblems(c *campaignEvidence, r *CampaignReport, blur func(time.Duration) time.Duration) []string {
 	var problems []string
 	add := func(format string, args ...any) {
 		problems = append(problems, "campaign "+c.ID+": "+fmt.Sprintf(format, args...))
@@ -148,7 +164,7 @@ func campaignProblems(c *campaignEvidence, r *CampaignReport) []string {
 		add("%d ids were received that were never published", n)
 	}
 	times := arrivalTimes(&c.Journal)
-	if over := excess(times, newRateTimeline(c.Rates, changeGrace)) - 1; over > 1e-6 {
+	if over := excess(times, newRateTimeline(c.Rates, changeGrace), blur) - 1; over > 1e-6 {
 		add("a stretch holds %.1f units more than send_rate allows", over)
 	}
 	if n := sentWhilePaused(times, c.Paused); n > 0 {

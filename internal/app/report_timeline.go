@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/embedded"
 )
 
 const (
@@ -15,6 +16,9 @@ const (
 	changeGrace = 100 * time.Millisecond
 	// lateTolerance is how late a slot may be used; a tenth of the spacing where that is longer.
 	lateTolerance = 20 * time.Millisecond
+	// stallReach is how far a stall is felt: those who watch for it wake at other instants, on other processors, than
+	// those who are late because of it.
+	stallReach = 100 * time.Millisecond
 	// receiverClock is what the receiver's clock may be off by: requests that left evenly arrive a little unevenly.
 	receiverClock = 1.01
 )
@@ -95,18 +99,43 @@ func (t rateTimeline) when(units float64, atMost time.Duration) time.Duration {
 
 // excess is by how many units the fullest stretch exceeds what the timeline allows for it: the largest, over all
 // i <= j, of the requests i to j less the integral from just before request i to request j. "Just before" is the
-// tolerance with which a slot may be used late. A stretch is within the bound when its excess is at most the largest
-// weight.
+// tolerance with which a slot may be used late, and what blur says about how well that instant is known. A stretch is
+// within the bound when its excess is at most the largest weight.
 //
 // One pass suffices: with D(j) = j - I(t_j), the stretch from i to j has (j-i+1) - (I(t_j) - I(t_i - late)), so only
 // the largest (I(t_i - late) - i) so far matters. Arrivals are ascending.
-func excess(arrivals []time.Duration, t rateTimeline) float64 {
+func excess(arrivals []time.Duration, t rateTimeline, blur func(at time.Duration) time.Duration) float64 {
 	worst, best := math.Inf(-1), math.Inf(-1)
 	for n, at := range arrivals {
-		best = max(best, receiverClock*t.units(at-t.tolerance(at))-float64(n))
+		best = max(best, receiverClock*t.units(at-t.tolerance(at)-blur(at))-float64(n))
 		worst = max(worst, float64(n+1)-receiverClock*t.units(at)+best)
 	}
 	return worst
+}
+
+// sharp is the blur of instants that are known exactly.
+func sharp(time.Duration) time.Duration { return 0 }
+
+// blurOf says how much later than it was due something may have happened at an instant: as much as the longest stall of
+// the process nearby. The stalls are in order of their beginning.
+func blurOf(stalls []embedded.Interval) func(at time.Duration) time.Duration {
+	longest := time.Duration(0)
+	for _, s := range stalls {
+		longest = max(longest, s.To-s.From)
+	}
+	return func(at time.Duration) time.Duration {
+		most := time.Duration(0)
+		first := sort.Search(len(stalls), func(i int) bool { return stalls[i].From >= at-stallReach-longest })
+		for _, s := range stalls[first:] {
+			if s.From > at+stallReach {
+				break
+			}
+			if s.To >= at-stallReach {
+				most = max(most, s.To-s.From)
+			}
+		}
+		return most
+	}
 }
 
 // tolerance is how late a slot may be used at an instant.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/embedded"
 )
 
 const ms = time.Millisecond
@@ -76,11 +77,11 @@ func TestExcess(t *testing.T) {
 			return newRateTimeline([]rateChange{{0, r}}, changeGrace)
 		}(), true},
 	} {
-		if got := excess(c.times, c.line); (got <= 1+1e-6) != c.ok {
+		if got := excess(c.times, c.line, sharp); (got <= 1+1e-6) != c.ok {
 			t.Errorf("%s: excess %g, want within the bound: %v", c.name, got, c.ok)
 		}
 	}
-	if got := excess(nil, constant(1)); got > 0 {
+	if got := excess(nil, constant(1), sharp); got > 0 {
 		t.Errorf("nothing arrived, excess %g", got)
 	}
 }
@@ -108,17 +109,31 @@ func drawTimes(t *rapid.T) []time.Duration {
 func TestExcessIsTheWorstOfAllStretches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line, times := newRateTimeline(drawChanges(t), changeGrace), drawTimes(t)
+		stall := time.Duration(rapid.IntRange(0, 50).Draw(t, "stall")) * ms
+		blur := blurOf([]embedded.Interval{{From: sec, To: sec + stall}})
 		want := math.Inf(-1)
 		for i := range times {
 			for j := i; j < len(times); j++ {
-				allowed := receiverClock * (line.units(times[j]) - line.units(times[i]-line.tolerance(times[i])))
+				allowed := receiverClock * (line.units(times[j]) - line.units(times[i]-line.tolerance(times[i])-blur(times[i])))
 				want = max(want, float64(j-i+1)-allowed)
 			}
 		}
-		if got := excess(times, line); math.Abs(got-want) > 1e-6 {
+		if got := excess(times, line, blur); math.Abs(got-want) > 1e-6 {
 			t.Fatalf("excess %g, want %g", got, want)
 		}
 	})
+}
+
+func TestBlurReachesAsFarAsAStallIsFelt(t *testing.T) {
+	blur := blurOf([]embedded.Interval{{From: sec, To: sec + 30*ms}, {From: sec + 10*ms, To: sec + 20*ms}, {From: 2 * sec, To: 2*sec + 5*ms}})
+	for at, want := range map[time.Duration]time.Duration{
+		0: 0, sec - stallReach - 1: 0, sec - stallReach: 30 * ms, sec + 15*ms: 30 * ms, sec + 30*ms + stallReach: 30 * ms,
+		sec + 31*ms + stallReach: 0, 2 * sec: 5 * ms, 3 * sec: 0,
+	} {
+		if got := blur(at); got != want {
+			t.Errorf("at %s: %s, want %s", at, got, want)
+		}
+	}
 }
 
 func TestMaxRollingIsTheFullestStretch(t *testing.T) {

@@ -135,8 +135,10 @@ func (f *startFinder) kept(ctx context.Context, missing []partition, starts map[
 		if !wanted[at] || p.Committed < 0 {
 			continue
 		}
-		f.log.Warn("the group has no offset for a partition; going on from the position kept in the catalog",
-			"partition", at.String(), "offset", p.Committed)
+		if p.Committed > 0 { // at 0 nothing was lost: nobody has ever committed anything there
+			f.log.Warn("the group has no offset for a partition; going on from the position kept in the catalog",
+				"partition", at.String(), "offset", p.Committed)
+		}
 		starts[at] = start{p.Committed, p.Metadata}
 	}
 	return nil

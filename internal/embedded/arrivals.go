@@ -130,8 +130,7 @@ func (a *arrivals) accepted() map[string]int {
 
 // union joins overlapping and touching intervals; the result is ordered and disjoint.
 func union(intervals []Interval) []Interval {
-	sorted := slices.Clone(intervals)
-	slices.SortFunc(sorted, func(x, y Interval) int { return cmp.Compare(x.From, y.From) })
+	sorted := slices.SortedFunc(slices.Values(intervals), byStart)
 	var joined []Interval
 	for _, in := range sorted {
 		if last := len(joined) - 1; last >= 0 && in.From <= joined[last].To {
@@ -142,3 +141,5 @@ func union(intervals []Interval) []Interval {
 	}
 	return joined
 }
+
+func byStart(x, y Interval) int { return cmp.Compare(x.From, y.From) }

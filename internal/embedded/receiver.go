@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -57,6 +58,7 @@ type Receiver struct {
 	options      ReceiverOptions
 	epoch        time.Time
 	arrivals     *arrivals
+	stalls       stallWatch
 	destinations map[string]*destination
 	listener     net.Listener
 	running      atomic.Bool
@@ -112,6 +114,10 @@ func (r *Receiver) Journals() (journals []Journal, dropped int) { return r.arriv
 // Accepted is the number of accepted requests so far, by campaign; for live views.
 func (r *Receiver) Accepted() map[string]int { return r.arrivals.accepted() }
 
+// Stalls are the stretches in which this process was seen not to run, while Run did; they may overlap. What is known to
+// have happened at an instant in or just after one may have been due earlier by as much.
+func (r *Receiver) Stalls() []Interval { return r.stalls.list() }
+
 // Run answers requests until the context ends, then finishes those in progress. It is called once.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
@@ -124,6 +130,11 @@ func (r *Receiver) Run(ctx context.Context) error {
 		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(r.options.Log.Handler(), slog.LevelWarn),
 	}
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { r.stalls.run(watching, r.Now) })
+	defer watch.Wait()
+	defer stopWatching()
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(r.listener) }()
 	select {

@@ -26,7 +26,7 @@ type Redis struct {
 	stop     chan struct{}
 	close    sync.Once
 
-	roundTrips atomic.Int64
+	used struct{ roundTrips, commands atomic.Int64 } // by all clients, ever
 	// marked is what had been used at the last Mark; written by Mark, read by Usage, under mu.
 	mu     sync.Mutex
 	marked Usage
@@ -36,7 +36,7 @@ type Redis struct {
 type Usage struct {
 	// RoundTrips counts requests that a client sent and waited for; the commands of a pipeline share one.
 	RoundTrips int64
-	// Commands counts single commands; a script is one, whatever it does.
+	// Commands counts single commands as clients send them; a script is one, whatever it does.
 	Commands int64
 }
 
@@ -88,7 +88,7 @@ func (r *Redis) serve() {
 		if err != nil {
 			continue
 		}
-		r.mini.Server().ServeConn(&countedConn{Conn: conn, trips: &r.roundTrips})
+		r.mini.Server().ServeConn(&countedConn{Conn: conn, trips: &r.used.roundTrips, commands: &r.used.commands})
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *Redis) Usage() Usage {
 }
 
 func (r *Redis) total() Usage {
-	return Usage{RoundTrips: r.roundTrips.Load(), Commands: int64(r.mini.CommandCount())}
+	return Usage{RoundTrips: r.used.roundTrips.Load(), Commands: r.used.commands.Load()}
 }
 
 // Close ends the server and every connection to it. Closing one that never started, or twice, does nothing.
@@ -125,25 +125,4 @@ func (r *Redis) Close() {
 		r.work.Wait()
 		r.mini.Close()
 	})
-}
-
-// countedConn is one client's connection. A round trip begins with the first bytes that arrive after an answer
-// was written (or after the connection was made); what a pipeline sends before its first answer is the same one.
-type countedConn struct {
-	net.Conn
-	trips *atomic.Int64
-	asked atomic.Bool // bytes have arrived since the last answer; read and written by the server's two goroutines
-}
-
-func (c *countedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 && !c.asked.Swap(true) {
-		c.trips.Add(1)
-	}
-	return n, err //nolint:wrapcheck // a net.Conn hands on the errors of the one it wraps: io.EOF must stay itself
-}
-
-func (c *countedConn) Write(p []byte) (int, error) {
-	c.asked.Store(false)
-	return c.Conn.Write(p) //nolint:wrapcheck // as in Read
 }
