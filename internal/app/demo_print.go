@@ -38,11 +38,13 @@ func writeDemoReport(w io.Writer, r *Report) error {
 	}
 	p.line(`
 Next, on real services:
-  make up                                    start Kafka, Redis and PostgreSQL on this machine
-  eval "$(scripts/services.sh env)"          tell pacer where they are
-  bin/pacer migrate up                       make the tables and topics
+  make up                                      start Kafka, Redis and PostgreSQL on this machine
+  eval "$(scripts/services.sh env)"            tell pacer where they are
+  scripts/services.sh topic pacer.jobs         a topic to publish to; pacer never makes that one
+  export PACER_SINKS_NOWHERE_TYPE=discard      a sink; or one of type http, and its PACER_SINKS_<NAME>_URL
+  bin/pacer migrate up                         make the tables, and pacer's own topics
   bin/pacer campaign create spring --rate 50
-  bin/pacer run                              the daemon; start several, they share the rate
-  bin/pacer publish --campaign spring --count 1000`)
+  bin/pacer publish --campaign spring --count 1000
+  bin/pacer run                                the daemon; start several, they share the rate`)
 	return p.err
 }
