@@ -3,7 +3,6 @@ package test
 import (
 	"bytes"
 	"context"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +31,7 @@ func (s *stack) each(part string, f func(topic string, r requeue.Record)) {
 				f(topic.Name, r)
 				return nil
 			})
-			if err != nil && err != io.EOF {
+			if err != nil {
 				s.t.Fatalf("scan %s/%d: %v", topic.Name, p.ID, err)
 			}
 		}

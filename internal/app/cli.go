@@ -1,3 +1,5 @@
+// Package app is the only one that knows all others: it reads the configuration, puts a daemon together, and does what
+// the commands do. cmd/pacer reads flags; everything else is below.
 package app
 
 import (

@@ -86,7 +86,7 @@ func (s *services) checkRedis(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close() //nolint:errcheck // nothing is written on closing
+	defer func() { _ = client.Close() }() // nothing is written on closing
 	if err := client.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redis.addrs: %w", err)
 	}

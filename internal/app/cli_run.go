@@ -25,7 +25,7 @@ func RunDaemon(ctx context.Context, in Invocation) error {
 	if err != nil {
 		return err
 	}
-	defer parts.Redis.Close() //nolint:errcheck // nothing is written on closing
+	defer func() { _ = parts.Redis.Close() }() // nothing is written on closing
 	d, err := NewDaemon(parts)
 	if err != nil {
 		return UsageError{err}

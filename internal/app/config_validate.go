@@ -96,7 +96,7 @@ func (v *validator) duration(path string, d, least, most time.Duration) {
 }
 
 func between[T int | int64 | float64 | Size](v *validator, path string, n, least, most T) {
-	if !(n >= least && n <= most) { // not the other way round: NaN is out of range as well
+	if in := n >= least && n <= most; !in { // NaN is out of range as well
 		v.add(path, "%v is out of range; use a number between %v and %v", n, least, most)
 	}
 }
@@ -202,10 +202,9 @@ func (v *validator) redis(r *RedisConfig) {
 	for _, a := range r.Addrs {
 		v.address("redis.addrs", a, "use one such as 127.0.0.1:6379")
 	}
-	switch {
-	case r.Mode == "":
+	if r.Mode == "" {
 		v.add("redis.mode", "required with several addresses; use one of cluster, sentinel, ring")
-	default:
+	} else {
 		v.oneOf("redis.mode", r.Mode, "single", "cluster", "sentinel", "ring")
 	}
 	if r.Mode == "single" && len(r.Addrs) > 1 {

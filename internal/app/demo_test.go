@@ -93,8 +93,8 @@ func (s swallowing) Deliver(ctx context.Context, id string, job *delivery.Job) d
 
 func TestDemoSeesASinkThatSwallowsJobs(t *testing.T) {
 	var count atomic.Int64
-	report, _, _ := runDemo(t, DemoOptions{JSON: true, WrapSinks: func(real pacer.Sinks) pacer.Sinks {
-		return swallowing{real, &count}
+	report, _, _ := runDemo(t, DemoOptions{JSON: true, WrapSinks: func(inner pacer.Sinks) pacer.Sinks {
+		return swallowing{inner, &count}
 	}})
 	lost := 0
 	for _, c := range report.Campaigns {
@@ -121,8 +121,8 @@ func (d doubling) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeR
 }
 
 func TestDemoSeesALimiterThatGrantsDouble(t *testing.T) {
-	report, _, _ := runDemo(t, DemoOptions{JSON: true, WrapLimiter: func(real pacer.Limiter) pacer.Limiter {
-		return doubling{real}
+	report, _, _ := runDemo(t, DemoOptions{JSON: true, WrapLimiter: func(inner pacer.Limiter) pacer.Limiter {
+		return doubling{inner}
 	}})
 	problems := strings.Join(report.Problems, "\n")
 	if report.OK || !strings.Contains(problems, "more than send_rate allows") {

@@ -213,7 +213,7 @@ func backoff(failures int) time.Duration {
 
 // jitter spreads daemons that were started together: d, more or less a fifth.
 func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // not a secret
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
 // sleep waits for d; false if ctx ended first.

@@ -366,14 +366,14 @@ func TestWrongDSN(t *testing.T) {
 
 // TestUnreachable: a daemon that cannot connect says to what, in one line, and never with which password.
 func TestUnreachable(t *testing.T) {
-	real := parsed(t, harness.PostgresDSN(t))
-	closed := *real
+	there := parsed(t, harness.PostgresDSN(t))
+	closed := *there
 	closed.Host = "127.0.0.1:1"
 	closed.User = url.UserPassword("pacer", "hunter2")
-	absent := *real
+	absent := *there
 	absent.Path = "/no_such_database"
 	for dsn, want := range map[string]string{
-		closed.String(): "postgres.dsn: cannot connect to 127.0.0.1:1 as pacer, database " + strings.TrimPrefix(real.Path, "/") + ": connection refused",
+		closed.String(): "postgres.dsn: cannot connect to 127.0.0.1:1 as pacer, database " + strings.TrimPrefix(there.Path, "/") + ": connection refused",
 		absent.String(): `database "no_such_database" does not exist`,
 	} {
 		var log journal

@@ -20,7 +20,6 @@ type campaignRecord struct {
 	revision, per, ttl, expected     int64
 	burst, weight, inFlight          int64
 	startsAt, endsAt                 *time.Time
-	quotas                           []string
 }
 
 // entry turns the record into what goes into snapshots.

@@ -130,7 +130,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	other := errors.New("other")
-	if explain(other) != other || explain(nil) != nil {
+	if !errors.Is(explain(other), other) || explain(nil) != nil {
 		t.Error("errors of others are changed")
 	}
 }

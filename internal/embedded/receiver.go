@@ -150,7 +150,9 @@ func (r *Receiver) Run(ctx context.Context) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-failed
+	if ended := <-failed; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	if err != nil {
 		return fmt.Errorf("stop the receiver: %w", err)
 	}

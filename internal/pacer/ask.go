@@ -106,18 +106,23 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 // taken spreads a take's reply over the queues that asked.
 func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64) {
 	p.takes--
-	if err != nil {
-		p.takeFailed(queues, err)
-		return
+	if reply.Now > 0 {
+		p.clock.observe(reply.Now, arrival)
 	}
-	if p.failing {
-		p.failing, p.failures = false, 0
-		p.log.Info("the quota store answers again")
-	}
-	p.clock.observe(reply.Now, arrival)
+	var unanswered []*queue
 	for i, q := range queues {
 		q.asking = false
-		p.granted(q, asks[i], reply.Items[i])
+		if err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0 {
+			p.granted(q, asks[i], reply.Items[i])
+		} else {
+			unanswered = append(unanswered, q)
+		}
+	}
+	if err != nil {
+		p.takeFailed(unanswered, err)
+	} else if p.failing {
+		p.failing, p.failures = false, 0
+		p.log.Info("the quota store answers again")
 	}
 }
 
@@ -129,7 +134,6 @@ func (p *Pacer) takeFailed(queues []*queue, err error) {
 	p.failures++
 	pause := min(p.opt.MinQuantum<<min(p.failures, 10), maxBackOff).Microseconds()
 	for _, q := range queues {
-		q.asking = false
 		p.askLater(q, p.now()+pause)
 	}
 }

@@ -454,3 +454,26 @@ func TestManyCampaigns(t *testing.T) {
 		}
 	})
 }
+
+// TestBurst: the credit of idle time goes at once, and no more than it.
+func TestBurst(t *testing.T) {
+	c := campaign("c", 100)
+	c.Burst = 50
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("lane/0")
+		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 10))
+		time.Sleep(2 * time.Second)
+		f.offer(t, jobs(src, delivery.FromLane, "c", 10, 200))
+		began := time.Since(f.receiver.began).Microseconds()
+		time.Sleep(1100 * time.Millisecond)
+		n := 0
+		for _, a := range f.receiver.history() {
+			if a.at >= began && a.at < began+1_000_000 {
+				n++
+			}
+		}
+		if n < 145 || n > 151 {
+			t.Errorf("%d in the first second at 100/s with a burst of 50", n)
+		}
+	})
+}

@@ -57,7 +57,7 @@ func (p *Pacer) spend(now int64) {
 			return
 		}
 		q := p.slots[0]
-		at := p.clock.local(q.grants[0].First.Micros())
+		at := p.clock.local(q.due())
 		if at > now {
 			return
 		}
@@ -103,11 +103,10 @@ func (p *Pacer) spendOne(q *queue, at, now int64) {
 // forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.
 func (p *Pacer) forfeit(q *queue, now int64) (n int64) {
 	for q.held > 0 {
-		_, spacing, _ := q.slot()
 		g := q.grants[0]
-		late := p.clock.store(now) - q.lateBy(p.opt.LateTolerance.Microseconds(), spacing) - 1
+		late := p.clock.store(now) - q.lateBy(p.opt.LateTolerance.Microseconds(), g.Rate.Spacing()) - 1
 		k := g.First.CountUntil(late, g.Rate, g.Units)
-		if k == 0 {
+		if k == 0 || g.GrantedAt > late {
 			break
 		}
 		q.use(k)

@@ -14,7 +14,8 @@ import (
 
 // Limiter reserves slots and hands unused ones back. The engine of internal/limits is one, its reference model another.
 type Limiter interface {
-	// Take answers the asks in their order. An error means that nothing is known to have been granted.
+	// Take answers the asks in their order. With an error, items that were granted nonetheless have a GrantedAt; of the
+	// others nothing is known.
 	Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error)
 	Refund(ctx context.Context, refunds []delivery.Refund) error
 }

@@ -133,7 +133,7 @@ func (p *Pacer) turn() {
 func (p *Pacer) wakeAt() int64 {
 	at := p.sweepAt
 	if len(p.slots) > 0 {
-		at = min(at, p.clock.local(p.slots[0].grants[0].First.Micros()))
+		at = min(at, p.clock.local(p.slots[0].due()))
 	}
 	if len(p.waits) > 0 {
 		at = min(at, p.waits[0].at)

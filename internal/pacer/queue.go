@@ -156,13 +156,9 @@ func (q *queue) add(g delivery.Grant) {
 	}
 }
 
-// slot is the store time of the first slot held; ok is false without one.
-func (q *queue) slot() (at int64, spacing int64, ok bool) {
-	if q.held == 0 {
-		return 0, 0, false
-	}
-	return q.grants[0].First.Micros(), q.grants[0].Rate.Spacing(), true
-}
+// due is the store time at which the first slot, which must be held, comes due. The credit of a burst lies in the past
+// and is due when it was granted.
+func (q *queue) due() int64 { return max(q.grants[0].First.Micros(), q.grants[0].GrantedAt) }
 
 // use takes the next n slots away, which must be held.
 func (q *queue) use(n int64) {

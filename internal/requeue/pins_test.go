@@ -28,7 +28,7 @@ func TestPins(t *testing.T) {
 		c := newPinCache(pins, 8, log.logger(), prometheus.NewCounter(prometheus.CounterOpts{}))
 		lane := func(campaign string) int { return c.lane(t.Context(), campaign) }
 
-		if lane("a") != 5 || lane("a") != 5 || pins.calls != 1 {
+		if first, second := lane("a"), lane("a"); first != 5 || second != 5 || pins.calls != 1 {
 			t.Fatalf("%d lookups for one campaign", pins.calls)
 		}
 		pins.lane = 6

@@ -149,7 +149,7 @@ func (s *Sink) openLocked() error {
 }
 
 func openFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644) //nolint:gosec // ids and times, for others to read
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
