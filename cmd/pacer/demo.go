@@ -21,7 +21,7 @@ Exit code 1 if a job was lost or a limit broken.`,
 			if err == nil && !report.OK {
 				err = app.ErrNotOK
 			}
-			return err //nolint:wrapcheck // app's errors are whole lines
+			return err
 		},
 	}
 	cmd.Flags().DurationVar(&options.Duration, "duration", app.DefaultDemoDuration, "how long to send")

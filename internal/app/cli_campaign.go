@@ -79,7 +79,7 @@ func (f *CampaignFlags) change() (catalog.CampaignChange, error) {
 func parseInstant(flag string, text *string) (*time.Time, error) {
 	switch {
 	case text == nil:
-		return nil, nil //nolint:nilnil // not given is not an error
+		return nil, nil
 	case *text == "":
 		return &time.Time{}, nil
 	}
@@ -99,7 +99,7 @@ func CampaignList(ctx context.Context, in Invocation) error {
 	defer admin.Close()
 	campaigns, err := admin.ListCampaigns(ctx)
 	if err != nil {
-		return err //nolint:wrapcheck // the catalog's errors are whole lines
+		return err
 	}
 	if in.JSON {
 		return writeJSON(in.Stdout, campaigns)
@@ -123,7 +123,7 @@ func CampaignShow(ctx context.Context, in Invocation, id string) error {
 	defer admin.Close()
 	c, err := admin.GetCampaign(ctx, id)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	return in.showCampaign(&c)
 }

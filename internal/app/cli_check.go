@@ -69,12 +69,12 @@ func (c *checks) run(ctx context.Context, name string, check func(ctx context.Co
 func (s *services) checkPostgres(ctx context.Context) error {
 	m, err := catalog.NewMigrator(s.dsn)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	current, newest, err := m.SchemaVersion(ctx)
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // a whole line
+		return err
 	case current < newest:
 		return fmt.Errorf("the schema is at version %d of %d; run pacer migrate up", current, newest)
 	}
@@ -116,7 +116,7 @@ func (c *checks) sinks(ctx context.Context, s *services) {
 		c.run(ctx, "sink "+name, func(ctx context.Context) error {
 			entry, err := sink.Open(s.config.Sinks[name], sink.Host{Version: Version, Logger: s.log})
 			if err != nil {
-				return err //nolint:wrapcheck // names the key
+				return err // names the key
 			}
 			if reachable, ok := entry.Sink.(interface {
 				Check(ctx context.Context) error

@@ -18,7 +18,7 @@ func MigrateUp(ctx context.Context, in Invocation) error {
 	defer s.close()
 	migrator, err := catalog.NewMigrator(s.dsn)
 	if err != nil {
-		return err //nolint:wrapcheck // the catalog's errors are whole lines
+		return err
 	}
 	p := &printer{w: in.Stdout}
 	applied, err := migrator.Up(ctx)
@@ -26,7 +26,7 @@ func MigrateUp(ctx context.Context, in Invocation) error {
 		p.line("applied %s", m.Name)
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	changes, err := requeue.EnsureTopics(ctx, s.kafka, s.topics)
 	for _, change := range changes {
@@ -50,11 +50,11 @@ func MigrateDown(ctx context.Context, in Invocation) error {
 	defer s.close()
 	migrator, err := catalog.NewMigrator(s.dsn)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	undone, err := migrator.Down(ctx)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	p := &printer{w: in.Stdout}
 	if undone == nil {
@@ -80,11 +80,11 @@ func MigrateStatus(ctx context.Context, in Invocation) error {
 	defer s.close()
 	migrator, err := catalog.NewMigrator(s.dsn)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	var status migrateStatus
 	if status.Schema, err = migrator.Status(ctx); err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	if status.Topics, err = requeue.ListTopics(ctx, s.kafka, s.topics); err != nil {
 		return fmt.Errorf("kafka.brokers: %w", err)

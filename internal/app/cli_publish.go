@@ -78,7 +78,7 @@ func Publish(ctx context.Context, in Invocation, flags *PublishFlags) error {
 	defer done()
 	producer, err := requeue.NewProducer(requeue.ProducerOptions{Client: s.kafka})
 	if err != nil {
-		return err //nolint:wrapcheck // says "publish" itself
+		return err
 	}
 	run, err := publishID()
 	if err != nil {

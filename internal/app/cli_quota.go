@@ -36,7 +36,7 @@ func QuotaList(ctx context.Context, in Invocation) error {
 	defer admin.Close()
 	quotas, err := admin.ListQuotas(ctx)
 	if err != nil {
-		return err //nolint:wrapcheck // the catalog's errors are whole lines
+		return err
 	}
 	if in.JSON {
 		return writeJSON(in.Stdout, quotas)
@@ -59,7 +59,7 @@ func QuotaShow(ctx context.Context, in Invocation, id string) error {
 	defer admin.Close()
 	q, err := admin.GetQuota(ctx, id)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	return in.showQuota(&q)
 }
@@ -80,7 +80,7 @@ func QuotaSet(ctx context.Context, in Invocation, id string, flags *QuotaFlags) 
 	defer admin.Close()
 	q, err := admin.SetQuota(ctx, id, change)
 	if err != nil {
-		return err //nolint:wrapcheck // a whole line
+		return err
 	}
 	return in.showQuota(&q)
 }

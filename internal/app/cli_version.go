@@ -16,7 +16,7 @@ func WriteVersion(w io.Writer) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		_, err := fmt.Fprintf(w, "pacer %s\n", version)
-		return err //nolint:wrapcheck // nothing to add to "cannot write"
+		return err
 	}
 	if version == "dev" && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		version = info.Main.Version
@@ -37,5 +37,5 @@ func WriteVersion(w io.Writer) error {
 		parts = append(parts, commit+dirty)
 	}
 	_, err := fmt.Fprintln(w, strings.Join(parts, ", "))
-	return err //nolint:wrapcheck // nothing to add to "cannot write"
+	return err
 }

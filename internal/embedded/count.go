@@ -22,12 +22,12 @@ func (c *countedConn) Read(p []byte) (int, error) {
 		}
 		c.commands.Add(c.request.count(p[:n]))
 	}
-	return n, err //nolint:wrapcheck // a net.Conn hands on the errors of the one it wraps: io.EOF must stay itself
+	return n, err // a net.Conn hands on the errors of the one it wraps: io.EOF must stay itself
 }
 
 func (c *countedConn) Write(p []byte) (int, error) {
 	c.asked.Store(false)
-	return c.Conn.Write(p) //nolint:wrapcheck // as in Read
+	return c.Conn.Write(p)
 }
 
 // requestCounter counts the commands in what a client sends, however it is cut into reads. A command is an array of

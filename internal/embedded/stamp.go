@@ -21,7 +21,7 @@ type stampedListener struct{ net.Listener }
 func (l stampedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // a net.Listener hands on the errors of the one it wraps
+		return nil, err // a net.Listener hands on the errors of the one it wraps
 	}
 	return newStampedConn(conn), nil
 }

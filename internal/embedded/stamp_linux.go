@@ -55,7 +55,7 @@ func (c *stampedConn) Read(p []byte) (int, error) {
 	})
 	switch {
 	case err != nil:
-		return 0, err //nolint:wrapcheck // a net.Conn's errors must stay themselves
+		return 0, err // a net.Conn's errors must stay themselves
 	case failure != nil:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Addr: c.RemoteAddr(), Err: failure}
 	case n == 0:
