@@ -477,3 +477,16 @@ func TestBurst(t *testing.T) {
 		}
 	})
 }
+
+// TestAForfeitedSlotIsAskedForAgain: the last job of a queue, whose only slot passed while no call was free.
+func TestAForfeitedSlotIsAskedForAgain(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 1
+		f.receiver.setLatency(time.Second)
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 2))
+		time.Sleep(3 * time.Second)
+		if n := f.count("c"); n != 2 {
+			t.Errorf("%d of 2 sent", n)
+		}
+	})
+}

@@ -69,6 +69,7 @@ func (p *Pacer) spend(now int64) {
 // spendOne uses the queue's first slot, which is due since at, if that can be done.
 func (p *Pacer) spendOne(q *queue, at, now int64) {
 	if p.forfeit(q, now) > 0 {
+		p.wantSlots(q)
 		return
 	}
 	s := q.sink
