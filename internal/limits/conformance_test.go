@@ -270,6 +270,13 @@ func TestAProbedGateLetsOneJobThroughASecond(t *testing.T) {
 		if g := take1(s, until+2, "b", a); g.Units != 10 {
 			t.Errorf("%+v", g)
 		}
+		asked := until + 60*second // by the destination: neither probing nor a success shortens it
+		s.CloseGate(until+3, "sink", asked, false)
+		s.CloseGate(until+4, "sink", until+second, true)
+		s.OpenGate("sink")
+		if g := take1(s, until+2*second, "b", a); g.Units != 0 || g.Bound != delivery.BindGate {
+			t.Errorf("%+v", g)
+		}
 	})
 }
 

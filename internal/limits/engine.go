@@ -158,7 +158,7 @@ func (e *Engine) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery
 }
 
 // CloseGate closes a gate for d, on every daemon. With probe, one job a second is let through after that, until the
-// gate is opened. A closure of the same mode is never shortened.
+// gate is opened. No closure is ever shortened; what a destination asked for is not replaced by probing.
 func (e *Engine) CloseGate(ctx context.Context, gate string, d time.Duration, probe bool) error {
 	if err := validGate(gate); err != nil {
 		return err
@@ -176,15 +176,15 @@ func (e *Engine) CloseGate(ctx context.Context, gate string, d time.Duration, pr
 	return nil
 }
 
-// OpenGate opens a gate at once.
+// OpenGate opens a gate that was closed with probe. One that was closed without it stays closed until its time.
 func (e *Engine) OpenGate(ctx context.Context, gate string) error {
 	if err := validGate(gate); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.run.timeout)
-	defer cancel()
-	if err := e.run.client.Del(ctx, e.keys.gate(gate)).Err(); err != nil {
-		return fmt.Errorf("open gate %s: %w", gate, err)
+	c := &call{keys: []string{e.keys.gate(gate)}}
+	e.run.run(ctx, openScript, []*call{c})
+	if c.err != nil {
+		return fmt.Errorf("open gate %s: %w", gate, c.err)
 	}
 	return nil
 }

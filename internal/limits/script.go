@@ -24,6 +24,9 @@ var peekSource string
 //go:embed lua/close.lua
 var closeSource string
 
+//go:embed lua/open.lua
+var openSource string
+
 // script is a Lua program and the digest Redis knows it by.
 type script struct {
 	source, sha string
@@ -40,6 +43,7 @@ var (
 	refundScript = newScript(refundSource)
 	peekScript   = newScript(peekSource)
 	closeScript  = newScript(closeSource)
+	openScript   = newScript(openSource)
 )
 
 // call is one run of a script. Repeating it is harmless: those that change something carry a sequence number by

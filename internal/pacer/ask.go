@@ -160,6 +160,9 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 			q.turnAt = at
 		}
 	}
+	if s := q.sink; g.Bound == delivery.BindGate && s != nil && !s.probing {
+		s.elsewhere = true
+	}
 	if g.Bound == delivery.BindHeld {
 		next = now + time.Second.Microseconds() // the store knows a newer revision; ours will come
 	}

@@ -490,3 +490,26 @@ func TestAForfeitedSlotIsAskedForAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestAGateIsNotLeftClosed: failures and successes in one burst, over a store whose answers overtake one another.
+func TestAGateIsNotLeftClosed(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(1, uniform(seed, 0, 20*time.Millisecond), newBook(campaign("c", 500)), nil)
+			calls := 0
+			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+				if calls++; calls > 100 && calls <= 107 {
+					return delivery.Result{Class: delivery.Unreachable}
+				}
+				return delivery.Result{Class: delivery.Delivered}
+			})
+			src := newPartition("lane/0")
+			f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1000))
+			time.Sleep(10 * time.Second)
+			if n := src.count(delivery.OutcomeDelivered); n != 1000 {
+				t.Errorf("seed %d: %d of 1000 delivered in 10 s at 500/s", seed, n)
+			}
+			f.stop()
+		})
+	}
+}

@@ -17,7 +17,13 @@ type sinkState struct {
 	full        []*queue // queues whose slot came due while no call was free, in order
 	failures    int      // consecutive calls that failed for the sink's own reasons
 	closedUntil int64    // local time until which the gate is closed for this daemon
-	probing     bool     // the gate was closed by failures, and opens by a success
+	probing     bool     // the gate was closed by failures here, and opens by a success
+	elsewhere   bool     // a take found the gate closed, though not by this daemon
+
+	// gateCalls are what is still to be told to the store of the gate, in order; one call is under way at a time, or a
+	// late close would undo the open that came after it.
+	gateCalls   []gateCall
+	gateCalling bool
 }
 
 // room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come

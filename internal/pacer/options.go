@@ -25,6 +25,7 @@ type Gates interface {
 	// CloseGate grants nothing on the gate for d. With probe, one job is let through when d is over, and one a second
 	// from then on, until OpenGate.
 	CloseGate(ctx context.Context, gate string, d time.Duration, probe bool) error
+	// OpenGate opens what was closed with probe, and nothing else.
 	OpenGate(ctx context.Context, gate string) error
 }
 

@@ -160,7 +160,7 @@ func (p *Pacer) unknown(j *delivery.Job, now time.Time) {
 // wait keeps the job in memory when its time is near, and puts it into a timer otherwise.
 func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason) {
 	if d < p.opt.MaxOpenAge {
-		heap.Push(&p.waits, delayed{job: j, at: p.now() + d.Microseconds()})
+		heap.Push(&p.waits, delayed{job: j, at: p.now() + d.Microseconds() + 1}) // not a moment before it is ready
 		return
 	}
 	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: why, Due: time.Now().Add(d)})

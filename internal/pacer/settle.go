@@ -136,12 +136,16 @@ func (p *Pacer) failed(s *sinkState) (outage bool) {
 // healthy notes that the sink works, and opens a gate that failures had closed.
 func (p *Pacer) healthy(s *sinkState) {
 	s.failures = 0
+	if !s.probing && !s.elsewhere {
+		return
+	}
+	s.elsewhere = false
+	p.gate(s, gateCall{open: true})
 	if !s.probing {
 		return
 	}
 	s.probing, s.closedUntil = false, 0
 	p.log.Info("the sink works again", "sink", s.id)
-	p.background(func(ctx context.Context) error { return p.opt.Gates.OpenGate(ctx, s.id) }, s)
 	for _, q := range p.queues {
 		if q.sink == s {
 			p.askLater(q, p.now())
@@ -152,7 +156,7 @@ func (p *Pacer) healthy(s *sinkState) {
 // closeGate stops the sink here at once and on the other daemons with their next take, and hands the slots back.
 func (p *Pacer) closeGate(s *sinkState, d time.Duration, probe bool) {
 	s.closedUntil = max(s.closedUntil, p.now()+d.Microseconds())
-	p.background(func(ctx context.Context) error { return p.opt.Gates.CloseGate(ctx, s.id, d, probe) }, s)
+	p.gate(s, gateCall{d: d, probe: probe})
 	for _, q := range p.queues {
 		if q.sink == s {
 			p.handBack(q)
@@ -164,14 +168,46 @@ func (p *Pacer) closeGate(s *sinkState, d time.Duration, probe bool) {
 	}
 }
 
-// background runs a call to the limiter that nobody waits for.
-func (p *Pacer) background(call func(ctx context.Context) error, s *sinkState) {
+// gateCall is one thing to tell the store of a sink's gate.
+type gateCall struct {
+	open  bool // what failures closed
+	d     time.Duration
+	probe bool
+}
+
+// gate tells the store of the sink's gate after what it was told before. Calls that say the same are merged.
+func (p *Pacer) gate(s *sinkState, c gateCall) {
+	if n := len(s.gateCalls); n > 0 && s.gateCalls[n-1].open == c.open && s.gateCalls[n-1].probe == c.probe {
+		s.gateCalls[n-1].d = max(s.gateCalls[n-1].d, c.d)
+	} else {
+		s.gateCalls = append(s.gateCalls, c)
+	}
+	p.nextGateCall(s)
+}
+
+func (p *Pacer) nextGateCall(s *sinkState) {
+	if s.gateCalling || len(s.gateCalls) == 0 {
+		return
+	}
+	c := s.gateCalls[0]
+	s.gateCalls = s.gateCalls[1:]
+	s.gateCalling = true
 	base := context.WithoutCancel(p.sendCtx)
 	p.running.Go(func() {
 		ctx, cancel := context.WithTimeout(base, takeTimeout)
 		defer cancel()
-		if err := call(ctx); err != nil {
+		var err error
+		if c.open {
+			err = p.opt.Gates.OpenGate(ctx, s.id)
+		} else {
+			err = p.opt.Gates.CloseGate(ctx, s.id, c.d, c.probe)
+		}
+		if err != nil {
 			p.log.Warn("other daemons were not told of the sink's gate; they find out themselves", "sink", s.id, "error", err)
 		}
+		p.inbox.do(func() {
+			s.gateCalling = false
+			p.nextGateCall(s)
+		})
 	})
 }

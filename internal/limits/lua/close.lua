@@ -1,4 +1,5 @@
--- Closes a gate. A closure of the same mode is never shortened.
+-- Closes a gate. A closure of the same mode is never shortened, and probing gives way to a closure that a destination
+-- asked for, while that lasts longer.
 --
 -- KEYS  1 clock, 2 gate
 -- ARGV  1 override, 2 microseconds from now, 3 probe (0|1)
@@ -9,6 +10,7 @@ local untilAt, life = now + num(ARGV[2]), num(ARGV[2])
 local v = call('GET', KEYS[2])
 if v then
   local had, probe = match(v, '^(%d+) (%d)$')
+  if probe == '0' and ARGV[3] == '1' and num(had) > untilAt then return had end
   if probe == ARGV[3] and num(had) > untilAt then
     untilAt = num(had)
     life = untilAt - now
