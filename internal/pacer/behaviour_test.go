@@ -496,6 +496,7 @@ func TestAGateIsNotLeftClosed(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(1, uniform(seed, 0, 20*time.Millisecond), newBook(campaign("c", 500)), nil)
+			f.receiver.setLatency(100 * time.Millisecond) // fifty in flight: successes come right behind the failures
 			calls := 0
 			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
 				if calls++; calls > 100 && calls <= 107 {
