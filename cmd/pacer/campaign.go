@@ -24,8 +24,8 @@ func (c *cli) campaign() *cobra.Command {
 		c.campaignChange("create", "Create a campaign", app.CampaignCreate),
 		c.campaignChange("set", "Change a campaign; what is not given stays", app.CampaignSet),
 		c.campaignStatus("pause", "Pause a campaign: its jobs wait", delivery.StatusPaused),
-		c.campaignStatus("resume", "Resume a campaign", delivery.StatusActive),
-		c.campaignStatus("cancel", "Cancel a campaign: its jobs are dropped, for good", delivery.StatusCancelled))
+		c.campaignStatus("resume", "Let a campaign send again; cancelled jobs stay cancelled", delivery.StatusActive),
+		c.campaignStatus("cancel", "Cancel a campaign: its jobs settle as cancelled, for good", delivery.StatusCancelled))
 }
 
 func (c *cli) campaignStatus(name, short string, status delivery.Status) *cobra.Command {
@@ -59,7 +59,7 @@ func (c *cli) campaignChange(name, short string, change campaignChanger) *cobra.
 	f.StringVar(&values.jobTTL, "job-ttl", "", "jobs older than this expire, such as 36h or 7d; 0s for never")
 	f.StringVar(&values.startsAt, "starts-at", "", "do not send before, RFC 3339; \"\" for at once")
 	f.StringVar(&values.endsAt, "ends-at", "", "jobs expire then, RFC 3339; \"\" for never")
-	f.StringVar(&values.overflow, "overflow", "", "where jobs wait that do not fit in memory: lane or block")
+	f.StringVar(&values.overflow, "overflow", "", "where jobs wait that do not fit in memory: lane")
 	f.Int64Var(&values.expectedTotal, "expected-total", 0, "how many jobs there will be, for estimates; 0 for unknown")
 	f.StringVar(&values.status, "status", "", "active, paused, cancelled or completed")
 	return c.withJSON(cmd)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"net"
+
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/app"
@@ -16,6 +19,9 @@ seven campaigns. At the end the destination and the broker are asked what became
 Exit code 1 if a job was lost or a limit broken.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, _, err := net.SplitHostPort(options.Listen); err != nil && options.Listen != "" {
+				return app.UsageError{Err: fmt.Errorf("--listen %q is not host:port; use one such as 127.0.0.1:8080, or \"\" for none", options.Listen)}
+			}
 			options.JSON, options.Terminal = c.json, isTerminal(c.stdout)
 			report, err := app.Demo(cmd.Context(), options)
 			if err == nil && !report.OK {

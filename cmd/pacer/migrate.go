@@ -23,10 +23,18 @@ func (c *cli) migrate() *cobra.Command {
 }
 
 func (c *cli) check() *cobra.Command {
-	return &cobra.Command{
+	var ready bool
+	cmd := &cobra.Command{
 		Use: "check", Short: "Validate the configuration and every connection, one line each", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return app.Check(cmd.Context(), c.invocation(cmd)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ready {
+				return app.CheckReady(cmd.Context(), c.invocation(cmd))
+			}
+			return app.Check(cmd.Context(), c.invocation(cmd))
+		},
 	}
+	cmd.Flags().BoolVar(&ready, "ready", false, "only ask the daemon on this machine whether it is ready; cheap, for health checks")
+	return cmd
 }
 
 func (c *cli) run() *cobra.Command {

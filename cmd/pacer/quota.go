@@ -45,7 +45,7 @@ func (c *cli) quotaSet() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&windows, "windows", nil, "all windows: 300/1m,15750/1h; \"\" for none, which does not bind")
 	f.StringSliceVar(&windows, "window", nil, "one window; may be repeated")
-	f.StringVar(&onStoreFailure, "on-store-failure", "", "when Redis fails: closed (wait), local-share or open")
-	f.StringVar(&spend, "spend", "", "greedy (as fast as asked for) or even (over the span)")
+	f.StringVar(&onStoreFailure, "on-store-failure", "", "when Redis fails: closed (wait)")
+	f.StringVar(&spend, "spend", "", "how it is spent: greedy (as fast as asked for)")
 	return c.withJSON(cmd)
 }

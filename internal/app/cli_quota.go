@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
 )
 
 // QuotaFlags are the flags of `quota set`; nil where not given.
@@ -73,6 +76,9 @@ func QuotaSet(ctx context.Context, in Invocation, id string, flags *QuotaFlags) 
 	if err != nil {
 		return err
 	}
+	if err := supported(id, &change); err != nil {
+		return err
+	}
 	admin, err := in.admin()
 	if err != nil {
 		return err
@@ -83,6 +89,24 @@ func QuotaSet(ctx context.Context, in Invocation, id string, flags *QuotaFlags) 
 		return err
 	}
 	return in.showQuota(&q)
+}
+
+// supported refuses what the tables have room for and the daemons do not do yet. Taken in silence it would hold every
+// campaign of the quota, or, for a policy on failures, not be followed.
+func supported(id string, c *catalog.QuotaChange) error {
+	if p := c.OnStoreFailure; p != nil && (*p == "local-share" || *p == "open") {
+		return usagef("--on-store-failure %s is not available yet; use closed", *p)
+	}
+	if c.Spend != nil && *c.Spend == "even" {
+		return usagef("--spend %s is not available yet; use greedy", *c.Spend)
+	}
+	if c.Windows == nil {
+		return nil
+	}
+	if err := limits.Validate(&delivery.Quota{ID: id, Windows: *c.Windows}); errors.Is(err, limits.ErrUnsupported) {
+		return usagef("--windows: %w", err)
+	}
+	return nil
 }
 
 func (in Invocation) showQuota(q *catalog.QuotaRow) error {

@@ -39,8 +39,8 @@ func RunDaemon(ctx context.Context, in Invocation) error {
 	return nil
 }
 
-// limitMemory tells the garbage collector what the process may use: three times the buffer for the jobs' bytes and
-// what surrounds them, and a floor for everything else. GOMEMLIMIT in the environment wins.
+// limitMemory tells the garbage collector what the process may use: twice the buffer, for the jobs' bytes and what
+// surrounds them, and a floor for everything else. GOMEMLIMIT in the environment wins.
 func limitMemory(buffer int64) {
 	if debug.SetMemoryLimit(-1) != unlimited {
 		return

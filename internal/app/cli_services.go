@@ -2,6 +2,7 @@ package app
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -60,13 +61,22 @@ func (in Invocation) load(needs ...Section) (*Config, *slog.Logger, error) {
 		return nil, nil, err
 	}
 	if err := cfg.Require(needs...); err != nil {
-		return nil, nil, err
+		return nil, nil, withHints(err, warnings)
 	}
 	log := cfg.Log.Logger(in.Stderr)
 	for _, w := range warnings {
 		log.Warn("configuration", "problem", w)
 	}
 	return cfg, log, nil
+}
+
+// withHints adds the warnings to what is missing: a variable whose name is misspelled is the likely reason.
+func withHints(err error, warnings []string) error {
+	var problems Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	return UsageError{slices.Concat(problems, warnings)}
 }
 
 func topicsOf(cfg *Config) requeue.TopicSpec {
@@ -139,6 +149,7 @@ func (s *services) redis() (redis.UniversalClient, error) {
 	default:
 		return nil, usagef("redis.mode: %s is not available yet; use single, sentinel or cluster", c.Mode)
 	}
+	redis.SetLogger(redisLog{s.log})
 	return redis.NewUniversalClient(o), nil
 }
 
