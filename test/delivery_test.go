@@ -72,14 +72,10 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 func (s *stack) withinBound(campaign string, rate float64) {
 	s.t.Helper()
 	list := s.receiver.arrivals(campaign)
-	// Requests do not all take equally long from dispatch to the receiver: a hundredth of a second, and as long as the
-	// receiver itself was kept from noting them.
-	s.receiver.mu.Lock()
-	stall := s.receiver.stall
-	s.receiver.mu.Unlock()
-	over := overRate(list, rate*clockError, lateTolerance+10*time.Millisecond+stall)
-	s.t.Logf("%-6s %6d requests, most in a rolling second %d, above rate * (L + tolerance) by %.1f; the receiver stalled for up to %s",
-		campaign, len(list), rolling(list, time.Second), over, stall.Round(time.Millisecond))
+	// Requests do not all take equally long from dispatch to the receiver: a hundredth of a second.
+	over := overRate(list, rate*clockError, lateTolerance+10*time.Millisecond)
+	s.t.Logf("%-6s %6d requests, most in a rolling second %d, above rate * (L + tolerance) by %.1f",
+		campaign, len(list), rolling(list, time.Second), over)
 	if over > 1.01 {
 		s.t.Errorf("%s: a stretch carries %.1f more than rate * (L + tolerance)", campaign, over)
 	}
@@ -143,12 +139,17 @@ func TestSlowNeighbourSlowsNobody(t *testing.T) {
 	defer func() {
 		for c := range 100 {
 			id := fmt.Sprintf("paused-%d", c)
-			if n := s.receiver.count(id); n != 50 {
+			if n := s.receiver.count(id); n != 50 && c%10 == 0 {
 				t.Logf("%s: %d of 50", id, n)
 			}
 		}
 	}()
-	s.await(30*time.Second, "the paused campaigns' jobs", func() bool { return paused() >= 5000 })
+	defer func() {
+		if paused() < 5000 {
+			d.dump()
+		}
+	}()
+	s.await(10*time.Second, "the paused campaigns' jobs", func() bool { return paused() >= 5000 })
 	if _, duplicates := s.receiver.accepted(""); duplicates != 0 {
 		t.Errorf("%d duplicates", duplicates)
 	}

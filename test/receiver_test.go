@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/embedded"
 )
 
 // receiver is the destination: it notes every request.
@@ -19,7 +21,6 @@ type receiver struct {
 	all    []arrival
 	answer func(a arrival) (status int, retryAfter time.Duration)
 	delay  time.Duration
-	stall  time.Duration // the longest it found itself kept from running: what its own clock may be wrong by
 }
 
 // arrival is one request.
@@ -39,33 +40,16 @@ func newReceiver(t *testing.T) *receiver {
 		t.Fatal(err)
 	}
 	r := &receiver{url: "http://" + l.Addr().String() + "/deliver", began: time.Now(), all: make([]arrival, 0, 1<<17)}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: embedded.WithConn}
+	go func() { _ = server.Serve(embedded.Stamped(l)) }()
 	t.Cleanup(func() { _ = server.Close() })
-	go r.watch(t.Context().Done())
 	return r
-}
-
-// watch measures how late this process runs what is due.
-func (r *receiver) watch(done <-chan struct{}) {
-	const every = time.Millisecond
-	for {
-		due := time.Now().Add(every)
-		select {
-		case <-time.After(every):
-		case <-done:
-			return
-		}
-		late := time.Since(due)
-		r.mu.Lock()
-		r.stall = max(r.stall, late)
-		r.mu.Unlock()
-	}
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	a := arrival{
-		at: time.Since(r.began).Microseconds(), campaign: q.Header.Get("pacer-campaign"), id: q.Header.Get("webhook-id"),
+		at:       embedded.ArrivedAt(q, time.Now()).Sub(r.began).Microseconds(), // the kernel's time, not the handler's
+		campaign: q.Header.Get("pacer-campaign"), id: q.Header.Get("webhook-id"),
 		status: http.StatusOK,
 	}
 	a.attempt, _ = strconv.Atoi(q.Header.Get("pacer-attempt"))

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -168,8 +169,13 @@ func (s *stack) start(name string, more ...string) *daemon {
 	d.launch(more...)
 	s.t.Cleanup(func() {
 		d.kill()
+		for line := range strings.Lines(d.log.String()) {
+			if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+				s.t.Logf("%s: %s", name, strings.TrimSpace(line))
+			}
+		}
 		if s.t.Failed() {
-			s.t.Logf("--- %s\n%s", name, d.log.tail(40))
+			s.t.Logf("--- %s\n%s", name, d.log.tail(4000))
 		}
 	})
 	return d
@@ -200,6 +206,16 @@ func environment() []string {
 // kill ends the daemon as kill -9 does.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill()
+	<-d.ended
+}
+
+// dump makes the daemon print its metrics and the stacks of its goroutines.
+func (d *daemon) dump() {
+	if r, err := http.Get("http://" + d.listen + "/metrics"); err == nil {
+		_, _ = io.Copy(d.log, r.Body)
+		_ = r.Body.Close()
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
 	<-d.ended
 }
 

@@ -91,7 +91,7 @@ func (r *Receiver) Start() error {
 	if err != nil {
 		return fmt.Errorf("start the receiver: %w", err)
 	}
-	r.listener = stampedListener{listener}
+	r.listener = Stamped(listener)
 	return nil
 }
 
@@ -127,7 +127,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 		Handler:           http.HandlerFunc(r.serve),
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
-		ConnContext:       withConn,
+		ConnContext:       WithConn,
 		ErrorLog:          slog.NewLogLogger(r.options.Log.Handler(), slog.LevelWarn),
 	}
 	watching, stopWatching := context.WithCancel(ctx)
@@ -160,7 +160,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 }
 
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
-	at := r.At(arrivedAt(req, time.Now())) // the instant that counts
+	at := r.At(ArrivedAt(req, time.Now())) // the instant that counts
 	d := r.destinations[req.URL.Path]
 	if d == nil {
 		http.NotFound(w, req)

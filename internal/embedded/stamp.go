@@ -18,6 +18,9 @@ const maxStampDelay = time.Second
 // stream that was even would look bunched. The kernel's time of arrival has nothing of this.
 type stampedListener struct{ net.Listener }
 
+// Stamped makes a listener whose requests ArrivedAt can date, in a server whose ConnContext is WithConn.
+func Stamped(l net.Listener) net.Listener { return stampedListener{l} }
+
 func (l stampedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -45,13 +48,13 @@ func (c *stampedConn) note(arrived, now time.Time) {
 
 type connKey struct{}
 
-// withConn lets handlers find the connection of their request.
-func withConn(ctx context.Context, conn net.Conn) context.Context {
+// WithConn lets handlers find the connection of their request.
+func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// arrivedAt is when the kernel had the request, or now where it does not say.
-func arrivedAt(req *http.Request, now time.Time) time.Time {
+// ArrivedAt is when the kernel had the request, or now where it does not say.
+func ArrivedAt(req *http.Request, now time.Time) time.Time {
 	conn, ok := req.Context().Value(connKey{}).(*stampedConn)
 	if !ok {
 		return now
