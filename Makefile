@@ -20,7 +20,7 @@ build: ## Build bin/pacer: static, without paths of this machine
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/pacer ./cmd/pacer
 
 .PHONY: demo
-demo: build ## Watch five campaigns being paced; needs nothing but Go (ARGS="--duration 60s")
+demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--duration 60s")
 	bin/pacer demo $(ARGS)
 
 .PHONY: test

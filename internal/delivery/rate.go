@@ -101,6 +101,9 @@ func parseMicros(s string) (int64, error) {
 		return 0, errors.New("at most six decimals")
 	}
 	w, err := strconv.ParseUint(whole, 10, 40)
+	if errors.Is(err, strconv.ErrRange) {
+		return 0, fmt.Errorf("is above %d per second", maxPerSecond)
+	}
 	if err != nil {
 		return 0, errors.New("must be a number such as 500, 2.5 or 150/m")
 	}

@@ -23,7 +23,7 @@ func Validate(q *delivery.Quota) error {
 		return fmt.Errorf("quota %q: %w", q.ID, err)
 	}
 	if q.Mode == "shadow" {
-		return fmt.Errorf("quota %s: mode %q is %w; use enforce", q.ID, q.Mode, ErrUnsupported)
+		return fmt.Errorf("quota %s: mode %q is %w; use strict", q.ID, q.Mode, ErrUnsupported)
 	}
 	if q.Spend == "even" {
 		return fmt.Errorf("quota %s: spend %q is %w; use greedy", q.ID, q.Spend, ErrUnsupported)
