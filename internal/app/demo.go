@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -62,6 +63,9 @@ func Demo(ctx context.Context, options DemoOptions) (*Report, error) {
 	// What would be five processes is one here. With a thread for each of them, the system shares the processors
 	// between, say, a script of the store and a job that is due now; Go's own scheduler makes the latter wait.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(demoThreads, runtime.GOMAXPROCS(0))))
+	if !options.Terminal {
+		options.Stdout, options.Stderr = oneAtATime(options.Stdout, options.Stderr)
+	}
 	s := newScene(options.Duration)
 	view, log := newDemoView(&options, s)
 	st, err := newStage(s, &options, log)
@@ -122,3 +126,21 @@ func (st *stage) perform(ctx context.Context, view demoView) (*evidence, error) 
 
 // discardLog is for those who must not talk while a table is drawn.
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// oneAtATime lets the daemons' logs and the demo's own lines share writers that are not safe for that, and that may be
+// one and the same.
+func oneAtATime(stdout, stderr io.Writer) (io.Writer, io.Writer) {
+	var mu sync.Mutex
+	return &lockedWriter{&mu, stdout}, &lockedWriter{&mu, stderr}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
