@@ -141,12 +141,15 @@ func (p *Pacer) takeFailed(queues []*queue, err error) {
 // granted notes the slots a queue was given and decides when it asks again.
 func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 	q.competitors = max(1, g.Competitors)
-	q.add(delivery.Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision})
+	q.add(delivery.Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision}, a.Campaign)
 	if q.sink != nil {
 		q.sink.held += g.Units
 	}
 	if q.units == 0 || q.campaign != a.Campaign && changed(q.campaign, a.Campaign) || p.stopped {
 		p.handBack(q) // granted for what is no longer so
+		if !p.stopped {
+			p.askLater(q, p.now())
+		}
 		return
 	}
 	p.schedule(q)

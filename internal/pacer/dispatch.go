@@ -67,44 +67,61 @@ func (p *Pacer) spend(now int64) {
 		if at > now {
 			return
 		}
-		p.spendOne(q, at, now)
+		if !p.spendOne(q, at, now) && q.sink != nil {
+			p.wake(q.sink) // the call that was free for it is free for another
+		}
 		p.schedule(q)
 	}
 }
 
-// spendOne uses the queue's first slot, which is due since at, if that can be done.
-func (p *Pacer) spendOne(q *queue, at, now int64) {
+// spendOne uses the queue's first slot, which is due since at, if that can be done, and tells whether it was.
+func (p *Pacer) spendOne(q *queue, at, now int64) bool {
 	if p.forfeit(q, now) > 0 {
 		p.wantSlots(q)
-		return
+		return false
 	}
 	s := q.sink
 	if s.closedUntil > now {
 		p.handBack(q)
 		p.askLater(q, s.closedUntil)
-		return
+		return false
 	}
 	if s.inFlight >= s.max {
 		q.blocked = true
 		s.full = append(s.full, q)
-		return
+		return false
 	}
 	if most := q.campaign.MaxInFlight; most > 0 && q.inFlight >= most {
 		p.handBack(q)
 		p.askLater(q, now+p.quantum)
-		return
+		return false
+	}
+	if q.held < q.head().Weight { // a heavier job has come to the front since
+		p.schedule(q)
+		p.wantSlots(q)
+		return false
 	}
 	j := q.pop()
 	if j.Expired(time.Now()) {
 		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
 		p.roomFor(q)
-		return
+		p.returnUnused(q)
+		return false
 	}
 	q.use(j.Weight)
 	s.held -= j.Weight
 	p.send(q, j, at, now)
 	p.roomFor(q)
 	p.wantSlots(q)
+	p.returnUnused(q)
+	return true
+}
+
+// returnUnused gives back the slots of a queue that has run empty.
+func (p *Pacer) returnUnused(q *queue) {
+	if q.empty() && q.held > 0 {
+		p.handBack(q)
+	}
 }
 
 // forfeit drops the slots that can no longer be used without turning a stall into a burst, and returns how many.

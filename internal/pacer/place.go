@@ -92,6 +92,9 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 		return p.overflow(j, c)
 	}
 	q.push(j)
+	if q.held > 0 {
+		p.schedule(q)
+	}
 	p.wantSlots(q)
 	return true
 }

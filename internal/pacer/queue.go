@@ -20,9 +20,10 @@ type queue struct {
 	heavy        int   // jobs with a weight above 1
 	ingress      int   // jobs that were not read from a lane, and so must not stay open for long
 
-	grants   []delivery.Grant // held slots in order; First advances as they are used
-	held     int64            // sum of Units of grants
-	lastSlot int64            // store time of the last slot used or given up
+	grants   []delivery.Grant   // held slots in order; First advances as they are used
+	slotsOf  *delivery.Campaign // as it was when the slots were asked for
+	held     int64              // sum of Units of grants
+	lastSlot int64              // store time of the last slot used or given up
 
 	asking      bool  // a take or refund of this campaign is under way
 	askAt       int64 // local time of the next ask
@@ -149,8 +150,9 @@ func (q *queue) heldUntil() int64 {
 }
 
 // add notes granted slots.
-func (q *queue) add(g delivery.Grant) {
+func (q *queue) add(g delivery.Grant, c *delivery.Campaign) {
 	if g.Units > 0 {
+		q.slotsOf = c
 		q.grants = append(q.grants, g)
 		q.held += g.Units
 	}
@@ -187,7 +189,7 @@ func (q *queue) handBack() []delivery.Refund {
 	}
 	refunds := make([]delivery.Refund, 0, len(q.grants))
 	for i := len(q.grants) - 1; i >= 0; i-- { // from the end of the timeline, so that each is its end in turn
-		refunds = append(refunds, delivery.Refund{Campaign: q.campaign, Grant: q.grants[i]})
+		refunds = append(refunds, delivery.Refund{Campaign: q.slotsOf, Grant: q.grants[i]})
 	}
 	q.grants, q.held = nil, 0
 	return refunds

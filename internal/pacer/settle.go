@@ -59,11 +59,14 @@ func (p *Pacer) settle(r sent) {
 
 // wake lets the queues that wait for a free call try again.
 func (p *Pacer) wake(s *sinkState) {
-	for free := s.max - s.inFlight; free > 0 && len(s.full) > 0; free-- {
+	for free := s.max - s.inFlight; free > 0 && len(s.full) > 0; {
 		q := s.full[0]
 		s.full = s.full[1:]
 		q.blocked = false
 		p.schedule(q)
+		if q.slotIndex >= 0 {
+			free--
+		}
 	}
 	if len(s.full) == 0 {
 		s.full = nil

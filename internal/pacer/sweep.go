@@ -41,7 +41,6 @@ func (p *Pacer) apply(s *delivery.Snapshot) {
 		}
 		if was == nil || is == nil || changed(was, is) {
 			p.handBack(q) // the slots lie on the old timeline
-			q.turnAt = 0
 			if q.blocked {
 				q.blocked = false
 				q.sink.full = slices.DeleteFunc(q.sink.full, func(o *queue) bool { return o == q })
@@ -50,9 +49,9 @@ func (p *Pacer) apply(s *delivery.Snapshot) {
 			if is != nil {
 				q.sink = p.sinkOf(is)
 			}
-			p.askLater(q, p.now())
 		}
-		q.campaign = is
+		q.campaign, q.turnAt = is, 0
+		p.askLater(q, p.now()) // what was in its way may be gone: a quota may have been raised
 		p.review(q, time.Now())
 	}
 }

@@ -1,0 +1,220 @@
+package pacer
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestAHeavierJobComesToTheFront: a high-priority job heavier than the slots held jumps in front of a queue that is in the slot heap.
+func TestAHeavierJobComesToTheFront(t *testing.T) {
+	one(t, newBook(campaign("c", 20)), nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20))
+		time.Sleep(320 * time.Millisecond) // some slots are held (the horizon is 75 ms, one slot each 50 ms)
+		list := jobs(newPartition("in/1"), delivery.FromIngress, "c", 0, 1)
+		list[0].Priority, list[0].Weight = delivery.PriorityHigh, 3
+		f.offer(t, list)
+		time.Sleep(3 * time.Second)
+		if n := f.count("c"); n != 21 {
+			t.Errorf("%d of 21 sent", n)
+		}
+	})
+}
+
+// TestSlotsOfExpiredJobsAreGivenBack: the queue runs empty with slots left, because its jobs expired on their way to the sink. Later jobs, fewer than
+// the stale slots, are never sent, and the sink's room stays reduced.
+func TestSlotsOfExpiredJobsAreGivenBack(t *testing.T) {
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 60)
+		for _, j := range list {
+			j.ExpiresAt = time.Now().Add(3 * time.Millisecond) // granted within a ms, expired when the slots come
+		}
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		f.daemons[0].inbox.do(func() {
+			q := f.daemons[0].queues["c"]
+			t.Logf("after 2 s: %d jobs, %d slots held by the queue, %d by the sink, slotIndex %d askIndex %d", q.len(), q.held, q.sink.held, q.slotIndex, q.askIndex)
+		})
+		synctest.Wait()
+		before := f.count("c")
+		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "c", 0, 5))
+		time.Sleep(2 * time.Minute)
+		if n := f.count("c") - before; n != 5 {
+			t.Errorf("%d of 5 later jobs sent in two minutes", n)
+		}
+	})
+}
+
+// TestUnusedSlotsDoNotStarveTheSink: the leaked slots of one campaign starve another on the same sink.
+func TestUnusedSlotsDoNotStarveTheSink(t *testing.T) {
+	one(t, newBook(campaign("a", 500), campaign("a2", 500), campaign("b", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 20
+		f.receiver.setLatency(100 * time.Millisecond)
+		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 20))
+		time.Sleep(2 * time.Second)
+		for i, id := range []string{"a", "a2"} { // bursts that expire before their slots
+			list := jobs(newPartition("lane/0"), delivery.FromLane, id, int64(i*100), 100)
+			for _, j := range list {
+				j.ExpiresAt = time.Now().Add(3 * time.Millisecond)
+			}
+			f.offer(t, list)
+			time.Sleep(time.Second)
+		}
+		f.daemons[0].inbox.do(func() {
+			for id, q := range f.daemons[0].queues {
+				t.Logf("%s: jobs %d held %d; sink held %d room %d", id, q.len(), q.held, q.sink.held, q.sink.room(75_000))
+			}
+		})
+		synctest.Wait()
+		f.receiver.setLatency(time.Second) // the sink becomes slow: 20 calls of 1 s are 20 jobs a second
+		before := f.count("b")
+		src := newPartition("lane/1")
+		for i := range 60 {
+			f.offer(t, jobs(src, delivery.FromLane, "b", int64(20+i*20), 20))
+			time.Sleep(time.Second)
+		}
+		if n := f.count("b") - before; n < 900 {
+			t.Errorf("b: %d of 1200 sent in a minute; the sink could take 20 a second", n)
+		}
+	})
+}
+
+// scripted answers takes with nothing until told otherwise, slowly.
+type scripted struct {
+	*client
+	mu   sync.Mutex
+	none bool
+}
+
+func (s *scripted) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	s.mu.Lock()
+	none := s.none
+	s.mu.Unlock()
+	if !none {
+		return s.client.Take(ctx, asks)
+	}
+	time.Sleep(50 * time.Millisecond)
+	reply := delivery.TakeReply{Now: s.now(), Items: make([]delivery.Granted, len(asks))}
+	for i := range asks {
+		reply.Items[i] = delivery.Granted{Competitors: 2, GrantedAt: s.now(), NextAt: s.now() + 50_000, Bound: delivery.BindRate}
+	}
+	return reply, nil
+}
+
+// TestAChangeDuringAnEmptyTake: a take that granted nothing is under way while the campaign's rate changes.
+func TestAChangeDuringAnEmptyTake(t *testing.T) {
+	var s *scripted
+	adjust := func(o *Options) {
+		s = &scripted{client: o.Limiter.(*client), none: true}
+		o.Limiter = s
+	}
+	b := newBook(campaign("c", 10))
+	one(t, b, adjust, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 10))
+		time.Sleep(30 * time.Millisecond) // the take is under way
+		b.set(campaign("c", 100))
+		s.mu.Lock()
+		s.none = false
+		s.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if n := f.count("c"); n != 10 {
+			t.Errorf("%d of 10 sent in two minutes after the rate was raised", n)
+		}
+	})
+}
+
+// remove publishes a snapshot without the campaign.
+func (b *book) remove(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := &delivery.Snapshot{Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}}
+	for k, was := range b.snapshot.Campaigns {
+		if k != id {
+			next.Campaigns[k] = was
+		}
+	}
+	b.snapshot = next
+	for _, w := range b.watchers {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// strict wants every refund to say whose slots it gives back.
+type strict struct {
+	*client
+	t *testing.T
+}
+
+func (s strict) Refund(ctx context.Context, refunds []delivery.Refund) error {
+	for _, r := range refunds {
+		if r.Campaign == nil {
+			s.t.Error("a refund without a campaign")
+			return nil
+		}
+	}
+	return s.client.Refund(ctx, refunds)
+}
+
+// TestACampaignDeletedDuringATake: a campaign is deleted while a take of it is under way.
+func TestACampaignDeletedDuringATake(t *testing.T) {
+	b := newBook(campaign("c", 1000))
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(1, uniform(3, 20*time.Millisecond, 0), b, func(o *Options) { o.Limiter = strict{o.Limiter.(*client), t} })
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 500))
+		time.Sleep(30 * time.Millisecond) // the take, begun at 12.5 ms, is answered at 52.5 ms
+		b.remove("c")
+		time.Sleep(time.Second)
+		f.stop()
+	})
+}
+
+// TestAFreeCallIsPassedOn: the only free call goes to a queue that cannot use it; another one blocked on the same sink is forgotten.
+func TestAFreeCallIsPassedOn(t *testing.T) {
+	one(t, newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 1
+		f.receiver.setLatency(time.Second)
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 1))
+		time.Sleep(300 * time.Millisecond) // a's call is under way
+		list := jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 1)
+		list[0].ExpiresAt = time.Now().Add(500 * time.Millisecond) // while it waits for a free call
+		f.offer(t, list)
+		time.Sleep(200 * time.Millisecond) // b is blocked
+		f.offer(t, jobs(newPartition("lane/2"), delivery.FromLane, "c", 0, 1))
+		time.Sleep(time.Minute)
+		f.daemons[0].inbox.do(func() {
+			q := f.daemons[0].queues["c"]
+			t.Logf("c: jobs %d blocked %v held %d; in flight %d", q.len(), q.blocked, q.held, q.sink.inFlight)
+		})
+		synctest.Wait()
+		if f.count("c") != 1 {
+			t.Error("c's job was not sent in a minute, though the sink is idle")
+		}
+	})
+}
+
+// TestARaisedQuotaActs: a quota is raised while it is exhausted for an hour.
+func TestARaisedQuotaActs(t *testing.T) {
+	with := func(limit, revision int64) delivery.Campaign {
+		c := campaign("c", 100)
+		c.Quotas = []*delivery.Quota{{ID: "q", Revision: revision, Windows: []delivery.Window{{Span: time.Hour, Limit: limit, Algorithm: "sliding"}}}}
+		return c
+	}
+	b := newBook(with(5, 1))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 50))
+		time.Sleep(5 * time.Second)
+		t.Logf("%d sent under the limit of 5", f.count("c"))
+		b.set(with(1000, 100))
+		time.Sleep(10 * time.Minute)
+		if n := f.count("c"); n != 50 {
+			t.Errorf("%d of 50 sent ten minutes after the quota was raised to 1,000", n)
+		}
+	})
+}
