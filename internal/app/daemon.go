@@ -167,8 +167,14 @@ func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.pacer, Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
 		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
-		ShutdownTimeout: d.parts.ShutdownTimeout, Logger: d.parts.Logger, Registerer: d.parts.Registry,
+		ShutdownTimeout: drainWithin(d.parts.ShutdownTimeout), Logger: d.parts.Logger, Registerer: d.parts.Registry,
 	})
+}
+
+// drainWithin leaves some of the shutdown timeout for what follows the drain: cancelled calls that return, the last
+// commit, leaving the group.
+func drainWithin(shutdown time.Duration) time.Duration {
+	return max(shutdown-5*time.Second, shutdown/2)
 }
 
 // unpinner lets a campaign whose lane is drained go direct again.
@@ -192,21 +198,21 @@ func (d *Daemon) Run(ctx context.Context) error {
 	// Everything but the intake outlives ctx: jobs in flight need their sinks, their slots and their broker.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	group, work := errgroup.WithContext(work)
+	intake, stopIntake := context.WithCancel(ctx)
+	defer stopIntake()
+	var group errgroup.Group
 	for name, run := range map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
 	} {
 		group.Go(func() error {
 			if err := run(work); err != nil && !errors.Is(err, context.Canceled) {
+				stopIntake() // the others go on until what is in flight is settled
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
 		})
 	}
-	intake, stopIntake := context.WithCancel(ctx)
-	defer stopIntake()
-	context.AfterFunc(work, stopIntake) // a part that failed stops the intake, and the rest drains
 	err := d.consume(intake)
 	stop()
 	return errors.Join(err, group.Wait(), d.sinks.Close())

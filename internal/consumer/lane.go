@@ -179,26 +179,42 @@ func (l *lane) revisit(hash uint64, offset int64) verdict {
 	if c == nil || !c.chase || offset < c.next {
 		return skip
 	}
-	if len(c.slots) >= maxSlots {
+	tracked, settled := c.tracks(offset), c.wasSettled(offset)
+	switch { // what is known already needs neither a slot nor room
+	case tracked || settled:
+	case len(c.slots) >= maxSlots:
 		c.leave(offset)
 		c.capped = true
 		return skip
-	}
-	if c.room <= 0 {
+	case c.room <= 0:
 		c.chase, c.next = false, offset
 		c.more()
 		return skip
 	}
 	c.next, c.served = offset+1, l.reads
 	c.found++
-	if c.tracks(offset) {
+	if tracked {
 		return skip
 	}
-	if c.wasSettled(offset) {
+	if settled {
 		c.insert(laneSlot{offset: offset, done: true})
 		return skip
 	}
 	return take
+}
+
+// breakCatchUp ends a read that failed half-way. Who used up its room in it is owed word of more by nobody.
+func (l *lane) breakCatchUp() {
+	for _, c := range l.campaigns {
+		if !c.chase {
+			continue
+		}
+		c.chase = false
+		if c.room <= 0 {
+			c.more()
+		}
+		l.trim(c)
+	}
 }
 
 // endCatchUp notes that the read covered everything before to, in so many bytes.
@@ -233,6 +249,7 @@ func (l *lane) giveBack(offset int64) (size int64, ok bool) {
 	c.units -= s.weight
 	delete(l.at, offset)
 	c.leave(offset)
+	c.capped = false // no settle of an open job may ever come to lift the cap; word of room will
 	l.trim(c)
 	return s.size, true
 }

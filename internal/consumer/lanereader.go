@@ -41,6 +41,13 @@ func (r *laneReader) run(ctx context.Context) {
 		if r.awaitCommits(ctx) != nil {
 			return
 		}
+		select {
+		case <-probe.C: // also while the lane is busy
+			r.src.mu.Lock()
+			r.src.lane.probe()
+			r.src.mu.Unlock()
+		default:
+		}
 		worked, err := r.turn(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -158,12 +165,14 @@ func (r *laneReader) catchUp(ctx context.Context, from, bytes int64) error {
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	if err == nil { // what was read before a failure is registered; the rest is read again
-		r.src.mu.Lock()
+	r.src.mu.Lock()
+	if err == nil {
 		r.src.lane.endCatchUp(out.next, out.bytes)
 		r.src.changes++
-		r.src.mu.Unlock()
+	} else { // what was read before a failure is registered; the rest is read again
+		r.src.lane.breakCatchUp()
 	}
+	r.src.mu.Unlock()
 	if offerErr := r.offerAll(ctx, p.jobs); offerErr != nil {
 		return offerErr
 	}

@@ -49,6 +49,9 @@ func (p *Pacer) ask(now int64) {
 			continue
 		}
 		q.asking = true
+		q.mayBring = min(a.Want, q.campaign.Rate.UnitsIn(time.Duration(a.Horizon)*time.Microsecond)+1)
+		q.asked = q.sink
+		q.asked.asked += q.mayBring
 		queues = append(queues, q)
 		asks = append(asks, a)
 	}
@@ -90,7 +93,7 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 		want = min(want, int64(most-q.inFlight)-q.held)
 	}
 	if want <= 0 {
-		p.askLater(q, now+p.quantum)
+		p.askLater(q, now+p.quantum-1) // a moment before those that were served
 		return a, false
 	}
 	weights := q.weights()
@@ -112,6 +115,7 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	var unanswered []*queue
 	for i, q := range queues {
 		q.asking = false
+		q.asked.asked -= q.mayBring
 		if err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0 {
 			p.granted(q, asks[i], reply.Items[i])
 		} else {

@@ -12,11 +12,13 @@ type sinkState struct {
 	max      int   // calls that may be in flight
 	inFlight int   // calls that are
 	held     int64 // slots held by the campaigns of this sink
+	asked    int64 // slots that takes under way may bring
 	latency  int64 // of a call, smoothed; microseconds
 
 	full        []*queue // queues whose slot came due while no call was free, in order
 	failures    int      // consecutive calls that failed for the sink's own reasons
 	closedUntil int64    // local time until which the gate is closed for this daemon
+	waitUntil   int64    // local time until which the destination asked to wait; at most closedUntil
 	probing     bool     // the gate was closed by failures here, and opens by a success
 	elsewhere   bool     // a take found the gate closed, though not by this daemon
 
@@ -30,7 +32,7 @@ type sinkState struct {
 // free meanwhile.
 func (s *sinkState) room(horizon int64) int64 {
 	within := int64(s.max) * horizon / max(s.latency, 1000)
-	return int64(s.max-s.inFlight) + within - s.held
+	return int64(s.max-s.inFlight) + within - s.held - s.asked
 }
 
 // sinkOf is the state of the campaign's sink, nil when no such sink is configured.

@@ -218,3 +218,64 @@ func TestARaisedQuotaActs(t *testing.T) {
 		}
 	})
 }
+
+// TestAFreeCallIsNotLostToAGate: settle wakes b for the free call, then the answer (429) closes the gate and b's slots are handed back: the free
+// call is forgotten, and c stays blocked. If nobody else sends on the sink (a and b are paused), c waits for ever.
+func TestAFreeCallIsNotLostToAGate(t *testing.T) {
+	b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 1
+		f.receiver.setLatency(time.Second)
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Second}
+		})
+		for _, id := range []string{"a", "b", "c"} {
+			f.offer(t, jobs(newPartition("lane/"+id), delivery.FromLane, id, 0, 1))
+			time.Sleep(200 * time.Millisecond)
+		}
+		time.Sleep(700 * time.Millisecond) // a was refused; the gate is closed
+		f.receiver.setAnswer(nil)
+		for _, id := range []string{"a", "b"} {
+			c := campaign(id, 100)
+			c.Status = delivery.StatusPaused
+			b.set(c)
+		}
+		time.Sleep(time.Minute)
+		if f.count("c") != 1 {
+			t.Error("c's job was not sent in a minute, though the gate is open and the sink idle")
+		}
+	})
+}
+
+// TestRoomIsSharedInOneTake: campaigns that ask in one take share the room of their sink.
+func TestRoomIsSharedInOneTake(t *testing.T) {
+	var list []delivery.Campaign
+	names := make([]string, 50)
+	for i := range names {
+		names[i] = string(rune('A'+i/10)) + string(rune('0'+i%10))
+		list = append(list, campaign(names[i], 500))
+	}
+	one(t, newBook(list...), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 10
+		f.receiver.setLatency(50 * time.Millisecond) // 200 a second
+		f.daemons[0].inbox.do(func() {
+			for _, id := range names {
+				f.daemons[0].place(jobs(newPartition("lane/"+id), delivery.FromLane, id, 0, 50))
+			}
+		})
+		var most int64
+		for range 1000 {
+			time.Sleep(time.Millisecond)
+			f.daemons[0].inbox.do(func() {
+				s := f.daemons[0].sinks["default"]
+				most = max(most, s.held)
+			})
+			synctest.Wait()
+		}
+		sent := len(f.receiver.history())
+		t.Logf("most slots held at once: %d, for a sink with 10 calls of 50 ms; sent in 1 s: %d of 200 possible", most, sent)
+		if most > 800 { // 750 are what a call of a millisecond would allow
+			t.Error("slots are taken that cannot be used")
+		}
+	})
+}

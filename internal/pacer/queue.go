@@ -25,12 +25,14 @@ type queue struct {
 	held     int64              // sum of Units of grants
 	lastSlot int64              // store time of the last slot used or given up
 
-	asking      bool  // a take or refund of this campaign is under way
-	askAt       int64 // local time of the next ask
-	askIndex    int   // in the ask heap, -1 when not there
-	slotIndex   int   // in the slot heap, -1 when not there
-	blocked     bool  // its slot came due while the sink was full; the sink's list has it
-	turnAt      int64 // local time before which no further slot can come, as the last reply said; 0 when unknown
+	asking      bool       // a take or refund of this campaign is under way
+	asked       *sinkState // for which the take under way asks
+	mayBring    int64      // about how many slots it may bring
+	askAt       int64      // local time of the next ask
+	askIndex    int        // in the ask heap, -1 when not there
+	slotIndex   int        // in the slot heap, -1 when not there
+	blocked     bool       // its slot came due while the sink was full; the sink's list has it
+	turnAt      int64      // local time before which no further slot can come, as the last reply said; 0 when unknown
 	competitors int64
 	inFlight    int
 

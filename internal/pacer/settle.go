@@ -147,7 +147,7 @@ func (p *Pacer) healthy(s *sinkState) {
 	if !s.probing {
 		return
 	}
-	s.probing, s.closedUntil = false, 0
+	s.probing, s.closedUntil = false, s.waitUntil
 	p.log.Info("the sink works again", "sink", s.id)
 	for _, q := range p.queues {
 		if q.sink == s {
@@ -158,8 +158,15 @@ func (p *Pacer) healthy(s *sinkState) {
 
 // closeGate stops the sink here at once and on the other daemons with their next take, and hands the slots back.
 func (p *Pacer) closeGate(s *sinkState, d time.Duration, probe bool) {
-	s.closedUntil = max(s.closedUntil, p.now()+d.Microseconds())
+	until, before := p.now()+d.Microseconds(), s.closedUntil
+	s.closedUntil = max(s.closedUntil, until)
+	if !probe {
+		s.waitUntil = max(s.waitUntil, until)
+	}
 	p.gate(s, gateCall{d: d, probe: probe})
+	if before > p.now() && until-before < p.quantum {
+		return // one of many answers that say the same
+	}
 	for _, q := range p.queues {
 		if q.sink == s {
 			p.handBack(q)

@@ -70,7 +70,7 @@ func (p *Pacer) review(q *queue, now time.Time) {
 	p.handBack(q)
 	var jobs []*delivery.Job
 	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
-	for _, j := range jobs {
+	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
 		if !p.placeOne(j, now) {
 			j.Source.Release(j.Campaign, j.Offset)
 		}
@@ -101,6 +101,9 @@ func (p *Pacer) sweep(now int64) {
 			now-q.askAt > idleQueue.Microseconds() {
 			delete(p.queues, id)
 		}
+	}
+	for _, s := range p.sinks {
+		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
 	p.adapt()
 	p.measure()

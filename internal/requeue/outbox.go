@@ -78,6 +78,7 @@ type outbox struct {
 	failing int // queues whose last batch failed
 
 	turns   map[*turn]struct{} // taken and not given back
+	noLanes bool               // being drained: lane items are dropped
 	closed  bool
 	idle    chan struct{} // closed once closed and no turn is sending
 	inDoubt int           // dropped although the broker may have written them
@@ -97,7 +98,7 @@ func newOutbox() *outbox {
 const maxIdleSources = 1024
 
 func (o *outbox) put(it *item) {
-	if o.closed {
+	if o.closed || o.noLanes && it.to.Kind == delivery.ToLane {
 		return
 	}
 	q := o.queues[it.job.Source]
@@ -197,6 +198,32 @@ func (o *outbox) failed(q *queue, failed bool) {
 		o.failing--
 	}
 	q.failing = failed
+}
+
+// closeLanes drops what waits for a lane and has not been tried yet.
+func (o *outbox) closeLanes() {
+	o.noLanes = true
+	var ring []*queue
+	for _, q := range o.queues {
+		o.queued -= q.lane.len()
+		q.lane = fifo{}
+	}
+	for _, q := range o.ring {
+		if q.listed = !q.empty(); q.listed {
+			ring = append(ring, q)
+		}
+	}
+	o.ring = ring
+}
+
+// serving tells whether a worker has a queue in hand, before its turn has begun or after.
+func (o *outbox) serving() bool {
+	for _, q := range o.queues {
+		if q.busy {
+			return true
+		}
+	}
+	return false
 }
 
 // close drops everything that is not being sent.

@@ -149,13 +149,18 @@ func (r *Relay) Put(job *delivery.Job, to delivery.Destination) {
 	r.signal()
 }
 
-// Drain drops what has not been handed to a produce call, and waits for the calls in flight, and for their jobs to
-// be settled, until ctx ends. It returns how many jobs it leaves in doubt: neither settled nor certainly
+// Drain drops what is on its way to a lane and has not been handed to a produce call, writes timers and dead letters
+// (their jobs have been sent; dropped, they would be sent again), and waits for the calls in flight, and for their jobs
+// to be settled, until ctx ends. It returns how many jobs it leaves in doubt: neither settled nor certainly
 // unwritten, so that a record of theirs may turn up besides the one whose offset stays open. Jobs put meanwhile are dropped;
 // when Drain has returned, Put works again.
 func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	r.mu.Lock()
 	box := r.box
+	box.closeLanes()
+	r.mu.Unlock()
+	r.finish(ctx, box)
+	r.mu.Lock()
 	box.close()
 	r.mu.Unlock()
 
@@ -172,6 +177,25 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	}
 	return inDoubt
 }
+
+// finish waits until nothing is left to write, while the broker takes it and until ctx ends.
+func (r *Relay) finish(ctx context.Context, box *outbox) {
+	for {
+		r.mu.Lock()
+		over := r.stopped || !r.down.IsZero() || box.queued == 0 && len(box.turns) == 0 && !box.serving()
+		r.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-time.After(finishPoll):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+const finishPoll = 2 * time.Millisecond
 
 // Hold pauses writing to lanes for d, at most 200 ms in one go, because sending is behind. Timers and dead letters
 // are not held: a retry that comes back late is late for good.
