@@ -36,7 +36,7 @@ test-fast: ## The tests that need no services
 
 .PHONY: e2e
 e2e: build ## Figures of speed and latency over real services
-	$(WITH_SERVICES) go test -count=1 -timeout 40m -tags e2e -v ./test/...
+	$(WITH_SERVICES) go test -count=1 -timeout 40m -tags e2e -run TestFigure -v ./test
 
 .PHONY: bench
 bench: ## Benchmarks of the packages (BENCH=name, COUNT=n)
