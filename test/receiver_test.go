@@ -21,6 +21,7 @@ type receiver struct {
 	all    []arrival
 	answer func(a arrival) (status int, retryAfter time.Duration)
 	delay  time.Duration
+	stall  time.Duration // the longest that this process was kept from running when it was due
 }
 
 // arrival is one request.
@@ -43,7 +44,26 @@ func newReceiver(t *testing.T) *receiver {
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: embedded.WithConn}
 	go func() { _ = server.Serve(embedded.Stamped(l)) }()
 	t.Cleanup(func() { _ = server.Close() })
+	go r.watch(t.Context().Done())
 	return r
+}
+
+// watch measures how late this process runs what is due. The daemons share the machine's processors with it, with each
+// other and with a broker: what keeps one from running between its decision and the wire keeps this one as well.
+func (r *receiver) watch(done <-chan struct{}) {
+	const every = time.Millisecond
+	for {
+		due := time.Now().Add(every)
+		select {
+		case <-time.After(every):
+		case <-done:
+			return
+		}
+		late := time.Since(due)
+		r.mu.Lock()
+		r.stall = max(r.stall, late)
+		r.mu.Unlock()
+	}
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
