@@ -359,6 +359,8 @@ func (e *sqlEditor) remove(campaign string) {
 }
 
 func (e *sqlEditor) quota(id string, windows ...delivery.Window) {
+	run(e.t, e.conn, `BEGIN`) // in between the quota would have no windows, and bind nobody
+	defer run(e.t, e.conn, `COMMIT`)
 	run(e.t, e.conn, `INSERT INTO pacer.quotas (id) VALUES ($1) ON CONFLICT DO NOTHING`, id)
 	run(e.t, e.conn, `DELETE FROM pacer.quota_windows WHERE quota_id = $1`, id)
 	for _, w := range windows {
