@@ -101,7 +101,7 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 		want = min(max(want, weights[0]), sum(weights))
 	}
 	return delivery.Ask{
-		Campaign: q.campaign, Want: want, Weights: weights, Held: q.held, HeldUntil: q.heldUntil(),
+		Campaign: q.campaign, Want: want, Weights: weights, HeldUntil: q.heldUntil(),
 		Horizon: horizon, Quantum: p.quantum, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 	}, true
 }
