@@ -47,14 +47,40 @@ type Campaign struct {
 	Invalid string
 }
 
+// The words a quota's fields may hold; the empty string is the first of each.
+const (
+	PolicyClosed     = "closed"      // nothing is sent while the store fails
+	PolicyLocalShare = "local-share" // each daemon sends its share of the last known rate
+	PolicyOpen       = "open"        // the quota does not bind while the store fails
+
+	ModeStrict   = "strict"   // exact, in the store
+	ModeShadow   = "shadow"   // evaluated and reported, does not bind
+	ModeEventual = "eventual" // counted in memory, synchronised in the background
+
+	SpendGreedy = "greedy" // as fast as the campaigns ask
+	SpendEven   = "even"   // evenly over the span
+
+	AlgorithmSliding = "sliding" // a ring of buckets
+	AlgorithmFixed   = "fixed"   // with a reset, at first use or at the calendar
+	AlgorithmLog     = "log"     // every grant remembered
+
+	UnitUnits = "units" // weights of jobs
+	UnitBytes = "bytes" // lengths of payloads; eventual quotas only
+)
+
 // Quota is a limit shared by any number of campaigns.
 type Quota struct {
 	ID             string
 	Revision       int64
 	Windows        []Window
 	OnStoreFailure string // closed (default), local-share, open
-	Mode           string
-	Spend          string
+	Mode           string // strict (default), shadow, eventual
+	Spend          string // greedy (default), even
+	Unit           string // units (default), bytes
+	// Exempt is the percentage, 0 to 100, of the units that the quota neither counts nor limits while it is rolled out.
+	Exempt int64
+	// Shard is where the counts live, fixed when the quota is created.
+	Shard int
 }
 
 // Window is "at most Limit units in any Span".
@@ -62,7 +88,9 @@ type Window struct {
 	Span      time.Duration // at least 1 ms, whole microseconds
 	Limit     int64         // 0 grants nothing
 	Algorithm string        // sliding (default), fixed, log
-	Anchor    string
+	// Anchor of a fixed window: "" begins at its first use; otherwise a unit of the calendar and a time zone, such as
+	// day@Europe/Moscow.
+	Anchor string
 }
 
 // Snapshot is the catalog at one moment. It is immutable once published.

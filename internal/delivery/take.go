@@ -19,6 +19,9 @@ type Ask struct {
 	LateTolerance int64
 	// Gate is the id of the sink's gate, "" for none.
 	Gate string
+	// Bytes are the payload lengths of the jobs at the head of the queue, in order; nil unless the campaign has a quota
+	// that counts bytes.
+	Bytes []int64
 }
 
 // Binding says what kept a grant below what was wanted.
@@ -54,6 +57,38 @@ type Granted struct {
 	// Windows are the states of the windows of the campaign's quotas, after the grant, in the order of the quotas
 	// and their windows.
 	Windows []WindowState
+	// Shadowed says which quotas in shadow mode would have denied how many of the granted units.
+	Shadowed []Shadowed
+	// From says where the grant was made; a refund hands it back.
+	From Provenance
+}
+
+// Grant is what the daemon holds after the ask; Units may be 0.
+func (g *Granted) Grant() Grant {
+	return Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From}
+}
+
+// Shadowed is what a quota in shadow mode would have denied.
+type Shadowed struct {
+	Quota string
+	Units int64
+}
+
+// Provenance is where a grant was made.
+type Provenance struct {
+	Shard       int   // whose clock the slots and GrantedAt are on
+	Incarnation int64 // of the shard's data, 0 where it is not watched
+	// Campaign is the campaign as it was asked for; its quotas are those that were debited.
+	Campaign *Campaign
+	// Elsewhere are the shards of quotas that live on others; nil for nearly all campaigns.
+	Elsewhere []Debit
+}
+
+// Debit is what a grant took from the quotas of another shard than the campaign's own.
+type Debit struct {
+	Shard       int
+	Incarnation int64
+	GrantedAt   int64 // on that shard's clock
 }
 
 // WindowState is what one window of a quota looks like after a take or a peek.
@@ -64,24 +99,26 @@ type WindowState struct {
 	ResetAt   int64 // store time at which the window would be full again if nothing more were granted
 }
 
-// Grant is a stretch of slots a daemon holds: Units consecutive slots from First on a timeline of Rate.
+// Grant is a stretch of slots a daemon holds: Units consecutive slots from First on a timeline of Rate. Refunding a
+// grant hands its units back: slots at the end of the timeline become free again; windows get back what was never sent,
+// into the very bucket it came from.
 type Grant struct {
 	First     Slot
 	Rate      Rate
 	Units     int64
 	GrantedAt int64
 	Revision  int64
-}
-
-// Refund hands undispatched units of a grant back: Units slots from First on. Slots at the end of the timeline
-// become free again; windows get back what was never sent, into the very bucket it came from.
-type Refund struct {
-	Campaign *Campaign
-	Grant
+	From      Provenance
 }
 
 // TakeReply answers a take. Items are in the order of the asks.
 type TakeReply struct {
-	Items []Granted
-	Now   int64 // store time at which the (first) script ran; it lies between call and return on any clock
+	Items  []Granted
+	Clocks []ShardClock // of the shards that answered
+}
+
+// ShardClock is the time of a shard at some moment between the call and the return of a take.
+type ShardClock struct {
+	Shard int
+	Now   int64
 }

@@ -160,10 +160,9 @@ func TestRefundGoesBackWhereItCameFrom(t *testing.T) {
 		c := campaign(1000, q)
 		now := settle(s, epoch, c)
 		g := take1(s, now, "a", ask(c, 40))
-		back := delivery.Refund{Campaign: c, Grant: delivery.Grant{
-			First: g.First.Advance(10, g.Rate), Rate: g.Rate, Units: 30, GrantedAt: g.GrantedAt, Revision: g.Revision,
-		}}
-		s.Refund(now+1000, []delivery.Refund{back})
+		back := g.Grant()
+		back.First, back.Units = g.First.Advance(10, g.Rate), 30
+		s.Refund(now+1000, []delivery.Grant{back})
 		w := s.Peek(now+1000, []*delivery.Quota{q})
 		if w[0].Remaining != 90 || w[1].Remaining != 990 {
 			t.Errorf("%+v", w)
@@ -172,9 +171,7 @@ func TestRefundGoesBackWhereItCameFrom(t *testing.T) {
 			t.Errorf("the freed slots are not granted again: %+v", g)
 		}
 		// Long after, the bucket is gone from the short window, not from the long one.
-		s.Refund(now+5*second, []delivery.Refund{{Campaign: c, Grant: delivery.Grant{
-			First: g.First, Rate: g.Rate, Units: 5, GrantedAt: g.GrantedAt, Revision: g.Revision,
-		}}})
+		s.Refund(now+5*second, []delivery.Grant{g.Grant()})
 		w = s.Peek(now+5*second, []*delivery.Quota{q})
 		if w[0].Remaining != 100 || w[1].Remaining != 990 {
 			t.Errorf("%+v", w)

@@ -162,18 +162,18 @@ func appendWindows(line []byte, q *delivery.Quota) []byte {
 	return line
 }
 
-func (e *Engine) encodeRefund(s *scriptSlot, refunds []delivery.Refund) *call {
+func (e *Engine) encodeRefund(s *scriptSlot, grants []delivery.Grant) *call {
 	l := newKeyList(e.keys.clock(), e.keys.reply(e.node, s.index))
 	list := []byte("[")
-	for _, r := range refunds {
-		if r.Units <= 0 || validID(r.Campaign.ID) != nil {
+	for _, r := range grants {
+		if r.Units <= 0 || validID(r.From.Campaign.ID) != nil {
 			continue
 		}
 		whole, rest := split(r.Rate)
-		list = numbers(append(list, '['), l.add(e.keys.timeline(r.Campaign.ID)), r.Revision, r.Rate.N, whole, rest,
+		list = numbers(append(list, '['), l.add(e.keys.timeline(r.From.Campaign.ID)), r.Revision, r.Rate.N, whole, rest,
 			r.First.At, r.First.Frac, r.Units, r.GrantedAt)
 		list = append(list, ",["...)
-		for _, q := range r.Campaign.Quotas {
+		for _, q := range r.From.Campaign.Quotas {
 			list = numbers(append(list, '['), l.add(e.keys.quota(q.ID)))
 			for _, w := range q.Windows {
 				list = numbers(append(list, ','), w.Span.Microseconds())
@@ -235,7 +235,7 @@ func (b *takeBatch) decode(reply string) (int64, error) {
 
 func decodeItem(line string, now int64, c *delivery.Campaign) (delivery.Granted, error) {
 	f := fields{rest: line}
-	g := delivery.Granted{GrantedAt: now, Units: f.next()}
+	g := delivery.Granted{GrantedAt: now, Units: f.next(), From: delivery.Provenance{Campaign: c}}
 	g.First.At, g.First.Frac = f.next(), f.next()
 	n, whole, rest := f.next(), f.next(), f.next()
 	g.Rate = delivery.Rate{N: n, Per: whole*n + rest}

@@ -62,8 +62,7 @@ func TestALostReplyDebitsOnce(t *testing.T) {
 		}
 		if i%4 == 1 {
 			lose.Store(1)
-			l.Refund(now, []delivery.Refund{{Campaign: c, Grant: delivery.Grant{
-				First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision}}})
+			l.Refund(now, []delivery.Grant{g.Grant()})
 			lose.Store(0)
 			left += 10
 		}

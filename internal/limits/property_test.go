@@ -37,7 +37,7 @@ type history struct {
 	now, high int64 // the clock jumps back at times; high is the furthest it was
 	campaigns []*delivery.Campaign
 	quotas    []*delivery.Quota
-	grants    []delivery.Refund
+	grants    []delivery.Grant
 }
 
 var spans = []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour}
@@ -107,11 +107,9 @@ func (h *history) step(rt *rapid.T, l, m store) {
 		}
 		got, want := l.Take(h.now, node, asks), m.Take(h.now, node, asks)
 		same(rt, "take", got, want)
-		for i, g := range got.Items {
+		for _, g := range got.Items {
 			if g.Units > 0 {
-				h.grants = append(h.grants, delivery.Refund{Campaign: asks[i].Campaign, Grant: delivery.Grant{
-					First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision,
-				}})
+				h.grants = append(h.grants, g.Grant())
 			}
 		}
 	}
@@ -165,8 +163,8 @@ func (h *history) refund(rt *rapid.T, l, m store) {
 	r := h.grants[i]
 	back := rapid.Int64Range(1, r.Units).Draw(rt, "back")
 	r.First, r.Units = r.First.Advance(r.Units-back, r.Rate), back
-	l.Refund(h.now, []delivery.Refund{r})
-	m.Refund(h.now, []delivery.Refund{r})
+	l.Refund(h.now, []delivery.Grant{r})
+	m.Refund(h.now, []delivery.Grant{r})
 	h.grants = append(h.grants[:i], h.grants[i+1:]...)
 }
 

@@ -26,7 +26,7 @@ const (
 // store is what the model and the engine have in common, with the time as an argument.
 type store interface {
 	Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply
-	Refund(now int64, refunds []delivery.Refund)
+	Refund(now int64, refunds []delivery.Grant)
 	Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	CloseGate(now int64, gate string, until int64, probe bool)
 	OpenGate(gate string)
@@ -67,7 +67,7 @@ func (l *lua) Take(now int64, node string, asks []delivery.Ask) delivery.TakeRep
 	return r
 }
 
-func (l *lua) Refund(now int64, refunds []delivery.Refund) {
+func (l *lua) Refund(now int64, refunds []delivery.Grant) {
 	l.now = now
 	if err := l.engine("refunder").Refund(context.Background(), refunds); err != nil {
 		panic(err)

@@ -67,8 +67,8 @@ func (e *Engine) takeBatches(ctx context.Context, batches []*takeBatch, reply *d
 			errs = append(errs, err)
 			continue
 		}
-		if reply.Now == 0 {
-			reply.Now = now
+		if len(reply.Clocks) == 0 {
+			reply.Clocks = []delivery.ShardClock{{Now: now}}
 		}
 		e.m.countDenied(batches[i])
 	}
@@ -77,7 +77,8 @@ func (e *Engine) takeBatches(ctx context.Context, batches []*takeBatch, reply *d
 
 // refuse answers an ask that cannot be put to the scripts, and says so once per revision of the campaign.
 func (e *Engine) refuse(a *delivery.Ask, err error, g *delivery.Granted) {
-	*g = delivery.Granted{Rate: a.Campaign.Rate, Revision: a.Campaign.Revision, Bound: delivery.BindHeld, Competitors: 1}
+	*g = delivery.Granted{Rate: a.Campaign.Rate, Revision: a.Campaign.Revision, Bound: delivery.BindHeld, Competitors: 1,
+		From: delivery.Provenance{Campaign: a.Campaign}}
 	e.mu.Lock()
 	revision, known := e.warned[a.Campaign.ID]
 	if len(e.warned) >= maxWarned {
@@ -94,28 +95,28 @@ func (e *Engine) refuse(a *delivery.Ask, err error, g *delivery.Granted) {
 const maxWarned = 10_000
 
 // Refund hands undispatched units back. Like a take it is never done twice.
-func (e *Engine) Refund(ctx context.Context, refunds []delivery.Refund) error {
+func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 	var errs []error
-	for len(refunds) > 0 {
-		n := min(len(refunds), maxItems)
-		if err := e.refundBatch(ctx, refunds[:n]); err != nil {
+	for len(grants) > 0 {
+		n := min(len(grants), maxItems)
+		if err := e.refundBatch(ctx, grants[:n]); err != nil {
 			errs = append(errs, err)
 		}
-		refunds = refunds[n:]
+		grants = grants[n:]
 	}
 	return errors.Join(errs...)
 }
 
-func (e *Engine) refundBatch(ctx context.Context, refunds []delivery.Refund) error {
+func (e *Engine) refundBatch(ctx context.Context, grants []delivery.Grant) error {
 	slots, err := e.acquire(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer e.release(slots)
-	c := e.encodeRefund(slots[0], refunds)
+	c := e.encodeRefund(slots[0], grants)
 	e.run.run(ctx, refundScript, []*call{c})
 	if c.err != nil {
-		return fmt.Errorf("refund %d grants: %w", len(refunds), c.err)
+		return fmt.Errorf("refund %d grants: %w", len(grants), c.err)
 	}
 	return nil
 }

@@ -109,8 +109,10 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 // taken spreads a take's reply over the queues that asked.
 func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64) {
 	p.takes--
-	if reply.Now > 0 {
-		p.clock.observe(reply.Now, arrival)
+	for _, c := range reply.Clocks {
+		if p.clock(c.Shard).observe(c.Now, arrival) {
+			p.reorder()
+		}
 	}
 	var unanswered []*queue
 	for i, q := range queues {
@@ -145,7 +147,7 @@ func (p *Pacer) takeFailed(queues []*queue, err error) {
 // granted notes the slots a queue was given and decides when it asks again.
 func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 	q.competitors = max(1, g.Competitors)
-	q.add(delivery.Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision}, a.Campaign)
+	q.add(g.Grant())
 	if q.sink != nil {
 		q.sink.held += g.Units
 	}
@@ -161,7 +163,7 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 	next := now + p.quantum
 	q.turnAt = 0
 	if g.Units < a.Want && g.NextAt > 0 {
-		at := p.clock.local(g.NextAt)
+		at := p.clock(g.From.Shard).local(g.NextAt)
 		next = max(at, now+p.quantum/2)
 		if g.Units == 0 {
 			q.turnAt = at
@@ -178,7 +180,11 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 
 // schedule keeps the queue in the slot heap while it holds slots that it can use.
 func (p *Pacer) schedule(q *queue) {
-	switch can := q.held > 0 && !q.blocked && !q.empty() && q.held >= q.head().Weight; {
+	can := q.held > 0 && !q.blocked && !q.empty() && q.held >= q.head().Weight
+	if can {
+		q.slotAt = p.due(q)
+	}
+	switch {
 	case can && q.slotIndex < 0:
 		heap.Push(&p.slots, q)
 	case can:
@@ -186,6 +192,14 @@ func (p *Pacer) schedule(q *queue) {
 	case q.slotIndex >= 0:
 		heap.Remove(&p.slots, q.slotIndex)
 	}
+}
+
+// reorder brings the slot heap in order again after a step of a clock.
+func (p *Pacer) reorder() {
+	for _, q := range p.slots {
+		q.slotAt = p.due(q)
+	}
+	heap.Init(&p.slots)
 }
 
 // handBack gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never

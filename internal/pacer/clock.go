@@ -14,11 +14,12 @@ type storeClock struct {
 const clockHalfWindow = 10_000_000 // microseconds
 const clockStep = 50_000           // microseconds: a larger disagreement is a step of the store's clock
 
-// observe notes that a reply with store time now arrived at local time arrival.
-func (c *storeClock) observe(now, arrival int64) {
+// observe notes that a reply with store time now arrived at local time arrival. It tells whether the store's clock has
+// stepped forward.
+func (c *storeClock) observe(now, arrival int64) (stepped bool) {
 	bound := now - arrival
 	if c.known > 0 && bound-c.offset() > clockStep {
-		c.known = 0 // the store's clock stepped forward
+		c.known, stepped = 0, true
 	}
 	switch {
 	case c.known == 0:
@@ -28,6 +29,7 @@ func (c *storeClock) observe(now, arrival int64) {
 	case bound > c.current:
 		c.current = bound
 	}
+	return stepped
 }
 
 // offset is store time minus local time.

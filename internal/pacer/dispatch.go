@@ -65,7 +65,7 @@ func (p *Pacer) spend(now int64) {
 			return
 		}
 		q := p.slots[0]
-		at := p.clock.local(q.due())
+		at := p.due(q)
 		if at > now {
 			return
 		}
@@ -130,7 +130,7 @@ func (p *Pacer) returnUnused(q *queue) {
 func (p *Pacer) forfeit(q *queue, now int64) (n int64) {
 	for q.held > 0 {
 		g := q.grants[0]
-		late := p.clock.store(now) - q.lateBy(p.opt.LateTolerance.Microseconds(), g.Rate.Spacing()) - 1
+		late := p.clock(g.From.Shard).store(now) - q.lateBy(p.opt.LateTolerance.Microseconds(), g.Rate.Spacing()) - 1
 		k := g.First.CountUntil(late, g.Rate, g.Units)
 		if k == 0 || g.GrantedAt > late {
 			break

@@ -98,7 +98,7 @@ func (s *scripted) Take(ctx context.Context, asks []delivery.Ask) (delivery.Take
 		return s.client.Take(ctx, asks)
 	}
 	time.Sleep(50 * time.Millisecond)
-	reply := delivery.TakeReply{Now: s.now(), Items: make([]delivery.Granted, len(asks))}
+	reply := delivery.TakeReply{Clocks: []delivery.ShardClock{{Now: s.now()}}, Items: make([]delivery.Granted, len(asks))}
 	for i := range asks {
 		reply.Items[i] = delivery.Granted{Competitors: 2, GrantedAt: s.now(), NextAt: s.now() + 50_000, Bound: delivery.BindRate}
 	}
@@ -152,14 +152,14 @@ type strict struct {
 	t *testing.T
 }
 
-func (s strict) Refund(ctx context.Context, refunds []delivery.Refund) error {
-	for _, r := range refunds {
-		if r.Campaign == nil {
+func (s strict) Refund(ctx context.Context, grants []delivery.Grant) error {
+	for _, r := range grants {
+		if r.From.Campaign == nil {
 			s.t.Error("a refund without a campaign")
 			return nil
 		}
 	}
-	return s.client.Refund(ctx, refunds)
+	return s.client.Refund(ctx, grants)
 }
 
 // TestACampaignDeletedDuringATake: a campaign is deleted while a take of it is under way.

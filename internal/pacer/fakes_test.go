@@ -53,11 +53,11 @@ func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeRepl
 	return reply, nil
 }
 
-func (c *client) Refund(_ context.Context, refunds []delivery.Refund) error {
+func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
 	time.Sleep(c.latency())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.model.Refund(c.now(), refunds)
+	c.model.Refund(c.now(), grants)
 	return nil
 }
 

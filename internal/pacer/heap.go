@@ -2,14 +2,13 @@ package pacer
 
 import "github.com/pacer/pacer/internal/delivery"
 
-// slotHeap orders queues by the store time of their first slot, askHeap by the local time of their next ask. Both
+// slotHeap orders queues by the local time of their first slot, askHeap by the local time of their next ask. Both
 // are for container/heap; each keeps a queue's position in the queue.
 type slotHeap []*queue
 
 func (h slotHeap) Len() int { return len(h) }
 func (h slotHeap) Less(i, j int) bool {
-	a, b := h[i].grants[0].First, h[j].grants[0].First
-	return a.At < b.At || a.At == b.At && h[i].id < h[j].id
+	return h[i].slotAt < h[j].slotAt || h[i].slotAt == h[j].slotAt && h[i].id < h[j].id
 }
 func (h slotHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

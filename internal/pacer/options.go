@@ -17,7 +17,7 @@ type Limiter interface {
 	// Take answers the asks in their order. With an error, items that were granted nonetheless have a GrantedAt; of the
 	// others nothing is known.
 	Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error)
-	Refund(ctx context.Context, refunds []delivery.Refund) error
+	Refund(ctx context.Context, grants []delivery.Grant) error
 }
 
 // Gates closes and opens the gate of a sink for every daemon.

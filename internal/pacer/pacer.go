@@ -34,7 +34,7 @@ type Pacer struct {
 	slots     slotHeap
 	asks      askHeap
 	waits     delayHeap
-	clock     storeClock
+	clocks    map[int]*storeClock // by shard
 	quantum   int64 // microseconds, grows under load
 	items     int   // take items since the last sweep
 	takes     int   // takes under way
@@ -66,6 +66,7 @@ func New(o Options) (*Pacer, error) {
 		changed:   o.Catalog.Subscribe(),
 		queues:    map[string]*queue{},
 		sinks:     map[string]*sinkState{},
+		clocks:    map[int]*storeClock{},
 		quantum:   o.MinQuantum.Microseconds(),
 		heldSinks: map[string]bool{},
 	}
@@ -73,6 +74,19 @@ func New(o Options) (*Pacer, error) {
 	p.inbox.closed = make(chan struct{})
 	return p, nil
 }
+
+// clock is what is known of a shard's clock.
+func (p *Pacer) clock(shard int) *storeClock {
+	c := p.clocks[shard]
+	if c == nil {
+		c = &storeClock{}
+		p.clocks[shard] = c
+	}
+	return c
+}
+
+// due is the local time of the queue's first slot, which must be held.
+func (p *Pacer) due(q *queue) int64 { return p.clock(q.grants[0].From.Shard).local(q.due()) }
 
 // now is the local monotonic clock in microseconds.
 func (p *Pacer) now() int64 { return time.Since(p.start).Microseconds() }
@@ -133,7 +147,7 @@ func (p *Pacer) turn() {
 func (p *Pacer) wakeAt() int64 {
 	at := p.sweepAt
 	if len(p.slots) > 0 {
-		at = min(at, p.clock.local(p.slots[0].due()))
+		at = min(at, p.due(p.slots[0]))
 	}
 	if len(p.waits) > 0 {
 		at = min(at, p.waits[0].at)

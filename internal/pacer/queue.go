@@ -21,7 +21,6 @@ type queue struct {
 	ingress      int   // jobs that were not read from a lane, and so must not stay open for long
 
 	grants   []delivery.Grant   // held slots in order; First advances as they are used
-	slotsOf  *delivery.Campaign // as it was when the slots were asked for
 	held     int64              // sum of Units of grants
 	lastSlot int64              // store time of the last slot used or given up
 
@@ -30,6 +29,7 @@ type queue struct {
 	mayBring    int64      // about how many slots it may bring
 	askAt       int64      // local time of the next ask
 	askIndex    int        // in the ask heap, -1 when not there
+	slotAt      int64      // local time of the first slot, while in the slot heap
 	slotIndex   int        // in the slot heap, -1 when not there
 	blocked     bool       // its slot came due while the sink was full; the sink's list has it
 	turnAt      int64      // local time before which no further slot can come, as the last reply said; 0 when unknown
@@ -152,9 +152,8 @@ func (q *queue) heldUntil() int64 {
 }
 
 // add notes granted slots.
-func (q *queue) add(g delivery.Grant, c *delivery.Campaign) {
+func (q *queue) add(g delivery.Grant) {
 	if g.Units > 0 {
-		q.slotsOf = c
 		q.grants = append(q.grants, g)
 		q.held += g.Units
 	}
@@ -185,16 +184,16 @@ func (q *queue) use(n int64) {
 }
 
 // handBack gives up all held slots and returns them for a refund.
-func (q *queue) handBack() []delivery.Refund {
+func (q *queue) handBack() []delivery.Grant {
 	if q.held == 0 {
 		return nil
 	}
-	refunds := make([]delivery.Refund, 0, len(q.grants))
+	grants := make([]delivery.Grant, 0, len(q.grants))
 	for i := len(q.grants) - 1; i >= 0; i-- { // from the end of the timeline, so that each is its end in turn
-		refunds = append(refunds, delivery.Refund{Campaign: q.slotsOf, Grant: q.grants[i]})
+		grants = append(grants, q.grants[i])
 	}
 	q.grants, q.held = nil, 0
-	return refunds
+	return grants
 }
 
 // lateBy is how late, in microseconds, a slot of the given spacing may be used: the configured tolerance, or a

@@ -46,7 +46,7 @@ func (s *Store) clock(now int64) int64 {
 // took.
 func (s *Store) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
 	now = s.clock(now)
-	reply := delivery.TakeReply{Now: now, Items: make([]delivery.Granted, len(asks))}
+	reply := delivery.TakeReply{Clocks: []delivery.ShardClock{{Now: now}}, Items: make([]delivery.Granted, len(asks))}
 	for i := range asks {
 		t := taking{store: s, now: now, node: node, ask: &asks[i]}
 		reply.Items[i] = t.run()
@@ -56,17 +56,17 @@ func (s *Store) Take(now int64, node string, asks []delivery.Ask) delivery.TakeR
 
 // Refund hands undispatched units back: slots at the end of a timeline become free again, others are lost, and the
 // windows forget the units unless the bucket they lie in has already fallen out.
-func (s *Store) Refund(now int64, refunds []delivery.Refund) {
+func (s *Store) Refund(now int64, grants []delivery.Grant) {
 	now = s.clock(now)
-	for _, r := range refunds {
+	for _, r := range grants {
 		if r.Units <= 0 {
 			continue
 		}
-		if tl := s.timelines[r.Campaign.ID]; tl != nil {
-			tl.refund(r.Grant)
+		if tl := s.timelines[r.From.Campaign.ID]; tl != nil {
+			tl.refund(r)
 		}
-		for _, q := range r.Campaign.Quotas {
-			s.quota(q.ID).refund(now, q, r.Grant)
+		for _, q := range r.From.Campaign.Quotas {
+			s.quota(q.ID).refund(now, q, r)
 		}
 	}
 }

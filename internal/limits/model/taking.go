@@ -36,7 +36,7 @@ func (t *taking) run() delivery.Granted {
 	c := t.ask.Campaign
 	t.tl = t.store.timeline(t.now, c)
 	t.openQuotas()
-	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1}
+	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, From: delivery.Provenance{Campaign: c}}
 	switch {
 	case t.tl.rate.Zero():
 		t.out.Bound = delivery.BindHeld
