@@ -1,6 +1,12 @@
 package harness
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
 
 func TestFreshRedisComesBackAtItsAddress(t *testing.T) {
 	r := FreshRedis(t)
@@ -17,7 +23,104 @@ func TestFreshRedisComesBackAtItsAddress(t *testing.T) {
 		t.Error("a frozen Redis answered")
 	}
 	r.Thaw()
-	if err := awaitPong(r.Addr); err != nil {
+	if err := await(func() error { return ping(r.Addr) }); err != nil {
 		t.Errorf("after the thaw: %v", err)
 	}
+}
+
+func TestOnlyAPersistentRedisKeepsItsData(t *testing.T) {
+	fresh, persistent := FreshRedis(t), PersistentRedis(t)
+	for _, r := range []*Redis{fresh, persistent} {
+		set(t, r, "k", "v")
+		r.Kill()
+		r.Start(t)
+	}
+	if got := get(t, fresh, "k"); got != "" {
+		t.Errorf("a fresh Redis came back with %q", got)
+	}
+	if got := get(t, persistent, "k"); got != "v" {
+		t.Errorf("a persistent Redis came back with %q", got)
+	}
+	persistent.Flush(t)
+	if got := get(t, persistent, "k"); got != "" {
+		t.Errorf("after a flush there is %q", got)
+	}
+}
+
+func TestRedisThatCannotStartSaysWhy(t *testing.T) {
+	first := FreshRedis(t)
+	second := &Redis{Addr: first.Addr, dir: t.TempDir(), args: []string{"--port", "none"}}
+	first.Kill()
+	if err := second.start(); err == nil || !strings.Contains(err.Error(), "ended by itself") ||
+		!strings.Contains(err.Error(), "'none'") && !strings.Contains(err.Error(), `"none"`) {
+		t.Errorf("error %v", err)
+	}
+	if second.running() {
+		t.Error("it is taken to run")
+	}
+}
+
+func TestRedisReplicaFollows(t *testing.T) {
+	master := FreshRedis(t)
+	set(t, master, "old", "1")
+	replica := RedisReplica(t, master)
+	if got := get(t, replica, "old"); got != "1" {
+		t.Errorf("the replica began with %q", got)
+	}
+	set(t, master, "new", "2")
+	master.AwaitReplica(t)
+	if got := get(t, replica, "new"); got != "2" {
+		t.Errorf("the replica has %q", got)
+	}
+
+	master.StopReplicating(t)
+	set(t, master, "new", "3")
+	if err := await(func() error { return replica.is("replication", "master_link_status", "down") }); err != nil {
+		t.Error(err)
+	}
+	if got := get(t, replica, "new"); got != "2" {
+		t.Errorf("the replica was cut off and has %q", got)
+	}
+
+	// It has written its master's data to its disk, and must not find them there.
+	master.Kill()
+	replica.Kill()
+	replica.Start(t)
+	if got := get(t, replica, "old"); got != "" {
+		t.Errorf("the replica was started without its master and has %q", got)
+	}
+}
+
+func TestRedisRingIsSeveralMastersWithAReplicaEach(t *testing.T) {
+	ring := RedisRing(t, 3)
+	if len(ring) != 3 {
+		t.Fatalf("%d pairs", len(ring))
+	}
+	for i, pair := range ring {
+		set(t, pair.Master, "k", strings.Repeat("x", i+1))
+		pair.Master.AwaitReplica(t)
+	}
+	for i, pair := range ring {
+		if got := get(t, pair.Replica, "k"); len(got) != i+1 {
+			t.Errorf("replica %d has %q", i, got)
+		}
+	}
+}
+
+func set(t *testing.T, r *Redis, key, value string) {
+	t.Helper()
+	if _, err := r.do("SET", key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get returns "" for a key that is not there.
+func get(t *testing.T, r *Redis, key string) string {
+	t.Helper()
+	reply, err := r.do("GET", key)
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	value, _ := reply.(string)
+	return value
 }

@@ -1,0 +1,63 @@
+package harness
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestRedisSentinelPromotesTheReplica(t *testing.T) {
+	began := time.Now()
+	s := RedisSentinel(t)
+	t.Logf("formed in %s", time.Since(began))
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName, SentinelAddrs: s.Addrs()})
+	defer func() { _ = client.Close() }()
+	if err := client.Set(context.Background(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master := s.Master()
+	master.AwaitReplica(t)
+
+	began = time.Now()
+	killed, promoted := s.KillMaster()
+	t.Logf("failed over in %s", time.Since(began))
+	if killed != master || promoted == master || s.Master() != promoted || !slices.Contains(s.Nodes, promoted) {
+		t.Errorf("%s was killed and %s promoted; the master was %s and is %s", killed.Addr, promoted.Addr, master.Addr, s.Master().Addr)
+	}
+	if got := get(t, promoted, "k"); got != "v" {
+		t.Errorf("the promoted replica has %q", got)
+	}
+
+	killed.Start(t)
+	if err := await(killed.linked); err != nil {
+		t.Fatalf("the old master did not come back as a replica: %v", err)
+	}
+	if got := get(t, killed, "k"); got != "v" {
+		t.Errorf("the old master has %q", got)
+	}
+}
+
+func TestRedisSentinelsNeedNotAllRun(t *testing.T) {
+	s := RedisSentinel(t)
+	s.Sentinels[0].Kill()
+	master := s.Master()
+	if _, promoted := s.KillMaster(); promoted == master {
+		t.Error("the killed master is still the master")
+	}
+}
+
+func TestRedisSentinelFailoverWithLagLosesWhatWasNotReplicated(t *testing.T) {
+	s := RedisSentinel(t)
+	master := s.Master()
+	set(t, master, "k", "old")
+	master.AwaitReplica(t)
+	master.StopReplicating(t)
+	set(t, master, "k", "new")
+	_, promoted := s.KillMaster()
+	if got := get(t, promoted, "k"); got != "old" {
+		t.Errorf("the promoted replica has %q", got)
+	}
+}
