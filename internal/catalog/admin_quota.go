@@ -19,6 +19,8 @@ type QuotaRow struct {
 	OnStoreFailure string      `json:"on_store_failure"`
 	Mode           string      `json:"mode"`
 	Spend          string      `json:"spend"`
+	Rollout        int64       `json:"rollout"` // percent of the units that the quota counts and limits
+	Unit           string      `json:"unit"`
 	Shard          int         `json:"shard"`
 	Campaigns      []string    `json:"campaigns"`
 	Revision       int64       `json:"revision"`
@@ -39,14 +41,9 @@ type QuotaChange struct {
 	OnStoreFailure *string            // closed, local-share, open
 	Mode           *string            // strict, eventual, shadow
 	Spend          *string            // greedy, even
+	Rollout        *int64             // 0 to 100 percent
+	Unit           *string            // units, bytes
 }
-
-// The words a quota's settings may be.
-var (
-	failurePolicies = []string{"closed", "local-share", "open"}
-	quotaModes      = []string{"strict", "eventual", "shadow"}
-	spendWays       = []string{"greedy", "even"}
-)
 
 // validate refuses in one line what the database would refuse.
 func (c QuotaChange) validate(id string) error {
@@ -59,10 +56,17 @@ func (c QuotaChange) validate(id string) error {
 		allowed []string
 	}{
 		{"on_store_failure", c.OnStoreFailure, failurePolicies}, {"mode", c.Mode, quotaModes}, {"spend", c.Spend, spendWays},
+		{"unit", c.Unit, quotaUnits},
 	} {
-		if word.value != nil && !slices.Contains(word.allowed, *word.value) {
-			return invalid("%s %q must be one of %v", word.field, shorten(*word.value), word.allowed)
+		if word.value == nil {
+			continue
 		}
+		if err := checkWord(word.field, *word.value, word.allowed); err != nil {
+			return invalid("%s", err)
+		}
+	}
+	if c.Rollout != nil && (*c.Rollout < 0 || *c.Rollout > 100) {
+		return invalid("rollout must lie between 0 and 100 percent, not %d", *c.Rollout)
 	}
 	if c.Windows != nil {
 		if err := checkWindows(withDefaults(*c.Windows)); err != nil {
@@ -76,7 +80,7 @@ func (c QuotaChange) validate(id string) error {
 func withDefaults(windows []delivery.Window) []delivery.Window {
 	windows = slices.Clone(windows)
 	for i := range windows {
-		windows[i].Algorithm = orDefault(windows[i].Algorithm, defaultAlgorithm)
+		windows[i].Algorithm = orDefault(windows[i].Algorithm, delivery.AlgorithmSliding)
 	}
 	return windows
 }
@@ -109,12 +113,7 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	}
 	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-			_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend)
-VALUES ($1, coalesce($2, 'closed'), coalesce($3, 'strict'), coalesce($4, 'greedy'))
-ON CONFLICT (id) DO UPDATE SET on_store_failure = coalesce($2, quotas.on_store_failure),
-    mode = coalesce($3, quotas.mode), spend = coalesce($4, quotas.spend)`,
-				id, change.OnStoreFailure, change.Mode, change.Spend)
-			if err != nil {
+			if err = change.write(ctx, tx, id); err != nil {
 				return err
 			}
 			if change.Windows != nil {
@@ -127,6 +126,21 @@ ON CONFLICT (id) DO UPDATE SET on_store_failure = coalesce($2, quotas.on_store_f
 		})
 	})
 	return quota, err
+}
+
+// write changes the row of the quota or makes it. Writers of the catalog take turns, so nobody else makes it in between.
+// (ON CONFLICT would show the triggers a new row first, and they would refuse what only suits the one that exists.)
+func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string) error {
+	tag, err := tx.Exec(ctx, `UPDATE pacer.quotas SET on_store_failure = coalesce($2, on_store_failure),
+    mode = coalesce($3, mode), spend = coalesce($4, spend), rollout = coalesce($5, rollout), unit = coalesce($6, unit)
+WHERE id = $1`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit)
+	if err != nil || tag.RowsAffected() > 0 {
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit)
+VALUES ($1, coalesce($2, 'closed'), coalesce($3, 'strict'), coalesce($4, 'greedy'), coalesce($5, 100), coalesce($6, 'units'))`,
+		id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit)
+	return err
 }
 
 // replaceWindows makes windows those of the quota; a window that stays as it is leaves no trace in the changes.
@@ -166,7 +180,7 @@ func oneQuota(ctx context.Context, q rowsQuerier, id string) (QuotaRow, error) {
 // queryQuotas reads a row for each window, those of one quota together.
 func queryQuotas(ctx context.Context, q rowsQuerier, where string, args ...any) ([]QuotaRow, error) {
 	rows, err := q.Query(ctx, `
-SELECT q.id, q.on_store_failure, q.mode, q.spend, q.shard, q.revision, q.updated_at,
+SELECT q.id, q.on_store_failure, q.mode, q.spend, q.rollout, q.unit, q.shard, q.revision, q.updated_at,
        ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"),
        (extract(epoch FROM w.span) * 1000000)::bigint, w.max_units, w.algorithm, coalesce(w.anchor, '')
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id `+where+`
@@ -181,8 +195,8 @@ ORDER BY q.id COLLATE "C", w.span`, args...)
 		var span, limit *int64
 		var algorithm *string
 		var anchor string
-		err := rows.Scan(&r.ID, &r.OnStoreFailure, &r.Mode, &r.Spend, &r.Shard, &r.Revision, &r.UpdatedAt, &r.Campaigns,
-			&span, &limit, &algorithm, &anchor)
+		err := rows.Scan(&r.ID, &r.OnStoreFailure, &r.Mode, &r.Spend, &r.Rollout, &r.Unit, &r.Shard, &r.Revision, &r.UpdatedAt,
+			&r.Campaigns, &span, &limit, &algorithm, &anchor)
 		if err != nil {
 			return nil, fmt.Errorf("read quotas: %w", err)
 		}

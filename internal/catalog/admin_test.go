@@ -117,6 +117,29 @@ func TestAdminQuotas(t *testing.T) {
 	if err != nil || third.Spend != "even" || third.OnStoreFailure != "open" || third.Mode != "strict" || len(third.Windows) != 2 {
 		t.Errorf("%+v, %v", third, err)
 	}
+	if third.Rollout != 100 || third.Unit != "units" || third.Shard != 0 {
+		t.Errorf("%+v", third)
+	}
+	for _, c := range []QuotaChange{{Mode: new("eventual")}, {Unit: new("bytes")}, {Rollout: new(int64(0))}} { // one after the other
+		if third, err = a.SetQuota(ctx, "smev", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if third.Mode != "eventual" || third.Unit != "bytes" || third.Rollout != 0 || third.Spend != "even" {
+		t.Errorf("%+v", third)
+	}
+	// A quota spent evenly may get a great window together with greed, and no sooner.
+	great := []delivery.Window{{Span: day, Limit: maxEven + 1, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}}
+	_, err = a.SetQuota(ctx, "smev", QuotaChange{Windows: &great})
+	line(t, err, ErrInvalid, `must not be 68719476737: quota 'smev' is spent evenly: Use at most 2^36`)
+	fourth, err := a.SetQuota(ctx, "smev", QuotaChange{Windows: &great, Spend: new("greedy")})
+	if err != nil || !slices.Equal(fourth.Windows, []WindowRow{{"1d", maxEven + 1, "fixed", "day@Europe/Moscow"}}) {
+		t.Errorf("%+v, %v", fourth, err)
+	}
+	small := []delivery.Window{{Span: day, Limit: maxEven}}
+	if fourth, err = a.SetQuota(ctx, "smev", QuotaChange{Windows: &small, Spend: new("even")}); err != nil || fourth.Windows[0].Anchor != "" {
+		t.Errorf("%+v, %v", fourth, err)
+	}
 	// Sixteen windows are allowed, and may be set again.
 	spans := make([]string, 16)
 	for i := range spans {
@@ -182,6 +205,11 @@ func TestAdminRefuses(t *testing.T) {
 		"limit": {Windows: &[]delivery.Window{{Span: time.Minute, Limit: -1}}}, "span": {Windows: &[]delivery.Window{{Limit: 1}}},
 		"algorithm": {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "bucket"}}},
 		"anchor":    {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "fixed", Anchor: strings.Repeat("x", 65)}}},
+		"rollout":   {Rollout: new(int64(101))}, "unit": {Unit: new("calls")}, "in mode": {Unit: new("bytes")},
+		"spent evenly":    {Spend: new("even"), Windows: &[]delivery.Window{{Span: day, Limit: maxEven + 1}}},
+		"sliding above":   {Windows: &[]delivery.Window{{Span: day, Limit: maxLog + 1, Algorithm: "log"}}},
+		"longest, 31d":    {Windows: &[]delivery.Window{{Span: 30 * day, Algorithm: "fixed", Anchor: "month"}}},
+		"algorithm fixed": {Windows: &[]delivery.Window{{Span: day, Anchor: "day"}}},
 	} {
 		_, err := a.SetQuota(ctx, "q", c)
 		line(t, err, ErrInvalid, name)

@@ -19,6 +19,7 @@ type editor interface {
 	rate(id string, rate int64)
 	status(id string, status delivery.Status)
 	quota(id string, windows ...delivery.Window)
+	cover(quota, mode, unit string, rollout int64)
 	remove(campaign string)
 }
 
@@ -34,7 +35,7 @@ func TestConformance(t *testing.T) {
 		dsn := migrated(t)
 		conform(t, func(t *testing.T) (source, editor) {
 			conn := connected(t, dsn)
-			run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.lane_pins, pacer.positions CASCADE`)
+			run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.lane_pins, pacer.positions, pacer.store_incarnations CASCADE`)
 			return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
 		})
 	})
@@ -42,15 +43,21 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 	for name, check := range map[string]func(*testing.T, source, editor){
-		"snapshots are immutable":   snapshotsAreImmutable,
-		"revisions grow":            revisionsGrow,
-		"quotas reach campaigns":    quotasReachCampaigns,
-		"a deleted campaign is out": deletedCampaignIsOut,
-		"pins":                      pinsAreKept,
-		"pins agree":                pinsAgree,
-		"pins avoid backlogs":       pinsAvoidBacklogs,
-		"positions":                 positionsAreKept,
-		"signals coalesce":          signalsCoalesce,
+		"snapshots are immutable":    snapshotsAreImmutable,
+		"revisions grow":             revisionsGrow,
+		"quotas reach campaigns":     quotasReachCampaigns,
+		"a deleted campaign is out":  deletedCampaignIsOut,
+		"pins":                       pinsAreKept,
+		"pins agree":                 pinsAgree,
+		"pins avoid backlogs":        pinsAvoidBacklogs,
+		"positions":                  positionsAreKept,
+		"quotas say what they cover": quotasSayWhatTheyCover,
+		"incarnations":               incarnationsAreReplaced,
+		"one incarnation wins":       oneIncarnationWins,
+		"usage":                      usageIsSet,
+		"pruning":                    pruningGoesOn,
+		"anchors":                    anchorsKeepTheLatest,
+		"signals coalesce":           signalsCoalesce,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, e := open(t)
@@ -127,7 +134,7 @@ func revisionsGrow(t *testing.T, s source, e editor) {
 func quotasReachCampaigns(t *testing.T, s source, e editor) {
 	changed := s.Subscribe()
 	e.quota("zeta")
-	e.quota("alpha", delivery.Window{Span: time.Hour, Limit: 15750, Algorithm: "log"}, delivery.Window{Span: time.Minute, Limit: 300})
+	e.quota("alpha", delivery.Window{Span: time.Hour, Limit: 5750, Algorithm: "log"}, delivery.Window{Span: time.Minute, Limit: 300})
 	e.campaign("one", 1, "zeta", "alpha")
 	e.campaign("two", 2, "alpha")
 	first := await(t, s, changed, "both linked", func(s *delivery.Snapshot) bool {
@@ -137,11 +144,12 @@ func quotasReachCampaigns(t *testing.T, s source, e editor) {
 	if first.Campaign("one").Quotas[0] != alpha || first.Campaign("two").Quotas[0] != alpha {
 		t.Error("campaigns do not share the quota of the snapshot, or not in the order of ids")
 	}
-	if zeta := first.Quotas["zeta"]; len(zeta.Windows) != 0 || zeta.OnStoreFailure != "closed" || zeta.Mode != "strict" || zeta.Spend != "greedy" {
+	if zeta := first.Quotas["zeta"]; len(zeta.Windows) != 0 || zeta.OnStoreFailure != "closed" || zeta.Mode != "strict" || zeta.Spend != "greedy" ||
+		zeta.Unit != "units" || zeta.Exempt != 0 || zeta.Shard != 0 {
 		t.Errorf("defaults of a quota: %+v", zeta)
 	}
 	want := []delivery.Window{
-		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 15750, Algorithm: "log"},
+		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: time.Hour, Limit: 5750, Algorithm: "log"},
 	}
 	if !slices.Equal(alpha.Windows, want) {
 		t.Errorf("windows %+v, want %+v", alpha.Windows, want)
@@ -156,6 +164,29 @@ func quotasReachCampaigns(t *testing.T, s source, e editor) {
 	}
 	if len(alpha.Windows) != 2 {
 		t.Error("a quota of an old snapshot changed")
+	}
+}
+
+func quotasSayWhatTheyCover(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	windows := []delivery.Window{
+		{Span: time.Hour, Limit: 9, Algorithm: "fixed"},
+		{Span: day, Limit: 300, Algorithm: "fixed", Anchor: "day@Europe/Moscow"},
+		{Span: 31 * day, Limit: 6000, Algorithm: "fixed", Anchor: "month"},
+	}
+	e.quota("q", windows...)
+	e.campaign("spring", 1, "q")
+	before := await(t, s, changed, "the campaign", func(s *delivery.Snapshot) bool {
+		return s.Campaign("spring") != nil && len(s.Campaign("spring").Quotas) == 1
+	})
+	e.cover("q", "eventual", "bytes", 25)
+	after := await(t, s, changed, "a quarter of the bytes", func(s *delivery.Snapshot) bool { return s.Quotas["q"].Exempt == 75 })
+	q := after.Campaign("spring").Quotas[0]
+	if q.Mode != "eventual" || q.Unit != "bytes" || !slices.Equal(q.Windows, windows) || q.Revision <= before.Quotas["q"].Revision {
+		t.Errorf("%+v", q)
+	}
+	if invalid := after.Campaign("spring").Invalid; invalid != "" {
+		t.Errorf("held: %s", invalid)
 	}
 }
 
@@ -331,6 +362,12 @@ func (e memoryEditor) quota(id string, windows ...delivery.Window) {
 	e.m.PutQuota(delivery.Quota{ID: id, Windows: windows})
 }
 
+func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
+	q := *e.m.Snapshot().Quotas[quota]
+	q.Mode, q.Unit, q.Exempt = mode, unit, 100-rollout
+	e.m.PutQuota(q)
+}
+
 func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
 
 // sqlEditor writes what a person at psql would.
@@ -364,7 +401,11 @@ func (e *sqlEditor) quota(id string, windows ...delivery.Window) {
 	run(e.t, e.conn, `INSERT INTO pacer.quotas (id) VALUES ($1) ON CONFLICT DO NOTHING`, id)
 	run(e.t, e.conn, `DELETE FROM pacer.quota_windows WHERE quota_id = $1`, id)
 	for _, w := range windows {
-		run(e.t, e.conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units, algorithm)
-VALUES ($1, $2, $3, coalesce($4, 'sliding'))`, id, w.Span, w.Limit, nullable(w.Algorithm))
+		run(e.t, e.conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units, algorithm, anchor)
+VALUES ($1, $2, $3, coalesce($4, 'sliding'), $5)`, id, w.Span, w.Limit, nullable(w.Algorithm), w.Anchor)
 	}
+}
+
+func (e *sqlEditor) cover(quota, mode, unit string, rollout int64) {
+	run(e.t, e.conn, `UPDATE pacer.quotas SET mode = $2, unit = $3, rollout = $4 WHERE id = $1`, quota, mode, unit, rollout)
 }

@@ -33,7 +33,7 @@ SELECT l.campaign_id, l.quota_id FROM pacer.campaign_quotas l JOIN pacer.campaig
 WHERE c.revision > $1 ORDER BY l.quota_id COLLATE "C"`
 
 	selectQuotas = `
-SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend,
+SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.rollout::bigint, q.shard,
        least(greatest(extract(epoch FROM w.span) * 1000000, -1), 9e15)::bigint, w.max_units, w.algorithm, w.anchor
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
 WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
@@ -197,17 +197,22 @@ func (d *delta) scanLinks(rows pgx.Rows) error {
 
 // scanQuotas reads a row for each window, those of one quota together.
 func (d *delta) scanQuotas(rows pgx.Rows) error {
+	var quotas []*delivery.Quota
 	for rows.Next() {
 		var q delivery.Quota
 		var w windowRecord
-		err := rows.Scan(&q.ID, &q.Revision, &q.OnStoreFailure, &q.Mode, &q.Spend, &w.span, &w.limit, &w.algorithm, &w.anchor)
+		err := rows.Scan(&q.ID, &q.Revision, &q.OnStoreFailure, &q.Mode, &q.Spend, &q.Unit, &q.Exempt, &q.Shard,
+			&w.span, &w.limit, &w.algorithm, &w.anchor)
 		if err != nil {
 			return err
 		}
-		if n := len(d.quotas); n == 0 || d.quotas[n-1].quota.ID != q.ID {
-			d.quotas = append(d.quotas, &quotaEntry{quota: &q})
+		if n := len(quotas); n == 0 || quotas[n-1].ID != q.ID {
+			quotas = append(quotas, &q)
 		}
-		w.add(d.quotas[len(d.quotas)-1])
+		w.add(quotas[len(quotas)-1])
+	}
+	for _, q := range quotas {
+		d.quotas = append(d.quotas, newQuotaEntry(q))
 	}
 	return rows.Err()
 }

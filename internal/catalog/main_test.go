@@ -102,6 +102,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // source is what the conformance suite and other tests need of a catalog.
 type source interface {
+	ledger
 	Snapshot() *delivery.Snapshot
 	Subscribe() <-chan struct{}
 	Ready() bool

@@ -21,6 +21,7 @@ type Memory struct {
 	mu        sync.Mutex // guards what follows, and the order of publishing
 	state     *state
 	positions map[string]map[positionKey]delivery.Position // by group
+	ledger    memoryLedger
 }
 
 type positionKey struct {
@@ -30,7 +31,9 @@ type positionKey struct {
 
 // NewMemory makes an empty catalog, which is ready at once.
 func NewMemory() *Memory {
-	m := &Memory{state: newState(), positions: make(map[string]map[positionKey]delivery.Position)}
+	m := &Memory{
+		state: newState(), positions: make(map[string]map[positionKey]delivery.Position), ledger: newMemoryLedger(),
+	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m
 }
@@ -70,18 +73,15 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 	m.change(func(s *state, revision int64) {
 		q.Revision = revision
 		q.Windows = slices.Clone(q.Windows)
-		q.OnStoreFailure = orDefault(q.OnStoreFailure, "closed")
-		q.Mode = orDefault(q.Mode, "strict")
-		q.Spend = orDefault(q.Spend, "greedy")
-		entry := &quotaEntry{quota: &q}
+		q.OnStoreFailure = orDefault(q.OnStoreFailure, delivery.PolicyClosed)
+		q.Mode = orDefault(q.Mode, delivery.ModeStrict)
+		q.Spend = orDefault(q.Spend, delivery.SpendGreedy)
+		q.Unit = orDefault(q.Unit, delivery.UnitUnits)
 		for i := range q.Windows {
-			q.Windows[i].Algorithm = orDefault(q.Windows[i].Algorithm, defaultAlgorithm)
-			if err := checkWindow(q.Windows[i]); err != nil && entry.invalid == "" {
-				entry.invalid = err.Error()
-			}
+			q.Windows[i].Algorithm = orDefault(q.Windows[i].Algorithm, delivery.AlgorithmSliding)
 		}
 		slices.SortFunc(q.Windows, func(a, b delivery.Window) int { return int(a.Span - b.Span) })
-		s.quotas[q.ID] = entry
+		s.quotas[q.ID] = newQuotaEntry(&q)
 	})
 }
 

@@ -61,6 +61,32 @@ func TestMigrateUpAndDown(t *testing.T) {
 	}
 }
 
+// TestMigrateKeepsQuotas: quotas of an older schema keep their shard and their windows.
+func TestMigrateKeepsQuotas(t *testing.T) {
+	dsn, ctx := migrated(t), t.Context()
+	m, conn := migrator(t, dsn), connected(t, dsn)
+	for {
+		undone, err := m.Down(ctx)
+		if err != nil || undone == nil {
+			t.Fatalf("%+v, %v", undone, err)
+		}
+		if undone.Version == 4 {
+			break
+		}
+	}
+	run(t, conn, `INSERT INTO pacer.quotas (id, spend) VALUES ('q', 'even')`)
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 5, 'sliding', 'noon'), ('q', '1 day', 20000, 'log', 'noon'),
+('q', '1 hour', 9, 'fixed', 'noon'), ('q', '2 days', 68719476737, 'sliding', null)`)
+	if _, err := m.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	q, err := oneQuota(ctx, conn, "q")
+	want := []WindowRow{{"1m", 5, "sliding", ""}, {"1h", 9, "fixed", "noon"}, {"1d", 20000, "log", ""}, {"2d", 68719476737, "sliding", ""}}
+	if err != nil || !slices.Equal(q.Windows, want) || q.Shard != 0 || q.Rollout != 100 || q.Unit != "units" {
+		t.Errorf("%+v, %v", q, err)
+	}
+}
+
 // TestMigrateAtOnce lets several processes migrate one empty database: all succeed, each step is applied once.
 func TestMigrateAtOnce(t *testing.T) {
 	dsn := harness.Database(t)

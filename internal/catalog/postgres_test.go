@@ -325,10 +325,23 @@ func TestUnusableRows(t *testing.T) {
 		}[id]
 		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, revision, %s) VALUES ('%s', 2, '%s')`, column, id, value))
 	}
-	run(t, conn, `INSERT INTO pacer.quotas (id, revision) VALUES ('bad', 3)`)
-	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('bad', '1 minute', -1)`)
-	run(t, conn, `INSERT INTO pacer.campaigns (id, revision) VALUES ('linked', 4), ('orphan', 4), ('spa ce', 4)`)
-	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('linked', 'bad'), ('orphan', 'nowhere')`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, revision) VALUES ('orphan', 4), ('spa ce', 4)`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('orphan', 'nowhere')`)
+	quotas := map[string]string{
+		"limit": "", "anchor": "", "zone": "", "length": "", "log": "", "even": "spend = 'even'", "mode": "mode = ''",
+		"policy": "on_store_failure = 'x'", "unit": "unit = 'calls'", "traffic": "unit = 'bytes'", "rollout": "rollout = 101", "shard": "shard = -1",
+	}
+	for id, set := range quotas {
+		run(t, conn, `INSERT INTO pacer.quotas (id, revision, shard) VALUES ($1, 3, 0)`, "q-"+id)
+		if set != "" {
+			run(t, conn, fmt.Sprintf(`UPDATE pacer.quotas SET %s WHERE id = 'q-%s'`, set, id))
+		}
+		run(t, conn, `INSERT INTO pacer.campaigns (id, revision) VALUES ($1, 4)`, "c-"+id)
+		run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ($1, $2)`, "c-"+id, "q-"+id)
+	}
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('q-limit', '1 minute', -1, 'sliding', null), ('q-anchor', '1 day', 1, 'sliding', 'day'),
+('q-zone', '1 day', 1, 'fixed', 'day@Nowhere'), ('q-length', '30 days', 1, 'fixed', 'month'), ('q-log', '1 day', 10001, 'log', null),
+('q-even', '1 day', 68719476737, 'sliding', null)`)
 	var log journal
 	p := started(t, Options{DSN: dsn, Logger: log.logger()})
 	s := p.Snapshot()
@@ -338,13 +351,14 @@ func TestUnusableRows(t *testing.T) {
 			t.Errorf("campaign %s: invalid %q", id, c.Invalid)
 		}
 	}
-	if len(s.Campaigns) != 17 {
+	held := 15 - 1 + len(quotas) // the campaigns above without the good ones, and one for each quota
+	if len(s.Campaigns) != held+2 {
 		t.Errorf("%d campaigns", len(s.Campaigns))
 	}
 	p.hints.add(scope{full: true})
 	eventually(t, "it was read again", func() bool { return p.Snapshot() != s })
-	if n := log.count("level=ERROR"); n != 15 {
-		t.Errorf("%d lines for 15 campaigns", n)
+	if n := log.count("level=ERROR"); n != held {
+		t.Errorf("%d lines for %d campaigns", n, held)
 	}
 	run(t, conn, `SET session_replication_role = origin`)
 	run(t, conn, `UPDATE pacer.campaigns SET status = 'active' WHERE id = 'status'`)

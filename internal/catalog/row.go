@@ -11,9 +11,6 @@ import (
 // same. So the reading side takes any row: what cannot be used holds the campaign and says why, and everything
 // else loads.
 
-// maxLimit keeps every sum of counts below 2^53, as the schema does.
-const maxLimit = 1_000_000_000_000_000
-
 // campaignRecord is a row of campaigns as the query spells it: lengths of time in microseconds, the rate as text.
 type campaignRecord struct {
 	id, rate, status, sink, overflow string
@@ -95,8 +92,8 @@ type windowRecord struct {
 	algorithm, anchor *string
 }
 
-// add puts the window into the quota, or notes why that cannot be.
-func (r windowRecord) add(entry *quotaEntry) {
+// add puts the window into the quota.
+func (r windowRecord) add(q *delivery.Quota) {
 	if r.span == nil || r.limit == nil || r.algorithm == nil {
 		return
 	}
@@ -104,23 +101,5 @@ func (r windowRecord) add(entry *quotaEntry) {
 	if r.anchor != nil {
 		w.Anchor = *r.anchor
 	}
-	if err := checkWindow(w); err != nil && entry.invalid == "" {
-		entry.invalid = err.Error()
-	}
-	entry.quota.Windows = append(entry.quota.Windows, w)
-}
-
-// checkWindow refuses a window that the quota engine cannot keep.
-func checkWindow(w delivery.Window) error {
-	switch {
-	case w.Span < time.Millisecond || w.Span > maxSpan:
-		return fmt.Errorf("window %s: the span must lie between 1ms and 366d", FormatWindow(w))
-	case w.Limit < 0 || w.Limit > maxLimit:
-		return fmt.Errorf("window %s: the limit must lie between 0 and 10^15", FormatWindow(w))
-	}
-	switch w.Algorithm {
-	case "sliding", "fixed", "log":
-		return nil
-	}
-	return fmt.Errorf("window %s: algorithm %q is not sliding, fixed or log", FormatWindow(w), w.Algorithm)
+	q.Windows = append(q.Windows, w)
 }

@@ -26,6 +26,17 @@ func TestNonsenseIsRefused(t *testing.T) {
 	campaign := func(column, value string) string {
 		return fmt.Sprintf(`INSERT INTO pacer.campaigns (id, %s) VALUES ('x', %s)`, column, value)
 	}
+	quota := func(column, value string) string {
+		return fmt.Sprintf(`INSERT INTO pacer.quotas (id, %s) VALUES ('x', %s)`, column, value)
+	}
+	extended := func(span, limit, algorithm, anchor string) string {
+		return fmt.Sprintf(`INSERT INTO pacer.quota_windows VALUES ('q', '%s', %s, '%s', '%s')`, span, limit, algorithm, anchor)
+	}
+	run(t, conn, `INSERT INTO pacer.quotas (id, spend) VALUES ('even', 'even')`)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('greedy')`)
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('greedy', '1 day', 68719476737)`)
+	run(t, conn, `UPDATE pacer.store SET shards = 4`)
+	run(t, conn, `INSERT INTO pacer.quotas (id, shard) VALUES ('far', 3)`)
 	window := func(span, limit string) string {
 		return fmt.Sprintf(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q', '%s', %s)`, span, limit)
 	}
@@ -77,7 +88,28 @@ func TestNonsenseIsRefused(t *testing.T) {
 		{window("1 minute", "-1"), "max_units", "must not be -1"},
 		{window("1 minute", "1000000000000001"), "max_units", "must not be 1000000000000001"},
 		{`INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 1, 'bucket')`, "algorithm", "must not be 'bucket'"},
-		{`INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 1, 'fixed', '')`, "anchor", "1 to 64 characters"},
+		{quota("shard", "4"), "shard", "must not be 4: the store has 4 shards, from 0"},
+		{quota("rollout", "101"), "rollout", "must not be 101"},
+		{quota("rollout", "-1"), "rollout", "must not be -1"},
+		{quota("rollout", "null"), "rollout", "must not be null"},
+		{quota("unit", "'calls'"), "unit", "must not be 'calls'"},
+		{quota("unit", "'bytes'"), "unit", "must not be 'bytes' in mode 'strict'"},
+		{extended("1 minute", "10001", "log", ""), "max_units", "must not be 10001: every grant is remembered"},
+		{extended("1 day", "1", "sliding", "day"), "anchor", "does not go with algorithm 'sliding'"},
+		{extended("1 day", "1", "fixed", "noon"), "anchor", "must not be 'noon'"},
+		{extended("1 day", "1", "fixed", "@UTC"), "anchor", "must not be '@UTC'"},
+		{extended("1 day", "1", "fixed", strings.Repeat("x", 65)), "anchor", "must not be 'xxx"},
+		{extended("1 day", "1", "fixed", "day@Mars/Olympus"), "anchor", "unknown time zone, 'Mars/Olympus'"},
+		{extended("1 day", "1", "fixed", "day@"), "anchor", "unknown time zone, ''"},
+		{extended("1 day", "1", "fixed", "day@posix/UTC"), "anchor", "unknown time zone, 'posix/UTC'"},
+		{extended("1 day", "1", "fixed", "day@MSK-3"), "anchor", "unknown time zone, 'MSK-3'"},
+		{extended("1 hour", "1", "fixed", "day"), "span", "begins with the day must be 1 day, not 01:00:00"},
+		{extended("30 days", "1", "fixed", "month@Europe/Moscow"), "span", "begins with the month must be 31 days, not 30 days"},
+		{`INSERT INTO pacer.quota_windows VALUES ('even', '1 day', 68719476737)`, "max_units", "quota 'even' is spent evenly"},
+		{`UPDATE pacer.quotas SET spend = 'even' WHERE id = 'greedy'`, "max_units", "must not be 68719476737: quota 'greedy'"},
+		{`UPDATE pacer.store SET shards = 3`, "shards", "must not be 3: there are quotas on shard 3"},
+		{`UPDATE pacer.store SET shards = 0`, "shards", "must not be 0"},
+		{`UPDATE pacer.store SET shards = 1025`, "shards", "must not be 1025"},
 		{`INSERT INTO pacer.quota_windows VALUES ('full', '1 hour 1 second', 1)`, "quota_id", "16 windows already"},
 	} {
 		_, err := conn.Exec(t.Context(), c.statement)
@@ -108,6 +140,16 @@ VALUES ('`+strings.Repeat("~", 256)+`', 'Europe/Moscow', now(), '{"mon": "09:00-
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('smev')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('smev', '60 s', 300), ('smev', '3600 s', 15750),
 ('smev', '86400 s', 300000), ('smev', '604800 s', 1500000), ('smev', '2592000 s', 6000000), ('smev', '1 ms', 0)`)
+	run(t, conn, `INSERT INTO pacer.quotas (id, mode, unit, rollout) VALUES ('traffic', 'eventual', 'bytes', 0)`)
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('traffic', '60 s', 1, 'fixed', 'minute'),
+('traffic', '60 min', 1, 'fixed', 'hour@Asia/Kolkata'), ('traffic', '24 hours', 1, 'fixed', 'day@Europe/Moscow'),
+('traffic', '7 days', 1, 'fixed', 'week@UTC'), ('traffic', '31 days', 1, 'fixed', 'month@America/New_York'),
+('traffic', '2 days', 1, 'fixed', ''), ('traffic', '10 s', 10000, 'log', null)`)
+	run(t, conn, `BEGIN`) // the words and the windows of a quota, in any order
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('smev', '2 days', 68719476737)`)
+	run(t, conn, `UPDATE pacer.quotas SET spend = 'even' WHERE id = 'smev'`)
+	run(t, conn, `UPDATE pacer.quota_windows SET max_units = max_units - 1 WHERE max_units = 68719476737`)
+	run(t, conn, `COMMIT`)
 	rows, err := queryCampaigns(t.Context(), conn, `WHERE c.id = 'c2'`)
 	if err != nil || rows[0].Rate() != "150/1m" {
 		t.Errorf("%+v, %v", rows, err)

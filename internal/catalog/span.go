@@ -58,19 +58,21 @@ func ParseSpan(s string) (time.Duration, error) {
 	return days + d, nil
 }
 
-// FormatWindow spells a window as limit/span, with :algorithm unless that is the default.
+// FormatWindow spells a window as limit/span, with :algorithm unless that is the default, and :anchor if there is one.
 func FormatWindow(w delivery.Window) string {
 	s := strconv.FormatInt(w.Limit, 10) + "/" + FormatSpan(w.Span)
-	if w.Algorithm != "" && w.Algorithm != defaultAlgorithm {
-		s += ":" + w.Algorithm
+	if w.Algorithm != "" && (w.Algorithm != delivery.AlgorithmSliding || w.Anchor != "") {
+		s += ":" + shorten(w.Algorithm)
+	}
+	if w.Anchor != "" {
+		s += ":" + shorten(w.Anchor)
 	}
 	return s
 }
 
-const defaultAlgorithm = "sliding"
-
-// ParseWindows reads the windows of a quota: "300/1m,15750/1h"; each may end in :fixed or :log. Nothing but spaces
-// is no window: a quota that does not bind.
+// ParseWindows reads the windows of a quota: "300/1m,15750/1h". Each may name its algorithm and, if that is fixed,
+// where in the calendar it begins: "100/1m:log,300000/1d:fixed:day@Europe/Moscow". Nothing but spaces is no window: a
+// quota that does not bind.
 func ParseWindows(s string) ([]delivery.Window, error) {
 	windows := []delivery.Window{}
 	if strings.TrimSpace(s) == "" {
@@ -91,9 +93,10 @@ func parseWindow(s string) (delivery.Window, error) {
 	if !found {
 		return delivery.Window{}, fmt.Errorf("window %q must be limit/span, such as 300/1m", s)
 	}
-	w := delivery.Window{Algorithm: defaultAlgorithm}
-	if text, algorithm, found := strings.Cut(span, ":"); found {
-		span, w.Algorithm = text, algorithm
+	w := delivery.Window{Algorithm: delivery.AlgorithmSliding}
+	if text, rest, found := strings.Cut(span, ":"); found {
+		span = text
+		w.Algorithm, w.Anchor, _ = strings.Cut(rest, ":")
 	}
 	var err error
 	if w.Limit, err = strconv.ParseInt(strings.TrimSpace(limits), 10, 64); err != nil {

@@ -33,6 +33,15 @@ type quotaEntry struct {
 	invalid string // why the campaigns of the quota are held, in one line
 }
 
+// newQuotaEntry looks whether the engine can keep the quota.
+func newQuotaEntry(q *delivery.Quota) *quotaEntry {
+	entry := &quotaEntry{quota: q}
+	if err := checkQuota(q); err != nil {
+		entry.invalid = err.Error()
+	}
+	return entry
+}
+
 func newState() *state {
 	return &state{
 		campaigns: make(map[string]*campaignEntry),

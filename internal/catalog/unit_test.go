@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,20 +34,31 @@ func TestSpans(t *testing.T) {
 }
 
 func TestWindows(t *testing.T) {
-	windows, err := ParseWindows(" 300/1m , 5/10s:log ")
-	want := []delivery.Window{{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: 10 * time.Second, Limit: 5, Algorithm: "log"}}
+	const spelled = "300/1m,5/10s:log,7/1h:fixed,300000/1d:fixed:day@Europe/Moscow,1/31d:fixed:month"
+	windows, err := ParseWindows(" " + strings.ReplaceAll(spelled, ",", " , "))
+	want := []delivery.Window{
+		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: 10 * time.Second, Limit: 5, Algorithm: "log"},
+		{Span: time.Hour, Limit: 7, Algorithm: "fixed"},
+		{Span: day, Limit: 300000, Algorithm: "fixed", Anchor: "day@Europe/Moscow"},
+		{Span: 31 * day, Limit: 1, Algorithm: "fixed", Anchor: "month"},
+	}
 	if err != nil || !slices.Equal(windows, want) {
 		t.Errorf("%+v, %v", windows, err)
 	}
 	if windows, err := ParseWindows(" "); err != nil || windows == nil || len(windows) != 0 {
 		t.Errorf("%+v, %v", windows, err)
 	}
-	for _, text := range []string{"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m"} {
+	for _, text := range []string{"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m",
+		"10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day"} {
 		if windows, err := ParseWindows(text); err == nil {
 			t.Errorf("%q was read as %+v", text, windows)
 		}
 	}
-	if got := FormatWindow(want[0]) + "," + FormatWindow(want[1]); got != "300/1m,5/10s:log" {
+	words := make([]string, len(want))
+	for i, w := range want {
+		words[i] = FormatWindow(w)
+	}
+	if got := strings.Join(words, ","); got != spelled {
 		t.Error(got)
 	}
 }

@@ -1,0 +1,265 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// ledger is what the quota engine needs of a catalog beside the snapshots.
+type ledger interface {
+	Incarnation(ctx context.Context, shard int) (int64, error)
+	ReplaceIncarnation(ctx context.Context, shard int, old, next int64, cause string) (int64, error)
+	WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error
+	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
+	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
+	PruneUsage(ctx context.Context, beforeMinute int64) error
+}
+
+func incarnationsAreReplaced(t *testing.T, s source, _ editor) {
+	ctx := t.Context()
+	for _, step := range []struct {
+		shard           int
+		old, next, want int64
+	}{
+		{0, 7, 8, 0}, // none is recorded
+		{0, 0, 5, 5},
+		{0, 0, 6, 5},
+		{0, 4, 6, 5},
+		{1, 0, 9, 9},
+		{0, 5, 6, 6},
+		{0, 6, 6, 6},
+	} {
+		got, err := s.ReplaceIncarnation(ctx, step.shard, step.old, step.next, "restarted without its data")
+		if err != nil || got != step.want {
+			t.Errorf("%+v: %d, %v", step, got, err)
+		}
+		if known, err := s.Incarnation(ctx, step.shard); err != nil || known != step.want {
+			t.Errorf("%+v: recorded %d, %v", step, known, err)
+		}
+	}
+	if none, err := s.Incarnation(ctx, 2); err != nil || none != 0 {
+		t.Errorf("%d, %v", none, err)
+	}
+	for _, bad := range [][3]int64{{-1, 0, 1}, {0, -1, 1}, {0, 6, 0}} {
+		_, err := s.ReplaceIncarnation(ctx, int(bad[0]), bad[1], bad[2], "")
+		line(t, err, ErrInvalid, "incarnation")
+	}
+}
+
+// oneIncarnationWins lets many replace the same incarnation at once, the first of all included.
+func oneIncarnationWins(t *testing.T, s source, _ editor) {
+	for round, old := 0, int64(0); round < 5; round++ {
+		const rivals = 6
+		var inForce [rivals]int64
+		var wg sync.WaitGroup
+		for i := range rivals {
+			wg.Go(func() {
+				var err error
+				inForce[i], err = s.ReplaceIncarnation(context.Background(), 3, old, int64(round*100+i+1), "test")
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		winner := inForce[0] - int64(round*100) - 1
+		if slices.ContainsFunc(inForce[:], func(n int64) bool { return n != inForce[0] }) || winner < 0 || winner >= rivals {
+			t.Fatalf("round %d: in force %v", round, inForce)
+		}
+		old = inForce[0]
+	}
+}
+
+func usageIsSet(t *testing.T, s source, e editor) {
+	ctx, changed := t.Context(), s.Subscribe()
+	e.quota("b")
+	e.quota("a")
+	await(t, s, changed, "two quotas", func(s *delivery.Snapshot) bool { return len(s.Quotas) == 2 })
+	write := func(node string, usage ...delivery.Usage) {
+		t.Helper()
+		if err := s.WriteUsage(ctx, node, usage, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("n1")
+	write("n1", delivery.Usage{Quota: "b", Minute: 30, Units: 5}, delivery.Usage{Quota: "a", Minute: 31, Units: 1},
+		delivery.Usage{Quota: "deleted", Minute: 30, Units: 9}, delivery.Usage{Quota: "a", Minute: 29, Units: 1000})
+	write("n2", delivery.Usage{Quota: "b", Minute: 30, Units: 7})
+	write("n1", delivery.Usage{Quota: "a", Minute: 31, Units: 3}, delivery.Usage{Quota: "a", Minute: 31, Units: 2}) // not added
+	want := []delivery.Usage{{Quota: "b", Minute: 30, Units: 12}, {Quota: "a", Minute: 31, Units: 2}}
+	if got, err := s.Usage(ctx, []string{"a", "b", "deleted"}, 30); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	if got, err := s.Usage(ctx, []string{"b"}, 0); err != nil || !slices.Equal(got, want[:1]) {
+		t.Errorf("of b: %+v, %v", got, err)
+	}
+	if got, err := s.Usage(ctx, nil, 0); err != nil || len(got) != 0 {
+		t.Errorf("of none: %+v, %v", got, err)
+	}
+	if err := s.PruneUsage(ctx, 31); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Usage(ctx, []string{"a", "b"}, 0); err != nil || !slices.Equal(got, want[1:]) {
+		t.Errorf("after pruning: %+v, %v", got, err)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := s.WriteUsage(cancelled, "n1", want, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("written although the context had ended: %v", err)
+	}
+}
+
+func pruningGoesOn(t *testing.T, s source, e editor) {
+	ctx, changed := t.Context(), s.Subscribe()
+	e.quota("q")
+	await(t, s, changed, "the quota", func(s *delivery.Snapshot) bool { return s.Quotas["q"] != nil })
+	const minutes = 2*pruneBatch + 10
+	usage := make([]delivery.Usage, minutes)
+	for i := range usage {
+		usage[i] = delivery.Usage{Quota: "q", Minute: int64(i), Units: 1}
+	}
+	if err := s.WriteUsage(ctx, "n", usage, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage) {
+		t.Fatalf("%d minutes, %v", len(got), err)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if err := s.PruneUsage(context.Background(), minutes-3); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.PruneUsage(ctx, minutes-3); err != nil { // each may have left rows that the other was about to take
+		t.Fatal(err)
+	}
+	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage[minutes-3:]) {
+		t.Errorf("%d minutes, %v", len(got), err)
+	}
+}
+
+func anchorsKeepTheLatest(t *testing.T, s source, e editor) {
+	ctx, changed := t.Context(), s.Subscribe()
+	e.quota("a")
+	e.quota("b")
+	await(t, s, changed, "two quotas", func(s *delivery.Snapshot) bool { return len(s.Quotas) == 2 })
+	at := time.Date(2026, 11, 21, 3, 38, 43, 123456000, time.UTC).UnixMicro()
+	for _, anchors := range [][]delivery.Anchor{
+		{{Quota: "b", Span: day, ResetAt: at}, {Quota: "a", Span: 31 * day, ResetAt: at + 1}, {Quota: "a", Span: time.Second, ResetAt: at}},
+		{{Quota: "b", Span: day, ResetAt: at - 1}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "a", Span: 31 * day, ResetAt: at}},
+		{{Quota: "deleted", Span: day, ResetAt: at}},
+	} {
+		if err := s.WriteUsage(ctx, "n", nil, anchors); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []delivery.Anchor{
+		{Quota: "a", Span: time.Second, ResetAt: at}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "b", Span: day, ResetAt: at},
+	}
+	if got, err := s.Anchors(ctx, []string{"a", "b", "deleted"}); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	if got, err := s.Anchors(ctx, []string{"b"}); err != nil || !slices.Equal(got, want[2:]) {
+		t.Errorf("of b: %+v, %v", got, err)
+	}
+}
+
+// TestWritingUsageDuringADeletion: a quota whose deletion is under way is passed over once it is gone, and what is
+// written of the others stays.
+func TestWritingUsageDuringADeletion(t *testing.T) {
+	dsn, ctx := migrated(t), t.Context()
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('goes'), ('stays')`)
+	p := started(t, Options{DSN: dsn})
+	run(t, conn, `BEGIN`)
+	run(t, conn, `DELETE FROM pacer.quotas WHERE id = 'goes'`)
+	written := make(chan error, 1)
+	go func() {
+		written <- p.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "goes", Minute: 1, Units: 1}, {Quota: "stays", Minute: 1, Units: 2}},
+			[]delivery.Anchor{{Quota: "goes", Span: day, ResetAt: 1}, {Quota: "stays", Span: day, ResetAt: 2}})
+	}()
+	watch := connected(t, dsn)
+	eventually(t, "the writer waits for the deletion", func() bool {
+		var waiting int
+		err := watch.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
+		return err == nil && waiting > 0
+	})
+	run(t, conn, `COMMIT`)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	usage, err := p.Usage(ctx, []string{"goes", "stays"}, 0)
+	if err != nil || !slices.Equal(usage, []delivery.Usage{{Quota: "stays", Minute: 1, Units: 2}}) {
+		t.Errorf("%+v, %v", usage, err)
+	}
+	anchors, err := p.Anchors(ctx, []string{"goes", "stays"})
+	if err != nil || !slices.Equal(anchors, []delivery.Anchor{{Quota: "stays", Span: day, ResetAt: 2}}) {
+		t.Errorf("%+v, %v", anchors, err)
+	}
+}
+
+// TestLedgersOfManyNodes: daemons that write the same quotas at the same time, in opposite orders, neither block each
+// other nor lose units, and the catalog does not notice.
+func TestLedgersOfManyNodes(t *testing.T) {
+	dsn, ctx := migrated(t), t.Context()
+	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 20) g`)
+	p := started(t, Options{DSN: dsn, PollInterval: time.Minute})
+	changed, before := p.Subscribe(), p.Snapshot()
+	const nodes, rounds = 4, 20
+	quotas := make([]string, 20)
+	for i := range quotas {
+		quotas[i] = fmt.Sprintf("q%d", i+1)
+	}
+	var wg sync.WaitGroup
+	for n := range nodes {
+		wg.Go(func() {
+			for round := range rounds {
+				var usage []delivery.Usage
+				var anchors []delivery.Anchor
+				for _, q := range quotas {
+					usage = append(usage, delivery.Usage{Quota: q, Minute: int64(round / 10), Units: int64(round + 1)})
+					anchors = append(anchors, delivery.Anchor{Quota: q, Span: day, ResetAt: int64(100*round + n)})
+				}
+				if n%2 == 1 {
+					slices.Reverse(usage)
+					slices.Reverse(anchors)
+				}
+				if err := p.WriteUsage(context.Background(), fmt.Sprint("n", n), usage, anchors); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	usage, err := p.Usage(ctx, quotas, 0)
+	if err != nil || len(usage) != 40 {
+		t.Fatalf("%d minutes, %v", len(usage), err)
+	}
+	for _, u := range usage {
+		if want := int64(nodes) * (10 + 10*u.Minute); u.Units != want {
+			t.Errorf("%+v, want %d units", u, want)
+		}
+	}
+	anchors, err := p.Anchors(ctx, quotas)
+	if err != nil || len(anchors) != 20 || anchors[0].ResetAt != 100*(rounds-1)+nodes-1 {
+		t.Errorf("%+v, %v", anchors, err)
+	}
+	select {
+	case <-changed:
+		t.Error("the ledger woke the catalog")
+	default:
+	}
+	if p.Snapshot().Revision != before.Revision {
+		t.Error("the ledger moved the revision")
+	}
+}

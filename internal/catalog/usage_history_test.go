@@ -1,0 +1,101 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestUsageHistory reads back what two daemons wrote over three hours, by the hour and by the half hour.
+func TestUsageHistory(t *testing.T) {
+	dsn, ctx := migrated(t), t.Context()
+	p := started(t, Options{DSN: dsn})
+	a := p.Admin()
+	windows, err := ParseWindows("10/1s,100/1h,1000/1d:fixed:day@Europe/Moscow,500/2h:fixed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SetQuota(ctx, "q", QuotaChange{Windows: &windows}); err != nil {
+		t.Fatal(err)
+	}
+	midnight := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC) // in Moscow
+	at := func(minutes int) int64 { return minuteOf(midnight.Add(time.Duration(minutes) * time.Minute)) }
+	for node, usage := range map[string][]delivery.Usage{
+		"n1": {{Quota: "q", Minute: at(-121), Units: 1}, {Quota: "q", Minute: at(-60), Units: 30}, {Quota: "q", Minute: at(0), Units: 7}},
+		"n2": {{Quota: "q", Minute: at(-1), Units: 200}, {Quota: "q", Minute: at(0), Units: 4}, {Quota: "q", Minute: at(59), Units: 2}},
+	} {
+		if err := p.WriteUsage(ctx, node, usage, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		from, to int // minutes
+		step     time.Duration
+		want     string
+	}{
+		// start, units, and what is left of 1h, 2h and the day; no count of seconds is known
+		{-60, 60, time.Hour, "20:00 230 0 270 769, 21:00 13 87 257 987"},
+		{-179, 60, time.Hour, "18:00 1 99 499 999, 19:00 0 100 499 999, 20:00 230 0 270 769, 21:00 13 87 257 987"},
+		{-30, 30, 30 * time.Minute, "20:30 200 0 270 769, 21:00 11 0 259 989"},
+		{0, 1, time.Hour, "21:00 11 0 259 989"},
+		{600, 601, time.Hour, "07:00 0 100 500 987"},
+	} {
+		steps, err := a.UsageHistory(ctx, "q", midnight.Add(time.Duration(c.from)*time.Minute), midnight.Add(time.Duration(c.to)*time.Minute), c.step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var words []string
+		for _, s := range steps {
+			if s.Remaining[0].Units != nil || s.Remaining[0].Span != "1s" || s.Remaining[0].Limit != 10 {
+				t.Errorf("%+v", s.Remaining[0])
+			}
+			word := fmt.Sprintf("%s %d", s.Start.Format("15:04"), s.Units)
+			for _, r := range s.Remaining[1:] {
+				word += fmt.Sprintf(" %d", *r.Units)
+			}
+			words = append(words, word)
+		}
+		if got := strings.Join(words, ", "); got != c.want {
+			t.Errorf("from %d to %d by %s:\n got %s\nwant %s", c.from, c.to, c.step, got, c.want)
+		}
+	}
+	for want, c := range map[string]struct {
+		quota string
+		span  time.Duration
+		step  time.Duration
+	}{
+		"whole number of minutes": {"q", time.Hour, 90 * time.Second}, "after it begins": {"q", 0, time.Hour},
+		"at most 10000 steps": {"q", 10_000 * time.Minute, time.Minute},
+	} {
+		_, err := a.UsageHistory(ctx, c.quota, midnight, midnight.Add(c.span), c.step)
+		line(t, err, ErrInvalid, want)
+	}
+	_, err = a.UsageHistory(ctx, "nobody", midnight, midnight.Add(time.Hour), time.Hour)
+	line(t, err, ErrNotFound, "quota nobody does not exist")
+}
+
+// TestUsageOfAMonthIsReadByIndex: neither the sums since a minute nor pruning read the whole ledger.
+func TestUsageOfAMonthIsReadByIndex(t *testing.T) {
+	conn := connected(t, migrated(t))
+	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 5) g`)
+	run(t, conn, `INSERT INTO pacer.quota_usage SELECT 'q' || q, m, 'n', 1 FROM generate_series(1, 5) q, generate_series(1, 10000) m`)
+	run(t, conn, `ANALYZE pacer.quota_usage`)
+	for statement, args := range map[string][]any{
+		`EXPLAIN SELECT minute, sum(units) FROM pacer.quota_usage WHERE quota_id = ANY ($1) AND minute >= $2 GROUP BY minute`: {[]string{"q1"}, 9900},
+		`EXPLAIN SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT 100`:                              {50},
+	} {
+		rows, err := conn.Query(t.Context(), statement, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || strings.Contains(strings.Join(plan, "\n"), "Seq Scan") {
+			t.Errorf("%s: %v, %v", statement, plan, err)
+		}
+	}
+}
