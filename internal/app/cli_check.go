@@ -82,12 +82,12 @@ func (s *services) checkPostgres(ctx context.Context) error {
 }
 
 func (s *services) checkRedis(ctx context.Context) error {
-	client, err := s.redis()
+	shards, err := s.shards()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // nothing is written on closing
-	if err := client.Ping(ctx).Err(); err != nil {
+	defer func() { _ = shards.Close() }() // nothing is written on closing
+	if err := shards.Ping(ctx); err != nil {
 		return fmt.Errorf("redis.addrs: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -130,27 +129,35 @@ func (s *services) close() {
 	}
 }
 
-// redis makes the client that the quota engine needs.
-func (s *services) redis() (redis.UniversalClient, error) {
+// shards make the clients of the store that the quota engine needs.
+func (s *services) shards() (limits.Shards, error) {
 	c := s.config.Redis
-	var encryption *tls.Config
 	encryption, err := c.TLS.Client()
 	if err != nil {
 		return nil, UsageError{fmt.Errorf("redis.tls.%w", err)}
 	}
-	o := limits.ClientOptions(c.Addrs...)
-	o.Username, o.Password, o.DB, o.TLSConfig = c.Username, c.Password.Reveal(), c.DB, encryption
-	switch c.Mode {
-	case "single":
-	case "sentinel":
-		o.MasterName = c.MasterName
-	case "cluster":
-		o.IsClusterMode = true
-	default:
-		return nil, usagef("redis.mode: %s is not available yet; use single, sentinel or cluster", c.Mode)
-	}
 	redis.SetLogger(redisLog{s.log})
-	return redis.NewUniversalClient(o), nil
+	shards, err := limits.Connect(limits.TopologyOptions{
+		Mode: c.Mode, Addrs: c.Addrs, MasterName: c.MasterName, Shards: c.Shards,
+		Username: c.Username, Password: c.Password.Reveal(), DB: c.DB, TLS: encryption,
+		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword.Reveal(),
+	})
+	if err != nil {
+		return nil, UsageError{fmt.Errorf("redis.%w", err)}
+	}
+	return shards, nil
+}
+
+// redis is the store of an engine that knows of one client.
+func (s *services) redis() (redis.UniversalClient, error) {
+	shards, err := s.shards()
+	if err != nil {
+		return nil, err
+	}
+	if s.config.Redis.Mode == limits.ModeRing {
+		return nil, usagef("redis.mode: %s is not available yet; use single, sentinel or cluster", limits.ModeRing)
+	}
+	return shards.Master(0), nil
 }
 
 // admin opens the catalog for changes.

@@ -8,9 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/sink"
 )
 
@@ -22,6 +24,7 @@ import (
 type Config struct {
 	Kafka    KafkaConfig    `koanf:"kafka"`
 	Redis    RedisConfig    `koanf:"redis"`
+	Eventual EventualConfig `koanf:"eventual"`
 	Postgres PostgresConfig `koanf:"postgres"`
 	HTTP     HTTPConfig     `koanf:"http"`
 	Pacing   PacingConfig   `koanf:"pacing"`
@@ -69,14 +72,27 @@ type TLSConfig struct {
 
 // RedisConfig says where limits are kept.
 type RedisConfig struct {
-	Addrs      []string  `koanf:"addrs"`
+	Addrs      []string  `koanf:"addrs"`       // host:port; in a ring also master|replica
 	Mode       string    `koanf:"mode"`        // single, cluster, sentinel, ring
 	MasterName string    `koanf:"master_name"` // sentinel only
+	Shards     int       `koanf:"shards"`      // hash tags that keys are spread over; 0: the mode's default
 	KeyPrefix  string    `koanf:"key_prefix"`  // Kafka.TopicPrefix unless set
 	Username   string    `koanf:"username"`
 	Password   Secret    `koanf:"password"`
 	DB         int       `koanf:"db"`
 	TLS        TLSConfig `koanf:"tls"`
+
+	SentinelUsername string `koanf:"sentinel_username"` // of the sentinels themselves
+	SentinelPassword Secret `koanf:"sentinel_password"`
+}
+
+// EventualConfig is how daemons tell each other what they have sent under quotas of mode eventual. The bursts say how
+// far ahead of such a quota's limit all daemons together may be, as the time in which the limit gives as much.
+type EventualConfig struct {
+	Roots     []string      `koanf:"roots"`      // independent Redis servers, host:port; Redis.Addrs in mode single unless set
+	Sync      time.Duration `koanf:"sync"`       // between two exchanges with a root
+	LowBurst  time.Duration `koanf:"low_burst"`  // from here on jobs begin to wait
+	HighBurst time.Duration `koanf:"high_burst"` // from here on all wait
 }
 
 // PostgresConfig says where campaigns and quotas are kept.
@@ -124,7 +140,8 @@ func Default() *Config {
 			Lanes:       256,
 			TimerDelays: []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Minute, 6 * time.Hour},
 		},
-		HTTP: HTTPConfig{Listen: "127.0.0.1:8080"},
+		Eventual: EventualConfig{Sync: time.Second, LowBurst: time.Second, HighBurst: 2 * time.Second},
+		HTTP:     HTTPConfig{Listen: "127.0.0.1:8080"},
 		Pacing: PacingConfig{
 			MinQuantum:     25 * time.Millisecond,
 			MaxQuantum:     time.Second,
@@ -148,7 +165,10 @@ func (c *Config) derive() {
 		c.Redis.KeyPrefix = c.Kafka.TopicPrefix
 	}
 	if c.Redis.Mode == "" && len(c.Redis.Addrs) <= 1 {
-		c.Redis.Mode = "single"
+		c.Redis.Mode = limits.ModeSingle
+	}
+	if c.Redis.Mode == limits.ModeSingle && len(c.Eventual.Roots) == 0 {
+		c.Eventual.Roots = slices.Clone(c.Redis.Addrs)
 	}
 	if c.DefaultSink == "" && len(c.Sinks) == 1 {
 		for name := range c.Sinks {

@@ -70,6 +70,7 @@ func TestExample(t *testing.T) {
 	want := Default()
 	want.Kafka.Brokers = []string{"127.0.0.1:9092"}
 	want.Redis = RedisConfig{Addrs: []string{"127.0.0.1:6379"}, Mode: "single", KeyPrefix: "pacer."}
+	want.Eventual.Roots = []string{"127.0.0.1:6379"}
 	want.Postgres.DSN = "postgres://pacer@127.0.0.1:5432/pacer"
 	want.DefaultSink = "receiver"
 	want.Sinks = map[string]sink.Config{
@@ -102,6 +103,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 	want.Kafka.TLS = TLSConfig{Enabled: true, ServerName: "k"}
 	want.Kafka.TimerDelays = []time.Duration{time.Second, 2 * time.Second}
 	want.Redis = RedisConfig{Addrs: []string{"c:3"}, Mode: "single", KeyPrefix: "blue."}
+	want.Eventual.Roots = []string{"c:3"}
 	want.Postgres.DSN = "postgres://p@d:4/pacer"
 	want.HTTP.Listen = ""
 	want.Pacing.MinQuantum, want.Pacing.MaxBufferBytes = 30*time.Millisecond, 1<<30
@@ -137,6 +139,49 @@ default_sink: a_max
 	}
 	if n := cfg.Sinks["a_max"].InFlight(); n != 9 || len(cfg.Sinks) != 2 {
 		t.Errorf("max_in_flight %d of %d sinks", n, len(cfg.Sinks))
+	}
+}
+
+func TestRedisModes(t *testing.T) {
+	addrs := func(list ...string) []string { return list }
+	defaults := Default().Eventual
+	eventual := func(roots ...string) EventualConfig {
+		e := defaults
+		e.Roots = roots
+		return e
+	}
+	tests := []struct {
+		name, text string
+		env        []string
+		redis      RedisConfig
+		eventual   EventualConfig
+	}{
+		{"one address", "redis: {addrs: [a:1], shards: 4}", nil,
+			RedisConfig{Addrs: addrs("a:1"), Mode: "single", Shards: 4}, eventual("a:1")},
+		{"roots of their own", "redis: {addrs: [a:1]}\neventual: {roots: [b:2, c:3], sync: 2s, low_burst: 0s, high_burst: 4s}", nil,
+			RedisConfig{Addrs: addrs("a:1"), Mode: "single"},
+			EventualConfig{Roots: addrs("b:2", "c:3"), Sync: 2 * time.Second, HighBurst: 4 * time.Second}},
+		{"sentinel", "redis: {addrs: [a:1, b:2], mode: sentinel, master_name: m, sentinel_username: u, sentinel_password: p}", nil,
+			RedisConfig{Addrs: addrs("a:1", "b:2"), Mode: "sentinel", MasterName: "m", SentinelUsername: "u", SentinelPassword: "p"}, defaults},
+		{"cluster", "redis: {addrs: [a:1, b:2], mode: cluster, shards: 32}", nil,
+			RedisConfig{Addrs: addrs("a:1", "b:2"), Mode: "cluster", Shards: 32}, defaults},
+		{"ring", "redis: {addrs: [\"a:1|b:2\", c:3], mode: ring, db: 2}", nil,
+			RedisConfig{Addrs: addrs("a:1|b:2", "c:3"), Mode: "ring", DB: 2}, defaults},
+		{"ring by the environment", "", []string{"PACER_REDIS_ADDRS=a:1|b:2,c:3|d:4", "PACER_REDIS_MODE=ring", "PACER_REDIS_SHARDS=6",
+			"PACER_EVENTUAL_ROOTS=e:5,f:6"},
+			RedisConfig{Addrs: addrs("a:1|b:2", "c:3|d:4"), Mode: "ring", Shards: 6}, eventual("e:5", "f:6")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := mustLoad(t, tt.text, tt.env...)
+			tt.redis.KeyPrefix = "pacer."
+			if !reflect.DeepEqual(cfg.Redis, tt.redis) {
+				t.Errorf("redis %+v, want %+v", cfg.Redis, tt.redis)
+			}
+			if !reflect.DeepEqual(cfg.Eventual, tt.eventual) {
+				t.Errorf("eventual %+v, want %+v", cfg.Eventual, tt.eventual)
+			}
+		})
 	}
 }
 
@@ -204,6 +249,25 @@ func TestBadConfigurations(t *testing.T) {
 		{"redis mode", "redis: {addrs: [a:1, b:2]}", nil, []string{"redis.mode: required with several addresses;"}},
 		{"redis single", "redis: {addrs: [a:1, b:2], mode: single}", nil, []string{"redis.mode: single takes one address"}},
 		{"redis sentinel", "redis: {addrs: [a:1], mode: sentinel}", nil, []string{"redis.master_name: goes together"}},
+		{"redis address", "redis: {addrs: [localhost]}", nil, []string{`redis.addrs: "localhost" is not host:port; use one such as`}},
+		{"redis replica of no ring", "redis: {addrs: [\"a:1|b:2\"]}", nil, []string{`redis.addrs: "a:1|b:2" is not host:port; use one such as`}},
+		{"redis ring", "redis: {mode: ring, addrs: [\"a:1|b\", \"|c:3\", \"d:4|e:5|f:6\"]}", nil, []string{
+			`redis.addrs: "d:4|e:5|f:6" names 3 servers; use master or master|replica`,
+			`redis.addrs: "b" is not host:port; use one such as`, `redis.addrs: "" is not host:port;`}},
+		{"redis ring, one server twice", "redis: {mode: ring, addrs: [\"a:1|b:2\", \"b:2\"]}", nil, []string{"redis.addrs: b:2 is listed twice"}},
+		{"redis ring, shards", "redis: {mode: ring, addrs: [a:1, b:2, c:3], shards: 2}", nil, []string{
+			"redis.shards: 2 leaves some of the 3 addresses without any; use at least 3, or 0"}},
+		{"redis shards", "redis: {shards: 2000}", nil, []string{"redis.shards: 2000 is out of range; use a number between 0 and 1024"}},
+		{"redis cluster", "redis: {mode: cluster, db: 1}", nil, []string{"redis.db: a cluster has database 0 only"}},
+		{"sentinel without sentinels", "redis: {sentinel_password: hunter22}", nil, []string{
+			"redis.sentinel_password: there are sentinels in mode sentinel only;"}},
+		{"sentinel without password", "redis: {mode: sentinel, master_name: m, sentinel_username: u}", nil, []string{
+			"redis.sentinel_password: required with redis.sentinel_username;"}},
+		{"eventual", "eventual: {roots: [a:1, b, a:1], sync: 0s, low_burst: 5s}", nil, []string{
+			`eventual.roots: "b" is not host:port;`, "eventual.roots: a:1 is listed twice",
+			"eventual.sync: 0s is out of range;", "eventual.low_burst: 5s is above eventual.high_burst, 2s;"}},
+		{"too many roots", "eventual: {roots: [" + strings.TrimSuffix(strings.Repeat("a:1, ", 17), ", ") + "]}", nil,
+			append([]string{"eventual.roots: 17 roots; use at most 16"}, slices.Repeat([]string{"eventual.roots: a:1 is listed twice"}, 16)...)},
 		{"dsn", "postgres: {dsn: \"postgres://u:hunter22@h:port/x\"}", nil, []string{"postgres.dsn: not a PostgreSQL connection string;"}},
 		{"quanta", "pacing: {min_quantum: 500ms, max_quantum: 100ms}", nil, []string{"pacing.min_quantum: 500ms is above"}},
 		{"listen", "http: {listen: \"8080\"}", nil, []string{`http.listen: "8080" is not host:port;`}},
@@ -296,13 +360,14 @@ func TestSecretsComeFromFilesAndNeverShow(t *testing.T) {
 	ref := func(name, secret string) string { return "file:" + write(t, name, secret+"\n") }
 	cfg := mustLoad(t, fmt.Sprintf(`
 kafka: {sasl: {mechanism: plain, username: u, password: %q}}
-redis: {password: %q}
+redis: {mode: sentinel, master_name: m, password: %q, sentinel_password: %q}
 postgres: {dsn: %q}
 admin_token: swordfish4
 sinks: {a: {type: http, url: %q, headers: {Authorization: %q}}}
-`, ref("1", "swordfish1"), ref("2", "swordfish2"), ref("3", "postgres://p:swordfish3@h/d"),
+`, ref("1", "swordfish1"), ref("2", "swordfish2"), ref("8", "swordfish8"), ref("3", "postgres://p:swordfish3@h/d"),
 		ref("5", "http://me:swordfish5@h/p?t=swordfish6"), ref("7", "swordfish7")))
 	if cfg.Kafka.SASL.Password.Reveal() != "swordfish1" || cfg.Redis.Password != "swordfish2" ||
+		cfg.Redis.SentinelPassword != "swordfish8" ||
 		cfg.Postgres.DSN != "postgres://p:swordfish3@h/d" || cfg.Sinks["a"].(*http.Config).Headers["Authorization"] != "swordfish7" {
 		t.Error("a reference was not followed")
 	}

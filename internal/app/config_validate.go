@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/sink"
 )
 
@@ -59,6 +60,7 @@ func (c *Config) Problems() Problems {
 	v := &validator{}
 	v.kafka(c)
 	v.redis(&c.Redis)
+	v.eventual(c)
 	v.postgres(&c.Postgres)
 	v.pacing(&c.Pacing)
 	v.retry(&c.Retry)
@@ -130,6 +132,8 @@ const (
 	maxLanes    = 10_000
 	maxReplicas = 15
 	maxTimers   = 20
+	maxShards   = 1024
+	maxRoots    = 16
 )
 
 func (v *validator) kafka(c *Config) {
@@ -199,28 +203,92 @@ func (v *validator) tls(path string, t *TLSConfig) {
 }
 
 func (v *validator) redis(r *RedisConfig) {
-	for _, a := range r.Addrs {
-		v.address("redis.addrs", a, "use one such as 127.0.0.1:6379")
-	}
-	if r.Mode == "" {
-		v.add("redis.mode", "required with several addresses; use one of cluster, sentinel, ring")
-	} else {
-		v.oneOf("redis.mode", r.Mode, "single", "cluster", "sentinel", "ring")
-	}
-	if r.Mode == "single" && len(r.Addrs) > 1 {
-		v.add("redis.mode", "single takes one address and there are %d; use one of cluster, sentinel, ring", len(r.Addrs))
-	}
-	if (r.Mode == "sentinel") != (r.MasterName != "") {
+	v.redisMode(r)
+	v.redisAddrs(r)
+	if (r.Mode == limits.ModeSentinel) != (r.MasterName != "") {
 		v.add("redis.master_name", "goes together with redis.mode: sentinel; set both or neither")
+	}
+	v.sentinels(r)
+	between(v, "redis.shards", r.Shards, 0, maxShards)
+	if r.Mode == limits.ModeRing && r.Shards > 0 && r.Shards < len(r.Addrs) {
+		v.add("redis.shards", "%d leaves some of the %d addresses without any; use at least %d, or 0", r.Shards, len(r.Addrs), len(r.Addrs))
 	}
 	if strings.ContainsAny(r.KeyPrefix, "{} \t\r\n") || len(r.KeyPrefix) > maxPrefix {
 		v.add("redis.key_prefix", "must have at most %d characters, without spaces and braces, which would decide a key's shard", maxPrefix)
 	}
 	between(v, "redis.db", r.DB, 0, 1<<15)
-	if r.Mode == "cluster" && r.DB != 0 {
+	if r.Mode == limits.ModeCluster && r.DB != 0 {
 		v.add("redis.db", "a cluster has database 0 only; remove it")
 	}
 	v.tls("redis.tls", &r.TLS)
+}
+
+func (v *validator) redisMode(r *RedisConfig) {
+	if r.Mode == "" {
+		v.add("redis.mode", "required with several addresses; use one of cluster, sentinel, ring")
+		return
+	}
+	v.oneOf("redis.mode", r.Mode, limits.ModeSingle, limits.ModeCluster, limits.ModeSentinel, limits.ModeRing)
+	if r.Mode == limits.ModeSingle && len(r.Addrs) > 1 {
+		v.add("redis.mode", "single takes one address and there are %d; use one of cluster, sentinel, ring", len(r.Addrs))
+	}
+}
+
+// redisAddrs checks each address. Those of a ring may name a replica, and none may occur twice there: it would hold two
+// parts of the counts, or stand in for itself.
+func (v *validator) redisAddrs(r *RedisConfig) {
+	const path = "redis.addrs"
+	if r.Mode != limits.ModeRing {
+		for _, a := range r.Addrs {
+			v.address(path, a, "use one such as 127.0.0.1:6379; master|replica is for mode ring")
+		}
+		return
+	}
+	var servers []string
+	for _, entry := range r.Addrs {
+		pair := strings.Split(entry, "|")
+		if len(pair) > 2 {
+			v.add(path, "%s names %d servers; use master or master|replica", quoted(entry), len(pair))
+		}
+		servers = append(servers, pair...)
+	}
+	v.servers(path, servers, "use one such as 127.0.0.1:6379, or 127.0.0.1:6379|127.0.0.1:6380 with a replica")
+}
+
+// servers checks addresses that must all differ.
+func (v *validator) servers(path string, addrs []string, remedy string) {
+	for i, a := range addrs {
+		v.address(path, a, remedy)
+		if slices.Contains(addrs[:i], a) {
+			v.add(path, "%s is listed twice; name it once", a)
+		}
+	}
+}
+
+func (v *validator) sentinels(r *RedisConfig) {
+	switch {
+	case r.SentinelUsername != "" && r.SentinelPassword == "":
+		v.add("redis.sentinel_password", "required with redis.sentinel_username; set both or neither")
+	case r.SentinelPassword != "" && r.Mode != limits.ModeSentinel:
+		v.add("redis.sentinel_password", "there are sentinels in mode sentinel only; remove it, or set redis.mode: sentinel")
+	}
+}
+
+func (v *validator) eventual(c *Config) {
+	const path = "eventual.roots"
+	e := &c.Eventual
+	if len(e.Roots) > maxRoots {
+		v.add(path, "%d roots; use at most %d", len(e.Roots), maxRoots)
+	}
+	if !slices.Equal(e.Roots, c.Redis.Addrs) { // which have been looked at
+		v.servers(path, e.Roots, "use one such as 127.0.0.1:6379")
+	}
+	v.duration("eventual.sync", e.Sync, 50*time.Millisecond, time.Minute)
+	v.duration("eventual.low_burst", e.LowBurst, 0, time.Hour)
+	v.duration("eventual.high_burst", e.HighBurst, time.Millisecond, time.Hour)
+	if e.LowBurst > e.HighBurst {
+		v.add("eventual.low_burst", "%s is above eventual.high_burst, %s; lower it", e.LowBurst, e.HighBurst)
+	}
 }
 
 func (v *validator) postgres(p *PostgresConfig) {
