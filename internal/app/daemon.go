@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
@@ -42,7 +41,7 @@ type Parts struct {
 	Group     string
 	Topics    requeue.TopicSpec
 
-	Redis     redis.UniversalClient
+	Redis     limits.Shards
 	KeyPrefix string
 	Catalog   Catalog
 
@@ -100,7 +99,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	client := &kafka.Client{Addr: kafka.TCP(parts.Brokers...), Transport: parts.Transport}
 	var err error
 	if d.limits, err = limits.New(limits.Options{
-		Client: parts.Redis, KeyPrefix: parts.KeyPrefix, Logger: parts.Logger, Registerer: parts.Registry,
+		Shards: parts.Redis, KeyPrefix: parts.KeyPrefix, Logger: parts.Logger, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}

@@ -159,7 +159,7 @@ func (st *stage) daemon(options *DemoOptions, listen string, log *slog.Logger) (
 	d, err := NewDaemon(Parts{
 		Brokers: st.broker.Addrs(), Transport: st.transport(), Dialer: &kafka.Dialer{Timeout: 5 * time.Second},
 		Group: demoGroup, Topics: st.topics,
-		Redis: client, KeyPrefix: requeue.DefaultPrefix, Catalog: st.catalog,
+		Redis: limits.Single(client), KeyPrefix: requeue.DefaultPrefix, Catalog: st.catalog,
 		Sinks: sinks, DefaultSink: demoSink,
 		// A first back-off of 200 ms, so that retries are seen within the demo.
 		Pacing: Pacing{Retry: pacer.Retry{MaxAttempts: 8, Initial: 200 * time.Millisecond, Max: 30 * time.Minute, Jitter: 0.2}},

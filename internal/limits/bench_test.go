@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -19,8 +21,10 @@ func BenchmarkTake(b *testing.B) {
 		for _, n := range []int{0, 1, 5} {
 			b.Run(fmt.Sprintf("campaigns=%d/windows=%d", campaigns, n), func(b *testing.B) {
 				l := newLua(b, realClient(b))
-				e := l.engine("bench")
-				e.now = nil
+				e, err := New(Options{Shards: l.shards, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry()})
+				if err != nil {
+					b.Fatal(err)
+				}
 				var asks []delivery.Ask
 				for i := range campaigns {
 					c := campaign(1000)

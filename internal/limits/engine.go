@@ -12,9 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/semaphore"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 const (
@@ -23,15 +20,13 @@ const (
 	// hold Redis for much more than 2 ms.
 	maxItems = 256
 	maxCost  = 256
-	// scriptSlots is how many scripts that change something may be under way at once.
-	scriptSlots = 64
 )
 
 // Options configure an Engine.
 type Options struct {
-	// Client talks to Redis. Its own retries must be off (MaxRetries: -1) and it must honour deadlines
-	// (ContextTimeoutEnabled); ClientOptions gives both.
-	Client redis.UniversalClient
+	// Shards talk to Redis. Their clients' own retries must be off (MaxRetries: -1) and they must honour deadlines
+	// (ContextTimeoutEnabled); Connect and ClientOptions give both.
+	Shards Shards
 	// KeyPrefix comes first in every key, inside the hash tag.
 	KeyPrefix string
 	Logger    *slog.Logger
@@ -39,12 +34,14 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Timeout is how long one attempt may take; 250 ms by default. A call makes at most two.
 	Timeout time.Duration
+
+	now func() int64 // overrides Redis' clock in tests, nil otherwise
 }
 
 func (o *Options) validate() error {
 	switch {
-	case o.Client == nil:
-		return errors.New("limits: Client is missing")
+	case o.Shards == nil:
+		return errors.New("limits: Shards are missing")
 	case o.Registerer == nil:
 		return errors.New("limits: Registerer is missing")
 	case o.Timeout < 0:
@@ -71,25 +68,22 @@ func ClientOptions(addrs ...string) *redis.UniversalOptions {
 // Engine grants slots and units out of Redis. It is safe for concurrent use; concurrent takes of one campaign are
 // two askers as far as the store is concerned, so a daemon asks for a campaign from one goroutine at a time.
 //
+// Its keys are divided into shards. A quota says itself where its counts live; a campaign lives with the first of its
+// quotas, and its timeline with it. What a tick asks for goes to all shards at once.
+//
 // Every script that changes something runs in one of the node's script slots, under the slot's next sequence
 // number. Redis keeps the last reply of each slot, so a call repeated after a timeout gets the reply it missed and
 // debits nothing. One that arrives late, after its slot has gone on, is refused by its number.
 type Engine struct {
-	run    runner
-	keys   keys
+	shards []*shard
 	node   string
 	log    *slog.Logger
 	m      *metrics
-	sem    *semaphore.Weighted
+	start  time.Time // of the engine's local clock
 	mu     sync.Mutex
-	free   []*scriptSlot    // used first come, first served, so that replies stay as long as possible; under mu
 	warned map[string]int64 // refused campaigns and the revision complained about; under mu
-	now    func() int64     // overrides Redis' clock in tests, nil otherwise
-}
-
-type scriptSlot struct {
-	index int
-	seq   int64 // of the latest script; written by whoever holds the slot
+	homes  homes            // under mu
+	slow   int64            // local time of the latest complaint about slow rounds; under mu
 }
 
 // New makes an Engine. It does no I/O.
@@ -105,60 +99,41 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{
-		run: runner{client: o.Client, timeout: o.Timeout}, keys: newKeys(o.KeyPrefix), node: hex.EncodeToString(id[:]),
-		log: o.Logger, m: m, sem: semaphore.NewWeighted(scriptSlots), warned: map[string]int64{},
-	}
-	for i := range scriptSlots {
-		e.free = append(e.free, &scriptSlot{index: i})
-	}
-	return e, nil
+	return &Engine{
+		shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
+		warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
+	}, nil
 }
 
 // Node is the name under which this process competes; random per start, so that sequence numbers never meet those
 // of an earlier life.
 func (e *Engine) Node() string { return e.node }
 
-// Ping checks that Redis answers.
-func (e *Engine) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, e.run.timeout)
-	defer cancel()
-	if err := e.run.client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("ping redis: %w", err)
-	}
-	return nil
-}
+// local is the engine's own monotonic clock, in microseconds.
+func (e *Engine) local() int64 { return time.Since(e.start).Microseconds() }
 
-// Peek reports the windows of the quotas, in their order, and the store's time. It changes nothing and opens no
-// window.
-func (e *Engine) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, int64, error) {
-	var calls []*call
-	var parts [][]*delivery.Quota
-	for len(quotas) > 0 {
-		n := min(len(quotas), maxItems)
-		calls, parts, quotas = append(calls, e.encodePeek(quotas[:n])), append(parts, quotas[:n]), quotas[n:]
+// Ping checks that Redis answers: one of its servers at least, where there are several.
+func (e *Engine) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, e.shards[0].master.timeout)
+	defer cancel()
+	clients := e.masters()
+	errs := make([]error, len(clients))
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		wg.Go(func() { errs[i] = ping(ctx, c) })
 	}
-	if len(calls) == 0 {
-		return nil, 0, nil
-	}
-	e.run.run(ctx, peekScript, calls)
-	var out []delivery.WindowState
-	var now int64
-	for i, c := range calls {
-		if c.err != nil {
-			return nil, 0, fmt.Errorf("peek quotas: %w", c.err)
+	wg.Wait()
+	for _, err := range errs {
+		if err == nil {
+			return nil
 		}
-		states, at, err := decodePeek(c.reply, parts[i])
-		if err != nil {
-			return nil, 0, err
-		}
-		out, now = append(out, states...), at
 	}
-	return out, now, nil
+	return errors.Join(errs...)
 }
 
 // CloseGate closes a gate for d, on every daemon. With probe, one job a second is let through after that, until the
-// gate is opened. No closure is ever shortened; what a destination asked for is not replaced by probing.
+// gate is opened; one per shard, where campaigns of several shards send through it. No closure is ever shortened; what
+// a destination asked for is not replaced by probing.
 func (e *Engine) CloseGate(ctx context.Context, gate string, d time.Duration, probe bool) error {
 	if err := validGate(gate); err != nil {
 		return err
@@ -168,12 +143,14 @@ func (e *Engine) CloseGate(ctx context.Context, gate string, d time.Duration, pr
 		mode = "1"
 	}
 	d = min(max(0, d), maxSpan)
-	c := &call{keys: []string{e.keys.clock(), e.keys.gate(gate)}, args: []any{e.override(), d.Microseconds(), mode}}
-	e.run.run(ctx, closeScript, []*call{c})
-	if c.err != nil {
-		return fmt.Errorf("close gate %s: %w", gate, c.err)
-	}
-	return nil
+	return e.each(e.shards, func(s *shard) error {
+		c := &call{keys: []string{s.keys.clock(), s.keys.gate(gate)}, args: []any{d.Microseconds(), mode}}
+		s.run(ctx, closeScript, []*call{c})
+		if c.err != nil {
+			return fmt.Errorf("close gate %s: %w", gate, c.err)
+		}
+		return nil
+	})
 }
 
 // OpenGate opens a gate that was closed with probe. One that was closed without it stays closed until its time.
@@ -181,12 +158,14 @@ func (e *Engine) OpenGate(ctx context.Context, gate string) error {
 	if err := validGate(gate); err != nil {
 		return err
 	}
-	c := &call{keys: []string{e.keys.gate(gate)}}
-	e.run.run(ctx, openScript, []*call{c})
-	if c.err != nil {
-		return fmt.Errorf("open gate %s: %w", gate, c.err)
-	}
-	return nil
+	return e.each(e.shards, func(s *shard) error {
+		c := &call{keys: []string{s.keys.clock(), s.keys.gate(gate)}}
+		s.run(ctx, openScript, []*call{c})
+		if c.err != nil {
+			return fmt.Errorf("open gate %s: %w", gate, c.err)
+		}
+		return nil
+	})
 }
 
 func validGate(gate string) error {
@@ -194,34 +173,4 @@ func validGate(gate string) error {
 		return errors.New("limits: a gate needs a name")
 	}
 	return nil
-}
-
-// override is the time tests put in the place of Redis' clock; 0: none.
-func (e *Engine) override() int64 {
-	if e.now == nil {
-		return 0
-	}
-	return e.now()
-}
-
-// acquire takes n script slots and moves each to its next sequence number.
-func (e *Engine) acquire(ctx context.Context, n int) ([]*scriptSlot, error) {
-	if err := e.sem.Acquire(ctx, int64(n)); err != nil {
-		return nil, fmt.Errorf("wait for a script slot: %w", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slots := append([]*scriptSlot(nil), e.free[:n]...)
-	e.free = e.free[n:]
-	for _, s := range slots {
-		s.seq++
-	}
-	return slots, nil
-}
-
-func (e *Engine) release(slots []*scriptSlot) {
-	e.mu.Lock()
-	e.free = append(e.free, slots...)
-	e.mu.Unlock()
-	e.sem.Release(int64(len(slots)))
 }

@@ -80,7 +80,7 @@ func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
 	}
 	client := redis.NewUniversalClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	e, err := New(Options{Client: client, KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
+	e, err := New(Options{Shards: Single(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,14 +100,15 @@ func TestALateScriptIsRefused(t *testing.T) {
 	l := newLua(t, client)
 	e := l.engine("a")
 	l.now = epoch
-	slot := e.free[0]
+	shard := e.shards[0]
+	slot := shard.free[0]
 	run := func(seq int64) *call {
 		slot.seq = seq
-		b := newTakeBatch(e.keys)
+		b := newTakeBatch(shard.keys)
 		a := ask(campaign(1000), 10)
 		b.add(&a, &delivery.Granted{})
-		c := b.call(e, slot)
-		e.run.run(context.Background(), takeScript, []*call{c})
+		c := b.call(e.node, slot, epoch)
+		shard.run(context.Background(), takeScript, []*call{c})
 		return c
 	}
 	first := run(1)
@@ -179,7 +180,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 	client := realClient(t)
-	e, err := New(Options{Client: client, KeyPrefix: harness.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
+	e, err := New(Options{Shards: Single(client), KeyPrefix: harness.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,11 +210,11 @@ func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 func TestWhatCannotBeKeptIsHeldAndTold(t *testing.T) {
 	_, client := miniClient(t)
 	l := newLua(t, client)
-	fixed := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1, Algorithm: "fixed"}}}
+	leaky := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: 1, Algorithm: "leaky"}}}
 	good := campaign(1000)
 	good.ID = "good"
 	settle(l, epoch, good)
-	r := l.Take(epoch+second, "a", []delivery.Ask{ask(campaign(10, fixed), 5), ask(good, 5)})
+	r := l.Take(epoch+second, "a", []delivery.Ask{ask(campaign(10, leaky), 5), ask(good, 5)})
 	if g := r.Items[0]; g.Units != 0 || g.Bound != delivery.BindHeld {
 		t.Errorf("%+v", g)
 	}
@@ -229,14 +230,16 @@ func TestValidate(t *testing.T) {
 		q    delivery.Quota
 		want string // "" = valid
 	}{
-		{"plain", delivery.Quota{ID: "q", Windows: []delivery.Window{ok}, Mode: "enforce", Spend: "greedy"}, ""},
+		{"plain", delivery.Quota{ID: "q", Windows: []delivery.Window{ok}, Mode: "strict", Spend: "greedy"}, ""},
 		{"no windows", delivery.Quota{ID: "q"}, ""},
-		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "fixed"}}}, `algorithm "fixed" is not supported; use sliding`},
+		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "leaky"}}}, `algorithm "leaky" must be one of sliding, fixed, log`},
 		{"span", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Microsecond}}}, "span must be between 1ms"},
 		{"limit", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}}, "limit must be between 0"},
 		{"twice", delivery.Quota{ID: "q", Windows: []delivery.Window{ok, ok}}, "two windows of span 1m"},
-		{"shadow", delivery.Quota{ID: "q", Mode: "shadow"}, `mode "shadow" is not supported`},
-		{"even", delivery.Quota{ID: "q", Spend: "even"}, `spend "even" is not supported`},
+		{"mode", delivery.Quota{ID: "q", Mode: "lax"}, `mode "lax" must be one of [strict shadow eventual]`},
+		{"shadow", delivery.Quota{ID: "q", Mode: "shadow"}, ""},
+		{"bytes", delivery.Quota{ID: "q", Unit: "bytes"}, "unit bytes goes together with mode eventual only"},
+		{"shard", delivery.Quota{ID: "q", Shard: -1}, "shard must not be negative"},
 		{"id", delivery.Quota{ID: "a b"}, "printable ASCII"},
 	} {
 		err := Validate(&tc.q)

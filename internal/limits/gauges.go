@@ -18,7 +18,7 @@ const peekEvery = time.Second
 
 // Peeker reads windows without changing them; *Engine is one.
 type Peeker interface {
-	Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, int64, error)
+	Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, []delivery.ShardClock, error)
 }
 
 // Gauges exports the state of every quota. The values are the cluster's, not this daemon's: every daemon exports the

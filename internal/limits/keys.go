@@ -2,13 +2,16 @@ package limits
 
 import "strconv"
 
-// keys names everything the engine keeps in Redis. All keys of one shard carry one hash tag, so that a script may
-// touch them together on a Redis Cluster. There is one shard so far.
+// keys names everything the engine keeps in one shard of Redis. All of a shard's keys carry one hash tag, so that a
+// script may touch them together on a Redis Cluster.
 type keys struct {
-	tag string
+	shard int
+	tag   string
 }
 
-func newKeys(prefix string) keys { return keys{tag: "{" + prefix + "0}"} }
+func newKeys(prefix string, shard int) keys {
+	return keys{shard: shard, tag: "{" + prefix + strconv.Itoa(shard) + "}"}
+}
 
 // clock is the latest time the shard gave out.
 func (k keys) clock() string { return k.tag + "clock" }

@@ -10,7 +10,7 @@ import (
 
 type metrics struct {
 	takeSeconds, takeItems prometheus.Histogram
-	denied                 *prometheus.CounterVec
+	denied, shadowDenied   *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -26,8 +26,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_quota_denied_total", Help: "Asks that a quota window cut short.",
 		}, []string{"quota", "window"}),
+		shadowDenied: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_quota_shadow_denied_total", Help: "Units granted that a quota in shadow mode would have denied.",
+		}, []string{"quota"}),
 	}
-	for _, c := range []prometheus.Collector{m.takeSeconds, m.takeItems, m.denied} {
+	for _, c := range []prometheus.Collector{m.takeSeconds, m.takeItems, m.denied, m.shadowDenied} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of limits: %w", err)
 		}
@@ -35,16 +38,18 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// countDenied counts the items of a batch that were cut short by a window, under its name.
-func (m *metrics) countDenied(b *takeBatch) {
-	for i, g := range b.out {
-		if g.Bound != delivery.BindQuota {
-			continue
-		}
-		for _, q := range b.asks[i].Campaign.Quotas {
-			if q.ID == g.BoundQuota && g.BoundWindow < len(q.Windows) {
-				m.denied.WithLabelValues(q.ID, FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
-			}
+// count counts a campaign's answer that a window cut short, under its name, and what quotas in shadow mode would have
+// denied of it.
+func (m *metrics) count(c *delivery.Campaign, g *delivery.Granted) {
+	for _, q := range g.Shadowed {
+		m.shadowDenied.WithLabelValues(q.Quota).Add(float64(q.Units))
+	}
+	if g.Bound != delivery.BindQuota {
+		return
+	}
+	for _, q := range c.Quotas {
+		if q.ID == g.BoundQuota && g.BoundWindow < len(q.Windows) {
+			m.denied.WithLabelValues(q.ID, FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
 		}
 	}
 }

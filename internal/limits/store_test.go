@@ -35,25 +35,28 @@ type store interface {
 // lua drives engines, one per node, that share a Redis and a clock.
 type lua struct {
 	t       testing.TB
-	client  redis.UniversalClient
+	shards  Shards
 	prefix  string
 	now     int64
 	engines map[string]*Engine
 }
 
-func newLua(t testing.TB, client redis.UniversalClient) *lua {
-	return &lua{t: t, client: client, prefix: harness.Unique("limits") + ".", engines: map[string]*Engine{}}
+// newLua drives engines on one Redis.
+func newLua(t testing.TB, client redis.UniversalClient) *lua { return newLuaOn(t, Single(client)) }
+
+func newLuaOn(t testing.TB, shards Shards) *lua {
+	return &lua{t: t, shards: shards, prefix: harness.Unique("limits") + ".", engines: map[string]*Engine{}}
 }
 
 func (l *lua) engine(node string) *Engine {
 	if e := l.engines[node]; e != nil {
 		return e
 	}
-	e, err := New(Options{Client: l.client, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
+	e, err := New(Options{Shards: l.shards, KeyPrefix: l.prefix, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second, now: func() int64 { return l.now }})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	e.node, e.now = node, func() int64 { return l.now }
+	e.node = node
 	l.engines[node] = e
 	return e
 }
