@@ -123,17 +123,14 @@ func (r *Redis) start() error {
 // startAll starts several at once.
 func startAll(t testing.TB, all ...*Redis) {
 	t.Helper()
-	failures := make(chan error, len(all))
-	for _, r := range all {
-		go func() { failures <- r.start() }()
+	failures := make([]error, len(all))
+	var starting sync.WaitGroup
+	for i, r := range all {
+		starting.Go(func() { failures[i] = r.start() })
 	}
-	for range all {
-		if err := <-failures; err != nil {
-			t.Error(err)
-		}
-	}
-	if t.Failed() {
-		t.FailNow()
+	starting.Wait()
+	if err := errors.Join(failures...); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *Cluster) form() error {
 			return err
 		}
 	}
-	return await(c.formed)
+	return await(c.whole)
 }
 
 // meet introduces every node to every other: gossip would take its time.
@@ -100,16 +100,19 @@ func (c *Cluster) meet() error {
 	return nil
 }
 
-// formed says what is missing from the cluster as it was asked for.
-func (c *Cluster) formed() error {
-	for i, n := range c.Nodes {
+// AwaitWhole returns once every node serves again and every master has its replica, as after a Start or a Thaw.
+func (c *Cluster) AwaitWhole() {
+	c.t.Helper()
+	if err := await(c.whole); err != nil {
+		c.t.Fatalf("private Redis Cluster: %v", err)
+	}
+}
+
+// whole says what is missing from the cluster as it was asked for.
+func (c *Cluster) whole() error {
+	for _, n := range c.Nodes {
 		if err := n.serves(); err != nil {
 			return err
-		}
-		if i >= clusterMasters {
-			if err := n.linked(); err != nil {
-				return err
-			}
 		}
 		slots, err := n.slots()
 		if err != nil {
@@ -118,6 +121,9 @@ func (c *Cluster) formed() error {
 		for _, s := range slots {
 			if len(s.Nodes) != 2 {
 				return fmt.Errorf("%s knows of %d nodes for slot %d, want a master and its replica", n.Addr, len(s.Nodes), s.Start)
+			}
+			if replica := byAddr(c.Nodes, s.Nodes[1].Addr); replica == nil || replica.linked() != nil {
+				return fmt.Errorf("%s, the replica for slot %d, does not follow yet", s.Nodes[1].Addr, s.Start)
 			}
 		}
 	}

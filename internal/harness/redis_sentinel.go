@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -60,12 +61,24 @@ func RedisSentinel(t testing.TB) *Sentinel {
 			t.Fatalf("sentinel at %s: %v", sentinel.Addr, err)
 		}
 	}
-	for _, sentinel := range s.Sentinels {
+	s.AwaitWhole()
+	return s
+}
+
+// AwaitWhole returns once every running sentinel sees a master with its replica and all other sentinels, as after a
+// Start or a Thaw.
+func (s *Sentinel) AwaitWhole() {
+	s.t.Helper()
+	for _, sentinel := range s.running() {
 		if err := await(sentinel.watches); err != nil {
-			t.Fatalf("sentinel at %s: %v", sentinel.Addr, err)
+			s.t.Fatalf("private sentinel: %v", err)
 		}
 	}
-	return s
+}
+
+// running are the sentinels that were not killed.
+func (s *Sentinel) running() []*Redis {
+	return slices.DeleteFunc(slices.Clone(s.Sentinels), func(r *Redis) bool { return !r.running() })
 }
 
 func newSentinel(t testing.TB, port int, master *Redis) *Redis {
@@ -110,7 +123,7 @@ func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 func (s *Sentinel) Master() *Redis {
 	s.t.Helper()
 	var failures []error
-	for _, sentinel := range s.Sentinels {
+	for _, sentinel := range s.running() {
 		master, err := s.master(sentinel)
 		if err == nil {
 			return master
@@ -139,10 +152,7 @@ func (s *Sentinel) KillMaster() (killed, promoted *Redis) {
 
 // succeeded returns the master in place of killed, once the running sentinels agree on it.
 func (s *Sentinel) succeeded(killed *Redis) (promoted *Redis, err error) {
-	for _, sentinel := range s.Sentinels {
-		if !sentinel.running() {
-			continue
-		}
+	for _, sentinel := range s.running() {
 		master, err := s.master(sentinel)
 		switch {
 		case err != nil:

@@ -32,9 +32,7 @@ func TestRedisSentinelPromotesTheReplica(t *testing.T) {
 	}
 
 	killed.Start(t)
-	if err := await(killed.linked); err != nil {
-		t.Fatalf("the old master did not come back as a replica: %v", err)
-	}
+	s.AwaitWhole() // the old master follows now
 	if got := get(t, killed, "k"); got != "v" {
 		t.Errorf("the old master has %q", got)
 	}
