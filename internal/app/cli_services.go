@@ -148,18 +148,6 @@ func (s *services) shards() (limits.Shards, error) {
 	return shards, nil
 }
 
-// redis is the store of an engine that knows of one client.
-func (s *services) redis() (redis.UniversalClient, error) {
-	shards, err := s.shards()
-	if err != nil {
-		return nil, err
-	}
-	if s.config.Redis.Mode == limits.ModeRing {
-		return nil, usagef("redis.mode: %s is not available yet; use single, sentinel or cluster", limits.ModeRing)
-	}
-	return shards.Master(0), nil
-}
-
 // admin opens the catalog for changes.
 func (in Invocation) admin() (*catalog.Admin, error) {
 	cfg, _, err := in.load(NeedPostgres)
