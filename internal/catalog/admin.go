@@ -125,7 +125,7 @@ func linkQuotas(ctx context.Context, tx pgx.Tx, campaign string, quotas []string
 WHERE NOT EXISTS (SELECT 1 FROM pacer.quotas WHERE id = wanted) LIMIT 1`, quotas).Scan(&missing)
 	switch {
 	case err == nil:
-		return invalid("quota %s does not exist; create it with: pacer quota set %s --windows 300/1m", missing, missing)
+		return invalid("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", missing, missing)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}

@@ -35,6 +35,32 @@ type WindowRow struct {
 	Anchor    string `json:"anchor,omitempty"`
 }
 
+// Quota is the quota as the engine takes it.
+func (q *QuotaRow) Quota() (*delivery.Quota, error) {
+	quota := &delivery.Quota{
+		ID: q.ID, Revision: q.Revision, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Unit: q.Unit,
+		Exempt: 100 - q.Rollout, Shard: q.Shard, Windows: make([]delivery.Window, 0, len(q.Windows)),
+	}
+	for _, w := range q.Windows {
+		window, err := w.window()
+		if err != nil {
+			return nil, fmt.Errorf("quota %s: %w", q.ID, err)
+		}
+		quota.Windows = append(quota.Windows, window)
+	}
+	return quota, nil
+}
+
+func (w WindowRow) window() (delivery.Window, error) {
+	span, err := ParseSpan(w.Span)
+	return delivery.Window{Span: span, Limit: w.MaxUnits, Algorithm: w.Algorithm, Anchor: w.Anchor}, err
+}
+
+// String spells the window as ParseWindows reads it.
+func (w WindowRow) String() string {
+	return spellWindow(w.MaxUnits, w.Span, w.Algorithm, w.Anchor)
+}
+
 // QuotaChange says what to change about a quota; nil fields stay as they are, or get their defaults.
 type QuotaChange struct {
 	Windows        *[]delivery.Window // replaces all; none: the quota does not bind
@@ -105,6 +131,17 @@ func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
 	return quota, err
 }
 
+// CampaignsOf returns the campaigns under the quota, in the order of their ids; none if the quota does not exist.
+func (a *Admin) CampaignsOf(ctx context.Context, quota string) ([]CampaignRow, error) {
+	var campaigns []CampaignRow
+	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		campaigns, err = queryCampaigns(ctx, pool, `JOIN pacer.campaign_quotas u ON u.campaign_id = c.id
+WHERE u.quota_id = $1 ORDER BY c.id COLLATE "C"`, quota)
+		return err
+	})
+	return campaigns, err
+}
+
 // SetQuota creates the quota or changes it.
 func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (QuotaRow, error) {
 	var quota QuotaRow
@@ -172,7 +209,7 @@ func oneQuota(ctx context.Context, q rowsQuerier, id string) (QuotaRow, error) {
 		return QuotaRow{}, err
 	}
 	if len(quotas) == 0 {
-		return QuotaRow{}, notFound("quota %s does not exist; create it with: pacer quota set %s --windows 300/1m", id, id)
+		return QuotaRow{}, notFound("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id)
 	}
 	return quotas[0], nil
 }

@@ -3,11 +3,13 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -18,21 +20,20 @@ import (
 // each daemon used or reserved in each minute, and when windows end that began at their first use.
 
 const (
-	// A writer holds the rows of the quotas against deletion; what was deleted meanwhile is passed over. Rows of all
-	// tables are taken in order, so that daemons that write at the same time cannot block each other for good.
+	// Rows are written in order, so that daemons that write at the same time cannot block each other for good. (Locking
+	// the quotas first would take a right to change them.)
 	writeUsage = `
-WITH known AS MATERIALIZED (SELECT id FROM pacer.quotas WHERE id = ANY ($2::text[]) ORDER BY id FOR KEY SHARE)
 INSERT INTO pacer.quota_usage (quota_id, minute, node, units)
 SELECT u.quota, u.minute, $1, u.units
-FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS u(quota, minute, units) JOIN known ON known.id = u.quota
+FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS u(quota, minute, units) JOIN pacer.quotas q ON q.id = u.quota
 ORDER BY u.quota, u.minute
 ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units`
 
 	writeAnchors = `
-WITH known AS MATERIALIZED (SELECT id FROM pacer.quotas WHERE id = ANY ($1::text[]) ORDER BY id FOR KEY SHARE)
 INSERT INTO pacer.quota_anchors AS a (quota_id, span, resets_at)
 SELECT n.quota, n.span, max(n.resets_at)
-FROM unnest($1::text[], $2::interval[], $3::timestamptz[]) AS n(quota, span, resets_at) JOIN known ON known.id = n.quota
+FROM unnest($1::text[], $2::interval[], $3::timestamptz[]) AS n(quota, span, resets_at)
+JOIN pacer.quotas q ON q.id = n.quota
 GROUP BY n.quota, n.span ORDER BY n.quota, n.span
 ON CONFLICT (quota_id, span) DO UPDATE SET resets_at = excluded.resets_at WHERE a.resets_at < excluded.resets_at`
 
@@ -43,6 +44,9 @@ DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
 
 	// pruneBatch is how many rows one statement prunes.
 	pruneBatch = 5000
+
+	// writeAttempts bounds how often a write is repeated because quotas were deleted while it went on.
+	writeAttempts = 5
 )
 
 // Incarnation is the recorded incarnation of the shard's data, 0 when none is.
@@ -93,21 +97,34 @@ func checkIncarnation(shard int, old, next int64) error {
 // is one round trip, takes effect as a whole, and is as durable when it returns as the server's synchronous_commit
 // makes it. Quotas that do not exist are passed over; of two units for the same minute the last counts.
 func (p *Postgres) WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
+	if len(usage)+len(anchors) == 0 {
+		return nil
+	}
+	usage = sortedUsage(usage)
+	return p.ledger(ctx, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+		for attempt := 1; ; attempt++ {
+			err := pool.SendBatch(ctx, ledgerBatch(node, usage, anchors)).Close()
+			var server *pgconn.PgError
+			if !errors.As(err, &server) || server.Code != "23503" || attempt == writeAttempts {
+				return err
+			}
+			// A quota was there when it was looked up and is deleted now; the next look finds it gone.
+		}
+	})
+}
+
+// ledgerBatch holds the statements of one write.
+func ledgerBatch(node string, usage []delivery.Usage, anchors []delivery.Anchor) *pgx.Batch {
 	batch := &pgx.Batch{}
 	if len(usage) > 0 {
-		quotas, minutes, units := usageColumns(sortedUsage(usage))
+		quotas, minutes, units := usageColumns(usage)
 		batch.Queue(writeUsage, node, quotas, minutes, units)
 	}
 	if len(anchors) > 0 {
 		quotas, spans, resets := anchorColumns(anchors)
 		batch.Queue(writeAnchors, quotas, spans, resets)
 	}
-	if batch.Len() == 0 {
-		return nil
-	}
-	return p.ledger(ctx, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pool.SendBatch(ctx, batch).Close()
-	})
+	return batch
 }
 
 // Usage returns the units of the quotas in each minute from sinceMinute on, summed over all nodes; by minute, then by

@@ -208,6 +208,38 @@ func TestWritingUsageDuringADeletion(t *testing.T) {
 	}
 }
 
+// TestLedgerRights: a daemon that may not change quotas keeps the ledger all the same.
+func TestLedgerRights(t *testing.T) {
+	dsn, ctx := migrated(t), t.Context()
+	conn := connected(t, dsn)
+	role := fmt.Sprintf("daemon_%d", time.Now().UnixNano())
+	run(t, conn, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		run(t, conn, `DROP OWNED BY `+role)
+		run(t, conn, `DROP ROLE `+role)
+	})
+	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+role)
+	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+role)
+	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_anchors, pacer.store_incarnations TO `+role)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
+	p := started(t, Options{DSN: dsn + "?options=-c%20role%3D" + role})
+	if _, err := p.ReplaceIncarnation(ctx, 0, 0, 1, "fresh"); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		err := p.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := p.PruneUsage(ctx, 9); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Admin().SetQuota(ctx, "q", QuotaChange{Mode: new("shadow")}); err == nil {
+		t.Error("the role may change quotas; the test shows nothing")
+	}
+}
+
 // TestLedgersOfManyNodes: daemons that write the same quotas at the same time, in opposite orders, neither block each
 // other nor lose units, and the catalog does not notice.
 func TestLedgersOfManyNodes(t *testing.T) {

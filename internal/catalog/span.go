@@ -60,12 +60,16 @@ func ParseSpan(s string) (time.Duration, error) {
 
 // FormatWindow spells a window as limit/span, with :algorithm unless that is the default, and :anchor if there is one.
 func FormatWindow(w delivery.Window) string {
-	s := strconv.FormatInt(w.Limit, 10) + "/" + FormatSpan(w.Span)
-	if w.Algorithm != "" && (w.Algorithm != delivery.AlgorithmSliding || w.Anchor != "") {
-		s += ":" + shorten(w.Algorithm)
+	return spellWindow(w.Limit, FormatSpan(w.Span), w.Algorithm, w.Anchor)
+}
+
+func spellWindow(limit int64, span, algorithm, anchor string) string {
+	s := strconv.FormatInt(limit, 10) + "/" + span
+	if algorithm != "" && (algorithm != delivery.AlgorithmSliding || anchor != "") {
+		s += ":" + shorten(algorithm)
 	}
-	if w.Anchor != "" {
-		s += ":" + shorten(w.Anchor)
+	if anchor != "" {
+		s += ":" + shorten(anchor)
 	}
 	return s
 }

@@ -51,35 +51,22 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 		if err != nil {
 			return err
 		}
-		windows, err := row.windows()
+		limit, err := row.Quota()
 		if err != nil {
 			return err
 		}
 		since := from
-		for _, w := range windows {
+		for _, w := range limit.Windows {
 			since = minTime(since, from.Add(-w.Span))
 		}
 		usage, err := readUsage(ctx, pool, []string{quota}, minuteOf(since), minuteOf(to))
 		if err != nil {
 			return fmt.Errorf("read the usage of quota %s: %w", quota, err)
 		}
-		steps = historySteps(newTotals(usage), windows, from, to, step)
+		steps = historySteps(newTotals(usage), limit.Windows, from, to, step)
 		return nil
 	})
 	return steps, err
-}
-
-// windows are those of the row as the engine takes them.
-func (q *QuotaRow) windows() ([]delivery.Window, error) {
-	windows := make([]delivery.Window, 0, len(q.Windows))
-	for _, w := range q.Windows {
-		span, err := ParseSpan(w.Span)
-		if err != nil {
-			return nil, fmt.Errorf("quota %s: %w", q.ID, err)
-		}
-		windows = append(windows, delivery.Window{Span: span, Limit: w.MaxUnits, Algorithm: w.Algorithm, Anchor: w.Anchor})
-	}
-	return windows, nil
 }
 
 // historySteps cuts the time from from to to into steps.
