@@ -54,6 +54,8 @@ type Granted struct {
 	BoundWindow int
 	// Competitors is how many daemons, the caller included, compete for the campaign's slots; at least 1.
 	Competitors int64
+	// Daemons is how many daemons asked for the campaign lately, the caller included; at least 1.
+	Daemons int64
 	// Windows are the states of the windows of the campaign's quotas, after the grant, in the order of the quotas
 	// and their windows.
 	Windows []WindowState

@@ -2,8 +2,7 @@ package limits
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
@@ -30,23 +29,54 @@ func (l *keyList) add(key string) int64 {
 	return i
 }
 
-// numbers appends integers separated by commas, as in a JSON array.
-func numbers(b []byte, ns ...int64) []byte {
-	for i, n := range ns {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, n, 10)
+// kinds are the scripts' numbers of the algorithms.
+var kinds = map[string]int64{
+	"": 1, delivery.AlgorithmSliding: 1, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
+}
+
+// The flags of a quota.
+const (
+	flagShadow = 1
+	flagEven   = 2
+)
+
+// appendSpec spells a quota as parseSpecs of window.lua reads it. now is the store's time, for the calendar.
+func appendSpec(b []byte, key int64, q *delivery.Quota, now int64) []byte {
+	flags := int64(0)
+	if q.Mode == delivery.ModeShadow {
+		flags |= flagShadow
+	}
+	if q.Spend == delivery.SpendEven {
+		flags |= flagEven
+	}
+	b = put(b, 2, key)
+	b = put(b, 7, q.Revision)
+	b = put(b, 1, flags, model.Part(q), int64(len(q.Windows)))
+	for _, w := range q.Windows {
+		b = put(b, 1, kinds[w.Algorithm])
+		b = appendSpan(b, w, now, w.Limit)
 	}
 	return b
 }
 
-// close ends a JSON array, dropping the comma after its last element.
-func closeArray(b []byte) []byte {
-	if b[len(b)-1] == ',' {
-		b = b[:len(b)-1]
+// appendSpan spells a window's span and calendar, with what goes between them.
+func appendSpan(b []byte, w delivery.Window, now int64, between ...int64) []byte {
+	var period model.Period
+	if w.Algorithm == delivery.AlgorithmFixed {
+		a, _ := model.ParseAnchor(w.Anchor) // it was validated
+		period = a.Period(now)
 	}
-	return append(b, ']')
+	follows := int64(0)
+	if period.Calendar() {
+		follows = 1
+	}
+	b = put(b, 1, follows)
+	b = put(b, 6, w.Span.Microseconds())
+	b = put(b, 7, between...)
+	if follows == 1 {
+		b = put(b, 7, period[:]...)
+	}
+	return b
 }
 
 // takeBatch is what one run of the take script serves.
@@ -55,7 +85,7 @@ type takeBatch struct {
 	asks   []*delivery.Ask
 	out    []*delivery.Granted
 	keys   keyList
-	items  []byte // JSON, not closed yet
+	items  []byte
 	quotas []*delivery.Quota
 	quota  map[*delivery.Quota]int64 // its place in quotas, from 1
 	cost   int                       // in halves of what an item without quotas takes
@@ -65,55 +95,56 @@ type takeBatch struct {
 func (b *takeBatch) full() bool { return len(b.asks) >= maxItems || b.cost >= maxCost }
 
 func newTakeBatch(k keys) *takeBatch {
-	return &takeBatch{names: k, keys: newKeyList(k.clock(), ""), items: []byte("["), quota: map[*delivery.Quota]int64{}}
+	return &takeBatch{names: k, keys: newKeyList(k.clock(), ""), quota: map[*delivery.Quota]int64{}}
 }
 
 // add spells an ask as take.lua reads it.
 func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	b.asks, b.out = append(b.asks, a), append(b.out, out)
 	c := a.Campaign
-	gate := int64(0)
+	timeline, gate := b.keys.add(b.names.timeline(c.ID)), int64(0)
 	if a.Gate != "" {
 		gate = b.keys.add(b.names.gate(a.Gate))
 	}
 	whole, rest := split(c.Rate)
-	line := append(b.items, '[')
-	line = numbers(line, b.keys.add(b.names.timeline(c.ID)), gate, c.Revision, c.Rate.N, whole, rest, max(0, c.Burst),
-		model.Phase(c.ID, c.Rate), min(max(0, a.Want), delivery.MaxGrant), a.HeldUntil, a.Horizon, a.Quantum, a.LateTolerance,
-		model.Cost(c.PriorityWeight))
-	line = append(line, ',')
-	line = strconv.AppendQuote(line, c.ID) // of printable ASCII this is JSON
-	line = append(line, ',')
-	line = appendWeights(line, a)
-	line = append(line, ',')
-	line = b.appendQuotas(line, c)
-	b.items = append(line, "],"...)
+	weights, quotas := countWeights(a), b.quotasOf(c)
+	line := put(b.items, 2, timeline, gate)
+	line = put(line, 7, c.Revision, c.Rate.N, whole, rest, c.Burst)
+	line = put(line, 4, model.Phase(c.ID, c.Rate), min(a.Want, delivery.MaxGrant))
+	line = put(line, 7, a.HeldUntil)
+	line = put(line, 5, a.Horizon, a.Quantum, a.LateTolerance)
+	line = put(line, 4, model.Cost(c.PriorityWeight))
+	if a.Weights == nil {
+		line = put(line, 2, 0)
+	} else {
+		line = put(line, 2, int64(weights)+1)
+	}
+	line = put(line, 1, int64(len(quotas)))
+	line = put(line, 4, a.Weights[:weights]...)
+	b.items = put(line, 2, quotas...)
 	b.cost += 2
 }
 
-// appendWeights lists the weights of the jobs that can be granted, 0 when all are 1.
-func appendWeights(line []byte, a *delivery.Ask) []byte {
-	if a.Weights == nil {
-		return append(line, '0')
-	}
-	line = append(line, '[')
+// countWeights is how many of the jobs at the head can be granted.
+func countWeights(a *delivery.Ask) (n int) {
 	var sum int64
 	for _, w := range a.Weights {
 		if sum >= a.Want || sum >= delivery.MaxGrant {
 			break
 		}
-		line = strconv.AppendInt(line, w, 10)
-		line = append(line, ',')
 		sum += w
+		n++
 	}
-	return closeArray(line)
+	return n
 }
 
-// appendQuotas lists the campaign's quotas that have windows by their place in the batch, 0 when there are none.
-func (b *takeBatch) appendQuotas(line []byte, c *delivery.Campaign) []byte {
-	start := len(line)
+// counts tells whether the scripts count for the quota.
+func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
+
+// quotasOf are the places in the batch of the campaign's quotas.
+func (b *takeBatch) quotasOf(c *delivery.Campaign) (places []int64) {
 	for _, q := range c.Quotas {
-		if len(q.Windows) == 0 {
+		if !counts(q) {
 			continue
 		}
 		i, ok := b.quota[q]
@@ -124,16 +155,9 @@ func (b *takeBatch) appendQuotas(line []byte, c *delivery.Campaign) []byte {
 			b.cost++
 		}
 		b.cost += len(q.Windows)
-		if len(line) == start {
-			line = append(line, '[')
-		}
-		line = strconv.AppendInt(line, i, 10)
-		line = append(line, ',')
+		places = append(places, i)
 	}
-	if len(line) == start {
-		return append(line, '0')
-	}
-	return closeArray(line)
+	return places
 }
 
 // split gives the whole microseconds between two slots and the rest in Nths: Per itself may exceed 2^53.
@@ -144,131 +168,162 @@ func split(r delivery.Rate) (whole, rest int64) {
 	return r.Per / r.N, r.Per % r.N
 }
 
-func (b *takeBatch) call(e *Engine, s *scriptSlot) *call {
-	specs := []byte("[")
+// call is the batch as a run of the take script in a script slot; now is about the store's time.
+func (b *takeBatch) call(node string, s *scriptSlot, now int64) *call {
+	var specs []byte
 	for _, q := range b.quotas {
-		specs = numbers(append(specs, '['), b.keys.add(b.names.quota(q.ID)), q.Revision)
-		specs = append(appendWindows(specs, q), "],"...)
+		specs = appendSpec(specs, b.keys.add(b.names.quota(q.ID)), q, now)
 	}
-	b.keys.keys[1] = e.keys.reply(e.node, s.index)
-	return &call{keys: b.keys.keys, args: []any{s.seq, e.override(), e.node, closeArray(b.items), closeArray(specs)}}
+	b.keys.keys[1] = b.names.reply(node, s.index)
+	return &call{
+		head: header{seq: s.seq}, keys: b.keys.keys,
+		args: []any{node, b.items, specs, len(b.names.timeline(""))},
+	}
 }
 
-func appendWindows(line []byte, q *delivery.Quota) []byte {
-	for _, w := range q.Windows {
-		line = append(line, ',')
-		line = numbers(line, w.Span.Microseconds(), w.Limit)
-	}
-	return line
-}
-
-func (e *Engine) encodeRefund(s *scriptSlot, grants []delivery.Grant) *call {
-	l := newKeyList(e.keys.clock(), e.keys.reply(e.node, s.index))
-	list := []byte("[")
-	for _, r := range grants {
-		if r.Units <= 0 || validID(r.From.Campaign.ID) != nil {
+// encodeRefund spells grants as refund.lua reads them. A grant of rate 0 leaves the timeline alone.
+func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, now int64) *call {
+	l := newKeyList(k.clock(), k.reply(node, s.index))
+	var list []byte
+	for _, g := range grants {
+		if g.Units <= 0 || validID(g.From.Campaign.ID) != nil {
 			continue
 		}
-		whole, rest := split(r.Rate)
-		list = numbers(append(list, '['), l.add(e.keys.timeline(r.From.Campaign.ID)), r.Revision, r.Rate.N, whole, rest,
-			r.First.At, r.First.Frac, r.Units, r.GrantedAt)
-		list = append(list, ",["...)
-		for _, q := range r.From.Campaign.Quotas {
-			list = numbers(append(list, '['), l.add(e.keys.quota(q.ID)))
-			for _, w := range q.Windows {
-				list = numbers(append(list, ','), w.Span.Microseconds())
-			}
-			list = append(list, "],"...)
+		timeline := int64(0)
+		if !g.Rate.Zero() {
+			timeline = l.add(k.timeline(g.From.Campaign.ID))
 		}
-		list = append(closeArray(list), "],"...)
+		whole, rest := split(g.Rate)
+		list = put(list, 2, timeline)
+		list = put(list, 7, g.Revision, g.Rate.N, whole, rest, g.First.At, g.First.Frac)
+		list = put(list, 4, g.Units)
+		list = put(list, 7, g.GrantedAt)
+		list = appendRefundQuotas(list, &l, k, g.From.Campaign, now)
 	}
-	return &call{keys: l.keys, args: []any{s.seq, e.override(), closeArray(list)}}
+	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{list}}
 }
 
-func (e *Engine) encodePeek(quotas []*delivery.Quota) *call {
-	l := []string{e.keys.clock()}
-	list := []byte("[")
-	for _, q := range quotas {
-		l = append(l, e.keys.quota(q.ID))
-		list = append(appendWindows(numbers(append(list, '['), q.Revision), q), "],"...)
+func appendRefundQuotas(list []byte, l *keyList, k keys, c *delivery.Campaign, now int64) []byte {
+	at := len(list)
+	list = append(list, 0) // how many follow
+	for _, q := range c.Quotas {
+		if !counts(q) {
+			continue
+		}
+		list[at]++
+		list = put(list, 2, l.add(k.quota(q.ID)))
+		list = put(list, 1, model.Part(q), int64(len(q.Windows)))
+		for _, w := range q.Windows {
+			list = appendSpan(list, w, now)
+		}
 	}
-	return &call{keys: l, args: []any{e.override(), closeArray(list)}}
+	return list
 }
 
-// fields reads the numbers of a reply one after the other.
-type fields struct {
-	rest string
-	err  error
+// encodePeek spells quotas, all of which must count, as peek.lua reads them.
+func encodePeek(k keys, quotas []*delivery.Quota, now int64) *call {
+	l := []string{k.clock()}
+	var specs []byte
+	for i, q := range quotas {
+		l = append(l, k.quota(q.ID))
+		specs = appendSpec(specs, int64(i)+2, q, now)
+	}
+	return &call{keys: l, args: []any{specs}}
 }
 
-func (f *fields) next() int64 {
-	if f.err != nil {
-		return 0
-	}
-	word, rest, _ := strings.Cut(f.rest, " ")
-	n, err := strconv.ParseInt(word, 10, 64)
-	f.rest, f.err = rest, err
-	return n
+// charged is what was sent without asking the store: units of a quota, which may still be under way for widen
+// microseconds.
+type charged struct {
+	quota        *delivery.Quota
+	units, widen int64
 }
 
-// decode spreads the script's reply over the items; it returns the store's time.
-func (b *takeBatch) decode(reply string) (int64, error) {
-	_, rest, _ := strings.Cut(reply, "\n") // seq
-	head, rest, _ := strings.Cut(rest, "\n")
-	now, err := strconv.ParseInt(head, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read the reply of a take: %w", err)
+// encodeCharge spells charges, all of quotas that count, as charge.lua reads them.
+func encodeCharge(k keys, node string, s *scriptSlot, list []charged, now int64) *call {
+	l := newKeyList(k.clock(), k.reply(node, s.index))
+	var specs, units []byte
+	for _, c := range list {
+		specs = appendSpec(specs, l.add(k.quota(c.quota.ID)), c.quota, now)
+		units = put(put(units, 7, c.units), 5, c.widen)
 	}
+	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{specs, units}}
+}
+
+// decode spreads the script's reply over the items.
+func (b *takeBatch) decode(c *call) error {
+	in := reader{rest: c.reply}
 	items := make([]delivery.Granted, len(b.asks))
 	for i, a := range b.asks {
-		var line string
-		line, rest, _ = strings.Cut(rest, "\n")
-		if items[i], err = decodeItem(line, now, a.Campaign); err != nil {
-			return 0, fmt.Errorf("read the reply of a take, campaign %s: %w", a.Campaign.ID, err)
-		}
+		items[i] = decodeItem(&in, c, a.Campaign)
+	}
+	if in.err != nil {
+		return fmt.Errorf("read the reply of a take: %w", in.err)
 	}
 	for i := range items {
 		*b.out[i] = items[i]
 	}
-	return now, nil
+	return nil
 }
 
-func decodeItem(line string, now int64, c *delivery.Campaign) (delivery.Granted, error) {
-	f := fields{rest: line}
-	g := delivery.Granted{GrantedAt: now, Units: f.next(), From: delivery.Provenance{Campaign: c}}
-	g.First.At, g.First.Frac = f.next(), f.next()
-	n, whole, rest := f.next(), f.next(), f.next()
+func decodeItem(in *reader, c *call, campaign *delivery.Campaign) delivery.Granted {
+	g := delivery.Granted{
+		GrantedAt: c.now, Units: in.next(4),
+		From: delivery.Provenance{Campaign: campaign, Incarnation: c.head.incarnation},
+	}
+	g.First.At, g.First.Frac = in.next(7), in.next(7)
+	n, whole, rest := in.next(7), in.next(7), in.next(7)
 	g.Rate = delivery.Rate{N: n, Per: whole*n + rest}
-	g.Revision, g.NextAt, g.Bound = f.next(), f.next(), delivery.Binding(f.next())
-	bound, window := f.next(), f.next()
-	g.Competitors = f.next()
+	g.Revision, g.NextAt, g.Bound = in.next(7), in.next(7), delivery.Binding(in.next(1))
+	bound, window := in.next(1), in.next(1)
+	g.Competitors, g.Daemons = in.next(2), in.next(2)
+	shadowed := make([]int64, in.next(1)*2)
+	for i := 0; i < len(shadowed); i += 2 {
+		shadowed[i], shadowed[i+1] = in.next(1), in.next(4)
+	}
 	seen := int64(0)
-	for _, q := range c.Quotas {
-		if len(q.Windows) == 0 {
+	for _, q := range campaign.Quotas {
+		if !counts(q) {
 			continue
 		}
 		if g.Bound == delivery.BindQuota && seen == bound {
 			g.BoundQuota, g.BoundWindow = q.ID, int(window)
 		}
-		seen++
-		for i := range q.Windows {
-			g.Windows = append(g.Windows, delivery.WindowState{Quota: q.ID, Window: i, Remaining: f.next(), ResetAt: f.next()})
+		for i := 0; i < len(shadowed); i += 2 {
+			if shadowed[i] == seen {
+				g.Shadowed = append(g.Shadowed, delivery.Shadowed{Quota: q.ID, Units: shadowed[i+1]})
+			}
 		}
+		seen++
+		g.Windows = decodeWindows(in, g.Windows, q)
 	}
-	return g, f.err
+	return g
 }
 
-func decodePeek(reply string, quotas []*delivery.Quota) ([]delivery.WindowState, int64, error) {
-	f := fields{rest: reply}
-	now := f.next()
-	var out []delivery.WindowState
+func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) []delivery.WindowState {
+	for i := range q.Windows {
+		list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7)})
+	}
+	return list
+}
+
+// decodePeek reads the windows' states and the latest time that the store which was asked has kept.
+func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, kept int64, err error) {
+	in := reader{rest: c.reply}
+	kept = in.next(7)
 	for _, q := range quotas {
-		for i := range q.Windows {
-			out = append(out, delivery.WindowState{Quota: q.ID, Window: i, Remaining: f.next(), ResetAt: f.next()})
-		}
+		out = decodeWindows(&in, out, q)
 	}
-	if f.err != nil {
-		return nil, 0, fmt.Errorf("read the reply of a peek: %w", f.err)
+	if in.err != nil {
+		return nil, 0, fmt.Errorf("read the reply of a peek: %w", in.err)
 	}
-	return out, now, nil
+	return out, kept, nil
+}
+
+// storeTime is about what a shard's clock reads now, for calendars.
+func storeTime(c *shardClock, override func() int64) int64 {
+	if override != nil {
+		return override()
+	}
+	now, _ := c.at(time.Now())
+	return now
 }

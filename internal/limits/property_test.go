@@ -40,15 +40,16 @@ type history struct {
 	grants    []delivery.Grant
 }
 
-var spans = []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour}
+var spans = []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, time.Minute, time.Hour, 24 * time.Hour, 31 * 24 * time.Hour}
 
 func newHistory(rt *rapid.T) *history {
 	h := &history{now: epoch}
 	for i := range rapid.IntRange(0, 3).Draw(rt, "quotas") {
 		q := &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1}
 		for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(spans), 0, 4, rapid.ID[time.Duration]).Draw(rt, "spans") {
-			q.Windows = append(q.Windows, delivery.Window{Span: s, Limit: rapid.Int64Range(0, 200).Draw(rt, "limit")})
+			q.Windows = append(q.Windows, drawWindow(rt, s))
 		}
+		drawModes(rt, q)
 		h.quotas = append(h.quotas, q)
 	}
 	for i := range rapid.IntRange(1, 4).Draw(rt, "campaigns") {
@@ -64,6 +65,24 @@ func newHistory(rt *rapid.T) *history {
 		h.campaigns = append(h.campaigns, c)
 	}
 	return h
+}
+
+// drawWindow draws a window of any algorithm; one that follows the calendar where the span is a period's.
+func drawWindow(rt *rapid.T, span time.Duration) delivery.Window {
+	w := delivery.Window{Span: span, Limit: rapid.Int64Range(0, 200).Draw(rt, "limit")}
+	w.Algorithm = rapid.SampledFrom([]string{"", "sliding", "log", "fixed"}).Draw(rt, "algorithm")
+	if unit := units[span]; w.Algorithm == "fixed" && unit != "" && rapid.Bool().Draw(rt, "calendar") {
+		w.Anchor = unit + rapid.SampledFrom([]string{"", "@Europe/Moscow", "@Australia/Lord_Howe"}).Draw(rt, "zone")
+	}
+	return w
+}
+
+var units = map[time.Duration]string{time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day", 31 * 24 * time.Hour: "month"}
+
+func drawModes(rt *rapid.T, q *delivery.Quota) {
+	q.Mode = rapid.SampledFrom([]string{"", "", "strict", "shadow"}).Draw(rt, "mode")
+	q.Spend = rapid.SampledFrom([]string{"", "", "even"}).Draw(rt, "spend")
+	q.Exempt = rapid.SampledFrom([]int64{0, 0, 0, 1, 50, 67, 100}).Draw(rt, "exempt")
 }
 
 func drawRate(rt *rapid.T) delivery.Rate {
@@ -148,7 +167,8 @@ func (h *history) reconfigure(rt *rapid.T) {
 		q.Revision += rapid.Int64Range(-1, 2).Draw(rt, "quota revision")
 		q.Revision = max(0, q.Revision)
 		q.Windows = append([]delivery.Window(nil), q.Windows...)
-		q.Windows[0].Limit = rapid.Int64Range(0, 200).Draw(rt, "limit")
+		q.Windows[0] = drawWindow(rt, q.Windows[0].Span)
+		drawModes(rt, &q)
 		c.Quotas = append([]*delivery.Quota{&q}, c.Quotas[1:]...)
 	}
 	c.Revision = max(0, c.Revision)

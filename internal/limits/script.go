@@ -2,78 +2,96 @@ package limits
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/state.lua
-var stateSource string
-
-//go:embed lua/take.lua
-var takeSource string
-
-//go:embed lua/refund.lua
-var refundSource string
-
-//go:embed lua/peek.lua
-var peekSource string
-
-//go:embed lua/close.lua
-var closeSource string
-
-//go:embed lua/open.lua
-var openSource string
+//go:embed lua/*.lua
+var sources embed.FS
 
 // script is a Lua program and the digest Redis knows it by.
 type script struct {
 	source, sha string
 }
 
-// newScript puts the shared part before a script's own.
-func newScript(body string) *script {
-	source := stateSource + "\n" + body
+// newScript puts files together into one program.
+func newScript(files ...string) *script {
+	var source string
+	for _, f := range files {
+		text, err := sources.ReadFile("lua/" + f + ".lua")
+		if err != nil {
+			panic(err) // it is part of the program
+		}
+		source += string(text) + "\n"
+	}
 	return &script{source: source, sha: redis.NewScript(source).Hash()}
 }
 
 var (
-	takeScript   = newScript(takeSource)
-	refundScript = newScript(refundSource)
-	peekScript   = newScript(peekSource)
-	closeScript  = newScript(closeSource)
-	openScript   = newScript(openSource)
+	takeScript    = newScript("state", "window", "take")
+	refundScript  = newScript("state", "window", "refund")
+	chargeScript  = newScript("state", "window", "charge")
+	peekScript    = newScript("state", "window", "peek")
+	restoreScript = newScript("state", "window", "restore")
+	inspectScript = newScript("state", "inspect")
+	closeScript   = newScript("state", "close")
+	openScript    = newScript("state", "open")
 )
+
+// errIncarnation says that a store's data is not what it was: it was lost, or it is another process that answers.
+var errIncarnation = errors.New("the store's data is not what it was")
 
 // call is one run of a script. Repeating it is harmless: those that change something carry a sequence number by
 // which the script knows that it has run.
 type call struct {
+	head  header
 	keys  []string
-	args  []any
-	reply string
+	args  []any  // after the header
+	reply string // after its head
+	now   int64  // the store's time, from the reply's head
 	err   error
 }
 
-// runner sends calls to Redis.
+// runner sends calls to one shard.
 type runner struct {
-	client  redis.UniversalClient
-	timeout time.Duration // of one attempt
+	client      redis.UniversalClient
+	timeout     time.Duration // of one attempt
+	replica     bool          // the client may only read
+	clock       *shardClock
+	override    func() int64 // in the place of Redis' clock, in tests; nil otherwise
+	incarnation func() int64 // of the data, 0 where it is not watched; nil where it must not be checked
 }
 
 // attempts is how often a call whose outcome is unknown is sent. Grants are worth only milliseconds, so more would
 // come too late.
 const attempts = 2
 
+// promptly is how fast a request must have been answered to rule out that it was merely under way for as long as the
+// clock seems to have stepped: it is the step that the scripts look for.
+const promptly = 50 * time.Millisecond
+
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a
-// broken connection) are sent again as they are.
+// broken connection) are sent again as they are; and those that found the clock elsewhere than foretold.
 func (r *runner) run(ctx context.Context, s *script, calls []*call) {
-	pending := calls
+	pending, started := calls, time.Now()
 	for range attempts {
+		sent := time.Now()
 		r.attempt(ctx, s, pending)
+		took := time.Since(sent)
 		var again []*call
 		for _, c := range pending {
-			if c.err != nil && !answered(c.err) {
+			switch {
+			case c.err == nil:
+				c.err = r.readHead(c, started)
+			case redis.HasErrorPrefix(c.err, "INCARNATION"):
+				c.err = errIncarnation
+			case redis.HasErrorPrefix(c.err, "CLOCK"):
+				c.head.sure = took < promptly
+				again = append(again, c)
+			case !answered(c.err):
 				again = append(again, c)
 			}
 		}
@@ -84,13 +102,56 @@ func (r *runner) run(ctx context.Context, s *script, calls []*call) {
 	}
 }
 
+// readHead takes the head off a reply.
+func (r *runner) readHead(c *call, sent time.Time) error {
+	in := reader{rest: c.reply}
+	in.next(7) // seq
+	now, epoch := in.next(7), in.next(4)
+	if in.err != nil {
+		return in.err
+	}
+	c.now, c.reply = now, in.rest
+	if r.clock != nil && !r.replica {
+		r.clock.observe(now, epoch, sent, time.Now())
+	}
+	return nil
+}
+
+// prepare completes the headers. Only the first call of a pipeline says where the clock is expected: the others run
+// right after it, but how long after depends on what it has to do.
+func (r *runner) prepare(calls []*call) {
+	for i, c := range calls {
+		c.head.low, c.head.high, c.head.epoch = 0, 0, 0
+		switch {
+		case r.override != nil:
+			c.head.override = r.override()
+		case r.clock != nil && i == 0:
+			c.head.low, c.head.high, c.head.epoch = r.clock.expect(time.Now())
+		}
+		if r.incarnation == nil {
+			continue
+		}
+		c.head.check, c.head.incarnation = checkNothing, r.incarnation()
+		if c.head.incarnation != 0 {
+			c.head.check = checkProcess
+			if r.replica {
+				c.head.check = checkReplica
+			}
+		}
+	}
+}
+
 // attempt sends the calls by digest and those that Redis does not know by their text, which also loads the script:
 // a SCRIPT FLUSH between loading and running cannot come in between.
 func (r *runner) attempt(ctx context.Context, s *script, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	r.pipeline(ctx, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
-		return p.EvalSha(ctx, s.sha, c.keys, c.args...)
+	r.prepare(calls)
+	r.pipeline(ctx, calls, func(p redis.Pipeliner, c *call, args []any) *redis.Cmd {
+		if r.replica {
+			return p.EvalShaRO(ctx, s.sha, c.keys, args...)
+		}
+		return p.EvalSha(ctx, s.sha, c.keys, args...)
 	})
 	var unknown []*call
 	for _, c := range calls {
@@ -101,16 +162,19 @@ func (r *runner) attempt(ctx context.Context, s *script, calls []*call) {
 	if len(unknown) == 0 {
 		return
 	}
-	r.pipeline(ctx, unknown, func(p redis.Pipeliner, c *call) *redis.Cmd {
-		return p.Eval(ctx, s.source, c.keys, c.args...)
+	r.pipeline(ctx, unknown, func(p redis.Pipeliner, c *call, args []any) *redis.Cmd {
+		if r.replica {
+			return p.EvalRO(ctx, s.source, c.keys, args...)
+		}
+		return p.Eval(ctx, s.source, c.keys, args...)
 	})
 }
 
-func (r *runner) pipeline(ctx context.Context, calls []*call, send func(redis.Pipeliner, *call) *redis.Cmd) {
+func (r *runner) pipeline(ctx context.Context, calls []*call, send func(redis.Pipeliner, *call, []any) *redis.Cmd) {
 	pipe := r.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		cmds[i] = send(pipe, c)
+		cmds[i] = send(pipe, c, append([]any{c.head.encode()}, c.args...))
 	}
 	_, execErr := pipe.Exec(ctx)
 	for i, c := range calls {

@@ -1,18 +1,15 @@
 -- Reports windows and changes nothing.
 --
 -- KEYS  1 clock, then quotas
--- ARGV  1 override, 2 JSON, per quota: [rev, span, limit, span, limit, ...]
--- Returns "now", then per window " remaining reset_at".
+-- ARGV  1 header, 2 quotas, as parseSpecs reads them
+-- Returns head and the latest time that was stored, by which a replica's age is known, then per window remaining and reset_at.
 
-local now = clock(KEYS[1], num(ARGV[1]), false)
-local out = {fmt('%d', now)}
-for i, spec in ipairs(decode(ARGV[2])) do
-  local q = loadQuota(KEYS[1 + i])
-  for j = 2, #spec, 2 do
-    local w = findWindow(q, spec[j]) or newWindow(spec[j])
-    if spec[1] >= w[REV] then w[LIMIT] = spec[j + 1] end
-    expire(w, now)
-    out[#out + 1] = fmt('%d %d', remaining(w), resetAt(w, now))
-  end
+local now, epoch, seen = clock(KEYS[1], false)
+if not now then return epoch end
+local out = {head(now, epoch), pack('<I7', seen)}
+for _, spec in ipairs(parseSpecs(ARGV[2])) do
+  local key = KEYS[spec.key]
+  local q = loadQuota(key, call('GET', key))
+  for _, w in ipairs(openWindows(q, spec, now, 0)) do out[#out + 1] = pack('<I7I7', remaining(w), resetAt(w, now)) end
 end
-return table.concat(out, ' ')
+return table.concat(out)

@@ -1,32 +1,46 @@
 -- Grants slots to one daemon, for up to 256 campaigns at once, in order and atomically.
 --
 -- KEYS  1 clock, 2 the node's reply slot, then timelines, gates and quotas, each once
--- ARGV  1 seq, 2 override, 3 node
---       4 JSON, per item: [timeline, gate, rev, n, whole, rest, burst, phase, want, heldUntil, horizon, quantum, late,
---         cost, campaign, [weight, ...] or 0, [quota, ...] or 0]
---       5 JSON, per quota: [key, rev, span, limit, span, limit, ...]
---       timeline, gate and key are indexes into KEYS (gate 0: none), quota the position in the list of quotas.
--- Returns a line with seq, one with now, and one per item:
---   "units at frac n whole rest rev next bound quota window competitors remaining reset_at remaining reset_at ..."
---   bound as in delivery.Binding; quota and window are positions, from 0.
+-- ARGV  1 header, 2 node
+--       3 per item: timeline, gate, rev, n, whole, rest, burst, phase, want, held_until, horizon, quantum, late, cost,
+--         weights, quotas, then the weights and the quotas
+--         timeline and gate (0: none) are indexes into KEYS, quotas are positions in the list of quotas
+--       4 quotas, as parseSpecs reads them
+--       5 the length of what comes before the campaign in the key of a timeline
+-- Returns head, then per item
+--   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
+--   units, and per window of each quota remaining and reset_at.
+--   bound as in delivery.Binding; quotas and windows are positions, from 0.
+--
+-- A timeline is kept as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut served.
 
-local SECOND, GRANT = 1000000, 65536
-local RATE, QUOTA, GATE, HELD = 1, 2, 3, 4
+local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
 
 -- Fields of items.
-local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL, HORIZON, QUANTUM, LATE, ICOST, CAMPAIGN,
-  WEIGHTS, QUOTAS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17
+local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2B'
+local CAMPAIGN, WEIGHTLIST, CLAIMS = 1, 2, 3 -- beside the format; false where there are none
+local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
+  QUOTAS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
 -- Fields of timelines; SPACING and FRESH are worked out when one is used.
-local AT, FRAC, N, WHOLE, REST, TREV, BURST, LAST, HIGH, RENEW, NODES, SPACING, FRESH = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+local LINE = '<I7I7I7I7I7I7I7I7I7I7B'
+local NODES, SPACING, FRESH = 1, 2, 3
+local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, RENEW, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+local MEMBER = '<Bc0I7I7I7I7'
+local CUT, SERVED = 5, 6
+local RESULT = '<I4I7I7I7I7I7I7I7BBBI2I2B'
+local SHADOW, EVEN = 1, 2
 
-local seq = num(ARGV[1])
-local again = stored(KEYS[2], seq)
+local again = stored(KEYS[2])
 if again then return again end
-local now = clock(KEYS[1], num(ARGV[2]), true)
-local NODE = ARGV[3]
+local now, epoch = clock(KEYS[1], true)
+if not now then return epoch end
+local NODE = ARGV[2]
+-- What the keys hold, by their position less 2.
+local held = {}
+if #KEYS > 2 then held = call('MGET', unpack(KEYS, 3)) end
 
 -- The answer to the item at hand: one table for all, since growing one per item costs more than filling it.
-local g = {units = 0, at = 0, frac = 0, next = 0, bound = 0, quota = 0, window = 0, competitors = 1}
+local g = {}
 
 -- The slot k places after (at, frac), and the first whole microsecond not before it.
 local function advance(tl, at, frac, k)
@@ -43,7 +57,8 @@ end
 -- How many slots from (at, frac) on lie not after last, at most limit.
 local function countUntil(tl, at, frac, last, limit)
   if limit <= 0 or micros(tl, at, frac, 0) > last then return 0 end
-  local k = max(0, min(limit - 1, floor((last - at) / (tl[WHOLE] + tl[REST] / tl[N]))))
+  local step, k = tl[WHOLE] + tl[REST] / tl[N], limit - 1
+  if step > 0 then k = max(0, min(k, floor((last - at) / step))) end
   while micros(tl, at, frac, k) > last do k = k - 1 end
   while k + 1 < limit and micros(tl, at, frac, k + 1) <= last do k = k + 1 end
   return k + 1
@@ -90,8 +105,8 @@ end
 -- The units of the jobs at the head that begin within the first soft units and end within the first hard ones.
 local function jobs(it, soft, hard)
   soft = min(soft, it[WANT])
-  local weights = it[WEIGHTS]
-  if weights == 0 then return max(0, min(soft, hard)) end
+  local weights = it[WEIGHTLIST]
+  if not weights then return max(0, min(soft, hard)) end
   local units = 0
   for i = 1, #weights do
     if units >= soft or units + weights[i] > hard then break end
@@ -101,8 +116,8 @@ local function jobs(it, soft, hard)
 end
 
 local function weightAfter(it, units)
-  local weights = it[WEIGHTS]
-  if weights == 0 then return 1 end
+  local weights = it[WEIGHTLIST]
+  if not weights then return 1 end
   for i = 1, #weights do
     if units <= 0 then return weights[i] end
     units = units - weights[i]
@@ -136,21 +151,26 @@ end
 
 -- Timelines -------------------------------------------------------------------------------------------------------
 
--- The campaign's timeline, brought to the ask's revision if that is newer.
-local function loadTimeline(it, key)
-  local v = call('HGET', key, 's')
+-- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
+local function loadTimeline(it, v)
   if not v then
-    return {now + it[PHASE], 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, {}}, true
+    return {{}, 0, 0, now + it[PHASE], 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0}, true
   end
-  local tl = decode(v)
+  local tl = {false, 0, 0, parse(LINE, v)}
+  local nodes, pos = {}, tl[15]
+  for i = 1, tl[MEMBERS] do
+    local e = {0, parse(MEMBER, v, pos)}
+    nodes[i], pos = e, e[7]
+  end
+  tl[NODES] = nodes
   if it[IREV] <= tl[TREV] then return tl, false end
   local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
   tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
   if changed and tl[N] > 0 then
     local spacing = tl[WHOLE]
     if tl[REST] > 0 then spacing = spacing + 1 end
-    tl[AT], tl[FRAC] = max(now, tl[LAST] + spacing), 0
-    if tl[LAST] == 0 then tl[AT] = now + it[PHASE] end
+    tl[AT], tl[FRAC] = max(now, tl[LASTSLOT] + spacing), 0
+    if tl[LASTSLOT] == 0 then tl[AT] = now + it[PHASE] end
   end
   return tl, true
 end
@@ -159,27 +179,25 @@ end
 local function saveTimeline(tl, key)
   local renew = now >= tl[RENEW]
   if renew then tl[RENEW] = now + 1800000000 end
-  local nodes, list = tl[NODES], ''
-  for i = 2, #nodes do
+  local nodes = tl[NODES]
+  local v = pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes)
+  for i = 1, #nodes do
     local e = nodes[i]
-    list = list .. fmt(',["%s",%d,%d,%d,%d]', e[1], e[2], e[3], e[4], e[5])
+    v = v .. pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
   end
-  local e = nodes[1]
-  if e then
-    list = fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,[["%s",%d,%d,%d,%d]%s]]', tl[1], tl[2], tl[3], tl[4], tl[5], tl[6], tl[7],
-      tl[8], tl[9], tl[10], e[1], e[2], e[3], e[4], e[5], list)
+  if renew then
+    call('SET', key, v, 'PX', string.format('%d', 5400000 + floor(tl[WHOLE] * 3 / 1000)))
   else
-    list = fmt('[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,[]]', tl[1], tl[2], tl[3], tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10])
+    call('SET', key, v, 'KEEPTTL')
   end
-  call('HSET', key, 's', list)
-  if renew then call('PEXPIRE', key, fmt('%d', 5400000 + floor(tl[WHOLE] * 3 / 1000))) end
+  return v
 end
 
 -- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused.
 local function catchUp(tl, heldUntil)
   local spacing = tl[SPACING]
-  if heldUntil > tl[HIGH] then
-    tl[HIGH], tl[LAST] = heldUntil, max(tl[LAST], heldUntil)
+  if heldUntil > tl[HIGHEST] then
+    tl[HIGHEST], tl[LASTSLOT] = heldUntil, max(tl[LASTSLOT], heldUntil)
     if micros(tl, tl[AT], tl[FRAC], 0) < heldUntil + spacing then
       tl[AT], tl[FRAC] = heldUntil + spacing, 0
     end
@@ -238,36 +256,80 @@ end
 
 -- Quotas ----------------------------------------------------------------------------------------------------------
 
-local specs, quotas = decode(ARGV[5]), {}
+local specs, quotas = parseSpecs(ARGV[4]), {}
 
--- What one quota has to say about an item: its windows brought to now and to the newest revision.
+-- The part one quota plays in an item: its windows, brought to now and to the newest revision.
 local function openQuota(it, i, spec)
-  local key = spec[1]
+  local key = spec.key
   local q = quotas[key]
   if not q then
-    q = loadQuota(KEYS[key])
+    q = loadQuota(KEYS[key], held[key - 2])
     quotas[key] = q
   end
-  local c, widen, rev = {index = i - 1, held = q, next = 0}, it[HORIZON] + it[LATE], spec[2]
-  for j = 3, #spec, 2 do
-    local w = findWindow(q, spec[j])
-    if not w then
-      w = newWindow(spec[j], q.key)
-      q.windows[#q.windows + 1] = w
-      q.renew = 0
-    end
-    if rev >= w[REV] then
-      if spec[j + 1] > w[LIMIT] then
-        -- There is room sooner than the rivals were told: nothing is kept for them until they come again.
-        for r = 1, #q.rivals do q.rivals[r][DEMAND] = 0 end
-      end
-      w[REV], w[LIMIT] = rev, spec[j + 1]
-    end
-    if widen > w[WIDEN] then w[WIDEN] = widen end
-    expire(w, now)
-    c[#c + 1] = w
+  local flags = spec.flags
+  local shadow = flags % 2 == SHADOW
+  return {
+    index = i - 1, spec = spec, held = q, windows = openWindows(q, spec, now, it[HORIZON] + it[LATE]), next = 0,
+    shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
+    self = false, tight = false, window = 0, room = 0, share = 0,
+  }
+end
+
+-- A window that is spent evenly is a timeline of its own, whose slots are a limit's part of the span apart; for a fixed
+-- one, a part of what is left of it. This is that timeline from its first free slot on.
+local function pacing(w)
+  local at, frac, n, per = w[PAT], w[PFRAC], w[LIMIT], w[SPAN]
+  if at < now then at, frac = now, 0 end
+  if w[KIND] == FIXED and w[INDEX] > 0 then frac, n, per = 0, remaining(w), max(0, w[INDEX] - at) end
+  return {0, 0, 0, at, frac, n, floor(per / n), per % n}
+end
+
+-- How many of the units that remain may go up to the horizon.
+local function paced(it, w)
+  local room = min(remaining(w), GRANT)
+  if room == 0 then return 0 end
+  local p = pacing(w)
+  return countUntil(p, p[AT], p[FRAC], now + it[HORIZON], room)
+end
+
+-- Moves the pace past units that are about to be debited.
+local function spend(w, units)
+  if units == 0 or remaining(w) == 0 then return end
+  local p = pacing(w)
+  w[PAT], w[PFRAC] = advance(p, p[AT], p[FRAC], units)
+end
+
+-- Finds the window with the least room.
+local function measure(it, c)
+  local room, windows, even = nil, c.windows, c.even
+  for j = 1, #windows do
+    local w = windows[j]
+    local left = even and paced(it, w) or remaining(w)
+    if not room or left < room then room, c.tight, c.window = left, w, j - 1 end
   end
-  return c
+  c.room = fits(c.held, min(room, GRANT), c.spec.part)
+end
+
+-- Counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would have
+-- granted, and reports the rest.
+local function debitQuota(it, c, units)
+  local part = c.spec.part
+  if part == 0 then return end
+  if c.shadow then
+    measure(it, c)
+    if c.room < units then
+      local list = g.shadowed or {}
+      g.shadowed = list
+      list[#list + 1] = pack('<BI4', c.index, units - c.room)
+      units = c.room
+    end
+  end
+  local n = countIn(c.held, units, part)
+  local windows, spec, even = c.windows, c.spec, c.even
+  for j = 1, #windows do
+    if even then spend(windows[j], n) end
+    if n > 0 then debit(windows[j], now, n, spec[j].period) end
+  end
 end
 
 -- How many units of a quota's room fall to the campaign.
@@ -276,7 +338,7 @@ local function rivalShare(it, c, slots)
   local rivals, self = join(q.rivals, id, SECOND, grace)
   local isNew = not self
   if isNew then
-    self = {id, 0, 0, 0, 0, 0, 0}
+    self = {0, id, 0, 0, 0, 0, 0, 0}
     rivals[#rivals + 1] = self
   end
   q.rivals, c.self = rivals, self
@@ -306,21 +368,20 @@ local function rivalShare(it, c, slots)
 end
 
 local function quotaShare(it, tl, self, slots)
-  local soft, hard = slots, GRANT
-  for _, c in ipairs(it.quotas) do
-    local room
-    for j = 1, #c do
-      local left = remaining(c[j])
-      if not room or left < room then room, c.tight, c.window = left, c[j], j - 1 end
+  local soft, hard, quotas = slots, GRANT, it[CLAIMS]
+  for i = 1, #quotas do
+    local c = quotas[i]
+    if c.binds then
+      measure(it, c)
+      c.share = rivalShare(it, c, slots)
+      soft, hard = min(soft, c.share), min(hard, c.room)
     end
-    c.room = min(room, GRANT)
-    c.share = rivalShare(it, c, slots)
-    soft, hard = min(soft, c.share), min(hard, c.room)
   end
   if soft >= slots and hard >= slots then return slots end
   -- The campaign's daemons share what falls to the campaign.
-  local others, tie, grace = {}, 1, 2 * it[QUANTUM]
-  for _, e in ipairs(tl[NODES]) do
+  local others, tie, grace, nodes = {}, 1, 2 * it[QUANTUM], tl[NODES]
+  for i = 1, #nodes do
+    local e = nodes[i]
     if e == self then
       tie = 0
     elseif awaited(e, grace) then
@@ -332,18 +393,31 @@ local function quotaShare(it, tl, self, slots)
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
+-- When so many units, which fit the limit, can be granted by the window; 0 when they can be now.
+local function windowNext(it, c, w, units)
+  if remaining(w) < units then return freeAt(w, units) end
+  if c.even and paced(it, w) < units then
+    local p = pacing(w)
+    return micros(p, p[AT], p[FRAC], units - 1) - it[HORIZON]
+  end
+  return 0
+end
+
 local function quotaNext(it, units)
-  local bound, next, never, need = nil, 0, false, weightAfter(it, units)
-  for _, c in ipairs(it.quotas) do
-    if not bound or min(c.share, c.room) < min(bound.share, bound.room) then bound = c end
-    for j = 1, #c do
-      if need > c[j][LIMIT] then
-        never = true
-      elseif remaining(c[j]) < need then
-        c.next = max(c.next, freeAt(c[j], need))
+  local bound, next, never, weight = nil, 0, false, weightAfter(it, units)
+  for _, c in ipairs(it[CLAIMS]) do
+    if c.binds then
+      if not bound or min(c.share, c.room) < min(bound.share, bound.room) then bound = c end
+      local need = counted(c.held, weight, c.spec.part)
+      for _, w in ipairs(c.windows) do
+        if need > w[LIMIT] then
+          never = true
+        else
+          c.next = max(c.next, windowNext(it, c, w, need))
+        end
       end
+      next = max(next, c.next)
     end
-    next = max(next, c.next)
   end
   g.quota, g.window = bound.index, bound.window
   if never then return 0 end
@@ -353,7 +427,7 @@ end
 
 -- Notes what the campaign was served by each quota, and what it still has a use for.
 local function settleQuotas(it, tl, units, slots, want)
-  for _, c in ipairs(it.quotas) do
+  for _, c in ipairs(it[CLAIMS]) do
     local r = c.self
     if r then
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
@@ -378,7 +452,7 @@ local gates = {}
 local function loadGate(key)
   local g = gates[key]
   if g == nil then
-    local v = call('GET', key)
+    local v = held[key - 2]
     g = false
     if v then
       local at, probe = match(v, '^(%d+) (%d)$')
@@ -395,8 +469,8 @@ local function take(it, tl)
   catchUp(tl, it[HELDUNTIL])
   local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
   local limit, gate, horizon = want, false, now + it[HORIZON]
-  local gateKey = KEYS[it[ISGATE]]
-  if gateKey then gate = loadGate(gateKey) end
+  local gateKey = it[ISGATE]
+  if gateKey > 0 then gate = loadGate(gateKey) end
   if gate and not gate.probe and gate.at <= now then gate = false end
   if gate then
     if gate.at > now and (gate.probe or gate.at > horizon) then
@@ -414,32 +488,30 @@ local function take(it, tl)
   local open = countUntil(tl, at, frac, horizon, GRANT)
   local nodes, self = join(tl[NODES], NODE, tl[FRESH], 2 * it[QUANTUM])
   if not self then
-    self = {NODE, 0, 0, 0, -1}
+    self = {0, NODE, 0, 0, 0, -1}
     nodes[#nodes + 1] = self
   end
-  tl[NODES] = nodes
+  tl[NODES], g.daemons = nodes, #nodes
   local slots = min(jobs(it, slotShare(it, tl, self, at, frac, open), GRANT), limit)
   local units = slots
-  if slots > 0 and it.quotas then units = quotaShare(it, tl, self, slots) end
+  if slots > 0 and it[CLAIMS] then units = quotaShare(it, tl, self, slots) end
   if units > 0 then
     g.units, g.at, g.frac = units, at, frac
-    tl[LAST] = micros(tl, at, frac, units - 1)
-    tl[HIGH] = max(tl[HIGH], tl[LAST])
+    tl[LASTSLOT] = micros(tl, at, frac, units - 1)
+    tl[HIGHEST] = max(tl[HIGHEST], tl[LASTSLOT])
     tl[AT], tl[FRAC] = advance(tl, at, frac, units)
-    if it.quotas then
-      for _, c in ipairs(it.quotas) do
-        for j = 1, #c do debit(c[j], now, units) end
-      end
+    if it[CLAIMS] then
+      for _, c in ipairs(it[CLAIMS]) do debitQuota(it, c, units) end
     end
     if gate and gate.probe then
       gate.at = now + SECOND
-      call('SET', gateKey, fmt('%d 1', gate.at), 'PX', 86400000)
+      call('SET', KEYS[gateKey], string.format('%d 1', gate.at), 'PX', 86400000)
     end
   end
   self[SEEN], self[CUT], self[DUE] = now, 0, 0
   self[SERVED] = self[SERVED] + units
   if units < slots then
-    g.bound = QUOTA
+    g.bound = QUOTABOUND
     g.next = quotaNext(it, units)
     self[DUE] = g.next
   elseif gate and gate.probe and units > 0 and units < want then
@@ -448,20 +520,49 @@ local function take(it, tl)
     g.bound, g.next = RATE, rateNext(it, tl, at, frac, units, open)
     self[CUT] = now
   end
-  if it.quotas then settleQuotas(it, tl, units, slots, want) end
+  if it[CLAIMS] then settleQuotas(it, tl, units, slots, want) end
 end
 
-local out, items = {fmt('%d\n%d', seq, now)}, decode(ARGV[4])
-for i = 1, #items do
-  local it = items[i]
-  g.units, g.at, g.frac, g.next, g.bound, g.quota, g.window, g.competitors = 0, 0, 0, 0, 0, 0, 0, 1
-  if it[QUOTAS] ~= 0 then
-    local list = {}
-    for j, q in ipairs(it[QUOTAS]) do list[j] = openQuota(it, j, specs[q]) end
-    it.quotas = list
+local function parseItem(blob, pos)
+  local it = {false, false, false, parse(ITEM, blob, pos)}
+  pos = it[20]
+  if it[WEIGHTS] > 0 then -- one more than there are
+    local weights = {}
+    for i = 1, it[WEIGHTS] - 1 do weights[i], pos = parse('<I4', blob, pos) end
+    it[WEIGHTLIST] = weights
   end
+  if it[QUOTAS] > 0 then
+    local list = {}
+    for i = 1, it[QUOTAS] do
+      local index
+      index, pos = parse('<I2', blob, pos)
+      list[i] = openQuota(it, i, specs[index])
+    end
+    it[CLAIMS] = list
+  end
+  return it, pos
+end
+
+local function reply(out, it, tl)
+  local shadowed = g.shadowed
+  out[#out + 1] = pack(RESULT, g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], g.next, g.bound, g.quota,
+    g.window, g.competitors, g.daemons, shadowed and #shadowed or 0)
+  if shadowed then out[#out + 1] = table.concat(shadowed) end
+  local claims = it[CLAIMS]
+  for i = 1, it[QUOTAS] do
+    local windows = claims[i].windows
+    for j = 1, #windows do out[#out + 1] = pack('<I7I7', remaining(windows[j]), resetAt(windows[j], now)) end
+  end
+end
+
+local out, items, pos, prefix, it = {head(now, epoch)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
+while pos <= #items do
+  it, pos = parseItem(items, pos)
+  g.units, g.at, g.frac, g.next, g.bound, g.quota, g.window, g.competitors, g.daemons = 0, 0, 0, 0, 0, 0, 0, 1, 1
+  g.shadowed = nil
   local key = KEYS[it[TIMELINE]]
-  local tl, changed = loadTimeline(it, key)
+  if it[QUOTAS] > 0 then it[CAMPAIGN] = sub(key, prefix) end
+  local tl, changed = loadTimeline(it, held[it[TIMELINE] - 2])
   if tl[N] == 0 then
     g.bound = HELD
   elseif it[WANT] > 0 then
@@ -471,14 +572,8 @@ for i = 1, #items do
     tl[FRESH] = max(SECOND, 2 * tl[SPACING])
     take(it, tl)
   end
-  if changed then saveTimeline(tl, key) end
-  out[#out + 1] = fmt('\n%d %d %d %d %d %d %d %d %d %d %d %d', g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV],
-    g.next, g.bound, g.quota, g.window, g.competitors)
-  if it.quotas then
-    for _, c in ipairs(it.quotas) do
-      for j = 1, #c do out[#out + 1] = fmt(' %d %d', remaining(c[j]), resetAt(c[j], now)) end
-    end
-  end
+  if changed then held[it[TIMELINE] - 2] = saveTimeline(tl, key) end
+  reply(out, it, tl)
 end
 for _, q in pairs(quotas) do saveQuota(q, now) end
 return store(KEYS[2], table.concat(out))

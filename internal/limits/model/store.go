@@ -77,9 +77,11 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	var out []delivery.WindowState
 	for _, q := range quotas {
 		for i, w := range q.Windows {
-			held := s.peekWindow(q.ID, w)
-			held.expire(now)
-			if q.Revision >= held.rev {
+			held, newer := s.peekWindow(q, w)
+			period := periodOf(w, now)
+			held.expire(now, period)
+			if newer {
+				held.become(w.Algorithm, now, period)
 				held.limit = w.Limit
 			}
 			out = append(out, held.state(now, q.ID, i))
@@ -88,17 +90,17 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	return out
 }
 
-// peekWindow is a copy of the window, or an empty one.
-func (s *Store) peekWindow(id string, w delivery.Window) *window {
+// peekWindow is a copy of the window, or an empty one, and whether spec is not older than what the store has seen.
+func (s *Store) peekWindow(spec *delivery.Quota, w delivery.Window) (peeked *window, newer bool) {
 	span := w.Span.Microseconds()
-	if q := s.quotas[id]; q != nil {
+	if q := s.quotas[spec.ID]; q != nil {
 		if held := q.windows[span]; held != nil {
 			c := *held
 			c.buckets = append([]bucket(nil), held.buckets...)
-			return &c
+			return &c, spec.Revision >= q.rev
 		}
 	}
-	return newWindow(span)
+	return newWindow(span, w.Algorithm), true
 }
 
 // quota returns the state of a quota, opening it if there is none.

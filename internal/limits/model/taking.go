@@ -10,7 +10,8 @@ type taking struct {
 	ask   *delivery.Ask
 
 	tl     *timeline
-	quotas []*claim
+	quotas []*claim // all that have windows
+	binds  []*claim // those of them that limit the campaign
 	out    delivery.Granted
 }
 
@@ -18,7 +19,9 @@ type taking struct {
 type claim struct {
 	spec    *delivery.Quota
 	held    *quota
-	windows []*window
+	windows []opened
+	part    int64 // percentage of units that count
+	even    bool
 	self    *rival
 	tight   *window // the one with the least room, the first of equals
 	index   int     // of tight
@@ -36,7 +39,7 @@ func (t *taking) run() delivery.Granted {
 	c := t.ask.Campaign
 	t.tl = t.store.timeline(t.now, c)
 	t.openQuotas()
-	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, From: delivery.Provenance{Campaign: c}}
+	t.out = delivery.Granted{Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c}}
 	switch {
 	case t.tl.rate.Zero():
 		t.out.Bound = delivery.BindHeld
@@ -57,14 +60,12 @@ func (t *taking) openQuotas() {
 		if len(spec.Windows) == 0 {
 			continue
 		}
-		q := &claim{spec: spec, held: t.store.quota(spec.ID)}
-		for _, s := range spec.Windows {
-			w := q.held.window(s, spec.Revision)
-			w.widen = max(w.widen, t.ask.Horizon+t.ask.LateTolerance)
-			w.expire(t.now)
-			q.windows = append(q.windows, w)
-		}
+		q := &claim{spec: spec, held: t.store.quota(spec.ID), part: Part(spec), even: spec.Spend == delivery.SpendEven}
+		q.windows = q.held.open(spec, t.now, t.ask.Horizon+t.ask.LateTolerance)
 		t.quotas = append(t.quotas, q)
+		if spec.Mode != delivery.ModeShadow && q.part > 0 {
+			t.binds = append(t.binds, q)
+		}
 	}
 }
 
@@ -94,6 +95,7 @@ func (t *taking) take() {
 
 	open := start.CountUntil(horizon, tl.rate, delivery.MaxGrant)
 	self := tl.join(t.now, t.node, t.grace())
+	t.out.Daemons = int64(len(tl.nodes))
 	slots := min(jobs(ask, t.slotShare(self, start, open), delivery.MaxGrant), limit)
 	units := slots
 	if slots > 0 {
@@ -103,9 +105,7 @@ func (t *taking) take() {
 		t.out.Units, t.out.First = units, start
 		tl.grant(start, units)
 		for _, q := range t.quotas {
-			for _, w := range q.windows {
-				w.debit(t.now, units) // all by the same amount
-			}
+			t.debit(q, units)
 		}
 		if g != nil && g.probe {
 			g.until = t.now + probeEvery
@@ -126,6 +126,30 @@ func (t *taking) take() {
 		self.cut = t.now
 	}
 	t.settleQuotas(units, slots, want)
+}
+
+// debit counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would
+// have granted, and reports the rest.
+func (t *taking) debit(q *claim, units int64) {
+	if q.part == 0 {
+		return
+	}
+	if q.spec.Mode == delivery.ModeShadow {
+		q.measure(t)
+		if q.room < units {
+			t.out.Shadowed = append(t.out.Shadowed, delivery.Shadowed{Quota: q.spec.ID, Units: units - q.room})
+			units = q.room
+		}
+	}
+	n := q.held.granted(units, q.part)
+	for _, w := range q.windows {
+		if q.even {
+			w.spend(t.now, n)
+		}
+		if n > 0 {
+			w.debit(t.now, n, w.period)
+		}
+	}
 }
 
 // jobs is how many units the jobs at the head come to that begin within the first soft units and end within the
@@ -210,8 +234,8 @@ func (t *taking) rateNext(start delivery.Slot, units, open int64) int64 {
 // quotaShare is how many of the slots the quotas allow.
 func (t *taking) quotaShare(self *node, slots int64) int64 {
 	soft, hard := slots, int64(delivery.MaxGrant)
-	for _, q := range t.quotas {
-		q.measure()
+	for _, q := range t.binds {
+		q.measure(t)
 		q.share = t.rivalShare(q, slots)
 		soft, hard = min(soft, q.share), min(hard, q.room)
 	}
@@ -275,8 +299,9 @@ func (t *taking) rivalShare(q *claim, slots int64) int64 {
 // the binding window. The granted units have been debited.
 func (t *taking) quotaNext(units int64) int64 {
 	var bound *claim
-	next, need := int64(0), t.weightAfter(units)
-	for _, q := range t.quotas {
+	next, weight := int64(0), t.weightAfter(units)
+	for _, q := range t.binds {
+		need := q.held.counted(weight, q.part)
 		if bound == nil || min(q.share, q.room) < min(bound.share, bound.room) {
 			bound = q
 		}
@@ -285,6 +310,8 @@ func (t *taking) quotaNext(units int64) int64 {
 				next = never
 			} else if w.remaining() < need {
 				q.next = max(q.next, w.freeAt(need))
+			} else if q.even && w.paced(t.now, t.ask.Horizon) < need {
+				q.next = max(q.next, w.pacedAt(t.now, t.ask.Horizon, need))
 			}
 		}
 		if next != never {
@@ -302,19 +329,24 @@ func (t *taking) quotaNext(units int64) int64 {
 }
 
 // measure finds the window with the least room.
-func (q *claim) measure() {
+func (q *claim) measure(t *taking) {
+	room := int64(-1)
 	for i, w := range q.windows {
-		if q.tight == nil || w.remaining() < q.tight.remaining() {
-			q.tight, q.index = w, i
+		left := w.remaining()
+		if q.even {
+			left = w.paced(t.now, t.ask.Horizon)
+		}
+		if room < 0 || left < room {
+			q.tight, q.index, room = w.window, i, left
 		}
 	}
-	q.room = min(q.tight.remaining(), delivery.MaxGrant)
+	q.room = q.held.fits(min(room, delivery.MaxGrant), q.part)
 }
 
 // settleQuotas notes what the campaign was served by each quota, and what it still has a use for.
 func (t *taking) settleQuotas(units, slots, want int64) {
 	next, spacing := t.out.NextAt, t.tl.rate.Spacing()
-	for _, q := range t.quotas {
+	for _, q := range t.binds {
 		r := q.self
 		if r == nil {
 			continue

@@ -9,89 +9,164 @@ const (
 	minBucket   = 1000 // microseconds: a ring of finer buckets would only be longer, never tighter than the widening
 )
 
-// quota is the windows of one quota, by span, and the campaigns that compete for them.
-type quota struct {
-	windows map[int64]*window
-	rivals  []*rival // in the order in which they came
-}
-
-// rival is a campaign that asked for units of the quota lately.
-type rival struct {
-	campaign string
-	seen     int64
-	// due is when it was told to come back (0: not soon), and demand how many units are kept for it until then, as
-	// long as others have been served more. After being cut short by the quota (until cut), that is all it can use
-	// in a span: windows give back in bursts what was taken in bursts, and a slow campaign would find each burst
-	// over before it had its share. A campaign that has not been cut short for a span gets what it wants anyway,
-	// and needs no more kept than it can use before it comes again.
-	due, demand, cut int64
-	cost             int64 // virtual service per unit: costScale / priority weight
-	service          int64 // virtual service received, comparable between rivals only
-}
-
 // bucket holds the units granted in [index*width, (index+1)*width).
 type bucket struct{ index, units int64 }
 
-// window is a sliding window: buckets of a sixtieth of the span, the oldest counted in full until all of it has
-// left the span. Units count at their grant but are dispatched up to widen later, so the window is that much
-// longer than the span.
+// window counts units. Units count at their grant but are dispatched up to widen later.
+//
+// A sliding window has buckets of a sixtieth of the span, the oldest counted in full until all of it has left the
+// span, which the widening prolongs. A log is the same with buckets of a microsecond.
+//
+// A fixed window counts from its start to its reset. What was granted within the widening before the reset may be
+// dispatched after it, and so counts in the next window, too.
 type window struct {
+	algorithm   string
 	span, width int64
-	limit, rev  int64
+	limit       int64
 	widen       int64
 	count       int64
-	buckets     []bucket // oldest first, none of them empty
+
+	buckets []bucket // sliding, log: oldest first, none of them empty
+
+	start, reset int64 // fixed: 0 while none is open
+	tail         int64 // fixed: units of count granted within widen before reset
+
+	pace delivery.Slot // of a quota that is spent evenly: when the next unit may go
 }
 
-func newWindow(span int64) *window {
-	return &window{span: span, width: max(minBucket, (span+ringBuckets-1)/ringBuckets)}
+func newWindow(span int64, algorithm string) *window {
+	w := &window{span: span, algorithm: orSliding(algorithm), width: max(minBucket, (span+ringBuckets-1)/ringBuckets)}
+	if w.algorithm == delivery.AlgorithmLog {
+		w.width = 1
+	}
+	return w
 }
 
-// window returns the window of the quota, opening it if there is none, with the limit of the newest revision.
-func (q *quota) window(w delivery.Window, rev int64) *window {
-	span := w.Span.Microseconds()
-	held := q.windows[span]
-	if held == nil {
-		held = newWindow(span)
-		q.windows[span] = held
+func orSliding(algorithm string) string {
+	if algorithm == "" {
+		return delivery.AlgorithmSliding
 	}
-	if rev >= held.rev {
-		if w.Limit > held.limit {
-			// There is room sooner than the rivals were told: nothing is kept for them until they come again.
-			for _, r := range q.rivals {
-				r.demand = 0
-			}
-		}
-		held.rev, held.limit = rev, w.Limit
+	return algorithm
+}
+
+// become changes the algorithm and keeps the count: all of it as of now.
+func (w *window) become(algorithm string, now int64, p Period) {
+	if algorithm = orSliding(algorithm); algorithm == w.algorithm {
+		return
 	}
-	return held
+	n := newWindow(w.span, algorithm)
+	n.limit, n.widen, n.pace = w.limit, w.widen, w.pace
+	if w.count > 0 {
+		n.debit(now, w.count, p)
+	}
+	*w = *n
 }
 
 // leaves is when a bucket falls out: when its end lies a span, and the widening, in the past.
 func (w *window) leaves(b bucket) int64 { return (b.index+1)*w.width + w.span + w.widen }
 
-func (w *window) expire(now int64) {
+// expire forgets what has left the window.
+func (w *window) expire(now int64, p Period) {
+	if w.algorithm == delivery.AlgorithmFixed {
+		w.roll(now, p)
+		return
+	}
 	for len(w.buckets) > 0 && w.leaves(w.buckets[0]) <= now {
 		w.count -= w.buckets[0].units
 		w.buckets = w.buckets[1:]
 	}
 }
 
+// roll passes resets. At a reset the tail becomes the count of the next window.
+func (w *window) roll(now int64, p Period) {
+	if w.reset == 0 || now < w.reset {
+		return
+	}
+	start := w.reset
+	w.count, w.tail = w.tail, 0
+	if p.Calendar() {
+		var next int64
+		if start, next = p.at(now); start > w.reset {
+			w.count = 0 // a whole period went by
+		}
+		w.start, w.reset = start, next
+		return
+	}
+	if now >= start+w.span {
+		w.count = 0
+	}
+	if w.count == 0 {
+		w.start, w.reset = 0, 0
+		return
+	}
+	w.start, w.reset = start, start+w.span
+}
+
 func (w *window) remaining() int64 { return max(0, w.limit-w.count) }
 
-func (w *window) debit(now, units int64) {
-	index := now / w.width
+// debit counts units granted now; expire came before.
+func (w *window) debit(now, units int64, p Period) {
 	w.count += units
-	if n := len(w.buckets); n > 0 && w.buckets[n-1].index == index {
+	if w.algorithm == delivery.AlgorithmFixed {
+		w.open(now, p)
+		if now >= w.reset-w.widen {
+			w.tail += units
+		}
+		return
+	}
+	index := now / w.width
+	if n := len(w.buckets); n > 0 && w.buckets[n-1].index >= index {
 		w.buckets[n-1].units += units
 		return
 	}
 	w.buckets = append(w.buckets, bucket{index, units})
 }
 
+// open begins a fixed window unless one is open.
+func (w *window) open(now int64, p Period) {
+	if w.reset > 0 {
+		return
+	}
+	w.start, w.reset = now, now+w.span
+	if p.Calendar() {
+		w.start, w.reset = p.at(now)
+	}
+}
+
+// refund gives units back that were granted at a time, if they still count where they were counted.
+func (w *window) refund(grantedAt, units int64) {
+	if w.algorithm == delivery.AlgorithmFixed {
+		if w.reset == 0 || grantedAt < w.start || grantedAt >= w.reset {
+			return
+		}
+		w.count -= min(units, w.count)
+		if grantedAt >= w.reset-w.widen {
+			w.tail -= min(units, w.tail)
+		}
+		w.tail = min(w.tail, w.count)
+		return
+	}
+	for i := range w.buckets {
+		b := &w.buckets[i]
+		if b.index != grantedAt/w.width {
+			continue
+		}
+		units = min(units, b.units)
+		b.units -= units
+		w.count -= units
+		if b.units == 0 {
+			w.buckets = append(w.buckets[:i:i], w.buckets[i+1:]...)
+		}
+		return
+	}
+}
+
 // freeAt is when units, of which there is no room now and which do not exceed the limit, can be granted if nothing
 // is granted before.
 func (w *window) freeAt(units int64) int64 {
+	if w.algorithm == delivery.AlgorithmFixed {
+		return w.reset
+	}
 	lack := w.count + units - w.limit
 	for _, b := range w.buckets {
 		if lack -= b.units; lack <= 0 {
@@ -101,82 +176,58 @@ func (w *window) freeAt(units int64) int64 {
 	panic("model: a window lacks more units than were granted")
 }
 
+// resetAt is when the window is full again if nothing more is granted.
+func (w *window) resetAt(now int64) int64 {
+	switch n := len(w.buckets); {
+	case w.count == 0:
+		return now
+	case w.algorithm == delivery.AlgorithmFixed:
+		return w.reset
+	default:
+		return w.leaves(w.buckets[n-1])
+	}
+}
+
 func (w *window) state(now int64, quota string, i int) delivery.WindowState {
-	reset := now
-	if n := len(w.buckets); n > 0 {
-		reset = w.leaves(w.buckets[n-1])
-	}
-	return delivery.WindowState{Quota: quota, Window: i, Remaining: w.remaining(), ResetAt: reset}
+	return delivery.WindowState{Quota: quota, Window: i, Remaining: w.remaining(), ResetAt: w.resetAt(now)}
 }
 
-// refund gives units back to the bucket they were granted from, if that still counts.
-func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
-	for _, s := range spec.Windows {
-		w := q.windows[s.Span.Microseconds()]
-		if w == nil {
-			continue
-		}
-		w.expire(now)
-		for i := range w.buckets {
-			b := &w.buckets[i]
-			if b.index != g.GrantedAt/w.width {
-				continue
-			}
-			units := min(g.Units, b.units)
-			b.units -= units
-			w.count -= units
-			if b.units == 0 {
-				w.buckets = append(w.buckets[:i:i], w.buckets[i+1:]...)
-			}
-			break
-		}
+// Even spending: the window is a timeline of its own, whose slots are a limit's part of the span apart; for a fixed
+// window, a part of what is left of it.
+
+// pacing is the timeline from its first free slot on.
+func (w *window) pacing(now int64) (delivery.Slot, delivery.Rate) {
+	at := w.pace
+	if at.At < now {
+		at = delivery.Slot{At: now}
 	}
+	if w.algorithm != delivery.AlgorithmFixed || w.reset == 0 {
+		return at, delivery.Rate{N: w.limit, Per: w.span}
+	}
+	return delivery.Slot{At: at.At}, delivery.Rate{N: w.remaining(), Per: max(0, w.reset-at.At)}
 }
 
-// active tells whether room is kept for the rival.
-func (r *rival) active(now, grace int64) bool { return r.demand > 0 && now <= r.due+grace }
-
-// join finds the campaign among the rivals, forgetting those that have gone, and places a new one at the end.
-// grace is how late a rival may be for its appointment.
-func (q *quota) join(now int64, campaign string, grace int64) *rival {
-	var self *rival
-	kept := q.rivals[:0]
-	for _, r := range q.rivals {
-		if r.campaign == campaign {
-			self = r
-		} else if now-r.seen > second && now > r.due+grace {
-			continue
-		}
-		kept = append(kept, r)
+// paced is how many of the units that remain may go up to the horizon.
+func (w *window) paced(now, horizon int64) int64 {
+	room := min(w.remaining(), delivery.MaxGrant)
+	if room == 0 {
+		return 0
 	}
-	q.rivals = kept
-	if self != nil {
-		return self
-	}
-	if len(q.rivals) >= maxRivals {
-		oldest := 0
-		for i, r := range q.rivals {
-			if r.seen < q.rivals[oldest].seen {
-				oldest = i
-			}
-		}
-		q.rivals = append(q.rivals[:oldest], q.rivals[oldest+1:]...)
-	}
-	self = &rival{campaign: campaign}
-	q.rivals = append(q.rivals, self)
-	return self
+	at, rate := w.pacing(now)
+	return at.CountUntil(now+horizon, rate, room)
 }
 
-// level keeps service counters small: only their differences matter.
-func (q *quota) level() {
-	if len(q.rivals) == 0 {
+// pacedAt is when so many units, of which there is room, are within the horizon.
+func (w *window) pacedAt(now, horizon, units int64) int64 {
+	at, rate := w.pacing(now)
+	return at.Advance(units-1, rate).Micros() - horizon
+}
+
+// spend moves the pace past units; before they are debited.
+func (w *window) spend(now, units int64) {
+	if w.remaining() == 0 || units == 0 {
 		return
 	}
-	low := q.rivals[0].service
-	for _, r := range q.rivals {
-		low = min(low, r.service)
-	}
-	for _, r := range q.rivals {
-		r.service -= low
-	}
+	at, rate := w.pacing(now)
+	w.pace = at.Advance(units, rate)
 }

@@ -1,0 +1,23 @@
+-- Counts units that were sent without asking.
+--
+-- KEYS  1 clock, 2 the node's reply slot, then quotas
+-- ARGV  1 header, 2 quotas, as parseSpecs reads them, 3 per quota: units, widen
+-- Returns head.
+
+local again = stored(KEYS[2])
+if again then return again end
+local now, epoch = clock(KEYS[1], true)
+if not now then return epoch end
+local pos = 1
+for _, spec in ipairs(parseSpecs(ARGV[2])) do
+  local units, widen
+  units, widen, pos = parse('<I7I5', ARGV[3], pos)
+  local key = KEYS[spec.key]
+  local q = loadQuota(key, call('GET', key))
+  local n = countIn(q, units, spec.part)
+  for i, w in ipairs(openWindows(q, spec, now, widen)) do
+    if n > 0 then debit(w, now, n, spec[i].period) end
+  end
+  saveQuota(q, now)
+end
+return store(KEYS[2], head(now, epoch))

@@ -1,0 +1,315 @@
+-- The state of quotas: their windows, and the campaigns that compete for them.
+--
+--   quota   renew rev part windows rivals, then each
+--   window  kind span limit widen count index units first last paceAt paceFrac bytes, then the list
+--     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
+--       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
+--     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
+--   rival   id seen due demand cut cost service
+--   renew is when the key's time to live is to be set again.
+
+local SECOND, GRANT = 1000000, 65536
+local SLIDING, LOG, FIXED = 1, 2, 3
+
+local QUOTA = '<I7I7BBB'
+local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I3'
+-- What is kept beside the fields of the format comes first: a table that is made whole need not grow.
+local OLDER, WIDTH = 1, 2
+local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, BYTES = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+local RIVAL = '<Bc0I7I7I4I7I4I7'
+local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
+local DEMAND, RCUT, COST, SERVICE = 5, 6, 7, 8
+
+-- Older buckets: the format of one, its length, and the largest gap and count it holds; larger ones take several.
+local ENTRY = {'<BI3', '<I5I3'}
+local SIZE = {4, 8}
+local GAP = {255, 1099511627775}
+local MOST = 16777215
+
+local function width(kind, span)
+  if kind == LOG then return 1 end
+  return max(1000, floor((span + 59) / 60))
+end
+
+local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+
+-- A quota's windows, in the order in which they came, and its rivals; v is what its key holds, if anything.
+local function loadQuota(key, v)
+  if not v then return {key = key, renew = 0, rev = 0, part = 0, windows = {}, rivals = {}} end
+  local renew, rev, part, count, others, pos = parse(QUOTA, v)
+  local windows, rivals = {}, {}
+  for i = 1, count do
+    local w = {'', 0, parse(WINDOW, v, pos)}
+    local from = w[15]
+    pos = from + w[BYTES]
+    w[WIDTH] = width(w[KIND], w[SPAN])
+    if pos > from then w[OLDER] = sub(v, from, pos - 1) end
+    windows[i] = w
+  end
+  for i = 1, others do
+    local r = {0, parse(RIVAL, v, pos)}
+    pos = r[9]
+    rivals[i] = r
+  end
+  return {key = key, renew = renew, rev = rev, part = part, windows = windows, rivals = rivals}
+end
+
+local function findWindow(q, span)
+  local windows = q.windows
+  for i = 1, #windows do
+    if windows[i][SPAN] == span then return windows[i] end
+  end
+  return nil
+end
+
+-- The key lives for two spans and a minute after its last use, so that it never goes before its counts do.
+local function saveQuota(q, now)
+  local renew = now >= q.renew
+  if renew then q.renew = now + 30000000 end
+  local windows, rivals, longest = q.windows, q.rivals, 0
+  local out = {pack(QUOTA, q.renew, q.rev, q.part, #windows, #rivals)}
+  for i = 1, #windows do
+    local w = windows[i]
+    longest = max(longest, w[SPAN] + w[WIDEN])
+    local list = w[OLDER]
+    out[i + 1] = pack(WINDOW, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], #list) .. list
+  end
+  for i = 1, #rivals do
+    local r = rivals[i]
+    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
+  end
+  if renew then
+    call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 90000))
+  else
+    call('SET', q.key, table.concat(out), 'KEEPTTL')
+  end
+end
+
+-- The calendar at a time: where the period began and where it ends. period holds three boundaries.
+local function calendar(period, now)
+  local a, b, c = period[1], period[2], period[3]
+  if now < a then return min(now, a - 1), a end
+  if now < b then return a, b end
+  if now < c then return b, c end
+  local start = c + floor((now - c) / (c - b)) * (c - b)
+  return start, start + c - b
+end
+
+-- When the bucket with this index falls out of the window.
+local function leaves(w, index) return (index + 1) * w[WIDTH] + w[SPAN] + w[WIDEN] end
+
+-- Passes the resets of a fixed window. period is nil where it begins at its first use.
+local function roll(w, now, period)
+  local start = w[INDEX]
+  if start == 0 or now < start then return end
+  w[COUNT], w[UNITS] = w[UNITS], 0
+  if period then
+    local from, to = calendar(period, now)
+    if from > start then w[COUNT] = 0 end
+    w[FIRST], w[INDEX] = from, to
+    return
+  end
+  if now >= start + w[SPAN] then w[COUNT] = 0 end
+  if w[COUNT] == 0 then
+    w[FIRST], w[INDEX] = 0, 0
+  else
+    w[FIRST], w[INDEX] = start, start + w[SPAN]
+  end
+end
+
+local function expire(w, now, period)
+  if w[KIND] == FIXED then return roll(w, now, period) end
+  if w[COUNT] == 0 or leaves(w, w[FIRST]) > now then return end
+  local list, pos, form, size = w[OLDER], 1, ENTRY[w[KIND]], SIZE[w[KIND]]
+  while pos <= #list do
+    local gap, units = parse(form, list, pos)
+    if pos > 1 then w[FIRST] = w[FIRST] + gap end
+    if leaves(w, w[FIRST]) > now then break end
+    w[COUNT], pos = w[COUNT] - units, pos + size
+  end
+  if pos > 1 then w[OLDER] = sub(list, pos) end
+  if w[OLDER] == '' then
+    w[FIRST] = w[INDEX]
+    if leaves(w, w[INDEX]) <= now then w[COUNT], w[UNITS] = 0, 0 end
+  end
+end
+
+local function remaining(w) return max(0, w[LIMIT] - w[COUNT]) end
+
+-- Puts the newest bucket into the list.
+local function age(w)
+  local kind, units = w[KIND], w[UNITS]
+  local form, gap = ENTRY[kind], w[INDEX] - w[LAST]
+  local list = w[OLDER]
+  if list == '' then w[FIRST], gap = w[INDEX], 0 end
+  while gap > GAP[kind] do
+    list, gap = list .. pack(form, GAP[kind], 0), gap - GAP[kind]
+  end
+  while units > MOST do
+    list, units, gap = list .. pack(form, gap, MOST), units - MOST, 0
+  end
+  w[OLDER], w[LAST] = list .. pack(form, gap, units), w[INDEX]
+end
+
+local function debit(w, now, units, period)
+  if w[KIND] == FIXED then
+    if w[INDEX] == 0 then
+      if period then
+        w[FIRST], w[INDEX] = calendar(period, now)
+      else
+        w[FIRST], w[INDEX] = now, now + w[SPAN]
+      end
+    end
+    if now >= w[INDEX] - w[WIDEN] then w[UNITS] = w[UNITS] + units end
+    w[COUNT] = w[COUNT] + units
+    return
+  end
+  local index = floor(now / w[WIDTH])
+  if w[COUNT] == 0 then
+    w[INDEX], w[UNITS], w[FIRST], w[LAST], w[OLDER] = index, 0, index, index, ''
+  elseif index > w[INDEX] then
+    if w[UNITS] > 0 then
+      age(w)
+    elseif w[OLDER] == '' then
+      w[FIRST] = index
+    end
+    w[INDEX], w[UNITS] = index, 0
+  end
+  w[UNITS], w[COUNT] = w[UNITS] + units, w[COUNT] + units
+end
+
+-- Changes the algorithm and keeps the count: all of it as of now.
+local function become(w, kind, now, period)
+  if w[KIND] == kind then return end
+  local count = w[COUNT]
+  w[KIND], w[WIDTH] = kind, width(kind, w[SPAN])
+  w[COUNT], w[INDEX], w[UNITS], w[FIRST], w[LAST], w[OLDER] = 0, 0, 0, 0, 0, ''
+  if count > 0 then debit(w, now, count, period) end
+end
+
+-- Takes units back that were granted at a time, if they still count where they were counted.
+local function refund(w, granted, units)
+  if w[KIND] == FIXED then
+    if w[INDEX] == 0 or granted < w[FIRST] or granted >= w[INDEX] then return end
+    w[COUNT] = w[COUNT] - min(units, w[COUNT])
+    if granted >= w[INDEX] - w[WIDEN] then w[UNITS] = w[UNITS] - min(units, w[UNITS]) end
+    w[UNITS] = min(w[UNITS], w[COUNT])
+    return
+  end
+  if w[COUNT] == 0 then return end
+  local index = floor(granted / w[WIDTH])
+  if index == w[INDEX] then
+    units = min(units, w[UNITS])
+    w[UNITS], w[COUNT] = w[UNITS] - units, w[COUNT] - units
+    return
+  end
+  local list, form, size, at = w[OLDER], ENTRY[w[KIND]], SIZE[w[KIND]], w[FIRST]
+  for pos = 1, #list, size do
+    local gap, n = parse(form, list, pos)
+    if pos > 1 then at = at + gap end
+    if at > index or units == 0 then break end
+    if at == index then
+      local back = min(units, n)
+      list = sub(list, 1, pos - 1) .. pack(form, gap, n - back) .. sub(list, pos + size)
+      units, w[COUNT] = units - back, w[COUNT] - back
+    end
+  end
+  w[OLDER] = list
+end
+
+-- When there will be room for so many units, which is later than now.
+local function freeAt(w, units)
+  if w[KIND] == FIXED then return w[INDEX] end
+  local lack = w[COUNT] + units - w[LIMIT]
+  local list, form, size, at = w[OLDER], ENTRY[w[KIND]], SIZE[w[KIND]], w[FIRST]
+  for pos = 1, #list, size do
+    local gap, n = parse(form, list, pos)
+    if pos > 1 then at = at + gap end
+    lack = lack - n
+    if lack <= 0 then return leaves(w, at) end
+  end
+  return leaves(w, w[INDEX])
+end
+
+-- When the window will be full again if nothing is granted. The newest buckets may have been emptied by refunds.
+local function resetAt(w, now)
+  if w[COUNT] == 0 then return now end
+  if w[KIND] == FIXED then return w[INDEX] end
+  if w[UNITS] > 0 then return leaves(w, w[INDEX]) end
+  local list, form, size, at = w[OLDER], ENTRY[w[KIND]], SIZE[w[KIND]], w[LAST]
+  for pos = #list - size + 1, 1, -size do
+    local gap, n = parse(form, list, pos)
+    if n > 0 then break end
+    at = at - gap
+  end
+  return leaves(w, at)
+end
+
+-- The quotas that the caller names, each: key, rev, flags, part, windows, and per window kind, calendar, span, limit and,
+-- with a calendar, its three boundaries. flags: 1 shadow, 2 even.
+local function parseSpecs(blob)
+  local specs, pos = {}, 1
+  while pos <= #blob do
+    local key, rev, flags, part, windows
+    key, rev, flags, part, windows, pos = parse('<I2I7BBB', blob, pos)
+    local s = {key = key, rev = rev, flags = flags, part = part}
+    for i = 1, windows do
+      local kind, follows, span, limit, period
+      kind, follows, span, limit, pos = parse('<BBI6I7', blob, pos)
+      if follows == 1 then
+        local a, b, c
+        a, b, c, pos = parse('<I7I7I7', blob, pos)
+        period = {a, b, c}
+      end
+      s[i] = {kind = kind, span = span, limit = limit, period = period}
+    end
+    specs[#specs + 1] = s
+  end
+  return specs
+end
+
+local function setLimit(q, w, limit)
+  if limit == w[LIMIT] then return end
+  if limit > w[LIMIT] then
+    -- There is room sooner than the rivals were told: nothing is kept for them until they come again.
+    for r = 1, #q.rivals do q.rivals[r][DEMAND] = 0 end
+  end
+  w[LIMIT] = limit
+  if w[PFRAC] > 0 then w[PAT], w[PFRAC] = w[PAT] + 1, 0 end -- the fraction was one of the limit
+end
+
+-- Brings the quota's windows to now and to the newest revision seen; returns those of spec in their order.
+local function openWindows(q, spec, now, widen)
+  local newer = spec.rev >= q.rev
+  if newer then q.rev = spec.rev end
+  local list = {}
+  for i = 1, #spec do
+    local s = spec[i]
+    local w = findWindow(q, s.span)
+    if not w then
+      w = newWindow(s.kind, s.span)
+      w[LIMIT] = s.limit
+      q.windows[#q.windows + 1] = w
+      q.renew = 0
+    end
+    if widen > w[WIDEN] then w[WIDEN] = widen end
+    expire(w, now, s.period)
+    if newer then
+      become(w, s.kind, now, s.period)
+      setLimit(q, w, s.limit)
+    end
+    list[i] = w
+  end
+  return list
+end
+
+-- Part of the units count while a quota is rolled out.
+local function counted(q, units, part) return floor((q.part + units * part) / 100) end
+
+local function countIn(q, units, part)
+  local total = q.part + units * part
+  q.part = total % 100
+  return floor(total / 100)
+end
+
+local function fits(q, room, part) return min(floor((100 * (room + 1) - 1 - q.part) / part), GRANT) end
