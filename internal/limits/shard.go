@@ -40,6 +40,7 @@ type shard struct {
 	sem  *semaphore.Weighted
 	mu   sync.Mutex
 	free []*scriptSlot // used first come, first served, so that replies stay as long as possible; under mu
+	kept kept          // under mu
 	bad  time.Time     // until when the shard is left alone; under mu
 }
 

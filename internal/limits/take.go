@@ -165,6 +165,7 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 			continue
 		}
 		t.nows[s.index] = c.now
+		s.keep(c.now)
 		for _, g := range batches[i].out {
 			g.From.Shard = s.index
 		}
