@@ -48,12 +48,23 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"quota set provider", "nothing to set"},
 		{"quota set provider --windows 300", "limit/span"},
 		{"quota set provider --windows 300/1m,many/1h", "whole number"},
-		{"quota set provider --windows 300/1m --window 5/1s", "windows"},
+		{"quota set provider --windows 300/1m --window 5/60s", "two windows of 1m"},
+		{"quota set provider --window 300/1m:bucket", "sliding, fixed or log"},
+		{"quota set provider --window 10001/1m:log", "use sliding"},
+		{"quota set provider --window 300/1h:fixed:day@Europe/Moscow", "length of the unit, 1d"},
+		{"quota set provider --window 300/1d:fixed:day@Atlantis", "Atlantis"},
+		{"quota set provider --window 300/1d:sliding:day", "algorithm fixed only"},
+		{"quota set provider --window 68719476737/1d --spend even", "spent evenly"},
 		{"quota set provider --on-store-failure panic", "on_store_failure"},
-		{"quota set provider --on-store-failure open", "not available yet; use closed"},
-		{"quota set provider --on-store-failure local-share", "not available yet; use closed"},
-		{"quota set provider --spend even", "not available yet; use greedy"},
-		{"quota set provider --windows 300/1m:log", "use sliding"},
+		{"quota set provider --mode loose", "mode"},
+		{"quota set provider --spend slowly", "spend"},
+		{"quota set provider --rollout 101", "rollout"},
+		{"quota set provider --rollout half", "--rollout"},
+		{"quota set provider --unit calls", "unit"},
+		{"quota usage", "exactly one id"},
+		{"quota usage provider --last week", "--last"},
+		{"quota usage provider --step 90s", "whole number of minutes"},
+		{"quota usage provider --last 365d --step 1m", "at most 10000 steps"},
 		{"publish", "--campaign is required"},
 		{"publish --campaign spring", "--file FILE"},
 		{"publish --campaign spring --count 5 --file -", "exclude each other"},
@@ -98,7 +109,7 @@ func TestMissingConfigurationIsOneLineAndCode2(t *testing.T) {
 
 func TestServicesThatCannotBeReachedAreCode1(t *testing.T) {
 	environ := []string{"PACER_POSTGRES_DSN=postgres://pacer:hunter2@127.0.0.1:1/pacer"}
-	for _, args := range []string{"campaign list", "quota show provider", "migrate down"} {
+	for _, args := range []string{"campaign list", "quota show provider", "quota usage provider", "quota set provider --mode shadow", "migrate down"} {
 		code, _, stderr := execute(t, environ, strings.Fields(args)...)
 		if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
 			t.Errorf("pacer %s: code %d, says %q", args, code, stderr)

@@ -100,7 +100,9 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestQuotaWindowsAreSpelledAsTheyAreRead(t *testing.T) {
-	for _, text := range []string{"300/1m,15750/1h", "5/1s:log", "300000/1d:fixed,10/100ms"} {
+	for _, text := range []string{
+		"300/1m,15750/1h", "5/1s:log", "300000/1d:fixed,10/100ms", "1/1d:fixed:day@Europe/Moscow,2/31d:fixed:month",
+	} {
 		flags := QuotaFlags{Windows: &[]string{text}}
 		change, err := flags.change()
 		if err != nil {
@@ -109,7 +111,7 @@ func TestQuotaWindowsAreSpelledAsTheyAreRead(t *testing.T) {
 		row := catalog.QuotaRow{}
 		for _, w := range *change.Windows {
 			row.Windows = append(row.Windows, catalog.WindowRow{
-				Span: catalog.FormatSpan(w.Span), MaxUnits: w.Limit, Algorithm: w.Algorithm,
+				Span: catalog.FormatSpan(w.Span), MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor,
 			})
 		}
 		if got := spellWindows(&row); got != text {

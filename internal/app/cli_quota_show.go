@@ -1,0 +1,126 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
+)
+
+// peekTimeout is how long a person waits for the counts of a quota; what the catalog says is shown without them too.
+const peekTimeout = time.Second
+
+// quotaView is what `quota show` prints: the quota, the state of its windows and who uses it.
+type quotaView struct {
+	*catalog.QuotaRow
+	State  []windowView   `json:"state"`
+	Note   string         `json:"note,omitempty"` // why the state lacks counts
+	UsedBy []campaignView `json:"used_by"`
+}
+
+// windowView is one window. Remaining and ResetAt are nil when the store does not say.
+type windowView struct {
+	Span      string     `json:"span"`
+	Limit     int64      `json:"limit"`
+	Remaining *int64     `json:"remaining"`
+	ResetAt   *time.Time `json:"reset_at"` // when it would be full again if nothing more were sent
+}
+
+// campaignView is one of the campaigns that share the quota.
+type campaignView struct {
+	ID             string          `json:"id"`
+	SendRate       string          `json:"send_rate"`
+	Status         delivery.Status `json:"status"`
+	PriorityWeight int64           `json:"priority_weight"`
+}
+
+func newQuotaView(row *catalog.QuotaRow, campaigns []catalog.CampaignRow) *quotaView {
+	v := &quotaView{QuotaRow: row, State: []windowView{}, UsedBy: []campaignView{}}
+	for _, w := range row.Windows {
+		v.State = append(v.State, windowView{Span: w.Span, Limit: w.MaxUnits})
+	}
+	for i := range campaigns {
+		c := &campaigns[i]
+		v.UsedBy = append(v.UsedBy, campaignView{
+			ID: c.ID, SendRate: c.Rate(), Status: c.Status, PriorityWeight: c.PriorityWeight,
+		})
+	}
+	return v
+}
+
+// peek asks the store for the state of the quota's windows.
+func (s *services) peek(ctx context.Context, v *quotaView) error {
+	switch {
+	case len(v.State) == 0:
+		return nil
+	case v.Mode == delivery.ModeEventual:
+		return errors.New("in mode eventual the daemons count by themselves; see their metric pacer_quota_remaining")
+	case len(s.config.Redis.Addrs) == 0:
+		return errors.New("redis.addrs is not set; set it to see what is left")
+	}
+	quota, err := v.Quota()
+	if err != nil {
+		return err
+	}
+	shards, err := s.shards()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = shards.Close() }() // nothing is written on closing
+	engine, err := limits.New(limits.Options{
+		Shards: shards, KeyPrefix: s.config.Redis.KeyPrefix, Logger: s.log, Registerer: prometheus.NewRegistry(),
+		Timeout: peekTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
+	defer cancel()
+	states, _, err := engine.Peek(ctx, []*delivery.Quota{quota})
+	if err != nil {
+		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
+	}
+	for i := range states {
+		state := &states[i]
+		if state.Window < 0 || state.Window >= len(v.State) {
+			continue
+		}
+		resetAt := time.UnixMicro(state.ResetAt).UTC()
+		v.State[state.Window].Remaining, v.State[state.Window].ResetAt = &state.Remaining, &resetAt
+	}
+	return nil
+}
+
+func (v *quotaView) print(p *printer) {
+	printQuota(p, v.QuotaRow)
+	if len(v.State) > 0 {
+		p.line("")
+		p.line("WINDOW\tLIMIT\tREMAINING\tFULL AGAIN AT")
+	}
+	for _, w := range v.State {
+		remaining, resetAt := "-", "-"
+		if w.Remaining != nil {
+			remaining, resetAt = fmt.Sprint(*w.Remaining), w.ResetAt.Format(preciseTime)
+		}
+		p.line("%s\t%d\t%s\t%s", w.Span, w.Limit, remaining, resetAt)
+	}
+	if v.Note != "" {
+		p.line("what remains is not known: %s", v.Note)
+	}
+	if len(v.UsedBy) > 0 {
+		p.line("")
+		p.line("CAMPAIGN\tRATE\tSTATUS\tPRIORITY WEIGHT")
+	}
+	for _, c := range v.UsedBy {
+		p.line("%s\t%s\t%s\t%d", c.ID, c.SendRate, c.Status, c.PriorityWeight)
+	}
+}
+
+// preciseTime is RFC 3339 with milliseconds: windows may be short.
+const preciseTime = "2006-01-02T15:04:05.000Z07:00"
