@@ -37,12 +37,19 @@ var (
 	peekScript    = newScript("state", "window", "peek")
 	restoreScript = newScript("state", "window", "restore")
 	inspectScript = newScript("state", "inspect")
+	retireScript  = newScript("state", "retire")
 	closeScript   = newScript("state", "close")
 	openScript    = newScript("state", "open")
 )
 
 // errIncarnation says that a store's data is not what it was: it was lost, or it is another process that answers.
-var errIncarnation = errors.New("the store's data is not what it was")
+var errIncarnation error = incarnationError{}
+
+// incarnationError is a refusal by Redis.
+type incarnationError struct{}
+
+func (incarnationError) Error() string { return "the store's data is not what it was" }
+func (incarnationError) RedisError()   {}
 
 // call is one run of a script. Repeating it is harmless: those that change something carry a sequence number by
 // which the script knows that it has run.
@@ -61,7 +68,8 @@ type runner struct {
 	timeout     time.Duration // of one attempt
 	replica     bool          // the client may only read
 	clock       *shardClock
-	override    func() int64 // in the place of Redis' clock, in tests; nil otherwise
+	override    func() int64     // in the place of Redis' clock, in tests; nil otherwise
+	local       func() time.Time // the local clock that goes with override; nil: nothing is foretold under override
 	incarnation func() int64 // of the data, 0 where it is not watched; nil where it must not be checked
 }
 
@@ -76,11 +84,11 @@ const promptly = 50 * time.Millisecond
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a
 // broken connection) are sent again as they are; and those that found the clock elsewhere than foretold.
 func (r *runner) run(ctx context.Context, s *script, calls []*call) {
-	pending, started := calls, time.Now()
+	pending, started := calls, r.time()
 	for range attempts {
-		sent := time.Now()
+		sent := r.time()
 		r.attempt(ctx, s, pending)
-		took := time.Since(sent)
+		took := r.time().Sub(sent)
 		var again []*call
 		for _, c := range pending {
 			switch {
@@ -102,6 +110,13 @@ func (r *runner) run(ctx context.Context, s *script, calls []*call) {
 	}
 }
 
+func (r *runner) time() time.Time {
+	if r.local != nil {
+		return r.local()
+	}
+	return time.Now()
+}
+
 // readHead takes the head off a reply.
 func (r *runner) readHead(c *call, sent time.Time) error {
 	in := reader{rest: c.reply}
@@ -112,7 +127,7 @@ func (r *runner) readHead(c *call, sent time.Time) error {
 	}
 	c.now, c.reply = now, in.rest
 	if r.clock != nil && !r.replica {
-		r.clock.observe(now, epoch, sent, time.Now())
+		r.clock.observe(now, epoch, sent, r.time())
 	}
 	return nil
 }
@@ -120,13 +135,13 @@ func (r *runner) readHead(c *call, sent time.Time) error {
 // prepare completes the headers. Only the first call of a pipeline says where the clock is expected: the others run
 // right after it, but how long after depends on what it has to do.
 func (r *runner) prepare(calls []*call) {
+	foretell := r.clock != nil && (r.override == nil || r.local != nil)
 	for i, c := range calls {
-		c.head.low, c.head.high, c.head.epoch = 0, 0, 0
-		switch {
-		case r.override != nil:
+		if r.override != nil {
 			c.head.override = r.override()
-		case r.clock != nil && i == 0:
-			c.head.low, c.head.high, c.head.epoch = r.clock.expect(time.Now())
+		}
+		if foretell && i == 0 {
+			c.head.low, c.head.high, c.head.epoch = r.clock.expect(r.time())
 		}
 		if r.incarnation == nil {
 			continue

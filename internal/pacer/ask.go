@@ -84,6 +84,9 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 	}
 	horizon := 3 * p.quantum
 	for _, quota := range q.campaign.Quotas {
+		if quota.Mode == delivery.ModeEventual {
+			continue // a soft limit, which the horizon does not widen
+		}
 		for _, w := range quota.Windows {
 			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum))
 		}
@@ -103,6 +106,7 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 	return delivery.Ask{
 		Campaign: q.campaign, Want: want, Weights: weights, HeldUntil: q.heldUntil(),
 		Horizon: horizon, Quantum: p.quantum, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
+		Bytes: q.bytes(),
 	}, true
 }
 

@@ -124,11 +124,30 @@ func (q *queue) each(f func(j *delivery.Job) bool) {
 const maxWeights = 256
 
 // weights lists the weights of the jobs that have no slots yet, nil when all are 1.
-func (q *queue) weights() []int64 {
+func (q *queue) weights() (list []int64) {
 	if q.heavy == 0 {
 		return nil
 	}
-	var list []int64
+	q.next(maxWeights, func(j *delivery.Job) { list = append(list, j.Weight) })
+	return list
+}
+
+// maxBytes bounds the list of payload lengths in one ask, like maxWeights.
+const maxBytes = 4096
+
+// bytes lists the payload lengths of the jobs that have no slots yet, nil unless a quota of the campaign counts them.
+func (q *queue) bytes() (list []int64) {
+	for _, quota := range q.campaign.Quotas {
+		if quota.Unit == delivery.UnitBytes {
+			q.next(maxBytes, func(j *delivery.Job) { list = append(list, int64(len(j.Payload))) })
+			break
+		}
+	}
+	return list
+}
+
+// next calls f for the first jobs that have no slots yet, at most n.
+func (q *queue) next(n int, f func(j *delivery.Job)) {
 	covered := q.held
 	q.each(func(j *delivery.Job) bool {
 		if covered >= j.Weight {
@@ -136,10 +155,10 @@ func (q *queue) weights() []int64 {
 			return true
 		}
 		covered = 0
-		list = append(list, j.Weight)
-		return len(list) < maxWeights
+		f(j)
+		n--
+		return n > 0
 	})
-	return list
 }
 
 // heldUntil is the store time of the latest slot this daemon was granted and has not given back, 0 for none.

@@ -1,0 +1,109 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestScriptsAbsorbStepsOfTheClock: what the clock reads, given Redis' own, what it read before, and what was foretold.
+func TestScriptsAbsorbStepsOfTheClock(t *testing.T) {
+	_, mini := miniClient(t)
+	for name, client := range map[string]redis.UniversalClient{"miniredis": mini, "redis": realClient(t)} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeys("clock-"+newLua(t, client).prefix, 0)
+			r := runner{client: client, timeout: 5 * time.Second}
+			var raw int64
+			r.override = func() int64 { return raw }
+			for i, step := range []struct {
+				what       string
+				raw        int64
+				low, high  int64
+				epoch      int64
+				sure       bool
+				now, after int64 // 0: refused
+			}{
+				{"the first reading", epoch, 0, 0, 0, false, epoch, 0},
+				{"as foretold", epoch + 1000, epoch + 900, epoch + 1100, 0, false, epoch + 1000, 0},
+				{"a little off", epoch + 41_000, epoch + 2000, epoch + 2100, 0, false, epoch + 41_000, 0},
+				{"back by 5 s", epoch - 4_900_000, epoch + 100_000, epoch + 100_300, 0, false, epoch + 100_000, 1},
+				{"on from there", epoch - 4_800_000, 0, 0, 1, false, epoch + 200_000, 1},
+				{"an old forecast does not count", epoch - 4_700_000, epoch + 900_000, epoch + 900_000, 0, false, epoch + 300_000, 1},
+				{"forward by 9 s, or late?", epoch + 4_400_000, epoch + 400_000, epoch + 400_300, 1, false, 0, 1},
+				{"surely forward", epoch + 4_400_000, epoch + 400_000, epoch + 400_300, 1, true, epoch + 400_300, 2},
+				{"on from there", epoch + 4_500_000, 0, 0, 2, false, epoch + 500_300, 2},
+				{"back without a forecast: it stands", epoch, 0, 0, 0, false, epoch + 500_300, 2},
+			} {
+				raw = step.raw
+				c := &call{
+					head: header{seq: int64(i + 1), low: step.low, high: step.high, epoch: step.epoch, sure: step.sure},
+					keys: []string{k.clock(), k.reply("n", 0)}, args: []any{"n", "", "", 0},
+				}
+				r.attempt(context.Background(), takeScript, []*call{c})
+				if step.now == 0 {
+					if !redis.HasErrorPrefix(c.err, "CLOCK") {
+						t.Errorf("%s: error %v", step.what, c.err)
+					}
+					continue
+				}
+				if c.err != nil {
+					t.Fatalf("%s: %v", step.what, c.err)
+				}
+				in := reader{rest: c.reply}
+				in.next(7)
+				if now, after := in.next(7), in.next(4); now != step.now || after != step.after {
+					t.Errorf("%s: the clock reads %d in epoch %d, want %d in %d", step.what, now-epoch, after, step.now-epoch, step.after)
+				}
+			}
+		})
+	}
+}
+
+// TestClockStepsGrantNothing: Redis' clock steps by +-5 s under load, on two daemons; no rolling span of the quota
+// ever holds more than its limit, on the clock of the world.
+func TestClockStepsGrantNothing(t *testing.T) {
+	for _, by := range []int64{5 * second, -5 * second} {
+		l := newLua(t, realClient(t))
+		var world, step int64 = epoch, 0
+		for _, node := range []string{"a", "b"} {
+			m := &l.engine(node).shards[0].master
+			m.override = func() int64 { return world + step }
+			m.local = func() time.Time { return time.UnixMicro(world - epoch/2) }
+		}
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(50, time.Second, 150, 5*time.Second)}
+		c := campaign(200, q)
+		var grants []int64
+		for i := range 1200 { // 30 s
+			world = epoch + int64(i)*quantum
+			switch i {
+			case 400:
+				step = by
+			case 800:
+				step = 0
+			}
+			for _, node := range []string{"a", "b"} {
+				reply, err := l.engine(node).Take(context.Background(), []delivery.Ask{ask(c, 10)})
+				if err != nil && !errors.Is(err, context.Canceled) && !redis.HasErrorPrefix(err, "CLOCK") {
+					t.Fatal(err)
+				}
+				for range reply.Items[0].Units {
+					grants = append(grants, world)
+				}
+			}
+		}
+		if most := rolling(grants, second); most > 50 {
+			t.Errorf("step %d: %d in a rolling second", by, most)
+		}
+		if most := rolling(grants, 5*second); most > 150 {
+			t.Errorf("step %d: %d in rolling 5 s", by, most)
+		}
+		if len(grants) < 150*5 {
+			t.Errorf("step %d: only %d grants in 30 s", by, len(grants))
+		}
+	}
+}
