@@ -70,7 +70,7 @@ type runner struct {
 	clock       *shardClock
 	override    func() int64     // in the place of Redis' clock, in tests; nil otherwise
 	local       func() time.Time // the local clock that goes with override; nil: nothing is foretold under override
-	incarnation func() int64 // of the data, 0 where it is not watched; nil where it must not be checked
+	incarnation func() int64     // of the data, 0 where it is not watched; nil where it must not be checked
 }
 
 // attempts is how often a call whose outcome is unknown is sent. Grants are worth only milliseconds, so more would

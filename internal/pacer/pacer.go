@@ -35,9 +35,9 @@ type Pacer struct {
 	asks      askHeap
 	waits     delayHeap
 	clocks    map[int]*storeClock // by shard
-	quantum   int64 // microseconds, grows under load
-	items     int   // take items since the last sweep
-	takes     int   // takes under way
+	quantum   int64               // microseconds, grows under load
+	items     int                 // take items since the last sweep
+	takes     int                 // takes under way
 	lastTake  int64
 	failing   bool // the limiter does not answer
 	failures  int

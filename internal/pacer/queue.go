@@ -20,9 +20,9 @@ type queue struct {
 	heavy        int   // jobs with a weight above 1
 	ingress      int   // jobs that were not read from a lane, and so must not stay open for long
 
-	grants   []delivery.Grant   // held slots in order; First advances as they are used
-	held     int64              // sum of Units of grants
-	lastSlot int64              // store time of the last slot used or given up
+	grants   []delivery.Grant // held slots in order; First advances as they are used
+	held     int64            // sum of Units of grants
+	lastSlot int64            // store time of the last slot used or given up
 
 	asking      bool       // a take or refund of this campaign is under way
 	asked       *sinkState // for which the take under way asks
