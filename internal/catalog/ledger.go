@@ -128,28 +128,54 @@ func ledgerBatch(node string, usage []delivery.Usage, anchors []delivery.Anchor)
 }
 
 // Usage returns the units of the quotas in each minute from sinceMinute on, summed over all nodes; by minute, then by
-// quota. Minutes without any are left out.
-func (p *Postgres) Usage(ctx context.Context, quotas []string, sinceMinute int64) (usage []delivery.Usage, err error) {
-	err = p.ledger(ctx, "read the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
-		usage, err = readUsage(ctx, pool, quotas, sinceMinute, noEnd)
-		return err
+// quota. Minutes without any are left out. It reads one quota after the other, in pages, so that no statement is long
+// however many months there are.
+func (p *Postgres) Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error) {
+	var usage []delivery.Usage
+	for _, quota := range quotas {
+		minutes, err := readUsage(quota, sinceMinute, noEnd, func(read func(context.Context, *pgxpool.Pool) error) error {
+			return p.ledger(ctx, "read the usage of quota "+quota, read)
+		})
+		if err != nil {
+			return nil, err
+		}
+		usage = append(usage, minutes...)
+	}
+	slices.SortFunc(usage, func(a, b delivery.Usage) int {
+		return cmp.Or(cmp.Compare(a.Minute, b.Minute), cmp.Compare(a.Quota, b.Quota))
 	})
-	return usage, err
+	return usage, nil
 }
 
-// noEnd is a minute after all others.
-const noEnd = int64(1) << 60
+const (
+	// usagePage is how many minutes one statement reads, a week of them.
+	usagePage = 7 * 24 * 60
+	// noEnd is a minute after all others.
+	noEnd = int64(1) << 60
+)
 
-// readUsage reads the minutes from since to before until.
-func readUsage(ctx context.Context, q rowsQuerier, quotas []string, since, until int64) ([]delivery.Usage, error) {
-	rows, err := q.Query(ctx, `
+// readUsage reads the minutes of the quota from since to before until; with runs the statement for each page.
+func readUsage(quota string, since, until int64,
+	with func(func(context.Context, *pgxpool.Pool) error) error) (usage []delivery.Usage, err error) {
+	for {
+		var page []delivery.Usage
+		err := with(func(ctx context.Context, pool *pgxpool.Pool) error {
+			rows, err := pool.Query(ctx, `
 SELECT quota_id, minute, least(sum(units), 9e15)::bigint FROM pacer.quota_usage
-WHERE quota_id = ANY ($1::text[]) AND minute >= $2 AND minute < $3
-GROUP BY minute, quota_id ORDER BY minute, quota_id COLLATE "C"`, quotas, since, until)
-	if err != nil {
-		return nil, err
+WHERE quota_id = $1 AND minute >= $2 AND minute < $3
+GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, until, usagePage)
+			if err != nil {
+				return err
+			}
+			page, err = pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
+			return err
+		})
+		usage = append(usage, page...)
+		if err != nil || len(page) < usagePage {
+			return usage, err
+		}
+		since = page[len(page)-1].Minute + 1
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
 }
 
 // Anchors returns the resets that were noted for windows of the quotas, by quota, then by span.

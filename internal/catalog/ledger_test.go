@@ -120,7 +120,7 @@ func pruningGoesOn(t *testing.T, s source, e editor) {
 	ctx, changed := t.Context(), s.Subscribe()
 	e.quota("q")
 	await(t, s, changed, "the quota", func(s *delivery.Snapshot) bool { return s.Quotas["q"] != nil })
-	const minutes = 2*pruneBatch + 10
+	const minutes = 2*usagePage + 10 // more than two batches, and more than two pages
 	usage := make([]delivery.Usage, minutes)
 	for i := range usage {
 		usage[i] = delivery.Usage{Quota: "q", Minute: int64(i), Units: 1}

@@ -44,29 +44,26 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	case to.Sub(from)/step >= maxSteps:
 		return nil, invalid("step %s is too short for %s; at most %d steps fit", FormatSpan(step), FormatSpan(to.Sub(from)), maxSteps)
 	}
+	row, err := a.GetQuota(ctx, quota)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := row.Quota()
+	if err != nil {
+		return nil, err
+	}
 	from, to = from.UTC().Truncate(step), ceiling(to.UTC(), time.Minute)
-	var steps []UsageStep
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		row, err := oneQuota(ctx, pool, quota)
-		if err != nil {
-			return err
-		}
-		limit, err := row.Quota()
-		if err != nil {
-			return err
-		}
-		since := from
-		for _, w := range limit.Windows {
-			since = minTime(since, from.Add(-w.Span))
-		}
-		usage, err := readUsage(ctx, pool, []string{quota}, minuteOf(since), minuteOf(to))
-		if err != nil {
-			return fmt.Errorf("read the usage of quota %s: %w", quota, err)
-		}
-		steps = historySteps(newTotals(usage), limit.Windows, from, to, step)
-		return nil
+	since := from
+	for _, w := range limit.Windows {
+		since = minTime(since, from.Add(-w.Span))
+	}
+	usage, err := readUsage(quota, minuteOf(since), minuteOf(to), func(read func(context.Context, *pgxpool.Pool) error) error {
+		return a.with(ctx, read)
 	})
-	return steps, err
+	if err != nil {
+		return nil, fmt.Errorf("read the usage of quota %s: %w", quota, err)
+	}
+	return historySteps(newTotals(usage), limit.Windows, from, to, step), nil
 }
 
 // historySteps cuts the time from from to to into steps.

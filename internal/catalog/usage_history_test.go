@@ -86,8 +86,8 @@ func TestUsageOfAMonthIsReadByIndex(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.quota_usage SELECT 'q' || q, m, 'n', 1 FROM generate_series(1, 5) q, generate_series(1, 10000) m`)
 	run(t, conn, `ANALYZE pacer.quota_usage`)
 	for statement, args := range map[string][]any{
-		`EXPLAIN SELECT minute, sum(units) FROM pacer.quota_usage WHERE quota_id = ANY ($1) AND minute >= $2 GROUP BY minute`: {[]string{"q1"}, 9900},
-		`EXPLAIN SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT 100`:                              {50},
+		`EXPLAIN SELECT minute, sum(units) FROM pacer.quota_usage WHERE quota_id = $1 AND minute >= $2 GROUP BY minute`: {"q1", 9900},
+		`EXPLAIN SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT 100`:                        {50},
 	} {
 		rows, err := conn.Query(t.Context(), statement, args...)
 		if err != nil {
