@@ -114,7 +114,7 @@ func realClient(t testing.TB) redis.UniversalClient {
 	return c
 }
 
-// eachStore runs a test against the model, miniredis and a real Redis.
+// eachStore runs a test against the model, miniredis, a real Redis, and every topology of real ones.
 func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
 	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
@@ -123,6 +123,14 @@ func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 		test(t, newLua(t, c))
 	})
 	t.Run("redis", func(t *testing.T) { test(t, newLua(t, realClient(t))) })
+	for _, top := range topologies {
+		t.Run(top.name, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("Redis is needed: not under -short")
+			}
+			test(t, newLuaOn(t, top.start()))
+		})
+	}
 }
 
 func ask(c *delivery.Campaign, want int64) delivery.Ask {

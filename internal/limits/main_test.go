@@ -1,0 +1,85 @@
+package limits
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.end()
+	os.Exit(code)
+}
+
+// shared stands in for a test where what is started serves all of them, and ends after the last.
+var shared suite
+
+// suite is what the harness needs of a test.
+type suite struct {
+	testing.TB // nil: nothing else is called
+	mu         sync.Mutex
+	cleanups   []func() // under mu
+}
+
+func (b *suite) Helper() {}
+
+func (b *suite) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+func (b *suite) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+func (b *suite) Cleanup(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cleanups = append(b.cleanups, f)
+}
+
+func (b *suite) TempDir() string {
+	dir, err := os.MkdirTemp("", "limits")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (b *suite) end() {
+	for i := len(b.cleanups) - 1; i >= 0; i-- {
+		b.cleanups[i]()
+	}
+}
+
+// connect makes shards that live as long as the suite.
+func (b *suite) connect(o TopologyOptions) Shards {
+	shards, err := Connect(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = shards.Close() }) // nothing is written on closing
+	return shards
+}
+
+// topologies are all ways in which an engine can be spread over servers.
+var topologies = []struct {
+	name  string
+	start func() Shards
+}{
+	{"cluster", sync.OnceValue(func() Shards {
+		c := harness.RedisCluster(&shared)
+		return shared.connect(TopologyOptions{Mode: ModeCluster, Addrs: c.Addrs(), Shards: 4})
+	})},
+	{"sentinel", sync.OnceValue(func() Shards {
+		s := harness.RedisSentinel(&shared)
+		return shared.connect(TopologyOptions{Mode: ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
+	})},
+	{"ring", sync.OnceValue(func() Shards {
+		var addrs []string
+		for _, p := range harness.RedisRing(&shared, 2) {
+			addrs = append(addrs, p.Master.Addr+"|"+p.Replica.Addr)
+		}
+		return shared.connect(TopologyOptions{Mode: ModeRing, Addrs: addrs})
+	})},
+}
