@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// second in the store's microseconds.
+const second = int64(time.Second / time.Microsecond)
+
 // shardClock foretells what a shard's clock reads, from its last reply and the local monotonic clock. With that, the
 // scripts notice when Redis' own clock steps: the store's time goes on as if it had not.
 type shardClock struct {

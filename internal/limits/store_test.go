@@ -17,7 +17,6 @@ import (
 
 const (
 	epoch   = int64(1_790_000_000_000_000)
-	second  = int64(1_000_000)
 	horizon = int64(75_000)
 	quantum = int64(25_000)
 	late    = int64(20_000)
