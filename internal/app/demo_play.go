@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pacer/pacer/internal/bench"
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
@@ -17,7 +18,7 @@ import (
 // returned.
 type sceneRecord struct {
 	span      embedded.Interval
-	rates     map[string][]rateChange
+	rates     map[string][]bench.RateChange
 	paused    map[string][]embedded.Interval
 	mu        sync.Mutex     // guards published
 	published map[string]int // jobs acknowledged by the broker; their ids count up from 0
@@ -57,10 +58,10 @@ func (st *stage) beginRecord() {
 	st.redis.Mark()
 	now := st.receiver.Now()
 	st.record.published = make(map[string]int)
-	st.record.rates = make(map[string][]rateChange)
+	st.record.rates = make(map[string][]bench.RateChange)
 	st.record.paused = make(map[string][]embedded.Interval)
 	for _, c := range st.scene.campaigns {
-		st.record.rates[c.id] = []rateChange{{now, delivery.PerSecond(c.rate)}}
+		st.record.rates[c.id] = []bench.RateChange{{At: now, Rate: delivery.PerSecond(c.rate)}}
 	}
 }
 
@@ -135,7 +136,7 @@ func (st *stage) change(a act) {
 	case a.rate > 0:
 		rate := delivery.PerSecond(a.rate)
 		st.catalog.SetRate(a.campaign, rate)
-		st.record.rates[a.campaign] = append(st.record.rates[a.campaign], rateChange{now, rate})
+		st.record.rates[a.campaign] = append(st.record.rates[a.campaign], bench.RateChange{At: now, Rate: rate})
 	case a.status == delivery.StatusPaused:
 		st.catalog.SetStatus(a.campaign, a.status)
 		// Until the end, unless it is resumed.

@@ -4,13 +4,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/bench"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
 )
 
 // demand is what bears on how much one campaign could have sent.
 type demand struct {
-	Rates  []rateChange
+	Rates  []bench.RateChange
 	Weight int64    // of its share in a contended quota
 	Quotas []string // ids
 	// Busy are the stretches in which it had jobs; Paused and Closed (its gate) those in which it could not send.
@@ -63,7 +64,7 @@ func ratesIn(demands map[string]demand, quotas map[string]*delivery.Quota, at ti
 	rates := make(map[string]float64)
 	for id, d := range demands {
 		if within(d.Busy, at) && !within(d.Paused, at) && !within(d.Closed, at) {
-			rates[id] = newRateTimeline(d.Rates, 0).rate(at)
+			rates[id] = bench.NewTimeline(d.Rates, 0).Rate(at)
 		}
 	}
 	limited := make(map[string]float64, len(rates))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/bench"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
 )
@@ -16,7 +17,7 @@ const (
 	// minRateRatio is the share of what it was allowed that every campaign must have used.
 	minRateRatio = 0.98
 	// notableStall is how long a stall must be to be mentioned: slots are forfeited then.
-	notableStall = lateTolerance
+	notableStall = bench.LateTolerance
 	// pauseActs is how soon a pause must have stopped a campaign.
 	pauseActs = time.Second
 )
@@ -128,8 +129,8 @@ func reportCampaign(c *campaignEvidence, could allowed) CampaignReport {
 		r.RateRatio = round(float64(r.Delivered)/could.Units, 4)
 	}
 	times := arrivalTimes(&c.Journal)
-	r.MaxRolling1s = maxRolling(times, time.Second)
-	late := percentile(lateness(times, newRateTimeline(c.Rates, changeGrace)), 0.99)
+	r.MaxRolling1s = bench.MaxRolling(times, time.Second)
+	late := bench.Percentile(bench.Lateness(times, bench.NewTimeline(c.Rates, bench.ChangeGrace)), 0.99)
 	r.LatenessP99MS = round(float64(late)/float64(time.Millisecond), 3)
 	return r
 }
@@ -164,7 +165,7 @@ func campaignProblems(c *campaignEvidence, r *CampaignReport, blur func(time.Dur
 		add("%d ids were received that were never published", n)
 	}
 	times := arrivalTimes(&c.Journal)
-	if over := excess(times, newRateTimeline(c.Rates, changeGrace), blur) - 1; over > 1e-6 {
+	if over := bench.Excess(times, bench.NewTimeline(c.Rates, bench.ChangeGrace), blur) - 1; over > 1e-6 {
 		add("a stretch holds %.1f units more than send_rate allows", over)
 	}
 	if n := sentWhilePaused(times, c.Paused); n > 0 {
@@ -239,11 +240,11 @@ func reportQuota(q *delivery.Quota, e *evidence) (reports []QuotaReport, problem
 		recent := len(times) - lowerBound(times, e.Span.To-w.Span)
 		reports = append(reports, QuotaReport{
 			ID: q.ID, SpanS: round(w.Span.Seconds(), 3), Limit: w.Limit,
-			MaxRolling: maxRolling(times, w.Span), Remaining: max(w.Limit-int64(recent), 0),
+			MaxRolling: bench.MaxRolling(times, w.Span), Remaining: max(w.Limit-int64(recent), 0),
 		})
 		// Requests that left a span apart may arrive a little closer together.
-		shortened := time.Duration(float64(w.Span) / receiverClock)
-		if most := maxRolling(times, shortened); int64(most) > w.Limit {
+		shortened := time.Duration(float64(w.Span) / bench.ReceiverClock)
+		if most := bench.MaxRolling(times, shortened); int64(most) > w.Limit {
 			problems = append(problems, fmt.Sprintf("quota %s: %d requests within %s, above its limit of %d",
 				q.ID, most, w.Span, w.Limit))
 		}

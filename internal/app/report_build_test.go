@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pacer/pacer/internal/bench"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/embedded"
 )
@@ -17,7 +18,7 @@ const sec = time.Second
 
 func TestAllowances(t *testing.T) {
 	ten := []embedded.Interval{{From: 0, To: 10 * sec}}
-	rate := func(n int64) []rateChange { return []rateChange{{0, delivery.PerSecond(n)}} }
+	rate := func(n int64) []bench.RateChange { return []bench.RateChange{{At: 0, Rate: delivery.PerSecond(n)}} }
 	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: 2 * sec, Limit: 60}, {Span: 10 * sec, Limit: 200}}}
 	for _, c := range []struct {
 		name    string
@@ -25,8 +26,8 @@ func TestAllowances(t *testing.T) {
 		want    map[string]float64
 	}{
 		{"rate alone", map[string]demand{"a": {Rates: rate(10), Busy: ten}}, map[string]float64{"a": 100}},
-		{"raised half-way", map[string]demand{"a": {Busy: ten, Rates: []rateChange{
-			{0, delivery.PerSecond(150)}, {5 * sec, delivery.PerSecond(300)}}}}, map[string]float64{"a": 2250}},
+		{"raised half-way", map[string]demand{"a": {Busy: ten, Rates: []bench.RateChange{
+			{At: 0, Rate: delivery.PerSecond(150)}, {At: 5 * sec, Rate: delivery.PerSecond(300)}}}}, map[string]float64{"a": 2250}},
 		{"paused, and its gate closed, in part at the same time", map[string]demand{"a": {Rates: rate(10), Busy: ten,
 			Paused: []embedded.Interval{{From: 2 * sec, To: 4 * sec}}, Closed: []embedded.Interval{{From: 3 * sec, To: 5 * sec}}}},
 			map[string]float64{"a": 70}},
@@ -59,7 +60,7 @@ func TestAllowances(t *testing.T) {
 // goodRun is one campaign of 10/s for ten seconds that sent everything it could.
 func goodRun() *evidence {
 	c := campaignEvidence{ID: "spring", demand: demand{
-		Rates: []rateChange{{0, delivery.PerSecond(10)}}, Busy: []embedded.Interval{{From: 0, To: 10 * sec}},
+		Rates: []bench.RateChange{{At: 0, Rate: delivery.PerSecond(10)}}, Busy: []embedded.Interval{{From: 0, To: 10 * sec}},
 	}}
 	c.Records.Waiting = make(map[string]bool)
 	for i := range 105 {

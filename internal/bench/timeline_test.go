@@ -1,4 +1,4 @@
-package app
+package bench
 
 import (
 	"math"
@@ -9,13 +9,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/embedded"
 )
 
-const ms = time.Millisecond
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
 
-func constant(rate int64) rateTimeline {
-	return newRateTimeline([]rateChange{{0, delivery.PerSecond(rate)}}, changeGrace)
+func constant(rate int64) Timeline {
+	return NewTimeline([]RateChange{{0, delivery.PerSecond(rate)}}, ChangeGrace)
 }
 
 // even is n arrivals, one every spacing from start on.
@@ -28,18 +30,18 @@ func even(start, spacing time.Duration, n int) []time.Duration {
 }
 
 func TestRateTimelineTakesTheLargerRateAroundAChange(t *testing.T) {
-	line := newRateTimeline([]rateChange{
+	line := NewTimeline([]RateChange{
 		{0, delivery.PerSecond(100)}, {time.Second, delivery.PerSecond(50)}, {2 * time.Second, delivery.PerSecond(200)},
 	}, 100*ms)
 	for _, c := range []struct {
 		at   time.Duration
 		want float64
 	}{{-time.Second, 100}, {0, 100}, {999 * ms, 100}, {1099 * ms, 100}, {1100 * ms, 50}, {1999 * ms, 50}, {2 * time.Second, 200}, {time.Minute, 200}} {
-		if got := line.rate(c.at); got != c.want {
+		if got := line.Rate(c.at); got != c.want {
 			t.Errorf("rate at %s is %g, want %g", c.at, got, c.want)
 		}
 	}
-	if got, want := line.units(3*time.Second), 100*1.1+50*0.9+200; math.Abs(got-want) > 1e-9 {
+	if got, want := line.Units(3*time.Second), 100*1.1+50*0.9+200; math.Abs(got-want) > 1e-9 {
 		t.Errorf("units in 3 s: %g, want %g", got, want)
 	}
 }
@@ -53,11 +55,11 @@ func TestExcess(t *testing.T) {
 	late := even(0, 10*ms, 100)
 	late[50] += 10 * ms // within the tolerance of 20 ms
 	raised := append(even(0, 10*ms, 100), even(time.Second, 5*ms, 200)...)
-	twice := []rateChange{{0, delivery.PerSecond(100)}, {time.Second, delivery.PerSecond(200)}}
+	twice := []RateChange{{0, delivery.PerSecond(100)}, {time.Second, delivery.PerSecond(200)}}
 	for _, c := range []struct {
 		name  string
 		times []time.Duration
-		line  rateTimeline
+		line  Timeline
 		ok    bool
 	}{
 		{"even", even(0, 10*ms, 1000), constant(100), true},
@@ -66,32 +68,32 @@ func TestExcess(t *testing.T) {
 		{"double", even(0, 5*ms, 1000), constant(100), false},
 		{"2 % fast", even(0, 9800*time.Microsecond, 1000), constant(100), false},
 		{"two at once", []time.Duration{0, 0}, constant(1), false},
-		{"raised in time", raised, newRateTimeline(twice, changeGrace), true},
+		{"raised in time", raised, NewTimeline(twice, ChangeGrace), true},
 		{"raised before its time", raised, constant(100), false},
 		{"lowered, 90 ms behind", append(even(0, 5*ms, 218), even(1090*ms, 10*ms, 50)...),
-			newRateTimeline([]rateChange{{0, delivery.PerSecond(200)}, {time.Second, delivery.PerSecond(100)}}, changeGrace), true},
+			NewTimeline([]RateChange{{0, delivery.PerSecond(200)}, {time.Second, delivery.PerSecond(100)}}, ChangeGrace), true},
 		{"lowered, never heeded", even(0, 5*ms, 300),
-			newRateTimeline([]rateChange{{0, delivery.PerSecond(200)}, {time.Second, delivery.PerSecond(100)}}, changeGrace), false},
-		{"slow, a tenth of the spacing late", []time.Duration{0, 10 * time.Second, 19100 * ms}, func() rateTimeline {
+			NewTimeline([]RateChange{{0, delivery.PerSecond(200)}, {time.Second, delivery.PerSecond(100)}}, ChangeGrace), false},
+		{"slow, a tenth of the spacing late", []time.Duration{0, 10 * time.Second, 19100 * ms}, func() Timeline {
 			r, _ := delivery.NewRate(100_000, time.Second)
-			return newRateTimeline([]rateChange{{0, r}}, changeGrace)
+			return NewTimeline([]RateChange{{0, r}}, ChangeGrace)
 		}(), true},
 	} {
-		if got := excess(c.times, c.line, sharp); (got <= 1+1e-6) != c.ok {
+		if got := Excess(c.times, c.line, Sharp); (got <= 1+1e-6) != c.ok {
 			t.Errorf("%s: excess %g, want within the bound: %v", c.name, got, c.ok)
 		}
 	}
-	if got := excess(nil, constant(1), sharp); got > 0 {
+	if got := Excess(nil, constant(1), Sharp); got > 0 {
 		t.Errorf("nothing arrived, excess %g", got)
 	}
 }
 
 // drawChanges and drawTimes make random timelines and arrivals.
-func drawChanges(t *rapid.T) []rateChange {
-	var changes []rateChange
+func drawChanges(t *rapid.T) []RateChange {
+	var changes []RateChange
 	at := time.Duration(0)
 	for range rapid.IntRange(1, 4).Draw(t, "changes") {
-		changes = append(changes, rateChange{at, delivery.PerSecond(rapid.Int64Range(0, 500).Draw(t, "rate"))})
+		changes = append(changes, RateChange{at, delivery.PerSecond(rapid.Int64Range(0, 500).Draw(t, "rate"))})
 		at += time.Duration(rapid.IntRange(1, 3000).Draw(t, "after")) * ms
 	}
 	return changes
@@ -108,32 +110,25 @@ func drawTimes(t *rapid.T) []time.Duration {
 
 func TestExcessIsTheWorstOfAllStretches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		line, times := newRateTimeline(drawChanges(t), changeGrace), drawTimes(t)
+		line, times := NewTimeline(drawChanges(t), ChangeGrace), drawTimes(t)
 		stall := time.Duration(rapid.IntRange(0, 50).Draw(t, "stall")) * ms
-		blur := blurOf([]embedded.Interval{{From: sec, To: sec + stall}})
+		blur := func(at time.Duration) time.Duration {
+			if at < sec {
+				return 0
+			}
+			return stall
+		}
 		want := math.Inf(-1)
 		for i := range times {
 			for j := i; j < len(times); j++ {
-				allowed := receiverClock * (line.units(times[j]) - line.units(times[i]-line.tolerance(times[i])-blur(times[i])))
+				allowed := ReceiverClock * (line.Units(times[j]) - line.Units(times[i]-line.Tolerance(times[i])-blur(times[i])))
 				want = max(want, float64(j-i+1)-allowed)
 			}
 		}
-		if got := excess(times, line, blur); math.Abs(got-want) > 1e-6 {
+		if got := Excess(times, line, blur); math.Abs(got-want) > 1e-6 {
 			t.Fatalf("excess %g, want %g", got, want)
 		}
 	})
-}
-
-func TestBlurReachesAsFarAsAStallIsFelt(t *testing.T) {
-	blur := blurOf([]embedded.Interval{{From: sec, To: sec + 30*ms}, {From: sec + 10*ms, To: sec + 20*ms}, {From: 2 * sec, To: 2*sec + 5*ms}})
-	for at, want := range map[time.Duration]time.Duration{
-		0: 0, sec - stallReach - 1: 0, sec - stallReach: 30 * ms, sec + 15*ms: 30 * ms, sec + 30*ms + stallReach: 30 * ms,
-		sec + 31*ms + stallReach: 0, 2 * sec: 5 * ms, 3 * sec: 0,
-	} {
-		if got := blur(at); got != want {
-			t.Errorf("at %s: %s, want %s", at, got, want)
-		}
-	}
 }
 
 func TestMaxRollingIsTheFullestStretch(t *testing.T) {
@@ -150,7 +145,7 @@ func TestMaxRollingIsTheFullestStretch(t *testing.T) {
 			}
 			want = max(want, n)
 		}
-		if got := maxRolling(times, span); got != want {
+		if got := MaxRolling(times, span); got != want {
 			t.Fatalf("%d, want %d", got, want)
 		}
 	})
@@ -164,8 +159,8 @@ func TestLatenessExplainsTheArrivals(t *testing.T) {
 				changes[i].Rate = delivery.PerSecond(1)
 			}
 		}
-		line, times := newRateTimeline(changes, changeGrace), drawTimes(t)
-		late := lateness(times, line)
+		line, times := NewTimeline(changes, ChangeGrace), drawTimes(t)
+		late := Lateness(times, line)
 		for i, l := range late {
 			if l < 0 {
 				t.Fatalf("request %d is %s early", i, -l)
@@ -173,8 +168,8 @@ func TestLatenessExplainsTheArrivals(t *testing.T) {
 			if i == 0 {
 				continue
 			}
-			slot, before := line.units(times[i]-l), line.units(times[i-1]-late[i-1])
-			if slot-before < 1/receiverClock-2e-3 {
+			slot, before := line.Units(times[i]-l), line.Units(times[i-1]-late[i-1])
+			if slot-before < 1/ReceiverClock-2e-3 {
 				t.Fatalf("slots %d and %d are %g units apart", i-1, i, slot-before)
 			}
 		}
@@ -185,12 +180,12 @@ func TestLatenessExplainsTheArrivals(t *testing.T) {
 }
 
 func TestLatenessOfAStall(t *testing.T) {
-	if got := percentile(lateness(even(0, 10*ms, 500), constant(100)), 0.99); got != 0 {
+	if got := Percentile(Lateness(even(0, 10*ms, 500), constant(100)), 0.99); got != 0 {
 		t.Fatalf("an even stream is %s late", got)
 	}
 	times := even(0, 10*ms, 100)
 	times[50], times[51] = times[52], times[52]
-	late := lateness(times, constant(100))
+	late := Lateness(times, constant(100))
 	if got := late[50].Round(ms); got != 20*ms {
 		t.Fatalf("held up for 20 ms, %s late", got)
 	}
@@ -202,11 +197,11 @@ func TestPercentile(t *testing.T) {
 		if p == 0 {
 			continue
 		}
-		if got := percentile(values, p); got != want {
+		if got := Percentile(values, p); got != want {
 			t.Errorf("p%g is %d, want %d", 100*p, got, want)
 		}
 	}
-	if got := percentile([]int(nil), 0.99); got != 0 {
+	if got := Percentile([]int(nil), 0.99); got != 0 {
 		t.Errorf("of nothing: %d", got)
 	}
 }
