@@ -88,6 +88,9 @@ func (x *errand) settle(late bool) []delivery.Grant {
 		if x.out.Units > 0 {
 			back = append(back, x.out.Grant())
 		}
+		for i := range x.out.Windows {
+			x.out.Windows[i].Remaining += x.out.Units
+		}
 		x.out.Units, x.out.Shadowed = 0, nil
 		x.out.Bound, x.out.NextAt = delivery.BindRate, x.out.GrantedAt+x.ask.Quantum
 	}

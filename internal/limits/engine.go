@@ -61,7 +61,7 @@ func (o *Options) validate() error {
 func ClientOptions(addrs ...string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: addrs, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialTimeout: defaultTimeout, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+		DialTimeout: defaultTimeout, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
 	}
 }
 
