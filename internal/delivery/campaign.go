@@ -28,8 +28,8 @@ const NoLane = -1
 // Campaign is what jobs belong to. A Campaign in a snapshot is immutable.
 type Campaign struct {
 	ID             string
-	Revision       int64 // grows with every change of the row; the highest seen wins
-	Rate           Rate
+	Revision       int64 // grows with every change of the row, and with every step of the ramp (see At); the highest wins
+	Rate           Rate  // in the catalog, the ceiling of the ramp
 	Burst          int64 // units of credit after idle time, 0 for none
 	Status         Status
 	Sink           string // "" = the default sink
@@ -40,6 +40,8 @@ type Campaign struct {
 	TTL            time.Duration // 0 = none; counted from the first read
 	StartsAt       time.Time
 	EndsAt         time.Time
+	Hours          *ActiveHours // nil: always
+	Ramp           *Ramp        // nil: none
 	ExpectedTotal  int64
 	Lane           int // NoLane unless the campaign has a backlog in a lane
 

@@ -81,7 +81,7 @@ func ParseRate(s string) (micros int64, period time.Duration, err error) {
 			return 0, 0, fmt.Errorf("rate %q: the period after / must be s, m, h, d or a duration such as 100ms", s)
 		}
 	}
-	micros, err = parseMicros(units)
+	micros, err = ParseMicros(units)
 	if err != nil {
 		return 0, 0, fmt.Errorf("rate %q: %w", s, err)
 	}
@@ -91,8 +91,8 @@ func ParseRate(s string) (micros int64, period time.Duration, err error) {
 	return micros, period, nil
 }
 
-// parseMicros reads a decimal number with at most six decimals into millionths.
-func parseMicros(s string) (int64, error) {
+// ParseMicros reads a decimal number that is not negative, with at most six decimals, into millionths.
+func ParseMicros(s string) (int64, error) {
 	if strings.HasPrefix(s, "-") {
 		return 0, errors.New("must not be negative; 0 holds the campaign")
 	}

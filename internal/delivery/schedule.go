@@ -1,0 +1,54 @@
+package delivery
+
+import "time"
+
+const (
+	// rampBits of a revision count the steps of a ramp: 2^14 is more than MaxRampSteps.
+	rampBits = 14
+	// MaxRowRevision bounds the revisions of campaigns in the catalog, so that with the steps they stay below 2^53.
+	MaxRowRevision = 1 << (53 - rampBits)
+)
+
+// At is a campaign of the catalog as its ramp has it at now: without a ramp, at the rate of the ramp's step. Daemons
+// agree by the revision which rate is the newest, and a step changes the rate as a change of the row does. So the
+// revision of the result is the row's, followed by 14 bits that count the steps.
+func (c *Campaign) At(now time.Time) *Campaign {
+	at := *c
+	rate, step, _ := c.RateAt(now)
+	at.Rate, at.Ramp = rate, nil
+	at.Revision = c.Revision<<rampBits | step
+	return &at
+}
+
+// RateAt is the rate in force at now, how many steps its ramp has taken by then, and when the next one comes: the zero
+// time if none does. Whether the campaign may send is another matter.
+func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time) {
+	if c.Ramp == nil || c.Invalid != "" {
+		return c.Rate, 0, time.Time{}
+	}
+	begin := c.Ramp.Since
+	if c.StartsAt.After(begin) {
+		begin = c.StartsAt
+	}
+	return c.Ramp.at(now, begin, c.Rate)
+}
+
+// Active tells whether the campaign may send at now by its hours and its start; its end and its status are other
+// matters, since they settle its jobs.
+func (c *Campaign) Active(now time.Time) bool { return !now.Before(c.StartsAt) && c.Hours.Active(now) }
+
+// Ended tells whether the campaign's end has come.
+func (c *Campaign) Ended(now time.Time) bool { return !c.EndsAt.IsZero() && !now.Before(c.EndsAt) }
+
+// NextChange is the first instant after now at which RateAt, Active or Ended say something else, or may; the zero time
+// if they never do.
+func (c *Campaign) NextChange(now time.Time) (next time.Time) {
+	now = now.Round(0) // schedules go by the wall clock
+	_, _, step := c.RateAt(now)
+	for _, at := range []time.Time{c.StartsAt, c.EndsAt, step, c.Hours.NextChange(now)} {
+		if at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
