@@ -188,7 +188,8 @@ func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) 
 	if c == nil {
 		return 0, false
 	}
-	return c.Rate.PerSecond(), true
+	rate, _, _ := c.RateAt(time.Now())
+	return rate.PerSecond(), true
 }
 
 // Run works until ctx ends, then drains within the shutdown timeout and returns nil. It waits for services that

@@ -14,6 +14,7 @@ type campaignGauges struct {
 	snapshot func() *delivery.Snapshot
 	rate     *prometheus.GaugeVec
 	seen     map[string]bool
+	ramps    []*delivery.Campaign // of the snapshot shown
 }
 
 func newCampaignGauges(snapshot func() *delivery.Snapshot, r prometheus.Registerer) (*campaignGauges, error) {
@@ -46,6 +47,7 @@ func (g *campaignGauges) Run(ctx context.Context) error {
 			g.show(s)
 			shown = s
 		}
+		g.step(time.Now())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -55,14 +57,26 @@ func (g *campaignGauges) Run(ctx context.Context) error {
 }
 
 func (g *campaignGauges) show(s *delivery.Snapshot) {
+	g.ramps = nil
 	for id, c := range s.Campaigns {
 		g.rate.WithLabelValues(id).Set(c.Rate.PerSecond())
 		g.seen[id] = true
+		if c.Ramp != nil {
+			g.ramps = append(g.ramps, c)
+		}
 	}
 	for id := range g.seen {
 		if s.Campaigns[id] == nil {
 			g.rate.DeleteLabelValues(id)
 			delete(g.seen, id)
 		}
+	}
+}
+
+// step shows the rates that ramps have reached by now.
+func (g *campaignGauges) step(now time.Time) {
+	for _, c := range g.ramps {
+		rate, _, _ := c.RateAt(now)
+		g.rate.WithLabelValues(c.ID).Set(rate.PerSecond())
 	}
 }

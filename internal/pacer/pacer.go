@@ -29,6 +29,8 @@ type Pacer struct {
 
 	// Everything below belongs to the scheduler goroutine.
 	snapshot  *delivery.Snapshot
+	inForce   map[string]*inForce // by campaign; see campaign
+	changes   changeHeap
 	queues    map[string]*queue
 	sinks     map[string]*sinkState
 	slots     slotHeap
@@ -64,6 +66,7 @@ func New(o Options) (*Pacer, error) {
 	p := &Pacer{
 		opt: o, log: o.Logger, metrics: m, start: time.Now(),
 		changed:   o.Catalog.Subscribe(),
+		inForce:   map[string]*inForce{},
 		queues:    map[string]*queue{},
 		sinks:     map[string]*sinkState{},
 		clocks:    map[int]*storeClock{},
@@ -129,6 +132,7 @@ func (p *Pacer) turn() {
 	for _, f := range commands {
 		f()
 	}
+	p.follow()
 	now := p.now()
 	p.turned.Store(now)
 	p.spend(now)
@@ -146,6 +150,9 @@ func (p *Pacer) turn() {
 // wakeAt is the local time at which something is next due.
 func (p *Pacer) wakeAt() int64 {
 	at := p.sweepAt
+	if len(p.changes) > 0 {
+		at = min(at, p.nextChange())
+	}
 	if len(p.slots) > 0 {
 		at = min(at, p.due(p.slots[0]))
 	}

@@ -12,7 +12,7 @@ type standing uint8
 
 const (
 	sending   standing = iota
-	held               // paused, rate 0, before its start, no such sink, or unusable: jobs wait in lanes
+	held               // paused, rate 0, out of hours, before its start, no such sink, or unusable: jobs wait in lanes
 	cancelled          // jobs settle as cancelled
 	completed          // jobs settle as expired
 )
@@ -22,9 +22,9 @@ func (p *Pacer) standing(c *delivery.Campaign, now time.Time) standing {
 	switch {
 	case c.Status == delivery.StatusCancelled:
 		return cancelled
-	case c.Status == delivery.StatusCompleted, !c.EndsAt.IsZero() && !now.Before(c.EndsAt):
+	case c.Status == delivery.StatusCompleted, c.Ended(now):
 		return completed
-	case c.Status != delivery.StatusActive, c.Invalid != "", c.Rate.Zero(), now.Before(c.StartsAt):
+	case c.Status != delivery.StatusActive, c.Invalid != "", c.Rate.Zero(), !c.Active(now):
 		return held
 	}
 	if p.sinkOf(c) == nil {
@@ -57,7 +57,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 		p.dead(j, j.Defect, j.DefectDetail)
 		return true
 	}
-	c := p.snapshot.Campaign(j.Campaign)
+	c := p.campaign(j.Campaign)
 	if c == nil {
 		p.unknown(j, now)
 		return true

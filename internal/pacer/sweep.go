@@ -34,26 +34,37 @@ func (p *Pacer) apply(s *delivery.Snapshot) {
 		return
 	}
 	p.snapshot = s
-	for id, q := range p.queues {
-		was, is := q.campaign, s.Campaign(id)
-		if was == is {
-			continue
+	for id, f := range p.inForce {
+		if s.Campaign(id) == nil {
+			p.forget(id, f)
 		}
-		if was == nil || is == nil || changed(was, is) {
-			p.handBack(q) // the slots lie on the old timeline
-			if q.blocked {
-				q.blocked = false
-				q.sink.full = slices.DeleteFunc(q.sink.full, func(o *queue) bool { return o == q })
-			}
-			q.campaign, q.sink = is, nil
-			if is != nil {
-				q.sink = p.sinkOf(is)
-			}
-		}
-		q.campaign, q.turnAt = is, 0
-		p.askLater(q, p.now()) // what was in its way may be gone: a quota may have been raised
-		p.review(q, time.Now())
 	}
+	now := time.Now()
+	for _, q := range p.queues {
+		p.change(q, now)
+	}
+}
+
+// change brings the queue to its campaign as the catalog and the schedule have it now.
+func (p *Pacer) change(q *queue, now time.Time) {
+	was, is := q.campaign, p.campaign(q.id)
+	if was == is {
+		return
+	}
+	if was == nil || is == nil || changed(was, is) {
+		p.handBack(q) // the slots lie on the old timeline
+		if q.blocked {
+			q.blocked = false
+			q.sink.full = slices.DeleteFunc(q.sink.full, func(o *queue) bool { return o == q })
+		}
+		q.sink = nil
+		if is != nil {
+			q.sink = p.sinkOf(is)
+		}
+	}
+	q.campaign, q.turnAt = is, 0
+	p.askLater(q, p.now()) // what was in its way may be gone: a quota may have been raised
+	p.review(q, now)
 }
 
 // changed tells whether slots granted under a may no longer be used under b.
@@ -83,7 +94,7 @@ func (p *Pacer) review(q *queue, now time.Time) {
 	}
 }
 
-// sweep looks at what no event announces: jobs that have waited too long, campaigns that begin or end, load.
+// sweep looks at what no event announces: jobs that have waited too long, load.
 func (p *Pacer) sweep(now int64) {
 	p.sweepAt = now + sweepEvery.Microseconds()
 	if s := p.opt.Catalog.Snapshot(); s != p.snapshot {
@@ -95,7 +106,7 @@ func (p *Pacer) sweep(now int64) {
 			p.review(q, wall)
 		} else {
 			p.moveOn(q, now, wall)
-			p.roomFor(q) // a campaign that has just begun
+			p.roomFor(q)
 		}
 		if q.len() == 0 && len(q.waiting) == 0 && q.inFlight == 0 && q.held == 0 && !q.asking && q.askIndex < 0 &&
 			now-q.askAt > idleQueue.Microseconds() {
