@@ -50,7 +50,8 @@ type EventualOptions struct {
 	// Registerer receives the metrics.
 	Registerer prometheus.Registerer
 
-	now func() time.Time // in the place of time.Now, in tests
+	now     func() time.Time // in the place of time.Now, in tests
+	timeout time.Duration    // of a report; half of Sync, but in tests
 }
 
 func (o *EventualOptions) validate() error {
@@ -68,6 +69,9 @@ func (o *EventualOptions) validate() error {
 	}
 	if o.now == nil {
 		o.now = time.Now
+	}
+	if o.timeout == 0 {
+		o.timeout = o.Sync / 2
 	}
 	switch {
 	case len(o.Roots) == 0:

@@ -73,7 +73,7 @@ func (e *eventual) reports() []report {
 
 // put sends reports to a root and returns its answers.
 func (e *eventual) put(ctx context.Context, r *root, list []report) ([]rootAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.opt.Sync/2)
+	ctx, cancel := context.WithTimeout(ctx, e.opt.timeout)
 	defer cancel()
 	var keys []string
 	args := []any{e.opt.Node, (lostAfter * e.opt.Sync).Microseconds(), softKeep.Microseconds()}

@@ -41,7 +41,7 @@ func newSoftCluster(t testing.TB, roots, daemons int) *softCluster {
 	for range roots {
 		m := miniredis.RunT(t)
 		o := ClientOptions(m.Addr())
-		o.DialerRetries = 1 // time does not pass meanwhile
+		o.DialerRetries, o.DialTimeout, o.ReadTimeout = 1, 10*time.Second, 10*time.Second // virtual time stands still meanwhile
 		client := redis.NewUniversalClient(o)
 		t.Cleanup(func() { _ = client.Close() })
 		c.servers, c.clients = append(c.servers, m), append(c.clients, client)
@@ -70,7 +70,7 @@ func (c *softCluster) add() *softDaemon {
 	c.t.Helper()
 	e, err := newEventual(EventualOptions{
 		Roots: c.clients, KeyPrefix: "soft.", Node: harness.Unique("node"), Registerer: prometheus.NewRegistry(),
-		now: func() time.Time { return c.at },
+		now: func() time.Time { return c.at }, timeout: 10 * time.Second,
 	})
 	if err != nil {
 		c.t.Fatal(err)

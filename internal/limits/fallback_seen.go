@@ -107,7 +107,10 @@ type seenQuota struct {
 func (f *fallback) observe(asks []delivery.Ask, reply *delivery.TakeReply) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range reply.Items {
+	for i := range asks {
+		if i >= len(reply.Items) {
+			break
+		}
 		if g := &reply.Items[i]; g.GrantedAt > 0 && g.From.Incarnation != localIncarnation {
 			f.see(&asks[i], g)
 		}

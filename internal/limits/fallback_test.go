@@ -503,3 +503,50 @@ func TestWhatIsNotAskedForIsForgotten(t *testing.T) {
 		t.Errorf("%d campaigns and %d quotas are remembered", len(f.campaigns), len(f.quotas))
 	}
 }
+
+// What is used between a daemon's last answer and the outage, the daemon has to assume.
+func TestUnseenUseIsReckonedWith(t *testing.T) {
+	t.Parallel()
+	c := campaign(100, localShare(windows(200, 10*time.Second)))
+	s, list := model.NewStore(), []*fallback{testFallback(t), testFallback(t)}
+	now, used := settle(s, epoch, c), int64(0)
+	take := func(i int, want int64) {
+		asks := []delivery.Ask{ask(c, want)}
+		reply := s.Take(now, fmt.Sprint(i), asks)
+		list[i].observe(asks, &reply)
+		used += reply.Items[0].Units
+	}
+	for range 25 { // both ask now and then, and know of each other
+		now += second / 5
+		take(0, 1)
+		take(1, 1)
+	}
+	for range 36 { // then one takes what it can get
+		now += quantum
+		take(1, delivery.MaxGrant)
+	}
+	before := used
+	for _, f := range list {
+		for _, g := range drain(f, now, now+6*second, c) {
+			used += g.Units
+		}
+	}
+	if used > 200 || before < 120 {
+		t.Errorf("%d units before the outage and %d with it, limit 200", before, used)
+	}
+}
+
+func TestLocalSlotsLeaveAGap(t *testing.T) {
+	t.Parallel()
+	f := testFallback(t)
+	c := campaign(4, localShare(windows(1_000, time.Second)))
+	now := served(t, f, model.NewStore(), c)
+	list := drain(f, now, now+5*second, c)
+	if len(list) == 0 {
+		t.Fatal("nothing was granted")
+	}
+	gap := shareOf(c.Rate, 1, 1).Spacing()
+	if got := list[0].First.Micros() - now; got < outageAfter+gap {
+		t.Errorf("the first slot is %d µs after the failure, want %d at least", got, outageAfter+gap)
+	}
+}
