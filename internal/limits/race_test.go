@@ -1,0 +1,6 @@
+//go:build race
+
+package limits
+
+// raced tells that the race detector looks on.
+const raced = true
