@@ -33,12 +33,12 @@ func (s *stay) grant(n int64) delivery.Grant {
 	return g
 }
 
-func stays(a *delivery.Ask, parts []part) []stay {
+func stays(a *delivery.Ask, want int64, parts []part) []stay {
 	list := make([]stay, len(parts))
 	for i, p := range parts {
 		list[i] = stay{shard: p.shard, ask: *a}
 		ask := &list[i].ask
-		ask.Campaign, ask.HeldUntil, ask.Gate = p.campaign, 0, ""
+		ask.Campaign, ask.Want, ask.HeldUntil, ask.Gate = p.campaign, want, 0, ""
 		ask.LateTolerance += away.Microseconds()
 	}
 	return list

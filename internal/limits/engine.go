@@ -12,6 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 const (
@@ -32,6 +35,13 @@ type Options struct {
 	Logger    *slog.Logger
 	// Registerer receives the engine's metrics.
 	Registerer prometheus.Registerer
+	// Ledger outlives the store, and Quotas are those of the catalog (nil: not loaded yet), which are rebuilt from it.
+	// Without a Ledger a loss of the store's data goes unnoticed.
+	Ledger Ledger
+	Quotas func() []*delivery.Quota
+	// Eventual configures the quotas of mode eventual. Its roots are the shards' masters unless it names others; what
+	// the engine knows itself need not be said.
+	Eventual EventualOptions
 	// Timeout is how long one attempt may take; 250 ms by default. A call makes at most two.
 	Timeout time.Duration
 
@@ -80,6 +90,12 @@ type Engine struct {
 	log    *slog.Logger
 	m      *metrics
 	start  time.Time // of the engine's local clock
+
+	guard    *guard   // nil without a ledger
+	reserve  *reserve // nil without a ledger
+	eventual *eventual
+	fallback *fallback
+
 	mu     sync.Mutex
 	warned map[string]int64 // refused campaigns and the revision complained about; under mu
 	homes  homes            // under mu
@@ -99,10 +115,89 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{
+	e := &Engine{
 		shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
 		warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
-	}, nil
+	}
+	return e, e.watch(&o)
+}
+
+// watch makes what the engine has beside its shards.
+func (e *Engine) watch(o *Options) (err error) {
+	ledger := ledgerOptions{
+		Ledger: o.Ledger, Node: e.node, Quotas: o.Quotas, Now: e.storeNow, Shards: len(e.shards), Logger: o.Logger,
+		Registerer: o.Registerer,
+	}
+	if e.reserve, err = newReserve(ledger); err != nil {
+		return err
+	}
+	if e.guard, err = newGuard(ledger, e, e.reserve); err != nil {
+		return err
+	}
+	for _, s := range e.shards {
+		s.guard = e.guard
+	}
+	soft := o.Eventual
+	soft.KeyPrefix, soft.Node, soft.Logger, soft.Registerer = o.KeyPrefix, e.node, o.Logger, o.Registerer
+	if len(soft.Roots) == 0 {
+		soft.Roots = e.masters()
+	}
+	if e.eventual, err = newEventual(soft); err != nil {
+		return err
+	}
+	e.fallback, err = newFallback(o.Logger, o.Registerer, len(e.shards), attempts*o.Timeout)
+	return err
+}
+
+// storeNow is the time of the shard that a quota lives in, false while that is not known.
+func (e *Engine) storeNow(shard int) (int64, bool) {
+	s := e.shards[uint(shard)%uint(len(e.shards))]
+	if s.master.override != nil {
+		return s.master.override(), true
+	}
+	return s.clock.at(time.Now())
+}
+
+// Run keeps the engine's books until ctx ends: it finds out which data is in force and rebuilds what was lost, writes
+// the ledger, synchronises eventual quotas, and charges what was sent while a store did not answer. With a ledger,
+// nothing is granted unless it runs. It is to end after the last take and refund.
+func (e *Engine) Run(ctx context.Context) error {
+	var all errgroup.Group
+	all.Go(func() error { return e.guard.run(ctx) })
+	all.Go(func() error { return e.reserve.run(ctx) })
+	all.Go(func() error { return e.eventual.run(ctx) })
+	all.Go(func() error {
+		tick := time.NewTicker(chargeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				_ = e.settleDebts(ctx) // a take that suffers from it says so
+			}
+		}
+	})
+	return all.Wait()
+}
+
+// chargeEvery is how often an attempt is made to charge what was granted without the store.
+const chargeEvery = time.Duration(recheck) * time.Microsecond * 4 / 5
+
+// settleDebts charges to the shards what was granted without them.
+func (e *Engine) settleDebts(ctx context.Context) error {
+	var errs []error
+	for _, shard := range e.fallback.owed() {
+		list := e.fallback.spent(shard)
+		if len(list) == 0 {
+			continue
+		}
+		if err := e.charge(ctx, shard, list); err != nil {
+			e.fallback.unspent(list)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Node is the name under which this process competes; random per start, so that sequence numbers never meet those

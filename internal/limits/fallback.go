@@ -23,7 +23,7 @@ const (
 	acquainted = int64(2_000_000)
 )
 
-// localIncarnation marks the grants that were made without a store.
+// localIncarnation marks the answers that were given without a store.
 const localIncarnation = -1
 
 // fallback grants without the store, as the policies of a campaign's quotas allow.

@@ -13,9 +13,28 @@ import (
 func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 	var list []delivery.Grant
 	for i := range grants {
-		list = append(list, e.apart(&grants[i])...)
+		g := &grants[i]
+		e.unspend(g)
+		if g.From.Incarnation == localIncarnation {
+			e.fallback.refund(*g)
+			continue
+		}
+		list = append(list, e.apart(g)...)
 	}
 	return e.refund(ctx, list)
+}
+
+// unspend tells those that count in this process that units were not sent.
+func (e *Engine) unspend(g *delivery.Grant) {
+	if g.From.Campaign == nil || g.Units <= 0 {
+		return
+	}
+	e.reserve.giveBack(g.From.Campaign.Quotas, g.Units, g.GrantedAt)
+	for _, q := range g.From.Campaign.Quotas {
+		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes {
+			e.eventual.giveBack(q, g.Units) // whose bytes they were is not known any more
+		}
+	}
 }
 
 // apart divides a grant by shards. Elsewhere than at home only windows get something back: the timelines there have

@@ -24,6 +24,9 @@ const (
 // errShunned is the error of what was not sent to a shard that does not answer.
 var errShunned = errors.New("the shard did not answer lately")
 
+// errClosed is the error of what was not sent to a shard whose data is not known to be in force.
+var errClosed = errors.New("the shard's data is being looked for or rebuilt")
+
 // shard is one of the engine's shards: its keys, its servers, and what it last said.
 type shard struct {
 	index   int
@@ -36,6 +39,7 @@ type shard struct {
 	clock shardClock
 	// incarnation is that of the shard's data as far as this engine knows, 0 where it is not watched.
 	incarnation atomic.Int64
+	guard       *guard
 
 	sem  *semaphore.Weighted
 	mu   sync.Mutex
@@ -73,7 +77,13 @@ func newShards(o *Options) []*shard {
 
 // run sends calls to the shard's master in one pipeline and leaves reply or error in each.
 func (s *shard) run(ctx context.Context, script *script, calls []*call) {
-	if err := s.probe(ctx); err != nil {
+	err := s.probe(ctx)
+	if incarnation, open := s.guard.incarnation(s.index); open {
+		s.incarnation.Store(incarnation)
+	} else if err == nil {
+		err = errClosed
+	}
+	if err != nil {
 		for _, c := range calls {
 			c.err = err
 		}
@@ -83,6 +93,9 @@ func (s *shard) run(ctx context.Context, script *script, calls []*call) {
 	lost := false
 	for _, c := range calls {
 		lost = lost || c.err != nil && !answered(c.err)
+		if errors.Is(c.err, errIncarnation) {
+			s.guard.lost(s.index, c.head.incarnation)
+		}
 	}
 	if lost && ctx.Err() == nil {
 		s.mu.Lock()
@@ -121,13 +134,7 @@ func (s *shard) probe(ctx context.Context) error {
 }
 
 // now is about what the shard's clock reads.
-func (s *shard) now() int64 {
-	if s.master.override != nil {
-		return s.master.override()
-	}
-	now, _ := s.clock.at(time.Now())
-	return now
-}
+func (s *shard) now() int64 { return storeTime(&s.clock, s.master.override) }
 
 // acquire takes n script slots and moves each to its next sequence number.
 func (s *shard) acquire(ctx context.Context, n int) ([]*scriptSlot, error) {

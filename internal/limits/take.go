@@ -22,10 +22,12 @@ import (
 func (e *Engine) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
 	reply := delivery.TakeReply{Items: make([]delivery.Granted, len(asks))}
 	started := time.Now()
+	err := e.settleDebts(ctx)
 	t := e.plan(asks, reply.Items)
-	err := t.run(ctx)
+	err = errors.Join(err, t.run(ctx))
 	reply.Clocks = t.clocks()
-	e.finish(t.errands)
+	e.fallback.observe(asks, &reply)
+	t.finish()
 	e.m.takeSeconds.Observe(time.Since(started).Seconds())
 	e.m.takeItems.Observe(float64(len(asks)))
 	return reply, err
@@ -46,9 +48,11 @@ type errand struct {
 	out  *delivery.Granted
 	home *home
 	own  *delivery.Ask // what the home is asked
-	at   int           // the home's shard
-	wait int64         // microseconds for which the campaign is not granted anything, since it moved
-	away []stay        // what other shards are asked
+	admission
+	limited bool   // own wants less than the ask
+	at      int    // the home's shard
+	wait    int64  // microseconds for which the campaign is not granted anything, since it moved
+	away    []stay // what other shards are asked
 }
 
 // request is what one shard is asked in one round.
@@ -85,6 +89,9 @@ func (t *taking) add(x *errand, now int64) {
 	parts, held, closed := x.home.parts, x.home.heldUntil(x.ask.HeldUntil), x.home.closed
 	t.mu.Unlock()
 	x.at, x.own = parts[0].shard, x.ask
+	if later := t.fallback.heldUntil(t.shards[x.at].now(), x.ask); later > x.ask.HeldUntil {
+		held = max(held, later)
+	}
 	if parts[0].campaign != x.ask.Campaign || held != x.ask.HeldUntil {
 		own := *x.ask
 		own.Campaign, own.HeldUntil = parts[0].campaign, held
@@ -96,8 +103,9 @@ func (t *taking) add(x *errand, now int64) {
 		own.Want, own.Weights = 0, nil // brings the clock and the state of the new home
 		x.own, x.wait = &own, closed-now
 		t.first = append(t.first, x.request())
+	case !x.admit(t):
 	case len(parts) > 1:
-		x.away = stays(x.ask, parts[1:])
+		x.away = stays(x.ask, x.own.Want, parts[1:])
 		for i := range x.away {
 			t.first = append(t.first, x.away[i].request())
 		}
@@ -183,24 +191,42 @@ func (t *taking) clocks() []delivery.ShardClock {
 	return list
 }
 
-// finish completes what was answered.
-func (e *Engine) finish(errands []errand) {
+// finish completes what was answered, and answers without the store what was not, where the policies allow it.
+func (t *taking) finish() {
+	e := t.Engine
+	for i := range t.errands {
+		x := &t.errands[i]
+		if x.out.GrantedAt == 0 {
+			e.fallback.grant(e.shards[x.at].now(), x.wanted(), x.out)
+		}
+		x.settleAdmission(t)
+	}
 	e.mu.Lock()
-	for i := range errands {
-		errands[i].home.granted(errands[i].out)
+	for i := range t.errands {
+		t.errands[i].home.granted(t.errands[i].out)
 	}
 	e.mu.Unlock()
-	for i := range errands {
-		x := &errands[i]
+	for i := range t.errands {
+		x := &t.errands[i]
 		if x.out.GrantedAt == 0 {
 			continue // not answered
 		}
 		x.out.From.Campaign = x.ask.Campaign
+		if x.limited && x.out.Bound == delivery.BindNone { // all that was asked for is less than what was wanted
+			x.out.Bound, x.out.NextAt = delivery.BindRate, x.out.GrantedAt+x.ask.Quantum
+		}
 		if x.wait > 0 && x.ask.Want > 0 && x.out.Bound == delivery.BindNone {
 			x.out.Bound, x.out.NextAt = delivery.BindRate, x.out.GrantedAt+x.wait
 		}
 		e.m.count(x.ask.Campaign, x.out)
 	}
+}
+
+// wanted is the ask as it came, for no more than was admitted.
+func (x *errand) wanted() *delivery.Ask {
+	a := *x.ask
+	a.Want = min(a.Want, x.own.Want)
+	return &a
 }
 
 // refuse answers an ask that cannot be put to the scripts, and says so once per revision of the campaign.
