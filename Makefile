@@ -39,8 +39,12 @@ e2e: build ## Figures of speed and latency over real services
 	$(WITH_SERVICES) go test -count=1 -timeout 40m -tags e2e -run TestFigure -v ./test
 
 .PHONY: bench
-bench: ## Benchmarks of the packages (BENCH=name, COUNT=n)
-	$(WITH_SERVICES) go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -count $(or $(COUNT),1) ./internal/...
+bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COUNT=n, PKG=./internal/... for all)
+	$(WITH_SERVICES) go test -timeout 5m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) $(or $(PKG),./internal/limits)
+
+.PHONY: properties
+properties: ## 10,000 random histories put to the scripts and to the model (CHECKS=n); two minutes
+	$(WITH_SERVICES) go test -count=1 -timeout 15m -run Scripts -v ./internal/limits -rapid.checks=$(or $(CHECKS),10000)
 
 .PHONY: lint
 lint: bin/golangci-lint ## Check style, and which package imports which

@@ -15,9 +15,9 @@ import (
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// fleet is daemons that share a store and a backlog without end. They ask as the scheduler does, a quantum after their
-// last ask or when they were told to come back, and use their slots at once or as late as is allowed. What they were
-// granted and what they did with it is written down unit by unit, in store time.
+// fleet is daemons that share a store and a backlog without end. They ask a quantum after their last ask or when they were
+// told to come back, whichever is later, and use their slots at once or as late as is allowed. What they were granted and
+// what they did with it is written down unit by unit, in store time.
 type fleet struct {
 	t       testing.TB
 	store   store

@@ -596,8 +596,8 @@ func commandStats(t testing.TB, client redis.UniversalClient) map[string]command
 	return stats
 }
 
-// TestAJobCostsATwentiethOfAScript: one campaign of 1,000/s, asked for as the scheduler does for 20 s, and commandstats
-// of a private Redis.
+// TestAJobCostsATwentiethOfAScript: one campaign of 1,000/s, asked for once a quantum for 20 s, and commandstats of a
+// private Redis.
 func TestAJobCostsATwentiethOfAScript(t *testing.T) {
 	client := privateClient(t, harness.FreshRedis(t))
 	l := newLua(t, client)
