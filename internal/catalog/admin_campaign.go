@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,6 +25,10 @@ type CampaignRow struct {
 	MaxInFlight    int64             `json:"max_in_flight"`
 	StartsAt       *time.Time        `json:"starts_at,omitempty"`
 	EndsAt         *time.Time        `json:"ends_at,omitempty"`
+	ActiveHours    json.RawMessage   `json:"active_hours,omitempty"`
+	TimeZone       string            `json:"time_zone"`
+	Ramp           json.RawMessage   `json:"ramp,omitempty"`
+	RampSince      *time.Time        `json:"ramp_since,omitempty"`
 	Overflow       delivery.Overflow `json:"overflow"`
 	JobTTL         string            `json:"job_ttl,omitempty"`
 	ExpectedTotal  *int64            `json:"expected_total,omitempty"`
@@ -41,6 +46,20 @@ func (r CampaignRow) Rate() string {
 	return r.SendRate + "/" + r.SendPer
 }
 
+// Campaign is the row as daemons read it, without its quotas and its lane.
+func (r CampaignRow) Campaign() *delivery.Campaign {
+	per, _ := ParseSpan(r.SendPer) // one that cannot be read makes no rate, and the campaign says so
+	record := campaignRecord{
+		id: r.ID, rate: r.SendRate, status: string(r.Status), sink: r.Sink, overflow: string(r.Overflow), revision: r.Revision,
+		per: per.Microseconds(), burst: r.Burst, weight: r.PriorityWeight, inFlight: r.MaxInFlight, startsAt: r.StartsAt,
+		endsAt: r.EndsAt, rampSince: r.RampSince, hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
+	}
+	return newState().build(r.ID, record.entry())
+}
+
+// text is JSON as a record holds it.
+func text(raw json.RawMessage) *string { return nullable(string(raw)) }
+
 // CampaignChange says what to change about a campaign; nil fields stay as they are.
 type CampaignChange struct {
 	Rate           *string // 500, 2.5, 150/m, 1/h; sets send_rate and send_per
@@ -48,9 +67,12 @@ type CampaignChange struct {
 	Status         *delivery.Status
 	Sink           *string // "" for the default sink
 	PriorityWeight *int64
-	MaxInFlight    *int64     // 0 for no limit
-	StartsAt       *time.Time // the zero time for none
-	EndsAt         *time.Time // the zero time for none
+	MaxInFlight    *int64           // 0 for no limit
+	StartsAt       *time.Time       // the zero time for none
+	EndsAt         *time.Time       // the zero time for none
+	ActiveHours    *json.RawMessage // as ParseHoursWords makes it; nil for always
+	TimeZone       *string
+	Ramp           *json.RawMessage // as ParseRampWords makes it; nil for none
 	Overflow       *delivery.Overflow
 	JobTTL         *time.Duration // 0 for none
 	ExpectedTotal  *int64         // 0 for unknown
@@ -86,7 +108,34 @@ func (c CampaignChange) validate(id string) error {
 			return invalid("%s", err)
 		}
 	}
+	if err := c.validateSchedule(); err != nil {
+		return invalid("%s", err)
+	}
 	return c.validateQuotas()
+}
+
+// validateSchedule looks at what can be judged without the rest of the row; the database sees to that.
+func (c CampaignChange) validateSchedule() error {
+	zone := "UTC"
+	if c.TimeZone != nil {
+		zone = *c.TimeZone
+	}
+	if _, err := loadZone(zone); err != nil {
+		return err
+	}
+	if c.ActiveHours != nil && len(*c.ActiveHours) > 0 {
+		if _, err := parseHours(string(*c.ActiveHours), zone); err != nil {
+			return err
+		}
+	}
+	if c.Ramp == nil || len(*c.Ramp) == 0 {
+		return nil
+	}
+	ramp, err := parseRamp(string(*c.Ramp), time.Second, time.Now())
+	if err != nil {
+		return err
+	}
+	return ramp.Validate(delivery.Rate{})
 }
 
 func (c CampaignChange) validateQuotas() error {
@@ -127,6 +176,12 @@ func (c CampaignChange) assignments(id string) (names, places string, values []a
 	if c.EndsAt != nil {
 		set("ends_at", instant(*c.EndsAt))
 	}
+	if c.ActiveHours != nil {
+		set("active_hours", text(*c.ActiveHours))
+	}
+	if c.Ramp != nil {
+		set("ramp", text(*c.Ramp))
+	}
 	if c.JobTTL != nil {
 		set("job_ttl", nullable(*c.JobTTL))
 	}
@@ -138,6 +193,7 @@ func (c CampaignChange) assignments(id string) (names, places string, values []a
 	setIf(set, "priority_weight", c.PriorityWeight)
 	setIf(set, "max_in_flight", c.MaxInFlight)
 	setIf(set, "overflow", c.Overflow)
+	setIf(set, "time_zone", c.TimeZone)
 	numbers := make([]string, len(columns))
 	for i := range numbers {
 		numbers[i] = "$" + strconv.Itoa(i+1)
@@ -180,7 +236,8 @@ func oneCampaign(ctx context.Context, q rowsQuerier, id string) (CampaignRow, er
 func queryCampaigns(ctx context.Context, q rowsQuerier, clause string, args ...any) ([]CampaignRow, error) {
 	rows, err := q.Query(ctx, `
 SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status,
-       coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at, c.overflow,
+       coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
+       c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        p.lane, c.revision, c.updated_at
@@ -192,8 +249,11 @@ FROM pacer.campaigns c LEFT JOIN pacer.lane_pins p ON p.campaign_id = c.id `+cla
 		var c CampaignRow
 		var per int64
 		var ttl *int64
+		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
-			&c.StartsAt, &c.EndsAt, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas, &c.Lane, &c.Revision, &c.UpdatedAt)
+			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas,
+			&c.Lane, &c.Revision, &c.UpdatedAt)
+		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = FormatSpan(micros(per))
 		if ttl != nil {
 			c.JobTTL = FormatSpan(micros(*ttl))

@@ -49,7 +49,7 @@ func TestAdminCampaigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"id":"spring","send_rate":"150","send_per":"1m","burst":0,"status":"active","sink":"receiver","priority_weight":1,` +
-		`"max_in_flight":0,"overflow":"lane","job_ttl":"36h","quotas":["mail","smev"],"revision":`
+		`"max_in_flight":0,"time_zone":"UTC","overflow":"lane","job_ttl":"36h","quotas":["mail","smev"],"revision":`
 	if !strings.HasPrefix(string(text), want) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}

@@ -25,7 +25,8 @@ SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
        c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight,
        CASE WHEN isfinite(c.starts_at) THEN c.starts_at END, CASE WHEN isfinite(c.ends_at) THEN c.ends_at END,
        c.overflow, least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
-       coalesce(c.expected_total, 0)
+       coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
+       CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END
 FROM pacer.campaigns c WHERE c.revision > $1`
 
 	selectLinks = `
@@ -168,7 +169,7 @@ func (d *delta) scanCampaigns(rows pgx.Rows) error {
 	for rows.Next() {
 		var r campaignRecord
 		err := rows.Scan(&r.id, &r.revision, &r.rate, &r.per, &r.burst, &r.status, &r.sink, &r.weight, &r.inFlight,
-			&r.startsAt, &r.endsAt, &r.overflow, &r.ttl, &r.expected)
+			&r.startsAt, &r.endsAt, &r.overflow, &r.ttl, &r.expected, &r.hours, &r.zone, &r.ramp, &r.rampSince)
 		if err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (m *Memory) Close() {}
 func (m *Memory) Healthy() error { return nil }
 
 // PutCampaign creates or replaces a campaign and links it to the quotas. Revision, Quotas and Lane of c are
-// ignored; an empty status, overflow or weight gets its default.
+// ignored; an empty status, overflow or weight gets its default, and a ramp that does not say when it began begins now.
 func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 	m.change(func(s *state, revision int64) {
 		c.Revision, c.Quotas, c.Lane = revision, nil, delivery.NoLane
@@ -62,6 +62,11 @@ func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 			c.Overflow = delivery.OverflowLane
 		}
 		c.PriorityWeight = max(c.PriorityWeight, 1)
+		if c.Ramp != nil && c.Ramp.Since.IsZero() {
+			ramp := *c.Ramp
+			ramp.Since = time.Now()
+			c.Ramp = &ramp
+		}
 		ids := slices.Clone(quotas)
 		slices.Sort(ids)
 		s.campaigns[c.ID] = &campaignEntry{row: c, quotas: slices.Compact(ids)}

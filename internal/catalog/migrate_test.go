@@ -1,10 +1,13 @@
 package catalog
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/harness"
 )
@@ -61,19 +64,46 @@ func TestMigrateUpAndDown(t *testing.T) {
 	}
 }
 
-// TestMigrateKeepsQuotas: quotas of an older schema keep their shard and their windows.
-func TestMigrateKeepsQuotas(t *testing.T) {
-	dsn, ctx := migrated(t), t.Context()
-	m, conn := migrator(t, dsn), connected(t, dsn)
+// before is a database with the schema as it was before the version.
+func before(t *testing.T, version int64) (*Migrator, *pgx.Conn, context.Context) {
+	t.Helper()
+	dsn := migrated(t)
+	m := migrator(t, dsn)
 	for {
-		undone, err := m.Down(ctx)
+		undone, err := m.Down(t.Context())
 		if err != nil || undone == nil {
 			t.Fatalf("%+v, %v", undone, err)
 		}
-		if undone.Version == 4 {
-			break
+		if undone.Version == version {
+			return m, connected(t, dsn), t.Context()
 		}
 	}
+}
+
+// TestMigrateKeepsSchedules: what can be kept of schedules that had no meaning yet, and begins now.
+func TestMigrateKeepsSchedules(t *testing.T) {
+	m, conn, ctx := before(t, 5)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, time_zone, active_hours, ramp) VALUES
+('kept', 20, 'Europe/Moscow', '[{"from": "09:00", "to": "21:00"}]', '{"start": 10, "add": 5, "every": "1 minute"}'),
+('zone', 20, 'MSK', '[{"from": "09:00", "to": "21:00"}]', '{"from": 10}'), ('hours', 20, 'UTC', '{"mon": "09:00"}', null)`)
+	if _, err := m.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := queryCampaigns(ctx, conn, `ORDER BY c.id`)
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	for _, row := range rows {
+		kept := row.ID == "kept"
+		if (row.ActiveHours != nil) != kept || (row.Ramp != nil) != kept || (row.RampSince != nil) != kept || row.Campaign().Invalid != "" {
+			t.Errorf("%+v: %s", row, row.Campaign().Invalid)
+		}
+	}
+}
+
+// TestMigrateKeepsQuotas: quotas of an older schema keep their shard and their windows.
+func TestMigrateKeepsQuotas(t *testing.T) {
+	m, conn, ctx := before(t, 4)
 	run(t, conn, `INSERT INTO pacer.quotas (id, spend) VALUES ('q', 'even')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 5, 'sliding', 'noon'), ('q', '1 day', 20000, 'log', 'noon'),
 ('q', '1 hour', 9, 'fixed', 'noon'), ('q', '2 days', 68719476737, 'sliding', null)`)

@@ -325,6 +325,20 @@ func TestUnusableRows(t *testing.T) {
 		}[id]
 		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, revision, %s) VALUES ('%s', 2, '%s')`, column, id, value))
 	}
+	schedules := map[string]string{
+		"hours": `active_hours = '{"mon": "09:00"}'`, "hour": `active_hours = '[{"from": "9", "to": "21:00"}]'`,
+		"day":  `active_hours = '[{"days": ["monday"], "from": "09:00", "to": "21:00"}]'`,
+		"mars": `time_zone = 'Mars/Olympus', active_hours = '[{"from": "09:00", "to": "21:00"}]'`,
+		"here": `time_zone = 'Local', active_hours = '[{"from": "09:00", "to": "21:00"}]'`,
+		"ramp": `ramp_since = now(), ramp = '{"from": 10}'`, "list": `ramp_since = now(), ramp = '[]'`,
+		"every": `ramp_since = now(), ramp = '{"start": 1, "add": 1, "every": "1 month"}'`,
+		"steps": `ramp_since = now(), send_rate = 10002, ramp = '{"start": 1, "add": 1, "every": "1 minute"}'`,
+		"since": `ramp_since = 'infinity', ramp = '{"start": 1, "add": 1, "every": "1 minute"}'`, "revision": `revision = 549755813888`,
+	}
+	for id, set := range schedules {
+		run(t, conn, `INSERT INTO pacer.campaigns (id, revision) VALUES ($1, 4)`, "s-"+id)
+		run(t, conn, fmt.Sprintf(`UPDATE pacer.campaigns SET %s WHERE id = 's-%s'`, set, id))
+	}
 	run(t, conn, `INSERT INTO pacer.campaigns (id, revision) VALUES ('orphan', 4), ('spa ce', 4)`)
 	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('orphan', 'nowhere')`)
 	quotas := map[string]string{
@@ -351,7 +365,7 @@ func TestUnusableRows(t *testing.T) {
 			t.Errorf("campaign %s: invalid %q", id, c.Invalid)
 		}
 	}
-	held := 15 - 1 + len(quotas) // the campaigns above without the good ones, and one for each quota
+	held := 15 - 1 + len(quotas) + len(schedules) // the campaigns above without the good ones, and one for each quota
 	if len(s.Campaigns) != held+2 {
 		t.Errorf("%d campaigns", len(s.Campaigns))
 	}
@@ -361,6 +375,7 @@ func TestUnusableRows(t *testing.T) {
 		t.Errorf("%d lines for %d campaigns", n, held)
 	}
 	run(t, conn, `SET session_replication_role = origin`)
+	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 's-revision'`) // nothing is newer than that
 	run(t, conn, `UPDATE pacer.campaigns SET status = 'active' WHERE id = 'status'`)
 	eventually(t, "the campaign is usable again", func() bool { return p.Snapshot().Campaign("status").Invalid == "" })
 }

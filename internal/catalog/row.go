@@ -16,7 +16,9 @@ type campaignRecord struct {
 	id, rate, status, sink, overflow string
 	revision, per, ttl, expected     int64
 	burst, weight, inFlight          int64
-	startsAt, endsAt                 *time.Time
+	startsAt, endsAt, rampSince      *time.Time
+	hours, ramp                      *string // JSON
+	zone                             string
 }
 
 // entry turns the record into what goes into snapshots.
@@ -35,10 +37,30 @@ func (r *campaignRecord) entry() *campaignEntry {
 	var err error
 	if c.Rate, err = parseStoredRate(r.rate, micros(r.per)); err != nil {
 		c.Invalid = err.Error()
-	} else {
-		c.Invalid = r.defect()
+	} else if c.Invalid = r.defect(); c.Invalid == "" {
+		if err := r.schedule(&c); err != nil {
+			c.Invalid = err.Error()
+		}
 	}
 	return &campaignEntry{row: c}
+}
+
+// schedule gives the campaign its hours and its ramp. The error says in one line why they cannot be kept.
+func (r *campaignRecord) schedule(c *delivery.Campaign) (err error) {
+	if r.hours != nil {
+		if c.Hours, err = parseHours(*r.hours, r.zone); err != nil {
+			return err
+		}
+	}
+	if r.ramp == nil {
+		return nil
+	}
+	var since time.Time
+	if r.rampSince != nil {
+		since = *r.rampSince
+	}
+	c.Ramp, err = parseRamp(*r.ramp, micros(r.per), since)
+	return err
 }
 
 // defect says in one line why the campaign cannot be used; "" if it can.
@@ -50,6 +72,8 @@ func (r *campaignRecord) defect() string {
 		return fmt.Sprintf("status %q is not active, paused, cancelled or completed", r.status)
 	case !validOverflow(delivery.Overflow(r.overflow)):
 		return fmt.Sprintf("overflow %q is not lane or block", r.overflow)
+	case r.revision < 0 || r.revision >= delivery.MaxRowRevision:
+		return fmt.Sprintf("revision must lie between 0 and %d; leave it to the triggers", int64(delivery.MaxRowRevision))
 	case r.burst < 0:
 		return "burst must not be negative"
 	case r.weight < 1:

@@ -37,6 +37,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('greedy', '1 day', 68719476737)`)
 	run(t, conn, `UPDATE pacer.store SET shards = 4`)
 	run(t, conn, `INSERT INTO pacer.quotas (id, shard) VALUES ('far', 3)`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, ramp, active_hours)
+VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": "09:00", "to": "21:00"}]')`)
 	window := func(span, limit string) string {
 		return fmt.Sprintf(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q', '%s', %s)`, span, limit)
 	}
@@ -65,6 +67,44 @@ func TestNonsenseIsRefused(t *testing.T) {
 		{campaign("expected_total", "-1"), "expected_total", "must not be negative (-1)"},
 		{campaign("job_ttl", "'-1 second'"), "job_ttl", "must not be -00:00:01"},
 		{campaign("time_zone", "'Mars/Olympus'"), "time_zone", "'Mars/Olympus' is not known"},
+		{campaign("ramp", "'5'"), "ramp", "must be an object, not 5"},
+		{campaign("ramp", `'{"from": 10}'`), "ramp", "has no 'from'"},
+		{campaign("ramp", `'{"start": 10, "every": "1 minute"}'`), "ramp", "either add or factor"},
+		{campaign("ramp", `'{"start": 10, "add": 1, "factor": 2, "every": "1 minute"}'`), "ramp", "either add or factor"},
+		{campaign("ramp", `'{"add": 1, "every": "1 minute"}'`), "ramp", "start must be a number, not left out"},
+		{campaign("ramp", `'{"start": "10", "add": 1, "every": "1 minute"}'`), "ramp", `start must be a number, not "10"`},
+		{campaign("ramp", `'{"start": 0, "add": 1, "every": "1 minute"}'`), "ramp", "start must be above 0"},
+		{campaign("ramp", `'{"start": 0.1234567, "add": 1, "every": "1 minute"}'`), "ramp", "at most six decimals, not 0.1234567"},
+		{campaign("ramp", `'{"start": 1, "add": -1, "every": "1 minute"}'`), "ramp", "add must be above 0"},
+		{campaign("ramp", `'{"start": 1, "factor": 1, "every": "1 minute"}'`), "ramp", "factor must be above 1"},
+		{campaign("ramp", `'{"start": 1, "factor": 101, "every": "1 minute"}'`), "ramp", "at most 100, not 101"},
+		{campaign("ramp", `'{"start": 1, "add": 1}'`), "ramp", "every must be a number of seconds"},
+		{campaign("ramp", `'{"start": 1, "add": 1, "every": 60}'`), "ramp", "not 60"},
+		{campaign("ramp", `'{"start": 1, "add": 1, "every": "1 month"}'`), "ramp", "not \"1 month\""},
+		{campaign("ramp", `'{"start": 1, "add": 1, "every": "0 seconds"}'`), "ramp", "between 1 second and 366 days"},
+		{campaign("ramp", `'{"start": 1, "add": 1, "every": "99999999 weeks"}'`), "ramp", "between 1 second and 366 days"},
+		{campaign("send_rate, ramp", `100, '{"start": 1, "add": 0.009, "every": "1 minute"}'`), "ramp", "more than 10000 steps from 1"},
+		{campaign("send_rate, ramp", `100, '{"start": 1, "factor": 1.0001, "every": "1 minute"}'`), "ramp", "more than 10000 steps"},
+		{campaign("send_rate, send_per, ramp", `100, '366 days', '{"start": 0.5, "add": 1, "every": "1 day"}'`), "ramp", "below one unit"},
+		{`UPDATE pacer.campaigns SET send_rate = 10002 WHERE id = 'rises'`, "ramp", "more than 10000 steps from 1 to the send_rate, 10002"},
+		{`UPDATE pacer.campaigns SET ramp_since = 'infinity' WHERE id = 'rises'`, "ramp_since", "must not be infinite"},
+		{campaign("active_hours", `'{"mon": "09:00-18:00"}'`), "active_hours", "must be a list"},
+		{campaign("active_hours", `'[7]'`), "active_hours", "must hold objects, not 7"},
+		{campaign("active_hours", `'[{"from": "09:00", "until": "21:00"}]'`), "active_hours", "a span has no 'until'"},
+		{campaign("active_hours", `'[{"from": "9:00", "to": "21:00"}]'`), "active_hours", `from must be a time from 00:00 to 23:59, not "9:00"`},
+		{campaign("active_hours", `'[{"from": "24:00", "to": "21:00"}]'`), "active_hours", "from must be"},
+		{campaign("active_hours", `'[{"from": "09:00"}]'`), "active_hours", "to must be a time from 00:00 to 24:00, not left out"},
+		{campaign("active_hours", `'[{"from": "09:00", "to": "24:01"}]'`), "active_hours", "to must be"},
+		{campaign("active_hours", `'[{"days": "mon", "from": "09:00", "to": "21:00"}]'`), "active_hours", "days must be a list"},
+		{campaign("active_hours", `'[{"days": [], "from": "09:00", "to": "21:00"}]'`), "active_hours", "days must be a list"},
+		{campaign("active_hours", `'[{"days": ["monday"], "from": "09:00", "to": "21:00"}]'`), "active_hours", "not [\"monday\"]"},
+		{
+			campaign("active_hours", `(SELECT jsonb_agg('{"from": "09:00", "to": "21:00"}'::jsonb) FROM generate_series(1, 33))`),
+			"active_hours", "at most 32 spans, not 33",
+		},
+		{campaign("time_zone, active_hours", `'MSK', '[{"from": "09:00", "to": "21:00"}]'`), "time_zone", "'MSK' is not the name"},
+		{campaign("time_zone, active_hours", `'europe/moscow', '[{"from": "09:00", "to": "21:00"}]'`), "time_zone", "is not the name"},
+		{`UPDATE pacer.campaigns SET time_zone = 'EST5EDT4' WHERE id = 'rises'`, "time_zone", "'EST5EDT4' is not the name"},
 		{campaign("starts_at, ends_at", "'2026-01-02', '2026-01-01'"), "ends_at", "later than starts_at"},
 		{campaign("ends_at", "'infinity'"), "ends_at", "must not be infinite"},
 		{`INSERT INTO pacer.campaigns (id) VALUES ('')`, "id", "must be an id, not ''"},
@@ -136,7 +176,12 @@ func TestSenseIsAccepted(t *testing.T) {
 		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, send_rate, send_per) VALUES ('c%d', %s)`, i, rate))
 	}
 	run(t, conn, `INSERT INTO pacer.campaigns (id, time_zone, starts_at, active_hours, ramp, job_ttl, sink, expected_total)
-VALUES ('`+strings.Repeat("~", 256)+`', 'Europe/Moscow', now(), '{"mon": "09:00-18:00"}', '{"from": 10}', '3 days', 'receiver', 7)`)
+VALUES ('`+strings.Repeat("~", 256)+`', 'Europe/Moscow', now(), '[{"from": "22:00", "to": "06:00"}]', '{"start": 0.5, "factor": 1.5, "every": "90 seconds"}', '3 days',
+'receiver', 7)`)
+	for i, every := range []string{"1s", "30 m", "2 hours", "1 day", "52 weeks"} {
+		run(t, conn, fmt.Sprintf(`INSERT INTO pacer.campaigns (id, send_rate, send_per, ramp)
+VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, i, every))
+	}
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('smev')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('smev', '60 s', 300), ('smev', '3600 s', 15750),
 ('smev', '86400 s', 300000), ('smev', '604800 s', 1500000), ('smev', '2592000 s', 6000000), ('smev', '1 ms', 0)`)

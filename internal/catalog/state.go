@@ -91,6 +91,11 @@ func (s *state) current(id string, entry *campaignEntry) bool {
 func (s *state) build(id string, entry *campaignEntry) *delivery.Campaign {
 	campaign := entry.row
 	campaign.Lane = s.lane(id)
+	if campaign.Ramp != nil && campaign.Invalid == "" {
+		if err := campaign.Ramp.Validate(campaign.Rate); err != nil {
+			campaign.Invalid = err.Error()
+		}
+	}
 	campaign.Quotas = make([]*delivery.Quota, 0, len(entry.quotas))
 	for _, quota := range entry.quotas {
 		known, ok := s.quotas[quota]

@@ -1,0 +1,253 @@
+package catalog
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func TestRampWords(t *testing.T) {
+	for words, want := range map[string]string{
+		"start=10,add=5,every=1m":           `{"add":5,"every":"1m","start":10}`,
+		" start=0.5 , every=90s,factor=1.5": `{"every":"90s","factor":1.5,"start":0.5}`,
+		"none":                              "",
+		"":                                  "",
+	} {
+		raw, err := ParseRampWords(words)
+		if err != nil || string(raw) != want {
+			t.Errorf("%q: %s, %v", words, raw, err)
+		}
+	}
+	for _, words := range []string{"fast", "start=10,start=5", "start=ten,add=5,every=1m", "from=10", "start=-1", "start=1.1234567"} {
+		if raw, err := ParseRampWords(words); err == nil || len(err.Error()) > 200 {
+			t.Errorf("%q was read as %s (%v)", words, raw, err)
+		}
+	}
+	for raw, want := range map[string]string{
+		`{"start": 10, "add": 5, "every": "1 minute"}`:        "start=10,add=5,every=1m",
+		`{"start": 0.5, "factor": 1.5, "every": "36 hours"}`:  "start=0.5,factor=1.5,every=36h",
+		`{"start": 0.5, "factor": 1.5, "every": "2 weeks"}`:   "start=0.5,factor=1.5,every=14d",
+		`{"start": 0.5, "factor": 1.5, "every": "sometimes"}`: `{"start": 0.5, "factor": 1.5, "every": "sometimes"}`,
+		"": "",
+	} {
+		if got := FormatRamp(json.RawMessage(raw)); got != want {
+			t.Errorf("%s: %s, want %s", raw, got, want)
+		}
+	}
+}
+
+func TestEvery(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1s": time.Second, "1 second": time.Second, "90 seconds": 90 * time.Second, "2m": 2 * time.Minute, "1 hour": time.Hour,
+		"3 days": 3 * day, "2w": 14 * day, "52 weeks": 364 * day,
+	} {
+		if got, err := parseEvery(text); err != nil || got != want {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "5", "s", "ss", "5 ss", "5  s", "-5s", "1.5h", "1h30m", "1 month", "2000000000 weeks", "99999999999s"} {
+		if got, err := parseEvery(text); err == nil {
+			t.Errorf("%q was read as %s", text, got)
+		}
+	}
+}
+
+func TestHoursWords(t *testing.T) {
+	for _, tc := range []struct{ words, json, again string }{
+		{
+			"mon-fri 09:00-21:00; sat 10:00-18:00",
+			`[{"days":["mon","tue","wed","thu","fri"],"from":"09:00","to":"21:00"},{"days":["sat"],"from":"10:00","to":"18:00"}]`,
+			"mon-fri 09:00-21:00; sat 10:00-18:00",
+		},
+		{" 22:00-06:00 ", `[{"from":"22:00","to":"06:00"}]`, "22:00-06:00"},
+		{"sat-mon,wed 00:00-24:00", `[{"days":["sat","sun","mon","wed"],"from":"00:00","to":"24:00"}]`, "mon,wed,sat,sun 00:00-24:00"},
+		{"fri-thu 09:00-10:00", `[{"days":["fri","sat","sun","mon","tue","wed","thu"],"from":"09:00","to":"10:00"}]`, "mon-sun 09:00-10:00"},
+		{"none", "", ""},
+	} {
+		raw, err := ParseHoursWords(tc.words)
+		if err != nil || string(raw) != tc.json || FormatHours(raw) != tc.again {
+			t.Errorf("%q: %s, %s, %v", tc.words, raw, FormatHours(raw), err)
+		}
+		if len(raw) > 0 {
+			if _, err := parseHours(string(raw), "Europe/Moscow"); err != nil {
+				t.Errorf("%q: %v", tc.words, err)
+			}
+		}
+	}
+	if got := FormatHours(json.RawMessage(`{"mon": 5}`)); got != `{"mon": 5}` {
+		t.Error(got)
+	}
+	for _, words := range []string{"always", "mon-fri", "monday 09:00-21:00", "mon-frx 09:00-21:00", "mon 09:00", "mon 09:00-10:00 11:00-12:00", "mon 09:00-21:00;"} {
+		if raw, err := ParseHoursWords(words); err == nil || len(err.Error()) > 200 {
+			t.Errorf("%q was read as %s (%v)", words, raw, err)
+		}
+	}
+	for _, change := range []CampaignChange{
+		{ActiveHours: new(json.RawMessage(`[{"from":"9:00","to":"21:00"}]`))},
+		{ActiveHours: new(json.RawMessage(`[{"from":"09:00","to":"24:01"}]`))},
+		{ActiveHours: new(json.RawMessage(`[{"from":"24:00","to":"09:00"}]`))},
+		{TimeZone: new("Mars/Olympus")},
+		{TimeZone: new("Local")},
+		{TimeZone: new("")},
+		{Ramp: new(json.RawMessage(`{"start":1,"every":"1m"}`))},
+		{Ramp: new(json.RawMessage(`{"start":1,"add":1,"factor":2,"every":"1m"}`))},
+		{Ramp: new(json.RawMessage(`{"start":1,"add":1}`))},
+		{Ramp: new(json.RawMessage(`{"start":1,"add":1,"every":"1m"} {}`))},
+	} {
+		if err := change.validate("c"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s %s: %v", *orEmpty(change.ActiveHours), *orEmpty(change.Ramp), err)
+		}
+	}
+}
+
+func orEmpty(raw *json.RawMessage) *json.RawMessage {
+	if raw == nil {
+		return &json.RawMessage{}
+	}
+	return raw
+}
+
+// TestSchedulesReachSnapshots: the columns arrive as what delivery keeps, and go again.
+func TestSchedulesReachSnapshots(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	p := started(t, Options{DSN: dsn})
+	changed := p.Subscribe()
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, send_per, time_zone, active_hours, ramp) VALUES ('spring', 600, '1 minute',
+'Europe/Moscow', '[{"days": ["sun", "sat"], "from": "22:00", "to": "02:00"}]', '{"start": 60, "add": 0.5, "every": "2 hours"}')`)
+	s := await(t, p, changed, "the campaign", func(s *delivery.Snapshot) bool { return s.Campaign("spring") != nil })
+	c := s.Campaign("spring")
+	want := delivery.Ramp{Start: 60_000_000, Add: 500_000, Per: time.Minute, Every: 2 * time.Hour, Since: c.Ramp.Since}
+	if c.Invalid != "" || *c.Ramp != want || time.Since(c.Ramp.Since).Abs() > time.Minute {
+		t.Errorf("%q, %+v", c.Invalid, c.Ramp)
+	}
+	for at, active := range map[string]bool{
+		"2026-11-21T18:59:59Z": false, "2026-11-21T19:00:00Z": true, "2026-11-22T22:59:59Z": true, "2026-11-22T23:00:00Z": false,
+	} {
+		now, err := time.Parse(time.RFC3339, at)
+		if err != nil || c.Active(now) != active {
+			t.Errorf("at %s: active is %v", at, !active)
+		}
+	}
+	if rate, step, _ := c.RateAt(c.Ramp.Since.Add(5 * time.Hour)); step != 2 || rate.String() != "1.0166666666666666/s" {
+		t.Errorf("%s at step %d", rate, step)
+	}
+	run(t, conn, `UPDATE pacer.campaigns SET active_hours = '[]', ramp = 'null' WHERE id = 'spring'`)
+	await(t, p, changed, "the schedule is gone", func(s *delivery.Snapshot) bool {
+		return s.Campaign("spring").Ramp == nil && s.Campaign("spring").Hours == nil
+	})
+}
+
+// TestRampSince: a ramp begins when it is set or changed, or when somebody says so, and at no other time.
+func TestRampSince(t *testing.T) {
+	conn := connected(t, migrated(t))
+	since := func() (at time.Time) {
+		var stored *time.Time
+		if err := conn.QueryRow(t.Context(), `SELECT ramp_since FROM pacer.campaigns WHERE id = 'c'`).Scan(&stored); err != nil {
+			t.Fatal(err)
+		}
+		if stored != nil {
+			at = *stored
+		}
+		return at
+	}
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c', 100)`)
+	last := since()
+	for _, step := range []struct {
+		set    string
+		begins bool
+	}{
+		{`ramp = '{"start": 1, "add": 1, "every": "1 minute"}'`, true},
+		{`ramp = '{"every": "1 minute", "add": 1.0, "start": 1}'`, false},
+		{`send_rate = 200`, false},
+		{`status = 'paused'`, false},
+		{`status = 'active', active_hours = '[{"from": "09:00", "to": "21:00"}]'`, false},
+		{`ramp = '{"start": 1, "add": 2, "every": "1 minute"}'`, true},
+		{`ramp_since = null`, true},
+		{`ramp_since = clock_timestamp()`, true},
+		{`ramp = null`, false},
+		{`ramp = '{"start": 1, "add": 2, "every": "1 minute"}'`, true},
+	} {
+		run(t, conn, `UPDATE pacer.campaigns SET `+step.set+` WHERE id = 'c'`)
+		now := since()
+		if strings.HasPrefix(step.set, "ramp = null") {
+			if !now.IsZero() {
+				t.Errorf("without a ramp: since %s", now)
+			}
+			continue
+		}
+		if now.After(last) != step.begins {
+			t.Errorf("%s: begins at %s, before at %s", step.set, now, last)
+		}
+		last = now
+	}
+	run(t, conn, `UPDATE pacer.campaigns SET ramp = '{"start": 5, "add": 2, "every": "1 minute"}', ramp_since = '2026-01-01T00:00:00Z'`)
+	if now := since(); now.Unix() != 1_767_225_600 {
+		t.Errorf("begins at %s, not when it was said to", now)
+	}
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, ramp, ramp_since)
+VALUES ('d', 5, '{"start": 5, "add": 2, "every": "1 minute"}', '2026-01-01T00:00:00Z')`)
+	var same bool
+	if err := conn.QueryRow(t.Context(), `SELECT count(DISTINCT ramp_since) = 1 FROM pacer.campaigns`).Scan(&same); err != nil || !same {
+		t.Errorf("%v, %v", same, err)
+	}
+}
+
+// TestMemoryRamps: as in the database, a ramp begins when it is set, and one that leads nowhere holds its campaign.
+func TestMemoryRamps(t *testing.T) {
+	m := NewMemory()
+	ramp := &delivery.Ramp{Start: 1_000_000, Add: 1_000_000, Per: time.Second, Every: time.Minute}
+	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(100), Ramp: ramp})
+	if c := m.Snapshot().Campaign("c"); c.Invalid != "" || time.Since(c.Ramp.Since) > time.Minute || !ramp.Since.IsZero() {
+		t.Errorf("%+v, %+v", c, ramp)
+	}
+	m.SetRate("c", delivery.PerSecond(100_000))
+	if c := m.Snapshot().Campaign("c"); !strings.Contains(c.Invalid, "10000 steps") {
+		t.Errorf("%+v", c)
+	}
+	m.SetRate("c", delivery.PerSecond(50))
+	if c := m.Snapshot().Campaign("c"); c.Invalid != "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestAdminSchedules: what the commands set is what daemons read.
+func TestAdminSchedules(t *testing.T) {
+	a, ctx := administered(t), t.Context()
+	hours, err := ParseHoursWords("mon-fri 09:00-21:00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ramp, err := ParseRampWords("start=10,factor=1.5,every=1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("100/m"), ActiveHours: &hours, TimeZone: new("Europe/Moscow"), Ramp: &ramp})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := row.Campaign()
+	if FormatHours(row.ActiveHours) != "mon-fri 09:00-21:00" || FormatRamp(row.Ramp) != "start=10,factor=1.5,every=1m" ||
+		c.Invalid != "" || c.Ramp.Per != time.Minute || c.Hours == nil || c.Rate.String() != "1.6666666666666667/s" || c.Lane != delivery.NoLane {
+		t.Errorf("%+v, %+v", row, c)
+	}
+	_, err = a.SetCampaign(ctx, "c", CampaignChange{Rate: new("900000")})
+	if err != nil {
+		t.Error(err)
+	}
+	slow, err := ParseRampWords("start=10,add=5,every=1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = a.SetCampaign(ctx, "c", CampaignChange{Ramp: &slow}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "10000 steps") {
+		t.Errorf("%v", err)
+	}
+	row, err = a.SetCampaign(ctx, "c", CampaignChange{ActiveHours: &json.RawMessage{}, Ramp: &json.RawMessage{}})
+	if err != nil || row.ActiveHours != nil || row.Ramp != nil || row.RampSince != nil || row.TimeZone != "Europe/Moscow" {
+		t.Errorf("%+v, %v", row, err)
+	}
+}
