@@ -27,7 +27,7 @@ func (g *guard) rebuild(ctx context.Context, shard int, now int64) ([]restoredQu
 	}
 	var quotas []*delivery.Quota
 	for _, q := range all {
-		if q.Shard == shard && len(q.Windows) > 0 && q.Mode != delivery.ModeEventual {
+		if shardOf(q, len(g.shards)) == shard && len(q.Windows) > 0 && q.Mode != delivery.ModeEventual {
 			quotas = append(quotas, q)
 		}
 	}

@@ -49,7 +49,8 @@ type shardStore interface {
 	// retire makes the store hold none, if it is this incarnation that it holds.
 	retire(ctx context.Context, shard int, incarnation int64) error
 	// restore puts windows in the place of whatever the store has under their names, and then adopts the store. Other
-	// windows stay as they are. A store that holds an incarnation refuses with errIncarnation.
+	// windows stay as they are. A store that holds an incarnation refuses with errIncarnation, and so does one that did
+	// not get all of this restore, in one life of one process and with no other restore begun meanwhile.
 	restore(ctx context.Context, shard int, incarnation int64, quotas []restoredQuota) error
 }
 
@@ -192,7 +193,7 @@ func (g *guard) recover(ctx context.Context, shard int) {
 		incarnation, err := r.step(ctx)
 		switch {
 		case incarnation != 0:
-			g.reserve.resume(shard)
+			g.reserve.resume(shard, r.now)
 			g.admit(shard, incarnation)
 			r.done(incarnation)
 			if incarnation == believed {
@@ -227,6 +228,7 @@ type recovery struct {
 	until    time.Time     // how long its windows are waited for
 	patience time.Duration // with the next one
 	poll     time.Duration // the next pause while waiting
+	now      int64         // the store's time when it was last looked at
 	began    time.Time
 	lossTold bool
 	failTold bool
@@ -235,7 +237,7 @@ type recovery struct {
 
 // step brings the recovery on by one attempt or a wait. It returns the incarnation in force, once there is one.
 func (r *recovery) step(ctx context.Context) (int64, error) {
-	record, found, now, err := r.look(ctx)
+	record, found, err := r.look(ctx)
 	switch {
 	case err != nil:
 		return 0, err
@@ -256,24 +258,24 @@ func (r *recovery) step(ctx context.Context) (int64, error) {
 	if err != nil || !won {
 		return 0, err
 	}
-	return 0, r.restore(ctx, record, next, now)
+	return 0, r.restore(ctx, record, next)
 }
 
 // look reads what is recorded and what the store holds. The record is read on both sides of the question to the
 // store: what the store held in between and the record does not name was never going to be in force again.
-func (r *recovery) look(ctx context.Context) (record, found, now int64, err error) {
+func (r *recovery) look(ctx context.Context) (record, found int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for before := int64(-1); before != record; {
 		before = record
-		if found, now, err = r.store.inspect(ctx, r.shard); err != nil {
-			return 0, 0, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
+		if found, r.now, err = r.store.inspect(ctx, r.shard); err != nil {
+			return 0, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
 		}
 		if record, err = r.ledger.Incarnation(ctx, r.shard); err != nil {
-			return 0, 0, 0, fmt.Errorf("read the incarnation of shard %d: %w", r.shard, err)
+			return 0, 0, fmt.Errorf("read the incarnation of shard %d: %w", r.shard, err)
 		}
 	}
-	return record, found, now, nil
+	return record, found, nil
 }
 
 // tell says, once, that the data is lost, and returns the cause.
@@ -341,7 +343,7 @@ func (r *recovery) replace(ctx context.Context, record int64, cause string) (nex
 }
 
 // restore puts the windows in place, unless nothing was recorded before: then whatever the store has is right.
-func (r *recovery) restore(ctx context.Context, record, next, now int64) error {
+func (r *recovery) restore(ctx context.Context, record, next int64) error {
 	var quotas []restoredQuota
 	if record != 0 {
 		sleep(ctx, retireTime)
@@ -349,7 +351,7 @@ func (r *recovery) restore(ctx context.Context, record, next, now int64) error {
 			return fmt.Errorf("write the usage ledger before shard %d is rebuilt: %w", r.shard, err)
 		}
 		var err error
-		if quotas, err = r.rebuild(ctx, r.shard, now); err != nil {
+		if quotas, err = r.rebuild(ctx, r.shard, r.now); err != nil {
 			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
 		}
 	}

@@ -16,9 +16,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // memStore is one shard with exact windows. As in the real one, an incarnation is good for the process that adopted it
@@ -33,7 +35,9 @@ type memStore struct {
 
 type memData struct {
 	incarnation int64
-	adopted     int // the process
+	adopted     int   // the process
+	restoring   int64 // the incarnation whose restore began last
+	restoredIn  int   // the process
 	windows     map[string]map[time.Duration][]dated
 	restores    map[int64]int // parts put in place under each incarnation
 }
@@ -49,6 +53,7 @@ func emptyData() memData {
 func (d memData) clone() memData {
 	c := emptyData()
 	c.incarnation, c.adopted = d.incarnation, d.adopted
+	c.restoring, c.restoredIn = d.restoring, d.restoredIn
 	for q, windows := range d.windows {
 		c.windows[q] = map[time.Duration][]dated{}
 		for span, list := range windows {
@@ -106,30 +111,32 @@ func (s *memStore) retire(ctx context.Context, _ int, incarnation int64) error {
 }
 
 func (s *memStore) restore(ctx context.Context, _ int, incarnation int64, quotas []restoredQuota) error {
-	for _, q := range quotas {
-		err := s.do(ctx, func() error {
-			if s.inForce() != 0 {
+	part := func(first bool, what func()) error {
+		return s.do(ctx, func() error {
+			if first {
+				s.data.restoring, s.data.restoredIn = incarnation, s.process
+			}
+			if s.inForce() != 0 || s.data.restoring != incarnation || s.data.restoredIn != s.process {
 				return errIncarnation
 			}
+			what()
+			return nil
+		})
+	}
+	for i, q := range quotas {
+		err := part(i == 0, func() {
 			windows := map[time.Duration][]dated{}
 			for i, w := range q.windows {
 				windows[q.quota.Windows[i].Span] = append([]dated(nil), w.units...)
 			}
 			s.data.windows[q.quota.ID] = windows
 			s.data.restores[incarnation]++
-			return nil
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return s.do(ctx, func() error {
-		if s.inForce() != 0 {
-			return errIncarnation
-		}
-		s.data.incarnation, s.data.adopted = incarnation, s.process
-		return nil
-	})
+	return part(len(quotas) == 0, func() { s.data.incarnation, s.data.adopted = incarnation, s.process })
 }
 
 // take grants what fits into all windows.
@@ -528,6 +535,44 @@ func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
 	})
 }
 
+// lateStore keeps the first restore on its way for a while.
+type lateStore struct {
+	*memStore
+	way time.Duration
+}
+
+func (s *lateStore) restore(ctx context.Context, shard int, incarnation int64, quotas []restoredQuota) error {
+	way := s.way
+	s.way = 0
+	if err := pass(ctx, way); err != nil {
+		return err
+	}
+	return s.memStore.restore(ctx, shard, incarnation, quotas)
+}
+
+func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newMemLedger(), newMemStore()
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+		l.incarnations[0] = 77
+		a := newGuarded("a", l, &lateStore{s, 20 * time.Second}, []*delivery.Quota{q})
+		defer a.stop()
+		time.Sleep(4 * time.Second) // a has read the ledger
+		b := newGuarded("b", l, s, []*delivery.Quota{q})
+		if n := b.takeAll(s, q, 10*time.Second); n != 500 {
+			t.Fatalf("%d by the one that overtook", n)
+		}
+		b.stop()
+		s.flushAll()
+		if n := a.takeAll(s, q, time.Minute); n != 0 {
+			t.Errorf("%d units of what was used up, from a ledger read long ago", n)
+		}
+		if n, ok := a.incarnation(0); !ok || n != l.recorded() || n != s.held() {
+			t.Errorf("counts on %d (%v), the ledger on %d, the store has %d", n, ok, l.recorded(), s.held())
+		}
+	})
+}
+
 // TestNoLossLetsALimitBeExceeded runs daemons against a store that loses its data, goes back to what it was, and is
 // slow, while daemons crash and others take their place.
 func TestNoLossLetsALimitBeExceeded(t *testing.T) {
@@ -572,7 +617,7 @@ func (w *wild) run() string {
 	w.ledger, w.store, w.granted = newMemLedger(), newMemStore(), map[string][]dated{}
 	w.ledger.slow(func() time.Duration { return time.Duration(w.roll(int64(w.slow) + 1)) })
 	w.store.delay = func() time.Duration { return time.Duration(w.roll(int64(w.slow)/2 + 1)) }
-	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
 	var all sync.WaitGroup
 	for range w.daemons {
@@ -778,4 +823,67 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestADayOutlivesRedis loses the data of a real Redis in the middle of a day's window.
+func TestADayOutlivesRedis(t *testing.T) {
+	redisServer, l := harness.FreshRedis(t), newMemLedger()
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+	c := campaign(400, q)
+	start := func() (*Engine, func()) {
+		e, err := New(Options{
+			Shards:    Single(redis.NewUniversalClient(ClientOptions(redisServer.Addr))),
+			KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Ledger: l,
+			Quotas: func() []*delivery.Quota { return []*delivery.Quota{q} },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = e.Run(ctx) })
+		return e, func() { cancel(); running.Wait() }
+	}
+	e, stop := start()
+	total := int64(0)
+	grant := func(want int64, within time.Duration) (got int64) {
+		for until := time.Now().Add(within); got < want && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			if r, err := e.Take(context.Background(), []delivery.Ask{ask(c, min(want-got, 10))}); err == nil {
+				got += r.Items[0].Units
+			}
+		}
+		total += got
+		return got
+	}
+	if n := grant(100, 10*time.Second); n != 100 {
+		t.Fatalf("%d units of a fresh store", n)
+	}
+	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n := grant(100, 10*time.Second); n != 100 {
+		t.Errorf("%d units after FLUSHALL", n)
+	}
+	redisServer.Kill()
+	if n := grant(1, 300*time.Millisecond); n != 0 {
+		t.Errorf("%d units without a store", n)
+	}
+	redisServer.Start(t)
+	if n := grant(100, 10*time.Second); n != 100 {
+		t.Errorf("%d units after a restart", n)
+	}
+	stop() // lets go of what is reserved
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	e, stop = start()
+	defer stop()
+	if n := grant(1000, 5*time.Second); n != 200 {
+		t.Errorf("%d units of the 200 that are left", n)
+	}
+	if total > 500 {
+		t.Errorf("%d units of 500", total)
+	}
 }

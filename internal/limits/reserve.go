@@ -42,7 +42,8 @@ type reserve struct {
 	ledger Ledger
 	node   string
 	quotas func() []*delivery.Quota
-	now    func(shard int) (int64, bool)
+	clock  func(shard int) (int64, bool)
+	shards int
 	log    *slog.Logger
 	units  prometheus.Gauge
 
@@ -51,10 +52,17 @@ type reserve struct {
 
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
-	retired  map[int]bool // shards of which nothing is reserved that is not used
-	finished bool         // the same of all, for good
-	failing  bool         // the latest write failed
-	current  time.Time    // when the ledger was last found up to date; zero: not yet
+	seen     map[int]sighting // the shards' times when they were opened
+	retired  map[int]bool     // shards of which nothing is reserved that is not used
+	finished bool             // the same of all, for good
+	failing  bool             // the latest write failed
+	current  time.Time        // when the ledger was last found up to date; zero: not yet
+}
+
+// sighting is the time of a shard's store at some time here.
+type sighting struct {
+	store int64
+	at    time.Time
 }
 
 // account is the use of one quota by this daemon.
@@ -91,9 +99,9 @@ func newReserve(o ledgerOptions) (*reserve, error) {
 		return nil, err
 	}
 	r := &reserve{
-		ledger: o.Ledger, node: o.Node, quotas: o.Quotas, now: o.Now, log: o.Logger,
+		ledger: o.Ledger, node: o.Node, quotas: o.Quotas, clock: o.Now, shards: o.Shards, log: o.Logger,
 		urgent: make(chan struct{}, 1), writing: make(chan struct{}, 1),
-		accounts: map[string]*account{}, retired: map[int]bool{},
+		accounts: map[string]*account{}, seen: map[int]sighting{}, retired: map[int]bool{},
 		units: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used, all minutes together.",
 		}),
@@ -102,6 +110,17 @@ func newReserve(o ledgerOptions) (*reserve, error) {
 		Name: "pacer_ledger_lag_seconds", Help: "How long the usage ledger has been out of reach, 0 while it is not.",
 	}, r.lag)
 	return r, register(o.Registerer, r.units, lag)
+}
+
+// now is the time of the store that keeps a quota: as the calls foretell it, and before the first one as it was when the
+// shard was opened. Under mu.
+func (r *reserve) now(q *delivery.Quota) (int64, bool) {
+	shard := shardOf(q, r.shards)
+	if now, known := r.clock(shard); known {
+		return now, true
+	}
+	t, known := r.seen[shard]
+	return t.store + time.Since(t.at).Microseconds(), known
 }
 
 // allow tells how many of want units may be asked for of all the quotas at once, and holds so many of each until use is
@@ -118,7 +137,7 @@ func (r *reserve) allow(quotas []*delivery.Quota, least, want int64) int64 {
 		if !inLedger(q) {
 			continue
 		}
-		now, known := r.now(q.Shard)
+		now, known := r.now(q)
 		if !known {
 			n = 0
 			continue

@@ -606,7 +606,7 @@ func TestAClockThatGoesBackDoesNotRewriteThePast(t *testing.T) {
 		quotas := []*delivery.Quota{q}
 		take := func(want int64) (n int64) {
 			for range 2 {
-				now, _ := r.now(0)
+				now, _ := r.now(q)
 				n = r.allow(quotas, 1, want)
 				r.use(quotas, n, n, now)
 				if err := r.flush(context.Background()); err != nil {

@@ -95,15 +95,18 @@ func (r *reserve) finish(ctx context.Context) error {
 
 // retire lets go of what is reserved on a shard and not used, until resume: its store has lost its data, and a rebuild
 // is to count no more than what was used. The next flush writes it.
-func (r *reserve) retire(shard int) { r.set(shard, true) }
-
-// resume lets quotas of a shard be reserved again.
-func (r *reserve) resume(shard int) { r.set(shard, false) }
-
-func (r *reserve) set(shard int, retired bool) {
+func (r *reserve) retire(shard int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.retired[shard] = retired
+	r.retired[shard] = true
+}
+
+// resume lets quotas of a shard be reserved again, whose store's time is now.
+func (r *reserve) resume(shard int, now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retired[shard] = false
+	r.seen[shard] = sighting{now, time.Now()}
 }
 
 // lastTarget is what a minute used, and what calls under way may still bring.
@@ -137,12 +140,12 @@ func (r *reserve) collect() *page {
 	defer r.mu.Unlock()
 	p, reserved := &page{}, int64(0)
 	for id, a := range r.accounts {
-		now, ok := r.now(a.quota.Shard)
+		now, ok := r.now(a.quota)
 		if !ok {
 			continue
 		}
 		target := (*account).lastTarget
-		if !r.finished && !r.retired[a.quota.Shard] {
+		if !r.finished && !r.retired[shardOf(a.quota, r.shards)] {
 			target = (*account).target
 			a.open(now)
 		}
@@ -242,7 +245,9 @@ func (r *reserve) lag() float64 {
 func (r *reserve) prune(ctx context.Context) bool {
 	kept, oldest := time.Duration(0), int64(math.MaxInt64)
 	for _, q := range r.quotas() {
-		now, known := r.now(q.Shard)
+		r.mu.Lock()
+		now, known := r.now(q)
+		r.mu.Unlock()
 		if !known {
 			return false
 		}
