@@ -44,7 +44,7 @@ type EventualOptions struct {
 	Sync time.Duration
 	// LowBurst and HighBurst say how far use may be ahead of a window's limit, spread evenly over its span, as the time
 	// in which the limit allows that much: from LowBurst on a growing part is denied, from HighBurst on everything. A
-	// unit more than nothing is always within both. By default 2 s and 5 s.
+	// unit more than nothing is always within both. By default 1 s and 2 s.
 	LowBurst, HighBurst time.Duration
 	Logger              *slog.Logger
 	// Registerer receives the metrics.
@@ -58,11 +58,8 @@ func (o *EventualOptions) validate() error {
 	if o.Sync == 0 {
 		o.Sync = defaultSync
 	}
-	if o.LowBurst == 0 {
-		o.LowBurst = defaultLowBurst
-	}
-	if o.HighBurst == 0 {
-		o.HighBurst = max(defaultHighBurst, o.LowBurst)
+	if o.LowBurst == 0 && o.HighBurst == 0 {
+		o.LowBurst, o.HighBurst = defaultLowBurst, defaultHighBurst
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

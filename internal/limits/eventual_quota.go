@@ -222,7 +222,8 @@ func (w *softWindow) units(d int64) int64 {
 	return mulDiv(d, w.limit, w.span)
 }
 
-// mulDiv is a * b / c, rounded down, for numbers that are not negative; a quarter of the largest integer if that is less.
+// mulDiv is a * b / c, rounded down, for numbers that are not negative; a quarter of the largest integer if that is
+// less.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(c) {

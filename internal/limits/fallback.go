@@ -35,13 +35,14 @@ const localIncarnation = -1
 //
 //   - They begin outageAfter, at least a horizon, and one slot after the first failure: no grant of the store is left.
 //   - In the first span a window holds a daemon's share of the limit less its share of what may have been used. That is
-//     what the last answer said and, from then to the first failure, all that the quota's campaigns can have been granted.
+//     what the last answer said and, from then to the first failure, all that the quota's campaigns can have been
+//     granted.
 //   - When the store is back, whoever comes first does not know what the others sent. What was granted locally is
 //     charged before the first take, and until everybody has had the time to do so nobody gets slots (heldUntil).
 //
 // What is needed of the caller: every local answer follows an attempt to reach the store; what spent returns is charged
-// before a take is tried, whether jobs wait or not, at least every recheck. The sum is not bounded against a daemon that
-// is cut off from a store which goes on serving the others.
+// before a take is tried, whether jobs wait or not, at least every recheck. The sum is not bounded against a daemon
+// that is cut off from a store which goes on serving the others.
 //
 // The zero value is not usable. All methods may be called concurrently.
 type fallback struct {
@@ -295,5 +296,6 @@ func (f *fallback) announce(g *shardGroup, policy string) {
 		f.log.Error("the quota store does not answer; quotas with policy open do not bind until it does")
 		return
 	}
-	f.log.Warn("the quota store does not answer; daemons send their share of the last known rates", "daemons", g.daemons.most())
+	f.log.Warn("the quota store does not answer; daemons send their share of the last known rates",
+		"daemons", g.daemons.most())
 }

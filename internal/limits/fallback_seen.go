@@ -319,7 +319,8 @@ func (q *seenQuota) share(now int64, window int, limit int64) int64 {
 func (q *seenQuota) counting() *delivery.Quota {
 	local := &delivery.Quota{ID: q.spec.ID}
 	for _, w := range q.spec.Windows {
-		local.Windows = append(local.Windows, delivery.Window{Span: w.Span, Limit: maxLimit, Algorithm: delivery.AlgorithmSliding})
+		w = delivery.Window{Span: w.Span, Limit: maxLimit, Algorithm: delivery.AlgorithmSliding}
+		local.Windows = append(local.Windows, w)
 	}
 	return local
 }

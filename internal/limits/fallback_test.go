@@ -117,14 +117,17 @@ func (o *outage) charge(d *cutOff, now int64) {
 			n := min(units, delivery.MaxGrant)
 			book := &delivery.Campaign{ID: "book-" + d.name, Rate: delivery.PerSecond(1_000_000), PriorityWeight: 1_000_000,
 				Quotas: []*delivery.Quota{c.quota}}
-			o.store.Take(now, d.name, []delivery.Ask{{Campaign: book, Want: n, Horizon: max(n+1, c.widen-late), LateTolerance: late}})
+			o.store.Take(now, d.name, []delivery.Ask{{
+				Campaign: book, Want: n, Horizon: max(n+1, c.widen-late), LateTolerance: late,
+			}})
 			units -= n
 		}
 	}
 }
 
 func (o *outage) ask(d *cutOff, f *feed, now int64) {
-	a := delivery.Ask{Campaign: f.campaign, Want: f.queued, HeldUntil: f.held, Horizon: f.horizon, Quantum: quantum, LateTolerance: late}
+	a := ask(f.campaign, f.queued)
+	a.HeldUntil, a.Horizon = f.held, f.horizon
 	var g delivery.Granted
 	if now >= o.down && now < o.up {
 		if !d.f.grant(now, &a, &g) {
@@ -257,10 +260,10 @@ func (o *outage) checkUse(t *testing.T, windows string, c *delivery.Campaign, k 
 func TestLocalSharesOfManyCampaigns(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		lasts := rapid.SampledFrom([]time.Duration{300 * time.Millisecond, 700 * time.Millisecond, 3 * time.Second, 25 * time.Second}).Draw(rt, "lasts")
+		lasts := rapid.SampledFrom([]time.Duration{300, 700, 3_000, 25_000}).Draw(rt, "lasts") * time.Millisecond
 		o := newOutage(t, rapid.Uint64().Draw(rt, "seed"), lasts)
-		q := localShare(windows(
-			rapid.IntRange(1, 500).Draw(rt, "limit"), time.Second, rapid.IntRange(1, 3_000).Draw(rt, "long limit"), 10*time.Second))
+		limit, long := rapid.IntRange(1, 500).Draw(rt, "limit"), rapid.IntRange(1, 3_000).Draw(rt, "long limit")
+		q := localShare(windows(limit, time.Second, long, 10*time.Second))
 		var campaigns []*delivery.Campaign
 		for i := range rapid.IntRange(1, 3).Draw(rt, "campaigns") {
 			c := campaign(rapid.SampledFrom([]int64{1, 7, 60, 500}).Draw(rt, "rate"), q)
@@ -382,7 +385,9 @@ func TestNothingIsGrantedWithoutKnowledge(t *testing.T) {
 	}
 	now := served(t, f, model.NewStore(), c)
 	renamed := *c
-	renamed.Quotas = []*delivery.Quota{{ID: "new", Windows: windows(5, time.Second), OnStoreFailure: delivery.PolicyLocalShare}}
+	other := localShare(windows(5, time.Second))
+	other.ID = "new"
+	renamed.Quotas = []*delivery.Quota{other}
 	if got := drain(f, now, now+5*second, &renamed); len(got) > 0 {
 		t.Errorf("granted %d times from a quota that no store has answered for", len(got))
 	}
