@@ -150,3 +150,28 @@ func TestFigureShape(t *testing.T) {
 		t.Errorf("%.1f %% of the rate", share)
 	}
 }
+
+// TestFigureSharedQuota: three campaigns at 200/s each under 40/1s, 150/5s and 400/20s, on three daemons for a minute.
+func TestFigureSharedQuota(t *testing.T) {
+	worst := 0.0
+	used := median(t, "a shared quota: use of its tightest window in a minute", "%", func(t *testing.T) float64 {
+		s := newStack(t, stackOptions{partitions: 6})
+		used, off := s.sharedQuota(time.Minute)
+		worst = max(worst, off)
+		return 100 * used
+	})
+	t.Logf("FIGURE  a campaign is at most %.1f %% off its third", 100*worst)
+	if used < 95 || worst > 0.05 {
+		t.Errorf("%.1f %% used, want at least 95; %.1f %% off a third, want at most 5", used, 100*worst)
+	}
+}
+
+// TestFigureStoreReturns: from the return of a quota store that was frozen for 10 s to the first job under policy closed.
+func TestFigureStoreReturns(t *testing.T) {
+	ms := median(t, "store frozen for 10 s: first job after its return", "ms", func(t *testing.T) float64 {
+		return float64(newStoreFailure(t, 10*time.Second).resumed("closed").Microseconds()) / 1e3
+	})
+	if ms > 1000 {
+		t.Errorf("resumes after %.0f ms, want at most 1,000", ms)
+	}
+}

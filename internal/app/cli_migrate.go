@@ -28,6 +28,9 @@ func MigrateUp(ctx context.Context, in Invocation) error {
 	if err != nil {
 		return err
 	}
+	if err := s.tellShards(ctx); err != nil {
+		return err
+	}
 	changes, err := requeue.EnsureTopics(ctx, s.kafka, s.topics)
 	for _, change := range changes {
 		p.line("%s", change)
@@ -39,6 +42,24 @@ func MigrateUp(ctx context.Context, in Invocation) error {
 		p.line("nothing to do: schema and topics are up to date")
 	}
 	return p.err
+}
+
+// tellShards lets the catalog know among how many shards of the store new quotas are to be spread.
+func (s *services) tellShards(ctx context.Context) error {
+	if len(s.config.Redis.Addrs) == 0 {
+		return nil
+	}
+	shards, err := s.shards()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = shards.Close() }() // it has not been used
+	admin, err := catalog.NewAdmin(s.dsn)
+	if err != nil {
+		return UsageError{err}
+	}
+	defer admin.Close()
+	return admin.SetShards(ctx, shards.Count())
 }
 
 // MigrateDown is `pacer migrate down`: the newest step of the schema is undone. Topics hold jobs and stay.

@@ -74,9 +74,14 @@ func (s *services) parts() (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
+	eventual, err := s.eventual()
+	if err != nil {
+		return Parts{}, err
+	}
 	return Parts{
 		Brokers: cfg.Kafka.Brokers, Transport: s.transport, Dialer: s.dialer, Group: cfg.Kafka.Group, Topics: s.topics,
-		Redis: shards, KeyPrefix: cfg.Redis.KeyPrefix, Catalog: c, Sinks: sinks, DefaultSink: cfg.DefaultSink,
+		Redis: shards, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: c, Eventual: eventual, Catalog: c, Sinks: sinks,
+		DefaultSink: cfg.DefaultSink,
 		Pacing: Pacing{
 			MinQuantum: cfg.Pacing.MinQuantum, MaxQuantum: cfg.Pacing.MaxQuantum, LateTolerance: cfg.Pacing.LateTolerance,
 			MaxOpenAge: cfg.Pacing.MaxOpenAge, ItemsPerSecond: cfg.Pacing.ItemsPerSecond,

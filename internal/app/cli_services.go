@@ -129,23 +129,51 @@ func (s *services) close() {
 	}
 }
 
-// shards make the clients of the store that the quota engine needs.
-func (s *services) shards() (limits.Shards, error) {
+// topology is where the configuration says that the quota engine's store is.
+func (s *services) topology() (limits.TopologyOptions, error) {
 	c := s.config.Redis
 	encryption, err := c.TLS.Client()
 	if err != nil {
-		return nil, UsageError{fmt.Errorf("redis.tls.%w", err)}
+		return limits.TopologyOptions{}, UsageError{fmt.Errorf("redis.tls.%w", err)}
 	}
-	redis.SetLogger(redisLog{s.log})
-	shards, err := limits.Connect(limits.TopologyOptions{
+	return limits.TopologyOptions{
 		Mode: c.Mode, Addrs: c.Addrs, MasterName: c.MasterName, Shards: c.Shards,
 		Username: c.Username, Password: c.Password.Reveal(), DB: c.DB, TLS: encryption,
 		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword.Reveal(),
-	})
+	}, nil
+}
+
+// shards make the clients of the store that the quota engine needs.
+func (s *services) shards() (limits.Shards, error) {
+	topology, err := s.topology()
+	if err != nil {
+		return nil, err
+	}
+	redis.SetLogger(redisLog{s.log})
+	shards, err := limits.Connect(topology)
 	if err != nil {
 		return nil, UsageError{fmt.Errorf("redis.%w", err)}
 	}
 	return shards, nil
+}
+
+// eventual configures the quotas of mode eventual. Their roots are servers of their own, with the same credentials.
+func (s *services) eventual() (limits.EventualOptions, error) {
+	c := s.config.Eventual
+	o := limits.EventualOptions{Sync: c.Sync, LowBurst: c.LowBurst, HighBurst: c.HighBurst}
+	topology, err := s.topology()
+	if err != nil {
+		return o, err
+	}
+	for _, root := range c.Roots {
+		topology.Mode, topology.Addrs, topology.MasterName, topology.Shards = "single", []string{root}, "", 1
+		server, err := limits.Connect(topology)
+		if err != nil {
+			return o, UsageError{fmt.Errorf("eventual.roots: %s: %w", root, err)}
+		}
+		o.Roots = append(o.Roots, server.Master(0))
+	}
+	return o, nil
 }
 
 // admin opens the catalog for changes.

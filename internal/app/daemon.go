@@ -43,6 +43,9 @@ type Parts struct {
 
 	Redis     limits.Shards
 	KeyPrefix string
+	// Ledger outlives Redis; nil: a loss of its data goes unnoticed.
+	Ledger   limits.Ledger
+	Eventual limits.EventualOptions // roots, sync and bursts; zero values: the defaults of internal/limits
 	Catalog   Catalog
 
 	Sinks       map[string]sink.Entry
@@ -93,13 +96,27 @@ const (
 	phaseDraining        // no more intake
 )
 
+// quotas are those of the catalog, nil while it is not loaded.
+func (p *Parts) quotas() []*delivery.Quota {
+	s := p.Catalog.Snapshot()
+	if s == nil {
+		return nil
+	}
+	list := make([]*delivery.Quota, 0, len(s.Quotas))
+	for _, q := range s.Quotas {
+		list = append(list, q)
+	}
+	return list
+}
+
 // NewDaemon puts a daemon together. It connects to nothing and starts nothing.
 func NewDaemon(parts Parts) (*Daemon, error) {
 	d := &Daemon{parts: parts, log: parts.Logger}
 	client := &kafka.Client{Addr: kafka.TCP(parts.Brokers...), Transport: parts.Transport}
 	var err error
 	if d.limits, err = limits.New(limits.Options{
-		Shards: parts.Redis, KeyPrefix: parts.KeyPrefix, Logger: parts.Logger, Registerer: parts.Registry,
+		Shards: parts.Redis, KeyPrefix: parts.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
+		Eventual: parts.Eventual, Logger: parts.Logger, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}
@@ -213,9 +230,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	// The quota engine keeps its books for as long as anything can be granted or handed back.
+	books, closeBooks := context.WithCancel(context.WithoutCancel(ctx))
+	defer closeBooks()
+	kept := make(chan error, 1)
+	go func() { kept <- d.limits.Run(books) }()
 	err := d.consume(intake)
 	stop()
-	return errors.Join(err, group.Wait(), d.sinks.Close())
+	err = errors.Join(err, group.Wait())
+	closeBooks()
+	return errors.Join(err, <-kept, d.sinks.Close())
 }
 
 func (d *Daemon) consume(ctx context.Context) error {

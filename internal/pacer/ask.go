@@ -130,7 +130,7 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	}
 	if err != nil {
 		p.takeFailed(unanswered, err)
-	} else if p.failing {
+	} else if p.failing && len(reply.Clocks) > 0 {
 		p.failing, p.failures = false, 0
 		p.log.Info("the quota store answers again")
 	}

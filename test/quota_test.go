@@ -1,0 +1,232 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// quota creates a quota with windows such as 40/1s, in the order of the arguments.
+func (s *stack) quota(id, onFailure string, windows ...string) {
+	s.t.Helper()
+	args := []string{"quota", "set", id, "--on-store-failure", onFailure}
+	for _, w := range windows {
+		args = append(args, "--window", w)
+	}
+	s.run(args...)
+}
+
+// under puts campaigns under a quota.
+func (s *stack) under(quota string, campaigns ...string) {
+	s.t.Helper()
+	for _, c := range campaigns {
+		s.sql(`INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) VALUES ($1, $2)`, c, quota)
+	}
+}
+
+// transit is by how much the times of two arrivals may be nearer to each other than those of their dispatches: requests
+// do not all take equally long to the receiver. Windows are measured shorter by that.
+func (s *stack) transit() time.Duration {
+	s.receiver.mu.Lock()
+	defer s.receiver.mu.Unlock()
+	return 10*time.Millisecond + 3*s.receiver.stall
+}
+
+// withinWindow asserts that no rolling span of the arrivals carries more than the limit.
+func (s *stack) withinWindow(list []arrival, limit int, span time.Duration) {
+	s.t.Helper()
+	most := rolling(list, span-s.transit())
+	s.t.Logf("%d per %s: most in a rolling span %d", limit, span, most)
+	if most > limit {
+		s.t.Errorf("%d requests in a rolling %s under a limit of %d", most, span, limit)
+	}
+}
+
+// sharedQuota has three daemons send three campaigns under one quota of three windows for so long, and returns the part
+// of the tightest window that was used, and by how much a campaign's part of it is off a third, as fractions.
+func (s *stack) sharedQuota(d time.Duration) (used, off float64) {
+	s.t.Helper()
+	s.quota("q", "closed", "40/1s", "150/5s", "400/20s")
+	jobs := map[string]int{}
+	for _, c := range []string{"a", "b", "c"} {
+		s.campaign(c, 200)
+		s.under("q", c)
+		jobs[c] = int(d.Seconds()) * 20
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		s.start(name).awaitReady(30 * time.Second)
+	}
+	s.publish(mix(jobs))
+	s.await(20*time.Second, "the first jobs", func() bool { return s.receiver.count("") > 0 })
+	time.Sleep(d)
+	list := s.receiver.arrivals("")
+	s.withinWindow(list, 40, time.Second)
+	s.withinWindow(list, 150, 5*time.Second)
+	s.withinWindow(list, 400, 20*time.Second)
+	for c := range jobs {
+		part := float64(s.receiver.count(c)) / float64(len(list))
+		s.t.Logf("%s: %d of %d", c, s.receiver.count(c), len(list))
+		off = max(off, 3*part-1, 1-3*part)
+	}
+	return float64(len(list)) / (400 * d.Seconds() / 20), off
+}
+
+// TestCampaignsShareAQuota: three daemons, three campaigns, one quota of three windows.
+func TestCampaignsShareAQuota(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 6})
+	used, off := s.sharedQuota(25 * time.Second)
+	t.Logf("%.1f %% of the tightest window used, a campaign at most %.1f %% off its third", 100*used, 100*off)
+}
+
+// storeFailure freezes the quota store for so long under load. Each failure policy has a campaign with a quota of
+// 40 in a second.
+type storeFailure struct {
+	*stack
+	store        *harness.Redis
+	daemons      []*daemon
+	frozen, back int64 // the receiver's time
+}
+
+func newStoreFailure(t *testing.T, lasts time.Duration) *storeFailure {
+	t.Helper()
+	f := &storeFailure{store: harness.FreshRedis(t)}
+	f.stack = newStack(t, stackOptions{partitions: 6, redis: f.store.Addr})
+	jobs := map[string]int{}
+	for _, policy := range []string{"closed", "local-share", "open"} {
+		f.quota("q-"+policy, policy, "40/1s")
+		f.campaign(policy, 100)
+		f.under("q-"+policy, policy)
+		jobs[policy] = 3000
+	}
+	f.daemons = []*daemon{f.start("one"), f.start("two")}
+	for _, d := range f.daemons {
+		d.awaitReady(30 * time.Second)
+	}
+	f.publish(mix(jobs))
+	f.await(20*time.Second, "some jobs", func() bool { return f.receiver.count("closed") > 100 })
+	f.frozen = f.receiver.now()
+	f.store.Freeze()
+	time.Sleep(lasts)
+	f.store.Thaw()
+	f.back = f.receiver.now()
+	return f
+}
+
+// between counts the arrivals of a campaign from one time of the receiver to another.
+func (s *stack) between(campaign string, from, to int64) (n int) {
+	for _, a := range s.receiver.arrivals(campaign) {
+		if a.at >= from && a.at < to {
+			n++
+		}
+	}
+	return n
+}
+
+// resumed is how long after the store's return the campaign's first job arrived.
+func (f *storeFailure) resumed(campaign string) time.Duration {
+	f.t.Helper()
+	f.await(10*time.Second, "jobs after the store's return", func() bool {
+		return f.between(campaign, f.back, f.receiver.now()) > 0
+	})
+	for _, a := range f.receiver.arrivals(campaign) {
+		if a.at >= f.back {
+			return time.Duration(a.at-f.back) * time.Microsecond
+		}
+	}
+	return 0
+}
+
+// TestFrozenStore: what each policy sends while the quota store does not answer, and that no limit is broken before,
+// during and after.
+func TestFrozenStore(t *testing.T) {
+	f := newStoreFailure(t, 5*time.Second)
+	t.Logf("closed resumes %s after the store's return", f.resumed("closed").Round(time.Millisecond))
+	time.Sleep(3 * time.Second)
+	// Slots are granted for the next 75 ms and used up to 20 ms late.
+	if n := f.between("closed", f.frozen+200_000, f.back); n > 0 {
+		t.Errorf("closed: %d jobs sent while the store was frozen", n)
+	}
+	local, open := f.between("local-share", f.frozen+1_000_000, f.back), f.between("open", f.frozen+1_000_000, f.back)
+	t.Logf("in 4 s of the outage: local-share %d, open %d", local, open)
+	if local < 50 {
+		t.Errorf("local-share: only %d jobs in 4 s", local)
+	}
+	if open < 200 {
+		t.Errorf("open: only %d jobs in 4 s at 100/s", open)
+	}
+	f.withinWindow(f.receiver.arrivals("closed"), 40, time.Second)
+	f.withinWindow(f.receiver.arrivals("local-share"), 40, time.Second)
+	for _, c := range []string{"closed", "local-share", "open"} {
+		f.withinBound(c, 100)
+	}
+	alerts := 0
+	for _, d := range f.daemons {
+		alerts += d.log.lines("level=ERROR")
+		if code := d.stop(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	if alerts == 0 {
+		t.Error("nobody was alerted that a quota was open")
+	}
+}
+
+// TestLostData: the quota store loses everything, by FLUSHALL and by a restart, in the middle of a day's window and of
+// short ones. The day is not granted anew, and the short windows wait a span.
+func TestLostData(t *testing.T) {
+	store := harness.FreshRedis(t)
+	s := newStack(t, stackOptions{partitions: 6, redis: store.Addr})
+	s.quota("day", "closed", "20000/1d")
+	s.quota("short", "closed", "60/3s")
+	for _, c := range []string{"day", "short"} {
+		s.campaign(c, 200)
+		s.under(c, c)
+	}
+	one, two := s.start("one"), s.start("two")
+	one.awaitReady(30 * time.Second)
+	two.awaitReady(30 * time.Second)
+	s.publish(mix(map[string]int{"day": 12_000, "short": 1000}))
+	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("day") > 600 })
+	for _, lose := range []struct {
+		how string
+		do  func()
+	}{
+		{"FLUSHALL", func() { store.Flush(t) }},
+		{"a restart without its data", func() { store.Kill(); store.Start(t) }},
+	} {
+		lose.do()
+		at := s.receiver.now()
+		for _, c := range []string{"day", "short"} {
+			s.await(15*time.Second, c+" after "+lose.how, func() bool { return s.between(c, at+500_000, s.receiver.now()) > 10 })
+		}
+		time.Sleep(time.Second)
+	}
+	s.withinWindow(s.receiver.arrivals("short"), 60, 3*time.Second)
+	for _, c := range []string{"day", "short"} {
+		s.withinBound(c, 200)
+	}
+	// What remains of the day, as the store knows it after both losses, is at most what was not sent.
+	out := s.run("quota", "show", "day", "--json")
+	sent := s.receiver.count("day")
+	remaining := jsonInt(t, out, "remaining")
+	t.Logf("%d sent, %d remain of 20,000", sent, remaining)
+	if remaining > 20_000-sent+50 { // the show is older than the count by some jobs
+		t.Errorf("%d sent and %d remain of 20,000", sent, remaining)
+	}
+	if remaining == 0 {
+		t.Error("nothing remains")
+	}
+}
+
+// jsonInt is the first number under a name, wherever it is.
+func jsonInt(t *testing.T, text, name string) (n int) {
+	t.Helper()
+	_, after, found := strings.Cut(text, fmt.Sprintf("%q:", name))
+	if _, err := fmt.Sscan(after, &n); !found || err != nil {
+		t.Fatalf("no number %s in %s", name, text)
+	}
+	return n
+}
