@@ -1,0 +1,21 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"syscall"
+)
+
+var errLinux = errors.New("measurements need Linux: they read /proc and suspend processes")
+
+func childAttributes() *syscall.SysProcAttr { return nil }
+
+// Freeze needs Linux.
+func (p *Process) Freeze() error { return errLinux }
+
+// Thaw needs Linux.
+func (p *Process) Thaw() error { return errLinux }
+
+// Cost needs Linux.
+func (p *Process) Cost() (Cost, error) { return Cost{}, errLinux }

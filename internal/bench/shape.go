@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// BinWidth is what a stream is cut into to see how even it is.
+	BinWidth = 100 * time.Millisecond
+	// rollingTolerance is what a rolling second may carry above its rate: late_tolerance of each second.
+	rollingTolerance = 1.02
+)
+
+// Event is one job as its receiver saw it.
+type Event struct {
+	At       time.Duration // since the measurement's epoch
+	Campaign int32         // index of the campaign
+	Job      int32         // number of the job among those published for the campaign
+	Daemon   int8          // which daemon sent it
+}
+
+// Sort puts events in order of time.
+func Sort(events []Event) {
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+}
+
+// Times are the instants of events, in their order.
+func Times(events []Event) []time.Duration {
+	times := make([]time.Duration, len(events))
+	for i, e := range events {
+		times[i] = e.At
+	}
+	return times
+}
+
+// Window is a stretch of time: From inclusive, To exclusive.
+type Window struct{ From, To time.Duration }
+
+// Seconds is its length.
+func (w Window) Seconds() float64 { return (w.To - w.From).Seconds() }
+
+// Cut is the part of events, which are in order of time, that lies in the window.
+func (w Window) Cut(events []Event) []Event {
+	at := func(e Event, at time.Duration) int { return cmp.Compare(e.At, at) }
+	from, _ := slices.BinarySearchFunc(events, w.From, at)
+	to, _ := slices.BinarySearchFunc(events, w.To, at)
+	return events[from:max(from, to)]
+}
+
+// Bins counts events per BinWidth of the window; a last part that is shorter is left out.
+func (w Window) Bins(events []Event) []int {
+	bins := make([]int, max(0, int((w.To-w.From)/BinWidth)))
+	for _, e := range events {
+		if i := int((e.At - w.From) / BinWidth); e.At >= w.From && i < len(bins) {
+			bins[i]++
+		}
+	}
+	return bins
+}
+
+// Evenness is how far bins are from their mean.
+type Evenness struct {
+	MaxOverMean float64 // the fullest bin
+	Worst       float64 // the largest deviation, as a share of the mean
+	deviations  []float64
+}
+
+// EvennessOf measures bins. Without any events there is nothing that deviates.
+func EvennessOf(bins []int) Evenness {
+	var e Evenness
+	sum := 0
+	for _, n := range bins {
+		sum += n
+	}
+	if sum == 0 {
+		return e
+	}
+	mean := float64(sum) / float64(len(bins))
+	for _, n := range bins {
+		deviation := math.Abs(float64(n)-mean) / mean
+		e.deviations = append(e.deviations, deviation)
+		e.Worst = max(e.Worst, deviation)
+		e.MaxOverMean = max(e.MaxOverMean, float64(n)/mean)
+	}
+	return e
+}
+
+// Within is the share of bins that deviate from the mean by at most a share of it; 1 without bins.
+func (e Evenness) Within(share float64) float64 {
+	if len(e.deviations) == 0 {
+		return 1
+	}
+	n := 0
+	for _, d := range e.deviations {
+		if d <= share+1e-9 {
+			n++
+		}
+	}
+	return float64(n) / float64(len(e.deviations))
+}
+
+// Shares is what part of the events each of n daemons sent; nil without events.
+func Shares(events []Event, n int) []float64 {
+	if len(events) == 0 {
+		return nil
+	}
+	shares := make([]float64, n)
+	for _, e := range events {
+		shares[e.Daemon] += 1 / float64(len(events))
+	}
+	return shares
+}
+
+// Unfairness is the largest deviation from an equal share, as a part of that share.
+func Unfairness(shares []float64) float64 {
+	worst := 0.0
+	for _, s := range shares {
+		worst = max(worst, math.Abs(s*float64(len(shares))-1))
+	}
+	return worst
+}
+
+// PerCampaign counts the events of each of n campaigns.
+func PerCampaign(events []Event, n int) []int {
+	counts := make([]int, n)
+	for _, e := range events {
+		counts[e.Campaign]++
+	}
+	return counts
+}
+
+// Tally is how many of the jobs of the loads arrived, and how often one arrived again.
+func Tally(events []Event, loads []Load) (distinct, duplicates int) {
+	seen := make([][]bool, len(loads))
+	for c, l := range loads {
+		seen[c] = make([]bool, l.Published)
+	}
+	for _, e := range events {
+		if seen[e.Campaign][e.Job] {
+			duplicates++
+			continue
+		}
+		seen[e.Campaign][e.Job] = true
+		distinct++
+	}
+	return distinct, duplicates
+}
+
+// LongestGap is the longest stretch of the window without an event.
+func (w Window) LongestGap(times []time.Duration) time.Duration {
+	longest, last := time.Duration(0), w.From
+	for _, at := range times {
+		if at >= w.To {
+			break
+		}
+		if at > w.From {
+			longest = max(longest, at-last)
+			last = at
+		}
+	}
+	return max(longest, w.To-last)
+}
+
+// RollingExcess is by how many units the worst rolling span exceeds the largest rate that was in force within it, times
+// its length and the tolerance for late slots, and one. A rate counts for ChangeGrace longer than it is in force. It is
+// at most 0 where the bound holds, and minus infinity without arrivals, which are ascending.
+func RollingExcess(arrivals []time.Duration, changes []RateChange, span time.Duration) float64 {
+	worst, first := math.Inf(-1), 0
+	for last, at := range arrivals {
+		for at-arrivals[first] >= span {
+			first++
+		}
+		rate := largestRate(changes, at-span-ChangeGrace, at)
+		worst = max(worst, float64(last-first+1)-rate*span.Seconds()*rollingTolerance-1)
+	}
+	return worst
+}

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Fact is one thing that was measured, and what it has to be.
+type Fact struct {
+	Name     string  `json:"name"`
+	Measured float64 `json:"measured"`
+	Unit     string  `json:"unit"`
+	Want     string  `json:"want"` // "" for what is told only
+	OK       bool    `json:"ok"`
+}
+
+// Told is a fact without a bound.
+func Told(name string, measured float64, unit string) Fact {
+	return Fact{Name: name, Measured: round(measured, 3), Unit: unit, OK: true}
+}
+
+// AtMost is a fact with an upper bound.
+func AtMost(name string, measured, bound float64, unit string) Fact {
+	return Fact{Name: name, Measured: round(measured, 3), Unit: unit, Want: fmt.Sprintf("at most %g", round(bound, 3)), OK: measured <= bound}
+}
+
+// AtLeast is a fact with a lower bound.
+func AtLeast(name string, measured, bound float64, unit string) Fact {
+	return Fact{Name: name, Measured: round(measured, 3), Unit: unit, Want: fmt.Sprintf("at least %g", round(bound, 3)), OK: measured >= bound}
+}
+
+// FactTable writes facts as a Markdown table; nothing without any.
+func FactTable(facts []Fact) string {
+	if len(facts) == 0 {
+		return ""
+	}
+	rows := [][]string{{"measured", "", "", "bound", "met"}}
+	for _, f := range facts {
+		met := "yes"
+		switch {
+		case f.Want == "":
+			met = ""
+		case !f.OK:
+			met = "**no**"
+		}
+		rows = append(rows, []string{f.Name, fmt.Sprintf("%g", f.Measured), f.Unit, f.Want, met})
+	}
+	return table(rows, 1)
+}
+
+// StreamTable writes streams as a Markdown table, and the bounds that were not met below it.
+func StreamTable(streams []Stream) string {
+	if len(streams) == 0 {
+		return ""
+	}
+	rows := [][]string{{
+		"rate/s", "daemons", "sink", "s", "jobs", "of rate", "max in 1 s", "above rate + 1", "bins within 5 %", "worst bin",
+		"late p50", "late p99", "shares off", "CPU s/1M", "MiB", "Redis/job", "requeued", "lost", "twice", "met",
+	}}
+	var misses strings.Builder
+	for i := range streams {
+		s := &streams[i]
+		met := "yes"
+		if len(s.Misses) > 0 {
+			met = "**no**"
+			fmt.Fprintf(&misses, "- %g/s on %d daemons: %s\n", s.Rate, s.Daemons, strings.Join(s.Misses, "; "))
+		}
+		rows = append(rows, []string{
+			fmt.Sprintf("%g", s.Rate), fmt.Sprint(s.Daemons), s.Sink, fmt.Sprintf("%g", s.Seconds), fmt.Sprint(s.Jobs),
+			percent(s.AchievedOverTarget, 2), fmt.Sprint(s.MaxRolling1s), fmt.Sprintf("%+.1f", s.AboveRate),
+			s.ifFast(percent(s.BinsWithin5, 1)), s.ifFast(percent(s.BinsWorst, 1)),
+			fmt.Sprintf("%.2f ms", s.LatenessP50MS), fmt.Sprintf("%.2f ms", s.LatenessP99MS),
+			s.ifShared(percent(Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillon), fmt.Sprintf("%.0f", s.RSSMiB),
+			fmt.Sprintf("%.3f", s.RedisCommandsPerJob), fmt.Sprintf("%.3f", s.RequeuesPerJob), fmt.Sprint(s.Lost),
+			fmt.Sprint(s.Duplicates), met,
+		})
+	}
+	text := table(rows, 0)
+	if misses.Len() > 0 {
+		text += "\nNot met:\n\n" + misses.String()
+	}
+	return text
+}
+
+// ifFast is for figures of bins, which mean something only where many jobs fall into each.
+func (s *Stream) ifFast(figure string) string {
+	if s.Rate < evenRate {
+		return ""
+	}
+	return figure
+}
+
+// ifShared is for figures of several daemons with enough jobs to share.
+func (s *Stream) ifShared(figure string) string {
+	if s.Daemons < 2 || s.Jobs < fairJobs {
+		return ""
+	}
+	return figure
+}
+
+func percent(share float64, digits int) string { return fmt.Sprintf("%.*f %%", digits, 100*share) }
+
+// table writes a Markdown table whose first row is its head. Columns from right on are aligned to the right.
+func table(rows [][]string, right int) string {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for c, cell := range row {
+			widths[c] = max(widths[c], utf8.RuneCountInString(cell), 3)
+		}
+	}
+	var b strings.Builder
+	line := func(cells []string) {
+		for c, cell := range cells {
+			pad := strings.Repeat(" ", widths[c]-utf8.RuneCountInString(cell))
+			if c < right {
+				cell += pad
+			} else {
+				cell = pad + cell
+			}
+			b.WriteString("| " + cell + " ")
+		}
+		b.WriteString("|\n")
+	}
+	line(rows[0])
+	for c, w := range widths {
+		if c < right {
+			b.WriteString("|:" + strings.Repeat("-", w+1))
+		} else {
+			b.WriteString("|" + strings.Repeat("-", w+1) + ":")
+		}
+	}
+	b.WriteString("|\n")
+	for _, row := range rows[1:] {
+		line(row)
+	}
+	return b.String()
+}
