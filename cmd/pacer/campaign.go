@@ -44,7 +44,8 @@ func (c *cli) campaignChange(name, short string, change campaignChanger) *cobra.
 	var values campaignValues
 	cmd := &cobra.Command{
 		Use: name + " ID", Short: short, Args: oneID,
-		Example: "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider",
+		Example: "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
+			"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return change(cmd.Context(), c.invocation(cmd), args[0], values.given(cmd))
 		},
@@ -57,8 +58,11 @@ func (c *cli) campaignChange(name, short string, change campaignChanger) *cobra.
 	f.Int64Var(&values.priorityWeight, "priority-weight", 1, "share of a contended quota")
 	f.Int64Var(&values.maxInFlight, "max-in-flight", 0, "most jobs in flight per daemon; 0 for no limit")
 	f.StringVar(&values.jobTTL, "job-ttl", "", "jobs older than this expire, such as 36h or 7d; 0s for never")
-	f.StringVar(&values.startsAt, "starts-at", "", "do not send before, RFC 3339; \"\" for at once")
-	f.StringVar(&values.endsAt, "ends-at", "", "jobs expire then, RFC 3339; \"\" for never")
+	f.StringVar(&values.startsAt, "starts-at", "", "do not send before, RFC 3339; none for at once")
+	f.StringVar(&values.endsAt, "ends-at", "", "jobs expire then, RFC 3339; none for never")
+	f.StringVar(&values.activeHours, "active-hours", "", "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
+	f.StringVar(&values.timeZone, "time-zone", "UTC", "of the active hours, such as Europe/Moscow")
+	f.StringVar(&values.ramp, "ramp", "", "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
 	f.StringVar(&values.overflow, "overflow", "", "where jobs wait that do not fit in memory: lane")
 	f.Int64Var(&values.expectedTotal, "expected-total", 0, "how many jobs there will be, for estimates; 0 for unknown")
 	f.StringVar(&values.status, "status", "", "active, paused, cancelled or completed")
@@ -67,9 +71,10 @@ func (c *cli) campaignChange(name, short string, change campaignChanger) *cobra.
 
 // campaignValues are the values of the flags, given or not.
 type campaignValues struct {
-	rate, sink, jobTTL, startsAt, endsAt, overflow, status string
-	quotas                                                 []string
-	burst, priorityWeight, maxInFlight, expectedTotal      int64
+	rate, sink, jobTTL, overflow, status              string
+	startsAt, endsAt, activeHours, timeZone, ramp     string
+	quotas                                            []string
+	burst, priorityWeight, maxInFlight, expectedTotal int64
 }
 
 // given picks the flags that were given: "not given" and "empty" differ.
@@ -79,6 +84,8 @@ func (v *campaignValues) given(cmd *cobra.Command) *app.CampaignFlags {
 		Burst: given(cmd, "burst", &v.burst), PriorityWeight: given(cmd, "priority-weight", &v.priorityWeight),
 		MaxInFlight: given(cmd, "max-in-flight", &v.maxInFlight), JobTTL: given(cmd, "job-ttl", &v.jobTTL),
 		StartsAt: given(cmd, "starts-at", &v.startsAt), EndsAt: given(cmd, "ends-at", &v.endsAt),
+		ActiveHours: given(cmd, "active-hours", &v.activeHours), TimeZone: given(cmd, "time-zone", &v.timeZone),
+		Ramp:     given(cmd, "ramp", &v.ramp),
 		Overflow: given(cmd, "overflow", &v.overflow), ExpectedTotal: given(cmd, "expected-total", &v.expectedTotal),
 		Status: given(cmd, "status", &v.status),
 	}

@@ -21,6 +21,9 @@ type CampaignFlags struct {
 	JobTTL         *string
 	StartsAt       *string
 	EndsAt         *string
+	ActiveHours    *string
+	TimeZone       *string
+	Ramp           *string
 	Overflow       *string
 	ExpectedTotal  *int64
 	Status         *string
@@ -30,7 +33,7 @@ type CampaignFlags struct {
 func (f *CampaignFlags) change() (catalog.CampaignChange, error) {
 	c := catalog.CampaignChange{
 		Rate: f.Rate, Sink: f.Sink, Burst: f.Burst, PriorityWeight: f.PriorityWeight, MaxInFlight: f.MaxInFlight,
-		ExpectedTotal: f.ExpectedTotal,
+		ExpectedTotal: f.ExpectedTotal, TimeZone: f.TimeZone,
 	}
 	if f.Rate != nil {
 		if _, _, err := delivery.ParseRate(*f.Rate); err != nil {
@@ -53,16 +56,8 @@ func (f *CampaignFlags) change() (catalog.CampaignChange, error) {
 		}
 		c.JobTTL = &ttl
 	}
-	for _, instant := range []struct {
-		flag string
-		text *string
-		to   **time.Time
-	}{{"--starts-at", f.StartsAt, &c.StartsAt}, {"--ends-at", f.EndsAt, &c.EndsAt}} {
-		at, err := parseInstant(instant.flag, instant.text)
-		if err != nil {
-			return c, err
-		}
-		*instant.to = at
+	if err := f.schedule(&c); err != nil {
+		return c, err
 	}
 	if f.Overflow != nil {
 		overflow := delivery.Overflow(*f.Overflow)
@@ -78,12 +73,37 @@ func (f *CampaignFlags) change() (catalog.CampaignChange, error) {
 	return c, nil
 }
 
-// parseInstant reads RFC 3339; "" takes a time away.
+// schedule turns the flags that say when and how fast into changes.
+func (f *CampaignFlags) schedule(c *catalog.CampaignChange) (err error) {
+	if c.StartsAt, err = parseInstant("--starts-at", f.StartsAt); err != nil {
+		return err
+	}
+	if c.EndsAt, err = parseInstant("--ends-at", f.EndsAt); err != nil {
+		return err
+	}
+	if f.ActiveHours != nil {
+		hours, err := catalog.ParseHoursWords(*f.ActiveHours)
+		if err != nil {
+			return usagef("--active-hours: %w", err)
+		}
+		c.ActiveHours = &hours
+	}
+	if f.Ramp != nil {
+		ramp, err := catalog.ParseRampWords(*f.Ramp)
+		if err != nil {
+			return usagef("--ramp: %w", err)
+		}
+		c.Ramp = &ramp
+	}
+	return nil
+}
+
+// parseInstant reads RFC 3339; none takes a time away.
 func parseInstant(flag string, text *string) (*time.Time, error) {
 	switch {
 	case text == nil:
 		return nil, nil
-	case *text == "":
+	case *text == "" || *text == "none":
 		return &time.Time{}, nil
 	}
 	at, err := time.Parse(time.RFC3339, *text)
@@ -174,16 +194,23 @@ func (in Invocation) changeCampaign(_ context.Context, flags *CampaignFlags,
 }
 
 func (in Invocation) showCampaign(c *catalog.CampaignRow) error {
-	held := in.heldBySink(c.Sink)
+	campaign := c.Campaign()
+	now, held := currentOf(campaign, time.Now()), campaign.Invalid
+	if held == "" {
+		held = in.heldBySink(c.Sink)
+	}
 	if in.JSON {
 		return writeJSON(in.Stdout, struct {
 			*catalog.CampaignRow
-			Held string `json:"held,omitempty"`
-		}{c, held})
+			Held string          `json:"held,omitempty"`
+			Now  campaignCurrent `json:"now"`
+		}{c, held, now})
 	}
 	return writeTable(in.Stdout, func(p *printer) {
 		p.line("id\t%s", c.ID)
 		p.line("rate\t%s", c.Rate())
+		p.line("rate now\t%s", formatRate(now.Rate))
+		p.line("ramp\t%s", formatRamp(c))
 		p.line("status\t%s", c.Status)
 		if held != "" {
 			p.line("held\t%s", held)
@@ -197,6 +224,9 @@ func (in Invocation) showCampaign(c *catalog.CampaignRow) error {
 		p.line("job ttl\t%s", orDash(c.JobTTL))
 		p.line("starts at\t%s", formatInstant(c.StartsAt))
 		p.line("ends at\t%s", formatInstant(c.EndsAt))
+		p.line("active hours\t%s", formatHours(c))
+		p.line("active now\t%s", now.words())
+		p.line("next change\t%s", formatInstant(now.NextChange))
 		if c.ExpectedTotal != nil {
 			p.line("expected total\t%d", *c.ExpectedTotal)
 		}
@@ -205,6 +235,54 @@ func (in Invocation) showCampaign(c *catalog.CampaignRow) error {
 		}
 		p.line("updated at\t%s", c.UpdatedAt.UTC().Format(time.RFC3339))
 	})
+}
+
+// campaignCurrent is what a campaign's schedule says at the moment, whatever its status and its sink.
+type campaignCurrent struct {
+	Rate       float64    `json:"rate"`   // units per second, of the ramp's step
+	Active     bool       `json:"active"` // within the active hours, after the start, before the end
+	NextChange *time.Time `json:"next_change,omitempty"`
+	ended      bool
+	begun      bool
+}
+
+func currentOf(c *delivery.Campaign, now time.Time) campaignCurrent {
+	rate, _, _ := c.RateAt(now)
+	current := campaignCurrent{Rate: rate.PerSecond(), ended: c.Ended(now), begun: !now.Before(c.StartsAt)}
+	current.Active = c.Active(now) && !current.ended
+	if next := c.NextChange(now); !next.IsZero() {
+		current.NextChange = &next
+	}
+	return current
+}
+
+// words tells whether the campaign is active, or else why not.
+func (c campaignCurrent) words() string {
+	switch {
+	case c.ended:
+		return "no: it has ended, its jobs expire"
+	case !c.begun:
+		return "no: it has not begun"
+	case !c.Active:
+		return "no: outside its active hours"
+	}
+	return "yes"
+}
+
+func formatRate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', -1, 64) + "/s" }
+
+func formatRamp(c *catalog.CampaignRow) string {
+	if c.RampSince == nil {
+		return "-"
+	}
+	return catalog.FormatRamp(c.Ramp) + ", since " + formatInstant(c.RampSince)
+}
+
+func formatHours(c *catalog.CampaignRow) string {
+	if c.ActiveHours == nil {
+		return "always"
+	}
+	return catalog.FormatHours(c.ActiveHours) + " (" + c.TimeZone + ")"
 }
 
 func formatInstant(at *time.Time) string {
