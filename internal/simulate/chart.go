@@ -26,13 +26,13 @@ const (
 // Sizes of the pictures.
 const (
 	chartWidth  = 9 * vg.Inch
-	chartHeight = 3.5 * vg.Inch
+	chartHeight = 3.6 * vg.Inch
 	stripHeight = 1.5 * vg.Inch
 	titleSize   = vg.Length(12)
 	textSize    = vg.Length(9)
 
-	legendHeight = 36 // three lines, above the data
-	legendLeft   = chartWidth - 2.6*vg.Inch
+	legendHeight = 34 // three lines, between the title and the data
+	legendLeft   = chartWidth - 2.4*vg.Inch
 )
 
 // Colours that are told apart with any sight (Okabe and Ito 2008).
@@ -75,13 +75,13 @@ func (c *Chart) One(w io.Writer, index int) error {
 		return err
 	}
 	p.X.Label.Text = "seconds"
-	return write(w, [][]*plot.Plot{{p}}, chartHeight)
+	return write(w, []*plot.Plot{p}, chartHeight)
 }
 
 // Overview draws all results, one above the other; the first has the legend.
 func (c *Chart) Overview(w io.Writer) error {
-	rows := make([][]*plot.Plot, len(c.results))
-	for i := range rows {
+	plots := make([]*plot.Plot, len(c.results))
+	for i := range plots {
 		p, err := c.plot(i)
 		if err != nil {
 			return err
@@ -89,22 +89,27 @@ func (c *Chart) Overview(w io.Writer) error {
 		if i > 0 {
 			p.Legend, p.Title.Padding = plot.NewLegend(), 4
 		}
-		rows[i] = []*plot.Plot{p}
+		plots[i] = p
 	}
-	rows[len(rows)-1][0].X.Label.Text = "seconds"
-	return write(w, rows, stripHeight*vg.Length(len(rows)))
+	plots[len(plots)-1].X.Label.Text = "seconds"
+	return write(w, plots, stripHeight*vg.Length(len(plots)))
 }
 
-// write draws one plot to a row on a white ground. Where the face that the plots are measured with is not at hand, one
-// with the same widths is.
-func write(w io.Writer, rows [][]*plot.Plot, height vg.Length) error {
+// write draws the plots one below the other on a white ground. They are measured with a face that the reader may not
+// have; the one named after it has the same widths.
+func write(w io.Writer, plots []*plot.Plot, height vg.Length) error {
 	svg := vgsvg.New(chartWidth, height)
 	canvas := draw.New(svg)
 	canvas.SetColor(color.White)
 	canvas.Fill(canvas.Path())
+	rows := make([][]*plot.Plot, len(plots))
+	for i, p := range plots {
+		rows[i] = []*plot.Plot{p}
+	}
 	tiles := draw.Tiles{Rows: len(rows), Cols: 1, PadTop: 6, PadBottom: 6, PadLeft: 6, PadRight: 12, PadY: 10}
-	for i, row := range plot.Align(rows, tiles, canvas) {
-		rows[i][0].Draw(row[0])
+	areas := plot.Align(rows, tiles, canvas)
+	for i, p := range plots {
+		p.Draw(areas[i][0])
 	}
 	var picture bytes.Buffer
 	_, err := svg.WriteTo(&picture)
@@ -125,7 +130,7 @@ func (c *Chart) plot(index int) (*plot.Plot, error) {
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds(c.end), 0, c.top*1.05
 	p.Y.Label.Text = "jobs"
 	p.BackgroundColor = nil
-	p.Title.Padding = legendHeight - titleSize
+	p.Title.Padding = legendHeight
 	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.YOffs = true, true, legendLeft, legendHeight
 	sans(p)
 

@@ -46,7 +46,7 @@ func (e *engine) take(now, want int64) (units, next int64) {
 }
 
 // leakyBucket is the campaign's timeline without a burst, asked job by job: one job per slot, and time that passed
-// unused is gone.
+// unused is gone. Where slots are not whole microseconds apart, each waits for the next one.
 func leakyBucket(rate int64) limiter {
 	e := newEngine(&delivery.Campaign{Rate: delivery.PerSecond(rate)})
 	e.batch = 1

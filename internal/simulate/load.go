@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -94,7 +93,8 @@ func (l *Load) Validate() error {
 		length += p.For
 	}
 	if length > maxDuration {
-		return errors.New("it would last more than " + maxDuration.String() + "; take a higher rate, fewer jobs or less idle time")
+		return fmt.Errorf("jobs %d at %d/s, with the idle time, last more than %s; take fewer, or a higher rate",
+			l.Jobs, l.Rate, maxDuration)
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "slot", "token-", "SLOTS", "slots "} {
-		if _, err := Select([]string{"gcra", name}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q; there are leaky-bucket, ", name)) {
+		says := fmt.Sprintf("%q; there are leaky-bucket, ", name)
+		if _, err := Select([]string{"gcra", name}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q says %v", name, err)
 		}
 	}

@@ -91,6 +91,19 @@ func TestGCRAIsAFullTokenBucket(t *testing.T) {
 	}
 }
 
+// Reserved ahead, the slots are those that are asked for one by one.
+func TestSlotsAreALeakyBucket(t *testing.T) {
+	t.Parallel()
+	for _, load := range []*Load{
+		{Rate: 1000, Jobs: 10_000}, {Rate: 1000, Jobs: 10_000, Idle: parse(t, usual)}, {Rate: 8, Jobs: 100, Idle: parse(t, usual)},
+	} {
+		r := run(t, load, "slots", "leaky-bucket")
+		if !slices.Equal(r["slots"].Sent, r["leaky-bucket"].Sent) {
+			t.Errorf("%+v: they differ", load)
+		}
+	}
+}
+
 func TestRunStopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,8 +115,8 @@ func TestRunStopsWhenItsContextEnds(t *testing.T) {
 
 // drawLoad draws a load of a few seconds with a few pauses.
 func drawLoad(rt *rapid.T) *Load {
-	load := &Load{Rate: rapid.Int64Range(1, 1500).Draw(rt, "rate")}
-	load.Jobs = rapid.Int64Range(1, 5*load.Rate).Draw(rt, "jobs")
+	load := &Load{Rate: rapid.Int64Range(1, 500).Draw(rt, "rate")}
+	load.Jobs = rapid.Int64Range(1, 4*load.Rate).Draw(rt, "jobs")
 	at := time.Duration(0)
 	length := func(label string) time.Duration {
 		return time.Duration(rapid.Int64Range(1, 1_500_000).Draw(rt, label)) * time.Microsecond
@@ -167,7 +180,7 @@ func checkBounds(rt *rapid.T, rate int64, r *Result) {
 func TestNextIsTheFirst(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		rate := rapid.Int64Range(1, 5000).Draw(rt, "rate")
+		rate := rapid.Int64Range(1, 2000).Draw(rt, "rate")
 		g, w := &gcra{rate: rate}, &twoCounters{limit: rate}
 		for now := int64(0); now < 5*second; {
 			now += rapid.Int64Range(0, second).Draw(rt, "step")
