@@ -367,7 +367,8 @@ func (r *recovery) failed(ctx context.Context, err error) {
 		return
 	}
 	r.failTold = true
-	r.log.Warn("it cannot be found out what data the store has; nothing is granted until it is", "shard", r.shard, "error", err)
+	r.log.Warn("it cannot be found out what data the store has; nothing is granted until it is",
+		"shard", r.shard, "error", err)
 }
 
 // done says that grants go on, where it was said or felt that they did not.

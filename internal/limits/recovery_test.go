@@ -140,7 +140,9 @@ func (s *memStore) restore(ctx context.Context, _ int, incarnation int64, quotas
 }
 
 // take grants what fits into all windows.
-func (s *memStore) take(ctx context.Context, incarnation int64, q *delivery.Quota, want int64) (n, at int64, err error) {
+func (s *memStore) take(
+	ctx context.Context, incarnation int64, q *delivery.Quota, want int64,
+) (n, at int64, err error) {
 	err = s.do(ctx, func() error {
 		if incarnation != s.inForce() {
 			return errIncarnation
@@ -393,8 +395,9 @@ func (c *stumbler) Incarnation(ctx context.Context, shard int) (n int64, err err
 	return n, c.step(func() error { n, err = c.memLedger.Incarnation(ctx, shard); return err })
 }
 
-func (c *stumbler) ReplaceIncarnation(ctx context.Context, shard int, old, next int64, why string) (n int64, err error) {
-	err = c.step(func() error {
+func (c *stumbler) ReplaceIncarnation(ctx context.Context, shard int, old, next int64, why string) (int64, error) {
+	var n int64
+	err := c.step(func() error {
 		var err error
 		n, err = c.memLedger.ReplaceIncarnation(ctx, shard, old, next, why)
 		return err
@@ -770,10 +773,19 @@ func TestRebuildWindow(t *testing.T) {
 			"log", delivery.Window{Span: time.Hour, Limit: 9, Algorithm: delivery.AlgorithmLog}, []dated{at(30, 1)}, 0,
 			restoredWindow{units: []dated{{end(30), 1}}},
 		},
-		{"fixed, open", fixed(time.Hour, ""), []dated{at(50, 9), at(10, 1), at(0, 2)}, now + hour/2, restoredWindow{[]dated{{now, 3}}, now + hour/2}},
+		{
+			"fixed, open", fixed(time.Hour, ""), []dated{at(50, 9), at(10, 1), at(0, 2)}, now + hour/2,
+			restoredWindow{[]dated{{now, 3}}, now + hour/2},
+		},
 		{"fixed, open, unused", fixed(time.Hour, ""), []dated{at(50, 9)}, now + hour/2, restoredWindow{}},
-		{"fixed, over", fixed(time.Hour, ""), []dated{at(40, 9), at(10, 1)}, now - hour/2, restoredWindow{[]dated{{end(10), 1}}, end(10) + hour}},
-		{"fixed, unknown", fixed(time.Hour, ""), []dated{at(80, 5), at(40, 9), at(10, 1)}, 0, restoredWindow{[]dated{{end(10), 10}}, end(10) + hour}},
+		{
+			"fixed, over", fixed(time.Hour, ""), []dated{at(40, 9), at(10, 1)}, now - hour/2,
+			restoredWindow{[]dated{{end(10), 1}}, end(10) + hour},
+		},
+		{
+			"fixed, unknown", fixed(time.Hour, ""), []dated{at(80, 5), at(40, 9), at(10, 1)}, 0,
+			restoredWindow{[]dated{{end(10), 10}}, end(10) + hour},
+		},
 		{
 			"calendar", fixed(24*time.Hour, "day"), []dated{at((now-day)/minute+2, 9), at((now-day)/minute, 1), at(3, 2)}, 0,
 			restoredWindow{[]dated{{end(3), 3}}, day + 24*hour},
@@ -792,7 +804,8 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 		span := rapid.SampledFrom([]time.Duration{3 * time.Minute, time.Hour, 30 * 24 * time.Hour}).Draw(rt, "span")
 		now := epoch + rapid.Int64Range(0, 10*ledgerMinute).Draw(rt, "now")
 		used := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) dated {
-			return dated{now - rapid.Int64Range(0, 2*span.Microseconds()).Draw(t, "ago"), rapid.Int64Range(1, 9).Draw(t, "units")}
+			ago := rapid.Int64Range(0, 2*span.Microseconds()).Draw(t, "ago")
+			return dated{now - ago, rapid.Int64Range(1, 9).Draw(t, "units")}
 		}), 0, 50).Draw(rt, "used")
 		first, minutes := now/ledgerMinute, map[int64]int64{}
 		for _, u := range used {

@@ -103,7 +103,7 @@ func newReserve(o ledgerOptions) (*reserve, error) {
 		urgent: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 		accounts: map[string]*account{}, seen: map[int]sighting{}, retired: map[int]bool{},
 		units: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used, all minutes together.",
+			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used, of all minutes.",
 		}),
 	}
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -112,8 +112,8 @@ func newReserve(o ledgerOptions) (*reserve, error) {
 	return r, register(o.Registerer, r.units, lag)
 }
 
-// now is the time of the store that keeps a quota: as the calls foretell it, and before the first one as it was when the
-// shard was opened. Under mu.
+// now is the time of the store that keeps a quota: as the calls foretell it, and before the first one as it was when
+// the shard was opened. Under mu.
 func (r *reserve) now(q *delivery.Quota) (int64, bool) {
 	shard := shardOf(q, r.shards)
 	if now, known := r.clock(shard); known {
@@ -249,7 +249,9 @@ func anchored(w delivery.Window) bool {
 func (r *reserve) account(q *delivery.Quota, now int64) *account {
 	a := r.accounts[q.ID]
 	if a == nil {
-		a = &account{oldest: now/ledgerMinute - keptMinutes, minutes: map[int64]*tally{}, anchors: map[time.Duration]*anchor{}}
+		a = &account{
+			oldest: now/ledgerMinute - keptMinutes, minutes: map[int64]*tally{}, anchors: map[time.Duration]*anchor{},
+		}
 		r.accounts[q.ID] = a
 	}
 	if a.quota != q {

@@ -88,7 +88,9 @@ func (l *memLedger) Incarnation(ctx context.Context, shard int) (n int64, err er
 	return n, err
 }
 
-func (l *memLedger) ReplaceIncarnation(ctx context.Context, shard int, old, next int64, cause string) (n int64, err error) {
+func (l *memLedger) ReplaceIncarnation(
+	ctx context.Context, shard int, old, next int64, cause string,
+) (n int64, err error) {
 	err = l.do(ctx, func() {
 		if l.incarnations[shard] == old {
 			l.incarnations[shard] = next
@@ -99,7 +101,9 @@ func (l *memLedger) ReplaceIncarnation(ctx context.Context, shard int, old, next
 	return n, err
 }
 
-func (l *memLedger) WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
+func (l *memLedger) WriteUsage(
+	ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor,
+) error {
 	return l.do(ctx, func() {
 		l.writes = append(l.writes, time.Now())
 		for _, u := range usage {
@@ -597,8 +601,9 @@ func TestAClockThatGoesBackDoesNotRewriteThePast(t *testing.T) {
 		back := int64(0)
 		l := newMemLedger()
 		r, err := newReserve(ledgerOptions{
-			Ledger: l, Node: "n", Quotas: func() []*delivery.Quota { return nil }, Shards: 1, Registerer: prometheus.NewRegistry(),
-			Now: func(int) (int64, bool) { return time.Now().UnixMicro() - back, true },
+			Ledger: l, Node: "n", Shards: 1, Registerer: prometheus.NewRegistry(),
+			Quotas: func() []*delivery.Quota { return nil },
+			Now:    func(int) (int64, bool) { return time.Now().UnixMicro() - back, true },
 		})
 		if err != nil {
 			t.Fatal(err)
