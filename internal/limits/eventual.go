@@ -17,8 +17,8 @@ import (
 
 const (
 	defaultSync      = time.Second
-	defaultLowBurst  = 2 * time.Second // use at the limit, reported once a second, is ahead of it by up to a second
-	defaultHighBurst = 5 * time.Second
+	defaultLowBurst  = time.Second // use at the limit, reported twice a second, is ahead of it by up to half of one
+	defaultHighBurst = 2 * time.Second
 	// lostAfter is how many syncs may fail before the failure policies apply.
 	lostAfter = 3
 	// A quota that nobody asked for in softIdle is not reported, and forgotten after softForget: by then the roots have
