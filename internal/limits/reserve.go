@@ -103,7 +103,7 @@ func newReserve(o ledgerOptions) (*reserve, error) {
 		urgent: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 		accounts: map[string]*account{}, seen: map[int]sighting{}, retired: map[int]bool{},
 		units: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used, of all minutes.",
+			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used.",
 		}),
 	}
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
