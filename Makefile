@@ -46,6 +46,10 @@ bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COU
 properties: ## 10,000 random histories put to the scripts and to the model (CHECKS=n); two minutes
 	$(WITH_SERVICES) go test -count=1 -timeout 15m -run Scripts -v ./internal/limits -rapid.checks=$(or $(CHECKS),10000)
 
+.PHONY: pace
+pace: build ## How exactly rates are kept: a table, over real services (ARGS="--rates 1000 --daemons 3"; docs/pace.md)
+	$(WITH_SERVICES) bin/pacer bench pace $(ARGS)
+
 .PHONY: lint
 lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...

@@ -113,8 +113,8 @@ type benchReport struct {
 	Facts   []bench.Fact   `json:"facts,omitempty"`
 }
 
-// write prints the report, and is ErrNotOK when a bound was not met.
-func (r *benchReport) write(in Invocation) error {
+// judge sums up whether every bound was met.
+func (r *benchReport) judge() {
 	r.OK = true
 	for i := range r.Streams {
 		r.OK = r.OK && len(r.Streams[i].Misses) == 0
@@ -122,16 +122,12 @@ func (r *benchReport) write(in Invocation) error {
 	for _, f := range r.Facts {
 		r.OK = r.OK && f.OK
 	}
-	err := r.print(in)
-	if err == nil && !r.OK {
-		err = ErrNotOK
-	}
-	return err
 }
 
-func (r *benchReport) print(in Invocation) error {
+// print writes the report: as JSON, of which value is the whole, or as tables.
+func (r *benchReport) print(in Invocation, value any) error {
 	if in.JSON {
-		return writeJSON(in.Stdout, r)
+		return writeJSON(in.Stdout, value)
 	}
 	if _, err := fmt.Fprint(in.Stdout, bench.StreamTable(r.Streams)+bench.FactTable(r.Facts)); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -144,21 +140,62 @@ func (st *benchStage) say(format string, args ...any) {
 	(&printer{w: st.in.Stderr}).line("bench: "+format, args...)
 }
 
-// withBench makes a stage, measures on it, and removes it again.
+// withBench makes a stage, measures on it, removes it again and prints the report. It is ErrNotOK when a bound was not
+// met.
 func (in Invocation) withBench(ctx context.Context, daemons int, measure func(*benchStage) (*benchReport, error)) error {
-	st, err := in.openBench(ctx, daemons)
+	report, err := in.onStage(ctx, daemons, measure)
 	if err != nil {
 		return err
+	}
+	if err := report.print(in, report); err != nil {
+		return err
+	}
+	return report.verdict()
+}
+
+// verdict is ErrNotOK when a bound was not met.
+func (r *benchReport) verdict() error {
+	if !r.OK {
+		return ErrNotOK
+	}
+	return nil
+}
+
+// onStage measures on a stage that is made before and removed after.
+func (in Invocation) onStage(ctx context.Context, daemons int, measure func(*benchStage) (*benchReport, error)) (*benchReport, error) {
+	st, err := in.openBench(ctx, daemons)
+	if err != nil {
+		return nil, err
 	}
 	report, err := measure(st)
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted; nothing is left behind")
 	}
 	st.say("removing what was made")
-	if err = errors.Join(err, st.close(ctx)); err != nil {
+	if err := errors.Join(err, st.close(ctx)); err != nil {
+		return nil, err
+	}
+	report.judge()
+	return report, nil
+}
+
+// BenchStream is `pacer bench` alone: one rate, with one report.
+func BenchStream(ctx context.Context, in Invocation, flags *BenchPaceFlags) error {
+	rates, err := flags.validate()
+	if err != nil {
 		return err
 	}
-	return report.write(in)
+	report, err := in.onStage(ctx, flags.Daemons[0], func(st *benchStage) (*benchReport, error) {
+		streams, err := st.grid(ctx, flags.Daemons[0], rates, flags)
+		return &benchReport{Streams: streams}, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := report.print(in, report.Streams[0]); err != nil {
+		return err
+	}
+	return report.verdict()
 }
 
 // BenchPace is `pacer bench pace`: the grid of rates and numbers of daemons.

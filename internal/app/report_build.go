@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -51,7 +50,7 @@ type records struct {
 
 // buildReport counts. It is pure.
 func buildReport(e *evidence) *Report {
-	r := &Report{DurationS: round(e.Span.To.Seconds()-e.Span.From.Seconds(), 3)}
+	r := &Report{DurationS: bench.Round(e.Span.To.Seconds()-e.Span.From.Seconds(), 3)}
 	demands := make(map[string]demand, len(e.Campaigns))
 	for i := range e.Campaigns {
 		demands[e.Campaigns[i].ID] = e.Campaigns[i].demand
@@ -74,7 +73,7 @@ func buildReport(e *evidence) *Report {
 	}
 	r.Redis = RedisReport{RoundTrips: e.Redis.RoundTrips}
 	if requests > 0 {
-		r.Redis.CommandsPerJob = round(float64(e.Redis.Commands)/float64(requests), 4)
+		r.Redis.CommandsPerJob = bench.Round(float64(e.Redis.Commands)/float64(requests), 4)
 	}
 	if e.Unread > 0 {
 		r.Problems = append(r.Problems, fmt.Sprintf("%d requests did not fit the receiver's memory", e.Unread))
@@ -123,15 +122,15 @@ func reportCampaign(c *campaignEvidence, could allowed) CampaignReport {
 	}
 	r.Retried = retried
 	if could.Time > 0 {
-		r.AchievedRate = round(float64(r.Delivered)/could.Time.Seconds(), 2)
+		r.AchievedRate = bench.Round(float64(r.Delivered)/could.Time.Seconds(), 2)
 	}
 	if could.Units > 0 {
-		r.RateRatio = round(float64(r.Delivered)/could.Units, 4)
+		r.RateRatio = bench.Round(float64(r.Delivered)/could.Units, 4)
 	}
 	times := arrivalTimes(&c.Journal)
 	r.MaxRolling1s = bench.MaxRolling(times, time.Second)
 	late := bench.Percentile(bench.Lateness(times, bench.NewTimeline(c.Rates, bench.ChangeGrace)), 0.99)
-	r.LatenessP99MS = round(float64(late)/float64(time.Millisecond), 3)
+	r.LatenessP99MS = bench.Round(float64(late)/float64(time.Millisecond), 3)
 	return r
 }
 
@@ -239,7 +238,7 @@ func reportQuota(q *delivery.Quota, e *evidence) (reports []QuotaReport, problem
 	for _, w := range q.Windows {
 		recent := len(times) - lowerBound(times, e.Span.To-w.Span)
 		reports = append(reports, QuotaReport{
-			ID: q.ID, SpanS: round(w.Span.Seconds(), 3), Limit: w.Limit,
+			ID: q.ID, SpanS: bench.Round(w.Span.Seconds(), 3), Limit: w.Limit,
 			MaxRolling: bench.MaxRolling(times, w.Span), Remaining: max(w.Limit-int64(recent), 0),
 		})
 		// Requests that left a span apart may arrive a little closer together.
@@ -263,9 +262,4 @@ func arrivalTimes(j *embedded.Journal) []time.Duration {
 		times[i] = a.At
 	}
 	return times
-}
-
-func round(x float64, digits int) float64 {
-	scale := math.Pow10(digits)
-	return math.Round(x*scale) / scale
 }

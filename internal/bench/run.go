@@ -44,20 +44,20 @@ type Run struct {
 
 // Figures are the numbers of one stream.
 type Figures struct {
-	Jobs                int     `json:"jobs"` // in the window, as everything but MaxRolling1s, Lost and Duplicates
-	Seconds             float64 `json:"seconds"`
-	JobsPerSecond       float64 `json:"jobs_per_second"`
-	CPUSecondsPerMillon float64 `json:"cpu_seconds_per_million"`
-	RSSMiB              float64 `json:"rss_mib"`
-	AchievedOverTarget  float64 `json:"achieved_over_target"`
-	MaxRolling1s        int     `json:"max_rolling_1s"`
-	BinsMaxOverMean     float64 `json:"bins_100ms_max_over_mean"`
-	LatenessP50MS       float64 `json:"slot_lateness_p50_ms"`
-	LatenessP99MS       float64 `json:"slot_lateness_p99_ms"`
-	RedisCommandsPerJob float64 `json:"redis_commands_per_job"`
-	RequeuesPerJob      float64 `json:"requeues_per_job"`
-	Lost                int     `json:"lost"`
-	Duplicates          int     `json:"duplicates"`
+	Jobs                 int     `json:"jobs"` // in the window, as everything but MaxRolling1s, Lost and Duplicates
+	Seconds              float64 `json:"seconds"`
+	JobsPerSecond        float64 `json:"jobs_per_second"`
+	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"`
+	RSSMiB               float64 `json:"rss_mib"`
+	AchievedOverTarget   float64 `json:"achieved_over_target"`
+	MaxRolling1s         int     `json:"max_rolling_1s"`
+	BinsMaxOverMean      float64 `json:"bins_100ms_max_over_mean"`
+	LatenessP50MS        float64 `json:"slot_lateness_p50_ms"`
+	LatenessP99MS        float64 `json:"slot_lateness_p99_ms"`
+	RedisCommandsPerJob  float64 `json:"redis_commands_per_job"`
+	RequeuesPerJob       float64 `json:"requeues_per_job"`
+	Lost                 int     `json:"lost"`
+	Duplicates           int     `json:"duplicates"`
 }
 
 // Stream is one row of a report: what was asked for, what became of it, and what of that is out of bounds.
@@ -118,21 +118,21 @@ func (r *Run) measure(events []Event, loads []Load) Stream {
 	s := Stream{
 		Rate: rate, Daemons: r.Daemons,
 		Figures: Figures{
-			Jobs: len(cut), Seconds: seconds, JobsPerSecond: round(float64(len(cut))/seconds, 3),
-			CPUSecondsPerMillon: round(r.CPU.Seconds()/float64(all)*1e6, 2), RSSMiB: round(float64(r.RSS)/(1<<20), 1),
-			AchievedOverTarget:  round(float64(len(cut))/(rate*seconds), 5),
+			Jobs: len(cut), Seconds: seconds, JobsPerSecond: Round(float64(len(cut))/seconds, 3),
+			CPUSecondsPerMillion: Round(r.CPU.Seconds()/float64(all)*1e6, 2), RSSMiB: Round(float64(r.RSS)/(1<<20), 1),
+			AchievedOverTarget:  Round(float64(len(cut))/(rate*seconds), 5),
 			MaxRolling1s:        MaxRolling(Times(events), time.Second),
-			BinsMaxOverMean:     round(even.MaxOverMean, 4),
-			RedisCommandsPerJob: round(float64(r.Scripts)/float64(all), 5),
-			RequeuesPerJob:      round(float64(r.Requeued)/float64(max(1, r.Published())), 5),
+			BinsMaxOverMean:     Round(even.MaxOverMean, 4),
+			RedisCommandsPerJob: Round(float64(r.Scripts)/float64(all), 5),
+			RequeuesPerJob:      Round(float64(r.Requeued)/float64(max(1, r.Published())), 5),
 			Lost:                max(0, missing), Duplicates: duplicates,
 		},
-		BinsWithin5: round(even.Within(0.05), 4), BinsWithin10: round(even.Within(0.10), 4),
-		BinsWorst: round(even.Worst, 4), Shares: Shares(cut, r.Daemons),
+		BinsWithin5: Round(even.Within(0.05), 4), BinsWithin10: Round(even.Within(0.10), 4),
+		BinsWorst: Round(even.Worst, 4), Shares: Shares(cut, r.Daemons),
 	}
-	s.AboveRate = round(float64(s.MaxRolling1s)-rate-1, 3)
+	s.AboveRate = Round(float64(s.MaxRolling1s)-rate-1, 3)
 	for i := range s.Shares {
-		s.Shares[i] = round(s.Shares[i], 5)
+		s.Shares[i] = Round(s.Shares[i], 5)
 	}
 	return s
 }
@@ -195,9 +195,10 @@ func (s *Stream) JudgeShape() {
 	}
 }
 
-func milliseconds(d time.Duration) float64 { return round(float64(d)/float64(time.Millisecond), 3) }
+func milliseconds(d time.Duration) float64 { return Round(float64(d)/float64(time.Millisecond), 3) }
 
-func round(x float64, digits int) float64 {
+// Round keeps so many digits behind the point, for people and reports.
+func Round(x float64, digits int) float64 {
 	scale := math.Pow10(digits)
 	return math.Round(x*scale) / scale
 }

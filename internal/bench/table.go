@@ -17,17 +17,17 @@ type Fact struct {
 
 // Told is a fact without a bound.
 func Told(name string, measured float64, unit string) Fact {
-	return Fact{Name: name, Measured: round(measured, 3), Unit: unit, OK: true}
+	return Fact{Name: name, Measured: Round(measured, 3), Unit: unit, OK: true}
 }
 
 // AtMost is a fact with an upper bound.
 func AtMost(name string, measured, bound float64, unit string) Fact {
-	return Fact{Name: name, Measured: round(measured, 3), Unit: unit, Want: fmt.Sprintf("at most %g", round(bound, 3)), OK: measured <= bound}
+	return Fact{Name: name, Measured: Round(measured, 3), Unit: unit, Want: fmt.Sprintf("at most %g", Round(bound, 3)), OK: measured <= bound}
 }
 
 // AtLeast is a fact with a lower bound.
 func AtLeast(name string, measured, bound float64, unit string) Fact {
-	return Fact{Name: name, Measured: round(measured, 3), Unit: unit, Want: fmt.Sprintf("at least %g", round(bound, 3)), OK: measured >= bound}
+	return Fact{Name: name, Measured: Round(measured, 3), Unit: unit, Want: fmt.Sprintf("at least %g", Round(bound, 3)), OK: measured >= bound}
 }
 
 // FactTable writes facts as a Markdown table; nothing without any.
@@ -71,7 +71,7 @@ func StreamTable(streams []Stream) string {
 			percent(s.AchievedOverTarget, 2), fmt.Sprint(s.MaxRolling1s), fmt.Sprintf("%+.1f", s.AboveRate),
 			s.ifFast(percent(s.BinsWithin5, 1)), s.ifFast(percent(s.BinsWorst, 1)),
 			fmt.Sprintf("%.2f ms", s.LatenessP50MS), fmt.Sprintf("%.2f ms", s.LatenessP99MS),
-			s.ifShared(percent(Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillon), fmt.Sprintf("%.0f", s.RSSMiB),
+			s.ifShared(percent(Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillion), fmt.Sprintf("%.0f", s.RSSMiB),
 			fmt.Sprintf("%.3f", s.RedisCommandsPerJob), fmt.Sprintf("%.3f", s.RequeuesPerJob), fmt.Sprint(s.Lost),
 			fmt.Sprint(s.Duplicates), met,
 		})

@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseStat(t *testing.T) {
+	stat := "42 (a (bad) name) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 7 8 20 0 9 0 100 1000000 256 18446744073709551615 1"
+	got, err := parseStat(stat, 4096)
+	if want := (Cost{CPU: 2 * time.Second, RSS: 1 << 20}); err != nil || got != want {
+		t.Errorf("%+v (%v), want %+v", got, err, want)
+	}
+	for _, broken := range []string{"", "42 (x) S 1", strings.Replace(stat, " 150 ", " many ", 1)} {
+		if _, err := parseStat(broken, 4096); err == nil {
+			t.Errorf("%q was read", broken)
+		}
+	}
+}
+
+// start runs a shell script as if it were a daemon.
+func start(t *testing.T, script string) *Process {
+	t.Helper()
+	p, err := Start(ProcessOptions{
+		Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ(), Log: filepath.Join(t.TempDir(), "log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+func TestProcessStopsGracefully(t *testing.T) {
+	p := start(t, `trap 'exit 0' INT; echo up; while :; do sleep 0.01; done`)
+	up := func(context.Context) error {
+		if !strings.Contains(p.said(), "up") {
+			return errors.New("not up")
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := p.AwaitReady(ctx, up); err != nil {
+		t.Fatal(err)
+	}
+	if cost, err := p.Cost(); err != nil || cost.RSS == 0 {
+		t.Errorf("cost %+v, %v", cost, err)
+	}
+	if err := p.Alive(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(p.Freeze(), p.Thaw(), p.Stop(ctx)); err != nil {
+		t.Error(err)
+	}
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("a second stop: %v", err)
+	}
+}
+
+func TestProcessThatFailsSaysWhy(t *testing.T) {
+	p := start(t, `echo "no such broker"; exit 3`)
+	err := p.AwaitReady(t.Context(), func(context.Context) error { return errors.New("not ready") })
+	if err == nil || !strings.Contains(err.Error(), "no such broker") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("error %v", err)
+	}
+	if err := p.Alive(); err == nil {
+		t.Error("it is alive")
+	}
+}
+
+func TestProcessThatDoesNotStopIsKilled(t *testing.T) {
+	p := start(t, `trap '' INT; while :; do sleep 0.01; done`)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := p.Stop(ctx); err == nil {
+		t.Error("it stopped")
+	}
+}
