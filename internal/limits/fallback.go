@@ -40,8 +40,8 @@ const localIncarnation = -1
 //   - When the store is back, whoever comes first does not know what the others sent. What was granted locally is
 //     charged before the first take, and until everybody has had the time to do so nobody gets slots (heldUntil).
 //
-// What is needed of the caller: every local answer follows an attempt to reach the store; what spent returns is charged
-// before a take is tried, whether jobs wait or not, at least every recheck. The sum is not bounded against a daemon
+// What is needed of the caller: an attempt to reach the store is under way or failed less than recheck before every local answer; what
+// spent returns is charged before a take is tried, whether jobs wait or not, at least every recheck. The sum is not bounded against a daemon
 // that is cut off from a store which goes on serving the others.
 //
 // The zero value is not usable. All methods may be called concurrently.

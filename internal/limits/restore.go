@@ -44,20 +44,31 @@ func (e *Engine) retire(ctx context.Context, shard int, incarnation int64) error
 // store that holds an incarnation refuses with errIncarnation.
 func (e *Engine) restore(ctx context.Context, shard int, incarnation int64, quotas []restoredQuota) error {
 	s := e.shards[shard]
+	part := firstPart
 	for {
 		n := min(len(quotas), maxRestored)
-		c := encodeRestore(s.keys, incarnation, quotas[:n], s.now(), n == len(quotas))
+		if n == len(quotas) {
+			part |= lastPart
+		}
+		c := encodeRestore(s.keys, incarnation, quotas[:n], s.now(), part)
 		if err := s.bare(ctx, restoreScript, c); err != nil {
 			return fmt.Errorf("restore shard %d: %w", shard, err)
 		}
 		if quotas = quotas[n:]; len(quotas) == 0 {
 			return nil
 		}
+		part = 0
 	}
 }
 
+// The parts of a restore; one can be both.
+const (
+	firstPart = 1 << iota
+	lastPart
+)
+
 // encodeRestore spells quotas as restore.lua reads them.
-func encodeRestore(k keys, incarnation int64, quotas []restoredQuota, now int64, last bool) *call {
+func encodeRestore(k keys, incarnation int64, quotas []restoredQuota, now int64, part int) *call {
 	l := newKeyList(k.clock())
 	var specs, windows []byte
 	for _, r := range quotas {
@@ -69,11 +80,7 @@ func encodeRestore(k keys, incarnation int64, quotas []restoredQuota, now int64,
 			}
 		}
 	}
-	adopt := "0"
-	if last {
-		adopt = "1"
-	}
-	return &call{head: header{incarnation: incarnation}, keys: l.keys, args: []any{specs, windows, adopt}}
+	return &call{head: header{incarnation: incarnation}, keys: l.keys, args: []any{specs, windows, part}}
 }
 
 // charge counts units that were sent without asking a shard's store.

@@ -15,14 +15,17 @@ import (
 const (
 	// scriptSlots is how many scripts that change something may be under way at once, per shard.
 	scriptSlots = 64
-	// shunFor is how long a shard that did not answer is left alone before it is tried again, and probeTimeout how long
-	// that trial may take. It is less than slots are worth, since the other shards' grants wait for it.
-	shunFor      = 500 * time.Millisecond
-	probeTimeout = 50 * time.Millisecond
+	// silentWait is how long callers wait for a shard that has just begun not to answer. Other shards' grants, and those
+	// that are made without the store, wait for it.
+	silentWait = 50 * time.Millisecond
+	// lookEvery is the pause between two looks whether such a shard is back, and lookFor for how long that goes on when
+	// nobody asks for the shard any more.
+	lookEvery = 50 * time.Millisecond
+	lookFor   = 5 * time.Second
 )
 
-// errShunned is the error of what was not sent to a shard that does not answer.
-var errShunned = errors.New("the shard did not answer lately")
+// errSilent is the error of what was not sent to a shard that does not answer.
+var errSilent = errors.New("the shard did not answer lately")
 
 // errClosed is the error of what was not sent to a shard whose data is not known to be in force.
 var errClosed = errors.New("the shard's data is being looked for or rebuilt")
@@ -33,10 +36,7 @@ type shard struct {
 	keys    keys
 	master  runner
 	replica *runner // nil: none
-	// shun lets a shard that does not answer be left alone for a while. An only shard is always asked: nobody waits
-	// for it in vain.
-	shun  bool
-	clock shardClock
+	clock   shardClock
 	// incarnation is that of the shard's data as far as this engine knows, 0 where it is not watched.
 	incarnation atomic.Int64
 	guard       *guard
@@ -45,7 +45,11 @@ type shard struct {
 	mu   sync.Mutex
 	free []*scriptSlot // used first come, first served, so that replies stay as long as possible; under mu
 	kept kept          // under mu
-	bad  time.Time     // until when the shard is left alone; under mu
+
+	back    chan struct{} // closed when the shard answers again; nil while it does; under mu
+	since   time.Time     // when it began not to answer; under mu
+	looking bool          // somebody is looking for it; under mu
+	asked   time.Time     // when somebody last wanted it while it was away; under mu
 }
 
 type scriptSlot struct {
@@ -57,7 +61,7 @@ func newShards(o *Options) []*shard {
 	list := make([]*shard, o.Shards.Count())
 	for i := range list {
 		s := &shard{
-			index: i, keys: newKeys(o.KeyPrefix, i), shun: len(list) > 1, sem: semaphore.NewWeighted(scriptSlots),
+			index: i, keys: newKeys(o.KeyPrefix, i), sem: semaphore.NewWeighted(scriptSlots),
 		}
 		s.master = runner{
 			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now, incarnation: s.incarnation.Load,
@@ -77,7 +81,7 @@ func newShards(o *Options) []*shard {
 
 // run sends calls to the shard's master in one pipeline and leaves reply or error in each.
 func (s *shard) run(ctx context.Context, script *script, calls []*call) {
-	err := s.probe(ctx)
+	err := s.await(ctx)
 	if incarnation, open := s.guard.incarnation(s.index); open {
 		s.incarnation.Store(incarnation)
 	} else if err == nil {
@@ -99,38 +103,63 @@ func (s *shard) run(ctx context.Context, script *script, calls []*call) {
 	}
 	if lost && ctx.Err() == nil {
 		s.mu.Lock()
-		s.bad = time.Now().Add(shunFor)
+		if s.back == nil {
+			s.back, s.since = make(chan struct{}), time.Now()
+		}
 		s.mu.Unlock()
 	}
 }
 
-// probe says whether the shard is worth asking. While it is bad it is tried now and then, by one caller and briefly.
-func (s *shard) probe(ctx context.Context) error {
-	if !s.shun {
-		return nil
-	}
+// await waits a little for a shard that does not answer. While it is wanted, somebody looks for it in the background, so
+// that callers need not try themselves whether it is back.
+func (s *shard) await(ctx context.Context) error {
 	s.mu.Lock()
-	bad, now := s.bad, time.Now()
-	due := !bad.IsZero() && !now.Before(bad)
-	if due {
-		s.bad = now.Add(shunFor)
+	back, wait := s.back, silentWait-time.Since(s.since)
+	if back != nil {
+		s.asked = time.Now()
+		if !s.looking {
+			s.looking = true
+			go s.look(back)
+		}
 	}
 	s.mu.Unlock()
-	if bad.IsZero() {
+	if back == nil {
 		return nil
 	}
-	if !due {
-		return errShunned
+	timer := time.NewTimer(max(0, wait))
+	defer timer.Stop()
+	select {
+	case <-back:
+		return nil
+	case <-timer.C:
+		return errSilent
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a shard that does not answer: %w", ctx.Err())
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	if err := s.master.client.Exists(ctx, s.keys.clock()).Err(); err != nil {
-		return fmt.Errorf("%w: %w", errShunned, err)
+}
+
+// look tries the shard until it answers or nobody wants it any more.
+func (s *shard) look(back chan struct{}) {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), s.master.timeout)
+		err := s.master.client.Exists(ctx, s.keys.clock()).Err()
+		cancel()
+		s.mu.Lock()
+		found := err == nil || answered(err)
+		stop := found || time.Since(s.asked) > lookFor
+		if stop {
+			s.looking = false
+		}
+		if found {
+			s.back = nil
+			close(back)
+		}
+		s.mu.Unlock()
+		if stop {
+			return
+		}
+		time.Sleep(lookEvery)
 	}
-	s.mu.Lock()
-	s.bad = time.Time{}
-	s.mu.Unlock()
-	return nil
 }
 
 // now is about what the shard's clock reads.

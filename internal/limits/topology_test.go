@@ -355,7 +355,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	if err := r.servers[1].Restart(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(shunFor) // the shard is left alone for so long
+	time.Sleep(3 * lookEvery) // it is found again
 	for i := range asks {
 		if g := prompt(r, r.now, asks[i]); g.Units != 5 {
 			t.Errorf("item %d: %+v", i, g)
@@ -387,7 +387,7 @@ func TestAFrozenShardIsLeftAlone(t *testing.T) {
 	}
 	started := time.Now()
 	reply, err := e.Take(context.Background(), asks)
-	if took := time.Since(started); !errors.Is(err, errShunned) || reply.Items[1].GrantedAt == 0 || took > probeTimeout {
+	if took := time.Since(started); !errors.Is(err, errSilent) || reply.Items[1].GrantedAt == 0 || took > 3*silentWait {
 		t.Errorf("%+v, %v, after %s", reply.Items, err, took)
 	}
 	if err := e.Ping(context.Background()); err != nil {

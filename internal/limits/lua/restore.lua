@@ -3,21 +3,29 @@
 -- KEYS  1 clock, then quotas
 -- ARGV  1 header, whose incarnation is the one to adopt, 2 quotas, as parseSpecs reads them
 --       3 per window: reset (fixed windows), count, and so many times at and units, oldest first
---       4 whether this is the last part: then the store is adopted (0|1)
--- Returns head. A store that is in force already is left alone.
+--       4 which part this is: 1 the first, 2 the last, 3 the only one, 0 another. With the last the store is adopted.
+-- Returns head. A store that is in force already is left alone. The first part leaves a mark in the place of the run id,
+-- which the others must find: otherwise what the parts before it brought is lost again, or somebody else is at work.
 
+local process = match(call('INFO', 'server'), 'run_id:(%x+)') or ''
+local mark = string.format('restoring %d on %s', INCARNATION, process)
+local first, last = num(ARGV[4]) % 2 == 1, num(ARGV[4]) >= 2
 local v = call('GET', KEYS[1])
+local had, found, pos = 0, '', nil
 if v then
-  local _, _, _, had, pos = parse(CLOCK, v)
-  if had > 0 and find(call('INFO', 'server'), sub(v, pos), 1, true) then
-    if had == INCARNATION then return head(clock(KEYS[1], false)) end
-    return redis.error_reply('INCARNATION the data is in force')
-  end
+  local _
+  _, _, _, had, pos = parse(CLOCK, v)
+  found = sub(v, pos)
 end
+if had > 0 and find(found, process, 1, true) then
+  if had == INCARNATION then return head(clock(KEYS[1], false)) end
+  return redis.error_reply('INCARNATION the data is in force')
+end
+if not first and found ~= mark then return redis.error_reply('INCARNATION the parts before are lost') end
 local now, epoch = clock(KEYS[1], true)
-local pos = 1
+pos = 1
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
-  local q = loadQuota(KEYS[spec.key])
+  local q = loadQuota(KEYS[spec.key], nil) -- whatever is there is replaced
   for i, w in ipairs(openWindows(q, spec, now, 0)) do
     local reset, count
     reset, count, pos = parse('<I7I2', ARGV[3], pos)
@@ -33,9 +41,10 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   end
   saveQuota(q, now)
 end
-if ARGV[4] == '1' then
-  local seen, offset, at = parse(CLOCK, call('GET', KEYS[1]))
-  local process = match(call('INFO', 'server'), 'run_id:(%x+)') or ''
+local seen, offset, at = parse(CLOCK, call('GET', KEYS[1]))
+if last then
   call('SET', KEYS[1], pack(CLOCK, seen, offset, at, INCARNATION) .. process)
+else
+  call('SET', KEYS[1], pack(CLOCK, seen, offset, at, 0) .. mark)
 end
 return head(now, epoch)
