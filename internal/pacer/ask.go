@@ -12,7 +12,7 @@ const (
 	maxTakes    = 4               // takes under way at once
 	maxItems    = 4096            // items of one take
 	takeTimeout = 2 * time.Second // of one take or refund, repeats included
-	maxBackOff  = time.Second     // between takes while the limiter does not answer
+	maxBackOff  = time.Second / 4 // between takes while the limiter does not answer
 )
 
 // takeGap is the least time between two takes: campaigns that come due in it ask together.
@@ -168,10 +168,10 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 	q.turnAt = 0
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := p.clock(g.From.Shard).local(g.NextAt)
-		next = max(at, now+p.quantum/2)
 		if g.Units == 0 {
-			q.turnAt = at
+			next, q.turnAt = now+p.quantum/2, at
 		}
+		next = max(at, next)
 	}
 	if s := q.sink; g.Bound == delivery.BindGate && s != nil && !s.probing {
 		s.elsewhere = true
