@@ -108,7 +108,7 @@ func (x *errand) settleAdmission(t *taking) {
 	if x.ask.Want <= 0 {
 		return
 	}
-	for _, p := range x.home.parts {
+	for _, p := range x.parts {
 		at := x.out.GrantedAt
 		for _, d := range x.out.From.Elsewhere {
 			if d.Shard == p.shard {

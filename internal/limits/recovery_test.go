@@ -579,22 +579,22 @@ func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
 // TestNoLossLetsALimitBeExceeded runs daemons against a store that loses its data, goes back to what it was, and is
 // slow, while daemons crash and others take their place.
 func TestNoLossLetsALimitBeExceeded(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	for range 30 {
+		seed := rand.Uint64()
+		dice := rand.New(rand.NewPCG(seed, 2))
 		w := &wild{
-			dice:    rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 2)),
-			slow:    time.Duration(rapid.IntRange(0, 400).Draw(rt, "slow ms")) * time.Millisecond,
-			daemons: rapid.IntRange(1, 4).Draw(rt, "daemons"),
+			dice: dice, slow: time.Duration(dice.IntN(400)) * time.Millisecond, daemons: 1 + dice.IntN(4),
 			quotas: []*delivery.Quota{
-				{ID: "p", Revision: 1, Windows: windows(rapid.IntRange(0, 3000).Draw(rt, "limit"), 3*time.Minute)},
+				{ID: "p", Revision: 1, Windows: windows(dice.IntN(3000), 3*time.Minute)},
 				{ID: "q", Revision: 1, Windows: windows(700, 5*time.Minute, 100, 20*time.Second)},
 			},
 		}
 		var wrong string
 		synctest.Test(t, func(*testing.T) { wrong = w.run() })
 		if wrong != "" {
-			rt.Fatal(wrong)
+			t.Fatalf("seed %d: %s", seed, wrong)
 		}
-	})
+	}
 }
 
 type wild struct {

@@ -47,7 +47,9 @@ type errand struct {
 	ask  *delivery.Ask // as it came
 	out  *delivery.Granted
 	home *home
-	own  *delivery.Ask // what the home is asked
+	// parts are the campaign's layout when it was asked for.
+	parts []part
+	own   *delivery.Ask // what the home is asked
 	admission
 	limited bool   // own wants less than the ask
 	at      int    // the home's shard
@@ -88,7 +90,7 @@ func (t *taking) add(x *errand, now int64) {
 	x.home = t.homes.at(x.ask, len(t.shards), now)
 	parts, held, closed := x.home.parts, x.home.heldUntil(x.ask.HeldUntil), x.home.closed
 	t.mu.Unlock()
-	x.at, x.own = parts[0].shard, x.ask
+	x.parts, x.at, x.own = parts, parts[0].shard, x.ask
 	if later := t.fallback.heldUntil(t.shards[x.at].now(), x.ask); later > x.ask.HeldUntil {
 		held = max(held, later)
 	}
