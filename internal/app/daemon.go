@@ -46,7 +46,7 @@ type Parts struct {
 	// Ledger outlives Redis; nil: a loss of its data goes unnoticed.
 	Ledger   limits.Ledger
 	Eventual limits.EventualOptions // roots, sync and bursts; zero values: the defaults of internal/limits
-	Catalog   Catalog
+	Catalog  Catalog
 
 	Sinks       map[string]sink.Entry
 	DefaultSink string

@@ -119,7 +119,7 @@ func (s *shard) await(ctx context.Context) error {
 		s.asked = time.Now()
 		if !s.looking {
 			s.looking = true
-			go s.look(back)
+			go s.look(context.WithoutCancel(ctx), back)
 		}
 	}
 	s.mu.Unlock()
@@ -139,10 +139,10 @@ func (s *shard) await(ctx context.Context) error {
 }
 
 // look tries the shard until it answers or nobody wants it any more.
-func (s *shard) look(back chan struct{}) {
+func (s *shard) look(ctx context.Context, back chan struct{}) {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), s.master.timeout)
-		err := s.master.client.Exists(ctx, s.keys.clock()).Err()
+		try, cancel := context.WithTimeout(ctx, s.master.timeout)
+		err := s.master.client.Exists(try, s.keys.clock()).Err()
 		cancel()
 		s.mu.Lock()
 		found := err == nil || answered(err)
