@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxBenchDaemons = 12
+	maxBenchDaemons = benchPartitions
 	maxBenchSeconds = 600
 	// benchSlow is the largest rate of those that share one long run: one a second says nothing in ten seconds.
 	benchSlow = 150
@@ -53,7 +53,7 @@ func (f *BenchPaceFlags) validate() ([]delivery.Rate, error) {
 			return nil, err
 		}
 	}
-	rates := make([]delivery.Rate, 0, len(f.Rates))
+	rates, slow := make([]delivery.Rate, 0, len(f.Rates)), 0.0
 	for _, text := range f.Rates {
 		rate, err := benchRate(text)
 		if err != nil {
@@ -61,12 +61,16 @@ func (f *BenchPaceFlags) validate() ([]delivery.Rate, error) {
 		}
 		seconds := f.Seconds
 		if slowRate(rate) {
-			seconds = f.SlowSeconds
+			seconds, slow = f.SlowSeconds, slow+rate.PerSecond()
 		}
 		if err := benchFits(rate.PerSecond(), seconds); err != nil {
 			return nil, err
 		}
 		rates = append(rates, rate)
+	}
+	if jobs := slow * float64(f.SlowSeconds+2) * benchReserve; jobs > benchLead {
+		return nil, usagef("--slow-seconds %d: %.0f jobs of the rates up to %d/s are more than %d, what can wait at once; "+
+			"use fewer seconds or rates", f.SlowSeconds, jobs, benchSlow, benchLead)
 	}
 	slices.SortFunc(rates, func(a, b delivery.Rate) int {
 		return int(a.N*b.Per - b.N*a.Per) // both in lowest terms: products of thousands and millions
@@ -83,8 +87,8 @@ func validBenchSeconds(flag string, seconds int) error {
 
 // benchFits tells whether so much can be published and remembered.
 func benchFits(perSecond float64, seconds int) error {
-	if jobs := perSecond * float64(seconds+2) * benchReserve; jobs > benchMaxJobs/benchTimes {
-		return usagef("%.0f jobs are more than %d; use a lower rate or fewer seconds", jobs, benchMaxJobs/benchTimes)
+	if jobs := perSecond * float64(seconds+2) * benchReserve; jobs > benchMaxJobs {
+		return usagef("%.0f jobs are more than %d; use a lower rate or fewer seconds", jobs, benchMaxJobs)
 	}
 	return nil
 }
@@ -260,22 +264,25 @@ func benchSink(asked string, rate delivery.Rate) string {
 
 // perform makes the runs of a plan one after the other with so many daemons, which are stopped then.
 func (st *benchStage) perform(ctx context.Context, daemons int, campaigns []benchCampaign, plan []*benchRun) ([]*bench.Run, error) {
+	st.owners = make(map[string]benchOwner, len(campaigns))
 	if err := st.create(ctx, campaigns); err != nil {
 		return nil, err
 	}
 	if err := st.launch(ctx, daemons); err != nil {
 		return nil, err
 	}
-	var runs []*bench.Run
+	runs := make([]*bench.Run, 0, len(plan))
 	for _, r := range plan {
 		st.say("%s, %s on %d daemons", r.describe(), r.window, daemons)
-		run, err := r.perform(ctx)
-		if err != nil {
+		if err := r.perform(ctx); err != nil {
 			return nil, err
 		}
-		runs = append(runs, run)
+		runs = append(runs, &r.run)
 	}
 	if err := st.stop(ctx); err != nil {
+		return nil, err
+	}
+	if err := st.collect(plan); err != nil {
 		return nil, err
 	}
 	return runs, st.waiting(ctx, runs)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/bench"
 	"github.com/pacer/pacer/internal/consumer"
@@ -19,88 +20,102 @@ import (
 const (
 	// benchMaxJobs bounds the jobs of one run, and with them memory here and space in the broker.
 	benchMaxJobs = 6_000_000
-	// benchWarmUp is how long after the last job was published the window begins.
+	// benchLead is how many jobs are published ahead of those that are sent. Far more than three quarters of the open
+	// offsets that a daemon takes per partition (20,000) would go to a lane, which one daemon reads.
+	benchLead = 7_000 * benchPartitions
+	// benchLinger lets a batch fill at the pace at which jobs are published during the window.
+	benchLinger = 50 * time.Millisecond
+	// benchWarmUp is how long after that lead was published the window begins.
 	benchWarmUp = time.Second
 	// benchReserve is how much more is published than can be sent until the window ends.
 	benchReserve  = 1.05
 	benchSample   = 250 * time.Millisecond
 	benchPatience = 4 * time.Second // without a job more, the rest is not coming
-	// benchTimes is how many times what the window needs may be published. While jobs are written others are sent, so
-	// a broker that takes them little faster than they are sent would never get ahead.
-	benchTimes = 3
+	benchDrain    = 30 * time.Second
 )
 
 // benchRun is one run of the daemons that are up: publish, let the window pass, wait for the rest.
 type benchRun struct {
 	st        *benchStage
 	campaigns []benchCampaign
-	index     map[string]int32 // by campaign's id
 	window    time.Duration
-	// jobs is how many jobs a campaign needs whose publishing has taken so long already; nil for its rate, until the
-	// window's end.
+	// jobs is how many jobs a campaign needs when publishing the lead took so long; nil for its rate, until the window's
+	// end.
 	jobs func(c *benchCampaign, elapsed time.Duration) float64
 	// during, if set, does something while the window passes. The run goes on when it returns.
 	during func(ctx context.Context) error
 
-	run      bench.Run
-	requeued int64 // records in lanes and timers when the run began
+	run    bench.Run
+	primed chan struct{} // closed when the lead, or everything, has been handed to the producer
 }
 
-// perform makes the run. In the result, Load.Waiting is not known yet.
-func (r *benchRun) perform(ctx context.Context) (*bench.Run, error) {
-	r.index = make(map[string]int32, len(r.campaigns))
+// perform makes the run. What arrived, and what did not, is known when the daemons have stopped.
+func (r *benchRun) perform(ctx context.Context) error {
 	for i, c := range r.campaigns {
-		r.index[c.id] = int32(i)
+		r.st.owners[c.id] = benchOwner{run: r, campaign: int32(i)}
 		r.run.Loads = append(r.run.Loads, bench.Load{ID: c.id, Rate: c.rate})
 	}
 	r.run.Daemons = len(r.st.daemons)
-	var err error
-	if r.requeued, err = r.st.requeued(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.publish(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.pass(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.drain(ctx); err != nil {
-		return nil, err
-	}
-	after, err := r.st.requeued(ctx)
-	r.run.Requeued = after - r.requeued
-	return &r.run, err
-}
-
-// publish writes enough jobs of every campaign to last until the window ends. Campaigns of one rate take turns, job by
-// job; those of different rates are written one after the other, so that each is spread evenly over the partitions.
-func (r *benchRun) publish(ctx context.Context) error {
-	producer, err := requeue.NewProducer(requeue.ProducerOptions{Client: r.st.services.kafka, Linger: time.Millisecond})
+	before, err := r.st.requeued(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := producer.Publish(ctx, r.st.services.topics.Ingress[0], r.records(), nil); err != nil {
+	if err := r.send(ctx); err != nil {
 		return err
 	}
-	return nil
+	if err := r.drain(ctx); err != nil {
+		return err
+	}
+	after, err := r.st.requeued(ctx)
+	r.run.Requeued = after - before
+	return err
 }
 
-func (r *benchRun) records() iter.Seq2[requeue.Record, error] {
-	began, total := time.Now(), 0
-	most := min(benchMaxJobs, int(benchTimes*r.needed(0))+len(r.campaigns))
+// send publishes jobs, and lets the window pass once there are enough.
+func (r *benchRun) send(ctx context.Context) error {
+	r.primed = make(chan struct{})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.publish(ctx) })
+	group.Go(func() error {
+		select {
+		case <-r.primed:
+			return r.pass(ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+	return group.Wait()
+}
+
+// publish writes enough jobs of every campaign to last until the window ends.
+func (r *benchRun) publish(ctx context.Context) error {
+	producer, err := requeue.NewProducer(requeue.ProducerOptions{Client: r.st.services.kafka, Linger: benchLinger})
+	if err != nil {
+		return err
+	}
+	_, err = producer.Publish(ctx, r.st.services.topics.Ingress[0], r.records(ctx), nil)
+	return err
+}
+
+// records are the jobs in the order in which they are published. Campaigns of one rate take turns, job by job; those of
+// different rates come one after the other, so that each is spread evenly over the partitions. The lead comes at once,
+// what is more at the rate at which it is sent.
+func (r *benchRun) records(ctx context.Context) iter.Seq2[requeue.Record, error] {
 	return func(yield func(requeue.Record, error) bool) {
+		lead := &benchLeader{began: time.Now(), primed: r.primed}
+		defer lead.prime()
 		for first := 0; first < len(r.campaigns); {
 			last := first + 1
 			for last < len(r.campaigns) && r.campaigns[last].rate == r.campaigns[first].rate {
 				last++
 			}
-			for n := 0; float64(n) < r.need(&r.campaigns[first], time.Since(began)); n++ {
-				if total += last - first; total > most {
-					yield(requeue.Record{}, fmt.Errorf("kafka.brokers: the broker takes jobs hardly faster than they are sent (%d in %s); "+
-						"use lower rates", total, time.Since(began).Round(time.Second)))
-					return
-				}
+			lead.rate += r.campaigns[first].rate.PerSecond() * float64(last-first)
+			for n := 0; float64(n) < r.need(&r.campaigns[first], lead.elapsed()); n++ {
 				for i := first; i < last; i++ {
+					if err := lead.next(ctx); err != nil {
+						yield(requeue.Record{}, err)
+						return
+					}
 					r.run.Loads[i].Published++
 					if !yield(benchRecord(r.campaigns[i].id, n), nil) {
 						return
@@ -112,7 +127,7 @@ func (r *benchRun) records() iter.Seq2[requeue.Record, error] {
 	}
 }
 
-// need is how many jobs of a campaign last until the window's end.
+// need is how many jobs of a campaign last until the window's end, when publishing the lead took so long.
 func (r *benchRun) need(c *benchCampaign, elapsed time.Duration) float64 {
 	if r.jobs != nil {
 		return r.jobs(c, elapsed)
@@ -120,12 +135,51 @@ func (r *benchRun) need(c *benchCampaign, elapsed time.Duration) float64 {
 	return benchReserve*c.rate.PerSecond()*(elapsed+benchWarmUp+r.window).Seconds() + 1
 }
 
-// needed is how many jobs all campaigns need.
-func (r *benchRun) needed(elapsed time.Duration) (n float64) {
-	for i := range r.campaigns {
-		n += r.need(&r.campaigns[i], elapsed)
+// benchLeader keeps publishing ahead of sending by as much as can wait, and no more.
+type benchLeader struct {
+	began  time.Time
+	rate   float64 // at which jobs are sent, per second
+	count  int     // jobs so far
+	primed chan struct{}
+	ready  bool // the lead is there, after
+	took   time.Duration
+}
+
+// elapsed is how long publishing the lead has taken.
+func (l *benchLeader) elapsed() time.Duration {
+	if l.ready {
+		return l.took
 	}
-	return n
+	return time.Since(l.began)
+}
+
+func (l *benchLeader) prime() {
+	if !l.ready {
+		l.ready, l.took = true, time.Since(l.began)
+		close(l.primed)
+	}
+}
+
+// next waits until another job may be published. The error says that the broker does not keep up with what is sent.
+func (l *benchLeader) next(ctx context.Context) error {
+	l.count++
+	if l.count <= benchLead {
+		return nil
+	}
+	l.prime()
+	sent := l.rate * time.Since(l.began).Seconds() // at most
+	ahead := float64(l.count) - sent
+	switch {
+	case ahead < 0:
+		return fmt.Errorf("kafka.brokers: only %d jobs in %s could be published, at most as many as were sent; use lower rates",
+			l.count, time.Since(l.began).Round(time.Second))
+	case ahead > benchLead:
+		due := l.began.Add(time.Duration((float64(l.count) - benchLead) / l.rate * float64(time.Second)))
+		if !waitUntil(ctx, due.Add(benchLinger)) { // once a batch, not once a job
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 func benchRecord(campaign string, n int) requeue.Record {
@@ -210,86 +264,97 @@ func (r *benchRun) cost() (time.Duration, error) {
 	return sum, nil
 }
 
-// drain waits until every job has arrived, or none does any more, and collects what arrived.
+// drain waits until every job has arrived, or none does any more, or it takes too long.
 func (r *benchRun) drain(ctx context.Context) error {
 	patience := benchPatience
 	for _, c := range r.campaigns {
 		patience = max(patience, 3*time.Duration(c.rate.Spacing())*time.Microsecond)
 	}
-	seen, quiet := 0, time.Now()
+	seen, quiet, end := 0, time.Now(), time.Now().Add(benchDrain)
 	for {
-		n, err := r.arrived()
-		if err != nil {
+		if err := r.st.readRecordings(); err != nil {
 			return err
 		}
-		if n > seen {
+		if n := len(r.run.Events) + r.st.accepted(r); n > seen {
 			seen, quiet = n, time.Now()
 		}
-		if seen >= r.run.Published() || time.Since(quiet) > patience {
-			break
+		if seen >= r.run.Published() || time.Since(quiet) > patience || time.Now().After(end) {
+			return nil
 		}
 		if !waitUntil(ctx, time.Now().Add(benchSample)) {
 			return context.Cause(ctx)
 		}
 	}
-	if err := r.collectRequests(); err != nil {
-		return err
-	}
-	bench.Sort(r.run.Events)
-	return nil
 }
 
-// arrived is how many jobs have arrived; those in record files are collected by the way.
-func (r *benchRun) arrived() (n int, err error) {
-	for i, recording := range r.st.recordings {
-		err := recording.Next(func(at time.Time, campaign, job string) error {
-			return r.add(at.Sub(r.st.epoch.Round(0)), campaign, job, i) // wall clock against wall clock
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	n = len(r.run.Events)
-	for _, receiver := range r.st.receivers {
+// benchOwner is the run that a campaign belongs to, and its index there.
+type benchOwner struct {
+	run      *benchRun
+	campaign int32
+}
+
+// accepted is how many requests of a run the receivers have answered.
+func (st *benchStage) accepted(r *benchRun) (n int) {
+	for _, receiver := range st.receivers {
 		for id, accepted := range receiver.Accepted() {
-			if _, own := r.index[id]; own {
+			if st.owners[id].run == r {
 				n += accepted
 			}
 		}
 	}
-	return n, nil
+	return n
 }
 
-// collectRequests adds what the receivers have written down.
-func (r *benchRun) collectRequests() error {
-	for i, receiver := range r.st.receivers {
+// collect gives every run what arrived of its jobs, once the daemons have stopped.
+func (st *benchStage) collect(runs []*benchRun) error {
+	if err := st.readRecordings(); err != nil {
+		return err
+	}
+	for i, receiver := range st.receivers {
 		journals, dropped := receiver.Journals()
 		if dropped > 0 {
 			return fmt.Errorf("%d requests did not fit the receiver's memory; use lower rates or fewer seconds", dropped)
 		}
-		offset := receiver.Epoch().Sub(r.st.epoch)
+		offset := receiver.Epoch().Sub(st.epoch)
 		for _, j := range journals {
 			for _, a := range j.Arrivals {
-				if err := r.add(offset+a.At, j.Campaign, j.Jobs[a.Job], i); err != nil {
+				if err := st.add(offset+a.At, j.Campaign, j.Jobs[a.Job], i); err != nil {
 					return err
 				}
 			}
 		}
 	}
+	for _, r := range runs {
+		bench.Sort(r.run.Events)
+	}
 	return nil
 }
 
-// add notes one job that arrived, unless it belongs to another run.
-func (r *benchRun) add(at time.Duration, campaign, job string, daemon int) error {
-	c, own := r.index[campaign]
-	if !own {
+// readRecordings gives the runs what has been recorded since the last call.
+func (st *benchStage) readRecordings() error {
+	for i, recording := range st.recordings {
+		err := recording.Next(func(at time.Time, campaign, job string) error {
+			return st.add(at.Sub(st.epoch.Round(0)), campaign, job, i) // wall clock against wall clock
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add notes one job that arrived, unless its run has been reported.
+func (st *benchStage) add(at time.Duration, campaign, job string, daemon int) error {
+	owner, ok := st.owners[campaign]
+	if !ok {
 		return nil
 	}
+	run := &owner.run.run
 	n, err := strconv.Atoi(job)
-	if err != nil || n < 0 || n >= r.run.Loads[c].Published {
+	if err != nil || n < 0 || n >= run.Loads[owner.campaign].Published {
 		return fmt.Errorf("job %q of campaign %s arrived, which was never published", job, campaign)
 	}
-	r.run.Events = append(r.run.Events, bench.Event{At: at, Campaign: c, Job: int32(n), Daemon: int8(daemon)})
+	run.Events = append(run.Events, bench.Event{At: at, Campaign: owner.campaign, Job: int32(n), Daemon: int8(daemon)})
 	return nil
 }
 

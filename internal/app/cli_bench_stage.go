@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	benchPartitions = 6 // of the ingress topic: shared evenly by one, two, three or six daemons
+	benchPartitions = 12 // of the ingress topic: shared evenly by one, two, three, four, six or twelve daemons
 	benchLanes      = 16
 	benchPath       = "/deliver"
 	benchHTTP       = "benchhttp" // names of sinks
@@ -49,6 +49,7 @@ type benchStage struct {
 	db         *pgx.Conn
 	receivers  []*embedded.Receiver // by daemon
 	recordings []*bench.Recording
+	owners     map[string]benchOwner // by campaign, of the runs that are not reported yet
 	daemons    []*bench.Process
 	listens    []string
 	undo       []func(ctx context.Context) error

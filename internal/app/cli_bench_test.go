@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,11 +57,12 @@ func TestPaceFlagsSortRates(t *testing.T) {
 func publishedBy(t *testing.T, r *benchRun, n int) (partitions map[string][]int) {
 	t.Helper()
 	partitions = map[string][]int{}
+	r.primed = make(chan struct{})
 	for _, c := range r.campaigns {
 		r.run.Loads = append(r.run.Loads, bench.Load{ID: c.id})
 	}
 	next := 0
-	for record, err := range r.records() {
+	for record, err := range r.records(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,13 +94,13 @@ func TestEnoughIsPublishedAndSpreadEvenly(t *testing.T) {
 }
 
 func TestCampaignsOfOneRateTakeTurns(t *testing.T) {
-	r := &benchRun{window: 2 * time.Second}
+	r := &benchRun{window: 2 * time.Second, primed: make(chan struct{})}
 	for _, id := range []string{"a", "b", "c"} {
 		r.campaigns = append(r.campaigns, benchCampaign{id: id, rate: delivery.PerSecond(5)})
 		r.run.Loads = append(r.run.Loads, bench.Load{ID: id})
 	}
 	var order strings.Builder
-	for record := range r.records() {
+	for record := range r.records(t.Context()) {
 		order.WriteString(record.Header(delivery.HeaderCampaign))
 	}
 	if !strings.HasPrefix(order.String(), "abcabcabc") {
@@ -106,20 +108,35 @@ func TestCampaignsOfOneRateTakeTurns(t *testing.T) {
 	}
 }
 
-func TestPublishingThatNeverGetsAheadEnds(t *testing.T) {
-	r := &benchRun{window: time.Second, campaigns: []benchCampaign{{id: "c", rate: delivery.PerSecond(100)}}, run: bench.Run{Loads: make([]bench.Load, 1)}}
-	r.jobs = func(*benchCampaign, time.Duration) float64 { return float64(r.run.Loads[0].Published) + 2 }
-	for _, err := range r.records() {
-		if err != nil {
-			if !strings.Contains(err.Error(), "kafka.brokers") {
-				t.Error(err)
+func TestPublishingStaysAheadOfSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &benchRun{window: 10 * time.Second, campaigns: []benchCampaign{{id: "c", rate: delivery.PerSecond(50_000)}}}
+		began := time.Now()
+		publishedBy(t, r, benchPartitions)
+		<-r.primed
+		n, took := float64(r.run.Loads[0].Published), time.Since(began).Seconds()
+		if due := 50_000.0 * 11; n < due || n > 1.06*due {
+			t.Errorf("%g jobs published for %g due", n, due)
+		}
+		if ahead := n - 50_000*took; ahead < benchLead/2 || ahead > 1.1*benchLead {
+			t.Errorf("%g jobs after %g s, %g ahead", n, took, ahead)
+		}
+	})
+}
+
+func TestPublishingThatFallsBehindEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lead := &benchLeader{began: time.Now(), rate: 50_000, primed: make(chan struct{})}
+		for range benchLead {
+			if err := lead.next(t.Context()); err != nil {
+				t.Fatal(err)
 			}
-			return
 		}
-		if r.run.Loads[0].Published > 1000 {
-			t.Fatal("it goes on and on")
+		time.Sleep(2 * time.Second) // the broker's
+		if err := lead.next(t.Context()); err == nil || !strings.Contains(err.Error(), "kafka.brokers") {
+			t.Errorf("error %v", err)
 		}
-	}
+	})
 }
 
 func TestStormIsTheSameForItsSeed(t *testing.T) {
