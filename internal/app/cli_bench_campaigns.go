@@ -65,12 +65,13 @@ func campaignsReport(run *bench.Run) *benchReport {
 	s := run.Together()
 	s.Name, s.Sink = "campaigns", "discard"
 	s.JudgeBound()
-	slowest, below := s.Jobs, 0
-	cut := run.Window.Cut(run.Events)
-	want := run.Loads[0].Rate.PerSecond() * run.Window.Seconds()
-	for _, n := range bench.PerCampaign(cut, len(run.Loads)) {
-		slowest = min(slowest, n)
-		if float64(n)+1 < minCampaignRate*want { // the window cuts through a spacing
+	slowest, below, most := s.Jobs, 0, 0
+	rate := run.Loads[0].Rate.PerSecond()
+	want := rate * run.Window.Seconds()
+	for _, times := range bench.TimesPerCampaign(run.Window.Cut(run.Events), len(run.Loads)) {
+		slowest = min(slowest, len(times))
+		most = max(most, bench.MaxRolling(times, time.Second))
+		if float64(len(times))+1 < minCampaignRate*want { // the window cuts through a spacing
 			below++
 		}
 	}
@@ -79,6 +80,7 @@ func campaignsReport(run *bench.Run) *benchReport {
 		bench.Told("campaigns", float64(len(run.Loads)), ""),
 		bench.Told("jobs of the slowest campaign, of those due", percentOf*float64(slowest)/want, "%"),
 		bench.AtMost(fmt.Sprintf("campaigns more than a job below %g %% of their rate", percentOf*minCampaignRate), float64(below), 0, ""),
+		bench.AtMost("most jobs of a campaign in a rolling second", float64(most), rate*bench.RollingTolerance+1, ""),
 		bench.AtLeast("100 ms bins within 10 % of the mean", percentOf*s.BinsWithin10, percentOf*manyBinsWithin10, "%"),
 		bench.AtMost("memory", s.RSSMiB, maxManyMiB, "MiB"),
 		bench.AtMost("processors", cores, maxManyCores, "cores"),

@@ -95,7 +95,7 @@ func (s *stall) facts(run *bench.Run) []bench.Fact {
 	facts := []bench.Fact{
 		bench.Told(about+"for", during.Seconds(), "s"),
 		bench.Told(about+"jobs in its last second", float64(len(bench.Window{From: during.To - time.Second, To: during.To}.Cut(run.Events))), ""),
-		bench.AtMost(about+"most jobs in a rolling second", float64(stream.MaxRolling1s), stream.Rate*1.02+1, ""),
+		bench.AtMost(about+"most jobs in a rolling second", float64(stream.MaxRolling1s), stream.Rate*bench.RollingTolerance+1, ""),
 		bench.AtMost(about+"most jobs in 100 ms of the second after", float64(burst), stream.Rate*(stallBurst+tolerance).Seconds()+1, ""),
 		bench.AtMost(about+"jobs lost", float64(stream.Lost), 0, ""),
 		bench.AtMost(about+"jobs sent twice", float64(stream.Duplicates), 0, ""),

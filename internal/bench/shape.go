@@ -10,8 +10,8 @@ import (
 const (
 	// BinWidth is what a stream is cut into to see how even it is.
 	BinWidth = 100 * time.Millisecond
-	// rollingTolerance is what a rolling second may carry above its rate: late_tolerance of each second.
-	rollingTolerance = 1.02
+	// RollingTolerance is what a rolling second may carry above its rate: late_tolerance of each second.
+	RollingTolerance = 1.02
 )
 
 // Event is one job as its receiver saw it.
@@ -123,13 +123,13 @@ func Unfairness(shares []float64) float64 {
 	return worst
 }
 
-// PerCampaign counts the events of each of n campaigns.
-func PerCampaign(events []Event, n int) []int {
-	counts := make([]int, n)
+// TimesPerCampaign are the instants of the events of each of n campaigns, in their order.
+func TimesPerCampaign(events []Event, n int) [][]time.Duration {
+	times := make([][]time.Duration, n)
 	for _, e := range events {
-		counts[e.Campaign]++
+		times[e.Campaign] = append(times[e.Campaign], e.At)
 	}
-	return counts
+	return times
 }
 
 // Tally is how many of the jobs of the loads arrived, and how often one arrived again.
@@ -174,7 +174,7 @@ func RollingExcess(arrivals []time.Duration, changes []RateChange, span time.Dur
 			first++
 		}
 		rate := largestRate(changes, at-span-ChangeGrace, at)
-		worst = max(worst, float64(last-first+1)-rate*span.Seconds()*rollingTolerance-1)
+		worst = max(worst, float64(last-first+1)-rate*span.Seconds()*RollingTolerance-1)
 	}
 	return worst
 }

@@ -83,15 +83,15 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestTallyAndPerCampaign(t *testing.T) {
+func TestTallyAndTimesPerCampaign(t *testing.T) {
 	loads := []Load{{Published: 3}, {Published: 2}}
 	list := []Event{{Campaign: 0, Job: 0}, {Campaign: 1, Job: 0}, {Campaign: 0, Job: 2}, {Campaign: 0, Job: 0}, {Campaign: 0, Job: 0}}
 	distinct, duplicates := Tally(list, loads)
 	if distinct != 3 || duplicates != 2 {
 		t.Errorf("%d distinct and %d duplicates, want 3 and 2", distinct, duplicates)
 	}
-	if counts := PerCampaign(list, 2); !slices.Equal(counts, []int{4, 1}) {
-		t.Errorf("per campaign %v", counts)
+	if times := TimesPerCampaign(list, 2); len(times[0]) != 4 || len(times[1]) != 1 {
+		t.Errorf("per campaign %v", times)
 	}
 }
 
