@@ -148,7 +148,7 @@ func Default() *Config {
 			LateTolerance:  20 * time.Millisecond,
 			MaxOpenAge:     5 * time.Second,
 			MaxBufferBytes: 64 << 20,
-			ItemsPerSecond: 50_000,
+			ItemsPerSecond: 20_000,
 		},
 		Retry:           RetryConfig{MaxAttempts: 8, Initial: 5 * time.Second, Max: 30 * time.Minute, Jitter: 0.2},
 		UnknownGrace:    10 * time.Minute,

@@ -3,6 +3,7 @@ package pacer
 import (
 	"container/heap"
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -12,7 +13,9 @@ const (
 	maxTakes    = 4               // takes under way at once
 	maxItems    = 4096            // items of one take
 	takeTimeout = 2 * time.Second // of one take or refund, repeats included
-	maxBackOff  = time.Second / 4 // between takes while the limiter does not answer
+	// takeSmoothing is of how many takes the time they last is the average, about.
+	takeSmoothing = 16
+	maxBackOff    = time.Second / 4 // between takes while the limiter does not answer
 )
 
 // takeGap is the least time between two takes: campaigns that come due in it ask together.
@@ -60,14 +63,19 @@ func (p *Pacer) ask(now int64) {
 	}
 	p.lastTake = now
 	p.takes++
-	p.items += len(asks)
 	base := context.WithoutCancel(p.sendCtx)
 	p.running.Go(func() {
 		ctx, cancel := context.WithTimeout(base, takeTimeout)
 		defer cancel()
+		sent := p.now()
 		reply, err := p.opt.Limiter.Take(ctx, asks)
 		arrival := p.now()
-		p.inbox.do(func() { p.taken(queues, asks, reply, err, arrival) })
+		p.inbox.do(func() {
+			if err == nil {
+				p.takeTime += (arrival - sent - p.takeTime) / takeSmoothing
+			}
+			p.taken(queues, asks, reply, err, arrival)
+		})
 	})
 }
 
@@ -164,7 +172,7 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 	}
 	p.schedule(q)
 	now := p.now()
-	next := now + p.quantum
+	next := now + p.quantum - p.spread()
 	q.turnAt = 0
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := p.clock(g.From.Shard).local(g.NextAt)
@@ -180,6 +188,15 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 		next = now + time.Second.Microseconds() // the store knows a newer revision; ours will come
 	}
 	p.askLater(q, next)
+}
+
+// spread is by how much a queue asks earlier than a quantum from now. Where quanta are long there are many queues, which
+// should not all ask in the same take for ever.
+func (p *Pacer) spread() int64 {
+	if p.quantum <= p.opt.MinQuantum.Microseconds() {
+		return 0
+	}
+	return rand.Int64N(p.quantum/4 + 1)
 }
 
 // schedule keeps the queue in the slot heap while it holds slots that it can use.

@@ -69,7 +69,7 @@ type Options struct {
 	MaxQuantum     time.Duration // 1 s; what it may grow to
 	LateTolerance  time.Duration // 20 ms; how late a slot may be used
 	MaxOpenAge     time.Duration // 5 s; how long a job from ingress may wait here
-	ItemsPerSecond int           // 50,000; budget of take items
+	ItemsPerSecond int           // 20,000; budget of take items
 	MaxWeight      int64         // 1,000
 	MaxLaneJobs    int64         // 2,048; jobs of one campaign held here that came from a lane
 	UnknownGrace   time.Duration // 10 min; how long an unknown campaign's jobs wait for it to appear
@@ -104,7 +104,7 @@ func (o *Options) defaults() error {
 	orDuration(&o.UnknownGrace, 10*time.Minute)
 	orDuration(&o.Retry.Initial, 5*time.Second)
 	orDuration(&o.Retry.Max, 30*time.Minute)
-	orInt(&o.ItemsPerSecond, 50_000)
+	orInt(&o.ItemsPerSecond, 20_000)
 	orInt(&o.Retry.MaxAttempts, 8)
 	orInt(&o.OutageAfter, 5)
 	orInt(&o.MaxWeight, delivery.MaxWeight)

@@ -38,7 +38,7 @@ type Pacer struct {
 	waits     delayHeap
 	clocks    map[int]*storeClock // by shard
 	quantum   int64               // microseconds, grows under load
-	items     int                 // take items since the last sweep
+	takeTime  int64               // about how long takes last
 	takes     int                 // takes under way
 	lastTake  int64
 	failing   bool // the limiter does not answer

@@ -167,19 +167,34 @@ func (p *Pacer) relieve(src delivery.Source, before int64) {
 	}
 }
 
-// adapt lengthens the quantum while the takes exceed their budget, and shortens it again.
+// adapt makes the quantum as long as it must be for the takes to stay within their budget, and no longer. It is foreseen
+// from the rates of the queues that have jobs, so that ten thousand campaigns do not first overload the store: slots that
+// come late are lost, and what is left of a timeline begins anew together with all others of its take. Takes that last
+// long make the quantum long, too: a reply must come while its slots are ahead.
 func (p *Pacer) adapt() {
-	perSecond := float64(p.items) / sweepEvery.Seconds()
-	p.items = 0
-	scale := perSecond / float64(p.opt.ItemsPerSecond)
-	q := float64(p.quantum)
-	switch {
-	case scale > 1:
-		q *= min(scale, 2)
-	case scale < 0.8:
-		q *= 0.9
+	shortest, longest := float64(p.opt.MinQuantum.Microseconds()), float64(p.opt.MaxQuantum.Microseconds())
+	budget := float64(p.opt.ItemsPerSecond)
+	q := max(shortest, float64(p.takeTime))
+	for q < longest {
+		n := p.itemsPerSecond(q)
+		if n <= budget {
+			break
+		}
+		q *= max(1.05, n/budget)
 	}
-	p.quantum = min(max(int64(q), p.opt.MinQuantum.Microseconds()), p.opt.MaxQuantum.Microseconds())
+	p.quantum = int64(min(max(q, float64(p.quantum)*0.9), longest)) // longer at once, shorter by and by
+}
+
+// itemsPerSecond is about how many items a second all queues with jobs will ask for: one a quantum, or one a slot where
+// those are further apart.
+func (p *Pacer) itemsPerSecond(quantum float64) (n float64) {
+	each := 1e6 / quantum
+	for _, q := range p.queues {
+		if q.units > 0 && q.campaign != nil && q.campaign.Status == delivery.StatusActive {
+			n += min(each, q.campaign.Rate.PerSecond())
+		}
+	}
+	return n
 }
 
 // measure sets the gauges.

@@ -151,10 +151,19 @@ end
 
 -- Timelines -------------------------------------------------------------------------------------------------------
 
+-- Where a timeline begins that may begin at from: at the campaign's phase on a grid that all share.
+local function firstSlot(it, from)
+  local grid = it[IWHOLE]
+  if it[IREST] > 0 then grid = grid + 1 end
+  grid = min(grid, 200000)
+  if grid == 0 then return from end
+  return from + (it[PHASE] - from) % grid
+end
+
 -- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
 local function loadTimeline(it, v)
   if not v then
-    return {{}, 0, 0, now + it[PHASE], 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0}, true
+    return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0}, true
   end
   local tl = {false, 0, 0, parse(LINE, v)}
   local nodes, pos = {}, tl[15]
@@ -170,7 +179,7 @@ local function loadTimeline(it, v)
     local spacing = tl[WHOLE]
     if tl[REST] > 0 then spacing = spacing + 1 end
     tl[AT], tl[FRAC] = max(now, tl[LASTSLOT] + spacing), 0
-    if tl[LASTSLOT] == 0 then tl[AT] = now + it[PHASE] end
+    if tl[LASTSLOT] == 0 then tl[AT] = firstSlot(it, now) end
   end
   return tl, true
 end
@@ -193,9 +202,20 @@ local function saveTimeline(tl, key)
   return v
 end
 
--- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused.
-local function catchUp(tl, heldUntil)
-  local spacing = tl[SPACING]
+-- Whether somebody was cut short for want of slots lately.
+local function wanted(tl)
+  local nodes = tl[NODES]
+  for i = 1, #nodes do
+    local cut = nodes[i][CUT]
+    if cut > 0 and now - cut <= 5 * SECOND then return true end
+  end
+  return false
+end
+
+-- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused. One
+-- that was wanted all the while begins anew with its phase.
+local function catchUp(tl, it)
+  local spacing, heldUntil = tl[SPACING], it[HELDUNTIL]
   if heldUntil > tl[HIGHEST] then
     tl[HIGHEST], tl[LASTSLOT] = heldUntil, max(tl[LASTSLOT], heldUntil)
     if micros(tl, tl[AT], tl[FRAC], 0) < heldUntil + spacing then
@@ -206,7 +226,11 @@ local function catchUp(tl, heldUntil)
   if tl[BURST] > 0 then
     credit = advance(tl, 0, 0, min(tl[BURST], GRANT, floor(1125899906842624 / spacing)))
   end
-  if tl[AT] < now - credit then tl[AT], tl[FRAC] = now - credit, 0 end
+  local from = now - credit
+  if tl[AT] < from then
+    if tl[AT] + floor(spacing / 4) < from and wanted(tl) then from = firstSlot(it, from) end
+    tl[AT], tl[FRAC] = from, 0
+  end
 end
 
 -- Whether a node is about to come for units of a quota.
@@ -466,7 +490,7 @@ end
 -- One item --------------------------------------------------------------------------------------------------------
 
 local function take(it, tl)
-  catchUp(tl, it[HELDUNTIL])
+  catchUp(tl, it)
   local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
   local limit, gate, horizon = want, false, now + it[HORIZON]
   local gateKey = it[ISGATE]

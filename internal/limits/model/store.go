@@ -15,6 +15,9 @@ const (
 	maxRivals = 64
 	// maxPhase bounds how far the first slot of a new timeline is put off.
 	maxPhase = 200_000
+	// wantedFor is for how long after it was cut short a daemon may be kept from asking before it counts as having
+	// stopped.
+	wantedFor = 5 * second
 	// probeEvery is how often a gate in probing mode lets one job through.
 	probeEvery = second
 	// maxCredit bounds a burst in microseconds, so that all sums stay below 2^53.

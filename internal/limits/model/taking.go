@@ -71,7 +71,7 @@ func (t *taking) openQuotas() {
 
 func (t *taking) take() {
 	ask, tl, horizon := t.ask, t.tl, t.now+t.ask.Horizon
-	tl.catchUp(t.now, ask.HeldUntil)
+	tl.catchUp(t.now, ask.HeldUntil, ask.Campaign)
 	start, want := tl.next, jobs(ask, ask.Want, delivery.MaxGrant)
 	limit := want
 	g := t.store.gates[ask.Gate]

@@ -43,12 +43,22 @@ func Phase(campaign string, r delivery.Rate) int64 {
 	return int64(h.Sum32()) % min(r.Spacing(), maxPhase)
 }
 
+// firstSlot is where a timeline begins that may begin at from: at the campaign's phase on a grid that all share, so that
+// campaigns of one rate stay evenly spread whenever each began.
+func firstSlot(from int64, c *delivery.Campaign) int64 {
+	if c.Rate.Zero() {
+		return from
+	}
+	grid := min(c.Rate.Spacing(), maxPhase)
+	return from + ((Phase(c.ID, c.Rate)-from)%grid+grid)%grid
+}
+
 // timeline returns the campaign's timeline, brought to the ask's revision if that is newer.
 func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 	tl := s.timelines[c.ID]
 	switch {
 	case tl == nil:
-		tl = &timeline{rate: c.Rate, rev: c.Revision, burst: c.Burst, next: delivery.Slot{At: now + Phase(c.ID, c.Rate)}}
+		tl = &timeline{rate: c.Rate, rev: c.Revision, burst: c.Burst, next: delivery.Slot{At: firstSlot(now, c)}}
 		s.timelines[c.ID] = tl
 	case c.Revision > tl.rev:
 		changed := tl.rate != c.Rate
@@ -58,15 +68,16 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 		}
 		tl.next = delivery.Slot{At: max(now, tl.last+c.Rate.Spacing())}
 		if tl.last == 0 {
-			tl.next = delivery.Slot{At: now + Phase(c.ID, c.Rate)}
+			tl.next = delivery.Slot{At: firstSlot(now, c)}
 		}
 	}
 	return tl
 }
 
 // catchUp moves the timeline past what a daemon holds, should the store have lost it in a fail-over, and past time
-// that went by unused, but for the burst.
-func (tl *timeline) catchUp(now, heldUntil int64) {
+// that went by unused, but for the burst. A campaign that somebody wanted slots of all the while begins anew with its
+// phase: whatever kept it from its slots kept others, too, and they should not all go on in the same instant.
+func (tl *timeline) catchUp(now, heldUntil int64, c *delivery.Campaign) {
 	spacing := tl.rate.Spacing()
 	if heldUntil > tl.high {
 		tl.high, tl.last = heldUntil, max(tl.last, heldUntil)
@@ -74,9 +85,24 @@ func (tl *timeline) catchUp(now, heldUntil int64) {
 			tl.next = delivery.Slot{At: heldUntil + spacing}
 		}
 	}
-	if floor := now - tl.credit(); tl.next.At < floor {
-		tl.next = delivery.Slot{At: floor}
+	floor := now - tl.credit()
+	if tl.next.At >= floor {
+		return
 	}
+	if tl.next.At+spacing/4 < floor && tl.wanted(now) {
+		floor = firstSlot(floor, c)
+	}
+	tl.next = delivery.Slot{At: floor}
+}
+
+// wanted tells whether somebody was cut short for want of slots lately.
+func (tl *timeline) wanted(now int64) bool {
+	for _, n := range tl.nodes {
+		if n.cut > 0 && now-n.cut <= wantedFor {
+			return true
+		}
+	}
+	return false
 }
 
 // credit is how far back unused slots may be used: the time of burst slots, rounded down.

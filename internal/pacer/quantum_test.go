@@ -1,0 +1,96 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// counting counts the items of takes, and makes a take last as long as a store needs for them.
+type counting struct {
+	Limiter
+	perItem time.Duration
+
+	mu    sync.Mutex
+	items int
+	busy  time.Time // when the store has done what it was asked so far
+}
+
+func (c *counting) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	c.mu.Lock()
+	c.items += len(asks)
+	if now := time.Now(); c.busy.Before(now) {
+		c.busy = now
+	}
+	c.busy = c.busy.Add(time.Duration(len(asks)) * c.perItem)
+	wait := time.Until(c.busy)
+	c.mu.Unlock()
+	time.Sleep(wait)
+	return c.Limiter.Take(ctx, asks)
+}
+
+// TestManyCampaignsStayWithinTheBudget: the campaigns would need five times the items that the store can serve, if they
+// asked for each slot by itself. Every one gets its rate, none more, evenly spread, and the budget is kept.
+func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
+	const campaigns, rate, budget, seconds = 500, 5, 500, 12
+	synctest.Test(t, func(t *testing.T) {
+		var all []delivery.Campaign
+		for i := range campaigns {
+			all = append(all, delivery.Campaign{ID: fmt.Sprintf("c%03d", i), Rate: delivery.PerSecond(rate), Lane: delivery.NoLane})
+		}
+		var store *counting
+		f := newFleet(1, uniform(1, 200*time.Microsecond, 300*time.Microsecond), newBook(all...), func(o *Options) {
+			store = &counting{Limiter: o.Limiter, perItem: time.Second / (2 * budget)}
+			o.Limiter, o.ItemsPerSecond, o.MaxOpenAge = store, budget, time.Minute
+		})
+		ctx := context.Background()
+		offered := newPartition("jobs")
+		for _, c := range all {
+			if _, err := f.daemons[0].Offer(ctx, jobs(offered, delivery.FromIngress, c.ID, 0, (seconds+2)*rate)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		store.mu.Lock()
+		before := store.items
+		store.mu.Unlock()
+		time.Sleep((seconds - 2) * time.Second)
+		store.mu.Lock()
+		if n := store.items - before; n > budget*(seconds-2)*14/10 {
+			t.Errorf("%d items in %d s, budget %d a second", n, seconds-2, budget)
+		}
+		store.mu.Unlock()
+		f.stop()
+		var list []arrival
+		for _, c := range all {
+			sent := sorted(f.receiver.history(), c.ID)
+			if over, at := overRate(sent, []change{{0, rate}}, 0); over > 1 {
+				t.Errorf("%s: %d more than the rate in a rolling second at %d", c.ID, over, at)
+			}
+			n := 0
+			for _, a := range sent {
+				if a.at >= 2_000_000 && a.at < seconds*1_000_000 {
+					n++
+				}
+			}
+			if n < rate*(seconds-2)*98/100 {
+				t.Errorf("%s: %d jobs in %d s", c.ID, n, seconds-2)
+			}
+			list = append(list, sent...)
+		}
+		bins := map[int64]int{}
+		for _, a := range list {
+			bins[a.at/100_000]++
+		}
+		for b := int64(20); b < 10*seconds; b++ {
+			if n := bins[b]; n < campaigns*rate/10*7/10 || n > campaigns*rate/10*13/10 {
+				t.Errorf("%d jobs in the %d-th tenth of a second, %d on average", n, b, campaigns*rate/10)
+			}
+		}
+	})
+}
