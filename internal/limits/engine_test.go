@@ -207,6 +207,40 @@ func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 	}
 }
 
+// TestNoAnswerComesBeforeTheClock: a reply that says when to ask again, on a clock of which the caller has not heard, would
+// put the campaign off for as long as the clocks are apart, which may be decades.
+func TestNoAnswerComesBeforeTheClock(t *testing.T) {
+	long := &delivery.Quota{ID: "long", Revision: 1, Windows: windows(1_000, time.Hour)}
+	none := &delivery.Quota{ID: "none", Revision: 1, Mode: delivery.ModeEventual, Windows: windows(0, time.Hour)}
+	for _, q := range []*delivery.Quota{long, none} {
+		t.Run(q.ID, func(t *testing.T) {
+			client := redis.NewUniversalClient(ClientOptions(harness.FreshRedis(t).Addr))
+			defer func() { _ = client.Close() }()
+			e, err := New(Options{
+				Shards: Single(client), Registerer: prometheus.NewRegistry(), Ledger: newMemLedger(),
+				Quotas: func() []*delivery.Quota { return []*delivery.Quota{q} },
+			})
+			must(t, err)
+			ctx, cancel := context.WithCancel(context.Background())
+			var running sync.WaitGroup
+			running.Go(func() { _ = e.Run(ctx) })
+			defer running.Wait()
+			defer cancel()
+			for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+				reply, err := e.Take(ctx, []delivery.Ask{ask(campaign(1000, q), 10)})
+				if err != nil {
+					continue // the data is being looked for
+				}
+				if g := reply.Items[0]; len(reply.Clocks) != 1 || g.Units == 0 && g.NextAt <= g.GrantedAt {
+					t.Errorf("%+v", reply)
+				}
+				return
+			}
+			t.Error("no answer")
+		})
+	}
+}
+
 func TestWhatCannotBeKeptIsHeldAndTold(t *testing.T) {
 	_, client := miniClient(t)
 	l := newLua(t, client)

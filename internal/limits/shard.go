@@ -40,6 +40,7 @@ type shard struct {
 	// incarnation is that of the shard's data as far as this engine knows, 0 where it is not watched.
 	incarnation atomic.Int64
 	guard       *guard
+	told        atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
 
 	sem  *semaphore.Weighted
 	mu   sync.Mutex

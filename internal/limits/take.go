@@ -101,11 +101,15 @@ func (t *taking) add(x *errand, now int64) {
 	}
 	switch {
 	case now < closed:
-		own := *x.own
-		own.Want, own.Weights = 0, nil // brings the clock and the state of the new home
-		x.own, x.wait = &own, closed-now
+		x.introduce()
+		x.wait = closed - now
 		t.first = append(t.first, x.request())
 	case !x.admit(t):
+		if !t.shards[x.at].told.Load() {
+			x.introduce()
+			x.limited = true
+			t.first = append(t.first, x.request())
+		}
 	case len(parts) > 1:
 		x.away = stays(x.ask, x.own.Want, parts[1:])
 		for i := range x.away {
@@ -188,9 +192,18 @@ func (t *taking) clocks() []delivery.ShardClock {
 	for shard, now := range t.nows {
 		if now > 0 {
 			list = append(list, delivery.ShardClock{Shard: shard, Now: now})
+			t.shards[shard].told.Store(true)
 		}
 	}
 	return list
+}
+
+// introduce makes the errand ask its home for nothing, which brings the home's clock and the state of the quotas.
+func (x *errand) introduce() {
+	own := *x.own
+	own.Want, own.Weights = 0, nil
+	x.own = &own
+	*x.out = delivery.Granted{}
 }
 
 // finish completes what was answered, and answers without the store what was not, where the policies allow it.
