@@ -53,20 +53,23 @@ func QuotaList(ctx context.Context, in Invocation) error {
 		p.line("ID\tWINDOWS\tMODE\tON STORE FAILURE\tCAMPAIGNS")
 		for i := range quotas {
 			q := &quotas[i]
-			p.line("%s\t%s\t%s\t%s\t%s", q.ID, orDash(spellWindows(q)), orDash(spellMode(q)), q.OnStoreFailure,
+			p.line("%s\t%s\t%s\t%s\t%s", q.ID, orDash(spellWindows(q)), spellMode(q), q.OnStoreFailure,
 				orDash(strings.Join(q.Campaigns, ",")))
 		}
 	})
 }
 
-// spellMode says how the quota binds, "" when as usual: exactly, and all units.
+// spellMode says how the quota binds: its mode and what else is not as usual.
 func spellMode(q *catalog.QuotaRow) string {
-	var words []string
-	if q.Mode != delivery.ModeStrict {
-		words = append(words, q.Mode)
-	}
+	words := []string{q.Mode}
 	if q.Rollout != 100 {
 		words = append(words, fmt.Sprintf("%d%%", q.Rollout))
+	}
+	if q.Spend != delivery.SpendGreedy {
+		words = append(words, q.Spend)
+	}
+	if q.Unit != delivery.UnitUnits {
+		words = append(words, q.Unit)
 	}
 	return strings.Join(words, ",")
 }

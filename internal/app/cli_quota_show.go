@@ -60,7 +60,7 @@ func (s *services) peek(ctx context.Context, v *quotaView) error {
 	case len(v.State) == 0:
 		return nil
 	case v.Mode == delivery.ModeEventual:
-		return errors.New("in mode eventual the daemons count by themselves; see their metric pacer_quota_remaining")
+		return errors.New("in mode eventual the daemons count by themselves")
 	case len(s.config.Redis.Addrs) == 0:
 		return errors.New("redis.addrs is not set; set it to see what is left")
 	}

@@ -84,6 +84,8 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 	d.fields(printed, "windows 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow")
 	d.fields(printed, "on store failure local-share")
 	d.set("trial", QuotaFlags{Mode: new("shadow"), Rollout: new(int64(25))})
+	d.set("volume", QuotaFlags{Mode: new("eventual"), Unit: new("bytes")})
+	d.set("calm", QuotaFlags{Spend: new("even")})
 	for _, id := range []string{"spring", "autumn"} {
 		d.run(func(in Invocation) error {
 			return CampaignCreate(ctx, in, id, &CampaignFlags{
@@ -92,8 +94,10 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 		})
 	}
 	list := d.run(func(in Invocation) error { return QuotaList(ctx, in) })
-	d.fields(list, "provider 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow - local-share autumn,spring")
+	d.fields(list, "provider 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow strict local-share autumn,spring")
 	d.fields(list, "trial - shadow,25% closed -")
+	d.fields(list, "volume - eventual,bytes closed -")
+	d.fields(list, "calm - strict,even closed -")
 
 	spend(t, store.Addr, d.dsn, "provider", 5)
 	before := time.Now().Truncate(time.Millisecond)
@@ -215,6 +219,7 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	table := usage()
 	d.fields(table, "FROM UNITS LEFT OF 9/1s LEFT OF 300/1h")
 	d.fields(table, at+" 120 - 180")
+	d.fields(table, "the last two minutes may hold units that are reserved and not sent")
 	d.in.JSON = true
 	var answer quotaUsage
 	if err := json.Unmarshal([]byte(usage()), &answer); err != nil {
@@ -226,5 +231,25 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 	if units != 120 || answer.Quota != "provider" || answer.Step != "30m" || len(answer.Steps) < 6 || len(answer.Steps) > 8 {
 		t.Errorf("%+v", answer)
+	}
+}
+
+// TestQuotaUsageSaysWhatItDoesNotKnow: a quota whose use is not kept must not look like one that nobody used.
+func TestQuotaUsageSaysWhatItDoesNotKnow(t *testing.T) {
+	window := func(span string) []catalog.WindowRow { return []catalog.WindowRow{{Span: "1s"}, {Span: span}} }
+	for _, c := range []struct {
+		quota catalog.QuotaRow
+		want  string
+	}{
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100, Windows: window("1h")}, "last two minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeShadow, Rollout: 1, Windows: window("121s")}, "last two minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100, Windows: window("2m")}, "longer than 2 minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100}, "longer than 2 minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Windows: window("1h")}, "rollout of 0"},
+		{catalog.QuotaRow{Mode: delivery.ModeEventual, Rollout: 100, Windows: window("1h")}, "mode eventual"},
+	} {
+		if got := usageNote(&c.quota); !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.quota, got, c.want)
+		}
 	}
 }

@@ -3,10 +3,12 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // QuotaUsageFlags are the flags of `quota usage`.
@@ -20,6 +22,7 @@ type quotaUsage struct {
 	Quota string              `json:"quota"`
 	Step  string              `json:"step"`
 	Steps []catalog.UsageStep `json:"steps"`
+	Note  string              `json:"note,omitempty"` // why a step may say less or more than what was sent
 }
 
 // QuotaUsage is `pacer quota usage`: what was used of a quota, step by step, and what was left of its windows.
@@ -38,7 +41,11 @@ func QuotaUsage(ctx context.Context, in Invocation, id string, flags *QuotaUsage
 	}
 	defer admin.Close()
 	now := time.Now()
-	usage := quotaUsage{Quota: id, Step: catalog.FormatSpan(step)}
+	row, err := admin.GetQuota(ctx, id)
+	if err != nil {
+		return err
+	}
+	usage := quotaUsage{Quota: id, Step: catalog.FormatSpan(step), Note: usageNote(&row)}
 	if usage.Steps, err = admin.UsageHistory(ctx, id, now.Add(-last), now, step); err != nil {
 		return err
 	}
@@ -46,6 +53,28 @@ func QuotaUsage(ctx context.Context, in Invocation, id string, flags *QuotaUsage
 		return writeJSON(in.Stdout, usage)
 	}
 	return writeTable(in.Stdout, usage.print)
+}
+
+// keptAbove is the span above which daemons keep the use of a window: shorter ones need no history to be rebuilt.
+const keptAbove = 2 * time.Minute
+
+// usageNote says how far the figures can be relied on.
+func usageNote(q *catalog.QuotaRow) string {
+	switch {
+	case q.Mode == delivery.ModeEventual:
+		return "in mode eventual the use of a quota is not kept; what was sent before the mode was set is shown"
+	case q.Rollout == 0:
+		return "with a rollout of 0 the use of a quota is not kept; what was sent before it was set is shown"
+	case !slices.ContainsFunc(q.Windows, keepsUse):
+		return "the use of a quota is kept only with a window longer than 2 minutes, and this one has none"
+	default:
+		return "the last two minutes may hold units that are reserved and not sent"
+	}
+}
+
+func keepsUse(w catalog.WindowRow) bool {
+	span, err := catalog.ParseSpan(w.Span)
+	return err == nil && span > keptAbove
 }
 
 func (u *quotaUsage) print(p *printer) {
@@ -67,4 +96,5 @@ func (u *quotaUsage) print(p *printer) {
 		}
 		p.line("%s", strings.Join(cells, "\t"))
 	}
+	p.line("%s", u.Note)
 }
