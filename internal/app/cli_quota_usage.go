@@ -41,14 +41,15 @@ func QuotaUsage(ctx context.Context, in Invocation, id string, flags *QuotaUsage
 	}
 	defer admin.Close()
 	now := time.Now()
+	usage := quotaUsage{Quota: id, Step: catalog.FormatSpan(step)}
+	if usage.Steps, err = admin.UsageHistory(ctx, id, now.Add(-last), now, step); err != nil {
+		return err
+	}
 	row, err := admin.GetQuota(ctx, id)
 	if err != nil {
 		return err
 	}
-	usage := quotaUsage{Quota: id, Step: catalog.FormatSpan(step), Note: usageNote(&row)}
-	if usage.Steps, err = admin.UsageHistory(ctx, id, now.Add(-last), now, step); err != nil {
-		return err
-	}
+	usage.Note = usageNote(&row)
 	if in.JSON {
 		return writeJSON(in.Stdout, usage)
 	}
