@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/pacer/pacer/internal/app"
@@ -87,12 +89,27 @@ New here? Run: pacer demo`,
 	root.SetIn(c.stdin)
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().StringVar(&c.config, "config", "pacer.yaml", "configuration file; PACER_… variables win over it")
 	root.AddCommand(c.run(), c.demo(), c.migrate(), c.check(), c.campaign(), c.quota(), c.publish(), c.dead(), c.bench(), c.simulate(), c.version())
 	return root
+}
+
+// flagError words what is wrong with a flag. What strconv says of a number is for programmers.
+func flagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	var number *strconv.NumError
+	if errors.As(err, &invalid) && errors.As(err, &number) {
+		must := "must be a whole number"
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			must = "is out of range"
+		case number.Func == "ParseBool":
+			must = "must be true or false"
+		}
+		err = fmt.Errorf("--%s %q %s", invalid.GetFlag().Name, invalid.GetValue(), must)
+	}
+	return fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
 }
 
 // invocation is what a command may know of the world.
