@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -238,6 +239,39 @@ func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 			}
 			t.Error("no answer")
 		})
+	}
+}
+
+// TestTheLongestIdsShareAQuota: an id of 256 characters has a length that does not fit into a byte.
+func TestTheLongestIdsShareAQuota(t *testing.T) {
+	l := newLua(t, realClient(t))
+	q := &delivery.Quota{ID: strings.Repeat("q", maxID), Revision: 1, Windows: windows(20, time.Second)}
+	long, short := campaign(1000, q), campaign(1000, q)
+	long.ID = strings.Repeat("x", maxID)
+	now, units := settle(l, epoch, long), [2]int64{}
+	for range 400 {
+		now += quantum
+		for i, g := range l.Take(now, "a", []delivery.Ask{ask(long, 5), ask(short, 5)}).Items {
+			units[i] += g.Units
+		}
+	}
+	if units[0] != units[1] || units[0] < 80 {
+		t.Errorf("the long id got %d, the short one %d", units[0], units[1])
+	}
+}
+
+func TestACampaignOfTooManyQuotasIsHeld(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	many, good := campaign(1000), campaign(1000)
+	many.ID = "many"
+	for i := range 256 {
+		many.Quotas = append(many.Quotas, &delivery.Quota{ID: fmt.Sprint(i), Windows: windows(1, time.Minute)})
+	}
+	settle(l, epoch, good)
+	r := l.Take(epoch+second, "a", []delivery.Ask{ask(good, 5), ask(many, 5)})
+	if r.Items[0].Units != 5 || r.Items[1].Units != 0 || r.Items[1].Bound != delivery.BindHeld {
+		t.Errorf("%+v", r.Items)
 	}
 }
 

@@ -68,6 +68,9 @@ func validQuota(q *delivery.Quota) error {
 // maxWindows bounds the windows of a quota; a script's work grows with them.
 const maxWindows = 16
 
+// maxQuotas bounds the quotas of a campaign, for the same reason; the scripts count them in a byte.
+const maxQuotas = 64
+
 func validWindow(q *delivery.Quota, w delivery.Window) error {
 	switch {
 	case w.Span < time.Millisecond || w.Span > maxSpan || w.Span%time.Microsecond != 0:
@@ -116,6 +119,9 @@ func validID(id string) error {
 func validAsk(a *delivery.Ask) error {
 	if err := validID(a.Campaign.ID); err != nil {
 		return fmt.Errorf("campaign %q: %w", a.Campaign.ID, err)
+	}
+	if n := len(a.Campaign.Quotas); n > maxQuotas {
+		return fmt.Errorf("campaign %s: %d quotas; a campaign has at most %d", a.Campaign.ID, n, maxQuotas)
 	}
 	for _, q := range a.Campaign.Quotas {
 		if err := Validate(q); err != nil {

@@ -16,7 +16,7 @@ local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I3'
 -- What is kept beside the fields of the format comes first: a table that is made whole need not grow.
 local OLDER, WIDTH = 1, 2
 local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, BYTES = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
-local RIVAL = '<Bc0I7I7I4I7I4I7'
+local RIVAL = '<I2c0I7I7I4I7I4I7'
 local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
 local DEMAND, RCUT, COST, SERVICE = 5, 6, 7, 8
 
