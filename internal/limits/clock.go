@@ -54,7 +54,7 @@ func (c *shardClock) at(t time.Time) (now int64, known bool) {
 type header struct {
 	seq         int64
 	override    int64 // in the place of Redis' clock, in tests
-	low, high   int64 // where the clock is expected to be
+	low, high   int64 // where the clock is expected to be; without low, high is how soon after the script before
 	epoch       int64
 	sure        bool // that the request is not just late
 	incarnation int64

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -105,5 +106,39 @@ func TestClockStepsGrantNothing(t *testing.T) {
 		if len(grants) < 150*5 {
 			t.Errorf("step %d: only %d grants in 30 s", by, len(grants))
 		}
+	}
+}
+
+// TestAStepIsNoticedByEveryScript: a take of many campaigns is several scripts, sent together. Where the first finds that
+// the clock has stepped, the others must not go by it.
+func TestAStepIsNoticedByEveryScript(t *testing.T) {
+	l := newLua(t, realClient(t))
+	var world, step int64 = epoch, 0
+	e := l.engine("a")
+	m := &e.shards[0].master
+	m.override = func() int64 { return world + step }
+	m.local = func() time.Time { return time.UnixMicro(world - epoch/2) }
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(50, 5*time.Second)}
+	var asks []delivery.Ask
+	for i := range 2 * maxCost {
+		c := campaign(200)
+		c.ID = fmt.Sprint("c", i)
+		asks = append(asks, ask(c, 1))
+	}
+	asks = append(asks, ask(campaign(200, q), 10)) // in the last script
+	var grants []int64
+	for i := range 400 { // 10 s
+		world = epoch + int64(i)*quantum
+		if i == 100 {
+			step = 5 * second
+		}
+		reply, err := e.Take(context.Background(), asks)
+		must(t, err)
+		for range reply.Items[len(asks)-1].Units {
+			grants = append(grants, world)
+		}
+	}
+	if most := rolling(grants, 5*second); most != 50 {
+		t.Errorf("%d in rolling 5 s, want 50", most)
 	}
 }

@@ -59,6 +59,7 @@ type call struct {
 	args  []any  // after the header
 	reply string // after its head
 	now   int64  // the store's time, from the reply's head
+	again bool   // it was sent before
 	err   error
 }
 
@@ -103,6 +104,9 @@ func (r *runner) run(ctx context.Context, s *script, calls []*call) {
 				again = append(again, c)
 			}
 		}
+		for _, c := range again {
+			c.again = true
+		}
 		if len(again) == 0 || ctx.Err() != nil {
 			return
 		}
@@ -132,16 +136,20 @@ func (r *runner) readHead(c *call, sent time.Time) error {
 	return nil
 }
 
-// prepare completes the headers. Only the first call of a pipeline says where the clock is expected: the others run
-// right after it, but how long after depends on what it has to do.
+// prepare completes the headers. The first call of a pipeline says where the clock is expected. The others run right
+// after it, but how long after depends on what it has to do; they say that they follow, so that they are refused where
+// it is. Calls that are repeated cannot rely on the one before them, which may only return its stored reply.
 func (r *runner) prepare(calls []*call) {
 	foretell := r.clock != nil && (r.override == nil || r.local != nil)
 	for i, c := range calls {
 		if r.override != nil {
 			c.head.override = r.override()
 		}
-		if foretell && i == 0 {
+		switch {
+		case foretell && (i == 0 || c.again):
 			c.head.low, c.head.high, c.head.epoch = r.clock.expect(r.time())
+		case foretell:
+			c.head.low, c.head.high = 0, promptly.Microseconds()
 		}
 		if r.incarnation == nil {
 			continue

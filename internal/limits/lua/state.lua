@@ -12,7 +12,8 @@
 --
 -- ARGV[1] of every script: seq, override, low, high, epoch, sure, incarnation, check
 --   override takes the place of Redis' clock in tests, 0 otherwise. low to high is where the caller expects the clock
---   to be, if epoch is still the clock's. check: 0 none, 1 incarnation and process, 2 incarnation only (a replica).
+--   to be, if epoch is still the clock's; without a low, high is how long after the script before it this one runs at
+--   most. check: 0 none, 1 incarnation and process, 2 incarnation only (a replica).
 
 local floor, max, min = math.floor, math.max, math.min
 local find, match, rep, sub = string.find, string.match, string.rep, string.sub
@@ -94,6 +95,7 @@ local function clock(key, keep)
     end
   end
   local now = raw + offset
+  if LOW == 0 and HIGH > 0 and keep and now > seen + HIGH then return nil, redis.error_reply('CLOCK has it stepped?') end
   if LOW > 0 and epoch == EPOCH then
     local to = now
     if now < LOW - STEP then
