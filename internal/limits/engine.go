@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -96,6 +97,8 @@ type Engine struct {
 	eventual *eventual
 	fallback *fallback
 
+	settling *semaphore.Weighted // held by whoever charges what was granted without the shards
+
 	mu     sync.Mutex
 	warned map[string]int64 // refused campaigns and the revision complained about; under mu
 	homes  homes            // under mu
@@ -117,7 +120,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
-		warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
+		settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
 	}
 	return e, e.watch(&o)
 }
@@ -184,20 +187,31 @@ func (e *Engine) Run(ctx context.Context) error {
 // chargeEvery is how often an attempt is made to charge what was granted without the store.
 const chargeEvery = time.Duration(recheck) * time.Microsecond * 4 / 5
 
-// settleDebts charges to the shards what was granted without them.
-func (e *Engine) settleDebts(ctx context.Context) error {
-	var errs []error
-	for _, shard := range e.fallback.owed() {
-		list := e.fallback.spent(shard)
-		if len(list) == 0 {
-			continue
-		}
-		if err := e.charge(ctx, shard, list); err != nil {
-			e.fallback.unspent(list)
-			errs = append(errs, err)
-		}
+// settleDebts charges to the shards what was granted without them. Until that is done nothing may be taken from a shard:
+// the result is what went wrong, by shard. Whoever comes while it is being done waits for it.
+func (e *Engine) settleDebts(ctx context.Context) (unpaid []error) {
+	unpaid = make([]error, len(e.shards))
+	err := e.settling.Acquire(ctx, 1)
+	if err == nil {
+		defer e.settling.Release(1)
 	}
-	return errors.Join(errs...)
+	var owed []*shard
+	for _, shard := range e.fallback.owed() {
+		owed = append(owed, e.shards[shard])
+		unpaid[shard] = err
+	}
+	if err != nil {
+		return unpaid
+	}
+	_ = e.each(owed, func(s *shard) error {
+		if list := e.fallback.spent(s.index); len(list) > 0 {
+			if unpaid[s.index] = e.charge(ctx, s.index, list); unpaid[s.index] != nil {
+				e.fallback.unspent(list)
+			}
+		}
+		return nil
+	})
+	return unpaid
 }
 
 // Node is the name under which this process competes; random per start, so that sequence numbers never meet those

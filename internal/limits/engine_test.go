@@ -17,6 +17,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/model"
 )
 
 // deaf loses replies: the command reaches Redis, the answer is lost and the connection ends.
@@ -272,6 +273,60 @@ func TestACampaignOfTooManyQuotasIsHeld(t *testing.T) {
 	r := l.Take(epoch+second, "a", []delivery.Ask{ask(good, 5), ask(many, 5)})
 	if r.Items[0].Units != 5 || r.Items[1].Units != 0 || r.Items[1].Bound != delivery.BindHeld {
 		t.Errorf("%+v", r.Items)
+	}
+}
+
+// TestNothingIsTakenBeforeDebtsArePaid: a store that is back does not know what was sent without it.
+func TestNothingIsTakenBeforeDebtsArePaid(t *testing.T) {
+	client := realClient(t)
+	charges := &refusal{sha: chargeScript.sha}
+	client.AddHook(charges)
+	l := newLua(t, client)
+	e := l.engine("a")
+	c := campaign(100, localShare(windows(10_000, time.Hour)))
+	now := served(t, e.fallback, model.NewStore(), c)
+	drain(e.fallback, now, now+5*second, c)
+	charges.on.Store(true)
+	l.now = now + 6*second
+	reply, err := e.Take(context.Background(), []delivery.Ask{ask(c, 10)})
+	if g := reply.Items[0]; err == nil || g.GrantedAt > 0 && g.From.Incarnation != localIncarnation {
+		t.Errorf("the charge failed, and yet: %+v, %v", g, err)
+	}
+	charges.on.Store(false)
+	var takes sync.WaitGroup
+	for range 8 {
+		takes.Go(func() {
+			reply, err := e.Take(context.Background(), []delivery.Ask{ask(c, 0)})
+			if err != nil || reply.Items[0].Windows[0].Remaining > 9_600 {
+				t.Errorf("a take that came while the charge was under way: %+v, %v", reply.Items, err)
+			}
+		})
+	}
+	takes.Wait()
+}
+
+// refusal fails the pipelines of one script, while it is on, and holds them up for a moment otherwise.
+type refusal struct {
+	sha string
+	on  atomic.Bool
+}
+
+func (r *refusal) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (r *refusal) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (r *refusal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if args := cmds[0].Args(); len(args) < 2 || args[1] != r.sha {
+			return next(ctx, cmds)
+		}
+		if !r.on.Load() {
+			time.Sleep(20 * time.Millisecond)
+			return next(ctx, cmds)
+		}
+		err := errors.New("refused")
+		for _, c := range cmds {
+			c.SetErr(err)
+		}
+		return err
 	}
 }
 

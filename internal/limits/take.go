@@ -22,9 +22,10 @@ import (
 func (e *Engine) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
 	reply := delivery.TakeReply{Items: make([]delivery.Granted, len(asks))}
 	started := time.Now()
-	err := e.settleDebts(ctx)
+	unpaid := e.settleDebts(ctx)
 	t := e.plan(asks, reply.Items)
-	err = errors.Join(err, t.run(ctx))
+	t.unpaid = unpaid
+	err := errors.Join(errors.Join(unpaid...), t.run(ctx))
 	reply.Clocks = t.clocks()
 	e.fallback.observe(asks, &reply)
 	t.finish()
@@ -40,6 +41,7 @@ type taking struct {
 	first   []request // of the first round: all but what waits for other shards' answers
 	divided []*errand // those of several shards
 	nows    []int64   // of the shards that answered, 0 of others
+	unpaid  []error   // why shards cannot be charged with what was granted without them, and so not be asked
 }
 
 // errand is one ask on its way.
@@ -136,6 +138,9 @@ func (t *taking) round(ctx context.Context, requests []request) error {
 	batches := make([][]*takeBatch, len(t.shards))
 	var asked []*shard
 	for _, r := range requests {
+		if t.unpaid[r.shard] != nil {
+			continue
+		}
 		s, list := t.shards[r.shard], batches[r.shard]
 		if len(list) == 0 {
 			asked = append(asked, s)
