@@ -86,6 +86,9 @@ func (o *TopologyOptions) validate() error {
 }
 
 func (o *TopologyOptions) validAddr(entry string) error {
+	if strings.Contains(entry, "@") { // and the entry is not told: it may hold a password
+		return errors.New("addrs: write host:port without credentials; those go into username and password")
+	}
 	addrs := strings.Split(entry, "|")
 	if len(addrs) > 2 || len(addrs) == 2 && o.Mode != ModeRing {
 		return fmt.Errorf("addrs: %q: write host:port, or in mode ring master|replica", entry)

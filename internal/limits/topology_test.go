@@ -40,6 +40,8 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 		{"no name", TopologyOptions{Mode: ModeSentinel, Addrs: []string{"a:1"}}, 0, "master_name: "},
 		{"database", TopologyOptions{Mode: ModeCluster, Addrs: []string{"a:1"}, DB: 1}, 0, "db: "},
 		{"port", TopologyOptions{Addrs: []string{"a"}}, 0, `addrs: "a"`},
+		{"password", TopologyOptions{Addrs: []string{"redis://:secret@a:1"}}, 0, "addrs: write host:port without"},
+		{"user", TopologyOptions{Addrs: []string{"secret@a:1"}}, 0, "addrs: write host:port without"},
 		{"replica of one", TopologyOptions{Addrs: []string{"a:1|b:1"}}, 0, `addrs: "a:1|b:1"`},
 		{"three", TopologyOptions{Mode: ModeRing, Addrs: []string{"a:1|b:1|c:1"}}, 0, `addrs: "a:1|b:1|c:1"`},
 		{"too many", TopologyOptions{Addrs: []string{"a:1"}, Shards: 5000}, 0, "shards: must be between"},
@@ -49,7 +51,10 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 			shards, err := Connect(tc.o)
 			if tc.want != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
-					t.Errorf("%v, want %q", err, tc.want)
+					t.Fatalf("%v, want %q", err, tc.want)
+				}
+				if strings.Contains(err.Error(), "secret") {
+					t.Errorf("it tells a secret: %v", err)
 				}
 				return
 			}
