@@ -138,7 +138,8 @@ func newEventual(o EventualOptions) (*eventual, error) {
 	return e, nil
 }
 
-// run synchronises with the roots until ctx ends. A root that does not answer does not hold up the others.
+// run synchronises with the roots until ctx ends, and then once more, so that what was used last is known to the other
+// daemons. A root that does not answer does not hold up the others.
 func (e *eventual) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, r := range e.roots {
@@ -160,6 +161,7 @@ func (e *eventual) follow(ctx context.Context, r *root) {
 		}
 		timer.Stop()
 	}
+	e.sync(context.WithoutCancel(ctx), r)
 }
 
 // pause is the time between two reports. Two of them, and the tenth of a sync that a daemon may be ahead by, are within

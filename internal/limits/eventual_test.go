@@ -415,11 +415,16 @@ func TestEventualRunsOverRedis(t *testing.T) {
 			t.Fatal("the daemons have not heard of each other")
 		}
 	}
+	last := list[0].allow(q, 50)
 	cancel()
 	for _, end := range done {
 		if err := <-end; err != nil {
 			t.Error(err)
 		}
+	}
+	total, err := client.HGet(context.Background(), list[0].softKey("q"), "total").Int64()
+	if err != nil || total != 200+last || last == 0 {
+		t.Errorf("a total of %d, %v; %d were used just before the end", total, err, last)
 	}
 }
 
