@@ -66,7 +66,7 @@ func TestSimulateAsJSON(t *testing.T) {
 		{"name": "fixed-window", "title": "fixed window", "sent": 8, "sent_per_second": [4, 4],
 		 "max_rolling_1s": 4, "max_rolling_100ms": 4, "finished_s": 1},
 		{"name": "slots", "title": "pacer's slots", "sent": 8, "sent_per_second": [3, 4, 1],
-		 "max_rolling_1s": 4, "max_rolling_100ms": 1, "finished_s": 2}]}`), &want)
+		 "max_rolling_1s": 4, "max_rolling_100ms": 1, "finished_s": 2.199841}]}`), &want)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("it prints %s", stdout)
 	}
