@@ -97,12 +97,20 @@ func TestAStaleDaemonCannotRaiseALimit(t *testing.T) {
 		if g := take1(s, now, "a", ask(c, 2)); g.Units != 2 {
 			t.Fatalf("%+v", g)
 		}
-		if g := take1(s, now+second, "b", ask(campaign(1000, old), 50)); g.Units != 1 || g.Bound != delivery.BindQuota {
-			t.Errorf("%+v", g)
+		for _, stale := range []*delivery.Quota{
+			old,
+			{ID: "q", Revision: 4, Windows: windows(3, time.Minute), Mode: delivery.ModeShadow},
+			{ID: "q", Revision: 4, Windows: windows(3, time.Minute), Exempt: 90},
+			{ID: "q", Revision: 4, Windows: windows(100, time.Second)},
+		} {
+			g := take1(s, now+second, "b", ask(campaign(1000, stale), 50))
+			if g.Units != 0 || g.Bound != delivery.BindQuota || g.NextAt <= now+second {
+				t.Errorf("%+v: %+v", stale, g)
+			}
 		}
 		// Counts are kept when the limit is raised in earnest.
 		raised := &delivery.Quota{ID: "q", Revision: 6, Windows: windows(10, time.Minute)}
-		if g := take1(s, now+2*second, "a", ask(campaign(1000, raised), 50)); g.Units != 7 {
+		if g := take1(s, now+2*second, "a", ask(campaign(1000, raised), 50)); g.Units != 8 {
 			t.Errorf("%+v", g)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,13 +75,24 @@ type runner struct {
 	incarnation func() int64     // of the data, 0 where it is not watched; nil where it must not be checked
 }
 
+// scriptTime is what each script of a pipeline adds to the time that it may take.
+const scriptTime = 5 * time.Millisecond
+
 // attempts is how often a call whose outcome is unknown is sent. Grants are worth only milliseconds, so more would
 // come too late.
 const attempts = 2
 
-// promptly is how fast a request must have been answered to rule out that it was merely under way for as long as the
-// clock seems to have stepped: it is the step that the scripts look for.
-const promptly = 50 * time.Millisecond
+// followWithin is by how much the clock may go on between two scripts of a pipeline.
+const followWithin = 50 * time.Millisecond
+
+// ahead is by how much a script found the clock ahead of where it was foretold; 0 where it does not say.
+func ahead(err error) time.Duration {
+	var micros int64
+	if _, scanErr := fmt.Sscanf(err.Error(), "CLOCK %d", &micros); scanErr != nil {
+		return 0
+	}
+	return time.Duration(micros) * time.Microsecond
+}
 
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a
 // broken connection) are sent again as they are; and those that found the clock elsewhere than foretold.
@@ -98,7 +110,8 @@ func (r *runner) run(ctx context.Context, s *script, calls []*call) {
 			case redis.HasErrorPrefix(c.err, "INCARNATION"):
 				c.err = errIncarnation
 			case redis.HasErrorPrefix(c.err, "CLOCK"):
-				c.head.sure = took < promptly
+				// It cannot have been under way for longer than the whole attempt took.
+				c.head.sure = ahead(c.err) > took
 				again = append(again, c)
 			case !answered(c.err):
 				again = append(again, c)
@@ -149,7 +162,7 @@ func (r *runner) prepare(calls []*call) {
 		case foretell && (i == 0 || c.again):
 			c.head.low, c.head.high, c.head.epoch = r.clock.expect(r.time())
 		case foretell:
-			c.head.low, c.head.high = 0, promptly.Microseconds()
+			c.head.low, c.head.high = 0, followWithin.Microseconds()
 		}
 		if r.incarnation == nil {
 			continue
@@ -167,7 +180,7 @@ func (r *runner) prepare(calls []*call) {
 // attempt sends the calls by digest and those that Redis does not know by their text, which also loads the script:
 // a SCRIPT FLUSH between loading and running cannot come in between.
 func (r *runner) attempt(ctx context.Context, s *script, calls []*call) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout+time.Duration(len(calls))*scriptTime)
 	defer cancel()
 	r.prepare(calls)
 	r.pipeline(ctx, calls, func(p redis.Pipeliner, c *call, args []any) *redis.Cmd {

@@ -101,7 +101,7 @@ local function clock(key, keep)
     if now < LOW - STEP then
       to = LOW
     elseif now > HIGH + STEP then
-      if SURE == 0 then return nil, redis.error_reply('CLOCK has it stepped, or was this under way for long?') end
+      if SURE == 0 then return nil, redis.error_reply(string.format('CLOCK %d microseconds ahead', now - HIGH)) end
       to = HIGH
     end
     if to ~= now then

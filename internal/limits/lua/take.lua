@@ -228,7 +228,7 @@ local function catchUp(tl, it)
   end
   local from = now - credit
   if tl[AT] < from then
-    if tl[AT] + floor(spacing / 4) < from and wanted(tl) then from = firstSlot(it, from) end
+    if spacing >= 10000 and tl[AT] + floor(spacing / 4) < from and wanted(tl) then from = firstSlot(it, from) end
     tl[AT], tl[FRAC] = from, 0
   end
 end
@@ -490,6 +490,14 @@ end
 -- One item --------------------------------------------------------------------------------------------------------
 
 local function take(it, tl)
+  for i = 1, it[QUOTAS] do
+    local c = it[CLAIMS][i]
+    if c.spec.rev < c.held.rev then
+      -- Who does not know what the quota is by now waits until its catalog tells it.
+      g.bound, g.quota, g.next = QUOTABOUND, c.index, now + it[QUANTUM]
+      return
+    end
+  end
   catchUp(tl, it)
   local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
   local limit, gate, horizon = want, false, now + it[HORIZON]

@@ -15,6 +15,8 @@ const (
 	maxRivals = 64
 	// maxPhase bounds how far the first slot of a new timeline is put off.
 	maxPhase = 200_000
+	// sparse is the spacing from which on it matters where a campaign's slots lie.
+	sparse = 10_000
 	// wantedFor is for how long after it was cut short a daemon may be kept from asking before it counts as having
 	// stopped.
 	wantedFor = 5 * second

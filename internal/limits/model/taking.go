@@ -70,6 +70,13 @@ func (t *taking) openQuotas() {
 }
 
 func (t *taking) take() {
+	for _, q := range t.quotas {
+		if q.spec.Revision < q.held.rev {
+			// Who does not know what the quota is by now waits until its catalog tells it.
+			t.out.Bound, t.out.BoundQuota, t.out.NextAt = delivery.BindQuota, q.spec.ID, t.now+t.ask.Quantum
+			return
+		}
+	}
 	ask, tl, horizon := t.ask, t.tl, t.now+t.ask.Horizon
 	tl.catchUp(t.now, ask.HeldUntil, ask.Campaign)
 	start, want := tl.next, jobs(ask, ask.Want, delivery.MaxGrant)
