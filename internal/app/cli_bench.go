@@ -48,8 +48,11 @@ func (f *BenchPaceFlags) validate() ([]delivery.Rate, error) {
 			return nil, usagef("--daemons %d must lie between 1 and %d", n, maxBenchDaemons)
 		}
 	}
-	for name, seconds := range map[string]int{"seconds": f.Seconds, "slow-seconds": f.SlowSeconds} {
-		if err := validBenchSeconds(name, seconds); err != nil {
+	for _, flag := range []struct {
+		name    string
+		seconds int
+	}{{"seconds", f.Seconds}, {"slow-seconds", f.SlowSeconds}} {
+		if err := validBenchSeconds(flag.name, flag.seconds); err != nil {
 			return nil, err
 		}
 	}

@@ -10,9 +10,12 @@ import (
 )
 
 const (
-	maxTakes    = 4               // takes under way at once
-	maxItems    = 4096            // items of one take
-	takeTimeout = 2 * time.Second // of one take or refund, repeats included
+	maxTakes = 4    // takes under way at once
+	maxItems = 4096 // items of one take
+	// recoveredAfter is how long no take must have failed before the store is said to answer again, in microseconds. One
+	// of several shards that does not answer makes only the takes fail that need it.
+	recoveredAfter = 1_000_000
+	takeTimeout    = 2 * time.Second // of one take or refund, repeats included
 	// takeSmoothing is of how many takes the time they last is the average, about.
 	takeSmoothing = 16
 	maxBackOff    = time.Second / 4 // between takes while the limiter does not answer
@@ -138,7 +141,7 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	}
 	if err != nil {
 		p.takeFailed(unanswered, err)
-	} else if p.failing && len(reply.Clocks) > 0 {
+	} else if p.failing && len(reply.Clocks) > 0 && arrival > p.failedAt+recoveredAfter {
 		p.failing, p.failures = false, 0
 		p.log.Info("the quota store answers again")
 	}
@@ -150,6 +153,7 @@ func (p *Pacer) takeFailed(queues []*queue, err error) {
 		p.log.Warn("the quota store does not answer; jobs wait until it does", "error", err)
 	}
 	p.failures++
+	p.failedAt = p.now()
 	pause := min(p.opt.MinQuantum<<min(p.failures, 10), maxBackOff).Microseconds()
 	for _, q := range queues {
 		p.askLater(q, p.now()+pause)

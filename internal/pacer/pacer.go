@@ -41,7 +41,8 @@ type Pacer struct {
 	takeTime  int64               // about how long takes last
 	takes     int                 // takes under way
 	lastTake  int64
-	failing   bool // the limiter does not answer
+	failing   bool  // the limiter does not answer
+	failedAt  int64 // when a take last failed
 	failures  int
 	sweepAt   int64
 	inFlight  int
