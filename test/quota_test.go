@@ -221,6 +221,35 @@ func TestLostData(t *testing.T) {
 	}
 }
 
+// TestQuotasAfterARestart: campaigns with a backlog in lanes, under quotas that the ledger keeps, go on after every
+// restart of the daemon.
+func TestQuotasAfterARestart(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 4})
+	jobs := map[string]int{}
+	for i := range 6 {
+		quota, campaign := fmt.Sprint("q", i), fmt.Sprint("c", i)
+		s.quota(quota, "closed", "1000/10s", "100000/1h", "1000000/1d")
+		s.campaign(campaign, 20)
+		s.under(quota, campaign)
+		jobs[campaign] = 1500
+	}
+	s.publish(mix(jobs))
+	for life := range 3 {
+		d := s.start(fmt.Sprint("life ", life))
+		d.awaitReady(15 * time.Second)
+		began := s.receiver.now()
+		for c := range jobs {
+			s.await(10*time.Second, c, func() bool { return s.between(c, began, s.receiver.now()) > 20 })
+		}
+		if code := d.stop(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	for c := range jobs {
+		s.withinBound(c, 20)
+	}
+}
+
 // jsonInt is the first number under a name, wherever it is.
 func jsonInt(t *testing.T, text, name string) (n int) {
 	t.Helper()
