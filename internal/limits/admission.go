@@ -27,9 +27,9 @@ func (x *errand) admit(t *taking) bool {
 	}
 	want := x.admitSoft(t, a.Want)
 	if want > 0 {
-		c, least := a.Campaign, headWeight(a)
-		x.held = t.reserve.allow(c.Quotas, least, want)
-		if x.held < want {
+		most := unitsOf(a, jobsBegun(a, want)) // the last job may end later than what is wanted
+		x.held = t.reserve.allow(a.Campaign.Quotas, headWeight(a), most)
+		if x.held < most {
 			want = wholeJobs(a, x.held)
 		}
 		if want == 0 {

@@ -97,6 +97,8 @@ type Engine struct {
 	eventual *eventual
 	fallback *fallback
 
+	ended    chan struct{}       // closed when Run ends
+	end      sync.Once           // closes it
 	settling *semaphore.Weighted // held by whoever charges what was granted without the shards
 
 	mu     sync.Mutex
@@ -120,7 +122,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
-		settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
+		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
 	}
 	return e, e.watch(&o)
 }
@@ -138,7 +140,7 @@ func (e *Engine) watch(o *Options) (err error) {
 		return err
 	}
 	for _, s := range e.shards {
-		s.guard = e.guard
+		s.guard, s.ended = e.guard, e.ended
 	}
 	soft := o.Eventual
 	soft.KeyPrefix, soft.Node, soft.Logger, soft.Registerer = o.KeyPrefix, e.node, o.Logger, o.Registerer
@@ -181,7 +183,12 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 		}
 	})
-	return all.Wait()
+	err := all.Wait()
+	e.end.Do(func() { close(e.ended) })
+	for _, s := range e.shards {
+		s.lookouts.Wait()
+	}
+	return err
 }
 
 // chargeEvery is how often an attempt is made to charge what was granted without the store.

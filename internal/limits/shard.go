@@ -47,6 +47,9 @@ type shard struct {
 	free []*scriptSlot // used first come, first served, so that replies stay as long as possible; under mu
 	kept kept          // under mu
 
+	ended    <-chan struct{} // closed when nobody is to look for it any more
+	lookouts sync.WaitGroup
+
 	back    chan struct{} // closed when the shard answers again; nil while it does; under mu
 	since   time.Time     // when it began not to answer; under mu
 	looking bool          // somebody is looking for it; under mu
@@ -120,7 +123,7 @@ func (s *shard) await(ctx context.Context) error {
 		s.asked = time.Now()
 		if !s.looking {
 			s.looking = true
-			go s.look(context.WithoutCancel(ctx), back)
+			s.lookouts.Go(func() { s.look(context.WithoutCancel(ctx), back) })
 		}
 	}
 	s.mu.Unlock()
@@ -139,7 +142,7 @@ func (s *shard) await(ctx context.Context) error {
 	}
 }
 
-// look tries the shard until it answers or nobody wants it any more.
+// look tries the shard until it answers, nobody wants it any more, or the engine ends, which waits for it.
 func (s *shard) look(ctx context.Context, back chan struct{}) {
 	for {
 		try, cancel := context.WithTimeout(ctx, s.master.timeout)
@@ -159,7 +162,14 @@ func (s *shard) look(ctx context.Context, back chan struct{}) {
 		if stop {
 			return
 		}
-		time.Sleep(lookEvery)
+		select {
+		case <-time.After(lookEvery):
+		case <-s.ended:
+			s.mu.Lock()
+			s.looking = false
+			s.mu.Unlock()
+			return
+		}
 	}
 }
 

@@ -1,0 +1,62 @@
+package limits
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestNobodyLooksForAShardAfterTheEnd: a shard does not answer and is looked for; when Run has returned, it is not.
+func TestNobodyLooksForAShardAfterTheEnd(t *testing.T) {
+	server, client := miniClient(t)
+	e, err := New(Options{
+		Shards: Single(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 50 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	for range 2 { // the first finds out, the second has it looked for
+		if _, err := e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)}); err == nil {
+			t.Fatal("a take without a server")
+		}
+	}
+	s := e.shards[0]
+	looked := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.looking
+	}
+	if !looked() {
+		t.Fatal("nobody looks for the shard")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if looked() {
+		t.Error("somebody still looks for the shard")
+	}
+}
+
+// TestAnAskIsHeldToTheLedgerByWholeJobs: what may be granted is what the jobs end with that begin within what is wanted,
+// and no less is held of the reserve.
+func TestAnAskIsHeldToTheLedgerByWholeJobs(t *testing.T) {
+	a := ask(campaign(1000), 4)
+	a.Weights = []int64{3, 5, 2}
+	for _, c := range []struct{ want, begun, within int64 }{{1, 3, 0}, {3, 3, 3}, {4, 8, 3}, {8, 8, 8}, {9, 10, 8}, {50, 10, 10}} {
+		if got := unitsOf(&a, jobsBegun(&a, c.want)); got != c.begun {
+			t.Errorf("jobs that begin within %d have %d units, want %d", c.want, got, c.begun)
+		}
+		if got := wholeJobs(&a, c.want); got != c.within {
+			t.Errorf("jobs that end within %d have %d units, want %d", c.want, got, c.within)
+		}
+	}
+}
