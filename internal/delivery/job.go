@@ -63,6 +63,7 @@ type Job struct {
 	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
 	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
 	Due        time.Time // set by pacer for a retry: not to be sent before; zero: at once
+	SendBy     time.Time // set by pacer at dispatch: not to be sent after, or its slot is passed; zero: no such time
 	Reason     string    // why pacer wrote the record this job was read from
 
 	// Defect is set when the record cannot be delivered at all (a dead-letter reason such as ReasonUndecodable);
@@ -132,16 +133,18 @@ const (
 	OutcomeDead
 	OutcomeExpired
 	OutcomeCancelled
-	OutcomeRepeated // a record read before in this lane: its twin has the job's fate
+	OutcomeRepeated  // a record read before in this lane: its twin has the job's fate
+	OutcomeDuplicate // not sent: a job with its id had been delivered before
 )
 
 // Outcomes lists every outcome, for zero-initialising metrics.
 var Outcomes = []Outcome{
 	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeRepeated,
+	OutcomeDuplicate,
 }
 
 func (o Outcome) String() string {
-	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "repeated"}[o]
+	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "repeated", "duplicate"}[o]
 }
 
 // Reason says why a job became a dead letter or was re-enqueued.

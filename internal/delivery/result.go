@@ -23,17 +23,26 @@ const (
 	Interrupted
 )
 
+// The classes of jobs that did not get as far as their sink.
+const (
+	// Withheld: pacer did not send the job for reasons that are not the sink's. It goes back to its queue for
+	// RetryAfter, and uses up no attempt.
+	Withheld ResultClass = iota + Interrupted + 1
+	// Duplicate: not sent, since a job with its id had been delivered before.
+	Duplicate
+)
+
 func (c ResultClass) String() string {
-	return [...]string{"delivered", "throttled", "unreachable", "temporary", "permanent", "interrupted"}[c]
+	return [...]string{"delivered", "throttled", "unreachable", "temporary", "permanent", "interrupted", "withheld", "duplicate"}[c]
 }
 
-// ResultClasses lists every class, for zero-initialising metrics.
+// ResultClasses lists every class that a sink may answer with, for zero-initialising metrics.
 var ResultClasses = []ResultClass{Delivered, Throttled, Unreachable, Temporary, Permanent, Interrupted}
 
 // Result is a sink's answer for one job.
 type Result struct {
 	Class      ResultClass
-	RetryAfter time.Duration // Throttled: how long to wait; 0 when the destination did not say
+	RetryAfter time.Duration // how long to wait: Throttled, 0 when the destination did not say; Withheld, 0 for not at all
 	Status     int           // HTTP status where there is one
 	Detail     string        // one line, bounded, without secrets
 }

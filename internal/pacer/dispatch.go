@@ -181,6 +181,7 @@ func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
 			p.inbox.result(sent{queue: q, sink: s, job: j, forfeited: true, epoch: epoch})
 			return
 		}
+		j.SendBy = p.start.Add(time.Duration(latest) * time.Microsecond)
 		r := p.opt.Sinks.Deliver(ctx, s.id, j)
 		p.inbox.result(sent{queue: q, sink: s, job: j, result: r, took: time.Since(begun), epoch: epoch})
 	})

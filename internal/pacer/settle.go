@@ -52,6 +52,11 @@ func (p *Pacer) settle(r sent) {
 	case delivery.Permanent:
 		p.healthy(s)
 		p.dead(j, delivery.ReasonRefused, r.result.Detail)
+	case delivery.Withheld:
+		p.metrics.forfeited.Add(float64(j.Weight))
+		p.putBack(q, j, r.result.RetryAfter)
+	case delivery.Duplicate:
+		j.Settle(delivery.OutcomeDuplicate)
 	case delivery.Interrupted:
 		p.doubt++
 	}

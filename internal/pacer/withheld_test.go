@@ -1,0 +1,93 @@
+package pacer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// What pacer itself holds back is neither the job's failure nor the sink's: no attempt is used up, no gate closes.
+func TestWithheldJobsAreSentLater(t *testing.T) {
+	const n = 20 // far more than close a gate
+	pauses := map[string]time.Duration{"at once": 0, "after a pause": 300 * time.Millisecond}
+	for name, pause := range pauses {
+		t.Run(name, func(t *testing.T) {
+			one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+				seen := map[string]int{}
+				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+					seen[j.ID]++
+					if seen[j.ID] < 3 {
+						return delivery.Result{Class: delivery.Withheld, RetryAfter: pause}
+					}
+					return delivery.Result{Class: delivery.Delivered}
+				})
+				src := newPartition("in/0")
+				f.offer(t, jobs(src, delivery.FromIngress, "c", 0, n))
+				time.Sleep(2*pause + 500*time.Millisecond)
+				if got := src.count(delivery.OutcomeDelivered); got != n {
+					t.Fatalf("%d of %d delivered: %+v", got, n, src.counts())
+				}
+				first := map[string]int64{}
+				for _, a := range f.receiver.history() {
+					if a.attempt != 0 {
+						t.Errorf("%s: attempt %d was used up", a.id, a.attempt)
+					}
+					if before, again := first[a.id]; again && a.at-before < pause.Microseconds() {
+						t.Errorf("%s: again after %d µs, before the pause of %s was over", a.id, a.at-before, pause)
+					}
+					first[a.id] = a.at
+				}
+			})
+		})
+	}
+}
+
+func TestDuplicatesAreSettled(t *testing.T) {
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Duplicate} })
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
+		time.Sleep(500 * time.Millisecond)
+		if got := src.count(delivery.OutcomeDuplicate); got != 10 || f.count("c") != 10 {
+			t.Errorf("%d of 10 settled as duplicates after %d calls", got, f.count("c"))
+		}
+	})
+}
+
+// deadlines notes until when each job may be sent.
+type deadlines struct {
+	Sinks
+	left chan time.Duration
+}
+
+func (d deadlines) Deliver(ctx context.Context, id string, j *delivery.Job) delivery.Result {
+	d.left <- time.Until(j.SendBy)
+	return d.Sinks.Deliver(ctx, id, j)
+}
+
+// A sink call that is held up before anything is sent can tell when the job's slot has passed.
+func TestJobsSayUntilWhenTheyMayBeSent(t *testing.T) {
+	left := make(chan time.Duration, 100)
+	one(t, newBook(campaign("c", 100), campaign("slow", 1)), func(o *Options) { o.Sinks = deadlines{o.Sinks, left} },
+		func(t *testing.T, f *fleet) {
+			src := newPartition("in/0")
+			f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
+			time.Sleep(time.Second)
+			f.offer(t, jobs(src, delivery.FromIngress, "slow", 20, 1))
+			time.Sleep(3 * time.Second)
+			if len(left) != 21 {
+				t.Fatalf("%d of 21 jobs were sent", len(left))
+			}
+			for i := range 21 {
+				most := 20 * time.Millisecond
+				if i == 20 {
+					most = 100 * time.Millisecond // a tenth of the spacing
+				}
+				if d := <-left; d <= most-2*time.Millisecond || d > most {
+					t.Errorf("job %d may be sent for %s more, want about %s", i, d, most)
+				}
+			}
+		})
+}
