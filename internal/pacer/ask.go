@@ -1,7 +1,6 @@
 package pacer
 
 import (
-	"container/heap"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -27,7 +26,7 @@ func (p *Pacer) takeGap() int64 { return p.opt.MinQuantum.Microseconds() / 2 }
 // wantSlots puts the queue on the list of those that ask, unless it is there or its reply is still to come.
 func (p *Pacer) wantSlots(q *queue) {
 	if q.askIndex < 0 && !q.asking && q.units > q.held {
-		heap.Push(&p.asks, q)
+		p.asks.push(q, q.askAt)
 	}
 }
 
@@ -35,7 +34,7 @@ func (p *Pacer) wantSlots(q *queue) {
 func (p *Pacer) askLater(q *queue, at int64) {
 	q.askAt = at
 	if q.askIndex >= 0 {
-		heap.Fix(&p.asks, q.askIndex)
+		p.asks.set(q, at)
 		return
 	}
 	p.wantSlots(q)
@@ -48,8 +47,8 @@ func (p *Pacer) ask(now int64) {
 	}
 	var queues []*queue
 	var asks []delivery.Ask
-	for len(p.asks) > 0 && p.asks[0].askAt <= now && len(asks) < maxItems {
-		q := heap.Pop(&p.asks).(*queue)
+	for p.asks.len() > 0 && p.asks.first().at <= now && len(asks) < maxItems {
+		q := p.asks.pop()
 		a, ok := p.askOf(q, now)
 		if !ok {
 			continue
@@ -205,35 +204,23 @@ func (p *Pacer) spread() int64 {
 
 // schedule keeps the queue in the slot heap while it holds slots that it can use.
 func (p *Pacer) schedule(q *queue) {
-	can := q.held > 0 && !q.blocked && !q.empty() && q.held >= q.head().Weight
-	if can {
-		q.slotAt = p.due(q)
-	}
-	switch {
-	case can && q.slotIndex < 0:
-		heap.Push(&p.slots, q)
-	case can:
-		heap.Fix(&p.slots, q.slotIndex)
-	case q.slotIndex >= 0:
-		heap.Remove(&p.slots, q.slotIndex)
+	if q.held > 0 && !q.blocked && !q.empty() && q.held >= q.head().Weight {
+		p.slots.set(q, p.due(q))
+	} else {
+		p.slots.remove(q)
 	}
 }
 
 // reorder brings the slot heap in order again after a step of a clock.
 func (p *Pacer) reorder() {
-	for _, q := range p.slots {
-		q.slotAt = p.due(q)
-	}
-	heap.Init(&p.slots)
+	p.slots.reorder(p.due)
 }
 
 // handBack gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
 func (p *Pacer) handBack(q *queue) {
 	n := q.held
-	if q.slotIndex >= 0 {
-		heap.Remove(&p.slots, q.slotIndex)
-	}
+	p.slots.remove(q)
 	refunds := q.handBack()
 	if len(refunds) == 0 {
 		return

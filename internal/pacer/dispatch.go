@@ -61,10 +61,10 @@ const maxSpend = 512
 // spend sends every job whose slot has come.
 func (p *Pacer) spend(now int64) {
 	for range maxSpend {
-		if len(p.slots) == 0 {
+		if p.slots.len() == 0 {
 			return
 		}
-		q := p.slots[0]
+		q := p.slots.first().item
 		at := p.due(q)
 		if at > now {
 			return

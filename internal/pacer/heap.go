@@ -1,71 +1,149 @@
 package pacer
 
-import "github.com/pacer/pacer/internal/delivery"
+import (
+	"slices"
 
-// slotHeap orders queues by the local time of their first slot, askHeap by the local time of their next ask. Both
-// are for container/heap; each keeps a queue's position in the queue.
-type slotHeap []*queue
+	"github.com/pacer/pacer/internal/delivery"
+)
 
-func (h slotHeap) Len() int { return len(h) }
-func (h slotHeap) Less(i, j int) bool {
-	return h[i].slotAt < h[j].slotAt || h[i].slotAt == h[j].slotAt && h[i].id < h[j].id
-}
-func (h slotHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].slotIndex, h[j].slotIndex = i, j
-}
-func (h *slotHeap) Push(x any) {
-	q := x.(*queue)
-	q.slotIndex = len(*h)
-	*h = append(*h, q)
-}
-func (h *slotHeap) Pop() any {
-	old := *h
-	q := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	q.slotIndex = -1
-	return q
+// timeHeap holds items by the instant at which something is due with them, the earliest first. The instants lie beside
+// the items and every node has four children, so that ten thousand queues are kept in order with few cache misses.
+type timeHeap[T any] struct {
+	entries []timed[T]
+	// index is where an item keeps its position here, -1 while it is not in the heap; nil when items never move.
+	index func(item T) *int
 }
 
-type askHeap []*queue
-
-func (h askHeap) Len() int           { return len(h) }
-func (h askHeap) Less(i, j int) bool { return h[i].askAt < h[j].askAt }
-func (h askHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].askIndex, h[j].askIndex = i, j
-}
-func (h *askHeap) Push(x any) {
-	q := x.(*queue)
-	q.askIndex = len(*h)
-	*h = append(*h, q)
-}
-func (h *askHeap) Pop() any {
-	old := *h
-	q := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	q.askIndex = -1
-	return q
+// timed is an item and its instant, in microseconds.
+type timed[T any] struct {
+	at   int64
+	item T
 }
 
-// delayed is a job that waits in memory until a local time: a short back-off, or a not-before that is near.
-type delayed struct {
-	job *delivery.Job
-	at  int64
+const heapArity = 4
+
+func (h *timeHeap[T]) len() int { return len(h.entries) }
+
+// first is the earliest entry; the heap must not be empty.
+func (h *timeHeap[T]) first() timed[T] { return h.entries[0] }
+
+// push puts an item in that is not there.
+func (h *timeHeap[T]) push(item T, at int64) {
+	h.entries = append(h.entries, timed[T]{at, item})
+	h.up(len(h.entries) - 1)
 }
 
-type delayHeap []delayed
-
-func (h delayHeap) Len() int           { return len(h) }
-func (h delayHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h delayHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *delayHeap) Push(x any)        { *h = append(*h, x.(delayed)) }
-func (h *delayHeap) Pop() any {
-	old := *h
-	d := old[len(old)-1]
-	old[len(old)-1] = delayed{}
-	*h = old[:len(old)-1]
-	return d
+// set puts the item in, or moves it to another instant.
+func (h *timeHeap[T]) set(item T, at int64) {
+	i := *h.index(item)
+	if i < 0 {
+		h.push(item, at)
+		return
+	}
+	before := h.entries[i].at
+	h.entries[i].at = at
+	if at < before {
+		h.up(i)
+	} else if at > before {
+		h.down(i)
+	}
 }
+
+// remove takes the item out, if it is there.
+func (h *timeHeap[T]) remove(item T) {
+	if i := *h.index(item); i >= 0 {
+		h.removeAt(i)
+	}
+}
+
+// pop takes the earliest item out; the heap must not be empty.
+func (h *timeHeap[T]) pop() T {
+	item := h.entries[0].item
+	h.removeAt(0)
+	return item
+}
+
+// reorder asks again when each item is due.
+func (h *timeHeap[T]) reorder(due func(item T) int64) {
+	for i := range h.entries {
+		h.entries[i].at = due(h.entries[i].item)
+	}
+	for i := range slices.Backward(h.entries) { // its children are in order by then
+		h.down(i)
+	}
+}
+
+func (h *timeHeap[T]) removeAt(i int) {
+	last := len(h.entries) - 1
+	gone, moved := h.entries[i], h.entries[last]
+	h.entries[last] = timed[T]{}
+	h.entries = h.entries[:last]
+	if h.index != nil {
+		*h.index(gone.item) = -1
+	}
+	if i == last {
+		return
+	}
+	h.place(i, moved)
+	if moved.at < gone.at {
+		h.up(i)
+	} else {
+		h.down(i)
+	}
+}
+
+func (h *timeHeap[T]) place(i int, e timed[T]) {
+	h.entries[i] = e
+	if h.index != nil {
+		*h.index(e.item) = i
+	}
+}
+
+func (h *timeHeap[T]) up(i int) {
+	e := h.entries[i]
+	for i > 0 {
+		parent := (i - 1) / heapArity
+		if h.entries[parent].at <= e.at {
+			break
+		}
+		h.place(i, h.entries[parent])
+		i = parent
+	}
+	h.place(i, e)
+}
+
+func (h *timeHeap[T]) down(i int) {
+	e, n := h.entries[i], len(h.entries)
+	for {
+		least := heapArity*i + 1
+		if least >= n {
+			break
+		}
+		for child := least + 1; child < min(least+heapArity, n); child++ {
+			if h.entries[child].at < h.entries[least].at {
+				least = child
+			}
+		}
+		if e.at <= h.entries[least].at {
+			break
+		}
+		h.place(i, h.entries[least])
+		i = least
+	}
+	h.place(i, e)
+}
+
+func newSlotHeap() timeHeap[*queue] {
+	return timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }}
+}
+
+func newAskHeap() timeHeap[*queue] {
+	return timeHeap[*queue]{index: func(q *queue) *int { return &q.askIndex }}
+}
+
+func newChangeHeap() timeHeap[*inForce] {
+	return timeHeap[*inForce]{index: func(f *inForce) *int { return &f.index }}
+}
+
+// delays holds the jobs that wait in memory until a local time: a short back-off, or a not-before that is near.
+type delays = timeHeap[*delivery.Job]

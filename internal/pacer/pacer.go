@@ -1,7 +1,6 @@
 package pacer
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
@@ -30,12 +29,12 @@ type Pacer struct {
 	// Everything below belongs to the scheduler goroutine.
 	snapshot  *delivery.Snapshot
 	inForce   map[string]*inForce // by campaign; see campaign
-	changes   changeHeap
+	changes   timeHeap[*inForce] // by the wall clock
 	queues    map[string]*queue
 	sinks     map[string]*sinkState
-	slots     slotHeap
-	asks      askHeap
-	waits     delayHeap
+	slots     timeHeap[*queue] // by the local time of their first slot
+	asks      timeHeap[*queue] // by the local time of their next ask
+	waits     delays           // by local time
 	clocks    map[int]*storeClock // by shard
 	quantum   int64               // microseconds, grows under load
 	takeTime  int64               // about how long takes last
@@ -71,6 +70,9 @@ func New(o Options) (*Pacer, error) {
 		queues:    map[string]*queue{},
 		sinks:     map[string]*sinkState{},
 		clocks:    map[int]*storeClock{},
+		slots:     newSlotHeap(),
+		asks:      newAskHeap(),
+		changes:   newChangeHeap(),
 		quantum:   o.MinQuantum.Microseconds(),
 		heldSinks: map[string]bool{},
 	}
@@ -151,17 +153,17 @@ func (p *Pacer) turn() {
 // wakeAt is the local time at which something is next due.
 func (p *Pacer) wakeAt() int64 {
 	at := p.sweepAt
-	if len(p.changes) > 0 {
+	if p.changes.len() > 0 {
 		at = min(at, p.nextChange())
 	}
-	if len(p.slots) > 0 {
-		at = min(at, p.due(p.slots[0]))
+	if p.slots.len() > 0 {
+		at = min(at, p.due(p.slots.first().item))
 	}
-	if len(p.waits) > 0 {
-		at = min(at, p.waits[0].at)
+	if p.waits.len() > 0 {
+		at = min(at, p.waits.first().at)
 	}
-	if len(p.asks) > 0 && p.takes < maxTakes {
-		at = min(at, max(p.asks[0].askAt, p.lastTake+p.takeGap()))
+	if p.asks.len() > 0 && p.takes < maxTakes {
+		at = min(at, max(p.asks.first().at, p.lastTake+p.takeGap()))
 	}
 	return at
 }
@@ -227,11 +229,9 @@ func (p *Pacer) beginDrain(done chan<- int) {
 		p.handBack(q)
 		q.filter(func(int64, *delivery.Job) bool { return false })
 		q.waiting = nil
-		if q.askIndex >= 0 {
-			heap.Remove(&p.asks, q.askIndex)
-		}
+		p.asks.remove(q)
 	}
-	p.waits = nil
+	p.waits = delays{}
 }
 
 func (p *Pacer) endDrain() {

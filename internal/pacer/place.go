@@ -1,7 +1,6 @@
 package pacer
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -163,7 +162,7 @@ func (p *Pacer) unknown(j *delivery.Job, now time.Time) {
 // wait keeps the job in memory when its time is near, and puts it into a timer otherwise.
 func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason) {
 	if d < p.opt.MaxOpenAge {
-		heap.Push(&p.waits, delayed{job: j, at: p.now() + d.Microseconds() + 1}) // not a moment before it is ready
+		p.waits.push(j, p.now()+d.Microseconds()+1) // not a moment before it is ready
 		return
 	}
 	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: why, Due: time.Now().Add(d)})
@@ -171,8 +170,8 @@ func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason) {
 
 // release places the jobs whose wait in memory is over.
 func (p *Pacer) release(now int64) {
-	for len(p.waits) > 0 && p.waits[0].at <= now {
-		j := heap.Pop(&p.waits).(delayed).job
+	for p.waits.len() > 0 && p.waits.first().at <= now {
+		j := p.waits.pop()
 		if !p.placeOne(j, time.Now()) {
 			j.Source.Release(j.Campaign, j.Offset)
 		}

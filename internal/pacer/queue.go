@@ -29,7 +29,6 @@ type queue struct {
 	mayBring    int64      // about how many slots it may bring
 	askAt       int64      // local time of the next ask
 	askIndex    int        // in the ask heap, -1 when not there
-	slotAt      int64      // local time of the first slot, while in the slot heap
 	slotIndex   int        // in the slot heap, -1 when not there
 	blocked     bool       // its slot came due while the sink was full; the sink's list has it
 	turnAt      int64      // local time before which no further slot can come, as the last reply said; 0 when unknown

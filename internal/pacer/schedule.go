@@ -1,7 +1,6 @@
 package pacer
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -39,22 +38,16 @@ func (p *Pacer) campaign(id string) *delivery.Campaign {
 // look brings f to now.
 func (p *Pacer) look(f *inForce, now time.Time) {
 	f.campaign, f.next = f.row.At(now), f.row.NextChange(now)
-	switch {
-	case f.next.IsZero() && f.index >= 0:
-		heap.Remove(&p.changes, f.index)
-	case f.next.IsZero():
-	case f.index >= 0:
-		heap.Fix(&p.changes, f.index)
-	default:
-		heap.Push(&p.changes, f)
+	if f.next.IsZero() {
+		p.changes.remove(f)
+	} else {
+		p.changes.set(f, f.next.UnixMicro())
 	}
 }
 
 func (p *Pacer) forget(id string, f *inForce) {
 	delete(p.inForce, id)
-	if f.index >= 0 {
-		heap.Remove(&p.changes, f.index)
-	}
+	p.changes.remove(f)
 }
 
 // maxChanges bounds the schedules that act in one turn: thousands may change with the same minute, and slots come due
@@ -63,15 +56,15 @@ const maxChanges = 256
 
 // follow lets the schedules act whose time has come: steps of ramps, hours that begin and end, starts and ends.
 func (p *Pacer) follow() {
-	if len(p.changes) == 0 {
+	if p.changes.len() == 0 {
 		return
 	}
 	now := time.Now()
 	for range maxChanges {
-		if len(p.changes) == 0 || p.changes[0].next.After(now) {
+		if p.changes.len() == 0 || p.changes.first().item.next.After(now) {
 			return
 		}
-		f := p.changes[0]
+		f := p.changes.first().item
 		p.look(f, now)
 		if q := p.queues[f.row.ID]; q != nil {
 			p.change(q, now)
@@ -81,28 +74,5 @@ func (p *Pacer) follow() {
 
 // nextChange is the local time at which a schedule is next to be looked at.
 func (p *Pacer) nextChange() int64 {
-	return p.now() + time.Until(p.changes[0].next).Microseconds() + 1 // not a moment before it
-}
-
-// changeHeap orders campaigns by when their schedules change.
-type changeHeap []*inForce
-
-func (h changeHeap) Len() int           { return len(h) }
-func (h changeHeap) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
-func (h changeHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *changeHeap) Push(x any) {
-	f := x.(*inForce)
-	f.index = len(*h)
-	*h = append(*h, f)
-}
-func (h *changeHeap) Pop() any {
-	old := *h
-	f := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	f.index = -1
-	return f
+	return p.now() + time.Until(p.changes.first().item.next).Microseconds() + 1 // not a moment before it
 }

@@ -226,7 +226,7 @@ func TestSchedulesAreForgotten(t *testing.T) {
 		b.set(ramp("b", 1000, 1, 1))
 		known := func() (campaigns, schedules int) {
 			time.Sleep(time.Second)
-			f.daemons[0].inbox.do(func() { campaigns, schedules = len(f.daemons[0].inForce), len(f.daemons[0].changes) })
+			f.daemons[0].inbox.do(func() { campaigns, schedules = len(f.daemons[0].inForce), f.daemons[0].changes.len() })
 			synctest.Wait()
 			return campaigns, schedules
 		}
@@ -264,7 +264,7 @@ func BenchmarkManySchedules(b *testing.B) {
 		for _, f := range p.inForce {
 			f.next = time.Unix(1, 0)
 		}
-		for p.changes[0].next.Unix() == 1 {
+		for p.changes.first().item.next.Unix() == 1 {
 			p.follow()
 		}
 	}
