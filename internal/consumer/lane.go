@@ -1,8 +1,9 @@
 package consumer
 
 import (
-	"hash/fnv"
 	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // lane keeps the positions of one lane: the main one, and one for every campaign that has jobs open or was left behind.
@@ -35,6 +36,8 @@ type laneCampaign struct {
 	// before next every one has a slot or is settled.
 	slots    []laneSlot
 	units    int64  // of the open slots
+	open     int64  // slots that are not done
+	left     int64  // records before main that are neither in a slot nor settled; see waiting
 	restored []span // "every record of the campaign in here is settled", from the last owner; ascending
 
 	behind  bool
@@ -58,9 +61,10 @@ type laneSlot struct {
 
 const (
 	// maxLaneCampaigns bounds the campaigns of one lane that have a position of their own, so that the positions of
-	// all fit into the metadata of one commit (12 to 17 bytes each). The main reader waits for one to finish before it
-	// meets another. Campaigns are spread over lanes, so this is reached with tens of thousands of backlogs.
-	maxLaneCampaigns = 200
+	// all fit into the metadata of one commit, with their counts (12 to 20 bytes each). The main reader waits for one to
+	// finish before it meets another. Campaigns are spread over lanes, so this is reached with tens of thousands of
+	// backlogs.
+	maxLaneCampaigns = 150
 	// maxSlots bounds what one campaign may have handed over beyond its low.
 	maxSlots = 4096
 	// unlimitedRoom lets a campaign be tried whose queue nobody has spoken for yet.
@@ -68,12 +72,7 @@ const (
 	firstStride   = 1 << 10
 )
 
-// campaignHash is FNV-1a, 64 bits.
-func campaignHash(id string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id)) // never fails
-	return h.Sum64()
-}
+func campaignHash(id string) uint64 { return delivery.CampaignHash(id) }
 
 // newLane starts where the last owner stopped. Campaigns it had left behind are tried at once.
 func newLane(p lanePositions) *lane {
@@ -84,6 +83,7 @@ func newLane(p lanePositions) *lane {
 		}
 		l.campaigns[e.hash] = &laneCampaign{
 			hash: e.hash, restored: e.settled, behind: true, next: e.low, room: unlimitedRoom, stride: firstStride,
+			left: e.waiting,
 		}
 	}
 	return l
@@ -117,6 +117,7 @@ func (l *lane) meet(hash uint64, offset int64) verdict {
 	}
 	l.main = offset + 1
 	if c.behind {
+		c.left++
 		return skip
 	}
 	return take
@@ -133,12 +134,16 @@ func (l *lane) add(hash uint64, id string, s laneSlot) {
 		l.campaigns[hash] = c
 	}
 	c.id = id
+	if c.behind {
+		c.left = max(0, c.left-1) // a catch-up read found what main had passed by
+	}
 	switch {
 	case !c.insert(s):
 	case s.done:
 		l.trim(c)
 	default:
 		c.units += s.weight
+		c.open++
 		c.room -= s.weight
 		l.at[s.offset] = c
 	}
@@ -247,6 +252,8 @@ func (l *lane) giveBack(offset int64) (size int64, ok bool) {
 	s := c.slots[i]
 	c.slots = slices.Delete(c.slots, i, i+1)
 	c.units -= s.weight
+	c.open--
+	c.left++
 	delete(l.at, offset)
 	c.leave(offset)
 	c.capped = false // no settle of an open job may ever come to lift the cap; word of room will
@@ -265,6 +272,7 @@ func (l *lane) settle(offset int64) (size int64, ok bool) {
 	s := &c.slots[i]
 	s.done, size = true, s.size
 	c.units -= s.weight
+	c.open--
 	l.trim(c)
 	if c.capped && len(c.slots) < maxSlots/2 {
 		c.capped, c.room, l.freed = false, unlimitedRoom, true
@@ -295,6 +303,7 @@ func (l *lane) probe() {
 func (l *lane) trim(c *laneCampaign) {
 	if c.behind && c.next >= l.main {
 		c.behind, c.capped, c.room, c.chase = false, false, 0, false
+		c.left = 0 // as it is already, unless the log or a commit has lost something
 	}
 	n := 0
 	for n < len(c.slots) && c.slots[n].done && (!c.behind || c.slots[n].offset < c.next) {
@@ -330,12 +339,19 @@ func (l *lane) raise(first int64) (moved bool) {
 	}
 	for _, c := range l.campaigns {
 		if c.behind && c.next < first {
+			// How many of those left behind were cut off is not known: about their part of the log.
+			c.left -= int64(float64(c.left) * float64(first-c.next) / float64(max(1, l.main-c.next)))
 			c.next, moved = first, true
 			l.trim(c)
 		}
 	}
 	return moved
 }
+
+// waiting is how many records of the campaign before main are not settled: those handed over and open, and those left
+// behind. It is exact, also after a restart, as far as the commit has kept what was settled (see encodeLane) and the log
+// still holds what was left behind; when the campaign is level with main it is exact again in any case.
+func (c *laneCampaign) waiting() int64 { return c.open + c.left }
 
 // low is the first offset of the campaign that may not be settled.
 func (c *laneCampaign) low() int64 {

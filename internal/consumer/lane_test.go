@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -143,6 +144,25 @@ func (s *laneSim) save() {
 	s.safe = maps.Clone(s.settled)
 }
 
+// counts checks that the lane counts what waits: every record before main that is not settled.
+func (s *laneSim) counts() {
+	want := map[uint64]int64{}
+	for o := range s.lane.main {
+		if !s.settled[o] {
+			want[campaignHash(s.log[o])]++
+		}
+	}
+	for hash, c := range s.lane.campaigns {
+		if c.waiting() != want[hash] {
+			s.t.Fatalf("%d of %s are counted before %d, %d wait", c.waiting(), c.id, s.lane.main, want[hash])
+		}
+		delete(want, hash)
+	}
+	if len(want) > 0 {
+		s.t.Fatalf("not counted: %v", want)
+	}
+}
+
 // crash forgets everything but the last commit.
 func (s *laneSim) crash() {
 	p, err := decodeLane(s.commit.offset, s.commit.metadata)
@@ -202,6 +222,7 @@ func TestLaneLosesAndRepeatsNothing(t *testing.T) {
 			"probe":   func(*rapid.T) { s.lane.probe() },
 			"save":    func(*rapid.T) { s.save() },
 			"crash":   func(*rapid.T) { s.crash() },
+			"":        func(*rapid.T) { s.counts() },
 		})
 		s.finish()
 	})
@@ -225,7 +246,10 @@ func TestLaneBoundsItsCampaigns(t *testing.T) {
 			l.giveBack(o)
 		}
 	}
-	l.main += 1 << 39 // positions far apart cost more
+	l.main += 1 << 39 // positions far apart cost more, and so do high counts
+	for _, c := range l.campaigns {
+		c.left += maxLaneCount
+	}
 	committed, metadata, trimmed := encodeLane(l.positions())
 	if trimmed || len(metadata) > maxMetadata {
 		t.Fatalf("metadata has %d characters, trimmed %t", len(metadata), trimmed)
@@ -276,7 +300,7 @@ func TestLaneCapsOneCampaign(t *testing.T) {
 func TestLaneMetadataTrims(t *testing.T) {
 	p := lanePositions{main: 1 << 20}
 	for i := range maxLaneCampaigns {
-		e := laneEntry{hash: uint64(i) << 40, low: int64(1000 * i)}
+		e := laneEntry{hash: uint64(i) << 40, low: int64(1000 * i), waiting: 7, done: 120}
 		for k := range 40 {
 			e.settled = append(e.settled, span{e.low + int64(10*k) + 5, e.low + int64(10*k) + 7})
 		}
@@ -294,6 +318,9 @@ func TestLaneMetadataTrims(t *testing.T) {
 		if e.low != p.entries[i].low || e.hash != p.entries[i].hash {
 			t.Fatalf("entry %d is %+v", i, e)
 		}
+		if want := int64(7); len(e.settled) > 0 && e.waiting != want || len(e.settled) == 0 && e.waiting != want+120 {
+			t.Fatalf("entry %d of %d spans counts %d", i, len(e.settled), e.waiting)
+		}
 	}
 }
 
@@ -308,5 +335,51 @@ func TestLaneRaise(t *testing.T) {
 	}
 	if !l.raise(200) || l.committed() != 200 || len(l.campaigns) != 0 {
 		t.Fatalf("committed %d, %d campaigns", l.committed(), len(l.campaigns))
+	}
+}
+
+// A log that was cut off takes about its part of what was left behind with it; what is level with main counts right.
+func TestLaneCountsAfterRaise(t *testing.T) {
+	l := newLane(lanePositions{main: 100, entries: []laneEntry{{hash: 1, low: 0, waiting: 50}, {hash: 2, low: 40, waiting: 9}}})
+	l.raise(60)
+	if got := l.campaigns[1].waiting(); got != 20 {
+		t.Errorf("%d of 50 left when 60 of 100 offsets are gone", got)
+	}
+	if got := l.campaigns[2].waiting(); got != 6 {
+		t.Errorf("%d of 9 left when 20 of 60 offsets are gone", got)
+	}
+	for o := int64(60); o < 70; o++ {
+		l.beginCatchUp(o)
+		if l.revisit(2, o) == take {
+			l.add(2, "c", laneSlot{offset: o, weight: 1})
+		}
+	}
+	l.beginCatchUp(70)
+	l.endCatchUp(100, 1)
+	if got := l.campaigns[2].waiting(); got != 10 {
+		t.Errorf("level with main, %d are counted, 10 are open", got)
+	}
+}
+
+// Commits of before lanes counted are read as they were; what they do not say counts as nothing, never below.
+func TestLaneWithoutCounts(t *testing.T) {
+	body := binary.AppendUvarint(nil, 90) // main
+	body = binary.BigEndian.AppendUint64(body, 5)
+	body = append(body, 10, 1, 2, 3) // low, one span: gap, length - 1
+	p, err := decodeLane(10, frame(10, kindLane, body))
+	if err != nil || p.main != 100 || len(p.entries) != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if e := p.entries[0]; e.hash != 5 || e.low != 20 || !slices.Equal(e.settled, []span{{22, 25}}) || e.waiting != 0 {
+		t.Fatalf("%+v", e)
+	}
+	l := newLane(p)
+	l.beginCatchUp(20)
+	if l.revisit(5, 20) != take {
+		t.Fatal("not tried at once")
+	}
+	l.add(5, "c", laneSlot{offset: 20, weight: 1})
+	if got := l.campaigns[5].waiting(); got != 1 {
+		t.Errorf("%d are counted, one is open", got)
 	}
 }

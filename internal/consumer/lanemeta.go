@@ -18,19 +18,24 @@ type laneEntry struct {
 	hash    uint64
 	low     int64
 	settled []span // beyond low: every record of this campaign in here is settled
+	waiting int64  // records before main that are not settled; 0 also in commits that do not say it
+	done    int64  // settled records in slots, which wait again where a commit has no room for settled; not encoded
 }
 
 // Bounds that keep damaged metadata from costing memory.
 const (
 	maxLaneEntries = maxMetadata
 	maxLaneDelta   = 1 << 40
+	maxLaneCount   = 1<<35 - 1 // what a commit keeps of a count, 5 bytes
 )
 
 // positions lists what a commit has to keep.
 func (l *lane) positions() lanePositions {
 	p := lanePositions{main: l.main, entries: make([]laneEntry, 0, len(l.campaigns))}
 	for _, c := range l.campaigns {
-		p.entries = append(p.entries, laneEntry{hash: c.hash, low: c.low(), settled: c.settled()})
+		p.entries = append(p.entries, laneEntry{
+			hash: c.hash, low: c.low(), settled: c.settled(), waiting: c.waiting(), done: int64(len(c.slots)) - c.open,
+		})
 	}
 	slices.SortFunc(p.entries, func(a, b laneEntry) int {
 		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.hash, b.hash))
@@ -96,6 +101,7 @@ func encodeLane(p lanePositions) (committed int64, metadata string, trimmed bool
 		}
 		bare := p.entries[most]
 		bare.settled = nil
+		bare.waiting += bare.done
 		short := appendEntry(nil, committed, bare)
 		if len(short) == len(bodies[most]) {
 			break // cannot happen with maxLaneCampaigns entries
@@ -103,12 +109,13 @@ func encodeLane(p lanePositions) (committed int64, metadata string, trimmed bool
 		total -= len(bodies[most]) - len(short)
 		bodies[most] = short
 	}
-	return committed, frame(committed, kindLane, append(head, slices.Concat(bodies...)...)), trimmed
+	return committed, frame(committed, kindLaneCounts, append(head, slices.Concat(bodies...)...)), trimmed
 }
 
 func appendEntry(b []byte, committed int64, e laneEntry) []byte {
 	b = binary.BigEndian.AppendUint64(b, e.hash)
 	b = binary.AppendUvarint(b, uint64(e.low-committed))
+	b = binary.AppendUvarint(b, uint64(min(e.waiting, maxLaneCount)))
 	b = binary.AppendUvarint(b, uint64(len(e.settled)))
 	at := e.low
 	for _, s := range e.settled {
@@ -131,10 +138,10 @@ func decodeLane(committed int64, metadata string) (lanePositions, error) {
 	if err != nil {
 		return none, err
 	}
-	if kind != kindLane {
+	if kind != kindLane && kind != kindLaneCounts {
 		return none, errForeignMetadata
 	}
-	d := &laneDecoder{body: body}
+	d := &laneDecoder{body: body, counts: kind == kindLaneCounts}
 	p := lanePositions{main: committed + d.delta()}
 	for len(d.body) > 0 && d.err == nil && len(p.entries) < maxLaneEntries {
 		p.entries = append(p.entries, d.entry(committed))
@@ -147,8 +154,9 @@ func decodeLane(committed int64, metadata string) (lanePositions, error) {
 
 // laneDecoder reads a body; after the first error everything is zero.
 type laneDecoder struct {
-	body []byte
-	err  error
+	body   []byte
+	counts bool // entries have counts
+	err    error
 }
 
 func (d *laneDecoder) entry(committed int64) laneEntry {
@@ -159,6 +167,9 @@ func (d *laneDecoder) entry(committed int64) laneEntry {
 	e := laneEntry{hash: binary.BigEndian.Uint64(d.body)}
 	d.body = d.body[8:]
 	e.low = committed + d.delta()
+	if d.counts {
+		e.waiting = d.delta()
+	}
 	n, at := d.delta(), e.low
 	if n > maxMetadata {
 		d.err = errForeignMetadata

@@ -24,7 +24,9 @@ type span struct{ first, last int64 }
 const (
 	kindRanges byte = 1 // uvarint pairs: gap since the last span, length - 1
 	kindBitmap byte = 2 // bit i of byte i/8: offset base+1+i
-	kindLane   byte = 3 // see lanemeta.go
+	kindLane   byte = 3 // see lanemeta.go; no longer written
+	// kindLaneCounts is kindLane with the number of waiting records in each entry.
+	kindLaneCounts byte = 4
 )
 
 // metadataVersion is the first byte of the frame. A version that is not known is treated as no metadata, so that a

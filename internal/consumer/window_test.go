@@ -156,6 +156,7 @@ func TestForeignMetadata(t *testing.T) {
 func FuzzMetadata(f *testing.F) {
 	f.Add(int64(100), byte(1), []byte{1, 2, 3, 4})
 	f.Add(int64(0), byte(3), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1})
+	f.Add(int64(0), byte(4), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, base int64, kind byte, body []byte) {
 		base = base & (1<<50 - 1)
 		metadata := frame(base, kind, body)

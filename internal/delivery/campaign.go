@@ -110,3 +110,12 @@ func (s *Snapshot) Campaign(id string) *Campaign {
 	}
 	return s.Campaigns[id]
 }
+
+// CampaignHash is FNV-1a, 64 bits, of the campaign's id: what stands for it where there is no room for names.
+func CampaignHash(id string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * 1099511628211
+	}
+	return h
+}
