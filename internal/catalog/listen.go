@@ -24,8 +24,9 @@ type scope struct {
 type hints struct {
 	wake chan struct{} // capacity one
 
-	mu     sync.Mutex // guards wanted
+	mu     sync.Mutex // guards the rest
 	wanted scope
+	soon   bool // somebody will be woken after pinGap
 }
 
 // add asks for a load.
@@ -34,6 +35,25 @@ func (h *hints) add(s scope) {
 	h.wanted.full = h.wanted.full || s.full
 	h.wanted.pins = h.wanted.pins || s.pins
 	h.mu.Unlock()
+	h.ring()
+}
+
+// addPins asks for a load of the pins within pinGap. When ten thousand campaigns overflow in the same minutes, each pin
+// is announced; a load for each would take more of the machine than sending, and a pin is in no hurry: who writes to a
+// lane asks for the pin itself.
+func (h *hints) addPins() {
+	h.mu.Lock()
+	h.wanted.pins = true
+	first := !h.soon
+	h.soon = true
+	h.mu.Unlock()
+	if first {
+		time.AfterFunc(pinGap, h.ring)
+	}
+}
+
+// ring wakes the loader.
+func (h *hints) ring() {
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -45,7 +65,7 @@ func (h *hints) take() scope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.wanted
-	h.wanted = scope{}
+	h.wanted, h.soon = scope{}, false
 	return s
 }
 
@@ -99,7 +119,11 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 		if err != nil {
 			return
 		}
-		p.hints.add(hint(notification.Payload))
+		if s := hint(notification.Payload); s == (scope{pins: true}) {
+			p.hints.addPins()
+		} else {
+			p.hints.add(s)
+		}
 	}
 }
 

@@ -18,8 +18,12 @@ const (
 	// fullInterval is how often everything is read although the revisions say that nothing is missing: changes made
 	// with the triggers switched off have no revision.
 	fullInterval = time.Minute
-	// minGap is the least time between two loads: a stream of small changes is read in bundles.
-	minGap = 5 * time.Millisecond
+	// minGap, and gapEach for every campaign, are the least time between two loads: a stream of small changes is read in
+	// bundles. Whoever follows the catalog looks at every campaign when it has changed.
+	minGap  = 5 * time.Millisecond
+	gapEach = 2 * time.Microsecond
+	// pinGap is how long a pin may go unread.
+	pinGap = 250 * time.Millisecond
 	// The back-off after a failure.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 5 * time.Second
@@ -158,12 +162,13 @@ func (p *Postgres) follow(ctx context.Context) {
 	}
 }
 
-// await returns what to load next: what was hinted at, at least minGap from now, or else a poll after wait.
+// await returns what to load next: what was hinted at, after the gap, or else a poll after wait.
 func (p *Postgres) await(ctx context.Context, wait time.Duration) scope {
-	if !sleep(ctx, minGap) {
+	gap := minGap + time.Duration(len(p.state.campaigns))*gapEach
+	if !sleep(ctx, gap) {
 		return scope{}
 	}
-	timer := time.NewTimer(wait - minGap)
+	timer := time.NewTimer(wait - gap)
 	defer timer.Stop()
 	select {
 	case <-p.hints.wake:
