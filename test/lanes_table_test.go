@@ -1,0 +1,347 @@
+//go:build e2e
+
+package test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/bench"
+)
+
+// laneTable collects what was measured of re-enqueueing and lanes, a row each.
+type laneTable struct{ rows [][]string }
+
+// add notes a figure. met is about a speed or a share, which a busy machine can spoil; what must never happen, whatever
+// the machine, is an error of the test besides.
+func (l *laneTable) add(t *testing.T, what, measured, wanted string, met bool) {
+	t.Helper()
+	verdict := "yes"
+	if !met {
+		verdict = "**no**"
+	}
+	row := []string{strings.TrimPrefix(t.Name(), "TestLanes/"), what, measured, wanted, verdict}
+	t.Log("FIGURE  " + strings.Join(row, " | "))
+	l.rows = append(l.rows, row)
+}
+
+func (l *laneTable) print() {
+	fmt.Print("\n| figure | what | measured | wanted | met |\n| --- | --- | --- | --- | --- |\n")
+	for _, row := range l.rows {
+		fmt.Println("| " + strings.Join(row, " | ") + " |")
+	}
+	fmt.Println()
+}
+
+// TestLanes measures re-enqueueing and lanes and prints one table. Each figure has a stack of its own on the shared
+// services. It fails for what must never happen: a job lost, a rate exceeded, memory out of its bound.
+func TestLanes(t *testing.T) {
+	table := &laneTable{}
+	defer table.print()
+	for _, figure := range []struct {
+		name    string
+		measure func(*testing.T, *laneTable)
+	}{
+		{"raise", measureRaise}, {"cut", measureCut}, {"uneven", measureUneven}, {"many", measureMany},
+		{"restart", measureRestart}, {"cancel", measureCancel}, {"rolling", measureRolling}, {"disk", measureDisk},
+	} {
+		t.Run(figure.name, func(t *testing.T) { figure.measure(t, table) })
+	}
+}
+
+// laneJobs is the number of jobs of the figures whose size can be chosen: JOBS of the environment.
+func laneJobs(t *testing.T, otherwise int) int {
+	t.Helper()
+	text := os.Getenv("JOBS")
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1000 {
+		t.Fatalf("JOBS=%s: want a number of at least 1000", text)
+	}
+	return n
+}
+
+// newLaneStack is a stack with so many lanes, whose sink "noted" accepts every job at once and writes it down: where
+// a receiver would be what is measured.
+func newLaneStack(t *testing.T, lanes int) (*stack, *noted) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "noted")
+	s := newStack(t, stackOptions{
+		partitions: 6, lanes: lanes, sinks: fmt.Sprintf(`  noted: {type: discard, record: "%s"}`, file),
+	})
+	return s, &noted{t: t, file: bench.NewRecording(file), of: map[string]*notedCampaign{}}
+}
+
+// noted is what was handed to the sink of this name, by any daemon of the stack.
+type noted struct {
+	t     *testing.T
+	file  *bench.Recording
+	total int // jobs, each as often as it was sent
+	of    map[string]*notedCampaign
+}
+
+type notedCampaign struct {
+	at    []int64 // microseconds of the wall clock
+	times []uint8 // how often each job was sent, by its number
+}
+
+// read takes in what was written down since the last call.
+func (n *noted) read() *noted {
+	n.t.Helper()
+	err := n.file.Next(func(at time.Time, campaign, id string) error {
+		c := n.of[campaign]
+		if c == nil {
+			c = &notedCampaign{}
+			n.of[campaign] = c
+		}
+		number, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+		if err != nil {
+			return err
+		}
+		for len(c.times) <= number {
+			c.times = append(c.times, 0)
+		}
+		c.times[number]++
+		c.at = append(c.at, at.UnixMicro())
+		n.total++
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return n
+}
+
+// in counts a campaign's jobs in a stretch of time.
+func (n *noted) in(campaign string, from, to time.Time) (count int) {
+	if c := n.of[campaign]; c != nil {
+		for _, at := range c.at {
+			if at >= from.UnixMicro() && at < to.UnixMicro() {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// noteArrivals adds what the receiver accepted, for jobs of which some went here and some there.
+func (n *noted) noteArrivals(list []arrival) {
+	for _, a := range list {
+		c := n.of[a.campaign]
+		if c == nil {
+			c = &notedCampaign{}
+			n.of[a.campaign] = c
+		}
+		number, err := strconv.Atoi(a.id[strings.LastIndexByte(a.id, '-')+1:])
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for len(c.times) <= number {
+			c.times = append(c.times, 0)
+		}
+		c.times[number]++
+		n.total++
+	}
+}
+
+// fates counts the jobs that were never sent, of so many for each campaign, and those sent again.
+func (n *noted) fates(ids []string, each int) (lost, again int) {
+	for _, id := range ids {
+		c := n.of[id]
+		if c == nil {
+			lost += each
+			continue
+		}
+		lost += max(0, each-len(c.times))
+		for _, times := range c.times {
+			if times == 0 {
+				lost++
+			} else {
+				again += int(times) - 1
+			}
+		}
+	}
+	return lost, again
+}
+
+// campaigns creates campaigns with one statement.
+func (s *stack) campaigns(sink, status string, ids []string, rate func(i int) float64) {
+	s.t.Helper()
+	rates := make([]float64, len(ids))
+	for i := range ids {
+		rates[i] = rate(i)
+	}
+	s.sql(`INSERT INTO pacer.campaigns (id, sink, status, send_rate)
+SELECT id, $1, $2, rate FROM unnest($3::text[], $4::float8[]) AS c(id, rate)`, sink, status, ids, rates)
+}
+
+// numbered are n ids of campaigns.
+func numbered(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("c%d", i)
+	}
+	return ids
+}
+
+// publishTurns publishes so many jobs of each campaign, one of each in turn, numbered from first on.
+func (s *stack) publishTurns(ids []string, first, each int) {
+	s.t.Helper()
+	const atOnce = 120_000
+	jobs := make([]job, 0, atOnce)
+	for n := first; n < first+each; n++ {
+		for _, id := range ids {
+			if jobs = append(jobs, job{campaign: id, id: id + "-" + strconv.Itoa(n)}); len(jobs) == cap(jobs) {
+				s.publish(jobs)
+				jobs = jobs[:0]
+			}
+		}
+	}
+	s.publish(jobs)
+}
+
+// awaitLanes waits until the lanes have been given so many records.
+func (s *stack) awaitLanes(within time.Duration, records int64) {
+	s.t.Helper()
+	deadline := time.Now().Add(within)
+	for s.written("lanes") < records {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%d of %d jobs are in the lanes after %s", s.written("lanes"), records, within)
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+}
+
+// written is how many records the broker was ever given for the stack's topics whose names end so.
+func (s *stack) written(part string) (n int64) {
+	s.t.Helper()
+	_, n = s.held(part)
+	return n
+}
+
+// held is how many records lie in the stack's topics whose names hold part, and how many were ever written.
+func (s *stack) held(part string) (now, ever int64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, topic := range meta.Topics {
+		if !strings.HasPrefix(topic.Name, s.prefix) || !strings.Contains(topic.Name[len(s.prefix):], part) {
+			continue
+		}
+		var requests []kafka.OffsetRequest
+		for _, p := range topic.Partitions {
+			requests = append(requests, kafka.FirstOffsetOf(p.ID), kafka.LastOffsetOf(p.ID))
+		}
+		answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+			Topics: map[string][]kafka.OffsetRequest{topic.Name: requests},
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, p := range answer.Topics[topic.Name] {
+			if p.Error != nil {
+				s.t.Fatal(p.Error)
+			}
+			now, ever = now+p.LastOffset-p.FirstOffset, ever+p.LastOffset
+		}
+	}
+	return now, ever
+}
+
+// uncommitted is how many records of the lanes lie behind what the group has committed.
+func (s *stack) uncommitted() (n int64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	topic := s.prefix + "lanes"
+	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var ids []int
+	for _, p := range meta.Topics[0].Partitions {
+		ids = append(ids, p.ID)
+	}
+	answer, err := s.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.ingress, Topics: map[string][]int{topic: ids}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	committed := int64(0)
+	for _, p := range answer.Topics[topic] {
+		committed += max(0, p.CommittedOffset)
+	}
+	return s.written("lanes") - committed
+}
+
+// metric is the sum of the daemon's samples whose line begins so.
+func (d *daemon) metric(prefix string) (sum float64) {
+	d.s.t.Helper()
+	client := http.Client{Timeout: 5 * time.Second}
+	answer, err := client.Get("http://" + d.listen + "/metrics")
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		line := lines.Text()
+		if !strings.HasPrefix(line, prefix) {
+			continue
+		}
+		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		if err != nil {
+			d.s.t.Fatal(err)
+		}
+		sum += value
+	}
+	return sum
+}
+
+// oneHop notes how often jobs were written to lanes: nothing may be written there twice.
+func (s *stack) oneHop(table *laneTable, d *daemon, jobs int) {
+	s.t.Helper()
+	again := d.metric("pacer_requeue_hops_count") - d.metric(`pacer_requeue_hops_bucket{le="1"}`)
+	most := 1
+	if again > 0 {
+		most = 2
+		s.t.Errorf("%.0f jobs were written to a lane again", again)
+	}
+	average := float64(s.written("lanes")) / float64(jobs)
+	table.add(s.t, "re-enqueues per job", fmt.Sprintf("%.2f on average, at most %s", average,
+		map[int]string{1: "1", 2: "more than 1"}[most]), "at most 1", average <= 1 && most == 1)
+}
+
+// inMemory notes the daemon's peak of memory, which must be under a bound.
+func (s *stack) inMemory(table *laneTable, d *daemon, bound int) {
+	s.t.Helper()
+	mib := d.peakRSS()
+	table.add(s.t, "memory of a daemon, peak", fmt.Sprintf("%d MiB", mib), fmt.Sprintf("< %d MiB", bound), mib < bound)
+	if mib >= bound {
+		s.t.Errorf("%d MiB resident, at most %d allowed", mib, bound)
+	}
+}
+
+// readFactor notes how many records were read from lanes per job sent from them.
+func (s *stack) readFactor(table *laneTable, daemons ...*daemon) {
+	s.t.Helper()
+	for _, d := range daemons {
+		table.add(s.t, "records read from lanes per job settled", fmt.Sprintf("%.2f", d.metric("pacer_lane_read_factor")),
+			"(printed)", true)
+	}
+}
