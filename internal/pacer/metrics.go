@@ -1,6 +1,8 @@
 package pacer
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -51,12 +53,17 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 // unknownCampaign is the label of jobs whose campaign is not in the catalog.
 const unknownCampaign = "(unknown)"
 
-// observe counts a settled job of a campaign in the catalog.
-func (m *metrics) observe(j *delivery.Job, o delivery.Outcome) {
-	m.settled.WithLabelValues(j.Campaign, o.String()).Inc()
-}
-
-// observeUnknown counts a settled job of no known campaign; they share one label, so that labels stay a closed set.
-func (m *metrics) observeUnknown(_ *delivery.Job, o delivery.Outcome) {
-	m.settled.WithLabelValues(unknownCampaign, o.String()).Inc()
+// observer counts the settled jobs of a campaign in the catalog, or of all unknown ones, which share one label, so that
+// labels stay a closed set. The counter that every job needs is looked up once.
+func (m *metrics) observer(campaign string) func(*delivery.Job, delivery.Outcome) {
+	delivered := sync.OnceValue(func() prometheus.Counter {
+		return m.settled.WithLabelValues(campaign, delivery.OutcomeDelivered.String())
+	})
+	return func(_ *delivery.Job, o delivery.Outcome) {
+		if o == delivery.OutcomeDelivered {
+			delivered().Inc()
+		} else {
+			m.settled.WithLabelValues(campaign, o.String()).Inc()
+		}
+	}
 }

@@ -21,6 +21,9 @@ type Pacer struct {
 	log     *slog.Logger
 	metrics *metrics
 	start   time.Time
+
+	observeUnknown func(*delivery.Job, delivery.Outcome) // of a job of no known campaign
+
 	inbox   inbox
 	changed <-chan struct{}
 	running sync.WaitGroup // takes, refunds and sends under way
@@ -29,12 +32,12 @@ type Pacer struct {
 	// Everything below belongs to the scheduler goroutine.
 	snapshot  *delivery.Snapshot
 	inForce   map[string]*inForce // by campaign; see campaign
-	changes   timeHeap[*inForce] // by the wall clock
+	changes   timeHeap[*inForce]  // by the wall clock
 	queues    map[string]*queue
 	sinks     map[string]*sinkState
-	slots     timeHeap[*queue] // by the local time of their first slot
-	asks      timeHeap[*queue] // by the local time of their next ask
-	waits     delays           // by local time
+	slots     timeHeap[*queue]    // by the local time of their first slot
+	asks      timeHeap[*queue]    // by the local time of their next ask
+	waits     delays              // by local time
 	clocks    map[int]*storeClock // by shard
 	quantum   int64               // microseconds, grows under load
 	takeTime  int64               // about how long takes last
@@ -65,16 +68,17 @@ func New(o Options) (*Pacer, error) {
 	}
 	p := &Pacer{
 		opt: o, log: o.Logger, metrics: m, start: time.Now(),
-		changed:   o.Catalog.Subscribe(),
-		inForce:   map[string]*inForce{},
-		queues:    map[string]*queue{},
-		sinks:     map[string]*sinkState{},
-		clocks:    map[int]*storeClock{},
-		slots:     newSlotHeap(),
-		asks:      newAskHeap(),
-		changes:   newChangeHeap(),
-		quantum:   o.MinQuantum.Microseconds(),
-		heldSinks: map[string]bool{},
+		observeUnknown: m.observer(unknownCampaign),
+		changed:        o.Catalog.Subscribe(),
+		inForce:        map[string]*inForce{},
+		queues:         map[string]*queue{},
+		sinks:          map[string]*sinkState{},
+		clocks:         map[int]*storeClock{},
+		slots:          newSlotHeap(),
+		asks:           newAskHeap(),
+		changes:        newChangeHeap(),
+		quantum:        o.MinQuantum.Microseconds(),
+		heldSinks:      map[string]bool{},
 	}
 	p.inbox.wake = make(chan struct{}, 1)
 	p.inbox.closed = make(chan struct{})

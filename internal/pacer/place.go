@@ -38,7 +38,6 @@ func (p *Pacer) place(jobs []*delivery.Job) (refused []*delivery.Job) {
 	now := time.Now()
 	full := map[string]bool{}
 	for _, j := range jobs {
-		j.Observe = p.metrics.observe
 		if full[j.Campaign] && j.From == delivery.FromLane {
 			refused = append(refused, j)
 		} else if !p.placeOne(j, now) {
@@ -52,7 +51,7 @@ func (p *Pacer) place(jobs []*delivery.Job) (refused []*delivery.Job) {
 // placeOne returns false when a lane job has to be offered again later.
 func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 	if j.Defect != "" {
-		j.Observe = p.metrics.observeUnknown
+		j.Observe = p.observeUnknown
 		p.dead(j, j.Defect, j.DefectDetail)
 		return true
 	}
@@ -61,6 +60,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 		p.unknown(j, now)
 		return true
 	}
+	j.Observe = p.inForce[j.Campaign].observe
 	if c.TTL > 0 && !j.FirstRead.IsZero() {
 		if end := j.FirstRead.Add(c.TTL); j.ExpiresAt.IsZero() || end.Before(j.ExpiresAt) {
 			j.ExpiresAt = end
@@ -140,7 +140,7 @@ func (p *Pacer) laneRoom(q *queue) int64 {
 
 // unknown lets the job wait for its campaign to appear, and gives up once a catalog loaded after the grace lacks it.
 func (p *Pacer) unknown(j *delivery.Job, now time.Time) {
-	j.Observe = p.metrics.observeUnknown
+	j.Observe = p.observeUnknown
 	seen := j.FirstRead
 	if seen.IsZero() {
 		seen = j.ReadAt

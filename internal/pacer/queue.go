@@ -1,6 +1,8 @@
 package pacer
 
 import (
+	"time"
+
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -16,9 +18,10 @@ type queue struct {
 	sink     *sinkState         // nil while the campaign's sink is not configured
 
 	high, normal fifo
-	units        int64 // sum of the weights of all jobs in the queue
-	heavy        int   // jobs with a weight above 1
-	ingress      int   // jobs that were not read from a lane, and so must not stay open for long
+	units        int64     // sum of the weights of all jobs in the queue
+	heavy        int       // jobs with a weight above 1
+	ingress      int       // jobs that were not read from a lane, and so must not stay open for long
+	oldest       time.Time // no job of those was read before
 
 	grants   []delivery.Grant // held slots in order; First advances as they are used
 	held     int64            // sum of Units of grants
@@ -88,9 +91,13 @@ func (q *queue) count(j *delivery.Job, sign int) {
 	if j.Weight > 1 {
 		q.heavy += sign
 	}
-	if j.From != delivery.FromLane {
-		q.ingress += sign
+	if j.From == delivery.FromLane {
+		return
 	}
+	if sign > 0 && (q.ingress == 0 || j.ReadAt.Before(q.oldest)) {
+		q.oldest = j.ReadAt
+	}
+	q.ingress += sign
 }
 
 // filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.

@@ -12,6 +12,7 @@ type inForce struct {
 	campaign *delivery.Campaign // at the rate and the revision in force; what queues hold and asks name
 	next     time.Time          // by the wall clock, when the schedule has to be looked at again; zero: never
 	index    int                // in the change heap, -1 when not there
+	observe  func(*delivery.Job, delivery.Outcome)
 }
 
 // campaign is the campaign with this id as its schedule has it now, nil while it is unknown. All but this file uses
@@ -25,7 +26,7 @@ func (p *Pacer) campaign(id string) *delivery.Campaign {
 		p.forget(id, f)
 		return nil
 	case f == nil:
-		f = &inForce{index: -1}
+		f = &inForce{index: -1, observe: p.metrics.observer(id)}
 		p.inForce[id] = f
 	}
 	if f.row != row {

@@ -126,13 +126,21 @@ const idleQueue = time.Minute
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
 // open for long. Jobs that hold a slot stay.
 func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
-	if q.ingress == 0 {
+	turn := time.Duration(max(0, q.turnAt-now)) * time.Microsecond
+	latest := wall.Add(turn - p.opt.MaxOpenAge) // what was read by then is not to wait any longer
+	if q.ingress == 0 || q.oldest.After(latest) {
 		return
 	}
-	turn := time.Duration(max(0, q.turnAt-now)) * time.Microsecond
 	var moved []*delivery.Job
+	q.oldest = wall
 	q.filter(func(ahead int64, j *delivery.Job) bool {
-		if j.From == delivery.FromLane || ahead < q.held || wall.Sub(j.ReadAt)+turn < p.opt.MaxOpenAge {
+		if j.From == delivery.FromLane {
+			return true
+		}
+		if ahead < q.held || j.ReadAt.After(latest) {
+			if j.ReadAt.Before(q.oldest) {
+				q.oldest = j.ReadAt
+			}
 			return true
 		}
 		moved = append(moved, j)
