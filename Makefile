@@ -50,6 +50,12 @@ properties: ## 10,000 random histories put to the scripts and to the model (CHEC
 pace: build ## How exactly rates are kept: a table, over real services (ARGS="--rates 1000 --daemons 3"; docs/pace.md)
 	$(WITH_SERVICES) bin/pacer bench pace $(ARGS)
 
+.PHONY: chaos
+# The table goes to docs/chaos.md when every case ran.
+chaos: build ## Break one thing after the other under load, and count (CASE=name for one, ROUNDS=n; docs/chaos.md)
+	$(WITH_SERVICES) CHAOS=full CHAOS_ROUNDS=$(or $(ROUNDS),1) CHAOS_REPORT=$(if $(CASE),,$(CURDIR)/docs/chaos.md) \
+		go test -count=1 -timeout 60m -run 'TestChaos/$(CASE)' -v ./test
+
 .PHONY: lint
 lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...

@@ -1,0 +1,96 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// chaosRow is the result of one case.
+type chaosRow struct {
+	name                   string
+	jobs, lost, duplicates int
+	inFlight               int      // the bound on duplicates
+	how                    []string // where the bound is from
+	over                   int
+	recovery               time.Duration // from the healing to the first job; negative: nothing was healed
+	failed                 bool
+}
+
+// String is the row of the table.
+func (r chaosRow) String() string {
+	recovery := "-"
+	if r.recovery >= 0 {
+		recovery = fmt.Sprintf("%.2f", r.recovery.Seconds())
+	}
+	name := r.name
+	if r.failed {
+		name += " (FAILED)"
+	}
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %s |", name, r.jobs, r.lost, r.duplicates, r.inFlight, r.over, recovery)
+}
+
+// chaosReport collects rows, also of cases that run at the same time.
+type chaosReport struct {
+	full bool
+
+	mu   sync.Mutex // guards rows
+	rows []chaosRow
+}
+
+func (r *chaosReport) add(row chaosRow) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows = append(r.rows, row)
+}
+
+const chaosHeading = `# Chaos
+
+What becomes of jobs when something breaks under load, counted by the receiving end and by reading the broker:
+` + "`make chaos`" + ` (` + "`CASE=name`" + ` for one, ` + "`ROUNDS=n`" + ` for several rounds; the instants of the faults are random).
+Everything is real: daemons are processes, Kafka, Redis and PostgreSQL are servers, the network between them is disturbed by
+proxies. A short form is a part of ` + "`make test`" + `.
+
+- **lost**: published jobs that were not accepted, are no dead letters, and no longer wait in the broker. Must be 0.
+- **duplicates**: requests that were accepted for a job that had been accepted before. Must not exceed what was
+  **in flight** at the fault; where that number is from is said below the table.
+- **over-limit**: requests that end a second above send_rate * 1.02 + 1 or a quota's window above its limit; what the
+  receiver's own stalls blur, is allowed for. Must be 0.
+- **recovery**: seconds from the end of the damage to the first accepted job.
+
+`
+
+// publish logs the table, sorted by case, and writes it to the file that CHAOS_REPORT names, if set.
+func (r *chaosReport) publish(t *testing.T) {
+	if len(r.rows) == 0 {
+		return
+	}
+	slices.SortStableFunc(r.rows, func(a, b chaosRow) int { return strings.Compare(a.name, b.name) })
+	var table bytes.Buffer
+	fmt.Fprintln(&table, "| case | jobs | lost | duplicates | in flight | over-limit | recovery |")
+	fmt.Fprintln(&table, "| --- | --- | --- | --- | --- | --- | --- |")
+	for _, row := range r.rows {
+		fmt.Fprintln(&table, row)
+	}
+	fmt.Print("\n", table.String())
+	file := os.Getenv("CHAOS_REPORT")
+	if file == "" {
+		return
+	}
+	fmt.Fprint(&table, "\nIn flight, the bound on duplicates, is 0 where nothing is said:\n\n")
+	said := map[string]bool{}
+	for _, row := range r.rows {
+		if line := fmt.Sprintf("- %s: %s", row.name, strings.Join(row.how, "; ")); len(row.how) > 0 && !said[row.name] {
+			said[row.name] = true
+			fmt.Fprintln(&table, line)
+		}
+	}
+	if err := os.WriteFile(file, append([]byte(chaosHeading), table.Bytes()...), 0o600); err != nil {
+		t.Errorf("write the report: %v", err)
+	}
+}

@@ -1,0 +1,350 @@
+package test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// The chaos suite breaks one thing at a time under load and counts from outside what became of every job.
+//
+// A case is a name and a function. The function builds a world (c.world), creates campaigns with their jobs (c.load) or
+// campaigns and quotas with their bounds (c.campaign, c.quota) and jobs (c.publish), starts daemons (c.join), waits for
+// load (c.arrived), does the damage and undoes it, says when it is undone (c.healed), and waits for what must still
+// happen (c.delivered). Whatever may be sent twice it says with c.mayRepeat; c.crash does so by itself. A case that does
+// not let every job arrive ends without c.delivered: what waits in the broker is not lost. The verdict comes by itself at
+// the end: daemons are stopped (which must be in order), and lost jobs, duplicates and broken limits are counted.
+//
+// Sizes go through c.jobs and c.rate, so that the full form is larger. The short form of a case, in `make test`, has to
+// end within about 15 seconds; cases that cannot are not short. Short cases run two at a time. A new file of cases has its
+// own list, which is added to chaosCases.
+type chaosCase struct {
+	name  string
+	short bool // also in make test
+	run   func(t *testing.T, c *chaos)
+}
+
+// chaosCases are all cases, in the order of the table.
+func chaosCases() []chaosCase {
+	return slices.Concat(crashCases, storeCases)
+}
+
+// TestChaos runs the short cases; with CHAOS=full all of them, with more jobs and CHAOS_ROUNDS times (1), and writes
+// the table to CHAOS_REPORT, if set. One case alone: -run TestChaos/<name>.
+func TestChaos(t *testing.T) {
+	report := &chaosReport{full: os.Getenv("CHAOS") == "full"}
+	rounds := 1
+	if n := os.Getenv("CHAOS_ROUNDS"); n != "" {
+		var err error
+		if rounds, err = strconv.Atoi(n); err != nil || rounds < 1 {
+			t.Fatalf("CHAOS_ROUNDS is %q and must be a positive number", n)
+		}
+	}
+	t.Cleanup(func() { report.publish(t) }) // after the parallel ones, too
+	for _, each := range chaosCases() {
+		if !each.short && !report.full {
+			continue
+		}
+		for round := range rounds {
+			name := each.name
+			if round > 0 {
+				name = fmt.Sprintf("%s/%d", each.name, round+1)
+			}
+			t.Run(name, func(t *testing.T) {
+				if !report.full {
+					t.Parallel()
+				}
+				runChaos(t, each, report)
+			})
+		}
+	}
+}
+
+// commitLag is how long the commit of a settled job may take: it is due every 100 ms and acknowledged within two more.
+const commitLag = 300 * time.Millisecond
+
+// chaos is one case while it runs.
+type chaos struct {
+	*stack
+
+	full   bool
+	random *rand.Rand
+	row    chaosRow
+
+	published  map[string]string // job id to campaign
+	cancelled  map[string]bool   // campaigns whose jobs may vanish
+	bounds     []rateBound
+	windows    []windowBound
+	up         []*daemon
+	healedAt   int64 // the receiver's time; 0 when nothing was healed
+	unfinished bool  // the case did not reach its end
+}
+
+// rateBound is what a campaign may send from a time of the receiver on.
+type rateBound struct {
+	campaign string
+	rate     float64
+	from     int64
+}
+
+// windowBound is what campaigns may send together in any span.
+type windowBound struct {
+	campaigns []string
+	limit     int
+	span      time.Duration
+}
+
+func runChaos(t *testing.T, each chaosCase, report *chaosReport) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	c := &chaos{
+		full: report.full, random: rand.New(rand.NewPCG(seed, 0)), row: chaosRow{name: each.name},
+		published: map[string]string{}, cancelled: map[string]bool{}, unfinished: true,
+	}
+	defer func() {
+		if c.stack != nil { // else the services were not there
+			c.verdict()
+			report.add(c.row)
+		}
+	}()
+	each.run(t, c)
+	c.unfinished = false
+}
+
+// world makes the case's stack.
+func (c *chaos) world(t *testing.T, o stackOptions) {
+	t.Helper()
+	c.stack = newStack(t, o)
+}
+
+// jobs is a number of jobs: ten times as many in the full form.
+func (c *chaos) jobs(n int) int {
+	if c.full {
+		return 10 * n
+	}
+	return n
+}
+
+// rate is a send_rate: five times as high in the full form, which lasts twice as long then.
+func (c *chaos) rate(n float64) float64 {
+	if c.full {
+		return 5 * n
+	}
+	return n
+}
+
+// campaign creates a campaign; that it never sends faster is a part of the verdict.
+func (c *chaos) campaign(id string, rate float64) {
+	c.t.Helper()
+	c.stack.campaign(id, rate)
+	c.bounds = append(c.bounds, rateBound{campaign: id, rate: rate})
+}
+
+// setRate changes a campaign's rate. From grace after the change on, the new one binds; before it, the larger one.
+func (c *chaos) setRate(id string, rate float64, grace time.Duration) {
+	c.t.Helper()
+	c.sql(`UPDATE pacer.campaigns SET send_rate = $1 WHERE id = $2`, rate, id)
+	for i := range c.bounds {
+		if b := &c.bounds[i]; b.campaign == id {
+			b.rate = max(b.rate, rate)
+		}
+	}
+	c.bounds = append(c.bounds, rateBound{campaign: id, rate: rate, from: c.receiver.now() + grace.Microseconds()})
+}
+
+// quota puts campaigns under a quota of one window, whose limit is a part of the verdict.
+func (c *chaos) quota(id string, limit int, span time.Duration, campaigns ...string) {
+	c.t.Helper()
+	c.stack.quota(id, "closed", fmt.Sprintf("%d/%s", limit, span))
+	c.under(id, campaigns...)
+	c.windows = append(c.windows, windowBound{campaigns: campaigns, limit: limit, span: span})
+}
+
+// publish publishes jobs and remembers them for the verdict.
+func (c *chaos) publish(jobs []job) {
+	c.t.Helper()
+	for _, j := range jobs {
+		c.published[j.id] = j.campaign
+	}
+	c.stack.publish(jobs)
+}
+
+// load creates campaigns with rates as c.rate has them, and publishes jobs for so many seconds of each.
+func (c *chaos) load(seconds float64, rates map[string]float64) {
+	c.t.Helper()
+	numbers := map[string]int{}
+	for id, rate := range rates {
+		c.campaign(id, c.rate(rate))
+		numbers[id] = c.jobs(int(rate * seconds))
+	}
+	c.publish(mix(numbers))
+}
+
+// join starts a daemon and waits until it is ready; more are variables of its environment.
+func (c *chaos) join(name string, more ...string) *daemon {
+	c.t.Helper()
+	d := c.start(name, more...)
+	c.up = append(c.up, d)
+	d.awaitReady(30 * time.Second)
+	return d
+}
+
+// again starts a daemon that has ended.
+func (c *chaos) again(d *daemon, more ...string) {
+	c.t.Helper()
+	d.launch(more...)
+	c.up = append(c.up, d)
+}
+
+// crash ends a daemon as kill -9 does, and counts what it had in flight: the requests that it says are open, and what
+// arrived within the lag of a commit.
+func (c *chaos) crash(d *daemon) {
+	c.t.Helper()
+	open := int(d.metric("pacer_jobs_in_flight"))
+	since := c.receiver.now() - commitLag.Microseconds()
+	c.down(d)
+	d.kill()
+	recent := c.between("", since, c.receiver.now())
+	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
+}
+
+// leave stops a daemon in order, which may send nothing twice.
+func (c *chaos) leave(d *daemon) {
+	c.t.Helper()
+	c.down(d)
+	if code := d.stop(); code != 0 {
+		c.t.Errorf("%s exited with %d", d.name, code)
+	}
+}
+
+func (c *chaos) down(d *daemon) {
+	c.up = slices.DeleteFunc(c.up, func(other *daemon) bool { return other == d })
+}
+
+// mayRepeat raises the bound on duplicates by n and says where the number is from.
+func (c *chaos) mayRepeat(n int, how string, args ...any) {
+	c.row.inFlight += n
+	if how = fmt.Sprintf(how, args...); !slices.Contains(c.row.how, how) {
+		c.row.how = append(c.row.how, how)
+	}
+}
+
+// arrived waits until a share of the published jobs, varied by a tenth of them all, has arrived.
+func (c *chaos) arrived(share float64) {
+	c.t.Helper()
+	share += 0.1 * (c.random.Float64() - 0.5)
+	n := int(share * float64(len(c.published)))
+	c.await(60*time.Second, fmt.Sprintf("%d of %d jobs", n, len(c.published)), func() bool { return c.receiver.count("") >= n })
+}
+
+// healed says that the damage has just been undone.
+func (c *chaos) healed() { c.healedAt = c.receiver.now() }
+
+// delivered waits until every job has been accepted.
+func (c *chaos) delivered(within time.Duration) {
+	c.t.Helper()
+	c.await(within, fmt.Sprintf("all %d jobs", len(c.published)), func() bool {
+		n, _ := c.receiver.accepted("")
+		return n >= len(c.published)
+	})
+}
+
+// verdict stops what runs and fills the row.
+func (c *chaos) verdict() {
+	c.t.Helper()
+	time.Sleep(500 * time.Millisecond) // for duplicates that come late
+	for len(c.up) > 0 {
+		c.leave(c.up[0])
+	}
+	accepted := c.receiver.acceptedIDs()
+	_, c.row.duplicates = c.receiver.accepted("")
+	c.row.jobs = len(c.published)
+	var again int
+	c.row.lost, again = c.lost(accepted)
+	c.row.over = c.overLimit()
+	c.row.recovery = -1
+	for _, a := range c.receiver.arrivals("") {
+		if c.healedAt > 0 && a.at >= c.healedAt && a.status/100 == 2 {
+			c.row.recovery = time.Duration(a.at-c.healedAt) * time.Microsecond
+			break
+		}
+	}
+	c.row.failed = c.t.Failed() || c.unfinished || again > 0 || c.row.lost > 0 || c.row.over > 0 || c.row.duplicates > c.row.inFlight
+	c.t.Log(c.row)
+	if c.row.lost > 0 || c.row.over > 0 {
+		c.t.Errorf("%d jobs lost, limits broken by %d", c.row.lost, c.row.over)
+	}
+	if c.row.duplicates > c.row.inFlight {
+		c.t.Errorf("%d duplicates, more than the %d that may have been in flight", c.row.duplicates, c.row.inFlight)
+	}
+	if again > 0 {
+		c.t.Errorf("%d jobs were accepted, and the next daemon would send them again after stops in order", again)
+	}
+}
+
+// lost counts the jobs that are nowhere: not accepted, not dead, and no longer waiting. Those that were accepted and wait
+// nevertheless are to be sent again.
+func (c *chaos) lost(accepted map[string]bool) (lost, again int) {
+	c.t.Helper()
+	held := c.held()
+	for id, campaign := range c.published {
+		switch waits := held[id]; {
+		case accepted[id] && waits:
+			again++
+		case !accepted[id] && !waits && !c.cancelled[campaign]:
+			lost++
+		}
+	}
+	return lost, again
+}
+
+// held are the jobs that the broker has: as dead letters, or waiting in ingress, lanes and timers beyond what the group
+// has committed. It holds while daemons run, too, if asked for before the receiver: a commit comes after the job's fate.
+func (c *chaos) held() map[string]bool {
+	c.t.Helper()
+	found := map[string]bool{}
+	c.eachOpen(func(_ string, r requeue.Record) { found[r.Header("pacer-job-id")] = true })
+	return found
+}
+
+// overLimit counts the requests that come too soon: those that end a stretch of a second above rate * (1 +
+// late_tolerance) + 1, and those that end a window above its limit. The time by which two requests may come nearer to
+// each other on their way, as measured, is allowed for.
+func (c *chaos) overLimit() (n int) {
+	transit := c.transit()
+	for _, b := range c.bounds {
+		list := slices.DeleteFunc(c.receiver.arrivals(b.campaign), func(a arrival) bool { return a.at < b.from })
+		tolerance := max(lateTolerance, time.Duration(0.1/b.rate*float64(time.Second)))
+		most := b.rate*clockError*(time.Second+tolerance+transit).Seconds() + 1
+		n += tooMany(list, int(most), time.Second)
+	}
+	for _, w := range c.windows {
+		var list []arrival
+		for _, id := range w.campaigns {
+			list = append(list, c.receiver.arrivals(id)...)
+		}
+		sortByTime(list)
+		n += tooMany(list, w.limit, w.span-transit)
+	}
+	return n
+}
+
+// tooMany counts the arrivals (in order of time) that end a stretch of the given length with more than most.
+func tooMany(list []arrival, most int, span time.Duration) (n int) {
+	first := 0
+	for i, a := range list {
+		for list[first].at <= a.at-span.Microseconds() {
+			first++
+		}
+		if i-first+1 > most {
+			n++
+		}
+	}
+	return n
+}
