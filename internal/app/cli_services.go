@@ -81,7 +81,7 @@ func withHints(err error, warnings []string) error {
 func topicsOf(cfg *Config) requeue.TopicSpec {
 	return requeue.TopicSpec{
 		Prefix: cfg.Kafka.TopicPrefix, Ingress: cfg.Kafka.Topics, Lanes: cfg.Kafka.Lanes, Timers: cfg.Kafka.TimerDelays,
-		ReplicationFactor: cfg.Kafka.ReplicationFactor,
+		ReplicationFactor: cfg.Kafka.ReplicationFactor, Results: cfg.Kafka.Results,
 	}
 }
 

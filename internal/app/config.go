@@ -29,6 +29,7 @@ type Config struct {
 	HTTP     HTTPConfig     `koanf:"http"`
 	Pacing   PacingConfig   `koanf:"pacing"`
 	Retry    RetryConfig    `koanf:"retry"`
+	Dedupe   DedupeConfig   `koanf:"dedupe"`
 
 	UnknownGrace time.Duration `koanf:"unknown_grace"` // how long jobs of an unknown campaign wait for it to appear
 	MaxWeight    int64         `koanf:"max_weight"`    // the largest pacer-weight
@@ -50,6 +51,7 @@ type KafkaConfig struct {
 	Lanes             int             `koanf:"lanes"`
 	TimerDelays       []time.Duration `koanf:"timer_delays"`
 	ReplicationFactor int             `koanf:"replication_factor"` // 0: min(3, brokers)
+	Results           bool            `koanf:"results"`            // write an event for each job that is settled for good
 	TLS               TLSConfig       `koanf:"tls"`
 	SASL              SASLConfig      `koanf:"sasl"`
 }
@@ -123,6 +125,12 @@ type RetryConfig struct {
 	Jitter      float64       `koanf:"jitter"`
 }
 
+// DedupeConfig says for how long delivered jobs are remembered, so that none is sent again under its id.
+type DedupeConfig struct {
+	TTL            time.Duration `koanf:"ttl"`              // 0: not at all
+	OnStoreFailure string        `koanf:"on_store_failure"` // closed, open
+}
+
 // LogConfig is what the daemon writes to standard error.
 type LogConfig struct {
 	Level  string `koanf:"level"`  // debug, info, warn, error
@@ -151,6 +159,7 @@ func Default() *Config {
 			ItemsPerSecond: 20_000,
 		},
 		Retry:           RetryConfig{MaxAttempts: 8, Initial: 5 * time.Second, Max: 30 * time.Minute, Jitter: 0.2},
+		Dedupe:          DedupeConfig{OnStoreFailure: delivery.PolicyClosed},
 		UnknownGrace:    10 * time.Minute,
 		MaxWeight:       delivery.MaxWeight,
 		Sinks:           map[string]sink.Config{},

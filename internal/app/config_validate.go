@@ -64,6 +64,7 @@ func (c *Config) Problems() Problems {
 	v.postgres(&c.Postgres)
 	v.pacing(&c.Pacing)
 	v.retry(&c.Retry)
+	v.dedupe(&c.Dedupe)
 	if c.HTTP.Listen != "" {
 		v.address("http.listen", c.HTTP.Listen, `use one such as 127.0.0.1:8080, or "off"`)
 	}
@@ -175,7 +176,7 @@ func (v *validator) kafka(c *Config) {
 // ownedTopic tells whether pacer itself writes the topic: reading it as ingress would feed pacer its own output.
 func ownedTopic(topic, prefix string) bool {
 	rest, ok := strings.CutPrefix(topic, prefix)
-	return ok && (rest == "lanes" || rest == "dead" || rest == "results" || strings.HasPrefix(rest, "timer."))
+	return ok && (rest == "lanes" || rest == "dead" || rest == "replays" || rest == "results" || strings.HasPrefix(rest, "timer."))
 }
 
 func (v *validator) timers(delays []time.Duration) {
@@ -322,6 +323,15 @@ func (v *validator) retry(r *RetryConfig) {
 	}
 	between(v, "retry.jitter", r.Jitter, 0, 1)
 }
+
+func (v *validator) dedupe(d *DedupeConfig) {
+	if d.TTL != 0 && (d.TTL < time.Second || d.TTL > maxDedupe) {
+		v.add("dedupe.ttl", "%s is out of range; use a duration between 1s and %s, or 0 for no deduplication", d.TTL, maxDedupe)
+	}
+	v.oneOf("dedupe.on_store_failure", d.OnStoreFailure, delivery.PolicyClosed, delivery.PolicyOpen)
+}
+
+const maxDedupe = 30 * 24 * time.Hour
 
 func (v *validator) sinks(c *Config) {
 	names := slices.Sorted(maps.Keys(c.Sinks))

@@ -100,6 +100,7 @@ func demoTopics(spec requeue.TopicSpec) []embedded.Topic {
 		{Name: demoTopic, Partitions: demoPartitions},
 		{Name: requeue.LaneTopic(spec.Prefix), Partitions: spec.Lanes},
 		{Name: requeue.DeadTopic(spec.Prefix), Partitions: spec.DeadPartitions},
+		{Name: requeue.ReplaysTopic(spec.Prefix), Partitions: 1},
 	}
 	for _, delay := range spec.Timers {
 		topics = append(topics, embedded.Topic{Name: requeue.TimerTopic(spec.Prefix, delay), Partitions: spec.TimerPartitions})

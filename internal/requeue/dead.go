@@ -3,6 +3,7 @@ package requeue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strconv"
 	"time"
@@ -26,6 +27,7 @@ type DeadLetter struct {
 	ExpiresAt time.Time
 	// Truncated is the length of the whole payload where only its beginning was kept, else 0.
 	Truncated int
+	Replayed  bool // it has been published again
 	Key       []byte
 	Headers   []delivery.Header // all of them, pacer's own too
 	Payload   []byte
@@ -35,10 +37,14 @@ type DeadLetter struct {
 type DeadFilter struct {
 	Campaign string
 	Reason   delivery.Reason
+	JobID    string
+	Since    time.Time // written then or later
+	Until    time.Time // written before
 }
 
-func (f DeadFilter) matches(d *DeadLetter) bool {
-	return (f.Campaign == "" || f.Campaign == d.Campaign) && (f.Reason == "" || f.Reason == d.Reason)
+func (f *DeadFilter) matches(d *DeadLetter) bool {
+	return (f.Campaign == "" || f.Campaign == d.Campaign) && (f.Reason == "" || f.Reason == d.Reason) &&
+		(f.JobID == "" || f.JobID == d.JobID) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
 }
 
 // DeadOptions says which dead letters to list.
@@ -61,9 +67,13 @@ func ListDead(ctx context.Context, opts DeadOptions, yield func(DeadLetter) erro
 	if err != nil {
 		return err
 	}
+	done, err := readReplays(ctx, opts.Client, opts.Prefix)
+	if err != nil {
+		return err
+	}
 	sources := make([]iter.Seq2[Record, error], n)
 	for p := range sources {
-		sources[p] = scan(ctx, opts.Client, topic, p, FromStart)
+		sources[p] = scanSince(ctx, opts.Client, partition{topic: topic, id: p}, opts.Since)
 	}
 	listed := 0
 	for r, err := range merge(sources) {
@@ -74,6 +84,7 @@ func ListDead(ctx context.Context, opts DeadOptions, yield func(DeadLetter) erro
 		if !opts.matches(&d) {
 			continue
 		}
+		d.Replayed = done.covers(&d)
 		if err := yield(d); err != nil {
 			return err
 		}
@@ -83,6 +94,52 @@ func ListDead(ctx context.Context, opts DeadOptions, yield func(DeadLetter) erro
 	}
 	return nil
 }
+
+// ErrNoLetter tells that there is no dead letter at a place.
+var ErrNoLetter = errors.New("no dead letter lies there; it may have been removed with its retention")
+
+// ReadDead reads the dead letter at a partition and offset, as ListDead gives them. The error is ErrNoLetter where
+// there is none.
+func ReadDead(ctx context.Context, client *kafka.Client, prefix string, place DeadPlace) (DeadLetter, error) {
+	topic := DeadTopic(prefix)
+	n, err := Partitions(ctx, client, topic)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	if place.Partition < 0 || place.Partition >= n || place.Offset < 0 {
+		return DeadLetter{}, fmt.Errorf("%s/%s: %w", topic, place, ErrNoLetter)
+	}
+	done, err := readReplays(ctx, client, prefix)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	for r, err := range scan(ctx, client, topic, place.Partition, place.Offset) {
+		if err != nil {
+			return DeadLetter{}, err
+		}
+		if r.Offset != place.Offset {
+			break // it is gone, and this is the next one
+		}
+		d := readDead(r)
+		d.Replayed = done.covers(&d)
+		return d, nil
+	}
+	return DeadLetter{}, fmt.Errorf("%s/%s: %w", topic, place, ErrNoLetter)
+}
+
+// DeadPlace is where a dead letter lies in the topic of the dead letters.
+type DeadPlace struct {
+	Partition int
+	Offset    int64
+}
+
+// String is partition/offset.
+func (p DeadPlace) String() string {
+	return strconv.Itoa(p.Partition) + "/" + strconv.FormatInt(p.Offset, 10)
+}
+
+// Place is where the dead letter lies.
+func (d *DeadLetter) Place() DeadPlace { return DeadPlace{Partition: d.Partition, Offset: d.Offset} }
 
 // merge joins sequences that are each in the order of their record times.
 func merge(sources []iter.Seq2[Record, error]) iter.Seq2[Record, error] {
@@ -148,6 +205,3 @@ func readDead(r Record) DeadLetter {
 	d.Origin, _ = parseOrigin(r.Header(delivery.HeaderOrigin))
 	return d
 }
-
-// errNoIngress tells that there is nowhere to replay to.
-var errNoIngress = errors.New("replay: an ingress topic is required")

@@ -3,7 +3,7 @@ package requeue
 import (
 	"context"
 	"errors"
-	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +65,10 @@ func checkDeadLetters(t *testing.T, client *kafka.Client, prefix, ingress string
 		{DeadOptions{DeadFilter: DeadFilter{Campaign: "spring", Reason: delivery.ReasonRefused}}, 4},
 		{DeadOptions{DeadFilter: DeadFilter{Campaign: "spring", Reason: delivery.ReasonRefused}, Limit: 2}, 2},
 		{DeadOptions{DeadFilter: DeadFilter{Campaign: "winter"}}, 0},
+		{DeadOptions{DeadFilter: DeadFilter{JobID: "autumn-11"}}, 1},
+		{DeadOptions{DeadFilter: DeadFilter{Since: time.Now().Add(-time.Hour)}}, 10},
+		{DeadOptions{DeadFilter: DeadFilter{Since: time.Now().Add(time.Hour)}}, 0},
+		{DeadOptions{DeadFilter: DeadFilter{Until: time.Now().Add(-time.Hour)}}, 0},
 	} {
 		if got := len(list(c.opts)); got != c.want {
 			t.Errorf("%+v: %d letters, want %d", c.opts, got, c.want)
@@ -89,25 +93,34 @@ func checkDeadLetters(t *testing.T, client *kafka.Client, prefix, ingress string
 	checkReplay(t, client, prefix, ingress)
 }
 
-func checkReplay(t *testing.T, client *kafka.Client, prefix, ingress string) {
-	replay := func(opts ReplayOptions) ReplayReport {
+// replayer replays onto an ingress topic.
+func replayer(t *testing.T, client *kafka.Client, prefix, ingress string) func(ReplayOptions) ReplayReport {
+	return func(opts ReplayOptions) ReplayReport {
 		t.Helper()
 		opts.Client, opts.Prefix, opts.Ingress = client, prefix, []string{"elsewhere", ingress}
 		report, err := Replay(t.Context(), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
+		report.Last = time.Time{}
 		return report
 	}
+}
+
+func checkReplay(t *testing.T, client *kafka.Client, prefix, ingress string) {
+	replay := replayer(t, client, prefix, ingress)
 	spring := DeadFilter{Campaign: "spring"}
-	want := ReplayReport{Matched: 5, Replayed: 3, Truncated: 1, Expired: 1, Topics: map[string]int{ingress: 3}}
-	if got := replay(ReplayOptions{DeadFilter: spring, DryRun: true}); fmt.Sprint(got) != fmt.Sprint(want) {
+	want := ReplayReport{
+		Matched: 5, Replayed: 3, Truncated: 1, Expired: 1, Topics: map[string]int{ingress: 3},
+		Groups: map[DeadGroup]int{{"spring", delivery.ReasonRefused}: 3},
+	}
+	if got := replay(ReplayOptions{DeadFilter: spring, DryRun: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("dry run %+v, want %+v", got, want)
 	}
 	if n := len(readAll(t, client, ingress)); n != 0 {
 		t.Fatalf("a dry run wrote %d records", n)
 	}
-	if got := replay(ReplayOptions{DeadFilter: spring}); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := replay(ReplayOptions{DeadFilter: spring}); !reflect.DeepEqual(got, want) {
 		t.Errorf("replay %+v, want %+v", got, want)
 	}
 	replayed := readAll(t, client, ingress)
@@ -121,7 +134,7 @@ func checkReplay(t *testing.T, client *kafka.Client, prefix, ingress string) {
 			}
 		}
 		if r.Header(delivery.HeaderCampaign) != "spring" || !strings.HasPrefix(r.Header(delivery.HeaderJobID), "spring-") ||
-			r.Header("x") != "kept" || string(r.Value) != "payload" {
+			r.Header("x") != "kept" || string(r.Value) != "payload" || !strings.HasPrefix(r.Header(HeaderReplayedFrom), prefix+"dead/") {
 			t.Errorf("replayed %q %q", r.Headers, r.Value)
 		}
 	}
@@ -133,9 +146,177 @@ func checkReplay(t *testing.T, client *kafka.Client, prefix, ingress string) {
 	if i := slices.IndexFunc(all, func(r Record) bool { return r.Header(delivery.HeaderJobID) == "spring-30" }); i < 0 || all[i].Header(delivery.HeaderExpiresAt) != "" {
 		t.Errorf("the expiry was kept")
 	}
-	undecodable := DeadFilter{Reason: delivery.ReasonUndecodable}
-	if got := replay(ReplayOptions{DeadFilter: undecodable, Limit: 1}); got.Replayed != 1 || got.Matched != 1 {
-		t.Errorf("limited replay: %+v", got)
+	checkReplayAgain(t, client, prefix, ingress)
+}
+
+// checkReplayAgain goes on where checkReplay left off: all of spring but the truncated letter are replayed.
+func checkReplayAgain(t *testing.T, client *kafka.Client, prefix, ingress string) {
+	replay := replayer(t, client, prefix, ingress)
+	const some = -1 // letters of one millisecond lie in no order
+	for _, c := range []struct {
+		what             string
+		opts             ReplayOptions
+		matched, done, n int
+	}{
+		{"a second time", ReplayOptions{DeadFilter: DeadFilter{Campaign: "spring"}, DropExpiry: true}, 5, 4, 0},
+		{"a second time, dry", ReplayOptions{DeadFilter: DeadFilter{Campaign: "spring"}, DropExpiry: true, DryRun: true}, 5, 4, 0},
+		{"two at a time", ReplayOptions{Limit: 2}, some, some, 2},
+		{"the next two", ReplayOptions{Limit: 2, DropExpiry: true}, some, some, 2},
+		{"the rest", ReplayOptions{DropExpiry: true}, 10, 8, 1},
+		{"one again", ReplayOptions{DeadFilter: DeadFilter{JobID: "spring-0"}, Again: true}, 1, 0, 1},
+		{"and again", ReplayOptions{DeadFilter: DeadFilter{JobID: "spring-0"}, Again: true}, 1, 0, 1},
+		{"not again", ReplayOptions{DeadFilter: DeadFilter{JobID: "spring-0"}}, 1, 1, 0},
+	} {
+		before := len(readAll(t, client, ingress))
+		got := replay(c.opts)
+		if got.Replayed != c.n || c.matched != some && (got.Matched != c.matched || got.Before != c.done) {
+			t.Errorf("%s: %+v, want %d matched, %d replayed before, %d now", c.what, got, c.matched, c.done, c.n)
+		}
+		if n := len(readAll(t, client, ingress)) - before; n != c.n {
+			t.Errorf("%s: %d records written, want %d", c.what, n, c.n)
+		}
+	}
+	open := 0
+	err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: prefix}, func(d DeadLetter) error {
+		place, err := ReadDead(t.Context(), client, prefix, d.Place())
+		if err != nil || !reflect.DeepEqual(place, d) {
+			t.Errorf("read at its place: %+v, %v; listed as %+v", place, err, d)
+		}
+		if !d.Replayed {
+			open++
+		}
+		return nil
+	})
+	if err != nil || open != 1 {
+		t.Errorf("%d letters are not replayed, want the truncated one; %v", open, err)
+	}
+	for _, place := range []DeadPlace{{0, 99}, {7, 0}, {-1, 0}, {0, -1}} {
+		if _, err := ReadDead(t.Context(), client, prefix, place); !errors.Is(err, ErrNoLetter) {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+}
+
+func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	ensure(t, client, smallSpec("t.", "jobs"))
+	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+	s := newSource("jobs/0")
+	for i := range int64(60) {
+		r.Put(s.job(i, "spring"), dead)
+	}
+	eventually(t, "buried", func() bool { return s.count() == 60 })
+	opts := ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs"}, Rate: delivery.PerSecond(100), Limit: 30}
+	began := time.Now()
+	report, err := Replay(t.Context(), opts)
+	if took := time.Since(began); err != nil || report.Replayed != 30 || took < 285*time.Millisecond {
+		t.Errorf("%+v, %v after %s; thirty at 100/s take 290ms", report, err, took)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opts.Limit, opts.Progress = 0, func(n int) {
+		if n >= 10 {
+			cancel()
+		}
+	}
+	report, err = Replay(ctx, opts)
+	if !errors.Is(err, context.Canceled) || report.Replayed < 10 || report.Replayed > 20 || report.Doubtful != 0 || report.Last.IsZero() {
+		t.Errorf("interrupted: %+v, %v", report, err)
+	}
+	interrupted := report.Replayed
+	opts.Rate, opts.Progress = delivery.Rate{}, nil
+	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 30-interrupted || report.Before != 30+interrupted {
+		t.Errorf("went on after %d: %+v, %v", interrupted, report, err)
+	}
+	seen := make(map[string]int)
+	for _, r := range readAll(t, client, "jobs") {
+		seen[r.Header(delivery.HeaderJobID)]++
+	}
+	if len(seen) != 60 || len(readAll(t, client, "jobs")) != 60 {
+		t.Errorf("%d jobs in %d records", len(seen), len(readAll(t, client, "jobs")))
+	}
+}
+
+func TestReplayToAnotherTopicAndByTime(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs", "other"))
+	ensure(t, client, smallSpec("t.", "jobs", "other"))
+	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+	s := newSource("jobs/0")
+	r.Put(s.job(0, "spring"), dead)
+	eventually(t, "buried", func() bool { return s.count() == 1 })
+	time.Sleep(5 * time.Millisecond)
+	between := time.Now()
+	time.Sleep(5 * time.Millisecond)
+	r.Put(s.job(1, "spring"), dead)
+	eventually(t, "buried", func() bool { return s.count() == 2 })
+	ids := func(f DeadFilter) (ids []string) {
+		t.Helper()
+		err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: "t.", DeadFilter: f}, func(d DeadLetter) error {
+			ids = append(ids, d.JobID)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	for _, c := range []struct {
+		filter DeadFilter
+		want   []string
+	}{
+		{DeadFilter{Since: between}, []string{"spring-1"}},
+		{DeadFilter{Until: between}, []string{"spring-0"}},
+		{DeadFilter{Since: between.Add(-time.Hour), Until: between.Add(time.Hour)}, []string{"spring-0", "spring-1"}},
+		{DeadFilter{Since: between.Add(time.Hour)}, nil},
+		{DeadFilter{JobID: "spring-1"}, []string{"spring-1"}},
+	} {
+		if got := ids(c.filter); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.filter, got, c.want)
+		}
+	}
+	opts := ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs", "other"}, ToTopic: "other", DeadFilter: DeadFilter{Since: between}}
+	if report, err := Replay(t.Context(), opts); err != nil || report.Topics["other"] != 1 || len(readAll(t, client, "other")) != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestReplayedSpansOverlapAndOutliveTheirTopic(t *testing.T) {
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	letter := func(offset int64, at time.Time) *DeadLetter { return &DeadLetter{Offset: offset, At: at} }
+	done := make(replays)
+	for _, spans := range [][2]int64{{0, 99}, {10, 12}, {200, 201}, {15, 15}} {
+		var n replayNote
+		for o := spans[0]; o <= spans[1]; o++ {
+			n.note(letter(o, noon))
+		}
+		if len(n.Letters) != 1 || len(n.Letters[0].Spans) != 1 {
+			t.Fatalf("note %+v", n)
+		}
+		done.add(&n)
+	}
+	for _, s := range done {
+		s.index()
+	}
+	for offset, want := range map[int64]bool{0: true, 11: true, 13: true, 15: true, 99: true, 100: false, 199: false, 201: true, 202: false} {
+		if got := done.covers(letter(offset, noon)); got != want {
+			t.Errorf("offset %d replayed: %v", offset, got)
+		}
+		if done.covers(letter(offset, noon.Add(time.Second))) {
+			t.Errorf("offset %d of a topic that was made anew counts as replayed", offset)
+		}
+	}
+	if done.covers(&DeadLetter{Partition: 1, At: noon}) {
+		t.Error("another partition counts as replayed")
+	}
+}
+
+func TestReplayNeedsItsMemory(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(1, "jobs", "t.dead"))
+	_, err := Replay(t.Context(), ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs"}})
+	if !errors.Is(err, errNoTopic) || !strings.Contains(err.Error(), "t.replays") || !strings.Contains(err.Error(), "migrate up") {
+		t.Errorf("error %v", err)
+	}
+	if err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: "t."}, func(DeadLetter) error { return nil }); err != nil {
+		t.Errorf("a list needs no memory: %v", err)
 	}
 }
 

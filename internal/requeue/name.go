@@ -21,6 +21,12 @@ func LaneTopic(prefix string) string { return prefix + "lanes" }
 // DeadTopic is the topic of the dead letters.
 func DeadTopic(prefix string) string { return prefix + "dead" }
 
+// ReplaysTopic is the topic that remembers which dead letters have been replayed.
+func ReplaysTopic(prefix string) string { return prefix + "replays" }
+
+// ResultsTopic is the topic of the results: one event for each job that is settled for good.
+func ResultsTopic(prefix string) string { return prefix + "results" }
+
 // TimerTopic is the topic whose jobs wait for delay, spelled in the largest exact unit: pacer.timer.5s,
 // pacer.timer.30m, pacer.timer.6h.
 func TimerTopic(prefix string, delay time.Duration) string {

@@ -2,6 +2,9 @@ package requeue
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,53 +13,88 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// HeaderReplayedFrom names the dead letter that a job was replayed from: <topic>/<partition>/<offset>. It stays with the
+// job, also when that dies again.
+const HeaderReplayedFrom = "pacer-replayed-from"
+
 // ReplayOptions says which dead letters to replay, and where to.
 type ReplayOptions struct {
 	Client *kafka.Client
 	Prefix string // of the owned topics; "pacer."
 	// Ingress lists the ingress topics: a letter goes back to the one it came from, or else to the first.
 	Ingress []string
+	ToTopic string // if set, all go to this one
 	DeadFilter
-	Limit  int  // at most so many matching letters; 0: all
+	Limit  int  // replay at most so many; 0: all
 	DryRun bool // count, write nothing
+	Again  bool // those that have been replayed before, too
 	// DropExpiry replays letters whose expiry has passed, too, and takes the expiry off those.
 	DropExpiry bool
+	Rate       delivery.Rate // letters per second, evenly; zero: as fast as the broker takes them
 	// Progress, if set, is told after each batch how many have been written so far.
 	Progress func(replayed int)
 }
 
 // ReplayReport counts what a replay did, or, with DryRun, would do.
 type ReplayReport struct {
-	Matched   int            // letters selected
-	Replayed  int            // written back and acknowledged; with DryRun, that would be
-	Truncated int            // left out: only a part of the payload was kept
-	Expired   int            // left out: the job's expiry has passed
-	Topics    map[string]int // Replayed by topic
+	Matched   int               // letters selected
+	Replayed  int               // written back and acknowledged; with DryRun, that would be
+	Before    int               // left out: replayed before
+	Truncated int               // left out: only a part of the payload was kept
+	Expired   int               // left out: the job's expiry has passed
+	Topics    map[string]int    // Replayed by topic
+	Groups    map[DeadGroup]int // Replayed by campaign and reason
+	// Doubtful is how many letters of the batch that failed may have been written without being remembered as replayed.
+	Doubtful int
+	Last     time.Time // of the last letter that was replayed
 }
 
-// replayBatch bounds how many letters are held before they are written.
+// DeadGroup is what dead letters are counted by.
+type DeadGroup struct {
+	Campaign string
+	Reason   delivery.Reason
+}
+
+// Bounds of a replay.
 const (
-	replayBatch      = 500
+	replayBatch      = 500 // letters held before they are written
 	replayBatchBytes = 4 << 20
+	replayGrace      = 5 * time.Second        // for the batch that is being written when the replay is interrupted
+	replayCatchUp    = 100 * time.Millisecond // of the rate, after the broker was slow
 )
 
-// Replay writes the matching dead letters back onto ingress topics as new jobs: with their ids, so that a
-// destination that has seen one can tell, but without attempts, hops, reason and origin (a lane would take a
-// known origin for a repetition). The dead letters stay where they are: replaying twice sends twice. On an error
-// the report counts what was acknowledged before it.
+var (
+	errNoIngress = errors.New("replay: an ingress topic is required")
+	errEnough    = errors.New("the limit is reached")
+)
+
+// Replay writes the matching dead letters back onto ingress topics as new jobs: with their ids, so that a destination that
+// has seen one can tell, but without attempts, hops, reason and origin (a lane would take a known origin for a
+// repetition). The dead letters stay where they are; the topic of the replays remembers them, and the next replay leaves
+// them out unless told otherwise. When ctx ends, the batch under way is finished first. On an error the report counts
+// what was acknowledged before it. A crash between a batch and its note leaves one batch that is sent again.
 func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
-	r := replay{opts: opts, report: ReplayReport{Topics: make(map[string]int)}, pending: make(map[string][]Record)}
+	r := replay{opts: opts, pending: make(map[string]*replayPart)}
+	r.report.Topics, r.report.Groups = make(map[string]int), make(map[DeadGroup]int)
 	if len(opts.Ingress) == 0 {
 		return r.report, errNoIngress
+	}
+	if r.opts.Prefix == "" {
+		r.opts.Prefix = DefaultPrefix
 	}
 	var err error
 	if r.producer, err = NewProducer(ProducerOptions{Client: opts.Client}); err != nil {
 		return r.report, err
 	}
-	list := DeadOptions{Client: opts.Client, Prefix: opts.Prefix, DeadFilter: opts.DeadFilter, Limit: opts.Limit}
+	if !opts.DryRun {
+		if _, err = Partitions(ctx, opts.Client, ReplaysTopic(r.opts.Prefix)); err != nil {
+			return r.report, fmt.Errorf("%w; run pacer migrate up", err)
+		}
+	}
 	now := time.Now()
-	err = ListDead(ctx, list, func(d DeadLetter) error { return r.add(ctx, d, now) })
-	if err == nil {
+	list := DeadOptions{Client: opts.Client, Prefix: r.opts.Prefix, DeadFilter: opts.DeadFilter}
+	err = ListDead(ctx, list, func(d DeadLetter) error { return r.add(ctx, &d, now) })
+	if err == nil || errors.Is(err, errEnough) {
 		err = r.flush(ctx)
 	}
 	return r.report, err
@@ -66,15 +104,28 @@ type replay struct {
 	opts     ReplayOptions
 	producer *Producer
 	report   ReplayReport
-	pending  map[string][]Record // by topic
-	count    int                 // in pending
+	pending  map[string]*replayPart // by topic
+	chosen   int                    // of all letters
+	count    int                    // in pending
 	bytes    int
+	next     delivery.Slot // of the rate, in microseconds of Unix time
 }
 
-func (r *replay) add(ctx context.Context, d DeadLetter, now time.Time) error {
+// replayPart is what a batch has for one topic.
+type replayPart struct {
+	records []Record
+	groups  []DeadGroup // of each record
+	note    replayNote
+	last    time.Time
+}
+
+func (r *replay) add(ctx context.Context, d *DeadLetter, now time.Time) error {
 	r.report.Matched++
 	expired := !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
 	switch {
+	case d.Replayed && !r.opts.Again:
+		r.report.Before++
+		return nil
 	case d.Truncated > 0:
 		r.report.Truncated++
 		return nil
@@ -82,32 +133,102 @@ func (r *replay) add(ctx context.Context, d DeadLetter, now time.Time) error {
 		r.report.Expired++
 		return nil
 	}
-	topic := r.opts.Ingress[0]
-	if slices.Contains(r.opts.Ingress, d.Origin.Topic) {
-		topic = d.Origin.Topic
+	if r.chosen++; r.opts.DryRun {
+		r.acknowledged(r.topicFor(d), DeadGroup{d.Campaign, d.Reason}, d.At)
+		return r.enough()
 	}
-	if r.opts.DryRun {
-		r.report.Replayed++
-		r.report.Topics[topic]++
-		return nil
+	if err := r.pace(ctx); err != nil {
+		return err
 	}
-	record := Record{Key: d.Key, Value: d.Payload, Headers: newLife(d.Headers, expired)}
-	r.pending[topic] = append(r.pending[topic], record)
-	r.count++
-	r.bytes += publishedSize(record)
+	r.hold(d, expired)
 	if r.count >= replayBatch || r.bytes >= replayBatchBytes {
-		return r.flush(ctx)
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+	}
+	return r.enough()
+}
+
+func (r *replay) enough() error {
+	if r.chosen == r.opts.Limit {
+		return errEnough
 	}
 	return nil
 }
 
-// flush writes what is pending.
+func (r *replay) topicFor(d *DeadLetter) string {
+	switch {
+	case r.opts.ToTopic != "":
+		return r.opts.ToTopic
+	case slices.Contains(r.opts.Ingress, d.Origin.Topic):
+		return d.Origin.Topic
+	default:
+		return r.opts.Ingress[0]
+	}
+}
+
+// pace waits for the slot of the next letter. What is pending is written first: its slots have come.
+func (r *replay) pace(ctx context.Context) error {
+	if r.opts.Rate.Zero() {
+		return ctx.Err()
+	}
+	now := time.Now().UnixMicro()
+	if r.next.At < now-replayCatchUp.Microseconds() {
+		r.next = delivery.Slot{At: now}
+	}
+	if r.next.Micros() > now {
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+		if err := pause(ctx, time.Until(time.UnixMicro(r.next.Micros()))); err != nil {
+			return err
+		}
+	}
+	r.next = r.next.Advance(1, r.opts.Rate)
+	return ctx.Err()
+}
+
+// hold adds the letter to the batch.
+func (r *replay) hold(d *DeadLetter, dropExpiry bool) {
+	topic := r.topicFor(d)
+	part := r.pending[topic]
+	if part == nil {
+		part = &replayPart{}
+		r.pending[topic] = part
+	}
+	from := DeadTopic(r.opts.Prefix) + "/" + d.Place().String()
+	record := Record{Key: d.Key, Value: d.Payload, Headers: append(newLife(d.Headers, dropExpiry),
+		delivery.Header{Key: HeaderReplayedFrom, Value: []byte(from)})}
+	part.records = append(part.records, record)
+	part.groups = append(part.groups, DeadGroup{d.Campaign, d.Reason})
+	part.note.note(d)
+	part.last = d.At
+	r.count++
+	r.bytes += publishedSize(record)
+}
+
+// flush writes what is pending, and then notes it. It goes on for a moment when ctx ends: half a batch cannot be told
+// from a whole one afterwards.
 func (r *replay) flush(ctx context.Context) error {
-	for topic, records := range r.pending {
-		acked, err := r.producer.Publish(ctx, topic, All(records), nil)
-		r.report.Replayed += int(acked)
-		r.report.Topics[topic] += int(acked)
+	if r.count == 0 {
+		return nil
+	}
+	writing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(replayGrace, cancel) })()
+	for topic, part := range r.pending {
+		acked, err := r.producer.Publish(writing, topic, All(part.records), nil)
 		if err != nil {
+			r.report.Replayed += int(acked)
+			r.report.Topics[topic] += int(acked)
+			r.report.Doubtful = len(part.records)
+			return err
+		}
+		for _, group := range part.groups {
+			r.acknowledged(topic, group, part.last)
+		}
+		if err := r.remember(writing, &part.note); err != nil {
+			r.report.Doubtful = len(part.records)
 			return err
 		}
 		delete(r.pending, topic)
@@ -119,9 +240,31 @@ func (r *replay) flush(ctx context.Context) error {
 	return nil
 }
 
+func (r *replay) acknowledged(topic string, group DeadGroup, at time.Time) {
+	r.report.Replayed++
+	r.report.Topics[topic]++
+	r.report.Groups[group]++
+	if at.After(r.report.Last) {
+		r.report.Last = at
+	}
+}
+
+// remember writes down what was replayed.
+func (r *replay) remember(ctx context.Context, note *replayNote) error {
+	note.At = time.Now().UTC()
+	value, err := json.Marshal(note)
+	if err == nil {
+		_, err = r.producer.Publish(ctx, ReplaysTopic(r.opts.Prefix), All([]Record{{Value: value}}), nil)
+	}
+	if err != nil {
+		return fmt.Errorf("remember what was replayed: %w", err)
+	}
+	return nil
+}
+
 // newLife leaves out the headers that tell of the job's former life.
 func newLife(headers []delivery.Header, dropExpiry bool) []delivery.Header {
 	return slices.DeleteFunc(slices.Clone(headers), func(h delivery.Header) bool {
-		return slices.Contains(bookkeeping, h.Key) || dropExpiry && h.Key == delivery.HeaderExpiresAt
+		return slices.Contains(bookkeeping, h.Key) || h.Key == HeaderReplayedFrom || dropExpiry && h.Key == delivery.HeaderExpiresAt
 	})
 }

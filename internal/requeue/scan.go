@@ -79,6 +79,22 @@ func scan(ctx context.Context, client *kafka.Client, topic string, partition int
 	}
 }
 
+// scanSince is scan from the first record of a partition that was written at since or later.
+func scanSince(ctx context.Context, client *kafka.Client, from partition, since time.Time) iter.Seq2[Record, error] {
+	if since.IsZero() {
+		return scan(ctx, client, from.topic, from.id, FromStart)
+	}
+	return func(yield func(Record, error) bool) {
+		s := &scanner{client: client, topic: from.topic, partition: from.id}
+		first, err := s.edge(ctx, since.UnixMilli())
+		if err != nil {
+			yield(Record{}, fmt.Errorf("find the time %s in %s/%d: %w", since.Format(time.RFC3339), from.topic, from.id, err))
+			return
+		}
+		scan(ctx, client, from.topic, from.id, first)(yield)
+	}
+}
+
 // scanner walks one partition.
 type scanner struct {
 	client    *kafka.Client
@@ -172,7 +188,8 @@ func (s *scanner) skipDeleted(ctx context.Context, end int64) error {
 	return nil
 }
 
-// edge returns the first offset of the partition or the one after its last.
+// edge returns the first offset of the partition, the one after its last, or that of its first record with a timestamp
+// (milliseconds) at or after which; where there is none, the one after its last.
 func (s *scanner) edge(ctx context.Context, which int64) (int64, error) {
 	answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{s.topic: {{Partition: s.partition, Timestamp: which}}},
@@ -187,10 +204,16 @@ func (s *scanner) edge(ctx context.Context, which int64) (int64, error) {
 		if p.Error != nil {
 			return 0, p.Error
 		}
-		if which == kafka.FirstOffset {
+		switch which {
+		case kafka.FirstOffset:
 			return p.FirstOffset, nil
+		case kafka.LastOffset:
+			return p.LastOffset, nil
 		}
-		return p.LastOffset, nil
+		for offset := range p.Offsets {
+			return offset, nil
+		}
+		return s.edge(ctx, kafka.LastOffset)
 	}
 	return 0, errNoTopic
 }

@@ -16,7 +16,13 @@ const (
 	DefaultTimerPartitions = 4
 	DefaultDeadPartitions  = 4
 	DefaultDeadRetention   = 30 * 24 * time.Hour
+
+	DefaultResultPartitions = 6
+	DefaultResultRetention  = 7 * 24 * time.Hour
 )
+
+// replaysRetention outlives the dead letters that are remembered as replayed, unless those are kept for longer.
+const replaysRetention = 365 * 24 * time.Hour
 
 // headerRoom is how much larger than an ingress record the record of a re-enqueued job may be.
 const headerRoom = 64 << 10
@@ -44,6 +50,10 @@ type TopicSpec struct {
 	// ReplicationFactor of topics that are created; min(3, brokers) unless set.
 	ReplicationFactor int
 	DeadRetention     time.Duration // 30 days
+	// Results adds the topic of the results.
+	Results          bool
+	ResultPartitions int           // 6
+	ResultRetention  time.Duration // 7 days
 }
 
 func (s TopicSpec) withDefaults() (TopicSpec, error) {
@@ -52,6 +62,7 @@ func (s TopicSpec) withDefaults() (TopicSpec, error) {
 	}
 	for field, v := range map[*int]int{
 		&s.Lanes: DefaultLanes, &s.TimerPartitions: DefaultTimerPartitions, &s.DeadPartitions: DefaultDeadPartitions,
+		&s.ResultPartitions: DefaultResultPartitions,
 	} {
 		if *field == 0 {
 			*field = v
@@ -60,9 +71,13 @@ func (s TopicSpec) withDefaults() (TopicSpec, error) {
 	if s.DeadRetention == 0 {
 		s.DeadRetention = DefaultDeadRetention
 	}
+	if s.ResultRetention == 0 {
+		s.ResultRetention = DefaultResultRetention
+	}
 	var err error
 	s.Timers, err = sortedTimers(s.Timers)
-	if err == nil && (s.Lanes < 1 || s.TimerPartitions < 1 || s.DeadPartitions < 1 || s.ReplicationFactor < 0) {
+	if err == nil && (s.Lanes < 1 || s.TimerPartitions < 1 || s.DeadPartitions < 1 || s.ResultPartitions < 1 ||
+		s.ReplicationFactor < 0) {
 		err = errors.New("topics: numbers of lanes, partitions and replicas must be positive")
 	}
 	return s, err
@@ -94,7 +109,14 @@ func (s TopicSpec) owned(maxMessage int64) []ownedTopic {
 	for _, d := range s.Timers {
 		topics = append(topics, ownedTopic{TimerTopic(s.Prefix, d), s.TimerPartitions, -1, maxMessage})
 	}
-	return append(topics, ownedTopic{DeadTopic(s.Prefix), s.DeadPartitions, s.DeadRetention.Milliseconds(), maxMessage})
+	topics = append(topics,
+		ownedTopic{DeadTopic(s.Prefix), s.DeadPartitions, s.DeadRetention.Milliseconds(), maxMessage},
+		ownedTopic{ReplaysTopic(s.Prefix), 1, max(s.DeadRetention, replaysRetention).Milliseconds(), maxMessage})
+	if s.Results {
+		topics = append(topics,
+			ownedTopic{ResultsTopic(s.Prefix), s.ResultPartitions, s.ResultRetention.Milliseconds(), maxMessage})
+	}
+	return topics
 }
 
 // deviation is one configuration of an existing topic that differs from what it must be.

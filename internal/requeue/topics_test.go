@@ -59,14 +59,14 @@ func checkTopicLife(t *testing.T, client *kafka.Client, prefix, ingress string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(problems) != 8 || problems[0] != "ingress topic "+prefix+"absent does not exist: create it, pacer never does" ||
+	if len(problems) != 9 || problems[0] != "ingress topic "+prefix+"absent does not exist: create it, pacer never does" ||
 		problems[1] != "topic "+prefix+"lanes does not exist: run pacer migrate up" {
 		t.Errorf("before: %q", problems)
 	}
 
 	spec = smallSpec(prefix, ingress)
 	changes, err := EnsureTopics(ctx, client, spec)
-	if err != nil || len(changes) != 7 {
+	if err != nil || len(changes) != 8 {
 		t.Fatalf("EnsureTopics: %q, %v", changes, err)
 	}
 	settleLayout(t, client, spec)
@@ -85,6 +85,9 @@ func checkTopicLife(t *testing.T, client *kafka.Client, prefix, ingress string) 
 		}
 		if s.Name == DeadTopic(prefix) {
 			want.Retention = 30 * 24 * time.Hour
+		}
+		if s.Name == ReplaysTopic(prefix) {
+			want.Partitions, want.Retention = 1, 365*24*time.Hour
 		}
 		if s != want {
 			t.Errorf("status %+v, want %+v", s, want)
@@ -172,7 +175,7 @@ func ownedPrefix(t testing.TB, client *kafka.Client) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		names := TopicSpec{Prefix: prefix}.Names()
+		names := TopicSpec{Prefix: prefix, Results: true}.Names()
 		if _, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names}); err != nil {
 			t.Logf("delete topics: %v", err)
 		}
@@ -182,8 +185,12 @@ func ownedPrefix(t testing.TB, client *kafka.Client) string {
 
 func TestTopicSpecNames(t *testing.T) {
 	got := TopicSpec{Ingress: []string{"jobs"}, Timers: []time.Duration{time.Minute}}.Names()
-	if want := []string{"jobs", "pacer.lanes", "pacer.timer.1m", "pacer.dead"}; !slices.Equal(got, want) {
+	if want := []string{"jobs", "pacer.lanes", "pacer.timer.1m", "pacer.dead", "pacer.replays"}; !slices.Equal(got, want) {
 		t.Errorf("names %q", got)
+	}
+	got = TopicSpec{Results: true, Prefix: "p."}.Names()
+	if !slices.Contains(got, "p.results") || len(got) != 9 {
+		t.Errorf("names with results %q", got)
 	}
 	if _, err := EnsureTopics(t.Context(), nil, TopicSpec{Lanes: -1}); err == nil {
 		t.Error("a negative number of lanes was accepted")
