@@ -22,8 +22,9 @@ const (
 // Run waits for whatever is not there yet, topics and brokers alike, with one line in the log, and goes on by itself.
 type Consumer struct {
 	*shared
-	opt    Options
-	joined atomic.Bool
+	opt     Options
+	joined  atomic.Bool
+	reading atomic.Pointer[reading] // the lanes of the last assignment; see Backlog
 }
 
 // New makes a Consumer. It connects to nothing.

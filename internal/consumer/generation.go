@@ -57,6 +57,7 @@ func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 		return
 	}
 	g.build(partitions, starts)
+	c.reading.Store(&reading{gen.ID, g.keep.lanes})
 	c.log.Info("joined the group", "group", c.opt.Group, "generation", gen.ID, "ingress", g.counts[delivery.FromIngress],
 		"lanes", g.counts[delivery.FromLane], "timers", g.counts[delivery.FromTimer])
 	c.metrics.generation.Set(float64(gen.ID))

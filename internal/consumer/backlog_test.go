@@ -1,0 +1,53 @@
+package consumer
+
+import (
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// waiting is what a consumer says of a campaign in its lanes.
+func (c *running) waiting(campaign string) (n int64) {
+	for _, lane := range c.Backlog().Lanes {
+		for _, w := range lane.Waiting {
+			if w.Campaign == delivery.CampaignHash(campaign) {
+				n += w.Jobs
+			}
+		}
+	}
+	return n
+}
+
+// What waits in a lane is counted exactly, of a campaign that stands still as well as of one that sends, and goes on
+// from there in the next generation, before that has read anything again.
+func TestBacklogOfLanes(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs())
+		r.create(2, r.opt.LaneTopic)
+		r.produceIDs(r.opt.LaneTopic, 0, "still", numbered("s", 0, 300))
+		r.produceIDs(r.opt.LaneTopic, 1, "still", numbered("t", 0, 50))
+		r.produceIDs(r.opt.LaneTopic, 0, "busy", numbered("b", 0, 200))
+		first := newQueues(5, "still")
+		c := r.start(first.fake, func(o *Options) { o.Handler = first })
+		r.eventually("all counted", func() bool { return c.waiting("still") == 350 && c.waiting("busy") == 200 })
+		r.eventually("ten sent", func() bool { first.send(); return len(c.orderOf("busy")) > 10 })
+		left := 200 - int64(len(c.orderOf("busy"))-len(first.queue["busy"]))
+		if got := c.waiting("busy"); got != left {
+			t.Errorf("%d are counted, %d wait", got, left)
+		}
+		c.stop()
+		if got := c.waiting("still"); got != 350 {
+			t.Errorf("%d between two generations, want the last 350", got)
+		}
+		second := newQueues(0)
+		d := r.start(second.fake, func(o *Options) { o.Handler = second })
+		if got := d.Backlog(); got.Lanes != nil && len(got.Lanes) != 2 {
+			t.Errorf("of %d lanes", len(got.Lanes))
+		}
+		r.eventually("the second has them", func() bool { return d.Backlog().Lanes != nil })
+		if got := []int64{d.waiting("still"), d.waiting("busy")}; got[0] != 350 || got[1] != left {
+			t.Errorf("%v after the restart, want 350 and %d", got, left)
+		}
+		d.stop()
+	})
+}
