@@ -81,9 +81,9 @@ func (s *stack) launchAgain(d *daemon) time.Duration {
 // ago: what it sent, what it holds (two seconds' worth of each campaign), and what it read besides.
 func (s *stack) readAgain(table *laneTable, d *daemon, perSecond int) {
 	s.t.Helper()
-	read, held := d.metric(`pacer_records_read_total{place="lane"}`), d.metric(`pacer_open_offsets{place="lane"}`)
+	read, held := d.samples(`pacer_records_read_total{place="lane"}`), d.samples(`pacer_open_offsets{place="lane"}`)
 	table.add(s.t, "read from lanes in 10 s after the start",
-		fmt.Sprintf("%.0f records, %.0f of them held; factor %.2f", read, held, d.metric("pacer_lane_read_factor")),
+		fmt.Sprintf("%.0f records, %.0f of them held; factor %.2f", read, held, d.samples("pacer_lane_read_factor")),
 		fmt.Sprintf("%d sent", 10*perSecond), true)
 }
 

@@ -216,16 +216,16 @@ func (s *stack) publishTurns(ids []string, first, each int) {
 func (s *stack) awaitLanes(within time.Duration, records int64) {
 	s.t.Helper()
 	deadline := time.Now().Add(within)
-	for s.written("lanes") < records {
+	for s.everWritten("lanes") < records {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("%d of %d jobs are in the lanes after %s", s.written("lanes"), records, within)
+			s.t.Fatalf("%d of %d jobs are in the lanes after %s", s.everWritten("lanes"), records, within)
 		}
 		time.Sleep(250 * time.Millisecond)
 	}
 }
 
-// written is how many records the broker was ever given for the stack's topics whose names end so.
-func (s *stack) written(part string) (n int64) {
+// everWritten is how many records the broker was ever given for the stack's topics whose names end so.
+func (s *stack) everWritten(part string) (n int64) {
 	s.t.Helper()
 	_, n = s.held(part)
 	return n
@@ -286,11 +286,11 @@ func (s *stack) uncommitted() (n int64) {
 	for _, p := range answer.Topics[topic] {
 		committed += max(0, p.CommittedOffset)
 	}
-	return s.written("lanes") - committed
+	return s.everWritten("lanes") - committed
 }
 
-// metric is the sum of the daemon's samples whose line begins so.
-func (d *daemon) metric(prefix string) (sum float64) {
+// samples is the sum of the daemon's samples whose line begins so.
+func (d *daemon) samples(prefix string) (sum float64) {
 	d.s.t.Helper()
 	client := http.Client{Timeout: 5 * time.Second}
 	answer, err := client.Get("http://" + d.listen + "/metrics")
@@ -316,13 +316,13 @@ func (d *daemon) metric(prefix string) (sum float64) {
 // oneHop notes how often jobs were written to lanes: nothing may be written there twice.
 func (s *stack) oneHop(table *laneTable, d *daemon, jobs int) {
 	s.t.Helper()
-	again := d.metric("pacer_requeue_hops_count") - d.metric(`pacer_requeue_hops_bucket{le="1"}`)
+	again := d.samples("pacer_requeue_hops_count") - d.samples(`pacer_requeue_hops_bucket{le="1"}`)
 	most := 1
 	if again > 0 {
 		most = 2
 		s.t.Errorf("%.0f jobs were written to a lane again", again)
 	}
-	average := float64(s.written("lanes")) / float64(jobs)
+	average := float64(s.everWritten("lanes")) / float64(jobs)
 	table.add(s.t, "re-enqueues per job", fmt.Sprintf("%.2f on average, at most %s", average,
 		map[int]string{1: "1", 2: "more than 1"}[most]), "at most 1", average <= 1 && most == 1)
 }
@@ -341,7 +341,7 @@ func (s *stack) inMemory(table *laneTable, d *daemon, bound int) {
 func (s *stack) readFactor(table *laneTable, daemons ...*daemon) {
 	s.t.Helper()
 	for _, d := range daemons {
-		table.add(s.t, "records read from lanes per job settled", fmt.Sprintf("%.2f", d.metric("pacer_lane_read_factor")),
+		table.add(s.t, "records read from lanes per job settled", fmt.Sprintf("%.2f", d.samples("pacer_lane_read_factor")),
 			"(printed)", true)
 	}
 }
