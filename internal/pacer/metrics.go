@@ -15,6 +15,7 @@ type metrics struct {
 	quantum   prometheus.Gauge
 	queued    prometheus.Gauge
 	queues    prometheus.Gauge
+	tallies   tallies
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -54,12 +55,17 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 const unknownCampaign = "(unknown)"
 
 // observer counts the settled jobs of a campaign in the catalog, or of all unknown ones, which share one label, so that
-// labels stay a closed set. The counter that every job needs is looked up once.
+// labels stay a closed set. The counter that every job needs is looked up once, and so is the campaign's tally.
 func (m *metrics) observer(campaign string) func(*delivery.Job, delivery.Outcome) {
 	delivered := sync.OnceValue(func() prometheus.Counter {
 		return m.settled.WithLabelValues(campaign, delivery.OutcomeDelivered.String())
 	})
-	return func(_ *delivery.Job, o delivery.Outcome) {
+	tally := &tally{} // of unknown campaigns: nobody asks for it
+	if campaign != unknownCampaign {
+		tally = m.tallies.of(campaign)
+	}
+	return func(j *delivery.Job, o delivery.Outcome) {
+		tally.count(j, o)
 		if o == delivery.OutcomeDelivered {
 			delivered().Inc()
 		} else {

@@ -1,0 +1,108 @@
+package pacer
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Held lists the campaigns that have jobs in this daemon's memory, waiting for a slot or for their time; those with a
+// sink are not among them. It costs the scheduler a look at every queue and at every job that waits for its time, and
+// campaigns without jobs nothing: meant to be called about once a second.
+func (p *Pacer) Held(ctx context.Context) ([]delivery.HeldJobs, error) {
+	answer := make(chan []delivery.HeldJobs, 1)
+	p.inbox.do(func() { answer <- p.held() })
+	select {
+	case held := <-answer:
+		return held, nil
+	case <-p.inbox.closed:
+		return nil, ErrDraining
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *Pacer) held() (list []delivery.HeldJobs) {
+	at := map[string]int{}
+	for id, q := range p.queues {
+		if n := int64(q.len()); n > 0 {
+			at[id] = len(list)
+			list = append(list, delivery.HeldJobs{Campaign: id, Jobs: n, Units: q.units, Direct: int64(q.ingress)})
+		}
+	}
+	for _, e := range p.waits.entries {
+		j := e.item
+		i, ok := at[j.Campaign]
+		if !ok {
+			i = len(list)
+			at[j.Campaign] = i
+			list = append(list, delivery.HeldJobs{Campaign: j.Campaign})
+		}
+		list[i].Jobs++
+		list[i].Units += j.Weight
+		if j.From != delivery.FromLane {
+			list[i].Direct++
+		}
+	}
+	return list
+}
+
+// tallies count what became of each campaign's jobs since the start. They are written by whoever settles a job.
+type tallies struct {
+	mu   sync.Mutex // guards the map; its values are safe without
+	byID map[string]*tally
+}
+
+type tally struct{ delivered, dead, expired, cancelled, sent atomic.Int64 }
+
+// of is the tally of a campaign, made when it is first asked for.
+func (t *tallies) of(campaign string) *tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.byID[campaign]
+	if c == nil {
+		if t.byID == nil {
+			t.byID = map[string]*tally{}
+		}
+		c = &tally{}
+		t.byID[campaign] = c
+	}
+	return c
+}
+
+// count adds one settled job.
+func (t *tally) count(j *delivery.Job, o delivery.Outcome) {
+	switch o {
+	case delivery.OutcomeDelivered:
+		t.delivered.Add(1)
+	case delivery.OutcomeDead:
+		t.dead.Add(1)
+	case delivery.OutcomeExpired:
+		t.expired.Add(1)
+	case delivery.OutcomeCancelled:
+		t.cancelled.Add(1)
+	case delivery.OutcomeRetried:
+		if j.Attempt == 0 {
+			return // it was not sent: it has to wait for its time
+		}
+	default:
+		return // it has only moved, or its twin counts
+	}
+	t.sent.Add(j.Weight)
+}
+
+// Tallies lists what this daemon has done for each campaign of the catalog that had jobs here.
+func (p *Pacer) Tallies() []delivery.Tally {
+	t := &p.metrics.tallies
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]delivery.Tally, 0, len(t.byID))
+	for id, c := range t.byID {
+		list = append(list, delivery.Tally{Campaign: id, Sent: c.sent.Load(), Settled: delivery.Settled{
+			Delivered: c.delivered.Load(), Dead: c.dead.Load(), Expired: c.expired.Load(), Cancelled: c.cancelled.Load(),
+		}})
+	}
+	return list
+}
