@@ -44,19 +44,20 @@ func (r *record) size() int64 {
 // and headers are those of the record, so that the dead letter is whole. Headers written by pacer count only in
 // topics that pacer owns (lanes and timers); in ingress anybody could have written them.
 func decode(r *record, from delivery.Place, maxWeight int64, now time.Time) *delivery.Job {
-	h := scanHeaders(r.headers)
+	var h scanned
+	h.scan(r.headers)
 	j := &delivery.Job{
 		Weight: 1, Payload: r.value, Key: r.key,
 		Origin: delivery.Origin{Topic: r.topic, Partition: r.partition, Offset: r.offset},
 		From:   from, Offset: r.offset, Size: r.size(), ReadAt: now, FirstRead: now,
 	}
 	if from != delivery.FromIngress {
-		applyHistory(j, h, r.time)
+		applyHistory(j, &h, r.time)
 	}
 	if h.campaign == nil {
 		decodeEnvelope(j, r.value, maxWeight)
 	} else {
-		decodeHeaders(j, h, maxWeight)
+		decodeHeaders(j, &h, maxWeight)
 	}
 	if j.ID == "" {
 		j.ID = originID(j.Origin)
@@ -123,9 +124,8 @@ func (s *scanned) written(key string) *[]byte {
 	return nil
 }
 
-// scanHeaders finds the headers that mean something; of duplicates the last wins, as in Kafka's own lastHeader.
-func scanHeaders(headers []kafka.Header) *scanned {
-	s := &scanned{}
+// scan finds the headers that mean something; of duplicates the last wins, as in Kafka's own lastHeader.
+func (s *scanned) scan(headers []kafka.Header) {
 	for _, h := range headers {
 		if field := s.field(h.Key); field != nil {
 			*field = h.Value
@@ -134,7 +134,6 @@ func scanHeaders(headers []kafka.Header) *scanned {
 			}
 		}
 	}
-	return s
 }
 
 // keptHeaders are the headers that stay on the record when it is written again: all but those that pacer writes
@@ -173,7 +172,7 @@ func decodeHeaders(j *delivery.Job, h *scanned, maxWeight int64) {
 		}
 	}
 	if h.contentType != nil {
-		if j.ContentType = string(h.contentType); !printable(j.ContentType) {
+		if j.ContentType = contentType(h.contentType); !printable(j.ContentType) {
 			j.ContentType = contentTypeBinary
 			invalid(j, delivery.HeaderContentType, "must be printable ASCII")
 		}
@@ -182,6 +181,17 @@ func decodeHeaders(j *delivery.Job, h *scanned, maxWeight int64) {
 	setTime(j, delivery.HeaderNotBefore, h.notBefore, &j.NotBefore)
 	setTime(j, delivery.HeaderExpiresAt, h.expiresAt, &j.ExpiresAt)
 	setWeight(j, delivery.HeaderWeight, h.weight, maxWeight)
+}
+
+// contentType costs no memory of its own for the common ones.
+func contentType(value []byte) string {
+	switch string(value) {
+	case contentTypeJSON:
+		return contentTypeJSON
+	case contentTypeBinary:
+		return contentTypeBinary
+	}
+	return string(value)
 }
 
 const idRule = "must be 1 to 256 printable ASCII characters without spaces"

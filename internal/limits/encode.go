@@ -85,17 +85,27 @@ type takeBatch struct {
 	asks   []*delivery.Ask
 	out    []*delivery.Granted
 	keys   keyList
+	gates  map[string]int64 // the keys of gates, by sink
 	items  []byte
 	quotas []*delivery.Quota
 	quota  map[*delivery.Quota]int64 // its place in quotas, from 1
 	cost   int                       // in halves of what an item without quotas takes
 }
 
+// Memory for usualItems, of itemBytes each without weights and with two quotas, is there from the start.
+const (
+	usualItems = 32
+	itemBytes  = 85
+)
+
 // full tells whether the script has enough to do.
 func (b *takeBatch) full() bool { return len(b.asks) >= maxItems || b.cost >= maxCost }
 
 func newTakeBatch(k keys) *takeBatch {
-	return &takeBatch{names: k, keys: newKeyList(k.clock(), ""), quota: map[*delivery.Quota]int64{}}
+	return &takeBatch{
+		names: k, keys: newKeyList(k.clock(), ""), gates: map[string]int64{}, quota: map[*delivery.Quota]int64{},
+		items: make([]byte, 0, usualItems*itemBytes),
+	}
 }
 
 // add spells an ask as take.lua reads it.
@@ -104,7 +114,10 @@ func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	c := a.Campaign
 	timeline, gate := b.keys.add(b.names.timeline(c.ID)), int64(0)
 	if a.Gate != "" {
-		gate = b.keys.add(b.names.gate(a.Gate))
+		if gate = b.gates[a.Gate]; gate == 0 {
+			gate = b.keys.add(b.names.gate(a.Gate))
+			b.gates[a.Gate] = gate
+		}
 	}
 	whole, rest := split(c.Rate)
 	weights, quotas := countWeights(a), b.quotasOf(c)

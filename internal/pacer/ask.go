@@ -45,8 +45,7 @@ func (p *Pacer) ask(now int64) {
 	if p.takes >= maxTakes || p.stopped || now < p.lastTake+p.takeGap() {
 		return
 	}
-	var queues []*queue
-	var asks []delivery.Ask
+	queues, asks := make([]*queue, 0, p.lastItems), make([]delivery.Ask, 0, p.lastItems)
 	for p.asks.len() > 0 && p.asks.first().at <= now && len(asks) < maxItems {
 		q := p.asks.pop()
 		a, ok := p.askOf(q, now)
@@ -63,7 +62,7 @@ func (p *Pacer) ask(now int64) {
 	if len(asks) == 0 {
 		return
 	}
-	p.lastTake = now
+	p.lastTake, p.lastItems = now, len(asks)
 	p.takes++
 	base := context.WithoutCancel(p.sendCtx)
 	p.running.Go(func() {

@@ -43,6 +43,7 @@ type Pacer struct {
 	takeTime  int64               // about how long takes last
 	takes     int                 // takes under way
 	lastTake  int64
+	lastItems int   // of the last take
 	failing   bool  // the limiter does not answer
 	failedAt  int64 // when a take last failed
 	failures  int
@@ -136,6 +137,7 @@ func (p *Pacer) turn() {
 	for _, r := range results {
 		p.settle(r)
 	}
+	p.inbox.done(results)
 	for _, f := range commands {
 		f()
 	}
@@ -246,11 +248,15 @@ func (p *Pacer) endDrain() {
 	}
 }
 
+// maxSpare is how many results' memory is kept for the next ones.
+const maxSpare = 4096
+
 // inbox is how other goroutines talk to the scheduler: they never wait for it here.
 type inbox struct {
 	mu       sync.Mutex
 	commands []func()
 	results  []sent
+	spare    []sent // the memory of the results before
 	wake     chan struct{}
 	closed   chan struct{} // closed when the scheduler has ended
 }
@@ -280,8 +286,19 @@ func (b *inbox) take() (commands []func(), results []sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	commands, results = b.commands, b.results
-	b.commands, b.results = nil, nil
+	b.commands, b.results, b.spare = nil, b.spare, nil
 	return commands, results
+}
+
+// done gives the memory of results back.
+func (b *inbox) done(results []sent) {
+	if cap(results) > maxSpare {
+		return
+	}
+	clear(results)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spare = results[:0]
 }
 
 func (b *inbox) close() { close(b.closed) }

@@ -60,7 +60,8 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 		p.unknown(j, now)
 		return true
 	}
-	j.Observe = p.inForce[j.Campaign].observe
+	j.Campaign = c.ID // one string for all jobs of the campaign
+	j.Observe = p.inForce[c.ID].observe
 	if c.TTL > 0 && !j.FirstRead.IsZero() {
 		if end := j.FirstRead.Add(c.TTL); j.ExpiresAt.IsZero() || end.Before(j.ExpiresAt) {
 			j.ExpiresAt = end

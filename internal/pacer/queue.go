@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -199,11 +200,7 @@ func (q *queue) use(n int64) {
 		q.held -= k
 		n -= k
 		if g.Units == 0 {
-			q.grants[0] = delivery.Grant{}
-			q.grants = q.grants[1:]
-			if len(q.grants) == 0 {
-				q.grants = nil
-			}
+			q.grants = slices.Delete(q.grants, 0, 1) // there are two or three: their memory is worth keeping
 		}
 	}
 }
