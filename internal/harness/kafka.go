@@ -17,17 +17,33 @@ import (
 type Broker struct {
 	Brokers []string // never changes
 
-	script string
-	stack  string
-	mu     sync.Mutex // one command at a time
+	script  string
+	stack   string
+	setting string     // NAME=VALUE of the script's environment, or ""
+	mu      sync.Mutex // one command at a time
 }
 
 // FreshKafka starts a private, empty Kafka and removes it with the test. A test binary that dies without cleaning
 // up leaves it running until scripts/services.sh down, which ends the checkout's private stacks as well.
 func FreshKafka(t testing.TB) *Broker {
 	t.Helper()
+	return freshKafka(t, "")
+}
+
+// ProxiedKafka is FreshKafka with a proxy. Clients that begin at the proxy's address stay behind it, since the broker
+// tells them no other; Brokers is the way past it.
+func ProxiedKafka(t testing.TB) (*Broker, *Proxy) {
+	t.Helper()
 	skipIfShort(t, "Kafka")
-	b := &Broker{script: servicesScript(t), stack: Unique("test")}
+	ports := freePorts(t, 2)
+	p := newProxy(t, ports[1], fmt.Sprintf("127.0.0.1:%d", ports[0]))
+	return freshKafka(t, fmt.Sprintf("PACER_KAFKA_PROXY=%d:%d", ports[0], ports[1])), p
+}
+
+func freshKafka(t testing.TB, setting string) *Broker {
+	t.Helper()
+	skipIfShort(t, "Kafka")
+	b := &Broker{script: servicesScript(t), stack: Unique("test"), setting: setting}
 	t.Cleanup(func() {
 		if _, err := b.run("wipe"); err != nil {
 			t.Errorf("remove the private Kafka: %v", err)
@@ -72,6 +88,9 @@ func (b *Broker) run(args ...string) (string, error) {
 	defer b.mu.Unlock()
 	cmd := exec.Command(b.script, args...)
 	cmd.Env = append(os.Environ(), "PACER_STACK="+b.stack)
+	if b.setting != "" {
+		cmd.Env = append(cmd.Env, b.setting)
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

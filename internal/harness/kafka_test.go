@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -50,4 +51,41 @@ func TestFreshKafkaKeepsItsDataWhenKilled(t *testing.T) {
 		}
 	}
 	t.Fatal("the broker did not come back within a minute")
+}
+
+func TestProxiedKafkaAnswersThroughItsProxyOnly(t *testing.T) {
+	broker, proxy := ProxiedKafka(t)
+	topic := Topic(t, broker.Brokers, "harness.proxied", 1)
+	end := func() error {
+		client, closeClient := kafkaClient([]string{proxy.Addr})
+		defer closeClient()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+			Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}},
+		})
+		return err
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	client, closeClient := kafkaClient([]string{proxy.Addr})
+	defer closeClient()
+	meta, err := client.Metadata(t.Context(), &kafka.MetadataRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range meta.Brokers {
+		if at := net.JoinHostPort(b.Host, strconv.Itoa(b.Port)); at != proxy.Addr {
+			t.Errorf("behind the proxy the broker is at %s, want %s", at, proxy.Addr)
+		}
+	}
+	proxy.Down()
+	if err := end(); err == nil {
+		t.Error("the broker answered past its proxy")
+	}
+	proxy.Heal()
+	if err := end(); err != nil {
+		t.Errorf("healed: %v", err)
+	}
 }

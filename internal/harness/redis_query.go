@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,20 @@ func (r *Redis) StopReplicating(t testing.TB) {
 	if err := errors.Join(denied, killed); err != nil {
 		t.Fatalf("cut off the replica of the private Redis at %s: %v", r.Addr, err)
 	}
+}
+
+// Commands is how many commands the process has executed since it was started.
+func (r *Redis) Commands(t testing.TB) int {
+	t.Helper()
+	stats, err := r.info("stats")
+	if err != nil {
+		t.Fatalf("commands of the private Redis: %v", err)
+	}
+	n, err := strconv.Atoi(stats["total_commands_processed"])
+	if err != nil {
+		t.Fatalf("commands of the private Redis: %v", err)
+	}
+	return n
 }
 
 // AwaitReplica returns once a replica has everything that was written before the call.

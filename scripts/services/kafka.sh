@@ -58,19 +58,26 @@ kafka_cluster_id() {
 
 # A broker that was killed may register again only when its last session has run out: the shorter session makes
 # that three seconds instead of nine.
+#
+# PACER_KAFKA_PROXY=PORT:PROXY adds a listener at PORT for those who come through a proxy at PROXY: they are told the
+# proxy's port as the broker's address, so that all of their connections pass it.
 kafka_configure() {
-  local port controller
+  local port controller listeners advertised
   port=$(port_of kafka)
   controller=$(port_of kafka-controller)
+  listeners=PLAINTEXT://127.0.0.1:$port advertised=PLAINTEXT://127.0.0.1:$port
+  if [ -n "${PACER_KAFKA_PROXY:-}" ]; then
+    listeners+=,PROXIED://127.0.0.1:${PACER_KAFKA_PROXY%:*} advertised+=,PROXIED://127.0.0.1:${PACER_KAFKA_PROXY#*:}
+  fi
   cat >"$dir/kafka/server.properties" <<PROPERTIES
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$controller
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
-advertised.listeners=PLAINTEXT://127.0.0.1:$port
+listeners=$listeners,CONTROLLER://127.0.0.1:$controller
+advertised.listeners=$advertised
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT
 log.dirs=$dir/kafka/data
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
