@@ -28,6 +28,7 @@ func Check(ctx context.Context, in Invocation) error {
 	defer s.close()
 	c := &checks{p: &printer{w: in.Stdout}}
 	c.say("configuration", nil)
+	c.dedupe(&s.config.Dedupe)
 	for _, one := range []struct {
 		name string
 		run  func(ctx context.Context) error
@@ -91,6 +92,15 @@ func (s *services) checkRedis(ctx context.Context) error {
 		return fmt.Errorf("redis.addrs: %w", err)
 	}
 	return nil
+}
+
+// dedupe says whether jobs are kept from being sent twice.
+func (c *checks) dedupe(d *DedupeConfig) {
+	if d.TTL == 0 {
+		c.p.line("ok    dedupe: off, so two records with one id are two jobs; dedupe.ttl switches it on")
+		return
+	}
+	c.p.line("ok    dedupe: a job delivered is not sent again under its id for %s; policy %s", spellDuration(d.TTL), d.OnStoreFailure)
 }
 
 func (c *checks) kafka(ctx context.Context, s *services) {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
@@ -82,6 +83,7 @@ func (s *services) parts() (Parts, error) {
 		Brokers: cfg.Kafka.Brokers, Transport: s.transport, Dialer: s.dialer, Group: cfg.Kafka.Group, Topics: s.topics,
 		Redis: shards, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: c, Eventual: eventual, Catalog: c, Sinks: sinks,
 		DefaultSink: cfg.DefaultSink,
+		Dedupe:      Dedupe{TTL: cfg.Dedupe.TTL, Open: cfg.Dedupe.OnStoreFailure == delivery.PolicyOpen},
 		Pacing: Pacing{
 			MinQuantum: cfg.Pacing.MinQuantum, MaxQuantum: cfg.Pacing.MaxQuantum, LateTolerance: cfg.Pacing.LateTolerance,
 			MaxOpenAge: cfg.Pacing.MaxOpenAge, ItemsPerSecond: cfg.Pacing.ItemsPerSecond,

@@ -257,6 +257,9 @@ func TestBadConfigurations(t *testing.T) {
 		{"redis ring, one server twice", "redis: {mode: ring, addrs: [\"a:1|b:2\", \"b:2\"]}", nil, []string{"redis.addrs: b:2 is listed twice"}},
 		{"redis ring, shards", "redis: {mode: ring, addrs: [a:1, b:2, c:3], shards: 2}", nil, []string{
 			"redis.shards: 2 leaves some of the 3 addresses without any; use at least 3, or 0"}},
+		{"dedupe", "dedupe: {ttl: 10ms, on_store_failure: local-share}", nil, []string{
+			"dedupe.ttl: 10ms is out of range; use a duration between 1s and 720h0m0s, or 0",
+			`dedupe.on_store_failure: there is no "local-share"; use one of closed, open`}},
 		{"redis shards", "redis: {shards: 2000}", nil, []string{"redis.shards: 2000 is out of range; use a number between 0 and 1024"}},
 		{"redis cluster", "redis: {mode: cluster, db: 1}", nil, []string{"redis.db: a cluster has database 0 only"}},
 		{"sentinel without sentinels", "redis: {sentinel_password: hunter22}", nil, []string{

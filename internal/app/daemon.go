@@ -14,6 +14,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/consumer"
+	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/pacer"
@@ -50,6 +51,7 @@ type Parts struct {
 
 	Sinks       map[string]sink.Entry
 	DefaultSink string
+	Dedupe      Dedupe
 
 	Pacing          Pacing // zero values: the defaults of internal/pacer
 	MaxBufferBytes  int64  // 0: 64 MiB
@@ -63,6 +65,12 @@ type Parts struct {
 	// them on purpose.
 	WrapLimiter func(pacer.Limiter) pacer.Limiter
 	WrapSinks   func(pacer.Sinks) pacer.Sinks
+}
+
+// Dedupe are the settings of the dedupe ledger, which lives in Parts.Redis; the zero value is no ledger.
+type Dedupe struct {
+	TTL  time.Duration // how long delivered jobs are remembered
+	Open bool          // jobs are sent while the ledger does not answer
 }
 
 // Pacing are the settings of the pacer.
@@ -80,6 +88,7 @@ type Daemon struct {
 	limits   *limits.Engine
 	gauges   *limits.Gauges
 	sinks    *sink.Router
+	dedupe   *dedupe.Ledger // nil: none
 	relay    *requeue.Relay
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
@@ -131,6 +140,9 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if d.dedupe, err = d.newDedupe(); err != nil {
+		return nil, err
+	}
 	if d.relay, err = requeue.New(requeue.Options{
 		Client: client, Prefix: parts.Topics.Prefix, Lanes: parts.Topics.Lanes, Timers: parts.Topics.Timers,
 		Pins: parts.Catalog, Logger: parts.Logger, Registerer: parts.Registry,
@@ -155,6 +167,9 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		limiter = d.parts.WrapLimiter(limiter)
 	}
 	var sinks pacer.Sinks = d.sinks
+	if d.dedupe != nil {
+		sinks = d.dedupe
+	}
 	if d.parts.WrapSinks != nil {
 		sinks = d.parts.WrapSinks(sinks)
 	}
@@ -164,6 +179,22 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: set.MaxWeight,
 		UnknownGrace: set.UnknownGrace, Retry: set.Retry,
+		Logger: d.parts.Logger, Registerer: d.parts.Registry,
+	})
+}
+
+// newDedupe makes the ledger of delivered jobs, nil where none is kept.
+func (d *Daemon) newDedupe() (*dedupe.Ledger, error) {
+	set := d.parts.Dedupe
+	if set.TTL == 0 {
+		return nil, nil
+	}
+	timeouts := make(map[string]time.Duration, len(d.parts.Sinks))
+	for name, e := range d.parts.Sinks {
+		timeouts[name] = e.Timeout
+	}
+	return dedupe.New(dedupe.Options{
+		Sinks: d.sinks, Shards: d.parts.Redis, KeyPrefix: d.parts.KeyPrefix, TTL: set.TTL, Open: set.Open, Timeouts: timeouts,
 		Logger: d.parts.Logger, Registerer: d.parts.Registry,
 	})
 }
@@ -230,16 +261,20 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	// The quota engine keeps its books for as long as anything can be granted or handed back.
+	// The quota engine keeps its books for as long as anything can be granted or handed back, and the ledger for as long as
+	// anything can be delivered.
 	books, closeBooks := context.WithCancel(context.WithoutCancel(ctx))
 	defer closeBooks()
-	kept := make(chan error, 1)
-	go func() { kept <- d.limits.Run(books) }()
+	var kept errgroup.Group
+	kept.Go(func() error { return d.limits.Run(books) })
+	if d.dedupe != nil {
+		kept.Go(func() error { return d.dedupe.Run(books) })
+	}
 	err := d.consume(intake)
 	stop()
 	err = errors.Join(err, group.Wait())
 	closeBooks()
-	return errors.Join(err, <-kept, d.sinks.Close())
+	return errors.Join(err, kept.Wait(), d.sinks.Close())
 }
 
 func (d *Daemon) consume(ctx context.Context) error {

@@ -91,7 +91,7 @@ func Open(cfg Config, host Host) (Entry, error) {
 		if err != nil {
 			return Entry{}, err
 		}
-		e.Sink = s
+		e.Sink, e.Timeout = s, c.Timeout
 	case *log.Config:
 		e.Sink = recorded(c.Record, log.New(host.Logger), host.Logger)
 	case *discard.Config:

@@ -44,6 +44,8 @@ type Entry struct {
 	Sink Sink
 	// MaxInFlight is how many calls of Deliver one daemon may have open at once; at least 1.
 	MaxInFlight int
+	// Timeout bounds a call of Deliver; 0 for a sink that answers at once.
+	Timeout time.Duration
 }
 
 // Options configure a Router.

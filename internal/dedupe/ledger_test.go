@@ -1,0 +1,365 @@
+package dedupe
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func TestADeliveredJobIsNotSentAgain(t *testing.T) {
+	shared := connect(t, harness.RedisAddr(t))
+	to := &destination{}
+	o := rigOptions{prefix: prefix(), ttl: 300 * time.Millisecond}
+	one, two := newRig(t, to, servers{shared}, o), newRig(t, to, servers{shared}, o)
+	if r := one.deliver("a"); r.Class != delivery.Delivered {
+		t.Fatalf("%+v", r)
+	}
+	for _, r := range []*rig{one, two} {
+		if res := r.deliver("a"); res.Class != delivery.Duplicate {
+			t.Errorf("again: %+v", res)
+		}
+		if n := testutil.ToFloat64(r.m.suppressed.WithLabelValues("c")); n != 1 {
+			t.Errorf("%v suppressed", n)
+		}
+	}
+	other := &delivery.Job{ID: "a", Campaign: "d"}
+	if r := one.Deliver(t.Context(), "sink", other); r.Class != delivery.Delivered {
+		t.Errorf("the same id in another campaign: %+v", r)
+	}
+	time.Sleep(350 * time.Millisecond)
+	if r := two.deliver("a"); r.Class != delivery.Delivered || to.count() != 3 {
+		t.Errorf("after its time: %+v, %d calls", r, to.count())
+	}
+}
+
+// Whatever else the sink answers leaves the job free for its next attempt, wherever that is made.
+func TestAnUndeliveredJobIsFree(t *testing.T) {
+	shared := connect(t, harness.RedisAddr(t))
+	for _, class := range delivery.ResultClasses {
+		if class == delivery.Delivered {
+			continue
+		}
+		t.Run(class.String(), func(t *testing.T) {
+			to := &destination{answer: func(context.Context, *delivery.Job) delivery.ResultClass { return class }}
+			o := rigOptions{prefix: prefix(), timeout: time.Minute}
+			one, two := newRig(t, to, servers{shared}, o), newRig(t, to, servers{shared}, o)
+			if r := one.deliver("a"); r.Class != class {
+				t.Fatalf("%+v", r)
+			}
+			to.answer = nil
+			if r := one.deliver("a"); r.Class != delivery.Delivered { // the release goes before the claim
+				t.Errorf("again: %+v", r)
+			}
+			if r := two.deliver("a"); r.Class != delivery.Duplicate || to.count() != 2 {
+				t.Errorf("elsewhere: %+v, %d calls", r, to.count())
+			}
+		})
+	}
+}
+
+// While a job may be on its way, nobody else sends it; when its daemon has died, the claim ends.
+func TestAClaimHoldsOthersOff(t *testing.T) {
+	shared := connect(t, harness.RedisAddr(t))
+	hold := make(chan struct{})
+	slow := &destination{answer: func(context.Context, *delivery.Job) delivery.ResultClass { <-hold; return delivery.Delivered }}
+	to := &destination{}
+	o := rigOptions{prefix: prefix(), timeout: 5 * time.Second}
+	one, two := newRig(t, slow, servers{shared}, o), newRig(t, to, servers{shared}, o)
+	first := make(chan delivery.Result, 1)
+	go func() { first <- one.deliver("a") }()
+	for slow.count() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for name, r := range map[string]*rig{"this daemon": one, "another": two} {
+		res := r.deliver("a")
+		if res.Class != delivery.Withheld || res.RetryAfter <= 0 || res.RetryAfter > maxPause {
+			t.Errorf("%s: %+v", name, res)
+		}
+	}
+	key := idOf("c", "a").key(one.shards[0].tag)
+	left, err := shared.PTTL(t.Context(), key).Result()
+	if err != nil || left < o.timeout+claimMargin/2 || left > o.timeout+claimMargin {
+		t.Errorf("the claim lasts %s more, %v", left, err)
+	}
+	shared.PExpire(t.Context(), key, time.Millisecond) // as if its time were over
+	time.Sleep(5 * time.Millisecond)
+	if r := two.deliver("a"); r.Class != delivery.Delivered {
+		t.Errorf("after the claim's end: %+v", r)
+	}
+	close(hold)
+	if r := <-first; r.Class != delivery.Delivered {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A claim that was made and whose answer was lost is the daemon's own when it asks again; a release that comes late does
+// not undo a newer claim.
+func TestLostAnswersAndLateReleases(t *testing.T) {
+	shared := connect(t, harness.RedisAddr(t))
+	o := rigOptions{prefix: prefix()}
+	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
+	i := idOf("c", "a")
+	call := func(r *rig, e *entry) int64 {
+		t.Helper()
+		answers, err := r.shards[0].call([]*entry{e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers[0]
+	}
+	lost := newEntry(claimEntry, i, one.token(), time.Minute)
+	again := newEntry(claimEntry, i, one.token(), time.Minute)
+	for name, step := range map[string]*entry{"first": lost, "repeated as it was": lost, "by a new token": again} {
+		if a := call(one, step); a != claimed {
+			t.Fatalf("%s: %d", name, a)
+		}
+	}
+	call(one, again)
+	call(one, newEntry(releaseEntry, i, lost.token, 0))
+	if a := call(two, newEntry(claimEntry, i, two.token(), time.Minute)); a <= 0 || a > time.Minute.Milliseconds() {
+		t.Errorf("a late release undid the claim: %d", a)
+	}
+	call(one, newEntry(releaseEntry, i, again.token, 0))
+	if a := call(two, newEntry(claimEntry, i, two.token(), time.Minute)); a != claimed {
+		t.Errorf("released: %d", a)
+	}
+	call(one, newEntry(markEntry, i, "", time.Minute))
+	call(one, newEntry(releaseEntry, i, again.token, 0))
+	for _, r := range []*rig{one, two} {
+		if a := call(r, newEntry(claimEntry, i, r.token(), time.Minute)); a != delivered {
+			t.Errorf("marked: %d", a)
+		}
+	}
+}
+
+// Jobs wait for a Redis that does not answer; what was delivered meanwhile is marked before anybody hears of it.
+func TestAFrozenRedis(t *testing.T) {
+	server := harness.FreshRedis(t)
+	var log lockedBuffer
+	proceed := make(chan struct{})
+	to := &destination{answer: func(_ context.Context, j *delivery.Job) delivery.ResultClass {
+		if j.ID == "on its way" {
+			<-proceed
+		}
+		return delivery.Delivered
+	}}
+	o := rigOptions{log: slog.NewTextHandler(&log, nil)}
+	one := newRig(t, to, servers{connect(t, server.Addr)}, o)
+	two := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{})
+	under := make(chan delivery.Result, 1)
+	go func() { under <- one.deliver("on its way") }()
+	for to.count() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	server.Freeze()
+	close(proceed)
+	waiting := make(chan delivery.Result, 1)
+	go func() { waiting <- one.insist(context.Background(), "new") }()
+	time.Sleep(1500 * time.Millisecond)
+	select {
+	case r := <-under:
+		t.Errorf("answered without a mark: %+v", r)
+	case r := <-waiting:
+		t.Errorf("answered without a claim: %+v", r)
+	default:
+	}
+	if to.count() != 1 {
+		t.Errorf("%d sent", to.count())
+	}
+	server.Thaw()
+	for name, answer := range map[string]chan delivery.Result{"on its way": under, "new": waiting} {
+		select {
+		case r := <-answer:
+			if r.Class != delivery.Delivered {
+				t.Errorf("%s: %+v", name, r)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s: no answer after the thaw", name)
+		}
+		if r := two.insist(t.Context(), name); r.Class != delivery.Duplicate {
+			t.Errorf("%s: again: %+v", name, r)
+		}
+	}
+	if n := log.count("level=WARN"); n != 1 {
+		t.Errorf("%d warnings:\n%s", n, log.String())
+	}
+	if n := log.count("answers again"); n != 1 {
+		t.Errorf("%d times back:\n%s", n, log.String())
+	}
+}
+
+// With policy open, jobs are sent while there is no Redis, and marked once there is one.
+func TestOpenSendsWithoutRedis(t *testing.T) {
+	server := harness.FreshRedis(t)
+	to := &destination{}
+	one := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{open: true})
+	server.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for i := range 20 {
+		if r := one.insist(ctx, fmt.Sprint("job-", i)); r.Class != delivery.Delivered {
+			t.Fatalf("job %d: %+v", i, r)
+		}
+	}
+	server.Start(t)
+	two := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{})
+	for one.shards[0].failing.Load() && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for i := range 20 {
+		if r := two.insist(ctx, fmt.Sprint("job-", i)); r.Class != delivery.Duplicate {
+			t.Errorf("job %d was not marked: %+v", i, r)
+		}
+	}
+}
+
+// A Redis that is slower than a slot's tolerance makes jobs wait for their next slot, not for ever.
+func TestALateAnswerServesTheNextSlot(t *testing.T) {
+	server := harness.FreshRedis(t)
+	to := &destination{}
+	one := newRig(t, to, servers{connect(t, server.Addr)}, rigOptions{})
+	one.deliver("connect")
+	server.Freeze()
+	job := func() *delivery.Job {
+		return &delivery.Job{ID: "a", Campaign: "c", SendBy: time.Now().Add(5 * time.Millisecond)}
+	}
+	if r := one.Deliver(t.Context(), "sink", job()); r.Class != delivery.Withheld || r.RetryAfter != 0 {
+		t.Fatalf("too late: %+v", r)
+	}
+	server.Thaw()
+	time.Sleep(20 * time.Millisecond)
+	server.Freeze()
+	defer server.Thaw()
+	sent := make(chan delivery.Result, 1)
+	go func() { sent <- one.Deliver(t.Context(), "sink", job()) }()
+	for begun := time.Now(); to.count() != 2; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 300*time.Millisecond {
+			t.Fatal("the answer to the first question was not used")
+		}
+	}
+	server.Thaw()
+	if r := <-sent; r.Class != delivery.Delivered {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A claim whose job did not come again is given up, so that whoever has the job now can send it.
+func TestForgottenClaimsAreReleased(t *testing.T) {
+	shared := connect(t, harness.RedisAddr(t))
+	o := rigOptions{prefix: prefix(), timeout: time.Hour}
+	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
+	passed := &delivery.Job{ID: "a", Campaign: "c", SendBy: time.Now()}
+	if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
+		t.Fatalf("%+v", r)
+	}
+	one.mu.Lock()
+	e := one.claims[idOf("c", "a")].entry
+	one.mu.Unlock()
+	<-e.done
+	if r := two.deliver("a"); r.Class != delivery.Withheld {
+		t.Errorf("while the claim is kept: %+v", r)
+	}
+	one.sweep(time.Now().Add(keptFor))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if r := two.insist(ctx, "a"); r.Class != delivery.Delivered {
+		t.Errorf("given up: %+v", r)
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if len(one.claims) != 0 {
+		t.Errorf("%d claims remain", len(one.claims))
+	}
+}
+
+// Several daemons are given the same jobs again and again, sinks fail at random, daemons are replaced and Redis freezes.
+// No job is ever in two calls at once, and none is sent after it was delivered.
+func TestNoJobIsSentTwice(t *testing.T) {
+	server := harness.FreshRedis(t)
+	const jobs, daemons, tries = 60, 3, 12
+	var mu sync.Mutex
+	sending, done, sent := map[string]bool{}, map[string]bool{}, 0
+	to := &destination{answer: func(_ context.Context, j *delivery.Job) delivery.ResultClass {
+		mu.Lock()
+		if sending[j.ID] {
+			t.Errorf("%s: sent twice at once", j.ID)
+		}
+		if done[j.ID] {
+			t.Errorf("%s: sent after it had been delivered", j.ID)
+		}
+		sending[j.ID] = true
+		sent++
+		mu.Unlock()
+		time.Sleep(rand.N(5 * time.Millisecond))
+		class := delivery.ResultClasses[rand.IntN(len(delivery.ResultClasses))]
+		mu.Lock()
+		sending[j.ID], done[j.ID] = false, class == delivery.Delivered
+		mu.Unlock()
+		return class
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for range daemons {
+		for range 2 { // a daemon and its successor
+			all.Go(func() {
+				clients := servers{connect(t, server.Addr), connect(t, server.Addr), connect(t, server.Addr)}
+				r := newRig(t, to, clients, rigOptions{timeout: 10 * time.Second})
+				var calls sync.WaitGroup
+				for _, k := range rand.Perm(jobs * tries) {
+					time.Sleep(rand.N(2 * time.Millisecond))
+					calls.Go(func() { r.insist(ctx, fmt.Sprint("job-", k%jobs)) })
+				}
+				calls.Wait()
+				r.stop()
+			})
+		}
+	}
+	all.Go(func() {
+		time.Sleep(300 * time.Millisecond)
+		server.Freeze()
+		time.Sleep(time.Second)
+		server.Thaw()
+	})
+	all.Wait()
+	if ctx.Err() != nil {
+		t.Fatal("not through in time")
+	}
+	for k := range jobs {
+		if id := fmt.Sprint("job-", k); !done[id] {
+			t.Errorf("%s: not delivered in %d tries", id, 2*daemons*tries)
+		}
+	}
+	t.Logf("%d jobs, %d sends", jobs, sent)
+}
+
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *lockedBuffer) count(part string) int { return strings.Count(b.String(), part) }
