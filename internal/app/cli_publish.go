@@ -84,7 +84,7 @@ func Publish(ctx context.Context, in Invocation, flags *PublishFlags) error {
 	if err != nil {
 		return err
 	}
-	bar := newPublishBar(ctx, in, flags.Count)
+	bar := newBar(ctx, in, "publishing", flags.Count)
 	started := time.Now()
 	acked, err := producer.Publish(ctx, topic, jobsOf(flags.Campaign, run, payloads), bar.add)
 	bar.close()
@@ -201,31 +201,31 @@ func publishID() (string, error) {
 	return hex.EncodeToString(b[:]), nil
 }
 
-// publishBar is a progress bar on a terminal, and nothing elsewhere.
-type publishBar struct {
+// jobBar is a progress bar on a terminal, and nothing elsewhere.
+type jobBar struct {
 	progress *mpb.Progress
 	bar      *mpb.Bar
 }
 
-// newPublishBar makes a bar for so many jobs; 0 where the number is not known.
-func newPublishBar(ctx context.Context, in Invocation, total int64) *publishBar {
+// newBar makes a bar for what is done with so many jobs; 0 where the number is not known.
+func newBar(ctx context.Context, in Invocation, doing string, total int64) *jobBar {
 	if !in.Progress {
-		return &publishBar{}
+		return &jobBar{}
 	}
 	progress := mpb.NewWithContext(ctx, mpb.WithOutput(in.Stderr), mpb.WithWidth(50))
-	return &publishBar{progress: progress, bar: progress.AddBar(total,
-		mpb.PrependDecorators(decor.Name("publishing "), decor.CurrentNoUnit("%d jobs")),
+	return &jobBar{progress: progress, bar: progress.AddBar(total,
+		mpb.PrependDecorators(decor.Name(doing+" "), decor.CurrentNoUnit("%d jobs")),
 		mpb.AppendDecorators(decor.AverageSpeed(0, " %.0f/s")),
 	)}
 }
 
-func (b *publishBar) add(n int) {
+func (b *jobBar) add(n int) {
 	if b.bar != nil {
 		b.bar.IncrBy(n)
 	}
 }
 
-func (b *publishBar) close() {
+func (b *jobBar) close() {
 	if b.bar == nil {
 		return
 	}

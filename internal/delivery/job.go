@@ -56,7 +56,7 @@ type Job struct {
 	Key     []byte   // the record's key, kept on re-enqueue
 	Headers []Header // the record's headers that are not pacer's own, kept on re-enqueue
 
-	Attempt    int       // dispatches so far that counted as an attempt
+	Attempt    int       // answers so far that counted as an attempt, the last one included
 	Hops       int       // re-enqueues into a lane
 	TimerHops  int       // re-enqueues into a timer
 	Origin     Origin    // the first record

@@ -1,0 +1,154 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+func TestMoments(t *testing.T) {
+	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"2h":                        now.Add(-2 * time.Hour),
+		"7d":                        now.Add(-7 * 24 * time.Hour),
+		"2026-11-30T09:00:00Z":      time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC),
+		"2026-11-30T12:00:00+03:00": time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseMoment("--since", text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %s, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"3/17": true, "0/0": true, "3": false, "3/": false, "/17": false, "-1/2": false, "3/17/4": false, "a/3": false,
+		"99999999999/1": false, "spring-0": false,
+	} {
+		place, got := parsePlace(text)
+		if got != ok || ok && place.String() != text {
+			t.Errorf("%q: %v, %v", text, place, got)
+		}
+	}
+}
+
+func TestNothingSteersTheTerminal(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain text":        "plain text",
+		"ключ 鍵":            "ключ 鍵",
+		"\x1b[31mred\x07":   `\x1b[31mred\a`,
+		"a\u202eb\u0085c":   `a\u202eb\u0085c`,
+		"bad \xff byte":     `bad \xff byte`,
+		"a real \ufffd one": "a real \ufffd one",
+		"two\nlines":        `two\nlines`,
+	} {
+		if got := visible(s); got != want {
+			t.Errorf("%q is shown as %q, want %q", s, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		d := requeue.DeadLetter{
+			Campaign: string(rapid.SliceOf(rapid.Byte()).Draw(t, "campaign")), JobID: rapid.String().Draw(t, "job"),
+			Detail: rapid.String().Draw(t, "detail"), Payload: rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
+			Headers: []delivery.Header{{Key: rapid.String().Draw(t, "key"), Value: rapid.SliceOf(rapid.Byte()).Draw(t, "value")}},
+		}
+		var out bytes.Buffer
+		p := &printer{w: &out}
+		showDead(p, &d, nil)
+		if err := printDead(p, false, true, describeDead(&d)); err != nil || p.err != nil {
+			t.Fatal(err, p.err)
+		}
+		for _, b := range []byte(strings.ReplaceAll(out.String(), "\t", "")) {
+			if b < ' ' && b != '\n' || b == 0x7f {
+				t.Fatalf("byte %#x reaches the terminal: %q", b, out.String())
+			}
+		}
+	})
+}
+
+func TestPayloadsAreShownAndBounded(t *testing.T) {
+	for _, c := range []struct {
+		payload string
+		cut     int
+		has     []string
+	}{
+		{"{\"a\":1}\nsecond", 0, []string{"14 bytes", "  {\"a\":1}\n  second\n"}},
+		{strings.Repeat("я", 3000), 0, []string{"6000 bytes", "… 1904 more bytes; --payload"}},
+		{"\x00\x01binary" + strings.Repeat("\xff", 300), 0, []string{"00 01 62 69 6e 61 72 79", "… 52 more bytes"}},
+		{"beginning", 400_000, []string{"9 bytes, the first of 400000; the others were not kept"}},
+		{"", 0, []string{"payload     0 bytes"}},
+	} {
+		var out bytes.Buffer
+		showPayload(&printer{w: &out}, &requeue.DeadLetter{Payload: []byte(c.payload), Truncated: c.cut})
+		for _, part := range c.has {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("%q lacks %q", out.String(), part)
+			}
+		}
+	}
+}
+
+func TestCountsOfDeadLetters(t *testing.T) {
+	counts := deadCounts{}
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 5 {
+		counts.add(&requeue.DeadLetter{
+			Campaign: []string{"spring", "autumn"}[i%2], Reason: delivery.ReasonRefused, Replayed: i == 0,
+			At: noon.Add(time.Duration(i) * time.Minute),
+		})
+	}
+	var out bytes.Buffer
+	if err := writeTable(&out, counts.print); err != nil {
+		t.Fatal(err)
+	}
+	var rows [][]string
+	for line := range strings.Lines(out.String()) {
+		rows = append(rows, strings.Fields(line))
+	}
+	want := "[[CAMPAIGN REASON LETTERS REPLAYED OLDEST NEWEST] " +
+		"[autumn refused 2 0 2026-12-01T12:01:00Z 2026-12-01T12:03:00Z] " +
+		"[spring refused 3 1 2026-12-01T12:00:00Z 2026-12-01T12:04:00Z] [all 5 1]]"
+	if fmt.Sprint(rows) != want {
+		t.Errorf("counts\n%s", out.String())
+	}
+	for i := range maxDeadGroups + 5 {
+		counts.add(&requeue.DeadLetter{Campaign: fmt.Sprint(i)})
+	}
+	if others := counts[requeue.DeadGroup{Campaign: "(others)"}]; others == nil || others.Letters != 7 {
+		t.Errorf("%d groups, others %+v", len(counts), others)
+	}
+}
+
+func TestReplayErrorsSayHowToGoOn(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken := errors.New("publish to pacer.jobs: connection refused")
+	last := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		ctx    context.Context
+		flags  DeadReplayFlags
+		report requeue.ReplayReport
+		err    error
+		want   string
+	}{
+		{ended, DeadReplayFlags{}, requeue.ReplayReport{}, ended.Err(), "interrupted before anything"},
+		{ended, DeadReplayFlags{}, requeue.ReplayReport{Replayed: 7}, ended.Err(), "interrupted after 7 dead letters; run the same command"},
+		{ended, DeadReplayFlags{Again: true}, requeue.ReplayReport{Replayed: 7, Last: last}, ended.Err(), "--since 2026-12-01T12:00:00Z"},
+		{t.Context(), DeadReplayFlags{}, requeue.ReplayReport{}, broken, "publish to pacer.jobs: connection refused"},
+		{t.Context(), DeadReplayFlags{}, requeue.ReplayReport{Replayed: 500, Doubtful: 20}, broken, "up to 20 of the last batch may be replayed twice"},
+	} {
+		if got := replayError(c.ctx, &c.flags, &c.report, c.err).Error(); !strings.Contains(got, c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%q lacks %q", got, c.want)
+		}
+	}
+}
