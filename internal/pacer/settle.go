@@ -35,6 +35,7 @@ func (p *Pacer) settle(r sent) {
 	}
 	switch r.result.Class {
 	case delivery.Delivered:
+		j.Attempt++
 		j.Settle(delivery.OutcomeDelivered)
 		p.healthy(s)
 	case delivery.Throttled:
@@ -50,6 +51,7 @@ func (p *Pacer) settle(r sent) {
 	case delivery.Temporary:
 		p.retry(j, r.result, p.failed(s))
 	case delivery.Permanent:
+		j.Attempt++
 		p.healthy(s)
 		p.dead(j, delivery.ReasonRefused, r.result.Detail)
 	case delivery.Withheld:
