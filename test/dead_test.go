@@ -1,0 +1,156 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, replayed whole and only once, at a rate, and an
+// interrupted replay goes on where it stopped.
+func TestDeadLettersAreReplayedOnce(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 2})
+	s.campaign("spring", 1000)
+	s.campaign("autumn", 1000)
+	s.receiver.answer = func(arrival) (int, time.Duration) { return http.StatusGone, 0 }
+	const each = 40
+	payload := "{\"text\":\"\x1b[31m\"}"
+	var jobs []job
+	for i := range each {
+		jobs = append(jobs,
+			job{campaign: "spring", id: fmt.Sprintf("spring-%d", i), payload: []byte(payload), headers: []kafka.Header{{Key: "x-mine", Value: []byte{0, 1}}}},
+			job{campaign: "autumn", id: fmt.Sprintf("autumn-%d", i)})
+	}
+	s.publish(jobs)
+	d := s.start("one")
+	d.awaitReady(15 * time.Second)
+	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 2*each })
+	s.receiver.mu.Lock()
+	s.receiver.answer = nil
+	s.receiver.mu.Unlock()
+
+	var letters []struct {
+		JobID    string `json:"job_id"`
+		Place    string `json:"place"`
+		Attempts int    `json:"attempts"`
+	}
+	s.unmarshal(s.run("dead", "list", "--campaign", "spring", "--reason", "refused", "--since", "1h", "--json"), &letters)
+	if len(letters) != each || letters[0].Attempts != 1 {
+		t.Fatalf("%d letters, the first %+v", len(letters), letters[0])
+	}
+	if out := s.run("dead", "list"); !strings.Contains(out, letters[0].Place) || !strings.Contains(out, "all") {
+		t.Errorf("dead list printed\n%s", out)
+	}
+	for _, what := range []string{letters[0].Place, s.prefix + "dead/" + letters[0].Place, letters[0].JobID} {
+		out := s.run("dead", "show", what)
+		if strings.Contains(out, "\x1b") || !strings.Contains(out, letters[0].JobID) || !strings.Contains(out, `"text":"\x1b[31m"`) ||
+			!strings.Contains(out, `x-mine: \x00\x01`) || !strings.Contains(out, "attempts    1") {
+			t.Errorf("dead show %s printed\n%s", what, out)
+		}
+	}
+	if out := s.run("dead", "show", letters[0].Place, "--payload"); out != payload {
+		t.Errorf("the payload is %q", out)
+	}
+	for _, what := range []string{"0/999999", "99/0", "nobody-1"} {
+		if out, err := s.try("dead", "show", what); exitCode(err) != 1 || strings.Count(out, "\n") != 1 {
+			t.Errorf("dead show %s: %v\n%s", what, err, out)
+		}
+	}
+
+	s.replays("--campaign", "spring", "--dry-run")(t, each, each, 0)
+	s.replays("--campaign", "spring", "--rate", "1000", "--limit", "10")(t, 10, 10, 0)
+	s.interruptReplay("--campaign", "spring", "--rate", "10")
+	s.await(20*time.Second, "some of spring", func() bool { n, _ := s.receiver.accepted("spring"); return n > 10 })
+	s.run("dead", "replay", "--campaign", "spring")
+	s.await(20*time.Second, "all of spring", func() bool { n, _ := s.receiver.accepted("spring"); return n == each })
+	s.replays("--campaign", "spring")(t, each, 0, each)
+	s.replays("--job-id", "autumn-3", "--to-topic", s.ingress)(t, 1, 1, 0)
+	s.replays("--job-id", "autumn-3", "--again")(t, 1, 1, 0)
+	s.await(20*time.Second, "one job twice", func() bool { _, twice := s.receiver.accepted("autumn"); return twice == 1 })
+	if n, twice := s.receiver.accepted(""); n != each+1 || twice != 1 {
+		t.Errorf("%d jobs arrived, %d twice", n, twice)
+	}
+	s.checkReplayed(payload)
+	if code := d.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// unmarshal reads what a command printed.
+func (s *stack) unmarshal(out string, v any) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		s.t.Fatalf("%v in\n%s", err, out)
+	}
+}
+
+// replays runs `dead replay` and returns a check of what it says.
+func (s *stack) replays(flags ...string) func(t *testing.T, matched, replayed, before int) {
+	s.t.Helper()
+	var said struct{ Matched, Replayed, Before int }
+	out := s.run(append([]string{"dead", "replay", "--json"}, flags...)...)
+	s.unmarshal(strings.Replace(out, "replayed_before", "before", 1), &said)
+	return func(t *testing.T, matched, replayed, before int) {
+		t.Helper()
+		if said.Matched != matched || said.Replayed != replayed || said.Before != before {
+			t.Errorf("dead replay %v says\n%s", flags, out)
+		}
+	}
+}
+
+// interruptReplay starts a slow replay and stops it as Ctrl-C does.
+func (s *stack) interruptReplay(flags ...string) {
+	s.t.Helper()
+	cmd := exec.Command(s.binary, append([]string{"dead", "replay", "--config", s.config()}, flags...)...)
+	cmd.Env = environment()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	err := cmd.Wait()
+	if exitCode(err) != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "interrupted after") ||
+		!strings.Contains(stderr.String(), "run the same command again") {
+		s.t.Errorf("an interrupted replay ended with %v and said %q", err, stderr.String())
+	}
+}
+
+// checkReplayed looks at the replayed records of spring: whole, and without a past.
+func (s *stack) checkReplayed(payload string) {
+	s.t.Helper()
+	partitions, err := requeue.Partitions(s.t.Context(), s.client, s.ingress)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	replayed := 0
+	for p := range partitions {
+		err := requeue.Scan(s.t.Context(), s.client, s.ingress, p, requeue.FromStart, func(r requeue.Record) error {
+			if r.Header("pacer-replayed-from") == "" || r.Header("pacer-campaign") != "spring" {
+				return nil
+			}
+			replayed++
+			if string(r.Value) != payload || r.Header("x-mine") != "\x00\x01" || r.Header("pacer-reason")+r.Header("pacer-attempt") != "" {
+				s.t.Errorf("replayed %q with %q", r.Value, r.Headers)
+			}
+			return nil
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if replayed != 40 {
+		s.t.Errorf("%d records of spring were replayed", replayed)
+	}
+}
