@@ -56,6 +56,8 @@ type Pacer struct {
 	stopped   bool            // from the beginning of a drain to its end
 	epoch     int             // counts drains; results of sends from before the last one settle nothing
 	heldSinks map[string]bool // sinks named by campaigns but not configured, logged once
+
+	parked map[string][]*delivery.Job // by campaign, in order; see giveBack
 }
 
 // New makes a Pacer; it starts nothing.
@@ -174,8 +176,9 @@ func (p *Pacer) wakeAt() int64 {
 	return at
 }
 
-// Offer hands jobs over. Jobs from ingress and timers are always taken; of lane jobs, those that do not fit their
-// campaign's queue come back in refused, and their lane hears from Room when there is room again.
+// Offer hands jobs over. Jobs that do not fit their campaign's queue and wait where they were read, in lanes and in ingress
+// under overflow block, come back in refused, and their source hears from Room when there is room again. All others are
+// taken.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	answer := make(chan []*delivery.Job, 1)
 	p.inbox.do(func() {
@@ -237,7 +240,7 @@ func (p *Pacer) beginDrain(done chan<- int) {
 		q.waiting = nil
 		p.asks.remove(q)
 	}
-	p.waits = delays{}
+	p.waits, p.parked = delays{}, nil
 }
 
 func (p *Pacer) endDrain() {

@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -11,7 +12,7 @@ type standing uint8
 
 const (
 	sending   standing = iota
-	held               // paused, rate 0, out of hours, before its start, no such sink, or unusable: jobs wait in lanes
+	held               // paused, rate 0, out of hours, before its start, no such sink, or unusable: jobs wait (see overflow)
 	cancelled          // jobs settle as cancelled
 	completed          // jobs settle as expired
 )
@@ -33,12 +34,13 @@ func (p *Pacer) standing(c *delivery.Campaign, now time.Time) standing {
 }
 
 // place decides for each job where it waits: its queue, a lane, a timer, memory for a moment, or the dead letters.
-// Lane jobs that do not fit are returned, with every later job of the same campaign, so that order is kept.
+// Jobs that stay where they are (see stays) and do not fit are returned, with every later job of the same campaign, so
+// that order is kept; high-priority jobs pass those of ingress.
 func (p *Pacer) place(jobs []*delivery.Job) (refused []*delivery.Job) {
 	now := time.Now()
 	full := map[string]bool{}
 	for _, j := range jobs {
-		if full[j.Campaign] && j.From == delivery.FromLane {
+		if full[j.Campaign] && (j.From == delivery.FromLane || j.Priority != delivery.PriorityHigh) {
 			refused = append(refused, j)
 		} else if !p.placeOne(j, now) {
 			full[j.Campaign] = true
@@ -48,7 +50,7 @@ func (p *Pacer) place(jobs []*delivery.Job) (refused []*delivery.Job) {
 	return refused
 }
 
-// placeOne returns false when a lane job has to be offered again later.
+// placeOne returns false when a job that stays where it is has to be offered again later.
 func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 	if j.Defect != "" {
 		j.Observe = p.observeUnknown
@@ -99,42 +101,89 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 	return true
 }
 
-// overflow sends a job that does not fit to its lane; a job that came from one stays there.
+// stays tells whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
+// the campaign's overflow is block.
+func stays(j *delivery.Job, c *delivery.Campaign) bool {
+	return j.From == delivery.FromLane || j.From == delivery.FromIngress && c.Overflow == delivery.OverflowBlock
+}
+
+// blockedRetry is how long a job that came back from a timer waits in another one when it does not fit and its campaign
+// keeps out of lanes. Timers are shared, so it cannot stay in the one it came from.
+const blockedRetry = 30 * time.Second
+
+// overflow deals with a job that does not fit: it goes to its campaign's lane, or stays where it is; false means that it
+// stays, and that its source is told when there is room.
 func (p *Pacer) overflow(j *delivery.Job, c *delivery.Campaign) bool {
-	if j.From == delivery.FromLane {
+	switch {
+	case stays(j, c):
 		q := p.queue(c)
 		if q.waiting == nil {
 			q.waiting = map[delivery.Source]struct{}{}
 		}
 		q.waiting[j.Source] = struct{}{}
 		return false
+	case c.Overflow == delivery.OverflowBlock:
+		p.opt.Requeuer.Put(j, delivery.Destination{
+			Kind: delivery.ToTimer, Reason: delivery.ReasonOverflow, Due: time.Now().Add(blockedRetry),
+		})
+	default:
+		p.toLane(j)
 	}
-	p.toLane(j)
 	return true
 }
 
-// fits tells whether the job's turn can come soon enough for it to wait in the queue.
-func (p *Pacer) fits(q *queue, j *delivery.Job) bool {
+// giveBack deals with a job that was taken and has no place any more, mostly since its campaign may not send: a lane takes
+// it back; one that stays in ingress is parked, being in memory and its offset open anyway. Of several, the last goes
+// first.
+func (p *Pacer) giveBack(j *delivery.Job) {
 	if j.From == delivery.FromLane {
-		return q.units+j.Weight <= p.laneRoom(q) || q.empty()
+		j.Source.Release(j.Campaign, j.Offset)
+		return
 	}
-	high := j.Priority == delivery.PriorityHigh
+	if p.parked == nil {
+		p.parked = map[string][]*delivery.Job{}
+	}
+	p.parked[j.Campaign] = slices.Insert(p.parked[j.Campaign], 0, j)
+}
+
+// unpark places the parked jobs of the queue's campaign again, when there may be a place for them.
+func (p *Pacer) unpark(q *queue, now time.Time) {
+	jobs, c := p.parked[q.id], q.campaign
+	if len(jobs) == 0 || c != nil && c.Overflow == delivery.OverflowBlock && p.standing(c, now) == held {
+		return
+	}
+	delete(p.parked, q.id)
+	for i, j := range jobs {
+		if !p.placeOne(j, now) {
+			p.parked[q.id] = jobs[i:]
+			return
+		}
+	}
+}
+
+// fits tells whether the job's turn can come soon enough for it to wait in the queue. A job that stays where it is until
+// it is taken may wait for any time; there is room for two seconds' worth of those.
+func (p *Pacer) fits(q *queue, j *delivery.Job) bool {
+	high := j.Priority == delivery.PriorityHigh && j.From != delivery.FromLane
 	if q.campaign.Lane != delivery.NoLane && j.From == delivery.FromIngress && !high {
 		return false // behind the campaign's backlog
 	}
-	age := p.opt.MaxOpenAge
-	wait := time.Duration(max(0, q.turnAt-p.now())) * time.Microsecond
-	if wait > age {
-		return false
+	room := p.laneRoom(q)
+	if !stays(j, q.campaign) {
+		age := p.opt.MaxOpenAge
+		wait := time.Duration(max(0, q.turnAt-p.now())) * time.Microsecond
+		if wait > age {
+			return false
+		}
+		room = max(1, q.campaign.Rate.UnitsIn(age-wait)/q.competitors)
 	}
-	room := max(1, q.campaign.Rate.UnitsIn(age-wait)/q.competitors)
 	if high {
 		room += room/4 + 1 // a reserved share
 	}
 	return q.units+j.Weight <= room || q.empty()
 }
 
-// laneRoom is how many units of a campaign may wait here that came from its lane: two seconds' worth.
+// laneRoom is how many units of a campaign may wait here that could as well wait where they were read: two seconds' worth.
 func (p *Pacer) laneRoom(q *queue) int64 {
 	return min(max(16, q.campaign.Rate.UnitsIn(2*time.Second)), p.opt.MaxLaneJobs)
 }
@@ -174,7 +223,7 @@ func (p *Pacer) release(now int64) {
 	for p.waits.len() > 0 && p.waits.first().at <= now {
 		j := p.waits.pop()
 		if !p.placeOne(j, time.Now()) {
-			j.Source.Release(j.Campaign, j.Offset)
+			p.giveBack(j)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration) {
 	}
 	if q.campaign == nil || p.standing(q.campaign, time.Now()) != sending {
 		if !p.placeOne(j, time.Now()) {
-			j.Source.Release(j.Campaign, j.Offset)
+			p.giveBack(j)
 		}
 		return
 	}

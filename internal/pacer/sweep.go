@@ -72,8 +72,9 @@ func changed(a, b *delivery.Campaign) bool {
 	return a == nil || b == nil || a.Rate != b.Rate || a.Status != b.Status || a.Sink != b.Sink || a.Invalid != b.Invalid
 }
 
-// review empties the queue of a campaign that may not send, and wakes its lanes.
+// review empties the queue of a campaign that may not send, and wakes whoever holds jobs for one that need not wait.
 func (p *Pacer) review(q *queue, now time.Time) {
+	p.unpark(q, now)
 	if q.campaign != nil && p.standing(q.campaign, now) == sending {
 		p.roomFor(q)
 		return
@@ -83,7 +84,7 @@ func (p *Pacer) review(q *queue, now time.Time) {
 	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
 		if !p.placeOne(j, now) {
-			j.Source.Release(j.Campaign, j.Offset)
+			p.giveBack(j)
 		}
 	}
 	if q.campaign == nil || p.standing(q.campaign, now) != held {
@@ -105,6 +106,7 @@ func (p *Pacer) sweep(now int64) {
 		if q.campaign == nil || p.standing(q.campaign, wall) != sending {
 			p.review(q, wall)
 		} else {
+			p.unpark(q, wall)
 			p.moveOn(q, now, wall)
 			p.roomFor(q)
 		}
@@ -124,7 +126,7 @@ func (p *Pacer) sweep(now int64) {
 const idleQueue = time.Minute
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
-// open for long. Jobs that hold a slot stay.
+// open for long, except where the campaign's overflow is block. Jobs that hold a slot stay.
 func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
 	turn := time.Duration(max(0, q.turnAt-now)) * time.Microsecond
 	latest := wall.Add(turn - p.opt.MaxOpenAge) // what was read by then is not to wait any longer
@@ -134,7 +136,7 @@ func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
 	var moved []*delivery.Job
 	q.oldest = wall
 	q.filter(func(ahead int64, j *delivery.Job) bool {
-		if j.From == delivery.FromLane {
+		if stays(j, q.campaign) {
 			return true
 		}
 		if ahead < q.held || j.ReadAt.After(latest) {
@@ -150,7 +152,7 @@ func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
 		if j.Expired(wall) {
 			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
 		} else {
-			p.toLane(j)
+			p.overflow(j, q.campaign)
 		}
 	}
 }
@@ -158,19 +160,19 @@ func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
 // relieve moves on the jobs of src that keep its window of open offsets from advancing.
 func (p *Pacer) relieve(src delivery.Source, before int64) {
 	for _, q := range p.queues {
-		if q.ingress == 0 {
+		if q.ingress == 0 || q.campaign == nil {
 			continue
 		}
 		var moved []*delivery.Job
 		q.filter(func(ahead int64, j *delivery.Job) bool {
-			if j.Source != src || j.Offset >= before || ahead < q.held {
+			if j.Source != src || j.Offset >= before || ahead < q.held || stays(j, q.campaign) {
 				return true
 			}
 			moved = append(moved, j)
 			return false
 		})
 		for _, j := range moved {
-			p.toLane(j)
+			p.overflow(j, q.campaign)
 		}
 	}
 }
@@ -210,7 +212,7 @@ func (p *Pacer) measure() {
 	p.metrics.quantum.Set(float64(p.quantum) / 1e6)
 	jobs := 0
 	for _, q := range p.queues {
-		jobs += q.len()
+		jobs += q.len() + len(p.parked[q.id])
 	}
 	p.metrics.queued.Set(float64(jobs))
 	p.metrics.queues.Set(float64(len(p.queues)))

@@ -1,0 +1,283 @@
+package pacer
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func blocking(id string, perSecond int64) delivery.Campaign {
+	c := campaign(id, perSecond)
+	c.Overflow = delivery.OverflowBlock
+	return c
+}
+
+// hand offers the jobs in pieces, as a reader of ingress does: what is refused is offered again after word of room, and
+// nothing else meanwhile. It returns what is left when patience is over.
+func (f *fleet) hand(t *testing.T, src *partition, list []*delivery.Job, patience time.Duration) (left []*delivery.Job) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	var refused []*delivery.Job
+	for (len(list) > 0 || len(refused) > 0) && time.Now().Before(deadline) {
+		rooms := src.counts().rooms
+		piece := refused
+		if len(piece) == 0 {
+			n := min(len(list), 500)
+			piece, list = list[:n], list[n:]
+		}
+		var err error
+		if refused, err = f.daemons[0].Offer(t.Context(), piece); err != nil {
+			t.Fatalf("offer: %v", err)
+		}
+		for len(refused) > 0 && src.counts().rooms == rooms && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return append(refused, list...)
+}
+
+// order lists the ids of a campaign's jobs as they were sent.
+func (f *fleet) order(campaign string) (ids []string) {
+	for _, a := range f.receiver.history() {
+		if a.campaign == campaign {
+			ids = append(ids, a.id)
+		}
+	}
+	return ids
+}
+
+func idsOf(list []*delivery.Job) (ids []string) {
+	for _, j := range list {
+		ids = append(ids, j.ID)
+	}
+	return ids
+}
+
+// TestBlockKeepsJobsWhereTheyAre: what does not fit is refused and never moved; all of it is sent at the rate, in order.
+func TestBlockKeepsJobsWhereTheyAre(t *testing.T) {
+	one(t, newBook(blocking("c", 100)), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "c", 0, 3000)
+		began := time.Now()
+		if left := f.hand(t, src, list, time.Minute); len(left) > 0 {
+			t.Errorf("%d of 3000 are refused after a minute", len(left))
+		}
+		time.Sleep(3 * time.Second)
+		if got := time.Since(began); got > 34*time.Second {
+			t.Errorf("took %s", got)
+		}
+		if got := f.order("c"); !slices.Equal(got, idsOf(list)) {
+			t.Errorf("%d sent, not all or out of order", len(got))
+		}
+		if n := len(f.outboxes[0].all()); n != 0 || src.counts().twice > 0 {
+			t.Errorf("%d jobs were moved, %d settled twice", n, src.counts().twice)
+		}
+	})
+}
+
+// TestBlockKnowsNoAge: a job waits for its turn for as long as it takes.
+func TestBlockKnowsNoAge(t *testing.T) {
+	slow := blocking("slow", 1)
+	slow.Rate = delivery.Rate{N: 1, Per: time.Hour.Microseconds()}
+	one(t, newBook(slow), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "slow", 0, 40)
+		refused, err := f.daemons[0].Offer(t.Context(), list)
+		if err != nil || len(refused) != 24 {
+			t.Fatalf("%d refused of 40, %v", len(refused), err)
+		}
+		f.daemons[0].Relieve(src, 100)
+		time.Sleep(5*time.Hour + time.Minute)
+		if n := f.count("slow"); n < 5 || n > 7 {
+			t.Errorf("%d sent in five hours", n)
+		}
+		if n := len(f.outboxes[0].all()); n != 0 {
+			t.Errorf("%d jobs were moved", n)
+		}
+	})
+}
+
+// TestBlockPausedResumedCancelled: jobs of a paused campaign are neither sent nor moved, however long; they go on at
+// once, in order, or settle as cancelled.
+func TestBlockPausedResumedCancelled(t *testing.T) {
+	b := newBook(blocking("c", 100), campaign("other", 50))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src, other := newPartition("in/0"), newPartition("in/1")
+		list := jobs(src, delivery.FromIngress, "c", 0, 500)
+		refused, err := f.daemons[0].Offer(t.Context(), list)
+		if err != nil || len(refused) != 300 {
+			t.Fatalf("%d refused of 500, %v", len(refused), err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		paused := blocking("c", 100)
+		paused.Status = delivery.StatusPaused
+		b.set(paused)
+		time.Sleep(100 * time.Millisecond)
+		sent, rooms := f.count("c"), src.counts().rooms
+		f.offer(t, jobs(other, delivery.FromIngress, "other", 0, 100))
+		time.Sleep(3 * time.Hour)
+		if n := f.count("c"); n != sent {
+			t.Errorf("%d sent while paused", n-sent)
+		}
+		if c := src.counts(); c.settled != sent || c.released > 0 || c.rooms != rooms {
+			t.Errorf("paused: %+v, %d sent", c, sent)
+		}
+		if n := f.count("other"); n != 100 {
+			t.Errorf("the other campaign sent %d of 100", n)
+		}
+		again, err := f.daemons[0].Offer(t.Context(), refused)
+		if err != nil || len(again) != 300 {
+			t.Fatalf("paused: %d of 300 refused, %v", len(again), err)
+		}
+		b.set(blocking("c", 100))
+		time.Sleep(300 * time.Millisecond)
+		if n := f.count("c") - sent; n < 20 || n > 35 {
+			t.Errorf("%d sent in 300 ms after the resume", n)
+		}
+		time.Sleep(time.Second)
+		if src.counts().rooms == rooms {
+			t.Fatal("the partition was not told of the resume")
+		}
+		if left := f.hand(t, src, again, 10*time.Second); len(left) > 0 {
+			t.Errorf("%d refused", len(left))
+		}
+		time.Sleep(3 * time.Second)
+		if got := f.order("c"); !slices.Equal(got, idsOf(list)) {
+			t.Errorf("%d of 500 sent, not all or out of order: %v", len(got), got)
+		}
+
+		b.set(paused)
+		time.Sleep(100 * time.Millisecond)
+		list = jobs(src, delivery.FromIngress, "c", 500, 100)
+		if n := f.offer(t, list); n != 100 {
+			t.Errorf("paused: %d of 100 refused", n)
+		}
+		rooms = src.counts().rooms
+		off := paused
+		off.Status = delivery.StatusCancelled
+		b.set(off)
+		time.Sleep(50 * time.Millisecond)
+		if src.counts().rooms == rooms {
+			t.Fatal("the partition was not told of the cancellation")
+		}
+		if n := f.offer(t, list); n != 0 || src.count(delivery.OutcomeCancelled) != 100 {
+			t.Errorf("cancelled: %d refused, %d settled", n, src.count(delivery.OutcomeCancelled))
+		}
+		for _, d := range f.outboxes[0].all() {
+			t.Errorf("moved: %+v", d)
+		}
+	})
+}
+
+// TestBlockCancelledSettlesWhatIsParked: also the jobs that were in the queue when the campaign was paused.
+func TestBlockCancelledSettlesWhatIsParked(t *testing.T) {
+	b := newBook(blocking("c", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
+		time.Sleep(450 * time.Millisecond)
+		c := blocking("c", 10)
+		c.Status = delivery.StatusPaused
+		b.set(c)
+		time.Sleep(time.Hour)
+		sent := f.count("c")
+		c.Status = delivery.StatusCancelled
+		b.set(c)
+		time.Sleep(50 * time.Millisecond)
+		if n := src.count(delivery.OutcomeCancelled); n != 20-sent || sent > 6 {
+			t.Errorf("%d sent, %d cancelled of 20", sent, n)
+		}
+	})
+}
+
+// TestBlockGivesUpToALane: when the policy changes, what was parked or refused goes to the lane.
+func TestBlockGivesUpToALane(t *testing.T) {
+	b := newBook(blocking("c", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "c", 0, 60)
+		refused, err := f.daemons[0].Offer(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := blocking("c", 10)
+		c.Status = delivery.StatusPaused
+		b.set(c)
+		time.Sleep(time.Minute)
+		c.Overflow = delivery.OverflowLane
+		b.set(c)
+		time.Sleep(300 * time.Millisecond)
+		if n := f.offer(t, refused); n != 0 {
+			t.Errorf("%d refused under overflow lane", n)
+		}
+		if sent, laned := f.count("c"), src.count(delivery.OutcomeRequeued); sent+laned != 60 || sent > 2 {
+			t.Errorf("%d sent, %d put into the lane", sent, laned)
+		}
+	})
+}
+
+// TestBlockHighPriority: high-priority jobs pass those that are refused, by a share of the queue that is theirs.
+func TestBlockHighPriority(t *testing.T) {
+	one(t, newBook(blocking("c", 100)), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "c", 0, 400)
+		for _, i := range []int{250, 399} {
+			list[i].Priority = delivery.PriorityHigh
+		}
+		refused, err := f.daemons[0].Offer(t.Context(), list)
+		if err != nil || len(refused) != 198 {
+			t.Fatalf("%d refused, %v", len(refused), err)
+		}
+		for _, j := range refused {
+			if j.Priority == delivery.PriorityHigh {
+				t.Errorf("%s was refused", j.ID)
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		if got := f.order("c"); !slices.Contains(got, "in/0/250") || !slices.Contains(got, "in/0/399") {
+			t.Errorf("not sent first: %v", got)
+		}
+	})
+}
+
+// TestBlockRetriesStayInTimers: a job that comes back from a timer while its campaign is held goes to a timer again.
+func TestBlockRetriesStayInTimers(t *testing.T) {
+	c := blocking("c", 100)
+	c.Status = delivery.StatusPaused
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("timer/0")
+		if n := f.offer(t, jobs(src, delivery.FromTimer, "c", 0, 10)); n != 0 {
+			t.Errorf("%d refused: a timer is shared by all", n)
+		}
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow); n != 10 {
+			t.Errorf("%d of 10 in a timer: %+v", n, f.outboxes[0].all())
+		}
+	})
+}
+
+// TestBlockDrains: a drain forgets what is parked; the jobs stay open for whoever reads them next.
+func TestBlockDrains(t *testing.T) {
+	b := newBook(blocking("c", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 20))
+		time.Sleep(450 * time.Millisecond)
+		c := blocking("c", 10)
+		c.Status = delivery.StatusPaused
+		b.set(c)
+		time.Sleep(time.Second)
+		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
+			t.Errorf("drain: %d open, %v", open, err)
+		}
+		sent := f.count("c")
+		b.set(blocking("c", 10))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := f.count("c"); n != sent || src.counts().settled != sent {
+			t.Errorf("%d sent after the drain, %d settled", n-sent, src.counts().settled)
+		}
+	})
+}
