@@ -1,0 +1,152 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+const deduped = "dedupe: {ttl: 1h}"
+
+// TestOneIDOneDelivery: two records with one id are one job with a ledger, and two without; in two campaigns they are two.
+func TestOneIDOneDelivery(t *testing.T) {
+	for _, tc := range []struct {
+		name, settings string
+		perID          int
+	}{{"with", deduped, 1}, {"without", "", 2}} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStack(t, stackOptions{partitions: 4, settings: tc.settings})
+			s.campaign("a", 500)
+			s.campaign("b", 500)
+			const ids = 200
+			var jobs []job
+			for _, campaign := range []string{"a", "b"} {
+				for range 2 {
+					for i := range ids {
+						jobs = append(jobs, job{campaign: campaign, id: fmt.Sprint("same-", i)})
+					}
+				}
+			}
+			one, two := s.start("one"), s.start("two")
+			one.awaitReady(15 * time.Second)
+			two.awaitReady(15 * time.Second)
+			s.publish(jobs)
+			want := 2 * ids * tc.perID
+			s.await(20*time.Second, "every job", func() bool { return s.receiver.count("") >= want })
+			time.Sleep(time.Second) // for what would be too many
+			if n := s.receiver.count(""); n != want {
+				t.Errorf("%d requests for %d ids in two campaigns, want %d", n, ids, want)
+			}
+			if code := one.stop() + two.stop(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// TestKilledDaemonSendsAgain: kill -9 in the midst of sending. Without a ledger, what was in flight and what was settled
+// since the last commit is sent again; with it, only what the receiver had accepted and Redis not yet marked.
+func TestKilledDaemonSendsAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name, settings string
+	}{{"without", ""}, {"with", deduped}} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStack(t, stackOptions{partitions: 6, settings: tc.settings})
+			s.campaign("c", 1000)
+			const n = 5000
+			jobs := make([]job, n)
+			for i := range jobs {
+				jobs[i] = job{campaign: "c", id: fmt.Sprint("job-", i)}
+			}
+			s.publish(jobs)
+			d := s.start("one")
+			d.awaitReady(15 * time.Second)
+			kills := 0
+			for _, at := range []int{1000, 2500} {
+				s.await(60*time.Second, "some jobs", func() bool { return s.receiver.count("") > at })
+				d.kill()
+				kills++
+				d.launch()
+			}
+			s.await(90*time.Second, "every job", func() bool { k, _ := s.receiver.accepted(""); return k >= n })
+			if code := d.stop(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			distinct, duplicates := s.receiver.accepted("")
+			t.Logf("%s a ledger: %d jobs, %d kills, %d duplicates", tc.name, distinct, kills, duplicates)
+			s.withinBound("c", 1000)
+			// A request to this receiver takes about a millisecond, and so does a mark.
+			const inFlight = 20
+			switch {
+			case tc.settings != "" && duplicates > kills*inFlight:
+				t.Errorf("%d duplicates after %d kills, more than can have been in flight", duplicates, kills)
+			case tc.settings == "" && duplicates == 0:
+				t.Error("no duplicates without a ledger: the test shows nothing")
+			}
+		})
+	}
+}
+
+// TestFrozenRedisWithALedger: Redis stops answering for some seconds in the midst of sending, with requests on their way.
+func TestFrozenRedisWithALedger(t *testing.T) {
+	redis := harness.FreshRedis(t)
+	s := newStack(t, stackOptions{partitions: 6, redis: redis.Addr, settings: deduped})
+	s.receiver.delay = 20 * time.Millisecond
+	s.campaign("c", 500)
+	jobs := mix(map[string]int{"c": 4000})
+	s.publish(jobs)
+	one, two := s.start("one"), s.start("two")
+	one.awaitReady(15 * time.Second)
+	two.awaitReady(15 * time.Second)
+	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 1000 })
+	redis.Freeze()
+	time.Sleep(4 * time.Second)
+	redis.Thaw()
+	s.await(60*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	if code := one.stop() + two.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	n, duplicates := s.receiver.accepted("")
+	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
+	s.withinBound("c", 500)
+	if duplicates > 0 {
+		t.Errorf("%d duplicates", duplicates)
+	}
+	for _, d := range []*daemon{one, two} {
+		if lines := d.log.lines("level=WARN", "dedupe ledger"); lines > 1 {
+			t.Errorf("%s: %d Warn lines of the ledger", d.name, lines)
+		}
+	}
+}
+
+// TestRollingRestartWithALedger: daemons come and go, one after the other; every partition moves several times.
+func TestRollingRestartWithALedger(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 6, settings: deduped})
+	s.campaign("c", 500)
+	s.campaign("d", 50)
+	jobs := mix(map[string]int{"c": 8000, "d": 400})
+	s.publish(jobs)
+	one, two := s.start("one"), s.start("two")
+	one.awaitReady(15 * time.Second)
+	two.awaitReady(15 * time.Second)
+	for i, d := range []*daemon{one, two, one, two} {
+		s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 600+1200*i })
+		if code := d.stop(); code != 0 {
+			t.Errorf("%s: exit code %d", d.name, code)
+		}
+		d.launch()
+	}
+	s.await(60*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	if code := one.stop() + two.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	n, duplicates := s.receiver.accepted("")
+	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
+	s.withinBound("c", 500)
+	s.withinBound("d", 50)
+	if duplicates > 0 {
+		t.Errorf("%d duplicates", duplicates)
+	}
+}
