@@ -77,6 +77,13 @@ func (b *budget) held() int64 {
 	return b.used
 }
 
+// crowded tells whether a fetch waits for its part.
+func (b *budget) crowded(lane bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting[index(lane)].Len() > 0
+}
+
 // The methods below need the lock.
 
 func (b *budget) add(n int64, lane bool) {

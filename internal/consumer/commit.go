@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -30,6 +31,30 @@ type committer struct {
 	sources  []tracked
 	kicked   chan struct{} // holds one
 	fenced   bool          // the group has moved on: nothing can be committed any more
+
+	mu    sync.Mutex // guards state: written by run's goroutine, read by any
+	state commitState
+}
+
+// commitState is how committing goes.
+type commitState struct {
+	rounds   uint64 // commits tried, also those for which nothing had changed
+	answered bool   // the last request was answered, and not by a broker that is busy with itself
+	err      error  // of the last request
+}
+
+// seen is how committing goes. Safe for use by any goroutine.
+func (c *committer) seen() commitState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// note changes the state.
+func (c *committer) note(f func(*commitState)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.state)
 }
 
 func newCommitter(c *kafka.Client, m member, interval time.Duration, mx *metrics, h *health) *committer {
@@ -79,6 +104,7 @@ var errPartlyCommitted = errors.New("some partitions were not committed")
 
 // commit sends one request for all that changed. It returns an error when something is left to try again.
 func (c *committer) commit(ctx context.Context) error {
+	defer c.note(func(s *commitState) { s.rounds++ })
 	if c.fenced {
 		return nil
 	}
@@ -132,6 +158,7 @@ func (c *committer) acknowledge(answer *kafka.OffsetCommitResponse, pending map[
 // judge decides what an error means. A commit that is fenced is dropped: the partitions are somebody else's now, who
 // goes on from the last commit that was accepted.
 func (c *committer) judge(err error) error {
+	c.note(func(s *commitState) { s.answered, s.err = answered(err), err })
 	switch {
 	case err == nil:
 		c.metrics.commits.WithLabelValues(resultOK).Inc()
@@ -153,4 +180,17 @@ func (c *committer) judge(err error) error {
 		c.health.fail("commit", err)
 	}
 	return err
+}
+
+// answered tells whether a commit that ended so was answered by a broker that works: one that refuses it will go on doing
+// so, one that is busy will not.
+func answered(err error) bool {
+	var code kafka.Error
+	switch {
+	case err == nil, errors.Is(err, errPartlyCommitted), errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId):
+		return true
+	case errors.As(err, &code):
+		return !busy(err) && !code.Temporary()
+	}
+	return false
 }

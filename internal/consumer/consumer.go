@@ -50,7 +50,7 @@ func New(o Options) (*Consumer, error) {
 		shared: &shared{
 			handler: o.Handler, client: client, fetcher: &fetcher{transport: client.Transport, addr: client.Addr},
 			budget: b, metrics: m, health: newHealth(o.Logger), log: o.Logger, origins: newOriginTopics(),
-			maxWeight: o.MaxWeight, maxOpen: o.MaxOpen,
+			steps: newSteps(), state: &watchState{}, maxWeight: o.MaxWeight, maxOpen: o.MaxOpen,
 		},
 	}, nil
 }

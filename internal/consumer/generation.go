@@ -156,7 +156,10 @@ func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
 	}
 	committing, stopCommitting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCommitting()
-	var readers, committer sync.WaitGroup
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWatching()
+	var readers, committer, watchdog sync.WaitGroup
+	watchdog.Go(func() { newWatchdog(g.shared, g.opt, g.commit, work).run(watching) })
 	committer.Go(func() { g.commit.run(committing) })
 	readers.Go(func() { g.idle.run(work) })
 	readers.Go(func() { g.keep.run(work) })
@@ -173,6 +176,8 @@ func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
 	defer cancel()
 	g.commit.last(final)
 	g.keep.save(final)
+	stopWatching()
+	watchdog.Wait()
 	for _, s := range g.commit.sources {
 		s.leave()
 	}

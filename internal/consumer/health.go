@@ -78,6 +78,14 @@ func (h *health) ok(key string) {
 	}
 }
 
+// fails tells whether something does not work at the moment.
+func (h *health) fails(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, failing := h.failing[key]
+	return failing
+}
+
 // forget drops what nobody will try again, such as a partition that was lost. It says nothing about the broker.
 func (h *health) forget(key string) {
 	h.mu.Lock()

@@ -33,6 +33,7 @@ type metrics struct {
 	repeated   prometheus.Counter
 	resets     prometheus.Counter
 	doubt      prometheus.Counter
+	stalled    *prometheus.GaugeVec // place
 
 	laneRead atomic.Int64 // records read from lanes, as often as they were read
 	laneDone atomic.Int64 // lane jobs settled
@@ -65,6 +66,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
 			"Commits of lanes whose metadata had no room for what was settled out of order."),
 		repeated: single("pacer_lane_repeats_total", "Lane records dropped because their twin was read before."),
 		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range."),
+		stalled:  newStalledGauge(),
 		doubt:    single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
 	}
 	for place, name := range placeNames {
@@ -91,7 +93,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.fetches, m.records, m.defects, open, partitions, m.commits, m.generation, m.joined, m.trimmed, m.repeated,
-		m.resets, m.doubt, buffer, factor,
+		m.resets, m.doubt, m.stalled, buffer, factor,
 	} {
 		errs = append(errs, reg.Register(c))
 	}

@@ -73,6 +73,11 @@ type Options struct {
 	DrainTimeout     time.Duration // 3 s: of a drain at a rebalance, when nobody sends heart-beats
 	ShutdownTimeout  time.Duration // 20 s: of a drain at the end of Run
 	PositionInterval time.Duration // 5 s
+	Watchdog         time.Duration // 2 m: how long a partition may make no progress though it could
+	// OpenAge is what Handler may take for a job of ingress or of a timer: as long as it may wait there, and be on its way.
+	OpenAge time.Duration
+	// Outage tells whether the broker refuses what Handler re-enqueues, so that jobs stay open. May be nil.
+	Outage func() bool
 
 	Logger     *slog.Logger          // slog.Default()
 	Registerer prometheus.Registerer // a registry of its own
@@ -100,6 +105,7 @@ func (o *Options) defaults() error {
 	orDefault(&o.DrainTimeout, 3*time.Second)
 	orDefault(&o.ShutdownTimeout, 20*time.Second)
 	orDefault(&o.PositionInterval, 5*time.Second)
+	orDefault(&o.Watchdog, 2*time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

@@ -33,6 +33,8 @@ type shared struct {
 	health    *health
 	log       *slog.Logger
 	origins   *originTopics
+	steps     *steps
+	state     *watchState
 	maxWeight int64
 	maxOpen   int64
 }
@@ -40,7 +42,9 @@ type shared struct {
 // read fetches once, within the budget, and collects the records. It returns the context's error, or the fetch's after a
 // pause; what was collected before an error is valid.
 func (d *shared) read(ctx context.Context, r fetchRequest, place delivery.Place, visit func(*protocol.Record) error) (fetched, error) {
+	d.steps.begin(r.partition.String(), "a fetch to end")
 	out, err := d.fetcher.fetch(ctx, r, visit)
+	d.steps.fetched(r.partition.String())
 	name := placeNames[place]
 	result := resultOK
 	switch {
@@ -86,10 +90,13 @@ func (d *shared) job(r *record, from delivery.Place, src delivery.Source, now ti
 
 // offer hands jobs over until the handler takes the call, and returns those that it refused. An error of the handler
 // means that it took none of them, and is retried; the error returned is the context's.
-func (d *shared) offer(ctx context.Context, jobs []*delivery.Job) ([]*delivery.Job, error) {
+func (d *shared) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	name := jobs[0].Source.Name()
+	d.steps.begin(name, "the handler to take the jobs it is offered")
+	defer func() { d.steps.offered(name, len(refused) > 0) }()
 	var wait backoff
 	for {
-		refused, err := d.handler.Offer(ctx, jobs)
+		refused, err = d.handler.Offer(ctx, jobs)
 		if err == nil {
 			return refused, nil
 		}

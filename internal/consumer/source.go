@@ -31,6 +31,9 @@ type progress struct {
 // tracked is a partition as the committer sees it.
 type tracked interface {
 	where() partition
+	place() delivery.Place
+	// see tells the watchdog what moves.
+	see(maxOpen int64) sight
 	// progress is what to commit now; dirty is false when the last acknowledged commit said the same.
 	progress() (p progress, dirty bool)
 	// committed notes that the broker has acknowledged a commit of this version.
