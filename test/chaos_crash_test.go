@@ -1,21 +1,29 @@
 package test
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/requeue"
 )
 
 // crashCases are about daemons that die, come and go.
 var crashCases = []chaosCase{
 	{"crash-after-the-sink-accepted", true, crashAfterAccepted},
+	{"crash-between-lane-produce-and-commit", true, crashBeforeCommit},
 	{"rebalance-with-grants-held", true, rebalanceWithGrants},
+	{"offsets-of-the-group-gone", false, offsetsGone},
 }
 
 // crashAfterAccepted kills a daemon while the receiver has many of its requests, and has not answered them yet.
 func crashAfterAccepted(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.receiver.delay = 300 * time.Millisecond
-	c.load(6, map[string]float64{"fast": 300, "slow": 20})
+	c.load(6, map[string]float64{"fast": 200, "slow": 20})
 	one := c.join("one")
 	c.arrived(0.4)
 	c.crash(one)
@@ -27,11 +35,49 @@ func crashAfterAccepted(t *testing.T, c *chaos) {
 	}
 }
 
+// crashBeforeCommit kills a daemon that has written jobs to a lane and not yet committed that: the broker's answers are
+// late. The next daemon writes them to the lane once more, and the lane's reader must tell.
+func crashBeforeCommit(t *testing.T, c *chaos) {
+	const partitions = 2
+	broker, network := harness.ProxiedKafka(t)
+	c.world(t, stackOptions{partitions: partitions, brokers: broker.Brokers})
+	one := c.join("one", "PACER_KAFKA_BROKERS="+network.Addr)
+	network.Delay(500*time.Millisecond, 0)
+	c.load(1000, map[string]float64{"waits": 2})
+	lanes := requeue.LaneTopic(c.prefix)
+	c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(lanes) > 0 })
+	c.crash(one)
+	c.mayRepeat(500*partitions, "by configuration: a batch of 500 relayed jobs of each partition")
+	network.Heal()
+	places := map[string]map[string]bool{}
+	c.eachOpen(func(topic string, r requeue.Record) {
+		id := r.Header("pacer-job-id")
+		if places[id] == nil {
+			places[id] = map[string]bool{}
+		}
+		places[id][topic] = true
+	})
+	twice := 0
+	for _, topics := range places {
+		if topics[lanes] && topics[c.ingress] {
+			twice++
+		}
+	}
+	t.Logf("%d jobs are in a lane and in ingress", twice)
+	if twice == 0 {
+		t.Error("the daemon was not killed between a produce and its commit")
+	}
+	c.setRate("waits", float64(c.jobs(1000)), 0)
+	c.again(one)
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
 // rebalanceWithGrants has daemons join and leave while others hold slots. Nothing may be sent twice: every one of them
 // drains.
 func rebalanceWithGrants(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
-	c.load(10, map[string]float64{"fast": 300, "slow": 20})
+	c.load(8, map[string]float64{"fast": 300, "slow": 20})
 	one := c.join("one")
 	c.arrived(0.2)
 	c.join("two")
@@ -41,4 +87,58 @@ func rebalanceWithGrants(t *testing.T, c *chaos) {
 	c.join("three")
 	c.healed()
 	c.delivered(60 * time.Second)
+}
+
+// offsetsGone stops the daemons for so long that the group's offsets and the records of ingress expire, with a backlog
+// in lanes. The positions that the catalog keeps are what is left.
+func offsetsGone(t *testing.T, c *chaos) {
+	const rate = 100
+	c.world(t, stackOptions{partitions: 2})
+	c.campaign("waits", rate)
+	c.publish(mix(map[string]int{"waits": c.jobs(3000)}))
+	one := c.join("one")
+	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
+	c.await(30*time.Second, "jobs from the lane", func() bool { return c.receiver.count("") > 8*rate })
+	c.leave(one)
+	c.mayRepeat(5*rate+rate/2, "by configuration: positions are kept every 5 s, and every commit that follows takes a moment")
+	c.forget()
+	c.healed()
+	c.join("two")
+	c.setRate("waits", float64(c.jobs(1000)), 0)
+	c.delivered(60 * time.Second)
+}
+
+// openIn counts the records of a topic that the group's commits leave open.
+func (c *chaos) openIn(topic string) (n int) {
+	c.t.Helper()
+	c.eachOpen(func(at string, _ requeue.Record) {
+		if at == topic {
+			n++
+		}
+	})
+	return n
+}
+
+// forget removes the group with its offsets, and the records of ingress.
+func (c *chaos) forget() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	groups, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{c.ingress}})
+	if err == nil {
+		err = groups.Errors[c.ingress]
+	}
+	if err != nil {
+		c.t.Fatalf("delete the group: %v", err)
+	}
+	partitions := len(c.topics(ctx)[c.ingress])
+	if _, err := c.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{c.ingress}}); err != nil {
+		c.t.Fatalf("empty ingress: %v", err)
+	}
+	c.await(20*time.Second, "an empty ingress", func() bool {
+		answer, err := c.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+			Topic: c.ingress, NumPartitions: partitions, ReplicationFactor: 1,
+		}}})
+		return err == nil && answer.Errors[c.ingress] == nil
+	})
 }

@@ -1,15 +1,33 @@
 package test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/harness"
 )
 
-// storeCases are about the quota store.
+// storeCases are about the quota store, and about quotas at their edges.
 var storeCases = []chaosCase{
 	{"redis-down", true, redisDown},
+	{"redis-cut", false, redisCut},
+	{"redis-slow", false, redisSlow},
+	{"redis-flushed", false, redisFlushed},
+	{"redis-failed-over", true, redisFailedOver},
+	{"quota-exhausted-for-a-day", true, quotaExhausted},
+	{"last-millisecond-of-a-window", false, lastMillisecond},
+}
+
+// storeLoad is two daemons with a campaign under a quota and one without; more are variables of their environment.
+func (c *chaos) storeLoad(more ...string) {
+	c.t.Helper()
+	c.load(5, map[string]float64{"limited": 50, "free": 200})
+	c.quota("q", int(c.rate(40)), time.Second, "limited")
+	c.join("one", more...)
+	c.join("two", more...)
 }
 
 // redisDown kills the quota store, which comes back without its data.
@@ -19,17 +37,159 @@ func redisDown(t *testing.T, c *chaos) {
 	c.storeLoad()
 	c.arrived(0.3)
 	store.Kill()
-	time.Sleep(3 * time.Second)
+	time.Sleep(2 * time.Second)
 	store.Start(t)
 	c.healed()
 	c.delivered(60 * time.Second)
 }
 
-// storeLoad is two daemons with a campaign under a quota and one without.
-func (c *chaos) storeLoad() {
-	c.t.Helper()
-	c.load(6, map[string]float64{"limited": 60, "free": 200})
-	c.quota("q", int(c.rate(40)), time.Second, "limited")
+// redisCut resets the connections to the quota store for a while: takes whose answers are lost.
+func redisCut(t *testing.T, c *chaos) {
+	network := harness.NewProxy(t, harness.FreshRedis(t).Addr)
+	c.world(t, stackOptions{partitions: 6, redis: network.Addr})
+	c.storeLoad()
+	for _, share := range []float64{0.2, 0.4, 0.6} {
+		c.arrived(share)
+		network.Cut()
+		time.Sleep(time.Second)
+		network.Heal()
+	}
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// redisSlow makes the quota store answer late, and then hardly at all.
+func redisSlow(t *testing.T, c *chaos) {
+	network := harness.NewProxy(t, harness.FreshRedis(t).Addr)
+	c.world(t, stackOptions{partitions: 6, redis: network.Addr})
+	c.storeLoad()
+	c.arrived(0.2)
+	network.Delay(60*time.Millisecond, 40*time.Millisecond)
+	c.arrived(0.4)
+	network.Heal()
+	network.Narrow(4)
+	time.Sleep(2 * time.Second)
+	network.Heal()
+	network.Silence()
+	time.Sleep(2 * time.Second)
+	network.Heal()
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// redisFlushed empties the quota store under load, twice.
+func redisFlushed(t *testing.T, c *chaos) {
+	store := harness.FreshRedis(t)
+	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
+	c.storeLoad()
+	for _, share := range []float64{0.3, 0.6} {
+		c.arrived(share)
+		store.Flush(t)
+	}
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// redisFailedOver kills the master, and sentinels promote its replica, which may lack what came last.
+func redisFailedOver(t *testing.T, c *chaos) {
+	sentinel := harness.RedisSentinel(t)
+	c.world(t, stackOptions{partitions: 6})
+	c.storeLoad("PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME="+sentinel.MasterName,
+		"PACER_REDIS_ADDRS="+strings.Join(sentinel.Addrs(), ","))
+	c.arrived(0.3)
+	sentinel.KillMaster()
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// quotaExhausted uses up a day's quota. The other jobs wait, and nothing spins meanwhile; a raised limit sends them.
+func quotaExhausted(t *testing.T, c *chaos) {
+	const idle = 4 * time.Second
+	store := harness.FreshRedis(t)
+	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
+	limit, all := c.jobs(200), c.jobs(1000)
+	c.campaign("day", c.rate(200))
+	c.stack.quota("q", "closed", fmt.Sprintf("%d/24h", limit))
+	c.under("q", "day")
+	one := c.join("one")
+	c.publish(mix(map[string]int{"day": all}))
+	c.await(30*time.Second, "the day's jobs", func() bool { return c.receiver.count("") >= limit })
+	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
+	time.Sleep(time.Second) // for the last commits
+
+	busy, writes, commands := one.cpu(), one.metric("pacer_requeue_records_total"), store.Commands(t)
+	commits := one.metric("pacer_commits_total")
+	time.Sleep(idle)
+	spent := (one.cpu() - busy).Seconds() / idle.Seconds()
+	wrote, committed := one.metric("pacer_requeue_records_total")-writes, one.metric("pacer_commits_total")-commits
+	asked := float64(store.Commands(t)-commands) / idle.Seconds()
+	t.Logf("while the quota is exhausted: %.1f %% of a processor, %.0f records written, %.0f commits, %.1f Redis commands a second",
+		100*spent, wrote, committed, asked)
+	if spent > 0.15 || wrote > 0 || committed > 2*idle.Seconds() || asked > 50 {
+		t.Error("something spins while the quota is exhausted")
+	}
+	if n := c.receiver.count(""); n != limit {
+		t.Errorf("%d jobs sent under a quota of %d a day", n, limit)
+	}
+	c.stack.quota("q", "closed", fmt.Sprintf("%d/24h", all))
+	c.windows = append(c.windows, windowBound{campaigns: []string{"day"}, limit: all, span: 24 * time.Hour})
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// cpu is the processor time that the daemon has used.
+func (d *daemon) cpu() time.Duration {
+	d.s.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	var user, system int64 // the 14th and 15th field, in hundredths of a second
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		d.s.t.Fatalf("processor time of %s: %v", d.name, err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// lastMillisecond has jobs ask in the last moments of a fixed window: granted before the reset and sent after it, they
+// must count in the next window, too. Campaigns with a quota each begin at different moments before a minute ends, and have
+// more jobs than two minutes' worth.
+func lastMillisecond(t *testing.T, c *chaos) {
+	const campaigns, limit = 10, 30
+	c.world(t, stackOptions{partitions: 2})
+	var ids []string
+	for i := range campaigns {
+		id := fmt.Sprint("c", i)
+		ids = append(ids, id)
+		c.campaign(id, 2000)
+		c.sql(`INSERT INTO pacer.quotas (id) VALUES ($1)`, id)
+		c.sql(`INSERT INTO pacer.quota_windows (quota_id, span, max_units, algorithm, anchor)
+			VALUES ($1, '1 minute', $2, 'fixed', 'minute')`, id, limit)
+		c.under(id, id)
+	}
 	c.join("one")
 	c.join("two")
+	reset := time.Now().Add(2 * time.Second).Truncate(time.Minute).Add(time.Minute)
+	for i, id := range ids {
+		time.Sleep(time.Until(reset.Add(time.Duration(i-campaigns) * 15 * time.Millisecond)))
+		c.publish(mix(map[string]int{id: 3 * limit}))
+	}
+	time.Sleep(time.Until(reset.Add(5 * time.Second)))
+	boundary, transit, before := reset.Sub(c.receiver.began).Microseconds(), c.transit().Microseconds(), 0
+	for _, id := range ids {
+		before += c.between(id, 0, boundary)
+		if n := c.between(id, boundary+transit, c.receiver.now()); n > limit {
+			t.Errorf("%s: %d jobs sent in a minute with a limit of %d", id, n, limit)
+			c.row.over += n - limit
+		}
+		if n := c.receiver.count(id); n > 2*limit {
+			t.Errorf("%s: %d jobs sent in two minutes with a limit of %d each", id, n, limit)
+			c.row.over += n - 2*limit
+		}
+	}
+	t.Logf("%d of %d jobs were sent before the reset", before, campaigns*limit)
+	if before == 0 {
+		t.Error("no job was sent before the reset")
+	}
 }

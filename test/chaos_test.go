@@ -1,7 +1,9 @@
 package test
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -32,7 +34,7 @@ type chaosCase struct {
 
 // chaosCases are all cases, in the order of the table.
 func chaosCases() []chaosCase {
-	return slices.Concat(crashCases, storeCases)
+	return slices.Concat(crashCases, storeCases, brokerCases, catalogCases)
 }
 
 // TestChaos runs the short cases; with CHAOS=full all of them, with more jobs and CHAOS_ROUNDS times (1), and writes
@@ -77,20 +79,19 @@ type chaos struct {
 	random *rand.Rand
 	row    chaosRow
 
-	published  map[string]string // job id to campaign
-	cancelled  map[string]bool   // campaigns whose jobs may vanish
-	bounds     []rateBound
+	published  map[string]string      // job id to campaign
+	cancelled  map[string]bool        // campaigns whose jobs may vanish
+	bounds     map[string][]rateBound // by campaign; the last is in force
 	windows    []windowBound
 	up         []*daemon
 	healedAt   int64 // the receiver's time; 0 when nothing was healed
 	unfinished bool  // the case did not reach its end
 }
 
-// rateBound is what a campaign may send from a time of the receiver on.
+// rateBound is what a campaign may send in every second from one time of the receiver to another.
 type rateBound struct {
-	campaign string
 	rate     float64
-	from     int64
+	from, to int64
 }
 
 // windowBound is what campaigns may send together in any span.
@@ -105,7 +106,7 @@ func runChaos(t *testing.T, each chaosCase, report *chaosReport) {
 	t.Logf("seed %d", seed)
 	c := &chaos{
 		full: report.full, random: rand.New(rand.NewPCG(seed, 0)), row: chaosRow{name: each.name},
-		published: map[string]string{}, cancelled: map[string]bool{}, unfinished: true,
+		published: map[string]string{}, cancelled: map[string]bool{}, bounds: map[string][]rateBound{}, unfinished: true,
 	}
 	defer func() {
 		if c.stack != nil { // else the services were not there
@@ -143,19 +144,17 @@ func (c *chaos) rate(n float64) float64 {
 func (c *chaos) campaign(id string, rate float64) {
 	c.t.Helper()
 	c.stack.campaign(id, rate)
-	c.bounds = append(c.bounds, rateBound{campaign: id, rate: rate})
+	c.bounds[id] = []rateBound{{rate: rate, to: math.MaxInt64}}
 }
 
-// setRate changes a campaign's rate. From grace after the change on, the new one binds; before it, the larger one.
+// setRate changes a campaign's rate. The new one binds every second that begins later than grace after the change; those
+// before the change and across it are bound by the rates then in force.
 func (c *chaos) setRate(id string, rate float64, grace time.Duration) {
 	c.t.Helper()
+	list := c.bounds[id]
+	list[len(list)-1].to = c.receiver.now()
 	c.sql(`UPDATE pacer.campaigns SET send_rate = $1 WHERE id = $2`, rate, id)
-	for i := range c.bounds {
-		if b := &c.bounds[i]; b.campaign == id {
-			b.rate = max(b.rate, rate)
-		}
-	}
-	c.bounds = append(c.bounds, rateBound{campaign: id, rate: rate, from: c.receiver.now() + grace.Microseconds()})
+	c.bounds[id] = append(list, rateBound{rate: rate, from: c.receiver.now() + grace.Microseconds(), to: math.MaxInt64})
 }
 
 // quota puts campaigns under a quota of one window, whose limit is a part of the verdict.
@@ -214,6 +213,16 @@ func (c *chaos) crash(d *daemon) {
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
 }
 
+// outage runs what happens while nothing can be committed. What was sent meanwhile may be sent again, since its commit is
+// lost or refused: the group has gone on without the daemon.
+func (c *chaos) outage(damage func()) {
+	c.t.Helper()
+	since := c.receiver.now() - commitLag.Microseconds()
+	damage()
+	c.healed()
+	c.mayRepeat(c.between("", since, c.healedAt+commitLag.Microseconds()), "measured: arrivals while nothing could be committed")
+}
+
 // leave stops a daemon in order, which may send nothing twice.
 func (c *chaos) leave(d *daemon) {
 	c.t.Helper()
@@ -249,10 +258,12 @@ func (c *chaos) healed() { c.healedAt = c.receiver.now() }
 // delivered waits until every job has been accepted.
 func (c *chaos) delivered(within time.Duration) {
 	c.t.Helper()
-	c.await(within, fmt.Sprintf("all %d jobs", len(c.published)), func() bool {
-		n, _ := c.receiver.accepted("")
-		return n >= len(c.published)
-	})
+	n := 0
+	for deadline := time.Now().Add(within); n < len(c.published); time.Sleep(50 * time.Millisecond) {
+		if n, _ = c.receiver.accepted(""); time.Now().After(deadline) {
+			c.t.Fatalf("%d of %d jobs accepted after %s", n, len(c.published), within)
+		}
+	}
 }
 
 // verdict stops what runs and fills the row.
@@ -267,7 +278,7 @@ func (c *chaos) verdict() {
 	c.row.jobs = len(c.published)
 	var again int
 	c.row.lost, again = c.lost(accepted)
-	c.row.over = c.overLimit()
+	c.row.over += c.overLimit()
 	c.row.recovery = -1
 	for _, a := range c.receiver.arrivals("") {
 		if c.healedAt > 0 && a.at >= c.healedAt && a.status/100 == 2 {
@@ -318,11 +329,18 @@ func (c *chaos) held() map[string]bool {
 // each other on their way, as measured, is allowed for.
 func (c *chaos) overLimit() (n int) {
 	transit := c.transit()
-	for _, b := range c.bounds {
-		list := slices.DeleteFunc(c.receiver.arrivals(b.campaign), func(a arrival) bool { return a.at < b.from })
-		tolerance := max(lateTolerance, time.Duration(0.1/b.rate*float64(time.Second)))
-		most := b.rate*clockError*(time.Second+tolerance+transit).Seconds() + 1
-		n += tooMany(list, int(most), time.Second)
+	for id, bounds := range c.bounds {
+		largest := slices.MaxFunc(bounds, func(a, b rateBound) int { return cmp.Compare(a.rate, b.rate) })
+		for _, b := range append(bounds, rateBound{rate: largest.rate, to: math.MaxInt64}) {
+			list := slices.DeleteFunc(c.receiver.arrivals(id), func(a arrival) bool { return a.at < b.from || a.at >= b.to })
+			tolerance := max(lateTolerance, time.Duration(0.1/b.rate*float64(time.Second)))
+			most := b.rate*clockError*(time.Second+tolerance+transit).Seconds() + 1
+			if over := tooMany(list, int(most), time.Second); over > 0 {
+				c.t.Logf("%s: %d requests end a second with more than %d, at most %d, at %g/s from %.1f s to %.1f s", id, over, int(most),
+					rolling(list, time.Second), b.rate, float64(b.from)/1e6, float64(min(b.to, c.receiver.now()))/1e6)
+				n += over
+			}
+		}
 	}
 	for _, w := range c.windows {
 		var list []arrival
@@ -330,7 +348,10 @@ func (c *chaos) overLimit() (n int) {
 			list = append(list, c.receiver.arrivals(id)...)
 		}
 		sortByTime(list)
-		n += tooMany(list, w.limit, w.span-transit)
+		if over := tooMany(list, w.limit, w.span-transit); over > 0 {
+			c.t.Logf("%v: %d requests end %s with more than %d, at most %d", w.campaigns, over, w.span, w.limit, rolling(list, w.span-transit))
+			n += over
+		}
 	}
 	return n
 }
