@@ -169,6 +169,7 @@ func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
 	s.inFlight++
 	p.inFlight++
 	if late > p.opt.LateTolerance.Microseconds()/2 {
+		p.lateAt = now
 		p.opt.Requeuer.Hold(p.opt.MinQuantum)
 	}
 	ctx, epoch := p.sendCtx, p.epoch

@@ -48,6 +48,7 @@ type Pacer struct {
 	failedAt  int64 // when a take last failed
 	failures  int
 	sweepAt   int64
+	lateAt    int64 // when a slot was last used so late that relaying has to wait
 	inFlight  int
 	sendCtx   context.Context
 	cancel    context.CancelFunc
@@ -201,10 +202,18 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	}
 }
 
-// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now.
+// Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now; but not while
+// sending is behind for want of processors: relaying a job costs more of them than sending it, and who asks asks again.
 func (p *Pacer) Relieve(src delivery.Source, before int64) {
-	p.inbox.do(func() { p.relieve(src, before) })
+	p.inbox.do(func() {
+		if p.lateAt == 0 || p.now() > p.lateAt+behindFor {
+			p.relieve(src, before)
+		}
+	})
 }
+
+// behindFor is how long after a late slot sending counts as behind, in microseconds.
+const behindFor = 500_000
 
 // Drain forgets every job that is not in flight, gives all slots back, and waits for sends and produce calls in flight.
 // When ctx ends first, the sends are cancelled. It returns how many jobs are in doubt: sent, perhaps, and not settled.
