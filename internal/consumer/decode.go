@@ -149,7 +149,28 @@ func keptHeaders(headers []kafka.Header, defect delivery.Reason) []delivery.Head
 		if strings.HasPrefix(h.Key, delivery.HeaderPrefix) && s.field(h.Key) != nil && !unread {
 			continue
 		}
-		kept = append(kept, delivery.Header{Key: h.Key, Value: h.Value})
+		kept = append(kept, interned(h))
+	}
+	return kept
+}
+
+// The content types that cost a job no memory of its own, as values of headers. Nobody writes to them.
+var (
+	valueJSON   = []byte(contentTypeJSON)
+	valueBinary = []byte(contentTypeBinary)
+)
+
+// interned is the header without memory of its own where it is one that nearly every record has.
+func interned(h kafka.Header) delivery.Header {
+	if h.Key != delivery.HeaderContentType {
+		return delivery.Header{Key: h.Key, Value: h.Value}
+	}
+	kept := delivery.Header{Key: delivery.HeaderContentType, Value: h.Value}
+	switch string(h.Value) {
+	case contentTypeJSON:
+		kept.Value = valueJSON
+	case contentTypeBinary:
+		kept.Value = valueBinary
 	}
 	return kept
 }
