@@ -24,6 +24,8 @@ type lane struct {
 	campaigns map[uint64]*laneCampaign
 	at        map[int64]*laneCampaign // whose the open offsets are
 	reads     uint64                  // catch-up reads begun
+	readFrom  int64                   // where the one under way has begun
+	chasing   int                     // campaigns that take part in the one under way and have not had enough
 	freed     bool                    // something that kept a read waiting is over; the caller resets it
 }
 
@@ -44,7 +46,9 @@ type laneCampaign struct {
 	next    int64  // behind: the first offset that was not handed over
 	room    int64  // behind: about how many units the queue would take; 0 since it refused, until it says otherwise
 	granted int64  // the room it spoke of last
+	held    int64  // units that were open when it last refused: about what the queue holds
 	chase   bool   // takes part in the catch-up read under way
+	passing bool   // and does so only because its records lie in the range, with the room that held speaks for
 	capped  bool   // left behind because it has maxSlots, not because its queue is full
 	served  uint64 // the last catch-up read that found a record of it
 	found   int64  // its records in the catch-up read under way
@@ -167,19 +171,37 @@ func (l *lane) candidate() (from, bytes int64, ok bool) {
 	if best == nil {
 		return 0, 0, false
 	}
-	return best.next, min(best.room, maxSlots) * best.stride, true
+	// A quarter more than is expected to hold the records, and one: a read that ends just before the last of them has
+	// to be followed by another.
+	room := min(best.room, maxSlots)
+	return best.next, (room + room/4 + 1) * best.stride, true
 }
 
-// beginCatchUp notes who takes part in a read from the offset on.
+// beginCatchUp notes who takes part in a read from the offset on: those with room, and those whose records it passes
+// and whose queue has most likely room already, since less of theirs is open than when it refused. Had they to wait
+// for word of it, each would need a read of its own over the same records.
 func (l *lane) beginCatchUp(from int64) {
 	l.reads++
+	l.readFrom, l.chasing = from, 0
 	for _, c := range l.campaigns {
-		c.chase, c.found = c.behind && c.room > 0 && c.next >= from, 0
+		c.found = 0
+		c.passing = c.behind && !c.capped && c.room <= 0 && c.next >= from && c.held > c.units
+		if c.passing {
+			c.room = c.held - c.units - 1
+		}
+		if c.chase = c.passing || c.behind && c.room > 0 && c.next >= from; c.chase {
+			l.chasing++
+		}
 	}
 }
 
-// revisit asks the catch-up read's question about a record before main.
+// revisit asks the catch-up read's question about a record before main; stop means that nobody wants any more. One
+// record more than there is room for is taken: refused, it has the handler owe us word of its room, which would
+// otherwise take a read that finds nothing else.
 func (l *lane) revisit(hash uint64, offset int64) verdict {
+	if l.chasing == 0 {
+		return stop
+	}
 	c := l.campaigns[hash]
 	if c == nil || !c.chase || offset < c.next {
 		return skip
@@ -190,10 +212,12 @@ func (l *lane) revisit(hash uint64, offset int64) verdict {
 	case len(c.slots) >= maxSlots:
 		c.leave(offset)
 		c.capped = true
+		l.chasing--
 		return skip
-	case c.room <= 0:
-		c.chase, c.next = false, offset
-		c.more()
+	case c.room < 0:
+		c.next = offset
+		l.stopChase(c)
+		l.chasing--
 		return skip
 	}
 	c.next, c.served = offset+1, l.reads
@@ -211,33 +235,39 @@ func (l *lane) revisit(hash uint64, offset int64) verdict {
 // breakCatchUp ends a read that failed half-way. Who used up its room in it is owed word of more by nobody.
 func (l *lane) breakCatchUp() {
 	for _, c := range l.campaigns {
-		if !c.chase {
-			continue
+		if c.chase {
+			l.stopChase(c)
+			l.trim(c)
 		}
-		c.chase = false
-		if c.room <= 0 {
-			c.more()
-		}
-		l.trim(c)
 	}
+}
+
+// stopChase ends the campaign's part in a read.
+func (l *lane) stopChase(c *laneCampaign) {
+	switch {
+	case c.passing: // word of its room is owed as it was
+		c.room = 0
+	case c.room <= 0:
+		c.more()
+	}
+	c.chase, c.passing = false, false
 }
 
 // endCatchUp notes that the read covered everything before to, in so many bytes.
 func (l *lane) endCatchUp(to, bytes int64) {
 	to = min(to, l.main)
 	for _, c := range l.campaigns {
-		if !c.chase {
-			continue
+		if c.chase {
+			c.next = max(c.next, to)
 		}
-		c.chase = false
-		c.stride = max(64, (3*c.stride+bytes/max(1, c.found))/4)
-		if c.next < to {
-			c.next = to
+		if c.found > 0 && to > l.readFrom { // of the range, what lies before the point where it had enough
+			part := float64(min(max(c.next, l.readFrom), to)-l.readFrom) / float64(to-l.readFrom)
+			c.stride = max(64, (3*c.stride+int64(float64(bytes)*part)/c.found)/4)
 		}
-		if c.room <= 0 {
-			c.more()
+		if c.chase {
+			l.stopChase(c)
+			l.trim(c)
 		}
-		l.trim(c)
 	}
 }
 
@@ -257,6 +287,7 @@ func (l *lane) giveBack(offset int64) (size int64, ok bool) {
 	delete(l.at, offset)
 	c.leave(offset)
 	c.capped = false // no settle of an open job may ever come to lift the cap; word of room will
+	c.held = c.units
 	l.trim(c)
 	return s.size, true
 }
@@ -286,7 +317,7 @@ func (l *lane) grantRoom(hash uint64, units int64) bool {
 	if c == nil || !c.behind || c.capped {
 		return false
 	}
-	c.room, c.granted = units, units
+	c.room, c.granted, c.passing = units, units, false
 	return true
 }
 
@@ -302,7 +333,7 @@ func (l *lane) probe() {
 // trim drops what is settled at the front of the campaign, and the campaign when nothing of it is left before main.
 func (l *lane) trim(c *laneCampaign) {
 	if c.behind && c.next >= l.main {
-		c.behind, c.capped, c.room, c.chase = false, false, 0, false
+		c.behind, c.capped, c.room, c.chase, c.passing = false, false, 0, false, false
 		c.left = 0 // as it is already, unless the log or a commit has lost something
 	}
 	n := 0
@@ -373,7 +404,7 @@ func (c *laneCampaign) leave(offset int64) {
 	if !c.behind || offset < c.next {
 		c.next = offset
 	}
-	c.behind, c.chase, c.room = true, false, 0
+	c.behind, c.chase, c.passing, c.room = true, false, false, 0
 }
 
 func (c *laneCampaign) find(offset int64) (int, bool) {

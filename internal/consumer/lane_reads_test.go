@@ -1,0 +1,169 @@
+package consumer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// readSim drives one lane over a log of records of one size, with a handler that does as package pacer does: a queue
+// holds two seconds' worth of its campaign's jobs, at least 16, and tells of its room once it is half empty and a
+// job of it was refused. It counts what is read.
+type readSim struct {
+	lane  *lane
+	log   []int // the campaign of each record
+	ids   []string
+	hash  []uint64
+	rates []float64 // jobs a second
+	owed  []bool
+	queue [][]int64
+	due   []float64
+	read  int // records
+	reads int
+	sent  []int
+}
+
+const simRecord = 450 // bytes
+
+func newReadSim(rates []float64, each int) *readSim {
+	s := &readSim{lane: newLane(lanePositions{}), rates: rates}
+	n := len(rates)
+	s.owed, s.queue, s.due, s.sent = make([]bool, n), make([][]int64, n), make([]float64, n), make([]int, n)
+	for i := range rates {
+		s.ids = append(s.ids, fmt.Sprintf("c%d", i))
+		s.hash = append(s.hash, campaignHash(s.ids[i]))
+		s.due[i] = rand.Float64()
+	}
+	for range each {
+		for i := range rates {
+			s.log = append(s.log, i)
+		}
+	}
+	return s
+}
+
+func (s *readSim) room(i int) int { return max(16, int(2*s.rates[i])) }
+
+// main reads the whole log, as the main reader does while others wait.
+func (s *readSim) main() {
+	for s.lane.main < int64(len(s.log)) {
+		s.visit(s.lane.main, int64(len(s.log)), (*lane).meet)
+	}
+	s.read, s.reads = 0, 0
+}
+
+// visit reads up to the offset to, offers what was taken, and returns where it ended.
+func (s *readSim) visit(from, to int64, ask func(*lane, uint64, int64) verdict) (next int64, got []int64) {
+	for next = from; next < to && len(got) < laneJobs; next++ {
+		i := s.log[next]
+		v := ask(s.lane, s.hash[i], next)
+		if v == stop {
+			break
+		}
+		s.read++
+		if v == take {
+			s.lane.add(s.hash[i], s.ids[i], laneSlot{offset: next, size: simRecord, weight: 1})
+			got = append(got, next)
+		}
+	}
+	s.reads++
+	if s.lane.reads == 0 || next > s.lane.main { // a main read
+		s.offer(got)
+	}
+	return next, got
+}
+
+func (s *readSim) catchUp() bool {
+	from, bytes, ok := s.lane.candidate()
+	if !ok {
+		return false
+	}
+	s.lane.beginCatchUp(from)
+	to := min(from+min(max(bytes, minFetchBytes), maxFetchBytes)/simRecord, s.lane.main)
+	next, got := s.visit(from, to, (*lane).revisit)
+	s.lane.endCatchUp(next, (next-from)*simRecord)
+	s.offer(got)
+	return true
+}
+
+func (s *readSim) offer(offsets []int64) {
+	refused := map[int]bool{}
+	for _, o := range offsets {
+		i := s.log[o]
+		if refused[i] || len(s.queue[i]) >= s.room(i) {
+			refused[i], s.owed[i] = true, true
+			s.lane.giveBack(o)
+			continue
+		}
+		s.queue[i] = append(s.queue[i], o)
+	}
+}
+
+// pass lets the campaigns send for a tenth of a second.
+func (s *readSim) pass() {
+	for i, rate := range s.rates {
+		for s.due[i] += rate / 10; s.due[i] >= 1; s.due[i]-- {
+			if len(s.queue[i]) == 0 {
+				continue // late: the slot is lost
+			}
+			s.lane.settle(s.queue[i][0])
+			s.queue[i] = s.queue[i][1:]
+			s.sent[i]++
+		}
+		if s.owed[i] && len(s.queue[i]) <= s.room(i)/2 {
+			s.owed[i] = false
+			s.lane.grantRoom(s.hash[i], int64(s.room(i)-len(s.queue[i])))
+		}
+	}
+}
+
+// TestLaneReadsLittleMoreThanIsSent: how many records the catch-up reads of a shared lane read per job that is sent. A
+// campaign's jobs lie as far apart as there are campaigns, so one whose position is nobody else's has to read as many.
+func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		rates []float64
+		most  float64
+	}{
+		{"alone", []float64{100}, 1.3},
+		{"alone and slow", []float64{1}, 2},
+		{"equal rates read together", []float64{2, 2, 2, 2, 2, 2, 2, 2}, 2.5},
+		{"unequal rates read for themselves", []float64{1, 14, 200}, 4},
+		{"a crowd of equals", repeatRate(5, 40), 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const seconds = 60
+			fastest := 0.0
+			for _, r := range tc.rates {
+				fastest = max(fastest, r)
+			}
+			s := newReadSim(tc.rates, int(fastest*seconds*1.1)+50)
+			s.main()
+			for range seconds * 10 {
+				s.pass()
+				for s.catchUp() {
+				}
+			}
+			sent := 0
+			for i, n := range s.sent {
+				sent += n
+				if want := tc.rates[i] * seconds; float64(n) < want-1 {
+					t.Errorf("%s at %.0f/s: %d sent of %.0f", s.ids[i], tc.rates[i], n, want)
+				}
+			}
+			factor := float64(s.read) / float64(sent)
+			t.Logf("%.2f records read per job sent, %.1f jobs per read", factor, float64(sent)/float64(s.reads))
+			if factor > tc.most {
+				t.Errorf("%.2f records read per job sent, want at most %.1f", factor, tc.most)
+			}
+		})
+	}
+}
+
+func repeatRate(rate float64, n int) []float64 {
+	rates := make([]float64, n)
+	for i := range rates {
+		rates[i] = rate
+	}
+	return rates
+}
