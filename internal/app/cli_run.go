@@ -3,7 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
 // RunDaemon is `pacer run`. It returns nil after a graceful stop.
@@ -31,28 +32,14 @@ func RunDaemon(ctx context.Context, in Invocation) error {
 	if err != nil {
 		return UsageError{err}
 	}
-	limitMemory(int64(s.config.Pacing.MaxBufferBytes))
+	go followMemory(ctx, int64(s.config.Pacing.MaxBufferBytes), parts.Catalog.Snapshot, parts.Catalog.Subscribe())
 	s.log.Info("pacer starts", "version", Version)
-	if err := d.Run(ctx); err != nil {
+	if err := d.RunToEnd(ctx); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	s.log.Info("pacer has ended; nothing is in flight")
 	return nil
 }
-
-// limitMemory tells the garbage collector what the process may use: twice the buffer, for the jobs' bytes and what
-// surrounds them, and a floor for everything else. GOMEMLIMIT in the environment wins.
-func limitMemory(buffer int64) {
-	if debug.SetMemoryLimit(-1) != unlimited {
-		return
-	}
-	debug.SetMemoryLimit(2*buffer + memoryFloor)
-}
-
-const (
-	unlimited   = 1<<63 - 1
-	memoryFloor = 64 << 20
-)
 
 // parts puts together what a daemon of this configuration is made of.
 func (s *services) parts() (Parts, error) {
@@ -93,6 +80,17 @@ func (s *services) parts() (Parts, error) {
 			},
 		},
 		MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), ShutdownTimeout: cfg.ShutdownTimeout, Listen: cfg.HTTP.Listen,
+		Watchdog: cfg.Watchdog, SinkTimeout: longestTimeout(cfg.Sinks),
 		Logger: s.log, Registry: registry,
 	}, nil
+}
+
+// longestTimeout is the longest that a request to one of the sinks may take.
+func longestTimeout(sinks map[string]sink.Config) (longest time.Duration) {
+	for _, c := range sinks {
+		if h, ok := c.(*sinkhttp.Config); ok {
+			longest = max(longest, h.Timeout)
+		}
+	}
+	return longest
 }

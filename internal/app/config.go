@@ -39,6 +39,7 @@ type Config struct {
 
 	Log             LogConfig     `koanf:"log"`
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"` // of a graceful stop
+	Watchdog        time.Duration `koanf:"watchdog"`         // how long a partition may make no progress though it could
 	AdminToken      Secret        `koanf:"admin_token"`      // without one, the HTTP API is read-only
 }
 
@@ -165,6 +166,7 @@ func Default() *Config {
 		Sinks:           map[string]sink.Config{},
 		Log:             LogConfig{Level: "info", Format: "text"},
 		ShutdownTimeout: 20 * time.Second,
+		Watchdog:        defaultWatchdog,
 	}
 }
 

@@ -74,6 +74,7 @@ func (c *Config) Problems() Problems {
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")
 	v.duration("shutdown_timeout", c.ShutdownTimeout, time.Second, 10*time.Minute)
+	v.duration("watchdog", c.Watchdog, 15*time.Second, 24*time.Hour)
 	return v.problems
 }
 

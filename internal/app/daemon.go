@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,9 @@ type Parts struct {
 	Pacing          Pacing // zero values: the defaults of internal/pacer
 	MaxBufferBytes  int64  // 0: 64 MiB
 	ShutdownTimeout time.Duration
-	Listen          string // "": no HTTP
+	Watchdog        time.Duration // how long a partition may make no progress though it could; 0: two minutes
+	SinkTimeout     time.Duration // the longest that a sink may take for a job
+	Listen          string        // "": no HTTP
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
@@ -95,7 +98,8 @@ type Daemon struct {
 	console  *console.Server
 	state    *campaignGauges
 
-	phase atomic.Int32
+	phase  atomic.Int32
+	ending chan struct{} // closed when Run takes no more jobs
 }
 
 // The phases of a daemon's life.
@@ -120,7 +124,8 @@ func (p *Parts) quotas() []*delivery.Quota {
 
 // NewDaemon puts a daemon together. It connects to nothing and starts nothing.
 func NewDaemon(parts Parts) (*Daemon, error) {
-	d := &Daemon{parts: parts, log: parts.Logger}
+	parts.Watchdog = cmp.Or(parts.Watchdog, defaultWatchdog)
+	d := &Daemon{parts: parts, log: parts.Logger, ending: make(chan struct{})}
 	client := &kafka.Client{Addr: kafka.TCP(parts.Brokers...), Transport: parts.Transport}
 	var err error
 	if d.limits, err = limits.New(limits.Options{
@@ -214,8 +219,14 @@ func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.pacer, Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
 		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
+		Watchdog: d.parts.Watchdog, OpenAge: d.parts.openAge(), Outage: d.relay.Outage,
 		ShutdownTimeout: drainWithin(d.parts.ShutdownTimeout), Logger: d.parts.Logger, Registerer: d.parts.Registry,
 	})
+}
+
+// openAge is how long a job of ingress may be open: until it is clear that its turn does not come, and then on its way.
+func (p *Parts) openAge() time.Duration {
+	return cmp.Or(p.Pacing.MaxOpenAge, Default().Pacing.MaxOpenAge) + p.SinkTimeout
 }
 
 // drainWithin leaves some of the shutdown timeout for what follows the drain: cancelled calls that return, the last
@@ -248,10 +259,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	intake, stopIntake := context.WithCancel(ctx)
 	defer stopIntake()
+	context.AfterFunc(intake, func() { close(d.ending) })
 	var group errgroup.Group
 	for name, run := range map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
+		"watchdog": d.guard,
 	} {
 		group.Go(func() error {
 			if err := run(work); err != nil && !errors.Is(err, context.Canceled) {
@@ -330,13 +343,3 @@ func (d *Daemon) ready() (ok bool, why string) {
 	}
 	return true, "ready"
 }
-
-// healthy tells /healthz whether the process makes progress: the scheduler turns.
-func (d *Daemon) healthy() (ok bool, why string) {
-	if lag := d.pacer.Stalled(); lag > stalledAfter {
-		return false, fmt.Sprintf("the scheduler has not turned for %s", lag.Round(time.Second))
-	}
-	return true, "ok"
-}
-
-const stalledAfter = 30 * time.Second

@@ -23,6 +23,13 @@ func (s *standstill) look(now time.Time, mark uint64, could bool) time.Duration 
 	return now.Sub(s.since)
 }
 
+// shift leaves out a stretch of time in which nothing could have moved.
+func (s *standstill) shift(by time.Duration) {
+	if !s.since.IsZero() {
+		s.since = s.since.Add(by)
+	}
+}
+
 // fault is a kind of standstill.
 type fault uint8
 

@@ -34,6 +34,7 @@ type watchdog struct {
 	commit *committer
 	work   context.Context //nolint:containedctx // not used to wait for: it says whether the generation goes on
 	vigils []*vigil        // of the committer's sources, in their order, and of the group
+	last   time.Time       // look
 }
 
 func newWatchdog(d *shared, o *Options, c *committer, work context.Context) *watchdog {
@@ -77,6 +78,15 @@ func (w *watchdog) end() {
 
 // look looks at everything once and tells what has changed.
 func (w *watchdog) look(now time.Time) {
+	// The process was suspended, or has had no CPU for long: then nothing could move in between.
+	if gap := now.Sub(w.last); !w.last.IsZero() && gap > w.opt.Watchdog/2 {
+		for _, v := range w.vigils {
+			for f := range v.still {
+				v.still[f].shift(gap)
+			}
+		}
+	}
+	w.last = now
 	commit, working := w.commit.seen(), w.work.Err() == nil
 	p := w.tolerance()
 	for i, s := range w.commit.sources {

@@ -293,6 +293,22 @@ func TestWatchdogAfterAnOutage(t *testing.T) {
 	}
 }
 
+// Time in which the process was suspended does not count.
+func TestWatchdogAfterASuspension(t *testing.T) {
+	k := newKennel(t)
+	k.ingress.register(0, 1)
+	k.pass(age, k.commits, k.fetches)
+	k.now = k.now.Add(time.Hour)
+	k.pass(5*time.Second, k.commits, k.fetches)
+	if why, _ := k.state.stalled(k.now, age); why != "" {
+		t.Errorf("alarmed by a suspension: %s", why)
+	}
+	k.pass(20*time.Second, k.commits, k.fetches)
+	if why, _ := k.state.stalled(k.now, age); why == "" {
+		t.Error("never alarmed")
+	}
+}
+
 // A watchdog that runs looks by itself, and forgets what it has found when it ends.
 func TestWatchdogRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

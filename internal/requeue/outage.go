@@ -45,6 +45,13 @@ func (r *Relay) release(ctx context.Context, t *turn) {
 	}
 }
 
+// Outage tells whether the broker refuses what is re-enqueued at the moment, so that jobs stay open.
+func (r *Relay) Outage() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.down.IsZero()
+}
+
 // backoff doubles from firstBackoff to the cap, less up to half of it at random, so that workers and daemons do
 // not knock in step.
 func (r *Relay) backoff(failures int) time.Duration {
