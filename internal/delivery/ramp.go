@@ -81,9 +81,11 @@ func (r *Ramp) at(now, begin time.Time, ceiling Rate) (rate Rate, step int64, ne
 	return rate, step, next
 }
 
-// climb is where n steps lead, and how many of them it takes if the top comes first.
-func (r *Ramp) climb(n, top int64) (height, steps int64) {
-	height = r.Start
+// climb is where n steps from the start lead, and how many of them it takes if the top comes first.
+func (r *Ramp) climb(n, top int64) (height, steps int64) { return r.climbFrom(r.Start, n, top) }
+
+// climbFrom is climb from another height than the start.
+func (r *Ramp) climbFrom(height, n, top int64) (reached, steps int64) {
 	if r.Factor == 0 {
 		steps = min(n, (max(0, top-height)+r.Add-1)/r.Add)
 		return height + steps*r.Add, steps

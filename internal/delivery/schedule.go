@@ -41,11 +41,15 @@ func (c *Campaign) Active(now time.Time) bool { return !now.Before(c.StartsAt) &
 func (c *Campaign) Ended(now time.Time) bool { return !c.EndsAt.IsZero() && !now.Before(c.EndsAt) }
 
 // NextChange is the first instant after now at which RateAt, Active or Ended say something else, or may; the zero time
-// if they never do.
+// if they never do. Hours that open and close before the start change nothing.
 func (c *Campaign) NextChange(now time.Time) (next time.Time) {
 	now = now.Round(0) // schedules go by the wall clock
 	_, _, step := c.RateAt(now)
-	for _, at := range []time.Time{c.StartsAt, c.EndsAt, step, c.Hours.NextChange(now)} {
+	begun := now
+	if c.StartsAt.After(begun) {
+		begun = c.StartsAt
+	}
+	for _, at := range []time.Time{c.StartsAt, c.EndsAt, step, c.Hours.NextChange(begun)} {
 		if at.After(now) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

@@ -297,6 +297,11 @@ func TestNextChange(t *testing.T) {
 	if end := c.EndsAt; c.Ended(end.Add(-1)) || !c.Ended(end) || !c.NextChange(end.Add(-time.Hour)).Equal(end) {
 		t.Error("the end is no change")
 	}
+	// Tonight's and tomorrow's hours open before it starts.
+	c.StartsAt = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	if next := c.NextChange(time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)); !next.Equal(c.StartsAt) {
+		t.Errorf("the start is the first change, not %s", next)
+	}
 	if next := (&Campaign{Rate: PerSecond(5)}).NextChange(now); !next.IsZero() {
 		t.Errorf("without a schedule: %s", next)
 	}

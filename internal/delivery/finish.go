@@ -1,0 +1,174 @@
+package delivery
+
+import (
+	"math"
+	"time"
+)
+
+// Sustained is what bounds a campaign beside its schedule: Credit units as fast as the schedule has it, and PerSecond
+// from then on.
+type Sustained struct {
+	PerSecond float64
+	Credit    float64
+}
+
+// Unbounded is no bound beside the schedule.
+var Unbounded = Sustained{PerSecond: math.Inf(1)}
+
+const (
+	// finishSteps bounds the stretches that Finish looks at: every step of a ramp and a good many hours.
+	finishSteps = MaxRampSteps + 20_000
+	// finishWithin is how far ahead Finish looks.
+	finishWithin = 100 * 366 * 24 * time.Hour
+	week         = 7 * 24 * time.Hour
+)
+
+// Finish is when the campaign, which is now where its schedule has it, will have sent so many units: by the steps of its
+// ramp, its active hours, its start and its end, and not faster than the bound. It is false when that will never be, as
+// things are: the campaign does not send, or it ends before, or not within a hundred years. Floats, so for people and
+// gauges only.
+func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at time.Time, ok bool) {
+	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || bound.PerSecond <= 0 && bound.Credit < units {
+		return time.Time{}, false
+	}
+	p := newPlan(c, now, bound)
+	for range finishSteps {
+		if c.Ended(p.at) || p.at.Sub(now) > finishWithin {
+			return time.Time{}, false
+		}
+		if units < 1e-6 { // what rounding has left over does not wait for the next morning
+			return p.at, true
+		}
+		units -= p.skipWeeks(units)
+		until := p.next()
+		length := finishWithin.Seconds()
+		if !until.IsZero() {
+			length = min(length, until.Sub(p.at).Seconds())
+		}
+		sent, took := p.send(units, length)
+		if units -= sent; took < length || until.IsZero() {
+			return p.at.Add(seconds(took)), took < finishWithin.Seconds()
+		}
+		p.goTo(until)
+	}
+	return time.Time{}, false
+}
+
+// plan is a campaign's schedule from one instant on, which moves forward.
+type plan struct {
+	campaign *Campaign
+	bound    Sustained
+	at       time.Time
+
+	perSecond float64   // of the rate in force
+	height    int64     // of the ramp, while there is a step
+	step      time.Time // of the ramp, zero when there is none to come
+}
+
+func newPlan(c *Campaign, now time.Time, bound Sustained) *plan {
+	p := &plan{campaign: c, bound: bound, at: now.Round(0)}
+	rate, n, step := c.RateAt(p.at)
+	p.perSecond, p.step = rate.PerSecond(), step
+	if c.Ramp != nil {
+		p.height, _ = c.Ramp.climb(n, c.Ramp.top(c.Rate))
+	}
+	return p
+}
+
+// next is when the rate or the activity changes, or may; zero for never.
+func (p *plan) next() (next time.Time) {
+	c, begun := p.campaign, p.at
+	if c.StartsAt.After(begun) {
+		begun = c.StartsAt
+	}
+	for _, at := range []time.Time{c.StartsAt, c.EndsAt, p.step, c.Hours.NextChange(begun)} {
+		if at.After(p.at) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// send is how many of the units go in a stretch of so many seconds without a change, and how long they take, at most
+// the whole stretch.
+func (p *plan) send(units, length float64) (sent, took float64) {
+	if !p.campaign.Active(p.at) || p.campaign.Ended(p.at) {
+		return 0, length
+	}
+	fast := p.perSecond - p.bound.PerSecond // how fast the credit is used up
+	if fast <= 0 {
+		took = min(units/p.perSecond, length)
+		return took * p.perSecond, took
+	}
+	credit := p.bound.Credit / fast // for how long there is any
+	if took = units / p.perSecond; took <= credit || length <= credit {
+		took = min(took, length)
+		p.bound.Credit = max(0, p.bound.Credit-took*fast)
+		return took * p.perSecond, took
+	}
+	took = length
+	if p.bound.PerSecond > 0 {
+		took = min(credit+(units-credit*p.perSecond)/p.bound.PerSecond, length)
+	}
+	p.bound.Credit = 0
+	return credit*p.perSecond + (took-credit)*p.bound.PerSecond, took
+}
+
+// skipWeeks goes on by as many weeks as it can that are like each other, and returns the units sent in them: a backlog
+// of years is then as cheap to foresee as one of a day.
+func (p *plan) skipWeeks(units float64) (sent float64) {
+	c, each := p.campaign, min(p.perSecond, p.bound.PerSecond)
+	if c.Hours == nil || len(c.Hours.edges) == 0 || p.at.Before(c.StartsAt) || !p.step.IsZero() ||
+		p.bound.Credit > 0 && each < p.perSecond {
+		return 0
+	}
+	weekly := each * c.Hours.weekly().Seconds()
+	weeks := math.Ceil(units/weekly) - 1
+	_, shift := p.at.In(c.Hours.zone).ZoneBounds()
+	for _, end := range []time.Time{shift, c.EndsAt, p.at.Add(finishWithin)} {
+		if !end.IsZero() {
+			weeks = min(weeks, math.Floor(end.Sub(p.at).Hours()/week.Hours())-1)
+		}
+	}
+	if weeks <= 0 {
+		return 0
+	}
+	p.at = p.at.Add(time.Duration(weeks) * week)
+	return weeks * weekly
+}
+
+// goTo moves to a later instant, not beyond the next step of the ramp.
+func (p *plan) goTo(at time.Time) {
+	p.at = at
+	if p.step.IsZero() || at.Before(p.step) {
+		return
+	}
+	c := p.campaign
+	top := c.Ramp.top(c.Rate)
+	p.height, _ = c.Ramp.climbFrom(p.height, 1, top)
+	if p.height >= top {
+		p.perSecond, p.step = c.Rate.PerSecond(), time.Time{}
+		return
+	}
+	height := min(c.Ramp.roundUp(p.height), top)
+	p.perSecond, p.step = float64(height)/float64(rateScale)/c.Ramp.Per.Seconds(), p.step.Add(c.Ramp.Every)
+}
+
+// weekly is how long the hours are open in a week without a shift of the clocks.
+func (h *ActiveHours) weekly() time.Duration {
+	open, minutes, from := h.first, 0, 0
+	for _, edge := range h.edges {
+		if open {
+			minutes += int(edge) - from
+		}
+		open, from = !open, int(edge)
+	}
+	if open {
+		minutes += minutesOfWeek - from
+	}
+	return time.Duration(minutes) * time.Minute
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, finishWithin.Seconds()) * float64(time.Second))
+}

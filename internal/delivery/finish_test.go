@@ -1,0 +1,178 @@
+package delivery
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestFinish(t *testing.T) {
+	now := instant(t, "2026-11-20T12:00:00Z") // a Friday
+	working := hours(t, zone(t, "Europe/Moscow"), HoursSpan{
+		Days: []time.Weekday{time.Monday, time.Tuesday, time.Wednesday, time.Thursday, time.Friday}, From: at(9, 0), To: at(18, 0),
+	})
+	campaign := func(change func(c *Campaign)) *Campaign {
+		c := &Campaign{ID: "c", Status: StatusActive, Rate: PerSecond(10)}
+		change(c)
+		return c
+	}
+	for name, tc := range map[string]struct {
+		campaign *Campaign
+		units    float64
+		bound    Sustained
+		want     string // "" for never
+	}{
+		"nothing to do":   {campaign(func(*Campaign) {}), 0, Unbounded, "2026-11-20T12:00:00Z"},
+		"at its rate":     {campaign(func(*Campaign) {}), 36_000, Unbounded, "2026-11-20T13:00:00Z"},
+		"rate 0":          {campaign(func(c *Campaign) { c.Rate = Rate{} }), 1, Unbounded, ""},
+		"paused":          {campaign(func(c *Campaign) { c.Status = StatusPaused }), 1, Unbounded, ""},
+		"unusable":        {campaign(func(c *Campaign) { c.Invalid = "no such zone" }), 1, Unbounded, ""},
+		"begins later":    {campaign(func(c *Campaign) { c.StartsAt = now.Add(time.Hour) }), 36_000, Unbounded, "2026-11-20T14:00:00Z"},
+		"ends before":     {campaign(func(c *Campaign) { c.EndsAt = now.Add(time.Hour) }), 36_001, Unbounded, ""},
+		"just in time":    {campaign(func(c *Campaign) { c.EndsAt = now.Add(time.Hour) }), 35_999, Unbounded, "2026-11-20T12:59:59.9Z"},
+		"has ended":       {campaign(func(c *Campaign) { c.EndsAt = now }), 1, Unbounded, ""},
+		"a million years": {campaign(func(c *Campaign) { c.Rate = Rate{N: 1, Per: 1e12} }), 1e9, Unbounded, ""},
+		"quota":           {campaign(func(*Campaign) {}), 36_000, Sustained{PerSecond: 5}, "2026-11-20T14:00:00Z"},
+		"quota, with something left": {
+			campaign(func(*Campaign) {}), 36_000, Sustained{PerSecond: 5, Credit: 9_000}, "2026-11-20T13:30:00Z",
+		},
+		"quota that does not bind": {campaign(func(*Campaign) {}), 36_000, Sustained{PerSecond: 10}, "2026-11-20T13:00:00Z"},
+		"quota of nothing":         {campaign(func(*Campaign) {}), 36_000, Sustained{}, ""},
+		"the rest of a quota":      {campaign(func(*Campaign) {}), 3600, Sustained{Credit: 3600}, "2026-11-20T12:06:00Z"},
+		"over the weekend": {
+			campaign(func(c *Campaign) { c.Hours = working }), 10 * 3600 * 4, Unbounded, "2026-11-23T07:00:00Z", // 3 h today
+		},
+		"until the hours close": {campaign(func(c *Campaign) { c.Hours = working }), 10 * 3600 * 3, Unbounded, "2026-11-20T15:00:00Z"},
+		"four weeks and an hour": {
+			campaign(func(c *Campaign) { c.Hours = working }), 10 * 3600 * (4*45 + 1), Unbounded, "2026-12-18T13:00:00Z",
+		},
+		"a ramp": {
+			campaign(func(c *Campaign) { // 1, 4, 7, 10 a second, a minute each
+				c.Ramp = &Ramp{Start: rateScale, Add: 3 * rateScale, Per: time.Second, Every: time.Minute, Since: now.Add(-time.Minute)}
+			}), 60 * (4 + 7 + 10), Unbounded, "2026-11-20T12:03:00Z",
+		},
+		"a ramp that begins with the start": {
+			campaign(func(c *Campaign) {
+				c.StartsAt = now.Add(time.Hour)
+				c.Ramp = &Ramp{Start: rateScale, Factor: 2 * rateScale, Per: time.Second, Every: time.Minute, Since: now}
+			}), 60 * (1 + 2 + 4 + 8 + 10), Unbounded, "2026-11-20T13:05:00Z",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := tc.campaign.Finish(now, tc.units, tc.bound)
+			if ok != (tc.want != "") {
+				t.Fatalf("%s, %v; want %q", got, ok, tc.want)
+			}
+			if ok && got.Sub(instant(t, tc.want)).Abs() > time.Millisecond {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// drawPlan makes a campaign with any schedule.
+func drawPlan(rt *rapid.T, now time.Time) *Campaign {
+	c := &Campaign{ID: "c", Status: StatusActive, Rate: PerSecond(rapid.Int64Range(1, 1000).Draw(rt, "rate"))}
+	if rapid.Bool().Draw(rt, "hours") {
+		var spans []HoursSpan
+		for range rapid.IntRange(1, 3).Draw(rt, "spans") {
+			day := rapid.IntRange(0, 7).Draw(rt, "day")
+			s := HoursSpan{From: rapid.IntRange(0, 1439).Draw(rt, "from"), To: rapid.IntRange(0, 1440).Draw(rt, "to")}
+			if day < 7 {
+				s.Days = []time.Weekday{time.Weekday(day)}
+			}
+			spans = append(spans, s)
+		}
+		c.Hours = hours(rt, zone(rt, rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Australia/Lord_Howe"}).Draw(rt, "zone")), spans...)
+	}
+	around := func(label string) time.Time {
+		return now.Add(time.Duration(rapid.Int64Range(-100, 100).Draw(rt, label)) * time.Hour)
+	}
+	if rapid.Bool().Draw(rt, "starts") {
+		c.StartsAt = around("start")
+	}
+	if rapid.Bool().Draw(rt, "ramp") {
+		c.Ramp = &Ramp{
+			Start: rapid.Int64Range(rateScale/10, 500*rateScale).Draw(rt, "from"), Per: time.Second, Since: around("since"),
+			Every: time.Duration(rapid.Int64Range(60, 100_000).Draw(rt, "every")) * time.Second,
+		}
+		if rapid.Bool().Draw(rt, "adds") {
+			c.Ramp.Add = rapid.Int64Range(rateScale, 100*rateScale).Draw(rt, "add")
+		} else {
+			c.Ramp.Factor = rapid.Int64Range(11, 30).Draw(rt, "factor") * rateScale / 10
+		}
+	}
+	return c
+}
+
+// sentUntil adds up, stretch by stretch, what the schedule and the bound let through: the credit is used at the rate of
+// the schedule, less what the bound brings in while it sends.
+func sentUntil(c *Campaign, now, end time.Time, bound Sustained) (units float64) {
+	for now.Before(end) {
+		next := c.NextChange(now)
+		if next.IsZero() || next.After(end) {
+			next = end
+		}
+		if rate, _, _ := c.RateAt(now); c.Active(now) {
+			length := next.Sub(now).Seconds()
+			full := length
+			if over := rate.PerSecond() - bound.PerSecond; over > 0 {
+				full = min(length, bound.Credit/over)
+				bound.Credit = max(0, bound.Credit-full*over)
+			}
+			units += full*rate.PerSecond() + (length-full)*min(rate.PerSecond(), bound.PerSecond)
+		}
+		now = next
+	}
+	return units
+}
+
+// TestFinishIntegratesBack: what the schedule lets through until the finish is what there was to do.
+func TestFinishIntegratesBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		now := time.Unix(rapid.Int64Range(1_780_000_000, 1_810_000_000).Draw(rt, "now"), 0)
+		c := drawPlan(rt, now)
+		bound := Unbounded
+		if rapid.Bool().Draw(rt, "bound") {
+			bound = Sustained{
+				PerSecond: float64(rapid.IntRange(1, 500).Draw(rt, "sustained")), Credit: float64(rapid.IntRange(0, 1_000_000).Draw(rt, "credit")),
+			}
+		}
+		units := float64(rapid.Int64Range(1, 100_000_000).Draw(rt, "units"))
+		end, ok := c.Finish(now, units, bound)
+		if !ok {
+			rt.Fatalf("never")
+		}
+		if end.Sub(now) > 3*365*24*time.Hour {
+			rt.Skip("too long to add up")
+		}
+		if got := sentUntil(c, now, end, bound); math.Abs(got-units) > 1e-3+units*1e-9 {
+			rt.Fatalf("%f units until %s, want %f", got, end, units)
+		}
+		if more, ok := c.Finish(now, units*1.5, bound); !ok || more.Before(end) {
+			rt.Fatalf("more takes until %s, less until %s", more, end)
+		}
+		c.EndsAt = end.Add(-time.Second)
+		if at, ok := c.Finish(now, units, bound); ok && c.EndsAt.After(now) {
+			rt.Fatalf("ends at %s and is finished at %s", c.EndsAt, at)
+		}
+	})
+}
+
+// BenchmarkFinish is a backlog of ten years in working hours.
+func BenchmarkFinish(b *testing.B) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		b.Fatal(err)
+	}
+	h, err := NewActiveHours([]HoursSpan{{From: at(9, 0), To: at(18, 0)}}, berlin)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &Campaign{Status: StatusActive, Rate: PerSecond(1), Hours: h}
+	for b.Loop() {
+		c.Finish(time.Unix(1_780_000_000, 0), 10*365*9*3600, Unbounded)
+	}
+}
