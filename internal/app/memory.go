@@ -1,0 +1,42 @@
+package app
+
+import (
+	"context"
+	"math"
+	"runtime/debug"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	memoryFloor = 64 << 20 // for everything but jobs and campaigns
+	// memoryPerCampaign is what a campaign with jobs takes in the catalog, the scheduler, the quota engine and the
+	// metrics, measured with ten thousand, and as much again, so that the collector has room.
+	memoryPerCampaign = 16 << 10
+)
+
+// followMemory tells the garbage collector what the process may use, for as long as ctx lasts: twice the buffer, for the
+// jobs' bytes and what surrounds them, something for each campaign of the catalog, and a floor. Near its limit the
+// collector takes the processors from sending, so the limit has to grow with what is really needed. GOMEMLIMIT in the
+// environment wins.
+func followMemory(ctx context.Context, buffer int64, snapshot func() *delivery.Snapshot, changed <-chan struct{}) {
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return
+	}
+	for {
+		campaigns := 0
+		if s := snapshot(); s != nil {
+			campaigns = len(s.Campaigns)
+		}
+		debug.SetMemoryLimit(memoryLimit(buffer, campaigns))
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func memoryLimit(buffer int64, campaigns int) int64 {
+	return 2*buffer + memoryFloor + int64(campaigns)*memoryPerCampaign
+}
