@@ -142,13 +142,26 @@ func (st *stage) populate() {
 // daemon puts one daemon together. Nothing is shared with the others but the services, as if it were a process of
 // its own.
 func (st *stage) daemon(options *DemoOptions, listen string, log *slog.Logger) (*Daemon, error) {
+	parts, err := st.parts(options, listen, log)
+	if err != nil {
+		return nil, err
+	}
+	d, err := NewDaemon(parts)
+	if err != nil {
+		return nil, fmt.Errorf("put a daemon together: %w", err)
+	}
+	return d, nil
+}
+
+// parts are those of one daemon.
+func (st *stage) parts(options *DemoOptions, listen string, log *slog.Logger) (Parts, error) {
 	sinks := make(map[string]sink.Entry)
 	for name, path := range map[string]string{demoSink: "/deliver", partnerSink: "/partner"} {
 		cfg := sinkhttp.Default()
 		cfg.URL = st.receiver.URL(path)
 		entry, err := sink.Open(cfg, sink.Host{Version: Version, Logger: log})
 		if err != nil {
-			return nil, fmt.Errorf("sink %s: %w", name, err)
+			return Parts{}, fmt.Errorf("sink %s: %w", name, err)
 		}
 		sinks[name] = entry
 	}
@@ -157,7 +170,7 @@ func (st *stage) daemon(options *DemoOptions, listen string, log *slog.Logger) (
 	connection.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	client := redis.NewUniversalClient(connection)
 	st.closers = append(st.closers, func() { _ = client.Close() }) // nothing is written on closing
-	d, err := NewDaemon(Parts{
+	return Parts{
 		Brokers: st.broker.Addrs(), Transport: st.transport(), Dialer: &kafka.Dialer{Timeout: 5 * time.Second},
 		Group: demoGroup, Topics: st.topics,
 		Redis: limits.Single(client), KeyPrefix: requeue.DefaultPrefix, Catalog: st.catalog,
@@ -167,11 +180,7 @@ func (st *stage) daemon(options *DemoOptions, listen string, log *slog.Logger) (
 		Listen: listen, ShutdownTimeout: 20 * time.Second,
 		Logger: log, Registry: prometheus.NewRegistry(),
 		WrapSinks: options.WrapSinks, WrapLimiter: options.WrapLimiter,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("put a daemon together: %w", err)
-	}
-	return d, nil
+	}, nil
 }
 
 // freeListen is the address asked for, or one with a free port where that is taken.
