@@ -142,6 +142,7 @@ func (p *Pacer) forfeit(q *queue, now int64) (n int64) {
 		if q.sink != nil {
 			q.sink.held -= n
 		}
+		p.lateAt = now
 		p.metrics.forfeited.Add(float64(n))
 		p.schedule(q)
 	}
