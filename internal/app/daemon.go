@@ -93,6 +93,7 @@ type Daemon struct {
 	sinks    *sink.Router
 	dedupe   *dedupe.Ledger // nil: none
 	relay    *requeue.Relay
+	results  *requeue.Results // nil: none
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
 	console  *console.Server
@@ -152,6 +153,9 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		Client: client, Prefix: parts.Topics.Prefix, Lanes: parts.Topics.Lanes, Timers: parts.Topics.Timers,
 		Pins: parts.Catalog, Logger: parts.Logger, Registerer: parts.Registry,
 	}); err != nil {
+		return nil, err
+	}
+	if d.results, err = parts.newResults(client, parts.Registry); err != nil {
 		return nil, err
 	}
 	if d.pacer, err = d.newPacer(); err != nil {
@@ -217,9 +221,9 @@ func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 	return consumer.New(consumer.Options{
 		Brokers: d.parts.Brokers, Dialer: d.parts.Dialer, Client: client, Group: d.parts.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
-		Handler: d.pacer, Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
+		Handler: d.handler(), Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
 		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
-		Watchdog: d.parts.Watchdog, OpenAge: d.parts.openAge(), Outage: d.relay.Outage,
+		Watchdog: d.parts.Watchdog, OpenAge: d.parts.openAge(), Outage: d.outage,
 		ShutdownTimeout: drainWithin(d.parts.ShutdownTimeout), Logger: d.parts.Logger, Registerer: d.parts.Registry,
 	})
 }
@@ -260,12 +264,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 	intake, stopIntake := context.WithCancel(ctx)
 	defer stopIntake()
 	context.AfterFunc(intake, func() { close(d.ending) })
-	var group errgroup.Group
-	for name, run := range map[string]func(context.Context) error{
+	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
 		"watchdog": d.guard,
-	} {
+	}
+	if d.results != nil {
+		parts["results"] = d.results.Run
+	}
+	var group errgroup.Group
+	for name, run := range parts {
 		group.Go(func() error {
 			if err := run(work); err != nil && !errors.Is(err, context.Canceled) {
 				stopIntake() // the others go on until what is in flight is settled
@@ -306,13 +314,13 @@ func (d *Daemon) consume(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the catalog is loaded and Redis has answered: without either no job can go anywhere. It reports
-// false when ctx ended first.
+// await waits until the catalog is loaded, Redis has answered, and the topic of the results is there, if there are any:
+// without them no job can go anywhere. It reports false when ctx ended first.
 func (d *Daemon) await(ctx context.Context) bool {
 	warned := false
 	for {
 		err := d.limits.Ping(ctx)
-		if err == nil && d.parts.Catalog.Ready() {
+		if err == nil && d.parts.Catalog.Ready() && (d.results == nil || d.results.Ready()) {
 			return true
 		}
 		if err != nil && !warned && ctx.Err() == nil {
@@ -336,6 +344,8 @@ func (d *Daemon) ready() (ok bool, why string) {
 		return false, "draining"
 	case !d.parts.Catalog.Ready():
 		return false, "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
+	case d.results != nil && !d.results.Ready():
+		return false, "the topic of the results has not been found: is Kafka reachable, and migrated?"
 	case d.phase.Load() == phaseWaiting:
 		return false, "redis has not answered yet"
 	case !d.consumer.Joined():

@@ -64,7 +64,8 @@ type Job struct {
 	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
 	Due        time.Time // set by pacer for a retry: not to be sent before; zero: at once
 	SendBy     time.Time // set by pacer at dispatch: not to be sent after, or its slot is passed; zero: no such time
-	Reason     string    // why pacer wrote the record this job was read from
+	Reason     string    // why pacer wrote the record this job was read from; of a dead letter, why it is one
+	Call       *Call     // the last call of a sink; nil where Report is not set, or none was made
 
 	// Defect is set when the record cannot be delivered at all (a dead-letter reason such as ReasonUndecodable);
 	// DefectDetail is one line for the person who reads the dead letter.
@@ -73,6 +74,9 @@ type Job struct {
 
 	// Observe, if set, is told the outcome when the job is settled; it must be quick and safe for concurrent use.
 	Observe func(*Job, Outcome)
+	// Report, if set, is told of a final outcome before the job is settled, and owns the job from then on: it must see to
+	// it that Finish is called, once what it does with the outcome is durable. Quick and safe for concurrent use, too.
+	Report func(*Job, Outcome)
 
 	From   Place
 	Source Source // where the open offset is kept
@@ -114,8 +118,24 @@ type Source interface {
 	Release(campaign string, offset int64)
 }
 
-// Settle settles the job at its source.
+// Call is what is known of one call of a sink.
+type Call struct {
+	At     time.Time
+	Took   time.Duration
+	Status int // HTTP status where there is one
+}
+
+// Settle settles the job at its source, or lets Report do so when the time has come.
 func (j *Job) Settle(outcome Outcome) {
+	if j.Report != nil && outcome.Final() {
+		j.Report(j, outcome)
+		return
+	}
+	j.Finish(outcome)
+}
+
+// Finish settles the job at its source.
+func (j *Job) Finish(outcome Outcome) {
 	if j.Observe != nil {
 		j.Observe(j, outcome)
 	}
@@ -141,6 +161,11 @@ const (
 var Outcomes = []Outcome{
 	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeRepeated,
 	OutcomeDuplicate,
+}
+
+// Final tells whether the job will not be seen again: it was neither moved on nor a repetition of a record.
+func (o Outcome) Final() bool {
+	return o != OutcomeRequeued && o != OutcomeRetried && o != OutcomeRepeated
 }
 
 func (o Outcome) String() string {

@@ -33,6 +33,9 @@ func (p *Pacer) settle(r sent) {
 		p.putBack(q, j, 0)
 		return
 	}
+	if j.Report != nil && r.result.Class <= delivery.Interrupted {
+		j.Call = &delivery.Call{At: time.Now().Add(-r.took), Took: r.took, Status: r.result.Status}
+	}
 	switch r.result.Class {
 	case delivery.Delivered:
 		j.Attempt++

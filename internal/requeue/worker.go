@@ -135,6 +135,9 @@ func (t *turn) settle(items []*item) {
 		if it.to.Kind == delivery.ToLane {
 			m.hops.Observe(float64(hopsAfter(it)))
 		}
+		if it.to.Kind == delivery.ToDead {
+			it.job.Reason = string(it.to.Reason)
+		}
 		it.job.Settle(outcomeOf(it.to))
 	}
 	t.q.dirty, t.wrote = true, true
