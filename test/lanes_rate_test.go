@@ -54,10 +54,13 @@ func measureUneven(t *testing.T, table *laneTable) {
 	d := s.waiting(ids, 8500, rate)
 	from := s.resume(5 * time.Second)
 	to := from.Add(window)
-	time.Sleep(time.Until(to.Add(time.Second)))
+	time.Sleep(time.Until(from))
+	before := d.laneReads()
+	time.Sleep(time.Until(to))
+	s.readFactor(table, d, before)
+	time.Sleep(time.Second) // for what is still being written down
 	s.steady(table, sent.read(), ids, rate, from, to, 0.9)
 	s.oneHop(table, d, len(ids)*8500)
-	s.readFactor(table, d)
 	s.inMemory(table, d, 512)
 }
 
@@ -70,9 +73,12 @@ func measureMany(t *testing.T, table *laneTable) {
 	d := s.waiting(ids, each, rate)
 	from := s.resume(5 * time.Second)
 	to := from.Add(time.Minute)
-	time.Sleep(time.Until(to.Add(time.Second)))
+	time.Sleep(time.Until(from))
+	before := d.laneReads()
+	time.Sleep(time.Until(to))
+	s.readFactor(table, d, before)
+	time.Sleep(time.Second) // for what is still being written down
 	s.steady(table, sent.read(), ids, rate, from, to, 0.8)
-	s.readFactor(table, d)
 	s.inMemory(table, d, 512)
 	s.await(time.Minute, "every job", func() bool { return sent.read().total >= each*len(ids) })
 	time.Sleep(time.Second) // for duplicates that come late

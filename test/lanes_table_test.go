@@ -337,11 +337,17 @@ func (s *stack) inMemory(table *laneTable, d *daemon, bound int) {
 	}
 }
 
-// readFactor notes how many records were read from lanes per job sent from them.
-func (s *stack) readFactor(table *laneTable, daemons ...*daemon) {
+// laneReads is how many records a daemon has read from lanes, and how many jobs it has sent.
+type laneReads struct{ read, sent float64 }
+
+func (d *daemon) laneReads() laneReads {
+	return laneReads{d.samples(`pacer_records_read_total{place="lane"}`), d.samples("pacer_slot_lateness_seconds_count")}
+}
+
+// readFactor notes how many records of the lanes the daemon has read per job sent since before.
+func (s *stack) readFactor(table *laneTable, d *daemon, before laneReads) {
 	s.t.Helper()
-	for _, d := range daemons {
-		table.add(s.t, "records read from lanes per job settled", fmt.Sprintf("%.2f", d.samples("pacer_lane_read_factor")),
-			"(printed)", true)
-	}
+	now := d.laneReads()
+	table.add(s.t, "records read from lanes per job sent meanwhile",
+		fmt.Sprintf("%.2f", (now.read-before.read)/max(1, now.sent-before.sent)), "(printed)", true)
 }

@@ -12,6 +12,9 @@ import (
 // the next one, so this is also about the longest that a job lies in an idle lane or timer unnoticed.
 const idleWait = 500 * time.Millisecond
 
+// idlePause lets readers that park at about the same time be looked at together, while a poll is under way anyway.
+const idlePause = 25 * time.Millisecond
+
 // idlePoll watches the lanes and timers that have nothing to read: one long poll per broker for all of them together,
 // with a byte limit of 1, so that its answer says where there is data and brings next to none. A long poll each would
 // take a connection each; ListOffsets, which kafka-go splits into one request per partition, would take a request
@@ -78,6 +81,9 @@ func (p *idlePoll) run(ctx context.Context) {
 		case leader := <-done:
 			delete(busy, leader)
 		case <-p.more:
+			if len(busy) > 0 && sleep(ctx, idlePause) != nil {
+				return
+			}
 		case <-ctx.Done():
 			return
 		}
