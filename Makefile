@@ -58,7 +58,7 @@ chaos: build ## Break one thing after the other under load, and count (CASE=name
 
 .PHONY: lanes
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)
-	$(WITH_SERVICES) go test -count=1 -timeout 60m -tags e2e -run 'TestLanes/$(FIGURE)' -v ./test
+	$(WITH_SERVICES) go test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v ./test
 
 .PHONY: lint
 lint: bin/golangci-lint ## Check style, and which package imports which
