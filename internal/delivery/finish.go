@@ -17,15 +17,15 @@ var Unbounded = Sustained{PerSecond: math.Inf(1)}
 
 const (
 	// finishSteps bounds the stretches that Finish looks at: every step of a ramp and a good many hours.
-	finishSteps = MaxRampSteps + 20_000
+	finishSteps = MaxRampSteps + 4096
 	// finishWithin is how far ahead Finish looks.
-	finishWithin = 100 * 366 * 24 * time.Hour
+	finishWithin = 10 * 366 * 24 * time.Hour
 	week         = 7 * 24 * time.Hour
 )
 
 // Finish is when the campaign, which is now where its schedule has it, will have sent so many units: by the steps of its
 // ramp, its active hours, its start and its end, and not faster than the bound. It is false when that will never be, as
-// things are: the campaign does not send, or it ends before, or not within a hundred years. Floats, so for people and
+// things are: the campaign does not send, or it ends before, or not within ten years. Floats, so for people and
 // gauges only.
 func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at time.Time, ok bool) {
 	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || bound.PerSecond <= 0 && bound.Credit < units {
@@ -118,12 +118,16 @@ func (p *plan) send(units, length float64) (sent, took float64) {
 // of years is then as cheap to foresee as one of a day.
 func (p *plan) skipWeeks(units float64) (sent float64) {
 	c, each := p.campaign, min(p.perSecond, p.bound.PerSecond)
-	if c.Hours == nil || len(c.Hours.edges) == 0 || p.at.Before(c.StartsAt) || !p.step.IsZero() ||
-		p.bound.Credit > 0 && each < p.perSecond {
+	if c.Hours == nil || len(c.Hours.edges) == 0 || p.at.Before(c.StartsAt) || !p.step.IsZero() {
 		return 0
 	}
-	weekly := each * c.Hours.weekly().Seconds()
-	weeks := math.Ceil(units/weekly) - 1
+	open, lasts, spent := c.Hours.weekly().Seconds(), math.Inf(1), 0.0
+	if p.bound.Credit > 0 && each < p.perSecond { // as many as the credit lasts
+		spent = open * (p.perSecond - each)
+		each, lasts = p.perSecond, p.bound.Credit/spent-1
+	}
+	weekly := each * open
+	weeks := min(math.Ceil(units/weekly)-1, math.Floor(lasts))
 	_, shift := p.at.In(c.Hours.zone).ZoneBounds()
 	for _, end := range []time.Time{shift, c.EndsAt, p.at.Add(finishWithin)} {
 		if !end.IsZero() {
@@ -134,6 +138,7 @@ func (p *plan) skipWeeks(units float64) (sent float64) {
 		return 0
 	}
 	p.at = p.at.Add(time.Duration(weeks) * week)
+	p.bound.Credit -= weeks * spent
 	return weeks * weekly
 }
 
