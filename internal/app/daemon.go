@@ -70,12 +70,6 @@ type Parts struct {
 	WrapSinks   func(pacer.Sinks) pacer.Sinks
 }
 
-// Dedupe are the settings of the dedupe ledger, which lives in Parts.Redis; the zero value is no ledger.
-type Dedupe struct {
-	TTL  time.Duration // how long delivered jobs are remembered
-	Open bool          // jobs are sent while the ledger does not answer
-}
-
 // Pacing are the settings of the pacer.
 type Pacing struct {
 	MinQuantum, MaxQuantum, LateTolerance, MaxOpenAge, UnknownGrace time.Duration
@@ -93,6 +87,7 @@ type Daemon struct {
 	sinks    *sink.Router
 	dedupe   *dedupe.Ledger // nil: none
 	relay    *requeue.Relay
+	janitor  *requeue.Janitor
 	results  *requeue.Results // nil: none
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
@@ -155,6 +150,11 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if d.janitor, err = requeue.NewJanitor(requeue.JanitorOptions{
+		Client: client, Logger: parts.Logger, Registerer: parts.Registry,
+	}); err != nil {
+		return nil, err
+	}
 	if d.results, err = parts.newResults(client, parts.Registry); err != nil {
 		return nil, err
 	}
@@ -192,22 +192,6 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	})
 }
 
-// newDedupe makes the ledger of delivered jobs, nil where none is kept.
-func (d *Daemon) newDedupe() (*dedupe.Ledger, error) {
-	set := d.parts.Dedupe
-	if set.TTL == 0 {
-		return nil, nil
-	}
-	timeouts := make(map[string]time.Duration, len(d.parts.Sinks))
-	for name, e := range d.parts.Sinks {
-		timeouts[name] = e.Timeout
-	}
-	return dedupe.New(dedupe.Options{
-		Sinks: d.sinks, Shards: d.parts.Redis, KeyPrefix: d.parts.KeyPrefix, TTL: set.TTL, Open: set.Open, Timeouts: timeouts,
-		Logger: d.parts.Logger, Registerer: d.parts.Registry,
-	})
-}
-
 func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 	topics := d.parts.Topics
 	delays := topics.Timers
@@ -222,6 +206,7 @@ func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 		Brokers: d.parts.Brokers, Dialer: d.parts.Dialer, Client: client, Group: d.parts.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.handler(), Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
+		Janitor: d.janitor, Blocks: d.blocks,
 		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
 		Watchdog: d.parts.Watchdog, OpenAge: d.parts.openAge(), Outage: d.outage,
 		ShutdownTimeout: drainWithin(d.parts.ShutdownTimeout), Logger: d.parts.Logger, Registerer: d.parts.Registry,
@@ -255,6 +240,12 @@ func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) 
 	return rate.PerSecond(), true
 }
 
+// blocks tells whether a campaign's jobs stay in ingress until they are sent.
+func (d *Daemon) blocks(campaign string) bool {
+	c := d.parts.Catalog.Snapshot().Campaign(campaign)
+	return c != nil && c.Overflow == delivery.OverflowBlock
+}
+
 // Run works until ctx ends, then drains within the shutdown timeout and returns nil. It waits for services that
 // cannot be reached, for as long as it takes.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -267,7 +258,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
-		"watchdog": d.guard,
+		"watchdog": d.guard, "janitor": d.janitor.Run,
 	}
 	if d.results != nil {
 		parts["results"] = d.results.Run

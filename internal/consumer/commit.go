@@ -29,6 +29,7 @@ type committer struct {
 	metrics  *metrics
 	health   *health
 	sources  []tracked
+	passed   *passage
 	kicked   chan struct{} // holds one
 	fenced   bool          // the group has moved on: nothing can be committed any more
 
@@ -117,7 +118,10 @@ func (c *committer) commit(ctx context.Context) error {
 		}
 		at := s.where()
 		topics[at.topic] = append(topics[at.topic], kafka.OffsetCommit{Partition: at.id, Offset: p.offset, Metadata: p.metadata})
-		pending[at] = func() { s.committed(p.version) }
+		pending[at] = func() {
+			s.committed(p.version)
+			c.passed.acknowledged(at, p.offset)
+		}
 	}
 	if len(topics) == 0 {
 		return nil

@@ -57,6 +57,8 @@ func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 		return
 	}
 	g.build(partitions, starts)
+	g.keep.passed = g.passage(starts)
+	g.commit.passed = g.keep.passed
 	c.reading.Store(&reading{gen.ID, g.keep.lanes})
 	c.log.Info("joined the group", "group", c.opt.Group, "generation", gen.ID, "ingress", g.counts[delivery.FromIngress],
 		"lanes", g.counts[delivery.FromLane], "timers", g.counts[delivery.FromTimer])
@@ -175,7 +177,9 @@ func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	g.commit.last(final)
-	g.keep.save(final)
+	if !g.commit.fenced { // positions of partitions that are somebody else's now are not ours to keep
+		g.keep.save(final)
+	}
 	stopWatching()
 	watchdog.Wait()
 	for _, s := range g.commit.sources {

@@ -21,6 +21,9 @@ type ingressReader struct {
 	// idle waits for data where there is none; nil to find out with a long poll.
 	idle func(ctx context.Context, offset int64) error
 
+	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
+	room    <-chan struct{} // closed when there may be
+
 	relieved int64 // the base when relief was last asked for
 	askedAt  time.Time
 }
@@ -30,6 +33,9 @@ func (r *ingressReader) run(ctx context.Context) {
 	defer r.health.forget(r.src.String())
 	var wait backoff
 	for ctx.Err() == nil {
+		if err := r.unblock(ctx); err != nil {
+			return
+		}
 		offset := r.src.position()
 		if err := r.awaitIntake(ctx, offset); err != nil {
 			return
@@ -75,13 +81,14 @@ func (r *ingressReader) readOnce(ctx context.Context, offset int64) error {
 	if handErr := r.handOver(ctx, records); handErr != nil {
 		return handErr
 	}
-	if err == nil {
+	if err == nil && len(r.refused) == 0 {
 		r.src.passed(out.next)
 	}
 	return err
 }
 
-// handOver registers and offers the records in pieces, each as soon as the window has room for it.
+// handOver registers and offers the records in pieces, each as soon as the window has room for it. When the handler
+// refuses some of a piece, what comes after it is read again later.
 func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 	now := time.Now()
 	jobs := make([]*delivery.Job, len(records))
@@ -111,8 +118,13 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 		if len(fresh) == 0 {
 			continue
 		}
-		if _, err := r.offer(ctx, fresh); err != nil {
+		r.keeping(fresh)
+		if err := r.offerOnce(ctx, fresh); err != nil {
 			return err
+		}
+		if len(r.refused) > 0 {
+			r.blockers.note(r.src.partition, r.refused[0], fresh, jobs)
+			return nil
 		}
 		r.relieve(fresh[len(fresh)-1].Offset)
 	}

@@ -33,6 +33,7 @@ type metrics struct {
 	repeated   prometheus.Counter
 	resets     prometheus.Counter
 	doubt      prometheus.Counter
+	blocked    prometheus.Gauge
 	stalled    *prometheus.GaugeVec // place
 
 	laneRead atomic.Int64 // records read from lanes, as often as they were read
@@ -68,6 +69,8 @@ func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
 		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range."),
 		stalled:  newStalledGauge(),
 		doubt:    single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
+		blocked: gauge("pacer_partitions_blocked",
+			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
 	}
 	for place, name := range placeNames {
 		m.openJobs[place], m.partitions[place] = open.WithLabelValues(name), partitions.WithLabelValues(name)
@@ -93,7 +96,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.fetches, m.records, m.defects, open, partitions, m.commits, m.generation, m.joined, m.trimmed, m.repeated,
-		m.resets, m.doubt, m.stalled, buffer, factor,
+		m.resets, m.doubt, m.blocked, m.stalled, buffer, factor,
 	} {
 		errs = append(errs, reg.Register(c))
 	}

@@ -16,10 +16,10 @@ import (
 
 // Handler takes the jobs that are read.
 type Handler interface {
-	// Offer hands jobs over. Jobs from ingress and timers are always taken; of lane jobs, those whose campaign's queue is
-	// full come back in refused, and with each all later ones of its campaign. The handler tells the lane by
-	// delivery.Source.Room when there is room again. An error means that none was taken; the same jobs are offered again
-	// until the generation ends.
+	// Offer hands jobs over. Jobs from timers are always taken; of lane jobs, those whose campaign's queue is full come
+	// back in refused, and with each all later ones of its campaign; so do jobs of ingress that their campaign keeps there
+	// (overflow block). The handler tells the source by delivery.Source.Room when there is room again. An error means that
+	// none was taken; the same jobs are offered again until the generation ends.
 	Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error)
 	// Relieve asks that the queued jobs of src with offsets below before be moved on now, to lanes or timers, because the
 	// window of open offsets is nearly full.
@@ -39,6 +39,13 @@ type Positions interface {
 // again.
 type Lanes interface {
 	Drained(ctx context.Context, campaign string) error
+}
+
+// Janitor removes from lanes and timers what will not be read again.
+type Janitor interface {
+	// Passed says that nothing of the partition before offset will be: the group's commit of it was acknowledged, and
+	// Positions, where there are any, hold none before it. Never blocks.
+	Passed(topic string, partition int, offset int64)
 }
 
 // Timer is a topic whose jobs come back after a constant delay.
@@ -61,6 +68,9 @@ type Options struct {
 	Handler   Handler
 	Positions Positions // may be nil
 	Lanes     Lanes     // may be nil
+	Janitor   Janitor   // may be nil
+	// Blocks tells of a campaign whether its jobs stay in ingress until they are sent, for however long. May be nil.
+	Blocks func(campaign string) bool
 	// SendRate is the units per second that a campaign may send; not known for a campaign that does not exist. May be nil.
 	SendRate func(campaign string) (unitsPerSecond float64, known bool)
 

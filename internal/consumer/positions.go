@@ -17,8 +17,9 @@ const positionTimeout = 5 * time.Second
 
 // start is where a partition is to be read from.
 type start struct {
-	offset   int64
-	metadata string
+	offset    int64
+	metadata  string
+	committed bool // by the group
 }
 
 // startFinder finds out where the partitions of a generation are to be read from: the group's committed offsets; for
@@ -103,7 +104,7 @@ func (f *startFinder) committed(ctx context.Context, partitions []partition) (ma
 			}
 			answered++
 			if p.CommittedOffset >= 0 {
-				starts[partition{topic, p.Partition}] = start{p.CommittedOffset, p.Metadata}
+				starts[partition{topic, p.Partition}] = start{p.CommittedOffset, p.Metadata, true}
 			}
 		}
 	}
@@ -139,7 +140,7 @@ func (f *startFinder) kept(ctx context.Context, missing []partition, starts map[
 			f.log.Warn("the group has no offset for a partition; going on from the position kept in the catalog",
 				"partition", at.String(), "offset", p.Committed)
 		}
-		starts[at] = start{p.Committed, p.Metadata}
+		starts[at] = start{offset: p.Committed, metadata: p.Metadata}
 	}
 	return nil
 }
@@ -151,6 +152,7 @@ type keeper struct {
 	log     *slog.Logger
 	sources []positioned
 	lanes   []*laneSource
+	passed  *passage
 
 	failing bool // saving fails; said once
 }
@@ -182,9 +184,6 @@ func (k *keeper) run(ctx context.Context) {
 
 // save keeps the positions as they were last committed, or would be next: they are used only when the group has none.
 func (k *keeper) save(ctx context.Context) {
-	if k.opt.Positions == nil || len(k.sources) == 0 {
-		return
-	}
 	positions := make([]delivery.Position, 0, len(k.sources))
 	for _, s := range k.sources {
 		at := s.where()
@@ -192,6 +191,19 @@ func (k *keeper) save(ctx context.Context) {
 		positions = append(positions, delivery.Position{
 			Topic: at.topic, Partition: at.id, Committed: p.offset, Metadata: p.metadata, Backlog: backlog,
 		})
+	}
+	if len(positions) == 0 || k.store(ctx, positions) != nil {
+		return
+	}
+	for _, p := range positions {
+		k.passed.kept(partition{p.Topic, p.Partition}, p.Committed)
+	}
+}
+
+// store saves positions, where that is wanted.
+func (k *keeper) store(ctx context.Context, positions []delivery.Position) error {
+	if k.opt.Positions == nil {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, positionTimeout)
 	defer cancel()
@@ -204,6 +216,7 @@ func (k *keeper) save(ctx context.Context) {
 		k.failing = false
 		k.log.Info("positions of lanes and timers are saved again")
 	}
+	return err
 }
 
 // drained tells about campaigns whose lane has next to nothing left of them. Where

@@ -37,6 +37,8 @@ type shared struct {
 	state     *watchState
 	maxWeight int64
 	maxOpen   int64
+	blocking  func(campaign string) bool // Options.Blocks
+	blockers  *blockers
 }
 
 // read fetches once, within the budget, and collects the records. It returns the context's error, or the fetch's after a

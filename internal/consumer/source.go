@@ -116,6 +116,7 @@ type source struct {
 	open   openGauge
 	kick   func()       // asks the committer for a commit soon; never blocks
 	end    atomic.Int64 // of what may be read, as the reader last heard
+	blocks blocks
 
 	mu     sync.Mutex // guards everything below
 	window *window
@@ -130,8 +131,8 @@ var (
 // Name identifies the partition.
 func (s *source) Name() string { return s.String() }
 
-// Room does nothing: only lanes refuse jobs.
-func (s *source) Room(string, int64) {}
+// Room implements delivery.Source for jobs that their campaign keeps in ingress.
+func (s *source) Room(string, int64) { s.blocks.granted() }
 
 // Release does nothing: only lane jobs are given back.
 func (s *source) Release(string, int64) {}

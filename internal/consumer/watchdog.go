@@ -149,11 +149,12 @@ func (w *watchdog) tell(v *vigil, changed bool) {
 func (s *source) see(maxOpen int64) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	readerStill, jobStill := s.blocks.still()
 	out := sight{offset: s.window.base}
-	out.note(faultOpen, uint64(s.window.base), s.window.open > 0,
+	out.note(faultOpen, uint64(s.window.base), s.window.open > 0 && !jobStill,
 		"the fate of the job at this offset, which was handed over and is neither sent nor re-enqueued")
 	roomy := s.uncommitted() < maxUncommitted && (s.window.open == 0 || s.window.width() < maxOpen/2)
-	out.note(faultReader, 0, s.from == delivery.FromIngress && roomy, "its reader, which does not fetch")
+	out.note(faultReader, 0, s.from == delivery.FromIngress && roomy && !readerStill, "its reader, which does not fetch")
 	out.note(faultCommit, s.acked, s.uncommitted() > 0, "")
 	return out
 }

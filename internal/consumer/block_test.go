@@ -1,0 +1,273 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// stayers is a handler in which the jobs of one campaign stay in ingress: those that do not fit its queue are refused.
+// All others are settled at once.
+type stayers struct {
+	*fake
+	mu       sync.Mutex
+	campaign string
+	capacity int
+	queue    []*delivery.Job
+	waiting  delivery.Source
+	offers   int
+}
+
+func newStayers(campaign string, capacity int) *stayers {
+	return &stayers{fake: newFake(), campaign: campaign, capacity: capacity}
+}
+
+func (s *stayers) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offers++
+	var rest []*delivery.Job
+	for _, j := range jobs {
+		switch {
+		case j.Campaign != s.campaign:
+			rest = append(rest, j)
+		case len(refused) > 0 || len(s.queue) >= s.capacity:
+			refused = append(refused, j)
+			s.waiting = j.Source
+		default:
+			s.queue = append(s.queue, j)
+		}
+	}
+	_, err = s.fake.Offer(ctx, rest)
+	return refused, err
+}
+
+// send settles at most n queued jobs, and says that there is room when half of the queue is empty.
+func (s *stayers) send(ctx context.Context, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, len(s.queue))
+	_, _ = s.fake.Offer(ctx, s.queue[:n]) // settles
+	s.queue = s.queue[n:]
+	if s.waiting != nil && len(s.queue) <= s.capacity/2 {
+		s.waiting.Room(s.campaign, int64(s.capacity-len(s.queue)))
+		s.waiting = nil
+	}
+}
+
+// resize changes the room, and says so.
+func (s *stayers) resize(capacity int) {
+	s.mu.Lock()
+	s.capacity = capacity
+	s.mu.Unlock()
+	s.send(context.Background(), 0)
+}
+
+func (s *stayers) Drain(ctx context.Context) (int, error) {
+	s.mu.Lock()
+	s.queue, s.waiting = nil, nil
+	s.mu.Unlock()
+	return s.fake.Drain(ctx)
+}
+
+func (s *stayers) calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offers
+}
+
+// run sends until stopped.
+func (s *stayers) run(t *testing.T, n int) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for sleep(ctx, time.Millisecond) == nil {
+			s.send(ctx, n)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// Jobs that stay in ingress are all sent, in order and once, with a queue far smaller than a fetch, also over a restart.
+func TestBlockedJobsComeInOrder(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		ids := numbered("b", 0, 1500)
+		for piece := range slices.Chunk(ids, 100) {
+			r.produceIDs(r.jobs(), 0, "b", piece)
+		}
+		first := newStayers("b", 40)
+		stop := first.run(t, 10)
+		c := r.start(first.fake, func(o *Options) { o.Handler = first })
+		r.eventually("a part is sent", func() bool { return len(c.orderOf("b")) > 300 })
+		stop()
+		c.stop()
+		sent := c.orderOf("b")
+
+		second := newStayers("b", 40)
+		defer second.run(t, 20)()
+		d := r.start(second.fake, func(o *Options) { o.Handler = second })
+		r.eventually("the rest is sent", func() bool { return d.saw(ids[len(ids)-1]) })
+		r.eventually("all is committed", func() bool { return r.committed(r.jobs(), 0) == int64(len(ids)) })
+		d.stop()
+		if got := append(sent, d.orderOf("b")...); !slices.Equal(got, ids) {
+			t.Errorf("%d before the restart and %d after it, not all, or out of order, or twice", len(sent), len(got)-len(sent))
+		}
+		if n := len(r.logs.lines("level=WARN", "holds up others")); n != 0 {
+			t.Errorf("%d warnings of a campaign that has the partition to itself", n)
+		}
+	})
+}
+
+// A campaign that stands still keeps its partition, what lies behind it included: nothing is fetched or offered, no
+// offset is committed, little memory is held, and the watchdog does not mind. It goes on at once.
+func TestBlockedPartitionRests(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(2, r.jobs(), r.opt.LaneTopic)
+		r.produceIDs(r.jobs(), 0, "b", numbered("b", 0, 5))
+		r.produceIDs(r.jobs(), 0, "other", numbered("o", 0, 5))
+		for i := range 10 { // more than a fetch holds
+			large := make([]kafka.Record, 0, 10)
+			for k := range 10 {
+				rec := job("b", fmt.Sprintf("large-%04d", 10*i+k))
+				rec.Value = kafka.NewBytes(make([]byte, 8<<10))
+				large = append(large, rec)
+			}
+			r.produce(r.jobs(), 0, large...)
+		}
+		r.produceIDs(r.jobs(), 0, "other", numbered("last", 0, 1))
+		s := newStayers("b", 3)
+		registry := newRegistry()
+		c := r.start(s.fake, func(o *Options) {
+			o.Handler, o.Watchdog, o.Registerer = s, time.Second, registry
+			o.Blocks = func(campaign string) bool { return campaign == "b" }
+		})
+		r.eventually("blocked", func() bool { return s.calls() > 0 && gathered(t, registry, "pacer_partitions_blocked") == 1 })
+		r.produceIDs(r.jobs(), 1, "other", numbered("elsewhere", 0, 3))
+		r.eventually("the other partition goes on", func() bool { return c.saw("elsewhere-0002") })
+		calls, fetches, held := s.calls(), c.fetches("ingress"), c.budget.held()
+		time.Sleep(2500 * time.Millisecond)
+		if n := s.calls() - calls; n > 1 {
+			t.Errorf("%d offers of what stands still", n)
+		}
+		if n := c.fetches("ingress") - fetches; n > 7 { // long polls of the other partition
+			t.Errorf("%v fetches", n)
+		}
+		// What one fetch brought, with its overhead, and the long poll of the other partition.
+		if most := int64(maxFetchBytes*2 + 50*recordOverhead); held > most || c.budget.held() > most {
+			t.Errorf("%d and %d bytes held", held, c.budget.held())
+		}
+		if at := r.committed(r.jobs(), 0); at > 0 {
+			t.Errorf("committed %d", at)
+		}
+		if why, _ := c.Stalled(); why != "" {
+			t.Errorf("the watchdog minds: %s", why)
+		}
+		if c.saw("last-0000") {
+			t.Error("what lies behind was read")
+		}
+		if n := len(r.logs.lines("level=WARN", "holds up others", "campaign=b", r.jobs()+"/0")); n != 1 {
+			t.Errorf("%d warnings", n)
+		}
+		s.resize(1000)
+		began := time.Now()
+		s.send(t.Context(), 1)
+		r.eventually("the next one is taken", func() bool { return s.calls() > calls })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %s to go on", took)
+		}
+		defer s.run(t, 50)()
+		r.eventually("all is sent", func() bool { return c.saw("last-0000") && len(c.orderOf("b")) == 105 })
+		r.eventually("all is committed", func() bool { return r.committed(r.jobs(), 0) == 111 })
+		if n := gathered(t, registry, "pacer_partitions_blocked"); n != 0 {
+			t.Errorf("%v partitions are blocked", n)
+		}
+	})
+}
+
+// Word of room that comes between an offer and its answer is heard.
+func TestBlockedHearsOfRoomEarly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.jobs(), 0, "b", numbered("b", 0, 20))
+	s := &early{fake: newFake()}
+	began := time.Now()
+	c := r.start(s.fake, func(o *Options) { o.Handler = s })
+	r.eventually("all seen", func() bool { return c.count() == 20 })
+	if took := time.Since(began); took > blockedProbe {
+		t.Errorf("took %s", took)
+	}
+}
+
+// early refuses the first offer, and says that there is room before it answers.
+type early struct {
+	*fake
+	once sync.Once
+}
+
+func (e *early) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	e.once.Do(func() {
+		refused = jobs
+		jobs[0].Source.Room(jobs[0].Campaign, 100)
+	})
+	if refused != nil {
+		return refused, nil
+	}
+	return e.fake.Offer(ctx, jobs)
+}
+
+// A rebalance does not wait for what is blocked: the next owner reads it, and nothing is lost or sent twice.
+func TestBlockedPartitionMoves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(2, r.jobs(), r.opt.LaneTopic)
+	for p := range 2 {
+		r.produceIDs(r.jobs(), p, "b", numbered(fmt.Sprint("b", p), 0, 300))
+	}
+	first := newStayers("b", 10)
+	c := r.start(first.fake, func(o *Options) { o.Handler = first })
+	r.eventually("blocked", func() bool { return first.calls() >= 2 })
+	second := newStayers("b", 10)
+	d := r.start(second.fake, func(o *Options) { o.Handler = second })
+	r.eventually("the second has a partition", func() bool { return second.calls() > 0 })
+	defer first.run(t, 5)()
+	defer second.run(t, 5)()
+	r.eventually("all is sent", func() bool { return c.count()+d.count() >= 600 })
+	for _, f := range []*fake{c.fake, d.fake} {
+		f.mu.Lock()
+		for id, n := range f.seen {
+			if n != 1 {
+				t.Errorf("%s was sent %d times", id, n)
+			}
+		}
+		f.mu.Unlock()
+	}
+	if n := c.count() + d.count(); n != 600 {
+		t.Errorf("%d jobs of 600", n)
+	}
+}
+
+// gathered is the value of a gauge or a counter without labels.
+func gathered(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}

@@ -1,0 +1,237 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// sweepings is a Janitor that keeps what it hears, and, where it has a cluster, removes it at once.
+type sweepings struct {
+	mu      sync.Mutex
+	cluster *kfake.Cluster
+	heard   map[partition]int64
+	check   func(at partition, offset int64)
+}
+
+func newSweepings() *sweepings { return &sweepings{heard: map[partition]int64{}} }
+
+func (s *sweepings) Passed(topic string, id int, offset int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := partition{topic, id}
+	if s.check != nil {
+		s.check(at, offset)
+	}
+	if s.cluster != nil && offset > s.heard[at] {
+		if err := s.cluster.DeleteRecords(topic, int32(id), offset); err != nil {
+			panic(err)
+		}
+	}
+	s.heard[at] = offset
+}
+
+func (s *sweepings) of(topic string, id int) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard[partition{topic, id}]
+}
+
+// What is passed is acknowledged and kept: never beyond either, whatever comes first.
+func TestPassage(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		at := partition{"lanes", rapid.IntRange(0, 2).Draw(rt, "lane")}
+		s := newSweepings()
+		g := &generation{opt: &Options{LaneTopic: "lanes", Janitor: s}}
+		committed := rapid.Bool().Draw(rt, "the group has an offset")
+		acked, known := int64(50), committed
+		p := g.passage(map[partition]start{at: {offset: 50, committed: committed}, {"jobs", 0}: {offset: 9, committed: true}})
+		s.check = func(where partition, offset int64) {
+			if where != at || !known || offset > acked {
+				rt.Fatalf("%v passed to %d; %d acknowledged, %t", where, offset, acked, known)
+			}
+		}
+		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+			offset := rapid.Int64Range(0, 200).Draw(rt, "offset")
+			if rapid.Bool().Draw(rt, "acknowledged") {
+				p.acknowledged(at, offset)
+				acked, known = offset, true
+				continue
+			}
+			p.kept(at, offset)
+			if want := min(acked, offset); known && s.of("lanes", at.id) != want {
+				rt.Fatalf("passed to %d, want %d", s.of("lanes", at.id), want)
+			}
+		}
+	})
+	var none *passage
+	none.acknowledged(partition{}, 1)
+	none.kept(partition{}, 1)
+}
+
+// Jobs of lanes and timers are settled in any order, by two owners that come and go; what is removed is never a job that
+// is open, and at the end everything is.
+func TestNothingOpenIsRemoved(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	timer := r.opt.Group + ".timer"
+	r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
+	r.create(1, r.jobs())
+	r.create(2, r.opt.LaneTopic, timer)
+	const each = 300
+	for p := range 2 {
+		for _, topic := range []string{r.opt.LaneTopic, timer} {
+			for _, campaign := range []string{"a", "b"} {
+				r.produceIDs(topic, p, campaign, numbered(fmt.Sprint(topic, p, campaign), 0, each))
+			}
+		}
+	}
+	kept := &keptPositions{}
+	sweep := newSweepings()
+	sweep.cluster = cluster
+	open := &openJobs{}
+	var fakes []*fake
+	start := func() *running {
+		f := newFake()
+		f.keep = func(*delivery.Job) bool { return true }
+		fakes = append(fakes, f)
+		return r.start(f, func(o *Options) {
+			o.Positions, o.PositionInterval, o.Janitor = kept, 10*time.Millisecond, sweep
+		})
+	}
+	sweep.check = func(at partition, offset int64) {
+		if first := open.first(at); first < offset {
+			t.Errorf("%v is removed before %d, where %d is not settled", at, offset, first)
+		}
+	}
+	settleSome := func(share float64) {
+		for _, f := range fakes {
+			f.settle(func(j *delivery.Job) bool {
+				return rand.Float64() < share && open.settle(j)
+			})
+		}
+	}
+	first := start()
+	r.eventually("jobs are handed over", func() bool { return first.count() > 4*each })
+	for range 20 {
+		settleSome(0.1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	second := start()
+	r.eventually("the second has some", func() bool { return second.count() > 0 })
+	for range 20 {
+		settleSome(0.1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	first.stop()
+	r.eventually("everything is gone", func() bool {
+		settleSome(0.5)
+		for p := range 2 {
+			if sweep.of(r.opt.LaneTopic, p) != 2*each || sweep.of(timer, p) != 2*each {
+				return false
+			}
+		}
+		return true
+	})
+	second.stop()
+
+	// A restart, and one without the group's offsets, go on where they are, in peace.
+	sweep.check = nil
+	for i := range 2 {
+		for p := range 2 {
+			r.produceIDs(r.opt.LaneTopic, p, "a", numbered(fmt.Sprint("more", p), 0, 5))
+		}
+		last := r.start(newFake(), func(o *Options) {
+			o.Positions, o.PositionInterval, o.Janitor = kept, 10*time.Millisecond, sweep
+		})
+		r.eventually("what came since", func() bool { return last.count() == 10 })
+		r.eventually("that is gone, too", func() bool {
+			at := int64(2*each + 5*(i+1))
+			return sweep.of(r.opt.LaneTopic, 0) == at && sweep.of(r.opt.LaneTopic, 1) == at
+		})
+		last.stop()
+		if n := last.count(); n != 10 {
+			t.Errorf("%d jobs read after a restart", n)
+		}
+		r.opt.Group += "-other"
+	}
+	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("%q", lines)
+	}
+}
+
+// openJobs keeps which jobs of which partition are not settled. A job is one record.
+type openJobs struct {
+	mu      sync.Mutex
+	settled map[partition]map[int64]bool
+}
+
+// settle notes that the job is about to be settled.
+func (o *openJobs) settle(j *delivery.Job) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := j.Source.(tracked).where()
+	if o.settled == nil {
+		o.settled = map[partition]map[int64]bool{}
+	}
+	if o.settled[at] == nil {
+		o.settled[at] = map[int64]bool{}
+	}
+	o.settled[at][j.Offset] = true
+	return true
+}
+
+// first is the first offset of the partition that is not settled.
+func (o *openJobs) first(at partition) (offset int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.settled[at][offset] {
+		offset++
+	}
+	return offset
+}
+
+// Nothing is removed that the positions kept elsewhere have not followed: they may be all that is left one day.
+func TestNothingIsRemovedWhilePositionsAreNotKept(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
+	kept := &keptPositions{err: errors.New("read-only")}
+	sweep := newSweepings()
+	sweep.cluster = cluster
+	use := func(o *Options) { o.Positions, o.PositionInterval, o.Janitor = kept, 10*time.Millisecond, sweep }
+	c := r.start(newFake(), use)
+	r.eventually("committed", func() bool { return r.committed(r.opt.LaneTopic, 0) == 10 })
+	time.Sleep(100 * time.Millisecond)
+	if at := sweep.of(r.opt.LaneTopic, 0); at != 0 {
+		t.Errorf("removed before %d", at)
+	}
+	kept.mu.Lock()
+	kept.err = nil
+	kept.mu.Unlock()
+	r.eventually("removed", func() bool { return sweep.of(r.opt.LaneTopic, 0) == 10 })
+	c.stop()
+	r.opt.Group += "-other" // the group's offsets are gone
+	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("b", 0, 3))
+	d := r.start(newFake(), use)
+	r.eventually("the rest", func() bool { return d.count() == 3 })
+	d.stop()
+	if got := d.ids(); !slices.Equal(got, numbered("b", 0, 3)) {
+		t.Errorf("read %v", got)
+	}
+	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("%q", lines)
+	}
+}
