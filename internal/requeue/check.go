@@ -60,7 +60,9 @@ func readTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) (clus
 		}
 		resources = append(resources, kafka.DescribeConfigRequestResource{
 			ResourceType: kafka.ResourceTypeTopic, ResourceName: t.Name,
-			ConfigNames: []string{confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage},
+			ConfigNames: []string{
+				confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage, confSegmentBytes, confSegmentTime,
+			},
 		})
 	}
 	if len(resources) == 0 {

@@ -37,6 +37,19 @@ const (
 	confCleanup        = "cleanup.policy"
 	confMaxMessage     = "max.message.bytes"
 	confMinInSync      = "min.insync.replicas"
+	confSegmentBytes   = "segment.bytes"
+	confSegmentTime    = "segment.ms"
+)
+
+// Kafka gives disk back by whole segments of a partition's log, and never that of the one being written. So small ones are
+// made for lanes and timers, from which the janitor removes what was delivered: what is left of it on disk is at most one
+// for each partition, and where little is written, it goes with the first record after an hour. A backlog of hundreds of
+// gigabytes makes many of them; somebody who has that may choose larger ones.
+const (
+	segmentBytes    = 16 << 20
+	maxSegmentBytes = 128 << 20
+	segmentTime     = time.Hour
+	segmentMessages = 8 // of the largest size, at least
 )
 
 // TopicSpec says which topics pacer needs. Zero values stand for the defaults.
@@ -127,8 +140,8 @@ type deviation struct {
 	must   string // for people: "-1", "at least 1114124"
 }
 
-// deviations compares the configurations of an existing topic. Longer retention of dead letters and room for
-// larger records are somebody's choice and left alone.
+// deviations compares the configurations of an existing topic. Longer retention of dead letters, room for larger records
+// and segments of another size are somebody's choice and left alone, within bounds.
 func (t ownedTopic) deviations(have map[string]string) []deviation {
 	var out []deviation
 	add := func(config, want, must string) {
@@ -149,7 +162,25 @@ func (t ownedTopic) deviations(have map[string]string) []deviation {
 	atLeast(confRetentionTime, t.retention)
 	atLeast(confRetentionBytes, -1)
 	atLeast(confMaxMessage, t.maxMessage)
+	if t.swept() {
+		atMost := func(config string, want, most int64) {
+			if v, err := strconv.ParseInt(have[config], 10, 64); err != nil || v > most {
+				add(config, strconv.FormatInt(want, 10),
+					"at most "+strconv.FormatInt(most, 10)+", or the disk of delivered jobs is not given back")
+			}
+		}
+		atMost(confSegmentBytes, t.segment(), max(t.segment(), maxSegmentBytes))
+		atMost(confSegmentTime, segmentTime.Milliseconds(), segmentTime.Milliseconds())
+	}
 	return out
+}
+
+// swept tells whether the janitor removes what was delivered: from topics that keep their records for ever.
+func (t ownedTopic) swept() bool { return t.retention < 0 }
+
+// segment is the size of the pieces of a swept topic's log.
+func (t ownedTopic) segment() int64 {
+	return min(max(segmentBytes, segmentMessages*t.maxMessage), 1<<30)
 }
 
 func (t ownedTopic) create(replicas int) kafka.TopicConfig {
@@ -158,6 +189,11 @@ func (t ownedTopic) create(replicas int) kafka.TopicConfig {
 		{ConfigName: confRetentionTime, ConfigValue: strconv.FormatInt(t.retention, 10)},
 		{ConfigName: confRetentionBytes, ConfigValue: "-1"},
 		{ConfigName: confMaxMessage, ConfigValue: strconv.FormatInt(t.maxMessage, 10)},
+	}
+	if t.swept() {
+		entries = append(entries,
+			kafka.ConfigEntry{ConfigName: confSegmentBytes, ConfigValue: strconv.FormatInt(t.segment(), 10)},
+			kafka.ConfigEntry{ConfigName: confSegmentTime, ConfigValue: strconv.FormatInt(segmentTime.Milliseconds(), 10)})
 	}
 	if replicas >= 3 {
 		// An acknowledgement of all in-sync replicas means two copies at least, and one broker may still be down.

@@ -14,8 +14,12 @@ import (
 )
 
 func TestDeviations(t *testing.T) {
-	good := map[string]string{confCleanup: "delete", confRetentionTime: "-1", confRetentionBytes: "-1", confMaxMessage: "2000"}
+	good := map[string]string{
+		confCleanup: "delete", confRetentionTime: "-1", confRetentionBytes: "-1", confMaxMessage: "2000",
+		confSegmentBytes: "16777216", confSegmentTime: "3600000",
+	}
 	lanes := ownedTopic{name: "lanes", retention: -1, maxMessage: 1000}
+	large := ownedTopic{name: "lanes", retention: -1, maxMessage: 32 << 20}
 	letters := ownedTopic{name: "dead", retention: 100, maxMessage: 1000}
 	for name, c := range map[string]struct {
 		topic ownedTopic
@@ -30,7 +34,14 @@ func TestDeviations(t *testing.T) {
 		"letters kept too long": {letters, with(good, confRetentionTime, "101"), nil},
 		"letters kept for ever": {letters, good, nil},
 		"letters expire early":  {letters, with(good, confRetentionTime, "99"), []string{confRetentionTime}},
-		"nothing known":         {lanes, nil, []string{confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage}},
+		"nothing known": {lanes, nil, []string{
+			confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage, confSegmentBytes, confSegmentTime,
+		}},
+		"larger segments":           {lanes, with(good, confSegmentBytes, "134217728"), nil},
+		"segments too large":        {lanes, with(good, confSegmentBytes, "1073741824"), []string{confSegmentBytes}},
+		"segments kept too long":    {lanes, with(good, confSegmentTime, "604800000"), []string{confSegmentTime}},
+		"segments of dead letters":  {letters, with(good, confSegmentBytes, "1073741824"), nil},
+		"segments of large records": {large, with(with(good, confSegmentBytes, "268435456"), confMaxMessage, "33554432"), nil},
 	} {
 		var got []string
 		for _, d := range c.topic.deviations(c.have) {
@@ -99,12 +110,15 @@ func checkTopicLife(t *testing.T, client *kafka.Client, prefix, ingress string) 
 
 	alter(t, client, LaneTopic(prefix), confRetentionTime, "1000")
 	alter(t, client, TimerTopic(prefix, 5*time.Second), confMaxMessage, "1000")
+	alter(t, client, TimerTopic(prefix, 30*time.Second), confSegmentBytes, "1073741824")
 	expect(t, client, spec, []string{
 		"topic " + prefix + "lanes: retention.ms is 1000 and must be -1, or waiting jobs are deleted: run pacer migrate up",
 		"topic " + prefix + "timer.5s: max.message.bytes is 1000 and must be at least 365536: run pacer migrate up",
+		"topic " + prefix + "timer.30s: segment.bytes is 1073741824 and must be at most 134217728, " +
+			"or the disk of delivered jobs is not given back: run pacer migrate up",
 	})
 	spec.DeadPartitions = 3
-	if changes, err = EnsureTopics(ctx, client, spec); err != nil || len(changes) != 3 {
+	if changes, err = EnsureTopics(ctx, client, spec); err != nil || len(changes) != 4 {
 		t.Errorf("repair: %q, %v", changes, err)
 	}
 	settleLayout(t, client, spec)
