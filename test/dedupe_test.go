@@ -46,6 +46,28 @@ func TestOneIDOneDelivery(t *testing.T) {
 	}
 }
 
+// TestRepublishedBacklog: a whole campaign is published again. What was delivered is settled as fast as it is read, not at
+// the campaign's rate, and a new job behind it goes at once.
+func TestRepublishedBacklog(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 4, settings: deduped})
+	s.campaign("c", 1000)
+	jobs := mix(map[string]int{"c": 3000})
+	s.publish(jobs)
+	d := s.start("one")
+	d.awaitReady(15 * time.Second)
+	s.await(20*time.Second, "every job", func() bool { return s.receiver.count("") >= len(jobs) })
+	s.sql(`UPDATE pacer.campaigns SET send_rate = 10 WHERE id = 'c'`)
+	time.Sleep(time.Second)
+	s.publish(append(jobs, job{campaign: "c", id: "new"}))
+	s.await(20*time.Second, "the new job", func() bool { return s.receiver.count("") > len(jobs) })
+	if distinct, duplicates := s.receiver.accepted(""); distinct != len(jobs)+1 || duplicates > 0 {
+		t.Errorf("%d of %d jobs, %d duplicates", distinct, len(jobs)+1, duplicates)
+	}
+	if code := d.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // TestKilledDaemonSendsAgain: kill -9 in the midst of sending. Without a ledger, what was in flight and what was settled
 // since the last commit is sent again; with it, only what the receiver had accepted and Redis not yet marked.
 func TestKilledDaemonSendsAgain(t *testing.T) {

@@ -29,10 +29,14 @@ func (p *Parts) newResults(client *kafka.Client, reg prometheus.Registerer) (*re
 
 // handler is who takes the jobs that are read.
 func (d *Daemon) handler() consumer.Handler {
-	if d.results == nil {
-		return d.pacer
+	var h consumer.Handler = d.pacer
+	if d.results != nil {
+		h = reporting{Pacer: d.pacer, results: d.results, report: d.results.Report}
 	}
-	return reporting{Pacer: d.pacer, results: d.results, report: d.results.Report}
+	if d.dedupe != nil {
+		h = sifting{Handler: h, ledger: d.dedupe}
+	}
+	return h
 }
 
 // outage tells whether the broker refuses what would settle jobs.

@@ -50,6 +50,8 @@ type Options struct {
 	TTL       time.Duration // how long a delivered job is remembered
 	// Open sends jobs unguarded while Redis does not answer; otherwise they wait.
 	Open bool
+	// Known tells whether the catalog has the campaign.
+	Known func(campaign string) bool
 	// Timeouts bound a call of each sink; 0 for one that answers at once.
 	Timeouts   map[string]time.Duration
 	Logger     *slog.Logger
@@ -58,8 +60,8 @@ type Options struct {
 
 func (o *Options) validate() error {
 	switch {
-	case o.Sinks == nil, o.Shards == nil, o.Logger == nil, o.Registerer == nil:
-		return errors.New("dedupe options: Sinks, Shards, Logger and Registerer are required")
+	case o.Sinks == nil, o.Shards == nil, o.Known == nil, o.Logger == nil, o.Registerer == nil:
+		return errors.New("dedupe options: Sinks, Shards, Known, Logger and Registerer are required")
 	case o.TTL < time.Millisecond:
 		return errors.New("dedupe options: TTL must be at least 1ms")
 	}
@@ -89,6 +91,7 @@ type Ledger struct {
 	ttl      time.Duration
 	open     bool
 	timeouts map[string]time.Duration
+	known    func(campaign string) bool
 	m        *metrics
 
 	mu     sync.Mutex
@@ -105,7 +108,8 @@ func New(o Options) (*Ledger, error) {
 		return nil, err
 	}
 	l := &Ledger{
-		Sinks: o.Sinks, node: newNode(), ttl: o.TTL, open: o.Open, timeouts: o.Timeouts, m: m, claims: map[id]*claim{},
+		Sinks: o.Sinks, node: newNode(), ttl: o.TTL, open: o.Open, timeouts: o.Timeouts, known: o.Known, m: m,
+		claims: map[id]*claim{},
 	}
 	fails := "the dedupe ledger does not answer; jobs wait until it does"
 	if o.Open {

@@ -68,6 +68,46 @@ func TestAnUndeliveredJobIsFree(t *testing.T) {
 	}
 }
 
+// What was delivered is found before it needs a slot; whatever is in doubt is left to Deliver.
+func TestSift(t *testing.T) {
+	server := harness.FreshRedis(t)
+	client := connect(t, server.Addr)
+	r := newRig(t, &destination{}, servers{client, client, client}, rigOptions{})
+	const n = 3 * maxBatch
+	for i := range n / 2 {
+		r.insist(t.Context(), fmt.Sprint("job-", 2*i))
+	}
+	client.Set(t.Context(), idOf("c", "job-1").key(r.shard(idOf("c", "job-1")).tag), r.token(), time.Minute) // claimed
+	offer := func() (jobs []*delivery.Job) {
+		for i := range n {
+			jobs = append(jobs, &delivery.Job{ID: fmt.Sprint("job-", i), Campaign: "c"})
+		}
+		jobs[0].Defect = delivery.ReasonInvalidHeader
+		jobs[2].Campaign = "nobody"
+		r.Sift(t.Context(), jobs)
+		return jobs
+	}
+	for i, j := range offer() {
+		if want := i%2 == 0 && i > 2; j.Duplicate != want {
+			t.Errorf("job %d: %v", i, j.Duplicate)
+		}
+	}
+	if got := testutil.ToFloat64(r.m.suppressed.WithLabelValues("c")); got != n/2-2 {
+		t.Errorf("%v suppressed", got)
+	}
+	server.Freeze()
+	defer server.Thaw()
+	begun := time.Now()
+	for i, j := range offer() {
+		if j.Duplicate {
+			t.Errorf("job %d is said to be a duplicate by a frozen Redis", i)
+		}
+	}
+	if took := time.Since(begun); took > 10*siftTimeout {
+		t.Errorf("took %s", took)
+	}
+}
+
 // While a job may be on its way, nobody else sends it; when its daemon has died, the claim ends.
 func TestAClaimHoldsOthersOff(t *testing.T) {
 	shared := connect(t, harness.RedisAddr(t))

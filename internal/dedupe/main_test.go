@@ -80,7 +80,7 @@ func newRig(t testing.TB, sinks Sinks, shards Shards, o rigOptions) *rig {
 	r := &rig{registry: prometheus.NewRegistry()}
 	var err error
 	if r.Ledger, err = New(Options{
-		Sinks: sinks, Shards: shards, KeyPrefix: o.prefix, TTL: o.ttl, Open: o.open,
+		Sinks: sinks, Known: func(campaign string) bool { return campaign == "c" }, Shards: shards, KeyPrefix: o.prefix, TTL: o.ttl, Open: o.open,
 		Timeouts: map[string]time.Duration{"sink": o.timeout}, Logger: slog.New(o.log), Registerer: r.registry,
 	}); err != nil {
 		t.Fatal(err)

@@ -63,6 +63,16 @@ func TestTopologies(t *testing.T) {
 			if to.count() != jobs {
 				t.Errorf("%d sent", to.count())
 			}
+			known := make([]*delivery.Job, jobs)
+			for i := range known {
+				known[i] = &delivery.Job{ID: fmt.Sprint("job-", i), Campaign: "c"}
+			}
+			two.Sift(ctx, known)
+			for i, j := range known {
+				if !j.Duplicate {
+					t.Errorf("job %d is not known to be delivered", i)
+				}
+			}
 			used := map[redis.UniversalClient]bool{}
 			for i := range jobs {
 				k := idOf("c", fmt.Sprint("job-", i)).shard(len(shards))

@@ -72,6 +72,9 @@ type Job struct {
 	Defect       Reason
 	DefectDetail string
 
+	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
+	Duplicate bool
+
 	// Observe, if set, is told the outcome when the job is settled; it must be quick and safe for concurrent use.
 	Observe func(*Job, Outcome)
 	// Report, if set, is told of a final outcome before the job is settled, and owns the job from then on: it must see to

@@ -64,6 +64,10 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 	}
 	j.Campaign = c.ID // one string for all jobs of the campaign
 	j.Observe = p.inForce[c.ID].observe
+	if j.Duplicate {
+		j.Settle(delivery.OutcomeDuplicate)
+		return true
+	}
 	if c.TTL > 0 && !j.FirstRead.IsZero() {
 		if end := j.FirstRead.Add(c.TTL); j.ExpiresAt.IsZero() || end.Before(j.ExpiresAt) {
 			j.ExpiresAt = end

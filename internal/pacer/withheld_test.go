@@ -56,6 +56,22 @@ func TestDuplicatesAreSettled(t *testing.T) {
 	})
 }
 
+// What is known to be a duplicate is settled at once, however slow its campaign, and takes no slot.
+func TestKnownDuplicatesTakeNoSlot(t *testing.T) {
+	one(t, newBook(campaign("c", 1)), nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "c", 0, 1000)
+		for _, j := range list[1:] {
+			j.Duplicate = true
+		}
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		if got := src.count(delivery.OutcomeDuplicate); got != 999 || f.count("c") != 1 {
+			t.Errorf("%d of 999 settled as duplicates, %d of 1 sent", got, f.count("c"))
+		}
+	})
+}
+
 // deadlines notes until when each job may be sent.
 type deadlines struct {
 	Sinks
