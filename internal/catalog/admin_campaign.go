@@ -36,6 +36,35 @@ type CampaignRow struct {
 	Lane           *int              `json:"lane,omitempty"`
 	Revision       int64             `json:"revision"`
 	UpdatedAt      time.Time         `json:"updated_at"`
+	Progress       CampaignProgress  `json:"progress"`
+}
+
+// CampaignProgress is how far a campaign has come, as the daemons said last.
+type CampaignProgress struct {
+	Delivered  int64      `json:"delivered"`
+	Dead       int64      `json:"dead"`
+	Expired    int64      `json:"expired"`
+	Cancelled  int64      `json:"cancelled"`
+	Backlog    int64      `json:"backlog"`
+	DoneAt     *time.Time `json:"done_at,omitempty"`     // when all will have been sent; nil: unknown
+	ETASeconds *float64   `json:"eta_seconds,omitempty"` // until then; nil: unknown
+	Percent    *float64   `json:"percent,omitempty"`     // settled for good of what is expected; nil: nothing is said
+	UpdatedAt  *time.Time `json:"updated_at,omitempty"`  // nil: nothing was said yet
+}
+
+// complete works out what follows from the rest at now.
+func (p *CampaignProgress) complete(now time.Time, expected *int64) {
+	switch {
+	case p.DoneAt != nil:
+		eta := max(0, p.DoneAt.Sub(now).Seconds())
+		p.ETASeconds = &eta
+	case p.UpdatedAt != nil && p.Backlog == 0 && expected == nil:
+		p.ETASeconds = new(float64)
+	}
+	if expected != nil && *expected > 0 {
+		percent := 100 * float64(p.Delivered+p.Dead+p.Expired+p.Cancelled) / float64(*expected)
+		p.Percent = &percent
+	}
 }
 
 // Rate spells the rate as ParseRate reads it: 500, 150/1m, 1/1h.
@@ -240,8 +269,11 @@ SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 10
        c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
-       p.lane, c.revision, c.updated_at
-FROM pacer.campaigns c LEFT JOIN pacer.lane_pins p ON p.campaign_id = c.id `+clause, args...)
+       p.lane, c.revision, c.updated_at,
+       coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.backlog, 0),
+       g.done_at, g.updated_at
+FROM pacer.campaigns c LEFT JOIN pacer.lane_pins p ON p.campaign_id = c.id
+LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read campaigns: %w", err)
 	}
@@ -252,7 +284,9 @@ FROM pacer.campaigns c LEFT JOIN pacer.lane_pins p ON p.campaign_id = c.id `+cla
 		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas,
-			&c.Lane, &c.Revision, &c.UpdatedAt)
+			&c.Lane, &c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
+			&c.Progress.Cancelled, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
+		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = FormatSpan(micros(per))
 		if ttl != nil {

@@ -15,7 +15,8 @@ import (
 type memoryLedger struct {
 	incarnations map[int]int64 // by shard
 	usage        map[usageKey]int64
-	anchors      map[anchorKey]int64 // latest reset
+	anchors      map[anchorKey]int64         // latest reset
+	settled      map[string]delivery.Settled // by campaign
 }
 
 type usageKey struct {
@@ -32,6 +33,7 @@ type anchorKey struct {
 func newMemoryLedger() memoryLedger {
 	return memoryLedger{
 		incarnations: make(map[int]int64), usage: make(map[usageKey]int64), anchors: make(map[anchorKey]int64),
+		settled: make(map[string]delivery.Settled),
 	}
 }
 

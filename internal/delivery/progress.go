@@ -39,6 +39,14 @@ type Settled struct {
 // Total is how many jobs are settled for good.
 func (s Settled) Total() int64 { return s.Delivered + s.Dead + s.Expired + s.Cancelled }
 
+// Plus adds two counts up.
+func (s Settled) Plus(o Settled) Settled {
+	return Settled{
+		Delivered: s.Delivered + o.Delivered, Dead: s.Dead + o.Dead,
+		Expired: s.Expired + o.Expired, Cancelled: s.Cancelled + o.Cancelled,
+	}
+}
+
 // Minus is what was settled since before.
 func (s Settled) Minus(before Settled) Settled {
 	return Settled{

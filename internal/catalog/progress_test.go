@@ -1,0 +1,90 @@
+package catalog
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestProgressAddsUp: what several daemons save at once adds up, outlooks replace each other, a deleted campaign's row
+// goes, and nothing makes no row.
+func TestProgressAddsUp(t *testing.T) {
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	for i := range 50 {
+		run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, expected_total) VALUES ($1, 5, $2)`, fmt.Sprintf("c%d", i), 100+i)
+	}
+	var daemons sync.WaitGroup
+	for d := range 4 {
+		daemons.Go(func() {
+			for range 5 {
+				var list []delivery.Progress
+				for i := range 50 { // in another order on every daemon
+					list = append(list, delivery.Progress{
+						Campaign: fmt.Sprintf("c%d", (i*7+d*13)%50), Settled: delivery.Settled{Delivered: 1, Dead: 2, Expired: 3, Cancelled: 4},
+					})
+				}
+				if err := p.SaveProgress(t.Context(), list); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	daemons.Wait()
+	done := time.Now().Add(time.Hour).Truncate(time.Second)
+	for _, list := range [][]delivery.Progress{
+		{{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: 9, DoneAt: done}}, {Campaign: "gone", Settled: delivery.Settled{Delivered: 1}}},
+		{{Campaign: "c1", Settled: delivery.Settled{Delivered: 1}}, {Campaign: "c2", Outlook: &delivery.Outlook{Backlog: 3}}},
+		{},
+	} {
+		if err := p.SaveProgress(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled, err := p.LoadSettled(t.Context())
+	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{Delivered: 20, Dead: 40, Expired: 60, Cancelled: 80}) {
+		t.Fatalf("%d, c0 %+v, %v", len(settled), settled["c0"], err)
+	}
+	row, err := oneCampaign(t.Context(), conn, "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := row.Progress
+	if g.Delivered != 21 || g.Backlog != 9 || !g.DoneAt.Equal(done) || *g.ETASeconds < 3500 || *g.ETASeconds > 3600 ||
+		*g.Percent < 199 || *g.Percent > 200 {
+		t.Errorf("%+v", g)
+	}
+	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c1'`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c1', 5), ('idle', 5)`)
+	nothing := []delivery.Progress{{Campaign: "idle", Outlook: &delivery.Outlook{}}, {Campaign: "c2", Outlook: &delivery.Outlook{}}}
+	if err := p.SaveProgress(t.Context(), nothing); err != nil {
+		t.Fatal(err)
+	}
+	for id, backlog := range map[string]int64{"c1": 0, "idle": 0, "c2": 0} {
+		row, err := oneCampaign(t.Context(), conn, id)
+		if err != nil || row.Progress.Backlog != backlog || (row.Progress.UpdatedAt != nil) != (id == "c2") {
+			t.Errorf("%s: %+v, %v", id, row.Progress, err)
+		}
+	}
+}
+
+func TestProgressInMemory(t *testing.T) {
+	m := NewMemory()
+	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(1), ExpectedTotal: 10})
+	m.PutCampaign(delivery.Campaign{ID: "open", Rate: delivery.PerSecond(1)})
+	one := delivery.Settled{Delivered: 1, Expired: 2}
+	for range 2 {
+		list := []delivery.Progress{{Campaign: "c", Settled: one}, {Campaign: "open", Settled: one}, {Campaign: "gone", Settled: one}}
+		if err := m.SaveProgress(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := m.LoadSettled(t.Context())
+	if err != nil || !maps.Equal(got, map[string]delivery.Settled{"c": one.Plus(one)}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
