@@ -91,7 +91,7 @@ func measureMany(t *testing.T, table *laneTable) {
 }
 
 // waiting starts a daemon and brings it to have so many jobs of each campaign waiting in lanes: published in turns
-// while all campaigns are paused.
+// while all campaigns are paused. It returns when all have been written there and passed by.
 func (s *stack) waiting(ids []string, each int, rate func(i int) float64) *daemon {
 	s.t.Helper()
 	s.campaigns("noted", "paused", ids, rate)
@@ -103,6 +103,7 @@ func (s *stack) waiting(ids []string, each int, rate func(i int) float64) *daemo
 	s.awaitLanes(5*time.Minute, int64(len(ids)*each))
 	s.t.Logf("%d jobs published in %.1f s, in lanes after %.1f s (%.0f/s)", len(ids)*each, published.Seconds(),
 		time.Since(began).Seconds(), float64(len(ids)*each)/time.Since(began).Seconds())
+	s.await(time.Minute, "the lanes to be read", func() bool { return d.laneReads().read >= float64(len(ids)*each) })
 	return d
 }
 
