@@ -91,7 +91,7 @@ New here? Run: pacer demo`,
 	root.SetErr(c.stderr)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().StringVar(&c.config, "config", "pacer.yaml", "configuration file; PACER_… variables win over it")
-	root.AddCommand(c.run(), c.demo(), c.migrate(), c.check(), c.campaign(), c.quota(), c.publish(), c.dead(), c.bench(), c.simulate(), c.version())
+	root.AddCommand(c.run(), c.demo(), c.migrate(), c.check(), c.campaign(), c.quota(), c.publish(), c.dead(), c.bench(), c.simulate(), c.top(), c.version())
 	return root
 }
 

@@ -111,7 +111,6 @@ func tableRow(r frameRow) string {
 
 func progressBar(f frame) string {
 	const width = 50
-	done := min(width, int(width*f.elapsed/max(f.duration, 1)))
-	return fmt.Sprintf("%s%s %4.1f / %.0f s", strings.Repeat("█", done), strings.Repeat("░", width-done),
+	return fmt.Sprintf("%s %4.1f / %.0f s", bar(float64(f.elapsed)/float64(max(f.duration, 1)), width),
 		min(f.elapsed, f.duration).Seconds(), f.duration.Seconds())
 }

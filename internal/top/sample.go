@@ -1,0 +1,211 @@
+// Package top turns what a daemon's /metrics says at two instants into what a person wants to see: who sends how fast,
+// what waits, and what is left of the quotas. It is pure; whoever calls it fetches and draws.
+package top
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// MaxBytes bounds one answer of /metrics: enough for ten thousand campaigns several times over.
+const MaxBytes = 64 << 20
+
+// Sample is what a daemon's metrics said at an instant.
+type Sample struct {
+	At        time.Time
+	Version   string
+	Campaigns map[string]*Campaign
+	Quotas    map[Window]*Quota
+	Sinks     map[string]float64 // jobs in flight
+
+	Queued     float64  // jobs in this daemon's memory
+	Forfeited  float64  // slots, in all
+	Quantum    float64  // seconds
+	ReadFactor float64  // of lanes
+	Stalled    float64  // partitions
+	Lateness   []bucket // of slots, ascending
+}
+
+// Campaign is one campaign's metrics.
+type Campaign struct {
+	Rate    *float64           // units per second that it may send; nil when it is not in the catalog
+	Settled map[string]float64 // jobs by outcome, in all
+	Backlog *float64           // jobs; nil where the daemon does not say
+	ETA     *float64           // seconds; nil where the daemon does not say
+}
+
+// idle tells whether there is nothing to say of it: not in the catalog, and nothing settled.
+func (c *Campaign) idle() bool {
+	for _, n := range c.Settled {
+		if n > 0 {
+			return false
+		}
+	}
+	return c.Rate == nil && (c.Backlog == nil || *c.Backlog == 0)
+}
+
+// Window names a window of a quota.
+type Window struct{ Quota, Span string }
+
+// Quota is the state of a window.
+type Quota struct {
+	Remaining, Limit *float64 // units; nil where the daemon does not say
+	Denied           float64  // asks, in all
+}
+
+// bucket is a bucket of a histogram: how many observations were at most le.
+type bucket struct{ le, count float64 }
+
+// ErrForeign says that an answer is not that of a daemon.
+var ErrForeign = errors.New("these are not the metrics of pacer run")
+
+// reader takes one metric into the sample.
+type reader func(*Sample, labels, *dto.Metric)
+
+// labels are those of one metric.
+type labels map[string]string
+
+// families are the metrics that are read. All others are skipped before they are parsed.
+var families = map[string]reader{
+	"pacer_build_info": func(s *Sample, l labels, _ *dto.Metric) { s.Version = l["version"] },
+	"pacer_campaign_send_rate": func(s *Sample, l labels, m *dto.Metric) {
+		s.campaign(l).Rate = gauge(m)
+	},
+	"pacer_campaign_backlog": func(s *Sample, l labels, m *dto.Metric) {
+		s.campaign(l).Backlog = gauge(m)
+	},
+	"pacer_campaign_eta_seconds": func(s *Sample, l labels, m *dto.Metric) {
+		s.campaign(l).ETA = gauge(m)
+	},
+	"pacer_jobs_settled_total": func(s *Sample, l labels, m *dto.Metric) {
+		s.campaign(l).Settled[l["outcome"]] += value(m)
+	},
+	"pacer_quota_remaining": func(s *Sample, l labels, m *dto.Metric) { s.quota(l).Remaining = gauge(m) },
+	"pacer_quota_limit":     func(s *Sample, l labels, m *dto.Metric) { s.quota(l).Limit = gauge(m) },
+	"pacer_quota_denied_total": func(s *Sample, l labels, m *dto.Metric) {
+		s.quota(l).Denied += value(m)
+	},
+	"pacer_jobs_in_flight":        func(s *Sample, l labels, m *dto.Metric) { s.Sinks[l["sink"]] += value(m) },
+	"pacer_jobs_queued":           func(s *Sample, _ labels, m *dto.Metric) { s.Queued = value(m) },
+	"pacer_slots_forfeited_total": func(s *Sample, _ labels, m *dto.Metric) { s.Forfeited += value(m) },
+	"pacer_quantum_seconds":       func(s *Sample, _ labels, m *dto.Metric) { s.Quantum = value(m) },
+	"pacer_lane_read_factor":      func(s *Sample, _ labels, m *dto.Metric) { s.ReadFactor = value(m) },
+	"pacer_partition_stalled":     func(s *Sample, _ labels, m *dto.Metric) { s.Stalled += value(m) },
+	"pacer_slot_lateness_seconds": func(s *Sample, _ labels, m *dto.Metric) {
+		for _, b := range m.Histogram.GetBucket() {
+			s.Lateness = append(s.Lateness, bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
+		}
+	},
+}
+
+// value is that of a counter or a gauge.
+func value(m *dto.Metric) float64 { return m.GetCounter().GetValue() + m.GetGauge().GetValue() }
+
+// gauge is the value of a gauge; nil when it is no number, such as a time to go that never ends.
+func gauge(m *dto.Metric) *float64 {
+	if v := m.GetGauge().GetValue(); m.Gauge != nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return &v
+	}
+	return nil
+}
+
+func (s *Sample) campaign(l labels) *Campaign {
+	id := l["campaign"]
+	c := s.Campaigns[id]
+	if c == nil {
+		c = &Campaign{Settled: map[string]float64{}}
+		s.Campaigns[id] = c
+	}
+	return c
+}
+
+func (s *Sample) quota(l labels) *Quota {
+	w := Window{l["quota"], l["window"]}
+	q := s.Quotas[w]
+	if q == nil {
+		q = &Quota{}
+		s.Quotas[w] = q
+	}
+	return q
+}
+
+// Read reads metrics in the text format. What it does not know it skips; an answer without any metric of a daemon is
+// ErrForeign.
+func Read(r io.Reader, at time.Time) (*Sample, error) {
+	text, err := known(r)
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	found, err := parser.TextToMetricFamilies(text)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	s := &Sample{At: at, Campaigns: map[string]*Campaign{}, Quotas: map[Window]*Quota{}, Sinks: map[string]float64{}}
+	for name, family := range found {
+		for _, m := range family.Metric {
+			l := make(labels, len(m.Label))
+			for _, pair := range m.Label {
+				l[pair.GetName()] = pair.GetValue()
+			}
+			families[name](s, l, m)
+		}
+	}
+	if s.Version == "" {
+		return nil, ErrForeign
+	}
+	return s, nil
+}
+
+// known keeps the lines of the families that are read.
+func known(r io.Reader) (io.Reader, error) {
+	bounded := &io.LimitedReader{R: r, N: MaxBytes + 1}
+	lines := bufio.NewScanner(bounded)
+	lines.Buffer(make([]byte, 0, 64<<10), 1<<20)
+	var kept bytes.Buffer
+	for lines.Scan() {
+		if line := lines.Bytes(); wanted(line) {
+			kept.Write(line)
+			kept.WriteByte('\n')
+		}
+	}
+	switch {
+	case lines.Err() != nil:
+		return nil, fmt.Errorf("read metrics: %w", lines.Err())
+	case bounded.N <= 0:
+		return nil, fmt.Errorf("read metrics: the answer is larger than %d bytes", MaxBytes)
+	}
+	return &kept, nil
+}
+
+// suffixes are what a histogram's lines add to its name.
+var suffixes = []string{"_bucket", "_sum", "_count"}
+
+func wanted(line []byte) bool {
+	name := string(line)
+	if rest, is := strings.CutPrefix(name, "# TYPE "); is {
+		name = rest
+	}
+	if end := strings.IndexAny(name, "{ "); end >= 0 {
+		name = name[:end]
+	}
+	if _, ok := families[name]; ok {
+		return true
+	}
+	return slices.ContainsFunc(suffixes, func(suffix string) bool {
+		base, is := strings.CutSuffix(name, suffix)
+		_, ok := families[base]
+		return is && ok
+	})
+}
