@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/pacer"
+	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
 )
@@ -33,6 +34,8 @@ type Catalog interface {
 	Unpin(ctx context.Context, campaign string) error
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
+	SaveProgress(ctx context.Context, list []delivery.Progress) error
+	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 }
 
 // Parts is everything a daemon is put together from. What has no default stated is required.
@@ -93,6 +96,8 @@ type Daemon struct {
 	consumer *consumer.Consumer
 	console  *console.Server
 	state    *campaignGauges
+	glances  *glances
+	progress *progress.Tracker
 
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run takes no more jobs
@@ -130,7 +135,8 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if d.gauges, err = limits.NewGauges(d.limits, parts.Catalog.Snapshot, parts.Logger, parts.Registry); err != nil {
+	d.glances = &glances{Glancer: d.limits}
+	if d.gauges, err = limits.NewGauges(d.glances, parts.Catalog.Snapshot, parts.Logger, parts.Registry); err != nil {
 		return nil, err
 	}
 	if d.state, err = newCampaignGauges(parts.Catalog.Snapshot, parts.Registry); err != nil {
@@ -162,6 +168,9 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		return nil, err
 	}
 	if d.consumer, err = d.newConsumer(client); err != nil {
+		return nil, err
+	}
+	if d.progress, err = d.newProgress(); err != nil {
 		return nil, err
 	}
 	d.console, err = console.New(console.Options{
@@ -282,7 +291,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.dedupe != nil {
 		kept.Go(func() error { return d.dedupe.Run(books) })
 	}
+	// The counts are closed after the last job and before the catalog that keeps them.
+	counting, stopCounting := context.WithCancel(work)
+	defer stopCounting()
+	var counted errgroup.Group
+	counted.Go(func() error { return d.progress.Run(counting) })
 	err := d.consume(intake)
+	stopCounting()
+	err = errors.Join(err, counted.Wait())
 	stop()
 	err = errors.Join(err, group.Wait())
 	closeBooks()

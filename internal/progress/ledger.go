@@ -1,0 +1,134 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// ledger brings the catalog up to date.
+type ledger struct {
+	store   Store
+	log     *slog.Logger
+	saved   map[string]delivery.Settled // what of this daemon's tallies the catalog has
+	loaded  map[string]delivery.Settled // what the catalog said was settled, of campaigns with an expected total
+	outlook map[string]delivery.Outlook // to be saved
+	kept    map[string]delivery.Outlook // as the catalog has them
+	failing bool
+}
+
+func newLedger(store Store, log *slog.Logger) ledger {
+	return ledger{
+		store: store, log: log, saved: map[string]delivery.Settled{}, outlook: map[string]delivery.Outlook{},
+		kept: map[string]delivery.Outlook{},
+	}
+}
+
+// settled is how many jobs of the campaign are known to be settled for good.
+func (l *ledger) settled(campaign string) int64 { return l.loaded[campaign].Total() }
+
+// foresee notes the outlooks that differ from those kept: the eldest daemon writes them for all.
+func (l *ledger) foresee(now time.Time, figures map[string]figure) {
+	for id, f := range figures {
+		if id == unknownCampaign {
+			continue
+		}
+		o := delivery.Outlook{Backlog: f.backlog}
+		if f.known && f.eta > 0 {
+			o.DoneAt = now.Add(time.Duration(f.eta * float64(time.Second))).Truncate(time.Second)
+		}
+		before, ok := l.kept[id]
+		if ok && o.Backlog == before.Backlog && near(o.DoneAt, before.DoneAt, f.eta) {
+			delete(l.outlook, id)
+			continue
+		}
+		l.outlook[id] = o
+	}
+	for id := range l.kept {
+		if _, ok := figures[id]; !ok {
+			delete(l.kept, id)
+			delete(l.outlook, id)
+		}
+	}
+}
+
+// near tells whether two instants, so many seconds ahead, say the same to people.
+func near(a, b time.Time, ahead float64) bool {
+	if a.IsZero() || b.IsZero() {
+		return a.IsZero() && b.IsZero()
+	}
+	return math.Abs(a.Sub(b).Seconds()) <= 2+ahead/100
+}
+
+// save adds what was settled since the last time. When that fails, it is tried again the next time; an addition of which
+// nobody knows whether it was made is then made twice.
+func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(string) bool) {
+	rows := map[string]*delivery.Progress{}
+	row := func(id string) *delivery.Progress {
+		if rows[id] == nil {
+			rows[id] = &delivery.Progress{Campaign: id}
+		}
+		return rows[id]
+	}
+	now := map[string]delivery.Settled{}
+	for _, tally := range tallies {
+		now[tally.Campaign] = tally.Settled
+		if more := tally.Settled.Minus(l.saved[tally.Campaign]); more.Total() > 0 && known(tally.Campaign) {
+			row(tally.Campaign).Settled = more
+		}
+	}
+	for id, o := range l.outlook {
+		row(id).Outlook = &o
+	}
+	if len(rows) == 0 {
+		return
+	}
+	list := make([]delivery.Progress, 0, len(rows))
+	for _, r := range rows {
+		list = append(list, *r)
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	err := l.store.SaveProgress(ctx, list)
+	switch {
+	case err == nil:
+		for _, r := range list {
+			if s, ok := now[r.Campaign]; ok {
+				l.saved[r.Campaign] = s
+			}
+			if r.Outlook != nil {
+				l.kept[r.Campaign] = *r.Outlook
+				delete(l.outlook, r.Campaign)
+			}
+		}
+		l.failing = false
+	case !l.failing && !errors.Is(err, context.Canceled):
+		l.failing = true
+		l.log.Warn("progress of campaigns cannot be saved; trying again", "error", err)
+	}
+}
+
+// load reads what was settled by all daemons of the campaigns of which a number of jobs is expected.
+func (l *ledger) load(ctx context.Context, s *delivery.Snapshot) {
+	expected := false
+	if s != nil {
+		for _, c := range s.Campaigns {
+			expected = expected || c.ExpectedTotal > 0
+		}
+	}
+	if !expected {
+		l.loaded = nil
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	if loaded, err := l.store.LoadSettled(ctx); err == nil {
+		l.loaded = loaded
+	} else {
+		l.log.Debug("what was settled of campaigns is not up to date", "error", err)
+	}
+}
