@@ -33,6 +33,7 @@ const (
 type PublishFlags struct {
 	Campaign string
 	Topic    string // "" = the first ingress topic
+	Direct   bool   // into the campaign's lane instead
 	File     string // a file, "-" for stdin
 	Count    int64  // or so many numbered jobs
 	CountSet bool
@@ -46,6 +47,8 @@ func (f *PublishFlags) validate() error {
 		return usagef("--campaign must be 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
 	case f.File == "" && !f.CountSet:
 		return usagef("what is to be published? give --file FILE (- for stdin), one job a line, or --count N")
+	case f.Direct && f.Topic != "":
+		return usagef("--topic and --direct exclude each other: --direct writes into the topic of lanes")
 	case f.File != "" && f.CountSet:
 		return usagef("--file and --count exclude each other; give one of them")
 	case f.CountSet && (f.Count < 1 || f.Count > maxCount):
@@ -54,22 +57,24 @@ func (f *PublishFlags) validate() error {
 	return nil
 }
 
-// Publish is `pacer publish`: jobs onto an ingress topic, round-robin over its partitions.
+// Publish is `pacer publish`: jobs onto an ingress topic, round-robin over its partitions, or straight into the campaign's
+// lane.
 func Publish(ctx context.Context, in Invocation, flags *PublishFlags) error {
 	if err := flags.validate(); err != nil {
 		return err
 	}
-	s, err := in.services(NeedKafka)
+	needs := []Section{NeedKafka}
+	if flags.Direct {
+		needs = append(needs, NeedPostgres)
+	}
+	s, err := in.services(needs...)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	topic := flags.Topic
-	if topic == "" {
-		topic = s.topics.Ingress[0]
-	}
-	if !slices.Contains(s.topics.Ingress, topic) {
-		return usagef("--topic %s is not among kafka.topics, so nobody would read it; add it there", topic)
+	to, err := s.publishTo(ctx, flags)
+	if err != nil {
+		return err
 	}
 	payloads, done, err := flags.payloads(in)
 	if err != nil {
@@ -86,16 +91,16 @@ func Publish(ctx context.Context, in Invocation, flags *PublishFlags) error {
 	}
 	bar := newBar(ctx, in, "publishing", flags.Count)
 	started := time.Now()
-	acked, err := producer.Publish(ctx, topic, jobsOf(flags.Campaign, run, payloads), bar.add)
+	acked, err := to.publish(ctx, producer, jobsOf(flags.Campaign, run, payloads), bar.add)
 	bar.close()
 	if err != nil {
 		return fmt.Errorf("%w (%d jobs were published)", err, acked)
 	}
 	p := &printer{w: in.Stdout}
 	if in.JSON {
-		return writeJSON(in.Stdout, map[string]any{"topic": topic, "campaign": flags.Campaign, "published": acked})
+		return writeJSON(in.Stdout, to.report(flags.Campaign, acked))
 	}
-	p.line("published %d jobs of campaign %s to %s in %s", acked, flags.Campaign, topic,
+	p.line("published %d jobs of campaign %s to %s in %s", acked, flags.Campaign, to,
 		time.Since(started).Round(time.Millisecond))
 	return p.err
 }

@@ -31,7 +31,7 @@ type Catalog interface {
 	Snapshot() *delivery.Snapshot
 	Subscribe() <-chan struct{}
 	Pin(ctx context.Context, campaign string, lanes int) (int, error)
-	Unpin(ctx context.Context, campaign string) error
+	Unpin(ctx context.Context, campaign string, lane int) error
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
@@ -236,8 +236,8 @@ func drainWithin(shutdown time.Duration) time.Duration {
 // unpinner lets a campaign whose lane is drained go direct again.
 type unpinner struct{ catalog Catalog }
 
-func (u unpinner) Drained(ctx context.Context, campaign string) error {
-	return u.catalog.Unpin(ctx, campaign)
+func (u unpinner) Drained(ctx context.Context, campaign string, lane int) error {
+	return u.catalog.Unpin(ctx, campaign, lane)
 }
 
 func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) {

@@ -225,14 +225,20 @@ func pinsAreKept(t *testing.T, s source, e editor) {
 	if changedRate.Campaign("spring").Lane != lane {
 		t.Error("a change of the row lost the pin")
 	}
-	if err := s.Unpin(ctx, "spring"); err != nil {
+	if err := s.Unpin(ctx, "spring", lane+1); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Pin(ctx, "spring", 8); err != nil || again != lane {
+		t.Errorf("drained elsewhere: lane %d, %v; want %d", again, err, lane)
+	}
+	if err := s.Unpin(ctx, "spring", lane); err != nil {
 		t.Fatal(err)
 	}
 	free := await(t, s, changed, "the pin is gone", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Lane == delivery.NoLane })
 	if free.Campaign("spring").Revision != changedRate.Campaign("spring").Revision || pinned.Campaign("spring").Lane != lane {
 		t.Error("unpinning changed the revision, or an old snapshot")
 	}
-	if err := s.Unpin(ctx, "spring"); err != nil {
+	if err := s.Unpin(ctx, "spring", lane); err != nil {
 		t.Errorf("unpin twice: %v", err)
 	}
 	if _, err := s.Pin(ctx, "spring", 0); err == nil {

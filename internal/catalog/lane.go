@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,13 @@ const (
 	pinTimeout = 2 * time.Second
 	// pinLock is the advisory lock under which lanes are chosen ("pacerpin").
 	pinLock int64 = 0x706163657270696e
+	// freshPin is for how long a pin may not show in the backlogs yet, which are saved every few seconds.
+	freshPin = 15 * time.Second
 )
 
 // Pin returns the lane of the campaign, among lanes 0 to lanes-1, and pins one if there is none: an empty lane, or
-// else one with the fewest pins and the smallest backlog. Daemons that ask at the same time get the same lane.
-// It takes two seconds at most.
+// else the one with the smallest backlog (see chooseLane). Daemons that ask at the same time get the same lane. It takes
+// two seconds at most. The function pacer.lane does the same for programs that know SQL only.
 func (p *Postgres) Pin(ctx context.Context, campaign string, lanes int) (int, error) {
 	if lanes < 1 {
 		return 0, invalid("pin campaign %s: there are no lanes", campaign)
@@ -69,18 +72,20 @@ func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaign string, lanes
 	}
 	loads := make([]laneLoad, lanes)
 	rows, err := tx.Query(ctx, `
-SELECT lane, count(*), 0::bigint FROM pacer.lane_pins WHERE lane < $1 GROUP BY lane
+SELECT lane, count(*), count(*) FILTER (WHERE pinned_at > now() - $3::interval), 0::bigint
+FROM pacer.lane_pins WHERE lane < $1 GROUP BY lane
 UNION ALL
-SELECT partition, 0, max(backlog) FROM pacer.positions WHERE topic = $2 AND partition < $1 GROUP BY partition`,
-		lanes, p.options.LanesTopic)
+SELECT partition, 0, 0, max(backlog) FROM pacer.positions WHERE topic = $2 AND partition < $1 GROUP BY partition`,
+		lanes, p.options.LanesTopic, freshPin)
 	if err != nil {
 		return 0, err
 	}
 	var lane int
-	var pins, backlog int64
-	_, err = pgx.ForEachRow(rows, []any{&lane, &pins, &backlog}, func() error {
-		loads[lane].pins += pins
-		loads[lane].backlog += backlog
+	var load laneLoad
+	_, err = pgx.ForEachRow(rows, []any{&lane, &load.pins, &load.fresh, &load.backlog}, func() error {
+		loads[lane].pins += load.pins
+		loads[lane].fresh += load.fresh
+		loads[lane].backlog += load.backlog
 		return nil
 	})
 	if err != nil {
@@ -92,13 +97,14 @@ ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now()`
 	return lane, err
 }
 
-// Unpin takes the campaign's pin away, if there is one.
-func (p *Postgres) Unpin(ctx context.Context, campaign string) error {
+// Unpin takes the campaign's pin to the lane away, if there is one. A pin to another lane stays: producers that hold on to
+// an old pin may leave jobs in several lanes, and what one lane is drained of may wait in another.
+func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int) error {
 	ctx, cancel := context.WithTimeout(ctx, pinTimeout)
 	defer cancel()
 	pool, err := p.database.pool()
 	if err == nil {
-		_, err = pool.Exec(ctx, `DELETE FROM pacer.lane_pins WHERE campaign_id = $1`, campaign)
+		_, err = pool.Exec(ctx, `DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2`, campaign, lane)
 	}
 	if err != nil {
 		return fmt.Errorf("unpin campaign %s: %w", campaign, explain(err))
@@ -107,26 +113,44 @@ func (p *Postgres) Unpin(ctx context.Context, campaign string) error {
 }
 
 // laneLoad is what speaks against a lane.
-type laneLoad struct{ pins, backlog int64 }
+type laneLoad struct {
+	pins    int64
+	fresh   int64 // pins that may not show in the backlog yet
+	backlog int64 // jobs
+}
 
-// chooseLane picks the lane with the fewest pins and, among those, the smallest backlog: an empty lane comes first.
-// Pins come before backlogs, which are seconds old: a hundred campaigns that overflow in the same second would
-// all see the same smallest one. Among equals a hash decides, so that the first few pins do not all fall to the
-// daemon that owns the lowest partitions.
+// chooseLane picks an empty lane, one without pins and backlog; where there is none, the one with the smallest backlog.
+// Fresh pins come before that: a hundred campaigns that overflow in the same second would all see the same smallest one.
+// Among equals the fewest pins decide, and then a hash, so that the first few do not all fall to the daemon that owns the
+// lowest partitions.
 func chooseLane(campaign string, loads []laneLoad) int {
-	best, bestHash := 0, laneHash(campaign, 0)
-	for lane := 1; lane < len(loads); lane++ {
-		candidate, champion := loads[lane], loads[best]
-		hash := laneHash(campaign, lane)
-		better := candidate.pins < champion.pins
-		if candidate.pins == champion.pins {
-			better = candidate.backlog < champion.backlog || candidate.backlog == champion.backlog && hash < bestHash
-		}
-		if better {
-			best, bestHash = lane, hash
+	best := 0
+	for lane := range loads {
+		if compareLanes(loads, campaign, lane, best) < 0 {
+			best = lane
 		}
 	}
 	return best
+}
+
+// compareLanes is negative when lane a is the better one.
+func compareLanes(loads []laneLoad, campaign string, a, b int) int {
+	x, y := loads[a], loads[b]
+	return cmp.Or(
+		cmp.Compare(x.used(), y.used()),
+		cmp.Compare(x.fresh, y.fresh),
+		cmp.Compare(x.backlog, y.backlog),
+		cmp.Compare(x.pins, y.pins),
+		cmp.Compare(laneHash(campaign, a), laneHash(campaign, b)),
+	)
+}
+
+// used is 0 for an empty lane and 1 for others.
+func (l laneLoad) used() int {
+	if l.pins == 0 && l.backlog == 0 {
+		return 0
+	}
+	return 1
 }
 
 func laneHash(campaign string, lane int) uint64 {

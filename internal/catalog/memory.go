@@ -21,6 +21,7 @@ type Memory struct {
 	mu        sync.Mutex // guards what follows, and the order of publishing
 	state     *state
 	positions map[string]map[positionKey]delivery.Position // by group
+	pinnedAt  map[string]time.Time                         // when a campaign got its lane
 	ledger    memoryLedger
 }
 
@@ -33,6 +34,7 @@ type positionKey struct {
 func NewMemory() *Memory {
 	m := &Memory{
 		state: newState(), positions: make(map[string]map[positionKey]delivery.Position), ledger: newMemoryLedger(),
+		pinnedAt: make(map[string]time.Time),
 	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m
@@ -147,9 +149,14 @@ func (m *Memory) Pin(ctx context.Context, campaign string, lanes int) (int, erro
 		return lane, nil
 	}
 	loads := make([]laneLoad, lanes)
-	for _, lane := range m.state.lanes {
-		if lane < lanes {
-			loads[lane].pins++
+	now := time.Now()
+	for id, lane := range m.state.lanes {
+		if lane >= lanes {
+			continue
+		}
+		loads[lane].pins++
+		if now.Sub(m.pinnedAt[id]) < freshPin {
+			loads[lane].fresh++
 		}
 	}
 	backlogs := make([]int64, lanes)
@@ -164,19 +171,23 @@ func (m *Memory) Pin(ctx context.Context, campaign string, lanes int) (int, erro
 		loads[lane].backlog = backlog
 	}
 	lane := chooseLane(campaign, loads)
-	m.state.lanes[campaign] = lane
+	m.state.lanes[campaign], m.pinnedAt[campaign] = lane, now
 	m.publish(m.state.snapshot(time.Now()))
 	return lane, nil
 }
 
-// Unpin takes the campaign's pin away, if there is one.
-func (m *Memory) Unpin(ctx context.Context, campaign string) error {
+// Unpin takes the campaign's pin to the lane away, if there is one, as Postgres.Unpin does.
+func (m *Memory) Unpin(ctx context.Context, campaign string, lane int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("unpin campaign %s: %w", campaign, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if at, ok := m.state.lanes[campaign]; !ok || at != lane {
+		return nil
+	}
 	delete(m.state.lanes, campaign)
+	delete(m.pinnedAt, campaign)
 	m.publish(m.state.snapshot(time.Now()))
 	return nil
 }

@@ -109,9 +109,11 @@ func TestChooseLane(t *testing.T) {
 		want  int
 	}{
 		{[]laneLoad{{}}, 0},
-		{[]laneLoad{{pins: 1}, {backlog: 9}, {}}, 2},           // empty first
-		{[]laneLoad{{pins: 1}, {backlog: 9}, {backlog: 5}}, 2}, // then no pins, by backlog
-		{[]laneLoad{{pins: 2}, {pins: 1, backlog: 9}, {pins: 1, backlog: 10}}, 1},
+		{[]laneLoad{{pins: 1}, {backlog: 9}, {}}, 2}, // empty first
+		{[]laneLoad{{backlog: 7}, {pins: 1, backlog: 3}, {pins: 9, backlog: 2}}, 2}, // then by backlog
+		{[]laneLoad{{pins: 2, backlog: 5}, {pins: 1, backlog: 5}}, 1},               // then by pins
+		{[]laneLoad{{pins: 1, fresh: 1}, {pins: 9, backlog: 8}}, 1},                 // what is fresh does not show in a backlog
+		{[]laneLoad{{pins: 2, fresh: 2}, {pins: 3, fresh: 1, backlog: 8}}, 1},
 	} {
 		if got := chooseLane("spring", c.loads); got != c.want {
 			t.Errorf("%+v: lane %d, want %d", c.loads, got, c.want)

@@ -276,8 +276,11 @@ func applyHistory(j *delivery.Job, h *scanned, written time.Time) {
 	if j.EnqueuedAt = instant(h.enqueuedAt); j.EnqueuedAt.IsZero() {
 		j.EnqueuedAt = written
 	}
-	if first := instant(h.firstRead); !first.IsZero() {
+	switch first := instant(h.firstRead); {
+	case !first.IsZero():
 		j.FirstRead = first
+	case written.Unix() > 0 && written.Before(j.FirstRead): // by a producer, into a lane; the same each time it is read
+		j.FirstRead = written
 	}
 	j.Due = instant(h.due)
 	j.Reason = string(h.reason)

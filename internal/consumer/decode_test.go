@@ -142,6 +142,29 @@ func TestDecodeHistory(t *testing.T) {
 	}
 }
 
+// What a producer wrote into a lane itself is a job like any other: it counts from when it was written, however often the
+// lane is read, and nothing has happened to it yet.
+func TestDecodeDirect(t *testing.T) {
+	j := decode(rec("", "pacer-campaign", "c"), delivery.FromLane, delivery.MaxWeight, readAt)
+	if j.ID != "jobs/3/42" || j.Origin != (delivery.Origin{Topic: "jobs", Partition: 3, Offset: 42}) || j.Defect != "" ||
+		j.Attempt+j.Hops+j.TimerHops != 0 || !j.FirstRead.Equal(readAt.Add(-time.Minute)) || !j.Due.IsZero() {
+		t.Errorf("%+v", j)
+	}
+	again := decode(rec("", "pacer-campaign", "c"), delivery.FromLane, delivery.MaxWeight, readAt.Add(time.Hour))
+	if !again.FirstRead.Equal(j.FirstRead) {
+		t.Errorf("first read at %s, later at %s", j.FirstRead, again.FirstRead)
+	}
+	for name, written := range map[string]time.Time{
+		"a clock ahead": readAt.Add(time.Hour), "no time": time.UnixMilli(-1), "none at all": {},
+	} {
+		r := rec(`{"campaign":"c","payload":1}`)
+		r.time = written
+		if j = decode(r, delivery.FromLane, delivery.MaxWeight, readAt); !j.FirstRead.Equal(readAt) || j.Campaign != "c" {
+			t.Errorf("%s: first read at %s, %+v", name, j.FirstRead, j)
+		}
+	}
+}
+
 // A record that cannot be read keeps everything its producer wrote, so that its dead letter is whole.
 func TestDecodeKeepsWhatItCannotRead(t *testing.T) {
 	r := rec("body", "pacer-campaign", "c", "pacer-weight", "two", "x", "y", "pacer-attempt", "9")

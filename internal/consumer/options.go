@@ -35,10 +35,10 @@ type Positions interface {
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 }
 
-// Lanes hears when next to nothing of a campaign has waited in its lane for a while, so that its new jobs may go direct
-// again.
+// Lanes hears when next to nothing of a campaign has waited in a lane for a while, so that its new jobs may go direct
+// again, unless its lane is another.
 type Lanes interface {
-	Drained(ctx context.Context, campaign string) error
+	Drained(ctx context.Context, campaign string, lane int) error
 }
 
 // Janitor removes from lanes and timers what will not be read again.

@@ -228,7 +228,7 @@ func (k *keeper) drained(ctx context.Context, now time.Time) {
 	for _, lane := range k.lanes {
 		for _, id := range lane.drained(now, k.opt.SendRate) {
 			call, cancel := context.WithTimeout(ctx, positionTimeout)
-			err := k.opt.Lanes.Drained(call, id)
+			err := k.opt.Lanes.Drained(call, id, lane.id)
 			cancel()
 			if err != nil {
 				k.log.Debug("a drained lane was not noted", "campaign", id, "error", err)

@@ -80,15 +80,32 @@ func (p *Producer) Publish(ctx context.Context, topic string, records iter.Seq2[
 	if err != nil {
 		return 0, fmt.Errorf("publish: %w", err)
 	}
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = i
+	}
+	return p.publish(ctx, topic, ids, records, onAck)
+}
+
+// PublishTo is Publish to one partition of the topic.
+func (p *Producer) PublishTo(
+	ctx context.Context, topic string, id int, records iter.Seq2[Record, error], onAck func(n int),
+) (acked int64, err error) {
+	return p.publish(ctx, topic, []int{id}, records, onAck)
+}
+
+func (p *Producer) publish(
+	ctx context.Context, topic string, ids []int, records iter.Seq2[Record, error], onAck func(n int),
+) (acked int64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	run := &publication{
 		producer: p, topic: topic, onAck: onAck,
 		room: semaphore.NewWeighted(publishBuffer), calls: semaphore.NewWeighted(int64(p.opts.InFlight)),
 	}
-	lines := make([]chan Record, n)
-	for i := range lines {
+	lines := make([]chan Record, len(ids))
+	for i, id := range ids {
 		lines[i] = make(chan Record, maxBatchJobs)
-		group.Go(func() error { return run.write(ctx, i, lines[i]) })
+		group.Go(func() error { return run.write(ctx, id, lines[i]) })
 	}
 	readErr := run.read(ctx, records, lines)
 	for _, line := range lines {

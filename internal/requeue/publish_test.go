@@ -67,6 +67,27 @@ func TestPublishSpreadsKeepsOrderAndCounts(t *testing.T) {
 	}
 }
 
+func TestPublishToOnePartition(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(3, "lanes"))
+	p, err := NewProducer(ProducerOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1_200
+	if acked, err := p.PublishTo(t.Context(), "lanes", 2, numbered(n), nil); err != nil || acked != n {
+		t.Fatalf("acked %d, %v", acked, err)
+	}
+	records := readAll(t, client, "lanes")
+	for i, r := range records {
+		if r.Partition != 2 || string(r.Value) != fmt.Sprint("job ", i) {
+			t.Fatalf("record %d is %s in partition %d", i, r.Value, r.Partition)
+		}
+	}
+	if len(records) != n {
+		t.Errorf("%d records of %d", len(records), n)
+	}
+}
+
 func TestPublishReportsTheReadersError(t *testing.T) {
 	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
 	p, err := NewProducer(ProducerOptions{Client: client})

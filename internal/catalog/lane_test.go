@@ -1,0 +1,135 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// laneBySQL asks for a lane as producers in other languages do.
+func laneBySQL(t *testing.T, conn *pgx.Conn, campaign string, lanes int) (lane int, err error) {
+	t.Helper()
+	err = conn.QueryRow(t.Context(), `SELECT pacer.lane($1, $2)`, campaign, lanes).Scan(&lane)
+	return lane, err
+}
+
+// TestLaneBySQL: the function and the daemons go by one rule, and by one another's pins.
+func TestLaneBySQL(t *testing.T) {
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	p := started(t, Options{DSN: dsn})
+	ctx := t.Context()
+	var positions []delivery.Position
+	for lane, backlog := range []int64{500, 0, 20, 900} {
+		positions = append(positions, delivery.Position{Topic: "pacer.lanes", Partition: lane, Backlog: backlog})
+	}
+	positions = append(positions, delivery.Position{Topic: "other.lanes", Partition: 1, Backlog: 1e6})
+	if err := p.SavePositions(ctx, "pacer", positions); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 2, 0, 3, 1, 2} { // empty first, then by backlog among those without fresh pins
+		campaign := fmt.Sprintf("c%d", i)
+		ask := func() (int, error) { return laneBySQL(t, conn, campaign, 4) }
+		other := func() (int, error) { return p.Pin(ctx, campaign, 4) }
+		if i%2 == 1 {
+			ask, other = other, ask
+		}
+		first, err := ask()
+		if err != nil || first != want {
+			t.Errorf("%s: lane %d, %v; want %d", campaign, first, err, want)
+		}
+		if again, err := other(); err != nil || again != first {
+			t.Errorf("%s: lane %d, %v; the first answer was %d", campaign, again, err, first)
+		}
+	}
+	// When the pins have settled, backlogs alone decide, by either.
+	run(t, conn, `UPDATE pacer.lane_pins SET pinned_at = now() - interval '1 minute'`)
+	if lane, err := laneBySQL(t, conn, "late", 4); err != nil || lane != 1 {
+		t.Errorf("settled pins: lane %d, %v; want 1", lane, err)
+	}
+	run(t, conn, `UPDATE pacer.lane_pins SET pinned_at = now() - interval '1 minute'`)
+	if lane, err := p.Pin(ctx, "later", 4); err != nil || lane != 1 {
+		t.Errorf("settled pins: lane %d, %v; want 1", lane, err)
+	}
+	// A pin to a lane that the topic does not have is none.
+	run(t, conn, `UPDATE pacer.lane_pins SET lane = 99 WHERE campaign_id = 'c0'`)
+	if lane, err := laneBySQL(t, conn, "c0", 4); err != nil || lane < 0 || lane > 3 {
+		t.Errorf("lane %d, %v", lane, err)
+	}
+	for _, bad := range []struct {
+		campaign string
+		lanes    int
+		says     string
+	}{{"", 4, "campaign"}, {"a b", 4, "campaign"}, {strings.Repeat("x", 257), 4, "campaign"}, {"c", 0, "lanes"}, {"c", 10_001, "lanes"}} {
+		if _, err := laneBySQL(t, conn, bad.campaign, bad.lanes); err == nil || !strings.Contains(err.Error(), bad.says+" must be") {
+			t.Errorf("%.10q of %d lanes: %v", bad.campaign, bad.lanes, err)
+		}
+	}
+}
+
+// TestLaneBySQLAtOnce: producers and daemons that ask at the same time agree, and spread campaigns evenly.
+func TestLaneBySQLAtOnce(t *testing.T) {
+	dsn := migrated(t)
+	p := started(t, Options{DSN: dsn})
+	const campaigns, lanes = 24, 8
+	got := make([][2]int, campaigns)
+	conns := []*pgx.Conn{connected(t, dsn), connected(t, dsn)}
+	var wg sync.WaitGroup
+	for side, conn := range conns {
+		wg.Go(func() {
+			for c := range campaigns {
+				campaign := fmt.Sprintf("c%d", c)
+				var err error
+				if side == 0 {
+					got[c][side], err = laneBySQL(t, conn, campaign, lanes)
+				} else {
+					got[c][side], err = p.Pin(t.Context(), campaign, lanes)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", campaign, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	pins := [lanes]int{}
+	for c, of := range got {
+		if of[0] != of[1] {
+			t.Errorf("c%d is pinned to lanes %v", c, of)
+		}
+		pins[of[0]]++
+	}
+	if pins != [lanes]int{3, 3, 3, 3, 3, 3, 3, 3} {
+		t.Errorf("pins per lane %v, want three each", pins)
+	}
+}
+
+// TestLaneBySQLNeedsOneRightOnly: a producer may ask for a lane and do nothing else.
+func TestLaneBySQLNeedsOneRightOnly(t *testing.T) {
+	dsn := migrated(t)
+	owner := connected(t, dsn)
+	role := "producer_" + strings.TrimPrefix(parsed(t, dsn).Path, "/")
+	run(t, owner, `CREATE ROLE "`+role+`"`)
+	t.Cleanup(func() {
+		run(t, owner, `DROP OWNED BY "`+role+`"`)
+		run(t, owner, `DROP ROLE "`+role+`"`)
+	})
+	run(t, owner, `GRANT USAGE ON SCHEMA pacer TO "`+role+`"`)
+	conn := connected(t, dsn)
+	run(t, conn, `SET ROLE "`+role+`"`)
+	if _, err := laneBySQL(t, conn, "spring", 8); err == nil || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("without the right: %v", err)
+	}
+	run(t, owner, `GRANT EXECUTE ON FUNCTION pacer.lane TO "`+role+`"`)
+	if _, err := laneBySQL(t, conn, "spring", 8); err != nil {
+		t.Errorf("with the right: %v", err)
+	}
+	if _, err := conn.Exec(t.Context(), `DELETE FROM pacer.lane_pins`); err == nil {
+		t.Error("the producer may take pins away")
+	}
+}
