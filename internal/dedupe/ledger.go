@@ -21,7 +21,7 @@ const (
 	claimMargin = 5 * time.Second
 	maxAnswer   = time.Second            // wait for the answer to a claim
 	maxPause    = 2 * time.Second        // before a job that another has is looked at again
-	failPause   = 200 * time.Millisecond // likewise while the ledger does not answer
+	failPause   = time.Second            // likewise while its shard does not answer; each look takes a slot from the others
 	ownPause    = 250 * time.Millisecond // likewise of a job that this daemon is sending
 )
 
@@ -111,17 +111,13 @@ func New(o Options) (*Ledger, error) {
 		Sinks: o.Sinks, node: newNode(), ttl: o.TTL, open: o.Open, timeouts: o.Timeouts, known: o.Known, m: m,
 		claims: map[id]*claim{},
 	}
-	fails := "the dedupe ledger does not answer; jobs wait until it does"
-	if o.Open {
-		fails = "the dedupe ledger does not answer; jobs are sent without it, and may be sent twice"
-	}
 	for i := range o.Shards.Count() {
 		log := o.Logger
 		if o.Shards.Count() > 1 {
 			log = log.With("shard", i)
 		}
 		l.shards = append(l.shards, &shard{
-			client: o.Shards.Master(i), tag: tag(o.KeyPrefix, i), node: l.node, m: m, log: log, fails: fails,
+			client: o.Shards.Master(i), tag: tag(o.KeyPrefix, i), node: l.node, m: m, log: log, open: o.Open,
 			wake: make(chan struct{}, 1),
 		})
 	}

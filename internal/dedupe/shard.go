@@ -80,7 +80,7 @@ type shard struct {
 	node   string
 	m      *metrics
 	log    *slog.Logger // says which shard it is
-	fails  string       // what is logged when Redis begins not to answer
+	open   bool         // jobs are sent while Redis does not answer
 
 	failing atomic.Bool // the last round trip failed
 	wake    chan struct{}
@@ -187,7 +187,7 @@ func (s *shard) send(batch []*entry) bool {
 	s.m.entries.Observe(float64(len(batch)))
 	if err != nil {
 		if !s.failing.Swap(true) {
-			s.log.Warn(s.fails, "error", err)
+			s.warn(err)
 		}
 		s.failed(batch, err)
 		return false
@@ -199,6 +199,15 @@ func (s *shard) send(batch []*entry) bool {
 		e.finish(answers[i], nil)
 	}
 	return true
+}
+
+// warn says that Redis begins not to answer.
+func (s *shard) warn(err error) {
+	if s.open {
+		s.log.Warn("the dedupe ledger does not answer; jobs are sent without it, and may be sent twice", "error", err)
+		return
+	}
+	s.log.Warn("the dedupe ledger does not answer; jobs wait until it does", "error", err)
 }
 
 // call has the script work off the batch. Whether it did is unknown after an error; the same entries may be sent again.
