@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// claimMargin is by how much a claim outlasts the timeout of the sink's call, which begins at most keptFor and a
-	// slot's tolerance after the claim, so that none ends while its job may be on its way.
+	// claimMargin is by how much a claim outlasts the timeout of the sink's call, which begins at most keptFor and
+	// maxAnswer after the claim, so that none ends while its job may be on its way.
 	claimMargin = 5 * time.Second
 	maxAnswer   = time.Second            // wait for the answer to a claim
 	maxPause    = 2 * time.Second        // before a job that another has is looked at again
