@@ -176,6 +176,7 @@ func TestNoResultIsLost(t *testing.T) {
 	if err := broker.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.client.Transport.(*kafka.Transport).CloseIdleConnections() // to the broker that was killed
 	s.await(60*time.Second, "more jobs", func() bool { n, _ := s.receiver.accepted(""); return n > 2500 })
 	d.kill()
 	d.launch()

@@ -180,7 +180,9 @@ func (r *Results) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		n, err := r.broker.partitions(ctx, r.topic)
 		if err == nil {
-			r.found()
+			if r.found() {
+				r.recovered() // a drain has given up what was refused
+			}
 			if !r.await(ctx) {
 				break
 			}
@@ -198,10 +200,12 @@ func (r *Results) Run(ctx context.Context) error {
 	return nil
 }
 
-func (r *Results) found() {
+// found notes that the topic is there, and tells whether nothing waits to be written.
+func (r *Results) found() (idle bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ready = true
+	return len(r.waiting) == 0
 }
 
 // await waits until something is waiting, and then for what may come along; false when ctx ends.
@@ -314,27 +318,37 @@ func (r *Results) write(ctx context.Context, w *round) (err error) {
 
 // account notes whether the broker refuses events: one line when that begins, one when it is over.
 func (r *Results) account(ctx context.Context, err error) {
-	now := time.Now()
+	if err == nil {
+		r.recovered()
+		return
+	}
+	r.mu.Lock()
+	begins := r.down.IsZero() && ctx.Err() == nil
+	if begins {
+		r.down, r.up = time.Now(), make(chan struct{})
+		r.metrics.outage.Set(1)
+	}
+	r.mu.Unlock()
+	switch {
+	case begins && errors.Is(err, errNoTopic):
+		r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false",
+			"topic", r.topic)
+	case begins:
+		r.opts.Logger.Warn("kafka refuses results; their jobs stay open and they are tried again", "error", err)
+	}
+}
+
+// recovered notes that no event is refused, and says so if one was.
+func (r *Results) recovered() {
 	r.mu.Lock()
 	since := r.down
-	switch {
-	case err != nil && since.IsZero() && ctx.Err() == nil:
-		r.down, r.up = now, make(chan struct{})
-		r.metrics.outage.Set(1)
-	case err == nil && !since.IsZero():
+	if !since.IsZero() {
 		close(r.up)
 		r.down, r.up = time.Time{}, nil
 		r.metrics.outage.Set(0)
 	}
-	down := r.down
 	r.mu.Unlock()
-	switch {
-	case since.IsZero() && !down.IsZero() && errors.Is(err, errNoTopic):
-		r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false",
-			"topic", r.topic)
-	case since.IsZero() && !down.IsZero():
-		r.opts.Logger.Warn("kafka refuses results; their jobs stay open and they are tried again", "error", err)
-	case !since.IsZero() && down.IsZero():
-		r.opts.Logger.Info("kafka accepts results again", "after", now.Sub(since).Round(time.Millisecond))
+	if !since.IsZero() {
+		r.opts.Logger.Info("kafka refuses no results any more", "after", time.Since(since).Round(time.Millisecond))
 	}
 }

@@ -129,6 +129,10 @@ func TestADrainThatRunsOutOfTimeLeavesJobsOpen(t *testing.T) {
 		if left := r.Drain(ctx); left != 10 {
 			t.Errorf("%d left", left)
 		}
+		time.Sleep(time.Minute)
+		if began := time.Now(); r.Admit(t.Context(), time.Minute) != nil || time.Since(began) > DefaultMaxBackoff {
+			t.Errorf("intake waited %s for events that were given up", time.Since(began))
+		}
 		down.Store(false)
 		r.Report(s.job(20, "spring"), delivery.OutcomeDelivered)
 		time.Sleep(10 * time.Second)
