@@ -1,0 +1,100 @@
+package progress
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func TestPartsComeBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		hash := rapid.Uint64().Draw
+		number := rapid.Int64Range(0, 1<<50).Draw
+		p := &part{
+			started: number(rt, "started"), late: number(rt, "late"),
+			lanes: delivery.LanesBacklog{Generation: rapid.Int32Range(0, 1<<30).Draw(rt, "generation")},
+		}
+		for lane := range rapid.IntRange(0, 4).Draw(rt, "lanes") {
+			l := delivery.LaneBacklog{Lane: lane}
+			for range rapid.IntRange(0, 4).Draw(rt, "waiting") {
+				l.Waiting = append(l.Waiting, delivery.CampaignCount{Campaign: hash(rt, "of"), Jobs: number(rt, "jobs")})
+			}
+			p.lanes.Lanes = append(p.lanes.Lanes, l)
+		}
+		for range rapid.IntRange(0, 4).Draw(rt, "held") {
+			p.held = append(p.held, held{hash(rt, "of"), number(rt, "direct"), number(rt, "jobs"), number(rt, "units")})
+		}
+		for range rapid.IntRange(0, 4).Draw(rt, "sent") {
+			p.sent = append(p.sent, sent{hash(rt, "of"), number(rt, "units")})
+		}
+		b := p.encode()
+		got, err := decodePart(b)
+		if err != nil || !reflect.DeepEqual(got, p) {
+			rt.Fatalf("%+v, %v; want %+v", got, err, p)
+		}
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut < len(b) {
+			if got, err := decodePart(b[:cut]); err == nil {
+				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
+			}
+		}
+	})
+}
+
+// Bytes from outside never panic and never cost more memory than they are worth.
+func FuzzPart(f *testing.F) {
+	f.Add([]byte{1, 5, 0, 3, 1, 7, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0})
+	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0x03})
+	f.Add([]byte{2})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if p, err := decodePart(b); err == nil {
+			sum([]reported{{part: p}})
+		}
+	})
+}
+
+// TestSum: a lane counts once, by whoever read it last; memory counts while its daemon lives.
+func TestSum(t *testing.T) {
+	part := func(daemon string, age time.Duration, generation int32, direct int64, lanes map[int]int64) reported {
+		p := &part{lanes: delivery.LanesBacklog{Generation: generation}, held: []held{{1, direct, direct + 2, 3 * (direct + 2)}}}
+		for lane, jobs := range lanes {
+			p.lanes.Lanes = append(p.lanes.Lanes, delivery.LaneBacklog{
+				Lane: lane, Waiting: []delivery.CampaignCount{{Campaign: 1, Jobs: jobs}},
+			})
+		}
+		return reported{part: p, daemon: daemon, age: age}
+	}
+	for name, tc := range map[string]struct {
+		parts []reported
+		want  int64
+	}{
+		"nobody":                {nil, 0},
+		"two, a lane each":      {[]reported{part("a", 0, 1, 5, map[int]int64{0: 100}), part("b", 0, 1, 7, map[int]int64{1: 200})}, 312},
+		"killed, not yet taken": {[]reported{part("a", 0, 1, 5, map[int]int64{0: 100}), part("b", time.Minute, 1, 7, map[int]int64{1: 200})}, 305},
+		"killed, taken over": {
+			[]reported{part("a", 0, 2, 5, map[int]int64{0: 90, 1: 210}), part("b", 20*time.Second, 1, 7, map[int]int64{1: 200})}, 305,
+		},
+		"one has not joined again yet": {
+			[]reported{part("a", 0, 2, 0, map[int]int64{0: 90, 1: 210}), part("b", 0, 1, 0, map[int]int64{1: 200})}, 300,
+		},
+		"the group was made anew": {
+			[]reported{part("a", 0, 1, 0, map[int]int64{0: 90}), part("a'", time.Minute, 70, 0, map[int]int64{0: 200})}, 90,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := sum(tc.parts)[1]
+			if got == nil {
+				got = &total{}
+			}
+			if got.waiting != tc.want {
+				t.Errorf("%d wait, want %d", got.waiting, tc.want)
+			}
+			if got.jobs > 0 && got.meanWeight() != 3 {
+				t.Errorf("mean weight %f, want 3", got.meanWeight())
+			}
+		})
+	}
+}

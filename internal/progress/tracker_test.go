@@ -1,0 +1,251 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// desk is a Work whose figures a test sets.
+type desk struct {
+	lanes   delivery.LanesBacklog
+	held    []delivery.HeldJobs
+	tallies []delivery.Tally
+}
+
+func (d *desk) Backlog() delivery.LanesBacklog                    { return d.lanes }
+func (d *desk) Held(context.Context) ([]delivery.HeldJobs, error) { return d.held, nil }
+func (d *desk) Tallies() []delivery.Tally                         { return d.tallies }
+func (d *desk) lane(generation int32, lane int, id string, jobs int64) {
+	d.lanes.Generation = generation
+	d.lanes.Lanes = append(d.lanes.Lanes, delivery.LaneBacklog{
+		Lane: lane, Waiting: []delivery.CampaignCount{{Campaign: delivery.CampaignHash(id), Jobs: jobs}},
+	})
+}
+
+// shelf is a Store in memory.
+type shelf struct {
+	settled map[string]delivery.Settled
+	outlook map[string]delivery.Outlook
+	fail    error
+}
+
+func newShelf() *shelf {
+	return &shelf{settled: map[string]delivery.Settled{}, outlook: map[string]delivery.Outlook{}}
+}
+
+func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error {
+	if s.fail != nil {
+		return s.fail
+	}
+	for _, p := range list {
+		s.settled[p.Campaign] = s.settled[p.Campaign].Plus(p.Settled)
+		if p.Outlook != nil {
+			s.outlook[p.Campaign] = *p.Outlook
+		}
+	}
+	return nil
+}
+
+func (s *shelf) LoadSettled(context.Context) (map[string]delivery.Settled, error) {
+	return s.settled, s.fail
+}
+
+type member struct {
+	*Tracker
+	*desk
+}
+
+// newMember is a daemon of a fleet that shares a board.
+func newMember(t *testing.T, name string, board Board, store Store, snapshot *delivery.Snapshot) *member {
+	t.Helper()
+	d := &desk{}
+	tracker, err := New(Options{
+		Daemon: name, Work: d, Board: board, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
+		Windows: func() []delivery.WindowState { return nil }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &member{tracker, d}
+}
+
+func (m *member) shows(t *testing.T, campaign string, backlog, eta float64) {
+	t.Helper()
+	if got := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(campaign)); got != backlog {
+		t.Errorf("%s: backlog %f, want %f", campaign, got, backlog)
+	}
+	if got := testutil.ToFloat64(m.metrics.eta.WithLabelValues(campaign)); got < eta-0.01 || got > eta+0.01 {
+		t.Errorf("%s: %f s, want %f", campaign, got, eta)
+	}
+}
+
+func catalogOf(list ...*delivery.Campaign) *delivery.Snapshot {
+	s := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}}
+	for _, c := range list {
+		s.Campaigns[c.ID] = c
+	}
+	return s
+}
+
+// TestDaemonsShowTheSame: over a real board, with a campaign of which more is expected, and one nobody knows.
+func TestDaemonsShowTheSame(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	board, store := NewRedisBoard(client, "p."), newShelf()
+	more := campaign("more", 10, 1)
+	more.ExpectedTotal = 1000
+	snapshot := catalogOf(campaign("c", 10, 1), campaign("heavy", 10, 1), campaign("idle", 10, 1), more)
+	a, b := newMember(t, "a", board, store, snapshot), newMember(t, "b", board, store, snapshot)
+	a.lane(1, 0, "c", 100)
+	a.lane(1, 1, "heavy", 50)
+	b.lane(1, 2, "c", 20)
+	b.held = []delivery.HeldJobs{{Campaign: "c", Jobs: 9, Units: 9, Direct: 5}, {Campaign: "heavy", Jobs: 10, Units: 30}, {Campaign: "gone", Jobs: 1, Units: 1, Direct: 1}}
+	b.tallies = []delivery.Tally{{Campaign: "more", Settled: delivery.Settled{Delivered: 400}, Sent: 400}}
+	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
+	for range 2 {
+		for _, m := range []*member{a, b} {
+			m.ledger.load(t.Context(), snapshot)
+			m.exchange(t.Context())
+		}
+	}
+	for _, m := range []*member{a, b} {
+		m.shows(t, "c", 125, 12.5)
+		m.shows(t, "heavy", 50, 15)
+		m.shows(t, "idle", 0, 0)
+		m.shows(t, "more", 0, 60)
+		if got := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(unknownCampaign)); got != 1 {
+			t.Errorf("%f jobs of nobody", got)
+		}
+	}
+	a.ledger.save(t.Context(), nil, a.known)
+	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 13*time.Second || time.Until(o.DoneAt) < 10*time.Second {
+		t.Errorf("the eldest keeps %+v", o)
+	}
+	if ttl := client.PTTL(t.Context(), "p.progress").Val(); ttl <= 0 || ttl > keepFor {
+		t.Errorf("the board lasts %s", ttl)
+	}
+}
+
+// TestLateOverAllDaemons: what both send together counts, and both show what the eldest has seen.
+func TestLateOverAllDaemons(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	board, snapshot := NewRedisBoard(client, "p."), catalogOf(campaign("c", 100, 1))
+	a, b := newMember(t, "a", board, newShelf(), snapshot), newMember(t, "b", board, newShelf(), snapshot)
+	a.lane(1, 0, "c", 1e6)
+	play := func(seconds int, each int64) {
+		for range seconds {
+			for _, m := range []*member{a, b} {
+				sent := each
+				if len(m.tallies) > 0 {
+					sent += m.tallies[0].Sent
+				}
+				m.tallies = []delivery.Tally{{Campaign: "c", Sent: sent}}
+				m.at = time.Now().Add(-time.Second) // a second has passed since it looked last
+				m.exchange(t.Context())
+			}
+		}
+	}
+	late := func(m *member) float64 { return testutil.ToFloat64(m.metrics.late.WithLabelValues()) }
+	play(60, 50)
+	if late(a) != 0 || late(b) != 0 {
+		t.Errorf("%f and %f are late of a campaign that keeps its rate", late(a), late(b))
+	}
+	play(30, 20)
+	if late(a) < 500 || late(a) > 2000 || late(a)-late(b) > 100 {
+		t.Errorf("%f and %f are late when 60 of 100 a second were missing for 30 s", late(a), late(b))
+	}
+}
+
+// broken is a board that does not answer.
+type broken struct{ Board }
+
+func (broken) Exchange(context.Context, string, []byte, time.Duration) ([]Left, error) {
+	return nil, errors.New("no connection")
+}
+
+// TestFiguresVanish: without the board the last figures stand for a while, and are not shown for true any longer.
+func TestFiguresVanish(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	board := NewRedisBoard(client, "p.")
+	m := newMember(t, "a", board, newShelf(), catalogOf(campaign("c", 10, 1)))
+	m.lane(1, 0, "c", 100)
+	m.exchange(t.Context())
+	m.opt.Board = broken{}
+	m.exchange(t.Context())
+	m.shows(t, "c", 100, 10)
+	m.okAt = time.Now().Add(-showFor - time.Second)
+	m.exchange(t.Context())
+	if n := testutil.CollectAndCount(m.metrics.backlog) + testutil.CollectAndCount(m.metrics.eta) + testutil.CollectAndCount(m.metrics.late); n != 0 {
+		t.Errorf("%d figures that nobody knows", n)
+	}
+	m.opt.Board = board
+	m.exchange(t.Context())
+	m.shows(t, "c", 100, 10)
+}
+
+// TestLedgerAddsOnce: what could not be saved is saved the next time, and nothing twice.
+func TestLedgerAddsOnce(t *testing.T) {
+	store := newShelf()
+	l := newLedger(store, slog.New(slog.DiscardHandler))
+	everybody := func(id string) bool { return id != "gone" }
+	tallies := func(n int64) []delivery.Tally {
+		return []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{Delivered: n, Dead: 1}}, {Campaign: "gone", Settled: delivery.Settled{Delivered: n}}}
+	}
+	l.save(t.Context(), tallies(10), everybody)
+	store.fail = errors.New("no connection")
+	l.save(t.Context(), tallies(20), everybody)
+	store.fail = nil
+	for range 3 {
+		l.save(t.Context(), tallies(30), everybody)
+	}
+	if got := store.settled["c"]; got != (delivery.Settled{Delivered: 30, Dead: 1}) || len(store.settled) != 1 {
+		t.Errorf("%+v", store.settled)
+	}
+}
+
+// BenchmarkExchange is a second of a daemon with ten thousand campaigns, all of which have a backlog in working hours.
+func BenchmarkExchange(b *testing.B) {
+	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 540, To: 1080}}, time.UTC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var list []*delivery.Campaign
+	d := &desk{}
+	for i := range 10_000 {
+		c := campaign(string(rune('a'+i%26))+time.Duration(i).String(), 10, 1)
+		c.Hours = hours
+		list = append(list, c)
+		d.lane(1, i%256, c.ID, 1_000_000)
+	}
+	tracker, err := New(Options{
+		Daemon: "a", Work: d, Board: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
+		Windows: func() []delivery.WindowState { return nil }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	snapshot := catalogOf(list...)
+	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
+	for b.Loop() {
+		tracker.exchange(b.Context())
+	}
+}
+
+// echo is a board with one daemon.
+type echo struct{}
+
+func (echo) Exchange(_ context.Context, daemon string, part []byte, _ time.Duration) ([]Left, error) {
+	return []Left{{Daemon: daemon, Part: part}}, nil
+}
