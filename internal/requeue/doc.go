@@ -35,9 +35,17 @@
 // written as headers (see package delivery). A job that came as a JSON envelope is written with headers and its
 // inner payload. A record that could not be decoded is kept as it came, with all its headers.
 //
+// # Results and replays
+//
+// Where they are wanted, Results writes an event for each job whose fate is final, and only then settles the job: nobody
+// loses an event, and a crash repeats one as it repeats a job. Replay publishes dead letters again. A dead letter lies
+// in a log and cannot be marked, so what was replayed is noted in a topic of its own, by partition and offset, after each
+// acknowledged batch.
+//
 // # Owned topics
 //
 // The lanes and the timers keep their records for ever, since jobs wait there; a janitor removes what every
-// reader has passed. Dead letters are kept for 30 days. All of them take records 64 KiB larger than those of the
-// ingress topics, which is room for the headers. EnsureTopics never deletes or shrinks a topic.
+// reader has passed. Dead letters are kept for 30 days, results for seven, notes of replays for a year. All of them take
+// records 64 KiB larger than those of the ingress topics, which is room for the headers. EnsureTopics never deletes or
+// shrinks a topic.
 package requeue
