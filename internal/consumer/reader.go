@@ -95,7 +95,7 @@ func (d *shared) job(r *record, from delivery.Place, src delivery.Source, now ti
 func (d *shared) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	name := jobs[0].Source.Name()
 	d.steps.begin(name, "the handler to take the jobs it is offered")
-	defer func() { d.steps.offered(name, len(refused) > 0) }()
+	defer d.steps.offered(name)
 	var wait backoff
 	for {
 		refused, err = d.handler.Offer(ctx, jobs)

@@ -116,9 +116,8 @@ func (w *watchdog) see(s tracked, commit commitState, working bool) sight {
 	step := w.steps.of(name)
 	out.note(faultStep, step.begun, step.doing != "", step.doing)
 	out.marks[faultReader] = step.fetched
-	lane := place == delivery.FromLane // where campaigns that are held do not keep the reader from the others
-	out.could[faultReader] = out.could[faultReader] && working && (lane || !step.held) && !w.health.fails(name) &&
-		!w.budget.crowded(lane)
+	out.could[faultReader] = out.could[faultReader] && working && !w.health.fails(name) &&
+		!w.budget.crowded(place == delivery.FromLane)
 	out.could[faultOpen] = out.could[faultOpen] && working && !w.health.fails("commit") &&
 		(w.opt.Outage == nil || !w.opt.Outage())
 	out.could[faultCommit] = out.could[faultCommit] && commit.answered
@@ -183,7 +182,6 @@ type steps struct {
 
 // stepState is where one reader is.
 type stepState struct {
-	held    bool   // the last offer came back in part: those jobs wait until there is room for them
 	begun   uint64 // steps so far
 	fetched uint64 // fetches that have ended
 	doing   string // "" between steps
@@ -201,9 +199,9 @@ func (s *steps) fetched(name string) {
 	s.change(name, func(st *stepState) { st.fetched++; st.doing = "" })
 }
 
-// offered notes that its step was an offer and has ended; held tells whether jobs came back.
-func (s *steps) offered(name string, held bool) {
-	s.change(name, func(st *stepState) { st.held, st.doing = held, "" })
+// offered notes that its step was an offer and has ended.
+func (s *steps) offered(name string) {
+	s.change(name, func(st *stepState) { st.doing = "" })
 }
 
 func (s *steps) change(name string, f func(*stepState)) {

@@ -194,7 +194,7 @@ func TestWatchdog(t *testing.T) {
 			k.lane.end.Store(5)
 			k.budget.waiting[index(true)].PushBack(&claim{})
 		}, idle: true},
-		"ingress waits for room": {set: func(k *kennel) { k.steps.offered("jobs/0", true) }, idle: true, silent: true},
+		"ingress waits for room": {set: func(k *kennel) { k.ingress.blocks.setWaits(true) }, idle: true, silent: true},
 		"the reader of ingress is not heard of": {
 			set: func(*kennel) {}, idle: true, silent: true, stalled: "jobs/0", place: "ingress", says: "does not fetch",
 			heal: func(k *kennel) { k.fetches() },
