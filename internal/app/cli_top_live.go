@@ -34,7 +34,7 @@ type topLook struct {
 // topModel is what is drawn; it is replaced, never changed.
 type topModel struct {
 	watch  *topWatch
-	ctx    context.Context //nolint:containedctx // bubbletea's commands take none
+	ctx    context.Context // of the commands, which bubbletea gives none
 	size   topSize
 	sample *top.Sample // the last that came
 	frame  top.Frame

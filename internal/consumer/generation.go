@@ -161,7 +161,7 @@ func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
 	var readers, committer, watchdog sync.WaitGroup
-	watchdog.Go(func() { newWatchdog(g.shared, g.opt, g.commit, work).run(watching) })
+	watchdog.Go(func() { newWatchdog(g.shared, g.opt, g.commit, func() bool { return work.Err() == nil }).run(watching) })
 	committer.Go(func() { g.commit.run(committing) })
 	readers.Go(func() { g.idle.run(work) })
 	readers.Go(func() { g.keep.run(work) })

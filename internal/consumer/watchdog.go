@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -32,13 +31,13 @@ type watchdog struct {
 	*shared
 	opt    *Options
 	commit *committer
-	work   context.Context //nolint:containedctx // not used to wait for: it says whether the generation goes on
-	vigils []*vigil        // of the committer's sources, in their order, and of the group
-	last   time.Time       // look
+	works  func() bool // whether the generation goes on
+	vigils []*vigil    // of the committer's sources, in their order, and of the group
+	last   time.Time   // look
 }
 
-func newWatchdog(d *shared, o *Options, c *committer, work context.Context) *watchdog {
-	w := &watchdog{shared: d, opt: o, commit: c, work: work}
+func newWatchdog(d *shared, o *Options, c *committer, works func() bool) *watchdog {
+	w := &watchdog{shared: d, opt: o, commit: c, works: works}
 	for _, s := range c.sources {
 		w.vigils = append(w.vigils, &vigil{name: s.where().String(), place: placeNames[s.place()]})
 	}
@@ -87,7 +86,7 @@ func (w *watchdog) look(now time.Time) {
 		}
 	}
 	w.last = now
-	commit, working := w.commit.seen(), w.work.Err() == nil
+	commit, working := w.commit.seen(), w.works()
 	p := w.tolerance()
 	for i, s := range w.commit.sources {
 		w.tell(w.vigils[i], w.vigils[i].look(now, w.see(s, commit, working), p))
@@ -140,7 +139,7 @@ func (w *watchdog) tell(v *vigil, changed bool) {
 		gauge.Inc()
 		w.log.Error("a partition makes no progress though it could; restart this process if that does not pass",
 			"partition", v.name, "place", v.place, "offset", v.found.offset, "waits_for", v.found.waits,
-			slog.Duration("for", v.found.idle.Round(time.Millisecond)))
+			"for", v.found.idle.Round(time.Millisecond))
 	}
 }
 

@@ -83,7 +83,7 @@ func newKennel(t *testing.T) *kennel {
 	o := &Options{Group: "g", Watchdog: age, OpenAge: 10 * time.Second, ShutdownTimeout: 20 * time.Second, Outage: func() bool { return k.outage }}
 	work, lost := context.WithCancel(t.Context())
 	k.lost = lost
-	k.watchdog = newWatchdog(d, o, c, work)
+	k.watchdog = newWatchdog(d, o, c, func() bool { return work.Err() == nil })
 	return k
 }
 
@@ -194,7 +194,8 @@ func TestWatchdog(t *testing.T) {
 			k.lane.end.Store(5)
 			k.budget.waiting[index(true)].PushBack(&claim{})
 		}, idle: true},
-		"ingress waits for room": {set: func(k *kennel) { k.ingress.blocks.setWaits(true) }, idle: true, silent: true},
+		"an open job stays in ingress on purpose": {set: func(k *kennel) { k.ingress.register(0, 1); k.ingress.blocks.setKeeps() }},
+		"ingress waits for room":                  {set: func(k *kennel) { k.ingress.blocks.setWaits(true) }, idle: true, silent: true},
 		"the reader of ingress is not heard of": {
 			set: func(*kennel) {}, idle: true, silent: true, stalled: "jobs/0", place: "ingress", says: "does not fetch",
 			heal: func(k *kennel) { k.fetches() },
