@@ -64,6 +64,9 @@ type Parts struct {
 	SinkTimeout     time.Duration // the longest that a sink may take for a job
 	Listen          string        // "": no HTTP
 
+	// KeepDelivered leaves what was delivered in lanes and timers, for a report that is counted from them.
+	KeepDelivered bool
+
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 
@@ -90,7 +93,7 @@ type Daemon struct {
 	sinks    *sink.Router
 	dedupe   *dedupe.Ledger // nil: none
 	relay    *requeue.Relay
-	janitor  *requeue.Janitor
+	janitor  *requeue.Janitor // nil: none
 	results  *requeue.Results // nil: none
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
@@ -156,9 +159,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if d.janitor, err = requeue.NewJanitor(requeue.JanitorOptions{
-		Client: client, Logger: parts.Logger, Registerer: parts.Registry,
-	}); err != nil {
+	if d.janitor, err = parts.newJanitor(client); err != nil {
 		return nil, err
 	}
 	if d.results, err = parts.newResults(client, parts.Registry); err != nil {
@@ -215,7 +216,7 @@ func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 		Brokers: d.parts.Brokers, Dialer: d.parts.Dialer, Client: client, Group: d.parts.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.handler(), Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
-		Janitor: d.janitor, Blocks: d.blocks,
+		Janitor: d.sweeper(), Blocks: d.blocks,
 		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
 		Watchdog: d.parts.Watchdog, OpenAge: d.parts.openAge(), Outage: d.outage,
 		ShutdownTimeout: drainWithin(d.parts.ShutdownTimeout), Logger: d.parts.Logger, Registerer: d.parts.Registry,
@@ -233,13 +234,6 @@ func drainWithin(shutdown time.Duration) time.Duration {
 	return max(shutdown-5*time.Second, shutdown/2)
 }
 
-// unpinner lets a campaign whose lane is drained go direct again.
-type unpinner struct{ catalog Catalog }
-
-func (u unpinner) Drained(ctx context.Context, campaign string, lane int) error {
-	return u.catalog.Unpin(ctx, campaign, lane)
-}
-
 func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) {
 	c := d.parts.Catalog.Snapshot().Campaign(campaign)
 	if c == nil {
@@ -247,12 +241,6 @@ func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) 
 	}
 	rate, _, _ := c.RateAt(time.Now())
 	return rate.PerSecond(), true
-}
-
-// blocks tells whether a campaign's jobs stay in ingress until they are sent.
-func (d *Daemon) blocks(campaign string) bool {
-	c := d.parts.Catalog.Snapshot().Campaign(campaign)
-	return c != nil && c.Overflow == delivery.OverflowBlock
 }
 
 // Run works until ctx ends, then drains within the shutdown timeout and returns nil. It waits for services that
@@ -267,7 +255,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
-		"watchdog": d.guard, "janitor": d.janitor.Run,
+		"watchdog": d.guard,
+	}
+	if d.janitor != nil {
+		parts["janitor"] = d.janitor.Run
 	}
 	if d.results != nil {
 		parts["results"] = d.results.Run

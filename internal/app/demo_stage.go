@@ -177,7 +177,7 @@ func (st *stage) parts(options *DemoOptions, listen string, log *slog.Logger) (P
 		Sinks: sinks, DefaultSink: demoSink,
 		// A first back-off of 200 ms, so that retries are seen within the demo.
 		Pacing: Pacing{Retry: pacer.Retry{MaxAttempts: 8, Initial: 200 * time.Millisecond, Max: 30 * time.Minute, Jitter: 0.2}},
-		Listen: listen, ShutdownTimeout: 20 * time.Second,
+		Listen: listen, ShutdownTimeout: 20 * time.Second, KeepDelivered: true,
 		Logger: log, Registry: prometheus.NewRegistry(),
 		WrapSinks: options.WrapSinks, WrapLimiter: options.WrapLimiter,
 	}, nil
