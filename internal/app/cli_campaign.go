@@ -128,11 +128,12 @@ func CampaignList(ctx context.Context, in Invocation) error {
 		return writeJSON(in.Stdout, campaigns)
 	}
 	return writeTable(in.Stdout, func(p *printer) {
-		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT")
+		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT\tDELIVERED\tBACKLOG\tETA\tDONE")
 		for i := range campaigns {
 			c := &campaigns[i]
-			p.line("%s\t%s\t%s\t%s\t%s\t%d", c.ID, c.Rate(), c.Status, orDash(c.Sink), orDash(strings.Join(c.Quotas, ",")),
-				c.PriorityWeight)
+			g := &c.Progress
+			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s", c.ID, c.Rate(), c.Status, orDash(c.Sink),
+				orDash(strings.Join(c.Quotas, ",")), c.PriorityWeight, g.Delivered, g.Backlog, formatETA(g), formatPercent(g))
 		}
 	})
 }
@@ -229,7 +230,9 @@ func (in Invocation) showCampaign(c *catalog.CampaignRow) error {
 		p.line("next change\t%s", formatInstant(now.NextChange))
 		if c.ExpectedTotal != nil {
 			p.line("expected total\t%d", *c.ExpectedTotal)
+			p.line("done\t%s", formatPercent(&c.Progress))
 		}
+		showProgress(p, &c.Progress)
 		if c.Lane != nil {
 			p.line("lane\t%d", *c.Lane)
 		}

@@ -1,0 +1,147 @@
+//go:build e2e
+
+package test
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shown is what a daemon's /metrics say of a campaign; NaN where they say nothing.
+func (d *daemon) shown(metric, campaign string) float64 {
+	d.s.t.Helper()
+	client := http.Client{Timeout: 5 * time.Second}
+	r, err := client.Get("http://" + d.listen + "/metrics")
+	if err != nil {
+		d.s.t.Fatalf("metrics of %s: %v", d.name, err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		d.s.t.Fatalf("metrics of %s: %v", d.name, err)
+	}
+	name := metric + `{campaign="` + campaign + `"}`
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			var value float64
+			if err := json.Unmarshal([]byte(strings.TrimSpace(rest)), &value); err != nil {
+				d.s.t.Fatalf("%s: %v", line, err)
+			}
+			return value
+		}
+	}
+	return math.NaN()
+}
+
+// backlogs waits until every daemon shows what really waits of each campaign, give or take what it sends in a second
+// and a half: figures are a second old.
+func (s *stack) backlogs(within time.Duration, published map[string]int, rates map[string]float64, daemons ...*daemon) {
+	s.t.Helper()
+	var said string
+	deadline := time.Now().Add(within)
+	for right := false; !right; time.Sleep(100 * time.Millisecond) {
+		right, said = true, ""
+		for id, n := range published {
+			for _, d := range daemons {
+				accepted, _ := s.receiver.accepted(id)
+				waits, shows := float64(n-accepted), d.shown("pacer_campaign_backlog", id)
+				if !(math.Abs(shows-waits) <= 1.5*rates[id]+1) {
+					right = false
+					said += " " + d.name + " shows " + formatNumber(shows) + " of " + id + ", " + formatNumber(waits) + " wait;"
+				}
+			}
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not within %s:%s", within, said)
+		}
+	}
+}
+
+func formatNumber(f float64) string {
+	b, err := json.Marshal(math.Round(f))
+	if err != nil {
+		return "nothing"
+	}
+	return string(b)
+}
+
+// TestBacklogAndETA: two campaigns share a lane; both daemons show the same, and what really waits, also after the lane's
+// reader was killed; the forecast comes true; the catalog keeps the count.
+func TestBacklogAndETA(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 4, lanes: 1})
+	published := map[string]int{"big": 4000, "small": 900}
+	rates := map[string]float64{"big": 100, "small": 20}
+	for id, rate := range rates {
+		s.campaign(id, rate)
+	}
+	s.sql(`UPDATE pacer.campaigns SET expected_total = 4000 WHERE id = 'big'`)
+	a, b := s.start("a"), s.start("b")
+	a.awaitReady(20 * time.Second)
+	b.awaitReady(20 * time.Second)
+	s.publish(mix(published))
+	s.backlogs(10*time.Second, published, rates, a, b)
+	for _, d := range []*daemon{a, b} {
+		for id, rate := range rates {
+			eta, want := d.shown("pacer_campaign_eta_seconds", id), d.shown("pacer_campaign_backlog", id)/rate
+			if !(math.Abs(eta-want) <= want/10) {
+				t.Errorf("%s: %s takes another %f s, want %f", d.name, id, eta, want)
+			}
+		}
+		if late := d.metric("pacer_actionable_lag"); late != 0 {
+			t.Errorf("%s: %f jobs are late of campaigns that keep their rate", d.name, late)
+		}
+	}
+	reader, other := a, b
+	if !a.readsLane() {
+		reader, other = b, a
+	}
+	if !reader.readsLane() {
+		t.Fatal("neither daemon reads the lane")
+	}
+	reader.kill()
+	s.await(25*time.Second, "the other to read the lane", other.readsLane)
+	s.backlogs(10*time.Second, published, rates, other)
+	left, began := other.shown("pacer_campaign_eta_seconds", "big"), time.Now()
+	s.await(time.Minute, "the end of big", func() bool {
+		accepted, _ := s.receiver.accepted("big")
+		return accepted == published["big"]
+	})
+	if took := time.Since(began).Seconds(); math.Abs(took-left) > max(2, left/10) {
+		t.Errorf("big was said to take another %f s and took %f", left, took)
+	}
+	s.await(15*time.Second, "an empty backlog", func() bool { return other.shown("pacer_campaign_backlog", "big") == 0 })
+	if code := other.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	var row struct {
+		Progress struct {
+			Delivered int
+			Percent   float64
+		}
+	}
+	if err := json.Unmarshal([]byte(s.run("campaign", "show", "big", "--json")), &row); err != nil {
+		t.Fatal(err)
+	}
+	// The killed daemon took what it had sent since the last save with it: five seconds at the most, and one for the save.
+	if got := row.Progress.Delivered; got < published["big"]-6*int(rates["big"]) || got > published["big"]+int(rates["big"]) {
+		t.Errorf("the catalog has %d of %d delivered", got, published["big"])
+	}
+	if want := float64(row.Progress.Delivered) / 40; math.Abs(row.Progress.Percent-want) > 0.01 {
+		t.Errorf("%f %%, want %f", row.Progress.Percent, want)
+	}
+}
+
+// readsLane tells whether the only lane is this daemon's, as it said last.
+func (d *daemon) readsLane() (is bool) {
+	for line := range strings.Lines(d.log.String()) {
+		if strings.Contains(line, "joined the group") {
+			is = strings.Contains(line, "lanes=1")
+		}
+	}
+	return is
+}
