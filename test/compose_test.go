@@ -196,7 +196,7 @@ func TestProvisionedFilesParse(t *testing.T) {
 // neither goes quietly empty.
 var contractMetrics = []string{
 	"pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds", "pacer_quota_denied_total",
-	"pacer_campaign_send_rate",
+	"pacer_campaign_send_rate", "pacer_campaign_backlog", "pacer_campaign_eta_seconds", "pacer_actionable_lag",
 	"pacer_jobs_settled_total", "pacer_jobs_in_flight", "pacer_slot_lateness_seconds", "pacer_slots_forfeited_total",
 	"pacer_quantum_seconds", "pacer_take_seconds", "pacer_take_items", "pacer_sink_seconds", "pacer_requeue_hops",
 	"pacer_lane_read_factor", "pacer_config_revision", "pacer_build_info",
