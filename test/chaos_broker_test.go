@@ -13,7 +13,7 @@ import (
 
 // brokerCases are about Kafka and the way to it.
 var brokerCases = []chaosCase{
-	{"kafka-cut", true, kafkaCut},
+	{"kafka-cut", false, kafkaCut},
 	{"kafka-silent", false, kafkaSilent},
 	{"kafka-slow", false, kafkaSlow},
 	{"broker-killed", false, brokerKilled},

@@ -48,7 +48,6 @@ func crashBeforeCommit(t *testing.T, c *chaos) {
 	c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(lanes) > 0 })
 	c.crash(one)
 	c.mayRepeat(500*partitions, "by configuration: a batch of 500 relayed jobs of each partition")
-	network.Heal()
 	places := map[string]map[string]bool{}
 	c.eachOpen(func(topic string, r requeue.Record) {
 		id := r.Header("pacer-job-id")

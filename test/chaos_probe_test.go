@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -140,4 +141,30 @@ func (s *stack) written(topic string) (n int64) {
 		n += p.LastOffset
 	}
 	return n
+}
+
+func TestTooMany(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		at   []int64 // milliseconds
+		most int
+		want int
+	}{
+		{"none", nil, 1, 0},
+		{"as many as allowed", []int64{0, 400, 999}, 3, 0},
+		{"one more within the span", []int64{0, 400, 999}, 2, 1},
+		{"a span later", []int64{0, 400, 1000}, 2, 0},
+		{"each of those that come too soon", []int64{0, 1, 2, 3, 4}, 2, 3},
+		{"at one instant", []int64{5, 5}, 1, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var list []arrival
+			for _, at := range tc.at {
+				list = append(list, arrival{at: at * 1000})
+			}
+			if got := tooMany(list, tc.most, time.Second); got != tc.want {
+				t.Errorf("%d too many, want %d", got, tc.want)
+			}
+		})
+	}
 }

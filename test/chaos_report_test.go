@@ -90,7 +90,7 @@ func (r *chaosReport) publish(t *testing.T) {
 			fmt.Fprintln(&table, line)
 		}
 	}
-	if err := os.WriteFile(file, append([]byte(chaosHeading), table.Bytes()...), 0o600); err != nil {
+	if err := os.WriteFile(file, append([]byte(chaosHeading), table.Bytes()...), 0o644); err != nil {
 		t.Errorf("write the report: %v", err)
 	}
 }
