@@ -49,7 +49,7 @@ func TestTopFits(t *testing.T) {
 func TestTopFigures(t *testing.T) {
 	v := func(f float64) *float64 { return &f }
 	for want, got := range map[string]string{
-		"-": number(nil), "0": number(v(0)), "2.5": number(v(2.5)), "0.017": number(v(1.0 / 60)), "100": number(v(99.96)), "1,000": number(v(999.7)),
+		"-": number(nil), "0": number(v(0)), "2.5": number(v(2.5)), "0.017": number(v(1.0 / 60)), "0.00028": number(v(1.0 / 3600)), "100": number(v(99.96)), "1,000": number(v(999.7)),
 		"999,949": number(v(999_949)), "1.0M": number(v(999_950)), "12.3M": number(v(12_345_678)), "1.0G": number(v(1e9)), "a lot": number(v(1e300)),
 		"16s": toGo(v(16)), "3m05s": toGo(v(185)), "2h00m": toGo(v(7200)), "4d01h": toGo(v(4*86400 + 3600)), "years": toGo(v(1e12)),
 		"2.5 ms": milliseconds(v(0.0025)), "?[31mx": fit("\x1b[31mx", 10), "abc…": fit("abcdef", 4),

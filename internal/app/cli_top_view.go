@@ -160,7 +160,7 @@ func number(v *float64) string {
 	case *v >= 0.095:
 		return fmt.Sprintf("%.1f", *v)
 	}
-	return fmt.Sprintf("%.3f", *v)
+	return fmt.Sprintf("%.2g", *v)
 }
 
 func milliseconds(seconds *float64) string {
