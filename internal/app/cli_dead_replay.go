@@ -108,7 +108,7 @@ func replayError(ctx context.Context, flags *DeadReplayFlags, report *requeue.Re
 	}
 	goOn := "run the same command again to go on; it leaves out what was replayed"
 	if flags.Again {
-		goOn = "to go on, run the same command with --since " + report.Last.UTC().Format(time.RFC3339)
+		goOn = "to go on, run the same command with --since " + report.Last.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
 	}
 	doubt := ""
 	if report.Doubtful > 0 {
