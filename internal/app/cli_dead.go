@@ -59,7 +59,8 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	}
 	age, err := catalog.ParseSpan(text)
 	if err != nil {
-		return time.Time{}, usagef("%s %q must be an instant such as 2026-12-01T09:00:00Z or an age such as 2h or 7d", flag, text)
+		return time.Time{}, usagef("%s %q must be an instant such as 2026-12-01T09:00:00Z or an age such as 2h or 7d",
+			flag, text)
 	}
 	return now.Add(-age), nil
 }
@@ -96,8 +97,8 @@ func describeDead(d *requeue.DeadLetter) deadLetter {
 	return described
 }
 
-// DeadList is `pacer dead list`. It writes each dead letter as it is read, however many there are, and the counts at the
-// end; as JSON the letters or, with --count, the counts.
+// DeadList is `pacer dead list`. It writes each dead letter as it is read, however many there are, and the counts at
+// the end; as JSON the letters or, with --count, the counts.
 func DeadList(ctx context.Context, in Invocation, flags *DeadListFlags) error {
 	filter, err := flags.filter(time.Now())
 	if err != nil {
@@ -230,7 +231,8 @@ func (c deadCounts) print(p *printer) {
 // maxField bounds what a word from a record takes of a line.
 const maxField = 256
 
-// field is a word from a record on a line: without anything that could steer a terminal, bounded, "-" where it is empty.
+// field is a word from a record on a line: without anything that could steer a terminal, bounded, "-" where it is
+// empty.
 func field(s string) string {
 	if len(s) > maxField {
 		s = s[:maxField] + "…"

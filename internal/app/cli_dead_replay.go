@@ -108,7 +108,8 @@ func replayError(ctx context.Context, flags *DeadReplayFlags, report *requeue.Re
 	}
 	goOn := "run the same command again to go on; it leaves out what was replayed"
 	if flags.Again {
-		goOn = "to go on, run the same command with --since " + report.Last.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
+		last := report.Last.UTC().Truncate(time.Millisecond)
+		goOn = "to go on, run the same command with --since " + last.Format(time.RFC3339Nano)
 	}
 	doubt := ""
 	if report.Doubtful > 0 {

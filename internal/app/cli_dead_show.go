@@ -20,8 +20,8 @@ const (
 	shownBinary  = 256
 )
 
-// deadWhole is what `dead show --json` prints: a dead letter with everything it holds. What is not text is in the fields
-// that end in base64.
+// deadWhole is what `dead show --json` prints: a dead letter with everything it holds. What is not text is in the
+// fields that end in base64.
 type deadWhole struct {
 	deadLetter
 	FirstRead     *time.Time    `json:"first_read,omitempty"`
