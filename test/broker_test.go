@@ -38,9 +38,18 @@ func (s *stack) each(part string, f func(topic string, r requeue.Record)) {
 	}
 }
 
-// maxHops is the largest pacer-hops of a record in the lanes.
+// noteHops keeps how many jobs the daemon wrote to a lane for a second time: their records are removed once they are
+// delivered. A daemon that was killed says nothing.
+func (d *daemon) noteHops() {
+	d.s.again += int(d.samplesOf("pacer_requeue_hops_count") - d.samplesOf(`pacer_requeue_hops_bucket{le="1"}`))
+}
+
+// maxHops is the largest pacer-hops of a record in the lanes, and 2 if one was gone already that had as many.
 func (s *stack) maxHops() (most int) {
 	s.t.Helper()
+	if s.again > 0 {
+		most = 2
+	}
 	s.each("lanes", func(_ string, r requeue.Record) {
 		n, _ := strconv.Atoi(r.Header("pacer-hops"))
 		most = max(most, n)

@@ -13,12 +13,11 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 )
 
-// samplesOf is the value of one series, 0 when there is none.
+// samplesOf is the value of one series, 0 when there is none, and when the daemon does not answer.
 func (d *daemon) samplesOf(series string) float64 {
-	d.s.t.Helper()
 	r, err := http.Get("http://" + d.listen + "/metrics")
 	if err != nil {
-		d.s.t.Fatal(err)
+		return 0
 	}
 	defer func() { _ = r.Body.Close() }()
 	for lines := bufio.NewScanner(r.Body); lines.Scan(); {

@@ -39,6 +39,7 @@ type stack struct {
 	client   *kafka.Client
 	db       *pgx.Conn
 	settings string // more YAML
+	again    int    // jobs that daemons wrote to lanes for a second time; see noteHops
 }
 
 type stackOptions struct {
@@ -222,6 +223,7 @@ func (d *daemon) dump() {
 // stop ends the daemon gracefully and returns its exit code.
 func (d *daemon) stop() int {
 	d.s.t.Helper()
+	d.noteHops()
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-d.ended:

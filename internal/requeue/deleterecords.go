@@ -54,10 +54,10 @@ var (
 )
 
 // ApiKey implements protocol.Message.
-func (*deleteRequest) ApiKey() protocol.ApiKey { return protocol.DeleteRecords }
+func (*deleteRequest) ApiKey() protocol.ApiKey { return protocol.DeleteRecords } //nolint:revive // its spelling
 
 // ApiKey implements protocol.Message.
-func (*deleteResponse) ApiKey() protocol.ApiKey { return protocol.DeleteRecords }
+func (*deleteResponse) ApiKey() protocol.ApiKey { return protocol.DeleteRecords } //nolint:revive // its spelling
 
 // add asks for one partition more.
 func (r *deleteRequest) add(at partition, offset int64) {
