@@ -3,12 +3,81 @@
 package test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 )
+
+// DescribeLogDirs is not among the messages that kafka-go knows. This is version 1 of it, as Kafka's protocol guide has it:
+// https://kafka.apache.org/protocol#The_Messages_DescribeLogDirs.
+type (
+	logDirsRequest struct {
+		Topics []logDirsTopic `kafka:"min=v1,max=v1,nullable"`
+	}
+	logDirsTopic struct {
+		Topic      string  `kafka:"min=v1,max=v1"`
+		Partitions []int32 `kafka:"min=v1,max=v1"`
+	}
+	logDirsResponse struct {
+		ThrottleTimeMs int32    `kafka:"min=v1,max=v1"`
+		Dirs           []logDir `kafka:"min=v1,max=v1"`
+	}
+	logDir struct {
+		ErrorCode int16         `kafka:"min=v1,max=v1"`
+		Path      string        `kafka:"min=v1,max=v1"`
+		Topics    []logDirTopic `kafka:"min=v1,max=v1"`
+	}
+	logDirTopic struct {
+		Topic      string            `kafka:"min=v1,max=v1"`
+		Partitions []logDirPartition `kafka:"min=v1,max=v1"`
+	}
+	logDirPartition struct {
+		Partition int32 `kafka:"min=v1,max=v1"`
+		Size      int64 `kafka:"min=v1,max=v1"` // bytes
+		Lag       int64 `kafka:"min=v1,max=v1"`
+		Future    bool  `kafka:"min=v1,max=v1"`
+	}
+)
+
+func init() { protocol.Register(&logDirsRequest{}, &logDirsResponse{}) }
+
+func (*logDirsRequest) ApiKey() protocol.ApiKey  { return protocol.DescribeLogDirs }
+func (*logDirsResponse) ApiKey() protocol.ApiKey { return protocol.DescribeLogDirs }
+
+// onDisk is how many MiB the stack's lanes and timers take at the broker that answers.
+func (s *stack) onDisk() int {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	answer, err := s.client.Transport.RoundTrip(ctx, s.client.Addr, &logDirsRequest{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	size := int64(0)
+	for _, dir := range answer.(*logDirsResponse).Dirs {
+		for _, topic := range dir.Topics {
+			if strings.HasPrefix(topic.Topic, s.prefix+"lanes") || strings.HasPrefix(topic.Topic, s.prefix+"timer") {
+				for _, p := range topic.Partitions {
+					size += p.Size
+				}
+			}
+		}
+	}
+	return int(size >> 20)
+}
+
+// waitingRecords is how many records lie in lanes and timers, and how many were ever written there.
+func (s *stack) waitingRecords() (now, ever int64) {
+	s.t.Helper()
+	inLanes, lanes := s.held("lanes")
+	inTimers, timers := s.held("timer")
+	return inLanes + inTimers, lanes + timers
+}
 
 // measureDisk: when many jobs have gone through lanes and timers, how long what was delivered stays in them.
 func measureDisk(t *testing.T, table *laneTable) {
@@ -20,23 +89,24 @@ func measureDisk(t *testing.T, table *laneTable) {
 	s.resume(0)
 	s.throughTimers(ids, each, len(ids)*each/10)
 	jobs := len(ids) * (each + each/10)
-	peak := int64(0)
+	peak := 0
 	s.await(time.Hour, "every job", func() bool {
-		now, _ := s.held("")
-		peak = max(peak, now)
+		peak = max(peak, s.onDisk())
 		time.Sleep(time.Second)
 		return sent.read().total >= jobs
 	})
 	delivered := time.Now()
-	left, ever := s.held("")
+	left, ever := s.waitingRecords()
 	for left > 0 && time.Since(delivered) < bound+30*time.Second {
 		time.Sleep(time.Second)
-		left, ever = s.held("")
+		left, ever = s.waitingRecords()
 	}
 	took := time.Since(delivered)
 	table.add(t, fmt.Sprintf("%d records through lanes and timers: all gone", ever),
-		fmt.Sprintf("%d left %.0f s after the last delivery (at most %d at once)", left, took.Seconds(), peak),
-		"0 within 120 s", left == 0 && took <= bound)
+		fmt.Sprintf("%d left %.0f s after the last delivery", left, took.Seconds()), "0 within 120 s", left == 0 && took <= bound)
+	time.Sleep(bound - took) // the broker removes the files a minute after it was told to
+	table.add(t, "lanes and timers on disk", fmt.Sprintf("%d MiB 120 s after the last delivery, %d MiB at most before",
+		s.onDisk(), peak), "(printed)", true)
 	lost, again := sent.fates(ids, each+each/10)
 	table.add(t, "lost, sent twice", fmt.Sprintf("%d, %d", lost, again), "0, 0", lost+again == 0)
 	if lost+again > 0 {
