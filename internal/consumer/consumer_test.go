@@ -201,6 +201,13 @@ func TestTimers(t *testing.T) {
 		r.opt.Timers = []Timer{{timer, delay}}
 		r.create(1, r.jobs(), r.opt.LaneTopic, timer)
 		f := newFake()
+		stale := 0
+		f.keep = func(j *delivery.Job) bool {
+			if time.Since(j.ReadAt) > delay/2 { // it is open since it came back, not since it was fetched
+				stale++
+			}
+			return false
+		}
 		c := r.start(f)
 		r.eventually("joined", c.Joined)
 		stamp := func(t time.Time) string { return t.Format(time.RFC3339Nano) }
@@ -224,6 +231,9 @@ func TestTimers(t *testing.T) {
 		}
 		if late := c.at["ahead"].Sub(start.Add(delay)); late < 0 || late > 5*time.Second {
 			t.Errorf("a job written by a clock ahead of ours came %s after the delay", late)
+		}
+		if stale > 0 {
+			t.Errorf("%d jobs came back as if they had been open for the delay", stale)
 		}
 	})
 }

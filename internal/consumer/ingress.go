@@ -110,6 +110,9 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 		fresh := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
 			if r.src.register(j.Offset, j.Size) {
+				if r.hold != nil {
+					j.ReadAt = time.Now() // it has been open since now
+				}
 				fresh = append(fresh, j)
 			}
 		}
