@@ -87,8 +87,8 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 	if q.campaign == nil || q.sink == nil || q.units <= q.held {
 		return a, false
 	}
-	if s := q.sink; s.closedUntil > now {
-		p.askLater(q, s.closedUntil)
+	if until := max(q.sink.closedUntil, q.restsUntil); until > now {
+		p.askLater(q, until)
 		return a, false
 	}
 	horizon := 3 * p.quantum
@@ -103,6 +103,9 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 	want := min(q.units-q.held, q.sink.room(horizon), delivery.MaxGrant)
 	if most := q.campaign.MaxInFlight; most > 0 {
 		want = min(want, int64(most-q.inFlight)-q.held)
+	}
+	if q.restsUntil > 0 { // one job is tried, and what becomes of it decides
+		want = min(want, 1-int64(q.inFlight)-q.held)
 	}
 	if want <= 0 {
 		p.askLater(q, now+p.quantum-1) // a moment before those that were served

@@ -16,7 +16,9 @@ type sinkState struct {
 	latency  int64 // of a call, smoothed; microseconds
 
 	full        []*queue // queues whose slot came due while no call was free, in order
-	failures    int      // consecutive calls that failed for the sink's own reasons
+	failures    int      // consecutive calls that failed for the sink's own reasons, but for those that made a campaign rest
+	failing     string   // the campaign of the first of them
+	several     bool     // they are not of that one alone, or the sink could not be reached
 	closedUntil int64    // local time until which the gate is closed for this daemon
 	waitUntil   int64    // local time until which the destination asked to wait; at most closedUntil
 	probing     bool     // the gate was closed by failures here, and opens by a success
@@ -83,9 +85,9 @@ func (p *Pacer) spendOne(q *queue, at, now int64) bool {
 		return false
 	}
 	s := q.sink
-	if s.closedUntil > now {
+	if until := max(s.closedUntil, q.restsUntil); until > now {
 		p.handBack(q)
-		p.askLater(q, s.closedUntil)
+		p.askLater(q, until)
 		return false
 	}
 	if s.inFlight >= s.max {

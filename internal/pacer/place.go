@@ -165,11 +165,11 @@ func (p *Pacer) unpark(q *queue, now time.Time) {
 	}
 }
 
-// fits tells whether the job's turn can come soon enough for it to wait in the queue. A job that stays where it is until
-// it is taken may wait for any time; there is room for two seconds' worth of those.
+// fits tells whether the job's turn can come soon enough for it to wait in the queue, behind the jobs of its rank and of
+// those before. A job that stays where it is until it is taken may wait for any time; there is room for two seconds'
+// worth of those.
 func (p *Pacer) fits(q *queue, j *delivery.Job) bool {
-	high := j.Priority == delivery.PriorityHigh && j.From != delivery.FromLane
-	if q.campaign.Lane != delivery.NoLane && j.From == delivery.FromIngress && !high {
+	if q.campaign.Lane != delivery.NoLane && j.From == delivery.FromIngress && rank(j) == rankOther {
 		return false // behind the campaign's backlog
 	}
 	room := p.laneRoom(q)
@@ -181,10 +181,8 @@ func (p *Pacer) fits(q *queue, j *delivery.Job) bool {
 		}
 		room = max(1, q.campaign.Rate.UnitsIn(age-wait)/q.competitors)
 	}
-	if high {
-		room += room/4 + 1 // a reserved share
-	}
-	return q.units+j.Weight <= room || q.empty()
+	ahead := q.ahead(rank(j))
+	return ahead+j.Weight <= room || ahead == 0
 }
 
 // laneRoom is how many units of a campaign may wait here that could as well wait where they were read: two seconds' worth.

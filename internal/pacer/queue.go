@@ -10,7 +10,7 @@ import (
 // queue is one campaign in one daemon: its jobs (the front window) and the slots it holds. It is pure: every time
 // is an argument, and only the scheduler goroutine touches it.
 //
-// Jobs leave from the front, high priority first. Slots are used in order; a job of weight w uses up the next w of
+// Jobs leave from the front, in the order of their ranks. Slots are used in order; a job of weight w uses up the next w of
 // them and goes at the first, which keeps the bound even when the jobs at the front have changed since the slots were
 // asked for.
 type queue struct {
@@ -18,11 +18,12 @@ type queue struct {
 	campaign *delivery.Campaign // nil while the campaign is unknown; replaced at every snapshot that changes it
 	sink     *sinkState         // nil while the campaign's sink is not configured
 
-	high, normal fifo
-	units        int64     // sum of the weights of all jobs in the queue
-	heavy        int       // jobs with a weight above 1
-	ingress      int       // jobs that were not read from a lane, and so must not stay open for long
-	oldest       time.Time // no job of those was read before
+	parts   [ranks]fifo
+	ranked  [ranks]int64 // sum of the weights of the jobs in each part
+	units   int64        // and of all of them
+	heavy   int          // jobs with a weight above 1
+	ingress int          // jobs that were not read from a lane, and so must not stay open for long
+	oldest  time.Time    // no job of those was read before
 
 	grants   []delivery.Grant // held slots in order; First advances as they are used
 	held     int64            // sum of Units of grants
@@ -38,57 +39,85 @@ type queue struct {
 	turnAt      int64      // local time before which no further slot can come, as the last reply said; 0 when unknown
 	competitors int64
 	inFlight    int
+	failures    int   // consecutive calls that failed for the destination's own reasons
+	restsUntil  int64 // local time until which nothing is sent, since failures were this campaign's alone; 0: it does not rest
 
 	waiting map[delivery.Source]struct{} // lanes with jobs that were refused for want of room
+}
+
+// Ranks of jobs, in the order in which they go. A job that has waited for its time, in a timer or here, has had its wait:
+// behind a full window of others it would come late for good, or not fit and go to the end of its campaign's lane.
+const (
+	rankHigh     = iota // high priority
+	rankReturned        // from a timer, or tried before
+	rankOther
+	ranks
+)
+
+func rank(j *delivery.Job) int {
+	switch {
+	case j.Priority == delivery.PriorityHigh:
+		return rankHigh
+	case j.From == delivery.FromTimer, j.From == delivery.FromIngress && j.Attempt > 0:
+		return rankReturned
+	}
+	return rankOther
 }
 
 func newQueue(id string) *queue {
 	return &queue{id: id, askIndex: -1, slotIndex: -1, competitors: 1}
 }
 
-func (q *queue) empty() bool { return q.high.len()+q.normal.len() == 0 }
+func (q *queue) empty() bool { return q.len() == 0 }
 
-func (q *queue) len() int { return q.high.len() + q.normal.len() }
+func (q *queue) len() (n int) {
+	for i := range q.parts {
+		n += q.parts[i].len()
+	}
+	return n
+}
+
+// ahead is the sum of the weights of the jobs that go before a new one of the rank.
+func (q *queue) ahead(rank int) (units int64) {
+	for _, n := range q.ranked[:rank+1] {
+		units += n
+	}
+	return units
+}
 
 func (q *queue) push(j *delivery.Job) {
-	if j.Priority == delivery.PriorityHigh {
-		q.high.pushBack(j)
-	} else {
-		q.normal.pushBack(j)
-	}
+	q.parts[rank(j)].pushBack(j)
 	q.count(j, 1)
 }
 
 // pushFront puts back a job that was taken out before its time.
 func (q *queue) pushFront(j *delivery.Job) {
-	if j.Priority == delivery.PriorityHigh {
-		q.high.pushFront(j)
-	} else {
-		q.normal.pushFront(j)
-	}
+	q.parts[rank(j)].pushFront(j)
 	q.count(j, 1)
 }
 
-// head is the job that goes next; the queue must not be empty.
-func (q *queue) head() *delivery.Job {
-	if q.high.len() > 0 {
-		return q.high.at(0)
+// first is the part from which the next job goes; the queue must not be empty.
+func (q *queue) first() *fifo {
+	for i := range q.parts[:rankOther] {
+		if q.parts[i].len() > 0 {
+			return &q.parts[i]
+		}
 	}
-	return q.normal.at(0)
+	return &q.parts[rankOther]
 }
 
+// head is the job that goes next; the queue must not be empty.
+func (q *queue) head() *delivery.Job { return q.first().at(0) }
+
 func (q *queue) pop() *delivery.Job {
-	f := &q.normal
-	if q.high.len() > 0 {
-		f = &q.high
-	}
-	j := f.popFront()
+	j := q.first().popFront()
 	q.count(j, -1)
 	return j
 }
 
 func (q *queue) count(j *delivery.Job, sign int) {
 	q.units += int64(sign) * j.Weight
+	q.ranked[rank(j)] += int64(sign) * j.Weight
 	if j.Weight > 1 {
 		q.heavy += sign
 	}
@@ -112,15 +141,16 @@ func (q *queue) filter(keep func(ahead int64, j *delivery.Job) bool) {
 		}
 		return ok
 	}
-	q.high.filter(pass)
-	q.normal.filter(pass)
+	for i := range q.parts {
+		q.parts[i].filter(pass)
+	}
 }
 
 // each calls f for the jobs in the order in which they go, until f returns false.
 func (q *queue) each(f func(j *delivery.Job) bool) {
-	for _, part := range []*fifo{&q.high, &q.normal} {
-		for i := range part.len() {
-			if !f(part.at(i)) {
+	for r := range q.parts {
+		for i := range q.parts[r].len() {
+			if !f(q.parts[r].at(i)) {
 				return
 			}
 		}

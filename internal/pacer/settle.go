@@ -40,7 +40,7 @@ func (p *Pacer) settle(r sent) {
 	case delivery.Delivered:
 		j.Attempt++
 		j.Settle(delivery.OutcomeDelivered)
-		p.healthy(s)
+		p.healthy(q, s)
 	case delivery.Throttled:
 		d := r.result.RetryAfter
 		if d <= 0 {
@@ -49,13 +49,13 @@ func (p *Pacer) settle(r sent) {
 		p.closeGate(s, min(d, maxRetryAfter), false)
 		p.putBack(q, j, 0)
 	case delivery.Unreachable:
-		p.failed(s)
+		p.failed(q, s, false)
 		p.putBack(q, j, unreachedPause)
 	case delivery.Temporary:
-		p.retry(j, r.result, p.failed(s))
+		p.retry(j, r.result, p.failed(q, s, true))
 	case delivery.Permanent:
 		j.Attempt++
-		p.healthy(s)
+		p.healthy(q, s)
 		p.dead(j, delivery.ReasonRefused, r.result.Detail)
 	case delivery.Withheld:
 		p.metrics.forfeited.Add(float64(j.Weight))
@@ -130,12 +130,31 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration) {
 	p.wantSlots(q)
 }
 
-// failed counts a failure of the sink itself; true means that its gate is closed by it.
-func (p *Pacer) failed(s *sinkState) (outage bool) {
+// failed counts a failure of the sink itself; true means that it is an outage, which uses up no attempts. A sink that
+// cannot be reached, or fails the jobs of several campaigns and succeeds with none, has its gate closed for all. What
+// fails the jobs of one campaign alone may be what is in them: that campaign rests, and the others do not notice.
+func (p *Pacer) failed(q *queue, s *sinkState, answered bool) (outage bool) {
+	if s.failures == 0 {
+		s.failing, s.several = q.id, false
+	}
+	s.several = s.several || !answered || s.failing != q.id
 	s.failures++
-	if s.failures < p.opt.OutageAfter {
+	q.failures++
+	switch {
+	case s.probing || s.several && s.failures >= p.opt.OutageAfter:
+		p.probe(s)
+		p.askLater(q, s.closedUntil+p.quantum) // another campaign tries next
+	case q.failures >= p.opt.OutageAfter:
+		p.rest(q)
+		s.failures = 0
+	default:
 		return false
 	}
+	return true
+}
+
+// probe closes the gate of a sink that does not work until the next job may try it.
+func (p *Pacer) probe(s *sinkState) {
 	if s.closedUntil <= p.now() {
 		if !s.probing {
 			p.log.Warn("the sink does not work; its gate is closed and probed once a second", "sink", s.id)
@@ -143,12 +162,31 @@ func (p *Pacer) failed(s *sinkState) (outage bool) {
 		s.probing = true
 		p.closeGate(s, probeEvery, true)
 	}
-	return true
+}
+
+// rest keeps the campaign from sending until its next job may be tried.
+func (p *Pacer) rest(q *queue) {
+	now := p.now()
+	if q.restsUntil > now {
+		return
+	}
+	if q.restsUntil == 0 {
+		p.log.Warn("the sink fails this campaign's jobs alone; one a second is tried", "campaign", q.id, "sink", q.sink.id)
+	}
+	q.restsUntil = now + probeEvery.Microseconds()
+	p.handBack(q)
+	q.turnAt = q.restsUntil
+	p.askLater(q, q.restsUntil)
 }
 
 // healthy notes that the sink works, and opens a gate that failures had closed.
-func (p *Pacer) healthy(s *sinkState) {
-	s.failures = 0
+func (p *Pacer) healthy(q *queue, s *sinkState) {
+	s.failures, q.failures = 0, 0
+	if q.restsUntil > 0 {
+		q.restsUntil = 0
+		p.log.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", s.id)
+		p.askLater(q, p.now())
+	}
 	if !s.probing && !s.elsewhere {
 		return
 	}

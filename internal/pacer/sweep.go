@@ -57,7 +57,7 @@ func (p *Pacer) change(q *queue, now time.Time) {
 			q.blocked = false
 			q.sink.full = slices.DeleteFunc(q.sink.full, func(o *queue) bool { return o == q })
 		}
-		q.sink = nil
+		q.sink, q.failures, q.restsUntil = nil, 0, 0
 		if is != nil {
 			q.sink = p.sinkOf(is)
 		}
