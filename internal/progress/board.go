@@ -37,9 +37,10 @@ type RedisBoard struct {
 	key    string
 }
 
-// NewRedisBoard makes a board; it connects to nothing. The prefix is that of all keys of this installation.
+// NewRedisBoard makes a board; it connects to nothing. The prefix is that of all keys of this installation, which begin
+// with it in braces.
 func NewRedisBoard(client redis.UniversalClient, prefix string) *RedisBoard {
-	return &RedisBoard{client: client, key: prefix + "progress"}
+	return &RedisBoard{client: client, key: "{" + prefix + "}progress"}
 }
 
 var errReply = errors.New("the board's reply cannot be read")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -131,7 +132,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 13*time.Second || time.Until(o.DoneAt) < 10*time.Second {
 		t.Errorf("the eldest keeps %+v", o)
 	}
-	if ttl := client.PTTL(t.Context(), "p.progress").Val(); ttl <= 0 || ttl > keepFor {
+	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
 		t.Errorf("the board lasts %s", ttl)
 	}
 }
@@ -164,6 +165,43 @@ func TestLateOverAllDaemons(t *testing.T) {
 	play(30, 20)
 	if late(a) < 500 || late(a) > 2000 || late(a)-late(b) > 100 {
 		t.Errorf("%f and %f are late when 60 of 100 a second were missing for 30 s", late(a), late(b))
+	}
+}
+
+// TestBoard: each daemon's newest part is read by all; old ones go, and what is no part does not count.
+func TestBoard(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	board, ctx := NewRedisBoard(client, "p."), t.Context()
+	leave := func(daemon, part string, keep time.Duration) map[string]string {
+		t.Helper()
+		left, err := board.Exchange(ctx, daemon, []byte(part), keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, l := range left {
+			got[l.Daemon] = string(l.Part)
+		}
+		return got
+	}
+	leave("a", "first", time.Minute)
+	leave("a", "second \x00\xff part", time.Minute)
+	if got := leave("b", "other", time.Minute); !maps.Equal(got, map[string]string{"a": "second \x00\xff part", "b": "other"}) {
+		t.Errorf("%q", got)
+	}
+	client.HSet(ctx, "{p.}progress", "nonsense", "not a part", "old", "5 part")
+	if got := leave("b", "other", time.Minute); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	for i := range maxParts + 3 {
+		leave(time.Duration(i).String(), "x", time.Minute)
+	}
+	if n := client.HLen(ctx, "{p.}progress").Val(); n != maxParts {
+		t.Errorf("%d parts on the board, want %d", n, maxParts)
+	}
+	if got := leave("late", "mine", time.Minute); got["late"] != "mine" || len(got) != maxParts+1 {
+		t.Errorf("%d parts, mine %q", len(got), got["late"])
 	}
 }
 
