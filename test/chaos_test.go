@@ -213,14 +213,17 @@ func (c *chaos) crash(d *daemon) {
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
 }
 
-// outage runs what happens while nothing can be committed. What was sent meanwhile may be sent again, since its commit is
-// lost or refused: the group has gone on without the daemon.
+// outage runs what happens while nothing can be committed, and waits until all daemons are in the group again. What was
+// sent meanwhile may be sent once more, since its commit is lost or refused: the group has gone on without the daemon.
 func (c *chaos) outage(damage func()) {
 	c.t.Helper()
 	since := c.receiver.now() - commitLag.Microseconds()
 	damage()
 	c.healed()
-	c.mayRepeat(c.between("", since, c.healedAt+commitLag.Microseconds()), "measured: arrivals while nothing could be committed")
+	c.await(40*time.Second, "the daemons to be in the group again", func() bool {
+		return !slices.ContainsFunc(c.up, func(d *daemon) bool { return d.metric("pacer_group_joined") == 0 })
+	})
+	c.mayRepeat(c.between("", since, c.receiver.now()), "measured: arrivals while nothing could be committed")
 }
 
 // leave stops a daemon in order, which may send nothing twice.
@@ -330,8 +333,11 @@ func (c *chaos) held() map[string]bool {
 func (c *chaos) overLimit() (n int) {
 	transit := c.transit()
 	for id, bounds := range c.bounds {
-		largest := slices.MaxFunc(bounds, func(a, b rateBound) int { return cmp.Compare(a.rate, b.rate) })
-		for _, b := range append(bounds, rateBound{rate: largest.rate, to: math.MaxInt64}) {
+		if len(bounds) > 1 {
+			largest := slices.MaxFunc(bounds, func(a, b rateBound) int { return cmp.Compare(a.rate, b.rate) })
+			bounds = slices.Concat(bounds, []rateBound{{rate: largest.rate, to: math.MaxInt64}})
+		}
+		for _, b := range bounds {
 			list := slices.DeleteFunc(c.receiver.arrivals(id), func(a arrival) bool { return a.at < b.from || a.at >= b.to })
 			tolerance := max(lateTolerance, time.Duration(0.1/b.rate*float64(time.Second)))
 			most := b.rate*clockError*(time.Second+tolerance+transit).Seconds() + 1
