@@ -9,7 +9,8 @@
 //
 // Three kinds of partition, three readers over one kind of fetch:
 //
-//   - ingress (ingress.go): read as fast as the window of open offsets and the budget allow;
+//   - ingress (ingress.go): read as fast as the window of open offsets and the budget allow; where the handler refuses jobs
+//     that stay there (block.go), not until it takes them;
 //   - timers (timer.go): the same, but a job is handed over only when it is due, and the reader sleeps until then;
 //   - lanes (lane.go, lanereader.go): a main position that goes on past campaigns whose queue is full, and a
 //     position of its own for every campaign left behind.

@@ -112,8 +112,8 @@ type Source interface {
 	// Flush commits what is settled and returns once the broker acknowledged it (or the source is gone, which is no
 	// error).
 	Flush(ctx context.Context) error
-	// Room tells a lane that the campaign, whose jobs were refused before, has room in its queue for about
-	// units more. Never blocks. Other sources ignore it.
+	// Room tells a source that the campaign, whose jobs were refused before, has room in its queue for about units more.
+	// Never blocks. Timers, of which nothing is refused, ignore it.
 	Room(campaign string, units int64)
 	// Release gives the job at offset back unread, and its bytes with it: a lane notes its campaign as left behind
 	// from the smallest released offset on and offers these jobs again after Room. Never blocks. Only for jobs
