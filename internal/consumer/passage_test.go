@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,18 +10,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// sweepings is a Janitor that keeps what it hears, and, where it has a cluster, removes it at once.
+// sweepings is a Janitor that keeps what it hears, and, where it has a broker, removes it at once.
 type sweepings struct {
-	mu      sync.Mutex
-	cluster *kfake.Cluster
-	heard   map[partition]int64
-	check   func(at partition, offset int64)
+	mu     sync.Mutex
+	broker *kgo.Client
+	heard  map[partition]int64
+	check  func(at partition, offset int64)
 }
 
 func newSweepings() *sweepings { return &sweepings{heard: map[partition]int64{}} }
@@ -32,12 +35,47 @@ func (s *sweepings) Passed(topic string, id int, offset int64) {
 	if s.check != nil {
 		s.check(at, offset)
 	}
-	if s.cluster != nil && offset > s.heard[at] {
-		if err := s.cluster.DeleteRecords(topic, int32(id), offset); err != nil {
-			panic(err)
-		}
+	if s.broker != nil && offset > s.heard[at] {
+		s.remove(at, offset)
 	}
 	s.heard[at] = offset
+}
+
+// remove has the broker remove what lies before the offset.
+func (s *sweepings) remove(at partition, offset int64) {
+	before := kmsg.NewDeleteRecordsRequestTopicPartition()
+	before.Partition, before.Offset = int32(at.id), offset
+	topic := kmsg.NewDeleteRecordsRequestTopic()
+	topic.Topic, topic.Partitions = at.topic, append(topic.Partitions, before)
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
+	if _, err := req.RequestWith(context.Background(), s.broker); err != nil {
+		panic(err)
+	}
+}
+
+// sweeping removes records from the rig's broker.
+func (r *rig) sweeping() *sweepings {
+	r.t.Helper()
+	s := newSweepings()
+	var err error
+	if s.broker, err = kgo.NewClient(kgo.SeedBrokers(r.brokers...)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(s.broker.Close)
+	return s
+}
+
+// begins is the earliest offset of a partition.
+func (r *rig) begins(topic string, id int) int64 {
+	r.t.Helper()
+	answer, err := r.client.ListOffsets(r.t.Context(), &kafka.ListOffsetsRequest{
+		Topics: map[string][]kafka.OffsetRequest{topic: {kafka.FirstOffsetOf(id)}},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer.Topics[topic][0].FirstOffset
 }
 
 func (s *sweepings) of(topic string, id int) int64 {
@@ -81,9 +119,10 @@ func TestPassage(t *testing.T) {
 // Jobs of lanes and timers are settled in any order, by two owners that come and go; what is removed is never a job that
 // is open, and at the end everything is.
 func TestNothingOpenIsRemoved(t *testing.T) {
-	t.Parallel()
-	cluster := inProcess(t)
-	r := newRig(t, cluster.ListenAddrs())
+	onBrokers(t, nothingOpenIsRemoved)
+}
+
+func nothingOpenIsRemoved(t *testing.T, r *rig) {
 	timer := r.opt.Group + ".timer"
 	r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
 	r.create(1, r.jobs())
@@ -97,8 +136,7 @@ func TestNothingOpenIsRemoved(t *testing.T) {
 		}
 	}
 	kept := &keptPositions{}
-	sweep := newSweepings()
-	sweep.cluster = cluster
+	sweep := r.sweeping()
 	open := &openJobs{}
 	var fakes []*fake
 	start := func() *running {
@@ -144,6 +182,11 @@ func TestNothingOpenIsRemoved(t *testing.T) {
 		return true
 	})
 	second.stop()
+	for p := range 2 {
+		if at := []int64{r.begins(r.opt.LaneTopic, p), r.begins(timer, p)}; at[0] != 2*each || at[1] != 2*each {
+			t.Errorf("the lane and the timer %d begin at %d, want %d", p, at, 2*each)
+		}
+	}
 
 	// A restart, and one without the group's offsets, go on where they are, in peace.
 	sweep.check = nil
@@ -204,13 +247,11 @@ func (o *openJobs) first(at partition) (offset int64) {
 // Nothing is removed that the positions kept elsewhere have not followed: they may be all that is left one day.
 func TestNothingIsRemovedWhilePositionsAreNotKept(t *testing.T) {
 	t.Parallel()
-	cluster := inProcess(t)
-	r := newRig(t, cluster.ListenAddrs())
+	r := newRig(t, inProcess(t).ListenAddrs())
 	r.create(1, r.jobs(), r.opt.LaneTopic)
 	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
 	kept := &keptPositions{err: errors.New("read-only")}
-	sweep := newSweepings()
-	sweep.cluster = cluster
+	sweep := r.sweeping()
 	use := func(o *Options) { o.Positions, o.PositionInterval, o.Janitor = kept, 10*time.Millisecond, sweep }
 	c := r.start(newFake(), use)
 	r.eventually("committed", func() bool { return r.committed(r.opt.LaneTopic, 0) == 10 })
