@@ -54,7 +54,7 @@ pace: build ## How exactly rates are kept: a table, over real services (ARGS="--
 # The table goes to docs/chaos.md when every case ran.
 chaos: build ## Break one thing after the other under load, and count (CASE=name for one, ROUNDS=n; docs/chaos.md)
 	$(WITH_SERVICES) CHAOS=full CHAOS_ROUNDS=$(or $(ROUNDS),1) CHAOS_REPORT=$(if $(CASE),,$(CURDIR)/docs/chaos.md) \
-		go test -count=1 -timeout 60m -run 'TestChaos/$(CASE)' -v ./test
+		go test -count=1 -timeout 6h -run 'TestChaos/$(CASE)' -v ./test
 
 .PHONY: lanes
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)
