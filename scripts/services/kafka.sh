@@ -79,6 +79,7 @@ controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT
 log.dirs=$dir/kafka/data
+log.retention.check.interval.ms=30000
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 auto.create.topics.enable=false
