@@ -136,6 +136,36 @@ func TestBacklogAndETA(t *testing.T) {
 	}
 }
 
+// TestLateJobs: only what could be sent and is not counts as late, and every daemon says so.
+func TestLateJobs(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 2, lanes: 4, sinks: `  gone: {type: http, url: "http://127.0.0.1:9/"}`})
+	s.campaign("fine", 50)
+	s.campaign("stuck", 100)
+	s.sql(`UPDATE pacer.campaigns SET sink = 'gone' WHERE id = 'stuck'`)
+	a, b := s.start("a"), s.start("b")
+	a.awaitReady(20 * time.Second)
+	b.awaitReady(20 * time.Second)
+	s.publish(ofCampaign("fine", 0, 5000))
+	s.backlogs(10*time.Second, map[string]int{"fine": 5000}, map[string]float64{"fine": 50}, a, b)
+	late := func() (float64, float64) { return a.metric("pacer_actionable_lag"), b.metric("pacer_actionable_lag") }
+	if x, y := late(); x != 0 || y != 0 {
+		t.Errorf("%f and %f are late of a campaign that keeps its rate", x, y)
+	}
+	s.publish(ofCampaign("stuck", 0, 3000))
+	s.await(20*time.Second, "jobs to be late on both", func() bool {
+		x, y := late()
+		return x > 200 && y > 200 && math.Abs(x-y) <= 250 // 100 more every second, and a second between the two
+	})
+	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'stuck'`)
+	s.await(10*time.Second, "nothing to be late that is paused", func() bool {
+		x, y := late()
+		return x == 0 && y == 0
+	})
+	if eta := a.shown("pacer_campaign_eta_seconds", "stuck"); !math.IsNaN(eta) {
+		t.Errorf("paused, and takes another %f s", eta)
+	}
+}
+
 // readsLane tells whether the only lane is this daemon's, as it said last.
 func (d *daemon) readsLane() (is bool) {
 	for line := range strings.Lines(d.log.String()) {
