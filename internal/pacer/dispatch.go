@@ -17,7 +17,8 @@ type sinkState struct {
 
 	full        []*queue // queues whose slot came due while no call was free, in order
 	failures    int      // consecutive calls that failed for the sink's own reasons, but for those that made a campaign rest
-	failing     string   // the campaign of the first of them
+	failedAt    int64    // local time of the first of them
+	failing     string   // its campaign
 	several     bool     // they are not of that one alone, or the sink could not be reached
 	closedUntil int64    // local time until which the gate is closed for this daemon
 	waitUntil   int64    // local time until which the destination asked to wait; at most closedUntil

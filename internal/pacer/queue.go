@@ -39,14 +39,17 @@ type queue struct {
 	turnAt      int64      // local time before which no further slot can come, as the last reply said; 0 when unknown
 	competitors int64
 	inFlight    int
+	returned    bool  // the last job that went, but for those of high priority, had returned
 	failures    int   // consecutive calls that failed for the destination's own reasons
+	failedAt    int64 // local time of the first of them
 	restsUntil  int64 // local time until which nothing is sent, since failures were this campaign's alone; 0: it does not rest
 
 	waiting map[delivery.Source]struct{} // lanes with jobs that were refused for want of room
 }
 
-// Ranks of jobs, in the order in which they go. A job that has waited for its time, in a timer or here, has had its wait:
-// behind a full window of others it would come late for good, or not fit and go to the end of its campaign's lane.
+// Ranks of jobs. High priority goes first. A job that has waited for its time, in a timer or here, has had its wait: behind
+// a full window of others it would come late for good, or not fit and go to the end of its campaign's lane. Those take
+// turns with the others, since many that fail again and again must not keep back the rest.
 const (
 	rankHigh     = iota // high priority
 	rankReturned        // from a timer, or tried before
@@ -77,12 +80,15 @@ func (q *queue) len() (n int) {
 	return n
 }
 
-// ahead is the sum of the weights of the jobs that go before a new one of the rank.
-func (q *queue) ahead(rank int) (units int64) {
-	for _, n := range q.ranked[:rank+1] {
-		units += n
+// ahead is about the sum of the weights of the jobs that go before a new one of the rank.
+func (q *queue) ahead(rank int) int64 {
+	switch high, returned := q.ranked[rankHigh], q.ranked[rankReturned]; rank {
+	case rankHigh:
+		return high
+	case rankReturned:
+		return high + returned + min(returned, q.ranked[rankOther])
 	}
-	return units
+	return q.units
 }
 
 func (q *queue) push(j *delivery.Job) {
@@ -98,12 +104,14 @@ func (q *queue) pushFront(j *delivery.Job) {
 
 // first is the part from which the next job goes; the queue must not be empty.
 func (q *queue) first() *fifo {
-	for i := range q.parts[:rankOther] {
-		if q.parts[i].len() > 0 {
-			return &q.parts[i]
-		}
+	returned, other := &q.parts[rankReturned], &q.parts[rankOther]
+	switch {
+	case q.parts[rankHigh].len() > 0:
+		return &q.parts[rankHigh]
+	case other.len() == 0 || returned.len() > 0 && !q.returned:
+		return returned
 	}
-	return &q.parts[rankOther]
+	return other
 }
 
 // head is the job that goes next; the queue must not be empty.
@@ -111,6 +119,9 @@ func (q *queue) head() *delivery.Job { return q.first().at(0) }
 
 func (q *queue) pop() *delivery.Job {
 	j := q.first().popFront()
+	if r := rank(j); r != rankHigh {
+		q.returned = r == rankReturned
+	}
 	q.count(j, -1)
 	return j
 }
@@ -146,7 +157,7 @@ func (q *queue) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	}
 }
 
-// each calls f for the jobs in the order in which they go, until f returns false.
+// each calls f for the jobs about in the order in which they go, until f returns false.
 func (q *queue) each(f func(j *delivery.Job) bool) {
 	for r := range q.parts {
 		for i := range q.parts[r].len() {

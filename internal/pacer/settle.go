@@ -9,9 +9,12 @@ import (
 )
 
 const (
-	probeEvery     = time.Second            // of a gate that failures closed
-	defaultRetry   = time.Second            // a throttled answer that does not say how long
-	maxRetryAfter  = 24 * time.Hour         // what a destination may ask for
+	probeEvery    = time.Second    // of a gate that failures closed
+	defaultRetry  = time.Second    // a throttled answer that does not say how long
+	maxRetryAfter = 24 * time.Hour // what a destination may ask for
+	// outageAfter is how long failures in a row must have lasted to be an outage: at a thousand calls a second, five of
+	// them mean little.
+	outageAfter    = 200 * time.Millisecond
 	unreachedPause = 200 * time.Millisecond // before a job that reached nobody is tried again
 )
 
@@ -134,17 +137,24 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration) {
 // cannot be reached, or fails the jobs of several campaigns and succeeds with none, has its gate closed for all. What
 // fails the jobs of one campaign alone may be what is in them: that campaign rests, and the others do not notice.
 func (p *Pacer) failed(q *queue, s *sinkState, answered bool) (outage bool) {
+	now := p.now()
 	if s.failures == 0 {
-		s.failing, s.several = q.id, false
+		s.failing, s.several, s.failedAt = q.id, false, now
+	}
+	if q.failures == 0 {
+		q.failedAt = now
+	}
+	long := func(failures int, since int64) bool {
+		return failures >= p.opt.OutageAfter && now-since >= outageAfter.Microseconds()
 	}
 	s.several = s.several || !answered || s.failing != q.id
 	s.failures++
 	q.failures++
 	switch {
-	case s.probing || s.several && s.failures >= p.opt.OutageAfter:
+	case s.probing || s.several && long(s.failures, s.failedAt):
 		p.probe(s)
 		p.askLater(q, s.closedUntil+p.quantum) // another campaign tries next
-	case q.failures >= p.opt.OutageAfter:
+	case q.restsUntil > 0 || long(q.failures, q.failedAt):
 		p.rest(q)
 		s.failures = 0
 	default:
