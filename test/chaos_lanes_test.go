@@ -1,0 +1,388 @@
+package test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// laneCases are about jobs that wait in lanes while rates and statuses change.
+var laneCases = []chaosCase{
+	{"rate-up-and-down-mid-backlog", true, rateUpAndDown},
+	{"rate-0", true, rateZero},
+	{"two-on-a-lane-one-paused", false, onePaused},
+	{"more-campaigns-than-lanes", true, moreThanLanes},
+	{"lane-drained-while-a-job-arrives", false, laneDrained},
+	{"cancel-with-many-queued", true, cancelQueued},
+	{"a-hundred-paused-campaigns", true, hundredPaused},
+}
+
+// rateUpAndDown raises the rate of a campaign whose jobs wait in a lane from 50 to 1,000 a second and lowers it again.
+// Each change acts on what waits, and the other campaign on the lane does not notice.
+func rateUpAndDown(t *testing.T, c *chaos) {
+	const low, high, other = 50, 1000, 60
+	c.world(t, stackOptions{partitions: 6, lanes: 1})
+	fast := c.seconds(1.5)
+	n := int(2*3*low + 1.5*high*fast.Seconds())
+	c.campaign("changes", low)
+	c.campaign("other", other)
+	c.publish(mix(map[string]int{"changes": n, "other": 8 * other}))
+	one, two := c.join("one"), c.join("two")
+	c.inLanes(n / 2)
+	c.jitter()
+	at := []int64{c.receiver.now()}
+	for _, step := range []struct {
+		rate float64
+		last time.Duration
+	}{{low, 2 * time.Second}, {high, fast}, {low, 2 * time.Second}} {
+		c.setRate("changes", step.rate, 300*time.Millisecond)
+		time.Sleep(step.last)
+		at = append(at, c.receiver.now())
+	}
+	for i, want := range []float64{low, high, low} {
+		from := at[i] + 300_000 // a change acts within 100 ms
+		if got := rate(c.receiver.arrivals("changes"), from, at[i+1]); got < enough*want {
+			t.Errorf("%.1f/s in phase %d at %g/s", got, i, want)
+		}
+	}
+	c.keptRate("other", other, at[0], min(at[3], c.lastOf("other")))
+	c.setRate("changes", high, 0)
+	c.healed()
+	c.delivered(60 * time.Second)
+	c.oneHop(n + 8*other)
+	c.quiet(one, two)
+}
+
+// rateZero sets the rate to 0 with jobs in queues and in a lane: nothing more is sent, and daemons that only wait use no
+// processor.
+func rateZero(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.load(5, map[string]float64{"stops": 100, "stops-too": 3})
+	n := len(c.published)
+	one, two := c.join("one"), c.join("two")
+	c.arrived(0.3)
+	c.setRate("stops", 0, time.Second)
+	c.setRate("stops-too", 0, time.Second)
+	time.Sleep(1500 * time.Millisecond)
+	sent := c.receiver.count("")
+	c.idle(one, two)
+	if more := c.receiver.count("") - sent; more > 0 {
+		t.Errorf("%d jobs were sent at rate 0", more)
+	}
+	c.setRate("stops", c.rate(200), 0)
+	c.setRate("stops-too", c.rate(200), 0)
+	c.healed()
+	c.delivered(30 * time.Second)
+	c.oneHop(n)
+	c.quiet(one, two)
+}
+
+// onePaused pauses one of two campaigns that share the only lane, in the middle of its backlog, and resumes it.
+func onePaused(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6, lanes: 1})
+	goes, stops := c.rate(150), c.rate(150)
+	c.campaign("goes", goes)
+	c.campaign("stops", stops)
+	n := map[string]int{"goes": 8 * int(goes), "stops": 8 * int(stops)}
+	c.publish(mix(n))
+	one, two := c.join("one"), c.join("two")
+	c.inLanes(2 * int(stops))
+	c.jitter()
+	c.setStatus("stops", "paused")
+	paused := c.receiver.now()
+	time.Sleep(3 * time.Second)
+	resumed := c.receiver.now()
+	if late := c.between("stops", paused+1_000_000, resumed); late > 0 {
+		t.Errorf("%d jobs were sent later than a second after the pause", late)
+	}
+	c.keptRate("goes", goes, paused, min(resumed, c.lastOf("goes")))
+	c.setStatus("stops", "active")
+	c.healed()
+	c.delivered(60 * time.Second)
+	c.oneHop(n["goes"] + n["stops"])
+	c.quiet(one, two)
+}
+
+// moreThanLanes has ten times as many campaigns overflow as there are lanes, at uneven rates. None is held up by those
+// that it shares a lane with.
+func moreThanLanes(t *testing.T, c *chaos) {
+	const lanes, seconds = 4, 9
+	c.world(t, stackOptions{partitions: 6, lanes: lanes})
+	rates, numbers, n := map[string]float64{}, map[string]int{}, 0
+	for i := range 10 * lanes {
+		id := fmt.Sprintf("c%d", i)
+		rates[id] = []float64{2, 5, 10, 20}[i%4]
+		numbers[id] = int(rates[id] * seconds)
+		if c.full {
+			numbers[id] *= 2
+		}
+		n += numbers[id]
+		c.campaign(id, rates[id])
+	}
+	c.publish(mix(numbers))
+	one, two := c.join("one"), c.join("two")
+	time.Sleep(time.Second)
+	from := c.receiver.now()
+	time.Sleep(4 * time.Second)
+	for id, rate := range rates {
+		c.keptRate(id, rate, from, c.receiver.now())
+	}
+	c.delivered(60 * time.Second)
+	c.oneHop(n)
+	c.quiet(one, two)
+}
+
+// laneDrained lets single jobs arrive while a campaign's backlog comes to its end, and after: each of them is late by
+// the backlog at most, wherever it went, and the campaign goes direct again.
+func laneDrained(t *testing.T, c *chaos) {
+	const perSecond = 40
+	c.world(t, stackOptions{partitions: 6})
+	c.campaign("c", perSecond)
+	one, two := c.join("one"), c.join("two")
+	direct := func() bool {
+		before := c.written(requeue.LaneTopic(c.prefix))
+		for i := range 20 {
+			c.publish([]job{{campaign: "c", id: fmt.Sprintf("probe-%d-%d", len(c.published), i)}})
+			time.Sleep(50 * time.Millisecond)
+		}
+		return c.written(requeue.LaneTopic(c.prefix)) == before
+	}
+	for turn := range 3 {
+		c.publish(further("c", fmt.Sprintf("burst%d", turn), 8*perSecond+c.random.IntN(4*perSecond)))
+		for i := 0; c.receiver.count("") < len(c.published)-1; i++ { // one at a time, until it is drained
+			c.publish([]job{{campaign: "c", id: fmt.Sprintf("drip%d-%d", turn, i)}})
+			time.Sleep(time.Duration(20+c.random.IntN(180)) * time.Millisecond)
+		}
+		time.Sleep(time.Duration(c.random.IntN(2000)) * time.Millisecond)
+	}
+	c.await(40*time.Second, "the campaign to go past its lane", direct)
+	c.delivered(20 * time.Second)
+	c.oneHop(len(c.published))
+	c.quiet(one, two)
+}
+
+// cancelQueued cancels a campaign of which tens of thousands of jobs wait in the only lane, before and between those of
+// others, which keep their rate. Its jobs are settled without being sent.
+func cancelQueued(t *testing.T, c *chaos) {
+	const perSecond = 60
+	c.world(t, stackOptions{partitions: 6, lanes: 1})
+	n := c.jobs(20_000)
+	c.campaign("gone", c.rate(100))
+	c.cancelled["gone"] = true
+	numbers := map[string]int{"gone": n}
+	for _, id := range []string{"a", "b"} {
+		c.campaign(id, perSecond)
+		numbers[id] = 8 * perSecond
+	}
+	c.publish(mix(numbers))
+	one, two := c.join("one"), c.join("two")
+	c.inLanes(n * 3 / 4)
+	c.jitter()
+	c.setStatus("gone", "cancelled")
+	at := c.receiver.now()
+	lanes := requeue.LaneTopic(c.prefix)
+	c.await(30*time.Second, "the cancelled jobs to be settled", func() bool { return c.openIn(lanes)+c.openIn(c.ingress) <= 16*perSecond })
+	t.Logf("settled %.1f s after the cancel", float64(c.receiver.now()-at)/1e6)
+	c.await(60*time.Second, "the others' jobs", func() bool {
+		return c.receiver.count("a")+c.receiver.count("b") == numbers["a"]+numbers["b"]
+	})
+	for _, id := range []string{"a", "b"} {
+		c.keptRate(id, perSecond, at, c.lastOf(id))
+	}
+	if late := c.between("gone", at+1_000_000, math.MaxInt64); late > 0 {
+		t.Errorf("%d jobs were sent later than a second after the cancel", late)
+	}
+	c.await(20*time.Second, "nothing to be left", func() bool { return c.openIn(lanes)+c.openIn(c.ingress) == 0 })
+	c.oneHop(len(c.published))
+	c.small(one, two)
+	c.quiet(one, two)
+}
+
+// hundredPaused has jobs of a hundred paused campaigns lie between those of one that sends. It keeps its rate; what waits
+// costs no processor, and is sent when it may be, also by daemons that did not put it there.
+func hundredPaused(t *testing.T, c *chaos) {
+	const campaigns, each = 100, 20
+	c.world(t, stackOptions{partitions: 6})
+	busy := c.rate(200)
+	c.campaign("busy", busy)
+	numbers := map[string]int{"busy": 6 * int(busy)}
+	for i := range campaigns {
+		id := fmt.Sprintf("paused-%d", i)
+		c.campaign(id, 20)
+		numbers[id] = each
+	}
+	c.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id <> 'busy'`)
+	one, two := c.join("one"), c.join("two")
+	from := c.receiver.now()
+	c.publish(mix(numbers))
+	c.await(30*time.Second, "the busy campaign", func() bool { return c.receiver.count("busy") == numbers["busy"] })
+	c.keptRate("busy", busy, max(from, c.receiver.arrivals("busy")[0].at), c.lastOf("busy"))
+	if more := c.receiver.count("") - numbers["busy"]; more > 0 {
+		t.Errorf("%d jobs of paused campaigns were sent", more)
+	}
+	c.await(10*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
+	c.idle(one, two)
+	c.leave(one)
+	c.again(one)
+	one.awaitReady(20 * time.Second)
+	c.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+	c.healed()
+	c.delivered(30 * time.Second)
+	c.oneHop(len(c.published))
+	c.quiet(one, two)
+}
+
+// seconds is a length of time: twice as long in the full form.
+func (c *chaos) seconds(n float64) time.Duration {
+	if c.full {
+		n *= 2
+	}
+	return time.Duration(n * float64(time.Second))
+}
+
+// jitter waits for a moment of random length, so that what follows comes at another instant each time.
+func (c *chaos) jitter() { time.Sleep(time.Duration(c.random.IntN(400)) * time.Millisecond) }
+
+// setStatus changes the status of a campaign.
+func (c *chaos) setStatus(id, status string) {
+	c.t.Helper()
+	c.sql(`UPDATE pacer.campaigns SET status = $1 WHERE id = $2`, status, id)
+}
+
+// inLanes waits until lanes were given so many records.
+func (c *chaos) inLanes(n int) {
+	c.t.Helper()
+	c.await(30*time.Second, fmt.Sprintf("%d jobs in lanes", n), func() bool {
+		return c.written(requeue.LaneTopic(c.prefix)) >= int64(n)
+	})
+}
+
+// lastOf is when the last job of a campaign arrived.
+func (c *chaos) lastOf(id string) int64 {
+	list := c.receiver.arrivals(id)
+	if len(list) == 0 {
+		return 0
+	}
+	return list[len(list)-1].at
+}
+
+// enough is the part of its rate that a campaign has to reach where nothing is wrong. Who is blocked is far below it, and
+// so may be who shares two processors with everything else.
+const enough = 0.6
+
+// keptRate expects that a campaign with a backlog was sent at its rate from one time of the receiver to another. A busy
+// machine costs slots, so that enough of it will do, less one job at each end.
+func (c *chaos) keptRate(id string, want float64, from, to int64) {
+	c.t.Helper()
+	seconds := float64(to-from) / 1e6
+	got := c.between(id, from, to)
+	if due := enough*want*seconds - 2; float64(got) < due {
+		c.t.Errorf("%s: %d jobs in %.1f s at %g/s", id, got, seconds, want)
+	}
+}
+
+// oneHop expects that no job was written to lanes twice, of so many.
+func (c *chaos) oneHop(n int) {
+	c.t.Helper()
+	if written := c.written(requeue.LaneTopic(c.prefix)); written > int64(n) {
+		c.t.Errorf("%d records were written to lanes for %d jobs", written, n)
+	}
+	if hops := c.maxHops(); hops > 1 {
+		c.t.Errorf("a job made %d hops", hops)
+	}
+}
+
+// quiet expects no warnings in the daemons' logs, but those of a quota store that answers late: that is what a machine
+// brings about that keeps Redis or a daemon from running for a while.
+func (c *chaos) quiet(daemons ...*daemon) {
+	c.t.Helper()
+	for _, d := range daemons {
+		for line := range strings.Lines(d.log.String()) {
+			loud := strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")
+			if loud && !strings.Contains(line, "the quota store does not answer") {
+				c.t.Errorf("%s says: %s", d.name, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// small expects that the daemons' memory stayed in its bound.
+func (c *chaos) small(daemons ...*daemon) {
+	c.t.Helper()
+	for _, d := range daemons {
+		if mib := d.peakRSS(); mib > 256 {
+			c.t.Errorf("%s: %d MiB resident at the peak", d.name, mib)
+		}
+	}
+}
+
+// idle expects that the daemons use next to no processor while everything waits.
+func (c *chaos) idle(daemons ...*daemon) {
+	c.t.Helper()
+	const span, most = 3 * time.Second, 0.1
+	before := make([]time.Duration, len(daemons))
+	for i, d := range daemons {
+		before[i] = d.processor()
+	}
+	time.Sleep(span)
+	for i, d := range daemons {
+		used := d.processor() - before[i]
+		c.t.Logf("%s used %s of processor time in %s of waiting", d.name, used, span)
+		if used.Seconds() > most*span.Seconds() {
+			c.t.Errorf("%s used %s of processor time in %s while everything waits", d.name, used, span)
+		}
+	}
+}
+
+// processor is the processor time that the process has used so far; its resolution is a hundredth of a second.
+func (d *daemon) processor() time.Duration {
+	d.s.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	ticks := 0
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			d.s.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// answer has the receiver answer so from now on.
+func (c *chaos) answer(f func(a arrival) (status int, retryAfter time.Duration)) {
+	c.receiver.mu.Lock()
+	defer c.receiver.mu.Unlock()
+	c.receiver.answer = f
+}
+
+// at is a header with a time.
+func atTime(key string, when time.Time) kafka.Header {
+	return kafka.Header{Key: key, Value: []byte(when.UTC().Format(time.RFC3339Nano))}
+}
+
+// withHeaders adds headers to jobs.
+func withHeaders(jobs []job, headers ...kafka.Header) []job {
+	for i := range jobs {
+		jobs[i].headers = append(jobs[i].headers, headers...)
+	}
+	return jobs
+}
+
+// throttled answers 429 with a Retry-After.
+func throttled(wait time.Duration) func(arrival) (int, time.Duration) {
+	return func(arrival) (int, time.Duration) { return http.StatusTooManyRequests, wait }
+}
