@@ -93,6 +93,9 @@ func TestDirectProduction(t *testing.T) {
 	other := (old + 3) % directLanes
 	s.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ('spring', $1)`, other)
 	s.sql(`UPDATE pacer.campaigns SET send_rate = 5 WHERE id = 'spring'`)
+	s.intoLane(old, ofCampaign("spring", 1000, 5)) // by a producer with the old pin
+	s.await(10*time.Second, "what a producer with an old pin wrote", func() bool { return s.receiver.has("spring-1004") })
+	drained := time.Now().Add(13 * time.Second) // ten seconds later it is told that the old lane is drained
 	var backlog []job
 	for range 300 {
 		backlog = append(backlog, job{campaign: "spring"})
@@ -110,11 +113,7 @@ func TestDirectProduction(t *testing.T) {
 	if byOrigin != 1 {
 		t.Errorf("%d of 1 job without an id were named after their record", byOrigin)
 	}
-	s.intoLane(old, ofCampaign("spring", 1000, 5)) // by a producer with the old pin
-	s.await(20*time.Second, "the old lane to be drained", func() bool {
-		return s.receiver.has("spring-1004")
-	})
-	time.Sleep(13 * time.Second) // ten seconds later it is told that the old lane is drained
+	time.Sleep(time.Until(drained))
 	if got := s.pin("spring"); got != other {
 		t.Errorf("pinned to %d, want %d: its backlog is there", got, other)
 	}
