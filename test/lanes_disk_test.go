@@ -46,8 +46,8 @@ type (
 
 func init() { protocol.Register(&logDirsRequest{}, &logDirsResponse{}) }
 
-func (*logDirsRequest) ApiKey() protocol.ApiKey  { return protocol.DescribeLogDirs }
-func (*logDirsResponse) ApiKey() protocol.ApiKey { return protocol.DescribeLogDirs }
+func (*logDirsRequest) ApiKey() protocol.ApiKey  { return protocol.DescribeLogDirs } //nolint:revive // its spelling
+func (*logDirsResponse) ApiKey() protocol.ApiKey { return protocol.DescribeLogDirs } //nolint:revive // its spelling
 
 // onDisk is how many MiB the stack's lanes and timers take at the broker that answers.
 func (s *stack) onDisk() int {

@@ -337,13 +337,14 @@ func (s *stack) inMemory(table *laneTable, d *daemon, bound int) {
 	}
 }
 
-// laneReads is how many records a daemon has read from lanes, and how many jobs it has sent.
-type laneReads struct{ read, sent, fetches float64 }
+// laneReads is how many records a daemon has read from lanes, with how many fetches, how many jobs it has sent, and how
+// many slots it had to give up because it came too late for them.
+type laneReads struct{ read, sent, fetches, forfeited float64 }
 
 func (d *daemon) laneReads() laneReads {
 	return laneReads{
 		d.samples(`pacer_records_read_total{place="lane"}`), d.samples("pacer_slot_lateness_seconds_count"),
-		d.samples(`pacer_fetches_total{place="lane",result="ok"}`),
+		d.samples(`pacer_fetches_total{place="lane",result="ok"}`), d.samples("pacer_slots_forfeited_total"),
 	}
 }
 
@@ -353,6 +354,7 @@ func (s *stack) readFactor(table *laneTable, d *daemon, before laneReads) {
 	now := d.laneReads()
 	table.add(s.t, "records read from lanes per job sent meanwhile",
 		fmt.Sprintf("%.2f", (now.read-before.read)/max(1, now.sent-before.sent)), "(printed)", true)
-	s.t.Logf("%.0f records read before; then %.0f in %.0f fetches for %.0f jobs", before.read, now.read-before.read,
-		now.fetches-before.fetches, now.sent-before.sent)
+	s.t.Logf("%.0f records read before; then %.0f in %.0f fetches for %.0f jobs, %.0f slots forfeited; %.0f jobs queued", before.read,
+		now.read-before.read, now.fetches-before.fetches, now.sent-before.sent, now.forfeited-before.forfeited,
+		d.samples("pacer_jobs_queued"))
 }
