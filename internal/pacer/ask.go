@@ -206,7 +206,7 @@ func (p *Pacer) spread() int64 {
 
 // schedule keeps the queue in the slot heap while it holds slots that it can use.
 func (p *Pacer) schedule(q *queue) {
-	if q.held > 0 && !q.blocked && !q.empty() && q.held >= q.head().Weight {
+	if q.held > 0 && !q.blocked && !q.empty() && (q.heavy == 0 || q.held >= q.head().Weight) {
 		p.slots.set(q, p.due(q))
 	} else {
 		p.slots.remove(q)

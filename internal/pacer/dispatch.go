@@ -164,8 +164,7 @@ type sent struct {
 	forfeited bool // it was not sent: its slot had passed too long ago
 }
 
-// send hands the job, whose slot came at the local time at, to its sink in a goroutine of its own. Between the two a busy
-// machine may let time pass: a job that has become too late by then is not sent, its slot is forfeited after all.
+// send gives the job, whose slot came at the local time at, to a goroutine that hands it to its sink; see deliver.
 func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
 	late := now - at
 	s := q.sink
@@ -176,19 +175,9 @@ func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
 		p.lateAt = now
 		p.opt.Requeuer.Hold(p.opt.MinQuantum)
 	}
-	ctx, epoch := p.sendCtx, p.epoch
-	latest := at + q.lateBy(p.opt.LateTolerance.Microseconds(), q.campaign.Rate.Spacing())
-	p.running.Go(func() {
-		begun := time.Now()
-		now := p.now()
-		p.metrics.lateness.Observe(float64(now-at) / 1e6)
-		if now > latest {
-			p.inbox.result(sent{queue: q, sink: s, job: j, forfeited: true, epoch: epoch})
-			return
-		}
-		j.SendBy = p.start.Add(time.Duration(latest) * time.Microsecond)
-		r := p.opt.Sinks.Deliver(ctx, s.id, j)
-		p.inbox.result(sent{queue: q, sink: s, job: j, result: r, took: time.Since(begun), epoch: epoch})
+	p.senders.hand(dispatch{
+		ctx: p.sendCtx, queue: q, sink: s, job: j, at: at, epoch: p.epoch,
+		latest: at + q.lateBy(p.opt.LateTolerance.Microseconds(), q.campaign.Rate.Spacing()),
 	})
 }
 

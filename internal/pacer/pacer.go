@@ -26,8 +26,9 @@ type Pacer struct {
 
 	inbox   inbox
 	changed <-chan struct{}
-	running sync.WaitGroup // takes, refunds and sends under way
-	turned  atomic.Int64   // local time of the last turn; written by the scheduler
+	running sync.WaitGroup // takes, refunds and senders
+	senders senders
+	turned  atomic.Int64 // local time of the last turn; written by the scheduler
 
 	// Everything below belongs to the scheduler goroutine.
 	snapshot  *delivery.Snapshot
@@ -84,6 +85,7 @@ func New(o Options) (*Pacer, error) {
 		quantum:        o.MinQuantum.Microseconds(),
 		heldSinks:      map[string]bool{},
 	}
+	p.senders.send, p.senders.running = p.deliver, &p.running
 	p.inbox.wake = make(chan struct{}, 1)
 	p.inbox.closed = make(chan struct{})
 	return p, nil
@@ -117,6 +119,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			p.inbox.close()
 			p.cancel()
+			p.senders.close()
 			p.running.Wait()
 			return nil
 		case <-p.changed:
