@@ -102,16 +102,16 @@ func (s *stack) eachOpen(f func(topic string, r requeue.Record)) {
 	}
 }
 
-// commits are the group's commits; a partition without one is missing.
+// commits are the group's commits; a partition without one is missing. A broker that was restarted has left the client
+// with connections that fail once.
 func (s *stack) commits(ctx context.Context, topics map[string][]int) map[string]map[int]kafka.OffsetFetchPartition {
 	s.t.Helper()
-	answer, err := s.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.ingress, Topics: topics})
-	if err == nil {
-		err = answer.Error
-	}
-	if err != nil {
-		s.t.Fatalf("offsets of group %s: %v", s.ingress, err)
-	}
+	var answer *kafka.OffsetFetchResponse
+	s.await(10*time.Second, "the offsets of the group", func() (ok bool) {
+		var err error
+		answer, err = s.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.ingress, Topics: topics})
+		return err == nil && answer.Error == nil
+	})
 	commits := map[string]map[int]kafka.OffsetFetchPartition{}
 	for topic, partitions := range answer.Topics {
 		commits[topic] = map[int]kafka.OffsetFetchPartition{}
