@@ -25,6 +25,7 @@ var jobCases = []chaosCase{
 	{"expiry-while-waiting", false, expiryWaiting},
 	{"not-before-in-90-days", true, notBefore},
 	{"retries-through-timers", false, retries},
+	{"paused-while-retries-wait", false, pausedRetries},
 	{"one-campaign-fails-on-a-shared-sink", true, oneFails},
 	{"rolling-restart", true, rollingRestart},
 }
@@ -289,6 +290,42 @@ func (c *chaos) backOffs(initial time.Duration, jitter float64, attempts int) {
 	if s := spread[1]; s[1]-s[0] < jitter/2 {
 		c.t.Errorf("waits after the first attempt vary between %.2f and %.2f of the planned one only", s[0], s[1])
 	}
+}
+
+// pausedRetries pauses a campaign with a backlog while jobs of it wait in timers: they come back to a campaign that may not
+// send, and go to its lane, once more if they were there before. After the resume each is sent.
+func pausedRetries(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6, settings: "pacing: {max_open_age: 1s}\nretry: {initial: 2s}"})
+	c.timers("1s", "2s")
+	failed := map[string]bool{}
+	c.answer(func(a arrival) (int, time.Duration) {
+		if strings.HasSuffix(a.id, "3") && !failed[a.id] {
+			failed[a.id] = true
+			return http.StatusInternalServerError, 0
+		}
+		return http.StatusOK, 0
+	})
+	c.campaign("c", c.rate(100))
+	c.publish(mix(map[string]int{"c": c.jobs(1000)}))
+	one, two := c.join("one"), c.join("two")
+	c.arrived(0.5)
+	c.setStatus("c", "paused")
+	time.Sleep(5 * time.Second) // longer than the longest back-off
+	sent := c.receiver.count("")
+	c.idle(one, two)
+	if more := c.receiver.count("") - sent; more > 0 {
+		t.Errorf("%d jobs were sent though the campaign is paused", more)
+	}
+	c.setStatus("c", "active")
+	c.healed()
+	c.delivered(30 * time.Second)
+	if hops := c.maxHops(); hops > 2 {
+		t.Errorf("a job made %d hops", hops)
+	}
+	if again := c.written(requeue.LaneTopic(c.prefix)) - int64(len(c.published)); again > int64(len(c.published)/10) {
+		t.Errorf("%d jobs were written to a lane again, more than ever waited in a timer", again)
+	}
+	c.quiet(one, two)
 }
 
 // oneFails has every request of one campaign fail on a sink that it shares with others, at a daemon that has nothing else
