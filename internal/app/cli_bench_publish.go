@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
@@ -15,6 +17,10 @@ const (
 	// benchLead is how many jobs are published ahead of those that are sent. Far more than three quarters of the open
 	// offsets that a daemon takes per partition (20,000) would go to a lane, which one daemon reads.
 	benchLead = 7_000 * benchPartitions
+	// benchMost is how many jobs may wait when daemons do not keep up with what they should send: what is measured is how
+	// much they send, not how they put the rest aside.
+	benchMost = benchLead * 14 / 10
+	benchLook = 50 * time.Millisecond
 	// benchLinger lets a batch fill at the pace at which jobs are published during the window.
 	benchLinger = 50 * time.Millisecond
 )
@@ -34,8 +40,13 @@ func (r *benchRun) publish(ctx context.Context) error {
 // what is more at the rate at which it is sent.
 func (r *benchRun) records(ctx context.Context) iter.Seq2[requeue.Record, error] {
 	return func(yield func(requeue.Record, error) bool) {
-		lead := &benchLeader{began: time.Now(), primed: r.primed}
+		lead := &benchLeader{began: time.Now(), primed: r.primed, settled: r.settled}
 		defer lead.prime()
+		var err error
+		if lead.before, err = lead.settled(ctx); err != nil {
+			yield(requeue.Record{}, err)
+			return
+		}
 		for first := 0; first < len(r.campaigns); {
 			last := first + 1
 			for last < len(r.campaigns) && r.campaigns[last].rate == r.campaigns[first].rate {
@@ -75,6 +86,11 @@ type benchLeader struct {
 	primed chan struct{}
 	ready  bool // the lead is there, after
 	took   time.Duration
+
+	settled func(context.Context) (int, error) // how many jobs of the topic the daemons are done with
+	before  int                                // of those, how many before this run
+	known   int                                // how many of this run they are done with, at least
+	waited  bool                               // for daemons that did not keep up
 }
 
 // elapsed is how long publishing the lead has taken.
@@ -102,7 +118,7 @@ func (l *benchLeader) next(ctx context.Context) error {
 	sent := l.rate * time.Since(l.began).Seconds() // at most
 	ahead := float64(l.count) - sent
 	switch {
-	case ahead < 0:
+	case ahead < 0 && !l.waited:
 		return fmt.Errorf("kafka.brokers: only %d jobs in %s could be published, at most as many as were sent; use lower rates",
 			l.count, time.Since(l.began).Round(time.Second))
 	case ahead > benchLead:
@@ -111,7 +127,47 @@ func (l *benchLeader) next(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+	return l.awaitDaemons(ctx)
+}
+
+// awaitDaemons waits while too many jobs lie in the topic.
+func (l *benchLeader) awaitDaemons(ctx context.Context) error {
+	for l.count-l.known > benchMost {
+		settled, err := l.settled(ctx)
+		if err != nil {
+			return err
+		}
+		if l.known = settled - l.before; l.count-l.known <= benchMost {
+			return nil
+		}
+		l.waited = true
+		if !waitUntil(ctx, time.Now().Add(benchLook)) {
+			return context.Cause(ctx)
+		}
+	}
 	return nil
+}
+
+// settled is how many jobs of the topic lie before what the daemons have committed.
+func (st *benchStage) settled(ctx context.Context) (sum int, err error) {
+	topic := st.services.topics.Ingress[0]
+	partitions := make([]int, benchPartitions)
+	for i := range partitions {
+		partitions[i] = i
+	}
+	answer, err := st.services.kafka.OffsetFetch(ctx, &kafka.OffsetFetchRequest{
+		GroupID: st.name, Topics: map[string][]int{topic: partitions},
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at what group %s has committed: %w", st.name, err)
+	}
+	for _, p := range answer.Topics[topic] {
+		sum += int(max(0, p.CommittedOffset))
+	}
+	return sum, nil
 }
 
 func benchRecord(campaign string, n int) requeue.Record {

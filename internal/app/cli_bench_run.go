@@ -38,6 +38,9 @@ type benchRun struct {
 	// during, if set, does something while the window passes. The run goes on when it returns.
 	during func(ctx context.Context) error
 
+	// settled is how many jobs of the topic the daemons are done with.
+	settled func(ctx context.Context) (int, error)
+
 	run    bench.Run
 	primed chan struct{} // closed when the lead, or everything, has been handed to the producer
 }
@@ -49,6 +52,7 @@ func (r *benchRun) perform(ctx context.Context) error {
 		r.run.Loads = append(r.run.Loads, bench.Load{ID: c.id, Rate: c.rate})
 	}
 	r.run.Daemons = len(r.st.daemons)
+	r.settled = r.st.settled
 	before, err := r.st.requeued(ctx)
 	if err != nil {
 		return err

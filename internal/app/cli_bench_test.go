@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -61,6 +62,14 @@ func publishedBy(t *testing.T, r *benchRun, n int) (partitions map[string][]int)
 	for _, c := range r.campaigns {
 		r.run.Loads = append(r.run.Loads, bench.Load{ID: c.id})
 	}
+	if r.settled == nil { // daemons that take everything at once
+		r.settled = func(context.Context) (settled int, _ error) {
+			for _, load := range r.run.Loads {
+				settled += load.Published
+			}
+			return settled, nil
+		}
+	}
 	next := 0
 	for record, err := range r.records(t.Context()) {
 		if err != nil {
@@ -94,7 +103,7 @@ func TestEnoughIsPublishedAndSpreadEvenly(t *testing.T) {
 }
 
 func TestCampaignsOfOneRateTakeTurns(t *testing.T) {
-	r := &benchRun{window: 2 * time.Second, primed: make(chan struct{})}
+	r := &benchRun{window: 2 * time.Second, primed: make(chan struct{}), settled: noneSettled}
 	for _, id := range []string{"a", "b", "c"} {
 		r.campaigns = append(r.campaigns, benchCampaign{id: id, rate: delivery.PerSecond(5)})
 		r.run.Loads = append(r.run.Loads, bench.Load{ID: id})
@@ -124,9 +133,29 @@ func TestPublishingStaysAheadOfSending(t *testing.T) {
 	})
 }
 
+func noneSettled(context.Context) (int, error) { return 0, nil }
+
+// TestPublishingWaitsForDaemons: what they do not send stays unpublished, and that the broker is slow is not said.
+func TestPublishingWaitsForDaemons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		r := &benchRun{window: 10 * time.Second, campaigns: []benchCampaign{{id: "c", rate: delivery.PerSecond(50_000)}}}
+		most := 0
+		r.settled = func(context.Context) (int, error) { // a fifth of what they should
+			settled := int(10_000 * time.Since(began).Seconds())
+			most = max(most, r.run.Loads[0].Published-settled)
+			return settled, nil
+		}
+		publishedBy(t, r, benchPartitions)
+		if most < benchLead || most > benchMost+1 {
+			t.Errorf("at most %d jobs waited, want more than %d and at most %d", most, benchLead, benchMost)
+		}
+	})
+}
+
 func TestPublishingThatFallsBehindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lead := &benchLeader{began: time.Now(), rate: 50_000, primed: make(chan struct{})}
+		lead := &benchLeader{began: time.Now(), rate: 50_000, primed: make(chan struct{}), settled: noneSettled}
 		for range benchLead {
 			if err := lead.next(t.Context()); err != nil {
 				t.Fatal(err)
