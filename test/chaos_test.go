@@ -105,13 +105,13 @@ func runChaos(t *testing.T, each chaosCase, report *chaosReport) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	c := &chaos{
-		full: report.full, random: rand.New(rand.NewPCG(seed, 0)), row: chaosRow{name: each.name},
+		full: report.full, random: rand.New(rand.NewPCG(seed, 0)), row: chaosRow{name: each.name, failed: true},
 		published: map[string]string{}, cancelled: map[string]bool{}, bounds: map[string][]rateBound{}, unfinished: true,
 	}
 	defer func() {
 		if c.stack != nil { // else the services were not there
+			defer func() { report.add(c.row) }() // also when the verdict cannot be found
 			c.verdict()
-			report.add(c.row)
 		}
 	}()
 	each.run(t, c)
