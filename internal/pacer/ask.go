@@ -25,7 +25,7 @@ func (p *Pacer) takeGap() int64 { return p.opt.MinQuantum.Microseconds() / 2 }
 
 // wantSlots puts the queue on the list of those that ask, unless it is there or its reply is still to come.
 func (p *Pacer) wantSlots(q *queue) {
-	if q.askIndex < 0 && !q.asking && q.units > q.held {
+	if q.askIndex < 0 && q.asking == 0 && q.units > q.held {
 		p.asks.push(q, q.askAt)
 	}
 }
@@ -52,7 +52,7 @@ func (p *Pacer) ask(now int64) {
 		if !ok {
 			continue
 		}
-		q.asking = true
+		q.asking++
 		q.mayBring = min(a.Want, q.campaign.Rate.UnitsIn(time.Duration(a.Horizon)*time.Microsecond)+1)
 		q.asked = q.sink
 		q.asked.asked += q.mayBring
@@ -132,7 +132,7 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	}
 	var unanswered []*queue
 	for i, q := range queues {
-		q.asking = false
+		q.asking--
 		q.asked.asked -= q.mayBring
 		if err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0 {
 			p.granted(q, asks[i], reply.Items[i])
@@ -230,8 +230,8 @@ func (p *Pacer) handBack(q *queue) {
 	if q.sink != nil {
 		q.sink.held -= n
 	}
-	already := q.asking
-	q.asking = true
+	p.asks.remove(q)
+	q.asking++
 	base := context.WithoutCancel(p.sendCtx)
 	p.running.Go(func() {
 		ctx, cancel := context.WithTimeout(base, takeTimeout)
@@ -241,9 +241,7 @@ func (p *Pacer) handBack(q *queue) {
 			if err != nil {
 				p.log.Debug("slots were not handed back and are lost", "campaign", q.id, "error", err)
 			}
-			if !already {
-				q.asking = false
-			}
+			q.asking--
 			p.wantSlots(q)
 		})
 	})

@@ -281,3 +281,25 @@ func TestBlockDrains(t *testing.T) {
 		}
 	})
 }
+
+// TestBlockRemembersWhatIsParked: also of a campaign whose queue was idle for long, since it has a backlog in a lane that
+// another daemon reads.
+func TestBlockRemembersWhatIsParked(t *testing.T) {
+	b := newBook(blocking("c", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
+		c := blocking("c", 10)
+		c.Status = delivery.StatusPaused
+		b.set(c)
+		time.Sleep(time.Second)
+		c.Status, c.Lane = delivery.StatusActive, 3
+		b.set(c)
+		time.Sleep(2 * idleQueue)
+		b.set(blocking("c", 10))
+		time.Sleep(2 * time.Second)
+		if n := src.counts().settled; n != 10 {
+			t.Errorf("%d of 10 settled", n)
+		}
+	})
+}

@@ -29,7 +29,7 @@ type queue struct {
 	held     int64            // sum of Units of grants
 	lastSlot int64            // store time of the last slot used or given up
 
-	asking      bool       // a take or refund of this campaign is under way
+	asking      int        // takes (at most one) and refunds of this campaign under way; it asks for nothing meanwhile
 	asked       *sinkState // for which the take under way asks
 	mayBring    int64      // about how many slots it may bring
 	askAt       int64      // local time of the next ask

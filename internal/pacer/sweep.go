@@ -110,8 +110,8 @@ func (p *Pacer) sweep(now int64) {
 			p.moveOn(q, now, wall)
 			p.roomFor(q)
 		}
-		if q.len() == 0 && len(q.waiting) == 0 && q.inFlight == 0 && q.held == 0 && !q.asking && q.askIndex < 0 &&
-			now-q.askAt > idleQueue.Microseconds() {
+		if q.len() == 0 && len(q.waiting) == 0 && q.inFlight == 0 && q.held == 0 && q.asking == 0 && q.askIndex < 0 &&
+			len(p.parked[id]) == 0 && now-q.askAt > idleQueue.Microseconds() {
 			delete(p.queues, id)
 		}
 	}
