@@ -216,7 +216,7 @@ func (d *Daemon) newConsumer(client *kafka.Client) (*consumer.Consumer, error) {
 		Brokers: d.parts.Brokers, Dialer: d.parts.Dialer, Client: client, Group: d.parts.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.handler(), Positions: d.parts.Catalog, Lanes: unpinner{d.parts.Catalog}, SendRate: d.sendRate,
-		Janitor: d.sweeper(), Blocks: d.blocks,
+		Janitor: d.sweeper(), Blocking: d.blocking,
 		MaxBufferBytes: d.parts.MaxBufferBytes, MaxWeight: d.parts.Pacing.MaxWeight,
 		Watchdog: d.parts.Watchdog, OpenAge: d.parts.openAge(), Outage: d.outage,
 		ShutdownTimeout: drainWithin(d.parts.ShutdownTimeout), Logger: d.parts.Logger, Registerer: d.parts.Registry,

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"iter"
 
 	"github.com/segmentio/kafka-go"
 
@@ -26,10 +27,19 @@ func (d *Daemon) sweeper() consumer.Janitor {
 	return d.janitor
 }
 
-// blocks tells whether a campaign's jobs stay in ingress until they are sent.
-func (d *Daemon) blocks(campaign string) bool {
-	c := d.parts.Catalog.Snapshot().Campaign(campaign)
-	return c != nil && c.Overflow == delivery.OverflowBlock
+// blocking lists the campaigns whose jobs stay in ingress until they are sent.
+func (d *Daemon) blocking() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		s := d.parts.Catalog.Snapshot()
+		if s == nil {
+			return
+		}
+		for id, c := range s.Campaigns {
+			if c.Overflow == delivery.OverflowBlock && !yield(id) {
+				return
+			}
+		}
+	}
 }
 
 // unpinner lets a campaign whose lane is drained go direct again.

@@ -25,7 +25,6 @@ type blocks struct {
 	mu     sync.Mutex
 	onRoom chan struct{} // closed and forgotten at word of room; nil while nobody listens
 	waits  bool          // the reader holds refused jobs and reads nothing
-	keeps  bool          // jobs were read that may stay open for as long as their campaign takes
 }
 
 // listen returns a channel that is closed at the next word of room. Listen before an offer, and no word is missed.
@@ -48,17 +47,11 @@ func (b *blocks) setWaits(is bool) {
 	b.waits = is
 }
 
-func (b *blocks) setKeeps() {
+// still tells whether the reader may stand still.
+func (b *blocks) still() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.keeps = true
-}
-
-// still tells whether the reader may stand still, and whether the oldest open job may.
-func (b *blocks) still() (reader, job bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.waits, b.waits || b.keeps
+	return b.waits
 }
 
 // unblock offers the refused jobs again, at word of room and now and then, until all are taken. Nothing is read
@@ -100,21 +93,6 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) (er
 	r.room = r.src.blocks.listen()
 	r.refused, err = r.offer(ctx, jobs)
 	return err
-}
-
-// keeping notes whether one of the jobs may stay open for as long as its campaign takes.
-func (r *ingressReader) keeping(jobs []*delivery.Job) {
-	if r.blocking == nil || r.src.from != delivery.FromIngress {
-		return
-	}
-	last := ""
-	for _, j := range jobs {
-		if j.Campaign != last && r.blocking(j.Campaign) {
-			r.src.blocks.setKeeps()
-			return
-		}
-		last = j.Campaign
-	}
 }
 
 // blockers warns of campaigns that hold up others on their partition, once for each. Safe for use by several goroutines.

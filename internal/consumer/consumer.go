@@ -51,7 +51,7 @@ func New(o Options) (*Consumer, error) {
 			handler: o.Handler, client: client, fetcher: &fetcher{transport: client.Transport, addr: client.Addr},
 			budget: b, metrics: m, health: newHealth(o.Logger), log: o.Logger, origins: newOriginTopics(),
 			steps: newSteps(), state: &watchState{}, maxWeight: o.MaxWeight, maxOpen: o.MaxOpen,
-			blocking: o.Blocks, blockers: newBlockers(o.Logger),
+			blockers: newBlockers(o.Logger),
 		},
 	}, nil
 }

@@ -64,7 +64,7 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			}
 			c.sources = []tracked{src}
 			for o := range int64(5) {
-				src.register(o, 1)
+				src.register(o, 1, 0)
 				src.Settle(o, delivery.OutcomeDelivered)
 			}
 			for range 2 {

@@ -109,7 +109,7 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 		}
 		fresh := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
-			if r.src.register(j.Offset, j.Size) {
+			if r.src.register(j.Offset, j.Size, whoseIs(j.Campaign)) {
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now
 				}
@@ -121,7 +121,6 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 		if len(fresh) == 0 {
 			continue
 		}
-		r.keeping(fresh)
 		if err := r.offerOnce(ctx, fresh); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -69,8 +70,8 @@ type Options struct {
 	Positions Positions // may be nil
 	Lanes     Lanes     // may be nil
 	Janitor   Janitor   // may be nil
-	// Blocks tells of a campaign whether its jobs stay in ingress until they are sent, for however long. May be nil.
-	Blocks func(campaign string) bool
+	// Blocking lists the campaigns whose jobs stay in ingress until they are sent, for however long, as it is now. May be nil.
+	Blocking func() iter.Seq[string]
 	// SendRate is the units per second that a campaign may send; not known for a campaign that does not exist. May be nil.
 	SendRate func(campaign string) (unitsPerSecond float64, known bool)
 

@@ -37,7 +37,6 @@ type shared struct {
 	state     *watchState
 	maxWeight int64
 	maxOpen   int64
-	blocking  func(campaign string) bool // Options.Blocks
 	blockers  *blockers
 }
 
@@ -46,7 +45,7 @@ type shared struct {
 func (d *shared) read(ctx context.Context, r fetchRequest, place delivery.Place, visit func(*protocol.Record) error) (fetched, error) {
 	d.steps.begin(r.partition.String(), "a fetch to end")
 	out, err := d.fetcher.fetch(ctx, r, visit)
-	d.steps.fetched(r.partition.String())
+	d.steps.end(r.partition.String())
 	name := placeNames[place]
 	result := resultOK
 	switch {
@@ -95,7 +94,7 @@ func (d *shared) job(r *record, from delivery.Place, src delivery.Source, now ti
 func (d *shared) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	name := jobs[0].Source.Name()
 	d.steps.begin(name, "the handler to take the jobs it is offered")
-	defer d.steps.offered(name)
+	defer d.steps.end(name)
 	var wait backoff
 	for {
 		refused, err = d.handler.Offer(ctx, jobs)

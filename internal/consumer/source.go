@@ -164,10 +164,10 @@ func (s *source) Settle(offset int64, _ delivery.Outcome) {
 // Flush implements delivery.Source.
 func (s *source) Flush(ctx context.Context) error { return s.flush(ctx, &s.mu, s.kick) }
 
-// register opens the job's offset and charges its size; false when it was settled before this generation.
-func (s *source) register(offset, size int64) bool {
+// register opens a job's offset and charges its size; false when it was settled before this generation.
+func (s *source) register(offset, size int64, of whose) bool {
 	s.mu.Lock()
-	fresh := s.window.read(offset, size)
+	fresh := s.window.read(offset, size, of)
 	if !fresh {
 		s.changes++ // base may have moved over it
 	}

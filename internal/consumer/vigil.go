@@ -47,6 +47,7 @@ const (
 // be made, and what it would be.
 type sight struct {
 	offset int64 // the oldest that is not settled
+	whose  whose // its job is, in ingress
 	marks  [faults]uint64
 	could  [faults]bool
 	waits  [faults]string

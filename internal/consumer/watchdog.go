@@ -17,10 +17,10 @@ import (
 // Every kind of progress has a mark that moves with it, and a condition under which it could be made:
 //
 //   - a fetch, or an offer to the handler, that has begun ends: both have deadlines;
-//   - a reader ends a fetch when there is something to read, room in the window and in the budget, and the broker
-//     answers for the partition;
+//   - a reader fetches when there is something to read, room in the window and in the budget, and the broker answers for
+//     the partition; or it goes on offering what a fetch brought, which an outage makes slow;
 //   - the oldest open offset of ingress and timers is settled, unless the broker refuses commits or what is re-enqueued.
-//     In lanes an offset stays open for as long as its campaign takes;
+//     In lanes an offset stays open for as long as its campaign takes, and so does that of a campaign that blocks;
 //   - the acknowledged version of a partition with changes moves when the broker answers commits;
 //   - the committer comes round; a generation that has ended is let go.
 //
@@ -86,10 +86,10 @@ func (w *watchdog) look(now time.Time) {
 		}
 	}
 	w.last = now
-	commit, working := w.commit.seen(), w.works()
+	commit, working, keeps := w.commit.seen(), w.works(), w.keepers()
 	p := w.tolerance()
 	for i, s := range w.commit.sources {
-		w.tell(w.vigils[i], w.vigils[i].look(now, w.see(s, commit, working), p))
+		w.tell(w.vigils[i], w.vigils[i].look(now, w.see(s, commit, working, keeps), p))
 	}
 	var whole sight
 	whole.note(faultRounds, commit.rounds, true, "the goroutine that commits, which does not come round")
@@ -108,17 +108,30 @@ func (w *watchdog) tolerance() tolerance {
 	}
 }
 
+// keepers are the campaigns whose jobs may be open in ingress for any time. That is asked at every look, and not when a
+// job is read: people change it while jobs wait.
+func (w *watchdog) keepers() map[whose]bool {
+	if w.opt.Blocking == nil {
+		return nil
+	}
+	keeps := map[whose]bool{}
+	for campaign := range w.opt.Blocking() {
+		keeps[whoseIs(campaign)] = true
+	}
+	return keeps
+}
+
 // see looks at one partition.
-func (w *watchdog) see(s tracked, commit commitState, working bool) sight {
+func (w *watchdog) see(s tracked, commit commitState, working bool, keeps map[whose]bool) sight {
 	name, place := s.where().String(), s.place()
 	out := s.see(w.maxOpen)
 	step := w.steps.of(name)
 	out.note(faultStep, step.begun, step.doing != "", step.doing)
-	out.marks[faultReader] = step.fetched
+	out.marks[faultReader] = step.begun
 	out.could[faultReader] = out.could[faultReader] && working && !w.health.fails(name) &&
 		!w.budget.crowded(place == delivery.FromLane)
 	out.could[faultOpen] = out.could[faultOpen] && working && !w.health.fails("commit") &&
-		(w.opt.Outage == nil || !w.opt.Outage())
+		(place != delivery.FromIngress || !keeps[out.whose]) && (w.opt.Outage == nil || !w.opt.Outage())
 	out.could[faultCommit] = out.could[faultCommit] && commit.answered
 	out.waits[faultCommit] = "a commit that the broker does not accept"
 	if commit.err != nil {
@@ -147,12 +160,12 @@ func (w *watchdog) tell(v *vigil, changed bool) {
 func (s *source) see(maxOpen int64) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	readerStill, jobStill := s.blocks.still()
-	out := sight{offset: s.window.base}
-	out.note(faultOpen, uint64(s.window.base), s.window.open > 0 && !jobStill,
+	of, open := s.window.oldest()
+	out := sight{offset: s.window.base, whose: of}
+	out.note(faultOpen, uint64(s.window.base), open,
 		"the fate of the job at this offset, which was handed over and is neither sent nor re-enqueued")
 	roomy := s.uncommitted() < maxUncommitted && (s.window.open == 0 || s.window.width() < maxOpen/2)
-	out.note(faultReader, 0, s.from == delivery.FromIngress && roomy && !readerStill, "its reader, which does not fetch")
+	out.note(faultReader, 0, s.from == delivery.FromIngress && roomy && !s.blocks.still(), "its reader, which does not fetch")
 	out.note(faultCommit, s.acked, s.uncommitted() > 0, "")
 	return out
 }
@@ -181,9 +194,8 @@ type steps struct {
 
 // stepState is where one reader is.
 type stepState struct {
-	begun   uint64 // steps so far
-	fetched uint64 // fetches that have ended
-	doing   string // "" between steps
+	begun uint64 // steps so far
+	doing string // "" between steps
 }
 
 func newSteps() *steps { return &steps{by: map[string]stepState{}} }
@@ -193,13 +205,8 @@ func (s *steps) begin(name, doing string) {
 	s.change(name, func(st *stepState) { st.begun++; st.doing = doing })
 }
 
-// fetched notes that its step was a fetch and has ended.
-func (s *steps) fetched(name string) {
-	s.change(name, func(st *stepState) { st.fetched++; st.doing = "" })
-}
-
-// offered notes that its step was an offer and has ended.
-func (s *steps) offered(name string) {
+// end notes that its step has ended.
+func (s *steps) end(name string) {
 	s.change(name, func(st *stepState) { st.doing = "" })
 }
 

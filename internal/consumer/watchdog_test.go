@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -45,6 +46,11 @@ func TestStandstillAgreesWithHistory(t *testing.T) {
 			}
 		}
 	})
+}
+
+// blocking is Options.Blocking.
+func blocking(campaigns ...string) func() iter.Seq[string] {
+	return func() iter.Seq[string] { return slices.Values(campaigns) }
 }
 
 // kennel is a watchdog with three partitions and nothing else around it.
@@ -107,8 +113,13 @@ func (k *kennel) commits() {
 // fetches lets the readers of ingress and lane come round.
 func (k *kennel) fetches() {
 	for _, s := range k.commit.sources {
-		k.steps.fetched(s.where().String())
+		k.fetch(s.where().String())
 	}
+}
+
+func (k *kennel) fetch(name string) {
+	k.steps.begin(name, "a fetch to end")
+	k.steps.end(name)
 }
 
 func (k *kennel) settleAll(s *source, to int64) {
@@ -152,21 +163,21 @@ func TestWatchdog(t *testing.T) {
 		"nothing to do": {set: func(*kennel) {}},
 		"an offset stays open": {
 			set: func(k *kennel) {
-				k.ingress.register(0, 1)
-				k.ingress.register(1, 1)
+				k.ingress.register(0, 1, 0)
+				k.ingress.register(1, 1, 0)
 				k.ingress.Settle(1, 0)
 				k.acknowledge(k.ingress)
 			},
 			stalled: "jobs/0", place: "ingress", says: "offset 0", heal: func(k *kennel) { k.settleAll(k.ingress, 1) },
 		},
 		"a timer's offset stays open": {
-			set: func(k *kennel) { k.timer.register(0, 1) }, stalled: "timer/1", place: "timer", says: "fate of the job",
+			set: func(k *kennel) { k.timer.register(0, 1, 0) }, stalled: "timer/1", place: "timer", says: "fate of the job",
 			heal: func(k *kennel) { k.settleAll(k.timer, 1) },
 		},
 		"a lane's offset stays open":   {set: func(k *kennel) { laneJob(k, 0) }},
-		"re-enqueued jobs are refused": {set: func(k *kennel) { k.outage = true; k.ingress.register(0, 1) }},
+		"re-enqueued jobs are refused": {set: func(k *kennel) { k.outage = true; k.ingress.register(0, 1, 0) }},
 		"commits fail": {set: func(k *kennel) {
-			k.ingress.register(0, 1)
+			k.ingress.register(0, 1, 0)
 			k.health.fail("commit", errors.New("unreachable"))
 		}},
 		"a paused campaign is left behind in its lane": {set: func(k *kennel) {
@@ -194,8 +205,19 @@ func TestWatchdog(t *testing.T) {
 			k.lane.end.Store(5)
 			k.budget.waiting[index(true)].PushBack(&claim{})
 		}, idle: true},
-		"an open job stays in ingress on purpose": {set: func(k *kennel) { k.ingress.register(0, 1); k.ingress.blocks.setKeeps() }},
-		"ingress waits for room":                  {set: func(k *kennel) { k.ingress.blocks.setWaits(true) }, idle: true, silent: true},
+		"an open job stays in ingress on purpose": {set: func(k *kennel) {
+			k.ingress.register(0, 1, whoseIs("stays"))
+			k.opt.Blocking = blocking("stays")
+		}},
+		"a job stays in ingress behind one that does not": {
+			set: func(k *kennel) {
+				k.ingress.register(0, 1, whoseIs("goes"))
+				k.ingress.register(1, 1, whoseIs("stays"))
+				k.opt.Blocking = blocking("stays")
+			},
+			stalled: "jobs/0", place: "ingress", says: "fate of the job", heal: func(k *kennel) { k.settleAll(k.ingress, 1) },
+		},
+		"ingress waits for room": {set: func(k *kennel) { k.ingress.blocks.setWaits(true) }, idle: true, silent: true},
 		"the reader of ingress is not heard of": {
 			set: func(*kennel) {}, idle: true, silent: true, stalled: "jobs/0", place: "ingress", says: "does not fetch",
 			heal: func(k *kennel) { k.fetches() },
@@ -214,7 +236,7 @@ func TestWatchdog(t *testing.T) {
 		},
 		"a commit is not accepted": {
 			set: func(k *kennel) {
-				k.ingress.register(0, 1)
+				k.ingress.register(0, 1, 0)
 				k.ingress.Settle(0, 0)
 				k.commits()
 			},
@@ -225,7 +247,7 @@ func TestWatchdog(t *testing.T) {
 			heal: func(k *kennel) { k.commits() },
 		},
 		"a generation is not let go": {
-			set: func(k *kennel) { k.ingress.register(0, 1); k.lost() }, stalled: "group g", place: "group", says: "to let go",
+			set: func(k *kennel) { k.ingress.register(0, 1, 0); k.lost() }, stalled: "group g", place: "group", says: "to let go",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +263,7 @@ func TestWatchdog(t *testing.T) {
 				if !c.idle {
 					k.fetches()
 				} else if !c.silent {
-					k.steps.fetched("jobs/0")
+					k.fetch("jobs/0")
 				}
 			}}
 			k.pass(age-5*time.Second, alive...)
@@ -280,7 +302,7 @@ func TestWatchdog(t *testing.T) {
 // An outage does not count: after it, an open offset has all its time again.
 func TestWatchdogAfterAnOutage(t *testing.T) {
 	k := newKennel(t)
-	k.ingress.register(0, 1)
+	k.ingress.register(0, 1, 0)
 	k.outage = true
 	k.pass(time.Hour, k.commits, k.fetches)
 	k.outage = false
@@ -294,10 +316,43 @@ func TestWatchdogAfterAnOutage(t *testing.T) {
 	}
 }
 
+// What a fetch brought may take far longer than a fetch to be offered, since an outage makes each offer slow.
+func TestWatchdogWhileOffersAreSlow(t *testing.T) {
+	k := newKennel(t)
+	k.pass(20*age, k.commits, func() {
+		k.steps.begin("jobs/0", "the handler to take the jobs it is offered")
+		k.steps.end("jobs/0")
+	})
+	if why, _ := k.state.stalled(k.now, age); why != "" {
+		t.Errorf("alarmed: %s", why)
+	}
+}
+
+// A campaign that begins to keep its jobs in ingress keeps those, too, that were read before.
+func TestWatchdogWhenACampaignBeginsToBlock(t *testing.T) {
+	k := newKennel(t)
+	k.ingress.register(0, 1, whoseIs("c"))
+	k.pass(age, k.commits, k.fetches)
+	k.opt.Blocking = blocking("other", "c")
+	k.pass(time.Hour, k.commits, k.fetches)
+	if why, _ := k.state.stalled(k.now, age); why != "" {
+		t.Errorf("alarmed: %s", why)
+	}
+	k.opt.Blocking = blocking("other")
+	k.pass(age, k.commits, k.fetches)
+	if why, _ := k.state.stalled(k.now, age); why != "" {
+		t.Errorf("alarmed right after it has ceased to: %s", why)
+	}
+	k.pass(20*time.Second, k.commits, k.fetches)
+	if why, _ := k.state.stalled(k.now, age); why == "" {
+		t.Error("never alarmed")
+	}
+}
+
 // Time in which the process was suspended does not count.
 func TestWatchdogAfterASuspension(t *testing.T) {
 	k := newKennel(t)
-	k.ingress.register(0, 1)
+	k.ingress.register(0, 1, 0)
 	k.pass(age, k.commits, k.fetches)
 	k.now = k.now.Add(time.Hour)
 	k.pass(5*time.Second, k.commits, k.fetches)
@@ -316,13 +371,13 @@ func TestWatchdogRuns(t *testing.T) {
 		k := newKennel(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		k.ingress.register(0, 1)
+		k.ingress.register(0, 1, 0)
 		k.steps.begin("lanes/2", "a fetch to end")
 		running.Go(func() { k.run(ctx) })
 		for range 85 {
 			time.Sleep(time.Second)
 			k.commits()
-			k.steps.fetched("jobs/0")
+			k.fetch("jobs/0")
 		}
 		if why, _ := k.state.stalled(time.Now(), age); !strings.HasSuffix(why, "; and 1 others") || stalls(k.metrics, "lane") != 1 {
 			t.Errorf("%q", why)

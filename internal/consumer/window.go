@@ -17,11 +17,17 @@ type window struct {
 	open  int    // slots that are open
 }
 
-// slot is one offset: its bytes in the budget while it is open, or done.
+// slot is one offset: its bytes in the budget while it is open and whose job it is, or done.
 type slot struct {
-	size int32
-	done bool
+	size  int32
+	whose whose
+	done  bool
 }
+
+// whose tells campaigns apart, nearly always, in a slot of eight bytes: the end of their hash.
+type whose uint16
+
+func whoseIs(campaign string) whose { return whose(campaignHash(campaign)) }
 
 // newWindow starts at the committed offset base, with the offsets settled beyond it (ascending, disjoint).
 func newWindow(base int64, settled []span) *window {
@@ -40,7 +46,7 @@ func newWindow(base int64, settled []span) *window {
 
 // read registers the record at offset, the next one in the log, and tells whether it is to be handed over; false means
 // that it was settled before. Offsets must ascend.
-func (w *window) read(offset, size int64) bool {
+func (w *window) read(offset, size int64, of whose) bool {
 	w.pass(offset)
 	if offset < w.next {
 		return false
@@ -54,7 +60,7 @@ func (w *window) read(offset, size int64) bool {
 		w.advance()
 		return false
 	}
-	w.slots[i].size = int32(min(size, 1<<31-1))
+	w.slots[i].size, w.slots[i].whose = int32(min(size, 1<<31-1)), of
 	w.open++
 	return true
 }
@@ -130,6 +136,14 @@ func (w *window) settled() []span {
 		spans = append(spans, span{w.base + int64(first), w.base + int64(i)})
 	}
 	return spans
+}
+
+// oldest tells whose the job at base is; false when nothing is open.
+func (w *window) oldest() (of whose, open bool) {
+	if w.open == 0 {
+		return 0, false
+	}
+	return w.slots[0].whose, true
 }
 
 // held is the sum of the sizes of the open offsets, and how many there are.

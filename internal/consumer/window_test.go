@@ -27,7 +27,7 @@ func TestWindowAgreesWithSets(t *testing.T) {
 				for ; gap < o; gap++ {
 					settled[gap] = true
 				}
-				if got := w.read(o, size); got == safe[o] {
+				if got := w.read(o, size, 0); got == safe[o] {
 					rt.Fatalf("read %d: %t; settled and committed before: %t", o, got, safe[o])
 				} else if got {
 					open[o] = size
@@ -100,7 +100,7 @@ func TestSettledMetadataFits(t *testing.T) {
 		width := rapid.IntRange(1, maxWindow).Draw(rt, "width")
 		every, chance := rapid.IntRange(2, 500).Draw(rt, "every"), rapid.IntRange(1, 499).Draw(rt, "chance")
 		for i := range width {
-			w.read(base+int64(i), 1)
+			w.read(base+int64(i), 1, 0)
 		}
 		for i := 1; i < width; i++ {
 			if i*i%every < chance {
