@@ -15,42 +15,43 @@ import (
 // progressBatch is how many campaigns' progress one statement saves.
 const progressBatch = 1000
 
-// SaveProgress adds what was settled of each campaign and replaces the outlooks that are given. A campaign appears at
-// most once. Campaigns that do not exist any more are passed over. After an error, some of it may have been saved.
+// SaveProgress adds what was settled of each campaign and replaces the outlooks that are given: of all campaigns in the
+// list, or of none. A campaign appears at most once. Campaigns that do not exist any more are passed over. All of it is
+// saved or nothing: what is tried again after an error counts once, unless the error came with the end of the transaction.
 func (p *Postgres) SaveProgress(ctx context.Context, list []delivery.Progress) error {
+	statement := addSettled
+	outlooks := 0
+	for _, one := range list {
+		if one.Outlook != nil {
+			statement = addSettled + replaceOutlook
+			outlooks++
+		}
+	}
+	if outlooks > 0 && outlooks < len(list) {
+		return invalid("save progress: %d of %d campaigns have an outlook; save them apart", outlooks, len(list))
+	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	pool, err := p.database.pool()
+	if err == nil {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return saveProgress(ctx, tx, statement, list) })
+	}
 	if err != nil {
-		return fmt.Errorf("save progress: %w", err)
-	}
-	with, without := splitProgress(list)
-	for part := range slices.Chunk(without, progressBatch) {
-		if _, err := pool.Exec(ctx, addSettled, progressColumns(part)...); err != nil {
-			return fmt.Errorf("save progress: %w", explain(err))
-		}
-	}
-	for part := range slices.Chunk(with, progressBatch) {
-		if _, err := pool.Exec(ctx, addSettled+replaceOutlook, progressColumns(part)...); err != nil {
-			return fmt.Errorf("save progress: %w", explain(err))
-		}
+		return fmt.Errorf("save progress: %w", explain(err))
 	}
 	return nil
 }
 
-// splitProgress tells those with an outlook from those without. Both are in the order of the keys, so that daemons that
-// save at the same time cannot block each other for good.
-func splitProgress(list []delivery.Progress) (with, without []delivery.Progress) {
+// saveProgress goes in the order of the keys, so that daemons that save at the same time cannot block each other for good.
+func saveProgress(ctx context.Context, tx pgx.Tx, statement string, list []delivery.Progress) error {
 	sorted := slices.Clone(list)
 	slices.SortFunc(sorted, func(a, b delivery.Progress) int { return cmp.Compare(a.Campaign, b.Campaign) })
-	for _, p := range sorted {
-		if p.Outlook != nil {
-			with = append(with, p)
-		} else {
-			without = append(without, p)
+	for part := range slices.Chunk(sorted, progressBatch) {
+		if _, err := tx.Exec(ctx, statement, progressColumns(part)...); err != nil {
+			return err
 		}
 	}
-	return with, without
+	return nil
 }
 
 const (

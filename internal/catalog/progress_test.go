@@ -1,8 +1,11 @@
 package catalog
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -37,8 +40,9 @@ func TestProgressAddsUp(t *testing.T) {
 	daemons.Wait()
 	done := time.Now().Add(time.Hour).Truncate(time.Second)
 	for _, list := range [][]delivery.Progress{
-		{{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: 9, DoneAt: done}}, {Campaign: "gone", Settled: delivery.Settled{Delivered: 1}}},
-		{{Campaign: "c1", Settled: delivery.Settled{Delivered: 1}}, {Campaign: "c2", Outlook: &delivery.Outlook{Backlog: 3}}},
+		{{Campaign: "c1", Outlook: &delivery.Outlook{Backlog: 9, DoneAt: done}}, {Campaign: "gone", Outlook: &delivery.Outlook{Backlog: 1}}},
+		{{Campaign: "c1", Settled: delivery.Settled{Delivered: 1}}},
+		{{Campaign: "c2", Outlook: &delivery.Outlook{Backlog: 3}}},
 		{},
 	} {
 		if err := p.SaveProgress(t.Context(), list); err != nil {
@@ -69,6 +73,33 @@ func TestProgressAddsUp(t *testing.T) {
 		if err != nil || row.Progress.Backlog != backlog || (row.Progress.UpdatedAt != nil) != (id == "c2") {
 			t.Errorf("%s: %+v, %v", id, row.Progress, err)
 		}
+	}
+}
+
+// TestProgressIsSavedWholeOrNotAtAll: what comes before an error, in an earlier statement, does not count again when all is
+// tried again.
+func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
+	dsn := migrated(t)
+	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, 2 * $1::int) i`, progressBatch)
+	list := make([]delivery.Progress, 0, 2*progressBatch)
+	for i := range 2 * progressBatch {
+		list = append(list, delivery.Progress{Campaign: fmt.Sprintf("c%d", i+1), Settled: delivery.Settled{Delivered: 1}})
+	}
+	last := &list[slices.IndexFunc(list, func(p delivery.Progress) bool { return p.Campaign == "c999" })]
+	last.Settled.Delivered = math.MaxInt64
+	if err := p.SaveProgress(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SaveProgress(t.Context(), list); err == nil {
+		t.Fatal("more was saved than the catalog can hold")
+	}
+	if row, err := oneCampaign(t.Context(), conn, "c1"); err != nil || row.Progress.Delivered != 1 {
+		t.Errorf("%+v, %v", row.Progress, err)
+	}
+	mixed := []delivery.Progress{list[0], {Campaign: "c2", Outlook: &delivery.Outlook{}}}
+	if err := p.SaveProgress(t.Context(), mixed); !errors.Is(err, ErrInvalid) {
+		t.Errorf("outlooks of one in two: %v", err)
 	}
 }
 

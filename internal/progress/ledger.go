@@ -67,48 +67,54 @@ func near(a, b time.Time, ahead float64) bool {
 // save adds what was settled since the last time. When that fails, it is tried again the next time; an addition of which
 // nobody knows whether it was made is then made twice.
 func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(string) bool) {
-	rows := map[string]*delivery.Progress{}
-	row := func(id string) *delivery.Progress {
-		if rows[id] == nil {
-			rows[id] = &delivery.Progress{Campaign: id}
+	with, without := l.changes(tallies, known)
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	for _, list := range [][]delivery.Progress{without, with} {
+		if len(list) == 0 {
+			continue
 		}
-		return rows[id]
+		if err := l.store.SaveProgress(ctx, list); err != nil {
+			if !l.failing && !errors.Is(err, context.Canceled) {
+				l.failing = true
+				l.log.Warn("progress of campaigns cannot be saved; trying again", "error", err)
+			}
+			return
+		}
+		l.note(list)
 	}
-	now := map[string]delivery.Settled{}
+	l.failing = false
+}
+
+// changes is what the catalog does not have yet, of campaigns with a new outlook and of others.
+func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (with, without []delivery.Progress) {
+	settled := map[string]delivery.Settled{}
 	for _, tally := range tallies {
-		now[tally.Campaign] = tally.Settled
-		if more := tally.Settled.Minus(l.saved[tally.Campaign]); more.Total() > 0 && known(tally.Campaign) {
-			row(tally.Campaign).Settled = more
+		more := tally.Settled.Minus(l.saved[tally.Campaign])
+		if more.Total() == 0 || !known(tally.Campaign) {
+			continue
+		}
+		settled[tally.Campaign] = more
+		if _, ok := l.outlook[tally.Campaign]; !ok {
+			without = append(without, delivery.Progress{Campaign: tally.Campaign, Settled: more})
 		}
 	}
 	for id, o := range l.outlook {
-		row(id).Outlook = &o
+		with = append(with, delivery.Progress{Campaign: id, Settled: settled[id], Outlook: &o})
 	}
-	if len(rows) == 0 {
-		return
-	}
-	list := make([]delivery.Progress, 0, len(rows))
-	for _, r := range rows {
-		list = append(list, *r)
-	}
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	err := l.store.SaveProgress(ctx, list)
-	switch {
-	case err == nil:
-		for _, r := range list {
-			if s, ok := now[r.Campaign]; ok {
-				l.saved[r.Campaign] = s
-			}
-			if r.Outlook != nil {
-				l.kept[r.Campaign] = *r.Outlook
-				delete(l.outlook, r.Campaign)
-			}
+	return with, without
+}
+
+// note remembers what the catalog has.
+func (l *ledger) note(list []delivery.Progress) {
+	for _, p := range list {
+		if p.Settled.Total() > 0 {
+			l.saved[p.Campaign] = l.saved[p.Campaign].Plus(p.Settled)
 		}
-		l.failing = false
-	case !l.failing && !errors.Is(err, context.Canceled):
-		l.failing = true
-		l.log.Warn("progress of campaigns cannot be saved; trying again", "error", err)
+		if p.Outlook != nil {
+			l.kept[p.Campaign] = *p.Outlook
+			delete(l.outlook, p.Campaign)
+		}
 	}
 }
 

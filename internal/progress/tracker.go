@@ -34,8 +34,8 @@ type Work interface {
 
 // Store keeps progress for good.
 type Store interface {
-	// SaveProgress adds what was settled and replaces the outlooks that are given. Campaigns that do not exist any more
-	// are passed over.
+	// SaveProgress adds what was settled and replaces the outlooks that are given, which all campaigns in the list have or
+	// none. Campaigns that do not exist any more are passed over. After an error nothing is saved, as far as it can tell.
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	// LoadSettled returns what was ever settled of the campaigns that say how many jobs are expected.
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)

@@ -38,6 +38,7 @@ type shelf struct {
 	settled map[string]delivery.Settled
 	outlook map[string]delivery.Outlook
 	fail    error
+	refuses bool // outlooks
 }
 
 func newShelf() *shelf {
@@ -47,6 +48,9 @@ func newShelf() *shelf {
 func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error {
 	if s.fail != nil {
 		return s.fail
+	}
+	if s.refuses && list[0].Outlook != nil {
+		return errors.New("no outlooks")
 	}
 	for _, p := range list {
 		s.settled[p.Campaign] = s.settled[p.Campaign].Plus(p.Settled)
@@ -134,6 +138,36 @@ func TestDaemonsShowTheSame(t *testing.T) {
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
 		t.Errorf("the board lasts %s", ttl)
+	}
+}
+
+// TestWhatIsSavedCountsOnce: though outlooks cannot be saved again and again.
+func TestWhatIsSavedCountsOnce(t *testing.T) {
+	store := newShelf()
+	l := newLedger(store, slog.New(slog.DiscardHandler))
+	known := func(string) bool { return true }
+	tallies := []delivery.Tally{
+		{Campaign: "plain", Settled: delivery.Settled{Delivered: 3}}, {Campaign: "waits", Settled: delivery.Settled{Delivered: 5, Dead: 1}},
+	}
+	l.foresee(time.Now(), map[string]figure{"waits": {backlog: 7}})
+	store.refuses = true
+	for range 3 {
+		l.save(t.Context(), tallies, known)
+	}
+	if got := store.settled["plain"]; got != tallies[0].Settled || len(store.settled) != 1 {
+		t.Errorf("%+v", store.settled)
+	}
+	store.refuses = false
+	for range 2 {
+		l.save(t.Context(), tallies, known)
+	}
+	for _, tally := range tallies {
+		if got := store.settled[tally.Campaign]; got != tally.Settled {
+			t.Errorf("%s: %+v", tally.Campaign, got)
+		}
+	}
+	if store.outlook["waits"].Backlog != 7 {
+		t.Errorf("%+v", store.outlook)
 	}
 }
 
