@@ -164,7 +164,7 @@ func (l *lane) candidate() (from, bytes int64, ok bool) {
 		if !c.behind || c.room <= 0 {
 			continue
 		}
-		if best == nil || oldest && c.served < best.served || !oldest && c.next < best.next {
+		if best == nil || oldest && c.served < best.served || (!oldest || c.served == best.served) && c.next < best.next {
 			best = c
 		}
 	}
