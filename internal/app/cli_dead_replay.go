@@ -108,8 +108,8 @@ func replayError(ctx context.Context, flags *DeadReplayFlags, report *requeue.Re
 	}
 	goOn := "run the same command again to go on; it leaves out what was replayed"
 	if flags.Again {
-		last := report.Last.UTC().Truncate(time.Millisecond)
-		goOn = "to go on, run the same command with --since " + last.Format(time.RFC3339Nano)
+		since := report.GoOn.UTC().Truncate(time.Millisecond)
+		goOn = "to go on, run the same command with --since " + since.Format(time.RFC3339Nano)
 	}
 	doubt := ""
 	if report.Doubtful > 0 {

@@ -143,7 +143,7 @@ func TestReplayErrorsSayHowToGoOn(t *testing.T) {
 	}{
 		{ended, DeadReplayFlags{}, requeue.ReplayReport{}, ended.Err(), "interrupted before anything"},
 		{ended, DeadReplayFlags{}, requeue.ReplayReport{Replayed: 7}, ended.Err(), "interrupted after 7 dead letters; run the same command"},
-		{ended, DeadReplayFlags{Again: true}, requeue.ReplayReport{Replayed: 7, Last: last}, ended.Err(), "--since 2026-12-01T12:00:00Z"},
+		{ended, DeadReplayFlags{Again: true}, requeue.ReplayReport{Replayed: 7, GoOn: last}, ended.Err(), "--since 2026-12-01T12:00:00Z"},
 		{t.Context(), DeadReplayFlags{}, requeue.ReplayReport{}, broken, "publish to pacer.jobs: connection refused"},
 		{t.Context(), DeadReplayFlags{}, requeue.ReplayReport{Replayed: 500, Doubtful: 20}, broken, "up to 20 of the last batch may be replayed twice"},
 	} {

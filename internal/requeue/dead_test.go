@@ -6,11 +6,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
@@ -102,7 +104,7 @@ func replayer(t *testing.T, client *kafka.Client, prefix, ingress string) func(R
 		if err != nil {
 			t.Fatal(err)
 		}
-		report.Last = time.Time{}
+		report.GoOn = time.Time{}
 		return report
 	}
 }
@@ -219,7 +221,7 @@ func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
 		}
 	}
 	report, err = Replay(ctx, opts)
-	if !errors.Is(err, context.Canceled) || report.Replayed < 10 || report.Replayed > 20 || report.Doubtful != 0 || report.Last.IsZero() {
+	if !errors.Is(err, context.Canceled) || report.Replayed < 10 || report.Replayed > 20 || report.Doubtful != 0 || report.GoOn.IsZero() {
 		t.Errorf("interrupted: %+v, %v", report, err)
 	}
 	interrupted := report.Replayed
@@ -233,6 +235,52 @@ func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
 	}
 	if len(seen) != 60 || len(readAll(t, client, "jobs")) != 60 {
 		t.Errorf("%d jobs in %d records", len(seen), len(readAll(t, client, "jobs")))
+	}
+}
+
+// A replay that fails half-way says from where to go on, so that nothing is left out: also where one topic has taken its
+// part of a batch and another refuses older letters.
+func TestReplayGoesOnBeforeWhatWasRefused(t *testing.T) {
+	cluster, client := fakeCluster(t, kfake.SeedTopics(1, "jobs", "other"))
+	ensure(t, client, smallSpec("t.", "jobs", "other"))
+	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+	s := newSource("jobs/0")
+	var times []time.Time
+	for i, topic := range []string{"other", "jobs", "other", "jobs"} {
+		j := s.job(int64(i), "spring")
+		j.Origin = delivery.Origin{Topic: topic, Offset: int64(i)}
+		r.Put(j, dead)
+		eventually(t, "buried", func() bool { return s.count() == i+1 })
+	}
+	err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: "t."}, func(d DeadLetter) error {
+		times = append(times, d.At)
+		return nil
+	})
+	if err != nil || len(times) != 4 {
+		t.Fatalf("%v, %v", times, err)
+	}
+	var refused atomic.Value
+	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		in := req.(*kmsg.ProduceRequest)
+		if len(in.Topics) != 1 || in.Topics[0].Topic != refused.Load() {
+			return nil, nil, false
+		}
+		res := in.ResponseKind().(*kmsg.ProduceResponse)
+		topic, p := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
+		p.Partition, p.ErrorCode = in.Topics[0].Partitions[0].Partition, int16(kafka.MessageSizeTooLarge)
+		topic.Topic, topic.Partitions = in.Topics[0].Topic, append(topic.Partitions, p)
+		res.Topics = append(res.Topics, topic)
+		return res, nil, true
+	})
+	for topic, oldest := range map[string]time.Time{"other": times[0], "jobs": times[1]} {
+		refused.Store(topic)
+		for range 8 { // the topics of a batch have no order
+			report, err := Replay(t.Context(), ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs", "other"}, Again: true})
+			if err == nil || report.Doubtful == 0 || report.GoOn.After(oldest) || report.GoOn.IsZero() {
+				t.Errorf("%s refuses: %+v, %v; the oldest that was not written is of %s", topic, report, err, oldest)
+			}
+		}
 	}
 }
 

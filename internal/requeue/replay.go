@@ -46,7 +46,9 @@ type ReplayReport struct {
 	Groups    map[DeadGroup]int // Replayed by campaign and reason
 	// Doubtful is how many letters of the batch that failed may have been written without being remembered as replayed.
 	Doubtful int
-	Last     time.Time // of the last letter that was replayed
+	// GoOn is the time of the oldest letter that was chosen and perhaps not written, or else of the last that was: who
+	// replays again goes on there. Zero when none was chosen.
+	GoOn time.Time
 }
 
 // DeadGroup is what dead letters are counted by.
@@ -97,6 +99,11 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 	if err == nil || errors.Is(err, errEnough) {
 		err = r.flush(ctx)
 	}
+	for _, part := range r.pending { // what one topic has taken may be newer than what another refuses
+		if r.report.GoOn.IsZero() || part.first.Before(r.report.GoOn) {
+			r.report.GoOn = part.first
+		}
+	}
 	return r.report, err
 }
 
@@ -116,7 +123,8 @@ type replayPart struct {
 	records []Record
 	groups  []DeadGroup // of each record
 	note    replayNote
-	last    time.Time
+	first   time.Time // of the oldest
+	last    time.Time // of the newest
 }
 
 func (r *replay) add(ctx context.Context, d *DeadLetter, now time.Time) error {
@@ -193,7 +201,7 @@ func (r *replay) hold(d *DeadLetter, dropExpiry bool) {
 	topic := r.topicFor(d)
 	part := r.pending[topic]
 	if part == nil {
-		part = &replayPart{}
+		part = &replayPart{first: d.At}
 		r.pending[topic] = part
 	}
 	from := DeadTopic(r.opts.Prefix) + "/" + d.Place().String()
@@ -202,7 +210,12 @@ func (r *replay) hold(d *DeadLetter, dropExpiry bool) {
 	part.records = append(part.records, record)
 	part.groups = append(part.groups, DeadGroup{d.Campaign, d.Reason})
 	part.note.note(d)
-	part.last = d.At
+	if d.At.Before(part.first) {
+		part.first = d.At
+	}
+	if d.At.After(part.last) {
+		part.last = d.At
+	}
 	r.count++
 	r.bytes += publishedSize(record)
 }
@@ -244,8 +257,8 @@ func (r *replay) acknowledged(topic string, group DeadGroup, at time.Time) {
 	r.report.Replayed++
 	r.report.Topics[topic]++
 	r.report.Groups[group]++
-	if at.After(r.report.Last) {
-		r.report.Last = at
+	if at.After(r.report.GoOn) {
+		r.report.GoOn = at
 	}
 }
 
