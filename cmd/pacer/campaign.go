@@ -63,7 +63,7 @@ func (c *cli) campaignChange(name, short string, change campaignChanger) *cobra.
 	f.StringVar(&values.activeHours, "active-hours", "", "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
 	f.StringVar(&values.timeZone, "time-zone", "UTC", "of the active hours, such as Europe/Moscow")
 	f.StringVar(&values.ramp, "ramp", "", "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
-	f.StringVar(&values.overflow, "overflow", "", "where jobs wait that do not fit in memory: lane")
+	f.StringVar(&values.overflow, "overflow", "", "where jobs wait that do not fit in memory: lane, or block for where they were published")
 	f.Int64Var(&values.expectedTotal, "expected-total", 0, "how many jobs there will be, for estimates; 0 for unknown")
 	f.StringVar(&values.status, "status", "", "active, paused, cancelled or completed")
 	return c.withJSON(cmd)

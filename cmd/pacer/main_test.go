@@ -41,7 +41,6 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"campaign create spring --burst many", "--burst"},
 		{"campaign create spring --status sleeping", "status"},
 		{"campaign create spring --overflow away", "overflow"},
-		{"campaign create spring --overflow block", "not available yet; use lane"},
 		{"campaign create spring --job-ttl soon", "--job-ttl"},
 		{"campaign create spring --starts-at tomorrow", "--starts-at"},
 		{"campaign create spring --ramp fast", "--ramp"},

@@ -61,9 +61,6 @@ func (f *CampaignFlags) change() (catalog.CampaignChange, error) {
 	}
 	if f.Overflow != nil {
 		overflow := delivery.Overflow(*f.Overflow)
-		if overflow == delivery.OverflowBlock {
-			return c, usagef("--overflow block is not available yet; use lane")
-		}
 		c.Overflow = &overflow
 	}
 	if f.Status != nil {

@@ -51,6 +51,9 @@ func TestCampaignSchedules(t *testing.T) {
 	} {
 		d.fields(printed, line)
 	}
+	for _, overflow := range []string{"block", "lane"} {
+		d.fields(d.setCampaign("spring", CampaignFlags{Overflow: &overflow}), "overflow "+overflow)
+	}
 }
 
 func TestCampaignShowAsJSON(t *testing.T) {
