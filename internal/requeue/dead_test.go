@@ -398,6 +398,31 @@ func TestMissingDeadTopic(t *testing.T) {
 	}
 }
 
+// A scan waits for a partition that has no leader for a moment.
+func TestScanOutlivesAnElection(t *testing.T) {
+	cluster, client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	fill(t, client, "jobs", 1, 3)
+	asked := 0
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if asked++; asked > 2 {
+			return nil, nil, false
+		}
+		in := req.(*kmsg.ListOffsetsRequest)
+		res := in.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+		p.ErrorCode = int16(kafka.NotLeaderForPartition)
+		topic.Topic, topic.Partitions = in.Topics[0].Topic, append(topic.Partitions, p)
+		res.Topics = append(res.Topics, topic)
+		return res, nil, true
+	})
+	n := 0
+	err := Scan(t.Context(), client, "jobs", 0, FromStart, func(Record) error { n++; return nil })
+	if err != nil || n != 3 || asked < 3 {
+		t.Errorf("%d records, asked %d times: %v", n, asked, err)
+	}
+}
+
 func TestScanStopsAtTheEndOfTheCall(t *testing.T) {
 	_, client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
 	p, err := NewProducer(ProducerOptions{Client: client})

@@ -189,8 +189,23 @@ func (s *scanner) skipDeleted(ctx context.Context, end int64) error {
 }
 
 // edge returns the first offset of the partition, the one after its last, or that of its first record with a timestamp
-// (milliseconds) at or after which; where there is none, the one after its last.
+// (milliseconds) at or after which; where there is none, the one after its last. A partition that is looking for its
+// leader, as those of a new topic do, is asked again.
 func (s *scanner) edge(ctx context.Context, which int64) (int64, error) {
+	for attempt := 1; ; attempt++ {
+		offset, err := s.ask(ctx, which)
+		var code kafka.Error
+		if err == nil || attempt == scanAttempts || !errors.As(err, &code) || !code.Temporary() {
+			return offset, err
+		}
+		if err := pause(ctx, firstBackoff<<attempt); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// ask is edge, asked once.
+func (s *scanner) ask(ctx context.Context, which int64) (int64, error) {
 	answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{s.topic: {{Partition: s.partition, Timestamp: which}}},
 	})
@@ -213,7 +228,7 @@ func (s *scanner) edge(ctx context.Context, which int64) (int64, error) {
 		for offset := range p.Offsets {
 			return offset, nil
 		}
-		return s.edge(ctx, kafka.LastOffset)
+		return s.ask(ctx, kafka.LastOffset)
 	}
 	return 0, errNoTopic
 }
