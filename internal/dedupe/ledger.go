@@ -170,10 +170,7 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 		return l.late(i)
 	}
 	switch e := c.entry; {
-	case e.err != nil && l.open:
-		l.m.claims.WithLabelValues(answerFailed).Inc()
-		return l.send(ctx, sink, j, i, e.token)
-	case e.err != nil:
+	case e.err != nil && !l.open:
 		l.drop(i)
 		return l.withheld(answerFailed, failPause)
 	case e.answer == delivered:
@@ -187,6 +184,9 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 	case !j.SendBy.IsZero() && time.Now().After(j.SendBy):
 		l.keep(c)
 		return l.late(i)
+	case e.err != nil:
+		l.m.claims.WithLabelValues(answerFailed).Inc()
+		return l.send(ctx, sink, j, i, e.token)
 	}
 	l.m.claims.WithLabelValues(answerClaimed).Inc()
 	return l.send(ctx, sink, j, i, c.entry.token)

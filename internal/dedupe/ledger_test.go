@@ -403,3 +403,19 @@ func (b *lockedBuffer) String() string {
 }
 
 func (b *lockedBuffer) count(part string) int { return strings.Count(b.String(), part) }
+
+// TestOpenSendsNothingLate: a job whose slot has passed is not sent, though the ledger has failed.
+func TestOpenSendsNothingLate(t *testing.T) {
+	d := &destination{}
+	r := newRig(t, d, servers{connect(t, "127.0.0.1:1")}, rigOptions{prefix: prefix(), open: true})
+	r.stop() // entries fail at once from here on
+	for range 50 {
+		res := r.Deliver(t.Context(), "sink", &delivery.Job{ID: "a", Campaign: "c", SendBy: time.Now().Add(-time.Millisecond)})
+		if res.Class != delivery.Withheld || d.count() > 0 {
+			t.Fatalf("%+v, %d sent", res, d.count())
+		}
+	}
+	if res := r.deliver("a"); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
