@@ -25,12 +25,18 @@ func (p *Pacer) Held(ctx context.Context) ([]delivery.HeldJobs, error) {
 }
 
 func (p *Pacer) held() (list []delivery.HeldJobs) {
-	at := map[string]int{}
-	for id, q := range p.queues {
+	list = make([]delivery.HeldJobs, 0, len(p.order))
+	for _, q := range p.order {
 		if n := int64(q.len()); n > 0 {
-			at[id] = len(list)
-			list = append(list, delivery.HeldJobs{Campaign: id, Jobs: n, Units: q.units, Direct: int64(q.ingress)})
+			list = append(list, delivery.HeldJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.ingress)})
 		}
+	}
+	if p.waits.len() == 0 {
+		return list
+	}
+	at := make(map[string]int, len(list))
+	for i := range list {
+		at[list[i].Campaign] = i
 	}
 	for _, e := range p.waits.entries {
 		j := e.item

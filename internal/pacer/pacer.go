@@ -35,6 +35,7 @@ type Pacer struct {
 	inForce   map[string]*inForce // by campaign; see campaign
 	changes   timeHeap[*inForce]  // by the wall clock
 	queues    map[string]*queue
+	order     []*queue // the same, in any order
 	sinks     map[string]*sinkState
 	slots     timeHeap[*queue]    // by the local time of their first slot
 	asks      timeHeap[*queue]    // by the local time of their next ask
@@ -49,7 +50,10 @@ type Pacer struct {
 	failedAt  int64 // when a take last failed
 	failures  int
 	sweepAt   int64
-	lateAt    int64 // when a slot was last used so late that relaying has to wait
+	swept     int       // of order, in this round of the sweep
+	roundAt   int64     // when the round began
+	rates     []float64 // per second, of the queues with jobs at the end of the last round
+	lateAt    int64     // when a slot was last used so late that relaying has to wait
 	inFlight  int
 	sendCtx   context.Context
 	cancel    context.CancelFunc
@@ -246,7 +250,7 @@ const cancelledSendsEnd = time.Second
 
 func (p *Pacer) beginDrain(done chan<- int) {
 	p.doubt, p.stopped, p.drained = 0, true, done
-	for _, q := range p.queues {
+	for _, q := range p.order {
 		p.handBack(q)
 		q.filter(func(int64, *delivery.Job) bool { return false })
 		q.waiting = nil

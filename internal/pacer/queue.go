@@ -44,6 +44,7 @@ type queue struct {
 	failedAt    int64 // local time of the first of them
 	restsUntil  int64 // local time until which nothing is sent, since failures were this campaign's alone; 0: it does not rest
 
+	place   int                          // in the scheduler's list of queues
 	waiting map[delivery.Source]struct{} // lanes with jobs that were refused for want of room
 }
 
@@ -69,6 +70,12 @@ func rank(j *delivery.Job) int {
 
 func newQueue(id string) *queue {
 	return &queue{id: id, askIndex: -1, slotIndex: -1, competitors: 1}
+}
+
+// idle tells whether nothing of the queue need be remembered.
+func (q *queue) idle(now int64) bool {
+	return q.empty() && len(q.waiting) == 0 && q.inFlight == 0 && q.held == 0 && q.asking == 0 && q.askIndex < 0 &&
+		now-q.askAt > idleQueue.Microseconds()
 }
 
 func (q *queue) empty() bool { return q.len() == 0 }

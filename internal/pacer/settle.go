@@ -207,7 +207,7 @@ func (p *Pacer) healthy(q *queue, s *sinkState) {
 	}
 	s.probing, s.closedUntil = false, s.waitUntil
 	p.log.Info("the sink works again", "sink", s.id)
-	for _, q := range p.queues {
+	for _, q := range p.order {
 		if q.sink == s {
 			p.askLater(q, p.now())
 		}
@@ -225,7 +225,7 @@ func (p *Pacer) closeGate(s *sinkState, d time.Duration, probe bool) {
 	if before > p.now() && until-before < p.quantum {
 		return // one of many answers that say the same
 	}
-	for _, q := range p.queues {
+	for _, q := range p.order {
 		if q.sink == s {
 			p.handBack(q)
 			q.turnAt = s.closedUntil

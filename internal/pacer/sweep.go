@@ -8,7 +8,13 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-const sweepEvery = 250 * time.Millisecond
+const (
+	// sweepEvery is how often each queue is looked at. Many queues are looked at bit by bit: at most sweepSteps times in
+	// that time, so many at once that their slots need not wait for it.
+	sweepEvery = 250 * time.Millisecond
+	sweepSteps = 10
+	sweepBit   = 1000
+)
 
 // queue is the campaign's queue, made when it is first needed.
 func (p *Pacer) queue(c *delivery.Campaign) *queue {
@@ -23,9 +29,20 @@ func (p *Pacer) queueNamed(id string) *queue {
 	q := p.queues[id]
 	if q == nil {
 		q = newQueue(id)
-		p.queues[id] = q
+		q.place = len(p.order)
+		p.queues[id], p.order = q, append(p.order, q)
 	}
 	return q
+}
+
+// drop forgets an empty queue.
+func (p *Pacer) drop(q *queue) {
+	last := len(p.order) - 1
+	p.order[q.place] = p.order[last]
+	p.order[q.place].place = q.place
+	p.order[last] = nil
+	p.order = p.order[:last]
+	delete(p.queues, q.id)
 }
 
 // apply takes a new catalog snapshot into use.
@@ -40,7 +57,7 @@ func (p *Pacer) apply(s *delivery.Snapshot) {
 		}
 	}
 	now := time.Now()
-	for _, q := range p.queues {
+	for _, q := range p.order {
 		p.change(q, now)
 	}
 }
@@ -95,32 +112,46 @@ func (p *Pacer) review(q *queue, now time.Time) {
 	}
 }
 
-// sweep looks at what no event announces: jobs that have waited too long, load.
+// sweep looks at what no event announces, jobs that have waited too long and load: at some of the queues, and at the rest
+// when all have been looked at.
 func (p *Pacer) sweep(now int64) {
-	p.sweepAt = now + sweepEvery.Microseconds()
-	if s := p.opt.Catalog.Snapshot(); s != p.snapshot {
-		p.apply(s) // loaded anew without a change: its age decides on unknown campaigns
+	if p.swept == 0 {
+		p.roundAt = now
+		if s := p.opt.Catalog.Snapshot(); s != p.snapshot {
+			p.apply(s) // loaded anew without a change: its age decides on unknown campaigns
+		}
 	}
 	wall := time.Now()
-	for id, q := range p.queues {
-		if q.campaign == nil || p.standing(q.campaign, wall) != sending {
-			p.review(q, wall)
+	for n := max(sweepBit, len(p.order)/sweepSteps+1); n > 0 && p.swept < len(p.order); n-- {
+		q := p.order[p.swept]
+		if p.lookAt(q, now, wall); q.idle(now) && len(p.parked[q.id]) == 0 {
+			p.drop(q)
 		} else {
-			p.unpark(q, wall)
-			p.moveOn(q, now, wall)
-			p.roomFor(q)
-		}
-		if q.len() == 0 && len(q.waiting) == 0 && q.inFlight == 0 && q.held == 0 && q.asking == 0 && q.askIndex < 0 &&
-			len(p.parked[id]) == 0 && now-q.askAt > idleQueue.Microseconds() {
-			delete(p.queues, id)
+			p.swept++
 		}
 	}
+	if p.swept < len(p.order) {
+		p.sweepAt = now + sweepEvery.Microseconds()/sweepSteps
+		return
+	}
+	p.swept, p.sweepAt = 0, max(p.roundAt, now-sweepEvery.Microseconds()/2)+sweepEvery.Microseconds()
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
 	p.senders.trim()
-	p.adapt()
 	p.measure()
+	p.adapt()
+}
+
+// lookAt is the sweep's look at one queue.
+func (p *Pacer) lookAt(q *queue, now int64, wall time.Time) {
+	if q.campaign == nil || p.standing(q.campaign, wall) != sending {
+		p.review(q, wall)
+		return
+	}
+	p.unpark(q, wall)
+	p.moveOn(q, now, wall)
+	p.roomFor(q)
 }
 
 // idleQueue is how long an empty queue is remembered.
@@ -160,7 +191,7 @@ func (p *Pacer) moveOn(q *queue, now int64, wall time.Time) {
 
 // relieve moves on the jobs of src that keep its window of open offsets from advancing.
 func (p *Pacer) relieve(src delivery.Source, before int64) {
-	for _, q := range p.queues {
+	for _, q := range p.order {
 		if q.ingress == 0 || q.campaign == nil {
 			continue
 		}
@@ -200,21 +231,26 @@ func (p *Pacer) adapt() {
 // those are further apart.
 func (p *Pacer) itemsPerSecond(quantum float64) (n float64) {
 	each := 1e6 / quantum
-	for _, q := range p.queues {
-		if q.units > 0 && q.campaign != nil && q.campaign.Status == delivery.StatusActive {
-			n += min(each, q.campaign.Rate.PerSecond())
-		}
+	for _, rate := range p.rates {
+		n += min(each, rate)
 	}
 	return n
 }
 
-// measure sets the gauges.
+// measure notes the rates of the queues with jobs, and sets the gauges.
 func (p *Pacer) measure() {
-	p.metrics.quantum.Set(float64(p.quantum) / 1e6)
 	jobs := 0
-	for _, q := range p.queues {
-		jobs += q.len() + len(p.parked[q.id])
+	p.rates = p.rates[:0]
+	for _, q := range p.order {
+		jobs += q.len()
+		if q.units > 0 && q.campaign != nil && q.campaign.Status == delivery.StatusActive {
+			p.rates = append(p.rates, q.campaign.Rate.PerSecond())
+		}
 	}
+	for _, parked := range p.parked {
+		jobs += len(parked)
+	}
+	p.metrics.quantum.Set(float64(p.quantum) / 1e6)
 	p.metrics.queued.Set(float64(jobs))
 	p.metrics.queues.Set(float64(len(p.queues)))
 }
