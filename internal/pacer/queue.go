@@ -109,17 +109,21 @@ func (q *queue) pushFront(j *delivery.Job) {
 	q.count(j, 1)
 }
 
-// first is the part from which the next job goes; the queue must not be empty.
-func (q *queue) first() *fifo {
-	returned, other := &q.parts[rankReturned], &q.parts[rankOther]
+// turn is the rank of the job that goes after so many of each rank, of which the last below high priority had returned or
+// not. There must be one.
+func (q *queue) turn(passed [ranks]int, returned bool) int {
+	left := func(rank int) bool { return q.parts[rank].len() > passed[rank] }
 	switch {
-	case q.parts[rankHigh].len() > 0:
-		return &q.parts[rankHigh]
-	case other.len() == 0 || returned.len() > 0 && !q.returned:
-		return returned
+	case left(rankHigh):
+		return rankHigh
+	case !left(rankOther) || left(rankReturned) && !returned:
+		return rankReturned
 	}
-	return other
+	return rankOther
 }
+
+// first is the part from which the next job goes; the queue must not be empty.
+func (q *queue) first() *fifo { return &q.parts[q.turn([ranks]int{}, q.returned)] }
 
 // head is the job that goes next; the queue must not be empty.
 func (q *queue) head() *delivery.Job { return q.first().at(0) }
@@ -164,13 +168,18 @@ func (q *queue) filter(keep func(ahead int64, j *delivery.Job) bool) {
 	}
 }
 
-// each calls f for the jobs about in the order in which they go, until f returns false.
+// each calls f for the jobs in the order in which they go, if none come, until f returns false.
 func (q *queue) each(f func(j *delivery.Job) bool) {
-	for r := range q.parts {
-		for i := range q.parts[r].len() {
-			if !f(q.parts[r].at(i)) {
-				return
-			}
+	var passed [ranks]int
+	returned := q.returned
+	for range q.len() {
+		r := q.turn(passed, returned)
+		if !f(q.parts[r].at(passed[r])) {
+			return
+		}
+		passed[r]++
+		if r != rankHigh {
+			returned = r == rankReturned
 		}
 	}
 }
