@@ -118,8 +118,13 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration) {
 		return // stays open; whoever reads it next sends it
 	}
 	if pause > 0 {
-		j.Due = time.Now().Add(pause)
-		p.wait(j, pause, delivery.ReasonRetry)
+		now := time.Now()
+		j.Due = now.Add(pause)
+		if c := q.campaign; c != nil && !stays(j, c) && j.Due.Sub(j.ReadAt) > p.opt.MaxOpenAge {
+			p.overflow(j, c) // in memory it would keep its offset open for as long as this goes on
+		} else {
+			p.wait(j, pause, delivery.ReasonRetry)
+		}
 		return
 	}
 	if q.campaign == nil || p.standing(q.campaign, time.Now()) != sending {

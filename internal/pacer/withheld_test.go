@@ -44,6 +44,21 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 	}
 }
 
+// However often a job is withheld, it does not stay in ingress.
+func TestWithheldJobsLeaveIngress(t *testing.T) {
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Withheld, RetryAfter: time.Second}
+		})
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 200))
+		time.Sleep(8 * time.Second)
+		if got := src.count(delivery.OutcomeRequeued); got != 200 {
+			t.Errorf("%d of 200 are in a lane: %+v", got, src.counts())
+		}
+	})
+}
+
 func TestDuplicatesAreSettled(t *testing.T) {
 	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Duplicate} })
