@@ -13,8 +13,8 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 )
 
-// admitWithin is how long jobs are kept waiting at a time while the broker refuses events: intake slows to a trickle, and
-// the watchdog sees that it is alive.
+// admitWithin is how long jobs are kept waiting at a time while the broker refuses events, if the watchdog has twice the
+// patience: intake slows to a trickle, and the watchdog sees that it is alive.
 const admitWithin = 20 * time.Second
 
 // newResults makes the writer of results, nil where none are wanted.
@@ -31,7 +31,9 @@ func (p *Parts) newResults(client *kafka.Client, reg prometheus.Registerer) (*re
 func (d *Daemon) handler() consumer.Handler {
 	var h consumer.Handler = d.pacer
 	if d.results != nil {
-		h = reporting{Pacer: d.pacer, results: d.results, report: d.results.Report}
+		h = reporting{
+			Pacer: d.pacer, results: d.results, report: d.results.Report, patience: min(admitWithin, d.parts.Watchdog/2),
+		}
 	}
 	if d.dedupe != nil {
 		h = sifting{Handler: h, ledger: d.dedupe}
@@ -48,13 +50,14 @@ func (d *Daemon) outage() bool {
 // settled.
 type reporting struct {
 	*pacer.Pacer
-	results *requeue.Results
-	report  func(*delivery.Job, delivery.Outcome)
+	results  *requeue.Results
+	report   func(*delivery.Job, delivery.Outcome)
+	patience time.Duration // of an offer
 }
 
 // Offer implements consumer.Handler.
 func (r reporting) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	if err := r.results.Admit(ctx, admitWithin); err != nil {
+	if err := r.results.Admit(ctx, r.patience); err != nil {
 		return nil, err
 	}
 	for _, j := range jobs {
