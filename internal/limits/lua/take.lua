@@ -228,7 +228,7 @@ local function catchUp(tl, it)
   end
   local from = now - credit
   if tl[AT] < from then
-    if spacing >= 10000 and tl[AT] + floor(spacing / 4) < from and wanted(tl) then from = firstSlot(it, from) end
+    if spacing >= 10000 and tl[AT] + floor(spacing / 16) < from and wanted(tl) then from = firstSlot(it, from) end
     tl[AT], tl[FRAC] = from, 0
   end
 end

@@ -75,8 +75,9 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 }
 
 // catchUp moves the timeline past what a daemon holds, should the store have lost it in a fail-over, and past time
-// that went by unused, but for the burst. A slow campaign that somebody wanted slots of all the while begins anew with its
-// phase: whatever kept it from its slots kept others, too, and they should not all go on in the same instant.
+// that went by unused, but for the burst. A slow campaign that somebody wanted slots of all the while, and that is late by
+// more than a sixteenth of its spacing, begins anew with its phase: whatever kept it from its slots kept others, too, and
+// they should not all go on in the same instant.
 func (tl *timeline) catchUp(now, heldUntil int64, c *delivery.Campaign) {
 	spacing := tl.rate.Spacing()
 	if heldUntil > tl.high {
@@ -89,7 +90,7 @@ func (tl *timeline) catchUp(now, heldUntil int64, c *delivery.Campaign) {
 	if tl.next.At >= floor {
 		return
 	}
-	if spacing >= sparse && tl.next.At+spacing/4 < floor && tl.wanted(now) {
+	if spacing >= sparse && tl.next.At+spacing/16 < floor && tl.wanted(now) {
 		floor = firstSlot(floor, c)
 	}
 	tl.next = delivery.Slot{At: floor}
