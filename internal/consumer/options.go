@@ -45,7 +45,7 @@ type Lanes interface {
 // Janitor removes from lanes and timers what will not be read again.
 type Janitor interface {
 	// Passed says that nothing of the partition before offset will be: the group's commit of it was acknowledged, and
-	// Positions, where there are any, hold none before it. Never blocks.
+	// Positions, where there are any, hold none before it. It is repeated every PositionInterval. Never blocks.
 	Passed(topic string, partition int, offset int64)
 }
 

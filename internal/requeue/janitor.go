@@ -20,6 +20,10 @@ const (
 
 	deleteTimeout = 10 * time.Second // of one request; the broker waits for its replicas for half of it
 	lastSweep     = 3 * time.Second  // of the sweep at the end
+
+	// wordHolds is how long what was told is believed. Who owns a partition tells again every few seconds; what nobody
+	// repeats may speak of a topic that has been made anew since.
+	wordHolds = time.Minute
 )
 
 // JanitorOptions of a Janitor. Client is required, zero values of the others stand for the defaults.
@@ -37,8 +41,8 @@ type JanitorOptions struct {
 // with one request for each broker, to remove what lies before. Kafka makes such records unreadable at once; it gives
 // their disk back when a whole segment of the log lies before.
 //
-// It removes nothing that it was not told of. What it could not do it does the next time, and what it knew is no loss
-// when the process ends: whoever owns the partition next tells again.
+// It removes nothing that it was not told of in the last minute. What it could not do it does the next time, and what it
+// knew is no loss when the process ends: whoever owns the partition next tells again.
 //
 // Passed is safe for use by several goroutines; Run is called once.
 type Janitor struct {
@@ -48,12 +52,18 @@ type Janitor struct {
 	deleted prometheus.Counter
 
 	mu     sync.Mutex
-	passed map[partition]int64 // told, and not known to be removed
+	passed map[partition]word // told, and not known to be removed
 
 	// Of Run's goroutine.
 	begins  map[partition]int64 // where the partitions begin, as last heard
 	able    ability
 	refused bool // said, and not yet over
+}
+
+// word is what was told of a partition.
+type word struct {
+	offset int64
+	at     time.Time // when it was last
 }
 
 // ability is whether the brokers know the request.
@@ -81,7 +91,7 @@ func NewJanitor(o JanitorOptions) (*Janitor, error) {
 	}
 	j := &Janitor{
 		client: o.Client, sweep: o.Sweep, logger: o.Logger,
-		passed: map[partition]int64{}, begins: map[partition]int64{},
+		passed: map[partition]word{}, begins: map[partition]int64{},
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_janitor_deleted_records_total",
 			Help: "Records removed from lanes and timers because every position has passed them.",
@@ -96,14 +106,15 @@ func NewJanitor(o JanitorOptions) (*Janitor, error) {
 }
 
 // Passed says that nothing of the partition before offset will be read again: the caller promises that the group's
-// commit of it was acknowledged, and that whatever else it would go on from does not lie before. Never blocks.
+// commit of it was acknowledged, and that whatever else it would go on from does not lie before. It is to be repeated
+// while that holds. Never blocks.
 func (j *Janitor) Passed(topic string, id int, offset int64) {
 	if offset <= 0 {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.passed[partition{topic, id}] = offset
+	j.passed[partition{topic, id}] = word{offset, time.Now()}
 }
 
 // Run sweeps until ctx ends, once more then, and returns nil.
@@ -124,8 +135,12 @@ func (j *Janitor) Run(ctx context.Context) error {
 func (j *Janitor) sweepOnce(ctx context.Context) {
 	j.mu.Lock()
 	due := make(map[partition]int64, len(j.passed))
-	for at, offset := range j.passed {
-		due[at] = offset
+	for at, told := range j.passed {
+		if time.Since(told.at) > wordHolds {
+			delete(j.passed, at)
+		} else {
+			due[at] = told.offset
+		}
 	}
 	j.mu.Unlock()
 	if len(due) == 0 || !j.can(ctx) {
@@ -272,7 +287,7 @@ func (j *Janitor) begin(at partition, low int64) {
 func (j *Janitor) done(at partition, offset int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.passed[at] == offset {
+	if j.passed[at].offset == offset {
 		delete(j.passed, at)
 	}
 }

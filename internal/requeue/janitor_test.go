@@ -196,6 +196,25 @@ func TestJanitorSweepsAtTheEnd(t *testing.T) {
 	}
 }
 
+// What was told of a partition that has gone elsewhere is not done much later: its topic may have been made anew.
+func TestJanitorForgetsWhatNobodyRepeats(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(2, "lanes"))
+	fill(t, client, "lanes", 2, 10)
+	j, err := NewJanitor(JanitorOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Passed("lanes", 0, 10)
+	j.Passed("lanes", 1, 10)
+	lost := j.passed[partition{"lanes", 0}]
+	lost.at = lost.at.Add(-wordHolds)
+	j.passed[partition{"lanes", 0}] = lost
+	j.sweepOnce(t.Context())
+	if kept, swept := beginning(t, client, "lanes", 0), beginning(t, client, "lanes", 1); kept != 0 || swept != 10 || len(j.passed) != 0 {
+		t.Errorf("they begin at %d and %d; told: %v", kept, swept, j.passed)
+	}
+}
+
 // answering has every partition refused with an error for as long as it says so.
 func answering(cluster *kfake.Cluster, code func() int16) {
 	cluster.ControlKey(int16(kmsg.DeleteRecords), func(r kmsg.Request) (kmsg.Response, error, bool) {
