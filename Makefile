@@ -35,7 +35,7 @@ test-fast: ## The tests that need no services
 	go test -short -shuffle=on -timeout 5m ./...
 
 .PHONY: e2e
-e2e: build ## Figures of speed and latency over real services
+e2e: build ## Figures of speed, latency, backlog and ETA over real services
 	$(WITH_SERVICES) go test -count=1 -timeout 40m -tags e2e -run TestFigure -v ./test
 
 .PHONY: bench

@@ -70,9 +70,9 @@ func formatNumber(f float64) string {
 	return string(b)
 }
 
-// TestBacklogAndETA: two campaigns share a lane; both daemons show the same, and what really waits, also after the lane's
+// TestFigureBacklog: two campaigns share a lane; both daemons show the same, and what really waits, also after the lane's
 // reader was killed; the forecast comes true; the catalog keeps the count.
-func TestBacklogAndETA(t *testing.T) {
+func TestFigureBacklog(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 4, lanes: 1})
 	published := map[string]int{"big": 4000, "small": 900}
 	rates := map[string]float64{"big": 100, "small": 20}
@@ -136,8 +136,8 @@ func TestBacklogAndETA(t *testing.T) {
 	}
 }
 
-// TestLateJobs: only what could be sent and is not counts as late, and every daemon says so.
-func TestLateJobs(t *testing.T) {
+// TestFigureLateJobs: only what could be sent and is not counts as late, and every daemon says so.
+func TestFigureLateJobs(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 2, lanes: 4, sinks: `  gone: {type: http, url: "http://127.0.0.1:9/"}`})
 	s.campaign("fine", 50)
 	s.campaign("stuck", 100)
