@@ -8,9 +8,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Held lists the campaigns that have jobs in this daemon's memory, waiting for a slot or for their time; those with a
-// sink are not among them. It costs the scheduler a look at every queue and at every job that waits for its time, and
-// campaigns without jobs nothing: meant to be called about once a second.
+// Held lists the campaigns that have jobs in this daemon's memory, waiting for a slot, for their time, or for their
+// campaign to go on; those with a sink are not among them. It costs the scheduler a look at every queue and at every job
+// that waits for anything but a slot, and campaigns without jobs nothing: meant to be called about once a second.
 func (p *Pacer) Held(ctx context.Context) ([]delivery.HeldJobs, error) {
 	answer := make(chan []delivery.HeldJobs, 1)
 	p.inbox.do(func() { answer <- p.held() })
@@ -31,15 +31,14 @@ func (p *Pacer) held() (list []delivery.HeldJobs) {
 			list = append(list, delivery.HeldJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.ingress)})
 		}
 	}
-	if p.waits.len() == 0 {
+	if p.waits.len() == 0 && len(p.parked) == 0 {
 		return list
 	}
 	at := make(map[string]int, len(list))
 	for i := range list {
 		at[list[i].Campaign] = i
 	}
-	for _, e := range p.waits.entries {
-		j := e.item
+	add := func(j *delivery.Job) {
 		i, ok := at[j.Campaign]
 		if !ok {
 			i = len(list)
@@ -50,6 +49,14 @@ func (p *Pacer) held() (list []delivery.HeldJobs) {
 		list[i].Units += j.Weight
 		if j.From != delivery.FromLane {
 			list[i].Direct++
+		}
+	}
+	for _, e := range p.waits.entries {
+		add(e.item)
+	}
+	for _, jobs := range p.parked {
+		for _, j := range jobs {
+			add(j)
 		}
 	}
 	return list
@@ -78,6 +85,12 @@ func (t *tallies) of(campaign string) *tally {
 	return c
 }
 
+func (t *tallies) forget(campaign string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byID, campaign)
+}
+
 // count adds one settled job.
 func (t *tally) count(j *delivery.Job, o delivery.Outcome) {
 	switch o {
@@ -89,17 +102,21 @@ func (t *tally) count(j *delivery.Job, o delivery.Outcome) {
 		t.expired.Add(1)
 	case delivery.OutcomeCancelled:
 		t.cancelled.Add(1)
-	case delivery.OutcomeRetried:
-		if j.Attempt == 0 {
-			return // it was not sent: it has to wait for its time
-		}
 	default:
-		return // it has only moved, or its twin counts
+		return // it has only moved (see tried), or its twin counts
 	}
 	t.sent.Add(j.Weight)
 }
 
-// Tallies lists what this daemon has done for each campaign of the catalog that had jobs here.
+// tried counts a job that was sent and is to be sent again.
+func (p *Pacer) tried(j *delivery.Job) {
+	if p.inForce[j.Campaign] != nil {
+		p.metrics.tallies.of(j.Campaign).sent.Add(j.Weight)
+	}
+}
+
+// Tallies lists what this daemon has done for each campaign of the catalog that had jobs here. One that was deleted, and
+// some minutes later created anew, begins at zero.
 func (p *Pacer) Tallies() []delivery.Tally {
 	t := &p.metrics.tallies
 	t.mu.Lock()

@@ -2,9 +2,12 @@ package pacer
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -44,6 +47,88 @@ func TestHeldAndTallies(t *testing.T) {
 		want := delivery.Tally{Campaign: "c", Settled: delivery.Settled{Delivered: 16, Expired: 1}, Sent: 16 + 3 + 1 + 1}
 		if len(tallies) != 1 || tallies[0] != want {
 			t.Errorf("%+v, want %+v", tallies, want)
+		}
+	})
+}
+
+// TestHeldWhileBlockedAndPaused: what was read of a campaign that keeps its jobs in ingress waits in memory, also while it
+// is paused.
+func TestHeldWhileBlockedAndPaused(t *testing.T) {
+	b := newBook(blocking("c", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20))
+		c := blocking("c", 10)
+		c.Status = delivery.StatusPaused
+		b.set(c)
+		time.Sleep(time.Second)
+		n := 20 - int64(f.count("c"))
+		want := delivery.HeldJobs{Campaign: "c", Jobs: n, Units: n, Direct: n}
+		if held, err := f.daemons[0].Held(context.Background()); err != nil || len(held) != 1 || held[0] != want || n < 15 {
+			t.Errorf("%+v, want %+v, %v", held, want, err)
+		}
+	})
+}
+
+// TestCountsOfDeletedCampaignsGo: after a while; one that is created anew in time goes on where it was.
+func TestCountsOfDeletedCampaignsGo(t *testing.T) {
+	b := newBook(campaign("stays", 10), campaign("returns", 10), campaign("goes", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		p, lane := f.daemons[0], newPartition("lane/0")
+		for i, id := range []string{"stays", "returns", "goes"} {
+			f.offer(t, jobs(lane, delivery.FromLane, id, int64(10*i), 5))
+		}
+		time.Sleep(time.Second)
+		b.remove("returns")
+		b.remove("goes")
+		time.Sleep(countsKeptFor - time.Second)
+		if n := len(p.Tallies()); n != 3 {
+			t.Errorf("%d tallies before their time is over", n)
+		}
+		b.set(campaign("returns", 10))
+		f.offer(t, jobs(lane, delivery.FromLane, "returns", 100, 5))
+		time.Sleep(10 * time.Second)
+		got := map[string]int64{}
+		for _, tally := range p.Tallies() {
+			got[tally.Campaign] = tally.Settled.Delivered
+		}
+		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if n := testutil.CollectAndCount(p.metrics.settled); n != len(delivery.Outcomes)+2 {
+			t.Errorf("%d counters, want those of unknown campaigns and two", n)
+		}
+		b.set(campaign("goes", 10))
+		f.offer(t, jobs(lane, delivery.FromLane, "goes", 200, 5))
+		time.Sleep(time.Second)
+		if n := testutil.ToFloat64(p.metrics.settled.WithLabelValues("goes", "delivered")); n != 5 {
+			t.Errorf("%f delivered of a campaign created anew, want 5", n)
+		}
+	})
+}
+
+// TestEveryAttemptCountsAsSent: also those after which a job waits in memory. What went to a timer without having been sent
+// does not.
+func TestEveryAttemptCountsAsSent(t *testing.T) {
+	c := blocking("c", 10)
+	adjust := func(o *Options) { o.Retry.Initial = time.Second }
+	one(t, newBook(c), adjust, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Attempt == 0 && j.Offset%2 == 0 {
+				return delivery.Result{Class: delivery.Temporary}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		timer := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 1000, 200)
+		for _, j := range timer {
+			j.Attempt = 1
+		}
+		f.offer(t, append(jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20), timer...))
+		time.Sleep(20 * time.Second)
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow); n == 0 {
+			t.Error("nothing had to wait in a timer")
+		}
+		if got, want := f.daemons[0].Tallies()[0].Sent, int64(f.count("c")); got != want {
+			t.Errorf("%d sent, want %d", got, want)
 		}
 	})
 }

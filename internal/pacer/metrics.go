@@ -73,3 +73,11 @@ func (m *metrics) observer(campaign string) func(*delivery.Job, delivery.Outcome
 		}
 	}
 }
+
+// forget drops the counts of a campaign that is not in the catalog any more.
+func (m *metrics) forget(campaign string) {
+	for _, o := range delivery.Outcomes {
+		m.settled.DeleteLabelValues(campaign, o.String())
+	}
+	m.tallies.forget(campaign)
+}

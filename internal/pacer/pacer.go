@@ -34,6 +34,7 @@ type Pacer struct {
 	snapshot  *delivery.Snapshot
 	inForce   map[string]*inForce // by campaign; see campaign
 	changes   timeHeap[*inForce]  // by the wall clock
+	gone      map[string]int64    // local time since when a campaign is not in the catalog any more
 	queues    map[string]*queue
 	order     []*queue // the same, in any order
 	sinks     map[string]*sinkState
@@ -80,6 +81,7 @@ func New(o Options) (*Pacer, error) {
 		observeUnknown: m.observer(unknownCampaign),
 		changed:        o.Catalog.Subscribe(),
 		inForce:        map[string]*inForce{},
+		gone:           map[string]int64{},
 		queues:         map[string]*queue{},
 		sinks:          map[string]*sinkState{},
 		clocks:         map[int]*storeClock{},

@@ -28,6 +28,7 @@ func (p *Pacer) campaign(id string) *delivery.Campaign {
 	case f == nil:
 		f = &inForce{index: -1, observe: p.metrics.observer(id)}
 		p.inForce[id] = f
+		delete(p.gone, id)
 	}
 	if f.row != row {
 		f.row = row
@@ -49,6 +50,21 @@ func (p *Pacer) look(f *inForce, now time.Time) {
 func (p *Pacer) forget(id string, f *inForce) {
 	delete(p.inForce, id)
 	p.changes.remove(f)
+	p.gone[id] = p.now()
+}
+
+// countsKeptFor is how long the counts of a campaign are kept after its row was deleted: until they have been scraped, and
+// its jobs in flight are settled.
+const countsKeptFor = 10 * time.Minute
+
+// dropCounts forgets the counts of campaigns that were deleted long ago.
+func (p *Pacer) dropCounts(now int64) {
+	for id, since := range p.gone {
+		if now-since > countsKeptFor.Microseconds() {
+			delete(p.gone, id)
+			p.metrics.forget(id)
+		}
+	}
 }
 
 // maxChanges bounds the schedules that act in one turn: thousands may change with the same minute, and slots come due

@@ -98,6 +98,7 @@ func (p *Pacer) retry(j *delivery.Job, r delivery.Result, outage bool) {
 		p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
 		return
 	}
+	p.tried(j)
 	d := p.opt.Retry.backOff(max(1, j.Attempt))
 	j.Due = time.Now().Add(d)
 	p.wait(j, d, delivery.ReasonRetry)

@@ -139,6 +139,7 @@ func (p *Pacer) sweep(now int64) {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
 	p.senders.trim()
+	p.dropCounts(now)
 	p.measure()
 	p.adapt()
 }

@@ -88,6 +88,7 @@ func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(
 
 // changes is what the catalog does not have yet, of campaigns with a new outlook and of others.
 func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (with, without []delivery.Progress) {
+	l.follow(tallies)
 	settled := map[string]delivery.Settled{}
 	for _, tally := range tallies {
 		more := tally.Settled.Minus(l.saved[tally.Campaign])
@@ -103,6 +104,17 @@ func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (wit
 		with = append(with, delivery.Progress{Campaign: id, Settled: settled[id], Outlook: &o})
 	}
 	return with, without
+}
+
+// follow forgets what was saved of tallies that are gone or began anew: of campaigns that were deleted.
+func (l *ledger) follow(tallies []delivery.Tally) {
+	saved := make(map[string]delivery.Settled, len(l.saved))
+	for _, tally := range tallies {
+		if s, ok := l.saved[tally.Campaign]; ok && s.Total() <= tally.Settled.Total() {
+			saved[tally.Campaign] = s
+		}
+	}
+	l.saved = saved
 }
 
 // note remembers what the catalog has.

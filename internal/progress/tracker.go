@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,6 +160,9 @@ func (t *Tracker) look() {
 	for id, c := range s.Campaigns {
 		t.byHash[delivery.CampaignHash(id)] = c
 	}
+	for _, sent := range t.seen {
+		maps.DeleteFunc(sent, func(campaign uint64, _ int64) bool { return t.byHash[campaign] == nil })
+	}
 }
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
@@ -177,17 +181,18 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	for _, h := range jobs {
 		p.held = append(p.held, held{delivery.CampaignHash(h.Campaign), h.Direct, h.Jobs, h.Units})
 	}
-	now := time.Now()
+	now, active := time.Now(), make(map[string]activity, len(t.active))
 	for _, tally := range t.opt.Work.Tallies() {
 		a := t.active[tally.Campaign]
 		if a.units != tally.Sent {
 			a = activity{tally.Sent, now}
-			t.active[tally.Campaign] = a
 		}
+		active[tally.Campaign] = a
 		if now.Sub(a.at) < sentFor {
 			p.sent = append(p.sent, sent{delivery.CampaignHash(tally.Campaign), a.units})
 		}
 	}
+	t.active = active
 	return p, nil
 }
 

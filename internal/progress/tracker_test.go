@@ -169,6 +169,11 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	if store.outlook["waits"].Backlog != 7 {
 		t.Errorf("%+v", store.outlook)
 	}
+	tallies = []delivery.Tally{{Campaign: "plain", Settled: delivery.Settled{Delivered: 2}}} // both were deleted, one came again
+	l.save(t.Context(), tallies, known)
+	if got := store.settled["plain"].Delivered; got != 5 || len(l.saved) != 1 {
+		t.Errorf("%d, and %d are remembered", got, len(l.saved))
+	}
 }
 
 // TestLateOverAllDaemons: what both send together counts, and both show what the eldest has seen.
