@@ -56,16 +56,17 @@ type Job struct {
 	Key     []byte   // the record's key, kept on re-enqueue
 	Headers []Header // the record's headers that are not pacer's own, kept on re-enqueue
 
-	Attempt    int       // answers so far that counted as an attempt, the last one included
-	Hops       int       // re-enqueues into a lane
-	TimerHops  int       // re-enqueues into a timer
-	Origin     Origin    // the first record
-	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
-	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
-	Due        time.Time // set by pacer for a retry: not to be sent before; zero: at once
-	SendBy     time.Time // set by pacer at dispatch: not to be sent after, or its slot is passed; zero: no such time
-	Reason     string    // why pacer wrote the record this job was read from; of a dead letter, why it is one
-	Call       *Call     // the last call of a sink; nil where Report is not set, or none was made
+	Attempt    int           // answers so far that counted as an attempt, the last one included
+	Hops       int           // re-enqueues into a lane
+	TimerHops  int           // re-enqueues into a timer
+	Origin     Origin        // the first record
+	EnqueuedAt time.Time     // when pacer wrote the record this job was read from; zero for ingress
+	FirstRead  time.Time     // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
+	TTL        time.Duration // set by pacer from the campaign: to be sent within it, counted from FirstRead; 0: for ever
+	Due        time.Time     // set by pacer for a retry: not to be sent before; zero: at once
+	SendBy     time.Time     // set by pacer at dispatch: not to be sent after, or its slot is passed; zero: no such time
+	Reason     string        // why pacer wrote the record this job was read from; of a dead letter, why it is one
+	Call       *Call         // the last call of a sink; nil where Report is not set, or none was made
 
 	// Defect is set when the record cannot be delivered at all (a dead-letter reason such as ReasonUndecodable);
 	// DefectDetail is one line for the person who reads the dead letter.
@@ -98,7 +99,10 @@ func (j *Job) ReadyAt() time.Time {
 }
 
 // Expired tells whether the job may no longer be sent at now.
-func (j *Job) Expired(now time.Time) bool { return !j.ExpiresAt.IsZero() && !now.Before(j.ExpiresAt) }
+func (j *Job) Expired(now time.Time) bool {
+	return !j.ExpiresAt.IsZero() && !now.Before(j.ExpiresAt) ||
+		j.TTL > 0 && !j.FirstRead.IsZero() && now.Sub(j.FirstRead) >= j.TTL
+}
 
 // Source is the partition a job was read from, as the rest of pacer sees it. Its methods are safe for use by
 // several goroutines at once.

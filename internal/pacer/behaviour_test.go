@@ -88,6 +88,24 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 	})
 }
 
+// A campaign's job_ttl is not written into its jobs: it acts as it is now, and begins anew with a replay.
+func TestTheTTLStaysWithTheCampaign(t *testing.T) {
+	old := campaign("old", 100)
+	old.TTL = time.Hour
+	one(t, newBook(old), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Permanent} })
+		src := newPartition("in/0")
+		list := jobs(src, delivery.FromIngress, "old", 0, 1)
+		list[0].FirstRead = time.Now()
+		f.offer(t, list)
+		time.Sleep(time.Second)
+		put := f.outboxes[0].all()
+		if len(put) != 1 || put[0].Reason != delivery.ReasonRefused || !list[0].ExpiresAt.IsZero() {
+			t.Errorf("put %+v, to expire at %s", put, list[0].ExpiresAt)
+		}
+	})
+}
+
 func TestOverflowGoesToTheLaneOnce(t *testing.T) {
 	one(t, newBook(campaign("slow", 1), campaign("fast", 1000)), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")

@@ -68,11 +68,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now time.Time) bool {
 		j.Settle(delivery.OutcomeDuplicate)
 		return true
 	}
-	if c.TTL > 0 && !j.FirstRead.IsZero() {
-		if end := j.FirstRead.Add(c.TTL); j.ExpiresAt.IsZero() || end.Before(j.ExpiresAt) {
-			j.ExpiresAt = end
-		}
-	}
+	j.TTL = c.TTL
 	switch s := p.standing(c, now); {
 	case s == cancelled:
 		j.Settle(delivery.OutcomeCancelled)

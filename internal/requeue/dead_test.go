@@ -284,6 +284,24 @@ func TestReplayGoesOnBeforeWhatWasRefused(t *testing.T) {
 	}
 }
 
+// A job that has expired by its campaign's job_ttl says nothing of it itself. It is not replayed by accident either.
+func TestReplayOfWhatExpiredByItsCampaign(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	ensure(t, client, smallSpec("t.", "jobs"))
+	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+	s := newSource("jobs/0")
+	r.Put(s.job(0, "spring"), delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonExpired})
+	eventually(t, "buried", func() bool { return s.count() == 1 })
+	opts := ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs"}}
+	if report, err := Replay(t.Context(), opts); err != nil || report.Expired != 1 || report.Replayed != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	opts.DropExpiry = true
+	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 1 {
+		t.Errorf("with its expiry dropped: %+v, %v", report, err)
+	}
+}
+
 func TestReplayToAnotherTopicAndByTime(t *testing.T) {
 	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs", "other"))
 	ensure(t, client, smallSpec("t.", "jobs", "other"))

@@ -41,7 +41,7 @@ type ReplayReport struct {
 	Replayed  int               // written back and acknowledged; with DryRun, that would be
 	Before    int               // left out: replayed before
 	Truncated int               // left out: only a part of the payload was kept
-	Expired   int               // left out: the job's expiry has passed
+	Expired   int               // left out: the job's expiry has passed, or it died of that
 	Topics    map[string]int    // Replayed by topic
 	Groups    map[DeadGroup]int // Replayed by campaign and reason
 	// Doubtful is how many letters of the batch that failed may have been written without being remembered as replayed.
@@ -129,7 +129,7 @@ type replayPart struct {
 
 func (r *replay) add(ctx context.Context, d *DeadLetter, now time.Time) error {
 	r.report.Matched++
-	expired := !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
+	expired := d.Reason == delivery.ReasonExpired || !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
 	switch {
 	case d.Replayed && !r.opts.Again:
 		r.report.Before++
