@@ -56,6 +56,12 @@ func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 	}
 }
 
+// resign forgets what the catalog has of outlooks: others may write them meanwhile.
+func (l *ledger) resign() {
+	clear(l.outlook)
+	clear(l.kept)
+}
+
 // near tells whether two instants, so many seconds ahead, say the same to people.
 func near(a, b time.Time, ahead float64) bool {
 	if a.IsZero() || b.IsZero() {

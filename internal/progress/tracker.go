@@ -132,6 +132,9 @@ func (t *Tracker) exchange(ctx context.Context) {
 	if err == nil {
 		var left []Left
 		if left, err = t.opt.Board.Exchange(call, t.opt.Daemon, mine.encode(), keepFor); err == nil {
+			if time.Since(t.okAt) >= freshFor { // the others took this daemon for gone
+				t.ledger.resign()
+			}
 			t.failing, t.okAt = false, time.Now()
 			t.combine(t.decode(left))
 			return
@@ -237,6 +240,8 @@ func (t *Tracker) combine(parts []reported) {
 	t.metrics.show(figures, late)
 	if first != nil && first.daemon == t.opt.Daemon {
 		t.ledger.foresee(now, figures)
+	} else {
+		t.ledger.resign()
 	}
 }
 

@@ -176,6 +176,35 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	}
 }
 
+// TestTheEldestWritesAnewAfterOthersDid: a daemon that was away does not take the catalog for as it left it, and one that
+// is not the eldest any more writes nothing.
+func TestTheEldestWritesAnewAfterOthersDid(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	board, store := NewRedisBoard(client, "p."), newShelf()
+	snapshot := catalogOf(campaign("c", 10, 1))
+	a, b := newMember(t, "a", board, store, snapshot), newMember(t, "b", board, store, snapshot)
+	a.lane(1, 0, "c", 9)
+	turn := func(m *member) {
+		m.exchange(t.Context())
+		m.ledger.save(t.Context(), nil, m.known)
+	}
+	turn(a)
+	store.outlook["c"] = delivery.Outlook{Backlog: 5} // by another, while this one is away
+	a.okAt = a.okAt.Add(-freshFor)
+	turn(a)
+	if got := store.outlook["c"].Backlog; got != 9 {
+		t.Errorf("the catalog says %d wait, want 9", got)
+	}
+	b.started = a.started.Add(-time.Hour)
+	b.exchange(t.Context())
+	store.outlook["c"] = delivery.Outlook{Backlog: 5}
+	turn(a)
+	if got := store.outlook["c"].Backlog; got != 5 || len(a.ledger.kept)+len(a.ledger.outlook) > 0 {
+		t.Errorf("%d wait by the word of the younger; it remembers %v", got, a.ledger.kept)
+	}
+}
+
 // TestLateOverAllDaemons: what both send together counts, and both show what the eldest has seen.
 func TestLateOverAllDaemons(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
