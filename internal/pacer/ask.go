@@ -18,6 +18,9 @@ const (
 	// takeSmoothing is of how many takes the time they last is the average, about.
 	takeSmoothing = 16
 	maxBackOff    = time.Second / 4 // between takes while the limiter does not answer
+	// askAgain is how long a used-up quota is believed, in microseconds: units that a daemon did not send come back, and
+	// nobody else is told.
+	askAgain = 10_000_000
 )
 
 // takeGap is the least time between two takes: campaigns that come due in it ask together.
@@ -185,6 +188,9 @@ func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
 			next, q.turnAt = now+p.quantum/2, at
 		}
 		next = max(at, next)
+	}
+	if g.Bound == delivery.BindQuota {
+		next = min(next, now+askAgain+rand.Int64N(askAgain/4))
 	}
 	if s := q.sink; g.Bound == delivery.BindGate && s != nil && !s.probing {
 		s.elsewhere = true

@@ -85,6 +85,7 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 			t.Errorf("%d tallies before their time is over", n)
 		}
 		b.set(campaign("returns", 10))
+		synctest.Wait()
 		f.offer(t, jobs(lane, delivery.FromLane, "returns", 100, 5))
 		time.Sleep(10 * time.Second)
 		got := map[string]int64{}
@@ -96,6 +97,7 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		}
 		if n := testutil.CollectAndCount(p.metrics.settled); n != len(delivery.Outcomes)+2 {
 			t.Errorf("%d counters, want those of unknown campaigns and two", n)
+			for _, id := range []string{"stays", "returns", "goes", "(unknown)"} { for _, o := range delivery.Outcomes { t.Log(id, o, testutil.ToFloat64(p.metrics.settled.WithLabelValues(id, o.String()))) } }
 		}
 		b.set(campaign("goes", 10))
 		f.offer(t, jobs(lane, delivery.FromLane, "goes", 200, 5))

@@ -113,9 +113,9 @@ func (p *Pacer) spendOne(q *queue, at, now int64) bool {
 		p.returnUnused(q)
 		return false
 	}
-	q.use(j.Weight)
+	used := q.use(j.Weight)
 	s.held -= j.Weight
-	p.send(q, j, at, now)
+	p.send(q, j, used, at, now)
 	p.roomFor(q)
 	p.wantSlots(q)
 	p.returnUnused(q)
@@ -138,7 +138,7 @@ func (p *Pacer) forfeit(q *queue, now int64) (n int64) {
 		if k == 0 || g.GrantedAt > late {
 			break
 		}
-		q.use(k)
+		p.unsend(q.use(k))
 		n += k
 	}
 	if n > 0 {
@@ -160,12 +160,13 @@ type sent struct {
 	result delivery.Result
 	took   time.Duration
 	epoch  int
+	used   []delivery.Grant // what its slots count for quotas
 
 	forfeited bool // it was not sent: its slot had passed too long ago
 }
 
 // send gives the job, whose slot came at the local time at, to a goroutine that hands it to its sink; see deliver.
-func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
+func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at, now int64) {
 	late := now - at
 	s := q.sink
 	q.inFlight++
@@ -176,7 +177,7 @@ func (p *Pacer) send(q *queue, j *delivery.Job, at, now int64) {
 		p.opt.Requeuer.Hold(p.opt.MinQuantum)
 	}
 	p.senders.hand(dispatch{
-		ctx: p.sendCtx, queue: q, sink: s, job: j, at: at, epoch: p.epoch,
+		ctx: p.sendCtx, queue: q, sink: s, job: j, used: used, at: at, epoch: p.epoch,
 		latest: at + q.lateBy(p.opt.LateTolerance.Microseconds(), q.campaign.Rate.Spacing()),
 	})
 }

@@ -46,9 +46,10 @@ type Pacer struct {
 	takeTime  int64               // about how long takes last
 	takes     int                 // takes under way
 	lastTake  int64
-	lastItems int   // of the last take
-	failing   bool  // the limiter does not answer
-	failedAt  int64 // when a take last failed
+	lastItems int              // of the last take
+	unsent    []delivery.Grant // to be handed back to the windows of quotas
+	failing   bool             // the limiter does not answer
+	failedAt  int64            // when a take last failed
 	failures  int
 	sweepAt   int64
 	swept     int       // of order, in this round of the sweep
@@ -252,6 +253,7 @@ const cancelledSendsEnd = time.Second
 
 func (p *Pacer) beginDrain(done chan<- int) {
 	p.doubt, p.stopped, p.drained = 0, true, done
+	p.returnUnsent()
 	for _, q := range p.order {
 		p.handBack(q)
 		q.filter(func(int64, *delivery.Job) bool { return false })

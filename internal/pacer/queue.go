@@ -246,11 +246,15 @@ func (q *queue) add(g delivery.Grant) {
 // and is due when it was granted.
 func (q *queue) due() int64 { return max(q.grants[0].First.Micros(), q.grants[0].GrantedAt) }
 
-// use takes the next n slots away, which must be held.
-func (q *queue) use(n int64) {
+// use takes the next n slots away, which must be held. What counts for quotas is returned, without a rate: it can be
+// handed back to them, though not to the timeline.
+func (q *queue) use(n int64) (counted []delivery.Grant) {
 	for n > 0 {
 		g := &q.grants[0]
 		k := min(n, g.Units)
+		if c := g.From.Campaign; c != nil && len(c.Quotas) > 0 {
+			counted = append(counted, delivery.Grant{Units: k, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From})
+		}
 		q.lastSlot = g.First.Advance(k-1, g.Rate).Micros()
 		g.First = g.First.Advance(k, g.Rate)
 		g.Units -= k
@@ -260,6 +264,7 @@ func (q *queue) use(n int64) {
 			q.grants = slices.Delete(q.grants, 0, 1) // there are two or three: their memory is worth keeping
 		}
 	}
+	return counted
 }
 
 // handBack gives up all held slots and returns them for a refund.

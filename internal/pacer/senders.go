@@ -26,8 +26,9 @@ type dispatch struct {
 	queue  *queue
 	sink   *sinkState
 	job    *delivery.Job
-	at     int64 // local time of its slot
-	latest int64 // local time until which the slot may be used
+	used   []delivery.Grant // what its slots count for quotas
+	at     int64            // local time of its slot
+	latest int64            // local time until which the slot may be used
 	epoch  int
 }
 
@@ -92,12 +93,12 @@ func (p *Pacer) deliver(x dispatch) {
 	now := begun.Sub(p.start).Microseconds()
 	p.metrics.lateness.Observe(float64(now-x.at) / 1e6)
 	if now > x.latest {
-		p.inbox.result(sent{queue: x.queue, sink: x.sink, job: x.job, forfeited: true, epoch: x.epoch})
+		p.inbox.result(sent{queue: x.queue, sink: x.sink, job: x.job, used: x.used, forfeited: true, epoch: x.epoch})
 		return
 	}
 	x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
 	p.inbox.result(sent{
-		queue: x.queue, sink: x.sink, job: x.job, result: r, took: time.Since(begun), epoch: x.epoch,
+		queue: x.queue, sink: x.sink, job: x.job, used: x.used, result: r, took: time.Since(begun), epoch: x.epoch,
 	})
 }

@@ -28,6 +28,9 @@ func (p *Pacer) settle(r sent) {
 		s.latency += (r.took.Microseconds() - s.latency) / 8
 	}
 	p.wake(s)
+	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
+		p.unsend(r.used)
+	}
 	if r.epoch != p.epoch {
 		return // outlived a drain; the job has been read again
 	}

@@ -138,6 +138,7 @@ func (p *Pacer) sweep(now int64) {
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
+	p.returnUnsent()
 	p.senders.trim()
 	p.dropCounts(now)
 	p.measure()

@@ -1,0 +1,51 @@
+package pacer
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestForfeitedSlotsCostNoQuota: a store so slow that many slots have passed when they are granted, and a sink that
+// withholds every fifth job, still let the whole of a day's quota be sent, and no more.
+func TestForfeitedSlotsCostNoQuota(t *testing.T) {
+	const limit = 300
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 100)
+		c.Quotas = []*delivery.Quota{{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: limit}}}}
+		f := newFleet(2, uniform(5, 40*time.Millisecond, 80*time.Millisecond), newBook(c), nil)
+		calls := 0
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if calls++; calls%5 == 0 {
+				return delivery.Result{Class: delivery.Withheld, RetryAfter: 10 * time.Millisecond}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var feeding sync.WaitGroup
+		for i := range f.daemons {
+			feeding.Go(func() { f.feed(ctx, i, "c", newPartition("lane/0")) })
+		}
+		time.Sleep(2 * time.Minute)
+		cancel()
+		feeding.Wait()
+		f.stop()
+		delivered, forfeited := 0.0, 0.0
+		for _, d := range f.daemons {
+			delivered += testutil.ToFloat64(d.metrics.settled.WithLabelValues("c", "delivered"))
+			forfeited += testutil.ToFloat64(d.metrics.forfeited)
+		}
+		if delivered != limit {
+			t.Errorf("%g delivered of a quota of %d", delivered, limit)
+		}
+		if forfeited < limit/4 {
+			t.Errorf("%g slots forfeited: too few to show anything", forfeited)
+		}
+	})
+}
