@@ -100,6 +100,7 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 			for _, id := range []string{"stays", "returns", "goes", "(unknown)"} { for _, o := range delivery.Outcomes { t.Log(id, o, testutil.ToFloat64(p.metrics.settled.WithLabelValues(id, o.String()))) } }
 		}
 		b.set(campaign("goes", 10))
+		time.Sleep(time.Second)
 		f.offer(t, jobs(lane, delivery.FromLane, "goes", 200, 5))
 		time.Sleep(time.Second)
 		if n := testutil.ToFloat64(p.metrics.settled.WithLabelValues("goes", "delivered")); n != 5 {

@@ -60,7 +60,10 @@ const countsKeptFor = 10 * time.Minute
 // dropCounts forgets the counts of campaigns that were deleted long ago.
 func (p *Pacer) dropCounts(now int64) {
 	for id, since := range p.gone {
-		if now-since > countsKeptFor.Microseconds() {
+		switch {
+		case p.snapshot.Campaign(id) != nil: // it was created anew
+			delete(p.gone, id)
+		case now-since > countsKeptFor.Microseconds():
 			delete(p.gone, id)
 			p.metrics.forget(id)
 		}
