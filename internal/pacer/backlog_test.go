@@ -97,11 +97,6 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		}
 		if n := testutil.CollectAndCount(p.metrics.settled); n != len(delivery.Outcomes)+2 {
 			t.Errorf("%d counters, want those of unknown campaigns and two", n)
-			for _, id := range []string{"stays", "returns", "goes", "(unknown)"} {
-				for _, o := range delivery.Outcomes {
-					t.Log(id, o, testutil.ToFloat64(p.metrics.settled.WithLabelValues(id, o.String())))
-				}
-			}
 		}
 		b.set(campaign("goes", 10))
 		time.Sleep(time.Second)
