@@ -13,8 +13,12 @@ import (
 )
 
 const (
-	// exchangeEvery is how often parts are exchanged, and callTimeout how long that, or a look at the memory, may take.
+	// exchangeEvery is how often parts are exchanged at most, and callTimeout how long that, or a look at the memory, may
+	// take. With many campaigns they are exchanged less often, by exchangeEach for each, down to every exchangeLeast, which
+	// is less than freshFor.
 	exchangeEvery = time.Second
+	exchangeEach  = 200 * time.Microsecond
+	exchangeLeast = 3 * time.Second
 	callTimeout   = 2 * time.Second
 	// showFor is how long figures are shown that cannot be brought up to date.
 	showFor = 10 * time.Second
@@ -66,13 +70,14 @@ type Tracker struct {
 	snapshot *delivery.Snapshot
 	byHash   map[uint64]*delivery.Campaign // of snapshot
 
-	active  map[string]activity         // what this daemon sent lately
-	seen    map[string]map[uint64]int64 // units sent, by daemon and campaign, as they were left last
-	debts   map[uint64]*debt
-	late    int64 // as this daemon has it
-	at      time.Time
-	okAt    time.Time
-	failing bool
+	active    map[string]activity         // what this daemon sent lately
+	seen      map[string]map[uint64]int64 // units sent, by daemon and campaign, as they were left last
+	debts     map[uint64]*debt
+	campaigns int   // with something to tell, in the last exchange
+	late      int64 // as this daemon has it
+	at        time.Time
+	okAt      time.Time
+	failing   bool
 
 	ledger ledger
 }
@@ -110,6 +115,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		select {
 		case <-exchange.C:
 			t.exchange(ctx)
+			exchange.Reset(exchangeAfter(t.campaigns))
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
 			t.ledger.load(ctx, t.snapshot)
@@ -118,6 +124,11 @@ func (t *Tracker) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// exchangeAfter is how long to wait for the next exchange when so many campaigns had something to tell.
+func exchangeAfter(campaigns int) time.Duration {
+	return min(exchangeEvery+time.Duration(campaigns)*exchangeEach, exchangeLeast)
 }
 
 // exchange leaves this daemon's part, takes all, and shows what they say together.
@@ -214,6 +225,7 @@ func (t *Tracker) decode(left []Left) []reported {
 func (t *Tracker) combine(parts []reported) {
 	now := time.Now()
 	totals, sent := sum(parts), t.sentSince(parts)
+	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign
 	for hash, total := range totals {
 		if c := t.byHash[hash]; c != nil && (total.waiting > 0 || c.ExpectedTotal > 0) {

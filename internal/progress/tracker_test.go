@@ -355,3 +355,11 @@ type echo struct{}
 func (echo) Exchange(_ context.Context, daemon string, part []byte, _ time.Duration) ([]Left, error) {
 	return []Left{{Daemon: daemon, Part: part}}, nil
 }
+
+func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
+	for campaigns, want := range map[int]time.Duration{0: time.Second, 5000: 2 * time.Second, 1_000_000: 3 * time.Second} {
+		if got := exchangeAfter(campaigns); got != want || got >= freshFor {
+			t.Errorf("%d campaigns: every %s, want %s", campaigns, got, want)
+		}
+	}
+}
