@@ -14,7 +14,7 @@
 //   - queued: a job in its campaign's queue, for a slot; queue.held counts the slots that the queue has.
 //   - p.waits: jobs in memory until a time that is near, a short back-off or not-before.
 //   - queue.waiting: lanes whose jobs were refused for want of room, until they hear from Room.
-//   - p.parked: the same for partitions of ingress, of campaigns that overflow by block.
+//   - p.parked: jobs of ingress that lost their place and stay in memory, since their campaign overflows by block.
 //   - queue.blocked: the queue's slot has come and its sink has no call free; sinkState.full lists such queues.
 //   - standing held: the campaign may not send at all, and its jobs go to lanes.
 //
