@@ -94,12 +94,16 @@ func (s *services) openKafka() error {
 	if err != nil {
 		return fmt.Errorf("kafka.sasl: %w", err)
 	}
+	dial := dialBroker
+	if encryption != nil {
+		dial = nil // the library's own: in TLS the first bytes are not the broker's
+	}
 	s.transport = &kafka.Transport{
-		ClientID: clientID, DialTimeout: dialTimeout, MetadataTTL: metadataTTL, MetadataTopics: s.topics.Names(),
-		TLS: encryption, SASL: mechanism,
+		Dial: dial, ClientID: clientID, DialTimeout: dialTimeout, MetadataTTL: metadataTTL,
+		MetadataTopics: s.topics.Names(), TLS: encryption, SASL: mechanism,
 	}
 	s.dialer = &kafka.Dialer{
-		ClientID: clientID, Timeout: dialTimeout, DualStack: true, TLS: encryption, SASLMechanism: mechanism,
+		DialFunc: dial, ClientID: clientID, Timeout: dialTimeout, DualStack: true, TLS: encryption, SASLMechanism: mechanism,
 	}
 	s.kafka = &kafka.Client{Addr: kafka.TCP(s.config.Kafka.Brokers...), Transport: s.transport, Timeout: clientTimeout}
 	return nil
