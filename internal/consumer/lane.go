@@ -102,8 +102,8 @@ const (
 	stop                // the main reader may not go on
 )
 
-// meet asks the main reader's question about the next record of the log. Anything but stop moves main past it, so add
-// must follow take before anybody looks at the positions.
+// meet asks the main reader's question about the next record of the log. A skip moves main past it; take leaves that to
+// add, so that a record which cannot be registered is met again.
 func (l *lane) meet(hash uint64, offset int64) verdict {
 	if offset < l.main {
 		return skip
@@ -113,33 +113,35 @@ func (l *lane) meet(hash uint64, offset int64) verdict {
 	case c == nil && len(l.campaigns) >= maxLaneCampaigns:
 		return stop
 	case c == nil:
-		l.main = offset + 1
 		return take
 	case !c.behind && len(c.slots) >= maxSlots:
 		c.leave(offset)
 		c.capped = true
 	}
-	l.main = offset + 1
-	if c.behind {
-		c.left++
-		return skip
+	if !c.behind {
+		return take
 	}
-	return take
+	l.main = offset + 1
+	c.left++
+	return skip
 }
 
 // pass moves main over offsets that hold no record.
 func (l *lane) pass(offset int64) { l.main = max(l.main, offset) }
 
-// add registers a record as handed over, or as settled by itself, after meet or revisit said take.
+// add registers a record as handed over, or as settled by itself, after meet or revisit said take, and moves their
+// position past it.
 func (l *lane) add(hash uint64, id string, s laneSlot) {
+	l.main = max(l.main, s.offset+1)
 	c := l.campaigns[hash]
 	if c == nil {
 		c = &laneCampaign{hash: hash, stride: firstStride}
 		l.campaigns[hash] = c
 	}
 	c.id = id
-	if c.behind {
-		c.left = max(0, c.left-1) // a catch-up read found what main had passed by
+	if c.behind { // a catch-up read found what main had passed by
+		c.left = max(0, c.left-1)
+		c.next = max(c.next, s.offset+1)
 	}
 	switch {
 	case !c.insert(s):
@@ -220,16 +222,17 @@ func (l *lane) revisit(hash uint64, offset int64) verdict {
 		l.chasing--
 		return skip
 	}
-	c.next, c.served = offset+1, l.reads
+	c.served = l.reads
 	c.found++
-	if tracked {
-		return skip
-	}
-	if settled {
+	switch {
+	case tracked:
+	case settled:
 		c.insert(laneSlot{offset: offset, done: true})
-		return skip
+	default:
+		return take
 	}
-	return take
+	c.next = offset + 1
+	return skip
 }
 
 // breakCatchUp ends a read that failed half-way. Who used up its room in it is owed word of more by nobody.

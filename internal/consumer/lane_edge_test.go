@@ -1,6 +1,16 @@
 package consumer
 
-import "testing"
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // TestACappedCampaignIsReadAgainAfterARelease: a campaign that is left behind because it has maxSlots gives its open jobs back (it was paused). Nothing of it is
 // open then, so no settle ever lifts the cap, and Room and probe pass over it: it is not read any more.
@@ -79,5 +89,63 @@ func TestABrokenCatchUpGoesOn(t *testing.T) {
 	}
 	if _, _, ok := l.candidate(); !ok {
 		t.Error("everything handed over was settled, nothing was refused, and nothing is read until the next probe")
+	}
+}
+
+// brokenBytes is a value that cannot be read.
+type brokenBytes struct{ protocol.Bytes }
+
+var errBroken = errors.New("broken")
+
+func (brokenBytes) Read([]byte) (int, error) { return 0, errBroken }
+func (brokenBytes) Len() int                 { return 1 }
+
+// TestAnUnreadableRecordIsNotPassedOver: a record whose turn it is, and that cannot be copied, is met again by the next
+// read: neither the main position nor that of a campaign that was left behind moves past it.
+func TestAnUnreadableRecordIsNotPassedOver(t *testing.T) {
+	b := newBudget(1 << 20)
+	m, err := newMetrics(newRegistry(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := newLaneSource(partition{"lanes", 0}, newLane(lanePositions{}), b, m, func() {})
+	d := &shared{budget: b, metrics: m, log: slog.New(slog.DiscardHandler), maxWeight: 1}
+	r := &laneReader{shared: d, src: src, repeats: newRepeats(newOriginTopics())}
+	record := func(offset int64, value protocol.Bytes) *protocol.Record {
+		headers := []kafka.Header{{Key: delivery.HeaderCampaign, Value: []byte("c")}}
+		return &protocol.Record{Offset: offset, Value: value, Headers: headers}
+	}
+	main := &pick{reader: r, now: time.Now(), verdict: (*lane).meet}
+	catchUp := &pick{reader: r, now: time.Now(), verdict: (*lane).revisit, catchUp: true}
+	whole := func() protocol.Bytes { return protocol.NewBytes([]byte("{}")) }
+
+	if err := main.visit(record(0, brokenBytes{})); !errors.Is(err, errBroken) {
+		t.Fatalf("error %v", err)
+	}
+	if src.lane.main != 0 || src.lane.committed() != 0 {
+		t.Fatalf("main is %d past a record that was not read, %d is committed", src.lane.main, src.lane.committed())
+	}
+	if err := main.visit(record(0, whole())); err != nil || len(main.jobs) != 1 || src.lane.main != 1 {
+		t.Fatalf("read again: %d jobs, main %d, %v", len(main.jobs), src.lane.main, err)
+	}
+
+	src.withheld(0)
+	src.lane.grantRoom(campaignHash("c"), 5)
+	src.lane.beginCatchUp(0)
+	if err := catchUp.visit(record(0, brokenBytes{})); !errors.Is(err, errBroken) {
+		t.Fatalf("error %v", err)
+	}
+	src.lane.breakCatchUp()
+	if at := src.lane.committed(); at != 0 {
+		t.Fatalf("%d is committed past a record that was left behind and not read", at)
+	}
+	src.lane.beginCatchUp(0)
+	if err := catchUp.visit(record(0, whole())); err != nil || len(catchUp.jobs) != 1 {
+		t.Fatalf("read again: %d jobs, %v", len(catchUp.jobs), err)
+	}
+	src.lane.endCatchUp(1, 100)
+	src.Settle(0, delivery.OutcomeDelivered)
+	if at := src.lane.committed(); at != 1 {
+		t.Errorf("%d is committed of 1", at)
 	}
 }
