@@ -126,7 +126,7 @@ func DeadList(ctx context.Context, in Invocation, flags *DeadListFlags) error {
 		return printDead(p, in.JSON, n == 1, describeDead(&d))
 	})
 	if err != nil {
-		return fmt.Errorf("list dead letters: %w", err)
+		return fmt.Errorf("list dead letters: %w", brokersFault(err))
 	}
 	switch {
 	case in.JSON && flags.Count:

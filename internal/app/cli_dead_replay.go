@@ -66,7 +66,7 @@ func DeadReplay(ctx context.Context, in Invocation, flags *DeadReplayFlags) erro
 	began := time.Now()
 	report, err := replayWithBar(ctx, in, opts)
 	if err != nil {
-		err = replayError(ctx, flags, &report, err)
+		err = replayError(ctx, flags, &report, brokersFault(err))
 	}
 	if in.JSON {
 		return firstError(err, writeJSON(in.Stdout, replaySummary(flags, &report)))

@@ -54,7 +54,7 @@ func DeadShow(ctx context.Context, in Invocation, what string, payloadOnly bool)
 	defer s.close()
 	d, others, err := s.findDead(ctx, what)
 	if err != nil {
-		return fmt.Errorf("show a dead letter: %w", err)
+		return fmt.Errorf("show a dead letter: %w", brokersFault(err))
 	}
 	switch {
 	case payloadOnly:

@@ -94,7 +94,7 @@ func Publish(ctx context.Context, in Invocation, flags *PublishFlags) error {
 	acked, err := to.publish(ctx, producer, jobsOf(flags.Campaign, run, payloads), bar.add)
 	bar.close()
 	if err != nil {
-		return fmt.Errorf("%w (%d jobs were published)", err, acked)
+		return fmt.Errorf("%w (%d jobs were published)", brokersFault(err), acked)
 	}
 	p := &printer{w: in.Stdout}
 	if in.JSON {

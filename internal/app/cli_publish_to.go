@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -38,8 +39,11 @@ func (s *services) publishTo(ctx context.Context, flags *PublishFlags) (publishT
 func (s *services) publishLane(ctx context.Context, campaign string) (publishTarget, error) {
 	topic := requeue.LaneTopic(s.topics.Prefix)
 	lanes, err := requeue.Partitions(ctx, s.kafka, topic)
+	if errors.Is(err, requeue.ErrNoTopic) {
+		err = fmt.Errorf("%w; run pacer migrate up", err)
+	}
 	if err != nil {
-		return publishTarget{}, fmt.Errorf("count the lanes: %w; run pacer migrate up", err)
+		return publishTarget{}, fmt.Errorf("count the lanes: %w", brokersFault(err))
 	}
 	c, err := catalog.NewPostgres(catalog.Options{DSN: s.dsn, LanesTopic: topic, Logger: s.log})
 	if err != nil {

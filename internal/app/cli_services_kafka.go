@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 )
@@ -48,4 +49,13 @@ func (c *brokerConn) judge() error {
 		return fmt.Errorf("%s expects TLS; set kafka.tls", c.address)
 	}
 	return fmt.Errorf("%s is no Kafka broker, its answer begins with %q; correct kafka.brokers", c.address, c.head)
+}
+
+// brokersFault names the setting where a command could not reach the brokers; other errors stay as they are.
+func brokersFault(err error) error {
+	var network *net.OpError
+	if errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("kafka.brokers: %w", err)
+	}
+	return err
 }

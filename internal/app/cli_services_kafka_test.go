@@ -34,7 +34,10 @@ func answering(t *testing.T, answer string) string {
 
 func TestAServerThatIsNoBrokerIsToldFromOne(t *testing.T) {
 	for _, c := range []struct{ answer, says string }{
-		{"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", `begins with "HTTP"; correct kafka.brokers`},
+		{
+			"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+			`begins with "HTTP"; correct kafka.brokers`,
+		},
 		{"\x15\x03\x03\x00\x02\x02\x46", "expects TLS; set kafka.tls"},
 	} {
 		t.Chdir(t.TempDir())
@@ -71,6 +74,24 @@ func TestABrokersAnswersPassUnchanged(t *testing.T) {
 		got, err := io.ReadAll(&brokerConn{Conn: readConn{r: r}})
 		if err != nil || string(got) != said {
 			t.Errorf("%s: %d bytes of %d, error %v", name, len(got), len(said), err)
+		}
+	}
+}
+
+func TestBrokersThatCannotBeReachedAreNamed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	in := Invocation{Environ: []string{
+		"PACER_KAFKA_BROKERS=127.0.0.1:1", "PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:1/pacer",
+	}, Stdout: io.Discard, Stderr: io.Discard}
+	for name, err := range map[string]error{
+		"dead list":        DeadList(t.Context(), in, &DeadListFlags{}),
+		"dead show":        DeadShow(t.Context(), in, "u-42", false),
+		"dead replay":      DeadReplay(t.Context(), in, &DeadReplayFlags{}),
+		"publish":          Publish(t.Context(), in, &PublishFlags{Campaign: "spring", Count: 1, CountSet: true}),
+		"publish --direct": Publish(t.Context(), in, &PublishFlags{Campaign: "spring", Count: 1, CountSet: true, Direct: true}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "kafka.brokers: ") || strings.Contains(err.Error(), "migrate up") {
+			t.Errorf("%s: error %v", name, err)
 		}
 	}
 }

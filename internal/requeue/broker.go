@@ -25,8 +25,8 @@ const (
 // noLeader stands for the leader of a partition that has none.
 const noLeader = -1
 
-// errNoTopic tells that the broker does not know a topic.
-var errNoTopic = errors.New("topic does not exist")
+// ErrNoTopic tells that the broker does not know a topic.
+var ErrNoTopic = errors.New("topic does not exist")
 
 // partition names a partition of a topic.
 type partition struct {
@@ -85,7 +85,7 @@ func (b *broker) leaders(ctx context.Context, topic string) ([]int, error) {
 		return nil, fmt.Errorf("read the layout of topic %s: %w", topic, err)
 	}
 	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) == 0 {
-		return nil, fmt.Errorf("topic %s: %w", topic, errNoTopic)
+		return nil, fmt.Errorf("topic %s: %w", topic, ErrNoTopic)
 	}
 	partitions := answer.Topics[0].Partitions
 	leaders = make([]int, len(partitions))
@@ -212,7 +212,7 @@ func tooLarge(err error) bool {
 // refused tells that the broker certainly did not write the batch. Everything else (a lost connection, a
 // timeout, replicas that failed after the append) leaves the outcome unknown.
 func refused(err error) bool {
-	if errors.Is(err, errNoTopic) {
+	if errors.Is(err, ErrNoTopic) {
 		return true
 	}
 	var dialing *net.OpError

@@ -18,7 +18,7 @@ func TestRefused(t *testing.T) {
 		{kafka.NotEnoughReplicas, true},
 		{kafka.NotLeaderForPartition, true},
 		{fmt.Errorf("produce: %w", kafka.MessageSizeTooLarge), true},
-		{fmt.Errorf("topic x: %w", errNoTopic), true},
+		{fmt.Errorf("topic x: %w", ErrNoTopic), true},
 		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
 		{&net.OpError{Op: "read", Err: errors.New("connection reset")}, false},
 		{io.ErrUnexpectedEOF, false},

@@ -62,8 +62,7 @@ func ListDead(ctx context.Context, opts DeadOptions, yield func(DeadLetter) erro
 	if opts.Prefix == "" {
 		opts.Prefix = DefaultPrefix
 	}
-	topic := DeadTopic(opts.Prefix)
-	n, err := Partitions(ctx, opts.Client, topic)
+	topic, n, err := deadPartitions(ctx, opts.Client, opts.Prefix)
 	if err != nil {
 		return err
 	}
@@ -95,14 +94,23 @@ func ListDead(ctx context.Context, opts DeadOptions, yield func(DeadLetter) erro
 	return nil
 }
 
+// deadPartitions is the topic of the dead letters and how many partitions it has.
+func deadPartitions(ctx context.Context, client *kafka.Client, prefix string) (topic string, n int, err error) {
+	topic = DeadTopic(prefix)
+	n, err = Partitions(ctx, client, topic)
+	if errors.Is(err, ErrNoTopic) {
+		err = fmt.Errorf("%w; run pacer migrate up", err)
+	}
+	return topic, n, err
+}
+
 // ErrNoLetter tells that there is no dead letter at a place.
 var ErrNoLetter = errors.New("no dead letter lies there; it may have been removed with its retention")
 
 // ReadDead reads the dead letter at a partition and offset, as ListDead gives them. The error is ErrNoLetter where
 // there is none.
 func ReadDead(ctx context.Context, client *kafka.Client, prefix string, place DeadPlace) (DeadLetter, error) {
-	topic := DeadTopic(prefix)
-	n, err := Partitions(ctx, client, topic)
+	topic, n, err := deadPartitions(ctx, client, prefix)
 	if err != nil {
 		return DeadLetter{}, err
 	}

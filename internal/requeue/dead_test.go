@@ -378,7 +378,7 @@ func TestReplayedSpansOverlapAndOutliveTheirTopic(t *testing.T) {
 func TestReplayNeedsItsMemory(t *testing.T) {
 	_, client := fakeCluster(t, kfake.SeedTopics(1, "jobs", "t.dead"))
 	_, err := Replay(t.Context(), ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs"}})
-	if !errors.Is(err, errNoTopic) || !strings.Contains(err.Error(), "t.replays") || !strings.Contains(err.Error(), "migrate up") {
+	if !errors.Is(err, ErrNoTopic) || !strings.Contains(err.Error(), "t.replays") || !strings.Contains(err.Error(), "migrate up") {
 		t.Errorf("error %v", err)
 	}
 	if err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: "t."}, func(DeadLetter) error { return nil }); err != nil {
@@ -411,7 +411,7 @@ func TestReplayNeedsAnIngressTopic(t *testing.T) {
 func TestMissingDeadTopic(t *testing.T) {
 	_, client := fakeCluster(t)
 	err := ListDead(t.Context(), DeadOptions{Client: client}, func(DeadLetter) error { return nil })
-	if !errors.Is(err, errNoTopic) || !strings.Contains(err.Error(), "pacer.dead") {
+	if !errors.Is(err, ErrNoTopic) || !strings.Contains(err.Error(), "pacer.dead") || !strings.Contains(err.Error(), "migrate up") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -77,6 +77,9 @@ func All(records []Record) iter.Seq2[Record, error] {
 // longer than the patience. It reads ahead of the broker by 16 MiB at most.
 func (p *Producer) Publish(ctx context.Context, topic string, records iter.Seq2[Record, error], onAck func(n int)) (acked int64, err error) {
 	n, err := p.broker.partitions(ctx, topic)
+	if errors.Is(err, ErrNoTopic) {
+		err = fmt.Errorf("%w; create it, pacer never makes one that jobs are published to", err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("publish: %w", err)
 	}

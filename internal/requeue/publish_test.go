@@ -208,7 +208,8 @@ func TestPublishToNoTopic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(t.Context(), "absent", numbered(1), nil); !errors.Is(err, errNoTopic) || !strings.Contains(err.Error(), "absent") {
+	if _, err := p.Publish(t.Context(), "absent", numbered(1), nil); !errors.Is(err, ErrNoTopic) ||
+		!strings.Contains(err.Error(), "absent: topic does not exist; create it") {
 		t.Errorf("error %v", err)
 	}
 	for _, opts := range []ProducerOptions{{}, {Client: client, InFlight: -1}, {Client: client, Linger: -1}, {Client: client, Patience: -1}} {

@@ -89,8 +89,12 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 		return r.report, err
 	}
 	if !opts.DryRun {
-		if _, err = Partitions(ctx, opts.Client, ReplaysTopic(r.opts.Prefix)); err != nil {
-			return r.report, fmt.Errorf("%w; run pacer migrate up", err)
+		_, err = Partitions(ctx, opts.Client, ReplaysTopic(r.opts.Prefix))
+		if errors.Is(err, ErrNoTopic) {
+			err = fmt.Errorf("%w; run pacer migrate up", err)
+		}
+		if err != nil {
+			return r.report, err
 		}
 	}
 	now := time.Now()

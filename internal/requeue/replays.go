@@ -64,7 +64,7 @@ func readReplays(ctx context.Context, client *kafka.Client, prefix string) (repl
 	done := make(replays)
 	topic := ReplaysTopic(prefix)
 	n, err := Partitions(ctx, client, topic)
-	if errors.Is(err, errNoTopic) {
+	if errors.Is(err, ErrNoTopic) {
 		return done, nil
 	}
 	if err != nil {

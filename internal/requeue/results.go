@@ -330,7 +330,7 @@ func (r *Results) account(ctx context.Context, err error) {
 	}
 	r.mu.Unlock()
 	switch {
-	case begins && errors.Is(err, errNoTopic):
+	case begins && errors.Is(err, ErrNoTopic):
 		r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false",
 			"topic", r.topic)
 	case begins:

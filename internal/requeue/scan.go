@@ -230,7 +230,7 @@ func (s *scanner) ask(ctx context.Context, which int64) (int64, error) {
 		}
 		return s.ask(ctx, kafka.LastOffset)
 	}
-	return 0, errNoTopic
+	return 0, ErrNoTopic
 }
 
 // own copies a record out of the response's memory and gives that back.
