@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -121,6 +122,37 @@ func replayError(ctx context.Context, flags *DeadReplayFlags, report *requeue.Re
 	return fmt.Errorf("%w (%d dead letters were replayed%s; %s)", err, report.Replayed, doubt, goOn)
 }
 
+// oversizeError names the letters that a topic did not take; nil where there are none.
+func oversizeError(report *requeue.ReplayReport) error {
+	if report.Oversize == 0 {
+		return nil
+	}
+	named := make([]string, 0, len(report.Oversized)+1)
+	for _, o := range report.Oversized {
+		named = append(named, fmt.Sprintf("%s (%d bytes, for %s)", o.Place, o.Bytes, o.Topic))
+	}
+	if rest := report.Oversize - len(named); rest > 0 {
+		named = append(named, fmt.Sprintf("and %d more", rest))
+	}
+	return fmt.Errorf("replay: %d left out: larger than max.message.bytes of their topic: %s; raise it and replay again",
+		report.Oversize, strings.Join(named, ", "))
+}
+
+// oversizeLetter is a letter that its topic did not take.
+type oversizeLetter struct {
+	Place string `json:"place"`
+	Topic string `json:"topic"`
+	Bytes int    `json:"bytes"`
+}
+
+func oversizeLetters(report *requeue.ReplayReport) []oversizeLetter {
+	list := make([]oversizeLetter, 0, len(report.Oversized))
+	for _, o := range report.Oversized {
+		list = append(list, oversizeLetter{Place: o.Place.String(), Topic: o.Topic, Bytes: o.Bytes})
+	}
+	return list
+}
+
 // replayedGroup is how many letters of one campaign with one reason were replayed.
 type replayedGroup struct {
 	Campaign string `json:"campaign"`
@@ -144,6 +176,7 @@ func replaySummary(flags *DeadReplayFlags, report *requeue.ReplayReport) map[str
 	return map[string]any{
 		"dry_run": flags.DryRun, "matched": report.Matched, "replayed": report.Replayed, "replayed_before": report.Before,
 		"truncated": report.Truncated, "expired": report.Expired, "topics": report.Topics, "groups": replayedGroups(report),
+		"oversize": report.Oversize, "oversize_letters": oversizeLetters(report),
 	}
 }
 

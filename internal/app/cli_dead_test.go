@@ -152,3 +152,19 @@ func TestReplayErrorsSayHowToGoOn(t *testing.T) {
 		}
 	}
 }
+
+func TestOversizeLettersAreNamedOnOneLine(t *testing.T) {
+	if err := oversizeError(&requeue.ReplayReport{Replayed: 5}); err != nil {
+		t.Error(err)
+	}
+	report := requeue.ReplayReport{Oversize: 3, Oversized: []requeue.OversizeLetter{
+		{Place: requeue.DeadPlace{Partition: 3, Offset: 17}, Topic: "jobs", Bytes: 1_048_700},
+		{Place: requeue.DeadPlace{Offset: 4}, Topic: "other", Bytes: 2_000_000},
+	}}
+	err := oversizeError(&report)
+	want := "replay: 3 left out: larger than max.message.bytes of their topic: 3/17 (1048700 bytes, for jobs), " +
+		"0/4 (2000000 bytes, for other), and 1 more; raise it and replay again"
+	if err == nil || err.Error() != want || ExitCode(err) != 1 {
+		t.Errorf("%v, exit code %d", err, ExitCode(err))
+	}
+}

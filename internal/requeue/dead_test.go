@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,48 +238,73 @@ func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
 }
 
 // A replay that fails half-way says from where to go on, so that nothing is left out: also where one topic has taken its
-// part of a batch and another refuses older letters.
+// part of a batch and another, which is missing, none of older letters.
 func TestReplayGoesOnBeforeWhatWasRefused(t *testing.T) {
-	cluster, client := fakeCluster(t, kfake.SeedTopics(1, "jobs", "other"))
-	ensure(t, client, smallSpec("t.", "jobs", "other"))
-	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
-	s := newSource("jobs/0")
-	var times []time.Time
-	for i, topic := range []string{"other", "jobs", "other", "jobs"} {
-		j := s.job(int64(i), "spring")
-		j.Origin = delivery.Origin{Topic: topic, Offset: int64(i)}
-		r.Put(j, dead)
-		eventually(t, "buried", func() bool { return s.count() == i+1 })
-	}
-	err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: "t."}, func(d DeadLetter) error {
-		times = append(times, d.At)
-		return nil
-	})
-	if err != nil || len(times) != 4 {
-		t.Fatalf("%v, %v", times, err)
-	}
-	var refused atomic.Value
-	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.KeepControl()
-		in := req.(*kmsg.ProduceRequest)
-		if len(in.Topics) != 1 || in.Topics[0].Topic != refused.Load() {
-			return nil, nil, false
+	for i, missing := range []string{"other", "jobs"} {
+		there := []string{"jobs", "other"}[i]
+		_, client := fakeCluster(t, kfake.SeedTopics(1, there))
+		ensure(t, client, smallSpec("t.", there))
+		r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+		s := newSource("jobs/0")
+		for i, topic := range []string{"other", "jobs", "other", "jobs"} {
+			j := s.job(int64(i), "spring")
+			j.Origin = delivery.Origin{Topic: topic, Offset: int64(i)}
+			r.Put(j, dead)
+			eventually(t, "buried", func() bool { return s.count() == i+1 })
 		}
-		res := in.ResponseKind().(*kmsg.ProduceResponse)
-		topic, p := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
-		p.Partition, p.ErrorCode = in.Topics[0].Partitions[0].Partition, int16(kafka.MessageSizeTooLarge)
-		topic.Topic, topic.Partitions = in.Topics[0].Topic, append(topic.Partitions, p)
-		res.Topics = append(res.Topics, topic)
-		return res, nil, true
-	})
-	for topic, oldest := range map[string]time.Time{"other": times[0], "jobs": times[1]} {
-		refused.Store(topic)
+		var times []time.Time
+		err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: "t."}, func(d DeadLetter) error {
+			times = append(times, d.At)
+			return nil
+		})
+		if err != nil || len(times) != 4 {
+			t.Fatalf("%v, %v", times, err)
+		}
 		for range 8 { // the topics of a batch have no order
 			report, err := Replay(t.Context(), ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs", "other"}, Again: true})
-			if err == nil || report.Doubtful == 0 || report.GoOn.After(oldest) || report.GoOn.IsZero() {
-				t.Errorf("%s refuses: %+v, %v; the oldest that was not written is of %s", topic, report, err, oldest)
+			if !errors.Is(err, ErrNoTopic) || report.Doubtful == 0 || report.GoOn.After(times[i]) || report.GoOn.IsZero() {
+				t.Errorf("%s is missing: %+v, %v; the oldest that was not written is of %s", missing, report, err, times[i])
 			}
 		}
+	}
+}
+
+// One letter that its topic does not take is named and left out; the others are replayed, and remembered without it.
+func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	alter(t, client, "jobs", confMaxMessage, "200000")
+	ensure(t, client, smallSpec("t.", "jobs"))
+	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+	s := newSource("jobs/0")
+	for i := range int64(6) {
+		j := s.job(i, "spring")
+		if i == 0 || i == 3 {
+			j.Payload = make([]byte, 100_000)
+		}
+		r.Put(j, dead)
+		eventually(t, "buried", func() bool { return s.count() == int(i)+1 })
+	}
+	alter(t, client, "jobs", confMaxMessage, "50000")
+	opts := ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs"}, Limit: 3}
+	report, err := Replay(t.Context(), opts)
+	if err != nil || report.Replayed != 3 || report.Oversize == 0 || report.Oversize != len(report.Oversized) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if o := report.Oversized[0]; o.Topic != "jobs" || o.Bytes < 100_000 || o.Bytes > 101_000 {
+		t.Errorf("named %+v", o)
+	} else if d, err := ReadDead(t.Context(), client, "t.", o.Place); err != nil || len(d.Payload) != 100_000 || d.Replayed {
+		t.Errorf("at %s lies %s of %d bytes, replayed %v, %v", o.Place, d.JobID, len(d.Payload), d.Replayed, err)
+	}
+	opts.Limit = 0
+	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 1 || report.Before != 3 || report.Oversize != 2 {
+		t.Errorf("the rest: %+v, %v", report, err)
+	}
+	if n := len(readAll(t, client, "jobs")); n != 4 {
+		t.Errorf("%d records, want 4", n)
+	}
+	alter(t, client, "jobs", confMaxMessage, "200000")
+	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 2 || report.Before != 4 || report.Oversize != 0 {
+		t.Errorf("with room for them: %+v, %v", report, err)
 	}
 }
 

@@ -29,6 +29,9 @@ type ProducerOptions struct {
 	InFlight int           // produce calls at once, at most one per partition; 8
 	Linger   time.Duration // how long a record waits for others to share its batch; 20 ms
 	Patience time.Duration // how long a batch is tried again before Publish gives up; 30 s
+	// Oversize, if set, is given each record that is larger than its topic takes, one at a time, and Publish goes on
+	// without it; else Publish fails.
+	Oversize func(Record)
 }
 
 // Producer publishes jobs for the command line: batches of at most 500 records and 512 KiB, acks=all, several in
@@ -131,7 +134,7 @@ type publication struct {
 	room     *semaphore.Weighted // bytes
 	calls    *semaphore.Weighted
 
-	mu    sync.Mutex // serialises onAck
+	mu    sync.Mutex // serialises onAck and Oversize
 	acked int64
 	onAck func(n int)
 }
@@ -224,6 +227,9 @@ func (u *publication) send(ctx context.Context, to partition, batch []Record) er
 			pending, failures = pending[1:], 0
 			deadline = time.Now().Add(u.producer.opts.Patience)
 			u.ack(records)
+		case tooLarge(rb.err) && len(records) == 1 && u.producer.opts.Oversize != nil:
+			pending, failures = pending[1:], 0
+			u.leaveOut(records[0])
 		case tooLarge(rb.err) && len(records) == 1:
 			return fmt.Errorf("a record of %d bytes is larger than the topic takes (max.message.bytes): %w",
 				publishedSize(records[0]), rb.err)
@@ -256,6 +262,13 @@ func (u *publication) ack(records []Record) {
 	if u.onAck != nil {
 		u.onAck(len(records))
 	}
+}
+
+func (u *publication) leaveOut(r Record) {
+	u.room.Release(roomFor(r))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.producer.opts.Oversize(r)
 }
 
 func toKafka(records []Record) []kafka.Record {

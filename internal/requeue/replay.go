@@ -42,6 +42,8 @@ type ReplayReport struct {
 	Before    int               // left out: replayed before
 	Truncated int               // left out: only a part of the payload was kept
 	Expired   int               // left out: the job's expiry has passed, or it died of that
+	Oversize  int               // left out: larger than the topic takes that they go to; a dry run does not find out
+	Oversized []OversizeLetter  // the first of these, a few
 	Topics    map[string]int    // Replayed by topic
 	Groups    map[DeadGroup]int // Replayed by campaign and reason
 	// Doubtful is how many letters of the batch that failed may have been written without being remembered as replayed.
@@ -57,12 +59,20 @@ type DeadGroup struct {
 	Reason   delivery.Reason
 }
 
+// OversizeLetter is a dead letter that a topic did not take.
+type OversizeLetter struct {
+	Place DeadPlace
+	Topic string // its max.message.bytes is too small
+	Bytes int    // of the record, about
+}
+
 // Bounds of a replay.
 const (
 	replayBatch      = 500 // letters held before they are written
 	replayBatchBytes = 4 << 20
 	replayGrace      = 5 * time.Second        // for the batch that is being written when the replay is interrupted
 	replayCatchUp    = 100 * time.Millisecond // of the rate, after the broker was slow
+	replayOversized  = 10                     // letters of ReplayReport.Oversized
 )
 
 var (
@@ -73,10 +83,11 @@ var (
 // Replay writes the matching dead letters back onto ingress topics as new jobs: with their ids, so that a destination that
 // has seen one can tell, but without attempts, hops, reason and origin (a lane would take a known origin for a
 // repetition). The dead letters stay where they are; the topic of the replays remembers them, and the next replay leaves
-// them out unless told otherwise. When ctx ends, the batch under way is finished first. On an error the report counts
-// what was acknowledged before it. A crash between a batch and its note leaves one batch that is sent again.
+// them out unless told otherwise. A letter that is larger than its topic takes is left out, and the replay goes on. When
+// ctx ends, the batch under way is finished first. On an error the report counts what was acknowledged before it. A crash
+// between a batch and its note leaves one batch that is sent again.
 func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
-	r := replay{opts: opts, pending: make(map[string]*replayPart)}
+	r := replay{opts: opts, pending: make(map[string]*replayPart), oversize: make(map[string]int)}
 	r.report.Topics, r.report.Groups = make(map[string]int), make(map[DeadGroup]int)
 	if len(opts.Ingress) == 0 {
 		return r.report, errNoIngress
@@ -85,7 +96,10 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 		r.opts.Prefix = DefaultPrefix
 	}
 	var err error
-	if r.producer, err = NewProducer(ProducerOptions{Client: opts.Client}); err != nil {
+	if r.producer, err = NewProducer(ProducerOptions{Client: opts.Client, Oversize: r.tooLarge}); err != nil {
+		return r.report, err
+	}
+	if r.notes, err = NewProducer(ProducerOptions{Client: opts.Client}); err != nil {
 		return r.report, err
 	}
 	if !opts.DryRun {
@@ -113,10 +127,12 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 
 type replay struct {
 	opts     ReplayOptions
-	producer *Producer
+	producer *Producer      // of jobs
+	oversize map[string]int // bytes of those that producer left out of the batch, by HeaderReplayedFrom
+	notes    *Producer      // a note must not be left out
 	report   ReplayReport
 	pending  map[string]*replayPart // by topic
-	chosen   int                    // of all letters
+	chosen   int                    // of all letters, less those found too large
 	count    int                    // in pending
 	bytes    int
 	next     delivery.Slot // of the rate, in microseconds of Unix time
@@ -125,10 +141,9 @@ type replay struct {
 // replayPart is what a batch has for one topic.
 type replayPart struct {
 	records []Record
-	groups  []DeadGroup // of each record
-	note    replayNote
-	first   time.Time // of the oldest
-	last    time.Time // of the newest
+	letters []*DeadLetter // of each record
+	first   time.Time     // of the oldest
+	last    time.Time     // of the newest
 }
 
 func (r *replay) add(ctx context.Context, d *DeadLetter, now time.Time) error {
@@ -146,8 +161,8 @@ func (r *replay) add(ctx context.Context, d *DeadLetter, now time.Time) error {
 		return nil
 	}
 	if r.chosen++; r.opts.DryRun {
-		r.acknowledged(r.topicFor(d), DeadGroup{d.Campaign, d.Reason}, d.At)
-		return r.enough()
+		r.acknowledged(r.topicFor(d), d, d.At)
+		return r.enough(ctx)
 	}
 	if err := r.pace(ctx); err != nil {
 		return err
@@ -158,14 +173,21 @@ func (r *replay) add(ctx context.Context, d *DeadLetter, now time.Time) error {
 			return err
 		}
 	}
-	return r.enough()
+	return r.enough(ctx)
 }
 
-func (r *replay) enough() error {
-	if r.chosen == r.opts.Limit {
-		return errEnough
+// enough ends the replay at the limit. What is pending is written first: of what is too large another takes the place.
+func (r *replay) enough(ctx context.Context) error {
+	if r.opts.Limit == 0 || r.chosen < r.opts.Limit {
+		return nil
 	}
-	return nil
+	if err := r.flush(ctx); err != nil {
+		return err
+	}
+	if r.chosen < r.opts.Limit {
+		return nil
+	}
+	return errEnough
 }
 
 func (r *replay) topicFor(d *DeadLetter) string {
@@ -208,12 +230,10 @@ func (r *replay) hold(d *DeadLetter, dropExpiry bool) {
 		part = &replayPart{first: d.At}
 		r.pending[topic] = part
 	}
-	from := DeadTopic(r.opts.Prefix) + "/" + d.Place().String()
 	record := Record{Key: d.Key, Value: d.Payload, Headers: append(newLife(d.Headers, dropExpiry),
-		delivery.Header{Key: HeaderReplayedFrom, Value: []byte(from)})}
+		delivery.Header{Key: HeaderReplayedFrom, Value: []byte(r.from(d))})}
 	part.records = append(part.records, record)
-	part.groups = append(part.groups, DeadGroup{d.Campaign, d.Reason})
-	part.note.note(d)
+	part.letters = append(part.letters, d)
 	if d.At.Before(part.first) {
 		part.first = d.At
 	}
@@ -222,6 +242,16 @@ func (r *replay) hold(d *DeadLetter, dropExpiry bool) {
 	}
 	r.count++
 	r.bytes += publishedSize(record)
+}
+
+// from is where the letter lies, as the header of its replay says it.
+func (r *replay) from(d *DeadLetter) string {
+	return DeadTopic(r.opts.Prefix) + "/" + d.Place().String()
+}
+
+// tooLarge hears of a job that its topic does not take.
+func (r *replay) tooLarge(record Record) {
+	r.oversize[record.Header(HeaderReplayedFrom)] = publishedSize(record)
 }
 
 // flush writes what is pending, and then notes it. It goes on for a moment when ctx ends: half a batch cannot be told
@@ -235,17 +265,18 @@ func (r *replay) flush(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(replayGrace, cancel) })()
 	for topic, part := range r.pending {
 		acked, err := r.producer.Publish(writing, topic, All(part.records), nil)
+		r.leaveOut(topic, part)
 		if err != nil {
 			r.report.Replayed += int(acked)
 			r.report.Topics[topic] += int(acked)
-			r.report.Doubtful = len(part.records)
+			r.report.Doubtful = len(part.letters)
 			return err
 		}
-		for _, group := range part.groups {
-			r.acknowledged(topic, group, part.last)
+		for _, d := range part.letters {
+			r.acknowledged(topic, d, part.last)
 		}
-		if err := r.remember(writing, &part.note); err != nil {
-			r.report.Doubtful = len(part.records)
+		if err := r.remember(writing, part.letters); err != nil {
+			r.report.Doubtful = len(part.letters)
 			return err
 		}
 		delete(r.pending, topic)
@@ -257,21 +288,43 @@ func (r *replay) flush(ctx context.Context) error {
 	return nil
 }
 
-func (r *replay) acknowledged(topic string, group DeadGroup, at time.Time) {
+// leaveOut takes the letters that were too large out of what was written to the topic.
+func (r *replay) leaveOut(topic string, part *replayPart) {
+	part.letters = slices.DeleteFunc(part.letters, func(d *DeadLetter) bool {
+		bytes, found := r.oversize[r.from(d)]
+		if found {
+			r.chosen--
+			r.report.Oversize++
+			if len(r.report.Oversized) < replayOversized {
+				r.report.Oversized = append(r.report.Oversized, OversizeLetter{Place: d.Place(), Topic: topic, Bytes: bytes})
+			}
+		}
+		return found
+	})
+	clear(r.oversize)
+}
+
+func (r *replay) acknowledged(topic string, d *DeadLetter, at time.Time) {
 	r.report.Replayed++
 	r.report.Topics[topic]++
-	r.report.Groups[group]++
+	r.report.Groups[DeadGroup{d.Campaign, d.Reason}]++
 	if at.After(r.report.GoOn) {
 		r.report.GoOn = at
 	}
 }
 
 // remember writes down what was replayed.
-func (r *replay) remember(ctx context.Context, note *replayNote) error {
-	note.At = time.Now().UTC()
+func (r *replay) remember(ctx context.Context, letters []*DeadLetter) error {
+	if len(letters) == 0 {
+		return nil
+	}
+	note := replayNote{At: time.Now().UTC()}
+	for _, d := range letters {
+		note.note(d)
+	}
 	value, err := json.Marshal(note)
 	if err == nil {
-		_, err = r.producer.Publish(ctx, ReplaysTopic(r.opts.Prefix), All([]Record{{Value: value}}), nil)
+		_, err = r.notes.Publish(ctx, ReplaysTopic(r.opts.Prefix), All([]Record{{Value: value}}), nil)
 	}
 	if err != nil {
 		return fmt.Errorf("remember what was replayed: %w", err)
