@@ -272,7 +272,7 @@ func (r *recovery) look(ctx context.Context) (record, found int64, err error) {
 			return 0, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
 		}
 		if record, err = r.ledger.Incarnation(ctx, r.shard); err != nil {
-			return 0, 0, fmt.Errorf("read the incarnation of shard %d: %w", r.shard, err)
+			return 0, 0, fmt.Errorf("look for lost data: %w", err)
 		}
 	}
 	return record, found, nil

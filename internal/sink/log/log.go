@@ -35,10 +35,10 @@ type Sink struct{ log *slog.Logger }
 // New makes a Sink that writes to logger at level Info.
 func New(logger *slog.Logger) *Sink { return &Sink{log: logger} }
 
-// Deliver writes the job's line: delivered.
+// Deliver writes the job's line: delivered. The attempt is this one, from 1 on; job.Attempt counts those before it.
 func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 	s.log.LogAttrs(ctx, slog.LevelInfo, "job delivered to the log",
 		slog.String("campaign", job.Campaign), slog.String("job", job.ID), slog.Int64("weight", job.Weight),
-		slog.Int("attempt", job.Attempt), slog.String("content_type", job.ContentType), slog.Int("bytes", len(job.Payload)))
+		slog.Int("attempt", job.Attempt+1), slog.String("content_type", job.ContentType), slog.Int("bytes", len(job.Payload)))
 	return delivery.Result{Class: delivery.Delivered}
 }

@@ -21,7 +21,7 @@ func TestOneLineWithoutThePayload(t *testing.T) {
 	if strings.Count(line, "\n") != 1 || strings.Contains(line, "hunter22") {
 		t.Errorf("line %q", line)
 	}
-	for _, want := range []string{"campaign=spring", "job=u-42", "bytes=8", "weight=3", "attempt=2"} {
+	for _, want := range []string{"campaign=spring", "job=u-42", "bytes=8", "weight=3", "attempt=3"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("line %q lacks %s", line, want)
 		}
