@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -117,6 +118,7 @@ func DeadList(ctx context.Context, in Invocation, flags *DeadListFlags) error {
 	n := 0
 	err = requeue.ListDead(ctx, requeue.DeadOptions{
 		Client: s.kafka, Prefix: s.topics.Prefix, DeadFilter: filter, Limit: flags.Limit,
+		Unmarked: unmarked(in.Stderr),
 	}, func(d requeue.DeadLetter) error {
 		counts.add(&d)
 		if flags.Count {
@@ -144,6 +146,13 @@ func DeadList(ctx context.Context, in Invocation, flags *DeadListFlags) error {
 		return writeTable(in.Stdout, counts.print)
 	}
 	return p.err
+}
+
+// unmarked says that nobody can tell which letters have been replayed, and why.
+func unmarked(stderr io.Writer) func(error) {
+	return func(err error) {
+		(&printer{w: stderr}).line("pacer: which letters were replayed is not shown: %v", err)
+	}
 }
 
 // printDead writes one dead letter: an element of an array, or a line.

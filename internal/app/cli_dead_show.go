@@ -52,7 +52,7 @@ func DeadShow(ctx context.Context, in Invocation, what string, payloadOnly bool)
 		return err
 	}
 	defer s.close()
-	d, others, err := s.findDead(ctx, what)
+	d, others, err := s.findDead(ctx, what, unmarked(in.Stderr))
 	if err != nil {
 		return fmt.Errorf("show a dead letter: %w", brokersFault(err))
 	}
@@ -70,14 +70,16 @@ func DeadShow(ctx context.Context, in Invocation, what string, payloadOnly bool)
 
 // findDead looks for a place first, and for a job id where what is none. others are the places of older letters of the
 // job.
-func (s *services) findDead(ctx context.Context, what string) (found *requeue.DeadLetter, others []string, err error) {
+func (s *services) findDead(
+	ctx context.Context, what string, unmarked func(error),
+) (found *requeue.DeadLetter, others []string, err error) {
+	opts := requeue.DeadOptions{Client: s.kafka, Prefix: s.topics.Prefix, Unmarked: unmarked}
 	if place, ok := parsePlace(strings.TrimPrefix(what, requeue.DeadTopic(s.topics.Prefix)+"/")); ok {
-		d, err := requeue.ReadDead(ctx, s.kafka, s.topics.Prefix, place)
+		d, err := requeue.ReadDead(ctx, opts, place)
 		return &d, nil, err
 	}
-	err = requeue.ListDead(ctx, requeue.DeadOptions{
-		Client: s.kafka, Prefix: s.topics.Prefix, DeadFilter: requeue.DeadFilter{JobID: what},
-	}, func(d requeue.DeadLetter) error {
+	opts.JobID = what
+	err = requeue.ListDead(ctx, opts, func(d requeue.DeadLetter) error {
 		if found != nil && len(others) < maxField {
 			others = append(others, found.Place().String())
 		}

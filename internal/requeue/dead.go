@@ -53,6 +53,19 @@ type DeadOptions struct {
 	Prefix string // of the owned topics; "pacer."
 	DeadFilter
 	Limit int // at most so many; 0: all
+	// Unmarked, if set, hears of a record among the replays that cannot be understood, and no letter is said to have been
+	// replayed; else that is an error.
+	Unmarked func(error)
+}
+
+// replays reads which letters have been replayed.
+func (o *DeadOptions) replays(ctx context.Context) (replays, error) {
+	done, err := readReplays(ctx, o.Client, o.Prefix)
+	if errors.Is(err, errForeignNote) && o.Unmarked != nil {
+		o.Unmarked(err)
+		return nil, nil
+	}
+	return done, err
 }
 
 // ListDead yields the dead letters that match, oldest first as far as their partitions allow, up to those written
@@ -66,7 +79,7 @@ func ListDead(ctx context.Context, opts DeadOptions, yield func(DeadLetter) erro
 	if err != nil {
 		return err
 	}
-	done, err := readReplays(ctx, opts.Client, opts.Prefix)
+	done, err := opts.replays(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,21 +120,24 @@ func deadPartitions(ctx context.Context, client *kafka.Client, prefix string) (t
 // ErrNoLetter tells that there is no dead letter at a place.
 var ErrNoLetter = errors.New("no dead letter lies there; it may have been removed with its retention")
 
-// ReadDead reads the dead letter at a partition and offset, as ListDead gives them. The error is ErrNoLetter where
-// there is none.
-func ReadDead(ctx context.Context, client *kafka.Client, prefix string, place DeadPlace) (DeadLetter, error) {
-	topic, n, err := deadPartitions(ctx, client, prefix)
+// ReadDead reads the dead letter at a partition and offset, as ListDead gives them; filter and limit do not matter. The
+// error is ErrNoLetter where there is none.
+func ReadDead(ctx context.Context, opts DeadOptions, place DeadPlace) (DeadLetter, error) {
+	if opts.Prefix == "" {
+		opts.Prefix = DefaultPrefix
+	}
+	topic, n, err := deadPartitions(ctx, opts.Client, opts.Prefix)
 	if err != nil {
 		return DeadLetter{}, err
 	}
 	if place.Partition < 0 || place.Partition >= n || place.Offset < 0 {
 		return DeadLetter{}, fmt.Errorf("%s/%s: %w", topic, place, ErrNoLetter)
 	}
-	done, err := readReplays(ctx, client, prefix)
+	done, err := opts.replays(ctx)
 	if err != nil {
 		return DeadLetter{}, err
 	}
-	for r, err := range scan(ctx, client, topic, place.Partition, place.Offset) {
+	for r, err := range scan(ctx, opts.Client, topic, place.Partition, place.Offset) {
 		if err != nil {
 			return DeadLetter{}, err
 		}

@@ -179,7 +179,7 @@ func checkReplayAgain(t *testing.T, client *kafka.Client, prefix, ingress string
 	}
 	open := 0
 	err := ListDead(t.Context(), DeadOptions{Client: client, Prefix: prefix}, func(d DeadLetter) error {
-		place, err := ReadDead(t.Context(), client, prefix, d.Place())
+		place, err := ReadDead(t.Context(), DeadOptions{Client: client, Prefix: prefix}, d.Place())
 		if err != nil || !reflect.DeepEqual(place, d) {
 			t.Errorf("read at its place: %+v, %v; listed as %+v", place, err, d)
 		}
@@ -192,7 +192,7 @@ func checkReplayAgain(t *testing.T, client *kafka.Client, prefix, ingress string
 		t.Errorf("%d letters are not replayed, want the truncated one; %v", open, err)
 	}
 	for _, place := range []DeadPlace{{0, 99}, {7, 0}, {-1, 0}, {0, -1}} {
-		if _, err := ReadDead(t.Context(), client, prefix, place); !errors.Is(err, ErrNoLetter) {
+		if _, err := ReadDead(t.Context(), DeadOptions{Client: client, Prefix: prefix}, place); !errors.Is(err, ErrNoLetter) {
 			t.Errorf("%s: %v", place, err)
 		}
 	}
@@ -292,7 +292,7 @@ func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
 	}
 	if o := report.Oversized[0]; o.Topic != "jobs" || o.Bytes < 100_000 || o.Bytes > 101_000 {
 		t.Errorf("named %+v", o)
-	} else if d, err := ReadDead(t.Context(), client, "t.", o.Place); err != nil || len(d.Payload) != 100_000 || d.Replayed {
+	} else if d, err := ReadDead(t.Context(), DeadOptions{Client: client, Prefix: "t."}, o.Place); err != nil || len(d.Payload) != 100_000 || d.Replayed {
 		t.Errorf("at %s lies %s of %d bytes, replayed %v, %v", o.Place, d.JobID, len(d.Payload), d.Replayed, err)
 	}
 	opts.Limit = 0
@@ -305,6 +305,33 @@ func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
 	alter(t, client, "jobs", confMaxMessage, "200000")
 	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 2 || report.Before != 4 || report.Oversize != 0 {
 		t.Errorf("with room for them: %+v, %v", report, err)
+	}
+}
+
+// A record among the replays that is not pacer's stops a replay, which could send anything twice; who only looks is told.
+func TestForeignRecordAmongTheReplays(t *testing.T) {
+	_, client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	ensure(t, client, smallSpec("t.", "jobs"))
+	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8})
+	s := newSource("jobs/0")
+	r.Put(s.job(0, "spring"), dead)
+	eventually(t, "buried", func() bool { return s.count() == 1 })
+	fill(t, client, "t.replays", 1, 1)
+	if report, err := Replay(t.Context(), ReplayOptions{Client: client, Prefix: "t.", Ingress: []string{"jobs"}}); !errors.Is(err, errForeignNote) {
+		t.Errorf("replayed: %+v, %v", report, err)
+	}
+	var said, listed []string
+	opts := DeadOptions{Client: client, Prefix: "t.", Unmarked: func(err error) { said = append(said, err.Error()) }}
+	var place DeadPlace
+	err := ListDead(t.Context(), opts, func(d DeadLetter) error {
+		listed, place = append(listed, d.JobID), d.Place()
+		return nil
+	})
+	if err != nil || !slices.Equal(listed, []string{"spring-0"}) || len(said) != 1 || !strings.Contains(said[0], "t.replays/0/0 is not pacer's") {
+		t.Fatalf("listed %q, said %q, %v", listed, said, err)
+	}
+	if d, err := ReadDead(t.Context(), opts, place); err != nil || d.JobID != "spring-0" || len(said) != 2 {
+		t.Errorf("shown %+v, said %q, %v", d, said, err)
 	}
 }
 

@@ -59,7 +59,10 @@ type replayedSpan struct {
 	newest      time.Time
 }
 
-// readReplays reads every note. A cluster whose topics were made by an older version has none.
+var errForeignNote = errors.New("is not pacer's")
+
+// readReplays reads every note. A cluster whose topics were made by an older version has none. The error is
+// errForeignNote for a record that is none.
 func readReplays(ctx context.Context, client *kafka.Client, prefix string) (replays, error) {
 	done := make(replays)
 	topic := ReplaysTopic(prefix)
@@ -74,7 +77,7 @@ func readReplays(ctx context.Context, client *kafka.Client, prefix string) (repl
 		err := Scan(ctx, client, topic, p, FromStart, func(r Record) error {
 			var note replayNote
 			if err := json.Unmarshal(r.Value, &note); err != nil {
-				return fmt.Errorf("the record at %s/%d/%d is not pacer's: %w", topic, p, r.Offset, err)
+				return fmt.Errorf("the record at %s/%d/%d %w: %w", topic, p, r.Offset, errForeignNote, err)
 			}
 			done.add(&note)
 			return nil
