@@ -56,8 +56,12 @@ type CampaignProgress struct {
 func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 	switch {
 	case p.DoneAt != nil:
-		eta := max(0, p.DoneAt.Sub(now).Seconds())
-		p.ETASeconds = &eta
+		done := *p.DoneAt
+		if p.UpdatedAt != nil && done.Before(now) { // there was work left when it was foreseen: as much as then, for all we know
+			done = now.Add(done.Sub(*p.UpdatedAt))
+		}
+		eta := max(0, done.Sub(now).Seconds())
+		p.DoneAt, p.ETASeconds = &done, &eta
 	case p.UpdatedAt != nil && p.Backlog == 0 && expected == nil:
 		p.ETASeconds = new(float64)
 	}

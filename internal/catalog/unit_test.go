@@ -179,3 +179,20 @@ func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
 		t.Error("changed an unknown campaign")
 	}
 }
+
+// TestAForecastThatHasPassed: daemons say every few seconds when all will have been sent; in between, that instant passes
+// although there is work left.
+func TestAForecastThatHasPassed(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ saidAgo, doneIn, want time.Duration }{
+		{time.Second, 10 * time.Second, 10 * time.Second},
+		{4 * time.Second, -2 * time.Second, 2 * time.Second},
+	} {
+		said, done := now.Add(-c.saidAgo), now.Add(c.doneIn)
+		p := CampaignProgress{Backlog: 5, DoneAt: &done, UpdatedAt: &said}
+		p.complete(now, nil)
+		if *p.ETASeconds != c.want.Seconds() || !p.DoneAt.Equal(now.Add(c.want)) {
+			t.Errorf("said %s ago, done in %s: eta %g s, want %s", c.saidAgo, c.doneIn, *p.ETASeconds, c.want)
+		}
+	}
+}
