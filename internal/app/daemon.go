@@ -31,6 +31,7 @@ type Catalog interface {
 	Snapshot() *delivery.Snapshot
 	Subscribe() <-chan struct{}
 	Pin(ctx context.Context, campaign string, lanes int) (int, error)
+	Pinned(ctx context.Context, age time.Duration) (map[string]int, error)
 	Unpin(ctx context.Context, campaign string, lane int) error
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)

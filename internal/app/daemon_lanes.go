@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -48,4 +49,9 @@ type unpinner struct{ catalog Catalog }
 // Drained implements consumer.Lanes.
 func (u unpinner) Drained(ctx context.Context, campaign string, lane int) error {
 	return u.catalog.Unpin(ctx, campaign, lane)
+}
+
+// Pinned implements consumer.Lanes.
+func (u unpinner) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
+	return u.catalog.Pinned(ctx, age)
 }

@@ -225,6 +225,12 @@ func pinsAreKept(t *testing.T, s source, e editor) {
 	if changedRate.Campaign("spring").Lane != lane {
 		t.Error("a change of the row lost the pin")
 	}
+	if pins, err := s.Pinned(ctx, 0); err != nil || len(pins) != 1 || pins["spring"] != lane {
+		t.Errorf("pins %v, %v; want spring in lane %d", pins, err, lane)
+	}
+	if pins, err := s.Pinned(ctx, time.Hour); err != nil || len(pins) != 0 {
+		t.Errorf("pins of an hour ago: %v, %v", pins, err)
+	}
 	if err := s.Unpin(ctx, "spring", lane+1); err != nil {
 		t.Fatal(err)
 	}
@@ -248,6 +254,9 @@ func pinsAreKept(t *testing.T, s source, e editor) {
 	cancel()
 	if _, err := s.Pin(cancelled, "spring", 8); err == nil {
 		t.Error("pinned although the context had ended")
+	}
+	if _, err := s.Pinned(cancelled, 0); err == nil {
+		t.Error("pins were read although the context had ended")
 	}
 }
 

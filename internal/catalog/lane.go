@@ -97,6 +97,30 @@ ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now()`
 	return lane, err
 }
 
+// Pinned lists the lanes of the campaigns that were pinned at least age ago, by the clock of the database.
+func (p *Postgres) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, pinTimeout)
+	defer cancel()
+	pool, err := p.database.pool()
+	if err != nil {
+		return nil, fmt.Errorf("read the pins: %w", err)
+	}
+	rows, err := pool.Query(ctx, `SELECT campaign_id, lane FROM pacer.lane_pins WHERE pinned_at <= now() - $1::interval`, age)
+	if err != nil {
+		return nil, fmt.Errorf("read the pins: %w", explain(err))
+	}
+	pins := make(map[string]int)
+	var campaign string
+	var lane int
+	if _, err = pgx.ForEachRow(rows, []any{&campaign, &lane}, func() error {
+		pins[campaign] = lane
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the pins: %w", explain(err))
+	}
+	return pins, nil
+}
+
 // Unpin takes the campaign's pin to the lane away, if there is one. A pin to another lane stays: producers that hold on to
 // an old pin may leave jobs in several lanes, and what one lane is drained of may wait in another.
 func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int) error {

@@ -108,6 +108,7 @@ type source interface {
 	Ready() bool
 	Healthy() error
 	Pin(ctx context.Context, campaign string, lanes int) (int, error)
+	Pinned(ctx context.Context, age time.Duration) (map[string]int, error)
 	Unpin(ctx context.Context, campaign string, lane int) error
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)

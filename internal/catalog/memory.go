@@ -176,6 +176,22 @@ func (m *Memory) Pin(ctx context.Context, campaign string, lanes int) (int, erro
 	return lane, nil
 }
 
+// Pinned lists the lanes of the campaigns that were pinned at least age ago, as Postgres.Pinned does.
+func (m *Memory) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read the pins: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pins, until := make(map[string]int), time.Now().Add(-age)
+	for campaign, lane := range m.state.lanes {
+		if !m.pinnedAt[campaign].After(until) {
+			pins[campaign] = lane
+		}
+	}
+	return pins, nil
+}
+
 // Unpin takes the campaign's pin to the lane away, if there is one, as Postgres.Unpin does.
 func (m *Memory) Unpin(ctx context.Context, campaign string, lane int) error {
 	if err := ctx.Err(); err != nil {

@@ -51,7 +51,7 @@ type Options struct {
 // higher revision, and a poll finds what notifications missed. Each state is published as an immutable snapshot.
 // When the database cannot be read, the last snapshot stays in force, Healthy says why, and Run keeps trying.
 //
-// All methods are safe for use by several goroutines at once. Pin, Unpin and the positions work without Run.
+// All methods are safe for use by several goroutines at once. Pin, Pinned, Unpin and the positions work without Run.
 // Close releases the connections once everything that uses the catalog has stopped.
 type Postgres struct {
 	board

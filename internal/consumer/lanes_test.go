@@ -405,6 +405,62 @@ func (d *drainNotes) Drained(_ context.Context, campaign string, _ int) error {
 	return nil
 }
 
+// Pinned tells of a pin to the lane of the test, and one to another.
+func (d *drainNotes) Pinned(_ context.Context, age time.Duration) (map[string]int, error) {
+	if age < time.Minute {
+		return nil, errors.New("a pin that young may be written to any moment")
+	}
+	return map[string]int{"never": 0, "left": 0, "elsewhere": 7}, nil
+}
+
+// A campaign that is pinned to a lane, and of which the lane holds nothing, is drained once the reader has seen the end
+// of the log; one that was left behind by the last owner is not.
+func TestPinsWithoutJobs(t *testing.T) {
+	b := newBudget(1 << 20)
+	m, err := newMetrics(newRegistry(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := lanePositions{main: 10, entries: []laneEntry{{hash: campaignHash("left"), low: 4, waiting: 2}}}
+	s := newLaneSource(partition{"lanes", 0}, newLane(restored), b, m, func() {})
+	notes := &drainNotes{calls: 1}
+	k := &keeper{opt: &Options{Lanes: notes}, log: discardLog(), lanes: []*laneSource{s}}
+	now := time.Now()
+	later := func(d time.Duration) []string {
+		now = now.Add(d)
+		k.drained(t.Context(), now)
+		return notes.heard
+	}
+	if heard := later(time.Hour); len(heard) > 0 {
+		t.Fatalf("heard %q before the pins were read", heard)
+	}
+	k.pinned(t.Context())
+	select {
+	case <-s.wake:
+	default:
+		t.Error("the reader is not woken")
+	}
+	later(0)
+	if heard := later(time.Hour); len(heard) > 0 || s.end.Load() <= s.mainPosition() {
+		t.Fatalf("heard %q before the end of the log was seen", heard)
+	}
+	s.end.Store(10) // as the reader does when it finds nothing
+	k.pinned(t.Context())
+	if end := s.end.Load(); end != 10 {
+		t.Errorf("the reader is sent again for known pins: end %d", end)
+	}
+	later(0)
+	if heard := later(drainedFor - 1); len(heard) > 0 {
+		t.Errorf("heard %q too soon", heard)
+	}
+	if heard := later(1); !slices.Equal(heard, []string{"never"}) {
+		t.Errorf("heard %q", heard)
+	}
+	if heard := later(time.Hour); len(heard) != 1 {
+		t.Errorf("heard %q", heard)
+	}
+}
+
 // A lane counts as drained of a campaign when less than a second's worth has waited for ten seconds.
 func TestDrained(t *testing.T) {
 	b := newBudget(1 << 20)

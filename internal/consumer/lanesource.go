@@ -28,7 +28,8 @@ type laneSource struct {
 	visitors map[uint64]*visitor
 }
 
-// visitor is a campaign that had jobs in this lane since the generation began, until the lane is found drained of it.
+// visitor is a campaign that had jobs in this lane since the generation began, or is pinned to it, until the lane is found
+// drained of it.
 type visitor struct {
 	id    string
 	since time.Time // when its backlog here was first found below a second of its rate; zero when it was not
@@ -263,6 +264,22 @@ func (s *laneSource) again(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.visited(campaignHash(id), id)
+}
+
+// expect notes that a campaign is pinned here. Unless that is known, the reader is sent to see where the log ends: a
+// position that is level with an end of long ago says nothing about what has come since.
+func (s *laneSource) expect(id string) {
+	hash := campaignHash(id)
+	s.mu.Lock()
+	known := s.visitors[hash] != nil
+	if !known {
+		s.visited(hash, id)
+		s.end.Store(max(s.end.Load(), s.lane.main+1))
+	}
+	s.mu.Unlock()
+	if !known {
+		s.nudge()
+	}
 }
 
 // visited notes that a campaign has jobs here. Needs the lock.

@@ -36,10 +36,13 @@ type Positions interface {
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 }
 
-// Lanes hears when next to nothing of a campaign has waited in a lane for a while, so that its new jobs may go direct
-// again, unless its lane is another.
+// Lanes knows which campaigns are pinned to lanes.
 type Lanes interface {
+	// Drained says that next to nothing of a campaign has waited in a lane for a while, so that its new jobs may go direct
+	// again, unless its lane is another.
 	Drained(ctx context.Context, campaign string, lane int) error
+	// Pinned lists the lanes of the campaigns that were pinned at least age ago.
+	Pinned(ctx context.Context, age time.Duration) (map[string]int, error)
 }
 
 // Janitor removes from lanes and timers what will not be read again.

@@ -170,12 +170,16 @@ func (k *keeper) run(ctx context.Context) {
 	defer save.Stop()
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
+	pins := time.NewTicker(pinsEvery)
+	defer pins.Stop()
 	for {
 		select {
 		case <-save.C:
 			k.save(ctx)
 		case now := <-look.C:
 			k.drained(ctx, now)
+		case <-pins.C:
+			k.pinned(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -234,6 +238,37 @@ func (k *keeper) drained(ctx context.Context, now time.Time) {
 				k.log.Debug("a drained lane was not noted", "campaign", id, "error", err)
 				lane.again(id)
 			}
+		}
+	}
+}
+
+const (
+	// pinsEvery is how often pins are compared with what their lanes hold.
+	pinsEvery = time.Minute
+	// oldPin is for how long a pin stands though nothing has come: who asked for it may be about to write.
+	oldPin = 10 * time.Minute
+)
+
+// pinned has the lanes look after the campaigns that are pinned to them and have had no job since the generation began:
+// nothing was written after the lane was asked for, or the backlog went while nobody looked.
+func (k *keeper) pinned(ctx context.Context) {
+	if k.opt.Lanes == nil || len(k.lanes) == 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, positionTimeout)
+	defer cancel()
+	pins, err := k.opt.Lanes.Pinned(call, oldPin)
+	if err != nil {
+		k.log.Debug("the pins of lanes cannot be read; trying again in a minute", "error", err)
+		return
+	}
+	byID := make(map[int]*laneSource, len(k.lanes))
+	for _, lane := range k.lanes {
+		byID[lane.id] = lane
+	}
+	for campaign, id := range pins {
+		if lane := byID[id]; lane != nil {
+			lane.expect(campaign)
 		}
 	}
 }
