@@ -94,6 +94,51 @@ func (s *stack) unmarshal(out string, v any) {
 	}
 }
 
+// TestReplayPastWhatHindersIt: a letter that its topic does not take is named, and the others are replayed; a foreign
+// record among the replays stops replaying, not looking.
+func TestReplayPastWhatHindersIt(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 2})
+	s.campaign("spring", 100)
+	s.receiver.answer = func(arrival) (int, time.Duration) { return http.StatusGone, 0 }
+	s.publish([]job{{campaign: "spring", id: "big", payload: make([]byte, 60_000)}, {campaign: "spring", id: "small"}})
+	d := s.start("one")
+	d.awaitReady(15 * time.Second)
+	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 2 })
+	d.stop()
+	narrow := kafka.IncrementalAlterConfigsRequestResource{
+		ResourceType: kafka.ResourceTypeTopic, ResourceName: s.ingress,
+		Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: "max.message.bytes", Value: "20000"}},
+	}
+	if _, err := s.client.IncrementalAlterConfigs(t.Context(), &kafka.IncrementalAlterConfigsRequest{
+		Resources: []kafka.IncrementalAlterConfigsRequestResource{narrow},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.await(10*time.Second, "the big letter to be refused", func() bool {
+		out, err := s.try("dead", "replay", "--again", "--job-id", "big")
+		return exitCode(err) == 1 && strings.Contains(out, "pacer: replay: 1 left out: larger than max.message.bytes of their topic: ") &&
+			strings.Contains(out, "bytes, for "+s.ingress)
+	})
+	if out, err := s.try("dead", "replay", "--again"); exitCode(err) != 1 || !strings.Contains(out, "2 dead letters match, 1 replayed") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	answer, err := s.client.Produce(t.Context(), &kafka.ProduceRequest{
+		Topic: s.prefix + "replays", RequiredAcks: kafka.RequireAll,
+		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("foreign"))}),
+	})
+	if err != nil || answer.Error != nil {
+		t.Fatal(err, answer.Error)
+	}
+	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", "big"}} {
+		if out, err := s.try(args...); err != nil || strings.Count(out, "is not pacer's") != 1 || !strings.Contains(out, "HTTP 410") {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := s.try("dead", "replay"); exitCode(err) != 1 || !strings.Contains(out, "is not pacer's") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // replays runs `dead replay` and returns a check of what it says.
 func (s *stack) replays(flags ...string) func(t *testing.T, matched, replayed, before int) {
 	s.t.Helper()

@@ -68,6 +68,8 @@ func DeadReplay(ctx context.Context, in Invocation, flags *DeadReplayFlags) erro
 	report, err := replayWithBar(ctx, in, opts)
 	if err != nil {
 		err = replayError(ctx, flags, &report, brokersFault(err))
+	} else {
+		err = oversizeError(&report)
 	}
 	if in.JSON {
 		return firstError(err, writeJSON(in.Stdout, replaySummary(flags, &report)))
@@ -199,6 +201,9 @@ func printReplay(p *printer, flags *DeadReplayFlags, report *requeue.ReplayRepor
 	}
 	if report.Truncated > 0 {
 		p.line("%d left out: only the beginning of their payload was kept", report.Truncated)
+	}
+	if report.Oversize > 0 {
+		p.line("%d left out: larger than their topic takes", report.Oversize)
 	}
 	if report.Expired > 0 {
 		p.line("%d left out: their expiry has passed; --drop-expiry sends them all the same", report.Expired)
