@@ -24,11 +24,12 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 	bin/pacer demo $(ARGS)
 
 .PHONY: test
-# The end-to-end tests come last and alone: they count what arrives when, and the processes under test are not raced.
+# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. Those of
+# which time is no part, and that mostly wait, run three at a time after the others.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 2 ./cmd/... ./internal/... ./migrations/...
-	$(WITH_SERVICES) go test -count=1 -shuffle=on -timeout 9m ./test/...
+	$(WITH_SERVICES) go test -count=1 -shuffle=on -timeout 9m -parallel 3 ./test/...
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services

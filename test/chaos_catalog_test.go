@@ -12,7 +12,7 @@ import (
 // catalogCases are about PostgreSQL and the way to it.
 var catalogCases = []chaosCase{
 	{"postgres-down", false, postgresDown},
-	{"postgres-down-at-a-first-overflow", true, postgresDownAtOverflow},
+	{"postgres-down-at-a-first-overflow", false, postgresDownAtOverflow},
 	{"daemons-that-disagree", true, daemonsDisagree},
 }
 

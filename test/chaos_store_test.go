@@ -12,7 +12,7 @@ import (
 
 // storeCases are about the quota store, and about quotas at their edges.
 var storeCases = []chaosCase{
-	{"redis-down", true, redisDown},
+	{"redis-down", false, redisDown},
 	{"redis-cut", false, redisCut},
 	{"redis-slow", false, redisSlow},
 	{"redis-flushed", false, redisFlushed},

@@ -24,8 +24,8 @@ import (
 // the end: daemons are stopped (which must be in order), and lost jobs, duplicates and broken limits are counted.
 //
 // Sizes go through c.jobs and c.rate, so that the full form is larger. The short form of a case, in `make test`, has to
-// end within about 15 seconds; cases that cannot are not short. Short cases run two at a time. A new file of cases has its
-// own list, which is added to chaosCases.
+// end within about 15 seconds; cases that cannot are not short, nor are those of which another test has the gist. Short
+// cases run beside other tests. A new file of cases has its own list, which is added to chaosCases.
 type chaosCase struct {
 	name  string
 	short bool // also in make test
@@ -40,6 +40,7 @@ func chaosCases() []chaosCase {
 // TestChaos runs the short cases; with CHAOS=full all of them, with more jobs and CHAOS_ROUNDS times (1), and writes
 // the table to CHAOS_REPORT, if set. One case alone: -run TestChaos/<name>.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	report := &chaosReport{full: os.Getenv("CHAOS") == "full"}
 	rounds := 1
 	if n := os.Getenv("CHAOS_ROUNDS"); n != "" {

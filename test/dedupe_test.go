@@ -12,6 +12,7 @@ const deduped = "dedupe: {ttl: 1h}"
 
 // TestOneIDOneDelivery: two records with one id are one job with a ledger, and two without; in two campaigns they are two.
 func TestOneIDOneDelivery(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, settings string
 		perID          int
@@ -49,6 +50,7 @@ func TestOneIDOneDelivery(t *testing.T) {
 // TestRepublishedBacklog: a whole campaign is published again. What was delivered is settled as fast as it is read, not at
 // the campaign's rate, and a new job behind it goes at once.
 func TestRepublishedBacklog(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4, settings: deduped})
 	s.campaign("c", 1000)
 	jobs := mix(map[string]int{"c": 3000})
@@ -71,6 +73,7 @@ func TestRepublishedBacklog(t *testing.T) {
 // TestKilledDaemonSendsAgain: kill -9 in the midst of sending. Without a ledger, what was in flight and what was settled
 // since the last commit is sent again; with it, only what the receiver had accepted and Redis not yet marked.
 func TestKilledDaemonSendsAgain(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, settings string
 	}{{"without", ""}, {"with", deduped}} {
@@ -113,6 +116,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 
 // TestFrozenRedisWithALedger: Redis stops answering for some seconds in the midst of sending, with requests on their way.
 func TestFrozenRedisWithALedger(t *testing.T) {
+	t.Parallel()
 	redis := harness.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: redis.Addr, settings: deduped})
 	s.receiver.delay = 20 * time.Millisecond
@@ -145,6 +149,7 @@ func TestFrozenRedisWithALedger(t *testing.T) {
 
 // TestRollingRestartWithALedger: daemons come and go, one after the other; every partition moves several times.
 func TestRollingRestartWithALedger(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 6, settings: deduped})
 	s.campaign("c", 500)
 	s.campaign("d", 50)

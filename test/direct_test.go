@@ -57,6 +57,7 @@ func (s *stack) pin(campaign string) (lane int) {
 // TestDirectProduction: jobs that producers write into lanes themselves are sent at the campaign's rate without a hop,
 // ones of ingress go behind them, and a producer that holds on to an old pin strands nothing and moves nobody's pin.
 func TestDirectProduction(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, lanes: directLanes})
 	const rate = 200
 	s.campaign("spring", rate)
@@ -125,6 +126,7 @@ func (r *receiver) has(id string) bool { return r.acceptedIDs()[id] }
 
 // TestDirectJobsExpire: a direct job counts from when it was written, however often its lane is read.
 func TestDirectJobsExpire(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1, lanes: directLanes})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '6 seconds', 'paused')`)
 	d := s.start("one")
@@ -144,6 +146,7 @@ func TestDirectJobsExpire(t *testing.T) {
 // TestFirstOverflowWithoutPostgres: a campaign that overflows for the first time while PostgreSQL cannot be reached goes
 // to the lane that every daemon finds by hash, and loses nothing.
 func TestFirstOverflowWithoutPostgres(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4, lanes: directLanes})
 	dsn, err := url.Parse(s.dsn)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 // TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
 func TestBadRecordsAreKept(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "unknown_grace: 3s"})
 	s.campaign("good", 1000)
 	header := func(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
@@ -73,6 +74,7 @@ func TestBadRecordsAreKept(t *testing.T) {
 // TestOneClearLine: what is wrong with a command's input is said in one line that names it, with exit code 2, and no
 // secret in it.
 func TestOneClearLine(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	base, err := os.ReadFile(s.config())
 	if err != nil {

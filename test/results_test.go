@@ -68,6 +68,7 @@ func (s *stack) events() map[string][]event {
 
 // TestEverySettledJobHasOneResult: delivered, dead, expired and cancelled jobs, also over a graceful restart.
 func TestEverySettledJobHasOneResult(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "retry: {max_attempts: 2, initial: 100ms}"})
 	s.withResults()
 	s.campaign("good", 200)
@@ -140,6 +141,7 @@ func (s *stack) checkEvents(jobs []job) {
 
 // TestNoResultsUnlessWanted: without kafka.results there is neither a topic nor a metric.
 func TestNoResultsUnlessWanted(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	d := s.start("one")
 	d.awaitReady(15 * time.Second)
@@ -160,6 +162,7 @@ func TestNoResultsUnlessWanted(t *testing.T) {
 
 // TestNoResultIsLost: the broker is killed under load and comes back, and so does the daemon.
 func TestNoResultIsLost(t *testing.T) {
+	t.Parallel()
 	broker := harness.FreshKafka(t)
 	s := newStack(t, stackOptions{partitions: 2, brokers: broker.Brokers})
 	s.withResults()

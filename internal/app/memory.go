@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"math"
+	"os"
 	"runtime/debug"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -13,15 +14,20 @@ const (
 	// memoryPerCampaign is what a campaign with jobs takes in the catalog, the scheduler, the quota engine and the
 	// metrics, measured with ten thousand, and as much again, so that the collector has room.
 	memoryPerCampaign = 16 << 10
+	// growth is by how many percent the heap may grow between two collections, while it stays within the limit.
+	growth = 200
 )
 
 // followMemory tells the garbage collector what the process may use, for as long as ctx lasts: twice the buffer, for the
 // jobs' bytes and what surrounds them, something for each campaign of the catalog, and a floor. Near its limit the
-// collector takes the processors from sending, so the limit has to grow with what is really needed. GOMEMLIMIT in the
-// environment wins.
+// collector takes the processors from sending, so the limit has to grow with what is really needed; within it, collections
+// are made half as often as usual. GOMEMLIMIT in the environment wins, and so does GOGC.
 func followMemory(ctx context.Context, buffer int64, snapshot func() *delivery.Snapshot, changed <-chan struct{}) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(growth)
 	}
 	for {
 		campaigns := 0

@@ -16,6 +16,7 @@ func TestMemoryFollowsTheCatalog(t *testing.T) {
 		t.Fatalf("the tests run with a memory limit of %d", before)
 	}
 	defer debug.SetMemoryLimit(math.MaxInt64)
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
