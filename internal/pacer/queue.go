@@ -280,12 +280,13 @@ func (q *queue) handBack() []delivery.Grant {
 	return grants
 }
 
-// lateBy is how late, in microseconds, a slot of the given spacing may be used: the configured tolerance, or a
-// tenth of the spacing where that is longer, since a tenth of a unit does not move the bound. Quota windows are
-// widened by the plain tolerance only, so under a quota that is all there is.
+// lateBy is how late, in microseconds, a slot of the given spacing may be handed to its sink: three quarters of the
+// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
+// bound. The last quarter is for the way from there to the wire, on which a busy machine may let time pass, too. Quota
+// windows are widened by the plain tolerance only, so under a quota that is all there is.
 func (q *queue) lateBy(tolerance, spacing int64) int64 {
-	if len(q.campaign.Quotas) > 0 {
-		return tolerance
+	if len(q.campaign.Quotas) == 0 {
+		tolerance = max(tolerance, spacing/10)
 	}
-	return max(tolerance, spacing/10)
+	return tolerance * 3 / 4
 }
