@@ -76,7 +76,8 @@ func BenchStorm(ctx context.Context, in Invocation, flags *BenchStormFlags) erro
 	})
 }
 
-// blow makes the changes. A rate counts from before it is written, and the one before it until after that.
+// blow makes the changes. A rate counts from before it is written, and the one before it until after that and until its
+// last slots may have been used.
 func (s *storm) blow(ctx context.Context) error {
 	began := time.Now()
 	s.changes = []bench.RateChange{{Rate: delivery.PerSecond(s.rates[0])}}
@@ -90,7 +91,7 @@ func (s *storm) blow(ctx context.Context) error {
 		}
 		at := before
 		if s.rates[i+1] < s.rates[i] {
-			at = time.Since(s.st.epoch)
+			at = time.Since(s.st.epoch) + bench.LateTolerance // slots before the change may be used so late
 		}
 		s.changes = append(s.changes, bench.RateChange{At: at, Rate: delivery.PerSecond(s.rates[i+1])})
 	}
