@@ -254,7 +254,50 @@ func createTopics(ctx context.Context, client *kafka.Client, missing []kafka.Top
 			err = errors.Join(err, fmt.Errorf("create topic %s: %w", t.Topic, refusal))
 		}
 	}
-	return changes, err
+	if err != nil {
+		return changes, err
+	}
+	return changes, awaitTopics(ctx, client, missing)
+}
+
+// topicsAppear is how long new topics may take to have leaders; brokers create them first and tell each other then.
+const topicsAppear = 15 * time.Second
+
+// awaitTopics waits until every partition of the new topics has a leader, so that whoever comes next finds them.
+func awaitTopics(ctx context.Context, client *kafka.Client, topics []kafka.TopicConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, topicsAppear)
+	defer cancel()
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.Topic
+	}
+	for {
+		answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
+		if err == nil && led(answer, topics) {
+			return nil
+		}
+		if pause(ctx, 20*time.Millisecond) != nil {
+			return errors.Join(errors.New("topics were created and have no leaders yet; look at the brokers, then run it again"), err)
+		}
+	}
+}
+
+// led tells whether all partitions of the topics have leaders.
+func led(answer *kafka.MetadataResponse, topics []kafka.TopicConfig) bool {
+	leaders := map[string]int{}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			if t.Error == nil && p.Error == nil && p.Leader.Host != "" {
+				leaders[t.Name]++
+			}
+		}
+	}
+	for _, t := range topics {
+		if leaders[t.Topic] < t.NumPartitions {
+			return false
+		}
+	}
+	return true
 }
 
 // adjust brings an existing topic in line.
