@@ -11,8 +11,12 @@ import (
 // those who are late because of it.
 const stallReach = 100 * time.Millisecond
 
+// handovers is how often a job waits for a processor between the last look at its slot and the wire: the scheduler
+// wakes a sender, the sender a connection's writer, the writer the network.
+const handovers = 3
+
 // blurOf says how much later than it was due something may have happened at an instant: as much as the longest stall of
-// the process nearby. The stalls are in order of their beginning.
+// the process nearby, at each handover. The stalls are in order of their beginning.
 func blurOf(stalls []embedded.Interval) func(at time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for _, s := range stalls {
@@ -29,6 +33,6 @@ func blurOf(stalls []embedded.Interval) func(at time.Duration) time.Duration {
 				most = max(most, s.To-s.From)
 			}
 		}
-		return most
+		return handovers * most
 	}
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ func (w *stallWatch) pulse(ctx context.Context, now func() time.Duration) {
 			return
 		case <-timer.C:
 		}
+		runtime.Gosched() // a timer's goroutine runs before those that wait; to wait as they do, it stands in line once more
 		if woke := now(); woke-due >= minStall {
 			w.add(Interval{From: due, To: woke})
 		}

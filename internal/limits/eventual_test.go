@@ -295,20 +295,29 @@ func TestEventualRestartLowersNoTotal(t *testing.T) {
 	c := newSoftCluster(t, 2, 2)
 	q := softQuota("", 100, time.Second)
 	used := c.run(10*time.Second, q, always(10))
+	for _, r := range c.daemons[0].e.roots { // as run does when it ends
+		c.daemons[0].e.sync(context.Background(), r)
+	}
 	c.daemons = c.daemons[1:]
 	fresh := c.add()
 	used += c.run(10*time.Second, q, always(10))
 	c.run(2*time.Second, q, always(0))
+	var most int64
 	for root := range c.servers {
 		var total int64
 		if _, err := fmt.Sscan(c.cluster(root), &total); err != nil {
 			t.Fatal(err)
 		}
-		if total < used*98/100 || total > used {
+		// A root that begins with what one daemon had heard misses what another has told elsewhere since.
+		if total < used*95/100 || total > used {
 			t.Errorf("root %d counted %d of %d", root, total, used)
 		}
+		most = max(most, total)
 	}
-	if s := fresh.e.quotas["q"]; s.nodes < 2 || s.cluster < used*98/100 {
+	if most != used {
+		t.Errorf("the roots counted %d of %d", most, used)
+	}
+	if s := fresh.e.quotas["q"]; s.nodes < 2 || s.cluster != used {
 		t.Errorf("the new daemon heard of %d daemons and %d units", s.nodes, s.cluster)
 	}
 }
