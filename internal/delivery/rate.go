@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ const (
 	maxPerSecond = 1_000_000            // the fastest rate
 	maxSendPer   = 366 * 24 * time.Hour // longest send_per
 	rateScale    = int64(1_000_000)     // at most six decimals
+	maxUnits     = 1 << 62              // more than anybody counts
 	// MaxGrant is the largest number of units granted by one item of one call.
 	MaxGrant = 65_536
 )
@@ -130,12 +132,12 @@ func (r Rate) UnitsIn(d time.Duration) int64 {
 	if r.N == 0 || d <= 0 {
 		return 0
 	}
-	n := new(big.Int).Mul(big.NewInt(d.Microseconds()), big.NewInt(r.N))
-	n.Div(n, big.NewInt(r.Per))
-	if !n.IsInt64() {
-		return 1 << 62
+	hi, lo := bits.Mul64(uint64(d.Microseconds()), uint64(r.N))
+	if hi >= uint64(r.Per) {
+		return maxUnits
 	}
-	return n.Int64()
+	n, _ := bits.Div64(hi, lo, uint64(r.Per))
+	return int64(min(n, maxUnits))
 }
 
 // PerSecond is the rate in units per second, for people and gauges; never for decisions.
