@@ -24,6 +24,10 @@ type Ask struct {
 	Bytes []int64
 }
 
+// Kept is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little late
+// does not move the timeline. The credit of a burst lies further back. Microseconds.
+func Kept(lateTolerance int64) int64 { return lateTolerance / 4 }
+
 // Binding says what kept a grant below what was wanted.
 type Binding uint8
 

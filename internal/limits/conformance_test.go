@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
 )
 
 func TestRateZeroGrantsNothingAndTellsWhy(t *testing.T) {
@@ -49,6 +50,46 @@ func TestIdleTimelineSendsAtOnceAndWithoutABurst(t *testing.T) {
 			if g.Units != 1 || g.First.Micros() != now {
 				t.Fatalf("%+v", g)
 			}
+		}
+	})
+}
+
+// A slow timeline whose slot passed by a little goes on as it was; by more, it goes on at its phase, unless all there is to
+// send is one unit, which goes at once.
+func TestASlowTimelineKeepsItsPlace(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(5)
+		const spacing = 200_000
+		slot := settle(s, epoch, c)
+		if g := take1(s, slot, "a", ask(c, 1)); g.First.Micros() != slot {
+			t.Fatalf("%+v", g)
+		}
+		slot += spacing
+		g := take1(s, slot+delivery.Kept(late), "a", ask(c, 2))
+		if g.Units == 0 || g.First.Micros() != slot {
+			t.Fatalf("a little late: %+v", g)
+		}
+		slot = g.First.Advance(g.Units, g.Rate).Micros()
+		for _, by := range []int64{delivery.Kept(late) + 1, 30_000, 150_000} {
+			now := slot + by
+			g := take1(s, now, "a", ask(c, 2))
+			first := now + ((model.Phase(c.ID, c.Rate)-now)%spacing+spacing)%spacing
+			if g.Units == 0 && g.NextAt < first {
+				now = first - horizon/2
+				g = take1(s, now, "a", ask(c, 2))
+			}
+			if g.Units == 0 || g.First.Micros() != first {
+				t.Fatalf("%d late: %+v, want %d", by, g, first)
+			}
+			slot = g.First.Advance(g.Units, g.Rate).Micros()
+		}
+		now := slot + 10*second // what was cut short is forgotten
+		if g := take1(s, now, "a", ask(c, 1)); g.First.Micros() != now {
+			t.Fatalf("idle: %+v, want %d", g, now)
+		}
+		now += spacing + 30_000
+		if g := take1(s, now, "a", ask(c, 1)); g.First.Micros() != now {
+			t.Fatalf("one unit: %+v, want %d", g, now)
 		}
 	})
 }

@@ -28,6 +28,7 @@ type queue struct {
 	grants   []delivery.Grant // held slots in order; First advances as they are used
 	held     int64            // sum of Units of grants
 	lastSlot int64            // store time of the last slot used or given up
+	kept     int64            // how far in the past a slot may have been granted that is no credit, in microseconds
 
 	asking      int        // takes (at most one) and refunds of this campaign under way; it asks for nothing meanwhile
 	asked       *sinkState // for which the take under way asks
@@ -243,8 +244,11 @@ func (q *queue) add(g delivery.Grant) {
 }
 
 // due is the store time at which the first slot, which must be held, comes due. The credit of a burst lies in the past
-// and is due when it was granted.
-func (q *queue) due() int64 { return max(q.grants[0].First.Micros(), q.grants[0].GrantedAt) }
+// and is due when it was granted, or just before: slots may be granted a little late.
+func (q *queue) due() int64 {
+	g := &q.grants[0]
+	return max(g.First.Micros(), g.GrantedAt-q.kept)
+}
 
 // use takes the next n slots away, which must be held. What counts for quotas is returned, without a rate: it can be
 // handed back to them, though not to the timeline.

@@ -29,6 +29,7 @@ func (p *Pacer) queueNamed(id string) *queue {
 	q := p.queues[id]
 	if q == nil {
 		q = newQueue(id)
+		q.kept = delivery.Kept(p.opt.LateTolerance.Microseconds())
 		q.place = len(p.order)
 		p.queues[id], p.order = q, append(p.order, q)
 	}

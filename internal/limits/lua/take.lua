@@ -212,8 +212,8 @@ local function wanted(tl)
   return false
 end
 
--- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused. One
--- that was wanted all the while begins anew with its phase.
+-- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused. A slow
+-- one that has not idled goes on as it was if that is still in time, and else begins anew with its phase.
 local function catchUp(tl, it)
   local spacing, heldUntil = tl[SPACING], it[HELDUNTIL]
   if heldUntil > tl[HIGHEST] then
@@ -227,10 +227,12 @@ local function catchUp(tl, it)
     credit = advance(tl, 0, 0, min(tl[BURST], GRANT, floor(1125899906842624 / spacing)))
   end
   local from = now - credit
-  if tl[AT] < from then
-    if spacing >= 10000 and tl[AT] + floor(spacing / 16) < from and wanted(tl) then from = firstSlot(it, from) end
-    tl[AT], tl[FRAC] = from, 0
+  if tl[AT] >= from then return end
+  if spacing >= 10000 and (it[WANT] > 1 and tl[AT] + min(spacing, 200000) >= from or wanted(tl)) then
+    if tl[AT] >= from - floor(it[LATE] / 4) then return end
+    from = firstSlot(it, from)
   end
+  tl[AT], tl[FRAC] = from, 0
 end
 
 -- Whether a node is about to come for units of a quota.

@@ -78,7 +78,7 @@ func (t *taking) take() {
 		}
 	}
 	ask, tl, horizon := t.ask, t.tl, t.now+t.ask.Horizon
-	tl.catchUp(t.now, ask.HeldUntil, ask.Campaign)
+	tl.catchUp(t.now, ask)
 	start, want := tl.next, jobs(ask, ask.Want, delivery.MaxGrant)
 	limit := want
 	g := t.store.gates[ask.Gate]

@@ -75,11 +75,12 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 }
 
 // catchUp moves the timeline past what a daemon holds, should the store have lost it in a fail-over, and past time
-// that went by unused, but for the burst. A slow campaign that somebody wanted slots of all the while, and that is late by
-// more than a sixteenth of its spacing, begins anew with its phase: whatever kept it from its slots kept others, too, and
-// they should not all go on in the same instant.
-func (tl *timeline) catchUp(now, heldUntil int64, c *delivery.Campaign) {
-	spacing := tl.rate.Spacing()
+// that went by unused, but for the burst. A slow campaign that has not idled (its slot has only just passed and it has more
+// than one unit to send, or somebody wanted slots of it all the while) goes on as it was where that leaves most of the late
+// tolerance, and else begins anew with its phase: whatever kept it from its slots kept others, too, and they should not
+// all go on in the same instant.
+func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
+	spacing, heldUntil := tl.rate.Spacing(), a.HeldUntil
 	if heldUntil > tl.high {
 		tl.high, tl.last = heldUntil, max(tl.last, heldUntil)
 		if tl.next.Micros() < heldUntil+spacing {
@@ -90,8 +91,11 @@ func (tl *timeline) catchUp(now, heldUntil int64, c *delivery.Campaign) {
 	if tl.next.At >= floor {
 		return
 	}
-	if spacing >= sparse && tl.next.At+spacing/16 < floor && tl.wanted(now) {
-		floor = firstSlot(floor, c)
+	if spacing >= sparse && (a.Want > 1 && tl.next.At+min(spacing, maxPhase) >= floor || tl.wanted(now)) {
+		if tl.next.At >= floor-delivery.Kept(a.LateTolerance) {
+			return
+		}
+		floor = firstSlot(floor, a.Campaign)
 	}
 	tl.next = delivery.Slot{At: floor}
 }
