@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,6 +136,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		p.turn()
+		runtime.Gosched() // before the next turn those run who have been handed something: on a busy machine nobody else helps
 		timer.Reset(max(0, time.Duration(p.wakeAt()-p.now())*time.Microsecond))
 	}
 }
@@ -153,6 +155,7 @@ func (p *Pacer) turn() {
 	p.inbox.done(results)
 	for _, f := range commands {
 		f()
+		p.spend(p.now()) // a command takes as long as many jobs do
 	}
 	p.follow()
 	now := p.now()
