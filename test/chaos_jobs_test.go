@@ -227,7 +227,7 @@ func retries(t *testing.T, c *chaos) {
 		}
 		return http.StatusOK, 0
 	})
-	c.campaign("c", c.rate(160)) // hardly more than comes
+	c.campaign("c", c.rate(90)) // hardly more than comes: there are fresh jobs between the others all the time
 	one, two := c.join("one"), c.join("two")
 	const batches = 20 // so that both daemons have fresh jobs to send
 	for i, list := range slices.Collect(slices.Chunk(mix(map[string]int{"c": n}), n/batches)) {
