@@ -227,18 +227,25 @@ func retries(t *testing.T, c *chaos) {
 		}
 		return http.StatusOK, 0
 	})
-	c.campaign("c", c.rate(90)) // hardly more than comes: there are fresh jobs between the others all the time
+	c.campaign("c", c.rate(200))
 	one, two := c.join("one"), c.join("two")
-	const batches = 20 // so that both daemons have fresh jobs to send
+	// A daemon that has nothing else to send for a fifth of a second takes its retries for an outage. So jobs come steadily,
+	// also while the other one is away, and nearly as fast as they may be sent: they do not go through a lane.
+	const batches = 100
+	restarted := make(chan struct{})
 	for i, list := range slices.Collect(slices.Chunk(mix(map[string]int{"c": n}), n/batches)) {
 		c.publish(list)
-		time.Sleep(600 * time.Millisecond)
-		if i == 3 {
-			c.leave(one)
-			c.again(one)
-			c.healed()
+		time.Sleep(100 * time.Millisecond)
+		if i == batches/5 {
+			go func() {
+				defer close(restarted)
+				c.leave(one)
+				c.again(one)
+			}()
 		}
 	}
+	<-restarted
+	c.healed()
 	dead := 0
 	for id := range c.published {
 		if hopeless(id) {
