@@ -8,6 +8,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/pacer/pacer/internal/app.Version=$(VERSION)"
 # Processes under end-to-end test are this binary, built without -race.
 export PACER_BIN := $(CURDIR)/bin/pacer
+# What is tested from outside is a module of its own, so that what only it needs never mixes with the daemon's modules.
+GO_TEST := go -C test
 # The addresses of the services, for recipes that need them.
 WITH_SERVICES := scripts/services.sh up && eval "$$(scripts/services.sh env)" &&
 
@@ -24,24 +26,29 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 	bin/pacer demo $(ARGS)
 
 .PHONY: test
-# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. Those of
-# which time is no part, and that mostly wait, run three at a time after the others.
+# Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
+LONGEST := ./internal/limits ./internal/catalog ./internal/harness ./internal/demo ./internal/command ./internal/consumer
+# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. All but the
+# heaviest mostly wait, and run eight at a time after those.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 2 ./cmd/... ./internal/... ./migrations/...
-	$(WITH_SERVICES) go test -count=1 -shuffle=on -timeout 9m -parallel 3 ./test/...
+	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
+	go test -short -shuffle=on -timeout 5m ./internal/limits/... ./internal/dedupe # what is left out under -race: miniredis, simulations
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 5 .
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services
 	go test -short -shuffle=on -timeout 5m ./...
+	$(GO_TEST) test -short -shuffle=on -timeout 5m .
 
 .PHONY: e2e
 e2e: build ## Figures of speed, latency, backlog and ETA over real services
-	$(WITH_SERVICES) go test -count=1 -timeout 40m -tags e2e -run TestFigure -v ./test
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 40m -tags e2e -run TestFigure -v .
 
 .PHONY: bench
 bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COUNT=n, PKG=./internal/... for all)
 	$(WITH_SERVICES) go test -timeout 5m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) $(or $(PKG),./internal/limits)
+	$(if $(PKG),,$(WITH_SERVICES) $(GO_TEST) test -timeout 5m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) .)
 
 .PHONY: properties
 properties: ## 10,000 random histories put to the scripts and to the model (CHECKS=n); two minutes
@@ -55,19 +62,21 @@ pace: build ## How exactly rates are kept: a table, over real services (ARGS="--
 # The table goes to docs/chaos.md when every case ran.
 chaos: build ## Break one thing after the other under load, and count (CASE=name for one, ROUNDS=n; docs/chaos.md)
 	$(WITH_SERVICES) CHAOS=full CHAOS_ROUNDS=$(or $(ROUNDS),1) CHAOS_REPORT=$(if $(CASE),,$(CURDIR)/docs/chaos.md) \
-		go test -count=1 -timeout 6h -run 'TestChaos/$(CASE)' -v ./test
+		$(GO_TEST) test -count=1 -timeout 6h -run 'TestChaos/$(CASE)' -v .
 
 .PHONY: lanes
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)
-	$(WITH_SERVICES) go test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v ./test
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v .
 
 .PHONY: lint
 lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...
+	cd test && ../bin/golangci-lint run ./...
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code
 	bin/golangci-lint fmt ./...
+	cd test && ../bin/golangci-lint fmt ./...
 
 # The linter's dependencies are a module of their own, so that they never mix with the daemon's.
 bin/golangci-lint: tools/go.mod tools/go.sum

@@ -2,7 +2,7 @@
 -- refused by triggers rather than CHECK constraints: a trigger can name the column, the value and the remedy.
 
 -- +goose Up
-CREATE SCHEMA IF NOT EXISTS pacer;
+-- The schema pacer exists: the table of the migrations is in it.
 
 -- Every change of a campaign or a quota takes a number from this sequence, while it holds the one row of
 -- pacer.revision until it commits. So the order of the numbers is the order of the commits, and whoever has seen

@@ -117,8 +117,14 @@ start_kafka() {
   if running kafka && kafka_answers; then return 0; fi
   if running kafka; then stop kafka; fi
   [ -f "$dir/ports/kafka" ] || die "no Kafka was started here yet; run scripts/services.sh up"
-  launch kafka
-  await_launched
+  local attempt
+  for attempt in 1 2 3 4 5; do
+    launch kafka
+    if await_launched; then return 0; fi
+    launched=() launch_pids=()
+    sleep "$attempt" # its port may have been taken while it was down, for a moment
+  done
+  return 1
 }
 
 wipe() {

@@ -36,19 +36,20 @@ func (s *stack) noLanes() {
 // costs nothing and moves nothing; it goes on at once, also after the daemon was replaced, and loses and repeats nothing.
 func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, stackOptions{partitions: 2})
-	const jobs, rate = 3000, 400
+	s := newStack(t, stackOptions{partitions: 2, settings: "pacing: {max_open_age: 1s}"})
+	const jobs, rate = 2000, 400
 	s.blocked("b", rate)
 	s.publish(ofCampaign("b", 0, jobs))
 	one := s.start("one")
 	one.awaitReady(15 * time.Second)
-	s.await(20*time.Second, "a part", func() bool { return s.receiver.count("b") >= jobs/3 })
+	// A quarter sent, and a second's worth in memory, are less than one partition holds: neither is at its end.
+	s.await(20*time.Second, "a part", func() bool { return s.receiver.count("b") >= jobs/4 })
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'b'`)
 	s.await(5*time.Second, "both partitions to be blocked", func() bool { return one.metric("pacer_partitions_blocked") == 2 })
 	time.Sleep(300 * time.Millisecond) // what was in flight arrives
 	before := s.receiver.count("b")
 	fetches := one.metric("pacer_fetches_total")
-	time.Sleep(7 * time.Second) // longer than max_open_age
+	time.Sleep(3 * time.Second) // longer than max_open_age
 	if n := s.receiver.count("b"); n != before {
 		t.Errorf("%d were sent while paused", n-before)
 	}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // each calls f for every record that is in the topics whose names begin with the test's prefix and end in part.
-func (s *stack) each(part string, f func(topic string, r requeue.Record)) {
+func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -27,12 +28,11 @@ func (s *stack) each(part string, f func(topic string, r requeue.Record)) {
 			continue
 		}
 		for _, p := range topic.Partitions {
-			err := requeue.Scan(ctx, s.client, topic.Name, p.ID, 0, func(r requeue.Record) error {
+			for r, err := range s.cluster.Scan(ctx, broker.Partition{Topic: topic.Name, ID: p.ID}, 0) {
+				if err != nil {
+					s.t.Fatal(err)
+				}
 				f(topic.Name, r)
-				return nil
-			})
-			if err != nil {
-				s.t.Fatalf("scan %s/%d: %v", topic.Name, p.ID, err)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func (s *stack) maxHops() (most int) {
 	if s.again > 0 {
 		most = 2
 	}
-	s.each("lanes", func(_ string, r requeue.Record) {
+	s.each("lanes", func(_ string, r delivery.Record) {
 		n, _ := strconv.Atoi(r.Header("pacer-hops"))
 		most = max(most, n)
 	})
@@ -61,7 +61,7 @@ func (s *stack) maxHops() (most int) {
 func (s *stack) dead() map[string]string {
 	s.t.Helper()
 	found := map[string]string{}
-	s.each("dead", func(_ string, r requeue.Record) {
+	s.each("dead", func(_ string, r delivery.Record) {
 		id := r.Header("pacer-job-id")
 		if r.Header("pacer-reason") == "undecodable" {
 			id = string(bytes.TrimSpace(r.Value))

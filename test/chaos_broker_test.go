@@ -7,7 +7,6 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -40,14 +39,14 @@ func (c *chaos) release() {
 
 // kafkaCut resets the connections to the broker for a while.
 func kafkaCut(t *testing.T, c *chaos) {
-	broker, network := harness.ProxiedKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.Brokers})
-	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.Addr)
+	broker, network := proxiedKafka(t)
+	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
+	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
 	c.arrived(0.3)
 	c.outage(func() {
-		network.Cut()
+		network.cut()
 		time.Sleep(3 * time.Second)
-		network.Heal()
+		network.heal()
 	})
 	c.release()
 	c.delivered(60 * time.Second)
@@ -55,30 +54,31 @@ func kafkaCut(t *testing.T, c *chaos) {
 
 // kafkaSilent swallows the broker's answers for longer than the group waits for its members.
 func kafkaSilent(t *testing.T, c *chaos) {
-	broker, network := harness.ProxiedKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.Brokers})
-	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.Addr)
+	broker, network := proxiedKafka(t)
+	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
+	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
 	c.arrived(0.2)
 	c.outage(func() {
-		network.Silence()
+		network.silence()
 		time.Sleep(15 * time.Second)
-		network.Heal()
+		network.heal()
 	})
 	c.release()
 	c.delivered(60 * time.Second)
 }
 
-// kafkaSlow makes the broker answer late, and then little at a time. Nobody leaves the group for that.
+// kafkaSlow makes the broker answer late, and then little at a time. No member leaves the group
+// because of that.
 func kafkaSlow(t *testing.T, c *chaos) {
-	broker, network := harness.ProxiedKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.Brokers})
-	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.Addr)
-	network.Delay(200*time.Millisecond, 150*time.Millisecond)
+	broker, network := proxiedKafka(t)
+	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
+	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
+	network.delay(200*time.Millisecond, 150*time.Millisecond)
 	c.arrived(0.4)
-	network.Heal()
-	network.Narrow(50)
+	network.heal()
+	network.narrow(50)
 	time.Sleep(3 * time.Second)
-	network.Heal()
+	network.heal()
 	c.healed()
 	c.release()
 	c.delivered(60 * time.Second)
@@ -86,16 +86,16 @@ func kafkaSlow(t *testing.T, c *chaos) {
 
 // brokerKilled kills the broker with -9 and starts it again on its data.
 func brokerKilled(t *testing.T, c *chaos) {
-	broker := harness.FreshKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.Brokers})
+	broker := freshKafka(t, "")
+	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
 	c.brokerLoad()
 	c.arrived(0.3)
 	c.outage(func() {
-		if err := broker.Kill(); err != nil {
+		if err := broker.kill(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := broker.Start(); err != nil {
+		if err := broker.start(); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -105,12 +105,12 @@ func brokerKilled(t *testing.T, c *chaos) {
 
 // brokerRestarted stops the broker in order and starts it again.
 func brokerRestarted(t *testing.T, c *chaos) {
-	broker := harness.FreshKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.Brokers})
+	broker := freshKafka(t, "")
+	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
 	c.brokerLoad()
 	c.arrived(0.3)
 	c.outage(func() {
-		if err := broker.Restart(); err != nil {
+		if err := broker.restart(); err != nil {
 			t.Fatal(err)
 		}
 	})

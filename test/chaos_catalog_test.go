@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -17,14 +16,14 @@ var catalogCases = []chaosCase{
 }
 
 // catalogNetwork is a proxy in front of the stack's database, and the variable that leads a daemon there.
-func (c *chaos) catalogNetwork() (*harness.Proxy, string) {
+func (c *chaos) catalogNetwork() (*proxy, string) {
 	c.t.Helper()
 	dsn, err := url.Parse(c.dsn)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	network := harness.NewProxy(c.t, dsn.Host)
-	dsn.Host = network.Addr
+	network := newProxy(c.t, dsn.Host)
+	dsn.Host = network.addr
 	return network, "PACER_POSTGRES_DSN=" + dsn.String()
 }
 
@@ -35,7 +34,7 @@ func postgresDown(t *testing.T, c *chaos) {
 	network, dsn := c.catalogNetwork()
 	c.brokerLoad(dsn)
 	c.arrived(0.2)
-	network.Down()
+	network.down()
 	since := c.receiver.now()
 	c.publish(further("waits", "later", c.jobs(400)))
 	time.Sleep(5 * time.Second)
@@ -43,7 +42,7 @@ func postgresDown(t *testing.T, c *chaos) {
 	if c.between("", since, c.receiver.now()) < 100 {
 		t.Error("sending stopped without PostgreSQL")
 	}
-	network.Heal()
+	network.heal()
 	c.healed()
 	c.delivered(60 * time.Second)
 }
@@ -57,10 +56,10 @@ func postgresDownAtOverflow(t *testing.T, c *chaos) {
 	c.join("two", dsn)
 	c.publish(further("waits", "known", 5)) // so that the campaign has been seen
 	c.await(20*time.Second, "the first jobs", func() bool { return c.receiver.count("") == 5 })
-	network.Down()
+	network.down()
 	c.publish(further("waits", "later", c.jobs(600)))
 	c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(requeue.LaneTopic(c.prefix)) >= int64(c.jobs(500)) })
-	network.Heal()
+	network.heal()
 	c.release()
 	c.healed()
 	c.delivered(60 * time.Second)
@@ -81,20 +80,21 @@ func daemonsDisagree(t *testing.T, c *chaos) {
 	c.join("sees")
 	c.join("does-not-see", dsn)
 	c.arrived(0.2)
-	network.Down()
+	network.down()
 	c.setRate("rate", low, 500*time.Millisecond)
 	c.stack.quota("q", "closed", "20/1s")
 	// The old limit leaves a second's worth in the window, and slots already granted.
 	lowered := c.receiver.now() + 500_000
 	time.Sleep(4 * time.Second)
-	if list := c.during("quota", lowered, c.receiver.now()); tooMany(list, 20, time.Second-c.transit()) > 0 {
-		c.row.over += tooMany(list, 20, time.Second-c.transit())
+	list := c.during("quota", lowered, c.receiver.now())
+	if over := tooMany(list, 20, time.Second, c.receiver.blur()); over > 0 {
+		c.row.over += over
 		t.Errorf("%d jobs in a second under a quota lowered to 20", rolling(list, time.Second))
 	}
 	if len(c.during("rate", lowered, c.receiver.now())) == 0 {
 		t.Error("nothing was sent at the lower rate")
 	}
-	network.Heal()
+	network.heal()
 	c.setRate("rate", high, 0)
 	c.stack.quota("q", "closed", "100000/1s")
 	c.healed()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -39,17 +39,17 @@ func crashAfterAccepted(t *testing.T, c *chaos) {
 // late. The next daemon writes them to the lane once more, and the lane's reader must tell.
 func crashBeforeCommit(t *testing.T, c *chaos) {
 	const partitions = 2
-	broker, network := harness.ProxiedKafka(t)
-	c.world(t, stackOptions{partitions: partitions, brokers: broker.Brokers})
-	one := c.join("one", "PACER_KAFKA_BROKERS="+network.Addr)
-	network.Delay(500*time.Millisecond, 0)
+	broker, network := proxiedKafka(t)
+	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers})
+	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
+	network.delay(500*time.Millisecond, 0)
 	c.load(1000, map[string]float64{"waits": 2})
 	lanes := requeue.LaneTopic(c.prefix)
 	c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(lanes) > 0 })
 	c.crash(one)
 	c.mayRepeat(500*partitions, "by configuration: a batch of 500 relayed jobs of each partition")
 	places := map[string]map[string]bool{}
-	c.eachOpen(func(topic string, r requeue.Record) {
+	c.eachOpen(func(topic string, r delivery.Record) {
 		id := r.Header("pacer-job-id")
 		if places[id] == nil {
 			places[id] = map[string]bool{}
@@ -110,7 +110,7 @@ func offsetsGone(t *testing.T, c *chaos) {
 // openIn counts the records of a topic that the group's commits leave open.
 func (c *chaos) openIn(topic string) (n int) {
 	c.t.Helper()
-	c.eachOpen(func(at string, _ requeue.Record) {
+	c.eachOpen(func(at string, _ delivery.Record) {
 		if at == topic {
 			n++
 		}

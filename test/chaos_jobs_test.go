@@ -15,6 +15,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -33,8 +34,8 @@ var jobCases = []chaosCase{
 // maxMessage is Kafka's default of max.message.bytes, for a whole batch.
 const maxMessage = 1_048_588
 
-// poison mixes records that nobody can deliver, and the largest that ingress takes, with the jobs of a campaign that goes
-// on and of one that has to put them into its lane.
+// poison mixes records that cannot be delivered, and the largest that ingress takes, with the jobs of a campaign that
+// goes on and of one that has to put them into its lane.
 func poison(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 2, settings: "unknown_grace: 2s"})
 	c.load(5, map[string]float64{"good": 200})
@@ -186,7 +187,7 @@ func notBefore(t *testing.T, c *chaos) {
 	c.leave(one)
 	c.leave(two)
 	places := map[string]int{}
-	c.eachOpen(func(topic string, r requeue.Record) {
+	c.eachOpen(func(topic string, r delivery.Record) {
 		places[r.Header("pacer-job-id")]++
 		hops, _ := strconv.Atoi(r.Header("pacer-timer-hops"))
 		if hops < 3 || r.Header("pacer-hops") != "" || !strings.Contains(topic, "timer") {
@@ -215,7 +216,7 @@ func retries(t *testing.T, c *chaos) {
 	})
 	c.timers("500ms", "1s", "2s")
 	n := c.jobs(1000)
-	// Late ones would have nobody left to succeed between them, and be an outage.
+	// Late ones would have no successes between them, and be an outage.
 	among := func(id, ends string) bool {
 		i, _ := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
 		return i < n/5 && strings.HasSuffix(id, ends)

@@ -258,7 +258,7 @@ func (c *chaos) setStatus(id, status string) {
 	c.sql(`UPDATE pacer.campaigns SET status = $1 WHERE id = $2`, status, id)
 }
 
-// inLanes waits until lanes were given so many records.
+// inLanes waits until a number of records has been written to lanes.
 func (c *chaos) inLanes(n int) {
 	c.t.Helper()
 	c.await(30*time.Second, fmt.Sprintf("%d jobs in lanes", n), func() bool {
@@ -290,7 +290,7 @@ func (c *chaos) keptRate(id string, want float64, from, to int64) {
 	}
 }
 
-// oneHop expects that no job was written to lanes twice, of so many.
+// oneHop expects that none of a number of jobs was written to lanes twice.
 func (c *chaos) oneHop(n int) {
 	c.t.Helper()
 	if written := c.written(requeue.LaneTopic(c.prefix)); written > int64(n) {

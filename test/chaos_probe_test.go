@@ -4,15 +4,17 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/consumer"
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -45,13 +47,7 @@ func (d *daemon) metric(name string) (sum float64) {
 func (r *receiver) acceptedIDs() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := map[string]bool{}
-	for _, a := range r.all {
-		if a.status/100 == 2 {
-			seen[a.id] = true
-		}
-	}
-	return seen
+	return maps.Clone(r.tallyOf("").accepted)
 }
 
 // topics are the topics of this test with their partitions.
@@ -75,7 +71,7 @@ func (s *stack) topics(ctx context.Context) map[string][]int {
 
 // eachOpen calls f for every dead letter and for every record in ingress, lanes and timers that the group's commits leave
 // open.
-func (s *stack) eachOpen(f func(topic string, r requeue.Record)) {
+func (s *stack) eachOpen(f func(topic string, r delivery.Record)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -85,18 +81,17 @@ func (s *stack) eachOpen(f func(topic string, r requeue.Record)) {
 		lane, dead := topic == requeue.LaneTopic(s.prefix), topic == requeue.DeadTopic(s.prefix)
 		for _, p := range partitions {
 			at := commits[topic][p]
-			open, err := consumer.Unsettled(lane, max(at.CommittedOffset, 0), at.Metadata)
+			open, err := offset.Unsettled(lane, max(at.CommittedOffset, 0), at.Metadata)
 			if err != nil {
 				s.t.Fatalf("commit of %s/%d: %v", topic, p, err)
 			}
-			err = requeue.Scan(ctx, s.client, topic, p, requeue.FromStart, func(r requeue.Record) error {
+			for r, err := range s.cluster.Scan(ctx, broker.Partition{Topic: topic, ID: p}, 0) {
+				if err != nil {
+					s.t.Fatal(err)
+				}
 				if dead || open(r.Header("pacer-campaign"), r.Offset) {
 					f(topic, r)
 				}
-				return nil
-			})
-			if err != nil {
-				s.t.Fatalf("scan %s/%d: %v", topic, p, err)
 			}
 		}
 	}
@@ -141,30 +136,4 @@ func (s *stack) written(topic string) (n int64) {
 		n += p.LastOffset
 	}
 	return n
-}
-
-func TestTooMany(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		at   []int64 // milliseconds
-		most int
-		want int
-	}{
-		{"none", nil, 1, 0},
-		{"as many as allowed", []int64{0, 400, 999}, 3, 0},
-		{"one more within the span", []int64{0, 400, 999}, 2, 1},
-		{"a span later", []int64{0, 400, 1000}, 2, 0},
-		{"each of those that come too soon", []int64{0, 1, 2, 3, 4}, 2, 3},
-		{"at one instant", []int64{5, 5}, 1, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var list []arrival
-			for _, at := range tc.at {
-				list = append(list, arrival{at: at * 1000})
-			}
-			if got := tooMany(list, tc.most, time.Second); got != tc.want {
-				t.Errorf("%d too many, want %d", got, tc.want)
-			}
-		})
-	}
 }

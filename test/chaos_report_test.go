@@ -51,16 +51,16 @@ func (r *chaosReport) add(row chaosRow) {
 
 const chaosHeading = `# Chaos
 
-What becomes of jobs when something breaks under load, counted by the receiving end and by reading the broker:
+What happens to jobs when something breaks under load, counted by the receivers and by reading the broker:
 ` + "`make chaos`" + ` (` + "`CASE=name`" + ` for one, ` + "`ROUNDS=n`" + ` for several rounds; the instants of the faults are random).
-Everything is real: daemons are processes, Kafka, Redis and PostgreSQL are servers, the network between them is disturbed by
-proxies. A short form is a part of ` + "`make test`" + `.
+Daemons are processes, Kafka, Redis and PostgreSQL are real servers, and proxies disturb the network between them. A short
+form is part of ` + "`make test`" + `.
 
-- **lost**: published jobs that were not accepted, are no dead letters, and no longer wait in the broker. Must be 0.
-- **duplicates**: requests that were accepted for a job that had been accepted before. Must not exceed what was
-  **in flight** at the fault; where that number is from is said below the table.
-- **over-limit**: requests that end a second above send_rate * 1.02 + 1 or a quota's window above its limit; what the
-  receiver's own stalls blur, is allowed for. Must be 0.
+- **lost**: published jobs that were not accepted, are not dead letters, and no longer wait in the broker. Must be 0.
+- **duplicates**: requests that were accepted for a job that had been accepted before. Must not exceed the
+  number **in flight** at the fault; its source is given below the table.
+- **over-limit**: requests that begin a second with more than send_rate * 1.02 + 1, or a quota's window with more than its
+  limit, less the blur from stalls of the machine around that request. Must be 0.
 - **recovery**: seconds from the end of the damage to the first accepted job.
 
 `
@@ -82,7 +82,7 @@ func (r *chaosReport) publish(t *testing.T) {
 	if file == "" {
 		return
 	}
-	fmt.Fprint(&table, "\nIn flight, the bound on duplicates, is 0 where nothing is said:\n\n")
+	fmt.Fprint(&table, "\nIn flight, the bound on duplicates, is 0 for cases that are not listed:\n\n")
 	said := map[string]bool{}
 	for _, row := range r.rows {
 		if line := fmt.Sprintf("- %s: %s", row.name, strings.Join(row.how, "; ")); len(row.how) > 0 && !said[row.name] {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // The chaos suite breaks one thing at a time under load and counts from outside what became of every job.
@@ -175,7 +175,7 @@ func (c *chaos) publish(jobs []job) {
 	c.stack.publish(jobs)
 }
 
-// load creates campaigns with rates as c.rate has them, and publishes jobs for so many seconds of each.
+// load creates campaigns with the rates of c.rate, and publishes jobs for a number of seconds of each.
 func (c *chaos) load(seconds float64, rates map[string]float64) {
 	c.t.Helper()
 	numbers := map[string]int{}
@@ -324,15 +324,14 @@ func (c *chaos) lost(accepted map[string]bool) (lost, again int) {
 func (c *chaos) held() map[string]bool {
 	c.t.Helper()
 	found := map[string]bool{}
-	c.eachOpen(func(_ string, r requeue.Record) { found[r.Header("pacer-job-id")] = true })
+	c.eachOpen(func(_ string, r delivery.Record) { found[r.Header("pacer-job-id")] = true })
 	return found
 }
 
-// overLimit counts the requests that come too soon: those that end a stretch of a second above rate * (1 +
-// late_tolerance) + 1, and those that end a window above its limit. The time by which two requests may come nearer to
-// each other on their way, as measured, is allowed for.
+// overLimit counts the requests that begin a second with more than rate * (1 + late_tolerance) + 1, and those that begin a
+// window with more than its limit.
 func (c *chaos) overLimit() (n int) {
-	transit := c.transit()
+	blur := c.receiver.blur()
 	for id, bounds := range c.bounds {
 		if len(bounds) > 1 {
 			largest := slices.MaxFunc(bounds, func(a, b rateBound) int { return cmp.Compare(a.rate, b.rate) })
@@ -340,10 +339,9 @@ func (c *chaos) overLimit() (n int) {
 		}
 		for _, b := range bounds {
 			list := slices.DeleteFunc(c.receiver.arrivals(id), func(a arrival) bool { return a.at < b.from || a.at >= b.to })
-			tolerance := max(lateTolerance, time.Duration(0.1/b.rate*float64(time.Second)))
-			most := b.rate*clockError*(time.Second+tolerance+transit).Seconds() + 1
-			if over := tooMany(list, int(most), time.Second); over > 0 {
-				c.t.Logf("%s: %d requests end a second with more than %d, at most %d, at %g/s from %.1f s to %.1f s", id, over, int(most),
+			most := b.rate*clockError*(time.Second+toleranceOf(b.rate)).Seconds() + 1
+			if over := tooMany(list, int(most), time.Second, blur); over > 0 {
+				c.t.Logf("%s: %d requests begin a second with more than %d, at most %d, at %g/s from %.1f s to %.1f s", id, over, int(most),
 					rolling(list, time.Second), b.rate, float64(b.from)/1e6, float64(min(b.to, c.receiver.now()))/1e6)
 				n += over
 			}
@@ -355,23 +353,9 @@ func (c *chaos) overLimit() (n int) {
 			list = append(list, c.receiver.arrivals(id)...)
 		}
 		sortByTime(list)
-		if over := tooMany(list, w.limit, w.span-transit); over > 0 {
-			c.t.Logf("%v: %d requests end %s with more than %d, at most %d", w.campaigns, over, w.span, w.limit, rolling(list, w.span-transit))
+		if over := tooMany(list, w.limit, w.span, blur); over > 0 {
+			c.t.Logf("%v: %d requests begin %s with more than %d, at most %d", w.campaigns, over, w.span, w.limit, rolling(list, w.span))
 			n += over
-		}
-	}
-	return n
-}
-
-// tooMany counts the arrivals (in order of time) that end a stretch of the given length with more than most.
-func tooMany(list []arrival, most int, span time.Duration) (n int) {
-	first := 0
-	for i, a := range list {
-		for list[first].at <= a.at-span.Microseconds() {
-			first++
-		}
-		if i-first+1 > most {
-			n++
 		}
 	}
 	return n

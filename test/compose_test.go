@@ -192,43 +192,6 @@ func TestProvisionedFilesParse(t *testing.T) {
 	}
 }
 
-// contractMetrics are the names that are relied upon from outside; dashboard and rules use no others, so that
-// neither goes quietly empty.
-var contractMetrics = []string{
-	"pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds", "pacer_quota_denied_total",
-	"pacer_campaign_send_rate", "pacer_campaign_backlog", "pacer_campaign_eta_seconds", "pacer_actionable_lag",
-	"pacer_jobs_settled_total", "pacer_jobs_in_flight", "pacer_slot_lateness_seconds", "pacer_slots_forfeited_total",
-	"pacer_quantum_seconds", "pacer_take_seconds", "pacer_take_items", "pacer_sink_seconds", "pacer_requeue_hops",
-	"pacer_lane_read_factor", "pacer_config_revision", "pacer_build_info",
-}
-
-func TestDashboardAndRulesUseMetricsThatExist(t *testing.T) {
-	metric := regexp.MustCompile(`(^|[^:a-z_])(pacer_[a-z_]+)`)
-	suffix := regexp.MustCompile(`_(bucket|sum|count)$`)
-	used := map[string]bool{}
-	for source, expressions := range map[string][]string{
-		"the dashboard": dashboardExpressions(t), "the rules": ruleExpressions(t),
-	} {
-		if len(expressions) < 5 {
-			t.Errorf("%s hold %d expressions; the test looks at the wrong thing", source, len(expressions))
-		}
-		for _, expression := range expressions {
-			for _, match := range metric.FindAllStringSubmatch(expression, -1) {
-				name := suffix.ReplaceAllString(match[2], "")
-				used[name] = true
-				if !slices.Contains(contractMetrics, name) {
-					t.Errorf("%s ask for %s, which pacer does not export", source, name)
-				}
-			}
-		}
-	}
-	for _, name := range contractMetrics {
-		if !used[name] {
-			t.Errorf("nobody looks at %s", name)
-		}
-	}
-}
-
 func dashboardExpressions(t *testing.T) (expressions []string) {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/grafana/dashboards/pacer.json")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/broker"
 )
 
 // TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, replayed whole and only once, at a rate, and an
@@ -177,24 +177,23 @@ func (s *stack) interruptReplay(flags ...string) {
 // checkReplayed looks at the replayed records of spring: whole, and without a past.
 func (s *stack) checkReplayed(payload string) {
 	s.t.Helper()
-	partitions, err := requeue.Partitions(s.t.Context(), s.client, s.ingress)
+	partitions, err := s.cluster.Partitions(s.t.Context(), s.ingress)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	replayed := 0
 	for p := range partitions {
-		err := requeue.Scan(s.t.Context(), s.client, s.ingress, p, requeue.FromStart, func(r requeue.Record) error {
+		for r, err := range s.cluster.Scan(s.t.Context(), broker.Partition{Topic: s.ingress, ID: p}, 0) {
+			if err != nil {
+				s.t.Fatal(err)
+			}
 			if r.Header("pacer-replayed-from") == "" || r.Header("pacer-campaign") != "spring" {
-				return nil
+				continue
 			}
 			replayed++
 			if string(r.Value) != payload || r.Header("x-mine") != "\x00\x01" || r.Header("pacer-reason")+r.Header("pacer-attempt") != "" {
 				s.t.Errorf("replayed %q with %q", r.Value, r.Headers)
 			}
-			return nil
-		})
-		if err != nil {
-			s.t.Fatal(err)
 		}
 	}
 	if replayed != 40 {

@@ -18,6 +18,7 @@ func TestOneIDOneDelivery(t *testing.T) {
 		perID          int
 	}{{"with", deduped, 1}, {"without", "", 2}} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			s := newStack(t, stackOptions{partitions: 4, settings: tc.settings})
 			s.campaign("a", 500)
 			s.campaign("b", 500)
@@ -78,9 +79,10 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 		name, settings string
 	}{{"without", ""}, {"with", deduped}} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			s := newStack(t, stackOptions{partitions: 6, settings: tc.settings})
 			s.campaign("c", 1000)
-			const n = 5000
+			const n = 3000
 			jobs := make([]job, n)
 			for i := range jobs {
 				jobs[i] = job{campaign: "c", id: fmt.Sprint("job-", i)}
@@ -89,7 +91,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 			d := s.start("one")
 			d.awaitReady(15 * time.Second)
 			kills := 0
-			for _, at := range []int{1000, 2500} {
+			for _, at := range []int{700, 1700} {
 				s.await(60*time.Second, "some jobs", func() bool { return s.receiver.count("") > at })
 				d.kill()
 				kills++
@@ -121,12 +123,12 @@ func TestFrozenRedisWithALedger(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 6, redis: redis.Addr, settings: deduped})
 	s.receiver.delay = 20 * time.Millisecond
 	s.campaign("c", 500)
-	jobs := mix(map[string]int{"c": 4000})
+	jobs := mix(map[string]int{"c": 2500})
 	s.publish(jobs)
 	one, two := s.start("one"), s.start("two")
 	one.awaitReady(15 * time.Second)
 	two.awaitReady(15 * time.Second)
-	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 1000 })
+	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 800 })
 	redis.Freeze()
 	time.Sleep(4 * time.Second)
 	redis.Thaw()
@@ -153,13 +155,13 @@ func TestRollingRestartWithALedger(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 6, settings: deduped})
 	s.campaign("c", 500)
 	s.campaign("d", 50)
-	jobs := mix(map[string]int{"c": 8000, "d": 400})
+	jobs := mix(map[string]int{"c": 5000, "d": 400})
 	s.publish(jobs)
 	one, two := s.start("one"), s.start("two")
 	one.awaitReady(15 * time.Second)
 	two.awaitReady(15 * time.Second)
 	for i, d := range []*daemon{one, two, one, two} {
-		s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 600+1200*i })
+		s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 500+1000*i })
 		if code := d.stop(); code != 0 {
 			t.Errorf("%s: exit code %d", d.name, code)
 		}

@@ -6,18 +6,12 @@ import (
 	"time"
 )
 
-// lateTolerance is the default pacing.late_tolerance; clockError what the receiver's clock and the network may add.
-const (
-	lateTolerance = 20 * time.Millisecond
-	clockError    = 1.01
-)
-
-// TestKilledDaemonLosesNothing: 100,000 jobs of five campaigns and two that share a quota, mixed on shared partitions,
+// TestKilledDaemonLosesNothing: 36,000 jobs of five campaigns and two that share a quota, mixed on shared partitions,
 // three daemons, one of them killed with -9 in the middle and started again.
 func TestKilledDaemonLosesNothing(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 6})
 	rates := map[string]float64{"c2": 2, "c60": 60, "c400": 400, "c1000": 1000, "c2500": 2500}
-	numbers := map[string]int{"c2": 50, "c60": 1515, "c400": 10096, "c1000": 25240, "c2500": 63099, "q1": 450, "q2": 450}
+	numbers := map[string]int{"c2": 20, "c60": 540, "c400": 3600, "c1000": 9000, "c2500": 22_500, "q1": 250, "q2": 250}
 	for id, rate := range rates {
 		s.campaign(id, rate)
 	}
@@ -60,30 +54,9 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	}
 	shared := append(s.receiver.arrivals("q1"), s.receiver.arrivals("q2")...)
 	sortByTime(shared)
-	if most := rolling(shared, 10*time.Second-100*time.Millisecond); most > 300 {
-		t.Errorf("%d requests in a rolling 10 s under a quota of 300", most)
-	}
+	s.withinWindow(shared, 300, 10*time.Second)
 	if hops := s.maxHops(); hops > 1 {
 		t.Errorf("a job made %d hops", hops)
-	}
-}
-
-// withinBound asserts that no stretch of the campaign's arrivals carries more than its rate allows.
-func (s *stack) withinBound(campaign string, rate float64) {
-	s.t.Helper()
-	list := s.receiver.arrivals(campaign)
-	tolerance := max(lateTolerance, time.Duration(0.1/rate*float64(time.Second))) // a tenth of the spacing of slow ones
-	// Requests do not all take equally long from dispatch to the receiver: a hundredth of a second, and three times as
-	// long as the machine kept a process from running that was due. A job waits for a processor three times between the
-	// last look at its slot and the wire: its sender, the connection's writer, the kernel's side of the socket.
-	s.receiver.mu.Lock()
-	stall := 3 * s.receiver.stall
-	s.receiver.mu.Unlock()
-	over := overRate(list, rate*clockError, tolerance+10*time.Millisecond+stall)
-	s.t.Logf("%-6s %6d requests, most in a rolling second %d; the worst stretch is %.1f above rate * (L + %s + %s of stalls)",
-		campaign, len(list), rolling(list, time.Second), over, tolerance+10*time.Millisecond, stall.Round(time.Millisecond))
-	if over > 1.01 {
-		s.t.Errorf("%s: a stretch carries %.1f more than rate * (L + tolerance)", campaign, over)
 	}
 }
 
@@ -101,14 +74,14 @@ func (s *stack) bufferedBy(*daemon) int {
 	return min(sinkCalls+sentIn, sinkCalls+6*perPartition)
 }
 
-// TestSlowNeighbourSlowsNobody: fifty thousand jobs of a campaign at 1/s lie ahead of a fast one on the same
+// TestSlowNeighbourSlowsNobody: twenty thousand jobs of a campaign at 1/s lie ahead of a fast one on the same
 // partitions; a hundred paused campaigns have theirs in between.
 func TestSlowNeighbourSlowsNobody(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 6})
 	s.campaign("slow", 1)
 	s.campaign("fast", 2000)
 	var jobs []job
-	for i := range 50_000 {
+	for i := range 20_000 {
 		jobs = append(jobs, job{campaign: "slow", id: fmt.Sprintf("slow-%d", i)})
 	}
 	for c := range 100 {
@@ -118,7 +91,7 @@ func TestSlowNeighbourSlowsNobody(t *testing.T) {
 			jobs = append(jobs, job{campaign: id, id: fmt.Sprintf("%s-%d", id, i)})
 		}
 	}
-	fast := 20_000
+	fast := 8000
 	for i := range fast {
 		jobs = append(jobs, job{campaign: "fast", id: fmt.Sprintf("fast-%d", i)})
 	}
@@ -133,6 +106,9 @@ func TestSlowNeighbourSlowsNobody(t *testing.T) {
 		float64(fast)/took, s.receiver.count("slow"))
 	s.withinBound("fast", 2000)
 	s.withinBound("slow", 1)
+	if n := s.receiver.count("slow"); n < 2 { // four seconds at 1/s
+		t.Errorf("%d jobs of the slow campaign were sent", n)
+	}
 	if n := s.receiver.count("") - s.receiver.count("fast") - s.receiver.count("slow"); n != 0 {
 		t.Errorf("%d jobs of paused campaigns were sent", n)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -55,7 +55,7 @@ func (s *stack) pin(campaign string) (lane int) {
 }
 
 // TestDirectProduction: jobs that producers write into lanes themselves are sent at the campaign's rate without a hop,
-// ones of ingress go behind them, and a producer that holds on to an old pin strands nothing and moves nobody's pin.
+// ones of ingress go behind them, and a producer that uses an old pin strands nothing and moves no campaign's pin.
 func TestDirectProduction(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, lanes: directLanes})
@@ -84,7 +84,7 @@ func TestDirectProduction(t *testing.T) {
 		}
 	}
 	hops := map[string]int{}
-	s.each("lanes", func(_ string, r requeue.Record) { hops[r.Header("pacer-hops")]++ })
+	s.each("lanes", func(_ string, r delivery.Record) { hops[r.Header("pacer-hops")]++ })
 	if hops[""]+hops["1"] > 700 || len(hops) > 2 {
 		t.Errorf("records in lanes by hops: %v", hops)
 	}
@@ -122,17 +122,21 @@ func TestDirectProduction(t *testing.T) {
 }
 
 // has tells whether a job has arrived.
-func (r *receiver) has(id string) bool { return r.acceptedIDs()[id] }
+func (r *receiver) has(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tallyOf("").accepted[id]
+}
 
 // TestDirectJobsExpire: a direct job counts from when it was written, however often its lane is read.
 func TestDirectJobsExpire(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1, lanes: directLanes})
-	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '6 seconds', 'paused')`)
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '3 seconds', 'paused')`)
 	d := s.start("one")
 	d.awaitReady(15 * time.Second)
 	s.intoLane(3, ofCampaign("spring", 0, 50))
-	time.Sleep(7 * time.Second)
+	time.Sleep(4 * time.Second)
 	s.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'spring'`)
 	s.await(10*time.Second, "all to expire", func() bool {
 		return d.samplesOf(`pacer_jobs_settled_total{campaign="spring",outcome="expired"}`) == 50
@@ -152,8 +156,8 @@ func TestFirstOverflowWithoutPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	network := harness.NewProxy(t, dsn.Host)
-	dsn.Host = network.Addr
+	network := newProxy(t, dsn.Host)
+	dsn.Host = network.addr
 	ids := []string{"spring", "summer", "autumn", "winter"}
 	for _, id := range ids {
 		s.campaign(id, 20)
@@ -162,7 +166,7 @@ func TestFirstOverflowWithoutPostgres(t *testing.T) {
 	for _, d := range daemons {
 		d.awaitReady(20 * time.Second)
 	}
-	network.Down()
+	network.down()
 	const each = 300
 	numbers := map[string]int{}
 	for _, id := range ids {
@@ -172,7 +176,7 @@ func TestFirstOverflowWithoutPostgres(t *testing.T) {
 	s.await(20*time.Second, "the overflow", func() bool {
 		return s.written(requeue.LaneTopic(s.prefix)) >= int64(len(ids)*each/2)
 	})
-	s.each("lanes", func(_ string, r requeue.Record) {
+	s.each("lanes", func(_ string, r delivery.Record) {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(r.Header("pacer-campaign")))
 		if want := int(h.Sum64() % directLanes); r.Partition != want {
@@ -182,7 +186,7 @@ func TestFirstOverflowWithoutPostgres(t *testing.T) {
 	if n := daemons[0].metric("pacer_requeue_pin_fallbacks_total") + daemons[1].metric("pacer_requeue_pin_fallbacks_total"); n == 0 {
 		t.Error("no lane was found by hash")
 	}
-	network.Heal()
+	network.heal()
 	s.sql(`UPDATE pacer.campaigns SET send_rate = 500`)
 	s.await(30*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(ids)*each })
 	for _, d := range daemons {

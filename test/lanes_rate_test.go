@@ -139,5 +139,5 @@ func (s *stack) steady(
 	sorted := slices.Sorted(slices.Values(parts))
 	table.add(s.t, fmt.Sprintf("%d campaigns in %.0f s: part of its rate", len(ids), to.Sub(from).Seconds()),
 		fmt.Sprintf("least %.1f %% (%s), median %.1f %%, %d below", 100*parts[worst], ids[worst], 100*sorted[len(sorted)/2], below),
-		fmt.Sprintf("nobody below %.0f %%", 100*least), below == 0)
+		fmt.Sprintf("no campaign below %.0f %%", 100*least), below == 0)
 }

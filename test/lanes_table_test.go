@@ -16,7 +16,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/bench"
+	"github.com/pacer/pacer/internal/measure"
 )
 
 // laneTable collects what was measured of re-enqueueing and lanes, a row each.
@@ -81,13 +81,13 @@ func newLaneStack(t *testing.T, lanes int) (*stack, *noted) {
 	s := newStack(t, stackOptions{
 		partitions: 6, lanes: lanes, sinks: fmt.Sprintf(`  noted: {type: discard, record: "%s"}`, file),
 	})
-	return s, &noted{t: t, file: bench.NewRecording(file), of: map[string]*notedCampaign{}}
+	return s, &noted{t: t, file: measure.NewRecording(file), of: map[string]*notedCampaign{}}
 }
 
 // noted is what was handed to the sink of this name, by any daemon of the stack.
 type noted struct {
 	t     *testing.T
-	file  *bench.Recording
+	file  *measure.Recording
 	total int // jobs, each as often as it was sent
 	of    map[string]*notedCampaign
 }
@@ -156,7 +156,8 @@ func (n *noted) noteArrivals(list []arrival) {
 	}
 }
 
-// fates counts the jobs that were never sent, of so many for each campaign, and those sent again.
+// fates counts the jobs that were never sent, given the number of jobs of each campaign, and those
+// sent again.
 func (n *noted) fates(ids []string, each int) (lost, again int) {
 	for _, id := range ids {
 		c := n.of[id]
@@ -196,7 +197,8 @@ func numbered(n int) []string {
 	return ids
 }
 
-// publishTurns publishes so many jobs of each campaign, one of each in turn, numbered from first on.
+// publishTurns publishes a number of jobs of each campaign, one of each in turn, numbered from first
+// on.
 func (s *stack) publishTurns(ids []string, first, each int) {
 	s.t.Helper()
 	const atOnce = 120_000
@@ -212,7 +214,7 @@ func (s *stack) publishTurns(ids []string, first, each int) {
 	s.publish(jobs)
 }
 
-// awaitLanes waits until the lanes have been given so many records.
+// awaitLanes waits until a number of records has been written to the lanes.
 func (s *stack) awaitLanes(within time.Duration, records int64) {
 	s.t.Helper()
 	deadline := time.Now().Add(within)

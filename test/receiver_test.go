@@ -10,18 +10,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/embedded"
+	"github.com/pacer/pacer/internal/measure"
 )
 
 // receiver is the destination: it notes every request.
 type receiver struct {
-	url    string
-	began  time.Time
-	mu     sync.Mutex
-	all    []arrival
-	answer func(a arrival) (status int, retryAfter time.Duration)
-	delay  time.Duration
-	stall  time.Duration // the longest that this process was kept from running when it was due
+	url     string
+	began   time.Time
+	mu      sync.Mutex
+	all     []arrival
+	answer  func(a arrival) (status int, retryAfter time.Duration)
+	delay   time.Duration
+	tallies map[string]*tally // by campaign, "" for all
+	headers map[string]bool   // names of the headers of all requests
 }
 
 // arrival is one request.
@@ -40,35 +41,20 @@ func newReceiver(t *testing.T) *receiver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &receiver{url: "http://" + l.Addr().String() + "/deliver", began: time.Now(), all: make([]arrival, 0, 1<<17)}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: embedded.WithConn}
-	go func() { _ = server.Serve(embedded.Stamped(l)) }()
-	t.Cleanup(func() { _ = server.Close() })
-	go r.watch(t.Context().Done())
-	return r
-}
-
-// watch measures how late this process runs what is due. The daemons share the machine's processors with it, with each
-// other and with a broker: what keeps one from running between its decision and the wire keeps this one as well.
-func (r *receiver) watch(done <-chan struct{}) {
-	const every = time.Millisecond
-	for {
-		due := time.Now().Add(every)
-		select {
-		case <-time.After(every):
-		case <-done:
-			return
-		}
-		late := time.Since(due)
-		r.mu.Lock()
-		r.stall = max(r.stall, late)
-		r.mu.Unlock()
+	r := &receiver{
+		url: "http://" + l.Addr().String() + "/deliver", began: time.Now(), all: make([]arrival, 0, 1<<17), headers: map[string]bool{},
+		tallies: map[string]*tally{},
 	}
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: measure.WithConn}
+	go func() { _ = server.Serve(measure.Stamped(l)) }()
+	t.Cleanup(func() { _ = server.Close() })
+	stalls.watch()
+	return r
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	a := arrival{
-		at:       embedded.ArrivedAt(q, time.Now()).Sub(r.began).Microseconds(), // the kernel's time, not the handler's
+		at:       measure.ArrivedAt(q, time.Now()).Sub(r.began).Microseconds(), // the kernel's time, not the handler's
 		campaign: q.Header.Get("pacer-campaign"), id: q.Header.Get("webhook-id"),
 		status: http.StatusOK,
 	}
@@ -81,6 +67,11 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	delay := r.delay
 	r.all = append(r.all, a)
+	r.tallyOf("").note(a)
+	r.tallyOf(a.campaign).note(a)
+	for name := range q.Header {
+		r.headers[name] = true
+	}
 	r.mu.Unlock()
 	time.Sleep(delay)
 	if wait > 0 {
@@ -106,18 +97,10 @@ func (r *receiver) arrivals(campaign string) (list []arrival) {
 }
 
 // count is how many requests of a campaign ("" for all) arrived.
-func (r *receiver) count(campaign string) (n int) {
+func (r *receiver) count(campaign string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if campaign == "" {
-		return len(r.all)
-	}
-	for _, a := range r.all {
-		if a.campaign == campaign {
-			n++
-		}
-	}
-	return n
+	return r.tallyOf(campaign).requests
 }
 
 // accepted counts the distinct jobs of the campaign ("" for all) that were answered with 2xx, and how often one was
@@ -125,50 +108,34 @@ func (r *receiver) count(campaign string) (n int) {
 func (r *receiver) accepted(campaign string) (distinct, duplicates int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := map[string]bool{}
-	for _, a := range r.all {
-		if a.status/100 != 2 || campaign != "" && a.campaign != campaign {
-			continue
-		}
-		if seen[a.id] {
-			duplicates++
-		}
-		seen[a.id] = true
-	}
-	return len(seen), duplicates
+	t := r.tallyOf(campaign)
+	return len(t.accepted), t.again
 }
 
-// overRate is by how much the arrivals (in order of time) exceed rate * (L + tolerance) in their worst stretch of L
-// seconds: at most 1 when every slot was used on time, whatever L. It is the leaky bucket's level, found in one pass.
-func overRate(list []arrival, rate float64, tolerance time.Duration) float64 {
-	level, worst, last := 0.0, 0.0, int64(0)
-	for _, a := range list {
-		level = max(0, level-rate*float64(a.at-last)/1e6) + 1
-		last = a.at
-		worst = max(worst, level)
-	}
-	return worst - rate*tolerance.Seconds()
+// tally counts while requests arrive, since those who wait for them ask often.
+type tally struct {
+	requests int
+	accepted map[string]bool // ids
+	again    int
 }
 
-// rolling is the largest number of arrivals (in order of time) in any stretch of the given length.
-func rolling(list []arrival, span time.Duration) (most int) {
-	first := 0
-	for i, a := range list {
-		for list[first].at <= a.at-span.Microseconds() {
-			first++
-		}
-		most = max(most, i-first+1)
+func (t *tally) note(a arrival) {
+	t.requests++
+	if a.status/100 != 2 {
+		return
 	}
-	return most
+	if t.accepted[a.id] {
+		t.again++
+	}
+	t.accepted[a.id] = true
 }
 
-// rate is the average of the arrivals in [from, to), per second.
-func rate(list []arrival, from, to int64) float64 {
-	n := 0
-	for _, a := range list {
-		if a.at >= from && a.at < to {
-			n++
-		}
+// tallyOf is that of a campaign, "" for all. The caller holds the lock.
+func (r *receiver) tallyOf(campaign string) *tally {
+	t := r.tallies[campaign]
+	if t == nil {
+		t = &tally{accepted: map[string]bool{}}
+		r.tallies[campaign] = t
 	}
-	return float64(n) / (float64(to-from) / 1e6)
+	return t
 }

@@ -11,8 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // event is one record of the topic of the results.
@@ -56,7 +55,7 @@ func (s *stack) withResults() {
 func (s *stack) events() map[string][]event {
 	s.t.Helper()
 	found := map[string][]event{}
-	s.each("results", func(_ string, r requeue.Record) {
+	s.each("results", func(_ string, r delivery.Record) {
 		var e event
 		if err := json.Unmarshal(r.Value, &e); err != nil || e.JobID != string(r.Key) {
 			s.t.Fatalf("event %s under the key %q: %v", r.Value, r.Key, err)
@@ -143,8 +142,13 @@ func (s *stack) checkEvents(jobs []job) {
 func TestNoResultsUnlessWanted(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{})
+	s.campaign("c", 100)
+	s.publish(ofCampaign("c", 0, 50))
 	d := s.start("one")
 	d.awaitReady(15 * time.Second)
+	s.await(10*time.Second, "every job to be settled", func() bool {
+		return d.samplesOf(`pacer_jobs_settled_total{campaign="c",outcome="delivered"}`) == 50
+	})
 	d.dump()
 	if strings.Contains(d.log.String(), "pacer_results") {
 		t.Error("metrics of results that nobody wants")
@@ -163,24 +167,25 @@ func TestNoResultsUnlessWanted(t *testing.T) {
 // TestNoResultIsLost: the broker is killed under load and comes back, and so does the daemon.
 func TestNoResultIsLost(t *testing.T) {
 	t.Parallel()
-	broker := harness.FreshKafka(t)
-	s := newStack(t, stackOptions{partitions: 2, brokers: broker.Brokers})
+	broker := freshKafka(t, "")
+	s := newStack(t, stackOptions{partitions: 2, brokers: broker.brokers})
 	s.withResults()
 	s.campaign("c", 500)
-	jobs := mix(map[string]int{"c": 4000})
+	jobs := mix(map[string]int{"c": 2500})
 	s.publish(jobs)
 	d := s.start("one")
 	d.awaitReady(15 * time.Second)
-	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 1000 })
-	if err := broker.Kill(); err != nil {
+	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 700 })
+	if err := broker.kill(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Second)
-	if err := broker.Start(); err != nil {
+	if err := broker.start(); err != nil {
 		t.Fatal(err)
 	}
+	s.cluster.Close()
 	s.client.Transport.(*kafka.Transport).CloseIdleConnections() // to the broker that was killed
-	s.await(60*time.Second, "more jobs", func() bool { n, _ := s.receiver.accepted(""); return n > 2500 })
+	s.await(60*time.Second, "more jobs", func() bool { n, _ := s.receiver.accepted(""); return n > 1500 })
 	d.kill()
 	d.launch()
 	s.await(60*time.Second, "an event of each job", func() bool { return len(s.events()) == len(jobs) })

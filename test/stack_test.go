@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/harness"
 )
 
@@ -37,6 +38,7 @@ type stack struct {
 	binary   string
 	receiver *receiver
 	client   *kafka.Client
+	cluster  *broker.Client // the same, as the daemons see it
 	db       *pgx.Conn
 	settings string // more YAML
 	again    int    // jobs that daemons wrote to lanes for a second time; see noteHops
@@ -72,6 +74,12 @@ func newStack(t *testing.T, o stackOptions) *stack {
 	transport := &kafka.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	s.client = &kafka.Client{Addr: kafka.TCP(s.brokers...), Transport: transport, Timeout: 10 * time.Second}
+	cluster, err := broker.New(broker.Options{Brokers: s.brokers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	s.cluster = cluster
 	lanes := o.lanes
 	if lanes == 0 {
 		lanes = 16
@@ -137,6 +145,17 @@ func (s *stack) try(args ...string) (string, error) {
 	cmd.Env = environment()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// bare runs pacer without the test's configuration, with variables of its own, and returns what it printed.
+func (s *stack) bare(environ []string, args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd.Env = append(environment(), environ...)
+	out, _ := cmd.CombinedOutput()
+	return string(out)
 }
 
 // sql executes a statement as an operator would.

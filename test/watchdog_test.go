@@ -24,7 +24,7 @@ func TestWaitingIsNoStandstill(t *testing.T) {
 	s.publish(mix(map[string]int{"keeps": 200}))
 	s.await(20*time.Second, "a job that was kept", func() bool { return s.receiver.count("keeps") > 0 })
 	// Longer than max_open_age, the sink's timeout and the watchdog together.
-	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+	for end := time.Now().Add(21 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		if d.get("/healthz") != http.StatusOK || d.metric("pacer_partition_stalled") != 0 {
 			t.Fatal("the daemon calls waiting a standstill")
 		}

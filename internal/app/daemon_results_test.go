@@ -1,25 +1,29 @@
 package app
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/results"
 )
 
 // The watchdog takes an offer that does not return for a stuck handler: while results are refused, offers must return
 // well before that.
 func TestOffersReturnBeforeTheWatchdogMinds(t *testing.T) {
 	t.Parallel()
-	st, err := newStage(newScene(time.Minute), &DemoOptions{}, discardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.close()
-	for watchdog, want := range map[time.Duration]time.Duration{15 * time.Second: 7500 * time.Millisecond, 0: admitWithin} {
-		parts, err := st.parts(&DemoOptions{}, "", discardLog())
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts.Topics.Results, parts.Watchdog = true, watchdog
+	for watchdog, want := range map[time.Duration]time.Duration{15 * time.Second: 7500 * time.Millisecond, 2 * time.Minute: admitWithin} {
+		parts := testParts(t, slog.New(slog.DiscardHandler))
+		parts.Topics.Results, parts.Config.Watchdog = true, watchdog
 		d, err := NewDaemon(parts)
 		if err != nil {
 			t.Fatal(err)
@@ -27,5 +31,81 @@ func TestOffersReturnBeforeTheWatchdogMinds(t *testing.T) {
 		if h, ok := d.handler().(reporting); !ok || h.patience != want {
 			t.Errorf("watchdog %s: offers wait for %s, want %s", watchdog, h.patience, want)
 		}
+	}
+}
+
+// settled keeps the outcomes of jobs, by offset.
+type settled struct {
+	mu       sync.Mutex
+	outcomes map[int64]delivery.Outcome
+}
+
+func (*settled) Name() string { return "pacer.jobs/0" }
+
+func (*settled) Flush(context.Context) error { return nil }
+
+func (s *settled) Settle(job *delivery.Job, outcome delivery.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outcomes[job.Offset] = outcome
+}
+
+func (s *settled) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.outcomes)
+}
+
+// A job that the relay has written as a dead letter is reported with its reason, one that was moved on not at all.
+func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
+	t.Parallel()
+	client, err := broker.New(broker.Options{Brokers: kafkatest.Cluster(t).ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	spec := requeue.TopicSpec{Prefix: "t.", Lanes: 8, TimerPartitions: 2, DeadPartitions: 2, Results: true, ResultPartitions: 1}
+	if _, err := requeue.EnsureTopics(t.Context(), client, spec); err != nil {
+		t.Fatal(err)
+	}
+	events := results.New(results.Options{Client: client, Topic: requeue.ResultsTopic("t."), Logger: slog.New(slog.DiscardHandler)})
+	relay, err := requeue.New(requeue.Options{Client: client, Topics: requeue.TopicSpec{Prefix: "t.", Lanes: 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = events.Run(ctx) })
+	running.Go(func() { _ = relay.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	s := &settled{outcomes: map[int64]delivery.Outcome{}}
+	for i, to := range []delivery.Destination{
+		{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, {Kind: delivery.ToTimer, Reason: delivery.ReasonRetry},
+		{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}, {Kind: delivery.ToDead, Reason: delivery.ReasonExpired},
+	} {
+		relay.Put(&delivery.Job{
+			ID: fmt.Sprint("spring-", i), Campaign: "spring", Weight: 1,
+			Reading: delivery.Reading{Source: s, Offset: int64(i)}, Receipt: events.Receipt(s),
+		}, to)
+	}
+	kafkatest.Eventually(t, "settled", func() bool { return s.count() == 4 })
+	var got []string
+	for r, err := range client.Scan(t.Context(), broker.Partition{Topic: "t.results"}, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e struct {
+			JobID   string `json:"job_id"`
+			Outcome string `json:"outcome"`
+			Reason  string `json:"reason"`
+		}
+		if err := json.Unmarshal(r.Value, &e); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.JobID+" "+e.Outcome+" "+e.Reason)
+	}
+	if all := strings.Join(got, ","); len(got) != 2 || !strings.Contains(all, "spring-0 dead refused") || !strings.Contains(all, "spring-3 expired ") {
+		t.Errorf("events %q", got)
 	}
 }

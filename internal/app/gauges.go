@@ -5,55 +5,49 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// campaignGauges shows the catalog as metrics. They are equal on every daemon.
+// campaignGauges shows the catalog as metrics, which are equal on every daemon.
 type campaignGauges struct {
 	snapshot func() *delivery.Snapshot
 	rate     *prometheus.GaugeVec
 	seen     map[string]bool
-	ramps    []*delivery.Campaign // of the snapshot shown
+	ramps    []*delivery.Campaign // of the current snapshot
 }
 
-func newCampaignGauges(snapshot func() *delivery.Snapshot, r prometheus.Registerer) (*campaignGauges, error) {
+func newCampaignGauges(snapshot func() *delivery.Snapshot, r prometheus.Registerer) *campaignGauges {
+	factory := promauto.With(r)
 	g := &campaignGauges{
 		snapshot: snapshot,
-		rate: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rate: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_campaign_send_rate", Help: "Units per second that the campaign may send.",
 		}, []string{"campaign"}),
 		seen: map[string]bool{},
 	}
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
+	info := factory.NewGauge(prometheus.GaugeOpts{
 		Name: "pacer_build_info", Help: "1; the version is in the label.", ConstLabels: prometheus.Labels{"version": Version},
 	})
 	info.Set(1)
-	for _, c := range []prometheus.Collector{g.rate, info} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return g, nil
+	return g
 }
 
 // Run sets the gauges every second until ctx ends.
 func (g *campaignGauges) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	var shown *delivery.Snapshot
-	for {
+	update := func(time.Time) {
 		if s := g.snapshot(); s != nil && s != shown {
 			g.show(s)
 			shown = s
 		}
 		g.step(time.Now())
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 	}
+	update(time.Now())
+	retry.Every(ctx, time.Second, update)
+	return nil
 }
 
 func (g *campaignGauges) show(s *delivery.Snapshot) {
@@ -73,7 +67,7 @@ func (g *campaignGauges) show(s *delivery.Snapshot) {
 	}
 }
 
-// step shows the rates that ramps have reached by now.
+// step sets the rates that ramps have reached by now.
 func (g *campaignGauges) step(now time.Time) {
 	for _, c := range g.ramps {
 		rate, _, _ := c.RateAt(now)

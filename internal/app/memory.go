@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	memoryFloor = 64 << 20 // for everything but jobs and campaigns
-	// memoryPerCampaign is four times what a campaign with jobs takes in the catalog, the scheduler, the quota engine and
-	// the metrics, measured with ten thousand, so that the collector has room.
+	memoryFloor = 64 << 20 // bytes for everything but jobs and campaigns
+	// memoryPerCampaign, in bytes, is four times what a campaign with jobs takes in the catalog, the scheduler, the
+	// quota engine and the metrics, measured with ten thousand, so that the collector has room.
 	memoryPerCampaign = 32 << 10
-	// growth is by how many percent the heap may grow between two collections, while it stays within the limit.
+	// growth is the percentage by which the heap may grow between two collections, within the limit.
 	growth = 400
 )
 
-// followMemory tells the garbage collector what the process may use, for as long as ctx lasts: twice the buffer, for the
-// jobs' bytes and what surrounds them, something for each campaign of the catalog, and a floor. Near its limit the
-// collector takes the processors from sending, so the limit has to grow with what is really needed; within it, collections
-// are made a quarter as often as usual. GOMEMLIMIT in the environment wins, and so does GOGC.
+// followMemory sets the memory limit of the garbage collector until ctx ends: twice the buffer, for the jobs' bytes
+// and what surrounds them, plus a constant for each campaign of the catalog, plus a floor. Near its limit the
+// collector takes the processors from sending, so the limit has to grow with the real need; within it, collections are
+// a quarter as frequent as usual. GOMEMLIMIT and GOGC in the environment take precedence.
 func followMemory(ctx context.Context, buffer int64, snapshot func() *delivery.Snapshot, changed <-chan struct{}) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,97 +9,79 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
 	readyPoll = 20 * time.Millisecond
-	logTail   = 2000 // bytes of a log that an error shows
+	logTail   = 2000 // bytes of a log in an error
 )
 
-// ProcessOptions describe a daemon.
-type ProcessOptions struct {
-	Path string   // of the executable
-	Args []string // without its name
-	Env  []string // all of its environment
-	Log  string   // file that gets what it prints
-}
-
-// Process is a daemon that runs beside this process and ends with it. Stop and Kill are for one goroutine at a time; the
-// rest may be called by any.
+// Process is a daemon that runs as a child of this process and ends with it. Stop and Kill must not be called
+// concurrently; the other methods are safe for concurrent use.
 type Process struct {
-	options ProcessOptions
-	cmd     *exec.Cmd
-	ended   chan struct{} // closed when it has ended; result is set then
-	result  error
+	cmd    *exec.Cmd
+	log    string        // file of its output
+	ended  chan struct{} // closed when it has ended; result is set then
+	result error
 }
 
-// Start runs a daemon. Whoever starts one stops or kills it.
-func Start(options ProcessOptions) (*Process, error) {
-	log, err := os.OpenFile(options.Log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+// Start starts a daemon whose output goes to a file. The caller must stop or kill it.
+func Start(cmd *exec.Cmd, log string) (*Process, error) {
+	output, err := os.OpenFile(log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start a daemon: %w", err)
 	}
-	defer log.Close()                                                                                             // the child has its own
-	p := &Process{options: options, cmd: exec.Command(options.Path, options.Args...), ended: make(chan struct{})} //nolint:gosec // our own executable
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = options.Env, log, log
-	p.cmd.SysProcAttr = childAttributes()
-	if err := p.cmd.Start(); err != nil {
+	defer output.Close() // the child has its own
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = output, output, childAttributes()
+	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a daemon: %w", err)
 	}
+	p := &Process{cmd: cmd, log: log, ended: make(chan struct{})}
 	go func() {
-		p.result = p.cmd.Wait()
+		p.result = cmd.Wait()
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// AwaitReady asks the daemon again and again until it answers that jobs can flow, or has ended, or ctx has.
+// AwaitReady polls the daemon until it answers that jobs can flow, or until the daemon or ctx has ended.
 func (p *Process) AwaitReady(ctx context.Context, ask func(context.Context) error) error {
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
 	for {
 		err := ask(ctx)
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if ended := p.Alive(); ended != nil {
+			return ended
+		}
+		if retry.Sleep(ctx, readyPoll) != nil {
 			return fmt.Errorf("a daemon is not ready: %w%s", err, p.said())
-		case <-p.ended:
-			return p.unexpected()
-		case <-tick.C:
 		}
 	}
 }
 
-// Alive is an error once the daemon has ended without having been told to.
+// Alive returns an error once the daemon has ended without having been stopped.
 func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
-		return p.unexpected()
+		return fmt.Errorf("a daemon ended by itself: %w%s", cmp.Or(p.result, errors.New("exit status 0")), p.said())
 	default:
 		return nil
 	}
 }
 
-func (p *Process) unexpected() error {
-	result := p.result
-	if result == nil {
-		result = errors.New("exit status 0")
-	}
-	return fmt.Errorf("a daemon ended by itself: %w%s", result, p.said())
-}
-
-// said is the end of what the daemon printed, for errors.
+// said returns the end of the daemon's output, for errors.
 func (p *Process) said() string {
-	log, err := os.ReadFile(p.options.Log)
+	log, err := os.ReadFile(p.log)
 	if err != nil || len(log) == 0 {
 		return ""
 	}
 	return "; it said: " + strings.TrimSpace(string(log[max(0, len(log)-logTail):]))
 }
 
-// Stop ends the daemon gracefully, and kills it when ctx ends first.
+// Stop stops the daemon gracefully, and kills it if ctx ends first.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop a daemon: %w", err)
@@ -115,13 +98,13 @@ func (p *Process) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the daemon at once and waits until it has ended.
+// Kill kills the daemon and waits until it has ended.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it has ended already, or it ends now
+	_ = p.cmd.Process.Kill() // an error means that it has ended already
 	<-p.ended
 }
 
-// Cost is what a process uses of the machine.
+// Cost is a process's use of resources.
 type Cost struct {
 	CPU time.Duration // user and system time since it was started
 	RSS int64         // bytes resident now

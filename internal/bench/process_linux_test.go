@@ -3,32 +3,17 @@ package bench
 import (
 	"context"
 	"errors"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-func TestParseStat(t *testing.T) {
-	stat := "42 (a (bad) name) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 7 8 20 0 9 0 100 1000000 256 18446744073709551615 1"
-	got, err := parseStat(stat, 4096)
-	if want := (Cost{CPU: 2 * time.Second, RSS: 1 << 20}); err != nil || got != want {
-		t.Errorf("%+v (%v), want %+v", got, err, want)
-	}
-	for _, broken := range []string{"", "42 (x) S 1", strings.Replace(stat, " 150 ", " many ", 1)} {
-		if _, err := parseStat(broken, 4096); err == nil {
-			t.Errorf("%q was read", broken)
-		}
-	}
-}
-
 // start runs a shell script as if it were a daemon.
 func start(t *testing.T, script string) *Process {
 	t.Helper()
-	p, err := Start(ProcessOptions{
-		Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ(), Log: filepath.Join(t.TempDir(), "log"),
-	})
+	p, err := Start(exec.Command("/bin/sh", "-c", script), filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}

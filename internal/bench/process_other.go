@@ -11,11 +11,6 @@ var errLinux = errors.New("measurements need Linux: they read /proc and suspend 
 
 func childAttributes() *syscall.SysProcAttr { return nil }
 
-// Freeze needs Linux.
-func (p *Process) Freeze() error { return errLinux }
-
-// Thaw needs Linux.
-func (p *Process) Thaw() error { return errLinux }
-
-// Cost needs Linux.
+func (p *Process) Freeze() error       { return errLinux }
+func (p *Process) Thaw() error         { return errLinux }
 func (p *Process) Cost() (Cost, error) { return Cost{}, errLinux }

@@ -4,47 +4,46 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/measure"
 )
 
-// Fact is one thing that was measured, and what it has to be.
+// Fact is one measured value and its bound.
 type Fact struct {
 	Name     string  `json:"name"`
 	Measured float64 `json:"measured"`
 	Unit     string  `json:"unit"`
-	Want     string  `json:"want"` // "" for what is told only
+	Want     string  `json:"want"` // "" if there is no bound
 	OK       bool    `json:"ok"`
 }
 
-// Told is a fact without a bound.
+// Told returns a fact without a bound.
 func Told(name string, measured float64, unit string) Fact {
-	return Fact{Name: name, Measured: Round(measured, 3), Unit: unit, OK: true}
+	return Fact{Name: name, Measured: measure.Round(measured, 3), Unit: unit, OK: true}
 }
 
-// AtMost is a fact with an upper bound.
+// AtMost returns a fact with an upper bound.
 func AtMost(name string, measured, bound float64, unit string) Fact {
-	return Fact{Name: name, Measured: Round(measured, 3), Unit: unit, Want: fmt.Sprintf("at most %g", Round(bound, 3)), OK: measured <= bound}
+	f := Told(name, measured, unit)
+	f.Want, f.OK = fmt.Sprintf("at most %g", measure.Round(bound, 3)), measured <= bound
+	return f
 }
 
-// AtLeast is a fact with a lower bound.
+// AtLeast returns a fact with a lower bound.
 func AtLeast(name string, measured, bound float64, unit string) Fact {
-	return Fact{Name: name, Measured: Round(measured, 3), Unit: unit, Want: fmt.Sprintf("at least %g", Round(bound, 3)), OK: measured >= bound}
+	f := Told(name, measured, unit)
+	f.Want, f.OK = fmt.Sprintf("at least %g", measure.Round(bound, 3)), measured >= bound
+	return f
 }
 
-// FactTable writes facts as a Markdown table; nothing without any.
+// FactTable writes facts as a Markdown table, nothing if there are none.
 func FactTable(facts []Fact) string {
 	if len(facts) == 0 {
 		return ""
 	}
 	rows := [][]string{{"measured", "", "", "bound", "met"}}
 	for _, f := range facts {
-		met := "yes"
-		switch {
-		case f.Want == "":
-			met = ""
-		case !f.OK:
-			met = "**no**"
-		}
-		rows = append(rows, []string{f.Name, fmt.Sprintf("%g", f.Measured), f.Unit, f.Want, met})
+		rows = append(rows, []string{f.Name, fmt.Sprintf("%g", f.Measured), f.Unit, f.Want, showIf(f.Want != "", met(f.OK))})
 	}
 	return table(rows, 1)
 }
@@ -61,19 +60,19 @@ func StreamTable(streams []Stream) string {
 	var misses strings.Builder
 	for i := range streams {
 		s := &streams[i]
-		met := "yes"
 		if len(s.Misses) > 0 {
-			met = "**no**"
 			fmt.Fprintf(&misses, "- %g/s on %d daemons: %s\n", s.Rate, s.Daemons, strings.Join(s.Misses, "; "))
 		}
+		fast := s.Rate >= evenRate                     // bins say something only if each has many jobs
+		shared := s.Daemons >= 2 && s.Jobs >= fairJobs // and shares only of enough jobs
 		rows = append(rows, []string{
 			fmt.Sprintf("%g", s.Rate), fmt.Sprint(s.Daemons), s.Sink, fmt.Sprintf("%g", s.Seconds), fmt.Sprint(s.Jobs),
 			percent(s.AchievedOverTarget, 2), fmt.Sprint(s.MaxRolling1s), fmt.Sprintf("%+.1f", s.AboveRate),
-			s.ifFast(percent(s.BinsWithin5, 1)), s.ifFast(percent(s.BinsWorst, 1)),
+			showIf(fast, percent(s.BinsWithin5, 1)), showIf(fast, percent(s.BinsWorst, 1)),
 			fmt.Sprintf("%.2f ms", s.LatenessP50MS), fmt.Sprintf("%.2f ms", s.LatenessP99MS),
-			s.ifShared(percent(Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillion), fmt.Sprintf("%.0f", s.RSSMiB),
+			showIf(shared, percent(measure.Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillion), fmt.Sprintf("%.0f", s.RSSMiB),
 			fmt.Sprintf("%.3f", s.RedisCommandsPerJob), fmt.Sprintf("%.3f", s.RequeuesPerJob), fmt.Sprint(s.Lost),
-			fmt.Sprint(s.Duplicates), met,
+			fmt.Sprint(s.Duplicates), met(len(s.Misses) == 0),
 		})
 	}
 	text := table(rows, 0)
@@ -83,20 +82,18 @@ func StreamTable(streams []Stream) string {
 	return text
 }
 
-// ifFast is for figures of bins, which mean something only where many jobs fall into each.
-func (s *Stream) ifFast(figure string) string {
-	if s.Rate < evenRate {
+func showIf(telling bool, figure string) string {
+	if !telling {
 		return ""
 	}
 	return figure
 }
 
-// ifShared is for figures of several daemons with enough jobs to share.
-func (s *Stream) ifShared(figure string) string {
-	if s.Daemons < 2 || s.Jobs < fairJobs {
-		return ""
+func met(ok bool) string {
+	if !ok {
+		return "**no**"
 	}
-	return figure
+	return "yes"
 }
 
 func percent(share float64, digits int) string { return fmt.Sprintf("%.*f %%", digits, 100*share) }

@@ -13,52 +13,39 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Admin reads and changes campaigns and quotas for a person: the commands and the HTTP API. What it is given is
-// checked before the database is asked, and every error is one line that names the field and the remedy; ErrInvalid,
-// ErrNotFound, ErrUnreachable and ErrSchema tell the kinds apart. It is safe for use by several goroutines at once.
+// Admin reads and changes campaigns and quotas for the commands and the HTTP API. Input is checked before the database
+// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrUnreachable and
+// ErrSchema distinguish the kinds. Safe for concurrent use.
 type Admin struct {
 	database *database
 }
 
-// NewAdmin makes an Admin; it connects to nothing. The error is one line about postgres.dsn.
+// NewAdmin makes an Admin; it opens no connection. The error is one line about postgres.dsn.
 func NewAdmin(dsn string) (*Admin, error) {
-	database, err := newDatabase(dsn, "pacer admin")
+	database, err := newDatabase(dsn, "pacer admin", Renewal{})
 	if err != nil {
 		return nil, err
 	}
 	return &Admin{database: database}, nil
 }
 
-// Close releases the connections.
+// Close closes the connections.
 func (a *Admin) Close() { a.database.close() }
-
-// Ping tells whether the database answers and its schema serves.
-func (a *Admin) Ping(ctx context.Context) error {
-	return a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) })
-}
 
 // ListCampaigns returns all campaigns in the order of their ids.
 func (a *Admin) ListCampaigns(ctx context.Context) ([]CampaignRow, error) {
-	var campaigns []CampaignRow
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		campaigns, err = queryCampaigns(ctx, pool, `ORDER BY c.id COLLATE "C"`)
-		return err
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]CampaignRow, error) {
+		return queryCampaigns(ctx, pool, `ORDER BY c.id COLLATE "C"`)
 	})
-	return campaigns, err
 }
 
 // GetCampaign returns one campaign.
 func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error) {
-	var campaign CampaignRow
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		campaign, err = oneCampaign(ctx, pool, id)
-		return err
-	})
-	return campaign, err
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (CampaignRow, error) { return oneCampaign(ctx, pool, id) })
 }
 
-// CreateCampaign creates a campaign; what change does not set gets its default. It is ErrInvalid when the campaign
-// exists.
+// CreateCampaign creates a campaign; fields that change does not set get their defaults. The error is ErrInvalid if
+// the campaign exists.
 func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
 		names, places, values := change.assignments(id)
@@ -71,7 +58,7 @@ func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignCh
 	})
 }
 
-// SetCampaign changes what change sets and leaves the rest alone.
+// SetCampaign changes the fields that change sets and keeps the rest.
 func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
 		names, places, values := change.assignments(id)
@@ -88,38 +75,49 @@ func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status
 	return a.SetCampaign(ctx, id, CampaignChange{Status: &status})
 }
 
-// LinkQuotas makes the given quotas those of the campaign, and no others.
-func (a *Admin) LinkQuotas(ctx context.Context, campaign string, quotas []string) (CampaignRow, error) {
-	return a.SetCampaign(ctx, campaign, CampaignChange{Quotas: &quotas})
-}
-
 // changeCampaign runs one change of a campaign's row and links in a transaction.
 func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignChange,
 	write func(context.Context, pgx.Tx) error) (CampaignRow, error) {
-	var campaign CampaignRow
 	if err := change.validate(id); err != nil {
-		return campaign, err
+		return CampaignRow{}, err
 	}
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-			if err = write(ctx, tx); err != nil {
-				return err
-			}
-			if change.Quotas != nil {
-				if err = linkQuotas(ctx, tx, id, *change.Quotas); err != nil {
-					return err
-				}
-			}
-			campaign, err = oneCampaign(ctx, tx, id)
-			return err
-		})
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
+		if change.Quotas != nil {
+			err = takeTurn(ctx, tx)
+		}
+		if err == nil {
+			err = write(ctx, tx)
+		}
+		if err == nil && change.Quotas != nil {
+			err = linkQuotas(ctx, tx, id, *change.Quotas)
+		}
+		if err == nil {
+			err = number(ctx, tx)
+		}
+		if err != nil {
+			return CampaignRow{}, err
+		}
+		return oneCampaign(ctx, tx, id)
 	})
-	return campaign, err
 }
 
-// linkQuotas replaces the links of a campaign; links that stay are not touched.
+// takeTurn waits for the transactions that change quotas, their windows or links, and makes others wait for this one.
+// Every statement about these takes the turn, but only after the snapshot that it reads.
+func takeTurn(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `DELETE FROM pacer.campaign_quotas WHERE false`)
+	return err
+}
+
+// number gives the changes of the transaction their revisions, which they would get when it commits. Other transactions
+// cannot commit changes until it does.
+func number(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `SET CONSTRAINTS ALL IMMEDIATE`)
+	return err
+}
+
+// linkQuotas replaces the links of a campaign; links that stay are not written.
 func linkQuotas(ctx context.Context, tx pgx.Tx, campaign string, quotas []string) error {
-	quotas = append([]string{}, quotas...) // nil would be null, and nothing equals or differs from null
+	quotas = append([]string{}, quotas...) // not nil: SQL comparisons with null are null
 	var missing string
 	err := tx.QueryRow(ctx, `SELECT wanted FROM unnest($1::text[]) AS wanted
 WHERE NOT EXISTS (SELECT 1 FROM pacer.quotas WHERE id = wanted) LIMIT 1`, quotas).Scan(&missing)
@@ -139,7 +137,7 @@ WHERE NOT EXISTS (SELECT 1 FROM pacer.campaign_quotas WHERE campaign_id = $1 AND
 	return err
 }
 
-// with runs one operation within the time that operations may take, and explains its error.
+// with runs one operation within twice queryTimeout, and explains its error.
 func (a *Admin) with(ctx context.Context, operate func(context.Context, *pgxpool.Pool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout)
 	defer cancel()
@@ -149,14 +147,40 @@ func (a *Admin) with(ctx context.Context, operate func(context.Context, *pgxpool
 	}
 	err = explain(operate(ctx, pool))
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable) {
-		return &lineError{cause: err, line: fmt.Sprintf("the database did not answer within %s; "+
-			"does another transaction hold the catalog open?", 2*queryTimeout)}
+		return inLine(fmt.Sprintf("the database did not answer within %s; does an open transaction hold what is to be changed?",
+			2*queryTimeout), err)
 	}
 	return err
 }
 
+// ask runs an operation that only reads.
+func ask[T any](ctx context.Context, a *Admin, read func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
+	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		answer, err = read(ctx, pool)
+		return err
+	})
+	return answer, err
+}
+
+// alterAttempts bounds how often a change is tried that deadlocks with transactions of others.
+const alterAttempts = 3
+
+// alter makes one change in a transaction, and returns the result of change. Transactions of others that change several
+// campaigns may hold and want the same rows as this one; the server then ends one of them.
+func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pgx.Tx) (T, error)) (T, error) {
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
+		for range alterAttempts {
+			answer, err = inTx(ctx, pool, func(tx pgx.Tx) (T, error) { return change(ctx, tx) })
+			if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != "40P01" {
+				break
+			}
+		}
+		return answer, err
+	})
+}
+
 func unknownCampaign(id string) error {
-	return notFound("campaign %s does not exist; create it with: pacer campaign create %s --rate 100", id, id)
+	return inLine(fmt.Sprintf("campaign %s does not exist; create it with: pacer campaign create %s --rate 100", id, id), ErrNotFound)
 }
 
 // instant is t, or nil for the zero time.

@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,9 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-// CampaignRow is a campaign as people see it: numbers as they were written, lengths of time in words.
+// CampaignRow is a campaign for display: numbers as they were written, durations as text.
 type CampaignRow struct {
 	ID             string            `json:"id"`
 	SendRate       string            `json:"send_rate"` // units per SendPer, without trailing zeros
@@ -39,25 +43,25 @@ type CampaignRow struct {
 	Progress       CampaignProgress  `json:"progress"`
 }
 
-// CampaignProgress is how far a campaign has come, as the daemons said last.
+// CampaignProgress is the progress of a campaign, as last saved by the daemons.
 type CampaignProgress struct {
 	Delivered  int64      `json:"delivered"`
 	Dead       int64      `json:"dead"`
 	Expired    int64      `json:"expired"`
 	Cancelled  int64      `json:"cancelled"`
 	Backlog    int64      `json:"backlog"`
-	DoneAt     *time.Time `json:"done_at,omitempty"`     // when all will have been sent; nil: unknown
-	ETASeconds *float64   `json:"eta_seconds,omitempty"` // until then; nil: unknown
-	Percent    *float64   `json:"percent,omitempty"`     // settled for good of what is expected; nil: nothing is said
-	UpdatedAt  *time.Time `json:"updated_at,omitempty"`  // nil: nothing was said yet
+	DoneAt     *time.Time `json:"done_at,omitempty"`     // when the backlog will have been sent; nil: unknown
+	ETASeconds *float64   `json:"eta_seconds,omitempty"` // seconds until then; nil: unknown
+	Percent    *float64   `json:"percent,omitempty"`     // settled jobs, of the expected total; nil: no total is set
+	UpdatedAt  *time.Time `json:"updated_at,omitempty"`  // nil: no progress has been saved yet
 }
 
-// complete works out what follows from the rest at now.
+// complete computes the derived fields at now.
 func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 	switch {
 	case p.DoneAt != nil:
 		done := *p.DoneAt
-		if p.UpdatedAt != nil && done.Before(now) { // there was work left when it was foreseen: as much as then, for all we know
+		if p.UpdatedAt != nil && done.Before(now) { // predicted to be done by now: assume as much left as then
 			done = now.Add(done.Sub(*p.UpdatedAt))
 		}
 		eta := max(0, done.Sub(now).Seconds())
@@ -71,7 +75,7 @@ func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 	}
 }
 
-// Rate spells the rate as ParseRate reads it: 500, 150/1m, 1/1h.
+// Rate formats the rate as notation.ParseRate reads it: 500, 150/1m, 1/1h.
 func (r CampaignRow) Rate() string {
 	if r.SendPer == "1s" {
 		return r.SendRate
@@ -79,21 +83,27 @@ func (r CampaignRow) Rate() string {
 	return r.SendRate + "/" + r.SendPer
 }
 
-// Campaign is the row as daemons read it, without its quotas and its lane.
+// Campaign converts the row to the form used by daemons, without its quotas and its lane.
 func (r CampaignRow) Campaign() *delivery.Campaign {
-	per, _ := ParseSpan(r.SendPer) // one that cannot be read makes no rate, and the campaign says so
+	per, _ := notation.ParseSpan(r.SendPer) // an unreadable period gives no rate, and the campaign reports that
 	record := campaignRecord{
-		id: r.ID, rate: r.SendRate, status: string(r.Status), sink: r.Sink, overflow: string(r.Overflow), revision: r.Revision,
-		per: per.Microseconds(), burst: r.Burst, weight: r.PriorityWeight, inFlight: r.MaxInFlight, startsAt: r.StartsAt,
-		endsAt: r.EndsAt, rampSince: r.RampSince, hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
+		Campaign: delivery.Campaign{
+			ID: r.ID, Status: r.Status, Sink: r.Sink, Overflow: r.Overflow, Revision: r.Revision, Burst: r.Burst,
+			PriorityWeight: r.PriorityWeight, MaxInFlight: int(r.MaxInFlight),
+		},
+		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince,
+		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
 	}
 	return newState().build(r.ID, record.entry())
 }
 
-// text is JSON as a record holds it.
+// text returns raw in the form of a query argument.
 func text(raw json.RawMessage) *string { return nullable(string(raw)) }
 
-// CampaignChange says what to change about a campaign; nil fields stay as they are.
+// maxQuotas is how many quotas the schema allows per campaign.
+const maxQuotas = 16
+
+// CampaignChange is a change of a campaign; nil fields are kept.
 type CampaignChange struct {
 	Rate           *string // 500, 2.5, 150/m, 1/h; sets send_rate and send_per
 	Burst          *int64
@@ -103,26 +113,28 @@ type CampaignChange struct {
 	MaxInFlight    *int64           // 0 for no limit
 	StartsAt       *time.Time       // the zero time for none
 	EndsAt         *time.Time       // the zero time for none
-	ActiveHours    *json.RawMessage // as ParseHoursWords makes it; nil for always
+	ActiveHours    *json.RawMessage // as notation.ParseHours makes it; nil for always
 	TimeZone       *string
-	Ramp           *json.RawMessage // as ParseRampWords makes it; nil for none
+	Ramp           *json.RawMessage // as notation.ParseRamp makes it; nil for none
 	Overflow       *delivery.Overflow
 	JobTTL         *time.Duration // 0 for none
 	ExpectedTotal  *int64         // 0 for unknown
 	Quotas         *[]string      // replaces all
 }
 
-// validate refuses in one line what the database would refuse, and more readably.
+// validate returns in one line what the database would refuse, in more readable words.
 func (c CampaignChange) validate(id string) error {
 	switch {
 	case !delivery.ValidID(id):
-		return invalid("campaign id %q must be 1 to 256 printable ASCII characters without spaces", shorten(id))
-	case c.Status != nil && !validStatus(*c.Status):
-		return invalid("status %q must be active, paused, cancelled or completed", shorten(string(*c.Status)))
-	case c.Overflow != nil && !validOverflow(*c.Overflow):
-		return invalid("overflow %q must be lane or block", shorten(string(*c.Overflow)))
+		return invalid("campaign id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
+	case !delivery.ValidCampaign(id):
+		return invalid("campaign id %s is reserved for jobs without a campaign; choose another", id)
+	case c.Status != nil && !slices.Contains(statuses, *c.Status):
+		return invalid("status %q must be active, paused, cancelled or completed", notation.Shorten(string(*c.Status)))
+	case c.Overflow != nil && !slices.Contains(overflows, *c.Overflow):
+		return invalid("overflow %q must be lane or block", notation.Shorten(string(*c.Overflow)))
 	case c.Sink != nil && *c.Sink != "" && !delivery.ValidID(*c.Sink):
-		return invalid("sink %q must be the name of a configured sink, or empty for the default one", shorten(*c.Sink))
+		return invalid("sink %q must be the name of a configured sink, or empty for the default one", notation.Shorten(*c.Sink))
 	case c.Burst != nil && (*c.Burst < 0 || *c.Burst > 1_000_000):
 		return invalid("burst %d must lie between 0 (none) and 1000000", *c.Burst)
 	case c.PriorityWeight != nil && (*c.PriorityWeight < 1 || *c.PriorityWeight > 1_000_000):
@@ -131,13 +143,13 @@ func (c CampaignChange) validate(id string) error {
 		return invalid("max_in_flight %d must lie between 0 (no limit) and 2147483647", *c.MaxInFlight)
 	case c.ExpectedTotal != nil && *c.ExpectedTotal < 0:
 		return invalid("expected_total %d must not be negative; 0 is unknown", *c.ExpectedTotal)
-	case c.JobTTL != nil && *c.JobTTL != 0 && (*c.JobTTL < time.Millisecond || *c.JobTTL > maxSpan):
+	case c.JobTTL != nil && *c.JobTTL != 0 && (*c.JobTTL < time.Millisecond || *c.JobTTL > model.MaxSpan):
 		return invalid("job_ttl %s must lie between 1ms and 366d; 0 is none", *c.JobTTL)
 	case c.StartsAt != nil && c.EndsAt != nil && !c.EndsAt.IsZero() && !c.EndsAt.After(*c.StartsAt):
 		return invalid("ends_at must be later than starts_at")
 	}
 	if c.Rate != nil {
-		if _, _, err := delivery.ParseRate(*c.Rate); err != nil {
+		if _, _, err := notation.ParseRate(*c.Rate); err != nil {
 			return invalid("%s", err)
 		}
 	}
@@ -147,24 +159,24 @@ func (c CampaignChange) validate(id string) error {
 	return c.validateQuotas()
 }
 
-// validateSchedule looks at what can be judged without the rest of the row; the database sees to that.
+// validateSchedule checks what does not depend on the rest of the row; the database checks the rest.
 func (c CampaignChange) validateSchedule() error {
 	zone := "UTC"
 	if c.TimeZone != nil {
 		zone = *c.TimeZone
 	}
-	if _, err := loadZone(zone); err != nil {
+	if _, err := notation.Zone(zone); err != nil {
 		return err
 	}
 	if c.ActiveHours != nil && len(*c.ActiveHours) > 0 {
-		if _, err := parseHours(string(*c.ActiveHours), zone); err != nil {
+		if _, err := notation.DecodeHours(string(*c.ActiveHours), zone); err != nil {
 			return err
 		}
 	}
 	if c.Ramp == nil || len(*c.Ramp) == 0 {
 		return nil
 	}
-	ramp, err := parseRamp(string(*c.Ramp), time.Second, time.Now())
+	ramp, err := notation.DecodeRamp(string(*c.Ramp), time.Second, time.Now())
 	if err != nil {
 		return err
 	}
@@ -180,13 +192,13 @@ func (c CampaignChange) validateQuotas() error {
 	}
 	for _, quota := range *c.Quotas {
 		if !delivery.ValidID(quota) {
-			return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", shorten(quota))
+			return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(quota))
 		}
 	}
 	return nil
 }
 
-// assignments returns the names of the columns to set, their places and their values; the id is always $1.
+// assignments returns the names of the columns to set, their placeholders and their values; the id is always $1.
 func (c CampaignChange) assignments(id string) (names, places string, values []any) {
 	columns := []string{"id"}
 	values = []any{id}
@@ -195,38 +207,24 @@ func (c CampaignChange) assignments(id string) (names, places string, values []a
 		values = append(values, value)
 	}
 	if c.Rate != nil {
-		if units, per, err := delivery.ParseRate(*c.Rate); err == nil { // validate has seen to it
-			set("send_rate", formatMicros(units))
+		if units, per, err := notation.ParseRate(*c.Rate); err == nil { // checked by validate
+			set("send_rate", notation.FormatMicros(units))
 			set("send_per", per)
 		}
 	}
-	if c.Sink != nil {
-		set("sink", nullable(*c.Sink))
-	}
-	if c.StartsAt != nil {
-		set("starts_at", instant(*c.StartsAt))
-	}
-	if c.EndsAt != nil {
-		set("ends_at", instant(*c.EndsAt))
-	}
-	if c.ActiveHours != nil {
-		set("active_hours", text(*c.ActiveHours))
-	}
-	if c.Ramp != nil {
-		set("ramp", text(*c.Ramp))
-	}
-	if c.JobTTL != nil {
-		set("job_ttl", nullable(*c.JobTTL))
-	}
-	if c.ExpectedTotal != nil {
-		set("expected_total", nullable(*c.ExpectedTotal))
-	}
-	setIf(set, "burst", c.Burst)
-	setIf(set, "status", c.Status)
-	setIf(set, "priority_weight", c.PriorityWeight)
-	setIf(set, "max_in_flight", c.MaxInFlight)
-	setIf(set, "overflow", c.Overflow)
-	setIf(set, "time_zone", c.TimeZone)
+	setIf(set, "sink", c.Sink, nullable)
+	setIf(set, "starts_at", c.StartsAt, instant)
+	setIf(set, "ends_at", c.EndsAt, instant)
+	setIf(set, "active_hours", c.ActiveHours, text)
+	setIf(set, "ramp", c.Ramp, text)
+	setIf(set, "job_ttl", c.JobTTL, nullable)
+	setIf(set, "expected_total", c.ExpectedTotal, nullable)
+	setIf(set, "burst", c.Burst, asIs)
+	setIf(set, "status", c.Status, asIs)
+	setIf(set, "priority_weight", c.PriorityWeight, asIs)
+	setIf(set, "max_in_flight", c.MaxInFlight, asIs)
+	setIf(set, "overflow", c.Overflow, asIs)
+	setIf(set, "time_zone", c.TimeZone, asIs)
 	numbers := make([]string, len(columns))
 	for i := range numbers {
 		numbers[i] = "$" + strconv.Itoa(i+1)
@@ -234,14 +232,16 @@ func (c CampaignChange) assignments(id string) (names, places string, values []a
 	return strings.Join(columns, ", "), strings.Join(numbers, ", "), values
 }
 
-// setIf sets a column if there is a value.
-func setIf[T any](set func(string, any), column string, value *T) {
+// setIf sets a column if there is a value, converted to its database form.
+func setIf[T, V any](set func(string, any), column string, value *T, as func(T) V) {
 	if value != nil {
-		set(column, *value)
+		set(column, as(*value))
 	}
 }
 
-// nullable is v, or null for the zero value.
+func asIs[T any](v T) T { return v }
+
+// nullable returns v, or null for the zero value.
 func nullable[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -250,12 +250,7 @@ func nullable[T comparable](v T) *T {
 	return &v
 }
 
-// rowsQuerier is what the reading side of Admin needs of a pool or a transaction.
-type rowsQuerier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func oneCampaign(ctx context.Context, q rowsQuerier, id string) (CampaignRow, error) {
+func oneCampaign(ctx context.Context, q querier, id string) (CampaignRow, error) {
 	campaigns, err := queryCampaigns(ctx, q, `WHERE c.id = $1`, id)
 	if err != nil {
 		return CampaignRow{}, err
@@ -266,7 +261,7 @@ func oneCampaign(ctx context.Context, q rowsQuerier, id string) (CampaignRow, er
 	return campaigns[0], nil
 }
 
-func queryCampaigns(ctx context.Context, q rowsQuerier, clause string, args ...any) ([]CampaignRow, error) {
+func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) ([]CampaignRow, error) {
 	rows, err := q.Query(ctx, `
 SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status,
        coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
@@ -292,19 +287,22 @@ LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 			&c.Progress.Cancelled, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
-		c.SendPer = FormatSpan(micros(per))
+		c.SendPer = notation.FormatSpan(micros(per))
 		if ttl != nil {
-			c.JobTTL = FormatSpan(micros(*ttl))
+			c.JobTTL = notation.FormatSpan(micros(*ttl))
 		}
 		return c, err
 	})
 }
 
-// shorten keeps what is repeated in a message within a line.
-func shorten(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "..."
+// compact removes the spaces from JSON that the database wrote.
+func compact(text *string) json.RawMessage {
+	if text == nil {
+		return nil
 	}
-	return s
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(*text)) != nil {
+		return json.RawMessage(*text)
+	}
+	return b.Bytes()
 }

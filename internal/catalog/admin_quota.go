@@ -2,17 +2,19 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-// QuotaRow is a quota as people see it.
+// QuotaRow is a quota for display.
 type QuotaRow struct {
 	ID             string      `json:"id"`
 	Windows        []WindowRow `json:"windows"`
@@ -27,7 +29,7 @@ type QuotaRow struct {
 	UpdatedAt      time.Time   `json:"updated_at"`
 }
 
-// WindowRow is a window of a quota as people see it.
+// WindowRow is a window of a quota for display.
 type WindowRow struct {
 	Span      string `json:"span"`
 	MaxUnits  int64  `json:"max_units"`
@@ -35,7 +37,7 @@ type WindowRow struct {
 	Anchor    string `json:"anchor,omitempty"`
 }
 
-// Quota is the quota as the engine takes it.
+// Quota converts the row to the form used by the quota engine.
 func (q *QuotaRow) Quota() (*delivery.Quota, error) {
 	quota := &delivery.Quota{
 		ID: q.ID, Revision: q.Revision, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Unit: q.Unit,
@@ -52,16 +54,17 @@ func (q *QuotaRow) Quota() (*delivery.Quota, error) {
 }
 
 func (w WindowRow) window() (delivery.Window, error) {
-	span, err := ParseSpan(w.Span)
+	span, err := notation.ParseSpan(w.Span)
 	return delivery.Window{Span: span, Limit: w.MaxUnits, Algorithm: w.Algorithm, Anchor: w.Anchor}, err
 }
 
-// String spells the window as ParseWindows reads it.
+// String formats the window as ParseWindows reads it.
 func (w WindowRow) String() string {
-	return spellWindow(w.MaxUnits, w.Span, w.Algorithm, w.Anchor)
+	window, _ := w.window() // stored spans are always readable
+	return notation.FormatWindow(window)
 }
 
-// QuotaChange says what to change about a quota; nil fields stay as they are, or get their defaults.
+// QuotaChange is a change of a quota; nil fields are kept, or get their defaults in a new quota.
 type QuotaChange struct {
 	Windows        *[]delivery.Window // replaces all; none: the quota does not bind
 	OnStoreFailure *string            // closed, local-share, open
@@ -69,25 +72,24 @@ type QuotaChange struct {
 	Spend          *string            // greedy, even
 	Rollout        *int64             // 0 to 100 percent
 	Unit           *string            // units, bytes
+	// With names a quota with which a new one is to be used together: it is created in the same shard. nil: a shard is
+	// chosen.
+	With *string
 }
 
-// validate refuses in one line what the database would refuse.
+// validate returns in one line what the database would refuse.
 func (c QuotaChange) validate(id string) error {
 	if !delivery.ValidID(id) {
-		return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", shorten(id))
+		return invalid("quota id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
 	}
 	for _, word := range []struct {
-		field   string
-		value   *string
-		allowed []string
-	}{
-		{"on_store_failure", c.OnStoreFailure, failurePolicies}, {"mode", c.Mode, quotaModes}, {"spend", c.Spend, spendWays},
-		{"unit", c.Unit, quotaUnits},
-	} {
+		field string
+		value *string
+	}{{"on_store_failure", c.OnStoreFailure}, {"mode", c.Mode}, {"spend", c.Spend}, {"unit", c.Unit}} {
 		if word.value == nil {
 			continue
 		}
-		if err := checkWord(word.field, *word.value, word.allowed); err != nil {
+		if err := model.CheckWord(word.field, *word.value); err != nil {
 			return invalid("%s", err)
 		}
 	}
@@ -95,92 +97,106 @@ func (c QuotaChange) validate(id string) error {
 		return invalid("rollout must lie between 0 and 100 percent, not %d", *c.Rollout)
 	}
 	if c.Windows != nil {
-		if err := checkWindows(withDefaults(*c.Windows)); err != nil {
+		q := model.WithDefaults(delivery.Quota{Windows: *c.Windows})
+		if c.Spend != nil {
+			q.Spend = *c.Spend
+		}
+		if err := model.CheckQuota(&q); err != nil {
 			return invalid("%s", err)
 		}
 	}
 	return nil
 }
 
-// withDefaults fills in the default algorithm.
-func withDefaults(windows []delivery.Window) []delivery.Window {
-	windows = slices.Clone(windows)
-	for i := range windows {
-		windows[i].Algorithm = orDefault(windows[i].Algorithm, delivery.AlgorithmSliding)
+// ParseWindows is notation.ParseWindows with the limits of the schema.
+func ParseWindows(text string) ([]delivery.Window, error) {
+	windows, err := notation.ParseWindows(text)
+	if err != nil {
+		return nil, err
 	}
-	return windows
+	return windows, model.CheckWindows(windows)
 }
 
 // ListQuotas returns all quotas in the order of their ids.
 func (a *Admin) ListQuotas(ctx context.Context) ([]QuotaRow, error) {
-	var quotas []QuotaRow
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		quotas, err = queryQuotas(ctx, pool, "")
-		return err
-	})
-	return quotas, err
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
 }
 
 // GetQuota returns one quota.
 func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
-	var quota QuotaRow
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		quota, err = oneQuota(ctx, pool, id)
-		return err
-	})
-	return quota, err
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (QuotaRow, error) { return oneQuota(ctx, pool, id) })
 }
 
-// CampaignsOf returns the campaigns under the quota, in the order of their ids; none if the quota does not exist.
+// CampaignsOf returns the campaigns under the quota, in the order of their ids; it is empty if the quota does not
+// exist.
 func (a *Admin) CampaignsOf(ctx context.Context, quota string) ([]CampaignRow, error) {
-	var campaigns []CampaignRow
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		campaigns, err = queryCampaigns(ctx, pool, `JOIN pacer.campaign_quotas u ON u.campaign_id = c.id
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]CampaignRow, error) {
+		return queryCampaigns(ctx, pool, `JOIN pacer.campaign_quotas u ON u.campaign_id = c.id
 WHERE u.quota_id = $1 ORDER BY c.id COLLATE "C"`, quota)
-		return err
 	})
-	return campaigns, err
 }
 
 // SetQuota creates the quota or changes it.
 func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (QuotaRow, error) {
-	var quota QuotaRow
 	if err := change.validate(id); err != nil {
-		return quota, err
+		return QuotaRow{}, err
 	}
-	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-			if err = change.write(ctx, tx, id); err != nil {
-				return err
-			}
-			if change.Windows != nil {
-				if err = replaceWindows(ctx, tx, id, withDefaults(*change.Windows)); err != nil {
-					return err
-				}
-			}
-			quota, err = oneQuota(ctx, tx, id)
-			return err
-		})
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (QuotaRow, error) {
+		err := takeTurn(ctx, tx)
+		if err == nil {
+			err = change.write(ctx, tx, id)
+		}
+		if err == nil && change.Windows != nil {
+			err = replaceWindows(ctx, tx, id, model.WindowsWithDefaults(*change.Windows))
+		}
+		if err == nil {
+			err = number(ctx, tx)
+		}
+		if err != nil {
+			return QuotaRow{}, err
+		}
+		return oneQuota(ctx, tx, id)
 	})
-	return quota, err
 }
 
-// write changes the row of the quota or makes it. Writers of the catalog take turns, so nobody else makes it in between.
-// (ON CONFLICT would show the triggers a new row first, and they would refuse what only suits the one that exists.)
+// write inserts or updates the row of the quota. Writers of quotas take turns, so no other writer inserts it in
+// between. (With ON CONFLICT the triggers would see a new row first, and refuse values that suit only the existing
+// one.)
 func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string) error {
-	tag, err := tx.Exec(ctx, `UPDATE pacer.quotas SET on_store_failure = coalesce($2, on_store_failure),
-    mode = coalesce($3, mode), spend = coalesce($4, spend), rollout = coalesce($5, rollout), unit = coalesce($6, unit)
-WHERE id = $1`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit)
-	if err != nil || tag.RowsAffected() > 0 {
+	shard, err := c.shard(ctx, tx)
+	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit)
-VALUES ($1, coalesce($2, 'closed'), coalesce($3, 'strict'), coalesce($4, 'greedy'), coalesce($5, 100), coalesce($6, 'units'))`,
-		id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit)
+	var is int
+	err = tx.QueryRow(ctx, `UPDATE pacer.quotas SET on_store_failure = coalesce($2, on_store_failure),
+    mode = coalesce($3, mode), spend = coalesce($4, spend), rollout = coalesce($5, rollout), unit = coalesce($6, unit)
+WHERE id = $1 RETURNING shard`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit).Scan(&is)
+	switch {
+	case err == nil && shard != nil && *shard != is:
+		return invalid("quota %s lives in shard %d, quota %s in shard %d; counts stay where they are: create a quota with another id",
+			id, is, *c.With, *shard)
+	case !errors.Is(err, pgx.ErrNoRows):
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit, shard)
+VALUES ($1, coalesce($2, 'closed'), coalesce($3, 'strict'), coalesce($4, 'greedy'), coalesce($5, 100), coalesce($6, 'units'), $7)`,
+		id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit, shard)
 	return err
 }
 
-// replaceWindows makes windows those of the quota; a window that stays as it is leaves no trace in the changes.
+// shard returns the shard of the quota named by With, nil if none is named.
+func (c QuotaChange) shard(ctx context.Context, tx pgx.Tx) (*int, error) {
+	if c.With == nil {
+		return nil, nil //nolint:nilnil // a trigger chooses
+	}
+	other, err := oneQuota(ctx, tx, *c.With)
+	if err != nil {
+		return nil, err
+	}
+	return &other.Shard, nil
+}
+
+// replaceWindows replaces the windows of the quota; unchanged windows are not written.
 func replaceWindows(ctx context.Context, tx pgx.Tx, quota string, windows []delivery.Window) error {
 	spans := make([]time.Duration, 0, len(windows))
 	for _, w := range windows {
@@ -203,19 +219,20 @@ WHERE (w.max_units, w.algorithm, w.anchor) IS DISTINCT FROM (excluded.max_units,
 	return nil
 }
 
-func oneQuota(ctx context.Context, q rowsQuerier, id string) (QuotaRow, error) {
+func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
 	quotas, err := queryQuotas(ctx, q, `WHERE q.id = $1`, id)
 	if err != nil {
 		return QuotaRow{}, err
 	}
 	if len(quotas) == 0 {
-		return QuotaRow{}, notFound("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id)
+		line := fmt.Sprintf("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id)
+		return QuotaRow{}, inLine(line, ErrNotFound)
 	}
 	return quotas[0], nil
 }
 
-// queryQuotas reads a row for each window, those of one quota together.
-func queryQuotas(ctx context.Context, q rowsQuerier, where string, args ...any) ([]QuotaRow, error) {
+// queryQuotas reads one row per window; the rows of a quota are adjacent.
+func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]QuotaRow, error) {
 	rows, err := q.Query(ctx, `
 SELECT q.id, q.on_store_failure, q.mode, q.spend, q.rollout, q.unit, q.shard, q.revision, q.updated_at,
        ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"),
@@ -242,7 +259,7 @@ ORDER BY q.id COLLATE "C", w.span`, args...)
 		}
 		if span != nil && limit != nil && algorithm != nil {
 			last := &quotas[len(quotas)-1]
-			last.Windows = append(last.Windows, WindowRow{FormatSpan(micros(*span)), *limit, *algorithm, anchor})
+			last.Windows = append(last.Windows, WindowRow{notation.FormatSpan(micros(*span)), *limit, *algorithm, anchor})
 		}
 	}
 	return quotas, rows.Err()

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -8,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 func administered(t *testing.T) *Admin {
@@ -22,8 +27,10 @@ func administered(t *testing.T) *Admin {
 }
 
 func TestAdminCampaigns(t *testing.T) {
+	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	if err := a.Ping(ctx); err != nil {
+	usable := func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }
+	if err := a.with(ctx, usable); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := a.ListCampaigns(ctx); err != nil || len(all) != 0 {
@@ -73,10 +80,10 @@ func TestAdminCampaigns(t *testing.T) {
 	if paused, err := a.SetStatus(ctx, "spring", delivery.StatusPaused); err != nil || paused.Status != delivery.StatusPaused {
 		t.Errorf("%+v, %v", paused, err)
 	}
-	if linked, err := a.LinkQuotas(ctx, "spring", []string{"smev"}); err != nil || !slices.Equal(linked.Quotas, []string{"smev"}) {
+	if linked, err := a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}); err != nil || !slices.Equal(linked.Quotas, []string{"smev"}) {
 		t.Errorf("%+v, %v", linked, err)
 	}
-	if linked, err := a.LinkQuotas(ctx, "spring", nil); err != nil || len(linked.Quotas) != 0 {
+	if linked, err := a.SetCampaign(ctx, "spring", CampaignChange{Quotas: new([]string)}); err != nil || len(linked.Quotas) != 0 {
 		t.Errorf("%+v, %v", linked, err)
 	}
 	got, err := a.GetCampaign(ctx, "spring")
@@ -87,6 +94,7 @@ func TestAdminCampaigns(t *testing.T) {
 }
 
 func TestAdminQuotas(t *testing.T) {
+	t.Parallel()
 	a, ctx := administered(t), t.Context()
 	set := func(spelled string) QuotaRow {
 		t.Helper()
@@ -129,21 +137,21 @@ func TestAdminQuotas(t *testing.T) {
 		t.Errorf("%+v", third)
 	}
 	// A quota spent evenly may get a great window together with greed, and no sooner.
-	great := []delivery.Window{{Span: day, Limit: maxEven + 1, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}}
+	great := []delivery.Window{{Span: day, Limit: model.MaxEven + 1, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}}
 	_, err = a.SetQuota(ctx, "smev", QuotaChange{Windows: &great})
 	line(t, err, ErrInvalid, `must not be 68719476737: quota 'smev' is spent evenly: Use at most 2^36`)
 	fourth, err := a.SetQuota(ctx, "smev", QuotaChange{Windows: &great, Spend: new("greedy")})
-	if err != nil || !slices.Equal(fourth.Windows, []WindowRow{{"1d", maxEven + 1, "fixed", "day@Europe/Moscow"}}) {
+	if err != nil || !slices.Equal(fourth.Windows, []WindowRow{{"1d", model.MaxEven + 1, "fixed", "day@Europe/Moscow"}}) {
 		t.Errorf("%+v, %v", fourth, err)
 	}
-	small := []delivery.Window{{Span: day, Limit: maxEven}}
+	small := []delivery.Window{{Span: day, Limit: model.MaxEven}}
 	if fourth, err = a.SetQuota(ctx, "smev", QuotaChange{Windows: &small, Spend: new("even")}); err != nil || fourth.Windows[0].Anchor != "" {
 		t.Errorf("%+v, %v", fourth, err)
 	}
 	// Sixteen windows are allowed, and may be set again.
 	spans := make([]string, 16)
 	for i := range spans {
-		spans[i] = "5/" + FormatSpan(time.Duration(i+1)*time.Second)
+		spans[i] = "5/" + notation.FormatSpan(time.Duration(i+1)*time.Second)
 	}
 	for range 2 {
 		if q := set(strings.Join(spans, ",")); len(q.Windows) != 16 {
@@ -166,6 +174,7 @@ func TestAdminQuotas(t *testing.T) {
 
 // TestAdminRefuses: one line each, of the right kind, that names the field; nothing is written.
 func TestAdminRefuses(t *testing.T) {
+	t.Parallel()
 	a, ctx := administered(t), t.Context()
 	if _, err := a.CreateCampaign(ctx, "kept", CampaignChange{StartsAt: new(time.Unix(1_900_000_000, 0))}); err != nil {
 		t.Fatal(err)
@@ -186,12 +195,14 @@ func TestAdminRefuses(t *testing.T) {
 	}
 	_, err := a.SetCampaign(ctx, "nobody", CampaignChange{Rate: new("5")})
 	line(t, err, ErrNotFound, "pacer campaign create nobody")
-	_, err = a.LinkQuotas(ctx, "nobody", nil)
+	_, err = a.SetCampaign(ctx, "nobody", CampaignChange{Quotas: new([]string)})
 	line(t, err, ErrNotFound, "campaign nobody does not exist")
 	_, err = a.GetCampaign(ctx, "nobody")
 	line(t, err, ErrNotFound, "campaign nobody does not exist")
 	_, err = a.CreateCampaign(ctx, "a b", CampaignChange{})
 	line(t, err, ErrInvalid, `campaign id "a b"`)
+	_, err = a.CreateCampaign(ctx, delivery.UnknownCampaign, CampaignChange{})
+	line(t, err, ErrInvalid, "campaign id (unknown) is reserved")
 	_, err = a.CreateCampaign(ctx, "half", CampaignChange{Quotas: &[]string{"nowhere"}})
 	line(t, err, ErrInvalid, "quota nowhere does not exist")
 	_, err = a.GetCampaign(ctx, "half") // not half created
@@ -206,8 +217,8 @@ func TestAdminRefuses(t *testing.T) {
 		"algorithm": {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "bucket"}}},
 		"anchor":    {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "fixed", Anchor: strings.Repeat("x", 65)}}},
 		"rollout":   {Rollout: new(int64(101))}, "unit": {Unit: new("calls")}, "in mode": {Unit: new("bytes")},
-		"spent evenly":    {Spend: new("even"), Windows: &[]delivery.Window{{Span: day, Limit: maxEven + 1}}},
-		"sliding above":   {Windows: &[]delivery.Window{{Span: day, Limit: maxLog + 1, Algorithm: "log"}}},
+		"spent evenly":    {Spend: new("even"), Windows: &[]delivery.Window{{Span: day, Limit: model.MaxEven + 1}}},
+		"sliding above":   {Windows: &[]delivery.Window{{Span: day, Limit: model.MaxLog + 1, Algorithm: "log"}}},
 		"longest, 31d":    {Windows: &[]delivery.Window{{Span: 30 * day, Algorithm: "fixed", Anchor: "month"}}},
 		"algorithm fixed": {Windows: &[]delivery.Window{{Span: day, Anchor: "day"}}},
 	} {
@@ -224,5 +235,32 @@ func line(t *testing.T, err, kind error, want string) {
 	t.Helper()
 	if !errors.Is(err, kind) || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n\t") || strings.Contains(err.Error(), "SQLSTATE") {
 		t.Errorf("got %v; want %v with %q", err, kind, want)
+	}
+}
+
+// TestForgetPositions: the positions of topics that are about to be created are those of topics before them, unless they
+// are of another cluster.
+func TestForgetPositions(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	p, ctx := started(t, Options{DSN: dsn}), t.Context()
+	a, err := NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	kept := []delivery.Position{
+		{Topic: "pacer.dead", Cluster: "this"}, {Topic: "pacer.lanes", Partition: 2, Committed: 7, Cluster: "other"},
+	}
+	if err := p.SavePositions(ctx, "pacer", append([]delivery.Position{
+		{Topic: "pacer.lanes", Cluster: "this"}, {Topic: "pacer.lanes", Partition: 1}, {Topic: "pacer.timer.5s", Cluster: "this"},
+	}, kept...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.ForgetPositions(ctx, "this", []string{"pacer.lanes", "pacer.timer.5s"}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := p.LoadPositions(ctx, "pacer"); err != nil || !slices.Equal(left, kept) {
+		t.Errorf("%+v, %v; want %+v", left, err, kept)
 	}
 }

@@ -2,52 +2,131 @@ package catalog
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
 	connectTimeout = 5 * time.Second
-	// queryTimeout bounds every operation that has no tighter bound of its own.
+	// queryTimeout bounds every operation without a tighter bound of its own.
 	queryTimeout = 5 * time.Second
 )
 
-// database opens its pool at the first use, so that whoever holds one can be made without I/O and works before,
-// during and after Run. Close it once.
+// database opens its pool at the first use, so that its owner can be made without I/O and works before, during and
+// after Run. Close it once.
 type database struct {
-	config *pgxpool.Config
+	application string
+	config      *pgxpool.Config
+	renew       Renewal
 
 	mu     sync.Mutex // guards open and closed
 	open   *pgxpool.Pool
 	closed bool
 }
 
-// newDatabase parses the DSN and does nothing else. Its errors never repeat the DSN: it may hold a password, and a
-// DSN that cannot be parsed cannot be redacted either.
-func newDatabase(dsn, application string) (*database, error) {
-	if dsn == "" {
-		return nil, invalid("postgres.dsn is missing; set it to a URL such as postgres://pacer@127.0.0.1:5432/pacer")
+// Renewal is how the DSN of new connections changes while a program runs.
+type Renewal struct {
+	// DSN, if set, returns the current one. The files that it names are read for each connection. One that cannot be
+	// used changes nothing.
+	DSN func() string
+	// Encrypted, if set, is called with the state of each encrypted connection.
+	Encrypted func(tls.ConnectionState)
+}
+
+// newDatabase makes a database; an error is one line about postgres.dsn.
+func newDatabase(dsn, application string, renew Renewal) (*database, error) {
+	d := &database{application: application, renew: renew}
+	var err error
+	if d.config, err = d.parse(dsn); err != nil {
+		return nil, err
+	}
+	d.config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error {
+		*config = *d.target()
+		return nil
+	}
+	return d, nil
+}
+
+// parse parses a DSN. Its errors never repeat the DSN, which may contain a password; a DSN that cannot be parsed cannot
+// be redacted either.
+func (d *database) parse(dsn string) (*pgxpool.Config, error) {
+	if err := CheckDSN(dsn); err != nil {
+		return nil, err
 	}
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, invalid("postgres.dsn cannot be read; use a URL such as postgres://pacer@127.0.0.1:5432/pacer " +
-			"(special characters of a password as %%40 and the like)")
+		return nil, unreadableDSN()
 	}
-	if config.ConnConfig.ConnectTimeout == 0 {
-		config.ConnConfig.ConnectTimeout = connectTimeout
+	to := config.ConnConfig
+	if to.ConnectTimeout == 0 {
+		to.ConnectTimeout = connectTimeout
 	}
-	if _, ok := config.ConnConfig.RuntimeParams["application_name"]; !ok {
-		config.ConnConfig.RuntimeParams["application_name"] = application
+	if _, ok := to.RuntimeParams["application_name"]; !ok {
+		to.RuntimeParams["application_name"] = d.application
 	}
-	return &database{config: config}, nil
+	d.observe(to.TLSConfig)
+	for _, fallback := range to.Fallbacks {
+		d.observe(fallback.TLSConfig)
+	}
+	return config, nil
 }
 
-// pool returns the pool, opening it if need be.
+// observe reports the connections that are made with the configuration.
+func (d *database) observe(encryption *tls.Config) {
+	if encryption != nil && d.renew.Encrypted != nil {
+		encryption.VerifyConnection = func(state tls.ConnectionState) error {
+			d.renew.Encrypted(state)
+			return nil
+		}
+	}
+}
+
+// target returns a copy of where, and as whom, to connect now.
+func (d *database) target() *pgx.ConnConfig {
+	if d.renew.DSN != nil {
+		if config, err := d.parse(d.renew.DSN()); err == nil {
+			return config.ConnConfig
+		}
+	}
+	return d.config.ConnConfig.Copy()
+}
+
+// CheckDSN returns an error of one line unless the DSN can be used with the files that it names.
+func CheckDSN(dsn string) error {
+	if dsn == "" {
+		return invalid("postgres.dsn is missing; set it to a URL such as postgres://pacer@127.0.0.1:5432/pacer")
+	}
+	_, err := pgx.ParseConfig(dsn)
+	if err == nil {
+		return nil
+	}
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		return invalid("postgres.dsn: cannot read the file that it names: %s", file)
+	}
+	// These quote nothing of the DSN.
+	if cause := errors.Unwrap(err); cause != nil && strings.Contains(err.Error(), "failed to configure TLS") {
+		return invalid("postgres.dsn: %s; look at sslmode, sslrootcert, sslcert and sslkey", cause)
+	}
+	return unreadableDSN()
+}
+
+func unreadableDSN() error {
+	return invalid("postgres.dsn cannot be read; use a URL such as postgres://pacer@127.0.0.1:5432/pacer " +
+		"(special characters of a password as %%40 and the like)")
+}
+
+// pool returns the pool, and opens it at the first call.
 func (d *database) pool() (*pgxpool.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,7 +136,7 @@ func (d *database) pool() (*pgxpool.Pool, error) {
 	case d.open != nil:
 		return d.open, nil
 	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), d.config.Copy()) // dials in the background only
+	pool, err := pgxpool.NewWithConfig(context.Background(), d.config.Copy()) // connects in the background only
 	if err != nil {
 		return nil, fmt.Errorf("open the pool of connections: %w", err)
 	}
@@ -65,7 +144,7 @@ func (d *database) pool() (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// close ends all connections; later calls of pool fail.
+// close closes all connections; later calls of pool fail.
 func (d *database) close() {
 	d.mu.Lock()
 	pool := d.open
@@ -76,7 +155,75 @@ func (d *database) close() {
 	}
 }
 
-// Errors that callers tell apart.
+// do runs one operation within limit. Its error says what the operation was and what the remedy is.
+func (d *database) do(ctx context.Context, limit time.Duration, what string,
+	operate func(context.Context, *pgxpool.Pool) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pool, err := d.pool()
+	if err == nil {
+		err = explain(operate(ctx, pool))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// read is do for an operation with a result, which is the zero value after an error.
+//
+// The operation may ignore the error of Query: reading the rows returns it.
+func read[T any](ctx context.Context, d *database, limit time.Duration, what string,
+	operate func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
+	err = d.do(ctx, limit, what, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		answer, err = operate(ctx, pool)
+		return err
+	})
+	if err != nil {
+		return *new(T), err
+	}
+	return answer, nil
+}
+
+// inTx runs one operation in a transaction.
+func inTx[T any](ctx context.Context, pool *pgxpool.Pool, operate func(pgx.Tx) (T, error)) (answer T, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+		answer, err = operate(tx)
+		return err
+	})
+	return answer, err
+}
+
+// querier is the part of a pool, a connection or a transaction that reading needs.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// column returns one value of each row, for unnest.
+func column[R, V any](rows []R, value func(R) V) []V {
+	values := make([]V, len(rows))
+	for i, row := range rows {
+		values[i] = value(row)
+	}
+	return values
+}
+
+// lastOfEach returns a copy of the rows, ordered by their keys, with only the last row of each key. Daemons that write
+// at the same time then lock rows in the same order and cannot deadlock.
+func lastOfEach[R any](rows []R, compare func(a, b R) int) []R {
+	sorted := slices.Clone(rows)
+	slices.SortStableFunc(sorted, compare)
+	kept := sorted[:0]
+	for i, row := range sorted {
+		if i+1 == len(sorted) || compare(row, sorted[i+1]) != 0 {
+			kept = append(kept, row)
+		}
+	}
+	return kept
+}
+
+// Errors that callers distinguish.
 var (
 	// ErrSchema means that the database lacks tables or columns that this pacer needs.
 	ErrSchema = errors.New("the database schema is missing or older than this pacer; run: pacer migrate up")
@@ -88,38 +235,25 @@ var (
 	ErrUnreachable = errors.New("the database cannot be reached")
 )
 
-// lineError is one line for a person, together with the sentinel and the cause for errors.Is and errors.As.
+// lineError is an error of one line, with its kind and its cause, if any, for errors.Is and errors.As.
 type lineError struct {
 	line  string
-	kind  error // may be nil
-	cause error // may be nil
+	chain []error
 }
 
 func (e *lineError) Error() string { return e.line }
 
-func (e *lineError) Unwrap() []error {
-	var chain []error
-	if e.kind != nil {
-		chain = append(chain, e.kind)
-	}
-	if e.cause != nil {
-		chain = append(chain, e.cause)
-	}
-	return chain
-}
+func (e *lineError) Unwrap() []error { return e.chain }
 
-// invalid is bad input, in one line.
+// inLine returns an error of one line.
+func inLine(line string, chain ...error) error { return &lineError{line, chain} }
+
+// invalid returns an ErrInvalid of one line.
 func invalid(format string, args ...any) error {
-	return &lineError{line: fmt.Sprintf(format, args...), kind: ErrInvalid}
+	return inLine(fmt.Sprintf(format, args...), ErrInvalid)
 }
 
-// notFound says that a campaign or a quota does not exist.
-func notFound(format string, args ...any) error {
-	return &lineError{line: fmt.Sprintf(format, args...), kind: ErrNotFound}
-}
-
-// explain turns what the driver reports into one line that a person can act on. Errors that are not the
-// database's are returned as they are.
+// explain converts an error of the driver to one line that says what to do. Other errors are returned as they are.
 func explain(err error) error {
 	var connect *pgconn.ConnectError
 	var server *pgconn.PgError
@@ -129,32 +263,36 @@ func explain(err error) error {
 	case errors.As(err, &connect):
 		line := fmt.Sprintf("postgres.dsn: cannot connect to %s:%d as %s, database %s: %s",
 			connect.Config.Host, connect.Config.Port, connect.Config.User, connect.Config.Database, leaf(err))
-		return &lineError{line: line, kind: ErrUnreachable, cause: err}
+		return inLine(line, ErrUnreachable, err)
 	case errors.As(err, &server):
 		return explainServer(server, err)
 	}
 	return err
 }
 
-// explainServer explains a refusal of the server: its message and its hint, without codes.
+// explainServer converts an error of the server: its message and its hint, without codes.
 func explainServer(server *pgconn.PgError, cause error) error {
 	switch server.Code {
 	case "42P01", "42703", "42883", "3F000": // undefined table, column, function; no such schema
-		return &lineError{line: ErrSchema.Error(), kind: ErrSchema, cause: cause}
+		return inLine(ErrSchema.Error(), ErrSchema, cause)
 	}
-	line := server.Message
-	if server.Hint != "" {
-		line += ": " + server.Hint
-	}
-	var kind error
+	line := withHint(server.Message, server.Hint)
 	if class := server.Code[:min(2, len(server.Code))]; class == "22" || class == "23" { // data, constraints
-		kind = ErrInvalid
+		return inLine(line, ErrInvalid, cause)
 	}
-	return &lineError{line: line, kind: kind, cause: cause}
+	return inLine(line, cause)
 }
 
-// leaf is the innermost cause of err, the last one where there are several: of all the addresses that were tried,
-// the last tells what is wrong.
+// withHint joins a message of the server and its hint, if it has one.
+func withHint(message, hint string) string {
+	if hint == "" {
+		return message
+	}
+	return message + ": " + hint
+}
+
+// leaf returns the innermost cause of err, the last one if there are several: of all the addresses that were tried,
+// the last has the most useful error.
 func leaf(err error) string {
 	for {
 		var next error

@@ -3,178 +3,172 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
-	// pinTimeout bounds Pin and Unpin: a job waits for its lane meanwhile.
+	// pinTimeout bounds Pin and Unpin: jobs wait for their lanes meanwhile.
 	pinTimeout = 2 * time.Second
 	// pinLock is the advisory lock under which lanes are chosen ("pacerpin").
 	pinLock int64 = 0x706163657270696e
-	// freshPin is for how long a pin may not show in the backlogs yet, which are saved every few seconds.
-	freshPin = 15 * time.Second
+	// backlogAge is how old a stored backlog may be to count when a lane is chosen. Daemons store theirs every few
+	// seconds; older rows belong to a group that has retired, or to lanes that nobody reads.
+	backlogAge = time.Minute
 )
 
-// Pin returns the lane of the campaign, among lanes 0 to lanes-1, and pins one if there is none: an empty lane, or
-// else the one with the smallest backlog (see chooseLane). Daemons that ask at the same time get the same lane. It takes
-// two seconds at most. The function pacer.lane does the same for programs that know SQL only.
-func (p *Postgres) Pin(ctx context.Context, campaign string, lanes int) (int, error) {
-	if lanes < 1 {
-		return 0, invalid("pin campaign %s: there are no lanes", campaign)
+// Pin returns the lane of each campaign, among lanes 0 to lanes-1 without those to avoid. A campaign that is pinned to
+// none of them is pinned to one: that with the fewest pins and, among those, the smallest backlog (see chooseLane).
+// Concurrent calls return the same lanes. Pin takes at most two seconds. The SQL function pacer.lane does the same for
+// other programs.
+func (p *Postgres) Pin(ctx context.Context, campaigns []string, lanes int, avoid []int) (map[string]int, error) {
+	if err := checkLanes(lanes, avoid); err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, pinTimeout)
-	defer cancel()
-	pool, err := p.database.pool()
-	if err != nil {
-		return 0, fmt.Errorf("pin campaign %s: %w", campaign, err)
+	what := "pin campaigns"
+	if len(campaigns) == 1 {
+		what = "pin campaign " + campaigns[0]
 	}
-	lane, err := pinned(ctx, pool, campaign, lanes)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			lane, err = p.pinNew(ctx, tx, campaign, lanes)
-			return err
-		})
-	}
-	if err != nil {
-		return 0, fmt.Errorf("pin campaign %s: %w", campaign, explain(err))
-	}
-	return lane, nil
-}
-
-// querier is what pinned needs of a pool or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// pinned is the lane that the campaign is pinned to, pgx.ErrNoRows if none. A pin to a lane that the topic does not
-// have is none.
-func pinned(ctx context.Context, q querier, campaign string, lanes int) (lane int, err error) {
-	err = q.QueryRow(ctx, `SELECT lane FROM pacer.lane_pins WHERE campaign_id = $1 AND lane < $2`, campaign, lanes).Scan(&lane)
-	return lane, err
-}
-
-// pinNew chooses a lane and pins it, one daemon at a time: two that choose side by side would both take the same
-// empty lane, or pin one campaign twice.
-func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaign string, lanes int) (int, error) {
-	if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, pinTimeout.Milliseconds())); err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, pinLock); err != nil {
-		return 0, err
-	}
-	if lane, err := pinned(ctx, tx, campaign, lanes); !errors.Is(err, pgx.ErrNoRows) {
-		return lane, err
-	}
-	loads := make([]laneLoad, lanes)
-	rows, err := tx.Query(ctx, `
-SELECT lane, count(*), count(*) FILTER (WHERE pinned_at > now() - $3::interval), 0::bigint
-FROM pacer.lane_pins WHERE lane < $1 GROUP BY lane
-UNION ALL
-SELECT partition, 0, 0, max(backlog) FROM pacer.positions WHERE topic = $2 AND partition < $1 GROUP BY partition`,
-		lanes, p.options.LanesTopic, freshPin)
-	if err != nil {
-		return 0, err
-	}
-	var lane int
-	var load laneLoad
-	_, err = pgx.ForEachRow(rows, []any{&lane, &load.pins, &load.fresh, &load.backlog}, func() error {
-		loads[lane].pins += load.pins
-		loads[lane].fresh += load.fresh
-		loads[lane].backlog += load.backlog
-		return nil
+	return read(ctx, p.database, pinTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
+		rows, _ := pool.Query(ctx, selectPinned, campaigns, lanes, avoid)
+		pins, err := collectPins(rows)
+		if err != nil || len(unpinned(campaigns, pins)) == 0 {
+			return pins, err
+		}
+		return inTx(ctx, pool, func(tx pgx.Tx) (map[string]int, error) { return p.pinNew(ctx, tx, campaigns, lanes, avoid) })
 	})
-	if err != nil {
-		return 0, err
-	}
-	lane = chooseLane(campaign, loads)
-	_, err = tx.Exec(ctx, `INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ($1, $2)
-ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now()`, campaign, lane)
-	return lane, err
 }
 
-// Pinned lists the lanes of the campaigns that were pinned at least age ago, by the clock of the database.
-func (p *Postgres) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
-	ctx, cancel := context.WithTimeout(ctx, pinTimeout)
-	defer cancel()
-	pool, err := p.database.pool()
-	if err != nil {
-		return nil, fmt.Errorf("read the pins: %w", err)
-	}
-	rows, err := pool.Query(ctx, `SELECT campaign_id, lane FROM pacer.lane_pins WHERE pinned_at <= now() - $1::interval`, age)
-	if err != nil {
-		return nil, fmt.Errorf("read the pins: %w", explain(err))
-	}
-	pins := make(map[string]int)
-	var campaign string
-	var lane int
-	if _, err = pgx.ForEachRow(rows, []any{&campaign, &lane}, func() error {
-		pins[campaign] = lane
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("read the pins: %w", explain(err))
-	}
-	return pins, nil
-}
-
-// Unpin takes the campaign's pin to the lane away, if there is one. A pin to another lane stays: producers that hold on to
-// an old pin may leave jobs in several lanes, and what one lane is drained of may wait in another.
-func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int) error {
-	ctx, cancel := context.WithTimeout(ctx, pinTimeout)
-	defer cancel()
-	pool, err := p.database.pool()
-	if err == nil {
-		_, err = pool.Exec(ctx, `DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2`, campaign, lane)
-	}
-	if err != nil {
-		return fmt.Errorf("unpin campaign %s: %w", campaign, explain(err))
+// checkLanes refuses a choice among no lanes.
+func checkLanes(lanes int, avoid []int) error {
+	if lanes < 1 || len(avoid) >= lanes {
+		return invalid("pin campaigns: %d lanes, %d of them to avoid, leave none", lanes, len(avoid))
 	}
 	return nil
 }
 
-// laneLoad is what speaks against a lane.
+// unpinned returns the campaigns without a pin.
+func unpinned(campaigns []string, pins map[string]int) []string {
+	return slices.DeleteFunc(slices.Clone(campaigns), func(id string) bool { _, ok := pins[id]; return ok })
+}
+
+const (
+	// selectPinned reads the pins that count: those to lanes that the topic has and that are not to be avoided.
+	selectPinned = selectPins + ` WHERE campaign_id = ANY($1) AND lane < $2 AND NOT lane = ANY(coalesce($3::int[], '{}'))`
+
+	selectLoads = `
+SELECT lane, count(*), 0::bigint FROM pacer.lane_pins WHERE lane < $1 GROUP BY lane
+UNION ALL
+SELECT partition, 0, max(backlog) FROM pacer.positions
+WHERE topic = $2 AND partition < $1 AND updated_at > now() - $3::interval GROUP BY partition`
+)
+
+// pinNew chooses lanes for the campaigns that have none, one caller at a time: two concurrent choices would take the
+// same lane, or pin one campaign twice. The locks and the queries make one round trip.
+func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, lanes int, avoid []int) (pins map[string]int, err error) {
+	loads := make([]laneLoad, lanes)
+	batch := &pgx.Batch{}
+	batch.Queue(fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, pinTimeout.Milliseconds()))
+	batch.Queue(`SELECT pg_advisory_xact_lock($1)`, pinLock)
+	batch.Queue(selectPinned, campaigns, lanes, avoid).Query(func(rows pgx.Rows) (err error) {
+		pins, err = collectPins(rows)
+		return err
+	})
+	batch.Queue(selectLoads, lanes, p.options.LanesTopic, backlogAge).Query(func(rows pgx.Rows) error {
+		var lane int
+		var load laneLoad
+		_, err := pgx.ForEachRow(rows, []any{&lane, &load.pins, &load.backlog}, func() error {
+			loads[lane].pins += load.pins
+			loads[lane].backlog += load.backlog
+			return nil
+		})
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
+	}
+	var added []string
+	var to []int
+	for id, lane := range chooseLanes(unpinned(campaigns, pins), loads, avoid) {
+		added, to, pins[id] = append(added, id), append(to, lane), lane
+	}
+	_, err = tx.Exec(ctx, `
+INSERT INTO pacer.lane_pins (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])
+ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now()`, added, to)
+	return pins, err
+}
+
+// Pinned returns the lanes of the campaigns that were pinned at least age ago, by the clock of the database.
+func (p *Postgres) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
+	return read(ctx, p.database, pinTimeout, "read the pins", func(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
+		rows, _ := pool.Query(ctx, selectPins+` WHERE pinned_at <= now() - $1::interval`, age)
+		return collectPins(rows)
+	})
+}
+
+// collectPins reads the rows of selectPins.
+func collectPins(rows pgx.Rows) (map[string]int, error) {
+	pins, campaign, lane := make(map[string]int), "", 0
+	_, err := pgx.ForEachRow(rows, []any{&campaign, &lane}, func() error {
+		pins[campaign] = lane
+		return nil
+	})
+	return pins, err
+}
+
+// Unpin removes the campaign's pin to the lane, if there is one. A pin to another lane stays: producers with an old
+// pin may have written to several lanes, so that a campaign drained from one lane may still wait in another.
+func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int) error {
+	return p.database.do(ctx, pinTimeout, "unpin campaign "+campaign, func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, `DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2`, campaign, lane)
+		return err
+	})
+}
+
+// laneLoad is the load of a lane.
 type laneLoad struct {
 	pins    int64
-	fresh   int64 // pins that may not show in the backlog yet
 	backlog int64 // jobs
 }
 
-// chooseLane picks an empty lane, one without pins and backlog; where there is none, the one with the smallest backlog.
-// Fresh pins come before that: a hundred campaigns that overflow in the same second would all see the same smallest one.
-// Among equals the fewest pins decide, and then a hash, so that the first few do not all fall to the daemon that owns the
-// lowest partitions.
-func chooseLane(campaign string, loads []laneLoad) int {
-	best := 0
+// chooseLanes chooses a lane for each campaign in turn and adds it to the loads.
+func chooseLanes(campaigns []string, loads []laneLoad, avoid []int) map[string]int {
+	chosen := make(map[string]int, len(campaigns))
+	for _, id := range campaigns {
+		if _, known := chosen[id]; known {
+			continue
+		}
+		chosen[id] = chooseLane(id, loads, avoid)
+		loads[chosen[id]].pins++
+	}
+	return chosen
+}
+
+// chooseLane chooses the lane with the fewest pins, and among those the one with the smallest backlog. Pins come first
+// because they are exact: backlogs are stored every few seconds, and campaigns that overflow one after the other would
+// all follow the smallest, which a few small campaigns do not change. Ties are broken by a hash, so that the first lanes
+// in use do not all belong to the daemon with the lowest partitions. It returns -1 if all lanes are to be avoided.
+func chooseLane(campaign string, loads []laneLoad, avoid []int) int {
+	best := -1
 	for lane := range loads {
-		if compareLanes(loads, campaign, lane, best) < 0 {
+		if !slices.Contains(avoid, lane) && (best < 0 || compareLanes(loads, campaign, lane, best) < 0) {
 			best = lane
 		}
 	}
 	return best
 }
 
-// compareLanes is negative when lane a is the better one.
+// compareLanes is negative if lane a is the better one.
 func compareLanes(loads []laneLoad, campaign string, a, b int) int {
-	x, y := loads[a], loads[b]
-	return cmp.Or(
-		cmp.Compare(x.used(), y.used()),
-		cmp.Compare(x.fresh, y.fresh),
-		cmp.Compare(x.backlog, y.backlog),
-		cmp.Compare(x.pins, y.pins),
-		cmp.Compare(laneHash(campaign, a), laneHash(campaign, b)),
-	)
-}
-
-// used is 0 for an empty lane and 1 for others.
-func (l laneLoad) used() int {
-	if l.pins == 0 && l.backlog == 0 {
-		return 0
+	if by := cmp.Or(cmp.Compare(loads[a].pins, loads[b].pins), cmp.Compare(loads[a].backlog, loads[b].backlog)); by != 0 {
+		return by
 	}
-	return 1
+	return cmp.Compare(laneHash(campaign, a), laneHash(campaign, b))
 }
 
 func laneHash(campaign string, lane int) uint64 {

@@ -20,6 +20,7 @@ func laneBySQL(t *testing.T, conn *pgx.Conn, campaign string, lanes int) (lane i
 
 // TestLaneBySQL: the function and the daemons go by one rule, and by one another's pins.
 func TestLaneBySQL(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	p := started(t, Options{DSN: dsn})
@@ -32,10 +33,10 @@ func TestLaneBySQL(t *testing.T) {
 	if err := p.SavePositions(ctx, "pacer", positions); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []int{1, 2, 0, 3, 1, 2} { // empty first, then by backlog among those without fresh pins
+	for i, want := range []int{1, 2, 0, 3, 1, 2} { // by pins, and by backlog among equals
 		campaign := fmt.Sprintf("c%d", i)
 		ask := func() (int, error) { return laneBySQL(t, conn, campaign, 4) }
-		other := func() (int, error) { return p.Pin(ctx, campaign, 4) }
+		other := func() (int, error) { return pinOne(ctx, p, campaign, 4) }
 		if i%2 == 1 {
 			ask, other = other, ask
 		}
@@ -47,14 +48,24 @@ func TestLaneBySQL(t *testing.T) {
 			t.Errorf("%s: lane %d, %v; the first answer was %d", campaign, again, err, first)
 		}
 	}
-	// When the pins have settled, backlogs alone decide, by either.
-	run(t, conn, `UPDATE pacer.lane_pins SET pinned_at = now() - interval '1 minute'`)
-	if lane, err := laneBySQL(t, conn, "late", 4); err != nil || lane != 1 {
-		t.Errorf("settled pins: lane %d, %v; want 1", lane, err)
+	// Pins come first: lanes 0 and 3 have one each.
+	if lane, err := laneBySQL(t, conn, "late", 4); err != nil || lane != 0 {
+		t.Errorf("lane %d, %v; want 0, which has one pin", lane, err)
 	}
-	run(t, conn, `UPDATE pacer.lane_pins SET pinned_at = now() - interval '1 minute'`)
-	if lane, err := p.Pin(ctx, "later", 4); err != nil || lane != 1 {
-		t.Errorf("settled pins: lane %d, %v; want 1", lane, err)
+	if lane, err := pinOne(ctx, p, "later", 4); err != nil || lane != 3 {
+		t.Errorf("lane %d, %v; want 3, the last with one pin", lane, err)
+	}
+	// The backlogs of a group that has retired do not count.
+	if err := p.SavePositions(ctx, "retired", []delivery.Position{{Topic: "pacer.lanes", Partition: 1, Backlog: 1e6}}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, conn, `UPDATE pacer.positions SET updated_at = now() - interval '2 minutes' WHERE group_id = 'retired'`)
+	if lane, err := laneBySQL(t, conn, "after", 4); err != nil || lane != 1 {
+		t.Errorf("lane %d, %v; want 1, which is empty", lane, err)
+	}
+	run(t, conn, `DELETE FROM pacer.lane_pins WHERE campaign_id = 'after'`)
+	if lane, err := pinOne(ctx, p, "afterwards", 4); err != nil || lane != 1 {
+		t.Errorf("lane %d, %v; want 1, which is empty", lane, err)
 	}
 	// A pin to a lane that the topic does not have is none.
 	run(t, conn, `UPDATE pacer.lane_pins SET lane = 99 WHERE campaign_id = 'c0'`)
@@ -74,6 +85,7 @@ func TestLaneBySQL(t *testing.T) {
 
 // TestLaneBySQLAtOnce: producers and daemons that ask at the same time agree, and spread campaigns evenly.
 func TestLaneBySQLAtOnce(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	p := started(t, Options{DSN: dsn})
 	const campaigns, lanes = 24, 8
@@ -88,7 +100,7 @@ func TestLaneBySQLAtOnce(t *testing.T) {
 				if side == 0 {
 					got[c][side], err = laneBySQL(t, conn, campaign, lanes)
 				} else {
-					got[c][side], err = p.Pin(t.Context(), campaign, lanes)
+					got[c][side], err = pinOne(t.Context(), p, campaign, lanes)
 				}
 				if err != nil {
 					t.Errorf("%s: %v", campaign, err)
@@ -111,6 +123,7 @@ func TestLaneBySQLAtOnce(t *testing.T) {
 
 // TestLaneBySQLNeedsOneRightOnly: a producer may ask for a lane and do nothing else.
 func TestLaneBySQLNeedsOneRightOnly(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	owner := connected(t, dsn)
 	role := "producer_" + strings.TrimPrefix(parsed(t, dsn).Path, "/")

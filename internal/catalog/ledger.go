@@ -15,13 +15,15 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// The ledger is what daemons keep in the database about the counts of the quota store, so that a store that has lost
-// them is noticed, and its windows can be put back: which incarnation of each shard's data is in force, how many units
-// each daemon used or reserved in each minute, and when windows end that began at their first use.
+// The ledger is a copy in the database of the counts in the quota store, by which a loss of the store's data is
+// detected and its windows are restored. It holds the epoch of each shard's data, the units that each daemon used or
+// reserved in each minute, and the ends of windows that began at their first use.
 
 const (
-	// Rows are written in order, so that daemons that write at the same time cannot block each other for good. (Locking
-	// the quotas first would take a right to change them.)
+	selectEpoch = `SELECT coalesce(max(incarnation), 0) FROM pacer.store_incarnations WHERE shard = $1`
+
+	// Rows are written in order, so that daemons that write at the same time cannot deadlock. (Locking the quotas
+	// first would need the privilege to change them.)
 	writeUsage = `
 INSERT INTO pacer.quota_usage (quota_id, minute, node, units)
 SELECT u.quota, u.minute, $1, u.units
@@ -37,7 +39,7 @@ JOIN pacer.quotas q ON q.id = n.quota
 GROUP BY n.quota, n.span ORDER BY n.quota, n.span
 ON CONFLICT (quota_id, span) DO UPDATE SET resets_at = excluded.resets_at WHERE a.resets_at < excluded.resets_at`
 
-	// Of several daemons that prune at once, each takes other rows.
+	// Daemons that prune at the same time take different rows.
 	pruneUsage = `
 DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))`
@@ -45,28 +47,29 @@ DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
 	// pruneBatch is how many rows one statement prunes.
 	pruneBatch = 5000
 
-	// writeAttempts bounds how often a write is repeated because quotas were deleted while it went on.
+	// writeAttempts bounds how often a write is repeated because quotas were deleted during it.
 	writeAttempts = 5
 )
 
-// Incarnation is the recorded incarnation of the shard's data, 0 when none is.
-func (p *Postgres) Incarnation(ctx context.Context, shard int) (incarnation int64, err error) {
-	err = p.ledger(ctx, fmt.Sprintf("read the incarnation of shard %d", shard), func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pool.QueryRow(ctx, `SELECT coalesce(max(incarnation), 0) FROM pacer.store_incarnations WHERE shard = $1`,
-			shard).Scan(&incarnation)
+// Epoch returns the recorded epoch of the shard's data, 0 if there is none.
+func (p *Postgres) Epoch(ctx context.Context, shard int) (int64, error) {
+	what := fmt.Sprintf("read the incarnation of shard %d", shard)
+	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (incarnation int64, err error) {
+		err = pool.QueryRow(ctx, selectEpoch, shard).Scan(&incarnation)
+		return incarnation, err
 	})
-	return incarnation, err
 }
 
-// ReplaceIncarnation records the next incarnation of the shard's data, provided that the recorded one is still old (0:
-// none is). It returns the one in force afterwards: next for the caller that won, and what another recorded for all
-// others. The cause is for people.
-func (p *Postgres) ReplaceIncarnation(ctx context.Context, shard int, old, next int64, cause string) (inForce int64, err error) {
-	if err := checkIncarnation(shard, old, next); err != nil {
-		return 0, err
+// ReplaceEpoch records the next epoch of the shard's data if the recorded one is still old (0: there is none). It
+// returns the epoch recorded afterwards: next for the caller that won, and the winner's for all others. The cause is
+// stored for operators.
+func (p *Postgres) ReplaceEpoch(ctx context.Context, shard int, old, next int64, cause string) (int64, error) {
+	if shard < 0 || old < 0 || next < 1 {
+		return 0, invalid("shard %d: incarnation %d cannot follow %d; incarnations are greater than 0", shard, next, old)
 	}
-	err = p.ledger(ctx, fmt.Sprintf("record the incarnation of shard %d", shard), func(ctx context.Context, pool *pgxpool.Pool) error {
-		// Each statement sees what was committed before it began, and the writing ones wait for whoever is writing.
+	what := fmt.Sprintf("record the incarnation of shard %d", shard)
+	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (inForce int64, err error) {
+		// Each statement sees what was committed before it began, and the writing ones wait for other writers.
 		batch := &pgx.Batch{}
 		if old == 0 {
 			batch.Queue(`INSERT INTO pacer.store_incarnations (shard, incarnation, cause) VALUES ($1, $2, $3)
@@ -75,40 +78,30 @@ ON CONFLICT (shard) DO NOTHING`, shard, next, cause)
 			batch.Queue(`UPDATE pacer.store_incarnations SET incarnation = $3, since = now(), cause = $4
 WHERE shard = $1 AND incarnation = $2`, shard, old, next, cause)
 		}
-		batch.Queue(`SELECT coalesce(max(incarnation), 0) FROM pacer.store_incarnations WHERE shard = $1`, shard).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&inForce) })
-		return pool.SendBatch(ctx, batch).Close()
+		batch.Queue(selectEpoch, shard).QueryRow(func(row pgx.Row) error { return row.Scan(&inForce) })
+		err = pool.SendBatch(ctx, batch).Close()
+		return inForce, err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return inForce, nil
 }
 
-// checkIncarnation refuses what neither catalog can keep.
-func checkIncarnation(shard int, old, next int64) error {
-	if shard < 0 || old < 0 || next < 1 {
-		return invalid("shard %d: incarnation %d cannot follow %d; incarnations are greater than 0", shard, next, old)
-	}
-	return nil
-}
-
-// WriteUsage sets this node's units of each quota and minute, and notes the later of each anchor and the known one. It
-// is one round trip, takes effect as a whole, and is as durable when it returns as the server's synchronous_commit
-// makes it. Quotas that do not exist are passed over; of two units for the same minute the last counts.
+// WriteUsage sets this node's units of each quota and minute, and stores each anchor unless the known one is later. It
+// takes one round trip and is atomic, and it is as durable when it returns as the server's synchronous_commit setting
+// provides. Quotas that do not exist are skipped; of two entries for the same minute the last counts.
 func (p *Postgres) WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
 	if len(usage)+len(anchors) == 0 {
 		return nil
 	}
-	usage = sortedUsage(usage)
-	return p.ledger(ctx, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+	usage = lastOfEach(usage, func(a, b delivery.Usage) int {
+		return cmp.Or(cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Minute, b.Minute))
+	})
+	return p.database.do(ctx, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
 		for attempt := 1; ; attempt++ {
 			err := pool.SendBatch(ctx, ledgerBatch(node, usage, anchors)).Close()
 			var server *pgconn.PgError
 			if !errors.As(err, &server) || server.Code != "23503" || attempt == writeAttempts {
 				return err
 			}
-			// A quota was there when it was looked up and is deleted now; the next look finds it gone.
+			// A quota was deleted after it was looked up; the next lookup does not find it.
 		}
 	})
 }
@@ -117,58 +110,63 @@ func (p *Postgres) WriteUsage(ctx context.Context, node string, usage []delivery
 func ledgerBatch(node string, usage []delivery.Usage, anchors []delivery.Anchor) *pgx.Batch {
 	batch := &pgx.Batch{}
 	if len(usage) > 0 {
-		quotas, minutes, units := usageColumns(usage)
-		batch.Queue(writeUsage, node, quotas, minutes, units)
+		batch.Queue(writeUsage, node,
+			column(usage, func(u delivery.Usage) string { return u.Quota }),
+			column(usage, func(u delivery.Usage) int64 { return u.Minute }),
+			column(usage, func(u delivery.Usage) int64 { return u.Units }))
 	}
 	if len(anchors) > 0 {
-		quotas, spans, resets := anchorColumns(anchors)
-		batch.Queue(writeAnchors, quotas, spans, resets)
+		batch.Queue(writeAnchors,
+			column(anchors, func(a delivery.Anchor) string { return a.Quota }),
+			column(anchors, func(a delivery.Anchor) time.Duration { return a.Span }),
+			column(anchors, func(a delivery.Anchor) time.Time { return time.UnixMicro(a.ResetAt) }))
 	}
 	return batch
 }
 
-// Usage returns the units of the quotas in each minute from sinceMinute on, summed over all nodes; by minute, then by
-// quota. Minutes without any are left out. It reads one quota after the other, in pages, so that no statement is long
-// however many months there are.
+// Usage returns the units of the quotas in each minute from sinceMinute on (minutes since the Unix epoch), summed over
+// all nodes, ordered by minute, then by quota. Minutes without units are left out. It reads one quota after the other,
+// in pages, so that no statement takes long, however many months there are.
 func (p *Postgres) Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error) {
 	var usage []delivery.Usage
 	for _, quota := range quotas {
-		minutes, err := readUsage(quota, sinceMinute, noEnd, func(read func(context.Context, *pgxpool.Pool) error) error {
-			return p.ledger(ctx, "read the usage of quota "+quota, read)
+		minutes, err := readUsage(quota, sinceMinute, noEnd, func(page usageReader) ([]delivery.Usage, error) {
+			return read(ctx, p.database, queryTimeout, "read the usage of quota "+quota, page)
 		})
 		if err != nil {
 			return nil, err
 		}
 		usage = append(usage, minutes...)
 	}
-	slices.SortFunc(usage, func(a, b delivery.Usage) int {
-		return cmp.Or(cmp.Compare(a.Minute, b.Minute), cmp.Compare(a.Quota, b.Quota))
-	})
+	slices.SortFunc(usage, byMinute)
 	return usage, nil
 }
 
+// byMinute orders usage by minute, then by quota.
+func byMinute(a, b delivery.Usage) int {
+	return cmp.Or(cmp.Compare(a.Minute, b.Minute), cmp.Compare(a.Quota, b.Quota))
+}
+
 const (
-	// usagePage is how many minutes one statement reads, a week of them.
+	// usagePage is the number of minutes that one statement reads, a week.
 	usagePage = 7 * 24 * 60
 	// noEnd is a minute after all others.
 	noEnd = int64(1) << 60
 )
 
-// readUsage reads the minutes of the quota from since to before until; with runs the statement for each page.
+// usageReader reads one page of usage.
+type usageReader = func(context.Context, *pgxpool.Pool) ([]delivery.Usage, error)
+
+// readUsage reads the minutes of the quota from since to before until; with runs the statement of each page.
 func readUsage(quota string, since, until int64,
-	with func(func(context.Context, *pgxpool.Pool) error) error) (usage []delivery.Usage, err error) {
+	with func(usageReader) ([]delivery.Usage, error)) (usage []delivery.Usage, err error) {
 	for {
-		var page []delivery.Usage
-		err := with(func(ctx context.Context, pool *pgxpool.Pool) error {
-			rows, err := pool.Query(ctx, `
+		page, err := with(func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Usage, error) {
+			rows, _ := pool.Query(ctx, `
 SELECT quota_id, minute, least(sum(units), 9e15)::bigint FROM pacer.quota_usage
 WHERE quota_id = $1 AND minute >= $2 AND minute < $3
 GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, until, usagePage)
-			if err != nil {
-				return err
-			}
-			page, err = pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
-			return err
+			return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
 		})
 		usage = append(usage, page...)
 		if err != nil || len(page) < usagePage {
@@ -178,31 +176,26 @@ GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, unt
 	}
 }
 
-// Anchors returns the resets that were noted for windows of the quotas, by quota, then by span.
-func (p *Postgres) Anchors(ctx context.Context, quotas []string) (anchors []delivery.Anchor, err error) {
-	err = p.ledger(ctx, "read the anchors of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
-		rows, err := pool.Query(ctx, `SELECT quota_id, span, resets_at FROM pacer.quota_anchors
+// Anchors returns the recorded resets of windows of the quotas, ordered by quota, then by span.
+func (p *Postgres) Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error) {
+	return read(ctx, p.database, queryTimeout, "read the anchors of quotas", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Anchor, error) {
+		rows, _ := pool.Query(ctx, `SELECT quota_id, span, resets_at FROM pacer.quota_anchors
 WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
-		if err != nil {
-			return err
-		}
-		anchors, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (delivery.Anchor, error) {
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (delivery.Anchor, error) {
 			var a delivery.Anchor
 			var resetsAt time.Time
 			err := row.Scan(&a.Quota, &a.Span, &resetsAt)
 			a.ResetAt = resetsAt.UnixMicro()
 			return a, err
 		})
-		return err
 	})
-	return anchors, err
 }
 
-// PruneUsage forgets the minutes before the given one, some thousand rows at a time, so that no statement is long.
+// PruneUsage deletes the minutes before beforeMinute, some thousand rows at a time, so that no statement takes long.
 func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute int64) error {
 	for {
 		var pruned int64
-		err := p.ledger(ctx, "prune the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+		err := p.database.do(ctx, queryTimeout, "prune the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
 			tag, err := pool.Exec(ctx, pruneUsage, beforeMinute, pruneBatch)
 			pruned = tag.RowsAffected()
 			return err
@@ -211,54 +204,4 @@ func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute int64) error {
 			return err
 		}
 	}
-}
-
-// ledger runs one operation within the time that operations may take, and says in its error what it was.
-func (p *Postgres) ledger(ctx context.Context, what string, operate func(context.Context, *pgxpool.Pool) error) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	pool, err := p.database.pool()
-	if err == nil {
-		err = explain(operate(ctx, pool))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
-}
-
-// sortedUsage orders a copy by quota and minute, and keeps the last of each.
-func sortedUsage(usage []delivery.Usage) []delivery.Usage {
-	sorted := slices.Clone(usage)
-	compare := func(a, b delivery.Usage) int {
-		return cmp.Or(cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Minute, b.Minute))
-	}
-	slices.SortStableFunc(sorted, compare)
-	kept := sorted[:0]
-	for i, u := range sorted {
-		if i+1 == len(sorted) || compare(u, sorted[i+1]) != 0 {
-			kept = append(kept, u)
-		}
-	}
-	return kept
-}
-
-// usageColumns turns usage into the arrays that unnest takes.
-func usageColumns(usage []delivery.Usage) (quotas []string, minutes, units []int64) {
-	for _, u := range usage {
-		quotas = append(quotas, u.Quota)
-		minutes = append(minutes, u.Minute)
-		units = append(units, u.Units)
-	}
-	return quotas, minutes, units
-}
-
-// anchorColumns turns anchors into the arrays that unnest takes.
-func anchorColumns(anchors []delivery.Anchor) (quotas []string, spans []time.Duration, resets []time.Time) {
-	for _, a := range anchors {
-		quotas = append(quotas, a.Quota)
-		spans = append(spans, a.Span)
-		resets = append(resets, time.UnixMicro(a.ResetAt))
-	}
-	return quotas, spans, resets
 }

@@ -12,17 +12,25 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// ledger is what the quota engine needs of a catalog beside the snapshots.
-type ledger interface {
-	Incarnation(ctx context.Context, shard int) (int64, error)
-	ReplaceIncarnation(ctx context.Context, shard int, old, next int64, cause string) (int64, error)
-	WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error
-	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
-	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
-	PruneUsage(ctx context.Context, beforeMinute int64) error
+// TestLedger holds the ledger of the quota engine to its promises.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	for name, check := range map[string]func(*testing.T, *Postgres, editor){
+		"incarnations":         incarnationsAreReplaced,
+		"one incarnation wins": oneIncarnationWins,
+		"usage":                usageIsSet,
+		"pruning":              pruningGoesOn,
+		"anchors":              anchorsKeepTheLatest,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, e := emptied(t, dsn)
+			check(t, p, e)
+		})
+	}
 }
 
-func incarnationsAreReplaced(t *testing.T, s source, _ editor) {
+func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 	ctx := t.Context()
 	for _, step := range []struct {
 		shard           int
@@ -36,25 +44,25 @@ func incarnationsAreReplaced(t *testing.T, s source, _ editor) {
 		{0, 5, 6, 6},
 		{0, 6, 6, 6},
 	} {
-		got, err := s.ReplaceIncarnation(ctx, step.shard, step.old, step.next, "restarted without its data")
+		got, err := s.ReplaceEpoch(ctx, step.shard, step.old, step.next, "restarted without its data")
 		if err != nil || got != step.want {
 			t.Errorf("%+v: %d, %v", step, got, err)
 		}
-		if known, err := s.Incarnation(ctx, step.shard); err != nil || known != step.want {
+		if known, err := s.Epoch(ctx, step.shard); err != nil || known != step.want {
 			t.Errorf("%+v: recorded %d, %v", step, known, err)
 		}
 	}
-	if none, err := s.Incarnation(ctx, 2); err != nil || none != 0 {
+	if none, err := s.Epoch(ctx, 2); err != nil || none != 0 {
 		t.Errorf("%d, %v", none, err)
 	}
 	for _, bad := range [][3]int64{{-1, 0, 1}, {0, -1, 1}, {0, 6, 0}} {
-		_, err := s.ReplaceIncarnation(ctx, int(bad[0]), bad[1], bad[2], "")
+		_, err := s.ReplaceEpoch(ctx, int(bad[0]), bad[1], bad[2], "")
 		line(t, err, ErrInvalid, "incarnation")
 	}
 }
 
 // oneIncarnationWins lets many replace the same incarnation at once, the first of all included.
-func oneIncarnationWins(t *testing.T, s source, _ editor) {
+func oneIncarnationWins(t *testing.T, s *Postgres, _ editor) {
 	for round, old := 0, int64(0); round < 5; round++ {
 		const rivals = 6
 		var inForce [rivals]int64
@@ -62,7 +70,7 @@ func oneIncarnationWins(t *testing.T, s source, _ editor) {
 		for i := range rivals {
 			wg.Go(func() {
 				var err error
-				inForce[i], err = s.ReplaceIncarnation(context.Background(), 3, old, int64(round*100+i+1), "test")
+				inForce[i], err = s.ReplaceEpoch(context.Background(), 3, old, int64(round*100+i+1), "test")
 				if err != nil {
 					t.Error(err)
 				}
@@ -77,7 +85,7 @@ func oneIncarnationWins(t *testing.T, s source, _ editor) {
 	}
 }
 
-func usageIsSet(t *testing.T, s source, e editor) {
+func usageIsSet(t *testing.T, s *Postgres, e editor) {
 	ctx, changed := t.Context(), s.Subscribe()
 	e.quota("b")
 	e.quota("a")
@@ -116,7 +124,7 @@ func usageIsSet(t *testing.T, s source, e editor) {
 	}
 }
 
-func pruningGoesOn(t *testing.T, s source, e editor) {
+func pruningGoesOn(t *testing.T, s *Postgres, e editor) {
 	ctx, changed := t.Context(), s.Subscribe()
 	e.quota("q")
 	await(t, s, changed, "the quota", func(s *delivery.Snapshot) bool { return s.Quotas["q"] != nil })
@@ -148,7 +156,7 @@ func pruningGoesOn(t *testing.T, s source, e editor) {
 	}
 }
 
-func anchorsKeepTheLatest(t *testing.T, s source, e editor) {
+func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
 	ctx, changed := t.Context(), s.Subscribe()
 	e.quota("a")
 	e.quota("b")
@@ -177,6 +185,7 @@ func anchorsKeepTheLatest(t *testing.T, s source, e editor) {
 // TestWritingUsageDuringADeletion: a quota whose deletion is under way is passed over once it is gone, and what is
 // written of the others stays.
 func TestWritingUsageDuringADeletion(t *testing.T) {
+	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
 	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('goes'), ('stays')`)
@@ -210,6 +219,7 @@ func TestWritingUsageDuringADeletion(t *testing.T) {
 
 // TestLedgerRights: a daemon that may not change quotas keeps the ledger all the same.
 func TestLedgerRights(t *testing.T) {
+	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
 	conn := connected(t, dsn)
 	role := fmt.Sprintf("daemon_%d", time.Now().UnixNano())
@@ -223,7 +233,7 @@ func TestLedgerRights(t *testing.T) {
 	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.quota_usage, pacer.quota_anchors, pacer.store_incarnations TO `+role)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
 	p := started(t, Options{DSN: dsn + "?options=-c%20role%3D" + role})
-	if _, err := p.ReplaceIncarnation(ctx, 0, 0, 1, "fresh"); err != nil {
+	if _, err := p.ReplaceEpoch(ctx, 0, 0, 1, "fresh"); err != nil {
 		t.Error(err)
 	}
 	for range 2 {
@@ -243,6 +253,7 @@ func TestLedgerRights(t *testing.T) {
 // TestLedgersOfManyNodes: daemons that write the same quotas at the same time, in opposite orders, neither block each
 // other nor lose units, and the catalog does not notice.
 func TestLedgersOfManyNodes(t *testing.T) {
+	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
 	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 20) g`)
 	p := started(t, Options{DSN: dsn, PollInterval: time.Minute})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // channel is what the triggers notify.
@@ -19,28 +21,27 @@ type scope struct {
 	poll bool // the poll is due; it implies pins
 }
 
-// hints collects what the listener heard until the loader gets round to it. It is safe for use by several
-// goroutines at once.
+// hints collects the listener's hints until the loader takes them. It is safe for concurrent use.
 type hints struct {
-	wake chan struct{} // capacity one
+	wake retry.Signal
 
 	mu     sync.Mutex // guards the rest
 	wanted scope
-	soon   bool // somebody will be woken after pinGap
+	soon   bool // the loader will be woken within pinGap
 }
 
-// add asks for a load.
+// add requests a load.
 func (h *hints) add(s scope) {
 	h.mu.Lock()
 	h.wanted.full = h.wanted.full || s.full
 	h.wanted.pins = h.wanted.pins || s.pins
 	h.mu.Unlock()
-	h.ring()
+	h.wake.Send()
 }
 
-// addPins asks for a load of the pins within pinGap. When ten thousand campaigns overflow in the same minutes, each pin
-// is announced; a load for each would take more of the machine than sending, and a pin is in no hurry: who writes to a
-// lane asks for the pin itself.
+// addPins requests a load of the pins within pinGap. When ten thousand campaigns overflow within minutes, each pin is
+// announced; a load for each would take more CPU than sending. The delay does no harm, because a writer to a lane
+// looks up the pin itself.
 func (h *hints) addPins() {
 	h.mu.Lock()
 	h.wanted.pins = true
@@ -48,19 +49,11 @@ func (h *hints) addPins() {
 	h.soon = true
 	h.mu.Unlock()
 	if first {
-		time.AfterFunc(pinGap, h.ring)
+		time.AfterFunc(pinGap, h.wake.Send)
 	}
 }
 
-// ring wakes the loader.
-func (h *hints) ring() {
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns what was asked for since the last take.
+// take returns what was requested since the last take.
 func (h *hints) take() scope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,18 +74,18 @@ func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 		if err == nil {
 			failures = 0
 			p.hear(ctx, conn)
-			// Whether only this connection is lost or the whole database is for the loader to find out, and to report.
+			// The loader finds out, and reports, whether only this connection is lost or the whole database.
 			p.hints.add(scope{pins: true})
 		}
-		sleep(ctx, backoff(failures+1))
+		_ = retry.Sleep(ctx, backoff.Delay(failures+1))
 	}
 }
 
-// connectListener makes a connection that listens.
+// connectListener opens a connection that listens.
 func (p *Postgres) connectListener(ctx context.Context) (*pgx.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(dialCtx, p.database.config.ConnConfig.Copy())
+	conn, err := pgx.ConnectConfig(dialCtx, p.database.target())
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +96,7 @@ func (p *Postgres) connectListener(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// hear passes on notifications until the connection or ctx ends.
+// hear handles notifications until the connection or ctx ends.
 func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 	defer closeConn(ctx, conn)
 	p.listening.Store(true)
@@ -112,7 +105,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 		p.listening.Store(false)
 		p.metrics.listening.Set(0)
 	}()
-	// What was committed while nobody listened was announced to nobody.
+	// Changes committed before LISTEN were not announced.
 	p.hints.add(scope{pins: true})
 	for {
 		notification, err := conn.WaitForNotification(ctx)
@@ -127,8 +120,8 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// hint reads the payload of a notification: "<table> <id>" for a row, "<table>" alone when rows were removed. What
-// it cannot read costs a full load, never a missed change.
+// hint parses the payload of a notification: "<table> <id>" for a row, "<table>" alone if rows were removed. An
+// unknown payload causes a full load, so that no change is missed.
 func hint(payload string) scope {
 	table, _, row := strings.Cut(payload, " ")
 	switch {
@@ -140,7 +133,7 @@ func hint(payload string) scope {
 	return scope{full: true}
 }
 
-// closeConn says good-bye within a second, although ctx may have ended.
+// closeConn closes the connection within a second, although ctx may have ended.
 func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,11 +11,11 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// The queries spell lengths of time in microseconds, bounded so that no interval overflows, and a rate as text, so
-// that none of its digits is lost. Infinite instants, which the triggers refuse, read as none.
+// The queries return durations in microseconds, bounded so that no interval overflows, and a rate as text, so that no
+// digit is lost. Infinite instants, which the triggers refuse, are read as null.
 const (
-	// A plan that does not know the revision reads every row, and is so costly that the server compiles it: 20 ms for
-	// what takes less than one.
+	// A generic plan, made without the revision, reads every row, and is so costly that the server compiles it: 20 ms
+	// for a query of less than one.
 	tunePlans = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)`
 
 	selectRemoved = `SELECT coalesce(max(removed), 0) FROM pacer.revision`
@@ -41,7 +42,7 @@ WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
 
 	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins`
 
-	// everything is below every revision.
+	// everything is a revision below all others.
 	everything int64 = -1
 )
 
@@ -66,14 +67,14 @@ func (p *Postgres) load(ctx context.Context, wanted scope) error {
 	return nil
 }
 
-// publishState publishes the state as of started; an unchanged one only moves LoadedAt, which tells how long ago a
-// campaign was known not to exist.
+// publishState publishes the state as of started. If nothing has changed it only moves LoadedAt, by which a campaign
+// is known not to exist at that time.
 func (p *Postgres) publishState(changed bool, started time.Time) {
 	previous := p.Snapshot()
 	if !changed && previous != nil {
 		same := *previous
 		same.LoadedAt = started
-		p.refresh(&same)
+		p.current.Store(&same) // wakes no subscriber
 		return
 	}
 	next := p.state.snapshot(started)
@@ -98,7 +99,7 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 	p.publish(next)
 }
 
-// read brings p.state up to date, all of it from one snapshot of the database. On an error the state is as before.
+// read updates p.state from one snapshot of the database. After an error the state is unchanged.
 func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, err error) {
 	pool, err := p.database.pool()
 	if err != nil {
@@ -112,9 +113,13 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
 		full = wanted.full
-		d, err := readDelta(ctx, tx, p.since(full), full || wanted.pins || wanted.poll)
+		since := p.state.revision
+		if full {
+			since = everything
+		}
+		d, err := readDelta(ctx, tx, since, full || wanted.pins || wanted.poll)
 		if err == nil && !full && d.removed != p.state.removed {
-			// Rows are gone, and no revision tells which.
+			// Rows were removed, and no revision says which.
 			full = true
 			d, err = readDelta(ctx, tx, everything, true)
 		}
@@ -131,14 +136,7 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 	return changed, full, err
 }
 
-func (p *Postgres) since(full bool) int64 {
-	if full {
-		return everything
-	}
-	return p.state.revision
-}
-
-// delta is what one read found.
+// delta is the result of one read.
 type delta struct {
 	removed   int64
 	campaigns []*campaignEntry
@@ -146,7 +144,7 @@ type delta struct {
 	lanes     map[string]int // nil if not read
 }
 
-// readDelta reads what has a revision above since, in one round trip.
+// readDelta reads the rows with a revision above since, in one round trip.
 func readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, error) {
 	d := &delta{}
 	batch := &pgx.Batch{}
@@ -156,7 +154,6 @@ func readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, 
 	batch.Queue(selectLinks, since).Query(d.scanLinks)
 	batch.Queue(selectQuotas, since).Query(d.scanQuotas)
 	if pins {
-		d.lanes = make(map[string]int)
 		batch.Queue(selectPins).Query(d.scanPins)
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -166,37 +163,33 @@ func readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, 
 }
 
 func (d *delta) scanCampaigns(rows pgx.Rows) error {
-	for rows.Next() {
-		var r campaignRecord
-		err := rows.Scan(&r.id, &r.revision, &r.rate, &r.per, &r.burst, &r.status, &r.sink, &r.weight, &r.inFlight,
-			&r.startsAt, &r.endsAt, &r.overflow, &r.ttl, &r.expected, &r.hours, &r.zone, &r.ramp, &r.rampSince)
-		if err != nil {
-			return err
-		}
+	var r campaignRecord
+	_, err := pgx.ForEachRow(rows, []any{&r.ID, &r.Revision, &r.rate, &r.per, &r.Burst, &r.Status, &r.Sink, &r.PriorityWeight,
+		&r.MaxInFlight, &r.startsAt, &r.endsAt, &r.Overflow, &r.ttl, &r.ExpectedTotal, &r.hours, &r.zone, &r.ramp, &r.rampSince,
+	}, func() error {
 		d.campaigns = append(d.campaigns, r.entry())
-	}
-	return rows.Err()
+		return nil
+	})
+	return err
 }
 
-// scanLinks gives the campaigns read before their quotas.
+// scanLinks adds the quotas to the campaigns read before.
 func (d *delta) scanLinks(rows pgx.Rows) error {
 	byID := make(map[string]*campaignEntry, len(d.campaigns))
 	for _, entry := range d.campaigns {
 		byID[entry.row.ID] = entry
 	}
-	for rows.Next() {
-		var campaign, quota string
-		if err := rows.Scan(&campaign, &quota); err != nil {
-			return err
-		}
+	var campaign, quota string
+	_, err := pgx.ForEachRow(rows, []any{&campaign, &quota}, func() error {
 		if entry := byID[campaign]; entry != nil {
 			entry.quotas = append(entry.quotas, quota)
 		}
-	}
-	return rows.Err()
+		return nil
+	})
+	return err
 }
 
-// scanQuotas reads a row for each window, those of one quota together.
+// scanQuotas reads one row per window; the rows of a quota are adjacent.
 func (d *delta) scanQuotas(rows pgx.Rows) error {
 	var quotas []*delivery.Quota
 	for rows.Next() {
@@ -218,38 +211,20 @@ func (d *delta) scanQuotas(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func (d *delta) scanPins(rows pgx.Rows) error {
-	for rows.Next() {
-		var campaign string
-		var lane int
-		if err := rows.Scan(&campaign, &lane); err != nil {
-			return err
-		}
-		d.lanes[campaign] = lane
-	}
-	return rows.Err()
+func (d *delta) scanPins(rows pgx.Rows) (err error) {
+	d.lanes, err = collectPins(rows)
+	return err
 }
 
-// changes tells whether the delta says anything that s does not.
+// changes reports whether the delta differs from s.
 func (d *delta) changes(s *state) bool {
 	if len(d.campaigns) > 0 || len(d.quotas) > 0 || d.removed != s.removed {
 		return true
 	}
-	if d.lanes == nil {
-		return false
-	}
-	if len(d.lanes) != len(s.lanes) {
-		return true
-	}
-	for campaign, lane := range d.lanes {
-		if known, ok := s.lanes[campaign]; !ok || known != lane {
-			return true
-		}
-	}
-	return false
+	return d.lanes != nil && !maps.Equal(d.lanes, s.lanes)
 }
 
-// apply makes the delta part of s.
+// apply applies the delta to s.
 func (d *delta) apply(s *state) {
 	for _, entry := range d.campaigns {
 		s.campaigns[entry.row.ID] = entry

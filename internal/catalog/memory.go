@@ -1,53 +1,48 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// Memory is a catalog without a database: for the demo, and for tests of what uses a catalog. Every change
-// publishes a new immutable snapshot before it returns. NewMemory makes one; the zero value is not usable.
+// Memory is a catalog without a database, for the demo and for tests. Every change publishes a new immutable snapshot
+// before it returns. NewMemory makes one; the zero value is not usable.
 //
-// All methods are safe for use by several goroutines at once. A campaign that cannot be used is not refused but
-// held, as one that was written behind the triggers' back would be.
+// All methods are safe for concurrent use. A campaign that is invalid is not refused but held, like one that was
+// written with the triggers disabled.
 type Memory struct {
-	board
+	publisher
 
 	mu        sync.Mutex // guards what follows, and the order of publishing
 	state     *state
-	positions map[string]map[positionKey]delivery.Position // by group
-	pinnedAt  map[string]time.Time                         // when a campaign got its lane
-	ledger    memoryLedger
-}
-
-type positionKey struct {
-	topic     string
-	partition int
+	positions map[string][]delivery.Position // by group, in order
+	pinnedAt  map[string]time.Time           // when a campaign got its lane
+	settled   map[string]delivery.Settled    // by campaign
 }
 
 // NewMemory makes an empty catalog, which is ready at once.
 func NewMemory() *Memory {
 	m := &Memory{
-		state: newState(), positions: make(map[string]map[positionKey]delivery.Position), ledger: newMemoryLedger(),
-		pinnedAt: make(map[string]time.Time),
+		state: newState(), positions: map[string][]delivery.Position{}, settled: map[string]delivery.Settled{},
+		pinnedAt: map[string]time.Time{},
 	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m
 }
 
-// Run does nothing until ctx ends; there is nothing to follow.
+// Run waits until ctx ends; there is nothing to follow.
 func (m *Memory) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
-
-// Close does nothing.
-func (m *Memory) Close() {}
 
 // Healthy is always nil.
 func (m *Memory) Healthy() error { return nil }
@@ -57,12 +52,8 @@ func (m *Memory) Healthy() error { return nil }
 func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 	m.change(func(s *state, revision int64) {
 		c.Revision, c.Quotas, c.Lane = revision, nil, delivery.NoLane
-		if c.Status == "" {
-			c.Status = delivery.StatusActive
-		}
-		if c.Overflow == "" {
-			c.Overflow = delivery.OverflowLane
-		}
+		c.Status = cmp.Or(c.Status, delivery.StatusActive)
+		c.Overflow = cmp.Or(c.Overflow, delivery.OverflowLane)
 		c.PriorityWeight = max(c.PriorityWeight, 1)
 		if c.Ramp != nil && c.Ramp.Since.IsZero() {
 			ramp := *c.Ramp
@@ -78,39 +69,24 @@ func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 // PutQuota creates or replaces a quota. Its revision is ignored; empty words get their defaults.
 func (m *Memory) PutQuota(q delivery.Quota) {
 	m.change(func(s *state, revision int64) {
+		q = model.WithDefaults(q)
 		q.Revision = revision
-		q.Windows = slices.Clone(q.Windows)
-		q.OnStoreFailure = orDefault(q.OnStoreFailure, delivery.PolicyClosed)
-		q.Mode = orDefault(q.Mode, delivery.ModeStrict)
-		q.Spend = orDefault(q.Spend, delivery.SpendGreedy)
-		q.Unit = orDefault(q.Unit, delivery.UnitUnits)
-		for i := range q.Windows {
-			q.Windows[i].Algorithm = orDefault(q.Windows[i].Algorithm, delivery.AlgorithmSliding)
-		}
-		slices.SortFunc(q.Windows, func(a, b delivery.Window) int { return int(a.Span - b.Span) })
+		q.Windows = slices.SortedFunc(slices.Values(q.Windows), func(a, b delivery.Window) int { return int(a.Span - b.Span) })
 		s.quotas[q.ID] = newQuotaEntry(&q)
 	})
 }
 
-// SetRate changes the rate of a campaign; false if there is no such campaign.
+// SetRate changes the rate of a campaign; it returns false if there is no such campaign.
 func (m *Memory) SetRate(campaign string, rate delivery.Rate) bool {
 	return m.alter(campaign, func(c *delivery.Campaign) { c.Rate = rate })
 }
 
-// SetStatus changes the status of a campaign; false if there is no such campaign.
+// SetStatus changes the status of a campaign; it returns false if there is no such campaign.
 func (m *Memory) SetStatus(campaign string, status delivery.Status) bool {
 	return m.alter(campaign, func(c *delivery.Campaign) { c.Status = status })
 }
 
-// DeleteCampaign removes a campaign, whose jobs are then of an unknown one.
-func (m *Memory) DeleteCampaign(campaign string) {
-	m.change(func(s *state, revision int64) {
-		delete(s.campaigns, campaign)
-		s.removed = revision
-	})
-}
-
-// alter replaces a campaign by a changed copy; one in a snapshot is never touched.
+// alter replaces a campaign by a changed copy, since one in a snapshot is immutable.
 func (m *Memory) alter(campaign string, mutate func(*delivery.Campaign)) (found bool) {
 	m.change(func(s *state, revision int64) {
 		entry, ok := s.campaigns[campaign]
@@ -126,7 +102,7 @@ func (m *Memory) alter(campaign string, mutate func(*delivery.Campaign)) (found 
 	return found
 }
 
-// change makes a change under the next revision and publishes the state.
+// change makes a change with the next revision and publishes the state.
 func (m *Memory) change(mutate func(s *state, revision int64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,113 +111,117 @@ func (m *Memory) change(mutate func(s *state, revision int64)) {
 	m.publish(m.state.snapshot(time.Now()))
 }
 
-// Pin returns the lane of the campaign and pins one if there is none, as Postgres.Pin does.
-func (m *Memory) Pin(ctx context.Context, campaign string, lanes int) (int, error) {
+// locked runs one operation; like a database call, it fails once ctx has ended.
+func (m *Memory) locked(ctx context.Context, what string, operate func()) error {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("pin campaign %s: %w", campaign, err)
-	}
-	if lanes < 1 {
-		return 0, invalid("pin campaign %s: there are no lanes", campaign)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if lane, ok := m.state.lanes[campaign]; ok && lane < lanes {
-		return lane, nil
+	operate()
+	return nil
+}
+
+// Pin returns the lanes of the campaigns and pins those that have none, as Postgres.Pin does.
+func (m *Memory) Pin(ctx context.Context, campaigns []string, lanes int, avoid []int) (map[string]int, error) {
+	if err := checkLanes(lanes, avoid); err != nil {
+		return nil, err
 	}
+	pins := make(map[string]int, len(campaigns))
+	err := m.locked(ctx, "pin campaigns", func() {
+		for _, id := range campaigns {
+			if lane, ok := m.state.lanes[id]; ok && lane < lanes && !slices.Contains(avoid, lane) {
+				pins[id] = lane
+			}
+		}
+		added := unpinned(campaigns, pins)
+		if len(added) == 0 {
+			return
+		}
+		now := time.Now()
+		for id, lane := range chooseLanes(added, m.laneLoads(lanes), avoid) {
+			m.state.lanes[id], m.pinnedAt[id], pins[id] = lane, now, lane
+		}
+		m.publish(m.state.snapshot(now))
+	})
+	return pins, err
+}
+
+// laneLoads returns the load of each lane.
+func (m *Memory) laneLoads(lanes int) []laneLoad {
 	loads := make([]laneLoad, lanes)
-	now := time.Now()
-	for id, lane := range m.state.lanes {
-		if lane >= lanes {
-			continue
-		}
-		loads[lane].pins++
-		if now.Sub(m.pinnedAt[id]) < freshPin {
-			loads[lane].fresh++
+	for _, lane := range m.state.lanes {
+		if lane < lanes {
+			loads[lane].pins++
 		}
 	}
-	backlogs := make([]int64, lanes)
 	for _, positions := range m.positions {
-		for key, position := range positions {
-			if key.topic == defaultLanesTopic && key.partition < lanes {
-				backlogs[key.partition] = max(backlogs[key.partition], position.Backlog)
+		for _, at := range positions {
+			if at.Topic == defaultLanesTopic && at.Partition < lanes {
+				loads[at.Partition].backlog = max(loads[at.Partition].backlog, at.Backlog)
 			}
 		}
 	}
-	for lane, backlog := range backlogs {
-		loads[lane].backlog = backlog
-	}
-	lane := chooseLane(campaign, loads)
-	m.state.lanes[campaign], m.pinnedAt[campaign] = lane, now
-	m.publish(m.state.snapshot(time.Now()))
-	return lane, nil
+	return loads
 }
 
-// Pinned lists the lanes of the campaigns that were pinned at least age ago, as Postgres.Pinned does.
+// Pinned returns the lanes of the campaigns that were pinned at least age ago, as Postgres.Pinned does.
 func (m *Memory) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("read the pins: %w", err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	pins, until := make(map[string]int), time.Now().Add(-age)
-	for campaign, lane := range m.state.lanes {
-		if !m.pinnedAt[campaign].After(until) {
-			pins[campaign] = lane
+	err := m.locked(ctx, "read the pins", func() {
+		for campaign, lane := range m.state.lanes {
+			if !m.pinnedAt[campaign].After(until) {
+				pins[campaign] = lane
+			}
 		}
-	}
-	return pins, nil
+	})
+	return pins, err
 }
 
-// Unpin takes the campaign's pin to the lane away, if there is one, as Postgres.Unpin does.
+// Unpin removes the campaign's pin to the lane, if there is one, as Postgres.Unpin does.
 func (m *Memory) Unpin(ctx context.Context, campaign string, lane int) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("unpin campaign %s: %w", campaign, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if at, ok := m.state.lanes[campaign]; !ok || at != lane {
-		return nil
-	}
-	delete(m.state.lanes, campaign)
-	delete(m.pinnedAt, campaign)
-	m.publish(m.state.snapshot(time.Now()))
-	return nil
+	return m.locked(ctx, "unpin campaign "+campaign, func() {
+		if at, ok := m.state.lanes[campaign]; ok && at == lane {
+			delete(m.state.lanes, campaign)
+			delete(m.pinnedAt, campaign)
+			m.publish(m.state.snapshot(time.Now()))
+		}
+	})
 }
 
-// SavePositions keeps how far the group has read, as Postgres.SavePositions does.
+// SavePositions stores positions of the group, as Postgres.SavePositions does.
 func (m *Memory) SavePositions(ctx context.Context, group string, positions []delivery.Position) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("save positions of group %s: %w", group, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.positions[group] == nil {
-		m.positions[group] = make(map[positionKey]delivery.Position)
-	}
-	for _, position := range positions {
-		m.positions[group][positionKey{position.Topic, position.Partition}] = position
-	}
-	return nil
+	return m.locked(ctx, "save positions of group "+group, func() {
+		m.positions[group] = lastOfEach(append(m.positions[group], positions...), comparePositions)
+	})
 }
 
-// LoadPositions returns what was saved for the group, in the order of topics and partitions.
-func (m *Memory) LoadPositions(ctx context.Context, group string) ([]delivery.Position, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("load positions of group %s: %w", group, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	positions := make([]delivery.Position, 0, len(m.positions[group]))
-	for _, position := range m.positions[group] {
-		positions = append(positions, position)
-	}
-	slices.SortFunc(positions, comparePositions)
-	return positions, nil
+// LoadPositions returns the stored positions of the group, in the order of topics and partitions.
+func (m *Memory) LoadPositions(ctx context.Context, group string) (positions []delivery.Position, err error) {
+	err = m.locked(ctx, "load positions of group "+group, func() { positions = slices.Clone(m.positions[group]) })
+	return positions, err
 }
 
-func orDefault(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
+// SaveProgress adds settled jobs to each campaign, as Postgres.SaveProgress does. Outlooks are not stored: only
+// readers of the database use them.
+func (m *Memory) SaveProgress(ctx context.Context, list []delivery.Progress) error {
+	return m.locked(ctx, "save progress", func() {
+		for _, p := range list {
+			m.settled[p.Campaign] = m.settled[p.Campaign].Plus(p.Settled)
+		}
+		maps.DeleteFunc(m.settled, func(id string, _ delivery.Settled) bool { return m.state.campaigns[id] == nil })
+	})
+}
+
+// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
+func (m *Memory) LoadSettled(ctx context.Context) (map[string]delivery.Settled, error) {
+	all := map[string]delivery.Settled{}
+	err := m.locked(ctx, "load progress", func() {
+		for id, s := range m.settled {
+			if c := m.state.campaigns[id]; c != nil && c.row.ExpectedTotal > 0 {
+				all[id] = s
+			}
+		}
+	})
+	return all, err
 }

@@ -18,52 +18,60 @@ import (
 )
 
 const (
-	// versionTable is where goose keeps what it has applied.
+	// versionTable is the table in which goose records applied migrations.
 	versionTable = "pacer.migrations"
 	// migrationLock is held while migrations run ("pacermig"), so that two processes take turns.
 	migrationLock int64 = 0x70616365726d6967
-	// lockAttempts, a second apart, bound the wait for another process that migrates.
+	// lockAttempts, a second apart, bounds the wait for another migrating process.
 	lockAttempts = 60
 )
 
 // Migration is one step of the schema.
 type Migration struct {
 	Version   int64     `json:"version"`
-	Name      string    `json:"name"` // the file's
+	Name      string    `json:"name"` // of the file
 	Applied   bool      `json:"applied"`
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// Migrator brings the schema of a database up to date, or a step back. Its methods connect, work and disconnect;
-// two processes that migrate at once take turns.
+// Migrator updates the schema of a database, or undoes a step. Its methods connect, work and disconnect; concurrent
+// processes take turns.
 type Migrator struct {
+	// Warn, if set, is called with one line for each finding of a migration in the data that an operator has to
+	// resolve.
+	Warn func(line string)
+
 	database *database
 }
 
-// NewMigrator makes a migrator; it connects to nothing. The error is one line about postgres.dsn.
+// NewMigrator makes a migrator; it opens no connection. The error is one line about postgres.dsn.
 func NewMigrator(dsn string) (*Migrator, error) {
-	database, err := newDatabase(dsn, "pacer migrate")
+	database, err := newDatabase(dsn, "pacer migrate", Renewal{})
 	if err != nil {
 		return nil, err
 	}
 	return &Migrator{database: database}, nil
 }
 
-// Up applies what is pending and returns it, in order.
+// Up applies the pending migrations and returns them, in order. Roles of daemons and operators get their rights on what
+// is new.
 func (m *Migrator) Up(ctx context.Context) (applied []Migration, err error) {
-	err = m.with(ctx, func(provider *goose.Provider) error {
+	err = m.with(ctx, func(db *sql.DB, provider *goose.Provider) error {
 		results, err := provider.Up(ctx)
 		for _, result := range results {
 			applied = append(applied, migrationOf(result.Source, true))
+		}
+		if err == nil {
+			err = extendGrants(ctx, db)
 		}
 		return err
 	})
 	return applied, err
 }
 
-// Down takes the newest applied migration back and returns it; nil when there is none.
+// Down undoes the newest applied migration and returns it; nil if there is none.
 func (m *Migrator) Down(ctx context.Context) (undone *Migration, err error) {
-	err = m.with(ctx, func(provider *goose.Provider) error {
+	err = m.with(ctx, func(_ *sql.DB, provider *goose.Provider) error {
 		result, err := provider.Down(ctx)
 		if errors.Is(err, goose.ErrNoNextVersion) {
 			return nil
@@ -78,40 +86,24 @@ func (m *Migrator) Down(ctx context.Context) (undone *Migration, err error) {
 	return undone, err
 }
 
-// Status lists all migrations and which are applied.
-func (m *Migrator) Status(ctx context.Context) (all []Migration, err error) {
-	err = m.with(ctx, func(provider *goose.Provider) error {
-		states, err := provider.Status(ctx)
-		for _, state := range states {
-			migration := migrationOf(state.Source, state.State == goose.StateApplied)
-			migration.AppliedAt = state.AppliedAt
-			all = append(all, migration)
-		}
+// SchemaVersion returns the version of the database's schema, 0 if there is none, and the newest that this pacer
+// knows. It changes nothing.
+func (m *Migrator) SchemaVersion(ctx context.Context) (current, newest int64, err error) {
+	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		current, err = schemaVersion(ctx, conn)
 		return err
 	})
-	return all, err
-}
-
-// SchemaVersion is the version of the database's schema, 0 without one, and the newest that this pacer knows. It
-// changes nothing.
-func (m *Migrator) SchemaVersion(ctx context.Context) (current, newest int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, m.database.config.ConnConfig.Copy())
-	if err != nil {
-		return 0, 0, explain(err)
-	}
-	defer closeConn(ctx, conn)
-	current, err = schemaVersion(ctx, conn)
-	if errors.Is(explain(err), ErrSchema) {
+	if errors.Is(err, ErrSchema) {
 		err = nil
 	}
-	return current, newestVersion(), explain(err)
+	return current, newestVersion(), err
 }
 
-// with runs one operation of goose over a connection pool of its own.
-func (m *Migrator) with(ctx context.Context, operate func(*goose.Provider) error) error {
-	db := stdlib.OpenDB(*m.database.config.ConnConfig.Copy())
+// with runs one operation of goose with its own connection pool.
+func (m *Migrator) with(ctx context.Context, operate func(*sql.DB, *goose.Provider) error) error {
+	config := m.database.target()
+	config.OnNotice = m.notice
+	db := stdlib.OpenDB(*config)
 	defer func() { _ = db.Close() }()
 	if err := createSchema(ctx, db); err != nil {
 		return explain(err)
@@ -125,16 +117,26 @@ func (m *Migrator) with(ctx context.Context, operate func(*goose.Provider) error
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
-	if err := operate(provider); err != nil {
+	if err := operate(db, provider); err != nil {
 		return fmt.Errorf("migrate: %w", explain(err))
 	}
 	return nil
 }
 
-// createSchema makes room for the table of versions. IF NOT EXISTS alone fails when two processes pass it at once.
+// notice passes on warnings; the server's other notices are about names that exist already.
+func (m *Migrator) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
+	if m.Warn != nil && n.SeverityUnlocalized == "WARNING" {
+		m.Warn(withHint(n.Message, n.Hint))
+	}
+}
+
+// createSchema creates the schema of the version table. IF NOT EXISTS alone fails if two processes execute it at once,
+// and for a role that owns the schema and may create no other.
 func createSchema(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, fmt.Sprintf(
-		`DO $$ BEGIN PERFORM pg_advisory_xact_lock(%d); CREATE SCHEMA IF NOT EXISTS pacer; END $$`, migrationLock+1))
+	_, err := db.ExecContext(ctx, fmt.Sprintf(`DO $$ BEGIN
+    PERFORM pg_advisory_xact_lock(%d);
+    IF to_regnamespace('pacer') IS NULL THEN CREATE SCHEMA pacer; END IF;
+END $$`, migrationLock+1))
 	return err
 }
 
@@ -142,11 +144,11 @@ func migrationOf(source *goose.Source, applied bool) Migration {
 	return Migration{Version: source.Version, Name: source.Path, Applied: applied}
 }
 
-// newestVersion is the highest version among the embedded migrations.
+// newestVersion returns the highest version among the embedded migrations.
 func newestVersion() int64 {
 	names, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil {
-		return 0 // the pattern is constant and good
+		return 0 // the pattern is a valid constant
 	}
 	var newest int64
 	for _, name := range names {
@@ -163,13 +165,13 @@ func schemaVersion(ctx context.Context, q querier) (version int64, err error) {
 	return version, err
 }
 
-// checkSchema is ErrSchema unless the schema is at least what this pacer needs. Migrations only add, so a newer
-// schema serves as well: while daemons are replaced one by one, old ones run on the new schema.
+// checkSchema returns ErrSchema unless the schema is at least what this pacer needs. Migrations only add, so a newer
+// schema works too: during a rolling update, old daemons run on the new schema.
 func checkSchema(ctx context.Context, q querier) error {
 	version, err := schemaVersion(ctx, q)
 	var server *pgconn.PgError
 	if errors.As(err, &server) && server.Code == "42501" {
-		return nil // not allowed to look: the queries themselves will tell
+		return nil // no privilege to check: the queries themselves will fail if need be
 	}
 	if err == nil && version < newestVersion() {
 		err = ErrSchema

@@ -3,12 +3,14 @@ package catalog
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
 )
 
@@ -23,6 +25,7 @@ func migrator(t *testing.T, dsn string) *Migrator {
 
 // TestMigrateUpAndDown goes up, all the way down step by step, and up again: every migration can be taken back.
 func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
 	dsn, ctx := harness.Database(t), t.Context()
 	m := migrator(t, dsn)
 	current, newest, err := m.SchemaVersion(ctx)
@@ -82,6 +85,7 @@ func before(t *testing.T, version int64) (*Migrator, *pgx.Conn, context.Context)
 
 // TestMigrateKeepsSchedules: what can be kept of schedules that had no meaning yet, and begins now.
 func TestMigrateKeepsSchedules(t *testing.T) {
+	t.Parallel()
 	m, conn, ctx := before(t, 5)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, time_zone, active_hours, ramp) VALUES
 ('kept', 20, 'Europe/Moscow', '[{"from": "09:00", "to": "21:00"}]', '{"start": 10, "add": 5, "every": "1 minute"}'),
@@ -103,6 +107,7 @@ func TestMigrateKeepsSchedules(t *testing.T) {
 
 // TestMigrateKeepsQuotas: quotas of an older schema keep their shard and their windows.
 func TestMigrateKeepsQuotas(t *testing.T) {
+	t.Parallel()
 	m, conn, ctx := before(t, 4)
 	run(t, conn, `INSERT INTO pacer.quotas (id, spend) VALUES ('q', 'even')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('q', '1 minute', 5, 'sliding', 'noon'), ('q', '1 day', 20000, 'log', 'noon'),
@@ -117,8 +122,45 @@ func TestMigrateKeepsQuotas(t *testing.T) {
 	}
 }
 
+// TestMigrateTellsOfQuotasInSeveralShards: the migration says which campaigns have them, and changes nothing; the
+// catalog holds those until their links are mended.
+func TestMigrateTellsOfQuotasInSeveralShards(t *testing.T) {
+	t.Parallel()
+	m, conn, ctx := before(t, 8)
+	run(t, conn, `UPDATE pacer.store SET shards = 4`)
+	run(t, conn, `INSERT INTO pacer.quotas (id, shard, mode) VALUES ('a', 1, 'strict'), ('b', 2, 'shadow'), ('soft', 3, 'eventual')`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('divided', 5), ('whole', 5)`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('divided', 'a'), ('divided', 'b'), ('whole', 'a'), ('whole', 'soft')`)
+	var warnings []string
+	m.Warn = func(line string) { warnings = append(warnings, line) }
+	if applied, err := m.Up(ctx); err != nil || applied[0].Version != 8 {
+		t.Fatalf("%+v, %v", applied, err)
+	}
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "campaign divided is held: its quotas live in several shards of the store: "+
+		"a in shard 1, b in shard 2: Create the quotas of a campaign in one shard, by pacer quota set NEW --with QUOTA") {
+		t.Errorf("%q", warnings)
+	}
+	var links int
+	if err := conn.QueryRow(ctx, `SELECT count(*) FROM pacer.campaign_quotas`).Scan(&links); err != nil || links != 4 {
+		t.Errorf("%d links, %v", links, err)
+	}
+	p := started(t, Options{DSN: conn.Config().ConnString()})
+	changed := p.Subscribe()
+	s := p.Snapshot()
+	if c := s.Campaign("divided"); !strings.HasPrefix(c.Invalid, "its quotas live in several shards of the store: a in shard 1, b in shard 2; create them in one shard") || len(c.Quotas) != 2 {
+		t.Errorf("%q, %+v", c.Invalid, c.Quotas)
+	}
+	if c := s.Campaign("whole"); c.Invalid != "" {
+		t.Errorf("%q", c.Invalid)
+	}
+	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 6 WHERE id = 'divided'`) // other changes go on
+	run(t, conn, `DELETE FROM pacer.campaign_quotas WHERE quota_id = 'b'`)
+	await(t, p, changed, "the campaign is usable", func(s *delivery.Snapshot) bool { return s.Campaign("divided").Invalid == "" })
+}
+
 // TestMigrateAtOnce lets several processes migrate one empty database: all succeed, each step is applied once.
 func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	dsn := harness.Database(t)
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -145,6 +187,7 @@ func TestMigrateAtOnce(t *testing.T) {
 
 // TestMigrateUnreachable: one line that names the setting, at once.
 func TestMigrateUnreachable(t *testing.T) {
+	t.Parallel()
 	start := time.Now()
 	m := migrator(t, "postgres://pacer:hunter2@127.0.0.1:1/pacer")
 	_, err := m.Up(t.Context())

@@ -3,90 +3,71 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// positionBatch is how many positions one statement saves.
+// positionBatch is the number of positions that one statement saves.
 const positionBatch = 1000
 
-// SavePositions keeps how far the group has read; the last of several positions of one partition counts. A smaller
-// offset replaces a greater one: a topic that was made anew begins at 0, and going on from the old, greater offset
-// would pass over jobs.
+// SavePositions stores positions of the group; of several positions of one partition the last counts. A smaller offset
+// replaces a greater one, since a topic made anew begins at 0.
 func (p *Postgres) SavePositions(ctx context.Context, group string, positions []delivery.Position) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	pool, err := p.database.pool()
-	if err != nil {
-		return fmt.Errorf("save positions of group %s: %w", group, err)
-	}
-	for part := range slices.Chunk(sortedPositions(positions), positionBatch) {
-		topics, partitions, committed, metadata, backlogs := columns(part)
-		_, err := pool.Exec(ctx, `
-INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, backlog, updated_at)
-SELECT $1, t.topic, t.partition, t.committed, t.metadata, t.backlog, now()
-FROM unnest($2::text[], $3::int[], $4::bigint[], $5::text[], $6::bigint[]) AS t(topic, partition, committed, metadata, backlog)
+	positions = lastOfEach(positions, comparePositions)
+	return p.database.do(ctx, queryTimeout, "save positions of group "+group, func(ctx context.Context, pool *pgxpool.Pool) error {
+		for part := range slices.Chunk(positions, positionBatch) {
+			_, err := pool.Exec(ctx, `
+INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, backlog, cluster_id, topic_id, updated_at)
+SELECT $1, t.*, now()
+FROM unnest($2::text[], $3::int[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::text[]) AS t
 ON CONFLICT (group_id, topic, partition) DO UPDATE
-SET committed = excluded.committed, metadata = excluded.metadata, backlog = excluded.backlog, updated_at = now()`,
-			group, topics, partitions, committed, metadata, backlogs)
-		if err != nil {
-			return fmt.Errorf("save positions of group %s: %w", group, explain(err))
+SET committed = excluded.committed, metadata = excluded.metadata, backlog = excluded.backlog,
+    cluster_id = excluded.cluster_id, topic_id = excluded.topic_id, updated_at = now()`,
+				group,
+				column(part, func(at delivery.Position) string { return at.Topic }),
+				column(part, func(at delivery.Position) int { return at.Partition }),
+				column(part, func(at delivery.Position) int64 { return at.Committed }),
+				column(part, func(at delivery.Position) string { return at.Metadata }),
+				column(part, func(at delivery.Position) int64 { return at.Backlog }),
+				column(part, func(at delivery.Position) string { return at.Cluster }),
+				column(part, func(at delivery.Position) string { return at.TopicID.String() }))
+			if err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// LoadPositions returns what was saved for the group, in the order of topics and partitions.
+// LoadPositions returns the stored positions of the group, in the order of topics and partitions.
 func (p *Postgres) LoadPositions(ctx context.Context, group string) ([]delivery.Position, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	pool, err := p.database.pool()
-	if err != nil {
-		return nil, fmt.Errorf("load positions of group %s: %w", group, err)
-	}
-	rows, err := pool.Query(ctx, `
-SELECT topic, partition, committed, metadata, backlog FROM pacer.positions
+	what := "load positions of group " + group
+	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Position, error) {
+		rows, _ := pool.Query(ctx, `
+SELECT topic, partition, committed, metadata, backlog, cluster_id, topic_id FROM pacer.positions
 WHERE group_id = $1 ORDER BY topic COLLATE "C", partition`, group)
-	if err != nil {
-		return nil, fmt.Errorf("load positions of group %s: %w", group, explain(err))
-	}
-	positions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Position])
-	if err != nil {
-		return nil, fmt.Errorf("load positions of group %s: %w", group, explain(err))
-	}
-	return positions, nil
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (at delivery.Position, err error) {
+			var id string
+			err = row.Scan(&at.Topic, &at.Partition, &at.Committed, &at.Metadata, &at.Backlog, &at.Cluster, &id)
+			at.TopicID = delivery.ParseTopicID(id)
+			return at, err
+		})
+	})
 }
 
-// sortedPositions orders a copy by topic and partition, and keeps the last of each. Daemons that save at the same
-// time then lock rows in the same order and cannot block each other for good.
-func sortedPositions(positions []delivery.Position) []delivery.Position {
-	sorted := slices.Clone(positions)
-	slices.SortStableFunc(sorted, comparePositions)
-	kept := sorted[:0]
-	for i, position := range sorted {
-		if i+1 == len(sorted) || comparePositions(position, sorted[i+1]) != 0 {
-			kept = append(kept, position)
-		}
-	}
-	return kept
+// ForgetPositions deletes the positions of topics of a cluster, of all groups: those topics are about to be made anew.
+// Positions that do not say of which cluster they are are deleted as well.
+func (a *Admin) ForgetPositions(ctx context.Context, cluster string, topics []string) error {
+	return a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, `DELETE FROM pacer.positions WHERE topic = ANY ($1) AND cluster_id IN ('', $2)`, topics, cluster)
+		return err
+	})
 }
 
 func comparePositions(a, b delivery.Position) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-}
-
-// columns turns positions into the arrays that unnest takes.
-func columns(positions []delivery.Position) (topics []string, partitions []int, committed []int64, metadata []string, backlogs []int64) {
-	for _, position := range positions {
-		topics = append(topics, position.Topic)
-		partitions = append(partitions, position.Partition)
-		committed = append(committed, position.Committed)
-		metadata = append(metadata, position.Metadata)
-		backlogs = append(backlogs, position.Backlog)
-	}
-	return topics, partitions, committed, metadata, backlogs
 }

@@ -1,60 +1,63 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
 	defaultPollInterval = 3 * time.Second
 	defaultLanesTopic   = "pacer.lanes"
-	// fullInterval is how often everything is read although the revisions say that nothing is missing: changes made
-	// with the triggers switched off have no revision.
+	// fullInterval is the interval of full loads, made although the revisions show no gap: changes made with the
+	// triggers disabled have no revision.
 	fullInterval = time.Minute
-	// minGap, and gapEach for every campaign, are the least time between two loads: a stream of small changes is read in
-	// bundles. Whoever follows the catalog looks at every campaign when it has changed.
+	// minGap plus gapEach per campaign is the shortest time between two loads, so that a stream of small changes is
+	// read in batches. Readers of the catalog examine every campaign after a change.
 	minGap  = 5 * time.Millisecond
 	gapEach = 2 * time.Microsecond
-	// pinGap is how long a pin may go unread.
+	// pinGap is the longest time for which a pin may go unread.
 	pinGap = 250 * time.Millisecond
-	// The back-off after a failure.
-	minBackoff = 100 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	// jitter is the part of an interval by which it varies, so that daemons started together do not query together.
+	jitter = 0.2
 )
+
+// backoff is the delay between attempts to read or to listen.
+var backoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: jitter}
 
 // Options of a Postgres catalog.
 type Options struct {
 	// DSN of the database, a URL or key=value pairs. Required.
 	DSN string
+	Renewal
 	// Logger receives one line when the catalog degrades and one when it recovers. Default: slog.Default.
 	Logger *slog.Logger
 	// Registerer of the metrics; nil for none.
 	Registerer prometheus.Registerer
-	// PollInterval is how often the tables are looked at without a notification, on average. Default 3 s.
+	// PollInterval is the average interval of reads without a notification. Default 3 s.
 	PollInterval time.Duration
-	// LanesTopic is the topic whose backlogs in the positions count when a lane is chosen. Default pacer.lanes.
+	// LanesTopic is the topic whose stored positions give the backlogs when a lane is chosen. Default pacer.lanes.
 	LanesTopic string
-	// Application names the connections to the database. Default pacer.
-	Application string
 }
 
 // Postgres follows the campaigns and quotas of a database.
 //
-// Run listens for notifications and then reads the state; a notification is a hint to read again what has a
-// higher revision, and a poll finds what notifications missed. Each state is published as an immutable snapshot.
-// When the database cannot be read, the last snapshot stays in force, Healthy says why, and Run keeps trying.
+// Run listens for notifications and then reads the state. A notification is a hint to read the rows with a higher
+// revision, and a poll finds what notifications missed. Each state is published as an immutable snapshot. While the
+// database cannot be read, the last snapshot stays current, Healthy returns the reason, and Run keeps trying.
 //
-// All methods are safe for use by several goroutines at once. Pin, Pinned, Unpin and the positions work without Run.
-// Close releases the connections once everything that uses the catalog has stopped.
+// All methods are safe for concurrent use. Pin, Pinned, Unpin and the positions work without Run. Close closes the
+// connections once everything that uses the catalog has stopped.
 type Postgres struct {
-	board
+	publisher
 	options  Options
 	database *database
 	metrics  *metrics
@@ -66,25 +69,16 @@ type Postgres struct {
 	// Owned by the goroutine of Run.
 	state    *state
 	lastFull time.Time
-	degraded string // the line logged for the failure that lasts; "" when healthy
-	deaf     bool   // it was logged that notifications are missing
+	degraded string       // the logged reason of the current failure; "" when healthy
+	deaf     retry.Outage // of the notifications
 }
 
-// NewPostgres makes a catalog; it connects to nothing. The error is one line about postgres.dsn.
+// NewPostgres makes a catalog; it opens no connection. The error is one line about postgres.dsn.
 func NewPostgres(options Options) (*Postgres, error) {
-	if options.Logger == nil {
-		options.Logger = slog.Default()
-	}
-	if options.PollInterval <= 0 {
-		options.PollInterval = defaultPollInterval
-	}
-	if options.LanesTopic == "" {
-		options.LanesTopic = defaultLanesTopic
-	}
-	if options.Application == "" {
-		options.Application = "pacer"
-	}
-	database, err := newDatabase(options.DSN, options.Application)
+	options.Logger = cmp.Or(options.Logger, slog.Default())
+	options.PollInterval = cmp.Or(max(options.PollInterval, 0), defaultPollInterval)
+	options.LanesTopic = cmp.Or(options.LanesTopic, defaultLanesTopic)
+	database, err := newDatabase(options.DSN, "pacer", options.Renewal)
 	if err != nil {
 		return nil, err
 	}
@@ -92,18 +86,18 @@ func NewPostgres(options Options) (*Postgres, error) {
 		options:  options,
 		database: database,
 		metrics:  newMetrics(options.Registerer),
-		hints:    hints{wake: make(chan struct{}, 1)},
+		hints:    hints{wake: retry.NewSignal()},
 		state:    newState(),
 	}, nil
 }
 
-// Close releases the connections. Nothing can be read or written afterwards; the last snapshot stays readable.
+// Close closes the connections. After that only the last snapshot can be read.
 func (p *Postgres) Close() { p.database.close() }
 
-// Admin makes changes over the same connections; it is closed with the catalog.
+// Admin returns an Admin over the same connections; it is closed with the catalog.
 func (p *Postgres) Admin() *Admin { return &Admin{database: p.database} }
 
-// Healthy is nil while the catalog follows the database, and otherwise the reason in one line.
+// Healthy returns nil while the catalog follows the database, and otherwise the reason in one line.
 func (p *Postgres) Healthy() error {
 	if err := p.health.Load(); err != nil {
 		return *err
@@ -114,7 +108,7 @@ func (p *Postgres) Healthy() error {
 	return nil
 }
 
-// Run follows the database until ctx ends; it returns nil then and at no other time. Call it once.
+// Run follows the database until ctx ends, and only then returns, with nil. Call it once.
 func (p *Postgres) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	attempted := make(chan struct{})
@@ -123,8 +117,8 @@ func (p *Postgres) Run(ctx context.Context) error {
 	defer listener.Wait()
 	defer cancel()
 
-	// Whatever is committed after LISTEN is announced, and whatever was committed before is read: so LISTEN comes
-	// first. Where it fails, polling has to do, and the listener asks for a load when it gets through.
+	// LISTEN comes first: changes committed after it are announced, and those committed before it are read. If it
+	// fails, polling takes its place, and the listener requests a load when it succeeds.
 	select {
 	case <-attempted:
 	case <-ctx.Done():
@@ -134,10 +128,11 @@ func (p *Postgres) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow loads again and again: at once after a hint, at every poll, and with a back-off after failures.
+// follow loads repeatedly: at once after a hint, at every poll, and with a back-off after failures.
 func (p *Postgres) follow(ctx context.Context) {
 	wanted := scope{full: true}
 	nextPoll := time.Now()
+	poll := retry.Backoff{Initial: p.options.PollInterval, Max: p.options.PollInterval, Jitter: jitter}
 	for failures := 0; ; {
 		err := p.load(ctx, wanted)
 		if ctx.Err() != nil {
@@ -148,16 +143,16 @@ func (p *Postgres) follow(ctx context.Context) {
 		switch {
 		case err != nil:
 			failures++
-			next = time.Now().Add(backoff(failures))
+			next = time.Now().Add(backoff.Delay(failures))
 		case wanted.full || wanted.poll || failures > 0:
 			failures = 0
-			nextPoll = time.Now().Add(jitter(p.options.PollInterval))
+			nextPoll = time.Now().Add(poll.Delay(1))
 			next = nextPoll
 		}
 		if wanted = p.await(ctx, time.Until(next)); ctx.Err() != nil {
 			return
 		}
-		// After a failure it is not known what was missed; a hint then says no more than that the database is back.
+		// After a failure it is unknown what was missed; a hint then only means that the database is back.
 		wanted.full = wanted.full || failures > 0 || wanted.poll && time.Since(p.lastFull) >= fullInterval
 	}
 }
@@ -165,7 +160,7 @@ func (p *Postgres) follow(ctx context.Context) {
 // await returns what to load next: what was hinted at, after the gap, or else a poll after wait.
 func (p *Postgres) await(ctx context.Context, wait time.Duration) scope {
 	gap := minGap + time.Duration(len(p.state.campaigns))*gapEach
-	if !sleep(ctx, gap) {
+	if retry.Sleep(ctx, gap) != nil {
 		return scope{}
 	}
 	timer := time.NewTimer(wait - gap)
@@ -182,7 +177,7 @@ func (p *Postgres) await(ctx context.Context, wait time.Duration) scope {
 	}
 }
 
-// report keeps the health and logs when it changes, not at every failure.
+// report records the health and logs changes of it, not every failure.
 func (p *Postgres) report(err error, loaded scope) {
 	if err != nil {
 		p.metrics.failures.Inc()
@@ -198,37 +193,13 @@ func (p *Postgres) report(err error, loaded scope) {
 		p.degraded = ""
 		p.options.Logger.Info("catalog can be read again")
 	}
-	// A connection that is lost for a moment is no news; one that is still missing at the next poll is.
-	listening := p.listening.Load()
-	switch {
-	case !listening && !p.deaf && loaded.poll:
-		p.deaf = true
+	// A connection that is lost for a moment is not reported; one that is still missing at the next poll is.
+	if p.listening.Load() {
+		if _, over := p.deaf.Worked(); over {
+			p.options.Logger.Info("catalog notifications arrive again")
+		}
+	} else if loaded.poll && p.deaf.Failed() {
 		p.options.Logger.Warn("catalog notifications do not arrive; changes act at the next poll",
 			"poll_interval", p.options.PollInterval)
-	case listening && p.deaf:
-		p.deaf = false
-		p.options.Logger.Info("catalog notifications arrive again")
-	}
-}
-
-// backoff is how long to wait after so many failures in a row.
-func backoff(failures int) time.Duration {
-	return jitter(min(minBackoff<<min(failures-1, 10), maxBackoff))
-}
-
-// jitter spreads daemons that were started together: d, more or less a fifth.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
-}
-
-// sleep waits for d; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -53,6 +53,7 @@ func TestUpdateActsAtOnce(t *testing.T) {
 // TestNoUpdateIsLostAtStart commits updates around the start of a catalog: before LISTEN, between LISTEN and the
 // first read, and after. None may be missing, and no poll comes to help.
 func TestNoUpdateIsLostAtStart(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
@@ -84,6 +85,7 @@ func TestNoUpdateIsLostAtStart(t *testing.T) {
 // TestConcurrentWriters commits many overlapping transactions in an order that differs from the order in which
 // they began. Everything must arrive by notifications alone, and without reading everything again.
 func TestConcurrentWriters(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	registry := prometheus.NewRegistry()
 	setup := connected(t, dsn)
@@ -99,7 +101,7 @@ func TestConcurrentWriters(t *testing.T) {
 		conn := connected(t, dsn)
 		writers.Go(func() {
 			for i := range 30 {
-				err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+				err := retryDeadlock(t.Context(), conn, func(tx pgx.Tx) error {
 					for range 1 + rand.IntN(3) {
 						if _, err := tx.Exec(t.Context(), setRate, fmt.Sprintf("c%d", rand.IntN(40)), 1+rand.IntN(1000)); err != nil {
 							return err
@@ -109,7 +111,7 @@ func TestConcurrentWriters(t *testing.T) {
 						fmt.Sprintf("c%d", rand.IntN(40)))
 					return err
 				})
-				if err != nil { // a deadlock, for one
+				if err != nil {
 					t.Errorf("writer %d, transaction %d: %v", w, i, err)
 				}
 			}
@@ -176,8 +178,9 @@ func TestTenThousandCampaigns(t *testing.T) {
 	}))
 }
 
-// TestListenerLost ends the listening connection and changes a rate while nobody listens: polling finds it.
+// TestListenerLost ends the listening connection and changes a rate while nothing listens: polling finds it.
 func TestListenerLost(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
@@ -200,9 +203,10 @@ func TestListenerLost(t *testing.T) {
 
 const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`
 
-// TestListenerBack changes a rate while nobody listens and no poll is near: the load that follows the new LISTEN
+// TestListenerBack changes a rate while nothing listens and no poll is near: the load that follows the new LISTEN
 // finds it.
 func TestListenerBack(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
@@ -222,6 +226,7 @@ func TestListenerBack(t *testing.T) {
 
 // TestPollFindsWhatNotificationsMissed takes the notifications away altogether.
 func TestPollFindsWhatNotificationsMissed(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring'), ('autumn')`)
@@ -235,7 +240,7 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	await(t, p, changed, "the rate", hasRate("spring", 7))
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'autumn'`)
 	await(t, p, changed, "the deletion", func(s *delivery.Snapshot) bool { return s.Campaign("autumn") == nil })
-	if _, err := p.Pin(t.Context(), "spring", 1); err != nil {
+	if _, err := pinOne(t.Context(), p, "spring", 1); err != nil {
 		t.Fatal(err)
 	}
 	await(t, p, changed, "the pin", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Lane == 0 })
@@ -245,6 +250,7 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 
 // TestDatabaseGone shuts the door on a running catalog: the last snapshot stays, one line is logged, and it heals.
 func TestDatabaseGone(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	outside := connected(t, harness.PostgresDSN(t))
 	inside := connected(t, dsn)
@@ -260,7 +266,7 @@ func TestDatabaseGone(t *testing.T) {
 	if !p.Ready() || !hasRate("spring", 5)(p.Snapshot()) {
 		t.Error("the last snapshot is gone")
 	}
-	if _, err := p.Pin(t.Context(), "spring", 4); !errors.Is(err, ErrUnreachable) {
+	if _, err := pinOne(t.Context(), p, "spring", 4); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("pin: %v", err)
 	}
 	failures := testutil.ToFloat64(p.metrics.failures)
@@ -277,12 +283,13 @@ func TestDatabaseGone(t *testing.T) {
 
 // TestOldSchema starts before the schema exists: it waits, names the command, migrates nothing, and then goes on.
 func TestOldSchema(t *testing.T) {
+	t.Parallel()
 	dsn := harness.Database(t)
 	var log journal
 	p := running(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
 	changed := p.Subscribe()
 	eventually(t, "it reports the schema", func() bool { return errors.Is(p.Healthy(), ErrSchema) })
-	if _, err := p.Pin(t.Context(), "spring", 4); !errors.Is(err, ErrSchema) {
+	if _, err := pinOne(t.Context(), p, "spring", 4); !errors.Is(err, ErrSchema) {
 		t.Errorf("pin: %v", err)
 	}
 	m, err := NewMigrator(dsn)
@@ -309,6 +316,7 @@ func TestOldSchema(t *testing.T) {
 // TestUnusableRows brings rows past the triggers, as a restored dump may: they are held, everything else loads, and
 // each is logged once per revision.
 func TestUnusableRows(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	run(t, conn, `SELECT setval('pacer.revisions', 100)`)
@@ -382,6 +390,7 @@ func TestUnusableRows(t *testing.T) {
 
 // TestWrongDSN: one clear line, before anything is connected, and never the password.
 func TestWrongDSN(t *testing.T) {
+	t.Parallel()
 	for _, dsn := range []string{
 		"", "postgres://pacer:hunter2@127.0.0.1:port/pacer", "postgres://pacer:hunter2%zz@h/pacer", "pacer hunter2",
 		"postgres://pacer:hunter2/x@127.0.0.1/pacer?sslmode=perhaps", "host=h password=hunter2 port=x", "postgres://u:hunter2@h:1/d?pool_max_conns=many",
@@ -395,6 +404,7 @@ func TestWrongDSN(t *testing.T) {
 
 // TestUnreachable: a daemon that cannot connect says to what, in one line, and never with which password.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	there := parsed(t, harness.PostgresDSN(t))
 	closed := *there
 	closed.Host = "127.0.0.1:1"
@@ -421,7 +431,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-func parsed(t *testing.T, dsn string) *url.URL {
+func parsed(t testing.TB, dsn string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 // TestProgressAddsUp: what several daemons save at once adds up, outlooks replace each other, a deleted campaign's row
 // goes, and nothing makes no row.
 func TestProgressAddsUp(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
 	for i := range 50 {
@@ -79,6 +80,7 @@ func TestProgressAddsUp(t *testing.T) {
 // TestProgressIsSavedWholeOrNotAtAll: what comes before an error, in an earlier statement, does not count again when all is
 // tried again.
 func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn, p := connected(t, dsn), running(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, 2 * $1::int) i`, progressBatch)
@@ -104,6 +106,7 @@ func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestProgressInMemory(t *testing.T) {
+	t.Parallel()
 	m := NewMemory()
 	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(1), ExpectedTotal: 10})
 	m.PutCampaign(delivery.Campaign{ID: "open", Rate: delivery.PerSecond(1)})

@@ -2,38 +2,30 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-// The triggers refuse what a daemon cannot keep, but a restored dump or a disabled trigger may bring it all the
-// same. So the reading side takes any row: what cannot be used holds the campaign and says why, and everything
-// else loads.
+// The triggers refuse invalid rows, but a restored dump or a disabled trigger may bring them all the same. So the
+// reading side accepts any row: an invalid row holds its campaign, with the reason, and everything else loads.
 
-// campaignRecord is a row of campaigns as the query spells it: lengths of time in microseconds, the rate as text.
+// campaignRecord is a row of campaigns as returned by the query.
 type campaignRecord struct {
-	id, rate, status, sink, overflow string
-	revision, per, ttl, expected     int64
-	burst, weight, inFlight          int64
-	startsAt, endsAt, rampSince      *time.Time
-	hours, ramp                      *string // JSON
-	zone                             string
+	delivery.Campaign // what needs no conversion
+
+	rate, zone                  string
+	per, ttl                    int64 // microseconds
+	startsAt, endsAt, rampSince *time.Time
+	hours, ramp                 *string // JSON
 }
 
-// entry turns the record into what goes into snapshots.
+// entry converts the record to an entry of the state.
 func (r *campaignRecord) entry() *campaignEntry {
-	c := delivery.Campaign{
-		ID: r.id, Revision: r.revision, Burst: r.burst, Status: delivery.Status(r.status), Sink: r.sink,
-		PriorityWeight: r.weight, MaxInFlight: int(r.inFlight), Overflow: delivery.Overflow(r.overflow),
-		TTL: micros(r.ttl), ExpectedTotal: r.expected, Lane: delivery.NoLane,
-	}
-	if r.startsAt != nil {
-		c.StartsAt = *r.startsAt
-	}
-	if r.endsAt != nil {
-		c.EndsAt = *r.endsAt
-	}
+	c := r.Campaign
+	c.TTL, c.Lane, c.StartsAt, c.EndsAt = micros(r.ttl), delivery.NoLane, orZero(r.startsAt), orZero(r.endsAt)
 	var err error
 	if c.Rate, err = parseStoredRate(r.rate, micros(r.per)); err != nil {
 		c.Invalid = err.Error()
@@ -45,40 +37,43 @@ func (r *campaignRecord) entry() *campaignEntry {
 	return &campaignEntry{row: c}
 }
 
-// schedule gives the campaign its hours and its ramp. The error says in one line why they cannot be kept.
+// schedule sets the campaign's hours and ramp. The error says in one line why they are invalid.
 func (r *campaignRecord) schedule(c *delivery.Campaign) (err error) {
 	if r.hours != nil {
-		if c.Hours, err = parseHours(*r.hours, r.zone); err != nil {
+		if c.Hours, err = notation.DecodeHours(*r.hours, r.zone); err != nil {
 			return err
 		}
 	}
-	if r.ramp == nil {
-		return nil
+	if r.ramp != nil {
+		c.Ramp, err = notation.DecodeRamp(*r.ramp, micros(r.per), orZero(r.rampSince))
 	}
-	var since time.Time
-	if r.rampSince != nil {
-		since = *r.rampSince
-	}
-	c.Ramp, err = parseRamp(*r.ramp, micros(r.per), since)
 	return err
+}
+
+// orZero returns what p points to, the zero value if p is nil.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // defect says in one line why the campaign cannot be used; "" if it can.
 func (r *campaignRecord) defect() string {
 	switch {
-	case !delivery.ValidID(r.id):
-		return "id must be 1 to 256 printable ASCII characters without spaces"
-	case !validStatus(delivery.Status(r.status)):
-		return fmt.Sprintf("status %q is not active, paused, cancelled or completed", r.status)
-	case !validOverflow(delivery.Overflow(r.overflow)):
-		return fmt.Sprintf("overflow %q is not lane or block", r.overflow)
-	case r.revision < 0 || r.revision >= delivery.MaxRowRevision:
+	case !delivery.ValidCampaign(r.ID):
+		return "id must be 1 to 256 printable ASCII characters without spaces, and not " + delivery.UnknownCampaign
+	case !slices.Contains(statuses, r.Status):
+		return fmt.Sprintf("status %q is not active, paused, cancelled or completed", r.Status)
+	case !slices.Contains(overflows, r.Overflow):
+		return fmt.Sprintf("overflow %q is not lane or block", r.Overflow)
+	case r.Revision < 0 || r.Revision >= delivery.MaxRowRevision:
 		return fmt.Sprintf("revision must lie between 0 and %d; leave it to the triggers", int64(delivery.MaxRowRevision))
-	case r.burst < 0:
+	case r.Burst < 0:
 		return "burst must not be negative"
-	case r.weight < 1:
+	case r.PriorityWeight < 1:
 		return "priority_weight must be at least 1"
-	case r.inFlight < 0:
+	case r.MaxInFlight < 0:
 		return "max_in_flight must not be negative; 0 is no limit"
 	case r.ttl < 0:
 		return "job_ttl must not be negative; null is no limit"
@@ -86,44 +81,39 @@ func (r *campaignRecord) defect() string {
 	return ""
 }
 
-// parseStoredRate makes a rate of a numeric, spelled in decimals, and its period.
+// parseStoredRate converts a numeric, in decimal digits, and its period to a rate.
 func parseStoredRate(units string, per time.Duration) (delivery.Rate, error) {
-	n, period, err := delivery.ParseRate(units + "/" + per.String())
-	if err != nil {
-		return delivery.Rate{}, err
+	var rate delivery.Rate
+	n, err := notation.ParseMicros(units)
+	if err == nil {
+		rate, err = delivery.NewRate(n, per)
 	}
-	return delivery.NewRate(n, period)
+	if err != nil {
+		err = fmt.Errorf("rate %q: %w", units+"/"+notation.FormatSpan(per), err)
+	}
+	return rate, err
 }
 
-// micros is n microseconds; the queries bound n far below the overflow.
+// micros converts microseconds to a duration; the queries bound n far below the overflow.
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-func validStatus(s delivery.Status) bool {
-	switch s {
-	case delivery.StatusActive, delivery.StatusPaused, delivery.StatusCancelled, delivery.StatusCompleted:
-		return true
-	}
-	return false
-}
+var (
+	statuses  = []delivery.Status{delivery.StatusActive, delivery.StatusPaused, delivery.StatusCancelled, delivery.StatusCompleted}
+	overflows = []delivery.Overflow{delivery.OverflowLane, delivery.OverflowBlock}
+)
 
-func validOverflow(o delivery.Overflow) bool {
-	return o == delivery.OverflowLane || o == delivery.OverflowBlock
-}
-
-// windowRecord is a row of quota_windows as the query spells it; all null for a quota without windows.
+// windowRecord is a row of quota_windows as returned by the query; all null for a quota without windows.
 type windowRecord struct {
 	span, limit       *int64
 	algorithm, anchor *string
 }
 
-// add puts the window into the quota.
+// add adds the window to the quota.
 func (r windowRecord) add(q *delivery.Quota) {
 	if r.span == nil || r.limit == nil || r.algorithm == nil {
 		return
 	}
-	w := delivery.Window{Span: micros(*r.span), Limit: *r.limit, Algorithm: *r.algorithm}
-	if r.anchor != nil {
-		w.Anchor = *r.anchor
-	}
-	q.Windows = append(q.Windows, w)
+	q.Windows = append(q.Windows, delivery.Window{
+		Span: micros(*r.span), Limit: *r.limit, Algorithm: *r.algorithm, Anchor: orZero(r.anchor),
+	})
 }

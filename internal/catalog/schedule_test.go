@@ -8,84 +8,11 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-func TestRampWords(t *testing.T) {
-	for words, want := range map[string]string{
-		"start=10,add=5,every=1m":           `{"add":5,"every":"1m","start":10}`,
-		" start=0.5 , every=90s,factor=1.5": `{"every":"90s","factor":1.5,"start":0.5}`,
-		"none":                              "",
-		"":                                  "",
-	} {
-		raw, err := ParseRampWords(words)
-		if err != nil || string(raw) != want {
-			t.Errorf("%q: %s, %v", words, raw, err)
-		}
-	}
-	for _, words := range []string{"fast", "start=10,start=5", "start=ten,add=5,every=1m", "from=10", "start=-1", "start=1.1234567"} {
-		if raw, err := ParseRampWords(words); err == nil || len(err.Error()) > 200 {
-			t.Errorf("%q was read as %s (%v)", words, raw, err)
-		}
-	}
-	for raw, want := range map[string]string{
-		`{"start": 10, "add": 5, "every": "1 minute"}`:        "start=10,add=5,every=1m",
-		`{"start": 0.5, "factor": 1.5, "every": "36 hours"}`:  "start=0.5,factor=1.5,every=36h",
-		`{"start": 0.5, "factor": 1.5, "every": "2 weeks"}`:   "start=0.5,factor=1.5,every=14d",
-		`{"start": 0.5, "factor": 1.5, "every": "sometimes"}`: `{"start": 0.5, "factor": 1.5, "every": "sometimes"}`,
-		"": "",
-	} {
-		if got := FormatRamp(json.RawMessage(raw)); got != want {
-			t.Errorf("%s: %s, want %s", raw, got, want)
-		}
-	}
-}
-
-func TestEvery(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"1s": time.Second, "1 second": time.Second, "90 seconds": 90 * time.Second, "2m": 2 * time.Minute, "1 hour": time.Hour,
-		"3 days": 3 * day, "2w": 14 * day, "52 weeks": 364 * day,
-	} {
-		if got, err := parseEvery(text); err != nil || got != want {
-			t.Errorf("%q: %s, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "5", "s", "ss", "5 ss", "5  s", "-5s", "1.5h", "1h30m", "1 month", "2000000000 weeks", "99999999999s"} {
-		if got, err := parseEvery(text); err == nil {
-			t.Errorf("%q was read as %s", text, got)
-		}
-	}
-}
-
-func TestHoursWords(t *testing.T) {
-	for _, tc := range []struct{ words, json, again string }{
-		{
-			"mon-fri 09:00-21:00; sat 10:00-18:00",
-			`[{"days":["mon","tue","wed","thu","fri"],"from":"09:00","to":"21:00"},{"days":["sat"],"from":"10:00","to":"18:00"}]`,
-			"mon-fri 09:00-21:00; sat 10:00-18:00",
-		},
-		{" 22:00-06:00 ", `[{"from":"22:00","to":"06:00"}]`, "22:00-06:00"},
-		{"sat-mon,wed 00:00-24:00", `[{"days":["sat","sun","mon","wed"],"from":"00:00","to":"24:00"}]`, "mon,wed,sat,sun 00:00-24:00"},
-		{"fri-thu 09:00-10:00", `[{"days":["fri","sat","sun","mon","tue","wed","thu"],"from":"09:00","to":"10:00"}]`, "mon-sun 09:00-10:00"},
-		{"none", "", ""},
-	} {
-		raw, err := ParseHoursWords(tc.words)
-		if err != nil || string(raw) != tc.json || FormatHours(raw) != tc.again {
-			t.Errorf("%q: %s, %s, %v", tc.words, raw, FormatHours(raw), err)
-		}
-		if len(raw) > 0 {
-			if _, err := parseHours(string(raw), "Europe/Moscow"); err != nil {
-				t.Errorf("%q: %v", tc.words, err)
-			}
-		}
-	}
-	if got := FormatHours(json.RawMessage(`{"mon": 5}`)); got != `{"mon": 5}` {
-		t.Error(got)
-	}
-	for _, words := range []string{"always", "mon-fri", "monday 09:00-21:00", "mon-frx 09:00-21:00", "mon 09:00", "mon 09:00-10:00 11:00-12:00", "mon 09:00-21:00;"} {
-		if raw, err := ParseHoursWords(words); err == nil || len(err.Error()) > 200 {
-			t.Errorf("%q was read as %s (%v)", words, raw, err)
-		}
-	}
+func TestSchedulesAreChecked(t *testing.T) {
+	t.Parallel()
 	for _, change := range []CampaignChange{
 		{ActiveHours: new(json.RawMessage(`[{"from":"9:00","to":"21:00"}]`))},
 		{ActiveHours: new(json.RawMessage(`[{"from":"09:00","to":"24:01"}]`))},
@@ -113,6 +40,7 @@ func orEmpty(raw *json.RawMessage) *json.RawMessage {
 
 // TestSchedulesReachSnapshots: the columns arrive as what delivery keeps, and go again.
 func TestSchedulesReachSnapshots(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	p := started(t, Options{DSN: dsn})
@@ -142,8 +70,9 @@ func TestSchedulesReachSnapshots(t *testing.T) {
 	})
 }
 
-// TestRampSince: a ramp begins when it is set or changed, or when somebody says so, and at no other time.
+// TestRampSince: a ramp begins when it is set or changed, or when it is told to, and at no other time.
 func TestRampSince(t *testing.T) {
+	t.Parallel()
 	conn := connected(t, migrated(t))
 	since := func() (at time.Time) {
 		var stored *time.Time
@@ -199,6 +128,7 @@ VALUES ('d', 5, '{"start": 5, "add": 2, "every": "1 minute"}', '2026-01-01T00:00
 
 // TestMemoryRamps: as in the database, a ramp begins when it is set, and one that leads nowhere holds its campaign.
 func TestMemoryRamps(t *testing.T) {
+	t.Parallel()
 	m := NewMemory()
 	ramp := &delivery.Ramp{Start: 1_000_000, Add: 1_000_000, Per: time.Second, Every: time.Minute}
 	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(100), Ramp: ramp})
@@ -217,12 +147,13 @@ func TestMemoryRamps(t *testing.T) {
 
 // TestAdminSchedules: what the commands set is what daemons read.
 func TestAdminSchedules(t *testing.T) {
+	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	hours, err := ParseHoursWords("mon-fri 09:00-21:00")
+	hours, err := notation.ParseHours("mon-fri 09:00-21:00")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ramp, err := ParseRampWords("start=10,factor=1.5,every=1m")
+	ramp, err := notation.ParseRamp("start=10,factor=1.5,every=1m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +162,7 @@ func TestAdminSchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := row.Campaign()
-	if FormatHours(row.ActiveHours) != "mon-fri 09:00-21:00" || FormatRamp(row.Ramp) != "start=10,factor=1.5,every=1m" ||
+	if notation.FormatHours(row.ActiveHours) != "mon-fri 09:00-21:00" || notation.FormatRamp(row.Ramp) != "start=10,factor=1.5,every=1m" ||
 		c.Invalid != "" || c.Ramp.Per != time.Minute || c.Hours == nil || c.Rate.String() != "1.6666666666666667/s" || c.Lane != delivery.NoLane {
 		t.Errorf("%+v, %+v", row, c)
 	}
@@ -239,7 +170,7 @@ func TestAdminSchedules(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	slow, err := ParseRampWords("start=10,add=5,every=1m")
+	slow, err := notation.ParseRamp("start=10,add=5,every=1m")
 	if err != nil {
 		t.Fatal(err)
 	}

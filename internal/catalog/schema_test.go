@@ -12,8 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestNonsenseIsRefused holds the tables, not the commands, to a clear message and a remedy for whoever writes SQL.
+// TestNonsenseIsRefused holds the tables, not the commands, to a clear message and a remedy for those who write SQL.
 func TestNonsenseIsRefused(t *testing.T) {
+	t.Parallel()
 	conn := connected(t, migrated(t))
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('kept')`)
@@ -110,6 +111,7 @@ VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": 
 		{`INSERT INTO pacer.campaigns (id) VALUES ('')`, "id", "must be an id, not ''"},
 		{`INSERT INTO pacer.campaigns (id) VALUES ('a b')`, "id", "must be an id, not 'a b'"},
 		{"INSERT INTO pacer.campaigns (id) VALUES (E'a\nb')", "id", "must be an id"},
+		{`INSERT INTO pacer.campaigns (id) VALUES ('(unknown)')`, "id", "stands for jobs without a campaign"},
 		{`INSERT INTO pacer.campaigns (id) VALUES ('весна')`, "id", "must be an id"},
 		{`INSERT INTO pacer.campaigns (id) VALUES ('` + strings.Repeat("x", 257) + `')`, "id", "must be an id"},
 		{`UPDATE pacer.campaigns SET id = 'other' WHERE id = 'kept'`, "id", "cannot be changed"},
@@ -168,6 +170,7 @@ VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": 
 
 // TestSenseIsAccepted is the other side: what must not be refused.
 func TestSenseIsAccepted(t *testing.T) {
+	t.Parallel()
 	conn := connected(t, migrated(t))
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
 	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 500 WHERE id = 'spring'`)
@@ -203,6 +206,7 @@ VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, 
 
 // TestEveryChangeIsKept: who, when, old and new; nothing for a statement that changed nothing.
 func TestEveryChangeIsKept(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	changes := func() (n int, last string) {
@@ -256,6 +260,7 @@ old->>'send_rate', new->>'send_rate') FROM pacer.campaign_changes ORDER BY chang
 
 // TestUnchangedRowsKeepTheirRevision: a no-op neither bumps nor announces.
 func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
+	t.Parallel()
 	conn := connected(t, migrated(t))
 	revision := func() (r int64) {
 		t.Helper()
@@ -289,9 +294,10 @@ func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
 	}
 }
 
-// TestOppositeOrders updates two campaigns in opposite orders in two transactions at once. Without the lock that
-// every statement takes first, each would hold a row and wait for the other's.
+// TestOppositeOrders updates two campaigns in opposite orders in two transactions at once. Each may hold a row and wait
+// for the other's; then one of them is told so and tries again, and no update is lost.
 func TestOppositeOrders(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	setup := connected(t, dsn)
 	run(t, setup, `INSERT INTO pacer.campaigns (id) VALUES ('a'), ('b')`)
@@ -301,7 +307,7 @@ func TestOppositeOrders(t *testing.T) {
 		go func() {
 			var err error
 			for i := 0; i < 50 && err == nil; i++ {
-				err = pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+				err = retryDeadlock(context.Background(), conn, func(tx pgx.Tx) error {
 					for _, id := range order {
 						if _, err := tx.Exec(context.Background(), `UPDATE pacer.campaigns SET burst = burst + 1 WHERE id = $1`, id); err != nil {
 							return err

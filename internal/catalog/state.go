@@ -1,22 +1,25 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// state is what a catalog knows, row by row, and makes snapshots of. It belongs to one goroutine, or to the
-// holder of one lock. Campaigns and quotas that went into a snapshot are never touched again; a change replaces
-// them.
+// state holds the rows of a catalog and builds snapshots. It belongs to one goroutine, or to the holder of one lock.
+// Campaigns and quotas in a snapshot are immutable; a change replaces them.
 type state struct {
 	campaigns map[string]*campaignEntry
 	quotas    map[string]*quotaEntry
 	lanes     map[string]int // pins, by campaign
-	// revision is the highest seen; every change up to it is in the state.
+	// revision is the highest revision seen; the state contains every change up to it.
 	revision int64
-	// removed is the revision of the last deletion that the state takes part of.
+	// removed is the revision of the last deletion that the state contains.
 	removed int64
 }
 
@@ -30,14 +33,14 @@ type campaignEntry struct {
 // quotaEntry is a row of quotas with its windows.
 type quotaEntry struct {
 	quota   *delivery.Quota
-	invalid string // why the campaigns of the quota are held, in one line
+	invalid string // why the campaigns of the quota are held, in one line that names it; "" if they are not
 }
 
-// newQuotaEntry looks whether the engine can keep the quota.
+// newQuotaEntry checks whether the engine accepts the quota.
 func newQuotaEntry(q *delivery.Quota) *quotaEntry {
 	entry := &quotaEntry{quota: q}
-	if err := checkQuota(q); err != nil {
-		entry.invalid = err.Error()
+	if err := model.CheckQuota(q); err != nil {
+		entry.invalid = fmt.Sprintf("quota %s: %s", q.ID, err)
 	}
 	return entry
 }
@@ -50,11 +53,11 @@ func newState() *state {
 	}
 }
 
-// seen notes that everything up to revision is part of the state.
+// seen records that the state contains everything up to revision.
 func (s *state) seen(revision int64) { s.revision = max(s.revision, revision) }
 
-// snapshot makes an immutable picture of the state, as it was at loadedAt. What has not changed since the last
-// picture is shared with it, so that one changed row of ten thousand costs one map, not ten thousand campaigns.
+// snapshot returns an immutable snapshot of the state as of loadedAt. It shares the unchanged parts with the previous
+// snapshot, so that one changed row of ten thousand costs one map, not ten thousand campaigns.
 func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 	snapshot := &delivery.Snapshot{
 		Revision:  max(s.revision, s.removed),
@@ -74,20 +77,18 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 	return snapshot
 }
 
-// current tells whether the campaign built last is still what the state says.
+// current reports whether the campaign built last is still up to date.
 func (s *state) current(id string, entry *campaignEntry) bool {
-	if entry.built == nil || entry.built.Lane != s.lane(id) || len(entry.built.Quotas) != len(entry.quotas) {
+	if entry.built == nil || entry.built.Lane != s.lane(id) {
 		return false
 	}
-	for i, quota := range entry.quotas {
-		if known, ok := s.quotas[quota]; !ok || known.quota != entry.built.Quotas[i] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(entry.quotas, entry.built.Quotas, func(quota string, built *delivery.Quota) bool {
+		known, ok := s.quotas[quota]
+		return ok && known.quota == built
+	})
 }
 
-// build makes the campaign of a row, its links and its pin.
+// build builds the campaign of a row, its links and its pin.
 func (s *state) build(id string, entry *campaignEntry) *delivery.Campaign {
 	campaign := entry.row
 	campaign.Lane = s.lane(id)
@@ -98,21 +99,40 @@ func (s *state) build(id string, entry *campaignEntry) *delivery.Campaign {
 	}
 	campaign.Quotas = make([]*delivery.Quota, 0, len(entry.quotas))
 	for _, quota := range entry.quotas {
-		known, ok := s.quotas[quota]
-		switch {
-		case !ok && campaign.Invalid == "":
-			campaign.Invalid = fmt.Sprintf("quota %s does not exist", quota)
-		case ok:
+		if known, ok := s.quotas[quota]; ok {
 			campaign.Quotas = append(campaign.Quotas, known.quota)
-			if known.invalid != "" && campaign.Invalid == "" {
-				campaign.Invalid = fmt.Sprintf("quota %s: %s", quota, known.invalid)
-			}
+			campaign.Invalid = cmp.Or(campaign.Invalid, known.invalid)
+		} else {
+			campaign.Invalid = cmp.Or(campaign.Invalid, "quota "+quota+" does not exist")
 		}
 	}
+	campaign.Invalid = cmp.Or(campaign.Invalid, spread(campaign.Quotas))
 	return &campaign
 }
 
-// lane is the lane the campaign is pinned to, or delivery.NoLane.
+// spread returns an error text if a campaign's quotas are in several shards of the store, else "". Quotas of mode
+// eventual have no shard.
+func spread(quotas []*delivery.Quota) string {
+	var in []string
+	several, first := false, -1
+	for _, q := range quotas {
+		if q.Mode == delivery.ModeEventual {
+			continue
+		}
+		if first < 0 {
+			first = q.Shard
+		}
+		several = several || q.Shard != first
+		in = append(in, fmt.Sprintf("%s in shard %d", q.ID, q.Shard))
+	}
+	if !several {
+		return ""
+	}
+	return fmt.Sprintf("its quotas live in several shards of the store: %s; create them in one shard, by "+
+		"pacer quota set NEW --with QUOTA, and link those", strings.Join(in, ", "))
+}
+
+// lane returns the lane that the campaign is pinned to, or delivery.NoLane.
 func (s *state) lane(campaign string) int {
 	if lane, ok := s.lanes[campaign]; ok {
 		return lane

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// SetShards says among how many shards of the store new quotas are spread, 1 to 1024. Quotas that exist stay where they
-// are, so the number may grow; it is ErrInvalid to leave a quota without its shard. Setting what is set already writes
-// nothing and waits for nobody.
+// SetShards sets the number of shards of the store among which new quotas are spread, 1 to 1024. Existing quotas stay
+// in their shards, so the number may grow; the error is ErrInvalid if a quota would lose its shard. Setting the
+// current number writes nothing and waits for no transaction.
 func (a *Admin) SetShards(ctx context.Context, n int) error {
 	return a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		var known int

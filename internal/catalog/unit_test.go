@@ -12,28 +12,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-func TestSpans(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"1m": time.Minute, "1h": time.Hour, "7d": 7 * day, "90s": 90 * time.Second, "250ms": 250 * time.Millisecond,
-		"30d": 30 * day, "36h": 36 * time.Hour, "1500us": 1500 * time.Microsecond,
-	} {
-		if got, err := ParseSpan(text); err != nil || got != want || FormatSpan(want) != text {
-			t.Errorf("%s: %s, %v, and back %s", text, got, err, FormatSpan(want))
-		}
-	}
-	if got, err := ParseSpan("1d12h30m"); err != nil || got != 36*time.Hour+30*time.Minute {
-		t.Errorf("%s, %v", got, err)
-	}
-	for _, text := range []string{"", "5", "d", "-1s", "-1d", "1w", "99999999999d", "1d-1h", "9000000h", "xd"} {
-		if got, err := ParseSpan(text); err == nil {
-			t.Errorf("%q was read as %s", text, got)
-		}
-	}
-}
-
 func TestWindows(t *testing.T) {
+	t.Parallel()
 	const spelled = "300/1m,5/10s:log,7/1h:fixed,300000/1d:fixed:day@Europe/Moscow,1/31d:fixed:month"
 	windows, err := ParseWindows(" " + strings.ReplaceAll(spelled, ",", " , "))
 	want := []delivery.Window{
@@ -56,23 +41,24 @@ func TestWindows(t *testing.T) {
 	}
 	words := make([]string, len(want))
 	for i, w := range want {
-		words[i] = FormatWindow(w)
+		words[i] = notation.FormatWindow(w)
 	}
 	if got := strings.Join(words, ","); got != spelled {
 		t.Error(got)
 	}
 }
 
-// TestRatesSurviveTheDatabase: what ParseRate reads and formatMicros writes is the same rate again.
+// TestRatesSurviveTheDatabase: what is stored and what formatMicros writes is the same rate again.
 func TestRatesSurviveTheDatabase(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(0, 1_000_000_000_000).Draw(t, "millionths")
-		per := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 90 * time.Second, time.Hour, day, maxSpan}).Draw(t, "per")
+		per := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 90 * time.Second, time.Hour, day, model.MaxSpan}).Draw(t, "per")
 		want, err := delivery.NewRate(n, per)
 		if err != nil {
 			t.Skip(err)
 		}
-		text := formatMicros(n)
+		text := notation.FormatMicros(n)
 		if got, err := parseStoredRate(text, per); err != nil || got != want {
 			t.Fatalf("%s per %s: %v, %v; want %v", text, per, got, err, want)
 		}
@@ -83,6 +69,7 @@ func TestRatesSurviveTheDatabase(t *testing.T) {
 }
 
 func TestHints(t *testing.T) {
+	t.Parallel()
 	for payload, want := range map[string]scope{
 		"campaigns spring": {}, "quotas q": {}, "lane_pins spring": {pins: true},
 		"campaigns": {full: true}, "quotas": {full: true}, "": {full: true}, "something else": {full: true},
@@ -91,7 +78,7 @@ func TestHints(t *testing.T) {
 			t.Errorf("%q: %+v, want %+v", payload, got, want)
 		}
 	}
-	h := hints{wake: make(chan struct{}, 1)}
+	h := hints{wake: retry.NewSignal()}
 	h.add(scope{pins: true})
 	h.add(scope{full: true})
 	h.add(scope{})
@@ -104,25 +91,27 @@ func TestHints(t *testing.T) {
 }
 
 func TestChooseLane(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		loads []laneLoad
+		avoid []int
 		want  int
 	}{
-		{[]laneLoad{{}}, 0},
-		{[]laneLoad{{pins: 1}, {backlog: 9}, {}}, 2}, // empty first
-		{[]laneLoad{{backlog: 7}, {pins: 1, backlog: 3}, {pins: 9, backlog: 2}}, 2}, // then by backlog
-		{[]laneLoad{{pins: 2, backlog: 5}, {pins: 1, backlog: 5}}, 1},               // then by pins
-		{[]laneLoad{{pins: 1, fresh: 1}, {pins: 9, backlog: 8}}, 1},                 // what is fresh does not show in a backlog
-		{[]laneLoad{{pins: 2, fresh: 2}, {pins: 3, fresh: 1, backlog: 8}}, 1},
+		{[]laneLoad{{}}, nil, 0},
+		{[]laneLoad{{pins: 1}, {backlog: 9}, {}}, nil, 2}, // empty first
+		{[]laneLoad{{pins: 1, backlog: 7}, {pins: 2, backlog: 3}, {pins: 9, backlog: 2}}, nil, 0}, // then by pins
+		{[]laneLoad{{pins: 2, backlog: 6}, {pins: 2, backlog: 5}}, nil, 1},                        // then by backlog
+		{[]laneLoad{{pins: 3}, {pins: 1}, {pins: 2}, {}}, []int{1, 3}, 2},
+		{[]laneLoad{{}, {}}, []int{0, 1}, -1},
 	} {
-		if got := chooseLane("spring", c.loads); got != c.want {
+		if got := chooseLane("spring", c.loads, c.avoid); got != c.want {
 			t.Errorf("%+v: lane %d, want %d", c.loads, got, c.want)
 		}
 	}
 	// A few campaigns on many lanes must not fill the lanes from the bottom: those belong to one daemon.
 	upper := 0
 	for i := range 100 {
-		if chooseLane(fmt.Sprintf("c%d", i), make([]laneLoad, 256)) >= 128 {
+		if chooseLane(fmt.Sprintf("c%d", i), make([]laneLoad, 256), nil) >= 128 {
 			upper++
 		}
 	}
@@ -132,6 +121,7 @@ func TestChooseLane(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	for want, err := range map[string]error{
 		"message: remedy": &pgconn.PgError{Code: "23514", Message: "message", Hint: "remedy"},
 		"message":         fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001", Message: "message"}),
@@ -149,19 +139,9 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
-	for failures := 1; failures < 100; failures++ {
-		if d := backoff(failures); d < minBackoff*4/5 || d > maxBackoff*6/5 {
-			t.Errorf("after %d failures %s", failures, d)
-		}
-	}
-	if backoff(100) < 3*time.Second || backoff(1) > time.Second {
-		t.Error("the back-off does not grow")
-	}
-}
-
 // TestMemoryHoldsWhatCannotBeUsed: a bad window or a quota that is not there holds the campaign, and only that one.
 func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	m := NewMemory()
 	m.PutQuota(delivery.Quota{ID: "bad", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}})
 	m.PutCampaign(delivery.Campaign{ID: "linked"}, "bad")
@@ -170,6 +150,18 @@ func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
 	s := m.Snapshot()
 	if s.Campaign("linked").Invalid == "" || s.Campaign("orphan").Invalid == "" || s.Campaign("good").Invalid != "" {
 		t.Errorf("%+v", s.Campaigns)
+	}
+	m.PutQuota(delivery.Quota{ID: "here", Shard: 1})
+	m.PutQuota(delivery.Quota{ID: "soft", Shard: 3, Mode: delivery.ModeEventual})
+	m.PutQuota(delivery.Quota{ID: "there", Shard: 2})
+	m.PutCampaign(delivery.Campaign{ID: "divided"}, "here", "soft", "there")
+	m.PutCampaign(delivery.Campaign{ID: "whole"}, "here", "soft")
+	s = m.Snapshot()
+	if c := s.Campaign("divided"); !strings.Contains(c.Invalid, "several shards of the store: here in shard 1, there in shard 2;") {
+		t.Errorf("%q", c.Invalid)
+	}
+	if c := s.Campaign("whole"); c.Invalid != "" {
+		t.Errorf("%q", c.Invalid)
 	}
 	m.PutQuota(delivery.Quota{ID: "nowhere"})
 	if c := m.Snapshot().Campaign("orphan"); c.Invalid != "" || len(c.Quotas) != 1 {
@@ -183,6 +175,7 @@ func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
 // TestAForecastThatHasPassed: daemons say every few seconds when all will have been sent; in between, that instant passes
 // although there is work left.
 func TestAForecastThatHasPassed(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct{ saidAgo, doneIn, want time.Duration }{
 		{time.Second, 10 * time.Second, 10 * time.Second},
@@ -193,6 +186,30 @@ func TestAForecastThatHasPassed(t *testing.T) {
 		p.complete(now, nil)
 		if *p.ETASeconds != c.want.Seconds() || !p.DoneAt.Equal(now.Add(c.want)) {
 			t.Errorf("said %s ago, done in %s: eta %g s, want %s", c.saidAgo, c.doneIn, *p.ETASeconds, c.want)
+		}
+	}
+}
+
+// TestSmallCampaignsSpread: small campaigns that overflow one after the other, each counted in the backlogs before the
+// next, share all lanes evenly, though each lane but one has a far larger backlog.
+func TestSmallCampaignsSpread(t *testing.T) {
+	t.Parallel()
+	const lanes, campaigns = 256, 1024
+	loads := make([]laneLoad, lanes)
+	for i := range loads {
+		loads[i] = laneLoad{pins: 1, backlog: 1_000_000 + int64(i)*1000}
+	}
+	loads[77].backlog = 5_000
+	used := [lanes]int{}
+	for c := range campaigns {
+		id := fmt.Sprint("small-", c)
+		lane := chooseLanes([]string{id}, loads, nil)[id]
+		used[lane]++
+		loads[lane].backlog += 500
+	}
+	for lane, n := range used {
+		if n != campaigns/lanes {
+			t.Fatalf("%d of %d campaigns in lane %d, want %d in each", n, campaigns, lane, campaigns/lanes)
 		}
 	}
 }

@@ -6,16 +6,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-// maxSteps bounds one history.
+// maxSteps bounds the number of steps of one history.
 const maxSteps = 10_000
 
-// UsageStep is what the ledger says of a quota within one step of time.
+// UsageStep is the usage of a quota in the ledger within one step of time.
 type UsageStep struct {
 	Start     time.Time         `json:"start"`
 	End       time.Time         `json:"end"` // exclusive
@@ -26,23 +25,23 @@ type UsageStep struct {
 // RemainingInSpan is how much of a window was left.
 type RemainingInSpan struct {
 	Span  string `json:"span"`
-	Limit int64  `json:"limit"` // today's
-	// Units are the limit less what was used within the span, at least 0; nil for windows shorter than the minutes that
-	// the ledger counts in. Of a fixed window that begins at its first use they are a lower bound: the ledger does not
-	// know when it began.
+	Limit int64  `json:"limit"` // the current limit
+	// Units are the limit less the units used within the span, at least 0; nil for windows shorter than the minutes in
+	// which the ledger counts. For a fixed window that begins at its first use they are a lower bound: the ledger does
+	// not know when it began.
 	Units *int64 `json:"units"`
 }
 
-// UsageHistory returns the units of the quota in steps from from to to, both rounded outwards to whole steps; a step is
-// a whole number of minutes. The last step ends at to, in whole minutes. Reservations that are not used yet count as used.
+// UsageHistory returns the units of the quota in steps between from and to, both rounded outwards to whole steps; a
+// step is a whole number of minutes. The last step ends at to, in whole minutes. Unused reservations count as used.
 func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]UsageStep, error) {
 	switch {
 	case step < time.Minute || step%time.Minute != 0:
-		return nil, invalid("step %s must be a whole number of minutes, such as 1h", FormatSpan(max(step, 0)))
+		return nil, invalid("step %s must be a whole number of minutes, such as 1h", notation.FormatSpan(max(step, 0)))
 	case !from.Before(to):
 		return nil, invalid("the history must end after it begins")
 	case to.Sub(from)/step >= maxSteps:
-		return nil, invalid("step %s is too short for %s; at most %d steps fit", FormatSpan(step), FormatSpan(to.Sub(from)), maxSteps)
+		return nil, invalid("step %s is too short for %s; at most %d steps fit", notation.FormatSpan(step), notation.FormatSpan(to.Sub(from)), maxSteps)
 	}
 	row, err := a.GetQuota(ctx, quota)
 	if err != nil {
@@ -55,10 +54,10 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	from, to = from.UTC().Truncate(step), ceiling(to.UTC(), time.Minute)
 	since := from
 	for _, w := range limit.Windows {
-		since = minTime(since, from.Add(-w.Span))
+		since = earlier(since, from.Add(-w.Span))
 	}
-	usage, err := readUsage(quota, minuteOf(since), minuteOf(to), func(read func(context.Context, *pgxpool.Pool) error) error {
-		return a.with(ctx, read)
+	usage, err := readUsage(quota, minuteOf(since), minuteOf(to), func(page usageReader) ([]delivery.Usage, error) {
+		return ask(ctx, a, page)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the usage of quota %s: %w", quota, err)
@@ -66,14 +65,14 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	return historySteps(newTotals(usage), limit.Windows, from, to, step), nil
 }
 
-// historySteps cuts the time from from to to into steps.
+// historySteps divides the time between from and to into steps.
 func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration) []UsageStep {
 	var steps []UsageStep
 	for start := from; start.Before(to); start = start.Add(step) {
-		end := minTime(start.Add(step), to)
+		end := earlier(start.Add(step), to)
 		s := UsageStep{Start: start, End: end, Units: used.between(start, end), Remaining: []RemainingInSpan{}}
 		for _, w := range windows {
-			remaining := RemainingInSpan{Span: FormatSpan(w.Span), Limit: w.Limit}
+			remaining := RemainingInSpan{Span: notation.FormatSpan(w.Span), Limit: w.Limit}
 			if w.Span >= time.Minute {
 				units := max(0, w.Limit-used.between(windowStart(w, end), end))
 				remaining.Units = &units
@@ -85,7 +84,7 @@ func historySteps(used totals, windows []delivery.Window, from, to time.Time, st
 	return steps
 }
 
-// windowStart is since when a unit counts in the window, shortly before end.
+// windowStart returns the instant since which units count in the window, shortly before end.
 func windowStart(w delivery.Window, end time.Time) time.Time {
 	if w.Algorithm == delivery.AlgorithmFixed && w.Anchor != "" {
 		if anchor, err := model.ParseAnchor(w.Anchor); err == nil {
@@ -95,10 +94,10 @@ func windowStart(w delivery.Window, end time.Time) time.Time {
 	return end.Add(-w.Span)
 }
 
-// totals are the units of a quota up to and including each of its minutes, in order.
+// totals are the cumulative units of a quota at each of its minutes, in order.
 type totals []delivery.Usage
 
-// newTotals adds up usage, which is in the order of minutes.
+// newTotals sums up usage, which is in the order of minutes.
 func newTotals(usage []delivery.Usage) totals {
 	sums := slices.Clone(usage)
 	for i := 1; i < len(sums); i++ {
@@ -107,10 +106,10 @@ func newTotals(usage []delivery.Usage) totals {
 	return sums
 }
 
-// between is how many units lie in the minutes that begin at start or later and before end.
+// between returns the units of the minutes that begin at start or later and before end.
 func (t totals) between(start, end time.Time) int64 { return t.before(end) - t.before(start) }
 
-// before is how many units lie in the minutes that begin before the instant.
+// before returns the units of the minutes that begin before the instant.
 func (t totals) before(instant time.Time) int64 {
 	first := minuteOf(ceiling(instant, time.Minute))
 	i, _ := slices.BinarySearchFunc(t, first, func(u delivery.Usage, minute int64) int { return int(u.Minute - minute) })
@@ -120,20 +119,10 @@ func (t totals) before(instant time.Time) int64 {
 	return t[i-1].Units
 }
 
-// minuteOf is the minute that t lies in, counted since 1970.
+// minuteOf returns the minute that contains t, in minutes since the Unix epoch.
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 // ceiling rounds up to a multiple of step.
-func ceiling(t time.Time, step time.Duration) time.Time {
-	if floor := t.Truncate(step); floor.Before(t) {
-		return floor.Add(step)
-	}
-	return t
-}
+func ceiling(t time.Time, step time.Duration) time.Time { return t.Add(step - 1).Truncate(step) }
 
-func minTime(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
+func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }

@@ -13,6 +13,7 @@ import (
 
 // TestUsageHistory reads back what two daemons wrote over three hours, by the hour and by the half hour.
 func TestUsageHistory(t *testing.T) {
+	t.Parallel()
 	dsn, ctx := migrated(t), t.Context()
 	p := started(t, Options{DSN: dsn})
 	a := p.Admin()
@@ -81,6 +82,7 @@ func TestUsageHistory(t *testing.T) {
 
 // TestUsageOfAMonthIsReadByIndex: neither the sums since a minute nor pruning read the whole ledger.
 func TestUsageOfAMonthIsReadByIndex(t *testing.T) {
+	t.Parallel()
 	conn := connected(t, migrated(t))
 	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 5) g`)
 	run(t, conn, `INSERT INTO pacer.quota_usage SELECT 'q' || q, m, 'n', 1 FROM generate_series(1, 5) q, generate_series(1, 10000) m`)

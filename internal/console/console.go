@@ -1,5 +1,4 @@
-// Package console is the HTTP side of a daemon: whether it lives, whether it is ready, and its metrics. Nothing it
-// serves changes any state.
+// Package console is the HTTP server of a daemon: liveness, readiness and metrics. It changes no state.
 package console
 
 import (
@@ -10,153 +9,93 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds on what a client may ask of the server.
+// Bounds on the requests of clients.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
-	maxBodyBytes      = 4 << 10 // nothing here reads a body
-	maxGathers        = 4       // scrapes at once; more are answered 503
+	maxBodyBytes      = 4 << 10 // no page reads a body
+	maxGathers        = 4       // concurrent scrapes; further ones are answered 503
 	gatherTimeout     = 10 * time.Second
 	stopTimeout       = 2 * time.Second // for open requests, once Run's context is cancelled
 	maxReason         = 200
 )
 
-// Options configure a Server.
-type Options struct {
-	// Listen is the address, such as 127.0.0.1:8080; "" serves nothing.
+// Server answers /, /healthz, /readyz and /metrics. /readyz reports that a daemon drains, so the context of Run should
+// be cancelled last. All fields but Listen are required.
+type Server struct {
+	// Listen is the address, such as 127.0.0.1:8080; "" for no server.
 	Listen string
-	// Ready and Healthy tell whether the daemon can take jobs and whether it makes progress; where not, why, in one line.
-	// They are called from many goroutines at once and must not block.
+	// Ready and Healthy report whether the daemon can accept jobs and whether it makes progress, and if not, why, in
+	// one line. They are called concurrently and must not block.
 	Ready   func() (ok bool, reason string)
 	Healthy func() (ok bool, reason string)
-	// Gatherer is what /metrics shows.
+	// Gatherer provides the metrics of /metrics.
 	Gatherer prometheus.Gatherer
 	Logger   *slog.Logger
 }
 
-func (o Options) validate() error {
-	for name, missing := range map[string]bool{
-		"Ready": o.Ready == nil, "Healthy": o.Healthy == nil, "Gatherer": o.Gatherer == nil, "Logger": o.Logger == nil,
-	} {
-		if missing {
-			return fmt.Errorf("console: %s is required", name)
-		}
-	}
-	return nil
-}
-
-// Server answers /, /healthz, /readyz and /metrics. While a daemon drains, /readyz says so, so Run's context is to be
-// cancelled last.
-type Server struct {
-	opt     Options
-	handler http.Handler
-
-	listening chan struct{} // closed once addr is set, by Listen
-	mu        sync.Mutex    // guards listener: set by Listen, taken over by Run
-	listener  net.Listener
-	addr      string // written before listening is closed, read after
-}
-
-// New makes a Server. It does not listen yet.
-func New(opt Options) (*Server, error) {
-	if err := opt.validate(); err != nil {
-		return nil, err
-	}
-	s := &Server{opt: opt, listening: make(chan struct{})}
-	s.handler = s.routes()
-	return s, nil
-}
-
-// Listen binds the address, so that a taken port is known before anything else is started; Run does it where Listen
-// was not called. Calling it again does nothing.
-func (s *Server) Listen(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.opt.Listen == "" || s.addr != "" {
-		return nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opt.Listen)
-	if err != nil {
-		return fmt.Errorf("http.listen: %w; choose another address, or \"off\" for none", err)
-	}
-	s.listener, s.addr = l, l.Addr().String()
-	close(s.listening)
-	return nil
-}
-
-// Addr waits until the server listens and gives its address: useful with port 0. It is "" when ctx is done first.
-func (s *Server) Addr(ctx context.Context) string {
-	select {
-	case <-s.listening:
-		return s.addr
-	case <-ctx.Done():
-		return ""
-	}
-}
-
-// Run serves until ctx is cancelled, then lets open requests finish for two seconds, and returns nil. An address that
-// cannot be had is an error at once. With Listen "" it only waits for ctx. It is to be called once.
+// Run serves until ctx is cancelled, then lets open requests finish for two seconds, and returns nil. If the address
+// cannot be bound it returns an error at once. With Listen "" it only waits for ctx.
 func (s *Server) Run(ctx context.Context) error {
-	if s.opt.Listen == "" {
+	if s.Listen == "" {
 		<-ctx.Done()
 		return nil
 	}
-	if err := s.Listen(ctx); err != nil {
-		return err
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	if err != nil {
+		return fmt.Errorf("http.listen: %w; choose another address, or \"off\" for none", err)
 	}
+	return s.serve(ctx, l)
+}
+
+func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
-		Handler:           s.handler,
+		Handler:           s.routes(),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.opt.Logger.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
-	s.mu.Lock()
-	l := s.listener
-	s.mu.Unlock()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	s.opt.Logger.Info("console listens", "address", s.addr)
+	s.Logger.Info("console listens", "address", l.Addr().String())
 
 	select {
 	case err := <-served:
-		return fmt.Errorf("serve http on %s: %w", s.addr, err)
+		return fmt.Errorf("serve http on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := srv.Shutdown(stop); err != nil {
-		_ = srv.Close() // whoever still reads a page has had its two seconds
+		_ = srv.Close() // open requests have had their two seconds
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve http on %s: %w", s.addr, err)
+		return fmt.Errorf("serve http on %s: %w", l.Addr(), err)
 	}
 	return nil
 }
 
-// ServeHTTP serves one request, with the headers and bounds that hold for every page.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
-
+// routes serves the pages, with the headers and bounds common to all.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", index)
-	mux.Handle("GET /healthz", verdict(s.opt.Healthy))
-	mux.Handle("GET /readyz", verdict(s.opt.Ready))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opt.Gatherer, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(s.opt.Logger.Handler(), slog.LevelError),
-		ErrorHandling:       promhttp.ContinueOnError, // one broken collector does not blind the others
+	mux.Handle("GET /healthz", verdict(s.Healthy))
+	mux.Handle("GET /readyz", verdict(s.Ready))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(s.Logger.Handler(), slog.LevelError),
+		ErrorHandling:       promhttp.ContinueOnError, // one failing collector does not hide the others
 		MaxRequestsInFlight: maxGathers,
 		Timeout:             gatherTimeout,
 		EnableOpenMetrics:   true,
@@ -164,8 +103,8 @@ func (s *Server) routes() http.Handler {
 	return harden(mux)
 }
 
-// harden adds what every answer carries. Answers are states of a moment, so nothing is to be cached; and nothing here
-// is to be framed, scripted or guessed at.
+// harden adds the headers common to all answers. Answers describe one moment, so they must not be cached; and no page
+// may be framed, run scripts or have its type guessed.
 func harden(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -18,50 +18,52 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func options() Options {
+func newServer() *Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pacer_test"}, func() float64 { return 42 }))
 	fine := func() (bool, string) { return true, "" }
-	return Options{Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler)}
+	return &Server{Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func newServer(t *testing.T, opt Options) *Server {
+// listen binds a free port and returns its address as well.
+func listen(t *testing.T) (l net.Listener, address string) {
 	t.Helper()
-	s, err := New(opt)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	t.Cleanup(func() { _ = l.Close() })
+	return l, l.Addr().String()
 }
 
 func TestPages(t *testing.T) {
 	down := func() (bool, string) { return false, "redis has not answered\nyet" }
-	notReady, sick := options(), options()
+	notReady, sick := newServer(), newServer()
 	notReady.Ready, sick.Healthy = down, down
 	tests := []struct {
 		name, method, path string
-		opt                Options
+		server             *Server
 		code               int
 		contains           string
 	}{
-		{"index", "GET", "/", options(), 200, `href="/metrics"`},
-		{"healthy", "GET", "/healthz", options(), 200, "ok\n"},
+		{"index", "GET", "/", newServer(), 200, `href="/metrics"`},
+		{"healthy", "GET", "/healthz", newServer(), 200, "ok\n"},
 		{"sick", "GET", "/healthz", sick, 503, "redis has not answered yet\n"},
 		{"sick is not unready", "GET", "/readyz", sick, 200, "ok\n"},
-		{"ready", "GET", "/readyz", options(), 200, "ok\n"},
+		{"ready", "GET", "/readyz", newServer(), 200, "ok\n"},
 		{"not ready", "GET", "/readyz", notReady, 503, "redis has not answered yet\n"},
 		{"not ready is not sick", "GET", "/healthz", notReady, 200, "ok\n"},
 		{"head", "HEAD", "/readyz", notReady, 503, ""},
-		{"metrics", "GET", "/metrics", options(), 200, "pacer_test 42"},
-		{"unknown", "GET", "/admin", options(), 404, "not found"},
-		{"post", "POST", "/readyz", options(), 405, "Not Allowed"},
-		{"delete", "DELETE", "/metrics", options(), 405, "Not Allowed"},
-		{"post to the index", "POST", "/", options(), 405, "Not Allowed"},
+		{"metrics", "GET", "/metrics", newServer(), 200, "pacer_test 42"},
+		{"unknown", "GET", "/admin", newServer(), 404, "not found"},
+		{"post", "POST", "/readyz", newServer(), 405, "Not Allowed"},
+		{"delete", "DELETE", "/metrics", newServer(), 405, "Not Allowed"},
+		{"post to the index", "POST", "/", newServer(), 405, "Not Allowed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			newServer(t, tt.opt).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
+			tt.server.routes().ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
 			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.contains) {
 				t.Errorf("%d %q, want %d with %q", w.Code, w.Body, tt.code, tt.contains)
 			}
@@ -89,36 +91,23 @@ func TestReasonIsOneBoundedLine(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
-	for _, change := range []func(*Options){
-		func(o *Options) { o.Ready = nil }, func(o *Options) { o.Healthy = nil },
-		func(o *Options) { o.Gatherer = nil }, func(o *Options) { o.Logger = nil },
-	} {
-		opt := options()
-		change(&opt)
-		if _, err := New(opt); err == nil {
-			t.Error("no error")
-		}
-	}
-}
-
 // TestRunServesAndDrains: a request that is open when the context ends still gets its answer, and Run returns nil.
 func TestRunServesAndDrains(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})
 	var slow atomic.Bool
-	opt := options()
-	opt.Ready = func() (bool, string) {
+	s := newServer()
+	s.Ready = func() (bool, string) {
 		if slow.Load() {
 			close(inside)
 			<-release
 		}
 		return true, ""
 	}
-	s := newServer(t, opt)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	url := "http://" + s.Addr(t.Context())
+	l, address := listen(t)
+	go func() { done <- s.serve(ctx, l) }()
+	url := "http://" + address
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	get := func() (int, string) {
@@ -151,23 +140,17 @@ func TestRunServesAndDrains(t *testing.T) {
 }
 
 func TestTakenAddressIsAClearError(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	opt := options()
-	opt.Listen = l.Addr().String()
-	err = newServer(t, opt).Run(t.Context())
-	if err == nil || !strings.HasPrefix(err.Error(), "http.listen: ") || !strings.Contains(err.Error(), opt.Listen) {
+	s := newServer()
+	_, s.Listen = listen(t)
+	err := s.Run(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "http.listen: ") || !strings.Contains(err.Error(), s.Listen) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestDisabled(t *testing.T) {
-	opt := options()
-	opt.Listen = ""
-	s := newServer(t, opt)
+	s := newServer()
+	s.Listen = ""
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -175,19 +158,16 @@ func TestDisabled(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if a := s.Addr(ctx); a != "" {
-		t.Errorf("address %q", a)
-	}
 }
 
 // TestHeaderIsBounded: a client cannot make the daemon keep a large header.
 func TestHeaderIsBounded(t *testing.T) {
-	s := newServer(t, options())
+	l, address := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- newServer().serve(ctx, l) }()
 	defer func() { cancel(); <-done }()
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(t.Context())+"/healthz", nil)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/healthz", nil)
 	req.Header.Set("X-Large", strings.Repeat("x", 64<<10))
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()

@@ -7,10 +7,9 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// evenBalancer deals all partitions of all topics out like cards, one topic after the other without starting over at
-// the first member. The balancers of kafka-go begin anew with each topic, so that of many topics with few partitions
-// (timers) the first member gets nearly all. Every member must subscribe to the same topics, as the daemons of one
-// group do.
+// evenBalancer assigns all partitions of all topics round-robin, without starting over at the first member for each
+// topic. The balancers of kafka-go start over with each topic, so that with many topics of few partitions (timers)
+// the first member gets nearly all. Every member must subscribe to the same topics, as the daemons of one group do.
 type evenBalancer struct{}
 
 // ProtocolName is what the members of a group agree on; it changes when the result of AssignGroups does.
@@ -19,7 +18,7 @@ func (evenBalancer) ProtocolName() string { return "pacer-even-1" }
 // UserData is empty.
 func (evenBalancer) UserData() ([]byte, error) { return nil, nil }
 
-// AssignGroups deals partitions to members, both in a fixed order.
+// AssignGroups assigns partitions to members, both in a fixed order.
 func (evenBalancer) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
 	members, partitions = slices.Clone(members), slices.Clone(partitions)
 	slices.SortFunc(members, func(a, b kafka.GroupMember) int { return cmp.Compare(a.ID, b.ID) })

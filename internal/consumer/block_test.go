@@ -12,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // stayers is a handler in which the jobs of one campaign stay in ingress: those that do not fit its queue are refused.
@@ -58,7 +60,7 @@ func (s *stayers) send(ctx context.Context, n int) {
 	_, _ = s.fake.Offer(ctx, s.queue[:n]) // settles
 	s.queue = s.queue[n:]
 	if s.waiting != nil && len(s.queue) <= s.capacity/2 {
-		s.waiting.Room(s.campaign, int64(s.capacity-len(s.queue)))
+		s.waiting.(roomer).Room(s.campaign, int64(s.capacity-len(s.queue)))
 		s.waiting = nil
 	}
 }
@@ -89,7 +91,7 @@ func (s *stayers) run(t *testing.T, n int) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for sleep(ctx, time.Millisecond) == nil {
+		for retry.Sleep(ctx, time.Millisecond) == nil {
 			s.send(ctx, n)
 		}
 	})
@@ -153,7 +155,7 @@ func TestBlockedPartitionRests(t *testing.T) {
 		r.eventually("blocked", func() bool { return s.calls() > 0 && gathered(t, registry, "pacer_partitions_blocked") == 1 })
 		r.produceIDs(r.jobs(), 1, "other", numbered("elsewhere", 0, 3))
 		r.eventually("the other partition goes on", func() bool { return c.saw("elsewhere-0002") })
-		calls, fetches, held := s.calls(), c.fetches("ingress"), c.budget.held()
+		calls, fetches, held := s.calls(), c.fetches("ingress"), c.budget.inUse()
 		time.Sleep(2500 * time.Millisecond)
 		if n := s.calls() - calls; n > 1 {
 			t.Errorf("%d offers of what stands still", n)
@@ -162,8 +164,8 @@ func TestBlockedPartitionRests(t *testing.T) {
 			t.Errorf("%v fetches", n)
 		}
 		// What one fetch brought, with its overhead, and the long poll of the other partition.
-		if most := int64(maxFetchBytes*2 + 50*recordOverhead); held > most || c.budget.held() > most {
-			t.Errorf("%d and %d bytes held", held, c.budget.held())
+		if most := int64(maxFetchBytes*2 + 50*record.Overhead); held > most || c.budget.inUse() > most {
+			t.Errorf("%d and %d bytes held", held, c.budget.inUse())
 		}
 		if at := r.committed(r.jobs(), 0); at > 0 {
 			t.Errorf("committed %d", at)
@@ -217,7 +219,7 @@ type early struct {
 func (e *early) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	e.once.Do(func() {
 		refused = jobs
-		jobs[0].Source.Room(jobs[0].Campaign, 100)
+		jobs[0].Source.(roomer).Room(jobs[0].Campaign, 100)
 	})
 	if refused != nil {
 		return refused, nil

@@ -4,120 +4,180 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
-// laneShare is the part of the budget, in quarters, that lanes may fill. The rest stays for ingress and timers, whose
-// jobs move on within seconds, so that campaigns which send slowly from their lanes never stop intake.
-const laneShare = 3
+// most is the part of the budget, in quarters, that one share may fill. The rest is reserved for the other share: jobs
+// of campaigns that send slowly from their lanes never stop intake, and a flood of new jobs never stops lanes.
+const most = 3
 
-// budget bounds the bytes that the process holds for jobs and for fetches in flight. Fetches wait for their part in
-// the order in which they asked; jobs that turn out larger than what was reserved for them are charged without
-// waiting, because they are in memory already. Safe for use by several goroutines.
+// budget bounds the bytes that the process holds for jobs and for fetches in flight. It is divided into two shares,
+// one of ingress and timers, whose jobs leave within seconds, and one of lanes. It is safe for concurrent use.
 type budget struct {
-	mu      sync.Mutex
-	limit   int64
-	used    int64
-	lanes   int64        // the part of used that lanes hold
-	waiting [2]list.List // of *claim, by whether a lane asks; first come, first served
+	mu     sync.Mutex // guards everything below
+	limit  int64
+	used   int64
+	shares [2]*share // the first is served first
 }
 
-// claim is a fetch waiting for its part.
+// share is a part of the budget. Fetches wait for theirs in the order in which they asked; jobs that are larger than
+// the bytes reserved for them are charged without waiting, because they are in memory already.
+type share struct {
+	*budget
+	held    int64
+	waiting *list.List            // of *claim, in the order in which they asked
+	waited  uint64                // claims that have waited and were granted
+	told    time.Time             // when waits was last called
+	waits   func(since time.Time) // called every tellEvery while claims wait, the first of them since then; may be nil
+}
+
+// claim is a fetch that waits for its share.
 type claim struct {
 	n     int64
-	ready chan struct{} // closed, under the lock, when the claim is granted
+	since time.Time
+	ready chan struct{} // closed, under the lock, when it is granted
 }
 
-func newBudget(limit int64) *budget { return &budget{limit: limit} }
+func newBudget(limit int64) *budget {
+	b := &budget{limit: limit}
+	for i := range b.shares {
+		b.shares[i] = &share{budget: b, waiting: list.New()}
+	}
+	return b
+}
 
-// acquire waits until n bytes are free. A claim above the limit is granted when nothing else is held.
-func (b *budget) acquire(ctx context.Context, n int64, lane bool) error {
-	b.mu.Lock()
-	queue := &b.waiting[index(lane)]
-	if queue.Len() == 0 && b.fits(n, lane) {
-		b.add(n, lane)
-		b.mu.Unlock()
+// of returns the share that a place belongs to.
+func (b *budget) of(from delivery.Place) *share {
+	if from == delivery.FromLane {
+		return b.shares[1]
+	}
+	return b.shares[0]
+}
+
+// acquire waits until n bytes are free. A claim is granted in any case when the share holds nothing, so that one above
+// the limit does not wait for ever.
+func (s *share) acquire(ctx context.Context, n int64) error {
+	s.mu.Lock()
+	if s.waiting.Len() == 0 && s.fits(n) {
+		s.add(n)
+		s.mu.Unlock()
 		return nil
 	}
-	c := &claim{n: n, ready: make(chan struct{})}
-	e := queue.PushBack(c)
-	b.mu.Unlock()
-	select {
-	case <-c.ready:
+	c := &claim{n: n, since: time.Now(), ready: make(chan struct{})}
+	e := s.waiting.PushBack(c)
+	s.mu.Unlock()
+	if s.await(ctx, c) {
 		return nil
-	case <-ctx.Done():
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
 	case <-c.ready: // granted in the meantime
-		b.add(-n, lane)
+		s.add(-n)
 	default:
-		queue.Remove(e)
+		s.waiting.Remove(e)
 	}
-	b.grant() // a smaller claim may have waited behind this one
+	s.grant() // a smaller one may have waited behind this one
 	return ctx.Err()
 }
 
-// charge adds n bytes without waiting; a negative n gives them back.
-func (b *budget) charge(n int64, lane bool) {
-	if n == 0 {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.add(n, lane)
-	if n < 0 {
-		b.grant()
+// tellEvery is how often a share tells that claims wait.
+const tellEvery = 250 * time.Millisecond
+
+// await waits until the claim is granted; it returns false if ctx ends first.
+func (s *share) await(ctx context.Context, c *claim) bool {
+	tell := time.NewTicker(tellEvery)
+	defer tell.Stop()
+	for {
+		select {
+		case <-c.ready:
+			return true
+		case now := <-tell.C:
+			s.tell(now)
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 
-func (b *budget) held() int64 {
+// tell calls waits, unless another claim has just done so.
+func (s *share) tell(now time.Time) {
+	since, _ := s.crowded()
+	s.mu.Lock()
+	due := s.waits != nil && !since.IsZero() && now.Sub(s.told) > tellEvery/2
+	if due {
+		s.told = now
+	}
+	s.mu.Unlock()
+	if due {
+		s.waits(since)
+	}
+}
+
+// charge adds n bytes without waiting; a negative n gives them back.
+func (s *share) charge(n int64) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(n)
+	if n < 0 {
+		s.grant()
+	}
+}
+
+// crowded returns since when the first claim waits, zero if none does, and a count that moves when one that has waited
+// is granted.
+func (s *share) crowded() (since time.Time, waited uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first := s.waiting.Front(); first != nil {
+		since = first.Value.(*claim).since
+	}
+	return since, s.waited
+}
+
+// waitedFor is how long the first claim has waited.
+func (s *share) waitedFor() time.Duration {
+	since, _ := s.crowded()
+	if since.IsZero() {
+		return 0
+	}
+	return time.Since(since)
+}
+
+func (b *budget) inUse() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// crowded tells whether a fetch waits for its part.
-func (b *budget) crowded(lane bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.waiting[index(lane)].Len() > 0
-}
-
 // The methods below need the lock.
 
-func (b *budget) add(n int64, lane bool) {
-	b.used += n
-	if lane {
-		b.lanes += n
-	}
+func (s *share) add(n int64) {
+	s.held += n
+	s.used += n
 }
 
-func (b *budget) fits(n int64, lane bool) bool {
-	if lane && b.lanes > 0 && b.lanes+n > b.limit/4*laneShare {
-		return false
-	}
-	return b.used == 0 || b.used+n <= b.limit
+func (s *share) fits(n int64) bool {
+	return s.held == 0 || s.held+n <= s.limit/4*most && s.used+n <= s.limit
 }
 
+// grant serves the claims that fit. Since no share takes more than its part, the first cannot starve the second.
 func (b *budget) grant() {
-	for _, lane := range [...]bool{false, true} {
-		queue := &b.waiting[index(lane)]
-		for e := queue.Front(); e != nil; e = queue.Front() {
+	for _, s := range b.shares {
+		for e := s.waiting.Front(); e != nil; e = s.waiting.Front() {
 			c := e.Value.(*claim)
-			if !b.fits(c.n, lane) {
+			if !s.fits(c.n) {
 				break
 			}
-			queue.Remove(e)
-			b.add(c.n, lane)
+			s.waiting.Remove(e)
+			s.add(c.n)
+			s.waited++
 			close(c.ready)
 		}
 	}
-}
-
-func index(lane bool) int {
-	if lane {
-		return 1
-	}
-	return 0
 }

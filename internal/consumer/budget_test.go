@@ -6,31 +6,30 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(100)
+		b := newBudget(120)
+		s := b.of(delivery.FromIngress) // at most 90
 		ctx, cancel := context.WithCancel(t.Context())
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+		if err := s.acquire(ctx, 60); err != nil {
+			t.Fatal(err)
 		}
-		must(b.acquire(ctx, 60, false))
 		got := make(chan string, 4)
-		ask := func(ctx context.Context, name string, n int64, lane bool) {
+		ask := func(ctx context.Context, name string, n int64) {
 			go func() {
-				if err := b.acquire(ctx, n, lane); err != nil {
+				if err := s.acquire(ctx, n); err != nil {
 					name += " gave up"
 				}
 				got <- name
 			}()
 			synctest.Wait()
 		}
-		ask(ctx, "first", 60, false)
-		ask(t.Context(), "second", 10, false) // would fit, but comes after
+		ask(ctx, "first", 60)
+		ask(t.Context(), "second", 10) // would fit, but comes after
 		if len(got) != 0 {
 			t.Fatalf("%s did not wait its turn", <-got)
 		}
@@ -39,40 +38,65 @@ func TestBudget(t *testing.T) {
 		if a, b := <-got, <-got; a != "first gave up" || b != "second" {
 			t.Fatalf("%s, %s", a, b)
 		}
-		b.charge(80, false) // larger than reserved: in memory anyway
-		if b.held() != 150 {
-			t.Fatalf("held %d", b.held())
+		s.charge(80) // larger than reserved: in memory anyway
+		if b.inUse() != 150 {
+			t.Fatalf("held %d", b.inUse())
 		}
-		ask(t.Context(), "third", 10, false)
-		b.charge(-50, false)
+		ask(t.Context(), "third", 10)
+		s.charge(-60)
 		synctest.Wait()
 		if len(got) != 0 {
 			t.Fatal("granted above the limit")
 		}
-		b.charge(-10, false)
-		if name := <-got; name != "third" || b.held() != 100 {
-			t.Fatalf("%s, held %d", name, b.held())
+		s.charge(-10)
+		if name := <-got; name != "third" || b.inUse() != 90 {
+			t.Fatalf("%s, held %d", name, b.inUse())
 		}
 	})
 }
 
-// Lanes cannot take the part of ingress, and one claim above the limit is granted rather than stuck.
+// Neither share can take the part of the other, however long its claims have waited, and one claim above the limit is
+// granted rather than stuck.
 func TestBudgetShares(t *testing.T) {
-	b := newBudget(100)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := b.acquire(ctx, 75, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.acquire(ctx, 1, true); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("lanes took more than their share: %v", err)
-	}
-	if err := b.acquire(t.Context(), 25, false); err != nil {
-		t.Fatal(err)
-	}
-	b.charge(-75, true)
-	b.charge(-25, false)
-	if err := b.acquire(t.Context(), 1000, true); err != nil || b.held() != 1000 {
-		t.Fatalf("%v, held %d", err, b.held())
+	for name, places := range map[string][2]delivery.Place{
+		"slow lanes do not stop intake":       {delivery.FromLane, delivery.FromIngress},
+		"a flood of jobs does not stop lanes": {delivery.FromIngress, delivery.FromLane},
+		"nor do timers":                       {delivery.FromTimer, delivery.FromLane},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBudget(100)
+				greedy, other := b.of(places[0]), b.of(places[1])
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				for range 200 { // each takes what it gets, and never returns it
+					go func() { _ = greedy.acquire(ctx, 5) }()
+				}
+				synctest.Wait()
+				soon, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := other.acquire(soon, 25); err != nil || b.inUse() != 100 {
+					t.Errorf("%v, held %d", err, b.inUse())
+				}
+				for range 50 { // what others return goes to whom it is reserved for
+					other.charge(-5)
+					synctest.Wait()
+					if err := other.acquire(soon, 5); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := other.acquire(soon, 5); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("granted above the limit: %v", err)
+				}
+				stop()
+				synctest.Wait()
+				other.charge(-25)
+				soon, cancel = context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := other.acquire(soon, 1000); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

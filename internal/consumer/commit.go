@@ -7,44 +7,38 @@ import (
 	"sync"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// commitTimeout bounds one commit request.
-const commitTimeout = 2 * time.Second
-
-// member is the identity by which the coordinator fences commits.
-type member struct {
-	group      string
-	id         string
-	generation int
-}
+const (
+	commitInterval = 100 * time.Millisecond
+	commitTimeout  = 2 * time.Second // of one request
+)
 
 // committer commits the partitions of one generation, all that have changed in one request: every interval, and at once
-// when kicked. One goroutine runs it; kick may be called from any.
+// when kicked. One goroutine runs it; kicked may be sent by any.
 type committer struct {
-	client   *kafka.Client
-	member   member
-	interval time.Duration
-	metrics  *metrics
-	health   *health
-	sources  []tracked
-	passed   *passage
-	kicked   chan struct{} // holds one
-	fenced   bool          // the group has moved on: nothing can be committed any more
+	client  *broker.Client
+	member  broker.Member
+	metrics *metrics
+	health  *broker.Health
+	sources []*source
+	kicked  retry.Signal // a commit is wanted soon
+	fenced  bool         // the group has a later generation: nothing can be committed any more
 
 	mu    sync.Mutex // guards state: written by run's goroutine, read by any
 	state commitState
 }
 
-// commitState is how committing goes.
+// commitState is the progress of committing.
 type commitState struct {
 	rounds   uint64 // commits tried, also those for which nothing had changed
 	answered bool   // the last request was answered, and not by a broker that is busy with itself
 	err      error  // of the last request
 }
 
-// seen is how committing goes. Safe for use by any goroutine.
+// seen is the progress of committing. Safe for use by any goroutine.
 func (c *committer) seen() commitState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,22 +52,14 @@ func (c *committer) note(f func(*commitState)) {
 	f(&c.state)
 }
 
-func newCommitter(c *kafka.Client, m member, interval time.Duration, mx *metrics, h *health) *committer {
-	return &committer{client: c, member: m, interval: interval, metrics: mx, health: h, kicked: make(chan struct{}, 1)}
-}
-
-// kick asks for a commit soon. Never blocks.
-func (c *committer) kick() {
-	select {
-	case c.kicked <- struct{}{}:
-	default:
-	}
+func newCommitter(c *broker.Client, m broker.Member, mx *metrics, h *broker.Health) *committer {
+	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal()}
 }
 
 // run commits until ctx ends.
 func (c *committer) run(ctx context.Context) {
-	defer c.health.forget("commit")
-	ticker := time.NewTicker(c.interval)
+	defer c.health.Forget("commit")
+	ticker := time.NewTicker(commitInterval)
 	defer ticker.Stop()
 	var wait backoff
 	for {
@@ -91,7 +77,8 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// last commits once more, until nothing is left to commit, the group has moved on, or ctx ends.
+// last commits once more, until nothing is left to commit, the group has a later generation, or ctx
+// ends.
 func (c *committer) last(ctx context.Context) {
 	var wait backoff
 	for c.commit(ctx) != nil {
@@ -109,66 +96,55 @@ func (c *committer) commit(ctx context.Context) error {
 	if c.fenced {
 		return nil
 	}
-	topics := map[string][]kafka.OffsetCommit{}
-	pending := map[partition]func(){}
+	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
 	for _, s := range c.sources {
-		p, dirty := s.progress()
-		if !dirty {
-			continue
-		}
-		at := s.where()
-		topics[at.topic] = append(topics[at.topic], kafka.OffsetCommit{Partition: at.id, Offset: p.offset, Metadata: p.metadata})
-		pending[at] = func() {
-			s.committed(p.version)
-			c.passed.acknowledged(at, p.offset)
+		if p, dirty := s.progress(); dirty {
+			commits[s.partition], sent[s] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata}, p
 		}
 	}
-	if len(topics) == 0 {
+	if len(commits) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	answer, err := c.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
-		GroupID: c.member.group, GenerationID: c.member.generation, MemberID: c.member.id, Topics: topics,
-	})
+	outcomes, err := c.client.Commit(ctx, c.member, commits)
 	if err == nil {
-		err = c.acknowledge(answer, pending)
+		err = acknowledge(outcomes, sent)
 	}
 	return c.judge(err)
 }
 
-// acknowledge tells each source that was committed so, and returns the first error of the others.
-func (c *committer) acknowledge(answer *kafka.OffsetCommitResponse, pending map[partition]func()) error {
-	var first error
-	for topic, partitions := range answer.Topics {
-		for _, p := range partitions {
-			at := partition{topic, p.Partition}
-			done := pending[at]
-			switch {
-			case p.Error != nil && first == nil:
-				first = fmt.Errorf("commit %s: %w", at, p.Error)
-			case p.Error == nil && done != nil:
-				done()
-				delete(pending, at)
-			}
+// acknowledge notifies each source that was committed, and returns an error of the others.
+func acknowledge(outcomes map[partition]error, sent map[*source]progress) error {
+	var refused, left error
+	for s, p := range sent {
+		switch err, answered := outcomes[s.partition]; {
+		case !answered:
+			left = errPartlyCommitted
+		case err != nil:
+			refused = fmt.Errorf("commit %s: %w", s.partition, err)
+		default:
+			s.committed(p)
 		}
 	}
-	if first == nil && len(pending) > 0 {
-		first = errPartlyCommitted
+	if refused != nil {
+		return refused
 	}
-	return first
+	return left
 }
 
-// judge decides what an error means. A commit that is fenced is dropped: the partitions are somebody else's now, who
-// goes on from the last commit that was accepted.
+// judge classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
+// from the last accepted commit.
 func (c *committer) judge(err error) error {
-	c.note(func(s *commitState) { s.answered, s.err = answered(err), err })
+	c.note(func(s *commitState) {
+		s.answered, s.err = errors.Is(err, errPartlyCommitted) || broker.Answered(err), err
+	})
 	switch {
 	case err == nil:
 		c.metrics.commits.WithLabelValues(resultOK).Inc()
-		c.health.ok("commit")
+		c.health.OK("commit")
 		return nil
-	case errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId):
+	case broker.Fenced(err):
 		c.metrics.commits.WithLabelValues(resultFenced).Inc()
 		c.fenced = true
 		for _, s := range c.sources {
@@ -181,20 +157,7 @@ func (c *committer) judge(err error) error {
 		c.metrics.commits.WithLabelValues(resultError).Inc()
 	}
 	if !errors.Is(err, context.Canceled) {
-		c.health.fail("commit", err)
+		c.health.Fail("commit", err)
 	}
 	return err
-}
-
-// answered tells whether a commit that ended so was answered by a broker that works: one that refuses it will go on doing
-// so, one that is busy will not.
-func answered(err error) bool {
-	var code kafka.Error
-	switch {
-	case err == nil, errors.Is(err, errPartlyCommitted), errors.Is(err, kafka.IllegalGeneration), errors.Is(err, kafka.UnknownMemberId):
-		return true
-	case errors.As(err, &code):
-		return !busy(err) && !code.Temporary()
-	}
-	return false
 }

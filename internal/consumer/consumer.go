@@ -2,61 +2,80 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
 	joinBackoff       = time.Second
 	heartbeat         = time.Second
+	sessionTimeout    = 10 * time.Second
 	topicCheck        = time.Second
 	partitionsWatched = 10 * time.Second // how soon partitions added to a topic are read
 )
 
 // Consumer is one member of a consumer group. Make it with New and call Run once; Joined may be called at any time.
 //
-// Run waits for whatever is not there yet, topics and brokers alike, with one line in the log, and goes on by itself.
+// Run waits for missing topics and brokers, with one line in the log, and continues by itself.
 type Consumer struct {
-	*shared
-	opt     Options
+	opt      Options
+	budget   *budget
+	metrics  *metrics
+	health   *broker.Health
+	origins  *offset.Origins
+	blockers *blockers
+	watch    watchState
+
+	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
 	joined  atomic.Bool
 	reading atomic.Pointer[reading] // the lanes of the last assignment; see Backlog
 }
 
-// New makes a Consumer. It connects to nothing.
+// New makes a Consumer. It does no I/O.
 func New(o Options) (*Consumer, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
 	b := newBudget(o.MaxBufferBytes)
-	m, err := newMetrics(o.Registerer, b)
-	if err != nil {
-		return nil, fmt.Errorf("register the consumer's metrics: %w", err)
+	m := newMetrics(o.Registerer, b)
+	c := &Consumer{
+		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
+		blockers: newBlockers(o.Logger),
 	}
-	// A client of our own without Timeout, which kafka-go would halve for the broker's waits; every call has a deadline.
-	client := &kafka.Client{Addr: o.Client.Addr, Transport: o.Client.Transport}
-	if client.Addr == nil {
-		client.Addr = kafka.TCP(o.Brokers...)
+	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
+		b.of(from).waits = func(since time.Time) { c.short(from, since) }
 	}
-	if client.Transport == nil {
-		client.Transport = kafka.DefaultTransport
-	}
-	return &Consumer{
-		opt: o,
-		shared: &shared{
-			handler: o.Handler, client: client, fetcher: &fetcher{transport: client.Transport, addr: client.Addr},
-			budget: b, metrics: m, health: newHealth(o.Logger), log: o.Logger, origins: newOriginTopics(),
-			steps: newSteps(), state: &watchState{}, maxWeight: o.MaxWeight, maxOpen: o.MaxOpen,
-			blockers: newBlockers(o.Logger),
-		},
-	}, nil
+	return c, nil
 }
 
-// Joined tells whether this daemon is a member of the group and reads its partitions, be they none.
+const (
+	shortAfter = 10 * time.Second // until a warning that fetches wait for memory
+	warnEvery  = time.Minute
+)
+
+// short is called while fetches wait for memory, the first of them since then.
+func (c *Consumer) short(from delivery.Place, since time.Time) {
+	now := time.Now()
+	if warned := c.warned[from].Load(); now.Sub(since) > shortAfter && now.UnixNano()-warned > warnEvery.Nanoseconds() &&
+		c.warned[from].CompareAndSwap(warned, now.UnixNano()) {
+		c.opt.Logger.Warn("reading waits for memory", "place", placeNames[from], "for", now.Sub(since).Round(time.Second),
+			"remedy", "find the sinks and campaigns that keep jobs in flight, or raise pacing.max_buffer_bytes")
+	}
+	if from == delivery.FromLane {
+		c.opt.Handler.Yield()
+	}
+}
+
+// Joined reports whether this daemon is a member of the group and reads its partitions, if it has any.
 func (c *Consumer) Joined() bool { return c.joined.Load() }
 
 func (c *Consumer) setJoined(is bool) {
@@ -74,14 +93,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.awaitTopics(ctx); err != nil {
 		return nil // ended before there was anything to read
 	}
-	debug := debugLogger{c.log}
-	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: c.opt.Group, Brokers: c.opt.Brokers, Dialer: c.opt.Dialer, Topics: c.opt.topics(),
+	group, err := c.opt.Client.Group(c.opt.Logger, kafka.ConsumerGroupConfig{
+		ID: c.opt.Group, Topics: c.opt.topics(),
 		GroupBalancers:    []kafka.GroupBalancer{evenBalancer{}},
-		HeartbeatInterval: heartbeat, SessionTimeout: c.opt.SessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
+		HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
 		JoinGroupBackoff: joinBackoff, StartOffset: kafka.FirstOffset,
 		WatchPartitionChanges: true, PartitionWatchInterval: partitionsWatched,
-		Logger: debug, ErrorLogger: debug,
 	})
 	if err != nil {
 		return fmt.Errorf("consumer group %s: %w", c.opt.Group, err)
@@ -90,77 +107,48 @@ func (c *Consumer) Run(ctx context.Context) error {
 		gen, err := group.Next(ctx)
 		switch {
 		case err == nil:
-			c.health.ok("group")
+			c.health.OK("group")
 			c.runGeneration(ctx, gen)
 		case ctx.Err() == nil:
-			c.health.fail("group", fmt.Errorf("join group %s: %w", c.opt.Group, err))
+			c.health.Fail("group", fmt.Errorf("join group %s: %w", c.opt.Group, err))
 		}
 	}
 	// Leaving takes connections of its own and may fail; the session timeout then does the same.
 	return group.Close()
 }
 
-// awaitTopics returns when every topic exists. It says once what it waits for.
+// awaitTopics returns when every topic exists. It logs once what it waits for.
 func (c *Consumer) awaitTopics(ctx context.Context) error {
 	said := map[string]bool{}
 	for {
-		missing, err := c.missingTopics(ctx)
+		missing, err := c.opt.Client.Missing(ctx, c.opt.topics())
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			c.health.fail("topics", err)
+			c.health.Fail("topics", err)
 		case len(missing) == 0:
-			c.health.ok("topics")
+			c.health.OK("topics")
 			return nil
 		default:
-			c.health.ok("topics")
+			c.health.OK("topics")
 		}
 		for _, topic := range missing {
 			if !said[topic] {
 				said[topic] = true
-				c.log.Warn("a topic does not exist; waiting for it", "topic", topic, "remedy", c.remedy(topic))
+				c.opt.Logger.Warn("a topic does not exist; waiting for it", "topic", topic, "remedy", c.remedy(topic))
 			}
 		}
-		if err = sleep(ctx, topicCheck); err != nil {
+		if err = retry.Sleep(ctx, topicCheck); err != nil {
 			return err
 		}
 	}
 }
 
-// remedy says who makes the topic.
+// remedy says how the topic is created.
 func (c *Consumer) remedy(topic string) string {
-	for _, t := range c.opt.Ingress {
-		if t == topic {
-			return "create it, or correct kafka.topics"
-		}
+	if slices.Contains(c.opt.Ingress, topic) {
+		return "create it, or correct kafka.topics"
 	}
 	return "run pacer migrate up"
-}
-
-// missingTopics asks which topics do not exist, or have no partitions yet.
-func (c *Consumer) missingTopics(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchGrace)
-	defer cancel()
-	topics := c.opt.topics()
-	answer, err := c.shared.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
-	if err != nil {
-		return nil, fmt.Errorf("ask for the topics: %w", err)
-	}
-	known := map[string]bool{}
-	for _, t := range answer.Topics {
-		switch {
-		case t.Error == nil:
-			known[t.Name] = len(t.Partitions) > 0
-		case !errors.Is(t.Error, kafka.UnknownTopicOrPartition):
-			return nil, fmt.Errorf("ask for topic %s: %w", t.Name, t.Error)
-		}
-	}
-	var missing []string
-	for _, t := range topics {
-		if !known[t] {
-			missing = append(missing, t)
-		}
-	}
-	return missing, nil
 }

@@ -124,12 +124,14 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 		f.keep = func(*delivery.Job) bool { return true }
 		var network *severed
 		first := r.start(f, func(o *Options) {
-			network = &severed{RoundTripper: o.Client.Transport}
-			o.Client = &kafka.Client{Addr: o.Client.Addr, Transport: network}
+			o.Client = newBroker(r.t, r.brokers, func(connected kafka.RoundTripper) kafka.RoundTripper {
+				network = &severed{RoundTripper: connected}
+				return network
+			})
 		})
 		r.eventually("all seen", func() bool { return first.count() == len(ids) })
-		var src delivery.Source
-		first.settle(func(j *delivery.Job) bool { src = j.Source; return j.Offset < 100 || j.Offset >= 250 })
+		var src ingressEntrance
+		first.settle(func(j *delivery.Job) bool { src = j.Source.(ingressEntrance); return j.Offset < 100 || j.Offset >= 250 })
 		if err := src.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +144,7 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 		if err := src.Flush(t.Context()); err != nil {
 			t.Errorf("flush of a source that is gone: %v", err)
 		}
-		src.Settle(240, delivery.OutcomeDelivered)
+		src.settle(240, 0)
 
 		second := r.start(newFake())
 		r.eventually("the repeats", func() bool { return second.count() >= 150 })
@@ -154,7 +156,7 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 }
 
 // Records up to the size limit are read whole, whatever the size of a fetch; what cannot be decoded is handed over
-// as such and holds nobody up.
+// as such and delays no other job.
 func TestLargeAndBrokenRecords(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)
@@ -183,7 +185,7 @@ func TestLargeAndBrokenRecords(t *testing.T) {
 			}
 		}
 		for _, j := range c.defects {
-			if j.Defect != delivery.ReasonUndecodable || string(j.Payload) != "neither" || string(j.Key) != "k" || j.Campaign != "" {
+			if j.Defect() != delivery.ReasonUndecodable || string(j.Payload) != "neither" || string(j.Key) != "k" || j.Campaign != "" {
 				t.Errorf("%+v", j)
 			}
 		}
@@ -310,7 +312,7 @@ func TestFullWindowAndBudget(t *testing.T) {
 	f.keep = func(*delivery.Job) bool { return true }
 	c := r.start(f, func(o *Options) { o.MaxOpen, o.MaxBufferBytes = 800, 4*maxFetchBytes })
 	r.eventually("all seen", func() bool {
-		if held := c.budget.held(); held > 4*maxFetchBytes+offerJobs*2000 {
+		if held := c.budget.inUse(); held > 4*maxFetchBytes+offerJobs*2000 {
 			t.Fatalf("%d bytes are held", held)
 		}
 		return c.count() == 2000

@@ -1,24 +1,27 @@
-// Package consumer is Kafka in: it joins the group, reads the partitions it is given, decodes records into jobs,
-// hands them to a Handler, and commits what is settled.
+// Package consumer reads from Kafka: it joins the group, reads its assigned partitions, decodes records into
+// jobs, offers them to a Handler, and commits settled offsets.
 //
-// The way of a record: a reader fetches it, decodes it, registers its offset as open at the partition's source,
-// charges its bytes to the budget of the process, and offers the job. Whoever has decided its fate calls
-// delivery.Source.Settle. The committer, one goroutine per generation, commits the contiguous prefix of settled
-// offsets of every partition that changed; what is settled beyond the prefix goes into the commit's metadata, so that
-// the next owner does not send it again.
+// The path of a record: a reader fetches it, decodes it, registers its offset as open at the partition's source,
+// charges its bytes to the budget of the process, and offers the job. When the job's outcome is durable, its
+// delivery.Receipt is settled. The committer, one goroutine per generation, commits the contiguous prefix of settled
+// offsets of every partition that changed; offsets settled beyond the prefix go into the commit's metadata, so that
+// the next owner does not send them again.
 //
-// Three kinds of partition, three readers over one kind of fetch:
+// Three kinds of partition, over one reader loop (reader.go) and one kind of source (source.go):
 //
-//   - ingress (ingress.go): read as fast as the window of open offsets and the budget allow; where the handler refuses jobs
-//     that stay there (block.go), not until it takes them;
-//   - timers (timer.go): the same, but a job is handed over only when it is due, and the reader sleeps until then;
-//   - lanes (lane.go, lanereader.go): a main position that goes on past campaigns whose queue is full, and a
-//     position of its own for every campaign left behind.
+//   - ingress (ingress.go): read as fast as the window of open offsets and the budget allow; while the handler refuses
+//     jobs that stay there (block.go), reading stops until it accepts them;
+//   - timers (ingress.go): the same, but a job is offered only when it is due, and the reader sleeps until then;
+//   - lanes (lanereader.go, lanesource.go): a main position that passes campaigns whose queue is full, and a separate
+//     position for every campaign left behind.
 //
-// The pure parts take no lock, no clock and no context: decode.go, window.go, settled.go, lane.go, lanemeta.go,
-// repeats.go. The sources (source.go, lanesource.go) put a lock around them; the readers, the committer and the
-// generation are the goroutines.
+// The progress of a partition is kept in four places: its position (package offset), which the next commit will
+// contain; the last acknowledged commit (offset.Commits); the position stored in Positions (checkpointer.go); and the
+// low watermark up to which the janitor has deleted. Each follows the one before it.
+//
+// The pure parts take no lock, no clock and no context: package offset, and stall.go for the watchdog. The sources put a
+// lock around positions; the readers, the committer, the checkpointer, the watchdog and the generation are the goroutines.
 //
 // A generation ends as a whole, since the classic protocol revokes every partition at a rebalance: readers stop, the
-// handler drains, the last commit is sent, and the sources are gone, so that a late Settle or Flush does nothing.
+// handler drains, the last commit is sent, and the sources are closed, so that a late Settle or Flush does nothing.
 package consumer

@@ -10,6 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -48,24 +50,18 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := int(generation.GetGauge().GetValue())
-		for name, lost := range map[string]member{
-			"an earlier generation": {r.opt.Group, r.memberOf(), now - 1},
-			"a member that is gone": {r.opt.Group, "nobody", now},
+		for name, lost := range map[string]broker.Member{
+			"an earlier generation": {Group: r.opt.Group, ID: r.memberOf(), Generation: now - 1},
+			"a member that is gone": {Group: r.opt.Group, ID: "nobody", Generation: now},
 		} {
 			b := newBudget(1 << 20)
-			m, err := newMetrics(newRegistry(), b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := newCommitter(r.client, lost, time.Second, m, newHealth(discardLog()))
-			src := &source{
-				partition: partition{r.jobs(), 0}, budget: b, open: m.open(delivery.FromIngress), kick: c.kick,
-				window: newWindow(0, nil),
-			}
-			c.sources = []tracked{src}
+			m := newMetrics(newRegistry(), b)
+			c := newCommitter(newBroker(t, r.brokers), lost, m, broker.NewHealth(discardLog()))
+			src := newWindowSource(partition{Topic: r.jobs(), ID: 0}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
+			c.sources = []*source{&src.source}
 			for o := range int64(5) {
 				src.register(o, 1, 0)
-				src.Settle(o, delivery.OutcomeDelivered)
+				src.settle(o, 0)
 			}
 			for range 2 {
 				if err := c.commit(t.Context()); err != nil {
@@ -141,7 +137,7 @@ func TestRevokeIsBounded(t *testing.T) {
 
 func (r *rig) rebalanceTimeout() time.Duration {
 	o := r.opt
-	o.Client, o.Handler = r.client, newFake()
+	o.Client, o.Handler = newBroker(r.t, r.brokers), newFake()
 	if err := o.defaults(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -201,7 +197,7 @@ func TestOneBudgetForManyPartitions(t *testing.T) {
 	c := r.start(f, func(o *Options) { o.MaxBufferBytes = limit })
 	most, settled := int64(0), 0
 	look := func() int64 {
-		held := c.budget.held()
+		held := c.budget.inUse()
 		most = max(most, held)
 		return held
 	}

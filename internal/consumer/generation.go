@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -8,64 +9,71 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
 // generation is one stretch of membership with one assignment. Its partitions are revoked together, so it starts and
 // ends as a whole.
 type generation struct {
-	*shared
-	opt    *Options
+	*Consumer
 	commit *committer
-	keep   *keeper
-	idle   *idlePoll
+	keep   *checkpointer
+	idle   *broker.Poll
+	locate *locator
+	topics map[string]broker.Identity // when the generation began
 
 	readers []func(context.Context)
+	watched []watched
 	counts  [3]int // partitions by place
 }
 
-// runGeneration works on the partitions assigned until the generation ends or ctx does, and returns when nothing of it
-// is left. While it drains after ctx has ended, the generation lives on and heart-beats go on.
+// runGeneration works on the assigned partitions until the generation or ctx ends, and returns when all its goroutines
+// have ended. While it drains after ctx has ended, the generation and its heartbeats continue.
 func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
+	work, stop := context.WithCancel(ctx)
+	defer stop()
 	ended, released := make(chan struct{}), make(chan struct{})
 	defer close(released)
 	// kafka-go joins the next generation when all functions given to Start have returned: this one stands for all.
 	gen.Start(func(ctx context.Context) {
 		<-ctx.Done()
 		close(ended)
+		stop()
 		<-released
 	})
-	work, stop := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-ended:
-			stop()
-		case <-work.Done():
-		}
-	})
-	defer watch.Wait()
-	defer stop()
 
 	partitions := assigned(gen)
-	g := &generation{shared: c.shared, opt: &c.opt}
-	g.commit = newCommitter(c.shared.client, member{c.opt.Group, gen.MemberID, int(gen.ID)},
-		c.opt.CommitInterval, c.metrics, c.health)
-	finder := &startFinder{shared: c.shared, opt: &c.opt}
-	starts, err := finder.find(work, partitions)
+	g := &generation{Consumer: c}
+	member := broker.Member{Group: c.opt.Group, ID: gen.MemberID, Generation: int(gen.ID)}
+	g.commit = newCommitter(c.opt.Client, member, c.metrics, c.health)
+	starts, err := g.starts(work, partitions)
 	if err != nil {
 		return
 	}
+	g.identify(work)
 	g.build(partitions, starts)
-	g.keep.passed = g.passage(starts)
-	g.commit.passed = g.keep.passed
 	c.reading.Store(&reading{gen.ID, g.keep.lanes})
-	c.log.Info("joined the group", "group", c.opt.Group, "generation", gen.ID, "ingress", g.counts[delivery.FromIngress],
+	c.opt.Logger.Info("joined the group", "group", c.opt.Group, "generation", gen.ID, "ingress", g.counts[delivery.FromIngress],
 		"lanes", g.counts[delivery.FromLane], "timers", g.counts[delivery.FromTimer])
 	c.metrics.generation.Set(float64(gen.ID))
 	c.setJoined(true)
-	g.run(ctx, work, ended)
+	watchdog := &watchdog{
+		opt: &c.opt, metrics: c.metrics, health: c.health, budget: c.budget, state: &c.watch, commit: g.commit,
+		works: func() bool { return work.Err() == nil },
+	}
+	watchdog.watch(g.watched)
+	g.run(ctx, work, watchdog, ended)
 	c.setJoined(false)
+}
+
+// identify asks for the ids of the topics. Where that fails, they are not known.
+func (g *generation) identify(ctx context.Context) {
+	var err error
+	if g.topics, err = g.opt.Client.Identify(ctx, g.opt.topics()...); err != nil {
+		g.opt.Logger.Debug("the ids of topics are not known", "error", err)
+	}
 }
 
 // assigned lists the partitions of a generation in a fixed order.
@@ -73,85 +81,96 @@ func assigned(gen *kafka.Generation) []partition {
 	var partitions []partition
 	for topic, list := range gen.Assignments {
 		for _, p := range list {
-			partitions = append(partitions, partition{topic, p.ID})
+			partitions = append(partitions, partition{Topic: topic, ID: p.ID})
 		}
 	}
 	slices.SortFunc(partitions, func(a, b partition) int {
-		if a.topic != b.topic {
-			if a.topic < b.topic {
-				return -1
-			}
-			return 1
-		}
-		return a.id - b.id
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID))
 	})
 	return partitions
 }
 
 // build makes a source and a reader for every partition. It starts nothing.
 func (g *generation) build(partitions []partition, starts map[partition]start) {
-	g.idle = newIdlePoll(g.fetcher, g.client)
-	g.keep = &keeper{opt: g.opt, log: g.log}
+	g.idle = broker.NewPoll(g.opt.Client)
+	g.keep = &checkpointer{opt: &g.opt}
+	g.locate = newLocator(&g.opt, g.health)
 	for _, at := range partitions {
-		place, _ := g.opt.place(at.topic)
+		place, _ := g.opt.place(at.Topic)
 		g.counts[place]++
 	}
 	fetchBytes := ingressFetchBytes(g.opt.MaxBufferBytes, g.counts[delivery.FromIngress])
 	for _, at := range partitions {
-		place, delay := g.opt.place(at.topic)
+		place, delay := g.opt.place(at.Topic)
 		if place == delivery.FromLane {
-			g.buildLane(at, starts[at])
+			g.buildLane(at, starts)
 			continue
 		}
-		src := g.buildSource(at, place, starts[at])
+		src := newWindowSource(at, place, offset.NewWindow(0), g.budget, g.metrics, g.commit.kicked.Send)
+		r := &ingressReader{src: src, blockers: g.blockers, maxBytes: fetchBytes, maxWait: longPoll}
 		if place == delivery.FromTimer {
-			g.keep.sources = append(g.keep.sources, src)
-			g.readers = append(g.readers, newTimerReader(g.shared, src, delay, g.idle).run)
-			continue
+			r.reader = g.reader(src, func(era int) entrance { return windowEntrance{src, era} })
+			r.asTimer(delay, g.idle)
+		} else {
+			r.reader = g.reader(src, func(era int) entrance { return ingressEntrance{windowEntrance{src, era}} })
 		}
-		r := &ingressReader{shared: g.shared, src: src, maxBytes: fetchBytes, maxWait: longPoll}
-		g.readers = append(g.readers, r.run)
+		g.begin(src, starts, r.run)
 	}
 }
 
-// ingressFetchBytes shares a quarter of the budget among the fetches that may be under way at once.
+// reader makes the part common to all readers.
+func (g *generation) reader(p placed, enter func(era int) entrance) reader {
+	return reader{opt: &g.opt, health: g.health, base: p.base(), partition: p, enter: enter}
+}
+
+// ingressFetchBytes divides a quarter of the budget among the fetches that may be in flight at
+// once.
 func ingressFetchBytes(budget int64, partitions int) int64 {
 	return min(max(budget/4/int64(max(partitions, 1)), minFetchBytes), maxFetchBytes)
 }
 
-func (g *generation) buildSource(at partition, place delivery.Place, from start) *source {
-	settled, err := decodeSettled(from.offset, from.metadata)
-	if err != nil {
-		g.foreign(at, err)
-	}
-	src := &source{
-		partition: at, from: place, budget: g.budget, open: g.metrics.open(place), kick: g.commit.kick,
-		window: newWindow(from.offset, settled),
-	}
-	g.commit.sources = append(g.commit.sources, src)
-	return src
+func (g *generation) buildLane(at partition, starts map[partition]start) {
+	src := newLaneSource(at, offset.NewLane(0), g.budget, g.metrics, g.commit.kicked.Send)
+	g.keep.lanes = append(g.keep.lanes, src)
+	enter := func(era int) entrance { return laneEntrance{src, era} }
+	r := &laneReader{reader: g.reader(src, enter), src: src, idle: g.idle, repeats: offset.NewRepeats(g.origins)}
+	g.begin(src, starts, r.run)
 }
 
-func (g *generation) buildLane(at partition, from start) {
-	positions, err := decodeLane(from.offset, from.metadata)
-	if err != nil {
-		g.foreign(at, err)
+// begin has a partition committed, watched and read: at once if its start is known, or else as soon as it is.
+func (g *generation) begin(p placed, starts map[partition]start, run func(context.Context)) {
+	s := p.base()
+	s.unplaced = true
+	g.commit.sources, g.watched = append(g.commit.sources, s), append(g.watched, p)
+	g.keep.sources = append(g.keep.sources, s)
+	if from, known := starts[s.partition]; known {
+		g.place(p, from)
+	} else {
+		await, read := g.locate.await(s.partition), run
+		run = func(ctx context.Context) {
+			from, err := await(ctx)
+			if err != nil {
+				return
+			}
+			g.place(p, from)
+			read(ctx)
+		}
 	}
-	src := newLaneSource(at, newLane(positions), g.budget, g.metrics, g.commit.kick)
-	g.commit.sources = append(g.commit.sources, src)
-	g.keep.sources, g.keep.lanes = append(g.keep.sources, src), append(g.keep.lanes, src)
-	r := &laneReader{shared: g.shared, src: src, idle: g.idle, repeats: newRepeats(g.origins)}
-	g.readers = append(g.readers, r.run)
+	g.readers = append(g.readers, run)
 }
 
-func (g *generation) foreign(at partition, err error) {
-	g.log.Warn("the metadata of a committed offset cannot be read; what was settled beyond it may be sent again",
-		"partition", at.String(), "error", err)
+// place sets the position of a partition.
+func (g *generation) place(p placed, from start) {
+	from.topic = cmp.Or(from.topic, g.topics[p.base().Topic])
+	if err := p.place(from); err != nil {
+		g.opt.Logger.Warn("the metadata of a committed offset cannot be read; what was settled beyond it may be sent again",
+			"partition", p.base().String(), "error", err)
+	}
 }
 
-// run reads and commits until work ends, then drains: at a rebalance within DrainTimeout, since nobody sends heart-beats
+// run reads and commits until work ends, then drains: at a rebalance within DrainTimeout, since no heart-beats are sent
 // by then; at the end of the consumer within ShutdownTimeout, or DrainTimeout after the generation has ended.
-func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
+func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan struct{}) {
 	for place, n := range g.counts {
 		g.metrics.partitions[place].Set(float64(n))
 		defer g.metrics.partitions[place].Set(0)
@@ -161,10 +180,12 @@ func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
 	var readers, committer, watchdog sync.WaitGroup
-	watchdog.Go(func() { newWatchdog(g.shared, g.opt, g.commit, func() bool { return work.Err() == nil }).run(watching) })
+	watchdog.Go(func() { w.run(watching) })
 	committer.Go(func() { g.commit.run(committing) })
-	readers.Go(func() { g.idle.run(work) })
+	readers.Go(func() { g.idle.Run(work) })
 	readers.Go(func() { g.keep.run(work) })
+	readers.Go(func() { g.locate.run(work) })
+	readers.Go(func() { g.watchTopics(work) })
 	for _, read := range g.readers {
 		readers.Go(func() { read(work) })
 	}
@@ -177,7 +198,7 @@ func (g *generation) run(ctx, work context.Context, ended <-chan struct{}) {
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	g.commit.last(final)
-	if !g.commit.fenced { // positions of partitions that are somebody else's now are not ours to keep
+	if !g.commit.fenced { // the partitions have other owners now, which keep their positions
 		g.keep.save(final)
 	}
 	stopWatching()
@@ -199,28 +220,18 @@ func (g *generation) drain(ctx context.Context, ended <-chan struct{}) {
 			return
 		case <-ended:
 		}
-		if sleepUnless(done, g.opt.DrainTimeout) {
+		select {
+		case <-done:
+		case <-time.After(g.opt.DrainTimeout):
 			cancel()
 		}
 	})
-	open, err := g.handler.Drain(ctx)
+	open, err := g.opt.Handler.Drain(ctx)
 	close(done)
 	cut.Wait()
 	g.metrics.doubt.Add(float64(open))
 	if open > 0 || err != nil {
-		g.log.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice",
+		g.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice",
 			"jobs", open, "error", err)
-	}
-}
-
-// sleepUnless is true when d has passed and false when done was closed before.
-func sleepUnless(done <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-done:
-		return false
 	}
 }

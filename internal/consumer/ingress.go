@@ -4,21 +4,23 @@ import (
 	"context"
 	"time"
 
-	"github.com/segmentio/kafka-go/protocol"
-
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// ingressReader reads one partition of ingress. Timers are read by the same loop, with jobs held until they are due
-// (timer.go).
+// ingressReader reads one partition of ingress, or, with jobs held until they are due, of a timer.
 type ingressReader struct {
-	*shared
-	src      *source
+	reader
+	src      *windowSource
+	blockers *blockers
 	maxBytes int64
 	maxWait  time.Duration
-	// hold waits until the jobs before n of the batch may be handed over, at least one; nil for at once.
+	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
 	hold func(ctx context.Context, jobs []*delivery.Job) (n int, err error)
-	// idle waits for data where there is none; nil to find out with a long poll.
+	// idle waits for data at the end of the log; nil to use a long poll.
 	idle func(ctx context.Context, offset int64) error
 
 	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
@@ -29,71 +31,53 @@ type ingressReader struct {
 }
 
 // run reads until ctx ends.
-func (r *ingressReader) run(ctx context.Context) {
-	defer r.health.forget(r.src.String())
-	var wait backoff
-	for ctx.Err() == nil {
-		if err := r.unblock(ctx); err != nil {
-			return
-		}
-		offset := r.src.position()
-		if err := r.awaitIntake(ctx, offset); err != nil {
-			return
-		}
-		if r.idle != nil && offset >= r.src.end.Load() {
-			if err := r.idle(ctx, offset); err != nil {
-				return
-			}
-		}
-		err := r.readOnce(ctx, offset)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err == nil:
-			wait.reset()
-		default:
-			if r.failed(ctx, r.src.partition, err, &wait, r.reset) != nil {
-				return
-			}
-		}
-	}
-}
+func (r *ingressReader) run(ctx context.Context) { r.reader.run(ctx, r.turn) }
 
-// readOnce fetches from the offset on and hands over what comes.
-func (r *ingressReader) readOnce(ctx context.Context, offset int64) error {
-	if err := r.budget.acquire(ctx, r.maxBytes, false); err != nil {
-		return err
+// turn fetches once and offers the jobs of the fetch.
+func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
+	if err = r.unblock(ctx); err != nil {
+		return false, err
 	}
-	defer r.budget.charge(-r.maxBytes, false)
-	var records []*record
-	out, err := r.read(ctx, fetchRequest{
-		partition: r.src.partition, offset: offset, maxBytes: r.maxBytes, maxWait: r.maxWait,
-	}, r.src.from, func(rec *protocol.Record) error {
-		c, err := copyRecord(r.src.partition, rec)
+	from := r.src.next()
+	if err = r.awaitIntake(ctx, from); err != nil {
+		return false, err
+	}
+	if r.idle != nil && from >= r.src.edge.Load() {
+		if err = r.idle(ctx, from); err != nil {
+			return false, err
+		}
+	}
+	if err = r.src.budget.acquire(ctx, r.maxBytes); err != nil {
+		return false, err
+	}
+	defer r.src.budget.charge(-r.maxBytes)
+	var records []*delivery.Record
+	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec broker.Raw) error {
+		c, err := r.copyOf(rec)
 		if err == nil {
 			records = append(records, c)
 		}
 		return err
 	})
 	if err == nil {
-		r.src.end.Store(out.end)
+		r.src.edge.Store(out.End)
 	}
 	if handErr := r.handOver(ctx, records); handErr != nil {
-		return handErr
+		return false, handErr
 	}
 	if err == nil && len(r.refused) == 0 {
-		r.src.passed(out.next)
+		r.src.passed(out.Next)
 	}
-	return err
+	return true, err
 }
 
 // handOver registers and offers the records in pieces, each as soon as the window has room for it. When the handler
 // refuses some of a piece, what comes after it is read again later.
-func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
+func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record) error {
 	now := time.Now()
-	jobs := make([]*delivery.Job, len(records))
+	limits, jobs := r.opt.limits(), make([]*delivery.Job, len(records))
 	for i, rec := range records {
-		jobs[i] = r.job(rec, r.src.from, r.src, now)
+		jobs[i] = r.adopt(record.Decode(rec, r.src.from, limits, now))
 		records[i] = nil
 	}
 	for len(jobs) > 0 {
@@ -109,7 +93,7 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 		}
 		fresh := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
-			if r.src.register(j.Offset, j.Size, whoseIs(j.Campaign)) {
+			if r.src.register(j.Offset, j.Size, offset.OwnerOf(j.Campaign)) {
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now
 				}
@@ -133,42 +117,28 @@ func (r *ingressReader) handOver(ctx context.Context, records []*record) error {
 	return nil
 }
 
-// piece is how many of the jobs to hand over at once. Where compaction has left gaps, few offsets may lie far apart, and
-// a window has room for all that lie between.
+// piece is how many of the jobs to offer at once. Where compaction has left gaps, few records may span many offsets,
+// and the window must have room for all of these.
 func (r *ingressReader) piece(jobs []*delivery.Job) int {
 	n := min(len(jobs), offerJobs)
-	for n > 1 && jobs[n-1].Offset-jobs[0].Offset >= r.maxOpen {
+	for n > 1 && jobs[n-1].Offset-jobs[0].Offset >= r.opt.MaxOpen {
 		n--
 	}
 	return n
 }
 
 // awaitIntake waits until the window has room for the offset and commits keep up.
-func (r *ingressReader) awaitIntake(ctx context.Context, offset int64) error {
-	for {
-		ok, moved := r.src.admits(offset, r.maxOpen)
-		if ok {
-			return ctx.Err()
-		}
-		r.relieve(offset)
-		again := time.NewTimer(stuckAfter)
-		select {
-		case <-moved:
-		case <-again.C:
-		case <-ctx.Done():
-		}
-		again.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
+func (r *ingressReader) awaitIntake(ctx context.Context, at int64) error {
+	w := r.src
+	room := func() bool { return at-w.window.Base() < r.opt.MaxOpen || w.window.Open() == 0 }
+	return w.awaitIntake(ctx, room, func() { r.relieve(at) })
 }
 
-// relieve asks for the older half of a window to be moved on, when it is three quarters full or too full for the offset:
-// once for every position of its base, and again while that does not help.
+// relieve asks the handler to move on the jobs in the older half of a window that is three quarters full or too full
+// for the offset: once for every position of its base, and again while that does not help.
 func (r *ingressReader) relieve(offset int64) {
 	base, width := r.src.width()
-	if width < r.maxOpen/4*3 && offset-base < r.maxOpen {
+	if width < r.opt.MaxOpen/4*3 && offset-base < r.opt.MaxOpen {
 		return
 	}
 	now := time.Now()
@@ -176,16 +146,53 @@ func (r *ingressReader) relieve(offset int64) {
 		return
 	}
 	r.relieved, r.askedAt = base, now
-	r.handler.Relieve(r.src, base+r.maxOpen/2)
+	r.opt.Handler.Relieve(r.source, base+r.opt.MaxOpen/2)
 }
 
-// reset goes on at the earliest record there is.
-func (r *ingressReader) reset(first, end int64) {
-	offset := r.src.position()
-	if offset >= first && offset <= end {
-		return // the log has moved since
+// asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs
+// become due in the order of the log: the reader sleeps until the first job of what it has fetched is due, holding
+// that one small batch.
+func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll) {
+	r.maxBytes, r.maxWait = timerFetchBytes, shortPoll
+	r.hold = func(ctx context.Context, jobs []*delivery.Job) (int, error) { return holdUntilDue(ctx, jobs, delay) }
+	r.idle = func(ctx context.Context, offset int64) error {
+		wake, leave := idle.Park(r.src.partition, offset)
+		defer leave()
+		select {
+		case <-wake:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if r.src.restart(first) {
-		r.outOfRange(r.src.partition, offset, first, end)
+}
+
+// holdUntilDue sleeps until the first job is due and returns the number of jobs that are due.
+func holdUntilDue(ctx context.Context, jobs []*delivery.Job, delay time.Duration) (int, error) {
+	now := time.Now()
+	if wait := dueAt(jobs[0], delay, now).Sub(now); wait > 0 {
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return 0, err
+		}
+		now = time.Now()
 	}
+	n := 1
+	for n < len(jobs) && !dueAt(jobs[n], delay, now).After(now) {
+		n++
+	}
+	return n, nil
+}
+
+// dueAt returns when a job in a timer is due: when it has waited the timer's delay, or earlier, at its own time. Both
+// times come from the clock of the daemon that wrote the job. In case that clock is ahead, no job waits longer than
+// the delay from now.
+func dueAt(j *delivery.Job, delay time.Duration, now time.Time) time.Time {
+	due := j.EnqueuedAt.Add(delay)
+	if own := j.ReadyAt(); !own.IsZero() && own.Before(due) {
+		due = own
+	}
+	if latest := now.Add(delay); due.After(latest) {
+		due = latest
+	}
+	return due
 }

@@ -5,182 +5,180 @@ import (
 	"errors"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
-
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 )
 
 const (
-	// laneJobs bounds the jobs that one read of a lane hands over; a fetch that holds more is read again from there.
+	// laneJobs bounds the jobs that one read of a lane offers; the rest of a larger fetch is read again.
 	laneJobs = 1000
-	// probeEvery is how often campaigns left behind are tried without having been granted room: should a grant ever
-	// get lost, their jobs wait this long and no longer.
+	// probeEvery is how often a campaign left behind is offered again without a grant of room: if a grant is lost, its
+	// jobs wait at most this long.
 	probeEvery = 30 * time.Second
+	// fullAfter is how long the main reader may stand still in a full lane before that is logged.
+	fullAfter = 10 * time.Second
 )
 
-// laneReader reads one lane: by turns the main position, and the positions of campaigns that were left behind and have
-// room again.
+// laneReader reads one lane. It alternates between the main position and the positions of campaigns that were left
+// behind and have room again.
 type laneReader struct {
-	*shared
+	reader
 	src     *laneSource
-	idle    *idlePoll
-	repeats *repeats
+	idle    *broker.Poll
+	repeats *offset.Repeats
+	probe   <-chan time.Time
 
-	stopped bool // the main reader may not go on before a campaign has finished
+	stopped bool      // the main reader may not go on before a campaign has finished
+	since   time.Time // when it was first found stopped; zero if it is not
+	told    bool      // that it is stopped
 }
 
 // run reads until ctx ends.
 func (r *laneReader) run(ctx context.Context) {
-	defer r.health.forget(r.src.String())
-	defer r.repeats.forget()
-	var wait backoff
+	defer r.repeats.Forget()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
-	for ctx.Err() == nil {
-		if r.awaitCommits(ctx) != nil {
-			return
-		}
-		select {
-		case <-probe.C: // also while the lane is busy
-			r.src.mu.Lock()
-			r.src.lane.probe()
-			r.src.mu.Unlock()
-		default:
-		}
-		worked, err := r.turn(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			if r.failed(ctx, r.src.partition, err, &wait, r.reset) != nil {
-				return
-			}
-		case worked:
-			wait.reset()
-		default:
-			r.await(ctx, probe.C)
-		}
+	r.probe = probe.C
+	r.corrected = func() {
+		r.repeats.Forget()
+		r.stopped = false
+	}
+	r.reader.run(ctx, r.turn)
+	if !r.since.IsZero() {
+		r.src.metrics.lanesFull.Dec()
 	}
 }
 
-// turn does one catch-up read and one main read, where there is something for them.
+// turn does one catch-up read and one main read, if they have work; otherwise it waits until there is some.
 func (r *laneReader) turn(ctx context.Context) (worked bool, err error) {
+	if err = r.src.awaitIntake(ctx, func() bool { return true }, func() {}); err != nil {
+		return false, err
+	}
 	r.src.mu.Lock()
-	from, bytes, behind := r.src.lane.candidate()
-	main := r.src.lane.main
-	r.stopped = r.stopped && len(r.src.lane.campaigns) >= maxLaneCampaigns
+	select {
+	case <-r.probe: // also while the lane is busy
+		r.src.lane.Probe()
+	default:
+	}
+	from, bytes, behind := r.src.lane.Candidate()
+	main := r.src.lane.Main()
+	r.stopped = r.stopped && r.src.lane.Full()
 	r.src.mu.Unlock()
+	r.tell(time.Now())
 	if behind {
 		if err = r.catchUp(ctx, from, min(max(bytes, minFetchBytes), maxFetchBytes)); err != nil {
 			return true, err
 		}
 	}
-	if main >= r.src.end.Load() || r.stopped {
-		return behind, nil
+	if main < r.src.edge.Load() && !r.stopped {
+		return true, r.readMain(ctx, main)
 	}
-	return true, r.readMain(ctx, main)
+	if !behind {
+		r.await(ctx)
+	}
+	return behind, nil
 }
 
-// await sleeps until there is data beyond main, a campaign has room, or it is time to try without.
-func (r *laneReader) await(ctx context.Context, probe <-chan time.Time) {
+// await sleeps until there is data beyond main, a campaign has room, or a probe is due.
+func (r *laneReader) await(ctx context.Context) {
 	var data <-chan struct{}
 	if !r.stopped {
-		wake, leave := r.idle.park(r.src.partition, r.src.mainPosition())
+		wake, leave := r.idle.Park(r.src.partition, r.src.mainPosition())
 		defer leave()
 		data = wake
 	}
 	select {
 	case <-data:
-		r.src.end.Store(max(r.src.end.Load(), r.src.mainPosition()+1)) // at least one more: read and see
+		r.src.edge.Store(max(r.src.edge.Load(), r.src.mainPosition()+1)) // at least one more: read and see
 	case <-r.src.wake:
-	case <-probe:
+	case <-r.probe:
 		r.src.mu.Lock()
-		r.src.lane.probe()
+		r.src.lane.Probe()
 		r.src.mu.Unlock()
 	case <-ctx.Done():
 	}
 }
 
-// awaitCommits waits until commits keep up.
-func (r *laneReader) awaitCommits(ctx context.Context) error {
-	for {
-		ok, moved := r.src.admits()
-		if ok {
-			return ctx.Err()
+// tell logs at now that the main reader stands still because too many campaigns have a backlog in this lane, and that it
+// goes on.
+func (r *laneReader) tell(now time.Time) {
+	switch {
+	case r.stopped && r.since.IsZero():
+		r.since = now
+		r.src.metrics.lanesFull.Inc()
+	case r.stopped && !r.told && now.Sub(r.since) >= fullAfter:
+		r.told = true
+		r.opt.Logger.Warn("too many campaigns have a backlog in this lane; jobs of further campaigns in it wait until one has finished",
+			"lane", r.src.String(), "offset", r.src.mainPosition())
+	case !r.stopped && !r.since.IsZero():
+		r.src.metrics.lanesFull.Dec()
+		if r.told {
+			r.opt.Logger.Info("a lane that had too many campaigns is read on",
+				"lane", r.src.String(), "after", now.Sub(r.since).Round(time.Millisecond))
 		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		r.since, r.told = time.Time{}, false
 	}
 }
 
-// errEnough ends a fetch of which enough was taken.
+// errEnough ends a fetch from which enough jobs were taken.
 var errEnough = errors.New("enough was read")
 
-// readMain reads on from main: every campaign that is not left behind.
+// readMain reads on from main, for all campaigns that are not left behind.
 func (r *laneReader) readMain(ctx context.Context, main int64) error {
-	if err := r.budget.acquire(ctx, maxFetchBytes, true); err != nil {
-		return err
-	}
-	defer r.budget.charge(-maxFetchBytes, true)
-	p := &pick{reader: r, now: time.Now(), verdict: (*lane).meet}
-	out, err := r.read(ctx, fetchRequest{
-		partition: r.src.partition, offset: main, maxBytes: maxFetchBytes, maxWait: shortPoll,
-	}, delivery.FromLane, p.visit)
-	r.metrics.laneRead.Add(int64(out.records))
-	r.stopped = p.stopped
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	if err == nil {
-		r.src.end.Store(out.end)
-		r.src.mu.Lock()
-		r.src.lane.pass(out.next)
-		r.src.changes++
-		r.src.mu.Unlock()
-	}
-	if offerErr := r.offerAll(ctx, p.jobs); offerErr != nil {
-		return offerErr
-	}
-	return err
+	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
+	return r.readLane(ctx, v, main, maxFetchBytes, func(out broker.Fetched, err error) {
+		r.stopped = v.stopped
+		if err == nil {
+			r.src.edge.Store(out.End)
+			r.src.lane.Pass(out.Next)
+			r.src.commits.Changed()
+		}
+	})
 }
 
 // catchUp reads from a position before main: the campaigns that were left behind and have room.
 func (r *laneReader) catchUp(ctx context.Context, from, bytes int64) error {
-	if err := r.budget.acquire(ctx, bytes, true); err != nil {
+	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyCatchUp, catchUp: true}
+	return r.readLane(ctx, v, from, bytes, func(out broker.Fetched, err error) {
+		if err == nil {
+			r.src.lane.EndCatchUp(out.Next, out.Bytes)
+			r.src.commits.Changed()
+		} else { // jobs read before a failure are registered; the rest is read again
+			r.src.lane.BreakCatchUp()
+		}
+	})
+}
+
+// readLane reads the lane once and offers the jobs that the visit has collected. In between it calls done, with the
+// lock.
+func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes int64, done func(out broker.Fetched, err error)) error {
+	if err := r.src.budget.acquire(ctx, bytes); err != nil {
 		return err
 	}
-	defer r.budget.charge(-bytes, true)
-	r.src.mu.Lock()
-	r.src.lane.beginCatchUp(from)
-	r.src.mu.Unlock()
-	p := &pick{reader: r, now: time.Now(), verdict: (*lane).revisit, catchUp: true}
-	out, err := r.read(ctx, fetchRequest{
-		partition: r.src.partition, offset: from, maxBytes: bytes, maxWait: shortPoll,
-	}, delivery.FromLane, p.visit)
-	r.metrics.laneRead.Add(int64(out.records))
+	defer r.src.budget.charge(-bytes)
+	if v.catchUp {
+		r.src.mu.Lock()
+		r.src.lane.BeginCatchUp(from)
+		r.src.mu.Unlock()
+	}
+	out, err := r.read(ctx, from, bytes, shortPoll, v.record)
+	r.src.metrics.laneRead.Add(int64(out.Records))
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
 	r.src.mu.Lock()
-	if err == nil {
-		r.src.lane.endCatchUp(out.next, out.bytes)
-		r.src.changes++
-	} else { // what was read before a failure is registered; the rest is read again
-		r.src.lane.breakCatchUp()
-	}
+	done(out, err)
 	r.src.mu.Unlock()
-	if offerErr := r.offerAll(ctx, p.jobs); offerErr != nil {
+	if offerErr := r.offerAll(ctx, v.jobs); offerErr != nil {
 		return offerErr
 	}
 	return err
 }
 
-// offerAll hands the jobs over. Refused ones go back to the lane, with all later ones of their campaign that are still
-// to be offered, so that its order is kept.
+// offerAll offers the jobs. Refused ones go back to the lane, with all later ones of their campaign that are still to
+// be offered, so that its order is kept.
 func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 	refusedOf := map[string]bool{}
 	for len(jobs) > 0 {
@@ -211,95 +209,81 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 	return nil
 }
 
-// reset deals with a log that does not hold a position any more.
-func (r *laneReader) reset(first, end int64) {
-	r.src.mu.Lock()
-	defer r.src.mu.Unlock()
-	l := r.src.lane
-	wanted := l.committed()
-	switch {
-	case l.main > end && len(l.at) > 0:
-		return // a job still open must not be taken for a new one with its offset: wait
-	case l.main > end: // the topic was made anew: positions mean nothing
-		r.src.lane = newLane(lanePositions{main: first})
-		r.src.end.Store(first)
-	case !l.raise(first):
-		return // the log has moved since
-	}
-	r.outOfRange(r.src.partition, wanted, first, end)
-	r.src.changes++
+// visit collects the jobs of one read that are to be offered. All other records are skipped without being copied.
+type visit struct {
+	reader   *laneReader
+	now      time.Time
+	classify func(*offset.Lane, uint64, int64) offset.Verdict
+	catchUp  bool
+	jobs     []*delivery.Job
+	stopped  bool
 }
 
-// pick collects the jobs of one read whose turn it is. The records of all others are passed over without being copied.
-type pick struct {
-	reader  *laneReader
-	now     time.Time
-	verdict func(*lane, uint64, int64) verdict
-	catchUp bool
-	jobs    []*delivery.Job
-	stopped bool
-}
-
-// visit judges one record under the lock of the lane, so that no commit sees a position beyond a record that is not
-// registered yet.
-func (p *pick) visit(rec *protocol.Record) error {
-	r := p.reader
-	if len(p.jobs) >= laneJobs {
+// record classifies one record under the lock of the lane, so that no commit sees a position beyond a record that is
+// not registered yet.
+func (v *visit) record(rec broker.Raw) error {
+	r := v.reader
+	if len(v.jobs) >= laneJobs {
 		return errEnough
 	}
-	hash, full, err := p.campaignOf(rec)
+	hash, j, err := v.campaignOf(rec)
 	if err != nil {
 		return err
 	}
 	r.src.mu.Lock()
 	defer r.src.mu.Unlock()
-	if p.catchUp && rec.Offset >= r.src.lane.main {
+	if v.catchUp && rec.Offset() >= r.src.lane.Main() {
 		return errEnough
 	}
-	switch p.verdict(r.src.lane, hash, rec.Offset) {
-	case skip:
+	switch v.classify(r.src.lane, hash, rec.Offset()) {
+	case offset.Skip:
 		return nil
-	case stop:
-		p.stopped = true
+	case offset.Stop:
+		v.stopped = true
 		return errEnough
 	}
-	if full == nil {
-		if full, err = copyRecord(r.src.partition, rec); err != nil {
+	if j == nil {
+		if j, err = v.decode(rec); err != nil {
 			return err
 		}
 	}
-	j := r.job(full, delivery.FromLane, r.src, p.now)
-	repeat := r.repeats.repeated(j, j.Offset)
-	s := laneSlot{offset: j.Offset, size: j.Size, weight: j.Weight, done: repeat}
-	r.src.addSlot(hash, j.Campaign, s)
+	r.adopt(j)
+	repeat := r.repeats.Repeated(j, j.Offset)
+	s := offset.Record{Offset: j.Offset, Size: j.Size, Weight: j.Weight, Settled: repeat}
+	r.src.add(hash, s)
 	if repeat {
-		r.metrics.repeated.Inc()
+		r.src.metrics.repeated.Inc()
 		return nil
 	}
-	r.src.visited(hash, j.Campaign)
-	p.jobs = append(p.jobs, j)
+	r.src.saw(hash, j.Campaign)
+	v.jobs = append(v.jobs, j)
 	return nil
 }
 
-// campaignOf finds the record's campaign. Where no header says it, the whole record has to be read.
-func (p *pick) campaignOf(rec *protocol.Record) (hash uint64, full *record, err error) {
-	if id, ok := headerCampaign(rec.Headers); ok {
-		return campaignHash(id), nil, nil
+// campaignOf finds the record's campaign. Without a header for it, the whole record has to be
+// decoded.
+func (v *visit) campaignOf(rec broker.Raw) (hash uint64, j *delivery.Job, err error) {
+	if id, ok := headerCampaign(rec); ok {
+		return delivery.CampaignHash(id), nil, nil
 	}
-	if full, err = copyRecord(p.reader.src.partition, rec); err != nil {
+	if j, err = v.decode(rec); err != nil {
 		return 0, nil, err
 	}
-	return campaignHash(decode(full, delivery.FromLane, p.reader.maxWeight, p.now).Campaign), full, nil
+	return delivery.CampaignHash(j.Campaign), j, nil
 }
 
-// headerCampaign is the campaign that decode would find in the headers; "" for one that it would not accept.
-func headerCampaign(headers []kafka.Header) (id string, ok bool) {
-	for _, h := range headers {
-		if h.Key == delivery.HeaderCampaign {
-			id, ok = string(h.Value), true
-		}
+func (v *visit) decode(rec broker.Raw) (*delivery.Job, error) {
+	full, err := v.reader.copyOf(rec)
+	if err != nil {
+		return nil, err
 	}
-	if !delivery.ValidID(id) {
+	return record.Decode(full, delivery.FromLane, v.reader.opt.limits(), v.now), nil
+}
+
+// headerCampaign is the campaign that record.Decode would find in the headers; "" for one that it would not accept.
+func headerCampaign(rec broker.Raw) (id string, ok bool) {
+	value, ok := rec.Header(delivery.HeaderCampaign)
+	if id = string(value); !delivery.ValidCampaign(id) {
 		id = ""
 	}
 	return id, ok

@@ -12,7 +12,9 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // queues is a handler with a bounded queue per campaign and campaign by campaign control over who may send. It grants
@@ -74,7 +76,7 @@ func (q *queues) send() {
 		q.queue[id] = nil
 		if src := q.waiting[id]; src != nil {
 			delete(q.waiting, id)
-			src.Room(id, int64(q.capacity))
+			src.(roomer).Room(id, int64(q.capacity))
 		}
 	}
 }
@@ -102,7 +104,7 @@ func (q *queues) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for sleep(ctx, 3*time.Millisecond) == nil {
+		for retry.Sleep(ctx, 3*time.Millisecond) == nil {
 			q.send()
 		}
 	})
@@ -186,7 +188,7 @@ func TestLaneRelease(t *testing.T) {
 	for id, j := range f.open {
 		if src = j.Source; j.Offset >= 3 {
 			delete(f.open, id)
-			j.Source.Release("a", j.Offset)
+			j.Source.(laneEntrance).Release("a", j.Offset)
 		}
 	}
 	f.mu.Unlock()
@@ -201,7 +203,7 @@ func TestLaneRelease(t *testing.T) {
 	f.mu.Lock()
 	f.keep = nil
 	f.mu.Unlock()
-	src.Room("a", 100)
+	src.(roomer).Room("a", 100)
 	r.eventually("they come again", func() bool { return len(c.orderOf("a")) == 17 })
 	if got := c.orderOf("a")[10:]; !slices.Equal(got, numbered("a", 3, 10)) {
 		t.Errorf("came again: %v", got)
@@ -217,7 +219,7 @@ func TestLaneDropsRepeats(t *testing.T) {
 	twin := func(id, attempt string) kafka.Record {
 		return job("a", id, delivery.HeaderOrigin, "jobs/0/77", delivery.HeaderHops, "1", delivery.HeaderAttempt, attempt)
 	}
-	r.produce(r.opt.LaneTopic, 0, twin("first", "0"), twin("twin", "0"), twin("retried", "1"), job("a", "last"))
+	r.produce(r.opt.LaneTopic, 0, twin("first", "0"), twin("first", "0"), twin("retried", "1"), job("a", "last"))
 	c := r.start(newFake())
 	r.eventually("all seen", func() bool { return c.saw("last") })
 	r.eventually("the commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 4 })
@@ -372,9 +374,9 @@ func TestIdleLanesOnSeveralBrokers(t *testing.T) {
 	r.create(16, r.jobs(), r.opt.LaneTopic)
 	c := r.start(newFake())
 	r.eventually("joined", c.Joined)
-	time.Sleep(2 * idleWait)
+	time.Sleep(2 * longPoll)
 	before := c.fetches("lane")
-	time.Sleep(2 * idleWait)
+	time.Sleep(2 * longPoll)
 	if n := c.fetches("lane") - before; n > 0 {
 		t.Errorf("%v fetches of idle lanes", n)
 	}
@@ -383,7 +385,7 @@ func TestIdleLanesOnSeveralBrokers(t *testing.T) {
 	}
 	start := time.Now()
 	r.eventually("all seen", func() bool { return c.count() == 16 })
-	if took := time.Since(start); took > 3*idleWait {
+	if took := time.Since(start); took > 3*longPoll {
 		t.Errorf("took %s", took)
 	}
 }
@@ -395,7 +397,7 @@ type drainNotes struct {
 	calls int
 }
 
-func (d *drainNotes) Drained(_ context.Context, campaign string, _ int) error {
+func (d *drainNotes) Unpin(_ context.Context, campaign string, _ int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.calls++; d.calls == 1 {
@@ -417,14 +419,10 @@ func (d *drainNotes) Pinned(_ context.Context, age time.Duration) (map[string]in
 // of the log; one that was left behind by the last owner is not.
 func TestPinsWithoutJobs(t *testing.T) {
 	b := newBudget(1 << 20)
-	m, err := newMetrics(newRegistry(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	restored := lanePositions{main: 10, entries: []laneEntry{{hash: campaignHash("left"), low: 4, waiting: 2}}}
-	s := newLaneSource(partition{"lanes", 0}, newLane(restored), b, m, func() {})
+	m := newMetrics(newRegistry(), b)
+	s := newLaneSource(partition{Topic: "lanes", ID: 0}, leftBehind(t, "left", 4, 10), b, m, func() {})
 	notes := &drainNotes{calls: 1}
-	k := &keeper{opt: &Options{Lanes: notes}, log: discardLog(), lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, SendRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
 	now := time.Now()
 	later := func(d time.Duration) []string {
 		now = now.Add(d)
@@ -441,12 +439,12 @@ func TestPinsWithoutJobs(t *testing.T) {
 		t.Error("the reader is not woken")
 	}
 	later(0)
-	if heard := later(time.Hour); len(heard) > 0 || s.end.Load() <= s.mainPosition() {
+	if heard := later(time.Hour); len(heard) > 0 || s.edge.Load() <= s.mainPosition() {
 		t.Fatalf("heard %q before the end of the log was seen", heard)
 	}
-	s.end.Store(10) // as the reader does when it finds nothing
+	s.edge.Store(10) // as the reader does when it finds nothing
 	k.pinned(t.Context())
-	if end := s.end.Load(); end != 10 {
+	if end := s.edge.Load(); end != 10 {
 		t.Errorf("the reader is sent again for known pins: end %d", end)
 	}
 	later(0)
@@ -461,29 +459,42 @@ func TestPinsWithoutJobs(t *testing.T) {
 	}
 }
 
+// leftBehind is a lane that is restored with main where it is and a campaign left behind from an offset on.
+func leftBehind(t *testing.T, campaign string, from, main int64) *offset.Lane {
+	t.Helper()
+	l, hash := offset.NewLane(from), delivery.CampaignHash(campaign)
+	l.ClassifyMain(hash, from)
+	l.Add(hash, offset.Record{Offset: from, Weight: 1})
+	l.GiveBack(from)
+	l.Pass(main)
+	p := l.Position()
+	restored, err := offset.RestoreLane(p.Offset, p.Metadata)
+	if err != nil || restored.Main() != main || restored.Committed() != from {
+		t.Fatalf("%+v, %v", restored, err)
+	}
+	return restored
+}
+
 // A lane counts as drained of a campaign when less than a second's worth has waited for ten seconds.
 func TestDrained(t *testing.T) {
 	b := newBudget(1 << 20)
-	m, err := newMetrics(newRegistry(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newLaneSource(partition{"lanes", 0}, newLane(lanePositions{}), b, m, func() {})
-	add := func(id string, offset int64) {
-		h := campaignHash(id)
-		if s.lane.meet(h, offset) != take {
-			t.Fatalf("%s at %d is not taken", id, offset)
+	m := newMetrics(newRegistry(), b)
+	s := newLaneSource(partition{Topic: "lanes", ID: 0}, offset.NewLane(0), b, m, func() {})
+	add := func(id string, at int64) {
+		h := delivery.CampaignHash(id)
+		if s.lane.ClassifyMain(h, at) != offset.HandOver {
+			t.Fatalf("%s at %d is not taken", id, at)
 		}
-		s.addSlot(h, id, laneSlot{offset: offset, size: 1, weight: 1})
-		s.visited(h, id)
+		s.add(h, offset.Record{Offset: at, Size: 1, Weight: 1})
+		s.saw(h, id)
 	}
 	for o := range int64(8) {
 		add([]string{"fast", "slow", "behind", "done"}[o%4], o)
 	}
-	s.end.Store(9) // one more to read
-	s.Settle(3, delivery.OutcomeDelivered)
-	s.Settle(7, delivery.OutcomeDelivered)
-	s.Release("behind", 6)
+	s.edge.Store(9) // one more to read
+	s.settle(3, 0)
+	s.settle(7, 0)
+	laneEntrance{s, 0}.Release("behind", 6)
 	rate := func(id string) (float64, bool) {
 		return map[string]float64{"fast": 2, "slow": 1, "behind": 100}[id], id != "done"
 	}
@@ -492,12 +503,12 @@ func TestDrained(t *testing.T) {
 	if got := look(0) + look(time.Minute); got != "" {
 		t.Errorf("drained before the end of the log is reached: %s", got)
 	}
-	s.lane.pass(9)
+	s.lane.Pass(9)
 	if got := look(time.Minute) + look(time.Minute+drainedFor-1); got != "" {
 		t.Errorf("drained too soon: %s", got)
 	}
 	notes := &drainNotes{}
-	k := &keeper{opt: &Options{Lanes: notes, SendRate: rate}, log: discardLog(), lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, SendRate: rate, Logger: discardLog()}, lanes: []*laneSource{s}}
 	for i := range 4 {
 		k.drained(t.Context(), now.Add(time.Minute+time.Duration(i+1)*drainedFor))
 	}
@@ -506,7 +517,7 @@ func TestDrained(t *testing.T) {
 		t.Errorf("heard %q", got)
 	}
 	s.leave()
-	if b.held() != 0 {
-		t.Errorf("%d bytes are held by a source that is gone", b.held())
+	if b.inUse() != 0 {
+		t.Errorf("%d bytes are held by a source that is gone", b.inUse())
 	}
 }

@@ -1,156 +1,146 @@
 package consumer
 
 import (
-	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// laneSource is one lane with a lock. Its reader asks for verdicts and registers; anybody settles, gives back and grants
-// room; the committer asks for progress.
+// laneSource is one lane. Its reader asks for verdicts and registers; any goroutine settles jobs, gives them back and
+// grants room.
 type laneSource struct {
-	partition
-	budget  *budget
-	metrics *metrics
-	kick    func()
-	wake    chan struct{} // receives when the reader may have something to do; holds one
-	end     atomic.Int64  // of what may be read, as the reader last heard
+	source
+	wake retry.Signal // the reader may have something to do
 
-	mu   sync.Mutex // guards everything below
-	lane *lane
-	ledger
-	held     int64            // bytes of open offsets
-	offering bool             // jobs of this lane are with the handler, which has not answered yet
-	early    map[uint64]int64 // room granted while offering: the refusal it answers is still on its way
-	visitors map[uint64]*visitor
+	// The lock of source guards everything below.
+	lane     *offset.Lane     // the position of source
+	offering bool             // jobs of this lane have been offered, and the handler has not returned yet
+	early    map[uint64]int64 // room granted while offering, before the refusal it answers has been seen
+	seen     map[uint64]*seenCampaign
 }
 
-// visitor is a campaign that had jobs in this lane since the generation began, or is pinned to it, until the lane is found
-// drained of it.
-type visitor struct {
+// laneEntrance is what jobs of a lane see.
+type laneEntrance struct {
+	*laneSource
+	era int
+}
+
+// Settle implements delivery.Receipt.
+func (e laneEntrance) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
+
+// Release gives back the job at offset, with its bytes: its campaign is left behind from the smallest released offset
+// on, and these jobs are offered again after Room.
+func (e laneEntrance) Release(_ string, offset int64) {
+	e.giveBack(offset, e.era, func(int64, int64) int64 { return 0 })
+}
+
+// seenCampaign is a campaign that had jobs in this lane since the generation began, or is pinned to it, until the lane is
+// found drained of it.
+type seenCampaign struct {
 	id    string
-	since time.Time // when its backlog here was first found below a second of its rate; zero when it was not
+	since time.Time // when its backlog here was first below one second of its rate; zero if it was not
 }
 
 var (
-	_ delivery.Source = (*laneSource)(nil)
-	_ tracked         = (*laneSource)(nil)
+	_ entrance = laneEntrance{}
+	_ placed   = (*laneSource)(nil)
 )
 
-func newLaneSource(p partition, l *lane, b *budget, m *metrics, kick func()) *laneSource {
-	s := &laneSource{
-		partition: p, budget: b, metrics: m, kick: kick, wake: make(chan struct{}, 1), lane: l,
-		early: map[uint64]int64{}, visitors: map[uint64]*visitor{},
+func newLaneSource(at partition, l *offset.Lane, b *budget, m *metrics, kick func()) *laneSource {
+	s := &laneSource{wake: retry.NewSignal(), early: map[uint64]int64{}, seen: map[uint64]*seenCampaign{}}
+	s.partition, s.from, s.budget, s.metrics, s.kick = at, delivery.FromLane, b.of(delivery.FromLane), m, kick
+	s.onSettled = func() {
+		if s.lane.TakeFreed() {
+			s.wake.Send()
+		}
 	}
-	s.end.Store(l.main)
+	s.setLane(l)
 	return s
 }
 
-// Name identifies the lane.
-func (s *laneSource) Name() string { return s.String() }
+// campaignShare is the part of the budget that the jobs of one campaign in one lane may take.
+const campaignShare = 8
 
-// Settle implements delivery.Source.
-func (s *laneSource) Settle(offset int64, _ delivery.Outcome) {
-	s.mu.Lock()
-	size, ok := int64(0), false
-	if !s.gone {
-		size, ok = s.lane.settle(offset)
-	}
-	full, freed := false, false
-	if ok {
-		s.changes++
-		s.held -= size
-		full, freed = s.uncommitted() == maxUncommitted, s.lane.freed
-		s.lane.freed = false
-		signal(&s.onMove)
-	}
-	s.mu.Unlock()
-	if !ok {
-		return
-	}
-	s.metrics.laneDone.Add(1)
-	s.metrics.open(delivery.FromLane).Dec()
-	s.budget.charge(-size, true)
-	if full {
-		s.kick()
-	}
-	if freed {
-		s.nudge()
-	}
+// setLane sets the position. Needs the lock.
+func (s *laneSource) setLane(l *offset.Lane) {
+	l.Bound(s.budget.limit / campaignShare)
+	s.lane, s.position = l, l
+	s.edge.Store(l.Main())
 }
 
-// Flush implements delivery.Source.
-func (s *laneSource) Flush(ctx context.Context) error { return s.flush(ctx, &s.mu, s.kick) }
+func (s *laneSource) place(from start) error {
+	l, err := offset.RestoreLane(from.offset, from.metadata)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.placedAt(from)
+	s.setLane(l)
+	if len(s.seen) > 0 { // see expect
+		s.edge.Store(l.Main() + 1)
+	}
+	return err
+}
 
-// Room implements delivery.Source. Room for a campaign whose refusal the reader has not seen yet is kept for it: the
-// handler may make room between refusing a job and our hearing of it.
+// Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
+// a campaign whose refusal the reader has not seen yet is kept: the handler may make room between refusing a job and
+// the return of its Offer.
 func (s *laneSource) Room(campaign string, units int64) {
 	if units <= 0 {
 		return
 	}
-	hash := campaignHash(campaign)
+	hash := delivery.CampaignHash(campaign)
 	s.mu.Lock()
 	if s.offering {
 		s.early[hash] = units
 	}
-	granted := s.lane.grantRoom(hash, units)
+	granted := s.lane.GrantRoom(hash, units)
 	s.mu.Unlock()
 	if granted {
-		s.nudge()
+		s.wake.Send()
 	}
 }
 
-// Release implements delivery.Source.
-func (s *laneSource) Release(_ string, offset int64) {
-	s.giveBack(offset, func(int64, int64) int64 { return 0 })
-}
-
-// refused takes a job back that the handler did not take. Room granted since it was offered counts.
+// refused takes back a job that the handler refused. Room granted since it was offered counts.
 func (s *laneSource) refused(offset int64) {
-	s.giveBack(offset, func(_, early int64) int64 { return early })
+	s.giveBack(offset, s.era(), func(_, early int64) int64 { return early })
 }
 
-// withheld takes a job back that was not offered, because one before it was refused. It says nothing about room.
+// withheld takes back a job that was not offered, because one before it was refused. It says nothing about room.
 func (s *laneSource) withheld(offset int64) {
-	s.giveBack(offset, func(room, _ int64) int64 { return room })
+	s.giveBack(offset, s.era(), func(room, _ int64) int64 { return room })
 }
 
-// giveBack takes a job back; room decides, from the campaign's room so far and the room granted since the jobs were
-// offered, what room it has now.
-func (s *laneSource) giveBack(offset int64, room func(had, early int64) int64) {
+// giveBack takes back a job; room computes the campaign's new room from its room so far and the room granted since
+// the jobs were offered.
+func (s *laneSource) giveBack(at int64, era int, room func(had, early int64) int64) {
 	s.mu.Lock()
-	size, ok := int64(0), false
-	if c := s.lane.at[offset]; c != nil && !s.gone {
-		units := room(c.room, s.early[c.hash])
-		if size, ok = s.lane.giveBack(offset); ok {
-			s.held -= size
-			s.lane.grantRoom(c.hash, max(units, 0))
-		}
+	back, ok := offset.Returned{}, false
+	if !s.gone && !s.forgotten(at, era) {
+		back, ok = s.lane.GiveBack(at)
+	}
+	if ok {
+		s.lane.GrantRoom(back.Campaign, max(room(back.Room, s.early[back.Campaign]), 0))
 	}
 	s.mu.Unlock()
 	if ok {
-		s.metrics.open(delivery.FromLane).Dec()
-		s.budget.charge(-size, true)
+		s.metrics.openJobs[delivery.FromLane].Dec()
+		s.budget.charge(-back.Size)
 	}
 }
 
-// addSlot registers a record; see lane.add. Needs the lock.
-func (s *laneSource) addSlot(hash uint64, id string, slot laneSlot) {
-	s.lane.add(hash, id, slot)
-	if slot.done {
-		s.changes++
+// add registers a record; see offset.Lane. Needs the lock.
+func (s *laneSource) add(hash uint64, r offset.Record) {
+	s.lane.Add(hash, r)
+	if r.Settled {
+		s.commits.Changed()
 		s.metrics.laneDone.Add(1)
 		return
 	}
-	s.held += slot.size
-	s.metrics.open(delivery.FromLane).Inc()
-	s.budget.charge(slot.size, true)
+	s.opened(r.Size)
 }
 
-// offers brackets a call of the handler.
+// offers records that a call of the handler begins or has ended.
 func (s *laneSource) offers(begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,80 +148,11 @@ func (s *laneSource) offers(begun bool) {
 	clear(s.early)
 }
 
-// nudge wakes the reader.
-func (s *laneSource) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// admits tells whether the reader may read: not too much is uncommitted.
-func (s *laneSource) admits() (ok bool, moved <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.uncommitted() < maxUncommitted {
-		return true, nil
-	}
-	s.kick()
-	return false, waitOn(&s.onMove)
-}
-
-// mainPosition is the next offset of the main reader.
+// mainPosition returns the next offset of the main reader.
 func (s *laneSource) mainPosition() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lane.main
-}
-
-func (s *laneSource) where() partition { return s.partition }
-
-func (s *laneSource) progress() (progress, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.uncommitted() == 0 {
-		return progress{}, false
-	}
-	return s.now(), true
-}
-
-func (s *laneSource) kept() (progress, int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.now()
-	return p, max(0, s.end.Load()-p.offset)
-}
-
-// now needs the lock.
-func (s *laneSource) now() progress {
-	offset, metadata, trimmed := encodeLane(s.lane.positions())
-	if trimmed {
-		s.metrics.trimmed.Inc()
-	}
-	return progress{offset: offset, metadata: metadata, version: s.changes}
-}
-
-func (s *laneSource) committed(version uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.acknowledge(version)
-}
-
-func (s *laneSource) fence() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stop()
-}
-
-func (s *laneSource) leave() {
-	s.mu.Lock()
-	held, open := s.held, len(s.lane.at)
-	s.held = 0
-	s.gone = true
-	s.stop()
-	s.mu.Unlock()
-	s.metrics.open(delivery.FromLane).Sub(float64(open))
-	s.budget.charge(-held, true)
+	return s.lane.Main()
 }
 
 // drainedFor is how long a campaign's backlog in its lane stays below a second of its rate before new jobs go direct.
@@ -243,7 +164,7 @@ func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) [
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids []string
-	for hash, v := range s.visitors {
+	for hash, v := range s.seen {
 		if !s.small(hash, v.id, rate) {
 			v.since = time.Time{}
 			continue
@@ -253,57 +174,96 @@ func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) [
 		}
 		if now.Sub(v.since) >= drainedFor {
 			ids = append(ids, v.id)
-			delete(s.visitors, hash)
+			delete(s.seen, hash)
 		}
 	}
 	return ids
 }
 
-// again has a campaign listed once more later on.
+// again lets drained list a campaign once more.
 func (s *laneSource) again(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.visited(campaignHash(id), id)
+	s.saw(delivery.CampaignHash(id), id)
 }
 
-// expect notes that a campaign is pinned here. Unless that is known, the reader is sent to see where the log ends: a
-// position that is level with an end of long ago says nothing about what has come since.
+// expect records that a campaign is pinned here. If that is new, it makes the reader look up the end of the log: a
+// position that reached an old end says nothing about records written since.
 func (s *laneSource) expect(id string) {
-	hash := campaignHash(id)
+	hash := delivery.CampaignHash(id)
 	s.mu.Lock()
-	known := s.visitors[hash] != nil
+	known := s.seen[hash] != nil
 	if !known {
-		s.visited(hash, id)
-		s.end.Store(max(s.end.Load(), s.lane.main+1))
+		s.saw(hash, id)
+		s.edge.Store(max(s.edge.Load(), s.lane.Main()+1))
 	}
 	s.mu.Unlock()
 	if !known {
-		s.nudge()
+		s.wake.Send()
 	}
 }
 
-// visited notes that a campaign has jobs here. Needs the lock.
-func (s *laneSource) visited(hash uint64, id string) {
-	if s.visitors[hash] == nil {
-		s.visitors[hash] = &visitor{id: id}
+// saw records that a campaign has jobs here. Needs the lock.
+func (s *laneSource) saw(hash uint64, id string) {
+	if s.seen[hash] == nil {
+		s.seen[hash] = &seenCampaign{id: id}
 	}
 }
 
-// small tells whether next to nothing of the campaign waits here. Needs the lock.
+// small reports whether almost nothing of the campaign waits here. Needs the lock.
 func (s *laneSource) small(hash uint64, id string, rate func(string) (float64, bool)) bool {
-	if s.lane.main < s.end.Load() {
+	if s.lane.Main() < s.edge.Load() {
 		return false
 	}
-	c := s.lane.campaigns[hash]
-	if c == nil {
-		return true
-	}
-	if c.behind {
+	units, behind := s.lane.Backlog(hash)
+	if behind {
 		return false
 	}
-	perSecond, known := 0.0, false
-	if rate != nil {
-		perSecond, known = rate(id)
+	perSecond, known := rate(id)
+	return units == 0 || known && float64(units) <= perSecond
+}
+
+// observe returns the marks for the stall detector.
+func (s *laneSource) observe(int64) observation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.observed(s.lane.Committed())
+	_, _, behind := s.lane.Candidate()
+	ahead := s.lane.Main() < s.edge.Load() && !s.lane.Full()
+	out.note(faultReader, s.step.begun, s.commits.Uncommitted() < maxUncommitted && (behind || ahead), "its reader, which does not fetch")
+	return out
+}
+
+// reading is an assignment's lanes. They are kept until the next assignment: jobs that waited when it ended
+// still wait.
+type reading struct {
+	generation int32
+	lanes      []*laneSource
+}
+
+// Backlog counts, for every campaign, the records that are not settled in the lanes that this daemon reads, or read
+// last if it is between two generations. It is exact up to the positions of the main readers, which are almost always
+// at the end of the lane. Safe for use by several goroutines; before the first assignment, Lanes is nil.
+func (c *Consumer) Backlog() delivery.LanesBacklog {
+	r := c.reading.Load()
+	if r == nil {
+		return delivery.LanesBacklog{}
 	}
-	return c.units == 0 || known && float64(c.units) <= perSecond
+	b := delivery.LanesBacklog{Generation: r.generation, Lanes: make([]delivery.LaneBacklog, 0, len(r.lanes))}
+	for _, s := range r.lanes {
+		b.Lanes = append(b.Lanes, s.backlog())
+	}
+	return b
+}
+
+func (s *laneSource) backlog() delivery.LaneBacklog {
+	b := delivery.LaneBacklog{Lane: s.ID}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for hash, n := range s.lane.Waiting() {
+		if n > 0 {
+			b.Waiting = append(b.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: n})
+		}
+	}
+	return b
 }

@@ -1,20 +1,13 @@
 package consumer
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
-
-// openGauge is the part of a gauge that sources use.
-type openGauge interface {
-	Inc()
-	Dec()
-	Sub(float64)
-}
 
 // placeNames spells the places in labels.
 var placeNames = [...]string{delivery.FromIngress: "ingress", delivery.FromLane: "lane", delivery.FromTimer: "timer"}
@@ -32,30 +25,32 @@ type metrics struct {
 	trimmed    prometheus.Counter
 	repeated   prometheus.Counter
 	resets     prometheus.Counter
+	lost       *prometheus.CounterVec // place, cause
 	doubt      prometheus.Counter
 	blocked    prometheus.Gauge
+	lanesFull  prometheus.Gauge
 	stalled    *prometheus.GaugeVec // place
 
 	laneRead atomic.Int64 // records read from lanes, as often as they were read
 	laneDone atomic.Int64 // lane jobs settled
 }
 
-func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
+	factory := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		return factory.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	single := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	open := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "pacer_open_offsets", Help: "Records read whose fate is not decided yet.",
-	}, []string{"place"})
-	partitions := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "pacer_partitions", Help: "Partitions assigned to this daemon.",
-	}, []string{"place"})
+	byPlace := func(name, help string) *prometheus.GaugeVec {
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"place"})
+	}
+	open := byPlace("pacer_open_offsets", "Records read and not settled yet.")
+	partitions := byPlace("pacer_partitions", "Partitions assigned to this daemon.")
 	m := &metrics{
 		fetches:    counter("pacer_fetches_total", "Fetch requests.", "place", "result"),
 		records:    counter("pacer_records_read_total", "Records read, repeated reads of lanes included.", "place"),
@@ -67,17 +62,26 @@ func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
 			"Commits of lanes whose metadata had no room for what was settled out of order."),
 		repeated: single("pacer_lane_repeats_total", "Lane records dropped because their twin was read before."),
 		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range."),
-		stalled:  newStalledGauge(),
-		doubt:    single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
+		lost: counter("pacer_log_lost_records_total",
+			"Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
+		stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),
+		doubt:   single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
 		blocked: gauge("pacer_partitions_blocked",
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
+		lanesFull: gauge("pacer_lanes_full",
+			"Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
 	}
 	for place, name := range placeNames {
 		m.openJobs[place], m.partitions[place] = open.WithLabelValues(name), partitions.WithLabelValues(name)
 		m.records.WithLabelValues(name)
+		m.lost.WithLabelValues(name, lostDeleted)
+		m.lost.WithLabelValues(name, lostTruncated)
 		for _, result := range fetchResults {
 			m.fetches.WithLabelValues(name, result)
 		}
+	}
+	for _, place := range append(placeNames[:], labelGroup) {
+		m.stalled.WithLabelValues(place)
 	}
 	for _, result := range commitResults {
 		m.commits.WithLabelValues(result)
@@ -87,20 +91,19 @@ func newMetrics(reg prometheus.Registerer, b *budget) (*metrics, error) {
 	} {
 		m.defects.WithLabelValues(string(reason))
 	}
-	buffer := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_buffer_bytes", Help: "Bytes held for jobs and for fetches in flight.",
-	}, func() float64 { return float64(b.held()) })
-	factor := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	}, func() float64 { return float64(b.inUse()) })
+	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pacer_buffer_wait_seconds", ConstLabels: prometheus.Labels{"place": placeNames[from]},
+			Help: "How long the first of the fetches that wait for memory has waited; timers wait with ingress.",
+		}, func() float64 { return b.of(from).waitedFor().Seconds() })
+	}
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_lane_read_factor", Help: "Records read from lanes per lane job settled; 1 is the least.",
 	}, m.readFactor)
-	var errs []error
-	for _, c := range []prometheus.Collector{
-		m.fetches, m.records, m.defects, open, partitions, m.commits, m.generation, m.joined, m.trimmed, m.repeated,
-		m.resets, m.doubt, m.blocked, m.stalled, buffer, factor,
-	} {
-		errs = append(errs, reg.Register(c))
-	}
-	return m, errors.Join(errs...)
+	return m
 }
 
 // The results in labels.
@@ -116,8 +119,6 @@ var (
 	fetchResults  = []string{resultOK, resultEmpty, resultError}
 	commitResults = []string{resultOK, resultPartial, resultFenced, resultError}
 )
-
-func (m *metrics) open(place delivery.Place) prometheus.Gauge { return m.openJobs[place] }
 
 // readFactor is 1 while nothing was settled, and never less.
 func (m *metrics) readFactor() float64 {

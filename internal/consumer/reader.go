@@ -3,14 +3,11 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
-
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
@@ -18,136 +15,167 @@ const (
 	minFetchBytes   = 16 << 10
 	timerFetchBytes = 32 << 10
 	longPoll        = 500 * time.Millisecond // how long a fetch from ingress waits for data
-	shortPoll       = 50 * time.Millisecond  // the same where data is known to be
+	shortPoll       = 50 * time.Millisecond  // the same if data is known to exist
 	offerJobs       = 500                    // jobs handed over at once
-	stuckAfter      = time.Second            // how often a full window asks again to be relieved
+	stuckAfter      = time.Second            // how often the handler is asked again to relieve a full window
 )
 
-// shared is what all readers of a consumer have in common.
-type shared struct {
-	handler   Handler
-	fetcher   *fetcher
-	client    *kafka.Client
-	budget    *budget
-	metrics   *metrics
-	health    *health
-	log       *slog.Logger
-	origins   *originTopics
-	steps     *steps
-	state     *watchState
-	maxWeight int64
-	maxOpen   int64
-	blockers  *blockers
+// reader is the part common to the readers of all partitions: one goroutine that fetches, decodes and offers.
+type reader struct {
+	opt       *Options
+	health    *broker.Health
+	base      *source
+	partition placed
+	enter     func(era int) entrance // makes what jobs see of the partition
+	corrected func()                 // the position was corrected
+	waits     retry.Outage
+	// Common to all jobs that are read now.
+	source  delivery.Source
+	receipt delivery.Receipt
+	topic   delivery.TopicID
 }
 
-// read fetches once, within the budget, and collects the records. It returns the context's error, or the fetch's after a
-// pause; what was collected before an error is valid.
-func (d *shared) read(ctx context.Context, r fetchRequest, place delivery.Place, visit func(*protocol.Record) error) (fetched, error) {
-	d.steps.begin(r.partition.String(), "a fetch to end")
-	out, err := d.fetcher.fetch(ctx, r, visit)
-	d.steps.end(r.partition.String())
-	name := placeNames[place]
+// run calls turn until ctx ends. A turn does one piece of work and returns whether there was any; it returns the error
+// of a fetch at once, before it waits.
+func (r *reader) run(ctx context.Context, turn func(context.Context) (worked bool, err error)) {
+	name := r.base.String()
+	defer r.health.Forget(name)
+	r.entered()
+	var wait backoff
+	for ctx.Err() == nil {
+		worked, err := r.turn(ctx, turn)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			if worked {
+				wait.reset()
+			}
+			continue
+		case !errors.Is(err, errWaits) && !errors.Is(err, errVerified):
+			r.health.Fail(name, err)
+		}
+		if wait.pause(ctx) != nil {
+			return
+		}
+	}
+}
+
+// turn makes a turn, or verifies the log if there is a doubt.
+func (r *reader) turn(ctx context.Context, turn func(context.Context) (worked bool, err error)) (worked bool, err error) {
+	if turning, end, ok := r.base.beginTurn(ctx); ok {
+		defer end()
+		worked, err = turn(turning)
+		switch {
+		case broker.OutOfRange(err), broker.NoTopic(err): // a topic that is gone for a moment may be made anew
+			r.base.suspect()
+		case turning.Err() == nil || ctx.Err() != nil:
+			return worked, err
+		}
+	}
+	if err = r.verify(ctx); err == nil {
+		err = errVerified
+	}
+	return false, err
+}
+
+// errVerified ends a turn in which nothing was read, because the log was doubted.
+var errVerified = errors.New("the log was verified")
+
+// entered makes jobs that are read from now on belong to the log that is read now.
+func (r *reader) entered() {
+	p := r.enter(r.base.era())
+	r.source, r.receipt = p, r.opt.Receipt(p)
+	if r.corrected != nil {
+		r.corrected()
+	}
+}
+
+// read fetches once, within the budget, and calls visit for each record. It returns the error of the context or of the
+// fetch; records visited before an error are valid.
+func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(broker.Raw) error) (broker.Fetched, error) {
+	r.topic = r.base.identity().Topic
+	r.base.begin("a fetch to end")
+	out, err := r.opt.Client.Fetch(ctx, broker.FetchRequest{
+		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait,
+	}, visit)
+	r.base.end()
 	result := resultOK
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return out, ctx.Err()
 	case err != nil:
 		result = resultError
-	case out.records == 0:
+	case out.Records == 0:
 		result = resultEmpty
 	}
-	d.metrics.fetches.WithLabelValues(name, result).Inc()
-	d.metrics.records.WithLabelValues(name).Add(float64(out.records))
+	m, label := r.base.metrics, placeNames[r.base.from]
+	m.fetches.WithLabelValues(label, result).Inc()
+	m.records.WithLabelValues(label).Add(float64(out.Records))
 	if err == nil {
-		d.health.ok(r.partition.String())
+		r.health.OK(r.base.String())
+		r.base.prove()
 	}
 	return out, err
 }
 
-// copyRecord copies the record out of the fetch buffers.
-func copyRecord(at partition, r *protocol.Record) (*record, error) {
-	key, err := protocol.ReadAll(r.Key)
-	if err != nil {
-		return nil, fmt.Errorf("read key of %s/%d: %w", at, r.Offset, err)
+// copyOf copies a record out of the buffers of a fetch.
+func (r *reader) copyOf(rec broker.Raw) (*delivery.Record, error) {
+	c, err := rec.Copy()
+	if err == nil {
+		c.TopicID = r.topic
 	}
-	value, err := protocol.ReadAll(r.Value)
-	if err != nil {
-		return nil, fmt.Errorf("read value of %s/%d: %w", at, r.Offset, err)
-	}
-	return &record{
-		topic: at.topic, partition: at.id, offset: r.Offset, time: r.Time, key: key, value: value, headers: r.Headers,
-	}, nil
+	return c, err
 }
 
-// job decodes the record into a job of the source.
-func (d *shared) job(r *record, from delivery.Place, src delivery.Source, now time.Time) *delivery.Job {
-	j := decode(r, from, d.maxWeight, now)
-	j.Source = src
-	if j.Defect != "" {
-		d.metrics.defects.WithLabelValues(string(j.Defect)).Inc()
+// adopt sets the fields of a decoded job that are common to the partition.
+func (r *reader) adopt(j *delivery.Job) *delivery.Job {
+	j.Source, j.Receipt = r.source, r.receipt
+	if j.Flaw != nil {
+		r.base.metrics.defects.WithLabelValues(string(j.Flaw.Defect)).Inc()
 	}
 	return j
 }
 
-// offer hands jobs over until the handler takes the call, and returns those that it refused. An error of the handler
-// means that it took none of them, and is retried; the error returned is the context's.
-func (d *shared) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	name := jobs[0].Source.Name()
-	d.steps.begin(name, "the handler to take the jobs it is offered")
-	defer d.steps.end(name)
+// offer calls the handler until it accepts the call, and returns the jobs that it refused. An error of the handler
+// means that it accepted none of them, and is retried; the error returned is the context's.
+func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	r.base.begin("the handler to take the jobs it is offered")
+	defer r.base.end()
 	var wait backoff
 	for {
-		refused, err = d.handler.Offer(ctx, jobs)
+		refused, err = r.opt.Handler.Offer(ctx, jobs)
 		if err == nil {
 			return refused, nil
 		}
-		d.log.Debug("jobs are not taken yet", "jobs", len(jobs), "error", err)
+		r.opt.Logger.Debug("jobs are not taken yet", "jobs", len(jobs), "error", err)
 		if err = wait.pause(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// bounds asks the broker for the first and the last offset of a partition.
-func (d *shared) bounds(ctx context.Context, at partition) (first, end int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchGrace)
-	defer cancel()
-	answer, err := d.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
-		at.topic: {kafka.FirstOffsetOf(at.id), kafka.LastOffsetOf(at.id)},
-	}})
-	if err != nil {
-		return 0, 0, fmt.Errorf("list offsets of %s: %w", at, err)
-	}
-	for _, p := range answer.Topics[at.topic] {
-		if p.Partition != at.id {
-			continue
-		}
-		if p.Error != nil {
-			return 0, 0, fmt.Errorf("list offsets of %s: %w", at, p.Error)
-		}
-		return p.FirstOffset, p.LastOffset, nil
-	}
-	return 0, 0, fmt.Errorf("list offsets of %s: no answer for it", at)
+// entrance is a partition as its jobs see it. Jobs that were read before the log was cut, or made anew, have one of
+// their own, so that what becomes of them is not taken for that of other records with their offsets.
+type entrance interface {
+	delivery.Source
+	delivery.Receipt
+	base() *source
+	// Flush commits what is settled. It returns once the broker has acknowledged the commit, or nil if the partition
+	// is gone.
+	Flush(ctx context.Context) error
 }
 
-// failed deals with the error of a fetch: it notes it and pauses, or, when the offset is out of range, calls reset with
-// the bounds of what there is. It returns an error only when the context has ended.
-func (d *shared) failed(ctx context.Context, at partition, err error, wait *backoff, reset func(first, end int64)) error {
-	if errors.Is(err, kafka.OffsetOutOfRange) {
-		var first, end int64
-		if first, end, err = d.bounds(ctx, at); err == nil {
-			reset(first, end)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		d.health.fail(at.String(), err)
-	}
-	return wait.pause(ctx)
-}
+// brokerBackoff waits from 50 to 100 ms at first and up to 2 s, with jitter so that readers do not retry together.
+var brokerBackoff = retry.Backoff{Initial: 75 * time.Millisecond, Max: 1500 * time.Millisecond, Jitter: 1. / 3}
 
-// outOfRange tells a person that records of a partition are gone, or that its topic was made anew.
-func (d *shared) outOfRange(at partition, wanted, first, end int64) {
-	d.metrics.resets.Inc()
-	d.log.Error("the offset to go on from is not in the log; reading from the earliest record there is",
-		"partition", at.String(), "offset", wanted, "earliest", first, "end", end)
+// backoff counts failures and waits before the next attempt. Not safe for concurrent use; the zero value is ready.
+type backoff struct{ failures int }
+
+func (b *backoff) reset() { b.failures = 0 }
+
+// pause waits. It returns the context's error if ctx ends first.
+func (b *backoff) pause(ctx context.Context) error {
+	b.failures++
+	return retry.Sleep(ctx, brokerBackoff.Delay(b.failures))
 }

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,11 +23,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has more tests run side by side than there are cores: nearly all of them wait for brokers, group joins and
+// timeouts.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if runtime.GOMAXPROCS(0) < sideBySide {
+		if err := flag.Set("test.parallel", strconv.Itoa(sideBySide)); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const sideBySide = 6
 
 const patience = 20 * time.Second
 
@@ -59,16 +75,43 @@ func newRig(t *testing.T, brokers []string) *rig {
 	prefix := harness.Unique("c")
 	r := &rig{t: t, brokers: brokers, client: newClient(t, brokers), logs: &logBook{}}
 	r.opt = Options{
-		Brokers: brokers, Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
+		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
+		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{}, Lanes: noCatalog{},
+		Blocking: blocking(), SendRate: unknownRate, Waits: func(string, int64) bool { return false }, Waiting: func() int64 { return 0 },
 		Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	return r
 }
 
+// noCatalog keeps nothing.
+type noCatalog struct{}
+
+func (noCatalog) SavePositions(context.Context, string, []delivery.Position) error   { return nil }
+func (noCatalog) LoadPositions(context.Context, string) ([]delivery.Position, error) { return nil, nil }
+func (noCatalog) Unpin(context.Context, string, int) error                           { return nil }
+func (noCatalog) Pinned(context.Context, time.Duration) (map[string]int, error)      { return nil, nil }
+
+func unknownRate(string) (float64, bool) { return 0, false }
+
 func newClient(t *testing.T, brokers []string) *kafka.Client {
 	transport := &kafka.Transport{MetadataTTL: 200 * time.Millisecond}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
+}
+
+// newBroker is what consumers use.
+func newBroker(t *testing.T, brokers []string, wrap ...func(kafka.RoundTripper) kafka.RoundTripper) *broker.Client {
+	t.Helper()
+	o := broker.Options{Brokers: brokers, MetadataTTL: 200 * time.Millisecond}
+	for _, w := range wrap {
+		o.Wrap = w
+	}
+	client, err := broker.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }
 
 func (r *rig) jobs() string { return r.opt.Ingress[0] }
@@ -81,8 +124,10 @@ func (r *rig) create(partitions int, topics ...string) {
 		configs = append(configs, kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: 1})
 	}
 	answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: configs})
-	for _, e := range answer.Errors {
-		err = errors.Join(err, e)
+	if err == nil {
+		for _, e := range answer.Errors {
+			err = errors.Join(err, e)
+		}
 	}
 	if err != nil {
 		r.t.Fatalf("create %v: %v", topics, err)
@@ -173,7 +218,7 @@ type running struct {
 func (r *rig) start(f *fake, change ...func(*Options)) *running {
 	r.t.Helper()
 	o := r.opt
-	o.Client, o.Handler = newClient(r.t, r.brokers), f
+	o.Client, o.Handler = newBroker(r.t, r.brokers), f
 	for _, c := range change {
 		c(&o)
 	}
@@ -201,7 +246,7 @@ func (c *running) stop() {
 			c.rig.t.Errorf("the consumer does not stop\n%s", c.rig.logs)
 			return
 		}
-		if held := c.budget.held(); held != 0 {
+		if held := c.budget.inUse(); held != 0 {
 			c.rig.t.Errorf("%d bytes are held after the end", held)
 		}
 		if c.Joined() {
@@ -219,6 +264,7 @@ type fake struct {
 	open     map[string]*delivery.Job
 	defects  []*delivery.Job
 	relieved int
+	yields   bool
 
 	keep     func(*delivery.Job) bool // jobs to keep open; nil for none
 	refuse   func(*delivery.Job) bool // lane jobs to refuse, with all later ones of their campaign in the call
@@ -243,7 +289,7 @@ func (f *fake) Offer(_ context.Context, jobs []*delivery.Job) (refused []*delive
 		f.seen[j.ID]++
 		f.order[j.Campaign] = append(f.order[j.Campaign], j.ID)
 		f.at[j.ID] = time.Now()
-		if j.Defect != "" {
+		if j.Flaw != nil {
 			f.defects = append(f.defects, j)
 		}
 		switch {
@@ -271,6 +317,24 @@ func (f *fake) Relieve(src delivery.Source, before int64) {
 			delete(f.open, id)
 			j.Settle(delivery.OutcomeRequeued)
 		}
+	}
+}
+
+// Yield gives half of the lane jobs that are kept back, if that is wanted.
+func (f *fake) Yield() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.yields {
+		return
+	}
+	half := 0
+	for id, j := range f.open {
+		src, ok := j.Source.(interface{ Release(string, int64) })
+		if half++; !ok || half%2 == 0 {
+			continue
+		}
+		delete(f.open, id)
+		src.Release(j.Campaign, j.Offset)
 	}
 }
 
@@ -396,4 +460,9 @@ func (c *running) fetches(place string) (n float64) {
 		n += m.GetCounter().GetValue()
 	}
 	return n
+}
+
+// roomer is a source whose jobs may have been refused.
+type roomer interface {
+	Room(campaign string, units int64)
 }

@@ -2,61 +2,88 @@ package consumer
 
 import (
 	"context"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// maxUncommitted is how many settled jobs of one partition may wait for their commit: a crash repeats no more.
+// maxUncommitted is how many settled jobs of one partition may wait for their commit: a crash repeats at most these.
 const maxUncommitted = 1000
 
-// partition names one partition of a topic.
-type partition struct {
-	topic string
-	id    int
+// source is one partition: its position and its pending commit, under a lock. Its reader registers records and waits
+// for room; any goroutine settles jobs; the committer asks for progress. windowSource and laneSource embed it.
+type source struct {
+	partition
+	from    delivery.Place
+	budget  *share
+	metrics *metrics
+	kick    func()       // asks the committer for a commit soon; never blocks
+	edge    atomic.Int64 // the end of the readable log, from the broker's last answer
+
+	mu        sync.Mutex // guards everything below
+	position  position
+	commits   offset.Commits
+	topic     broker.Identity // of the log that is read
+	proven    bool            // the position is one in this log
+	cuts      []int64         // where the log was cut or, at 0, made anew, by era
+	doubted   bool            // the log may be another one: the reader has to look before it reads on
+	endTurn   func()          // ends the turn of the reader
+	unplaced  bool            // the position is not known yet
+	step      step
+	onSettled func()        // called with the lock when a job is settled; may be nil
+	gone      bool          // the generation has ended
+	fenced    bool          // nothing will be committed any more
+	onAck     chan struct{} // closed and set to nil at the next acknowledgement; nil while no goroutine waits
+	onMove    chan struct{} // the same, for any change that may let the reader go on
 }
 
-func (p partition) String() string { return p.topic + "/" + strconv.Itoa(p.id) }
+// position is the progress of a partition: an offset.Window or an offset.Lane.
+type position interface {
+	Span() (low, high int64)
+	Raise(first int64) (moved bool)
+	Cut(at int64) (open int, bytes int64)
+	Settle(at int64) (size int64, ok bool)
+	Position() offset.Position
+	Open() int
+	OpenBytes() int64
+}
 
-// progress is what a commit of one partition says. The version counts changes; an acknowledged commit of a version
-// covers every change up to it.
+// step is an operation of the reader that must end by itself.
+type step struct {
+	begun uint64 // steps so far
+	doing string // what the current one waits for; "" between steps
+}
+
+// progress is the content of a commit of one partition. An acknowledged commit of a version covers every change up to
+// it.
 type progress struct {
-	offset   int64
-	metadata string
-	version  uint64
+	offset.Position
+	version uint64
 }
 
-// tracked is a partition as the committer sees it.
-type tracked interface {
-	where() partition
-	place() delivery.Place
-	// see tells the watchdog what moves.
-	see(maxOpen int64) sight
-	// progress is what to commit now; dirty is false when the last acknowledged commit said the same.
-	progress() (p progress, dirty bool)
-	// committed notes that the broker has acknowledged a commit of this version.
-	committed(version uint64)
-	// fence says that nothing will be committed any more, though the generation has not ended yet.
-	fence()
-	// leave makes the source gone: it forgets its open offsets, and gives their bytes back.
-	leave()
+// watched is a partition as the watchdog sees it.
+type watched interface {
+	base() *source
+	// observe returns the marks for the stall detector.
+	observe(maxOpen int64) observation
 }
 
-// ledger counts the changes of one partition and lets others wait for their commit. Its owner's lock guards it.
-type ledger struct {
-	changes uint64 // settles, and moves of a lane's main position
-	acked   uint64 // the part of changes that is committed
-	gone    bool
-	fenced  bool
-	onAck   chan struct{} // closed and forgotten at the next acknowledgement; nil while nobody waits
-	onMove  chan struct{} // the same for anything that may let the reader go on
+// placed is a partition whose position can be set.
+type placed interface {
+	watched
+	// place sets the position before the first read. An error means that the metadata could not be read, and that the
+	// position begins at the offset.
+	place(from start) error
 }
 
-func (l *ledger) uncommitted() uint64 { return l.changes - l.acked }
+type partition = broker.Partition
 
-// waitOn returns the channel to wait on, made when there is none.
+// waitOn returns the channel to wait on, and makes it if necessary.
 func waitOn(c *chan struct{}) <-chan struct{} {
 	if *c == nil {
 		*c = make(chan struct{})
@@ -64,7 +91,7 @@ func waitOn(c *chan struct{}) <-chan struct{} {
 	return *c
 }
 
-// signal wakes whoever waits.
+// signal wakes all waiting goroutines.
 func signal(c *chan struct{}) {
 	if *c != nil {
 		close(*c)
@@ -72,211 +99,305 @@ func signal(c *chan struct{}) {
 	}
 }
 
-// acknowledge notes a commit.
-func (l *ledger) acknowledge(version uint64) {
-	l.acked = max(l.acked, version)
-	signal(&l.onAck)
-	signal(&l.onMove)
-}
-
-// stop wakes everybody: there will be no commit any more.
-func (l *ledger) stop() {
-	l.fenced = true
-	signal(&l.onAck)
-	signal(&l.onMove)
-}
-
-// flush waits until everything that has changed so far is committed, or the source is gone.
-func (l *ledger) flush(ctx context.Context, mu sync.Locker, kick func()) error {
-	mu.Lock()
-	target := l.changes
-	for {
-		if l.gone || l.fenced || l.acked >= target {
-			mu.Unlock()
-			return nil
-		}
-		acked := waitOn(&l.onAck)
-		mu.Unlock()
-		kick()
-		select {
-		case <-acked:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		mu.Lock()
-	}
-}
-
-// source is one partition of ingress or of a timer: a window with a lock, and what waits on it. Its reader registers and
-// waits; anybody settles; the committer asks for progress.
-type source struct {
-	partition
-	from   delivery.Place
-	budget *budget
-	open   openGauge
-	kick   func()       // asks the committer for a commit soon; never blocks
-	end    atomic.Int64 // of what may be read, as the reader last heard
-	blocks blocks
-
-	mu     sync.Mutex // guards everything below
-	window *window
-	ledger
-}
-
-var (
-	_ delivery.Source = (*source)(nil)
-	_ tracked         = (*source)(nil)
-)
+func (s *source) base() *source { return s }
 
 // Name identifies the partition.
 func (s *source) Name() string { return s.String() }
 
-// Room implements delivery.Source for jobs that their campaign keeps in ingress.
-func (s *source) Room(string, int64) { s.blocks.granted() }
-
-// Release does nothing: only lane jobs are given back.
-func (s *source) Release(string, int64) {}
-
-// Settle implements delivery.Source.
-func (s *source) Settle(offset int64, _ delivery.Outcome) {
+// settle settles the job at an offset that was read in an era.
+func (s *source) settle(at int64, era int) {
 	s.mu.Lock()
 	size, ok := int64(0), false
-	if !s.gone {
-		size, ok = s.window.settle(offset)
+	if !s.gone && !s.forgotten(at, era) {
+		size, ok = s.position.Settle(at)
 	}
 	full := false
 	if ok {
-		s.changes++
-		full = s.uncommitted() == maxUncommitted
+		s.commits.Changed()
+		full = s.commits.Uncommitted() == maxUncommitted
+		if s.onSettled != nil {
+			s.onSettled()
+		}
 		signal(&s.onMove)
 	}
 	s.mu.Unlock()
 	if !ok {
 		return
 	}
-	s.open.Dec()
-	s.budget.charge(-size, false)
+	if s.from == delivery.FromLane {
+		s.metrics.laneDone.Add(1)
+	}
+	s.metrics.openJobs[s.from].Dec()
+	s.budget.charge(-size)
 	if full {
 		s.kick()
 	}
 }
 
-// Flush implements delivery.Source.
-func (s *source) Flush(ctx context.Context) error { return s.flush(ctx, &s.mu, s.kick) }
-
-// register opens a job's offset and charges its size; false when it was settled before this generation.
-func (s *source) register(offset, size int64, of whose) bool {
-	s.mu.Lock()
-	fresh := s.window.read(offset, size, of)
-	if !fresh {
-		s.changes++ // base may have moved over it
-	}
-	s.mu.Unlock()
-	if fresh {
-		s.open.Inc()
-		s.budget.charge(size, false)
-	}
-	return fresh
-}
-
-// passed notes that the log holds nothing more before offset.
-func (s *source) passed(offset int64) {
+// begin records that the reader begins a step, and what the step waits for.
+func (s *source) begin(doing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if offset > s.window.next {
-		s.window.pass(offset)
-		s.changes++
+	s.step.begun++
+	s.step.doing = doing
+}
+
+// end records that the step has ended.
+func (s *source) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step.doing = ""
+}
+
+// observed is the part of an observation that is the same for all partitions; oldest is the oldest offset that is not
+// settled. Needs the lock.
+func (s *source) observed(oldest int64) observation {
+	o := observation{offset: oldest}
+	o.note(faultStep, s.step.begun, s.step.doing != "", s.step.doing)
+	o.note(faultCommit, s.commits.Acknowledged(), s.commits.Uncommitted() > 0, "a commit that the broker does not accept")
+	return o
+}
+
+// opened counts a registered job as open.
+func (s *source) opened(size int64) {
+	s.metrics.openJobs[s.from].Inc()
+	s.budget.charge(size)
+}
+
+// Flush waits until all changes so far are committed, or the source is gone.
+func (s *source) Flush(ctx context.Context) error {
+	s.mu.Lock()
+	target := s.commits.Version()
+	for {
+		if s.gone || s.fenced || s.commits.Acknowledged() >= target {
+			s.mu.Unlock()
+			return nil
+		}
+		acked := waitOn(&s.onAck)
+		s.mu.Unlock()
+		s.kick()
+		select {
+		case <-acked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.mu.Lock()
 	}
 }
 
-// position is the next offset to read.
-func (s *source) position() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.window.next
+// awaitIntake waits until the number of uncommitted jobs is below its bound and room, called with the lock, is true.
+// It calls stuck when it begins to wait, and every stuckAfter from then on.
+func (s *source) awaitIntake(ctx context.Context, room func() bool, stuck func()) error {
+	for {
+		s.mu.Lock()
+		behind := s.commits.Uncommitted() >= maxUncommitted
+		if !behind && room() {
+			s.mu.Unlock()
+			return ctx.Err()
+		}
+		moved := waitOn(&s.onMove)
+		s.mu.Unlock()
+		if behind {
+			s.kick()
+		}
+		stuck()
+		select {
+		case <-moved:
+		case <-time.After(stuckAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
-// restart goes on at offset, because the log no longer holds what comes before, or was made anew. It is false while a job
-// is open whose offset could be taken for that of a new record.
-func (s *source) restart(offset int64) bool {
+// identity returns that of the topic.
+func (s *source) identity() broker.Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topic
+}
+
+// placedAt records that the position is about to be set, and what the group has committed. A partition of which it has
+// committed nothing is committed next, whether it has records or not. Needs the lock.
+func (s *source) placedAt(from start) {
+	if !s.unplaced {
+		s.forget(s.position.Open(), s.position.OpenBytes(), 0)
+	}
+	s.topic, s.proven, s.unplaced, s.doubted = from.topic, from.proven, false, false
+	if from.committed {
+		s.commits = offset.NewCommits(from.offset)
+	} else {
+		s.commits.Restart()
+	}
+	signal(&s.onMove)
+}
+
+// forget begins an era: the offsets from at on have been lost by the log, and it gives them to other records. open of
+// them were open; their jobs count no longer, in the budget either. Needs the lock.
+func (s *source) forget(open int, bytes, at int64) {
+	s.cuts = append(s.cuts, at)
+	s.metrics.openJobs[s.from].Sub(float64(open))
+	s.budget.charge(-bytes)
+}
+
+// forgotten reports whether an offset that was read in an era has been lost by the log since. Needs the lock.
+func (s *source) forgotten(at int64, era int) bool {
+	return slices.ContainsFunc(s.cuts[era:], func(cut int64) bool { return at >= cut })
+}
+
+// era returns the number of times that the log was cut or made anew.
+func (s *source) era() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.cuts)
+}
+
+// cut goes on at the end of a log that has lost its last records.
+func (s *source) cut(end int64, topic broker.Identity) {
+	s.correct(topic, func(p position) {
+		open, bytes := p.Cut(end)
+		s.forget(open, bytes, end)
+		s.edge.Store(end)
+	})
+}
+
+// correct corrects the position in the log that is read.
+func (s *source) correct(topic broker.Identity, change func(position)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.position)
+	s.topic, s.doubted = topic, false
+	s.commits.Changed()
+	signal(&s.onMove)
+}
+
+// whereabouts returns the log that is read, whether the position is known to be one in it, and the smallest and the
+// greatest of the offsets at which reading goes on.
+func (s *source) whereabouts() (topic broker.Identity, proven bool, low, high int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	low, high = s.position.Span()
+	return s.topic, s.proven, low, high
+}
+
+// prove records that the log contains the position.
+func (s *source) prove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proven = true
+}
+
+// compare compares the topic that is read with the one that has its name now.
+func (s *source) compare(now broker.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case offset > s.window.next:
-		s.window.pass(offset)
-	case s.window.open > 0:
-		return false
-	default:
-		s.window = newWindow(offset, nil)
+	case s.unplaced:
+	case another(s.topic, now):
+		s.doubt()
+	case !s.topic.Topic.Known():
+		s.topic = now
 	}
-	s.changes++
-	return true
 }
 
-// width is how many offsets are read and not committed, and the first of them.
-func (s *source) width() (base, width int64) {
+// suspect makes the reader verify the log before it reads on.
+func (s *source) suspect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.window.base, s.window.width()
+	s.doubt()
 }
 
-// admits tells whether an offset may be read now: within limit of the oldest open one, and not too much uncommitted.
-// Otherwise moved is closed when that may have changed.
-func (s *source) admits(offset, limit int64) (ok bool, moved <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	behind := s.uncommitted() >= maxUncommitted
-	if !behind && (offset-s.window.base < limit || s.window.open == 0) {
-		return true, nil
+// doubt is suspect with the lock.
+func (s *source) doubt() {
+	s.doubted = true
+	if s.endTurn != nil {
+		s.endTurn()
 	}
-	if behind {
-		s.kick()
-	}
-	return false, waitOn(&s.onMove)
 }
 
-func (s *source) where() partition { return s.partition }
-
-func (s *source) progress() (progress, bool) {
+// beginTurn returns a context for a turn of the reader, which ends when the log is doubted; ok is false if it is. The
+// reader calls end after the turn.
+func (s *source) beginTurn(ctx context.Context) (turn context.Context, end func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.uncommitted() == 0 {
+	if s.doubted {
+		return nil, nil, false
+	}
+	turn, s.endTurn = context.WithCancel(ctx)
+	return turn, s.endTurn, true
+}
+
+// progress returns what to commit now; dirty is false if the last acknowledged commit contained the same.
+func (s *source) progress() (p progress, dirty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unplaced || s.commits.Uncommitted() == 0 {
 		return progress{}, false
 	}
 	return s.now(), true
 }
 
-func (s *source) kept() (progress, int64) {
+// kept returns the position to be stored, which is that of the next commit; ok is false while it is not known.
+func (s *source) kept() (p delivery.Position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.now()
-	return p, max(0, s.end.Load()-p.offset)
+	if s.unplaced {
+		return delivery.Position{}, false
+	}
+	now := s.now()
+	return delivery.Position{
+		Topic: s.Topic, Partition: s.ID, Committed: now.Offset, Metadata: now.Metadata,
+		Backlog: max(0, s.edge.Load()-now.Offset), Cluster: s.topic.Cluster, TopicID: s.topic.Topic,
+	}, true
 }
 
-// now needs the lock.
+// now returns the current progress. Needs the lock.
 func (s *source) now() progress {
-	w := s.window
-	return progress{offset: w.base, metadata: encodeSettled(w.base, w.settled()), version: s.changes}
+	p := s.position.Position()
+	if p.Trimmed {
+		s.metrics.trimmed.Inc()
+	}
+	return progress{p, s.commits.Version()}
 }
 
-func (s *source) committed(version uint64) {
+// committed records that the broker has acknowledged a commit of p.
+func (s *source) committed(p progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.acknowledge(version)
+	s.commits.Acknowledge(p.version, p.Offset)
+	signal(&s.onAck)
+	signal(&s.onMove)
 }
 
+// lowWatermark returns the offset before which no later owner reads again, given the stored position kept; false if
+// the group has committed nothing.
+func (s *source) lowWatermark(kept int64) (int64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commits.LowWatermark(kept)
+}
+
+// fence makes the source commit nothing from now on, although the generation has not ended yet.
 func (s *source) fence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
 }
 
+// stop wakes all waiting goroutines. Needs the lock.
+func (s *source) stop() {
+	s.fenced = true
+	signal(&s.onAck)
+	signal(&s.onMove)
+}
+
+// leave marks the source as gone: it forgets its open offsets and returns their bytes to the budget.
 func (s *source) leave() {
 	s.mu.Lock()
-	held, open := s.window.held()
+	bytes, open := s.position.OpenBytes(), s.position.Open()
 	s.gone = true
 	s.stop()
 	s.mu.Unlock()
-	s.open.Sub(float64(open))
-	s.budget.charge(-held, false)
+	s.metrics.openJobs[s.from].Sub(float64(open))
+	s.budget.charge(-bytes)
 }

@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// Jobs of an aborted transaction are never handed over; markers hold nobody up, at the end of the log either.
+// Jobs of an aborted transaction are never offered; markers delay nothing, also at the end of the log.
 func TestTransactions(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(1, r.jobs(), r.opt.LaneTopic)
@@ -45,7 +47,7 @@ func TestTransactions(t *testing.T) {
 		c := r.start(newFake())
 		r.eventually("all to the last marker", func() bool { return r.committed(r.jobs(), 0) == 3+3+1+2+2+2 })
 		before := c.fetches("ingress")
-		_ = sleep(t.Context(), longPoll)
+		_ = retry.Sleep(t.Context(), longPoll)
 		if n := c.fetches("ingress") - before; n > 4 {
 			t.Errorf("%v fetches at the end of the log", n)
 		}

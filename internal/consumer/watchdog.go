@@ -6,240 +6,178 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// watchdog notices partitions that stand still though they could move on. kafka-go sends heart-beats whatever our own
-// goroutines do, so nobody else would: such a partition would stay with this daemon, and its jobs wait, for ever.
+// watchdog detects partitions that make no progress although they could. kafka-go sends heartbeats whatever the
+// consumer's goroutines do, so the group would not notice: the partition would stay with this daemon, and its jobs
+// would wait for ever.
 //
-// Every kind of progress has a mark that moves with it, and a condition under which it could be made:
+// Every kind of progress has a mark that moves with it, and a condition under which it is possible:
 //
 //   - a fetch, or an offer to the handler, that has begun ends: both have deadlines;
-//   - a reader fetches when there is something to read, room in the window and in the budget, and the broker answers for
-//     the partition; or it goes on offering what a fetch brought, which an outage makes slow;
-//   - the oldest open offset of ingress and timers is settled, unless the broker refuses commits or what is re-enqueued.
-//     In lanes an offset stays open for as long as its campaign takes, and so does that of a campaign that blocks;
-//   - the acknowledged version of a partition with changes moves when the broker answers commits;
-//   - the committer comes round; a generation that has ended is let go.
+//   - a reader fetches if there is something to read, room in the window and in the budget, and the broker answers for
+//     the partition; or it still offers the jobs of a fetch, which an outage makes slow;
+//   - the oldest open offset of ingress and timers is settled, unless the broker refuses commits or this job's record.
+//     In lanes, and for a campaign that blocks, an offset may stay open for any time;
+//   - the acknowledged version of a partition with changes moves if the broker answers commits;
+//   - the committer makes its rounds; a generation that has ended is released;
+//   - a fetch that waits for its share of the budget gets it, since jobs of lanes can be given back.
 //
-// So a paused campaign, an empty partition, a full window or budget and a broker that does not answer are no stalls.
-// One goroutine runs it for each generation. It takes the locks of the sources and so stops with them in a deadlock,
-// which whoever asks watchState notices.
+// So a paused campaign, an empty partition, a full window and a broker that does not answer are no stalls.
+// One goroutine runs it for each generation. It takes the locks of the sources, so a deadlock blocks it too, which
+// watchState detects.
 type watchdog struct {
-	*shared
-	opt    *Options
-	commit *committer
-	works  func() bool // whether the generation goes on
-	vigils []*vigil    // of the committer's sources, in their order, and of the group
-	last   time.Time   // look
+	opt     *Options
+	metrics *metrics
+	health  *broker.Health
+	budget  *budget
+	state   *watchState
+	commit  *committer
+	works   func() bool // whether the generation goes on
+	// watched and detectors have the same order; the last detector, one more, is that of the group.
+	watched   []watched
+	detectors []*stallDetector
+	last      time.Time // the last look
 }
 
-func newWatchdog(d *shared, o *Options, c *committer, works func() bool) *watchdog {
-	w := &watchdog{shared: d, opt: o, commit: c, works: works}
-	for _, s := range c.sources {
-		w.vigils = append(w.vigils, &vigil{name: s.where().String(), place: placeNames[s.place()]})
+// watch sets the partitions to watch.
+func (w *watchdog) watch(partitions []watched) {
+	w.watched = partitions
+	for _, p := range partitions {
+		w.detectors = append(w.detectors, &stallDetector{name: p.base().String(), label: placeNames[p.base().from]})
 	}
-	w.vigils = append(w.vigils, &vigil{name: "group " + o.Group, place: placeGroup})
-	return w
+	w.detectors = append(w.detectors, &stallDetector{name: "group " + w.opt.Group, label: labelGroup})
 }
 
-// looksWithin is how often the watchdog looks within its patience.
+// looksWithin is the number of looks within Options.Watchdog.
 const looksWithin = 8
 
-// run looks until ctx ends.
+// run looks periodically until ctx ends.
 func (w *watchdog) run(ctx context.Context) {
 	defer w.end()
-	tick := time.NewTicker(w.opt.Watchdog / looksWithin)
-	defer tick.Stop()
-	for {
-		now := time.Now()
+	look := func(time.Time) {
+		now := time.Now() // a tick may be old
 		w.look(now)
-		w.state.looked(now, w.vigils)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+		w.state.looked(now, w.detectors)
 	}
+	look(time.Now())
+	retry.Every(ctx, w.opt.Watchdog/looksWithin, look)
 }
 
-// end forgets everything: nobody watches any more.
+// end forgets everything: no partition is watched any more.
 func (w *watchdog) end() {
-	for _, v := range w.vigils {
+	for _, v := range w.detectors {
 		if v.found != nil {
-			w.metrics.stalled.WithLabelValues(v.place).Dec()
+			w.metrics.stalled.WithLabelValues(v.label).Dec()
 		}
 	}
 	w.state.looked(time.Time{}, nil)
 }
 
-// look looks at everything once and tells what has changed.
+// look observes all partitions once and logs what has changed.
 func (w *watchdog) look(now time.Time) {
-	// The process was suspended, or has had no CPU for long: then nothing could move in between.
+	// The process was suspended, or had no CPU for long: nothing could have moved in between.
 	if gap := now.Sub(w.last); !w.last.IsZero() && gap > w.opt.Watchdog/2 {
-		for _, v := range w.vigils {
-			for f := range v.still {
-				v.still[f].shift(gap)
-			}
+		for _, d := range w.detectors {
+			d.shift(gap)
 		}
 	}
 	w.last = now
-	commit, working, keeps := w.commit.seen(), w.works(), w.keepers()
+	commit, working, blocking := w.commit.seen(), w.works(), w.blocking()
 	p := w.tolerance()
-	for i, s := range w.commit.sources {
-		w.tell(w.vigils[i], w.vigils[i].look(now, w.see(s, commit, working, keeps), p))
+	for i, s := range w.watched {
+		w.tell(w.detectors[i], w.detectors[i].look(now, w.observe(s, commit, working, blocking), p))
 	}
-	var whole sight
-	whole.note(faultRounds, commit.rounds, true, "the goroutine that commits, which does not come round")
-	whole.note(faultDrain, 0, !working, "readers and the handler to let go of partitions that the group has taken away")
-	group := w.vigils[len(w.vigils)-1]
-	w.tell(group, group.look(now, whole, p))
+	group := w.detectors[len(w.detectors)-1]
+	w.tell(group, group.look(now, w.observeGroup(commit, working, blocking), p))
 }
 
-// tolerance is how long each kind of standstill is borne. Jobs of a window may be open for as long as the handler may
-// keep them before its own patience is over.
+// tolerance returns how long each kind of stall is tolerated. Jobs of a window may be open for as long as the handler
+// may keep them, and for Options.Watchdog beyond that.
 func (w *watchdog) tolerance() tolerance {
 	age := w.opt.Watchdog
 	return tolerance{
 		faultStep: age, faultReader: age + w.opt.OpenAge, faultOpen: age + w.opt.OpenAge, faultCommit: age,
-		faultRounds: age, faultDrain: age + w.opt.ShutdownTimeout,
+		faultRounds: age, faultDrain: age + w.opt.ShutdownTimeout, faultRoom: age + w.opt.OpenAge, faultLaneRoom: age + w.opt.OpenAge,
 	}
 }
 
-// keepers are the campaigns whose jobs may be open in ingress for any time. That is asked at every look, and not when a
-// job is read: people change it while jobs wait.
-func (w *watchdog) keepers() map[whose]bool {
-	if w.opt.Blocking == nil {
-		return nil
-	}
-	keeps := map[whose]bool{}
+// blocking returns the owners whose jobs may be open in ingress for any time. It is read at every look, not when a job
+// is read, because operators change it while jobs wait.
+func (w *watchdog) blocking() map[offset.Owner]bool {
+	owners := map[offset.Owner]bool{}
 	for campaign := range w.opt.Blocking() {
-		keeps[whoseIs(campaign)] = true
+		owners[offset.OwnerOf(campaign)] = true
 	}
-	return keeps
+	return owners
 }
 
-// see looks at one partition.
-func (w *watchdog) see(s tracked, commit commitState, working bool, keeps map[whose]bool) sight {
-	name, place := s.where().String(), s.place()
-	out := s.see(w.maxOpen)
-	step := w.steps.of(name)
-	out.note(faultStep, step.begun, step.doing != "", step.doing)
-	out.marks[faultReader] = step.begun
-	out.could[faultReader] = out.could[faultReader] && working && !w.health.fails(name) &&
-		!w.budget.crowded(place == delivery.FromLane)
-	out.could[faultOpen] = out.could[faultOpen] && working && !w.health.fails("commit") &&
-		(place != delivery.FromIngress || !keeps[out.whose]) && (w.opt.Outage == nil || !w.opt.Outage())
+// crowdedBy is the part of the memory from which on jobs that Kafka refuses may be why it is full.
+const crowdedBy = 8
+
+// observeGroup returns the observation of what concerns all partitions. Memory may be full of jobs of campaigns that
+// keep theirs in ingress, or of jobs that Kafka refuses.
+func (w *watchdog) observeGroup(commit commitState, working bool, blocking map[offset.Owner]bool) (out observation) {
+	out.note(faultRounds, commit.rounds, true, "the goroutine that commits, which does not come round")
+	out.note(faultDrain, 0, !working, "readers and the handler to let go of partitions that the group has taken away")
+	possible := working && w.opt.Waiting() < w.opt.MaxBufferBytes/crowdedBy
+	since, waited := w.budget.of(delivery.FromIngress).crowded()
+	out.note(faultRoom, waited, possible && !since.IsZero() && len(blocking) == 0, "memory for jobs of ingress and timers")
+	since, waited = w.budget.of(delivery.FromLane).crowded()
+	out.note(faultLaneRoom, waited, possible && !since.IsZero(), "memory for jobs of lanes, which the jobs in flight keep")
+	return out
+}
+
+// observe returns the observation of one partition.
+func (w *watchdog) observe(p watched, commit commitState, working bool, blocking map[offset.Owner]bool) observation {
+	name, from := p.base().String(), p.base().from
+	out := p.observe(w.opt.MaxOpen)
+	waiting, _ := p.base().budget.crowded()
+	out.could[faultReader] = out.could[faultReader] && working && !w.health.Fails(name) && waiting.IsZero()
+	out.could[faultOpen] = out.could[faultOpen] && working && !w.health.Fails("commit") &&
+		(from != delivery.FromIngress || !blocking[out.owner]) && !w.opt.Waits(name, out.offset)
 	out.could[faultCommit] = out.could[faultCommit] && commit.answered
-	out.waits[faultCommit] = "a commit that the broker does not accept"
 	if commit.err != nil {
 		out.waits[faultCommit] += ": " + commit.err.Error()
 	}
 	return out
 }
 
-// tell says when a standstill has begun or is over.
-func (w *watchdog) tell(v *vigil, changed bool) {
-	gauge := w.metrics.stalled.WithLabelValues(v.place)
+// tell logs that a stall has begun or is over.
+func (w *watchdog) tell(d *stallDetector, changed bool) {
+	gauge := w.metrics.stalled.WithLabelValues(d.label)
 	switch {
 	case !changed:
-	case v.found == nil:
+	case d.found == nil:
 		gauge.Dec()
-		w.log.Info("a partition that stood still moves on", "partition", v.name)
+		w.opt.Logger.Info("a partition that stood still moves on", "partition", d.name)
 	default:
 		gauge.Inc()
-		w.log.Error("a partition makes no progress though it could; restart this process if that does not pass",
-			"partition", v.name, "place", v.place, "offset", v.found.offset, "waits_for", v.found.waits,
-			"for", v.found.idle.Round(time.Millisecond))
+		w.opt.Logger.Error("a partition makes no progress though it could; restart this process if that does not pass",
+			"partition", d.name, "place", d.label, "offset", d.found.offset, "waits_for", d.found.waits,
+			"for", d.found.idle.Round(time.Millisecond))
 	}
 }
 
-// see tells what moves in a partition of ingress or of a timer.
-func (s *source) see(maxOpen int64) sight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of, open := s.window.oldest()
-	out := sight{offset: s.window.base, whose: of}
-	out.note(faultOpen, uint64(s.window.base), open,
-		"the fate of the job at this offset, which was handed over and is neither sent nor re-enqueued")
-	roomy := s.uncommitted() < maxUncommitted && (s.window.open == 0 || s.window.width() < maxOpen/2)
-	out.note(faultReader, 0, s.from == delivery.FromIngress && roomy && !s.blocks.still(), "its reader, which does not fetch")
-	out.note(faultCommit, s.acked, s.uncommitted() > 0, "")
-	return out
-}
-
-// see tells what moves in a lane.
-func (s *laneSource) see(int64) sight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := sight{offset: s.lane.committed()}
-	_, _, behind := s.lane.candidate()
-	ahead := s.lane.main < s.end.Load() && len(s.lane.campaigns) < maxLaneCampaigns
-	out.note(faultReader, 0, s.uncommitted() < maxUncommitted && (behind || ahead), "its reader, which does not fetch")
-	out.note(faultCommit, s.acked, s.uncommitted() > 0, "")
-	return out
-}
-
-func (s *source) place() delivery.Place { return s.from }
-
-func (s *laneSource) place() delivery.Place { return delivery.FromLane }
-
-// steps knows what each reader is doing that must end by itself. Safe for use by several goroutines.
-type steps struct {
-	mu sync.Mutex
-	by map[string]stepState // by partition
-}
-
-// stepState is where one reader is.
-type stepState struct {
-	begun uint64 // steps so far
-	doing string // "" between steps
-}
-
-func newSteps() *steps { return &steps{by: map[string]stepState{}} }
-
-// begin notes that a reader begins a step.
-func (s *steps) begin(name, doing string) {
-	s.change(name, func(st *stepState) { st.begun++; st.doing = doing })
-}
-
-// end notes that its step has ended.
-func (s *steps) end(name string) {
-	s.change(name, func(st *stepState) { st.doing = "" })
-}
-
-func (s *steps) change(name string, f func(*stepState)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.by[name]
-	f(&st)
-	s.by[name] = st
-}
-
-func (s *steps) of(name string) stepState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.by[name]
-}
-
-// watchState is what the watchdog has found, for whoever asks. Safe for use by several goroutines; the zero value has
-// found nothing.
+// watchState holds the findings of the watchdog. It is safe for concurrent use; the zero value has none.
 type watchState struct {
 	mu   sync.Mutex
-	at   time.Time // of the last look; zero while nothing is watched
-	why  string    // of what has stood still longest beyond its patience; "" when all is well
+	at   time.Time // time of the last look; zero while no partition is watched
+	why  string    // of the stall that exceeds its tolerance most; "" if there is none
 	over time.Duration
-	more int // how many others stand still
+	more int // number of further stalls
 }
 
-// looked notes what the look at now has found.
-func (s *watchState) looked(now time.Time, vigils []*vigil) {
+// looked records the findings of the look at now.
+func (s *watchState) looked(now time.Time, detectors []*stallDetector) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at, s.why, s.over, s.more = now, "", 0, -1
-	for _, v := range vigils {
+	for _, v := range detectors {
 		if v.found == nil {
 			continue
 		}
@@ -250,7 +188,8 @@ func (s *watchState) looked(now time.Time, vigils []*vigil) {
 	}
 }
 
-// stalled is what to say at now about standstills: "" when there is none; and for how long patience is over.
+// stalled returns, at now, what has stalled ("" if nothing has) and by how much it exceeds its tolerance. age is how
+// long the watchdog itself may go without a look.
 func (s *watchState) stalled(now time.Time, age time.Duration) (why string, over time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,21 +204,11 @@ func (s *watchState) stalled(now time.Time, age time.Duration) (why string, over
 	return s.why, s.over
 }
 
-// Stalled tells which partition makes no progress though it could, in one line, and for how long patience with it is
-// over; "" when all is well.
+// Stalled describes in one line the partition that makes no progress although it could, and returns by how much the
+// stall exceeds its tolerance; "" if there is none.
 func (c *Consumer) Stalled() (why string, over time.Duration) {
-	return c.state.stalled(time.Now(), c.opt.Watchdog)
+	return c.watch.stalled(time.Now(), c.opt.Watchdog)
 }
 
-// placeGroup stands in labels for what concerns all partitions.
-const placeGroup = "group"
-
-func newStalledGauge() *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "pacer_partition_stalled", Help: "Partitions that make no progress though they could.",
-	}, []string{"place"})
-	for _, place := range append(placeNames[:], placeGroup) {
-		g.WithLabelValues(place)
-	}
-	return g
-}
+// labelGroup is the label value for what concerns all partitions.
+const labelGroup = "group"

@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -15,16 +14,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/segmentio/kafka-go"
 	"pgregory.net/rapid"
 
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// A standstill is as long as the time since the mark last moved or could not move.
-func TestStandstillAgreesWithHistory(t *testing.T) {
+// A stall is as long as the time since the mark last moved or could not move.
+func TestStallTimerAgreesWithHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var s standstill
+		var s stallTimer
 		now, mark := time.Unix(0, 0), uint64(0)
 		since, stands := now, false
 		for range rapid.IntRange(1, 50).Draw(rt, "looks") {
@@ -56,10 +56,11 @@ func blocking(campaigns ...string) func() iter.Seq[string] {
 // kennel is a watchdog with three partitions and nothing else around it.
 type kennel struct {
 	*watchdog
-	ingress, timer *source
+	ingress, timer *windowSource
 	lane           *laneSource
 	logs           *logBook
-	outage         bool
+	outage         bool  // the job at jobs/0/0 is refused
+	waiting        int64 // bytes of jobs that are refused
 	lost           context.CancelFunc
 	now            time.Time
 }
@@ -70,26 +71,24 @@ func newKennel(t *testing.T) *kennel {
 	t.Helper()
 	k := &kennel{logs: &logBook{}, now: time.Unix(1_700_000_000, 0)}
 	b := newBudget(64 << 20)
-	m, err := newMetrics(newRegistry(), b)
-	if err != nil {
-		t.Fatal(err)
+	m := newMetrics(newRegistry(), b)
+	health := broker.NewHealth(discardLog())
+	c := newCommitter(nil, broker.Member{}, m, health)
+	k.ingress = newWindowSource(partition{Topic: "jobs", ID: 0}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
+	k.timer = newWindowSource(partition{Topic: "timer", ID: 1}, delivery.FromTimer, offset.NewWindow(0), b, m, c.kicked.Send)
+	k.lane = newLaneSource(partition{Topic: "lanes", ID: 2}, offset.NewLane(0), b, m, c.kicked.Send)
+	c.sources = []*source{&k.ingress.source, &k.timer.source, &k.lane.source}
+	o := &Options{
+		Group: "g", Blocking: blocking(), Watchdog: age, OpenAge: 10 * time.Second, ShutdownTimeout: 20 * time.Second,
+		Waits: func(source string, at int64) bool { return k.outage && source == "jobs/0" && at == 0 }, Waiting: func() int64 { return k.waiting },
+		MaxBufferBytes: 64 << 20, MaxOpen: offset.MaxWindow, Logger: slog.New(slog.NewTextHandler(k.logs, nil)),
 	}
-	d := &shared{
-		budget: b, metrics: m, health: newHealth(discardLog()), log: slog.New(slog.NewTextHandler(k.logs, nil)),
-		steps: newSteps(), state: &watchState{}, maxOpen: maxWindow,
-	}
-	c := newCommitter(nil, member{}, time.Second, m, d.health)
-	k.ingress = &source{partition: partition{"jobs", 0}, budget: b, open: m.open(delivery.FromIngress), kick: c.kick, window: newWindow(0, nil)}
-	k.timer = &source{
-		partition: partition{"timer", 1}, from: delivery.FromTimer, budget: b, open: m.open(delivery.FromTimer), kick: c.kick,
-		window: newWindow(0, nil),
-	}
-	k.lane = newLaneSource(partition{"lanes", 2}, newLane(lanePositions{}), b, m, c.kick)
-	c.sources = []tracked{k.ingress, k.timer, k.lane}
-	o := &Options{Group: "g", Watchdog: age, OpenAge: 10 * time.Second, ShutdownTimeout: 20 * time.Second, Outage: func() bool { return k.outage }}
 	work, lost := context.WithCancel(t.Context())
 	k.lost = lost
-	k.watchdog = newWatchdog(d, o, c, func() bool { return work.Err() == nil })
+	k.watchdog = &watchdog{
+		opt: o, metrics: m, health: health, budget: b, state: &watchState{}, commit: c, works: func() bool { return work.Err() == nil },
+	}
+	k.watch([]watched{k.ingress, k.timer, k.lane})
 	return k
 }
 
@@ -103,7 +102,7 @@ func (k *kennel) pass(d time.Duration, alive ...func()) {
 		}
 		k.look(k.now)
 	}
-	k.state.looked(k.now, k.vigils)
+	k.state.looked(k.now, k.detectors)
 }
 
 func (k *kennel) commits() {
@@ -113,25 +112,29 @@ func (k *kennel) commits() {
 // fetches lets the readers of ingress and lane come round.
 func (k *kennel) fetches() {
 	for _, s := range k.commit.sources {
-		k.fetch(s.where().String())
+		k.fetch(s.String())
 	}
 }
 
 func (k *kennel) fetch(name string) {
-	k.steps.begin(name, "a fetch to end")
-	k.steps.end(name)
-}
-
-func (k *kennel) settleAll(s *source, to int64) {
-	for o := range to {
-		s.Settle(o, delivery.OutcomeDelivered)
+	for _, p := range k.watched {
+		if s := p.base(); s.String() == name {
+			s.begin("a fetch to end")
+			s.end()
+		}
 	}
-	k.acknowledge(s)
 }
 
-func (k *kennel) acknowledge(s tracked) {
+func (k *kennel) settleAll(s *windowSource, to int64) {
+	for o := range to {
+		s.settle(o, 0)
+	}
+	k.acknowledge(&s.source)
+}
+
+func (k *kennel) acknowledge(s *source) {
 	if p, dirty := s.progress(); dirty {
-		s.committed(p.version)
+		s.committed(p)
 	}
 }
 
@@ -143,18 +146,19 @@ func stalls(m *metrics, place string) float64 {
 }
 
 func TestWatchdog(t *testing.T) {
-	laneJob := func(k *kennel, offset int64) {
+	laneJob := func(k *kennel, at int64) {
 		k.lane.mu.Lock()
-		k.lane.lane.meet(1, offset)
-		k.lane.addSlot(1, "c", laneSlot{offset: offset, size: 10, weight: 1})
+		k.lane.lane.ClassifyMain(1, at)
+		k.lane.add(1, offset.Record{Offset: at, Size: 10, Weight: 1})
 		k.lane.mu.Unlock()
-		k.acknowledge(k.lane)
+		k.acknowledge(&k.lane.source)
 	}
 	for name, c := range map[string]struct {
 		set     func(k *kennel)
-		idle    bool // fetches of lanes do not come round by themselves
-		silent  bool // nor do those of ingress
-		frozen  bool // nor does the committer
+		idle    bool            // fetches of lanes do not come round by themselves
+		silent  bool            // nor do those of ingress
+		frozen  bool            // nor does the committer
+		steady  func(k *kennel) // what moves all the time
 		stalled string
 		place   string
 		says    string
@@ -165,8 +169,8 @@ func TestWatchdog(t *testing.T) {
 			set: func(k *kennel) {
 				k.ingress.register(0, 1, 0)
 				k.ingress.register(1, 1, 0)
-				k.ingress.Settle(1, 0)
-				k.acknowledge(k.ingress)
+				k.ingress.settle(1, 0)
+				k.acknowledge(&k.ingress.source)
 			},
 			stalled: "jobs/0", place: "ingress", says: "offset 0", heal: func(k *kennel) { k.settleAll(k.ingress, 1) },
 		},
@@ -175,15 +179,19 @@ func TestWatchdog(t *testing.T) {
 			heal: func(k *kennel) { k.settleAll(k.timer, 1) },
 		},
 		"a lane's offset stays open":   {set: func(k *kennel) { laneJob(k, 0) }},
-		"re-enqueued jobs are refused": {set: func(k *kennel) { k.outage = true; k.ingress.register(0, 1, 0) }},
+		"a re-enqueued job is refused": {set: func(k *kennel) { k.outage = true; k.ingress.register(0, 1, 0) }},
+		"a job stays open while another is refused": {
+			set:     func(k *kennel) { k.outage = true; k.ingress.register(0, 1, 0); k.timer.register(0, 1, 0) },
+			stalled: "timer/1", place: "timer", says: "fate of the job", heal: func(k *kennel) { k.settleAll(k.timer, 1) },
+		},
 		"commits fail": {set: func(k *kennel) {
 			k.ingress.register(0, 1, 0)
-			k.health.fail("commit", errors.New("unreachable"))
+			k.health.Fail("commit", errors.New("unreachable"))
 		}},
 		"a paused campaign is left behind in its lane": {set: func(k *kennel) {
 			laneJob(k, 0)
 			k.lane.refused(0)
-			k.acknowledge(k.lane)
+			k.acknowledge(&k.lane.source)
 		}, idle: true},
 		"a campaign with room is not caught up with": {
 			set: func(k *kennel) {
@@ -191,56 +199,82 @@ func TestWatchdog(t *testing.T) {
 				k.lane.refused(0)
 				k.lane.Room("", 1)
 				k.lane.mu.Lock()
-				k.lane.lane.grantRoom(1, 5)
+				k.lane.lane.GrantRoom(1, 5)
 				k.lane.mu.Unlock()
-				k.acknowledge(k.lane)
+				k.acknowledge(&k.lane.source)
 			},
 			idle: true, stalled: "lanes/2", place: "lane", says: "does not fetch", heal: func(k *kennel) { k.fetches() },
 		},
 		"the main reader of a lane is not heard of": {
-			set: func(k *kennel) { k.lane.end.Store(5) }, idle: true, stalled: "lanes/2", place: "lane", says: "does not fetch",
-			heal: func(k *kennel) { k.lane.end.Store(0) },
+			set: func(k *kennel) { k.lane.edge.Store(5) }, idle: true, stalled: "lanes/2", place: "lane", says: "does not fetch",
+			heal: func(k *kennel) { k.lane.edge.Store(0) },
 		},
-		"the lanes' part of the budget is full": {set: func(k *kennel) {
-			k.lane.end.Store(5)
-			k.budget.waiting[index(true)].PushBack(&claim{})
-		}, idle: true},
+		"fetches of lanes wait for memory, one after the other": {set: func(k *kennel) {
+			k.lane.edge.Store(5)
+			k.lane.budget.waiting.PushBack(&claim{since: k.now})
+		}, idle: true, steady: func(k *kennel) { k.lane.budget.waited++ }},
+		"no fetch of a lane is given memory": {
+			set: func(k *kennel) { k.lane.budget.waiting.PushBack(&claim{since: k.now}) }, idle: true,
+			stalled: "group", place: "group", says: "memory for jobs of lanes",
+			heal: func(k *kennel) { k.lane.budget.waited++ },
+		},
+		"no fetch of ingress is given memory": {
+			set:     func(k *kennel) { k.ingress.budget.waiting.PushBack(&claim{since: k.now}) },
+			stalled: "group", place: "group", says: "memory for jobs of ingress",
+			heal: func(k *kennel) { k.ingress.budget.waited++ },
+		},
+		"jobs that stay in ingress fill the memory": {set: func(k *kennel) {
+			k.ingress.budget.waiting.PushBack(&claim{since: k.now})
+			k.opt.Blocking = blocking("stays")
+		}},
+		"jobs that cannot be re-enqueued fill the memory": {set: func(k *kennel) {
+			k.ingress.budget.waiting.PushBack(&claim{since: k.now})
+			k.waiting = 30 << 20
+		}},
+		"the memory is full, and a few jobs cannot be re-enqueued": {
+			set: func(k *kennel) {
+				k.ingress.budget.waiting.PushBack(&claim{since: k.now})
+				k.waiting = 1 << 20
+			},
+			stalled: "group", place: "group", says: "memory for jobs of ingress",
+			heal: func(k *kennel) { k.ingress.budget.waited++ },
+		},
 		"an open job stays in ingress on purpose": {set: func(k *kennel) {
-			k.ingress.register(0, 1, whoseIs("stays"))
+			k.ingress.register(0, 1, offset.OwnerOf("stays"))
 			k.opt.Blocking = blocking("stays")
 		}},
 		"a job stays in ingress behind one that does not": {
 			set: func(k *kennel) {
-				k.ingress.register(0, 1, whoseIs("goes"))
-				k.ingress.register(1, 1, whoseIs("stays"))
+				k.ingress.register(0, 1, offset.OwnerOf("goes"))
+				k.ingress.register(1, 1, offset.OwnerOf("stays"))
 				k.opt.Blocking = blocking("stays")
 			},
 			stalled: "jobs/0", place: "ingress", says: "fate of the job", heal: func(k *kennel) { k.settleAll(k.ingress, 1) },
 		},
-		"ingress waits for room": {set: func(k *kennel) { k.ingress.blocks.setWaits(true) }, idle: true, silent: true},
+		"ingress waits for room": {set: func(k *kennel) { k.ingress.block(true) }, idle: true, silent: true},
 		"the reader of ingress is not heard of": {
 			set: func(*kennel) {}, idle: true, silent: true, stalled: "jobs/0", place: "ingress", says: "does not fetch",
 			heal: func(k *kennel) { k.fetches() },
 		},
 		"the broker of a partition is down": {set: func(k *kennel) {
-			k.lane.end.Store(5)
-			k.health.fail("lanes/2", errors.New("unreachable"))
+			k.lane.edge.Store(5)
+			k.health.Fail("lanes/2", errors.New("unreachable"))
 		}, idle: true},
 		"an offer does not return": {
 			set: func(k *kennel) {
-				k.lane.end.Store(5)
-				k.steps.begin("lanes/2", "the handler to take the jobs it is offered")
+				k.lane.edge.Store(5)
+				k.lane.begin("the handler to take the jobs it is offered")
 			},
 			idle:    true,
-			stalled: "lanes/2", place: "lane", says: "handler to take", heal: func(k *kennel) { k.fetches(); k.lane.end.Store(0) },
+			stalled: "lanes/2", place: "lane", says: "handler to take", heal: func(k *kennel) { k.fetches(); k.lane.edge.Store(0) },
 		},
 		"a commit is not accepted": {
 			set: func(k *kennel) {
 				k.ingress.register(0, 1, 0)
-				k.ingress.Settle(0, 0)
+				k.ingress.settle(0, 0)
 				k.commits()
 			},
-			stalled: "jobs/0", place: "ingress", says: "broker does not accept", heal: func(k *kennel) { k.acknowledge(k.ingress) },
+			stalled: "jobs/0", place: "ingress", says: "broker does not accept", heal: func(k *kennel) { k.acknowledge(&k.ingress.source) },
 		},
 		"the committer is gone": {
 			set: func(*kennel) {}, frozen: true, stalled: "group g", place: "group", says: "does not come round",
@@ -259,6 +293,9 @@ func TestWatchdog(t *testing.T) {
 			alive := []func(){func() {
 				if !c.frozen {
 					k.commits()
+				}
+				if c.steady != nil {
+					c.steady(k)
 				}
 				if !c.idle {
 					k.fetches()
@@ -320,18 +357,18 @@ func TestWatchdogAfterAnOutage(t *testing.T) {
 func TestWatchdogWhileOffersAreSlow(t *testing.T) {
 	k := newKennel(t)
 	k.pass(20*age, k.commits, func() {
-		k.steps.begin("jobs/0", "the handler to take the jobs it is offered")
-		k.steps.end("jobs/0")
+		k.ingress.begin("the handler to take the jobs it is offered")
+		k.ingress.end()
 	})
 	if why, _ := k.state.stalled(k.now, age); why != "" {
 		t.Errorf("alarmed: %s", why)
 	}
 }
 
-// A campaign that begins to keep its jobs in ingress keeps those, too, that were read before.
+// A campaign that begins to keep its jobs in ingress also keeps those that were read before.
 func TestWatchdogWhenACampaignBeginsToBlock(t *testing.T) {
 	k := newKennel(t)
-	k.ingress.register(0, 1, whoseIs("c"))
+	k.ingress.register(0, 1, offset.OwnerOf("c"))
 	k.pass(age, k.commits, k.fetches)
 	k.opt.Blocking = blocking("other", "c")
 	k.pass(time.Hour, k.commits, k.fetches)
@@ -372,7 +409,7 @@ func TestWatchdogRuns(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		k.ingress.register(0, 1, 0)
-		k.steps.begin("lanes/2", "a fetch to end")
+		k.lane.begin("a fetch to end")
 		running.Go(func() { k.run(ctx) })
 		for range 85 {
 			time.Sleep(time.Second)
@@ -390,7 +427,7 @@ func TestWatchdogRuns(t *testing.T) {
 	})
 }
 
-// A watchdog that does not look any more, because a lock is not given back, is noticed by whoever asks.
+// A watchdog that has stopped looking, because a lock is not released, is noticed by the health check.
 func TestWatchdogStandsStillItself(t *testing.T) {
 	var s watchState
 	now := time.Unix(0, 0)
@@ -403,18 +440,11 @@ func TestWatchdogStandsStillItself(t *testing.T) {
 	}
 }
 
-func TestAnswered(t *testing.T) {
-	for err, want := range map[error]bool{
-		nil: true, errPartlyCommitted: true, kafka.IllegalGeneration: true, kafka.OffsetMetadataTooLarge: true,
-		kafka.NotCoordinatorForGroup: false, kafka.RequestTimedOut: false, context.DeadlineExceeded: false,
-	} {
-		wrapped := err
-		if err != nil {
-			wrapped = fmt.Errorf("commit: %w", err)
-		}
-		if got := answered(wrapped); got != want {
-			t.Errorf("%v: %t", err, got)
-		}
+// A commit of which some partitions were refused was answered: the broker works.
+func TestAPartialCommitIsAnAnswer(t *testing.T) {
+	k := newKennel(t)
+	if err := k.watchdog.commit.judge(errPartlyCommitted); err == nil || !k.watchdog.commit.seen().answered {
+		t.Errorf("%v, answered %t", err, k.watchdog.commit.seen().answered)
 	}
 }
 
@@ -432,8 +462,8 @@ func (s stuck) Offer(ctx context.Context, jobs []*delivery.Job) ([]*delivery.Job
 	return s.fake.Offer(ctx, jobs)
 }
 
-// A handler that gets stuck is noticed where it is stuck and nowhere else, a job whose fate nobody decides too; both are
-// told once, and so is their end.
+// A stuck handler is noticed where it is stuck and nowhere else, and so is a job that is never settled; both are told
+// once, and so is their end.
 func TestStuckPartitionIsNoticed(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(3, r.jobs(), r.opt.LaneTopic)

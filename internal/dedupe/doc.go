@@ -1,3 +1,3 @@
-// Package dedupe keeps a ledger of delivered jobs in Redis, so that a job that is read again, or published again under
-// its id, is not sent again for a time. It stands between the pacer and the sinks: see Ledger.
+// Package dedupe keeps a ledger of delivered jobs in Redis, so that a job that is read again, or published again with
+// the same id, is not sent again for a time. It stands between the pacer and the sinks: see Ledger.
 package dedupe

@@ -4,27 +4,31 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"strconv"
+
+	"github.com/pacer/pacer/internal/shards"
 )
 
-// id stands for a campaign and a job's id in it: half a SHA-256, of a constant length whatever ids producers choose. To
-// make two jobs meet takes as much work as to break a hash of 128 bits, also for a producer who wants to.
+// id identifies a campaign and a job's id in its scope (delivery.Job.Scope) by half a SHA-256, which has a constant length whatever ids producers
+// choose. A collision takes as much work as breaking a 128-bit hash, also for a malicious producer.
 type id [16]byte
 
-func idOf(campaign, job string) id {
-	var buf [2*256 + 1]byte // ids have at most 256 characters
+func idOf(campaign, job, scope string) id {
+	var buf [3*256 + 2]byte // ids have at most 256 characters
 	text := append(buf[:0], campaign...)
-	text = append(text, ' ') // in no id
-	sum := sha256.Sum256(append(text, job...))
+	text = append(text, ' ') // not allowed in ids
+	text = append(text, job...)
+	if scope != "" {
+		text = append(append(text, ' '), scope...)
+	}
+	sum := sha256.Sum256(text)
 	return id(sum[:16])
 }
 
-// shard is where the job's key lives.
-func (i id) shard(shards int) int { return int(binary.BigEndian.Uint64(i[:8]) % uint64(shards)) }
+// shard returns the shard of the job's key.
+func (i id) shard(count int) int { return shards.Of(binary.BigEndian.Uint64(i[:8]), count) }
 
-// tag begins all keys of a shard: the hash tag that the quota engine's keys of this shard have, too, so that a script may
-// touch many of them on a Redis Cluster.
-func tag(prefix string, shard int) string { return "{" + prefix + strconv.Itoa(shard) + "}job:" }
+// tag returns the beginning of all keys of a shard.
+func tag(prefix string, shard int) string { return shards.Tag(prefix, shard) + "job:" }
 
-// key names the job in a shard.
+// key returns the key of the job in a shard.
 func (i id) key(tag string) string { return tag + base64.RawURLEncoding.EncodeToString(i[:]) }

@@ -3,114 +3,86 @@ package dedupe
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
-	// claimMargin is by how much a claim outlasts the timeout of the sink's call, which begins at most keptFor and
-	// maxAnswer after the claim, so that none ends while its job may be on its way.
-	claimMargin = 5 * time.Second
-	maxAnswer   = time.Second            // wait for the answer to a claim
-	maxPause    = 2 * time.Second        // before a job that another has is looked at again
-	failPause   = time.Second            // likewise while its shard does not answer; each look takes a slot from the others
-	ownPause    = 250 * time.Millisecond // likewise of a job that this daemon is sending
+	// leaseMargin is by how much a lease outlasts the timeout of the sink's call, which begins at most keptFor and
+	// maxAnswer after the lease, so that no lease ends while its job may be in flight.
+	leaseMargin = 5 * time.Second
+	maxAnswer   = time.Second            // wait for the answer to a lease
+	maxPause    = 2 * time.Second        // until a job that another daemon has is tried again
+	failPause   = time.Second            // the same while its shard does not answer; each try costs a slot
+	ownPause    = 250 * time.Millisecond // the same for a job that this daemon is sending
 )
 
 // Sinks deliver jobs.
 type Sinks interface {
-	// Resolve turns a campaign's sink ("" for the default) into the id of a configured one.
+	// Resolve returns the id of the configured sink for a campaign's sink name ("" for the default).
 	Resolve(name string) (id string, ok bool)
-	// Capacity is how many calls of the sink may be in flight in this daemon.
+	// Capacity returns how many calls of the sink may be in flight in this daemon.
 	Capacity(id string) (inFlight int, ok bool)
 	Deliver(ctx context.Context, id string, job *delivery.Job) delivery.Result
 }
 
-// Shards are the places among which jobs are divided by their ids.
-type Shards interface {
-	// Count is how many there are, at least 1.
-	Count() int
-	// Master is where the shard is written and read.
-	Master(shard int) redis.UniversalClient
-}
-
 // Options of a Ledger. All but Open are required.
 type Options struct {
-	Sinks     Sinks // that jobs go to
-	Shards    Shards
+	Sinks     Sinks       // the sinks that deliver the jobs
+	Shards    *shards.Set // the jobs are divided among them by their ids
 	KeyPrefix string
-	TTL       time.Duration // how long a delivered job is remembered
-	// Open sends jobs unguarded while Redis does not answer; otherwise they wait.
+	TTL       time.Duration // how long a delivered job is remembered, at least 1 ms
+	// Open sends jobs without a lease while Redis does not answer; otherwise they wait.
 	Open bool
-	// Known tells whether the catalog has the campaign.
+	// Known reports whether the catalog has the campaign.
 	Known func(campaign string) bool
-	// Timeouts bound a call of each sink; 0 for one that answers at once.
+	// Timeouts holds the timeout of a call of each sink; 0 for one that answers at once.
 	Timeouts   map[string]time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-func (o *Options) validate() error {
-	switch {
-	case o.Sinks == nil, o.Shards == nil, o.Known == nil, o.Logger == nil, o.Registerer == nil:
-		return errors.New("dedupe options: Sinks, Shards, Known, Logger and Registerer are required")
-	case o.TTL < time.Millisecond:
-		return errors.New("dedupe options: TTL must be at least 1ms")
-	}
-	return nil
-}
-
-// Ledger delivers jobs through other sinks and remembers in Redis, by campaign and id, which were delivered.
+// Ledger delivers jobs through other sinks and records in Redis, by campaign and id, which jobs were delivered.
 //
-//	free -> claimed -> delivered: not sent again until its mark expires
+//	free -> leased -> delivered: not sent again until its mark expires
 //	           |
-//	           +-----> free: the sink's answer was another, or the claim's time is over
+//	           +-----> free: the sink returned another class, or the lease has expired
 //
-// A job is sent only under a claim, which one daemon has at a time, and its result is Delivered only once Redis has
-// taken the mark. So whoever settles the offset after that result finds the mark in place when the record is read again.
-// What remains is a daemon that dies between the sink's answer and the mark, and a Redis that loses its data.
+// A job is sent only under a lease, which one daemon has at a time, and its result is Delivered only once Redis has
+// stored the mark. So if the record is read again after the offset was settled, the mark exists. Two cases remain in
+// which a job is sent twice: a daemon dies between the sink's answer and the mark, or Redis loses its data.
 //
-// A job that another daemon may be sending is Withheld, and so is one whose claim is not answered until its slot has
-// passed (SendBy). A claim ends by itself a while after the sink's timeout, so that a daemon that died does not keep it.
+// A job that another daemon may be sending is Withheld, and so is one whose lease is not granted before its slot has
+// passed (SendBy). A lease expires some time after the sink's timeout, so that a dead daemon does not keep it.
 //
 // Deliver may be called by any number of goroutines while Run runs.
 type Ledger struct {
-	Sinks // Resolve and Capacity are theirs
+	Sinks // provides Resolve and Capacity
 
-	shards   []*shard
-	node     string // random; begins the tokens of this daemon's claims
-	tokens   atomic.Uint64
-	ttl      time.Duration
-	open     bool
-	timeouts map[string]time.Duration
-	known    func(campaign string) bool
-	m        *metrics
+	options Options
+	shards  []*shard
+	node    string // random; begins the tokens of this daemon's leases
+	tokens  atomic.Uint64
+	m       *metrics
 
 	mu     sync.Mutex
-	claims map[id]*claim // under mu; of the jobs in Deliver, and those that left it in the last moments
+	leases map[id]*lease // guarded by mu; of the jobs in Deliver, and those that left it in the last moments
 }
 
 // New makes a Ledger. It connects to nothing.
-func New(o Options) (*Ledger, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
-		return nil, err
-	}
-	l := &Ledger{
-		Sinks: o.Sinks, node: newNode(), ttl: o.TTL, open: o.Open, timeouts: o.Timeouts, known: o.Known, m: m,
-		claims: map[id]*claim{},
-	}
+func New(o Options) *Ledger {
+	var node [8]byte          // unique among daemons, also across restarts
+	_, _ = rand.Read(node[:]) // never fails
+	m := newMetrics(o.Registerer)
+	l := &Ledger{Sinks: o.Sinks, options: o, node: string(node[:]), m: m, leases: map[id]*lease{}}
 	for i := range o.Shards.Count() {
 		log := o.Logger
 		if o.Shards.Count() > 1 {
@@ -118,82 +90,66 @@ func New(o Options) (*Ledger, error) {
 		}
 		l.shards = append(l.shards, &shard{
 			client: o.Shards.Master(i), tag: tag(o.KeyPrefix, i), node: l.node, m: m, log: log, open: o.Open,
-			wake: make(chan struct{}, 1),
+			wake: retry.NewSignal(),
 		})
 	}
-	return l, nil
-}
-
-// newNode is a name that no other daemon has, and none before a restart had.
-func newNode() string {
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return string(random[:])
+	return l
 }
 
 func (l *Ledger) shard(i id) *shard { return l.shards[i.shard(len(l.shards))] }
 
-// Run exchanges with Redis until ctx ends, then sends what still waits and returns nil. It must outlive the last Deliver.
+// Run exchanges data with Redis until ctx ends, then sends what still waits and returns nil. It must outlive the last
+// Deliver.
 func (l *Ledger) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, s := range l.shards {
 		running.Go(func() { s.run(ctx) })
 	}
-	tick := time.NewTicker(keptFor / 2)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			l.sweep(now)
-		case <-ctx.Done():
-			running.Wait()
-			return nil
-		}
-	}
+	retry.Every(ctx, keptFor/2, l.sweep)
+	running.Wait()
+	return nil
 }
 
-// Deliver sends the job unless it was delivered before, or another may be sending it. Its class is the sink's, Withheld or
-// Duplicate.
+// Deliver sends the job unless it was delivered before or another daemon may be sending it. The class of the result is
+// the sink's, Withheld or Duplicate.
 func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) delivery.Result {
-	i := idOf(j.Campaign, j.ID)
+	i := idOf(j.Campaign, j.ID, j.Scope())
 	c := l.enter(i)
 	if c == nil {
 		return l.withheld(answerHeld, ownPause)
 	}
-	if l.open && l.shard(i).failing.Load() {
-		l.m.claims.WithLabelValues(answerFailed).Inc()
+	if l.options.Open && l.shard(i).failing.Load() {
+		l.m.leases.WithLabelValues(answerFailed).Inc()
 		return l.send(ctx, sink, j, i, "")
 	}
 	l.ask(c, i, sink)
 	if !c.await(ctx, j.SendBy) {
-		l.keep(c)
-		return l.late(i)
+		return l.late(i, c)
 	}
 	switch e := c.entry; {
-	case e.err != nil && !l.open:
+	case e.err != nil && !l.options.Open:
 		l.drop(i)
 		return l.withheld(answerFailed, failPause)
 	case e.answer == delivered:
 		l.drop(i)
-		l.m.claims.WithLabelValues(answerDelivered).Inc()
+		l.m.leases.WithLabelValues(answerDelivered).Inc()
 		l.m.suppressed.WithLabelValues(j.Campaign).Inc()
 		return delivery.Result{Class: delivery.Duplicate, Detail: "a job with this id was delivered before"}
-	case e.answer != claimed:
+	case e.answer != leased:
 		l.drop(i)
 		return l.withheld(answerHeld, min(time.Duration(e.answer)*time.Millisecond, maxPause))
 	case !j.SendBy.IsZero() && time.Now().After(j.SendBy):
-		l.keep(c)
-		return l.late(i)
+		return l.late(i, c)
 	case e.err != nil:
-		l.m.claims.WithLabelValues(answerFailed).Inc()
+		l.m.leases.WithLabelValues(answerFailed).Inc()
 		return l.send(ctx, sink, j, i, e.token)
 	}
-	l.m.claims.WithLabelValues(answerClaimed).Inc()
+	l.m.leases.WithLabelValues(answerLeased).Inc()
 	return l.send(ctx, sink, j, i, c.entry.token)
 }
 
-// await waits for the answer to the claim while the job may be sent.
-func (c *claim) await(ctx context.Context, sendBy time.Time) bool {
+// await waits for the lease while the job may still be sent.
+func (c *lease) await(ctx context.Context, sendBy time.Time) bool {
 	wait := maxAnswer
 	if !sendBy.IsZero() {
 		wait = min(wait, time.Until(sendBy))
@@ -210,19 +166,23 @@ func (c *claim) await(ctx context.Context, sendBy time.Time) bool {
 }
 
 func (l *Ledger) withheld(answer string, pause time.Duration) delivery.Result {
-	l.m.claims.WithLabelValues(answer).Inc()
+	l.m.leases.WithLabelValues(answer).Inc()
 	return delivery.Result{Class: delivery.Withheld, RetryAfter: pause}
 }
 
-// late withholds a job whose slot has passed: for the next slot, or until the ledger may answer again.
-func (l *Ledger) late(i id) delivery.Result {
+// late withholds a job whose slot has passed, until the next slot or until the ledger may answer again. The lease is
+// kept for that call.
+func (l *Ledger) late(i id, c *lease) delivery.Result {
+	l.mu.Lock()
+	c.busy = false
+	l.mu.Unlock()
 	if l.shard(i).failing.Load() {
 		return l.withheld(answerLate, failPause)
 	}
 	return l.withheld(answerLate, 0)
 }
 
-// send hands the job to its sink and notes in the ledger what became of it. The token is "" without a claim.
+// send passes the job to its sink and records the outcome in the ledger. The token is "" without a lease.
 func (l *Ledger) send(ctx context.Context, sink string, j *delivery.Job, i id, token string) delivery.Result {
 	defer l.drop(i)
 	r := l.Sinks.Deliver(ctx, sink, j)
@@ -235,14 +195,15 @@ func (l *Ledger) send(ctx context.Context, sink string, j *delivery.Job, i id, t
 	return r
 }
 
-// mark notes that the job was delivered, and returns once that is certain. With policy open it does not wait for a Redis
-// that does not answer; nor does it when ctx ends. The mark is then made as soon as Redis answers again.
+// mark records that the job was delivered, and returns once Redis has stored that. With policy open it does not wait
+// while Redis does not answer, and it stops waiting when ctx ends; the mark is then stored as soon as Redis answers
+// again.
 func (l *Ledger) mark(ctx context.Context, i id) {
-	e := newEntry(markEntry, i, "", l.ttl)
+	e := newEntry(markEntry, i, "", l.options.TTL)
 	s := l.shard(i)
 	s.add(e)
 	var enough <-chan time.Time
-	if l.open {
+	if l.options.Open {
 		if s.failing.Load() {
 			return
 		}
@@ -257,7 +218,7 @@ func (l *Ledger) mark(ctx context.Context, i id) {
 	}
 }
 
-// release lets others have the job. Nobody waits for it: if it is lost, the claim ends by itself.
+// release lets other daemons lease the job. It does not wait: if the release is lost, the lease expires.
 func (l *Ledger) release(i id, token string) {
 	l.shard(i).add(newEntry(releaseEntry, i, token, 0))
 }

@@ -58,7 +58,7 @@ func TestAnUndeliveredJobIsFree(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			to.answer = nil
-			if r := one.deliver("a"); r.Class != delivery.Delivered { // the release goes before the claim
+			if r := one.deliver("a"); r.Class != delivery.Delivered { // the release goes before the lease
 				t.Errorf("again: %+v", r)
 			}
 			if r := two.deliver("a"); r.Class != delivery.Duplicate || to.count() != 2 {
@@ -69,7 +69,7 @@ func TestAnUndeliveredJobIsFree(t *testing.T) {
 }
 
 // What was delivered is found before it needs a slot; whatever is in doubt is left to Deliver.
-func TestSift(t *testing.T) {
+func TestFilterDelivered(t *testing.T) {
 	server := harness.FreshRedis(t)
 	client := connect(t, server.Addr)
 	r := newRig(t, &destination{}, servers{client, client, client}, rigOptions{})
@@ -77,14 +77,14 @@ func TestSift(t *testing.T) {
 	for i := range n / 2 {
 		r.insist(t.Context(), fmt.Sprint("job-", 2*i))
 	}
-	client.Set(t.Context(), idOf("c", "job-1").key(r.shard(idOf("c", "job-1")).tag), r.token(), time.Minute) // claimed
+	client.Set(t.Context(), idOf("c", "job-1", "").key(r.shard(idOf("c", "job-1", "")).tag), r.token(), time.Minute) // leased
 	offer := func() (jobs []*delivery.Job) {
 		for i := range n {
 			jobs = append(jobs, &delivery.Job{ID: fmt.Sprint("job-", i), Campaign: "c"})
 		}
-		jobs[0].Defect = delivery.ReasonInvalidHeader
+		jobs[0].Flaw = &delivery.Flaw{Defect: delivery.ReasonInvalidHeader}
 		jobs[2].Campaign = "nobody"
-		r.Sift(t.Context(), jobs)
+		r.FilterDelivered(t.Context(), jobs)
 		return jobs
 	}
 	for i, j := range offer() {
@@ -103,12 +103,12 @@ func TestSift(t *testing.T) {
 			t.Errorf("job %d is said to be a duplicate by a frozen Redis", i)
 		}
 	}
-	if took := time.Since(begun); took > 10*siftTimeout {
+	if took := time.Since(begun); took > 10*filterTimeout {
 		t.Errorf("took %s", took)
 	}
 }
 
-// While a job may be on its way, nobody else sends it; when its daemon has died, the claim ends.
+// While a job may be in flight, no other daemon sends it; when its daemon has died, the lease ends.
 func TestAClaimHoldsOthersOff(t *testing.T) {
 	shared := connect(t, harness.RedisAddr(t))
 	hold := make(chan struct{})
@@ -127,15 +127,15 @@ func TestAClaimHoldsOthersOff(t *testing.T) {
 			t.Errorf("%s: %+v", name, res)
 		}
 	}
-	key := idOf("c", "a").key(one.shards[0].tag)
+	key := idOf("c", "a", "").key(one.shards[0].tag)
 	left, err := shared.PTTL(t.Context(), key).Result()
-	if err != nil || left < o.timeout+claimMargin/2 || left > o.timeout+claimMargin {
-		t.Errorf("the claim lasts %s more, %v", left, err)
+	if err != nil || left < o.timeout+leaseMargin/2 || left > o.timeout+leaseMargin {
+		t.Errorf("the lease lasts %s more, %v", left, err)
 	}
 	shared.PExpire(t.Context(), key, time.Millisecond) // as if its time were over
 	time.Sleep(5 * time.Millisecond)
 	if r := two.deliver("a"); r.Class != delivery.Delivered {
-		t.Errorf("after the claim's end: %+v", r)
+		t.Errorf("after the lease's end: %+v", r)
 	}
 	close(hold)
 	if r := <-first; r.Class != delivery.Delivered {
@@ -143,13 +143,13 @@ func TestAClaimHoldsOthersOff(t *testing.T) {
 	}
 }
 
-// A claim that was made and whose answer was lost is the daemon's own when it asks again; a release that comes late does
-// not undo a newer claim.
+// A lease that was made and whose answer was lost is the daemon's own when it asks again; a release that comes late does
+// not undo a newer lease.
 func TestLostAnswersAndLateReleases(t *testing.T) {
 	shared := connect(t, harness.RedisAddr(t))
 	o := rigOptions{prefix: prefix()}
 	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
-	i := idOf("c", "a")
+	i := idOf("c", "a", "")
 	call := func(r *rig, e *entry) int64 {
 		t.Helper()
 		answers, err := r.shards[0].call([]*entry{e})
@@ -158,32 +158,33 @@ func TestLostAnswersAndLateReleases(t *testing.T) {
 		}
 		return answers[0]
 	}
-	lost := newEntry(claimEntry, i, one.token(), time.Minute)
-	again := newEntry(claimEntry, i, one.token(), time.Minute)
+	lost := newEntry(leaseEntry, i, one.token(), time.Minute)
+	again := newEntry(leaseEntry, i, one.token(), time.Minute)
 	for name, step := range map[string]*entry{"first": lost, "repeated as it was": lost, "by a new token": again} {
-		if a := call(one, step); a != claimed {
+		if a := call(one, step); a != leased {
 			t.Fatalf("%s: %d", name, a)
 		}
 	}
 	call(one, again)
 	call(one, newEntry(releaseEntry, i, lost.token, 0))
-	if a := call(two, newEntry(claimEntry, i, two.token(), time.Minute)); a <= 0 || a > time.Minute.Milliseconds() {
-		t.Errorf("a late release undid the claim: %d", a)
+	if a := call(two, newEntry(leaseEntry, i, two.token(), time.Minute)); a <= 0 || a > time.Minute.Milliseconds() {
+		t.Errorf("a late release undid the lease: %d", a)
 	}
 	call(one, newEntry(releaseEntry, i, again.token, 0))
-	if a := call(two, newEntry(claimEntry, i, two.token(), time.Minute)); a != claimed {
+	if a := call(two, newEntry(leaseEntry, i, two.token(), time.Minute)); a != leased {
 		t.Errorf("released: %d", a)
 	}
 	call(one, newEntry(markEntry, i, "", time.Minute))
 	call(one, newEntry(releaseEntry, i, again.token, 0))
 	for _, r := range []*rig{one, two} {
-		if a := call(r, newEntry(claimEntry, i, r.token(), time.Minute)); a != delivered {
+		if a := call(r, newEntry(leaseEntry, i, r.token(), time.Minute)); a != delivered {
 			t.Errorf("marked: %d", a)
 		}
 	}
 }
 
-// Jobs wait for a Redis that does not answer; what was delivered meanwhile is marked before anybody hears of it.
+// Jobs wait for a Redis that does not answer; jobs delivered meanwhile are marked before their result is
+// returned.
 func TestAFrozenRedis(t *testing.T) {
 	server := harness.FreshRedis(t)
 	var log lockedBuffer
@@ -211,7 +212,7 @@ func TestAFrozenRedis(t *testing.T) {
 	case r := <-under:
 		t.Errorf("answered without a mark: %+v", r)
 	case r := <-waiting:
-		t.Errorf("answered without a claim: %+v", r)
+		t.Errorf("answered without a lease: %+v", r)
 	default:
 	}
 	if to.count() != 1 {
@@ -272,7 +273,7 @@ func TestALateAnswerServesTheNextSlot(t *testing.T) {
 	one.deliver("connect")
 	server.Freeze()
 	job := func() *delivery.Job {
-		return &delivery.Job{ID: "a", Campaign: "c", SendBy: time.Now().Add(5 * time.Millisecond)}
+		return &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(5 * time.Millisecond)}}
 	}
 	if r := one.Deliver(t.Context(), "sink", job()); r.Class != delivery.Withheld || r.RetryAfter != 0 {
 		t.Fatalf("too late: %+v", r)
@@ -294,21 +295,22 @@ func TestALateAnswerServesTheNextSlot(t *testing.T) {
 	}
 }
 
-// A claim whose job did not come again is given up, so that whoever has the job now can send it.
+// A lease whose job was not offered again is released, so that the daemon that has the job now can
+// send it.
 func TestForgottenClaimsAreReleased(t *testing.T) {
 	shared := connect(t, harness.RedisAddr(t))
 	o := rigOptions{prefix: prefix(), timeout: time.Hour}
 	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
-	passed := &delivery.Job{ID: "a", Campaign: "c", SendBy: time.Now()}
+	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now()}}
 	if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
 		t.Fatalf("%+v", r)
 	}
 	one.mu.Lock()
-	e := one.claims[idOf("c", "a")].entry
+	e := one.leases[idOf("c", "a", "")].entry
 	one.mu.Unlock()
 	<-e.done
 	if r := two.deliver("a"); r.Class != delivery.Withheld {
-		t.Errorf("while the claim is kept: %+v", r)
+		t.Errorf("while the lease is kept: %+v", r)
 	}
 	one.sweep(time.Now().Add(keptFor))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -318,8 +320,8 @@ func TestForgottenClaimsAreReleased(t *testing.T) {
 	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	if len(one.claims) != 0 {
-		t.Errorf("%d claims remain", len(one.claims))
+	if len(one.leases) != 0 {
+		t.Errorf("%d leases remain", len(one.leases))
 	}
 }
 
@@ -410,12 +412,42 @@ func TestOpenSendsNothingLate(t *testing.T) {
 	r := newRig(t, d, servers{connect(t, "127.0.0.1:1")}, rigOptions{prefix: prefix(), open: true})
 	r.stop() // entries fail at once from here on
 	for range 50 {
-		res := r.Deliver(t.Context(), "sink", &delivery.Job{ID: "a", Campaign: "c", SendBy: time.Now().Add(-time.Millisecond)})
+		res := r.Deliver(t.Context(), "sink", &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(-time.Millisecond)}})
 		if res.Class != delivery.Withheld || d.count() > 0 {
 			t.Fatalf("%+v, %d sent", res, d.count())
 		}
 	}
 	if res := r.deliver("a"); res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
+	}
+}
+
+// TestIDsRecurElsewhere: the ids of jobs without one from their producer are places in a topic, which recur in another
+// cluster and in a topic made anew, and ids of CloudEvents recur in other sources. They are those of other jobs.
+func TestIDsRecurElsewhere(t *testing.T) {
+	to := &destination{}
+	r := newRig(t, to, servers{connect(t, harness.RedisAddr(t))}, rigOptions{prefix: prefix()})
+	place := func(topic byte) *delivery.Job {
+		return &delivery.Job{ID: "pacer.jobs/0/0", Campaign: "c", History: delivery.History{
+			Origin: delivery.Origin{Topic: "pacer.jobs", TopicID: delivery.NewTopicID([16]byte{topic})},
+		}}
+	}
+	event := func(source string) *delivery.Job {
+		return &delivery.Job{ID: "a", Campaign: "c", Meta: delivery.Meta{Headers: []delivery.Header{
+			{Key: delivery.HeaderCloudEvent, Value: []byte("a")}, {Key: delivery.HeaderEventSource, Value: []byte(source)},
+		}}}
+	}
+	for i, j := range []*delivery.Job{place(1), place(2), event("/shop"), event("/till")} {
+		if got := r.Deliver(t.Context(), "sink", j).Class; got != delivery.Delivered {
+			t.Errorf("job %d: %v", i, got)
+		}
+	}
+	for i, j := range []*delivery.Job{place(1), place(2), event("/shop"), event("/till")} {
+		if got := r.Deliver(t.Context(), "sink", j).Class; got != delivery.Duplicate {
+			t.Errorf("job %d again: %v", i, got)
+		}
+	}
+	if to.count() != 4 {
+		t.Errorf("%d of 4 were sent", to.count())
 	}
 }

@@ -12,13 +12,11 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/shards"
 )
 
-// servers spreads shards over clients.
+// servers are the masters of the shards.
 type servers []redis.UniversalClient
-
-func (s servers) Count() int                             { return len(s) }
-func (s servers) Master(shard int) redis.UniversalClient { return s[shard] }
 
 func connect(t testing.TB, addr string) redis.UniversalClient {
 	t.Helper()
@@ -69,7 +67,7 @@ type rigOptions struct {
 	log     slog.Handler
 }
 
-func newRig(t testing.TB, sinks Sinks, shards Shards, o rigOptions) *rig {
+func newRig(t testing.TB, sinks Sinks, masters servers, o rigOptions) *rig {
 	t.Helper()
 	if o.ttl == 0 {
 		o.ttl = time.Hour
@@ -78,13 +76,10 @@ func newRig(t testing.TB, sinks Sinks, shards Shards, o rigOptions) *rig {
 		o.log = slog.DiscardHandler
 	}
 	r := &rig{registry: prometheus.NewRegistry()}
-	var err error
-	if r.Ledger, err = New(Options{
-		Sinks: sinks, Known: func(campaign string) bool { return campaign == "c" }, Shards: shards, KeyPrefix: o.prefix, TTL: o.ttl, Open: o.open,
+	r.Ledger = New(Options{
+		Sinks: sinks, Known: func(campaign string) bool { return campaign == "c" }, Shards: shards.New(masters...), KeyPrefix: o.prefix, TTL: o.ttl, Open: o.open,
 		Timeouts: map[string]time.Duration{"sink": o.timeout}, Logger: slog.New(o.log), Registerer: r.registry,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -98,13 +93,13 @@ func newRig(t testing.TB, sinks Sinks, shards Shards, o rigOptions) *rig {
 
 // deliver sends a job that may be sent within a second.
 func (r *rig) deliver(id string) delivery.Result {
-	return r.Deliver(context.Background(), "sink", &delivery.Job{ID: id, Campaign: "c", SendBy: time.Now().Add(time.Second)})
+	return r.Deliver(context.Background(), "sink", &delivery.Job{ID: id, Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(time.Second)}})
 }
 
 // insist delivers as the pacer does: what is withheld is tried again after its pause.
 func (r *rig) insist(ctx context.Context, id string) delivery.Result {
 	for {
-		res := r.Deliver(ctx, "sink", &delivery.Job{ID: id, Campaign: "c", SendBy: time.Now().Add(20 * time.Millisecond)})
+		res := r.Deliver(ctx, "sink", &delivery.Job{ID: id, Campaign: "c", Timing: delivery.Timing{SendBy: time.Now().Add(20 * time.Millisecond)}})
 		if res.Class != delivery.Withheld || ctx.Err() != nil {
 			return res
 		}

@@ -1,51 +1,50 @@
 package dedupe
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
-// The answers to a claim, as they are spelled in pacer_dedupe_claims_total.
+// The answers to a lease, as label values of pacer_dedupe_claims_total.
 const (
-	answerClaimed   = "claimed"
-	answerDelivered = "delivered" // and so the job is not sent
-	answerHeld      = "held"      // somebody else may be sending it
-	answerLate      = "late"      // there was none until the job's slot had passed
+	answerLeased    = "claimed"
+	answerDelivered = "delivered" // the job is not sent
+	answerHeld      = "held"      // another daemon may be sending it
+	answerLate      = "late"      // no answer before the job's slot had passed
 	answerFailed    = "failed"
 )
 
 type metrics struct {
 	suppressed *prometheus.CounterVec
-	claims     *prometheus.CounterVec
+	leases     *prometheus.CounterVec
 	unmarked   prometheus.Counter
 	seconds    prometheus.Histogram
 	entries    prometheus.Histogram
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer) *metrics {
+	factory := promauto.With(r)
 	m := &metrics{
-		suppressed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		suppressed: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_duplicates_suppressed_total", Help: "Jobs not sent because one with their id had been delivered.",
 		}, []string{"campaign"}),
-		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pacer_dedupe_claims_total", Help: "Claims on jobs about to be sent, by what the dedupe ledger answered.",
+		leases: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_dedupe_claims_total", Help: "Leases requested for jobs about to be sent, by the answer of the dedupe ledger.",
 		}, []string{"answer"}),
-		unmarked: prometheus.NewCounter(prometheus.CounterOpts{
+		unmarked: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_dedupe_unmarked_total", Help: "Jobs delivered whose marks were given up; a record with their id is sent again.",
 		}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "pacer_dedupe_seconds", Help: "Round trips to the dedupe ledger.",
 			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .5},
 		}),
-		entries: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pacer_dedupe_batch_entries", Help: "Claims, marks and releases in one round trip to the dedupe ledger.",
+		entries: factory.NewHistogram(prometheus.HistogramOpts{
+			Name: "pacer_dedupe_batch_entries", Help: "Leases, marks and releases in one round trip to the dedupe ledger.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.suppressed, m.claims, m.unmarked, m.seconds, m.entries} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
+	for _, answer := range []string{answerLeased, answerDelivered, answerHeld, answerLate, answerFailed} {
+		m.leases.WithLabelValues(answer)
 	}
-	for _, answer := range []string{answerClaimed, answerDelivered, answerHeld, answerLate, answerFailed} {
-		m.claims.WithLabelValues(answer)
-	}
-	return m, nil
+	return m
 }

@@ -2,7 +2,7 @@ package dedupe
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,43 +11,46 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
-	// batchGap is the least time between the beginnings of two round trips: what comes in it goes in one.
+	// batchGap is the least time between the beginnings of two round trips: entries added in between share one.
 	batchGap = time.Millisecond
-	maxBatch = 256 // entries of one round trip; Redis works on it for well below a millisecond
-	// maxWaiting bounds the entries of a shard that wait to be sent. Claims and marks of calls in flight are far fewer;
-	// it is marks that nobody waits for that would add up while Redis does not answer.
+	maxBatch = 256 // entries per round trip; Redis takes well below a millisecond for them
+	// maxWaiting bounds the waiting entries of a shard. Leases and marks of calls in flight are far fewer, but marks
+	// that no caller waits for would accumulate while Redis does not answer.
 	maxWaiting   = 65_536
 	batchTimeout = 500 * time.Millisecond // of one round trip
 	retryEvery   = 100 * time.Millisecond // between round trips while they fail
 )
 
-//go:embed lua/ledger.lua
-var source string
+//go:embed lua/lease.lua
+var sources embed.FS
 
-var script = redis.NewScript(source)
+var script = shards.NewScript(sources, "lua/lease.lua")
 
 var (
 	errFull  = errors.New("too many jobs wait for the dedupe ledger")
 	errEnded = errors.New("the dedupe ledger has ended")
 )
 
-// The kinds of entries, as the script spells them.
+// The kinds of entries, as in the script.
 const (
-	claimEntry   = "claim"
+	leaseEntry   = "lease"
 	markEntry    = "mark"
 	releaseEntry = "release"
 )
 
-// The answers of the script to a claim; any other is for how many milliseconds another node has the job.
+// The script's answers to a lease; any other is the number of milliseconds for which another node has the job.
 const (
-	claimed   = 0
+	leased    = 0
 	delivered = -1
 )
 
-// entry is one thing to be done in the ledger.
+// entry is one operation on the ledger.
 type entry struct {
 	what  string
 	id    id
@@ -55,9 +58,9 @@ type entry struct {
 	keep  time.Duration // how long Redis keeps the value
 
 	answer int64         // valid once done is closed
-	err    error         // likewise
-	done   chan struct{} // closed when the entry was worked off
-	gone   atomic.Bool   // a claim that nobody wants any more
+	err    error         // valid once done is closed
+	done   chan struct{} // closed when the entry has been processed
+	gone   atomic.Bool   // a lease that is no longer wanted
 }
 
 func newEntry(what string, i id, token string, keep time.Duration) *entry {
@@ -69,28 +72,28 @@ func (e *entry) finish(answer int64, err error) {
 	close(e.done)
 }
 
-// shard gathers the entries of a shard's jobs and sends them in batches, one at a time: a daemon that sends 10,000 jobs
-// a second makes at most 1,000 round trips. An entry that finds nothing under way goes at once.
+// shard collects the entries of a shard's jobs and sends them in batches, one at a time: a daemon that sends 10,000
+// jobs a second makes at most 1,000 round trips. An entry is sent at once if no batch is in progress.
 //
-// Marks are kept until Redis has taken them, in their order and before any later entry of this node. What else fails is
-// told so.
+// Marks are kept until Redis has stored them, in their order and before any later entry of this node. Other entries
+// fail with an error.
 type shard struct {
 	client redis.UniversalClient
 	tag    string
 	node   string
 	m      *metrics
-	log    *slog.Logger // says which shard it is
+	log    *slog.Logger // names the shard
 	open   bool         // jobs are sent while Redis does not answer
 
 	failing atomic.Bool // the last round trip failed
-	wake    chan struct{}
+	wake    retry.Signal
 
 	mu      sync.Mutex
-	waiting []*entry // under mu
-	ended   bool     // under mu
+	waiting []*entry // guarded by mu
+	ended   bool     // guarded by mu
 }
 
-// add lets the entry wait for its round trip. It may fail at once.
+// add queues the entry for a round trip. The entry may fail at once.
 func (s *shard) add(e *entry) {
 	s.mu.Lock()
 	var err error
@@ -107,10 +110,7 @@ func (s *shard) add(e *entry) {
 		s.giveUp(e, err)
 		return
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Send()
 }
 
 func (s *shard) giveUp(e *entry, err error) {
@@ -120,7 +120,7 @@ func (s *shard) giveUp(e *entry, err error) {
 	e.finish(0, err)
 }
 
-// run sends batches until ctx ends, and then what still waits.
+// run sends batches until ctx ends, and then the waiting entries.
 func (s *shard) run(ctx context.Context) {
 	for {
 		select {
@@ -146,7 +146,7 @@ func (s *shard) run(ctx context.Context) {
 	}
 }
 
-// end sends what waits, unless Redis does not answer, and takes nothing more.
+// end sends the waiting entries, unless Redis does not answer, and accepts no more.
 func (s *shard) end() {
 	for batch := s.next(); len(batch) > 0 && s.send(batch); batch = s.next() {
 		continue
@@ -160,7 +160,7 @@ func (s *shard) end() {
 	}
 }
 
-// next takes a batch of what waits. Claims that nobody wants any more are dropped.
+// next removes a batch of waiting entries. Leases that are no longer wanted are dropped.
 func (s *shard) next() []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,16 +179,13 @@ func (s *shard) next() []*entry {
 	return batch
 }
 
-// send makes one round trip, and tells whether Redis answered.
+// send makes one round trip, and reports whether Redis answered.
 func (s *shard) send(batch []*entry) bool {
 	begun := time.Now()
 	answers, err := s.call(batch)
 	s.m.seconds.Observe(time.Since(begun).Seconds())
 	s.m.entries.Observe(float64(len(batch)))
 	if err != nil {
-		if !s.failing.Swap(true) {
-			s.warn(err)
-		}
 		s.failed(batch, err)
 		return false
 	}
@@ -201,16 +198,7 @@ func (s *shard) send(batch []*entry) bool {
 	return true
 }
 
-// warn says that Redis begins not to answer.
-func (s *shard) warn(err error) {
-	if s.open {
-		s.log.Warn("the dedupe ledger does not answer; jobs are sent without it, and may be sent twice", "error", err)
-		return
-	}
-	s.log.Warn("the dedupe ledger does not answer; jobs wait until it does", "error", err)
-}
-
-// call has the script work off the batch. Whether it did is unknown after an error; the same entries may be sent again.
+// call runs the script on the batch. After an error it is unknown whether it ran; the same entries may be sent again.
 func (s *shard) call(batch []*entry) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
 	defer cancel()
@@ -220,15 +208,21 @@ func (s *shard) call(batch []*entry) ([]int64, error) {
 		keys[i] = e.id.key(s.tag)
 		args = append(args, e.what, e.token, e.keep.Milliseconds())
 	}
-	answers, err := script.Run(ctx, s.client, keys, args...).Int64Slice()
+	answers, err := script.Run(ctx, s.client, shards.Run{Keys: keys, Args: args}).Int64Slice()
 	if err == nil && len(answers) != len(batch) {
 		err = fmt.Errorf("%d answers for %d entries", len(answers), len(batch))
 	}
 	return answers, err
 }
 
-// failed puts the marks of a batch back to where they were and tells the others.
+// failed logs the first failure, puts the marks of a batch back at the front and fails the other entries.
 func (s *shard) failed(batch []*entry, err error) {
+	switch first := !s.failing.Swap(true); {
+	case first && s.open:
+		s.log.Warn("the dedupe ledger does not answer; jobs are sent without it, and may be sent twice", "error", err)
+	case first:
+		s.log.Warn("the dedupe ledger does not answer; jobs wait until it does", "error", err)
+	}
 	var marks []*entry
 	for _, e := range batch {
 		if e.what == markEntry {

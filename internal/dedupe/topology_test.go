@@ -67,7 +67,7 @@ func TestTopologies(t *testing.T) {
 			for i := range known {
 				known[i] = &delivery.Job{ID: fmt.Sprint("job-", i), Campaign: "c"}
 			}
-			two.Sift(ctx, known)
+			two.FilterDelivered(ctx, known)
 			for i, j := range known {
 				if !j.Duplicate {
 					t.Errorf("job %d is not known to be delivered", i)
@@ -75,7 +75,7 @@ func TestTopologies(t *testing.T) {
 			}
 			used := map[redis.UniversalClient]bool{}
 			for i := range jobs {
-				k := idOf("c", fmt.Sprint("job-", i)).shard(len(shards))
+				k := idOf("c", fmt.Sprint("job-", i), "").shard(len(shards))
 				used[shards[k]] = true
 			}
 			for _, c := range shards {

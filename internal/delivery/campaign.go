@@ -45,7 +45,7 @@ type Campaign struct {
 	ExpectedTotal  int64
 	Lane           int // NoLane unless the campaign has a backlog in a lane
 
-	// Invalid, if set, says in one line why the campaign is held (a rate that cannot be kept, an unknown status).
+	// Invalid, if set, says in one line why the campaign is held (an invalid rate, an unknown status).
 	Invalid string
 }
 
@@ -53,10 +53,10 @@ type Campaign struct {
 const (
 	PolicyClosed     = "closed"      // nothing is sent while the store fails
 	PolicyLocalShare = "local-share" // each daemon sends its share of the last known rate
-	PolicyOpen       = "open"        // the quota does not bind while the store fails
+	PolicyOpen       = "open"        // the quota is not enforced while the store fails
 
 	ModeStrict   = "strict"   // exact, in the store
-	ModeShadow   = "shadow"   // evaluated and reported, does not bind
+	ModeShadow   = "shadow"   // evaluated and reported, not enforced
 	ModeEventual = "eventual" // counted in memory, synchronised in the background
 
 	SpendGreedy = "greedy" // as fast as the campaigns ask
@@ -64,7 +64,7 @@ const (
 
 	AlgorithmSliding = "sliding" // a ring of buckets
 	AlgorithmFixed   = "fixed"   // with a reset, at first use or at the calendar
-	AlgorithmLog     = "log"     // every grant remembered
+	AlgorithmLog     = "log"     // every grant is stored
 
 	UnitUnits = "units" // weights of jobs
 	UnitBytes = "bytes" // lengths of payloads; eventual quotas only
@@ -111,7 +111,7 @@ func (s *Snapshot) Campaign(id string) *Campaign {
 	return s.Campaigns[id]
 }
 
-// CampaignHash is FNV-1a, 64 bits, of the campaign's id: what stands for it where there is no room for names.
+// CampaignHash is FNV-1a, 64 bits, of the campaign's id; it replaces the id where there is no room for names.
 func CampaignHash(id string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(id) {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Sustained is what bounds a campaign beside its schedule: Credit units as fast as the schedule has it, and PerSecond
-// from then on.
+// Sustained is a bound on a campaign in addition to its schedule: Credit units as fast as the schedule allows, and
+// PerSecond from then on.
 type Sustained struct {
 	PerSecond float64
 	Credit    float64
 }
 
-// Unbounded is no bound beside the schedule.
+// Unbounded is no bound in addition to the schedule.
 var Unbounded = Sustained{PerSecond: math.Inf(1)}
 
 const (
@@ -23,10 +23,9 @@ const (
 	week         = 7 * 24 * time.Hour
 )
 
-// Finish is when the campaign, which is now where its schedule has it, will have sent so many units: by the steps of its
-// ramp, its active hours, its start and its end, and not faster than the bound. It is false when that will never be, as
-// things are: the campaign does not send, or it ends before, or not within ten years. Floats, so for people and
-// gauges only.
+// Finish is when the campaign will have sent units more units from now on: by the steps of its ramp, its active hours,
+// its start and its end, and not faster than the bound. It is false if the campaign does not send, ends before, or
+// needs more than ten years. It computes in floats, so it is for people and gauges only.
 func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at time.Time, ok bool) {
 	if c.Status != StatusActive || c.Invalid != "" || c.Rate.Zero() || bound.PerSecond <= 0 && bound.Credit < units {
 		return time.Time{}, false
@@ -36,11 +35,11 @@ func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at tim
 		if c.Ended(p.at) || p.at.Sub(now) > finishWithin {
 			return time.Time{}, false
 		}
-		if units < 1e-6 { // what rounding has left over does not wait for the next morning
+		if units < 1e-6 { // a rounding error does not wait for the next morning
 			return p.at, true
 		}
 		units -= p.skipWeeks(units)
-		until := p.next()
+		until := c.nextChange(p.at, p.step)
 		length := finishWithin.Seconds()
 		if !until.IsZero() {
 			length = min(length, until.Sub(p.at).Seconds())
@@ -54,7 +53,7 @@ func (c *Campaign) Finish(now time.Time, units float64, bound Sustained) (at tim
 	return time.Time{}, false
 }
 
-// plan is a campaign's schedule from one instant on, which moves forward.
+// plan is a campaign's schedule from a current instant on; the instant moves forward.
 type plan struct {
 	campaign *Campaign
 	bound    Sustained
@@ -75,22 +74,8 @@ func newPlan(c *Campaign, now time.Time, bound Sustained) *plan {
 	return p
 }
 
-// next is when the rate or the activity changes, or may; zero for never.
-func (p *plan) next() (next time.Time) {
-	c, begun := p.campaign, p.at
-	if c.StartsAt.After(begun) {
-		begun = c.StartsAt
-	}
-	for _, at := range []time.Time{c.StartsAt, c.EndsAt, p.step, c.Hours.NextChange(begun)} {
-		if at.After(p.at) && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
-	return next
-}
-
-// send is how many of the units go in a stretch of so many seconds without a change, and how long they take, at most
-// the whole stretch.
+// send returns how many of the units are sent in length seconds without a change, and how long that takes, at most
+// length.
 func (p *plan) send(units, length float64) (sent, took float64) {
 	if !p.campaign.Active(p.at) || p.campaign.Ended(p.at) {
 		return 0, length
@@ -114,8 +99,8 @@ func (p *plan) send(units, length float64) (sent, took float64) {
 	return credit*p.perSecond + (took-credit)*p.bound.PerSecond, took
 }
 
-// skipWeeks goes on by as many weeks as it can that are like each other, and returns the units sent in them: a backlog
-// of years is then as cheap to foresee as one of a day.
+// skipWeeks skips as many identical weeks as it can, and returns the units sent in them: a backlog of years is then as
+// cheap to compute as one of a day.
 func (p *plan) skipWeeks(units float64) (sent float64) {
 	c, each := p.campaign, min(p.perSecond, p.bound.PerSecond)
 	if c.Hours == nil || len(c.Hours.edges) == 0 || p.at.Before(c.StartsAt) || !p.step.IsZero() {
@@ -142,7 +127,7 @@ func (p *plan) skipWeeks(units float64) (sent float64) {
 	return weeks * weekly
 }
 
-// goTo moves to a later instant, not beyond the next step of the ramp.
+// goTo moves to a later instant, at most the next step of the ramp.
 func (p *plan) goTo(at time.Time) {
 	p.at = at
 	if p.step.IsZero() || at.Before(p.step) {

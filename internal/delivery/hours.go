@@ -23,9 +23,9 @@ type HoursSpan struct {
 	To   int            // 0 to 1440
 }
 
-// ActiveHours are the hours of the week in which a campaign sends, by the wall clocks of a time zone. What a clock on
-// the wall shows decides and nothing else: where clocks are put forward, hours that they skip do not exist and a span
-// around them is that much shorter; where clocks are put back, an hour that they show twice counts twice.
+// ActiveHours are the hours of the week in which a campaign sends, in the wall-clock time of a time zone. Only
+// wall-clock time counts: when clocks are put forward, the skipped hour does not exist and a span around it is
+// shorter; when they are put back, the hour that is shown twice counts twice.
 //
 // NewActiveHours makes them; nil is always. They are immutable.
 type ActiveHours struct {

@@ -1,7 +1,8 @@
 package delivery
 
 import (
-	"context"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,16 @@ type Origin struct {
 	Topic     string
 	Partition int
 	Offset    int64
+	TopicID   TopicID
+}
+
+// String is <topic>/<partition>/<offset>, and "" for an unknown origin. It is also the id of a job without one from its
+// producer.
+func (o Origin) String() string {
+	if o.Topic == "" {
+		return ""
+	}
+	return o.Topic + "/" + strconv.Itoa(o.Partition) + "/" + strconv.FormatInt(o.Offset, 10)
 }
 
 // Header is one Kafka record header.
@@ -40,53 +51,103 @@ const (
 	FromTimer
 )
 
-// Job is one logical request to deliver. It is made by the consumer and then owned by one component at a
-// time: consumer, pacer queue, sink call, requeue outbox. Nobody touches a job after having handed it on.
+// Job is one logical request to deliver: what was published, what pacer wrote into its record since, and the receipt by
+// which it is settled. It is made by the consumer and then owned by one component at a time: consumer, pacer queue, sink
+// call, requeue outbox. No component touches a job after passing it on.
+//
+// It takes at most 512 bytes: Go's garbage collector marks larger objects one by one, and with tens of thousands of jobs
+// in memory that keeps the scheduler from the processor for longer than a slot may be late.
 type Job struct {
-	ID          string
-	Campaign    string
-	Weight      int64 // units of rate and quota, at least 1
-	Priority    Priority
-	NotBefore   time.Time // zero: at once
-	ExpiresAt   time.Time // zero: never
-	ContentType string
-	TraceParent string
-	Payload     []byte
-
-	Key     []byte   // the record's key, kept on re-enqueue
-	Headers []Header // the record's headers that are not pacer's own, kept on re-enqueue
-
-	Attempt    int           // answers so far that counted as an attempt, the last one included
-	Hops       int           // re-enqueues into a lane
-	TimerHops  int           // re-enqueues into a timer
-	Origin     Origin        // the first record
-	EnqueuedAt time.Time     // when pacer wrote the record this job was read from; zero for ingress
-	FirstRead  time.Time     // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
-	TTL        time.Duration // set by pacer from the campaign: to be sent within it, counted from FirstRead; 0: for ever
-	Due        time.Time     // set by pacer for a retry: not to be sent before; zero: at once
-	SendBy     time.Time     // set by pacer at dispatch: not to be sent after, or its slot is passed; zero: no such time
-	Reason     string        // why pacer wrote the record this job was read from; of a dead letter, why it is one
-	Call       *Call         // the last call of a sink; nil where Report is not set, or none was made
-
-	// Defect is set when the record cannot be delivered at all (a dead-letter reason such as ReasonUndecodable);
-	// DefectDetail is one line for the person who reads the dead letter.
-	Defect       Reason
-	DefectDetail string
-
+	ID       string
+	Campaign string
+	Weight   int64 // units of rate and quota, at least 1
+	Priority Priority
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
+	NotBefore time.Time // zero: at once
+	ExpiresAt time.Time // zero: never
+	Payload   []byte
+	Meta
+	History
+	Timing
+	Flaw *Flaw // nil: the record can be delivered
 
-	// Observe, if set, is told the outcome when the job is settled; it must be quick and safe for concurrent use.
-	Observe func(*Job, Outcome)
-	// Report, if set, is told of a final outcome before the job is settled, and owns the job from then on: it must see to
-	// it that Finish is called, once what it does with the outcome is durable. Quick and safe for concurrent use, too.
-	Report func(*Job, Outcome)
+	Call    Call     // the last call of a sink; zero when none was made
+	Account *Account // of its campaign, set by the pacer; nil while the campaign is not known
 
+	Reading
+	Receipt Receipt
+}
+
+// Meta is the rest of a record: kept on re-enqueue, or passed to sinks, and without meaning to pacer.
+type Meta struct {
+	ContentType string
+	TraceParent string
+	Key         []byte   // the record's key, kept on re-enqueue
+	Headers     []Header // the record's headers that are not pacer's own, kept on re-enqueue
+}
+
+// History is the state that pacer wrote into the job's record when it moved the job.
+type History struct {
+	Attempt    int       // answers so far that counted as an attempt, the last one included
+	Hops       int32     // re-enqueues into a lane
+	TimerHops  int32     // re-enqueues into a timer
+	Origin     Origin    // the first record
+	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
+	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
+	Reason     string    // why pacer wrote the record this job was read from; of a dead letter, why it is one
+}
+
+// Timing is set by the pacer, and says when a job may be sent.
+type Timing struct {
+	TTL    time.Duration // the campaign's: time to send the job within, counted from FirstRead; 0: unlimited
+	Due    time.Time     // of a retry: not to be sent before; zero: at once
+	SendBy time.Time     // set at dispatch: not to be sent after, or its slot is passed; zero: no such time
+}
+
+// Flaw is why a record cannot be delivered at all.
+type Flaw struct {
+	Defect Reason // a dead-letter reason such as ReasonUndecodable
+	Detail string // one line for the person who reads the dead letter
+}
+
+// Reading says where and when a job was read.
+type Reading struct {
 	From   Place
-	Source Source // where the open offset is kept
-	Offset int64  // in Source
-	Size   int64  // bytes charged to the process's buffer budget
+	Source Source
+	Offset int64 // in Source
+	Size   int64 // bytes charged to the process's buffer budget
 	ReadAt time.Time
+}
+
+// Defect is the reason of the job's flaw, "" when it has none.
+func (j *Job) Defect() Reason {
+	if j.Flaw == nil {
+		return ""
+	}
+	return j.Flaw.Defect
+}
+
+// Scope is what the job's id is unique in, besides its campaign, where the id alone does not tell one job from all others:
+// CloudEvents are unique by source and id, and places in a topic recur when the topic is made anew, and in other
+// clusters.
+func (j *Job) Scope() string {
+	var id, source []byte
+	for _, h := range j.Headers { // the last counts, as in record.Decode
+		switch h.Key {
+		case HeaderCloudEvent:
+			id = h.Value
+		case HeaderEventSource:
+			source = h.Value
+		}
+	}
+	switch {
+	case len(id) > 0 && string(id) == j.ID:
+		return string(source)
+	case strings.HasPrefix(j.ID, j.Origin.Topic) && j.ID == j.Origin.String():
+		return j.Origin.TopicID.String()
+	}
+	return ""
 }
 
 // ReadyAt is the first instant at which the job may be sent: the later of NotBefore and Due, zero if neither
@@ -104,52 +165,34 @@ func (j *Job) Expired(now time.Time) bool {
 		j.TTL > 0 && !j.FirstRead.IsZero() && now.Sub(j.FirstRead) >= j.TTL
 }
 
-// Source is the partition a job was read from, as the rest of pacer sees it. Its methods are safe for use by
-// several goroutines at once.
+// Source is the partition a job was read from. Two are the same if they are equal. Other methods depend on the kind of
+// source; a component that needs one declares the interface: requeue flushes sources before it writes more of their
+// jobs, and the pacer reports room to sources whose jobs it refused, and releases jobs to lanes.
 type Source interface {
 	// Name identifies the source within the process, e.g. "pacer.jobs/3".
 	Name() string
-	// Settle makes the fate of the job at offset durable: the caller promises that the job was delivered,
-	// acknowledged by the broker elsewhere, or is to be dropped for good. Never blocks. Settling an offset twice,
-	// or one of a source that is gone, does nothing.
-	Settle(offset int64, outcome Outcome)
-	// Flush commits what is settled and returns once the broker acknowledged it (or the source is gone, which is no
-	// error).
-	Flush(ctx context.Context) error
-	// Room tells a source that the campaign, whose jobs were refused before, has room in its queue for about units more.
-	// Never blocks. Timers, of which nothing is refused, ignore it.
-	Room(campaign string, units int64)
-	// Release gives the job at offset back unread, and its bytes with it: a lane notes its campaign as left behind
-	// from the smallest released offset on and offers these jobs again after Room. Never blocks. Only for jobs
-	// read from a lane; other sources ignore it.
-	Release(campaign string, offset int64)
 }
 
-// Call is what is known of one call of a sink.
+// Receipt makes the outcome of jobs durable. The receipt of a source closes the job's offset; others are decorators,
+// such as one that first writes an event of the job, or counts it. One receipt serves many jobs, and may be used by
+// several goroutines at once.
+type Receipt interface {
+	// Settle says that the job was delivered, acknowledged by the broker elsewhere, or is to be dropped for good. It never
+	// blocks, and takes ownership of the job. Settling a job twice, or one of a source that is gone, does nothing.
+	Settle(job *Job, outcome Outcome)
+}
+
+// Call describes one call of a sink.
 type Call struct {
-	At     time.Time
+	At     time.Time // zero: there was none
 	Took   time.Duration
 	Status int // HTTP status where there is one
 }
 
-// Settle settles the job at its source, or lets Report do so when the time has come.
-func (j *Job) Settle(outcome Outcome) {
-	if j.Report != nil && outcome.Final() {
-		j.Report(j, outcome)
-		return
-	}
-	j.Finish(outcome)
-}
+// Settle settles the job: its last owner calls it once, and does not touch the job afterwards.
+func (j *Job) Settle(outcome Outcome) { j.Receipt.Settle(j, outcome) }
 
-// Finish settles the job at its source.
-func (j *Job) Finish(outcome Outcome) {
-	if j.Observe != nil {
-		j.Observe(j, outcome)
-	}
-	j.Source.Settle(j.Offset, outcome)
-}
-
-// Outcome is the durable fate of a job.
+// Outcome is the durable result of a job.
 type Outcome uint8
 
 // The outcomes, as they are spelled in pacer_jobs_settled_total.
@@ -160,14 +203,15 @@ const (
 	OutcomeDead
 	OutcomeExpired
 	OutcomeCancelled
-	OutcomeRepeated  // a record read before in this lane: its twin has the job's fate
+	OutcomeRepeated  // a record read before in this lane: the first copy has the job's outcome
 	OutcomeDuplicate // not sent: a job with its id had been delivered before
+	OutcomeRejected  // the destination refused it, in the normal course of things
 )
 
 // Outcomes lists every outcome, for zero-initialising metrics.
 var Outcomes = []Outcome{
 	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeRepeated,
-	OutcomeDuplicate,
+	OutcomeDuplicate, OutcomeRejected,
 }
 
 // Final tells whether the job will not be seen again: it was neither moved on nor a repetition of a record.
@@ -176,7 +220,7 @@ func (o Outcome) Final() bool {
 }
 
 func (o Outcome) String() string {
-	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "repeated", "duplicate"}[o]
+	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "repeated", "duplicate", "rejected"}[o]
 }
 
 // Reason says why a job became a dead letter or was re-enqueued.

@@ -3,6 +3,7 @@ package delivery
 import (
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func TestExpired(t *testing.T) {
@@ -11,16 +12,49 @@ func TestExpired(t *testing.T) {
 		job  Job
 		want bool
 	}{
-		"never":                      {Job{FirstRead: now.Add(-time.Hour)}, false},
+		"never":                      {Job{History: History{FirstRead: now.Add(-time.Hour)}}, false},
 		"at its time":                {Job{ExpiresAt: now}, true},
 		"before its time":            {Job{ExpiresAt: now.Add(1)}, false},
-		"at the end of the ttl":      {Job{FirstRead: now.Add(-time.Hour), TTL: time.Hour}, true},
-		"within the ttl":             {Job{FirstRead: now.Add(-time.Hour + 1), TTL: time.Hour}, false},
-		"its time before the ttl's":  {Job{FirstRead: now, TTL: time.Hour, ExpiresAt: now}, true},
-		"not known when it was read": {Job{TTL: time.Hour}, false},
+		"at the end of the ttl":      {Job{History: History{FirstRead: now.Add(-time.Hour)}, Timing: Timing{TTL: time.Hour}}, true},
+		"within the ttl":             {Job{History: History{FirstRead: now.Add(-time.Hour + 1)}, Timing: Timing{TTL: time.Hour}}, false},
+		"its time before the ttl's":  {Job{History: History{FirstRead: now}, Timing: Timing{TTL: time.Hour}, ExpiresAt: now}, true},
+		"not known when it was read": {Job{Timing: Timing{TTL: time.Hour}}, false},
 	} {
 		if got := c.job.Expired(now); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestJobIsMarkedWithItsSpan: see Job.
+func TestJobIsMarkedWithItsSpan(t *testing.T) {
+	if n := unsafe.Sizeof(Job{}); n > 512 {
+		t.Errorf("a job takes %d bytes", n)
+	}
+}
+
+// TestScope: an id counts in what it is unique in.
+func TestScope(t *testing.T) {
+	topic := NewTopicID([16]byte{1})
+	origin := Origin{Topic: "jobs", Partition: 1, Offset: 7, TopicID: topic}
+	event := func(id, source string) []Header {
+		return []Header{{Key: HeaderCloudEvent, Value: []byte(id)}, {Key: HeaderEventSource, Value: []byte(source)}}
+	}
+	for name, c := range map[string]struct {
+		job  Job
+		want string
+	}{
+		"of the producer":        {Job{ID: "a", History: History{Origin: origin}}, ""},
+		"the place":              {Job{ID: "jobs/1/7", History: History{Origin: origin}}, topic.String()},
+		"another place":          {Job{ID: "jobs/1/8", History: History{Origin: origin}}, ""},
+		"of an event":            {Job{ID: "a", Meta: Meta{Headers: event("a", "/shop")}}, "/shop"},
+		"of the last source":     {Job{ID: "a", Meta: Meta{Headers: append(event("a", "/shop"), event("a", "/till")...)}}, "/till"},
+		"not that of its event":  {Job{ID: "b", Meta: Meta{Headers: event("a", "/shop")}}, ""},
+		"of an event, no source": {Job{ID: "a", Meta: Meta{Headers: event("a", "")}}, ""},
+		"none":                   {Job{}, ""},
+	} {
+		if got := c.job.Scope(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package delivery
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // CampaignCount is a number of jobs of one campaign, which is known by its CampaignHash.
 type CampaignCount struct {
@@ -8,27 +11,28 @@ type CampaignCount struct {
 	Jobs     int64
 }
 
-// LaneBacklog is what waits in one lane: jobs that are not settled, also those handed over.
+// LaneBacklog is the backlog of one lane: jobs that are not settled, including those offered to the
+// pacer.
 type LaneBacklog struct {
 	Lane    int
 	Waiting []CampaignCount // in no order, each campaign once
 }
 
-// LanesBacklog is what waits in the lanes that one daemon reads.
+// LanesBacklog is the backlog of the lanes that one daemon reads.
 type LanesBacklog struct {
 	Generation int32 // of the consumer group, by which the lanes were assigned
 	Lanes      []LaneBacklog
 }
 
-// HeldJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
-type HeldJobs struct {
+// MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
+type MemoryJobs struct {
 	Campaign string
 	Jobs     int64
 	Units    int64 // their weights
 	Direct   int64 // those that were not read from a lane
 }
 
-// Settled counts the jobs of one campaign whose fate is durable.
+// Settled counts the jobs of one campaign whose outcome is durable.
 type Settled struct {
 	Delivered int64
 	Dead      int64
@@ -39,7 +43,7 @@ type Settled struct {
 // Total is how many jobs are settled for good.
 func (s Settled) Total() int64 { return s.Delivered + s.Dead + s.Expired + s.Cancelled }
 
-// Plus adds two counts up.
+// Plus adds two counts.
 func (s Settled) Plus(o Settled) Settled {
 	return Settled{
 		Delivered: s.Delivered + o.Delivered, Dead: s.Dead + o.Dead,
@@ -47,7 +51,7 @@ func (s Settled) Plus(o Settled) Settled {
 	}
 }
 
-// Minus is what was settled since before.
+// Minus is the number of jobs settled since before.
 func (s Settled) Minus(before Settled) Settled {
 	return Settled{
 		Delivered: s.Delivered - before.Delivered, Dead: s.Dead - before.Dead,
@@ -55,23 +59,66 @@ func (s Settled) Minus(before Settled) Settled {
 	}
 }
 
-// Tally is what one daemon has done for a campaign since it started.
+// Tally is the work one daemon has done for a campaign since it started.
 type Tally struct {
 	Campaign string
 	Settled  Settled
 	Sent     int64 // units: of jobs settled for good, and of attempts that are to be repeated
 }
 
-// Progress is what is kept of a campaign in the catalog: what was settled since the last time it was written, and what
-// waits.
+// Progress is written to the catalog for a campaign: the jobs settled since the last write, and those that wait.
 type Progress struct {
 	Campaign string
 	Settled  Settled
 	Outlook  *Outlook // nil: leave what is kept as it is
 }
 
-// Outlook is how much of a campaign is still to come, as it looked at one moment.
+// Outlook is how much of a campaign was still to come at one moment.
 type Outlook struct {
 	Backlog int64     // jobs that wait
-	DoneAt  time.Time // when they will have been sent; zero: nobody knows
+	DoneAt  time.Time // when they will have been sent; zero: unknown
+}
+
+// Account counts the outcomes of one campaign's jobs since the start of the process. The zero value is empty. It is safe
+// for concurrent use.
+type Account struct {
+	outcomes [OutcomeRejected + 1]atomic.Int64 // jobs
+	sent     atomic.Int64                      // units
+}
+
+// Add counts one settled job.
+func (a *Account) Add(j *Job, o Outcome) {
+	a.outcomes[o].Add(1)
+	switch o {
+	case OutcomeDelivered, OutcomeRejected, OutcomeDead, OutcomeExpired, OutcomeCancelled:
+		a.sent.Add(j.Weight)
+	default: // it has only moved (see Tried), or its first copy counts
+	}
+}
+
+// Tried counts a job that was sent and is to be sent again.
+func (a *Account) Tried(j *Job) { a.sent.Add(j.Weight) }
+
+// Jobs is how many jobs had the outcome.
+func (a *Account) Jobs(o Outcome) int64 { return a.outcomes[o].Load() }
+
+// Tally is the account of a campaign at this moment.
+func (a *Account) Tally(campaign string) Tally {
+	return Tally{Campaign: campaign, Sent: a.sent.Load(), Settled: Settled{
+		Delivered: a.Jobs(OutcomeDelivered), Dead: a.Jobs(OutcomeDead),
+		Expired: a.Jobs(OutcomeExpired), Cancelled: a.Jobs(OutcomeCancelled),
+	}}
+}
+
+// Position is how far one partition of a lane or a timer has been read by a consumer group. It is kept in the
+// catalog beside the group's own offsets, which expire when the group is empty for long.
+type Position struct {
+	Topic     string
+	Partition int
+	Committed int64  // the offset to go on from
+	Metadata  string // of the commit: what is settled or left behind beyond Committed
+	Backlog   int64  // jobs that wait, by the reader's count
+	// The topic that it is of, where known: names are used again by topics made anew and by other clusters.
+	Cluster string
+	TopicID TopicID
 }

@@ -18,8 +18,8 @@ const (
 	rampDigits    = 1_000_000_000               // heights are rounded up to nine digits, so that each is a Rate
 )
 
-// Ramp lets a rate grow in steps from Start up to the rate of the campaign, its ceiling. It adds to the rate, or
-// multiplies it, each Every. All numbers are integers in millionths of a unit, so that every daemon computes the same
+// Ramp lets a rate grow in steps from Start up to the rate of the campaign, its ceiling. After each Every, it adds to
+// the rate or multiplies it. All numbers are integers in millionths of a unit, so that every daemon computes the same
 // rate. A Ramp is immutable.
 type Ramp struct {
 	Start  int64         // millionths of a unit in each Per
@@ -30,7 +30,7 @@ type Ramp struct {
 	Since  time.Time     // when it was set; it begins then, or with the campaign's StartsAt if that is later
 }
 
-// Validate says in one line why the ramp cannot lead up to the ceiling; nil if it can.
+// Validate says in one line why the ramp cannot reach the ceiling; nil if it can.
 func (r *Ramp) Validate(ceiling Rate) error {
 	switch {
 	case r.Start <= 0:
@@ -61,7 +61,7 @@ func (r *Ramp) Validate(ceiling Rate) error {
 	return nil
 }
 
-// at is the rate at now of a ramp that began at begin, how many steps it has taken, and when the next one comes: the
+// at is the rate at now of a ramp that began at begin, the number of steps taken, and the time of the next one: the
 // zero time once the ceiling is reached. The ramp must be valid.
 func (r *Ramp) at(now, begin time.Time, ceiling Rate) (rate Rate, step int64, next time.Time) {
 	elapsed, top := now.Sub(begin), r.top(ceiling)
@@ -81,7 +81,8 @@ func (r *Ramp) at(now, begin time.Time, ceiling Rate) (rate Rate, step int64, ne
 	return rate, step, next
 }
 
-// climb is where n steps from the start lead, and how many of them it takes if the top comes first.
+// climb is the height after n steps from the start, and how many of them are needed if the top is
+// reached before.
 func (r *Ramp) climb(n, top int64) (height, steps int64) { return r.climbFrom(r.Start, n, top) }
 
 // climbFrom is climb from another height than the start.
@@ -117,7 +118,7 @@ func (r *Ramp) top(ceiling Rate) int64 {
 func (r *Ramp) roundUp(height int64) int64 {
 	unit := int64(1)
 	if r.Per > 100*24*time.Hour {
-		unit = 10 // a millionth in so long has a denominator of more than 63 bits
+		unit = 10 // a millionth in such a period has a denominator of more than 63 bits
 	}
 	for height/unit >= rampDigits {
 		unit *= 10

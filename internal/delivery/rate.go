@@ -6,18 +6,17 @@ import (
 	"math/big"
 	"math/bits"
 	"strconv"
-	"strings"
 	"time"
 )
 
 // Bounds that keep every product of slot arithmetic below 2^53, so that Lua's doubles stay exact.
 const (
 	maxRateUnits = 100_000_000_000      // numerator after reduction
-	maxSpacing   = 366 * 24 * time.Hour // the slowest rate: one unit in so long
+	maxSpacing   = 366 * 24 * time.Hour // of the slowest rate: time per unit
 	maxPerSecond = 1_000_000            // the fastest rate
 	maxSendPer   = 366 * 24 * time.Hour // longest send_per
 	rateScale    = int64(1_000_000)     // at most six decimals
-	maxUnits     = 1 << 62              // more than anybody counts
+	maxUnits     = 1 << 62              // more than is ever counted
 	// MaxGrant is the largest number of units granted by one item of one call.
 	MaxGrant = 65_536
 )
@@ -29,7 +28,7 @@ type Rate struct {
 }
 
 // NewRate makes the rate of micros/1,000,000 units (so at most six decimals) per period. A rate of 0 is the zero
-// Rate. The error says what the field may hold.
+// Rate. The error says which values are valid.
 func NewRate(micros int64, period time.Duration) (Rate, error) {
 	if micros < 0 {
 		return Rate{}, errors.New("send_rate must not be negative; 0 holds the campaign")
@@ -64,56 +63,6 @@ func PerSecond(n int64) Rate {
 		panic(err)
 	}
 	return r
-}
-
-// ParseRate reads "500", "2.5", "150/m", "1/h", "20/100ms": units and an optional period (s, m, h, d, or a
-// duration); without one, per second. It returns the units in millionths and the period, as the catalog keeps
-// them.
-func ParseRate(s string) (micros int64, period time.Duration, err error) {
-	units, per, found := strings.Cut(strings.TrimSpace(s), "/")
-	period = time.Second
-	if found {
-		switch per {
-		case "s", "m", "h":
-			per = "1" + per
-		case "d", "1d":
-			per = "24h"
-		}
-		if period, err = time.ParseDuration(per); err != nil {
-			return 0, 0, fmt.Errorf("rate %q: the period after / must be s, m, h, d or a duration such as 100ms", s)
-		}
-	}
-	micros, err = ParseMicros(units)
-	if err != nil {
-		return 0, 0, fmt.Errorf("rate %q: %w", s, err)
-	}
-	if _, err = NewRate(micros, period); err != nil {
-		return 0, 0, fmt.Errorf("rate %q: %w", s, err)
-	}
-	return micros, period, nil
-}
-
-// ParseMicros reads a decimal number that is not negative, with at most six decimals, into millionths.
-func ParseMicros(s string) (int64, error) {
-	if strings.HasPrefix(s, "-") {
-		return 0, errors.New("must not be negative; 0 holds the campaign")
-	}
-	whole, frac, _ := strings.Cut(s, ".")
-	if len(frac) > 6 {
-		return 0, errors.New("at most six decimals")
-	}
-	w, err := strconv.ParseUint(whole, 10, 40)
-	if errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("is above %d per second", maxPerSecond)
-	}
-	if err != nil {
-		return 0, errors.New("must be a number such as 500, 2.5 or 150/m")
-	}
-	f, err := strconv.ParseUint((frac + "000000")[:6], 10, 32)
-	if err != nil {
-		return 0, errors.New("must be a number such as 500, 2.5 or 150/m")
-	}
-	return int64(w)*rateScale + int64(f), nil
 }
 
 // Zero tells whether the rate grants nothing.

@@ -7,25 +7,32 @@ type ResultClass uint8
 
 // The classes of results.
 const (
-	// Delivered: the destination accepted the job.
+	// Delivered: the destination took the job.
 	Delivered ResultClass = iota
+	// Rejected: a normal refusal of this one job (a token that is gone, a recipient who has unsubscribed). The job is
+	// settled, and is no dead letter.
+	Rejected
+	// Permanent: the destination will never take this job (400, 413, 422). Dead letter "refused".
+	Permanent
+	// Temporary: the job may be taken later (5xx, 408, 425), or was written and got no answer. The job waits, for
+	// RetryAfter where the destination said it, and an attempt is used up.
+	Temporary
 	// Throttled: the destination asked to wait (429, or 503 with Retry-After). Uses up no attempt.
 	Throttled
-	// Unreachable: no answer at all (refused, reset, timed out before an answer). Uses up no attempt once the
-	// gate is closed by it.
+	// Unreachable: nothing of the job reached the destination (no address, connection refused, no TLS). An attempt is
+	// used up unless the gate is closed, or closes by it.
 	Unreachable
-	// Temporary: an answer that may change (5xx, 408, 425). Retried with back-off.
-	Temporary
-	// Permanent: an answer that will not change (other 4xx). Dead letter "refused".
-	Permanent
+	// Misconfigured: the answer is about credentials or settings and not about the job (401, 403, 407, 3xx, a
+	// certificate that is not valid). Uses up no attempt.
+	Misconfigured
 	// Interrupted: the call was cancelled by pacer itself (a drain that ran out of time). The job stays open and is
-	// read again by whoever owns the partition next: a possible duplicate.
+	// read again by the daemon that owns the partition next: a possible duplicate.
 	Interrupted
 )
 
-// The classes of jobs that did not get as far as their sink.
+// The classes of jobs that did not reach their sink.
 const (
-	// Withheld: pacer did not send the job for reasons that are not the sink's. It goes back to its queue for
+	// Withheld: pacer did not send the job, for a reason unrelated to the sink. It goes back to its queue for
 	// RetryAfter, and uses up no attempt.
 	Withheld ResultClass = iota + Interrupted + 1
 	// Duplicate: not sent, since a job with its id had been delivered before.
@@ -33,16 +40,35 @@ const (
 )
 
 func (c ResultClass) String() string {
-	return [...]string{"delivered", "throttled", "unreachable", "temporary", "permanent", "interrupted", "withheld", "duplicate"}[c]
+	return [...]string{
+		"delivered", "rejected", "permanent", "temporary", "throttled", "unreachable", "misconfigured", "interrupted",
+		"withheld", "duplicate",
+	}[c]
 }
 
 // ResultClasses lists every class that a sink may answer with, for zero-initialising metrics.
-var ResultClasses = []ResultClass{Delivered, Throttled, Unreachable, Temporary, Permanent, Interrupted}
+var ResultClasses = []ResultClass{
+	Delivered, Rejected, Permanent, Temporary, Throttled, Unreachable, Misconfigured, Interrupted,
+}
+
+// Scope says what an answer of the classes Throttled, Unreachable and Misconfigured is about.
+type Scope uint8
+
+// The scopes.
+const (
+	ScopeSink        Scope = iota // everything that is sent to the sink
+	ScopeDestination              // one destination of the sink, such as a host
+	ScopeCampaign                 // the jobs of the campaign
+	ScopeRecipient                // the recipient of the job, so that the job waits alone
+)
 
 // Result is a sink's answer for one job.
 type Result struct {
-	Class      ResultClass
-	RetryAfter time.Duration // how long to wait: Throttled, 0 when the destination did not say; Withheld, 0 for not at all
-	Status     int           // HTTP status where there is one
-	Detail     string        // one line, bounded, without secrets
+	Class ResultClass
+	Scope Scope
+	// RetryAfter is how long to wait: Throttled and Temporary, 0 when the destination did not say; Withheld, 0 for not at
+	// all.
+	RetryAfter time.Duration
+	Status     int    // HTTP status where there is one
+	Detail     string // one line, bounded, without secrets
 }

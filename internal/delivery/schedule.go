@@ -9,9 +9,9 @@ const (
 	MaxRowRevision = 1 << (53 - rampBits)
 )
 
-// At is a campaign of the catalog as its ramp has it at now: without a ramp, at the rate of the ramp's step. Daemons
-// agree by the revision which rate is the newest, and a step changes the rate as a change of the row does. So the
-// revision of the result is the row's, followed by 14 bits that count the steps.
+// At returns the campaign with its ramp replaced by the rate in force at now. Daemons use the revision to agree
+// which rate is the newest, and a step changes the rate as a change of the row does. So the revision of the result
+// is the row's, followed by 14 bits that count the steps.
 func (c *Campaign) At(now time.Time) *Campaign {
 	at := *c
 	rate, step, _ := c.RateAt(now)
@@ -20,8 +20,8 @@ func (c *Campaign) At(now time.Time) *Campaign {
 	return &at
 }
 
-// RateAt is the rate in force at now, how many steps its ramp has taken by then, and when the next one comes: the zero
-// time if none does. Whether the campaign may send is another matter.
+// RateAt is the rate in force at now, the number of steps its ramp has taken, and the time of the next one: the zero
+// time if there is none. It does not tell whether the campaign may send.
 func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time) {
 	if c.Ramp == nil || c.Invalid != "" {
 		return c.Rate, 0, time.Time{}
@@ -33,8 +33,8 @@ func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time)
 	return c.Ramp.at(now, begin, c.Rate)
 }
 
-// Active tells whether the campaign may send at now by its hours and its start; its end and its status are other
-// matters, since they settle its jobs.
+// Active tells whether the campaign may send at now by its hours and its start. It ignores its end and its
+// status, which settle its jobs.
 func (c *Campaign) Active(now time.Time) bool { return !now.Before(c.StartsAt) && c.Hours.Active(now) }
 
 // Ended tells whether the campaign's end has come.
@@ -42,9 +42,14 @@ func (c *Campaign) Ended(now time.Time) bool { return !c.EndsAt.IsZero() && !now
 
 // NextChange is the first instant after now at which RateAt, Active or Ended say something else, or may; the zero time
 // if they never do. Hours that open and close before the start change nothing.
-func (c *Campaign) NextChange(now time.Time) (next time.Time) {
+func (c *Campaign) NextChange(now time.Time) time.Time {
 	now = now.Round(0) // schedules go by the wall clock
 	_, _, step := c.RateAt(now)
+	return c.nextChange(now, step)
+}
+
+// nextChange is NextChange where the next step of the ramp is known, zero for none.
+func (c *Campaign) nextChange(now, step time.Time) (next time.Time) {
 	begun := now
 	if c.StartsAt.After(begun) {
 		begun = c.StartsAt

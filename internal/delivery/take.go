@@ -1,5 +1,7 @@
 package delivery
 
+import "time"
+
 // Ask is one campaign's part of a take: what a daemon would like to reserve on the campaign's timeline. Units
 // are counted in slots; a job of weight w needs w consecutive slots and goes at the first.
 type Ask struct {
@@ -24,11 +26,11 @@ type Ask struct {
 	Bytes []int64
 }
 
-// Kept is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little late
-// does not move the timeline. The credit of a burst lies further back. Microseconds.
+// Kept is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little
+// late does not move the timeline. The credit of a burst reaches further back. Microseconds.
 func Kept(lateTolerance int64) int64 { return lateTolerance / 4 }
 
-// Binding says what kept a grant below what was wanted.
+// Binding says which limit made a grant smaller than wanted.
 type Binding uint8
 
 // The kinds of binding limit.
@@ -58,7 +60,7 @@ type Granted struct {
 	BoundWindow int
 	// Competitors is how many daemons, the caller included, compete for the campaign's slots; at least 1.
 	Competitors int64
-	// Daemons is how many daemons asked for the campaign lately, the caller included; at least 1.
+	// Daemons is how many daemons asked for the campaign recently, the caller included; at least 1.
 	Daemons int64
 	// Windows are the states of the windows of the campaign's quotas, after the grant, in the order of the quotas
 	// and their windows.
@@ -82,19 +84,10 @@ type Shadowed struct {
 
 // Provenance is where a grant was made.
 type Provenance struct {
-	Shard       int   // whose clock the slots and GrantedAt are on
-	Incarnation int64 // of the shard's data, 0 where it is not watched
+	Shard int   // whose clock the slots and GrantedAt are on
+	Epoch int64 // of the shard's data, 0 where it is not watched
 	// Campaign is the campaign as it was asked for; its quotas are those that were debited.
 	Campaign *Campaign
-	// Elsewhere are the shards of quotas that live on others; nil for nearly all campaigns.
-	Elsewhere []Debit
-}
-
-// Debit is what a grant took from the quotas of another shard than the campaign's own.
-type Debit struct {
-	Shard       int
-	Incarnation int64
-	GrantedAt   int64 // on that shard's clock
 }
 
 // WindowState is what one window of a quota looks like after a take or a peek.
@@ -103,6 +96,8 @@ type WindowState struct {
 	Window    int   // index into Quota.Windows
 	Remaining int64 // units that could be granted now
 	ResetAt   int64 // store time at which the window would be full again if nothing more were granted
+	// FreeAt, where nothing remains, is the store time at which the next unit will; 0 if the limit is 0. Of a peek only.
+	FreeAt int64
 }
 
 // Grant is a stretch of slots a daemon holds: Units consecutive slots from First on a timeline of Rate. Refunding a
@@ -127,4 +122,36 @@ type TakeReply struct {
 type ShardClock struct {
 	Shard int
 	Now   int64
+}
+
+// GateCause is why the gate of a sink is closed.
+type GateCause uint8
+
+// The causes.
+const (
+	GateThrottled     GateCause = iota // the destination asked to wait
+	GateFailing                        // the sink does not work
+	GateMisconfigured                  // the sink refuses pacer's credentials or settings
+)
+
+// GateCauses lists every cause, for zero-initialising metrics.
+var GateCauses = []GateCause{GateThrottled, GateFailing, GateMisconfigured}
+
+func (c GateCause) String() string { return [...]string{"throttled", "failing", "misconfigured"}[c] }
+
+// Closure says why a gate is closed and for how long.
+type Closure struct {
+	Cause GateCause
+	For   time.Duration // nothing passes
+	// Probe lets one job pass when that is over, and one a second from then on, until the gate is opened. Otherwise the
+	// gate opens by itself.
+	Probe bool
+}
+
+// Gate is a gate that is closed.
+type Gate struct {
+	Sink  string
+	Cause GateCause
+	Until time.Time // nothing passes before
+	Probe bool      // see Closure
 }

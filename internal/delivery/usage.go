@@ -9,7 +9,8 @@ type Usage struct {
 	Units  int64
 }
 
-// Anchor is the reset of a fixed window that begins at its first use; a rebuild needs it, for no calendar tells it.
+// Anchor is the reset of a fixed window that begins at its first use; a rebuild needs it, since it cannot be
+// computed.
 type Anchor struct {
 	Quota   string
 	Span    time.Duration

@@ -1,9 +1,5 @@
-// Package embedded is the stack that `pacer demo` brings along, so that a person can see pacer work with
-// nothing installed: a Kafka broker and a Redis that live in this process, and a destination that receives what
-// pacer sends and remembers it.
+// Package embedded contains a Kafka broker and a Redis that run in this process, so that the demo and tests need
+// nothing installed. They show that the logic works, not durability or speed: each is a single process in memory.
 //
-// Broker and Redis prove logic, not durability and not speed: they are single processes in memory. The Receiver is
-// the demo's witness. What it wrote down, and nothing that pacer says of itself, is what the report is made from.
-//
-// Everything listens on the loopback interface, on ports that the kernel chooses.
+// They listen on the loopback interface, on ports that the kernel chooses.
 package embedded

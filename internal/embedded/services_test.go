@@ -16,14 +16,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestBrokerKeepsRecordsAndCommitMetadata(t *testing.T) {
-	b := NewBroker(BrokerOptions{Topics: []Topic{{"jobs", 3}, {"lanes", 16}}})
-	if err := b.Start(); err != nil {
+	b, err := StartBroker(map[string]int{"jobs": 3, "lanes": 16})
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	transport := &kafka.Transport{MetadataTopics: []string{"jobs", "lanes"}}
 	defer transport.CloseIdleConnections()
-	client := &kafka.Client{Addr: kafka.TCP(b.Addrs()...), Transport: transport, Timeout: 10 * time.Second}
+	client := &kafka.Client{Addr: kafka.TCP(b.ListenAddrs()...), Transport: transport, Timeout: 10 * time.Second}
 	meta, err := client.Metadata(t.Context(), &kafka.MetadataRequest{Topics: []string{"jobs", "lanes"}})
 	if err != nil {
 		t.Fatal(err)
@@ -58,26 +58,15 @@ func TestBrokerKeepsRecordsAndCommitMetadata(t *testing.T) {
 	}
 }
 
-func TestBrokerOptionsAreChecked(t *testing.T) {
-	for name, topics := range map[string][]Topic{
-		"nameless": {{"", 1}}, "without partitions": {{"a", 0}}, "twice": {{"a", 1}, {"a", 2}},
-	} {
-		b := NewBroker(BrokerOptions{Topics: topics})
-		if err := b.Start(); err == nil {
-			b.Close()
-			t.Errorf("%s: accepted", name)
-		}
-	}
-}
-
 func TestRedisCountsRoundTripsAndLetsKeysExpire(t *testing.T) {
-	r := NewRedis()
-	if err := r.Start(); err != nil {
+	r, err := StartRedis()
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	pool := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	defer func() { _ = pool.Close() }()
+	pool.AddHook(r)
 	client := pool.Conn() // one connection, so that no other hand-shake is counted
 	defer func() { _ = client.Close() }()
 	if err := client.Ping(t.Context()).Err(); err != nil {

@@ -4,25 +4,26 @@ import (
 	"context"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// databaseTimeout bounds the making and the dropping of one database.
-const databaseTimeout = 20 * time.Second
-
-// Database creates an empty database on the shared PostgreSQL and returns its URL. It is dropped when the test
-// ends, with whoever is still connected.
+// Database creates an empty database on the shared PostgreSQL and returns its URL. It is dropped when the test ends,
+// even if connections are open.
 func Database(t testing.TB) string {
 	t.Helper()
-	server := PostgresDSN(t)
+	return DatabaseFrom(t, "template1")
+}
+
+// DatabaseFrom is Database with a copy of a template, another database of the server to which nothing is connected.
+func DatabaseFrom(t testing.TB, template string) string {
+	t.Helper()
+	server, name := PostgresDSN(t), "test_"+randomHex()
 	dsn, err := url.Parse(server)
 	if err != nil {
 		t.Fatalf("%s must be a URL such as postgres://pacer@127.0.0.1:5432/pacer", envPostgres)
 	}
-	name := "test_" + randomHex()
-	if err := execute(server, `CREATE DATABASE `+name); err != nil {
+	if err := execute(server, `CREATE DATABASE `+name+` TEMPLATE `+template); err != nil {
 		t.Fatalf("create database %s: %v: %s", name, err, remedy)
 	}
 	t.Cleanup(func() {
@@ -34,9 +35,9 @@ func Database(t testing.TB) string {
 	return dsn.String()
 }
 
-// execute runs one statement over a connection of its own.
+// execute runs one statement over its own connection.
 func execute(dsn, statement string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {

@@ -12,24 +12,20 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
-// redisTimeout bounds the start of a private Redis and everything else that is waited for in one.
-const redisTimeout = 20 * time.Second
-
-// Redis is a Redis process of one test's own, which may be killed, frozen and started again at will. Its
-// address never changes; its data is gone after every Kill, unless it is a PersistentRedis. It may be a part of
-// something larger: see RedisReplica, RedisRing, RedisSentinel and RedisCluster.
+// Redis is a private Redis process of one test, which may be killed, frozen and restarted. Its address never changes;
+// its data is gone after every Kill. It may be a part of a larger setup: see RedisRing, RedisSentinel and
+// RedisCluster.
 //
-// The methods are safe for use by several goroutines. Those that take a test fail it, and are for the goroutine that
-// runs it; Kill, Freeze and Thaw may be called anywhere.
+// The methods are safe for concurrent use, but those that take a test may fail it and must be called by the goroutine
+// of the test; Kill, Freeze and Thaw may be called by any.
 type Redis struct {
 	Addr string
 
-	dir        string
-	args       []string // of redis-server
-	persistent bool     // what is on the disk survives a start
+	port string
+	dir  string
+	args []string // of redis-server
 
 	mu      sync.Mutex // guards process
 	process *process   // nil when it is not running
@@ -39,7 +35,7 @@ type Redis struct {
 type process struct {
 	*os.Process
 
-	ended chan struct{} // closed once it is gone and log is complete
+	ended chan struct{} // closed once the process has ended and log is complete
 	log   bytes.Buffer
 }
 
@@ -52,34 +48,25 @@ func FreshRedis(t testing.TB) *Redis {
 	return r
 }
 
-// PersistentRedis is a FreshRedis that comes back with its data: every write is on the disk before it is answered.
-func PersistentRedis(t testing.TB) *Redis {
-	t.Helper()
-	skipIfShort(t, "Redis")
-	r := newRedis(t, FreePort(t), "--appendonly", "yes", "--appendfsync", "always")
-	r.persistent = true
-	r.Start(t)
-	return r
-}
-
-// newRedis prepares a Redis that keeps nothing on the disk, unless further arguments say otherwise.
+// newRedis prepares a Redis that stores nothing on disk.
 func newRedis(t testing.TB, port int, args ...string) *Redis {
 	dir := t.TempDir()
 	return newProcess(t, dir, port, append([]string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
+		"--port", strconv.Itoa(port), "--bind", loopback, "--dir", dir, "--save", "", "--appendonly", "no",
 		"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", // replicas are filled at once
 	}, args...)...)
 }
 
-// newProcess prepares a redis-server that works in dir and listens on port, as args have to tell it.
+// newProcess prepares a redis-server that works in dir and listens on port, which args must contain.
 func newProcess(t testing.TB, dir string, port int, args ...string) *Redis {
-	r := &Redis{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir: dir, args: args}
+	text := strconv.Itoa(port)
+	r := &Redis{Addr: net.JoinHostPort(loopback, text), port: text, dir: dir, args: args}
 	t.Cleanup(r.Kill)
 	return r
 }
 
-// Start starts the process again at the same address and returns once it answers. It does nothing when the process
-// runs.
+// Start restarts the process at the same address and returns once it answers. It does nothing if the process is
+// running.
 func (r *Redis) Start(t testing.TB) {
 	t.Helper()
 	if err := r.start(); err != nil {
@@ -94,11 +81,9 @@ func (r *Redis) start() error {
 	if r.process != nil {
 		return nil
 	}
-	if !r.persistent {
-		// A replica has written down what its master sent it.
-		if err := os.RemoveAll(filepath.Join(r.dir, "dump.rdb")); err != nil {
-			return fmt.Errorf("empty the private Redis: %w", err)
-		}
+	// A replica has saved the data of its master.
+	if err := os.RemoveAll(filepath.Join(r.dir, "dump.rdb")); err != nil {
+		return fmt.Errorf("empty the private Redis: %w", err)
 	}
 	p := &process{ended: make(chan struct{})}
 	cmd := exec.Command("redis-server", r.args...)
@@ -134,7 +119,7 @@ func startAll(t testing.TB, all ...*Redis) {
 	}
 }
 
-// Kill ends the process as kill -9 does and returns once it is gone.
+// Kill kills the process, like kill -9, and returns once it has ended.
 func (r *Redis) Kill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,11 +129,11 @@ func (r *Redis) Kill() {
 	}
 }
 
-// Freeze stops the process without ending it: connections stay open and nothing answers, as in a very long
-// pause or a lost network.
+// Freeze stops the process without ending it: connections stay open and are not served, as in a very long pause or a
+// network outage.
 func (r *Redis) Freeze() { r.signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen process go on.
+// Thaw resumes a frozen process.
 func (r *Redis) Thaw() { r.signal(syscall.SIGCONT) }
 
 func (r *Redis) signal(s os.Signal) {
@@ -159,7 +144,7 @@ func (r *Redis) signal(s os.Signal) {
 	}
 }
 
-// running tells whether the process was started and not killed; a frozen one runs.
+// running reports whether the process was started and not killed; a frozen one is running.
 func (r *Redis) running() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,13 +163,13 @@ func (p *process) awaitPong(addr string) error {
 	})
 }
 
-// end kills the process and returns once it is gone.
+// end kills the process and returns once it has ended.
 func (p *process) end() {
 	_ = p.Kill()
 	<-p.ended
 }
 
-// freePorts returns different ports, each as FreePort does.
+// freePorts returns different ports, each free like that of FreePort.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	taken := map[int]bool{}

@@ -1,25 +1,12 @@
 package harness
 
-import (
-	"net"
-	"testing"
-)
+import "testing"
 
 // Pair is a master and its replica.
 type Pair struct{ Master, Replica *Redis }
 
-// RedisReplica starts a Redis that follows master, and returns once it has master's data. Nobody promotes it.
-func RedisReplica(t testing.TB, master *Redis) *Redis {
-	t.Helper()
-	skipIfShort(t, "Redis")
-	replica := newReplica(t, FreePort(t), master)
-	replica.Start(t)
-	awaitLinks(t, replica)
-	return replica
-}
-
-// RedisRing starts n masters that do not know each other, for clients that spread keys over them by themselves, each
-// with a replica that has its data. Nobody promotes a replica.
+// RedisRing starts n independent masters, for clients that distribute keys over them, each with a replica that has its
+// data. Replicas are never promoted.
 func RedisRing(t testing.TB, n int) []Pair {
 	t.Helper()
 	skipIfShort(t, "Redis")
@@ -32,20 +19,16 @@ func RedisRing(t testing.TB, n int) []Pair {
 		pairs[i] = Pair{Master: masters[i], Replica: replicas[i]}
 	}
 	startAll(t, masters...)
-	startAll(t, replicas...) // afterwards: one that finds no master tries again in a second only
+	startAll(t, replicas...) // afterwards: one that finds no master retries only after a second
 	awaitLinks(t, replicas...)
 	return pairs
 }
 
 func newReplica(t testing.TB, port int, master *Redis) *Redis {
-	host, masterPort, err := net.SplitHostPort(master.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newRedis(t, port, "--replicaof", host, masterPort)
+	return newRedis(t, port, "--replicaof", loopback, master.port)
 }
 
-// awaitLinks returns once every replica has got its master's data and gets what is new.
+// awaitLinks returns once every replica has its master's data and receives updates.
 func awaitLinks(t testing.TB, replicas ...*Redis) {
 	t.Helper()
 	for _, r := range replicas {
@@ -55,7 +38,7 @@ func awaitLinks(t testing.TB, replicas ...*Redis) {
 	}
 }
 
-// linked says why r does not follow a master.
+// linked returns an error that says why r does not follow a master.
 func (r *Redis) linked() error {
 	return r.is("replication", "role", "slave", "master_link_status", "up")
 }

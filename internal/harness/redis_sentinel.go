@@ -20,7 +20,7 @@ const (
 	sentinelMaster = "pacer"
 )
 
-// sentinelConfig is the file of a sentinel: its port and the name, host, port and quorum of the master.
+// sentinelConfig is the configuration file of a sentinel: its port and the name, host, port and quorum of the master.
 const sentinelConfig = `port %[1]d
 bind 127.0.0.1
 sentinel monitor %[2]s %[3]s %[4]s %[5]d
@@ -28,13 +28,13 @@ sentinel down-after-milliseconds %[2]s 500
 sentinel failover-timeout %[2]s 2000
 `
 
-// sentinelHaste makes sentinels talk and look more often than in production, in milliseconds.
+// sentinelHaste makes sentinels exchange and check more often than in production, in milliseconds.
 var sentinelHaste = []any{
 	"SENTINEL", "DEBUG", "publish-period", 200, "info-period", 200, "ask-period", 200, "election-timeout", 1000, "tilt-period", 1000,
 }
 
-// Sentinel is a master with a replica that three sentinels watch, of one test's own. Its methods fail the test, and are
-// for the goroutine that runs it.
+// Sentinel is a private master with a replica, watched by three sentinels. Its methods may fail the test and must be
+// called by its goroutine.
 type Sentinel struct {
 	Nodes      []*Redis // the first began as the master, the second as its replica
 	Sentinels  []*Redis
@@ -57,9 +57,7 @@ func RedisSentinel(t testing.TB) *Sentinel {
 	startAll(t, append([]*Redis{s.Nodes[1]}, s.Sentinels...)...)
 	awaitLinks(t, s.Nodes[1])
 	for _, sentinel := range s.Sentinels {
-		if _, err := sentinel.do(sentinelHaste...); err != nil {
-			t.Fatalf("sentinel at %s: %v", sentinel.Addr, err)
-		}
+		sentinel.must(t, sentinelHaste...)
 	}
 	s.AwaitWhole()
 	return s
@@ -76,26 +74,23 @@ func (s *Sentinel) AwaitWhole() {
 	}
 }
 
-// running are the sentinels that were not killed.
+// running returns the sentinels that were not killed.
 func (s *Sentinel) running() []*Redis {
 	return slices.DeleteFunc(slices.Clone(s.Sentinels), func(r *Redis) bool { return !r.running() })
 }
 
 func newSentinel(t testing.TB, port int, master *Redis) *Redis {
-	host, masterPort, err := net.SplitHostPort(master.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf(sentinelConfig, port, sentinelMaster, host, masterPort, sentinelQuorum)
+	text := fmt.Sprintf(sentinelConfig, port, sentinelMaster, loopback, master.port, sentinelQuorum)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return newProcess(t, dir, port, config, "--sentinel", "--dir", dir)
 }
 
-// watches says what the sentinel does not know yet of the master, its replica and the other sentinels.
+// watches returns an error that says what the sentinel does not know yet of the master, its replica and the other
+// sentinels.
 func (r *Redis) watches() error {
 	var replicas []map[string]string
 	master := map[string]string{}
@@ -116,10 +111,10 @@ func (r *Redis) watches() error {
 		compare(r.Addr, replicas[0], "flags", "slave", "master-link-status", "ok"))
 }
 
-// Addrs are the addresses of the sentinels.
+// Addrs returns the addresses of the sentinels.
 func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 
-// Master returns the master as the first sentinel that answers has it.
+// Master returns the master according to the first sentinel that answers.
 func (s *Sentinel) Master() *Redis {
 	s.t.Helper()
 	var failures []error
@@ -134,8 +129,8 @@ func (s *Sentinel) Master() *Redis {
 	return nil
 }
 
-// KillMaster kills the master and returns once the replica is the master in its place and every running sentinel
-// knows. That takes about two seconds.
+// KillMaster kills the master and returns once the replica has been promoted and every running sentinel knows it. That
+// takes about two seconds.
 func (s *Sentinel) KillMaster() (killed, promoted *Redis) {
 	s.t.Helper()
 	killed = s.Master()
@@ -150,7 +145,7 @@ func (s *Sentinel) KillMaster() (killed, promoted *Redis) {
 	return killed, promoted
 }
 
-// succeeded returns the master in place of killed, once the running sentinels agree on it.
+// succeeded returns the master that replaces killed, once the running sentinels agree on it.
 func (s *Sentinel) succeeded(killed *Redis) (promoted *Redis, err error) {
 	for _, sentinel := range s.running() {
 		master, err := s.master(sentinel)
@@ -168,7 +163,7 @@ func (s *Sentinel) succeeded(killed *Redis) (promoted *Redis, err error) {
 	return promoted, promoted.is("replication", "role", "master")
 }
 
-// master returns the master as a sentinel has it.
+// master returns the master according to a sentinel.
 func (s *Sentinel) master(sentinel *Redis) (*Redis, error) {
 	var addr []string
 	err := sentinel.askSentinel(func(ctx context.Context, client *redis.SentinelClient) (err error) {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestFreshRedisComesBackAtItsAddress(t *testing.T) {
+	t.Parallel()
 	r := FreshRedis(t)
 	r.Kill()
 	if err := ping(r.Addr); err == nil {
@@ -28,26 +29,21 @@ func TestFreshRedisComesBackAtItsAddress(t *testing.T) {
 	}
 }
 
-func TestOnlyAPersistentRedisKeepsItsData(t *testing.T) {
-	fresh, persistent := FreshRedis(t), PersistentRedis(t)
-	for _, r := range []*Redis{fresh, persistent} {
+func TestRedisForgetsItsData(t *testing.T) {
+	t.Parallel()
+	r := FreshRedis(t)
+	for what, forget := range map[string]func(){
+		"a restart": func() { r.Kill(); r.Start(t) }, "a flush": func() { r.Flush(t) },
+	} {
 		set(t, r, "k", "v")
-		r.Kill()
-		r.Start(t)
-	}
-	if got := get(t, fresh, "k"); got != "" {
-		t.Errorf("a fresh Redis came back with %q", got)
-	}
-	if got := get(t, persistent, "k"); got != "v" {
-		t.Errorf("a persistent Redis came back with %q", got)
-	}
-	persistent.Flush(t)
-	if got := get(t, persistent, "k"); got != "" {
-		t.Errorf("after a flush there is %q", got)
+		if forget(); get(t, r, "k") != "" {
+			t.Errorf("after %s there is still %q", what, get(t, r, "k"))
+		}
 	}
 }
 
 func TestRedisThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
 	first := FreshRedis(t)
 	second := &Redis{Addr: first.Addr, dir: t.TempDir(), args: []string{"--port", "none"}}
 	first.Kill()
@@ -61,25 +57,20 @@ func TestRedisThatCannotStartSaysWhy(t *testing.T) {
 }
 
 func TestRedisReplicaFollows(t *testing.T) {
-	master := FreshRedis(t)
+	t.Parallel()
+	pair := RedisRing(t, 1)[0]
+	master, replica := pair.Master, pair.Replica
 	set(t, master, "old", "1")
-	replica := RedisReplica(t, master)
-	if got := get(t, replica, "old"); got != "1" {
-		t.Errorf("the replica began with %q", got)
-	}
-	set(t, master, "new", "2")
 	master.AwaitReplica(t)
-	if got := get(t, replica, "new"); got != "2" {
+	if got := get(t, replica, "old"); got != "1" {
 		t.Errorf("the replica has %q", got)
 	}
-
-	master.StopReplicating(t)
-	set(t, master, "new", "3")
-	if err := await(func() error { return replica.is("replication", "master_link_status", "down") }); err != nil {
-		t.Error(err)
-	}
+	replica.Kill()
+	set(t, master, "new", "2")
+	replica.Start(t)
+	awaitLinks(t, replica)
 	if got := get(t, replica, "new"); got != "2" {
-		t.Errorf("the replica was cut off and has %q", got)
+		t.Errorf("the replica began with %q", got)
 	}
 
 	// It has written its master's data to its disk, and must not find them there.
@@ -92,6 +83,7 @@ func TestRedisReplicaFollows(t *testing.T) {
 }
 
 func TestRedisRingIsSeveralMastersWithAReplicaEach(t *testing.T) {
+	t.Parallel()
 	ring := RedisRing(t, 3)
 	if len(ring) != 3 {
 		t.Fatalf("%d pairs", len(ring))

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// The environment that scripts/services.sh env prints. The daemon reads the same names.
+// Environment variables printed by scripts/services.sh env. The daemon reads the same names.
 const (
 	envKafka    = "PACER_KAFKA_BROKERS"
 	envRedis    = "PACER_REDIS_ADDRS"
 	envPostgres = "PACER_POSTGRES_DSN"
 )
 
-// remedy ends every complaint about a service that is not there.
+// remedy ends every error about a missing service.
 const remedy = "run make test, or scripts/services.sh up and eval \"$(scripts/services.sh env)\""
 
-// Kafka returns the bootstrap addresses of the shared Kafka. Tests share it: every topic and every group has
-// a name of its own (see Topic and Unique), and nobody stops it (see FreshKafka).
+// Kafka returns the bootstrap addresses of the shared Kafka. Tests share it: every topic and every group has its own
+// name (see Topic and Unique), and no test may stop it.
 func Kafka(t testing.TB) []string {
 	t.Helper()
 	brokers := strings.Split(setting(t, "Kafka", envKafka), ",")
@@ -31,8 +31,8 @@ func Kafka(t testing.TB) []string {
 	return brokers
 }
 
-// RedisAddr returns the address of the shared Redis. Tests share it: every key has a prefix of the test's own
-// (see Unique), and nobody stops or flushes it (see FreshRedis).
+// RedisAddr returns the address of the shared Redis. Tests share it: every key has a prefix of its test (see Unique),
+// and no test may stop or flush it (see FreshRedis).
 func RedisAddr(t testing.TB) string {
 	t.Helper()
 	addr, _, _ := strings.Cut(setting(t, "Redis", envRedis), ",")
@@ -46,26 +46,26 @@ func PostgresDSN(t testing.TB) string {
 	return setting(t, "PostgreSQL", envPostgres)
 }
 
-// Unique returns prefix with a random suffix: a name nobody else uses, also on services that have been up for
-// weeks. It holds letters, digits and a hyphen besides the prefix, so it serves as a topic, a group, a key prefix.
+// Unique returns prefix with a random suffix: a name that is used only once, also on services that have been up for
+// weeks. The suffix consists of letters, digits and a hyphen, so the name may be a topic, a group or a key prefix.
 func Unique(prefix string) string { return prefix + "-" + randomHex() }
 
-// Ports are taken from below the range that systems hand out to outgoing connections (32768 and up on Linux), so
-// that nothing slips into the port of a service while it is down.
+// Ports are chosen below the range that systems use for outgoing connections (32768 and up on Linux), so that no
+// connection takes the port of a service while it is down.
 const (
 	firstPort = 20000
 	lastPort  = 32000
+	loopback  = "127.0.0.1"
 )
 
-// FreePort returns a loopback TCP port that nobody listened on a moment ago, and that no outgoing connection
-// will be given.
+// FreePort returns a loopback TCP port that was just free, and that no outgoing connection will use.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	var err error
 	for range 100 {
 		port := firstPort + mathrand.IntN(lastPort-firstPort)
 		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+		if l, err = net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port))); err == nil {
 			_ = l.Close()
 			return port
 		}
@@ -74,7 +74,7 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// setting is the value of an environment variable that names a service.
+// setting returns the value of an environment variable that names a service.
 func setting(t testing.TB, service, name string) string {
 	t.Helper()
 	skipIfShort(t, service)
@@ -92,8 +92,8 @@ func skipIfShort(t testing.TB, service string) {
 	}
 }
 
-// answers fails the test in one clear line where the environment outlived the services it names; otherwise
-// every test would time out in a way of its own.
+// answers fails the test with one clear line if the environment names a service that is gone; otherwise every test
+// would time out in a different way.
 func answers(t testing.TB, service, addr string) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
@@ -105,6 +105,6 @@ func answers(t testing.TB, service, addr string) {
 
 func randomHex() string {
 	var b [5]byte
-	_, _ = rand.Read(b[:]) // never fails, by its own documentation
+	_, _ = rand.Read(b[:]) // never fails, as documented
 	return hex.EncodeToString(b[:])
 }

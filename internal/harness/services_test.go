@@ -12,6 +12,7 @@ import (
 )
 
 func TestTopicTakesRecordsAtOnce(t *testing.T) {
+	t.Parallel()
 	brokers := Kafka(t)
 	topic := Topic(t, brokers, "harness.topic", 3, kafka.ConfigEntry{ConfigName: "retention.ms", ConfigValue: "-1"})
 	if !strings.HasPrefix(topic, "harness.topic-") {
@@ -34,6 +35,7 @@ func TestTopicTakesRecordsAtOnce(t *testing.T) {
 }
 
 func TestTopicIsGoneAfterItsTest(t *testing.T) {
+	t.Parallel()
 	brokers := Kafka(t)
 	var topic string
 	t.Run("user", func(t *testing.T) { topic = Topic(t, brokers, "harness.gone", 1) })
@@ -52,6 +54,7 @@ func TestTopicIsGoneAfterItsTest(t *testing.T) {
 }
 
 func TestDatabaseIsEmptyAndGoneAfterItsTest(t *testing.T) {
+	t.Parallel()
 	var dsn string
 	t.Run("user", func(t *testing.T) {
 		dsn = Database(t)

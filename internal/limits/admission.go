@@ -2,25 +2,26 @@ package limits
 
 import (
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/local"
 )
 
-// admission is what an ask was held to before the store is asked, and what has to be settled after. Quotas in mode
-// eventual are counted in this process; of quotas that the ledger keeps, no more may be granted than is reserved.
+// admission records the limits applied to an ask before the store is asked, to be settled afterwards. Quotas in
+// mode eventual are counted in this process; for quotas with a ledger, no more may be granted than is reserved.
 type admission struct {
 	soft []softUse
 	held int64 // units that the reserve holds
 }
 
-// softUse is what was taken of an eventual quota.
+// softUse is the units taken from an eventual quota.
 type softUse struct {
 	quota *delivery.Quota
 	units int64
 	sizes []int64 // lengths of payloads, where those are counted
 }
 
-// admit says how many of the wanted units may be asked for. Where that is none, the ask is answered, and the result is
+// admit decides how many of the wanted units may be asked for. If there are none, it answers the ask and returns
 // false.
-func (x *errand) admit(t *taking) bool {
+func (x *request) admit(t *taking) bool {
 	a := x.ask
 	if a.Want <= 0 {
 		return true
@@ -28,9 +29,9 @@ func (x *errand) admit(t *taking) bool {
 	want := x.admitSoft(t, a.Want)
 	if want > 0 {
 		most := unitsOf(a, jobsBegun(a, want)) // the last job may end later than what is wanted
-		x.held = t.reserve.allow(a.Campaign.Quotas, headWeight(a), most)
+		x.held = t.reserve.Allow(a.Campaign.Quotas, headWeight(a), most)
 		if x.held < most {
-			want = wholeJobs(a, x.held)
+			want = unitsOf(a, jobsWithin(a, x.held))
 		}
 		if want == 0 {
 			x.delay(t, a.Quantum)
@@ -40,13 +41,15 @@ func (x *errand) admit(t *taking) bool {
 		return false
 	}
 	if want < a.Want {
-		x.limit(want)
+		own := *x.own
+		own.Want = want
+		x.own, x.limited = &own, true
 	}
 	return true
 }
 
-// admitSoft takes what is wanted of the eventual quotas, as far as they allow it.
-func (x *errand) admitSoft(t *taking, want int64) int64 {
+// admitSoft takes the wanted units from the eventual quotas, as far as they allow it.
+func (x *request) admitSoft(t *taking, want int64) int64 {
 	a := x.ask
 	for _, q := range a.Campaign.Quotas {
 		if q.Mode != delivery.ModeEventual || len(q.Windows) == 0 {
@@ -55,20 +58,20 @@ func (x *errand) admitSoft(t *taking, want int64) int64 {
 		use := softUse{quota: q}
 		if q.Unit == delivery.UnitBytes {
 			sizes := a.Bytes[:min(len(a.Bytes), jobsWithin(a, want))]
-			use.sizes = sizes[:t.eventual.fits(q, sizes)]
+			use.sizes = sizes[:t.eventual.Fits(q, sizes)]
 			use.units = sum(use.sizes)
 			want = min(want, unitsOf(a, len(use.sizes)))
 		} else {
-			got := t.eventual.allow(q, want)
+			got := t.eventual.Allow(q, want)
 			use.units = unitsOf(a, jobsBegun(a, got)) // the last job may end later than what was allowed
 			if use.units > got {
-				t.eventual.giveBack(q, got-use.units)
+				t.eventual.GiveBack(q, got-use.units)
 			}
 			want = min(want, use.units)
 		}
 		x.soft = append(x.soft, use)
 		if want == 0 {
-			x.delay(t, max(a.Quantum, t.eventual.wait(q).Microseconds()))
+			x.delay(t, max(a.Quantum, t.eventual.Wait(q).Microseconds()))
 			x.out.Bound, x.out.BoundQuota = delivery.BindQuota, q.ID
 			return 0
 		}
@@ -76,25 +79,18 @@ func (x *errand) admitSoft(t *taking, want int64) int64 {
 	return want
 }
 
-// delay answers that nothing can be had for so many microseconds.
-func (x *errand) delay(t *taking, d int64) {
-	now := t.shards[x.at].now()
+// delay answers that nothing can be granted for the given microseconds.
+func (x *request) delay(t *taking, d int64) {
+	now := t.shards[x.shard].now()
 	c := x.ask.Campaign
 	*x.out = delivery.Granted{
 		Rate: c.Rate, Revision: c.Revision, GrantedAt: now, NextAt: now + d, Bound: delivery.BindRate,
-		Competitors: 1, Daemons: 1, From: delivery.Provenance{Shard: x.at, Incarnation: localIncarnation, Campaign: c},
+		Competitors: 1, Daemons: 1, From: delivery.Provenance{Shard: x.shard, Epoch: local.Epoch, Campaign: c},
 	}
 }
 
-// limit makes the errand ask for so many units and no more.
-func (x *errand) limit(want int64) {
-	own := *x.own
-	own.Want = want
-	x.own, x.limited = &own, true
-}
-
-// settleAdmission hands back what was not used of what was taken before the answer was known.
-func (x *errand) settleAdmission(t *taking) {
+// settleAdmission returns the units that were taken before the answer was known and not used.
+func (x *request) settleAdmission(t *taking) {
 	units := x.out.Units
 	for _, s := range x.soft {
 		used := min(units, s.units)
@@ -102,23 +98,15 @@ func (x *errand) settleAdmission(t *taking) {
 			used = sum(s.sizes[:min(len(s.sizes), jobsWithin(x.ask, units))])
 		}
 		if s.units > used {
-			t.eventual.giveBack(s.quota, s.units-used)
+			t.eventual.GiveBack(s.quota, s.units-used)
 		}
 	}
 	if x.ask.Want <= 0 {
 		return
 	}
-	for _, p := range x.parts {
-		at := x.out.GrantedAt
-		for _, d := range x.out.From.Elsewhere {
-			if d.Shard == p.shard {
-				at = d.GrantedAt
-			}
-		}
-		t.reserve.use(p.campaign.Quotas, x.held, units, at)
-	}
+	t.reserve.Use(x.ask.Campaign.Quotas, x.held, units, x.out.GrantedAt)
 	if x.out.GrantedAt > 0 {
-		t.reserve.anchors(x.ask.Campaign.Quotas, x.out.Windows, x.out.GrantedAt)
+		t.reserve.Anchors(x.ask.Campaign.Quotas, x.out.Windows, x.out.GrantedAt)
 	}
 }
 
@@ -130,10 +118,7 @@ func headWeight(a *delivery.Ask) int64 {
 	return 1
 }
 
-// wholeJobs is the units of the jobs at the head that end within so many units.
-func wholeJobs(a *delivery.Ask, units int64) int64 { return unitsOf(a, jobsWithin(a, units)) }
-
-// jobsWithin is how many of the jobs at the head end within so many units.
+// jobsWithin returns how many of the jobs at the head end within the given units.
 func jobsWithin(a *delivery.Ask, units int64) (n int) {
 	if a.Weights == nil {
 		return int(min(units, delivery.MaxGrant))
@@ -147,10 +132,13 @@ func jobsWithin(a *delivery.Ask, units int64) (n int) {
 	return n
 }
 
-// jobsBegun is how many of the jobs at the head begin within so many units.
-func jobsBegun(a *delivery.Ask, units int64) int {
-	n := jobsWithin(a, units)
-	if n < len(a.Weights) && units > unitsOf(a, n) {
+// jobsBegun returns how many of the jobs at the head begin within the given units.
+func jobsBegun(a *delivery.Ask, units int64) (n int) {
+	if a.Weights == nil {
+		return int(min(units, delivery.MaxGrant))
+	}
+	for n < len(a.Weights) && units > 0 {
+		units -= a.Weights[n]
 		n++
 	}
 	return n

@@ -1,19 +1,13 @@
 package limits
 
-import (
-	"errors"
-	"math"
-)
+import "errors"
 
 // The scripts speak in little-endian unsigned integers of 1 to 7 bytes, as Lua's struct library packs them.
 
-// put appends each number in n bytes. What is out of range is brought to its end: none of the numbers can be, unless
-// something outside the engine is wrong, and then a bound is safer than a remainder.
+// put appends each number in n bytes. A number out of range is clamped: none can be, unless there is a fault outside
+// the engine, and then a bound is safer than a remainder.
 func put(b []byte, n int, values ...int64) []byte {
-	most := int64(math.MaxInt64)
-	if n < 8 {
-		most = int64(1)<<(8*n) - 1
-	}
+	most := int64(1)<<(8*n) - 1
 	for _, v := range values {
 		v = min(max(v, 0), most)
 		for range n {
@@ -26,7 +20,7 @@ func put(b []byte, n int, values ...int64) []byte {
 
 var errShort = errors.New("the reply is too short")
 
-// reader takes numbers off a reply.
+// reader reads numbers from a reply.
 type reader struct {
 	rest string
 	err  error

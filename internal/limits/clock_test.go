@@ -25,7 +25,7 @@ func TestScriptsAbsorbStepsOfTheClock(t *testing.T) {
 				what       string
 				raw        int64
 				low, high  int64
-				epoch      int64
+				steps      int64
 				sure       bool
 				now, after int64 // 0: refused
 			}{
@@ -42,7 +42,7 @@ func TestScriptsAbsorbStepsOfTheClock(t *testing.T) {
 			} {
 				raw = step.raw
 				c := &call{
-					head: header{seq: int64(i + 1), low: step.low, high: step.high, epoch: step.epoch, sure: step.sure},
+					head: header{seq: int64(i + 1), low: step.low, high: step.high, steps: step.steps, sure: step.sure},
 					keys: []string{k.clock(), k.reply("n", 0)}, args: []any{"n", "", "", 0},
 				}
 				r.attempt(context.Background(), takeScript, []*call{c})
@@ -58,7 +58,7 @@ func TestScriptsAbsorbStepsOfTheClock(t *testing.T) {
 				in := reader{rest: c.reply}
 				in.next(7)
 				if now, after := in.next(7), in.next(4); now != step.now || after != step.after {
-					t.Errorf("%s: the clock reads %d in epoch %d, want %d in %d", step.what, now-epoch, after, step.now-epoch, step.after)
+					t.Errorf("%s: the clock reads %d after %d steps, want %d in %d", step.what, now-epoch, after, step.now-epoch, step.after)
 				}
 			}
 		})

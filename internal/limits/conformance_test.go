@@ -274,8 +274,8 @@ func TestAClosedGate(t *testing.T) {
 		a := ask(c, 10)
 		a.Gate = "sink"
 		until := now + 2*second
-		s.CloseGate(now, "sink", until, false)
-		s.CloseGate(now, "sink", until-second, false) // never shortens
+		s.CloseGate(now, "sink", until, delivery.GateThrottled, false)
+		s.CloseGate(now, "sink", until-second, delivery.GateThrottled, false) // never shortens
 		g := take1(s, now, "a", a)
 		if g.Units != 0 || g.Bound != delivery.BindGate || g.NextAt != until-horizon {
 			t.Fatalf("%+v", g)
@@ -302,7 +302,7 @@ func TestAProbedGateLetsOneJobThroughASecond(t *testing.T) {
 		a := ask(c, 10)
 		a.Gate = "sink"
 		until := now + second
-		s.CloseGate(now, "sink", until, true)
+		s.CloseGate(now, "sink", until, delivery.GateFailing, true)
 		if g := take1(s, now, "a", a); g.Units != 0 || g.NextAt != until {
 			t.Fatalf("%+v", g)
 		}
@@ -317,11 +317,63 @@ func TestAProbedGateLetsOneJobThroughASecond(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 		asked := until + 60*second // by the destination: neither probing nor a success shortens it
-		s.CloseGate(until+3, "sink", asked, false)
-		s.CloseGate(until+4, "sink", until+second, true)
+		s.CloseGate(until+3, "sink", asked, delivery.GateThrottled, false)
+		s.CloseGate(until+4, "sink", until+second, delivery.GateFailing, true)
 		s.OpenGate("sink")
 		if g := take1(s, until+2*second, "b", a); g.Units != 0 || g.Bound != delivery.BindGate {
 			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// A wait that the destination asked for, of which only a part is believed, cannot be ended sooner; then one job a second
+// is let through, and a success opens the gate.
+func TestAWaitThatIsNotBelievedIsProbed(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		c := campaign(1000)
+		now := settle(s, epoch, c)
+		a := ask(c, 10)
+		a.Gate = "sink"
+		until := now + 60*second
+		s.CloseGate(now, "sink", until, delivery.GateThrottled, true)
+		s.OpenGate("sink")
+		if g := take1(s, now+second, "a", a); g.Units != 0 || g.NextAt != until {
+			t.Fatalf("%+v", g)
+		}
+		if g := take1(s, until, "a", a); g.Units != 1 || g.NextAt != until+second {
+			t.Errorf("%+v", g)
+		}
+		if g := take1(s, until+1, "b", a); g.Units != 0 || g.NextAt != until+second {
+			t.Errorf("%+v", g)
+		}
+		s.OpenGate("sink")
+		if g := take1(s, until+2, "b", a); g.Units != 10 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// Of several daemons that close a gate for one cause, one is told that it was the first.
+func TestWhoClosesAGateFirst(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		now := settle(s, epoch, campaign(1000))
+		for i, tc := range []struct {
+			at      int64
+			cause   delivery.GateCause
+			changed bool
+		}{
+			{0, delivery.GateFailing, true},
+			{1, delivery.GateFailing, false},
+			{2, delivery.GateMisconfigured, true},
+			{5 * second, delivery.GateMisconfigured, false}, // half-open meanwhile
+			{6 * second, delivery.GateThrottled, true},
+			{6*second + 1, delivery.GateThrottled, false},
+			{8 * second, delivery.GateThrottled, true}, // open meanwhile
+		} {
+			at := now + tc.at
+			if got := s.CloseGate(at, "sink", at+second, tc.cause, false); got != tc.changed {
+				t.Errorf("call %d: changed %t", i, got)
+			}
 		}
 	})
 }

@@ -2,9 +2,9 @@ package limits
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/local"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
@@ -40,7 +40,7 @@ const (
 	flagEven   = 2
 )
 
-// appendSpec spells a quota as parseSpecs of window.lua reads it. now is the store's time, for the calendar.
+// appendSpec encodes a quota for parseSpecs of window.lua. now is the store's time, for the calendar.
 func appendSpec(b []byte, key int64, q *delivery.Quota, now int64) []byte {
 	flags := int64(0)
 	if q.Mode == delivery.ModeShadow {
@@ -59,14 +59,9 @@ func appendSpec(b []byte, key int64, q *delivery.Quota, now int64) []byte {
 	return b
 }
 
-// appendSpan spells a window's span and calendar, with what goes between them.
+// appendSpan encodes a window's span and calendar, with the given fields between them.
 func appendSpan(b []byte, w delivery.Window, now int64, between ...int64) []byte {
-	var period model.Period
-	if w.Algorithm == delivery.AlgorithmFixed {
-		a, _ := model.ParseAnchor(w.Anchor) // it was validated
-		period = a.Period(now)
-	}
-	follows := int64(0)
+	period, follows := model.PeriodOf(w, now), int64(0)
 	if period.Calendar() {
 		follows = 1
 	}
@@ -79,7 +74,7 @@ func appendSpan(b []byte, w delivery.Window, now int64, between ...int64) []byte
 	return b
 }
 
-// takeBatch is what one run of the take script serves.
+// takeBatch is the items of one run of the take script.
 type takeBatch struct {
 	names  keys
 	asks   []*delivery.Ask
@@ -92,13 +87,14 @@ type takeBatch struct {
 	cost   int                       // in halves of what an item without quotas takes
 }
 
-// Memory for usualItems, of itemBytes each without weights and with two quotas, is there from the start.
+// Memory for usualItems, of itemBytes each without weights and with two quotas, is allocated at the
+// start.
 const (
 	usualItems = 32
 	itemBytes  = 85
 )
 
-// full tells whether the script has enough to do.
+// full reports whether the script has no room for another item.
 func (b *takeBatch) full() bool { return len(b.asks) >= maxItems || b.cost >= maxCost }
 
 func newTakeBatch(k keys) *takeBatch {
@@ -108,7 +104,7 @@ func newTakeBatch(k keys) *takeBatch {
 	}
 }
 
-// add spells an ask as take.lua reads it.
+// add encodes an ask for take.lua.
 func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	b.asks, b.out = append(b.asks, a), append(b.out, out)
 	c := a.Campaign
@@ -120,38 +116,27 @@ func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 		}
 	}
 	whole, rest := split(c.Rate)
-	weights, quotas := countWeights(a), b.quotasOf(c)
+	quotas := b.quotasOf(c)
 	line := put(b.items, 2, timeline, gate)
 	line = put(line, 7, c.Revision, c.Rate.N, whole, rest, c.Burst)
 	line = put(line, 4, model.Phase(c.ID, c.Rate), min(a.Want, delivery.MaxGrant))
 	line = put(line, 7, a.HeldUntil)
 	line = put(line, 5, a.Horizon, a.Quantum, a.LateTolerance)
 	line = put(line, 4, model.Cost(c.PriorityWeight))
+	var weights []int64 // of the jobs that can be granted
 	if a.Weights == nil {
 		line = put(line, 2, 0)
 	} else {
-		line = put(line, 2, int64(weights)+1)
+		weights = a.Weights[:jobsBegun(a, min(a.Want, delivery.MaxGrant))]
+		line = put(line, 2, int64(len(weights))+1)
 	}
 	line = put(line, 1, int64(len(quotas)))
-	line = put(line, 4, a.Weights[:weights]...)
+	line = put(line, 4, weights...)
 	b.items = put(line, 2, quotas...)
 	b.cost += 2
 }
 
-// countWeights is how many of the jobs at the head can be granted.
-func countWeights(a *delivery.Ask) (n int) {
-	var sum int64
-	for _, w := range a.Weights {
-		if sum >= a.Want || sum >= delivery.MaxGrant {
-			break
-		}
-		sum += w
-		n++
-	}
-	return n
-}
-
-// counts tells whether the scripts count for the quota.
+// counts reports whether the scripts count for the quota.
 func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
 
 // quotasOf are the places in the batch of the campaign's quotas.
@@ -181,7 +166,8 @@ func split(r delivery.Rate) (whole, rest int64) {
 	return r.Per / r.N, r.Per % r.N
 }
 
-// call is the batch as a run of the take script in a script slot; now is about the store's time.
+// call is the batch as a run of the take script in a script slot; now is approximately the store's
+// time.
 func (b *takeBatch) call(node string, s *scriptSlot, now int64) *call {
 	var specs []byte
 	for _, q := range b.quotas {
@@ -194,7 +180,7 @@ func (b *takeBatch) call(node string, s *scriptSlot, now int64) *call {
 	}
 }
 
-// encodeRefund spells grants as refund.lua reads them. A grant of rate 0 leaves the timeline alone.
+// encodeRefund encodes grants for refund.lua.
 func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, now int64) *call {
 	l := newKeyList(k.clock(), k.reply(node, s.index))
 	var list []byte
@@ -202,12 +188,8 @@ func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, n
 		if g.Units <= 0 || validID(g.From.Campaign.ID) != nil {
 			continue
 		}
-		timeline := int64(0)
-		if !g.Rate.Zero() {
-			timeline = l.add(k.timeline(g.From.Campaign.ID))
-		}
 		whole, rest := split(g.Rate)
-		list = put(list, 2, timeline)
+		list = put(list, 2, l.add(k.timeline(g.From.Campaign.ID)))
 		list = put(list, 7, g.Revision, g.Rate.N, whole, rest, g.First.At, g.First.Frac)
 		list = put(list, 4, g.Units)
 		list = put(list, 7, g.GrantedAt)
@@ -233,7 +215,7 @@ func appendRefundQuotas(list []byte, l *keyList, k keys, c *delivery.Campaign, n
 	return list
 }
 
-// encodePeek spells quotas, all of which must count, as peek.lua reads them.
+// encodePeek encodes quotas, all of which must be counted by the scripts, for peek.lua.
 func encodePeek(k keys, quotas []*delivery.Quota, now int64) *call {
 	l := []string{k.clock()}
 	var specs []byte
@@ -244,20 +226,13 @@ func encodePeek(k keys, quotas []*delivery.Quota, now int64) *call {
 	return &call{keys: l, args: []any{specs}}
 }
 
-// charged is what was sent without asking the store: units of a quota, which may still be under way for widen
-// microseconds.
-type charged struct {
-	quota        *delivery.Quota
-	units, widen int64
-}
-
-// encodeCharge spells charges, all of quotas that count, as charge.lua reads them.
-func encodeCharge(k keys, node string, s *scriptSlot, list []charged, now int64) *call {
+// encodeCharge encodes charges, all of quotas counted by the scripts, for charge.lua.
+func encodeCharge(k keys, node string, s *scriptSlot, list []local.Charge, now int64) *call {
 	l := newKeyList(k.clock(), k.reply(node, s.index))
 	var specs, units []byte
 	for _, c := range list {
-		specs = appendSpec(specs, l.add(k.quota(c.quota.ID)), c.quota, now)
-		units = put(put(units, 7, c.units), 5, c.widen)
+		specs = appendSpec(specs, l.add(k.quota(c.Quota.ID)), c.Quota, now)
+		units = put(put(units, 7, c.Units), 5, c.Widen)
 	}
 	return &call{head: header{seq: s.seq}, keys: l.keys, args: []any{specs, units}}
 }
@@ -281,7 +256,7 @@ func (b *takeBatch) decode(c *call) error {
 func decodeItem(in *reader, c *call, campaign *delivery.Campaign) delivery.Granted {
 	g := delivery.Granted{
 		GrantedAt: c.now, Units: in.next(4),
-		From: delivery.Provenance{Campaign: campaign, Incarnation: c.head.incarnation},
+		From: delivery.Provenance{Campaign: campaign, Epoch: c.head.epoch},
 	}
 	g.First.At, g.First.Frac = in.next(7), in.next(7)
 	n, whole, rest := in.next(7), in.next(7), in.next(7)
@@ -319,24 +294,19 @@ func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) [
 	return list
 }
 
-// decodePeek reads the windows' states and the latest time that the store which was asked has kept.
+// decodePeek reads the windows' states and the latest time stored by the server that was asked.
 func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, kept int64, err error) {
 	in := reader{rest: c.reply}
 	kept = in.next(7)
 	for _, q := range quotas {
-		out = decodeWindows(&in, out, q)
+		for i := range q.Windows {
+			out = append(out, delivery.WindowState{
+				Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7),
+			})
+		}
 	}
 	if in.err != nil {
 		return nil, 0, fmt.Errorf("read the reply of a peek: %w", in.err)
 	}
 	return out, kept, nil
-}
-
-// storeTime is about what a shard's clock reads now, for calendars.
-func storeTime(c *shardClock, override func() int64) int64 {
-	if override != nil {
-		return override()
-	}
-	now, _ := c.at(time.Now())
-	return now
 }

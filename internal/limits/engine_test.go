@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/local"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // deaf loses replies: the command reaches Redis, the answer is lost and the connection ends.
@@ -38,7 +41,7 @@ func (d deaf) Read(b []byte) (int, error) {
 func TestALostReplyDebitsOnce(t *testing.T) {
 	m, plain := miniClient(t)
 	var lose atomic.Int64
-	o := ClientOptions(m.Addr())
+	o := shards.ClientOptions(m.Addr())
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return deaf{c, &lose}, err
@@ -75,14 +78,14 @@ func TestALostReplyDebitsOnce(t *testing.T) {
 func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
 	m, _ := miniClient(t)
 	var lose atomic.Int64
-	o := ClientOptions(m.Addr())
+	o := shards.ClientOptions(m.Addr())
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return deaf{c, &lose}, err
 	}
 	client := redis.NewUniversalClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	e, err := New(Options{Shards: Single(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
+	e, err := New(Options{Shards: shards.New(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +185,7 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 	client := realClient(t)
-	e, err := New(Options{Shards: Single(client), KeyPrefix: harness.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
+	e, err := New(Options{Shards: shards.New(client), KeyPrefix: harness.Unique("limits"), Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +198,7 @@ func TestConcurrentTakesNeverOverGrant(t *testing.T) {
 			c.ID = string(rune('A' + i%50))
 			for range 20 {
 				r, err := e.Take(context.Background(), []delivery.Ask{ask(c, 3)})
-				if err != nil {
+				if err != nil && !redis.HasErrorPrefix(err, "CLOCK") { // it waited too long for a connection
 					t.Error(err)
 					return
 				}
@@ -216,10 +219,10 @@ func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 	none := &delivery.Quota{ID: "none", Revision: 1, Mode: delivery.ModeEventual, Windows: windows(0, time.Hour)}
 	for _, q := range []*delivery.Quota{long, none} {
 		t.Run(q.ID, func(t *testing.T) {
-			client := redis.NewUniversalClient(ClientOptions(harness.FreshRedis(t).Addr))
+			client := redis.NewUniversalClient(shards.ClientOptions(harness.FreshRedis(t).Addr))
 			defer func() { _ = client.Close() }()
 			e, err := New(Options{
-				Shards: Single(client), Registerer: prometheus.NewRegistry(), Ledger: newMemLedger(),
+				Shards: shards.New(client), Registerer: prometheus.NewRegistry(), Ledger: newRecords(),
 				Quotas: func() []*delivery.Quota { return []*delivery.Quota{q} },
 			})
 			must(t, err)
@@ -246,9 +249,9 @@ func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 // TestTheLongestIdsShareAQuota: an id of 256 characters has a length that does not fit into a byte.
 func TestTheLongestIdsShareAQuota(t *testing.T) {
 	l := newLua(t, realClient(t))
-	q := &delivery.Quota{ID: strings.Repeat("q", maxID), Revision: 1, Windows: windows(20, time.Second)}
+	q := &delivery.Quota{ID: strings.Repeat("q", delivery.MaxIDLength), Revision: 1, Windows: windows(20, time.Second)}
 	long, short := campaign(1000, q), campaign(1000, q)
-	long.ID = strings.Repeat("x", maxID)
+	long.ID = strings.Repeat("x", delivery.MaxIDLength)
 	now, units := settle(l, epoch, long), [2]int64{}
 	for range 400 {
 		now += quantum
@@ -279,17 +282,25 @@ func TestACampaignOfTooManyQuotasIsHeld(t *testing.T) {
 // TestNothingIsTakenBeforeDebtsArePaid: a store that is back does not know what was sent without it.
 func TestNothingIsTakenBeforeDebtsArePaid(t *testing.T) {
 	client := realClient(t)
-	charges := &refusal{sha: chargeScript.sha}
+	charges := &refusal{sha: chargeScript.Hash()}
 	client.AddHook(charges)
 	l := newLua(t, client)
 	e := l.engine("a")
-	c := campaign(100, localShare(windows(10_000, time.Hour)))
-	now := served(t, e.fallback, model.NewStore(), c)
-	drain(e.fallback, now, now+5*second, c)
+	c := campaign(100, &delivery.Quota{ID: "q", Revision: 1, OnStoreFailure: delivery.PolicyLocalShare, Windows: windows(10_000, time.Hour)})
+	serving, now := model.NewStore(), epoch
+	for ; now < epoch+5*second; now += quantum {
+		asks := []delivery.Ask{ask(c, 1)}
+		reply := serving.Take(now, "n", asks)
+		e.fallback.Observe(asks, &reply)
+	}
+	for end := now + 5*second; now < end; now += quantum {
+		a, g := ask(c, delivery.MaxGrant), delivery.Granted{}
+		e.fallback.Grant(now, &a, &g)
+	}
 	charges.on.Store(true)
-	l.now = now + 6*second
+	l.now = now + second
 	reply, err := e.Take(context.Background(), []delivery.Ask{ask(c, 10)})
-	if g := reply.Items[0]; err == nil || g.GrantedAt > 0 && g.From.Incarnation != localIncarnation {
+	if g := reply.Items[0]; err == nil || g.GrantedAt > 0 && g.From.Epoch != local.Epoch {
 		t.Errorf("the charge failed, and yet: %+v, %v", g, err)
 	}
 	charges.on.Store(false)
@@ -355,30 +366,20 @@ func TestValidate(t *testing.T) {
 	}{
 		{"plain", delivery.Quota{ID: "q", Windows: []delivery.Window{ok}, Mode: "strict", Spend: "greedy"}, ""},
 		{"no windows", delivery.Quota{ID: "q"}, ""},
-		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "leaky"}}}, `algorithm "leaky" must be one of sliding, fixed, log`},
-		{"span", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Microsecond}}}, "span must be between 1ms"},
-		{"limit", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}}, "limit must be between 0"},
-		{"twice", delivery.Quota{ID: "q", Windows: []delivery.Window{ok, ok}}, "two windows of span 1m"},
+		{"algorithm", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Algorithm: "leaky"}}}, `algorithm "leaky" is not sliding, fixed or log`},
+		{"span", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Microsecond}}}, "the span must lie between 1ms"},
+		{"nanoseconds", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute + 1}}}, "in whole microseconds"},
+		{"limit", delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Minute, Limit: -1}}}, "the limit must lie between 0"},
+		{"twice", delivery.Quota{ID: "q", Windows: []delivery.Window{ok, ok}}, "two windows of 1m"},
 		{"mode", delivery.Quota{ID: "q", Mode: "lax"}, `mode "lax" must be one of [strict shadow eventual]`},
 		{"shadow", delivery.Quota{ID: "q", Mode: "shadow"}, ""},
-		{"bytes", delivery.Quota{ID: "q", Unit: "bytes"}, "unit bytes goes together with mode eventual only"},
+		{"bytes", delivery.Quota{ID: "q", Unit: "bytes"}, `unit "bytes" is for mode "eventual"`},
 		{"shard", delivery.Quota{ID: "q", Shard: -1}, "shard must not be negative"},
 		{"id", delivery.Quota{ID: "a b"}, "printable ASCII"},
 	} {
 		err := Validate(&tc.q)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
-		}
-	}
-}
-
-func TestFormatSpan(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		time.Minute: "1m", time.Hour: "1h", 7 * 24 * time.Hour: "7d", 500 * time.Millisecond: "500ms", 90 * time.Second: "90s",
-		1500 * time.Microsecond: "1500us", 24 * time.Hour: "1d",
-	} {
-		if got := FormatSpan(d); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
 }
@@ -402,10 +403,7 @@ func TestGaugesFollowTheCatalog(t *testing.T) {
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Hour, 100, 7*24*time.Hour)}
 	snapshot := &delivery.Snapshot{Quotas: map[string]*delivery.Quota{"q": q, "empty": {ID: "empty"}}}
 	reg := prometheus.NewRegistry()
-	g, err := NewGauges(l.engine("a"), func() *delivery.Snapshot { return snapshot }, nil, reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := NewGauges(l.engine("a"), func() *delivery.Snapshot { return snapshot }, slog.New(slog.DiscardHandler), reg)
 	c := campaign(1000, q)
 	now := settle(l, epoch, c)
 	take1(l, now, "a", ask(c, 3))

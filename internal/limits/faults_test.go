@@ -12,6 +12,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // The faults that limiters are known for, one test each.
@@ -130,13 +131,13 @@ func TestTheLastMillisecondOfAWindow(t *testing.T) {
 // TestAStaleReplicaIsNotBelieved: gauges may be read from a replica, but one that was cut off, and still holds the counts
 // of some time ago, or has none at all, is passed over. Nothing is ever granted from it.
 func TestAStaleReplicaIsNotBelieved(t *testing.T) {
-	master := harness.FreshRedis(t)
-	replica := harness.RedisReplica(t, master)
-	shards, err := Connect(TopologyOptions{Mode: ModeRing, Addrs: []string{master.Addr + "|" + replica.Addr}})
+	pair := harness.RedisRing(t, 1)[0]
+	master, replica := pair.Master, pair.Replica
+	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{master.Addr + "|" + replica.Addr}})
 	must(t, err)
-	t.Cleanup(func() { _ = shards.Close() })
+	t.Cleanup(func() { _ = set.Close() })
 	now := epoch
-	e, err := New(Options{Shards: shards, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second, now: func() int64 { return now }})
+	e, err := New(Options{Shards: set, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second, now: func() int64 { return now }})
 	must(t, err)
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Hour)}
 	take := func(want int64) int64 {
@@ -145,7 +146,7 @@ func TestAStaleReplicaIsNotBelieved(t *testing.T) {
 		return reply.Items[0].Units
 	}
 	left := func() int64 {
-		seen, err := e.Glance(context.Background(), []*delivery.Quota{q})
+		seen, err := e.PeekReplica(context.Background(), []*delivery.Quota{q})
 		must(t, err)
 		return seen[0].Remaining
 	}
@@ -156,7 +157,7 @@ func TestAStaleReplicaIsNotBelieved(t *testing.T) {
 	if n := left(); n != 60 {
 		t.Errorf("%d left, want 60", n)
 	}
-	master.StopReplicating(t)
+	stopReplicating(t, master)
 	now += 10 * second
 	if n := take(100); n != 60 {
 		t.Errorf("granted %d, want the 60 that are left", n)

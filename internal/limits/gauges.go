@@ -2,83 +2,65 @@ package limits
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"sort"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
-	// glanceEvery is how often the gauges are brought up to date.
-	glanceEvery = time.Second
-	// showFor is how long a value is shown that cannot be brought up to date.
+	// gaugesEvery is how often the gauges are updated.
+	gaugesEvery = time.Second
+	// showFor is how long a value is shown that cannot be updated.
 	showFor = 10 * time.Second
 )
 
-// Glancer reads windows for show; *Engine is one. With an error, the windows that could be read are returned.
-type Glancer interface {
-	Glance(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
+// ReplicaPeeker reads windows for show; *Engine is one. With an error, the windows that could be read are returned.
+type ReplicaPeeker interface {
+	PeekReplica(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 }
 
 // Gauges exports the state of every quota. The values are the cluster's, not this daemon's: every daemon exports the
 // same, and they are aggregated with max. Run does the work; nothing else is safe to call while it runs.
 type Gauges struct {
-	glancer                 Glancer
+	peeker                  ReplicaPeeker
 	snapshot                func() *delivery.Snapshot
 	log                     *slog.Logger
 	remaining, limit, reset *prometheus.GaugeVec
 	shown                   map[series]time.Time // the exported series and when they were last brought up to date
-	failing                 bool
+	outage                  retry.Outage
 }
 
-// series are the labels of what is exported of a window.
+// series are the labels of a window's metrics.
 type series struct{ quota, window string }
 
 // NewGauges makes Gauges over the catalog that snapshot returns (nil: not loaded yet).
-func NewGauges(r Glancer, snapshot func() *delivery.Snapshot, log *slog.Logger, reg prometheus.Registerer) (*Gauges, error) {
-	if r == nil || snapshot == nil || reg == nil {
-		return nil, errors.New("limits: gauges need a glancer, a snapshot and a registerer")
-	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+func NewGauges(r ReplicaPeeker, snapshot func() *delivery.Snapshot, log *slog.Logger, reg prometheus.Registerer) *Gauges {
 	vec := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"quota", "window"})
+		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"quota", "window"})
 	}
-	g := &Gauges{
-		glancer: r, snapshot: snapshot, log: log, shown: map[series]time.Time{},
+	return &Gauges{
+		peeker: r, snapshot: snapshot, log: log, shown: map[series]time.Time{},
 		remaining: vec("pacer_quota_remaining", "Units of a quota window that could be granted now."),
 		limit:     vec("pacer_quota_limit", "Units a quota window holds."),
 		reset:     vec("pacer_quota_reset_timestamp_seconds", "When a quota window would be full again if nothing more were sent."),
 	}
-	for _, c := range g.vecs() {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("register gauges of limits: %w", err)
-		}
-	}
-	return g, nil
 }
 
-func (g *Gauges) vecs() []*prometheus.GaugeVec {
-	return []*prometheus.GaugeVec{g.remaining, g.limit, g.reset}
-}
-
-// Run brings the gauges up to date every second until ctx ends. The last values of a shard that does not answer stand
-// for ten seconds.
+// Run updates the gauges every second until ctx ends. The last values of a shard that does not answer are kept for
+// ten seconds.
 func (g *Gauges) Run(ctx context.Context) error {
-	tick := time.NewTicker(glanceEvery)
-	defer tick.Stop()
 	for {
 		g.update(ctx)
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, gaugesEvery) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }
@@ -94,39 +76,36 @@ func (g *Gauges) update(ctx context.Context) {
 		if counts(q) && Validate(q) == nil {
 			quotas = append(quotas, q)
 			for _, w := range q.Windows {
-				current[series{q.ID, FormatSpan(w.Span)}] = true
+				current[series{q.ID, notation.FormatSpan(w.Span)}] = true
 			}
 		}
 	}
-	sort.Slice(quotas, func(i, j int) bool { return quotas[i].ID < quotas[j].ID })
-	states, err := g.glancer.Glance(ctx, quotas)
-	if err != nil && !g.failing && ctx.Err() == nil {
+	slices.SortFunc(quotas, func(a, b *delivery.Quota) int { return strings.Compare(a.ID, b.ID) })
+	states, err := g.peeker.PeekReplica(ctx, quotas)
+	if err == nil {
+		g.outage.Worked()
+	} else if ctx.Err() == nil && g.outage.Failed() {
 		g.log.Warn("quota gauges are not up to date", "error", err)
 	}
-	g.failing = err != nil
 	now := time.Now()
 	for _, w := range states {
 		g.show(s.Quotas[w.Quota], w, now)
 	}
 	for labels, at := range g.shown {
 		if !current[labels] || now.Sub(at) > showFor {
-			g.hide(labels)
+			delete(g.shown, labels)
+			for _, vec := range []*prometheus.GaugeVec{g.remaining, g.limit, g.reset} {
+				vec.DeleteLabelValues(labels.quota, labels.window)
+			}
 		}
 	}
 }
 
 func (g *Gauges) show(q *delivery.Quota, w delivery.WindowState, now time.Time) {
 	window := q.Windows[w.Window]
-	labels := series{q.ID, FormatSpan(window.Span)}
+	labels := series{q.ID, notation.FormatSpan(window.Span)}
 	g.shown[labels] = now
 	g.remaining.WithLabelValues(labels.quota, labels.window).Set(float64(w.Remaining))
 	g.limit.WithLabelValues(labels.quota, labels.window).Set(float64(window.Limit))
 	g.reset.WithLabelValues(labels.quota, labels.window).Set(float64(w.ResetAt) / 1e6)
-}
-
-func (g *Gauges) hide(labels series) {
-	delete(g.shown, labels)
-	for _, vec := range g.vecs() {
-		vec.DeleteLabelValues(labels.quota, labels.window)
-	}
 }

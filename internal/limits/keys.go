@@ -1,17 +1,16 @@
 package limits
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/pacer/pacer/internal/shards"
+)
 
 // keys names everything the engine keeps in one shard of Redis. All of a shard's keys carry one hash tag, so that a
 // script may touch them together on a Redis Cluster.
-type keys struct {
-	shard int
-	tag   string
-}
+type keys struct{ tag string }
 
-func newKeys(prefix string, shard int) keys {
-	return keys{shard: shard, tag: "{" + prefix + strconv.Itoa(shard) + "}"}
-}
+func newKeys(prefix string, shard int) keys { return keys{tag: shards.Tag(prefix, shard)} }
 
 // clock is the latest time the shard gave out.
 func (k keys) clock() string { return k.tag + "clock" }

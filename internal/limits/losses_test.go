@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/ledger"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // live is daemons that ask in real time and keep their slots as the scheduler does: a slot is used when it is surely due,
@@ -25,9 +28,9 @@ type live struct {
 }
 
 // join starts a daemon that works until ctx ends.
-func (l *live) join(ctx context.Context, wg *sync.WaitGroup, shards Shards, ledger Ledger) {
+func (l *live) join(ctx context.Context, wg *sync.WaitGroup, set *shards.Set, records ledger.Records) {
 	e, err := New(Options{
-		Shards: shards, Ledger: ledger, Registerer: prometheus.NewRegistry(),
+		Shards: set, Ledger: records, Registerer: prometheus.NewRegistry(),
 		Quotas: func() []*delivery.Quota { return l.campaign.Quotas },
 	})
 	must(l.t, err)
@@ -83,40 +86,42 @@ func (l *live) count(from int64) (n int) {
 // to a replica that has not seen the latest grants, all under load from two daemons. No rolling window ever holds more
 // than its limit, the long one, whose counts are lost, included; and grants go on.
 func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
-	single := func(t *testing.T) (*harness.Redis, Shards) {
+	t.Parallel()
+	single := func(t *testing.T) (*harness.Redis, *shards.Set) {
 		r := harness.FreshRedis(t)
-		return r, connect(t, TopologyOptions{Addrs: []string{r.Addr}})
+		return r, connect(t, shards.Options{Addrs: []string{r.Addr}})
 	}
 	for _, tc := range []struct {
 		name  string
-		start func(t *testing.T) (shards Shards, lose func())
+		start func(t *testing.T) (set *shards.Set, lose func())
 	}{
-		{"killed", func(t *testing.T) (Shards, func()) {
-			r, shards := single(t)
-			return shards, func() {
+		{"killed", func(t *testing.T) (*shards.Set, func()) {
+			r, set := single(t)
+			return set, func() {
 				r.Kill()
 				r.Start(t)
 			}
 		}},
-		{"flushed", func(t *testing.T) (Shards, func()) {
-			r, shards := single(t)
-			return shards, func() { r.Flush(t) }
+		{"flushed", func(t *testing.T) (*shards.Set, func()) {
+			r, set := single(t)
+			return set, func() { r.Flush(t) }
 		}},
-		{"failed over with lag", func(t *testing.T) (Shards, func()) {
+		{"failed over with lag", func(t *testing.T) (*shards.Set, func()) {
 			s := harness.RedisSentinel(t)
-			shards := connect(t, TopologyOptions{Mode: ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
-			return shards, func() {
-				s.Master().StopReplicating(t)
+			set := connect(t, shards.Options{Mode: shards.ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
+			return set, func() {
+				stopReplicating(t, s.Master())
 				time.Sleep(500 * time.Millisecond) // what is granted now is lost
 				s.KillMaster()
 			}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			shards, lose := tc.start(t)
+			t.Parallel()
+			set, lose := tc.start(t)
 			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 70, 2*time.Second, 130, time.Hour)}
 			l := &live{t: t, campaign: campaign(200, q), began: time.Now()}
-			ledger := newMemLedger()
+			records := newRecords()
 			ctx, cancel := context.WithCancel(context.Background())
 			var wg sync.WaitGroup
 			stop := func() {
@@ -125,7 +130,7 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 			}
 			t.Cleanup(stop)
 			for range 2 {
-				l.join(ctx, &wg, shards, ledger)
+				l.join(ctx, &wg, set, records)
 			}
 			await(t, "the first grants", func() bool { return l.count(0) >= 40 })
 			lose()
@@ -145,12 +150,12 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 	}
 }
 
-func connect(t testing.TB, o TopologyOptions) Shards {
+func connect(t testing.TB, o shards.Options) *shards.Set {
 	t.Helper()
-	shards, err := Connect(o)
+	set, err := shards.Connect(o)
 	must(t, err)
-	t.Cleanup(func() { _ = shards.Close() })
-	return shards
+	t.Cleanup(func() { _ = set.Close() })
+	return set
 }
 
 // await waits in real time.
@@ -160,5 +165,177 @@ func await(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within 20 s", what)
 		}
+	}
+}
+
+// TestADayOutlivesRedis loses the data of a real Redis in the middle of a day's window.
+func TestADayOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	redisServer, l := harness.FreshRedis(t), newRecords()
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+	c := campaign(400, q)
+	start := func() (*Engine, func()) {
+		e, err := New(Options{
+			Shards:    shards.New(redis.NewUniversalClient(shards.ClientOptions(redisServer.Addr))),
+			KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Ledger: l,
+			Quotas: func() []*delivery.Quota { return []*delivery.Quota{q} },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = e.Run(ctx) })
+		return e, func() { cancel(); running.Wait() }
+	}
+	e, stop := start()
+	total := int64(0)
+	grant := func(want int64, within time.Duration) (got int64) {
+		for until := time.Now().Add(within); got < want && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			if r, err := e.Take(context.Background(), []delivery.Ask{ask(c, min(want-got, 10))}); err == nil {
+				got += r.Items[0].Units
+			}
+		}
+		total += got
+		return got
+	}
+	if n := grant(100, 10*time.Second); n != 100 {
+		t.Fatalf("%d units of a fresh store", n)
+	}
+	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n := grant(100, 10*time.Second); n != 100 {
+		t.Errorf("%d units after FLUSHALL", n)
+	}
+	redisServer.Kill()
+	if n := grant(1, 300*time.Millisecond); n != 0 {
+		t.Errorf("%d units without a store", n)
+	}
+	redisServer.Start(t)
+	if n := grant(100, 10*time.Second); n != 100 {
+		t.Errorf("%d units after a restart", n)
+	}
+	stop() // lets go of what is reserved
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	e, stop = start()
+	defer stop()
+	if n := grant(200, 10*time.Second); n != 200 {
+		t.Errorf("%d units of the 200 that are left", n)
+	}
+	if n := grant(1, time.Second); n != 0 {
+		t.Errorf("%d units more than that", n)
+	}
+	if total > 500 {
+		t.Errorf("%d units of 500", total)
+	}
+}
+
+// records are ledger.Records in memory.
+type records struct {
+	mu      sync.Mutex // guards what follows
+	epochs  map[int]int64
+	usage   map[string]map[delivery.Usage]int64 // by node; the keys have no units
+	anchors map[delivery.Anchor]int64           // the keys have no time
+}
+
+func newRecords() *records {
+	return &records{epochs: map[int]int64{}, usage: map[string]map[delivery.Usage]int64{}, anchors: map[delivery.Anchor]int64{}}
+}
+
+func (r *records) Epoch(_ context.Context, shard int) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.epochs[shard], nil
+}
+
+func (r *records) ReplaceEpoch(_ context.Context, shard int, old, next int64, _ string) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.epochs[shard] == old {
+		r.epochs[shard] = next
+	}
+	return r.epochs[shard], nil
+}
+
+func (r *records) WriteUsage(_ context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.usage[node] == nil {
+		r.usage[node] = map[delivery.Usage]int64{}
+	}
+	for _, u := range usage {
+		r.usage[node][delivery.Usage{Quota: u.Quota, Minute: u.Minute}] = u.Units
+	}
+	for _, a := range anchors {
+		key := delivery.Anchor{Quota: a.Quota, Span: a.Span}
+		r.anchors[key] = max(r.anchors[key], a.ResetAt)
+	}
+	return nil
+}
+
+func (r *records) Usage(_ context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sums := map[delivery.Usage]int64{}
+	for _, node := range r.usage {
+		for u, units := range node {
+			if slices.Contains(quotas, u.Quota) && u.Minute >= since {
+				sums[u] += units
+			}
+		}
+	}
+	for u, units := range sums {
+		u.Units = units
+		list = append(list, u)
+	}
+	slices.SortFunc(list, func(a, b delivery.Usage) int { return int(a.Minute - b.Minute) })
+	return list, nil
+}
+
+func (r *records) Anchors(_ context.Context, quotas []string) (list []delivery.Anchor, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a, at := range r.anchors {
+		if slices.Contains(quotas, a.Quota) {
+			a.ResetAt = at
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}
+
+func (*records) PruneUsage(context.Context, int64) error { return nil }
+
+// stopReplicating disconnects the replica until the process is restarted: the replica receives nothing any more and
+// cannot reconnect, while all other clients are served. What is written from here on will be lost in a failover. (A
+// frozen replica would still find in its socket what was sent meanwhile.)
+func stopReplicating(t testing.TB, r *harness.Redis) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: r.Addr})
+	defer func() { _ = client.Close() }()
+	must(t, client.Do(context.Background(), "ACL", "SETUSER", "default", "-psync", "-sync").Err())
+	must(t, client.Do(context.Background(), "CLIENT", "KILL", "TYPE", "replica").Err())
+}
+
+func TestAReplicaThatIsCutOffStaysBehind(t *testing.T) {
+	t.Parallel()
+	ctx, s := context.Background(), harness.RedisSentinel(t)
+	first := s.Master()
+	master := redis.NewClient(&redis.Options{Addr: first.Addr})
+	defer func() { _ = master.Close() }()
+	must(t, master.Set(ctx, "k", "old", 0).Err())
+	first.AwaitReplica(t)
+	stopReplicating(t, first)
+	must(t, master.Set(ctx, "k", "new", 0).Err())
+	_, second := s.KillMaster()
+	promoted := redis.NewClient(&redis.Options{Addr: second.Addr})
+	defer func() { _ = promoted.Close() }()
+	if got, err := promoted.Get(ctx, "k").Result(); err != nil || got != "old" {
+		t.Errorf("the promoted replica has %q, %v", got, err)
 	}
 }

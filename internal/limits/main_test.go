@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 func TestMain(m *testing.M) {
@@ -53,33 +54,33 @@ func (b *suite) end() {
 }
 
 // connect makes shards that live as long as the suite.
-func (b *suite) connect(o TopologyOptions) Shards {
-	shards, err := Connect(o)
+func (b *suite) connect(o shards.Options) *shards.Set {
+	set, err := shards.Connect(o)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = shards.Close() }) // nothing is written on closing
-	return shards
+	b.Cleanup(func() { _ = set.Close() }) // nothing is written on closing
+	return set
 }
 
 // topologies are all ways in which an engine can be spread over servers.
 var topologies = []struct {
 	name  string
-	start func() Shards
+	start func() *shards.Set
 }{
-	{"cluster", sync.OnceValue(func() Shards {
+	{"cluster", sync.OnceValue(func() *shards.Set {
 		c := harness.RedisCluster(&shared)
-		return shared.connect(TopologyOptions{Mode: ModeCluster, Addrs: c.Addrs(), Shards: 4})
+		return shared.connect(shards.Options{Mode: shards.ModeCluster, Addrs: c.Addrs(), Shards: 4})
 	})},
-	{"sentinel", sync.OnceValue(func() Shards {
+	{"sentinel", sync.OnceValue(func() *shards.Set {
 		s := harness.RedisSentinel(&shared)
-		return shared.connect(TopologyOptions{Mode: ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
+		return shared.connect(shards.Options{Mode: shards.ModeSentinel, Addrs: s.Addrs(), MasterName: s.MasterName})
 	})},
-	{"ring", sync.OnceValue(func() Shards {
+	{"ring", sync.OnceValue(func() *shards.Set {
 		var addrs []string
 		for _, p := range harness.RedisRing(&shared, 2) {
 			addrs = append(addrs, p.Master.Addr+"|"+p.Replica.Addr)
 		}
-		return shared.connect(TopologyOptions{Mode: ModeRing, Addrs: addrs})
+		return shared.connect(shards.Options{Mode: shards.ModeRing, Addrs: addrs})
 	})},
 }

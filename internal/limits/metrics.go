@@ -1,11 +1,11 @@
 package limits
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 type metrics struct {
@@ -13,33 +13,28 @@ type metrics struct {
 	denied, shadowDenied   *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+func newMetrics(r prometheus.Registerer) *metrics {
+	factory := promauto.With(r)
+	return &metrics{
+		takeSeconds: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "pacer_take_seconds", Help: "Time of one take, all round trips and repetitions included.",
 			Buckets: []float64{.0005, .001, .002, .004, .008, .015, .025, .05, .1, .25, .5, 1},
 		}),
-		takeItems: prometheus.NewHistogram(prometheus.HistogramOpts{
+		takeItems: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "pacer_take_items", Help: "Campaigns asked for in one take.",
 			Buckets: []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000},
 		}),
-		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "pacer_quota_denied_total", Help: "Asks that a quota window cut short.",
+		denied: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_quota_denied_total", Help: "Asks that a quota window reduced or denied.",
 		}, []string{"quota", "window"}),
-		shadowDenied: prometheus.NewCounterVec(prometheus.CounterOpts{
+		shadowDenied: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_quota_shadow_denied_total", Help: "Units granted that a quota in shadow mode would have denied.",
 		}, []string{"quota"}),
 	}
-	for _, c := range []prometheus.Collector{m.takeSeconds, m.takeItems, m.denied, m.shadowDenied} {
-		if err := r.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of limits: %w", err)
-		}
-	}
-	return m, nil
 }
 
-// count counts a campaign's answer that a window cut short, under its name, and what quotas in shadow mode would have
-// denied of it.
+// count counts an answer that a window cut short, under the window's name, and the units that quotas in shadow mode
+// would have denied.
 func (m *metrics) count(c *delivery.Campaign, g *delivery.Granted) {
 	for _, q := range g.Shadowed {
 		m.shadowDenied.WithLabelValues(q.Quota).Add(float64(q.Units))
@@ -49,7 +44,7 @@ func (m *metrics) count(c *delivery.Campaign, g *delivery.Granted) {
 	}
 	for _, q := range c.Quotas {
 		if q.ID == g.BoundQuota && g.BoundWindow < len(q.Windows) {
-			m.denied.WithLabelValues(q.ID, FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
+			m.denied.WithLabelValues(q.ID, notation.FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
 		}
 	}
 }

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
 	// maxLag is how far a replica may be behind the master, in microseconds of the store's time.
 	maxLag = 2_000_000
-	// trustFor is for how long a time that the master kept serves to judge its replica.
+	// trustFor is how long a time stored by the master may be used to judge its replica.
 	trustFor = 5 * time.Second
 )
 
@@ -29,49 +31,43 @@ func (e *Engine) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery
 	return e.assemble(quotas, views), clocks, err
 }
 
-// Glance is Peek for show: it asks a shard's replica where there is one and it is at most seconds behind. With an error
-// the windows of the shards of which nobody answered are missing.
-func (e *Engine) Glance(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
-	views, err := e.look(ctx, quotas, e.glance)
+// PeekReplica is Peek for show: it asks a shard's replica where there is one and it is at most seconds behind. With an
+// error, the windows of the shards that did not answer are missing.
+func (e *Engine) PeekReplica(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
+	views, err := e.look(ctx, quotas, e.peekReplica)
 	return e.assemble(quotas, views), err
 }
 
-// view is what one shard says of quotas.
+// view is one shard's answer about quotas.
 type view struct {
 	now    int64 // 0: it did not answer
-	kept   int64 // the latest time that was stored, where it was looked at
+	kept   int64 // the latest time that was stored on the server asked
 	states map[string][]delivery.WindowState
 }
 
-// look asks all shards that have quotas of the list, at once.
+// look asks all shards that have quotas of the list, concurrently.
 func (e *Engine) look(
 	ctx context.Context, quotas []*delivery.Quota, ask func(context.Context, *shard, []*delivery.Quota) (view, error),
 ) ([]view, error) {
 	lists := make([][]*delivery.Quota, len(e.shards))
-	var asked []*shard
 	for _, q := range quotas {
-		if !counts(q) {
-			continue
+		if counts(q) {
+			shard := shards.Of(uint64(q.Shard), len(e.shards))
+			lists[shard] = append(lists[shard], q)
 		}
-		s := e.shards[shardOf(q, len(e.shards))]
-		if lists[s.index] == nil {
-			asked = append(asked, s)
-		}
-		lists[s.index] = append(lists[s.index], q)
 	}
 	views := make([]view, len(e.shards))
-	err := e.each(asked, func(s *shard) error {
-		v, err := ask(ctx, s, lists[s.index])
-		views[s.index] = v
+	err := spread(e, lists, func(s *shard, list []*delivery.Quota) (err error) {
+		views[s.index], err = ask(ctx, s, list)
 		return err
 	})
 	return views, err
 }
 
-// glance asks the replica, and the master where the replica's word is not good enough.
-func (e *Engine) glance(ctx context.Context, s *shard, quotas []*delivery.Quota) (view, error) {
-	if s.replica != nil && s.trusted() {
-		if v, err := peek(ctx, s, s.replica.run, quotas); err == nil && s.fresh(v.kept) {
+// peekReplica asks the replica, and the master if the replica is too far behind.
+func (e *Engine) peekReplica(ctx context.Context, s *shard, quotas []*delivery.Quota) (view, error) {
+	if known := s.kept.Load(); s.replica != nil && known != nil && time.Since(known.at) < trustFor {
+		if v, err := peek(ctx, s, s.replica.run, quotas); err == nil && v.kept >= s.kept.Load().now-maxLag {
 			refill(quotas, v, s.now())
 			return v, nil
 		}
@@ -87,26 +83,25 @@ func (e *Engine) peekMaster(ctx context.Context, s *shard, quotas []*delivery.Qu
 	return v, err
 }
 
-// refill counts the windows as full that a replica, whose clock may be behind, takes for used still.
+// refill counts windows as full that a replica, whose clock may be behind, still reports as used.
 func refill(quotas []*delivery.Quota, v view, now int64) {
 	for _, q := range quotas {
 		for i, w := range v.states[q.ID] {
 			if w.ResetAt <= now {
-				v.states[q.ID][i].Remaining = q.Windows[w.Window].Limit
+				v.states[q.ID][i].Remaining, v.states[q.ID][i].FreeAt = q.Windows[w.Window].Limit, 0
 			}
 		}
 	}
 }
 
 // runs sends calls to one of a shard's servers.
-type runs func(ctx context.Context, script *script, calls []*call)
+type runs func(ctx context.Context, script *shards.Script, calls []*call)
 
 func peek(ctx context.Context, s *shard, run runs, quotas []*delivery.Quota) (view, error) {
+	parts := slices.Collect(slices.Chunk(quotas, maxItems))
 	var calls []*call
-	var parts [][]*delivery.Quota
-	for len(quotas) > 0 {
-		n := min(len(quotas), maxItems)
-		calls, parts, quotas = append(calls, encodePeek(s.keys, quotas[:n], s.now())), append(parts, quotas[:n]), quotas[n:]
+	for _, part := range parts {
+		calls = append(calls, encodePeek(s.keys, part, s.now()))
 	}
 	run(ctx, peekScript, calls)
 	v := view{states: map[string][]delivery.WindowState{}}
@@ -133,7 +128,7 @@ func peek(ctx context.Context, s *shard, run runs, quotas []*delivery.Quota) (vi
 func (e *Engine) assemble(quotas []*delivery.Quota, views []view) []delivery.WindowState {
 	var out []delivery.WindowState
 	for _, q := range quotas {
-		out = append(out, views[shardOf(q, len(views))].states[q.ID]...)
+		out = append(out, views[shards.Of(uint64(q.Shard), len(views))].states[q.ID]...)
 	}
 	return out
 }
@@ -144,22 +139,4 @@ type kept struct {
 	at  time.Time
 }
 
-func (s *shard) keep(now int64) {
-	s.mu.Lock()
-	s.kept = kept{now: now, at: time.Now()}
-	s.mu.Unlock()
-}
-
-// trusted tells whether enough is known of the master to judge its replica.
-func (s *shard) trusted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.kept.at.IsZero() && time.Since(s.kept.at) < trustFor
-}
-
-// fresh tells whether a replica that has kept this time is close enough behind its master.
-func (s *shard) fresh(now int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now >= s.kept.now-maxLag
-}
+func (s *shard) keep(now int64) { s.kept.Store(&kept{now: now, at: time.Now()}) }

@@ -10,11 +10,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
 func TestScriptsDoWhatTheModelSays(t *testing.T) {
-	if !raced { // its Lua is slow under the race detector
+	if !harness.Raced { // its Lua is slow under the race detector
 		t.Run("miniredis", func(t *testing.T) {
 			_, c := miniClient(t)
 			compare(t, c)
@@ -112,8 +113,8 @@ func (h *history) step(rt *rapid.T, l, m store) {
 		h.reconfigure(rt)
 	case 1:
 		until, probe := h.high+rapid.Int64Range(0, 3*second).Draw(rt, "closed"), rapid.Bool().Draw(rt, "probe")
-		l.CloseGate(h.high, "g", until, probe)
-		m.CloseGate(h.high, "g", until, probe)
+		cause := rapid.SampledFrom(delivery.GateCauses).Draw(rt, "cause")
+		same(rt, "close", l.CloseGate(h.high, "g", until, cause, probe), m.CloseGate(h.high, "g", until, cause, probe))
 	case 2:
 		l.OpenGate("g")
 		m.OpenGate("g")

@@ -3,46 +3,49 @@ package limits
 import (
 	"context"
 	"fmt"
+	"slices"
+
+	"github.com/pacer/pacer/internal/limits/ledger"
+	"github.com/pacer/pacer/internal/limits/local"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // maxRestored is how many quotas one run of the restore script puts in place. Its quotas may bring hundreds of counts
 // each.
 const maxRestored = 32
 
-// bare runs one script that names an incarnation without counting on it.
-func (s *shard) bare(ctx context.Context, script *script, c *call) error {
+// bare runs one script that names an epoch without expecting it.
+func (s *shard) bare(ctx context.Context, script *shards.Script, c *call) error {
 	r := s.master
-	r.clock, r.incarnation = nil, nil
+	r.clock, r.epoch = nil, nil
 	r.run(ctx, script, []*call{c})
 	return c.err
 }
 
-// inspect tells which incarnation of its data a shard's store holds, 0 where it holds none or is another process than
-// the one that was adopted, and the store's time.
-func (e *Engine) inspect(ctx context.Context, shard int) (incarnation, now int64, err error) {
+// dataStore is the engine as seen by recovery.
+type dataStore struct{ *Engine }
+
+// Inspect implements ledger.Store.
+func (e dataStore) Inspect(ctx context.Context, shard int) (epoch, now int64, err error) {
 	s := e.shards[shard]
 	c := &call{keys: []string{s.keys.clock()}}
 	if err := s.bare(ctx, inspectScript, c); err != nil {
-		return 0, 0, fmt.Errorf("inspect shard %d: %w", shard, err)
+		return 0, 0, err
 	}
 	in := reader{rest: c.reply}
-	incarnation = in.next(7)
-	return incarnation, c.now, in.err
+	epoch = in.next(7)
+	return epoch, c.now, in.err
 }
 
-// retire makes a shard's store hold no incarnation, if it is this one that it holds.
-func (e *Engine) retire(ctx context.Context, shard int, incarnation int64) error {
+// Retire implements ledger.Store.
+func (e dataStore) Retire(ctx context.Context, shard int, epoch int64) error {
 	s := e.shards[shard]
-	c := &call{head: header{incarnation: incarnation}, keys: []string{s.keys.clock()}}
-	if err := s.bare(ctx, retireScript, c); err != nil {
-		return fmt.Errorf("retire an incarnation of shard %d: %w", shard, err)
-	}
-	return nil
+	c := &call{head: header{epoch: epoch}, keys: []string{s.keys.clock()}}
+	return s.bare(ctx, retireScript, c)
 }
 
-// restore puts windows in the place of whatever a shard's store has under their names, and then adopts the store. A
-// store that holds an incarnation refuses with errIncarnation.
-func (e *Engine) restore(ctx context.Context, shard int, incarnation int64, quotas []restoredQuota) error {
+// Restore implements ledger.Store.
+func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas []ledger.Restored) error {
 	s := e.shards[shard]
 	part := firstPart
 	for {
@@ -50,12 +53,10 @@ func (e *Engine) restore(ctx context.Context, shard int, incarnation int64, quot
 		if n == len(quotas) {
 			part |= lastPart
 		}
-		c := encodeRestore(s.keys, incarnation, quotas[:n], s.now(), part)
-		if err := s.bare(ctx, restoreScript, c); err != nil {
-			return fmt.Errorf("restore shard %d: %w", shard, err)
-		}
-		if quotas = quotas[n:]; len(quotas) == 0 {
-			return nil
+		c := encodeRestore(s.keys, epoch, quotas[:n], s.now(), part)
+		err := s.bare(ctx, restoreScript, c)
+		if quotas = quotas[n:]; err != nil || len(quotas) == 0 {
+			return err
 		}
 		part = 0
 	}
@@ -68,37 +69,29 @@ const (
 )
 
 // encodeRestore spells quotas as restore.lua reads them.
-func encodeRestore(k keys, incarnation int64, quotas []restoredQuota, now int64, part int) *call {
+func encodeRestore(k keys, epoch int64, quotas []ledger.Restored, now int64, part int) *call {
 	l := newKeyList(k.clock())
 	var specs, windows []byte
 	for _, r := range quotas {
-		specs = appendSpec(specs, l.add(k.quota(r.quota.ID)), r.quota, now)
-		for _, w := range r.windows {
-			windows = put(put(windows, 7, w.resetAt), 2, int64(len(w.units)))
-			for _, d := range w.units {
-				windows = put(windows, 7, d.at, d.units)
+		specs = appendSpec(specs, l.add(k.quota(r.Quota.ID)), r.Quota, now)
+		for _, w := range r.Windows {
+			windows = put(put(windows, 7, w.ResetAt), 2, int64(len(w.Units)))
+			for _, d := range w.Units {
+				windows = put(windows, 7, d.At, d.Units)
 			}
 		}
 	}
-	return &call{head: header{incarnation: incarnation}, keys: l.keys, args: []any{specs, windows, part}}
+	return &call{head: header{epoch: epoch}, keys: l.keys, args: []any{specs, windows, part}}
 }
 
 // charge counts units that were sent without asking a shard's store.
-func (e *Engine) charge(ctx context.Context, shard int, list []charged) error {
-	s := e.shards[shard]
-	for len(list) > 0 {
-		n := min(len(list), maxItems)
-		slots, err := s.acquire(ctx, 1)
-		if err != nil {
-			return err
+func (e *Engine) charge(ctx context.Context, s *shard, list []local.Charge) error {
+	for part := range slices.Chunk(list, maxItems) {
+		if err := s.once(ctx, chargeScript, func(slot *scriptSlot) *call {
+			return encodeCharge(s.keys, e.node, slot, part, s.now())
+		}); err != nil {
+			return fmt.Errorf("charge %d quotas: %w", len(part), err)
 		}
-		c := encodeCharge(s.keys, e.node, slots[0], list[:n], s.now())
-		s.run(ctx, chargeScript, []*call{c})
-		s.release(slots)
-		if c.err != nil {
-			return fmt.Errorf("charge %d quotas: %w", n, c.err)
-		}
-		list = list[n:]
 	}
 	return nil
 }

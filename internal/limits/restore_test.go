@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/ledger"
 )
 
 // TestARestoreInPartsIsWholeOrNothing: between the parts of a restore the store loses its data, is taken over by
@@ -22,15 +23,15 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 	ctx := context.Background()
 	now := epoch
 	l.now = now
-	var quotas []restoredQuota
+	var quotas []ledger.Restored
 	var specs []*delivery.Quota
 	for i := range 3 {
 		q := &delivery.Quota{ID: fmt.Sprint("q", i), Revision: 1, Windows: windows(1000, 5*time.Minute)}
 		specs = append(specs, q)
-		quotas = append(quotas, restoredQuota{q, []restoredWindow{{units: []dated{{now - second, 300}, {now, 100 * int64(i)}}}}})
+		quotas = append(quotas, ledger.Restored{Quota: q, Windows: []ledger.Window{{Units: []ledger.Dated{{At: now - second, Units: 300}, {At: now, Units: 100 * int64(i)}}}}})
 	}
-	part := func(incarnation int64, i, kind int) error {
-		return s.bare(ctx, restoreScript, encodeRestore(s.keys, incarnation, quotas[i:i+1], now, kind))
+	part := func(epoch int64, i, kind int) error {
+		return s.bare(ctx, restoreScript, encodeRestore(s.keys, epoch, quotas[i:i+1], now, kind))
 	}
 	wipe := func() {
 		for _, k := range []string{s.keys.clock(), s.keys.quota("q0"), s.keys.quota("q1"), s.keys.quota("q2")} {
@@ -41,7 +42,7 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 	}
 	holds := func(want int64) {
 		t.Helper()
-		if got, _, err := e.inspect(ctx, 0); err != nil || got != want {
+		if got, _, err := (dataStore{e}).Inspect(ctx, 0); err != nil || got != want {
 			t.Errorf("the store holds %d, %v; want %d", got, err, want)
 		}
 	}
@@ -50,25 +51,25 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	wipe()
-	if err := part(7, 1, 0); !errors.Is(err, errIncarnation) {
+	if err := part(7, 1, 0); !errors.Is(err, ledger.ErrEpoch) {
 		t.Errorf("after a loss: %v", err)
 	}
-	if err := part(7, 2, lastPart); !errors.Is(err, errIncarnation) {
+	if err := part(7, 2, lastPart); !errors.Is(err, ledger.ErrEpoch) {
 		t.Errorf("after a loss: %v", err)
 	}
 	holds(0)
 	// Another restore begins in between, and the first cannot end.
 	for _, step := range []struct {
-		incarnation int64
-		i, kind     int
-		refused     bool
+		epoch   int64
+		i, kind int
+		refused bool
 	}{{8, 0, firstPart, false}, {9, 0, firstPart, false}, {8, 1, 0, true}, {9, 1, 0, false}, {8, 2, lastPart, true}, {9, 2, lastPart, false}} {
-		if err := part(step.incarnation, step.i, step.kind); errors.Is(err, errIncarnation) != step.refused {
+		if err := part(step.epoch, step.i, step.kind); errors.Is(err, ledger.ErrEpoch) != step.refused {
 			t.Errorf("%+v: %v", step, err)
 		}
 	}
 	holds(9)
-	if err := part(8, 0, firstPart|lastPart); !errors.Is(err, errIncarnation) {
+	if err := part(8, 0, firstPart|lastPart); !errors.Is(err, ledger.ErrEpoch) {
 		t.Errorf("a store in force was restored: %v", err)
 	}
 	for i, w := range l.Peek(now, specs) {
@@ -76,7 +77,7 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 			t.Errorf("q%d: %d remain, want %d", i, w.Remaining, want)
 		}
 	}
-	if err := e.retire(ctx, 0, 9); err != nil {
+	if err := (dataStore{e}).Retire(ctx, 0, 9); err != nil {
 		t.Fatal(err)
 	}
 	holds(0)

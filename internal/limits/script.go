@@ -8,27 +8,20 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/limits/ledger"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 //go:embed lua/*.lua
 var sources embed.FS
 
-// script is a Lua program and the digest Redis knows it by.
-type script struct {
-	source, sha string
-}
-
 // newScript puts files together into one program.
-func newScript(files ...string) *script {
-	var source string
-	for _, f := range files {
-		text, err := sources.ReadFile("lua/" + f + ".lua")
-		if err != nil {
-			panic(err) // it is part of the program
-		}
-		source += string(text) + "\n"
+func newScript(names ...string) *shards.Script {
+	for i, name := range names {
+		names[i] = "lua/" + name + ".lua"
 	}
-	return &script{source: source, sha: redis.NewScript(source).Hash()}
+	return shards.NewScript(sources, names...)
 }
 
 var (
@@ -41,16 +34,8 @@ var (
 	retireScript  = newScript("state", "retire")
 	closeScript   = newScript("state", "close")
 	openScript    = newScript("state", "open")
+	gatesScript   = newScript("state", "gates")
 )
-
-// errIncarnation says that a store's data is not what it was: it was lost, or it is another process that answers.
-var errIncarnation error = incarnationError{}
-
-// incarnationError is a refusal by Redis.
-type incarnationError struct{}
-
-func (incarnationError) Error() string { return "the store's data is not what it was" }
-func (incarnationError) RedisError()   {}
 
 // call is one run of a script. Repeating it is harmless: those that change something carry a sequence number by
 // which the script knows that it has run.
@@ -66,26 +51,26 @@ type call struct {
 
 // runner sends calls to one shard.
 type runner struct {
-	client      redis.UniversalClient
-	timeout     time.Duration // of one attempt
-	replica     bool          // the client may only read
-	clock       *shardClock
-	override    func() int64     // in the place of Redis' clock, in tests; nil otherwise
-	local       func() time.Time // the local clock that goes with override; nil: nothing is foretold under override
-	incarnation func() int64     // of the data, 0 where it is not watched; nil where it must not be checked
+	client   redis.UniversalClient
+	timeout  time.Duration // of one attempt
+	replica  bool          // the client may only read
+	clock    *shardClock
+	override func() int64     // replaces Redis' clock in tests; nil otherwise
+	local    func() time.Time // the local clock that goes with override; nil: nothing is foretold under override
+	epoch    func() int64     // of the data, 0 where it is not watched; nil where it must not be checked
 }
 
-// scriptTime is what each script of a pipeline adds to the time that it may take.
+// scriptTime is the time that each script of a pipeline adds to the timeout.
 const scriptTime = 5 * time.Millisecond
 
-// attempts is how often a call whose outcome is unknown is sent. Grants are worth only milliseconds, so more would
-// come too late.
+// attempts is how often a call whose outcome is unknown is sent. Grants are useful only for milliseconds, so more
+// attempts would come too late.
 const attempts = 2
 
-// followWithin is by how much the clock may go on between two scripts of a pipeline.
+// followWithin is how far the clock may advance between two scripts of a pipeline.
 const followWithin = 50 * time.Millisecond
 
-// ahead is by how much a script found the clock ahead of where it was foretold; 0 where it does not say.
+// ahead is how far a script found the clock ahead of the prediction; 0 if it does not say.
 func ahead(err error) time.Duration {
 	var micros int64
 	if _, scanErr := fmt.Sscanf(err.Error(), "CLOCK %d", &micros); scanErr != nil {
@@ -95,8 +80,9 @@ func ahead(err error) time.Duration {
 }
 
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a
-// broken connection) are sent again as they are; and those that found the clock elsewhere than foretold.
-func (r *runner) run(ctx context.Context, s *script, calls []*call) {
+// broken connection) are sent again unchanged, and so are those that found the clock outside the predicted
+// range.
+func (r *runner) run(ctx context.Context, s *shards.Script, calls []*call) {
 	pending, started := calls, r.time()
 	for range attempts {
 		sent := r.time()
@@ -107,18 +93,13 @@ func (r *runner) run(ctx context.Context, s *script, calls []*call) {
 			switch {
 			case c.err == nil:
 				c.err = r.readHead(c, started)
-			case redis.HasErrorPrefix(c.err, "INCARNATION"):
-				c.err = errIncarnation
-			case redis.HasErrorPrefix(c.err, "CLOCK"):
+			case redis.HasErrorPrefix(c.err, "EPOCH"):
+				c.err = ledger.ErrEpoch
+			case redis.HasErrorPrefix(c.err, "CLOCK"), !answered(c.err):
 				// It cannot have been under way for longer than the whole attempt took.
-				c.head.sure = ahead(c.err) > took
-				again = append(again, c)
-			case !answered(c.err):
+				c.head.sure, c.again = ahead(c.err) > took, true
 				again = append(again, c)
 			}
-		}
-		for _, c := range again {
-			c.again = true
 		}
 		if len(again) == 0 || ctx.Err() != nil {
 			return
@@ -134,24 +115,24 @@ func (r *runner) time() time.Time {
 	return time.Now()
 }
 
-// readHead takes the head off a reply.
+// readHead reads the head of a reply.
 func (r *runner) readHead(c *call, sent time.Time) error {
 	in := reader{rest: c.reply}
 	in.next(7) // seq
-	now, epoch := in.next(7), in.next(4)
+	now, steps := in.next(7), in.next(4)
 	if in.err != nil {
 		return in.err
 	}
 	c.now, c.reply = now, in.rest
 	if r.clock != nil && !r.replica {
-		r.clock.observe(now, epoch, sent, r.time())
+		r.clock.observe(now, steps, sent, r.time())
 	}
 	return nil
 }
 
-// prepare completes the headers. The first call of a pipeline says where the clock is expected. The others run right
-// after it, but how long after depends on what it has to do; they say that they follow, so that they are refused where
-// it is. Calls that are repeated cannot rely on the one before them, which may only return its stored reply.
+// prepare completes the headers. The first call of a pipeline carries the range in which the clock is expected. The
+// others run right after it, but how long after depends on its work; they declare that they follow, so that they are
+// refused if it is refused. Repeated calls cannot rely on the one before them, which may only return its stored reply.
 func (r *runner) prepare(calls []*call) {
 	foretell := r.clock != nil && (r.override == nil || r.local != nil)
 	for i, c := range calls {
@@ -160,15 +141,15 @@ func (r *runner) prepare(calls []*call) {
 		}
 		switch {
 		case foretell && (i == 0 || c.again):
-			c.head.low, c.head.high, c.head.epoch = r.clock.expect(r.time())
+			c.head.low, c.head.high, c.head.steps = r.clock.expect(r.time())
 		case foretell:
 			c.head.low, c.head.high = 0, followWithin.Microseconds()
 		}
-		if r.incarnation == nil {
+		if r.epoch == nil {
 			continue
 		}
-		c.head.check, c.head.incarnation = checkNothing, r.incarnation()
-		if c.head.incarnation != 0 {
+		c.head.check, c.head.epoch = checkNothing, r.epoch()
+		if c.head.epoch != 0 {
 			c.head.check = checkProcess
 			if r.replica {
 				c.head.check = checkReplica
@@ -177,53 +158,27 @@ func (r *runner) prepare(calls []*call) {
 	}
 }
 
-// attempt sends the calls by digest and those that Redis does not know by their text, which also loads the script:
-// a SCRIPT FLUSH between loading and running cannot come in between.
-func (r *runner) attempt(ctx context.Context, s *script, calls []*call) {
+// attempt sends the calls.
+func (r *runner) attempt(ctx context.Context, s *shards.Script, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout+time.Duration(len(calls))*scriptTime)
 	defer cancel()
 	r.prepare(calls)
-	r.pipeline(ctx, calls, func(p redis.Pipeliner, c *call, args []any) *redis.Cmd {
-		if r.replica {
-			return p.EvalShaRO(ctx, s.sha, c.keys, args...)
-		}
-		return p.EvalSha(ctx, s.sha, c.keys, args...)
-	})
-	var unknown []*call
-	for _, c := range calls {
-		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
-			unknown = append(unknown, c)
-		}
-	}
-	if len(unknown) == 0 {
-		return
-	}
-	r.pipeline(ctx, unknown, func(p redis.Pipeliner, c *call, args []any) *redis.Cmd {
-		if r.replica {
-			return p.EvalRO(ctx, s.source, c.keys, args...)
-		}
-		return p.Eval(ctx, s.source, c.keys, args...)
-	})
-}
-
-func (r *runner) pipeline(ctx context.Context, calls []*call, send func(redis.Pipeliner, *call, []any) *redis.Cmd) {
-	pipe := r.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(calls))
+	runs := make([]shards.Run, len(calls))
 	for i, c := range calls {
-		cmds[i] = send(pipe, c, append([]any{c.head.encode()}, c.args...))
+		runs[i] = shards.Run{Keys: c.keys, Args: append([]any{c.head.encode()}, c.args...)}
 	}
-	_, execErr := pipe.Exec(ctx)
+	pipeline := s.Pipeline
+	if r.replica {
+		pipeline = s.PipelineRO
+	}
+	replies := pipeline(ctx, r.client, runs)
 	for i, c := range calls {
-		c.reply, c.err = cmds[i].Text()
-		if c.err == nil && c.reply == "" {
-			// Exec can fail before any command was tried, on a closed client for instance.
-			c.err = execErr
-		}
+		c.reply, c.err = replies[i].Text()
 	}
 }
 
-// answered tells whether Redis itself refused, so that nothing was done.
+// answered reports whether Redis itself refused the call, so that nothing was done.
 func answered(err error) bool {
 	var refused redis.Error
-	return errors.As(err, &refused)
+	return errors.As(err, &refused) || errors.Is(err, ledger.ErrEpoch)
 }

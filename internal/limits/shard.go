@@ -4,61 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/pacer/pacer/internal/limits/ledger"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
-	// scriptSlots is how many scripts that change something may be under way at once, per shard.
+	// scriptSlots is how many scripts that change something may be in flight at once, per shard.
 	scriptSlots = 64
 	// silentWait is how long callers wait for a shard that has just begun not to answer. Other shards' grants, and those
 	// that are made without the store, wait for it.
 	silentWait = 50 * time.Millisecond
-	// lookEvery is the pause between two looks whether such a shard is back, and lookFor for how long that goes on when
-	// nobody asks for the shard any more.
+	// lookEvery is the pause between two attempts to reach such a shard, and lookFor how long attempts continue after
+	// the last request for the shard.
 	lookEvery = 50 * time.Millisecond
 	lookFor   = 5 * time.Second
 )
 
-// errSilent is the error of what was not sent to a shard that does not answer.
+// errSilent is the error of calls that were not sent because the shard does not answer.
 var errSilent = errors.New("the shard did not answer lately")
 
-// errClosed is the error of what was not sent to a shard whose data is not known to be in force.
+// errClosed is the error of calls that were not sent because the shard's data is not known to be in
+// force.
 var errClosed = errors.New("the shard's data is being looked for or rebuilt")
 
-// shard is one of the engine's shards: its keys, its servers, and what it last said.
+// shard is one of the engine's shards: its keys, its servers, and its latest state.
 type shard struct {
 	index   int
 	keys    keys
 	master  runner
 	replica *runner // nil: none
 	clock   shardClock
-	// incarnation is that of the shard's data as far as this engine knows, 0 where it is not watched.
-	incarnation atomic.Int64
-	guard       *guard
-	told        atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
+	// epoch is that of the shard's data as far as this engine knows, 0 where it is not watched.
+	epoch atomic.Int64
+	fence *ledger.Fence
+	kept  atomic.Pointer[kept]
+	told  atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
 
 	sem  *semaphore.Weighted
 	mu   sync.Mutex
 	free []*scriptSlot // used first come, first served, so that replies stay as long as possible; under mu
-	kept kept          // under mu
 
-	ended    <-chan struct{} // closed when nobody is to look for it any more
+	ended    <-chan struct{} // closed when attempts to reach it must end
 	lookouts sync.WaitGroup
 
 	back    chan struct{} // closed when the shard answers again; nil while it does; under mu
 	since   time.Time     // when it began not to answer; under mu
-	looking bool          // somebody is looking for it; under mu
-	asked   time.Time     // when somebody last wanted it while it was away; under mu
+	looking bool          // a goroutine is trying to reach it; under mu
+	asked   time.Time     // of the last request for it while it did not answer; under mu
 }
 
 type scriptSlot struct {
 	index int
-	seq   int64 // of the latest script; written by whoever holds the slot
+	seq   int64 // of the latest script; written by the holder of the slot
 }
 
 func newShards(o *Options) []*shard {
@@ -68,11 +72,11 @@ func newShards(o *Options) []*shard {
 			index: i, keys: newKeys(o.KeyPrefix, i), sem: semaphore.NewWeighted(scriptSlots),
 		}
 		s.master = runner{
-			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now, incarnation: s.incarnation.Load,
+			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now, epoch: s.epoch.Load,
 		}
 		if c := o.Shards.Replica(i); c != nil {
 			s.replica = &runner{
-				client: c, timeout: o.Timeout, replica: true, override: o.now, incarnation: s.incarnation.Load,
+				client: c, timeout: o.Timeout, replica: true, override: o.now, epoch: s.epoch.Load,
 			}
 		}
 		for k := range scriptSlots {
@@ -84,10 +88,10 @@ func newShards(o *Options) []*shard {
 }
 
 // run sends calls to the shard's master in one pipeline and leaves reply or error in each.
-func (s *shard) run(ctx context.Context, script *script, calls []*call) {
+func (s *shard) run(ctx context.Context, script *shards.Script, calls []*call) {
 	err := s.await(ctx)
-	if incarnation, open := s.guard.incarnation(s.index); open {
-		s.incarnation.Store(incarnation)
+	if epoch, open := s.fence.Epoch(s.index); open {
+		s.epoch.Store(epoch)
 	} else if err == nil {
 		err = errClosed
 	}
@@ -101,8 +105,8 @@ func (s *shard) run(ctx context.Context, script *script, calls []*call) {
 	lost := false
 	for _, c := range calls {
 		lost = lost || c.err != nil && !answered(c.err)
-		if errors.Is(c.err, errIncarnation) {
-			s.guard.lost(s.index, c.head.incarnation)
+		if errors.Is(c.err, ledger.ErrEpoch) {
+			s.fence.Lost(s.index, c.head.epoch)
 		}
 	}
 	if lost && ctx.Err() == nil {
@@ -114,8 +118,8 @@ func (s *shard) run(ctx context.Context, script *script, calls []*call) {
 	}
 }
 
-// await waits a little for a shard that does not answer. While it is wanted, somebody looks for it in the background, so
-// that callers need not try themselves whether it is back.
+// await waits a little for a shard that does not answer. While there are requests for it, a background goroutine tries
+// to reach it, so that callers need not try themselves.
 func (s *shard) await(ctx context.Context) error {
 	s.mu.Lock()
 	back, wait := s.back, silentWait-time.Since(s.since)
@@ -142,7 +146,8 @@ func (s *shard) await(ctx context.Context) error {
 	}
 }
 
-// look tries the shard until it answers, nobody wants it any more, or the engine ends, which waits for it.
+// look tries the shard until it answers, there are no more requests for it, or the engine ends, which
+// waits for look.
 func (s *shard) look(ctx context.Context, back chan struct{}) {
 	for {
 		try, cancel := context.WithTimeout(ctx, s.master.timeout)
@@ -173,8 +178,19 @@ func (s *shard) look(ctx context.Context, back chan struct{}) {
 	}
 }
 
-// now is about what the shard's clock reads.
-func (s *shard) now() int64 { return storeTime(&s.clock, s.master.override) }
+// time is about what the shard's clock reads; false: nothing is known of it yet, and the time is the local clock's.
+func (s *shard) time() (now int64, known bool) {
+	if s.master.override != nil {
+		return s.master.override(), true
+	}
+	return s.clock.at(time.Now())
+}
+
+// now is time for calendars, which need not be exact.
+func (s *shard) now() int64 {
+	now, _ := s.time()
+	return now
+}
 
 // acquire takes n script slots and moves each to its next sequence number.
 func (s *shard) acquire(ctx context.Context, n int) ([]*scriptSlot, error) {
@@ -183,12 +199,24 @@ func (s *shard) acquire(ctx context.Context, n int) ([]*scriptSlot, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slots := append([]*scriptSlot(nil), s.free[:n]...)
+	slots := slices.Clone(s.free[:n])
 	s.free = s.free[n:]
 	for _, slot := range slots {
 		slot.seq++
 	}
 	return slots, nil
+}
+
+// once runs a script in a script slot.
+func (s *shard) once(ctx context.Context, script *shards.Script, encode func(*scriptSlot) *call) error {
+	slots, err := s.acquire(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer s.release(slots)
+	c := encode(slots[0])
+	s.run(ctx, script, []*call{c})
+	return c.err
 }
 
 func (s *shard) release(slots []*scriptSlot) {
@@ -198,9 +226,20 @@ func (s *shard) release(slots []*scriptSlot) {
 	s.sem.Release(int64(len(slots)))
 }
 
+// spread does f for the shards that have a part in something, all at once, and joins the errors.
+func spread[T any](e *Engine, parts [][]T, f func(s *shard, part []T) error) error {
+	var concerned []*shard
+	for i, part := range parts {
+		if len(part) > 0 {
+			concerned = append(concerned, e.shards[i])
+		}
+	}
+	return e.each(concerned, func(s *shard) error { return f(s, parts[s.index]) })
+}
+
 // each does f for shards, all at once, and joins the errors, which it marks with the shard where there are several.
-func (e *Engine) each(shards []*shard, f func(*shard) error) error {
-	errs := make([]error, len(shards))
+func (e *Engine) each(list []*shard, f func(*shard) error) error {
+	errs := make([]error, len(list))
 	do := func(i int, s *shard) {
 		if err := f(s); err != nil {
 			errs[i] = err
@@ -209,27 +248,14 @@ func (e *Engine) each(shards []*shard, f func(*shard) error) error {
 			}
 		}
 	}
-	if len(shards) == 1 {
-		do(0, shards[0])
+	if len(list) == 1 {
+		do(0, list[0])
 		return errs[0]
 	}
 	var wg sync.WaitGroup
-	for i, s := range shards {
+	for i, s := range list {
 		wg.Go(func() { do(i, s) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// masters are the distinct clients of the shards' masters.
-func (e *Engine) masters() []redis.UniversalClient {
-	var list []redis.UniversalClient
-	seen := map[redis.UniversalClient]bool{}
-	for _, s := range e.shards {
-		if c := s.master.client; !seen[c] {
-			seen[c] = true
-			list = append(list, c)
-		}
-	}
-	return list
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // TestNobodyLooksForAShardAfterTheEnd: a shard does not answer and is looked for; when Run has returned, it is not.
 func TestNobodyLooksForAShardAfterTheEnd(t *testing.T) {
 	server, client := miniClient(t)
 	e, err := New(Options{
-		Shards: Single(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 50 * time.Millisecond,
+		Shards: shards.New(client), KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 50 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func TestAnAskIsHeldToTheLedgerByWholeJobs(t *testing.T) {
 		if got := unitsOf(&a, jobsBegun(&a, c.want)); got != c.begun {
 			t.Errorf("jobs that begin within %d have %d units, want %d", c.want, got, c.begun)
 		}
-		if got := wholeJobs(&a, c.want); got != c.within {
+		if got := unitsOf(&a, jobsWithin(&a, c.want)); got != c.within {
 			t.Errorf("jobs that end within %d have %d units, want %d", c.want, got, c.within)
 		}
 	}

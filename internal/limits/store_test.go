@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
@@ -27,24 +28,26 @@ type store interface {
 	Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply
 	Refund(now int64, refunds []delivery.Grant)
 	Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
-	CloseGate(now int64, gate string, until int64, probe bool)
+	CloseGate(now int64, gate string, until int64, cause delivery.GateCause, probe bool) (changed bool)
 	OpenGate(gate string)
 }
 
 // lua drives engines, one per node, that share a Redis and a clock.
 type lua struct {
 	t       testing.TB
-	shards  Shards
+	shards  *shards.Set
 	prefix  string
 	now     int64
 	engines map[string]*Engine
 }
 
 // newLua drives engines on one Redis.
-func newLua(t testing.TB, client redis.UniversalClient) *lua { return newLuaOn(t, Single(client)) }
+func newLua(t testing.TB, client redis.UniversalClient) *lua {
+	return newLuaOn(t, shards.New(client))
+}
 
-func newLuaOn(t testing.TB, shards Shards) *lua {
-	return &lua{t: t, shards: shards, prefix: harness.Unique("limits") + ".", engines: map[string]*Engine{}}
+func newLuaOn(t testing.TB, set *shards.Set) *lua {
+	return &lua{t: t, shards: set, prefix: harness.Unique("limits") + ".", engines: map[string]*Engine{}}
 }
 
 func (l *lua) engine(node string) *Engine {
@@ -85,11 +88,15 @@ func (l *lua) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState {
 	return w
 }
 
-func (l *lua) CloseGate(now int64, gate string, until int64, probe bool) {
+func (l *lua) CloseGate(now int64, gate string, until int64, cause delivery.GateCause, probe bool) bool {
 	l.now = now
-	if err := l.engine("closer").CloseGate(context.Background(), gate, time.Duration(until-now)*time.Microsecond, probe); err != nil {
+	changed, err := l.engine("closer").CloseGate(context.Background(), gate, delivery.Closure{
+		Cause: cause, For: time.Duration(until-now) * time.Microsecond, Probe: probe,
+	})
+	if err != nil {
 		panic(err)
 	}
+	return changed
 }
 
 func (l *lua) OpenGate(gate string) {
@@ -101,14 +108,14 @@ func (l *lua) OpenGate(gate string) {
 func miniClient(t testing.TB) (*miniredis.Miniredis, redis.UniversalClient) {
 	t.Helper()
 	m := miniredis.RunT(t)
-	c := redis.NewUniversalClient(ClientOptions(m.Addr()))
+	c := redis.NewUniversalClient(shards.ClientOptions(m.Addr()))
 	t.Cleanup(func() { _ = c.Close() })
 	return m, c
 }
 
 func realClient(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	c := redis.NewUniversalClient(ClientOptions(harness.RedisAddr(t)))
+	c := redis.NewUniversalClient(shards.ClientOptions(harness.RedisAddr(t)))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -119,7 +126,7 @@ func realClient(t testing.TB) redis.UniversalClient {
 func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
 	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
-	if !raced {
+	if !harness.Raced {
 		t.Run("miniredis", func(t *testing.T) {
 			_, c := miniClient(t)
 			test(t, newLua(t, c))

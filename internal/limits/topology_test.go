@@ -1,14 +1,14 @@
 package limits
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
-	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,96 +20,40 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/shards"
 )
 
-func TestConnectSaysWhatIsWrong(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		o     TopologyOptions
-		count int
-		want  string // "": valid
-	}{
-		{"single", TopologyOptions{Addrs: []string{"a:1"}}, 1, ""},
-		{"sentinel", TopologyOptions{Mode: ModeSentinel, MasterName: "m", Addrs: []string{"a:1", "b:1"}}, 1, ""},
-		{"cluster", TopologyOptions{Mode: ModeCluster, Addrs: []string{"a:1"}}, 16, ""},
-		{"ring", TopologyOptions{Mode: ModeRing, Addrs: []string{"a:1|b:2", "c:1", "[::1]:1"}}, 3, ""},
-		{"ring of more shards", TopologyOptions{Mode: ModeRing, Addrs: []string{"a:1", "c:1"}, Shards: 5}, 5, ""},
-		{"mode", TopologyOptions{Mode: "mesh", Addrs: []string{"a:1"}}, 0, "mode: "},
-		{"none", TopologyOptions{}, 0, "addrs: at least one"},
-		{"several", TopologyOptions{Addrs: []string{"a:1", "b:1"}}, 0, "addrs: mode single takes one"},
-		{"no name", TopologyOptions{Mode: ModeSentinel, Addrs: []string{"a:1"}}, 0, "master_name: "},
-		{"database", TopologyOptions{Mode: ModeCluster, Addrs: []string{"a:1"}, DB: 1}, 0, "db: "},
-		{"port", TopologyOptions{Addrs: []string{"a"}}, 0, `addrs: "a"`},
-		{"password", TopologyOptions{Addrs: []string{"redis://:secret@a:1"}}, 0, "addrs: write host:port without"},
-		{"user", TopologyOptions{Addrs: []string{"secret@a:1"}}, 0, "addrs: write host:port without"},
-		{"replica of one", TopologyOptions{Addrs: []string{"a:1|b:1"}}, 0, `addrs: "a:1|b:1"`},
-		{"three", TopologyOptions{Mode: ModeRing, Addrs: []string{"a:1|b:1|c:1"}}, 0, `addrs: "a:1|b:1|c:1"`},
-		{"too many", TopologyOptions{Addrs: []string{"a:1"}, Shards: 5000}, 0, "shards: must be between"},
-		{"too few", TopologyOptions{Mode: ModeRing, Addrs: []string{"a:1", "b:1"}, Shards: 1}, 0, "shards: 1 do not fill"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			shards, err := Connect(tc.o)
-			if tc.want != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
-					t.Fatalf("%v, want %q", err, tc.want)
-				}
-				if strings.Contains(err.Error(), "secret") {
-					t.Errorf("it tells a secret: %v", err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if shards.Count() != tc.count {
-				t.Errorf("%d shards, want %d", shards.Count(), tc.count)
-			}
-			if err := shards.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-func TestALayoutNamesTheHomeFirst(t *testing.T) {
+func TestTheHomeIsTheShardOfTheQuotas(t *testing.T) {
 	in := func(id string, shard int, mode string, w ...delivery.Window) *delivery.Quota {
 		return &delivery.Quota{ID: id, Shard: shard, Mode: mode, Windows: w}
 	}
 	w := delivery.Window{Span: time.Minute, Limit: 1}
 	empty, soft := in("empty", 2, ""), in("soft", 2, delivery.ModeEventual, w)
-	a, b, c := in("a", 1, "", w), in("b", 7, delivery.ModeShadow, w), in("c", 1, "", w)
+	a, b, c := in("a", 1, "", w), in("b", 7, delivery.ModeShadow, w), in("c", 5, "", w)
 	for _, tc := range []struct {
 		name   string
 		quotas []*delivery.Quota
-		want   string
+		home   int
+		err    string // "": one home
 	}{
-		{"one", []*delivery.Quota{a, c}, "1:ac"},
-		{"two", []*delivery.Quota{b, a, c}, "3:b 1:ac"},
-		{"what does not count", []*delivery.Quota{empty, soft, a}, "1:a"},
+		{"one", []*delivery.Quota{a, c}, 1, ""},
+		{"in shadow", []*delivery.Quota{b}, 3, ""},
+		{"what does not count", []*delivery.Quota{empty, soft, a}, 1, ""},
+		{"two", []*delivery.Quota{soft, b, a}, 3, "campaign c: quota a lives in shard 1 of the store, another of its quotas in shard 3"},
 	} {
-		var got []string
-		for _, p := range layout(campaign(1, tc.quotas...), 4) {
-			ids := ""
-			for _, q := range p.campaign.Quotas {
-				if counts(q) {
-					ids += q.ID
-				}
-			}
-			got = append(got, fmt.Sprintf("%d:%s", p.shard, ids))
+		of := campaign(1, tc.quotas...)
+		if home := homeOf(of, 4); home != tc.home {
+			t.Errorf("%s: home is %d, want %d", tc.name, home, tc.home)
 		}
-		if strings.Join(got, " ") != tc.want {
-			t.Errorf("%s: %v, want %s", tc.name, got, tc.want)
+		if err := oneHome(of, 4); (tc.err == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), tc.err) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.err)
 		}
-	}
-	alone := campaign(1, a, c)
-	if p := layout(alone, 4); p[0].campaign != alone {
-		t.Error("a campaign of one shard is copied")
 	}
 	spread := map[int]int{}
 	for i := range 400 {
 		free := campaign(1, empty)
 		free.ID = fmt.Sprint(i)
-		spread[layout(free, 4)[0].shard]++
+		spread[homeOf(free, 4)]++
 	}
 	for shard, n := range spread {
 		if n < 50 || len(spread) != 4 {
@@ -143,7 +87,7 @@ func newRing(t testing.TB, n int) *ring {
 		m, c := miniClient(t)
 		r.servers, r.clients = append(r.servers, m), append(r.clients, c)
 	}
-	r.lua = newLuaOn(t, Ring(r.clients, nil))
+	r.lua = newLuaOn(t, shards.New(r.clients...))
 	return r
 }
 
@@ -182,7 +126,7 @@ func TestCampaignsLiveWithTheirQuotas(t *testing.T) {
 		t.Errorf("clocks of %+v", reply.Clocks)
 	}
 	for i, g := range reply.Items {
-		if g.Units != 5 || g.From.Shard != i%3 || g.From.Campaign != asks[i].Campaign || g.From.Elsewhere != nil {
+		if g.Units != 5 || g.From.Shard != i%3 || g.From.Campaign != asks[i].Campaign {
 			t.Errorf("item %d: %+v", i, g)
 		}
 		var at []int
@@ -203,125 +147,30 @@ func TestCampaignsLiveWithTheirQuotas(t *testing.T) {
 	}
 }
 
-// prompt takes for one campaign until the shards answer in time: a machine that is busy elsewhere may be too slow for
-// those that live in two.
-func prompt(s store, now int64, a delivery.Ask) (g delivery.Granted) {
-	for range 50 {
-		if g = take1(s, now, "a", a); g.Bound != delivery.BindRate || g.Units > 0 {
-			break
+// TestACampaignOfTwoShardsIsHeld: it is refused, with a reason, and the others of the take are served.
+func TestACampaignOfTwoShardsIsHeld(t *testing.T) {
+	r := newRing(t, 2)
+	here, there := quotaIn(0, 100), quotaIn(1, 100)
+	divided, whole := campaign(1000, here, there), campaign(1000, there)
+	whole.ID = "whole"
+	now := settle(r, epoch, whole)
+	var log bytes.Buffer
+	r.engine("a").log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 2 {
+		items := r.Take(now, "a", []delivery.Ask{ask(divided, 10), ask(whole, 10)}).Items
+		if g := items[0]; g.Units != 0 || g.Bound != delivery.BindHeld || g.GrantedAt != 0 {
+			t.Errorf("divided: %+v", g)
 		}
-	}
-	return g
-}
-
-func TestACampaignOfTwoShardsIsDebitedAlike(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		home, there int
-		weights     []int64
-		units       int64
-		bound       string
-	}{
-		{"room in both", 100, 100, nil, 20, ""},
-		{"home is short", 7, 100, nil, 7, "q0"},
-		{"the other is short", 100, 7, nil, 7, "q1"},
-		{"nothing at home", 0, 100, nil, 0, "q0"},
-		{"nothing there", 100, 0, nil, 0, "q1"},
-		{"weights", 100, 7, []int64{3, 3, 3, 11}, 6, "q1"},
-		{"weights at home", 5, 7, []int64{3, 3, 3, 11}, 3, "q0"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := newRing(t, 2)
-			home, there := quotaIn(0, tc.home), quotaIn(1, tc.there)
-			c := campaign(1000, home, there)
-			now := settle(r, epoch, c)
-			a := ask(c, 20)
-			a.Weights = tc.weights
-			g := prompt(r, now, a)
-			if g.Units != tc.units || g.BoundQuota != tc.bound || g.From.Shard != 0 || len(g.From.Elsewhere) != 1 {
-				t.Fatalf("%+v", g)
-			}
-			want := []int64{int64(tc.home) - g.Units, int64(tc.there) - g.Units}
-			if got := r.left(now, home, there); !slices.Equal(got, want) {
-				t.Errorf("%v are left, want %v", got, want)
-			}
-			for i, w := range g.Windows {
-				if w.Quota != c.Quotas[i].ID || w.Remaining != want[i] {
-					t.Errorf("window %d is told as %+v", i, w)
-				}
-			}
-			if g.Units > 0 && g.Units < 20 && g.NextAt <= now {
-				t.Errorf("next at %d, now %d", g.NextAt, now)
-			}
-			back := g.Grant()
-			back.First, back.Units = g.First.Advance(min(2, g.Units), g.Rate), max(0, g.Units-2)
-			r.Refund(now, []delivery.Grant{back})
-			used := g.Units - back.Units
-			if got := r.left(now, home, there); !slices.Equal(got, []int64{int64(tc.home) - used, int64(tc.there) - used}) {
-				t.Errorf("after the refund %v are left, %d are used", got, used)
-			}
-		})
-	}
-}
-
-func TestACampaignOfTwoShardsKeepsItsRate(t *testing.T) {
-	r := newLuaOn(t, newTopology(2, clients{realClient(t)}, nil))
-	home, there := quotaIn(0, 100_000), quotaIn(1, 100_000)
-	c := campaign(100, home, there)
-	now, units := settle(r, epoch, c), int64(0)
-	begin := now
-	for now < begin+20*second {
-		for _, node := range []string{"a", "b"} {
-			units += take1(r, now, node, ask(c, 50)).Units
+		if items[1].Units != 10 {
+			t.Errorf("whole: %+v", items[1])
 		}
-		now += quantum
+		now += second
 	}
-	if units < 1980 || units > 2010 {
-		t.Errorf("%d units in 20 s at 100/s", units)
-	}
-	if got := r.left(now, home, there); got[0] != 100_000-units || got[1] != got[0] {
-		t.Errorf("%v are left after %d", got, units)
-	}
-}
-
-// slow delays the replies of a server.
-type slow struct {
-	net.Conn
-	by *atomic.Int64
-}
-
-func (s slow) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
-	time.Sleep(time.Duration(s.by.Load()))
-	return n, err
-}
-
-func TestWhatComesTooLateFromTwoShardsIsHandedBack(t *testing.T) {
-	near, _ := miniClient(t)
-	far, _ := miniClient(t)
-	var delay atomic.Int64
-	o := ClientOptions(far.Addr())
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return slow{c, &delay}, err
-	}
-	clients := []redis.UniversalClient{redis.NewUniversalClient(ClientOptions(near.Addr())), redis.NewUniversalClient(o)}
-	shards := Ring(clients, nil)
-	t.Cleanup(func() { _ = shards.Close() })
-	l := newLuaOn(t, shards)
-	home, there := quotaIn(0, 100), quotaIn(1, 100)
-	c := campaign(1000, home, there)
-	now := settle(l, epoch, c)
-	delay.Store(int64(2 * away))
-	if g := take1(l, now, "a", ask(c, 10)); g.Units != 0 || g.NextAt != now+quantum {
-		t.Errorf("%+v", g)
-	}
-	delay.Store(0)
-	if got := l.left(now, home, there); !slices.Equal(got, []int64{100, 100}) {
+	if got := r.left(now, here, there); !slices.Equal(got, []int64{100, 80}) {
 		t.Errorf("%v are left", got)
 	}
-	if g := prompt(l, now, ask(c, 10)); g.Units != 10 {
-		t.Errorf("%+v", g)
+	if text := log.String(); strings.Count(text, "campaign is held") != 1 || !strings.Contains(text, "quota q1 lives in shard 1") {
+		t.Errorf("it says %s", text)
 	}
 }
 
@@ -329,7 +178,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	r := newRing(t, 3)
 	quotas := []*delivery.Quota{quotaIn(0, 100), quotaIn(1, 100), quotaIn(2, 100)}
 	var asks []delivery.Ask
-	for i, linked := range [][]*delivery.Quota{quotas[:1], quotas[1:2], quotas[2:], quotas[:2], quotas[1:]} {
+	for i, linked := range [][]*delivery.Quota{quotas[:1], quotas[1:2], quotas[2:]} {
 		c := campaign(1000, linked...)
 		c.ID = fmt.Sprintf("c%d", i)
 		asks = append(asks, ask(c, 5))
@@ -354,7 +203,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	if got := r.left(r.now, quotas[0], quotas[2]); got[0] != before[0]-15 || got[1] != before[1]-15 {
 		t.Errorf("%v are left of %v", got, before)
 	}
-	if err := e.CloseGate(context.Background(), "g", time.Second, false); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
+	if _, err := e.CloseGate(context.Background(), "g", delivery.Closure{For: time.Second}); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
 		t.Errorf("close: %v", err)
 	}
 	if err := r.servers[1].Restart(); err != nil {
@@ -362,7 +211,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	}
 	time.Sleep(3 * lookEvery) // it is found again
 	for i := range asks {
-		if g := prompt(r, r.now, asks[i]); g.Units != 5 {
+		if g := take1(r, r.now, "a", asks[i]); g.Units != 5 {
 			t.Errorf("item %d: %+v", i, g)
 		}
 	}
@@ -370,12 +219,12 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 
 func TestAFrozenShardIsLeftAlone(t *testing.T) {
 	frozen, other := harness.FreshRedis(t), harness.FreshRedis(t)
-	shards, err := Connect(TopologyOptions{Mode: ModeRing, Addrs: []string{frozen.Addr, other.Addr}})
+	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{frozen.Addr, other.Addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = shards.Close() })
-	e, err := New(Options{Shards: shards, KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 100 * time.Millisecond})
+	t.Cleanup(func() { _ = set.Close() })
+	e, err := New(Options{Shards: set, KeyPrefix: "p.", Registerer: prometheus.NewRegistry(), Timeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +288,7 @@ func TestAGateIsClosedInEveryShard(t *testing.T) {
 	}
 	r.Take(epoch, "a", asks)
 	now := epoch + second
-	r.CloseGate(now, "sink", now+second, true)
+	r.CloseGate(now, "sink", now+second, delivery.GateFailing, true)
 	for i, g := range r.Take(now, "a", asks).Items {
 		if g.Units != 0 || g.Bound != delivery.BindGate || g.NextAt != now+second {
 			t.Errorf("item %d: %+v", i, g)
@@ -453,13 +302,51 @@ func TestAGateIsClosedInEveryShard(t *testing.T) {
 	}
 }
 
+func TestClosedGatesAreListed(t *testing.T) {
+	r := newRing(t, 3)
+	r.now = epoch
+	e := r.engine("a")
+	list := func() (got []string) {
+		t.Helper()
+		closed, err := e.Gates(context.Background(), []string{"a", "b", "c", "d"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range closed {
+			got = append(got, fmt.Sprint(g.Sink, " ", g.Cause, " ", g.Probe, " ", time.Until(g.Until).Round(time.Second)))
+		}
+		return got
+	}
+	want := func(want ...string) {
+		t.Helper()
+		if got := list(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	want()
+	r.CloseGate(epoch, "b", epoch+60*second, delivery.GateThrottled, false)
+	r.CloseGate(epoch, "c", epoch+second, delivery.GateMisconfigured, true)
+	r.CloseGate(epoch, "d", epoch+300*second, delivery.GateThrottled, true)
+	want("b throttled false 1m0s", "c misconfigured true 1s", "d throttled true 5m0s")
+	r.now += 61 * second
+	want("c misconfigured true -1m0s", "d throttled true 3m59s")
+	r.OpenGate("c")
+	r.OpenGate("d")
+	want("d throttled true 3m59s")
+	if err := e.ClearGate(context.Background(), "d"); err != nil {
+		t.Fatal(err)
+	}
+	want()
+}
+
 func TestShadowedUnitsAreCounted(t *testing.T) {
 	r := newRing(t, 2)
-	here, there := quotaIn(0, 4), quotaIn(1, 7)
+	here, there := quotaIn(0, 4), quotaIn(0, 7)
+	there.ID = "q1"
 	here.Mode, there.Mode = delivery.ModeShadow, delivery.ModeShadow
 	c := campaign(1000, here, there)
 	now := settle(r, epoch, c)
-	if g := prompt(r, now, ask(c, 10)); g.Units != 10 || len(g.Shadowed) != 2 {
+	if g := take1(r, now, "a", ask(c, 10)); g.Units != 10 || len(g.Shadowed) != 2 {
 		t.Errorf("%+v", g)
 	}
 	m := r.engine("a").m
@@ -472,14 +359,14 @@ func TestShadowedUnitsAreCounted(t *testing.T) {
 
 func TestAReplicaIsReadWhileItKeepsUp(t *testing.T) {
 	pair := harness.RedisRing(t, 1)[0]
-	shards, err := Connect(TopologyOptions{Mode: ModeRing, Addrs: []string{pair.Master.Addr + "|" + pair.Replica.Addr}})
+	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{pair.Master.Addr + "|" + pair.Replica.Addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = shards.Close() })
+	t.Cleanup(func() { _ = set.Close() })
 	asked := &pipelines{}
-	shards.Replica(0).AddHook(asked)
-	e, err := New(Options{Shards: shards, KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
+	set.Replica(0).AddHook(asked)
+	e, err := New(Options{Shards: set, KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,9 +379,9 @@ func TestAReplicaIsReadWhileItKeepsUp(t *testing.T) {
 			t.Fatalf("%+v, %v", r.Items, err)
 		}
 	}
-	glance := func() int64 {
+	peek := func() int64 {
 		t.Helper()
-		w, err := e.Glance(ctx, []*delivery.Quota{q})
+		w, err := e.PeekReplica(ctx, []*delivery.Quota{q})
 		if err != nil || len(w) != 1 {
 			t.Fatalf("%+v, %v", w, err)
 		}
@@ -506,35 +393,35 @@ func TestAReplicaIsReadWhileItKeepsUp(t *testing.T) {
 	time.Sleep(250 * time.Millisecond) // a fresh timeline is put off
 	take(100)
 	pair.Master.AwaitReplica(t)
-	if n := glance(); n != 900 || asked.trips == 0 {
+	if n := peek(); n != 900 || asked.trips == 0 {
 		t.Fatalf("%d left, the replica was asked %d times", n, asked.trips)
 	}
-	pair.Master.StopReplicating(t)
+	stopReplicating(t, pair.Master)
 	take(100)
-	if n := glance(); n != 900 {
+	if n := peek(); n != 900 {
 		t.Errorf("%d left, though the replica is less than two seconds behind", n)
 	}
 	// As if the replica had been cut off for longer.
 	e.shards[0].keep(e.shards[0].now() + maxLag)
 	trips := asked.trips
-	if n := glance(); n != 800 || asked.trips == trips {
+	if n := peek(); n != 800 || asked.trips == trips {
 		t.Errorf("%d left as a replica far behind has it", n)
 	}
 	pair.Replica.Freeze()
 	t.Cleanup(pair.Replica.Thaw)
 	take(100)
-	if n := glance(); n != 700 {
+	if n := peek(); n != 700 {
 		t.Errorf("%d left while the replica is frozen", n)
 	}
 }
 
-// glancer is a store that can fail.
-type glancer struct {
+// peeker is a store that can fail.
+type peeker struct {
 	states []delivery.WindowState
 	err    error
 }
 
-func (g *glancer) Glance(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
+func (g *peeker) PeekReplica(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 	return g.states, g.err
 }
 
@@ -542,16 +429,13 @@ func TestGaugesAreRemovedRatherThanWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := quotaIn(0, 10), quotaIn(1, 10)
 		s := &delivery.Snapshot{Quotas: map[string]*delivery.Quota{"q0": a, "q1": b}}
-		store := &glancer{states: []delivery.WindowState{{Quota: "q0", Remaining: 3}, {Quota: "q1", Remaining: 4}}}
+		store := &peeker{states: []delivery.WindowState{{Quota: "q0", Remaining: 3}, {Quota: "q1", Remaining: 4}}}
 		reg := prometheus.NewRegistry()
-		g, err := NewGauges(store, func() *delivery.Snapshot { return s }, nil, reg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := NewGauges(store, func() *delivery.Snapshot { return s }, slog.New(slog.DiscardHandler), reg)
 		run := func(d time.Duration) {
-			for ; d > 0; d -= glanceEvery {
+			for ; d > 0; d -= gaugesEvery {
 				g.update(context.Background())
-				time.Sleep(glanceEvery)
+				time.Sleep(gaugesEvery)
 			}
 		}
 		count := func(want int, when string) {
@@ -560,12 +444,12 @@ func TestGaugesAreRemovedRatherThanWrong(t *testing.T) {
 				t.Errorf("%d windows are shown %s, want %d", n, when, want)
 			}
 		}
-		run(glanceEvery)
+		run(gaugesEvery)
 		count(2, "at first")
 		store.states, store.err = store.states[:1], errors.New("shard 1 does not answer")
 		run(showFor)
 		count(2, "while a value is not old yet")
-		run(2 * glanceEvery)
+		run(2 * gaugesEvery)
 		count(1, "when a value is old")
 	})
 }

@@ -9,109 +9,65 @@ import (
 )
 
 const (
-	maxTakes = 4    // takes under way at once
-	maxItems = 4096 // items of one take
-	// recoveredAfter is how long no take must have failed before the store is said to answer again, in microseconds. One
-	// of several shards that does not answer makes only the takes fail that need it.
-	recoveredAfter = 1_000_000
-	takeTimeout    = 2 * time.Second // of one take or refund, repeats included
-	// takeSmoothing is of how many takes the time they last is the average, about.
-	takeSmoothing = 16
-	maxBackOff    = time.Second / 4 // between takes while the limiter does not answer
-	// askAgain is how long a used-up quota is believed, in microseconds: units that a daemon did not send come back, and
-	// nobody else is told.
+	takeTimeout = 2 * time.Second // of one take or refund, repeats included
+	// askAgain is how long a quota is assumed to stay used up, in microseconds: units that a daemon did not send are
+	// returned, and the other daemons do not learn of it.
 	askAgain = 10_000_000
 )
 
-// takeGap is the least time between two takes: campaigns that come due in it ask together.
-func (p *Pacer) takeGap() int64 { return p.opt.MinQuantum.Microseconds() / 2 }
-
-// wantSlots puts the queue on the list of those that ask, unless it is there or its reply is still to come.
-func (p *Pacer) wantSlots(q *queue) {
-	if q.askIndex < 0 && q.asking == 0 && q.units > q.held {
-		p.asks.push(q, q.askAt)
-	}
-}
-
-// askLater lets the queue ask again at the local time at.
-func (p *Pacer) askLater(q *queue, at int64) {
-	q.askAt = at
-	if q.askIndex >= 0 {
-		p.asks.set(q, at)
-		return
-	}
-	p.wantSlots(q)
-}
-
 // ask sends one take for every campaign that is due.
-func (p *Pacer) ask(now int64) {
-	if p.takes >= maxTakes || p.stopped || now < p.lastTake+p.takeGap() {
+func (p *Pacer) ask(now instant) {
+	t := &p.takes
+	if p.drain.stopped || !t.ready(now.local) {
 		return
 	}
-	queues, asks := make([]*queue, 0, p.lastItems), make([]delivery.Ask, 0, p.lastItems)
-	for p.asks.len() > 0 && p.asks.first().at <= now && len(asks) < maxItems {
-		q := p.asks.pop()
-		a, ok := p.askOf(q, now)
-		if !ok {
-			continue
+	queues, asks := make([]*queue, 0, t.lastItems), make([]delivery.Ask, 0, t.lastItems)
+	for t.asks.len() > 0 && t.asks.first().at <= now.local && len(asks) < maxItems {
+		q := t.asks.pop()
+		if a, ok := p.askOf(q, now); ok {
+			q.asked(&a)
+			queues = append(queues, q)
+			asks = append(asks, a)
 		}
-		q.asking++
-		q.mayBring = min(a.Want, q.campaign.Rate.UnitsIn(time.Duration(a.Horizon)*time.Microsecond)+1)
-		q.asked = q.sink
-		q.asked.asked += q.mayBring
-		queues = append(queues, q)
-		asks = append(asks, a)
 	}
 	if len(asks) == 0 {
 		return
 	}
-	p.lastTake, p.lastItems = now, len(asks)
-	p.takes++
-	base := context.WithoutCancel(p.sendCtx)
-	p.running.Go(func() {
-		ctx, cancel := context.WithTimeout(base, takeTimeout)
-		defer cancel()
-		sent := p.now()
+	t.begin(len(asks), now.local)
+	p.background(func(ctx context.Context) {
+		sent := p.now().local
 		reply, err := p.opt.Limiter.Take(ctx, asks)
-		arrival := p.now()
-		p.inbox.do(func() {
+		arrival := p.now().local
+		p.inbox.do(func(now instant) {
 			if err == nil {
-				p.takeTime += (arrival - sent - p.takeTime) / takeSmoothing
+				p.quantum.tookTake(arrival - sent)
 			}
-			p.taken(queues, asks, reply, err, arrival)
+			p.taken(queues, asks, reply, err, arrival, now)
 		})
 	})
 }
 
-// askOf is what the queue asks for now; ok is false when there is nothing to ask, and then the queue has been put where
-// it will be looked at again.
-func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
+// askOf is what the queue asks for now; ok is false when there is nothing to ask for, and then the queue has been
+// scheduled for a later look.
+func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	p.forfeit(q, now)
-	if q.campaign == nil || q.sink == nil || q.units <= q.held {
+	if q.campaign == nil || q.sink == nil || q.units <= q.granted {
 		return a, false
 	}
-	if until := max(q.sink.closedUntil, q.restsUntil); until > now {
-		p.askLater(q, until)
+	if opens := q.opens(); opens > now.local {
+		p.takes.askLater(q, opens)
 		return a, false
 	}
-	horizon := 3 * p.quantum
-	for _, quota := range q.campaign.Quotas {
-		if quota.Mode == delivery.ModeEventual {
-			continue // a soft limit, which the horizon does not widen
-		}
-		for _, w := range quota.Windows {
-			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum))
-		}
-	}
-	want := min(q.units-q.held, q.sink.room(horizon), delivery.MaxGrant)
+	horizon := p.horizon(q.campaign)
+	want := min(q.units-q.granted, q.sink.room(horizon), delivery.MaxGrant)
 	if most := q.campaign.MaxInFlight; most > 0 {
-		want = min(want, int64(most-q.inFlight)-q.held)
+		want = min(want, int64(most-q.inFlight)-q.granted)
 	}
-	if q.restsUntil > 0 { // one job is tried, and what becomes of it decides
-		want = min(want, 1-int64(q.inFlight)-q.held)
+	if !q.circuit.closed() { // half-open: one job is tried, and its result decides
+		want = min(want, 1-int64(q.inFlight)-q.granted)
 	}
 	if want <= 0 {
-		p.askLater(q, now+p.quantum-1) // a moment before those that were served
+		p.takes.askLater(q, now.local+p.quantum.length-1) // a moment before those that were served
 		return a, false
 	}
 	weights := q.weights()
@@ -120,135 +76,137 @@ func (p *Pacer) askOf(q *queue, now int64) (a delivery.Ask, ok bool) {
 	}
 	return delivery.Ask{
 		Campaign: q.campaign, Want: want, Weights: weights, HeldUntil: q.heldUntil(),
-		Horizon: horizon, Quantum: p.quantum, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
+		Horizon: horizon, Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(), Gate: q.sink.id,
 		Bytes: q.bytes(),
 	}, true
 }
 
-// taken spreads a take's reply over the queues that asked.
-func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64) {
-	p.takes--
+// horizon is how far ahead slots of the campaign are asked for, in microseconds.
+func (p *Pacer) horizon(c *delivery.Campaign) int64 {
+	horizon := 3 * p.quantum.length
+	for _, quota := range c.Quotas {
+		if quota.Mode == delivery.ModeEventual {
+			continue // a soft limit, which the horizon does not widen
+		}
+		for _, w := range quota.Windows {
+			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum.length))
+		}
+	}
+	return horizon
+}
+
+// taken distributes a take's reply, which arrived at the local time arrival, to the queues that
+// asked.
+func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeReply, err error, arrival int64, now instant) {
+	p.takes.underWay--
 	for _, c := range reply.Clocks {
-		if p.clock(c.Shard).observe(c.Now, arrival) {
-			p.reorder()
+		if p.clocks.of(c.Shard).observe(c.Now, arrival) {
+			p.slots.reorder(p.due)
 		}
 	}
 	var unanswered []*queue
 	for i, q := range queues {
-		q.asking--
-		q.asked.asked -= q.mayBring
+		q.answered()
 		if err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0 {
-			p.granted(q, asks[i], reply.Items[i])
+			p.grant(q, asks[i], reply.Items[i], now)
 		} else {
 			unanswered = append(unanswered, q)
 		}
 	}
 	if err != nil {
-		p.takeFailed(unanswered, err)
-	} else if p.failing && len(reply.Clocks) > 0 && arrival > p.failedAt+recoveredAfter {
-		p.failing, p.failures = false, 0
-		p.log.Info("the quota store answers again")
+		p.takeFailed(unanswered, err, now)
+	} else if len(reply.Clocks) > 0 && p.takes.worked(arrival) {
+		p.opt.Logger.Info("the quota store answers again")
 	}
 }
 
-func (p *Pacer) takeFailed(queues []*queue, err error) {
-	if !p.failing {
-		p.failing = true
-		p.log.Warn("the quota store does not answer; jobs wait until it does", "error", err)
+func (p *Pacer) takeFailed(queues []*queue, err error, now instant) {
+	pause, first := p.takes.failed(now.local)
+	if first {
+		p.opt.Logger.Warn("the quota store does not answer; jobs wait until it does", "error", err)
 	}
-	p.failures++
-	p.failedAt = p.now()
-	pause := min(p.opt.MinQuantum<<min(p.failures, 10), maxBackOff).Microseconds()
 	for _, q := range queues {
-		p.askLater(q, p.now()+pause)
+		p.takes.askLater(q, now.in(pause))
 	}
 }
 
-// granted notes the slots a queue was given and decides when it asks again.
-func (p *Pacer) granted(q *queue, a delivery.Ask, g delivery.Granted) {
+// grant records the slots a queue was granted and decides when it asks again.
+func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
 	q.competitors = max(1, g.Competitors)
 	q.add(g.Grant())
 	if q.sink != nil {
-		q.sink.held += g.Units
+		q.sink.granted += g.Units
 	}
-	if q.units == 0 || q.campaign != a.Campaign && changed(q.campaign, a.Campaign) || p.stopped {
-		p.handBack(q) // granted for what is no longer so
-		if !p.stopped {
-			p.askLater(q, p.now())
+	if q.units == 0 || q.campaign != a.Campaign && changed(q.campaign, a.Campaign) || p.drain.stopped {
+		p.handBack(q) // granted for a campaign that has changed since
+		if !p.drain.stopped {
+			p.takes.askLater(q, now.local)
 		}
 		return
 	}
 	p.schedule(q)
-	now := p.now()
-	next := now + p.quantum - p.spread()
+	if g.Bound == delivery.BindGate && q.sink != nil && !q.sink.breaker.tripped {
+		q.sink.breaker.elsewhere = true
+	}
+	p.takes.askLater(q, p.nextAsk(q, a, g, now))
+}
+
+// nextAsk is the local time at which a queue asks again, given its ask and the grant.
+func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
+	next := now.local + p.quantum.length - p.quantum.spread()
 	q.turnAt = 0
 	if g.Units < a.Want && g.NextAt > 0 {
-		at := p.clock(g.From.Shard).local(g.NextAt)
+		at := p.clocks.of(g.From.Shard).local(g.NextAt)
 		if g.Units == 0 {
-			next, q.turnAt = now+p.quantum/2, at
+			next, q.turnAt = now.local+p.quantum.length/2, at
 		}
 		next = max(at, next)
 	}
-	if g.Bound == delivery.BindQuota {
-		next = min(next, now+askAgain+rand.Int64N(askAgain/4))
+	switch g.Bound {
+	case delivery.BindQuota:
+		next = min(next, now.local+askAgain+rand.Int64N(askAgain/4))
+	case delivery.BindHeld:
+		next = now.in(time.Second) // the store knows a newer revision; ours will come
 	}
-	if s := q.sink; g.Bound == delivery.BindGate && s != nil && !s.probing {
-		s.elsewhere = true
-	}
-	if g.Bound == delivery.BindHeld {
-		next = now + time.Second.Microseconds() // the store knows a newer revision; ours will come
-	}
-	p.askLater(q, next)
+	return next
 }
 
-// spread is by how much a queue asks earlier than a quantum from now. Where quanta are long there are many queues, which
-// should not all ask in the same take for ever.
-func (p *Pacer) spread() int64 {
-	if p.quantum <= p.opt.MinQuantum.Microseconds() {
-		return 0
-	}
-	return rand.Int64N(p.quantum/4 + 1)
-}
-
-// schedule keeps the queue in the slot heap while it holds slots that it can use.
+// schedule keeps the queue in the slot heap while it has slots that it can use.
 func (p *Pacer) schedule(q *queue) {
-	if q.held > 0 && !q.blocked && !q.empty() && (q.heavy == 0 || q.held >= q.head().Weight) {
+	if q.granted > 0 && !q.blocked && !q.empty() && (q.heavy == 0 || q.granted >= q.head().Weight) {
 		p.slots.set(q, p.due(q))
 	} else {
 		p.slots.remove(q)
 	}
 }
 
-// reorder brings the slot heap in order again after a step of a clock.
-func (p *Pacer) reorder() {
-	p.slots.reorder(p.due)
+// due is the local time of the queue's first slot; there must be one.
+func (p *Pacer) due(q *queue) int64 {
+	return p.clocks.of(q.grants[0].From.Shard).local(q.timeline.due())
 }
 
 // handBack gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
 func (p *Pacer) handBack(q *queue) {
-	n := q.held
+	n := q.granted
 	p.slots.remove(q)
-	refunds := q.handBack()
+	refunds := q.timeline.handBack()
 	if len(refunds) == 0 {
 		return
 	}
 	if q.sink != nil {
-		q.sink.held -= n
+		q.sink.granted -= n
 	}
-	p.asks.remove(q)
-	q.asking++
-	base := context.WithoutCancel(p.sendCtx)
-	p.running.Go(func() {
-		ctx, cancel := context.WithTimeout(base, takeTimeout)
-		defer cancel()
+	p.takes.asks.remove(q)
+	q.ask.busy++
+	p.background(func(ctx context.Context) {
 		err := p.opt.Limiter.Refund(ctx, refunds)
-		p.inbox.do(func() {
+		p.inbox.do(func(instant) {
 			if err != nil {
-				p.log.Debug("slots were not handed back and are lost", "campaign", q.id, "error", err)
+				p.opt.Logger.Debug("slots were not handed back and are lost", "campaign", q.id, "error", err)
 			}
-			q.asking--
-			p.wantSlots(q)
+			q.ask.busy--
+			p.takes.want(q)
 		})
 	})
 }

@@ -89,7 +89,7 @@ func TestBlockKnowsNoAge(t *testing.T) {
 		if err != nil || len(refused) != 24 {
 			t.Fatalf("%d refused of 40, %v", len(refused), err)
 		}
-		f.daemons[0].Relieve(src, 100)
+		f.daemons[0].Relieve(src.source(delivery.FromIngress), 100)
 		time.Sleep(5*time.Hour + time.Minute)
 		if n := f.count("slow"); n < 5 || n > 7 {
 			t.Errorf("%d sent in five hours", n)
@@ -258,7 +258,7 @@ func TestBlockRetriesStayInTimers(t *testing.T) {
 	})
 }
 
-// TestBlockDrains: a drain forgets what is parked; the jobs stay open for whoever reads them next.
+// TestBlockDrains: a drain forgets what is parked; the jobs stay open for the daemon that reads them next.
 func TestBlockDrains(t *testing.T) {
 	b := newBook(blocking("c", 10))
 	one(t, b, nil, func(t *testing.T, f *fleet) {

@@ -1,10 +1,39 @@
 package pacer
 
+import "time"
+
+// instant is one reading of the clocks. A turn of the scheduler has one, and all its decisions use it.
+type instant struct {
+	local int64     // the local monotonic clock, in microseconds since the Pacer was made
+	wall  time.Time // the wall clock
+}
+
+// in is the local time at which d has passed.
+func (i instant) in(d time.Duration) int64 { return i.local + d.Microseconds() }
+
+// until is how long it is to a local time; 0 when it has passed.
+func (i instant) until(local int64) time.Duration {
+	return time.Duration(max(0, local-i.local)) * time.Microsecond
+}
+
+// storeClocks are the estimated clocks of the shards.
+type storeClocks map[int]*storeClock
+
+// of is the clock of a shard.
+func (c storeClocks) of(shard int) *storeClock {
+	clock := c[shard]
+	if clock == nil {
+		clock = &storeClock{}
+		c[shard] = clock
+	}
+	return clock
+}
+
 // storeClock maps store time to the local monotonic clock. Each take says that the store's clock read now at some
 // moment before the reply arrived; so now - arrival is a lower bound of the difference between the clocks, and the
 // largest of them in the last minute is the tightest. A lower bound never lets a slot be used early; it makes
-// slots late by the shortest one-way delay seen, a fraction of a millisecond. Two half-windows let old bounds go, so
-// that drift and a stepped store clock are followed. The zero value has no bound yet.
+// slots late by the shortest one-way delay seen, a fraction of a millisecond. Two half-windows let old bounds
+// expire, so that drift and a stepped store clock are followed. The zero value has no bound yet.
 type storeClock struct {
 	current, previous int64
 	since             int64 // local time at which current began

@@ -61,12 +61,11 @@ func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
 	return nil
 }
 
-func (c *client) CloseGate(_ context.Context, gate string, d time.Duration, probe bool) error {
+func (c *client) CloseGate(_ context.Context, gate string, closure delivery.Closure) (bool, error) {
 	time.Sleep(c.latency())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.model.CloseGate(c.now(), gate, c.now()+d.Microseconds(), probe)
-	return nil
+	return c.model.CloseGate(c.now(), gate, c.now()+closure.For.Microseconds(), closure.Cause, closure.Probe), nil
 }
 
 func (c *client) OpenGate(_ context.Context, gate string) error {
@@ -116,6 +115,7 @@ type receiver struct {
 	sent    []arrival
 	latency func() time.Duration
 	answer  func(daemon int, j *delivery.Job) delivery.Result
+	hangs   func(j *delivery.Job) bool // whether a call takes a second
 	max     int
 }
 
@@ -153,6 +153,9 @@ func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) del
 		time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt,
 	})
 	answer, latency := d.answer, d.latency()
+	if d.hangs != nil && d.hangs(j) {
+		latency = time.Second
+	}
 	d.mu.Unlock()
 	select {
 	case <-time.After(latency):
@@ -184,6 +187,9 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.puts = append(o.puts, put{j, to, time.Now()})
+	if to.Kind == delivery.ToDead {
+		j.Reason = string(to.Reason)
+	}
 	switch {
 	case to.Kind == delivery.ToLane:
 		j.Settle(delivery.OutcomeRequeued)
@@ -196,7 +202,7 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
 	}
 }
 func (o *outbox) Drain(context.Context) int { return 0 }
-func (o *outbox) Hold(time.Duration)        {}
+func (o *outbox) Throttle(time.Duration)    {}
 
 // all lists where jobs went.
 func (o *outbox) all() (list []delivery.Destination) {
@@ -276,7 +282,7 @@ func (b *book) Subscribe() <-chan struct{} {
 	return w
 }
 
-// partition is a source that notes what was settled, released and given room.
+// partition is a source that notes what was settled, released and given room. Of timers, it is the source itself.
 type partition struct {
 	mu       sync.Mutex
 	name     string
@@ -291,33 +297,51 @@ func newPartition(name string) *partition {
 }
 
 func (p *partition) Name() string { return p.name }
-func (p *partition) Settle(offset int64, o delivery.Outcome) {
+func (p *partition) Settle(j *delivery.Job, o delivery.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.settled[offset]; ok {
+	if _, ok := p.settled[j.Offset]; ok {
 		p.twice++
 	}
-	p.settled[offset] = o
+	p.settled[j.Offset] = o
 }
-func (p *partition) Flush(context.Context) error { return nil }
-func (p *partition) Room(campaign string, _ int64) {
+
+// source is the partition as a source of its kind.
+func (p *partition) source(from delivery.Place) delivery.Source {
+	switch from {
+	case delivery.FromLane:
+		return laneSource{ingressSource{p}}
+	case delivery.FromIngress:
+		return ingressSource{p}
+	}
+	return p
+}
+
+// ingressSource hears of room.
+type ingressSource struct{ *partition }
+
+func (p ingressSource) Room(campaign string, _ int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rooms = append(p.rooms, campaign)
 }
-func (p *partition) Release(_ string, offset int64) {
+
+// laneSource takes jobs back as well.
+type laneSource struct{ ingressSource }
+
+func (p laneSource) Release(_ string, offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = append(p.released, offset)
 }
 
-// counts is what happened to the partition's jobs.
-type counts struct{ settled, twice, released, rooms int }
+// happened is what happened to the partition's jobs.
+type happened struct{ settled, twice, released, rooms int }
 
-func (p *partition) counts() counts {
+func (p *partition) counts() happened {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return counts{len(p.settled), p.twice, len(p.released), len(p.rooms)}
+	return happened{len(p.settled), p.twice, len(p.released), len(p.rooms)}
 }
 
 func (p *partition) count(o delivery.Outcome) (n int) {
@@ -337,9 +361,18 @@ func jobs(p *partition, from delivery.Place, campaign string, first int64, n int
 	for i := range list {
 		offset := first + int64(i)
 		list[i] = &delivery.Job{
-			ID: fmt.Sprintf("%s/%d", p.name, offset), Campaign: campaign, Weight: 1, From: from, Source: p, Offset: offset,
-			ReadAt: time.Now(), FirstRead: time.Now(),
+			ID: fmt.Sprintf("%s/%d", p.name, offset), Campaign: campaign, Weight: 1, Receipt: p,
+			Reading: delivery.Reading{From: from, Source: p.source(from), Offset: offset, ReadAt: time.Now()},
+			History: delivery.History{FirstRead: time.Now()},
 		}
+	}
+	return list
+}
+
+// counted has the jobs counted by a daemon when they are settled.
+func (f *fleet) counted(daemon int, list []*delivery.Job) []*delivery.Job {
+	for _, j := range list {
+		j.Receipt = f.daemons[daemon].Receipt(j.Receipt)
 	}
 	return list
 }

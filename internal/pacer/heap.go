@@ -1,12 +1,8 @@
 package pacer
 
-import (
-	"slices"
+import "slices"
 
-	"github.com/pacer/pacer/internal/delivery"
-)
-
-// timeHeap holds items by the instant at which something is due with them, the earliest first. The instants lie beside
+// timeHeap holds items ordered by the instant at which they are due, the earliest first. The instants are stored with
 // the items and every node has four children, so that ten thousand queues are kept in order with few cache misses.
 type timeHeap[T any] struct {
 	entries []timed[T]
@@ -132,18 +128,3 @@ func (h *timeHeap[T]) down(i int) {
 	}
 	h.place(i, e)
 }
-
-func newSlotHeap() timeHeap[*queue] {
-	return timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }}
-}
-
-func newAskHeap() timeHeap[*queue] {
-	return timeHeap[*queue]{index: func(q *queue) *int { return &q.askIndex }}
-}
-
-func newChangeHeap() timeHeap[*inForce] {
-	return timeHeap[*inForce]{index: func(f *inForce) *int { return &f.index }}
-}
-
-// delays holds the jobs that wait in memory until a local time: a short back-off, or a not-before that is near.
-type delays = timeHeap[*delivery.Job]

@@ -1,37 +1,37 @@
 package pacer
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // Limiter reserves slots and hands unused ones back. The engine of internal/limits is one, its reference model another.
 type Limiter interface {
-	// Take answers the asks in their order. With an error, items that were granted nonetheless have a GrantedAt; of the
-	// others nothing is known.
+	// Take answers the asks in their order. With an error, items that were granted nevertheless have a GrantedAt; the
+	// outcome of the others is unknown.
 	Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error)
 	Refund(ctx context.Context, grants []delivery.Grant) error
 }
 
 // Gates closes and opens the gate of a sink for every daemon.
 type Gates interface {
-	// CloseGate grants nothing on the gate for d. With probe, one job is let through when d is over, and one a second
-	// from then on, until OpenGate.
-	CloseGate(ctx context.Context, gate string, d time.Duration, probe bool) error
-	// OpenGate opens what was closed with probe, and nothing else.
+	// CloseGate closes the gate, and returns whether it was not closed for this cause before.
+	CloseGate(ctx context.Context, gate string, c delivery.Closure) (changed bool, err error)
+	// OpenGate opens a gate that is half-open, and nothing else.
 	OpenGate(ctx context.Context, gate string) error
 }
 
 // Sinks delivers jobs.
 type Sinks interface {
-	// Resolve turns a campaign's sink ("" for the default) into the id of a configured one.
+	// Resolve turns a campaign's sink ("" for the default) into the id of a configured one, always in the same way.
 	Resolve(name string) (id string, ok bool)
 	// Capacity is how many calls of the sink may be in flight in this daemon.
 	Capacity(id string) (inFlight int, ok bool)
@@ -42,14 +42,28 @@ type Sinks interface {
 type Requeuer interface {
 	// Put never blocks.
 	Put(job *delivery.Job, to delivery.Destination)
-	// Drain drops what no produce call has taken yet, waits for the calls under way, and returns how many jobs are
-	// in doubt when ctx ends before them.
+	// Drain drops jobs that no produce call has taken yet, waits for the calls in flight, and returns how many
+	// jobs are in doubt when ctx ends before them.
 	Drain(ctx context.Context) (inDoubt int)
-	// Hold asks that filling lanes give way to sending for d.
-	Hold(d time.Duration)
+	// Throttle asks that filling lanes give way to sending for d.
+	Throttle(d time.Duration)
 }
 
-// Catalog tells which campaigns there are.
+// roomer is a source whose jobs may be refused for want of room: they wait there, in a lane or in ingress.
+type roomer interface {
+	// Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
+	// blocks.
+	Room(campaign string, units int64)
+}
+
+// releaser is a source that takes jobs back: a lane.
+type releaser interface {
+	// Release gives the job at offset back as unread, with its bytes: the campaign is left behind from that offset, and
+	// its jobs are offered again after Room. It never blocks.
+	Release(campaign string, offset int64)
+}
+
+// Catalog is the source of campaigns.
 type Catalog interface {
 	// Snapshot is the newest catalog; nil before the first was loaded.
 	Snapshot() *delivery.Snapshot
@@ -57,7 +71,7 @@ type Catalog interface {
 	Subscribe() <-chan struct{}
 }
 
-// Options of a Pacer. The collaborators are required; durations and counts have the defaults stated.
+// Options of a Pacer. The collaborators, durations and counts are required; Defaults has those stated.
 type Options struct {
 	Limiter  Limiter
 	Gates    Gates
@@ -69,12 +83,13 @@ type Options struct {
 	MaxQuantum     time.Duration // 1 s; what it may grow to
 	LateTolerance  time.Duration // 20 ms; how late a slot may be used
 	MaxOpenAge     time.Duration // 5 s; how long a job from ingress may wait here
+	MaxQueueBytes  int64         // 8 MiB; memory of the jobs of one campaign that wait for slots
 	ItemsPerSecond int           // 20,000; budget of take items
 	MaxWeight      int64         // 1,000
-	MaxLaneJobs    int64         // 2,048; jobs of one campaign held here that came from a lane
 	UnknownGrace   time.Duration // 10 min; how long an unknown campaign's jobs wait for it to appear
 	Retry          Retry
-	OutageAfter    int // 5; consecutive failures that close a sink's gate
+	// MaxRetryAfter is how long a wait that a destination asks for is believed, by sink; 5 min where it is not set.
+	MaxRetryAfter map[string]time.Duration
 
 	Logger     *slog.Logger          // slog.Default()
 	Registerer prometheus.Registerer // a registry of its own
@@ -88,50 +103,35 @@ type Retry struct {
 	Jitter      float64       // 0.2: each delay is varied by up to a fifth
 }
 
-func (o *Options) defaults() error {
-	for name, missing := range map[string]bool{
-		"Limiter": o.Limiter == nil, "Gates": o.Gates == nil, "Sinks": o.Sinks == nil,
-		"Requeuer": o.Requeuer == nil, "Catalog": o.Catalog == nil,
-	} {
-		if missing {
-			return fmt.Errorf("pacer options: %s is required", name)
-		}
+// defaultMaxRetryAfter is used for sinks without a bound of their own.
+const defaultMaxRetryAfter = 5 * time.Minute
+
+// after is how long to wait after the given number of attempts.
+func (r Retry) after(attempts int) time.Duration {
+	return retry.Backoff{Initial: r.Initial, Max: r.Max, Jitter: r.Jitter}.Delay(attempts)
+}
+
+// Defaults are the default settings of a Pacer.
+func Defaults() Options {
+	return Options{
+		MinQuantum: 25 * time.Millisecond, MaxQuantum: time.Second, LateTolerance: 20 * time.Millisecond,
+		MaxOpenAge: 5 * time.Second, MaxQueueBytes: 8 << 20, ItemsPerSecond: 20_000, MaxWeight: delivery.MaxWeight,
+		UnknownGrace: 10 * time.Minute,
+		Retry:        Retry{MaxAttempts: 8, Initial: 5 * time.Second, Max: 30 * time.Minute, Jitter: 0.2},
 	}
-	orDuration(&o.MinQuantum, 25*time.Millisecond)
-	orDuration(&o.MaxQuantum, time.Second)
-	orDuration(&o.LateTolerance, 20*time.Millisecond)
-	orDuration(&o.MaxOpenAge, 5*time.Second)
-	orDuration(&o.UnknownGrace, 10*time.Minute)
-	orDuration(&o.Retry.Initial, 5*time.Second)
-	orDuration(&o.Retry.Max, 30*time.Minute)
-	orInt(&o.ItemsPerSecond, 20_000)
-	orInt(&o.Retry.MaxAttempts, 8)
-	orInt(&o.OutageAfter, 5)
-	orInt(&o.MaxWeight, delivery.MaxWeight)
-	orInt(&o.MaxLaneJobs, 2048)
+}
+
+// validate also fills in the logger and the registerer.
+func (o *Options) validate() error {
 	if o.MinQuantum < 10*time.Millisecond || o.MaxQuantum < o.MinQuantum {
 		return errors.New("pacing.min_quantum must be at least 10ms and at most pacing.max_quantum")
 	}
 	if o.Retry.Jitter < 0 || o.Retry.Jitter >= 1 {
 		return errors.New("retry.jitter must be at least 0 and below 1")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
 	return nil
-}
-
-func orDuration(d *time.Duration, value time.Duration) {
-	if *d == 0 {
-		*d = value
-	}
-}
-
-func orInt[T int | int64](n *T, value T) {
-	if *n == 0 {
-		*n = value
-	}
 }

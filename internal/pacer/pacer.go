@@ -3,13 +3,13 @@ package pacer
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // ErrDraining is returned by Offer while the pacer drains or has stopped.
@@ -19,188 +19,155 @@ var ErrDraining = errors.New("pacer is draining")
 // any goroutine while it runs.
 type Pacer struct {
 	opt     Options
-	log     *slog.Logger
 	metrics *metrics
+	counts  *counts
 	start   time.Time
 
-	observeUnknown func(*delivery.Job, delivery.Outcome) // of a job of no known campaign
-
 	inbox   inbox
-	changed <-chan struct{}
 	running sync.WaitGroup // takes, refunds and senders
-	senders senders
-	turned  atomic.Int64 // local time of the last turn; written by the scheduler
+	turned  atomic.Int64   // local time of the last turn; written by the scheduler
 
 	// Everything below belongs to the scheduler goroutine.
-	snapshot  *delivery.Snapshot
-	inForce   map[string]*inForce // by campaign; see campaign
-	changes   timeHeap[*inForce]  // by the wall clock
-	gone      map[string]int64    // local time since when a campaign is not in the catalog any more
-	queues    map[string]*queue
-	order     []*queue // the same, in any order
+	campaigns campaigns
+	queues    queues
 	sinks     map[string]*sinkState
-	slots     timeHeap[*queue]    // by the local time of their first slot
-	asks      timeHeap[*queue]    // by the local time of their next ask
-	waits     delays              // by local time
-	clocks    map[int]*storeClock // by shard
-	quantum   int64               // microseconds, grows under load
-	takeTime  int64               // about how long takes last
-	takes     int                 // takes under way
-	lastTake  int64
-	lastItems int              // of the last take
-	unsent    []delivery.Grant // to be handed back to the windows of quotas
-	failing   bool             // the limiter does not answer
-	failedAt  int64            // when a take last failed
-	failures  int
-	sweepAt   int64
-	swept     int       // of order, in this round of the sweep
-	roundAt   int64     // when the round began
-	rates     []float64 // per second, of the queues with jobs at the end of the last round
-	lateAt    int64     // when a slot was last used so late that relaying has to wait
-	inFlight  int
-	sendCtx   context.Context
-	cancel    context.CancelFunc
-	doubt     int
-	drained   chan<- int      // non-nil while draining
-	stopped   bool            // from the beginning of a drain to its end
-	epoch     int             // counts drains; results of sends from before the last one settle nothing
-	heldSinks map[string]bool // sinks named by campaigns but not configured, logged once
-
-	parked map[string][]*delivery.Job // by campaign, in order; see giveBack
+	slots     timeHeap[*queue] // by the local time of their first slot
+	takes     takes
+	quantum   quantum
+	clocks    storeClocks
+	sends     sends
+	aside     aside
+	unsent    unsent // to be handed back to the windows of quotas
+	upkeep    upkeep
+	drain     draining
 }
 
 // New makes a Pacer; it starts nothing.
 func New(o Options) (*Pacer, error) {
-	if err := o.defaults(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
-		return nil, err
-	}
+	m := newMetrics(o.Registerer)
+	c := newCounts(o.Registerer)
 	p := &Pacer{
-		opt: o, log: o.Logger, metrics: m, start: time.Now(),
-		observeUnknown: m.observer(unknownCampaign),
-		changed:        o.Catalog.Subscribe(),
-		inForce:        map[string]*inForce{},
-		gone:           map[string]int64{},
-		queues:         map[string]*queue{},
-		sinks:          map[string]*sinkState{},
-		clocks:         map[int]*storeClock{},
-		slots:          newSlotHeap(),
-		asks:           newAskHeap(),
-		changes:        newChangeHeap(),
-		quantum:        o.MinQuantum.Microseconds(),
-		heldSinks:      map[string]bool{},
+		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
+		queues:  queues{byID: map[string]*queue{}},
+		sinks:   map[string]*sinkState{},
+		slots:   timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
+		takes:   newTakes(o.MinQuantum / 2),
+		quantum: newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
+		clocks:  storeClocks{},
 	}
-	p.senders.send, p.senders.running = p.deliver, &p.running
-	p.inbox.wake = make(chan struct{}, 1)
-	p.inbox.closed = make(chan struct{})
+	p.campaigns = newCampaigns(p.sinkOf, c)
+	p.sends.send, p.sends.running = p.deliver, &p.running
 	return p, nil
 }
 
-// clock is what is known of a shard's clock.
-func (p *Pacer) clock(shard int) *storeClock {
-	c := p.clocks[shard]
-	if c == nil {
-		c = &storeClock{}
-		p.clocks[shard] = c
-	}
-	return c
+// at is an instant on both clocks.
+func (p *Pacer) at(t time.Time) instant {
+	return instant{local: t.Sub(p.start).Microseconds(), wall: t}
 }
 
-// due is the local time of the queue's first slot, which must be held.
-func (p *Pacer) due(q *queue) int64 { return p.clock(q.grants[0].From.Shard).local(q.due()) }
-
-// now is the local monotonic clock in microseconds.
-func (p *Pacer) now() int64 { return time.Since(p.start).Microseconds() }
+func (p *Pacer) now() instant { return p.at(time.Now()) }
 
 // Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay
 // open at their source. Drain first for a graceful end.
 func (p *Pacer) Run(ctx context.Context) error {
-	p.sendCtx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	p.apply(p.opt.Catalog.Snapshot())
+	p.sends.begin(ctx)
+	changed := p.opt.Catalog.Subscribe()
+	p.apply(p.opt.Catalog.Snapshot(), p.now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			p.inbox.close()
-			p.cancel()
-			p.senders.close()
+			p.sends.cancel()
+			p.sends.close()
 			p.running.Wait()
 			return nil
-		case <-p.changed:
-			p.apply(p.opt.Catalog.Snapshot())
+		case <-changed:
+			p.apply(p.opt.Catalog.Snapshot(), p.now())
 		case <-p.inbox.wake:
 		case <-timer.C:
 		}
 		p.turn()
-		runtime.Gosched() // before the next turn those run who have been handed something: on a busy machine nobody else helps
-		timer.Reset(max(0, time.Duration(p.wakeAt()-p.now())*time.Microsecond))
+		runtime.Gosched() // let senders run first: on a busy machine there may be no other processor for them
+		now := p.now()
+		timer.Reset(now.until(p.wakeAt(now)))
 	}
 }
 
-// Stalled is how long ago the scheduler last turned; it does so several times a second, whatever there is to do.
+// Stalled is the time since the scheduler's last turn; it has several turns a second, even when idle.
 func (p *Pacer) Stalled() time.Duration {
-	return time.Duration(p.now()-p.turned.Load()) * time.Microsecond
+	return time.Duration(p.now().local-p.turned.Load()) * time.Microsecond
 }
 
-// turn does all that is due.
+// turn does all work that is due. It reads the clocks once for the results, once for due work, and after each command,
+// which may take long.
 func (p *Pacer) turn() {
 	commands, results := p.inbox.take()
+	now := p.now()
 	for _, r := range results {
-		p.settle(r)
+		p.settle(r, now)
 	}
 	p.inbox.done(results)
 	for _, f := range commands {
-		f()
-		p.spend(p.now()) // a command takes as long as many jobs do
+		f(now)
+		now = p.now()
+		p.spend(now)
 	}
-	p.follow()
-	now := p.now()
-	p.turned.Store(now)
+	now = p.now()
+	p.follow(now)
+	p.turned.Store(now.local)
 	p.spend(now)
 	p.release(now)
-	if now >= p.sweepAt {
-		p.sweep(now)
+	if now.local >= p.upkeep.at {
+		p.maintain(now)
 	}
 	p.ask(now)
-	if p.drained != nil && p.inFlight == 0 {
-		p.drained <- p.doubt
-		p.drained = nil
-	}
+	p.drained()
 }
 
 // wakeAt is the local time at which something is next due.
-func (p *Pacer) wakeAt() int64 {
-	at := p.sweepAt
-	if p.changes.len() > 0 {
-		at = min(at, p.nextChange())
+func (p *Pacer) wakeAt(now instant) int64 {
+	at := p.upkeep.at
+	if change, ok := p.campaigns.nextChange(now); ok {
+		at = min(at, change)
 	}
 	if p.slots.len() > 0 {
 		at = min(at, p.due(p.slots.first().item))
 	}
-	if p.waits.len() > 0 {
-		at = min(at, p.waits.first().at)
+	if p.aside.waits.len() > 0 {
+		at = min(at, p.aside.waits.first().at)
 	}
-	if p.asks.len() > 0 && p.takes < maxTakes {
-		at = min(at, max(p.asks.first().at, p.lastTake+p.takeGap()))
+	if ask, ok := p.takes.next(); ok {
+		at = min(at, ask)
 	}
 	return at
 }
 
-// Offer hands jobs over. Jobs that do not fit their campaign's queue and wait where they were read, in lanes and in ingress
-// under overflow block, come back in refused, and their source hears from Room when there is room again. All others are
-// taken.
+// background calls f in a goroutine that Run waits for, with a context for calls of the limiter.
+func (p *Pacer) background(f func(ctx context.Context)) {
+	base := context.WithoutCancel(p.sends.ctx)
+	p.running.Go(func() {
+		ctx, cancel := context.WithTimeout(base, takeTimeout)
+		defer cancel()
+		f(ctx)
+	})
+}
+
+// Offer passes jobs to the pacer. Jobs that do not fit their campaign's queue and wait where they were read, in lanes
+// and in ingress under overflow block, are returned in refused, and Room of their source is called when there is room
+// again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	answer := make(chan []*delivery.Job, 1)
-	p.inbox.do(func() {
-		if p.stopped {
+	p.inbox.do(func(now instant) {
+		if p.drain.stopped {
 			close(answer)
 			return
 		}
-		answer <- p.place(jobs)
+		answer <- p.place(jobs, now)
 	})
 	select {
 	case refused, ok := <-answer:
@@ -216,99 +183,46 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 }
 
 // Relieve moves the queued jobs of src with offsets below before, and no slot yet, on to their lanes now; but not while
-// sending is behind for want of processors: relaying a job costs more of them than sending it, and who asks asks again.
+// sending is behind for want of CPU: relaying a job costs more CPU than sending it, and the source asks again.
 func (p *Pacer) Relieve(src delivery.Source, before int64) {
-	p.inbox.do(func() {
-		if p.lateAt == 0 || p.now() > p.lateAt+behindFor {
-			p.relieve(src, before)
+	p.inbox.do(func(now instant) {
+		if !p.sends.behind(now) {
+			p.relieve(src, before, now)
 		}
 	})
-}
-
-// behindFor is how long after a late slot sending counts as behind, in microseconds.
-const behindFor = 500_000
-
-// Drain forgets every job that is not in flight, gives all slots back, and waits for sends and produce calls in flight.
-// When ctx ends first, the sends are cancelled. It returns how many jobs are in doubt: sent, perhaps, and not settled.
-// Afterwards the Pacer takes offers again.
-func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
-	done := make(chan int, 1)
-	p.inbox.do(func() { p.beginDrain(done) })
-	select {
-	case open = <-done:
-	case <-p.inbox.closed:
-	case <-ctx.Done():
-		p.inbox.do(func() { p.cancel() })
-		select {
-		case open = <-done:
-		case <-p.inbox.closed:
-		case <-time.After(cancelledSendsEnd):
-			err = errors.New("drain: cancelled sends did not return")
-		}
-	}
-	open += p.opt.Requeuer.Drain(ctx)
-	p.inbox.do(p.endDrain)
-	return open, err
-}
-
-// cancelledSendsEnd is how long a sink has to return after its call was cancelled.
-const cancelledSendsEnd = time.Second
-
-func (p *Pacer) beginDrain(done chan<- int) {
-	p.doubt, p.stopped, p.drained = 0, true, done
-	p.returnUnsent()
-	for _, q := range p.order {
-		p.handBack(q)
-		q.filter(func(int64, *delivery.Job) bool { return false })
-		q.waiting = nil
-		p.asks.remove(q)
-	}
-	p.waits, p.parked = delays{}, nil
-}
-
-func (p *Pacer) endDrain() {
-	p.drained, p.stopped = nil, false
-	p.epoch++
-	if p.sendCtx.Err() != nil {
-		p.sendCtx, p.cancel = context.WithCancel(context.WithoutCancel(p.sendCtx))
-	}
 }
 
 // maxSpare is how many results' memory is kept for the next ones.
 const maxSpare = 4096
 
-// inbox is how other goroutines talk to the scheduler: they never wait for it here.
+// inbox passes results and commands of other goroutines to the scheduler: they never wait for it here. A command is
+// called with the time of its turn.
 type inbox struct {
 	mu       sync.Mutex
-	commands []func()
+	commands []func(instant)
 	results  []sent
 	spare    []sent // the memory of the results before
-	wake     chan struct{}
+	wake     retry.Signal
 	closed   chan struct{} // closed when the scheduler has ended
 }
 
-func (b *inbox) do(f func()) {
+func newInbox() inbox { return inbox{wake: retry.NewSignal(), closed: make(chan struct{})} }
+
+func (b *inbox) do(f func(now instant)) {
 	b.mu.Lock()
 	b.commands = append(b.commands, f)
 	b.mu.Unlock()
-	b.signal()
+	b.wake.Send()
 }
 
 func (b *inbox) result(r sent) {
 	b.mu.Lock()
 	b.results = append(b.results, r)
 	b.mu.Unlock()
-	b.signal()
+	b.wake.Send()
 }
 
-func (b *inbox) signal() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (b *inbox) take() (commands []func(), results []sent) {
+func (b *inbox) take() (commands []func(instant), results []sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	commands, results = b.commands, b.results
@@ -316,7 +230,7 @@ func (b *inbox) take() (commands []func(), results []sent) {
 	return commands, results
 }
 
-// done gives the memory of results back.
+// done returns the memory of results.
 func (b *inbox) done(results []sent) {
 	if cap(results) > maxSpare {
 		return

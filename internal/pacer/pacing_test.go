@@ -32,10 +32,9 @@ func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options
 	var running sync.WaitGroup
 	for i := range n {
 		c, out := f.store.client(), &outbox{}
-		o := Options{
-			Limiter: c, Gates: c, Sinks: daemonSinks{f.receiver, i}, Requeuer: out, Catalog: b,
-			Logger: slog.New(slog.DiscardHandler),
-		}
+		o := Defaults()
+		o.Limiter, o.Gates, o.Sinks, o.Requeuer, o.Catalog = c, c, daemonSinks{f.receiver, i}, out, b
+		o.Retry.Jitter, o.Logger = 0, slog.New(slog.DiscardHandler)
 		if adjust != nil {
 			adjust(&o)
 		}
@@ -55,7 +54,7 @@ func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options
 func (f *fleet) feed(ctx context.Context, daemon int, campaign string, offered *partition) {
 	var next int64
 	for ctx.Err() == nil {
-		refused, err := f.daemons[daemon].Offer(ctx, jobs(offered, delivery.FromLane, campaign, next, 64))
+		refused, err := f.daemons[daemon].Offer(ctx, f.counted(daemon, jobs(offered, delivery.FromLane, campaign, next, 64)))
 		if err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ func TestJobsGoInTheOrderThatIsAskedFor(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := newQueue("c")
 		for range rapid.IntRange(1, 40).Draw(rt, "jobs") {
-			j := &delivery.Job{Weight: rapid.Int64Range(1, 5).Draw(rt, "weight"), From: delivery.FromLane}
+			j := &delivery.Job{Weight: rapid.Int64Range(1, 5).Draw(rt, "weight"), Reading: delivery.Reading{From: delivery.FromLane}}
 			switch rapid.IntRange(0, 5).Draw(rt, "rank") {
 			case 0:
 				j.Priority = delivery.PriorityHigh

@@ -49,15 +49,18 @@ func TestNoTakeOvertakesARefund(t *testing.T) {
 			b.set(campaign("c", []int64{2000, 100}[i%2]))
 			time.Sleep(330 * time.Millisecond)
 		}
-		b.set(campaign("c", 0)) // nobody asks any more
+		b.set(campaign("c", 0)) // no daemon asks any more
 		time.Sleep(time.Second)
 		if r.made.Load() < 10 || r.overtaken.Load() > 0 {
 			t.Errorf("%d refunds, %d takes while one was under way", r.made.Load(), r.overtaken.Load())
 		}
+		if n := f.count("c"); n < 1800 {
+			t.Errorf("%d of 2000 sent", n)
+		}
 		asked := make(chan int64)
-		f.daemons[0].inbox.do(func() { asked <- f.daemons[0].sinks["default"].asked })
+		f.daemons[0].inbox.do(func(instant) { asked <- f.daemons[0].sinks["default"].asked })
 		if n := <-asked; n != 0 {
-			t.Errorf("%d slots are expected, though nobody has asked for any", n)
+			t.Errorf("%d slots are expected, though none were asked for", n)
 		}
 	})
 }

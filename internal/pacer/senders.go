@@ -8,25 +8,26 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// senders are the goroutines that hand jobs to sinks, one job at a time each. They are kept: a new goroutine would grow
-// its stack anew for every job. There are as many as calls were in flight lately; handing over never blocks.
+// senders are the goroutines that call sinks, with one job at a time each. They are reused: a new goroutine would have
+// to grow its stack for every job. There are as many as calls were in flight recently; passing a job to one never
+// blocks.
 type senders struct {
 	send    func(dispatch)
 	running *sync.WaitGroup
 
 	mu     sync.Mutex      // guards the rest
-	idle   []chan dispatch // of the goroutines without a job; who was busy last gets the next
+	idle   []chan dispatch // of the goroutines without a job; the one that was busy last gets the next
 	fewest int             // idle ones since the last trim
 	closed bool
 }
 
-// dispatch is one job on its way to its sink.
+// dispatch is one job to be passed to its sink.
 type dispatch struct {
 	ctx    context.Context
 	queue  *queue
 	sink   *sinkState
 	job    *delivery.Job
-	used   []delivery.Grant // what its slots count for quotas
+	used   []delivery.Grant // its slots, as counted by quotas
 	at     int64            // local time of its slot
 	latest int64            // local time until which the slot may be used
 	epoch  int
@@ -45,10 +46,10 @@ func (s *senders) hand(x dispatch) {
 		jobs = make(chan dispatch, 1)
 		s.running.Go(func() { s.work(jobs) })
 	}
-	jobs <- x // it holds one, and nobody else has it
+	jobs <- x // it holds one, and no other goroutine has it
 }
 
-// work sends jobs until there are none for long, or no more at all.
+// work sends jobs until it is idle for long, or closed.
 func (s *senders) work(jobs chan dispatch) {
 	for x := range jobs {
 		s.send(x)
@@ -62,7 +63,7 @@ func (s *senders) work(jobs chan dispatch) {
 	}
 }
 
-// trim ends the goroutines that nobody needed since the last trim.
+// trim ends the goroutines that were not needed since the last trim.
 func (s *senders) trim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,19 +87,50 @@ func (s *senders) close() {
 	s.idle = nil
 }
 
-// deliver hands a job to its sink. Since its slot a busy machine may have let time pass: a job that has become too late is
-// not sent, its slot is forfeited after all.
+// deliver passes a job to its sink. On a busy machine time may have passed since its slot: a job that is too late is
+// not sent, and its slot is forfeited.
 func (p *Pacer) deliver(x dispatch) {
 	begun := time.Now()
-	now := begun.Sub(p.start).Microseconds()
+	now := p.at(begun).local
 	p.metrics.lateness.Observe(float64(now-x.at) / 1e6)
 	if now > x.latest {
-		p.inbox.result(sent{queue: x.queue, sink: x.sink, job: x.job, used: x.used, forfeited: true, epoch: x.epoch})
+		p.inbox.result(sent{dispatch: x, forfeited: true})
 		return
 	}
 	x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
-	p.inbox.result(sent{
-		queue: x.queue, sink: x.sink, job: x.job, used: x.used, result: r, took: time.Since(begun), epoch: x.epoch,
-	})
+	took := time.Since(begun)
+	if r.Class <= delivery.Interrupted {
+		x.job.Call = delivery.Call{At: begun, Took: took, Status: r.Status}
+	}
+	p.inbox.result(sent{dispatch: x, result: r, took: took})
+}
+
+// sends are the calls of sinks. Only the scheduler uses it, except for senders.
+type sends struct {
+	senders
+	ctx      context.Context // of the calls
+	cancel   context.CancelFunc
+	inFlight int
+	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never
+}
+
+// renew makes a context for further calls when that of the last ones has been cancelled.
+func (s *sends) renew() {
+	if s.ctx.Err() != nil {
+		s.begin(s.ctx)
+	}
+}
+
+// begin makes the context of calls, which do not end with ctx.
+func (s *sends) begin(ctx context.Context) {
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+}
+
+// behindFor is how long after a late slot sending counts as behind.
+const behindFor = 500 * time.Millisecond
+
+// behind tells whether sending is behind for want of CPU.
+func (s *sends) behind(now instant) bool {
+	return s.lateAt != 0 && now.local <= s.lateAt+behindFor.Microseconds()
 }

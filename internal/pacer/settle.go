@@ -1,99 +1,117 @@
 package pacer
 
 import (
+	"cmp"
 	"context"
-	"math/rand/v2"
+	"log/slog"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
 const (
-	probeEvery    = time.Second    // of a gate that failures closed
-	defaultRetry  = time.Second    // a throttled answer that does not say how long
-	maxRetryAfter = 24 * time.Hour // what a destination may ask for
-	// outageAfter is how long failures in a row must have lasted to be an outage: at a thousand calls a second, five of
-	// them mean little.
-	outageAfter    = 200 * time.Millisecond
-	unreachedPause = 200 * time.Millisecond // before a job that reached nobody is tried again
+	defaultRetry   = time.Second            // a throttled answer that does not say how long
+	unreachedPause = 200 * time.Millisecond // before a job that a closed gate stopped is tried again
+	tellEvery      = time.Minute            // of lines about single answers of a sink
 )
 
-// settle decides what a sink's answer means for its job and for the sink's gate.
-func (p *Pacer) settle(r sent) {
+// settle applies a sink's answer to its job and to the sink's gate.
+func (p *Pacer) settle(r sent, now instant) {
 	q, s, j := r.queue, r.sink, r.job
 	q.inFlight--
 	s.inFlight--
-	p.inFlight--
+	p.sends.inFlight--
 	if !r.forfeited {
 		s.latency += (r.took.Microseconds() - s.latency) / 8
 	}
 	p.wake(s)
 	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
-		p.unsend(r.used)
+		p.unsent.add(r.used)
 	}
-	if r.epoch != p.epoch {
+	if r.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
 	if r.forfeited {
 		p.metrics.forfeited.Add(float64(j.Weight))
-		p.putBack(q, j, 0)
+		p.putBack(q, j, 0, now)
 		return
-	}
-	if j.Report != nil && r.result.Class <= delivery.Interrupted {
-		j.Call = &delivery.Call{At: time.Now().Add(-r.took), Took: r.took, Status: r.result.Status}
 	}
 	switch r.result.Class {
 	case delivery.Delivered:
 		j.Attempt++
 		j.Settle(delivery.OutcomeDelivered)
-		p.healthy(q, s)
-	case delivery.Throttled:
-		d := r.result.RetryAfter
-		if d <= 0 {
-			d = defaultRetry
-		}
-		p.closeGate(s, min(d, maxRetryAfter), false)
-		p.putBack(q, j, 0)
-	case delivery.Unreachable:
-		p.failed(q, s, false)
-		p.putBack(q, j, unreachedPause)
-	case delivery.Temporary:
-		p.retry(j, r.result, p.failed(q, s, true))
+		p.worked(q, s, now)
+	case delivery.Rejected:
+		j.Attempt++
+		j.Settle(delivery.OutcomeRejected)
+		p.worked(q, s, now)
 	case delivery.Permanent:
 		j.Attempt++
-		p.healthy(q, s)
+		p.worked(q, s, now)
 		p.dead(j, delivery.ReasonRefused, r.result.Detail)
+	case delivery.Throttled:
+		p.throttled(q, s, j, r.result, now)
+	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured:
+		p.notTaken(q, s, j, r.result, now)
 	case delivery.Withheld:
 		p.metrics.forfeited.Add(float64(j.Weight))
-		p.putBack(q, j, r.result.RetryAfter)
+		p.putBack(q, j, r.result.RetryAfter, now)
 	case delivery.Duplicate:
 		j.Settle(delivery.OutcomeDuplicate)
 	case delivery.Interrupted:
-		p.doubt++
+		p.drain.doubt++
 	}
 }
 
-// wake lets the queues that wait for a free call try again.
-func (p *Pacer) wake(s *sinkState) {
-	for free := s.max - s.inFlight; free > 0 && len(s.full) > 0; {
-		q := s.full[0]
-		s.full = s.full[1:]
-		q.blocked = false
-		p.schedule(q)
-		if q.slotIndex >= 0 {
-			free--
+// throttled makes whatever the destination asked to slow down wait: the recipient's job, the campaign on this daemon, or
+// the sink on every daemon. A wait is believed up to the sink's max_retry_after; then one job a second is tried.
+func (p *Pacer) throttled(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+	asked := cmp.Or(max(0, r.RetryAfter), defaultRetry)
+	d := min(asked, s.maxRetryAfter)
+	if asked >= tellEvery && now.local >= s.toldWait {
+		s.toldWait = now.in(max(d, tellEvery))
+		p.opt.Logger.Warn("the destination asks to wait; it is tried again after that, and after max_retry_after at the latest",
+			"sink", s.id, "campaign", q.id, "asked", asked, "wait", d)
+	}
+	switch r.Scope {
+	case delivery.ScopeRecipient:
+		p.waitAlone(j, d, now)
+	case delivery.ScopeCampaign:
+		q.circuit.wait(now.in(d))
+		p.pauseQueue(q)
+		p.putBack(q, j, 0, now)
+	default:
+		p.closeGate(s, gateCall{Closure: delivery.Closure{Cause: delivery.GateThrottled, For: d, Probe: asked > d}}, now)
+		p.putBack(q, j, 0, now)
+	}
+}
+
+// notTaken handles a job that the sink did not take for now. Whether that uses up an attempt depends on whose fault it is:
+// while the sink or the campaign as a whole fails, it does not, and a sink that refuses pacer's credentials or settings
+// never says anything of the job.
+func (p *Pacer) notTaken(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+	outage := p.failed(q, s, j, r, now)
+	switch {
+	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
+	case r.Class == delivery.Temporary:
+		p.retry(j, r, outage, min(r.RetryAfter, s.maxRetryAfter), now)
+	case outage:
+		p.putBack(q, j, unreachedPause, now)
+	case r.Class == delivery.Unreachable:
+		p.retry(j, r, false, 0, now)
+	default:
+		if now.local >= s.toldRefused {
+			s.toldRefused = now.in(tellEvery)
+			p.opt.Logger.Warn("the sink refused a job for its credentials or settings, though not all jobs; it is tried again later",
+				"sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
 		}
-	}
-	if len(s.full) == 0 {
-		s.full = nil
+		p.waitAlone(j, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge), now)
 	}
 }
 
-// retry counts the attempt, unless the sink as a whole is failing, and lets the job wait for its back-off.
-func (p *Pacer) retry(j *delivery.Job, r delivery.Result, outage bool) {
-	if p.stopped {
-		return // stays open; whoever reads it next tries again
-	}
+// retry counts the attempt, unless the sink as a whole is failing, and lets the job wait for its back-off, and at least
+// for as long as the destination asked.
+func (p *Pacer) retry(j *delivery.Job, r delivery.Result, outage bool, asked time.Duration, now instant) {
 	if !outage {
 		j.Attempt++
 	}
@@ -101,190 +119,135 @@ func (p *Pacer) retry(j *delivery.Job, r delivery.Result, outage bool) {
 		p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
 		return
 	}
-	p.tried(j)
-	d := p.opt.Retry.backOff(max(1, j.Attempt))
-	j.Due = time.Now().Add(d)
-	p.wait(j, d, delivery.ReasonRetry)
+	p.waitAlone(j, max(p.opt.Retry.after(j.Attempt), asked), now)
 }
 
-// backOff is the delay after the n-th failed attempt: doubling, capped, varied by the jitter.
-func (r Retry) backOff(n int) time.Duration {
-	d := r.Max
-	if n-1 < 30 {
-		d = min(r.Initial<<(n-1), r.Max)
+// waitAlone lets a job that was sent wait for its next attempt, and others of its campaign pass it.
+func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
+	if p.drain.stopped {
+		return // stays open; it is tried again by the daemon that reads it next
 	}
-	return time.Duration(float64(d) * (1 + r.Jitter*(2*rand.Float64()-1)))
+	j.Account.Tried(j)
+	j.Due = now.wall.Add(d)
+	p.wait(j, d, delivery.ReasonRetry, now)
 }
 
 // putBack returns a job that was not delivered through no fault of its own to the head of its queue.
-func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration) {
-	if p.stopped {
-		return // stays open; whoever reads it next sends it
+func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now instant) {
+	if p.drain.stopped {
+		return // stays open; it is sent by the daemon that reads it next
 	}
 	if pause > 0 {
-		now := time.Now()
-		j.Due = now.Add(pause)
+		j.Due = now.wall.Add(pause)
 		if c := q.campaign; c != nil && !stays(j, c) && j.Due.Sub(j.ReadAt) > p.opt.MaxOpenAge {
-			p.overflow(j, c) // in memory it would keep its offset open for as long as this goes on
+			p.relay(j, c, now) // in memory it would keep its offset open for as long as this goes on
 		} else {
-			p.wait(j, pause, delivery.ReasonRetry)
+			p.wait(j, pause, delivery.ReasonRetry, now)
 		}
 		return
 	}
-	if q.campaign == nil || p.standing(q.campaign, time.Now()) != sending {
-		if !p.placeOne(j, time.Now()) {
-			p.giveBack(j)
-		}
+	if q.campaign == nil || q.standing(now) != sending {
+		p.replace(j, now)
 		return
 	}
 	q.pushFront(j)
 	p.schedule(q)
-	p.wantSlots(q)
+	p.takes.want(q)
 }
 
-// failed counts a failure of the sink itself; true means that it is an outage, which uses up no attempts. A sink that
-// cannot be reached, or fails the jobs of several campaigns and succeeds with none, has its gate closed for all. What
-// fails the jobs of one campaign alone may be what is in them: that campaign rests, and the others do not notice.
-func (p *Pacer) failed(q *queue, s *sinkState, answered bool) (outage bool) {
-	now := p.now()
-	if s.failures == 0 {
-		s.failing, s.several, s.failedAt = q.id, false, now
+// failed counts a failure of the sink; true means that it is an outage of the sink or the campaign, or closes a gate.
+func (p *Pacer) failed(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) (outage bool) {
+	cause := delivery.GateFailing
+	if r.Class == delivery.Misconfigured {
+		cause = delivery.GateMisconfigured
 	}
-	if q.failures == 0 {
-		q.failedAt = now
+	f := failure{
+		campaign: q.id, again: r.Class == delivery.Temporary && j.Attempt > 0,
+		sink: r.Class != delivery.Temporary && r.Scope != delivery.ScopeCampaign,
 	}
-	long := func(failures int, since int64) bool {
-		return failures >= p.opt.OutageAfter && now-since >= outageAfter.Microseconds()
-	}
-	s.several = s.several || !answered || s.failing != q.id
-	s.failures++
-	q.failures++
-	switch {
-	case s.probing || s.several && long(s.failures, s.failedAt):
-		p.probe(s)
-		p.askLater(q, s.closedUntil+p.quantum) // another campaign tries next
-	case q.restsUntil > 0 || long(q.failures, q.failedAt):
-		p.rest(q)
-		s.failures = 0
+	switch s.breaker.failed(&q.circuit, f, now.local) {
+	case sinkFails:
+		if done, first := s.breaker.trip(cause, now.local); done {
+			call := gateCall{Closure: delivery.Closure{Cause: s.breaker.cause, For: halfOpenEvery, Probe: true}}
+			if first {
+				p.tellClosed(s, &call, r)
+			}
+			p.closeGate(s, call, now)
+		}
+		p.takes.askLater(q, s.breaker.openUntil+p.quantum.length) // another campaign tries next
+	case campaignFails:
+		if done, first := q.circuit.open(now.local); done {
+			if first {
+				p.opt.Logger.Warn("the sink fails this campaign's jobs alone; one a second is tried",
+					"campaign", q.id, "sink", q.sink.id, "detail", r.Detail)
+			}
+			p.pauseQueue(q)
+		}
 	default:
 		return false
 	}
 	return true
 }
 
-// probe closes the gate of a sink that does not work until the next job may try it.
-func (p *Pacer) probe(s *sinkState) {
-	if s.closedUntil <= p.now() {
-		if !s.probing {
-			p.log.Warn("the sink does not work; its gate is closed and probed once a second", "sink", s.id)
-		}
-		s.probing = true
-		p.closeGate(s, probeEvery, true)
-	}
-}
-
-// rest keeps the campaign from sending until its next job may be tried.
-func (p *Pacer) rest(q *queue) {
-	now := p.now()
-	if q.restsUntil > now {
-		return
-	}
-	if q.restsUntil == 0 {
-		p.log.Warn("the sink fails this campaign's jobs alone; one a second is tried", "campaign", q.id, "sink", q.sink.id)
-	}
-	q.restsUntil = now + probeEvery.Microseconds()
+// pauseQueue hands the slots of a queue back whose circuit was opened.
+func (p *Pacer) pauseQueue(q *queue) {
 	p.handBack(q)
-	q.turnAt = q.restsUntil
-	p.askLater(q, q.restsUntil)
+	q.turnAt = q.circuit.openUntil
+	p.takes.askLater(q, q.circuit.openUntil)
 }
 
-// healthy notes that the sink works, and opens a gate that failures had closed.
-func (p *Pacer) healthy(q *queue, s *sinkState) {
-	s.failures, q.failures = 0, 0
-	if q.restsUntil > 0 {
-		q.restsUntil = 0
-		p.log.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", s.id)
-		p.askLater(q, p.now())
-	}
-	if !s.probing && !s.elsewhere {
+// tellClosed logs that failures have closed the sink's gate. All daemons find wrong settings at once: the one that closes
+// the gate first says so.
+func (p *Pacer) tellClosed(s *sinkState, call *gateCall, r delivery.Result) {
+	if call.Cause == delivery.GateMisconfigured {
+		call.tell = func(first bool) {
+			level := slog.LevelInfo
+			if first {
+				level = slog.LevelError
+			}
+			p.opt.Logger.Log(context.Background(), level, "the sink refuses pacer's credentials or settings; its gate is closed and "+
+				"probed once a second, and no job is given up: correct the sink's configuration, or the destination", "sink", s.id, "detail", r.Detail)
+		}
 		return
 	}
-	s.elsewhere = false
-	p.gate(s, gateCall{open: true})
-	if !s.probing {
+	p.opt.Logger.Warn("the sink does not work; its gate is closed and probed once a second", "sink", s.id, "detail", r.Detail)
+}
+
+// worked records that the sink works, and opens a gate that failures had closed.
+func (p *Pacer) worked(q *queue, s *sinkState, now instant) {
+	if q.circuit.worked(now.local) {
+		p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", s.id)
+		p.takes.askLater(q, now.local)
+	}
+	tell, recovered := s.breaker.worked()
+	if tell {
+		p.tell(s, gateCall{open: true})
+	}
+	if !recovered {
 		return
 	}
-	s.probing, s.closedUntil = false, s.waitUntil
-	p.log.Info("the sink works again", "sink", s.id)
-	for _, q := range p.order {
+	p.opt.Logger.Info("the sink works again", "sink", s.id)
+	p.askSoon(s, now)
+}
+
+// askSoon lets the campaigns of a sink ask for slots now.
+func (p *Pacer) askSoon(s *sinkState, now instant) {
+	for _, q := range p.queues.list {
 		if q.sink == s {
-			p.askLater(q, p.now())
+			p.takes.askLater(q, now.local)
 		}
 	}
 }
 
-// closeGate stops the sink here at once and on the other daemons with their next take, and hands the slots back.
-func (p *Pacer) closeGate(s *sinkState, d time.Duration, probe bool) {
-	until, before := p.now()+d.Microseconds(), s.closedUntil
-	s.closedUntil = max(s.closedUntil, until)
-	if !probe {
-		s.waitUntil = max(s.waitUntil, until)
-	}
-	p.gate(s, gateCall{d: d, probe: probe})
-	if before > p.now() && until-before < p.quantum {
-		return // one of many answers that say the same
-	}
-	for _, q := range p.order {
-		if q.sink == s {
-			p.handBack(q)
-			q.turnAt = s.closedUntil
-			if q.askAt < s.closedUntil {
-				p.askLater(q, s.closedUntil)
+// DeliveredElsewhere tells the pacer which campaigns other daemons have delivered jobs of, and after which time. Failures of such a
+// campaign here are the jobs' own.
+func (p *Pacer) DeliveredElsewhere(since map[string]time.Time) {
+	p.inbox.do(func(now instant) {
+		for id, t := range since {
+			if q := p.queues.byID[id]; q != nil && q.circuit.workedElsewhere(p.at(t).local, now.local) {
+				p.opt.Logger.Info("other daemons deliver this campaign's jobs: those that fail here use up attempts", "campaign", id)
+				p.takes.askLater(q, now.local)
 			}
 		}
-	}
-}
-
-// gateCall is one thing to tell the store of a sink's gate.
-type gateCall struct {
-	open  bool // what failures closed
-	d     time.Duration
-	probe bool
-}
-
-// gate tells the store of the sink's gate after what it was told before. Calls that say the same are merged.
-func (p *Pacer) gate(s *sinkState, c gateCall) {
-	if n := len(s.gateCalls); n > 0 && s.gateCalls[n-1].open == c.open && s.gateCalls[n-1].probe == c.probe {
-		s.gateCalls[n-1].d = max(s.gateCalls[n-1].d, c.d)
-	} else {
-		s.gateCalls = append(s.gateCalls, c)
-	}
-	p.nextGateCall(s)
-}
-
-func (p *Pacer) nextGateCall(s *sinkState) {
-	if s.gateCalling || len(s.gateCalls) == 0 {
-		return
-	}
-	c := s.gateCalls[0]
-	s.gateCalls = s.gateCalls[1:]
-	s.gateCalling = true
-	base := context.WithoutCancel(p.sendCtx)
-	p.running.Go(func() {
-		ctx, cancel := context.WithTimeout(base, takeTimeout)
-		defer cancel()
-		var err error
-		if c.open {
-			err = p.opt.Gates.OpenGate(ctx, s.id)
-		} else {
-			err = p.opt.Gates.CloseGate(ctx, s.id, c.d, c.probe)
-		}
-		if err != nil {
-			p.log.Warn("other daemons were not told of the sink's gate; they find out themselves", "sink", s.id, "error", err)
-		}
-		p.inbox.do(func() {
-			s.gateCalling = false
-			p.nextGateCall(s)
-		})
 	})
 }

@@ -38,7 +38,7 @@ func TestForfeitedSlotsCostNoQuota(t *testing.T) {
 		f.stop()
 		delivered, forfeited := 0.0, 0.0
 		for _, d := range f.daemons {
-			delivered += testutil.ToFloat64(d.metrics.settled.WithLabelValues("c", "delivered"))
+			delivered += float64(d.counts.know("c").Jobs(delivery.OutcomeDelivered))
 			forfeited += testutil.ToFloat64(d.metrics.forfeited)
 		}
 		if delivered != limit {

@@ -2,67 +2,86 @@ package progress
 
 import (
 	"context"
-	_ "embed"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
-//go:embed lua/exchange.lua
-var exchangeSource string
-
-var exchangeScript = redis.NewScript(exchangeSource)
-
-// Board is where daemons leave their parts for each other. Safe for concurrent use.
-type Board interface {
-	// Exchange leaves this daemon's part and returns everybody's, its own as well. Parts older than keep are taken off.
-	Exchange(ctx context.Context, daemon string, part []byte, keep time.Duration) ([]Left, error)
+// Board is what all daemons have reported lately. Make one with ReadBoard. It is immutable.
+type Board struct {
+	at      time.Time
+	parts   []reported
+	totals  map[uint64]total
+	readers map[int]*reported
+	first   *reported // the leader; nil if no daemon runs
+	daemons int       // that run
+	stuck   map[uint64]note
+	holds   map[uint64]note
 }
 
-// Left is a part that a daemon has left.
-type Left struct {
-	Daemon string
-	Age    time.Duration
-	Part   []byte
-}
-
-// maxParts bounds how many daemons' parts a board holds.
-const maxParts = 256
-
-// RedisBoard is a Board in one key of Redis.
-type RedisBoard struct {
-	client redis.UniversalClient
-	key    string
-}
-
-// NewRedisBoard makes a board; it connects to nothing. The prefix is that of all keys of this installation, which begin
-// with it in braces.
-func NewRedisBoard(client redis.UniversalClient, prefix string) *RedisBoard {
-	return &RedisBoard{client: client, key: "{" + prefix + "}progress"}
-}
-
-var errReply = errors.New("the board's reply cannot be read")
-
-// Exchange implements Board.
-func (b *RedisBoard) Exchange(ctx context.Context, daemon string, part []byte, keep time.Duration) ([]Left, error) {
-	reply, err := exchangeScript.Run(ctx, b.client, []string{b.key}, daemon, part, keep.Milliseconds(), maxParts).Slice()
+// ReadBoard reads what the daemons have left at the exchange.
+func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
+	left, err := x.read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("exchange progress: %w", err)
+		return nil, err
 	}
-	if len(reply)%3 != 0 {
-		return nil, fmt.Errorf("exchange progress: %w", errReply)
+	return newBoard(time.Now(), decode(left)), nil
+}
+
+func newBoard(now time.Time, parts []reported) *Board {
+	b := &Board{
+		at: now, parts: parts, totals: sum(parts), readers: laneReaders(parts), first: leader(parts),
+		stuck: map[uint64]note{}, holds: map[uint64]note{},
 	}
-	var all []Left
-	for i := 0; i < len(reply); i += 3 {
-		name, ok1 := reply[i].(string)
-		age, ok2 := reply[i+1].(int64)
-		body, ok3 := reply[i+2].(string)
-		if !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("exchange progress: %w", errReply)
+	for i := range parts {
+		p := &parts[i]
+		if !p.fresh() {
+			continue
 		}
-		all = append(all, Left{Daemon: name, Age: time.Duration(age) * time.Millisecond, Part: []byte(body)})
+		b.daemons++
+		for _, n := range p.stuck {
+			if before, ok := b.stuck[n.campaign]; !ok || n.since < before.since {
+				b.stuck[n.campaign] = n
+			}
+		}
 	}
-	return all, nil
+	if b.first != nil {
+		for _, n := range b.first.holds {
+			b.holds[n.campaign] = n
+		}
+	}
+	return b
+}
+
+// Of returns what is known of one campaign. The snapshot has the names of others.
+func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
+	hash := delivery.CampaignHash(c.ID)
+	all := b.totals[hash]
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, LaneRead: c.Lane == delivery.NoLane}
+	if r := b.readers[c.Lane]; r != nil && r.fresh() {
+		out.LaneRead = true
+	}
+	if n, ok := b.stuck[hash]; ok {
+		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
+	}
+	if n, ok := b.holds[hash]; ok {
+		out.Held, out.Since = n.cause, time.UnixMicro(n.since)
+		if n.cause.Stall() { // only the leader has watched for long enough to tell
+			out.Idle = b.at.Sub(out.Since)
+		}
+	}
+	return out
+}
+
+// nameOf returns the id of the campaign with this hash, "(unknown)" if it is not in the catalog.
+func nameOf(hash uint64, s *delivery.Snapshot) string {
+	if s != nil {
+		for id := range s.Campaigns {
+			if delivery.CampaignHash(id) == hash {
+				return id
+			}
+		}
+	}
+	return delivery.UnknownCampaign
 }

@@ -35,7 +35,7 @@ func TestDebt(t *testing.T) {
 			rate := 0.0
 			for _, p := range tc.phases {
 				for range p.seconds {
-					d.step(time.Second, p.rate, p.sent)
+					d = d.after(time.Second, p.rate, p.sent)
 				}
 				rate = p.rate
 			}

@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// ledger brings the catalog up to date.
+// ledger writes progress to the catalog.
 type ledger struct {
 	store   Store
 	log     *slog.Logger
-	saved   map[string]delivery.Settled // what of this daemon's tallies the catalog has
-	loaded  map[string]delivery.Settled // what the catalog said was settled, of campaigns with an expected total
+	saved   map[string]delivery.Settled // the part of this daemon's tallies that the catalog has
+	loaded  map[string]delivery.Settled // settled jobs of all daemons in the catalog, of campaigns with an expected total
 	outlook map[string]delivery.Outlook // to be saved
-	kept    map[string]delivery.Outlook // as the catalog has them
-	failing bool
+	kept    map[string]delivery.Outlook // as stored in the catalog
+	outage  retry.Outage                // of the store
 }
 
 func newLedger(store Store, log *slog.Logger) ledger {
@@ -28,13 +29,13 @@ func newLedger(store Store, log *slog.Logger) ledger {
 	}
 }
 
-// settled is how many jobs of the campaign are known to be settled for good.
+// settled returns the number of the campaign's jobs with a final outcome, as last loaded.
 func (l *ledger) settled(campaign string) int64 { return l.loaded[campaign].Total() }
 
-// foresee notes the outlooks that differ from those kept: the eldest daemon writes them for all.
+// foresee records the outlooks that differ from the stored ones: the leader writes them for all daemons.
 func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 	for id, f := range figures {
-		if id == unknownCampaign {
+		if id == delivery.UnknownCampaign {
 			continue
 		}
 		o := delivery.Outlook{Backlog: f.backlog}
@@ -56,13 +57,13 @@ func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 	}
 }
 
-// resign forgets what the catalog has of outlooks: others may write them meanwhile.
-func (l *ledger) resign() {
+// stepDown forgets the stored outlooks: another leader may write them meanwhile.
+func (l *ledger) stepDown() {
 	clear(l.outlook)
 	clear(l.kept)
 }
 
-// near tells whether two instants, so many seconds ahead, say the same to people.
+// near reports whether two instants that lie ahead seconds in the future are equal for display.
 func near(a, b time.Time, ahead float64) bool {
 	if a.IsZero() || b.IsZero() {
 		return a.IsZero() && b.IsZero()
@@ -70,8 +71,8 @@ func near(a, b time.Time, ahead float64) bool {
 	return math.Abs(a.Sub(b).Seconds()) <= 2+ahead/100
 }
 
-// save adds what was settled since the last time. When that fails, it is tried again the next time; an addition of which
-// nobody knows whether it was made is then made twice.
+// save adds what was settled since the last call. After an error it is retried at the next call; an addition that was
+// made despite the error is then made twice.
 func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(string) bool) {
 	with, without := l.changes(tallies, known)
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
@@ -81,18 +82,17 @@ func (l *ledger) save(ctx context.Context, tallies []delivery.Tally, known func(
 			continue
 		}
 		if err := l.store.SaveProgress(ctx, list); err != nil {
-			if !l.failing && !errors.Is(err, context.Canceled) {
-				l.failing = true
+			if !errors.Is(err, context.Canceled) && l.outage.Failed() {
 				l.log.Warn("progress of campaigns cannot be saved; trying again", "error", err)
 			}
 			return
 		}
 		l.note(list)
 	}
-	l.failing = false
+	l.outage.Worked()
 }
 
-// changes is what the catalog does not have yet, of campaigns with a new outlook and of others.
+// changes returns what the catalog does not have yet, of campaigns with a new outlook and of the others.
 func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (with, without []delivery.Progress) {
 	l.follow(tallies)
 	settled := map[string]delivery.Settled{}
@@ -112,7 +112,7 @@ func (l *ledger) changes(tallies []delivery.Tally, known func(string) bool) (wit
 	return with, without
 }
 
-// follow forgets what was saved of tallies that are gone or began anew: of campaigns that were deleted.
+// follow forgets what was saved of tallies that are gone or have restarted: those of deleted campaigns.
 func (l *ledger) follow(tallies []delivery.Tally) {
 	saved := make(map[string]delivery.Settled, len(l.saved))
 	for _, tally := range tallies {
@@ -123,7 +123,7 @@ func (l *ledger) follow(tallies []delivery.Tally) {
 	l.saved = saved
 }
 
-// note remembers what the catalog has.
+// note records what the catalog has.
 func (l *ledger) note(list []delivery.Progress) {
 	for _, p := range list {
 		if p.Settled.Total() > 0 {
@@ -136,7 +136,7 @@ func (l *ledger) note(list []delivery.Progress) {
 	}
 }
 
-// load reads what was settled by all daemons of the campaigns of which a number of jobs is expected.
+// load reads the settled jobs of all daemons, of the campaigns with an expected total.
 func (l *ledger) load(ctx context.Context, s *delivery.Snapshot) {
 	expected := false
 	if s != nil {
@@ -153,6 +153,6 @@ func (l *ledger) load(ctx context.Context, s *delivery.Snapshot) {
 	if loaded, err := l.store.LoadSettled(ctx); err == nil {
 		l.loaded = loaded
 	} else {
-		l.log.Debug("what was settled of campaigns is not up to date", "error", err)
+		l.log.Debug("the counts of settled jobs are not up to date", "error", err)
 	}
 }

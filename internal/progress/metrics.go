@@ -1,15 +1,11 @@
 package progress
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// unknownCampaign is the label of jobs whose campaign is not in the catalog.
-const unknownCampaign = "(unknown)"
-
-// metrics are the cluster's, equal on every daemon.
+// metrics are those of the whole cluster, equal on every daemon.
 type metrics struct {
 	backlog *prometheus.GaugeVec
 	eta     *prometheus.GaugeVec
@@ -19,44 +15,39 @@ type metrics struct {
 	shown map[string]figure
 }
 
-// figure is what is shown of a campaign.
+// figure is what the metrics show of a campaign.
 type figure struct {
 	backlog int64
 	eta     float64
-	known   bool // eta is
+	known   bool // whether eta is known
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func newMetrics(r prometheus.Registerer) *metrics {
+	factory := promauto.With(r)
+	return &metrics{
+		backlog: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_campaign_backlog",
 			Help: "Jobs of the campaign that wait in lanes or in the memory of a daemon, over all daemons.",
 		}, []string{"campaign"}),
-		eta: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		eta: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_campaign_eta_seconds",
-			Help: "Seconds until the campaign will have sent its backlog, and what is still expected of it, by its schedule and " +
-				"its quotas; absent while nobody can tell.",
+			Help: "Seconds until the campaign will have sent its backlog and the jobs still expected, by its schedule and " +
+				"its quotas; absent while it is not known.",
 		}, []string{"campaign"}),
-		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		late: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_actionable_lag",
 			Help: "Jobs that should have been sent within about the last minute and were not, over all daemons: waiting jobs of " +
 				"campaigns that may send, and send more than 5% less than their rate. A campaign that keeps its rate, is paused, " +
 				"out of hours or held by a quota has none, however many wait.",
 		}, nil),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
+		lost: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_progress_failures_total", Help: "Times that progress could not be exchanged with the other daemons.",
 		}),
 		shown: map[string]figure{},
 	}
-	for _, c := range []prometheus.Collector{m.backlog, m.eta, m.late, m.lost} {
-		if err := r.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of progress: %w", err)
-		}
-	}
-	return m, nil
 }
 
-// show brings the gauges to these figures; those that have not changed cost a comparison.
+// show sets the gauges to these figures; unchanged figures cost one comparison.
 func (m *metrics) show(figures map[string]figure, late int64) {
 	m.late.WithLabelValues().Set(float64(late))
 	for id, f := range figures {
@@ -81,7 +72,7 @@ func (m *metrics) show(figures map[string]figure, late int64) {
 	}
 }
 
-// hide takes everything away that is not known any more.
+// hide removes the metrics of all campaigns.
 func (m *metrics) hide() {
 	m.backlog.Reset()
 	m.eta.Reset()

@@ -3,20 +3,24 @@ package progress
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
-// part is what one daemon knows. All campaigns are known by their hashes.
+// part is the knowledge of one daemon. It identifies campaigns by their hashes.
 type part struct {
-	started int64 // of the daemon, microseconds since the epoch by its own clock
-	late    int64 // actionable lag as this daemon has it
+	started int64 // start of the daemon, microseconds since the Unix epoch by its own clock
+	late    int64 // late jobs, as computed by this daemon
 	lanes   delivery.LanesBacklog
 	held    []held
 	sent    []sent
+	stuck   []note // what this daemon found out about campaigns
+	holds   []note // what holds campaigns; of the leader only
 }
 
-// held is what one daemon's memory holds of a campaign.
+// held is the content of one daemon's memory for a campaign.
 type held struct {
 	campaign uint64
 	direct   int64 // jobs that are in no lane
@@ -24,19 +28,30 @@ type held struct {
 	units    int64
 }
 
-// sent is how many units of a campaign a daemon has sent since it started.
+// sent is the number of units of a campaign that a daemon has sent since it started.
 type sent struct {
 	campaign uint64
 	units    int64
 }
 
+// note is what a daemon says of a campaign.
+type note struct {
+	campaign uint64
+	cause    hold.Cause
+	since    int64  // microseconds since the Unix epoch
+	by       uint64 // the campaign in the way; 0 for none
+}
+
 const (
-	partVersion = 1
-	// maxPartEntries bounds each list of a part: a daemon with more campaigns than that at work leaves some out.
+	// partVersion is that of the parts that are written. Those of version 1, which end before the notes, are read too; what a
+	// later release appends is skipped.
+	partVersion    = 2
+	oldPartVersion = 1
+	// maxPartEntries bounds each list of a part; a daemon with more active campaigns leaves some out.
 	maxPartEntries = 50_000
 )
 
-// encode packs the part: version, then uvarints, each list after its length, hashes as 8 bytes.
+// encode packs the part: the version, then uvarints, each list after its length, hashes as 8 bytes.
 func (p *part) encode() []byte {
 	b := []byte{partVersion}
 	number := func(n int64) { b = binary.AppendUvarint(b, uint64(max(n, 0))) }
@@ -69,14 +84,24 @@ func (p *part) encode() []byte {
 		hash(s.campaign)
 		number(s.units)
 	}
+	for _, notes := range [][]note{p.stuck, p.holds} {
+		notes = notes[:min(len(notes), maxPartEntries)]
+		number(int64(len(notes)))
+		for _, n := range notes {
+			hash(n.campaign)
+			number(int64(slices.Index(hold.Causes, n.cause)))
+			number(n.since)
+			hash(n.by)
+		}
+	}
 	return b
 }
 
 var errForeignPart = errors.New("not a part of this version of pacer")
 
-// decodePart reads what encode wrote.
+// decodePart reads the output of encode.
 func decodePart(b []byte) (*part, error) {
-	if len(b) == 0 || b[0] != partVersion {
+	if len(b) == 0 || b[0] != partVersion && b[0] != oldPartVersion {
 		return nil, errForeignPart
 	}
 	d := &partDecoder{b: b[1:]}
@@ -94,13 +119,18 @@ func decodePart(b []byte) (*part, error) {
 	for range d.length() {
 		p.sent = append(p.sent, sent{d.hash(), d.number()})
 	}
-	if d.broken || len(d.b) > 0 {
+	if b[0] == oldPartVersion {
+		d.broken = d.broken || len(d.b) > 0
+	} else {
+		p.stuck, p.holds = d.notes(), d.notes()
+	}
+	if d.broken {
 		return nil, errForeignPart
 	}
 	return p, nil
 }
 
-// partDecoder reads a part; once it is broken everything is zero.
+// partDecoder decodes a part; after the first error it returns zeros.
 type partDecoder struct {
 	b      []byte
 	broken bool
@@ -116,7 +146,7 @@ func (d *partDecoder) number() int64 {
 	return int64(v)
 }
 
-// length is that of a list, whose entries take a byte each at least.
+// length reads the length of a list, whose entries take at least a byte each.
 func (d *partDecoder) length() int64 {
 	n := d.number()
 	if n > int64(len(d.b)) || n > maxPartEntries {
@@ -124,6 +154,19 @@ func (d *partDecoder) length() int64 {
 		return 0
 	}
 	return n
+}
+
+// notes reads a list of notes; those with a cause that this release does not know are left out.
+func (d *partDecoder) notes() (list []note) {
+	for range d.length() {
+		n, cause := note{campaign: d.hash()}, d.number()
+		n.since, n.by = d.number(), d.hash()
+		if cause < int64(len(hold.Causes)) {
+			n.cause = hold.Causes[cause]
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 func (d *partDecoder) hash() uint64 {

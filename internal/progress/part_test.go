@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
 func TestPartsComeBack(t *testing.T) {
@@ -31,6 +32,12 @@ func TestPartsComeBack(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(rt, "sent") {
 			p.sent = append(p.sent, sent{hash(rt, "of"), number(rt, "units")})
 		}
+		for range rapid.IntRange(0, 4).Draw(rt, "stuck") {
+			p.stuck = append(p.stuck, note{hash(rt, "of"), hold.Blocked, number(rt, "since"), hash(rt, "by")})
+		}
+		for range rapid.IntRange(0, 4).Draw(rt, "holds") {
+			p.holds = append(p.holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since"), 0})
+		}
 		b := p.encode()
 		got, err := decodePart(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
@@ -40,6 +47,16 @@ func TestPartsComeBack(t *testing.T) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
+		}
+		if got, err := decodePart(append(b, 1, 2, 3)); err != nil || !reflect.DeepEqual(got, p) {
+			rt.Fatalf("with what a later release appends: %+v, %v", got, err)
+		}
+		old := *p
+		old.stuck, old.holds = nil, nil
+		b = old.encode()
+		b[0] = oldPartVersion
+		if got, err := decodePart(b[:len(b)-2]); err != nil || !reflect.DeepEqual(got, &old) {
+			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})
 }
@@ -56,7 +73,8 @@ func FuzzPart(f *testing.F) {
 	})
 }
 
-// TestSum: a lane counts once, by whoever read it last; memory counts while its daemon lives.
+// TestSum: a lane counts once, as reported by its latest reader; memory counts while its daemon
+// lives.
 func TestSum(t *testing.T) {
 	part := func(daemon string, age time.Duration, generation int32, direct int64, lanes map[int]int64) reported {
 		p := &part{lanes: delivery.LanesBacklog{Generation: generation}, held: []held{{1, direct, direct + 2, 3 * (direct + 2)}}}
@@ -86,9 +104,6 @@ func TestSum(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := sum(tc.parts)[1]
-			if got == nil {
-				got = &total{}
-			}
 			if got.waiting != tc.want {
 				t.Errorf("%d wait, want %d", got.waiting, tc.want)
 			}

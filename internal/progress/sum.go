@@ -1,16 +1,18 @@
 package progress
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 const (
-	// freshFor is how old a part may be for what a daemon held in memory to count.
+	// freshFor is how old a part may be for the contents of a daemon's memory to count.
 	freshFor = 5 * time.Second
-	// keepFor is how long a part stays on the board: until long after others have taken over the lanes of a daemon that
-	// is gone.
+	// keepFor is how long a part is kept, which is long after other daemons have taken over the lanes of a dead one.
 	keepFor = time.Minute
 )
 
-// reported is a part as it was read from the board.
+// reported is a part as read from the exchange.
 type reported struct {
 	*part
 	daemon string
@@ -19,32 +21,24 @@ type reported struct {
 
 func (r *reported) fresh() bool { return r.age < freshFor }
 
-// total is what all daemons together know of a campaign.
+// total is the sum over all daemons for a campaign.
 type total struct {
 	waiting int64 // jobs
-	jobs    int64 // of those in memory, and
-	units   int64 // their weights
+	jobs    int64 // of those, in memory
+	units   int64 // weights of the jobs in memory
 }
 
-// meanWeight is that of the jobs in memory, 1 when there are none.
-func (t *total) meanWeight() float64 {
+// meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
+func (t total) meanWeight() float64 {
 	if t.jobs <= 0 || t.units < t.jobs {
 		return 1
 	}
 	return float64(t.units) / float64(t.jobs)
 }
 
-// sum adds the parts up by campaign.
-func sum(parts []reported) map[uint64]*total {
-	totals := map[uint64]*total{}
-	of := func(campaign uint64) *total {
-		t := totals[campaign]
-		if t == nil {
-			t = &total{}
-			totals[campaign] = t
-		}
-		return t
-	}
+// sum adds up the parts by campaign.
+func sum(parts []reported) map[uint64]total {
+	totals := map[uint64]total{}
 	readers := laneReaders(parts)
 	for i := range parts {
 		p := &parts[i]
@@ -53,23 +47,26 @@ func sum(parts []reported) map[uint64]*total {
 				continue
 			}
 			for _, w := range l.Waiting {
-				of(w.Campaign).waiting += w.Jobs
+				t := totals[w.Campaign]
+				t.waiting += w.Jobs
+				totals[w.Campaign] = t
 			}
 		}
 		if !p.fresh() {
 			continue
 		}
 		for _, h := range p.held {
-			t := of(h.campaign)
+			t := totals[h.campaign]
 			t.waiting += h.direct
 			t.jobs += h.jobs
 			t.units += h.units
+			totals[h.campaign] = t
 		}
 	}
 	return totals
 }
 
-// laneReaders finds whose count of each lane holds.
+// laneReaders returns, for each lane, the part whose count is valid.
 func laneReaders(parts []reported) map[int]*reported {
 	readers := map[int]*reported{}
 	for i := range parts {
@@ -83,8 +80,8 @@ func laneReaders(parts []reported) map[int]*reported {
 	return readers
 }
 
-// supersedes tells whether r knows more of a lane than o: it is alive and o is not, it belongs to a later generation, or
-// else it is newer.
+// supersedes reports whether r has newer knowledge of a lane than o: only r is alive, or r belongs to a later
+// generation, or else r is newer.
 func (r *reported) supersedes(o *reported) bool {
 	switch {
 	case r.fresh() != o.fresh():
@@ -95,15 +92,11 @@ func (r *reported) supersedes(o *reported) bool {
 	return r.age < o.age
 }
 
-// eldest is the daemon that has been at work for the longest time, whose memory of the past is the best; nil when there
-// is none.
-func eldest(parts []reported) (first *reported) {
+// leader returns the daemon that has run for the longest time, whose history is the longest; nil if there is none.
+func leader(parts []reported) (first *reported) {
 	for i := range parts {
 		p := &parts[i]
-		if !p.fresh() {
-			continue
-		}
-		if first == nil || p.started < first.started || p.started == first.started && p.daemon < first.daemon {
+		if p.fresh() && (first == nil || cmp.Or(cmp.Compare(p.started, first.started), cmp.Compare(p.daemon, first.daemon)) < 0) {
 			first = p
 		}
 	}

@@ -2,7 +2,6 @@ package progress
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"time"
@@ -10,102 +9,113 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
-	// exchangeEvery is how often parts are exchanged at most, and callTimeout how long that, or a look at the memory, may
-	// take. With many campaigns they are exchanged less often, by exchangeEach for each, down to every exchangeLeast, which
-	// is less than freshFor.
+	// exchangeEvery is the shortest interval between exchanges, and callTimeout bounds an exchange and a read of the
+	// memory. With many campaigns the interval grows by exchangeEach per campaign, up to exchangeLeast, which is less
+	// than freshFor.
 	exchangeEvery = time.Second
 	exchangeEach  = 200 * time.Microsecond
 	exchangeLeast = 3 * time.Second
 	callTimeout   = 2 * time.Second
-	// showFor is how long figures are shown that cannot be brought up to date.
+	// showFor is how long outdated figures are shown.
 	showFor = 10 * time.Second
-	// saveEvery is how often the catalog is brought up to date, and saveTimeout how long that may take.
+	// saveEvery is the interval of writes to the catalog, and saveTimeout bounds one of them.
 	saveEvery   = 5 * time.Second
 	saveTimeout = 5 * time.Second
 )
 
-// Work is what this daemon does, as the pacer and the consumer know it.
+// Work is what this daemon has to do and has done, as known to the pacer and the consumer.
 type Work interface {
-	// Backlog is what waits in the lanes that this daemon reads.
+	// Backlog returns the jobs that wait in the lanes that this daemon reads.
 	Backlog() delivery.LanesBacklog
-	// Held is what waits in its memory.
-	Held(ctx context.Context) ([]delivery.HeldJobs, error)
-	// Tallies is what it has done since it started.
+	// InMemory returns the jobs that wait in its memory.
+	InMemory(ctx context.Context) ([]delivery.MemoryJobs, error)
+	// Tallies returns what the daemon has done since it started.
 	Tallies() []delivery.Tally
 }
 
-// Store keeps progress for good.
+// Store stores progress durably.
 type Store interface {
-	// SaveProgress adds what was settled and replaces the outlooks that are given, which all campaigns in the list have or
-	// none. Campaigns that do not exist any more are passed over. After an error nothing is saved, as far as it can tell.
+	// SaveProgress adds settled jobs and replaces outlooks; either all campaigns in the list have an outlook or none.
+	// Campaigns that do not exist any more are skipped. An error means that nothing was saved, as far as the store can
+	// tell.
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
-	// LoadSettled returns what was ever settled of the campaigns that say how many jobs are expected.
+	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 }
 
-// Options are what a Tracker is made of. All is required.
+// Options of a Tracker. All are required.
 type Options struct {
-	Daemon   string // its name, unlike any other's
+	Daemon   string // unique name of this daemon
 	Work     Work
-	Board    Board
+	Exchange Exchange
 	Store    Store
 	Snapshot func() *delivery.Snapshot // nil while the catalog is not loaded
-	// Windows are the states of quota windows as they were seen last; those that were not seen lately are left out.
-	Windows    func() []delivery.WindowState
+	// Windows returns the states of quota windows as last observed; windows that were not observed recently are left
+	// out.
+	Windows func() []delivery.WindowState
+	// Gates returns the gates of sinks that are closed.
+	Gates func(ctx context.Context) ([]delivery.Gate, error)
+	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
+	Sink func(name string) (id string, ok bool)
+	// Stuck returns what this daemon found out about campaigns.
+	Stuck      func() []Stuck
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Tracker keeps the figures of all campaigns up to date; see the package. Make one with New and call Run once; one
-// goroutine does all.
+// Stuck is what a daemon found out about a campaign.
+type Stuck struct {
+	Campaign string
+	Cause    hold.Cause
+	Since    time.Time
+	By       string // the campaign in the way; "" for none
+}
+
+// Tracker updates the figures of all campaigns; see the package comment. Make one with New and call Run once, which
+// does everything in one goroutine.
 type Tracker struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
 	started time.Time
+	leads   bool // this daemon was the leader at the last exchange
 
 	snapshot *delivery.Snapshot
 	byHash   map[uint64]*delivery.Campaign // of snapshot
 
-	active    map[string]activity         // what this daemon sent lately
-	seen      map[string]map[uint64]int64 // units sent, by daemon and campaign, as they were left last
-	debts     map[uint64]*debt
-	campaigns int   // with something to tell, in the last exchange
-	late      int64 // as this daemon has it
+	active    map[string]activity         // when this daemon last sent something of a campaign
+	seen      map[string]map[uint64]int64 // units sent, by daemon and campaign, as of the last exchange
+	debts     map[uint64]debt
+	campaigns int   // campaigns with entries in the last exchange
+	late      int64 // late jobs, as computed by this daemon
 	at        time.Time
 	okAt      time.Time
-	failing   bool
+	outage    retry.Outage // of the exchange
 
+	holds  holds
 	ledger ledger
 }
 
-// activity is how much a daemon had sent of a campaign when it last sent something.
+// activity is how much of a campaign a daemon had sent when it last sent something.
 type activity struct {
 	units int64
 	at    time.Time
 }
 
 // New makes a Tracker; it starts nothing.
-func New(o Options) (*Tracker, error) {
-	if o.Daemon == "" || o.Work == nil || o.Board == nil || o.Store == nil || o.Snapshot == nil || o.Windows == nil ||
-		o.Logger == nil || o.Registerer == nil {
-		return nil, errors.New("progress: all options are required")
-	}
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
-		return nil, err
-	}
+func New(o Options) *Tracker {
 	return &Tracker{
-		opt: o, log: o.Logger, metrics: m, started: time.Now(),
-		active: map[string]activity{}, seen: map[string]map[uint64]int64{}, debts: map[uint64]*debt{},
-		ledger: newLedger(o.Store, o.Logger),
-	}, nil
+		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
+		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
+	}
 }
 
-// Run works until ctx ends, and then saves what was settled last.
+// Run updates the figures until ctx ends, and then saves what was settled since the last save.
 func (t *Tracker) Run(ctx context.Context) error {
 	exchange := time.NewTicker(exchangeEvery)
 	defer exchange.Stop()
@@ -126,12 +136,12 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// exchangeAfter is how long to wait for the next exchange when so many campaigns had something to tell.
+// exchangeAfter returns the time until the next exchange, after one with entries of that many campaigns.
 func exchangeAfter(campaigns int) time.Duration {
 	return min(exchangeEvery+time.Duration(campaigns)*exchangeEach, exchangeLeast)
 }
 
-// exchange leaves this daemon's part, takes all, and shows what they say together.
+// exchange stores this daemon's part, reads all parts, and shows their sum.
 func (t *Tracker) exchange(ctx context.Context) {
 	t.look()
 	if t.snapshot == nil {
@@ -142,12 +152,17 @@ func (t *Tracker) exchange(ctx context.Context) {
 	mine, err := t.part(call)
 	if err == nil {
 		var left []Left
-		if left, err = t.opt.Board.Exchange(call, t.opt.Daemon, mine.encode(), keepFor); err == nil {
-			if time.Since(t.okAt) >= freshFor { // the others took this daemon for gone
-				t.ledger.resign()
+		if left, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), keepFor); err == nil {
+			if time.Since(t.okAt) >= freshFor { // the other daemons have taken this one for dead
+				t.ledger.stepDown()
 			}
-			t.failing, t.okAt = false, time.Now()
-			t.combine(t.decode(left))
+			t.outage.Worked()
+			t.okAt = time.Now()
+			gates, err := t.opt.Gates(call)
+			if err != nil {
+				t.log.Debug("the gates of sinks could not be read", "error", err)
+			}
+			t.combine(decode(left), gates)
 			return
 		}
 	}
@@ -155,16 +170,16 @@ func (t *Tracker) exchange(ctx context.Context) {
 		return
 	}
 	t.metrics.lost.Inc()
-	if !t.failing {
-		t.failing = true
+	if t.outage.Failed() {
 		t.log.Warn("backlogs of campaigns are not up to date: progress cannot be exchanged; trying again", "error", err)
 	}
 	if time.Since(t.okAt) > showFor {
 		t.metrics.hide()
+		t.holds.unanswered(time.Now())
 	}
 }
 
-// look takes a new snapshot of the catalog into use.
+// look switches to a new snapshot of the catalog.
 func (t *Tracker) look() {
 	s := t.opt.Snapshot()
 	if s == nil || s == t.snapshot {
@@ -181,13 +196,13 @@ func (t *Tracker) look() {
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
 
-// sentFor is for how long after its last job a campaign's tally is left on the board. Longer pauses do no harm: the
-// others remember the last one.
+// sentFor is how long after its last job a campaign's tally is included in the part. Longer pauses do no harm: the
+// other daemons remember the last tally.
 const sentFor = 30 * time.Second
 
-// part is what this daemon knows.
+// part returns the part of this daemon.
 func (t *Tracker) part(ctx context.Context) (*part, error) {
-	jobs, err := t.opt.Work.Held(ctx)
+	jobs, err := t.opt.Work.InMemory(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -207,11 +222,21 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		}
 	}
 	t.active = active
+	for _, s := range t.opt.Stuck() {
+		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
+		if s.By != "" {
+			n.by = delivery.CampaignHash(s.By)
+		}
+		p.stuck = append(p.stuck, n)
+	}
+	if t.leads {
+		p.holds = t.holds.notes()
+	}
 	return p, nil
 }
 
-// decode reads what was left. Parts of other releases do not count.
-func (t *Tracker) decode(left []Left) []reported {
+// decode decodes parts from the exchange. Those that cannot be read are ignored.
+func decode(left []Left) []reported {
 	var parts []reported
 	for _, l := range left {
 		if p, err := decodePart(l.Part); err == nil {
@@ -221,10 +246,11 @@ func (t *Tracker) decode(left []Left) []reported {
 	return parts
 }
 
-// combine works the figures out and shows them.
-func (t *Tracker) combine(parts []reported) {
+// combine computes the figures and shows them.
+func (t *Tracker) combine(parts []reported, gates []delivery.Gate) {
 	now := time.Now()
-	totals, sent := sum(parts), t.sentSince(parts)
+	board, sent := newBoard(now, parts), t.sentSince(parts)
+	totals := board.totals
 	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign
 	for hash, total := range totals {
@@ -232,79 +258,83 @@ func (t *Tracker) combine(parts []reported) {
 			waiting = append(waiting, c)
 		}
 	}
-	f := newForecast(now, waiting, t.opt.Windows())
+	windows := t.opt.Windows()
+	f := newForecast(now, waiting, windows)
+	seen := findings{board: board, snapshot: t.snapshot, gates: gates, sink: t.opt.Sink, sent: sent}
+	if windows != nil {
+		seen.windows = hold.Windows(windows)
+	}
+	t.holds.look(seen)
 	figures := make(map[string]figure, len(t.byHash)+1)
 	for hash, c := range t.byHash {
 		figures[c.ID] = t.figure(f, c, totals[hash])
 	}
-	unknown := figure{known: false}
+	var unknown figure
 	for hash, total := range totals {
 		if t.byHash[hash] == nil {
 			unknown.backlog += total.waiting
 		}
 	}
-	figures[unknownCampaign] = unknown
+	figures[delivery.UnknownCampaign] = unknown
 	t.compare(f, totals, sent)
-	late, first := t.late, eldest(parts)
+	late, first := t.late, board.first
 	if first != nil && first.daemon != t.opt.Daemon {
 		late = first.late
 	}
 	t.metrics.show(figures, late)
-	if first != nil && first.daemon == t.opt.Daemon {
+	t.leads = first != nil && first.daemon == t.opt.Daemon
+	if t.leads {
 		t.ledger.foresee(now, figures)
+		t.holds.say(now)
 	} else {
-		t.ledger.resign()
+		t.ledger.stepDown()
 	}
 }
 
-// figure is what is shown of one campaign.
-func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all *total) figure {
-	var fig figure
-	weight := 1.0
-	if all != nil {
-		fig.backlog, weight = all.waiting, all.meanWeight()
-	}
-	todo := fig.backlog
+// figure computes the figure of one campaign.
+func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
+	todo := all.waiting
 	if c.ExpectedTotal > 0 {
 		todo = max(todo, c.ExpectedTotal-t.ledger.settled(c.ID))
 	}
 	if todo == 0 {
-		fig.known = true
-		return fig
+		return figure{backlog: all.waiting, known: true}
 	}
-	if at, ok := f.done(c, float64(todo)*weight); ok {
-		fig.eta, fig.known = at.Sub(f.now).Seconds(), true
+	at, ok := f.done(c, float64(todo)*all.meanWeight())
+	if a, held := t.holds.of(c.ID); held {
+		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
+		if a.Until.After(at) {
+			at = a.Until
+		}
 	}
-	return fig
+	if !ok {
+		return figure{backlog: all.waiting}
+	}
+	return figure{backlog: all.waiting, eta: at.Sub(f.now).Seconds(), known: true}
 }
 
-// sentSince is how many units of each campaign all daemons have sent since the last time.
+// sentSince returns how many units of each campaign all daemons have sent since the last call.
 func (t *Tracker) sentSince(parts []reported) map[uint64]float64 {
-	delta, here := map[uint64]float64{}, map[string]bool{}
+	delta, seen := map[uint64]float64{}, map[string]map[uint64]int64{}
 	for _, p := range parts {
-		here[p.daemon] = true
 		before := t.seen[p.daemon]
 		if before == nil {
 			before = map[uint64]int64{}
-			t.seen[p.daemon] = before
 		}
+		seen[p.daemon] = before
 		for _, s := range p.sent {
-			if was, ok := before[s.campaign]; ok { // else nobody knows since when
+			if was, ok := before[s.campaign]; ok { // otherwise it is not known since when
 				delta[s.campaign] += float64(max(0, s.units-was))
 			}
 			before[s.campaign] = s.units
 		}
 	}
-	for daemon := range t.seen {
-		if !here[daemon] {
-			delete(t.seen, daemon)
-		}
-	}
+	t.seen = seen
 	return delta
 }
 
-// compare holds what was sent against what should have been, and adds up what is late.
-func (t *Tracker) compare(f *forecast, totals map[uint64]*total, sent map[uint64]float64) {
+// compare compares what was sent with what should have been, and sums up the late jobs.
+func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]float64) {
 	dt := min(f.now.Sub(t.at), 5*exchangeEvery)
 	if t.at.IsZero() {
 		dt = 0
@@ -315,25 +345,20 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]*total, sent map[uint64
 		if c == nil || all.waiting == 0 {
 			continue
 		}
-		d := t.debts[hash]
-		if d == nil {
-			d = &debt{}
-			t.debts[hash] = d
-		}
 		rate := f.rates[c]
 		if f.held(c) {
 			rate = 0
 		}
-		d.step(dt, rate, sent[hash])
+		d := t.debts[hash].after(dt, rate, sent[hash])
+		t.debts[hash] = d
 		if rate > 0 {
 			t.late += d.late(rate, all.waiting, all.meanWeight())
 		}
 	}
 	for hash, d := range t.debts {
-		if all := totals[hash]; all == nil || all.waiting == 0 {
-			if d.step(dt, 0, 0); d.forgotten() {
-				delete(t.debts, hash)
-			}
+		if totals[hash].waiting == 0 {
+			t.debts[hash] = d.after(dt, 0, 0)
 		}
 	}
+	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].waiting == 0 && d.planned < 0.01 })
 }

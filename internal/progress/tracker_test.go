@@ -19,13 +19,20 @@ import (
 // desk is a Work whose figures a test sets.
 type desk struct {
 	lanes   delivery.LanesBacklog
-	held    []delivery.HeldJobs
+	held    []delivery.MemoryJobs
 	tallies []delivery.Tally
+	gates   []delivery.Gate
+	windows []delivery.WindowState
+	stuck   []Stuck
 }
 
-func (d *desk) Backlog() delivery.LanesBacklog                    { return d.lanes }
-func (d *desk) Held(context.Context) ([]delivery.HeldJobs, error) { return d.held, nil }
-func (d *desk) Tallies() []delivery.Tally                         { return d.tallies }
+func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
+
+func anySink(string) (string, bool) { return "sink", true }
+
+func (d *desk) Backlog() delivery.LanesBacklog                          { return d.lanes }
+func (d *desk) InMemory(context.Context) ([]delivery.MemoryJobs, error) { return d.held, nil }
+func (d *desk) Tallies() []delivery.Tally                               { return d.tallies }
 func (d *desk) lane(generation int32, lane int, id string, jobs int64) {
 	d.lanes.Generation = generation
 	d.lanes.Lanes = append(d.lanes.Lanes, delivery.LaneBacklog{
@@ -70,17 +77,14 @@ type member struct {
 	*desk
 }
 
-// newMember is a daemon of a fleet that shares a board.
-func newMember(t *testing.T, name string, board Board, store Store, snapshot *delivery.Snapshot) *member {
+// newMember is a daemon of a fleet that shares an exchange.
+func newMember(t *testing.T, name string, exchange Exchange, store Store, snapshot *delivery.Snapshot) *member {
 	t.Helper()
 	d := &desk{}
-	tracker, err := New(Options{
-		Daemon: name, Work: d, Board: board, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	tracker := New(Options{
+		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func() []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &member{tracker, d}
 }
 
@@ -102,19 +106,19 @@ func catalogOf(list ...*delivery.Campaign) *delivery.Snapshot {
 	return s
 }
 
-// TestDaemonsShowTheSame: over a real board, with a campaign of which more is expected, and one nobody knows.
+// TestDaemonsShowTheSame: over a real exchange, with a campaign of which more is expected, and one that is in no catalog.
 func TestDaemonsShowTheSame(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
-	board, store := NewRedisBoard(client, "p."), newShelf()
+	exchange, store := NewRedisExchange(client, "p."), newShelf()
 	more := campaign("more", 10, 1)
 	more.ExpectedTotal = 1000
 	snapshot := catalogOf(campaign("c", 10, 1), campaign("heavy", 10, 1), campaign("idle", 10, 1), more)
-	a, b := newMember(t, "a", board, store, snapshot), newMember(t, "b", board, store, snapshot)
+	a, b := newMember(t, "a", exchange, store, snapshot), newMember(t, "b", exchange, store, snapshot)
 	a.lane(1, 0, "c", 100)
 	a.lane(1, 1, "heavy", 50)
 	b.lane(1, 2, "c", 20)
-	b.held = []delivery.HeldJobs{{Campaign: "c", Jobs: 9, Units: 9, Direct: 5}, {Campaign: "heavy", Jobs: 10, Units: 30}, {Campaign: "gone", Jobs: 1, Units: 1, Direct: 1}}
+	b.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 9, Units: 9, Direct: 5}, {Campaign: "heavy", Jobs: 10, Units: 30}, {Campaign: "gone", Jobs: 1, Units: 1, Direct: 1}}
 	b.tallies = []delivery.Tally{{Campaign: "more", Settled: delivery.Settled{Delivered: 400}, Sent: 400}}
 	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
 	for range 2 {
@@ -128,7 +132,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 		m.shows(t, "heavy", 50, 15)
 		m.shows(t, "idle", 0, 0)
 		m.shows(t, "more", 0, 60)
-		if got := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(unknownCampaign)); got != 1 {
+		if got := testutil.ToFloat64(m.metrics.backlog.WithLabelValues(delivery.UnknownCampaign)); got != 1 {
 			t.Errorf("%f jobs of nobody", got)
 		}
 	}
@@ -137,7 +141,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 		t.Errorf("the eldest keeps %+v", o)
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
-		t.Errorf("the board lasts %s", ttl)
+		t.Errorf("the exchange lasts %s", ttl)
 	}
 }
 
@@ -181,9 +185,9 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 func TestTheEldestWritesAnewAfterOthersDid(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
-	board, store := NewRedisBoard(client, "p."), newShelf()
+	exchange, store := NewRedisExchange(client, "p."), newShelf()
 	snapshot := catalogOf(campaign("c", 10, 1))
-	a, b := newMember(t, "a", board, store, snapshot), newMember(t, "b", board, store, snapshot)
+	a, b := newMember(t, "a", exchange, store, snapshot), newMember(t, "b", exchange, store, snapshot)
 	a.lane(1, 0, "c", 9)
 	turn := func(m *member) {
 		m.exchange(t.Context())
@@ -209,8 +213,8 @@ func TestTheEldestWritesAnewAfterOthersDid(t *testing.T) {
 func TestLateOverAllDaemons(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
-	board, snapshot := NewRedisBoard(client, "p."), catalogOf(campaign("c", 100, 1))
-	a, b := newMember(t, "a", board, newShelf(), snapshot), newMember(t, "b", board, newShelf(), snapshot)
+	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
+	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
 	a.lane(1, 0, "c", 1e6)
 	play := func(seconds int, each int64) {
 		for range seconds {
@@ -236,14 +240,14 @@ func TestLateOverAllDaemons(t *testing.T) {
 	}
 }
 
-// TestBoard: each daemon's newest part is read by all; old ones go, and what is no part does not count.
-func TestBoard(t *testing.T) {
+// TestExchange: each daemon's newest part is read by all; old ones go, and what is no part does not count.
+func TestExchange(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
-	board, ctx := NewRedisBoard(client, "p."), t.Context()
+	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
 	leave := func(daemon, part string, keep time.Duration) map[string]string {
 		t.Helper()
-		left, err := board.Exchange(ctx, daemon, []byte(part), keep)
+		left, err := exchange.Swap(ctx, daemon, []byte(part), keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,29 +270,29 @@ func TestBoard(t *testing.T) {
 		leave(time.Duration(i).String(), "x", time.Minute)
 	}
 	if n := client.HLen(ctx, "{p.}progress").Val(); n != maxParts {
-		t.Errorf("%d parts on the board, want %d", n, maxParts)
+		t.Errorf("%d parts at the exchange, want %d", n, maxParts)
 	}
 	if got := leave("late", "mine", time.Minute); got["late"] != "mine" || len(got) != maxParts+1 {
 		t.Errorf("%d parts, mine %q", len(got), got["late"])
 	}
 }
 
-// broken is a board that does not answer.
-type broken struct{ Board }
+// broken is an exchange that does not answer.
+type broken struct{ Exchange }
 
-func (broken) Exchange(context.Context, string, []byte, time.Duration) ([]Left, error) {
+func (broken) Swap(context.Context, string, []byte, time.Duration) ([]Left, error) {
 	return nil, errors.New("no connection")
 }
 
-// TestFiguresVanish: without the board the last figures stand for a while, and are not shown for true any longer.
+// TestFiguresVanish: without the exchange the last figures stand for a while, and are not shown for true any longer.
 func TestFiguresVanish(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
-	board := NewRedisBoard(client, "p.")
-	m := newMember(t, "a", board, newShelf(), catalogOf(campaign("c", 10, 1)))
+	exchange := NewRedisExchange(client, "p.")
+	m := newMember(t, "a", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
 	m.lane(1, 0, "c", 100)
 	m.exchange(t.Context())
-	m.opt.Board = broken{}
+	m.opt.Exchange = broken{}
 	m.exchange(t.Context())
 	m.shows(t, "c", 100, 10)
 	m.okAt = time.Now().Add(-showFor - time.Second)
@@ -296,7 +300,7 @@ func TestFiguresVanish(t *testing.T) {
 	if n := testutil.CollectAndCount(m.metrics.backlog) + testutil.CollectAndCount(m.metrics.eta) + testutil.CollectAndCount(m.metrics.late); n != 0 {
 		t.Errorf("%d figures that nobody knows", n)
 	}
-	m.opt.Board = board
+	m.opt.Exchange = exchange
 	m.exchange(t.Context())
 	m.shows(t, "c", 100, 10)
 }
@@ -335,13 +339,10 @@ func BenchmarkExchange(b *testing.B) {
 		list = append(list, c)
 		d.lane(1, i%256, c.ID, 1_000_000)
 	}
-	tracker, err := New(Options{
-		Daemon: "a", Work: d, Board: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	tracker := New(Options{
+		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func() []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
 	snapshot := catalogOf(list...)
 	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
 	for b.Loop() {
@@ -349,10 +350,10 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// echo is a board with one daemon.
+// echo is an exchange with one daemon.
 type echo struct{}
 
-func (echo) Exchange(_ context.Context, daemon string, part []byte, _ time.Duration) ([]Left, error) {
+func (echo) Swap(_ context.Context, daemon string, part []byte, _ time.Duration) ([]Left, error) {
 	return []Left{{Daemon: daemon, Part: part}}, nil
 }
 

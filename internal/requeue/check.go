@@ -1,95 +1,49 @@
 package requeue
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	"github.com/pacer/pacer/internal/broker"
 )
 
-// topicView is what the cluster says about an existing topic.
-type topicView struct {
-	partitions int
-	replicas   int
-	configs    map[string]string
-}
-
-// clusterView is what the cluster says about the topics of a spec; missing topics are not in it.
+// clusterView is the state of the spec's topics in the cluster, without those that do not exist.
 type clusterView struct {
+	spec    TopicSpec // with its defaults
 	brokers int
-	topics  map[string]topicView
+	topics  map[string]broker.Topic
 }
 
-// ownedMaxMessage is the record size that owned topics must take: that of the largest ingress topic and room for
-// the headers. Where no ingress topic exists yet, Kafka's default stands in for theirs.
-func (v clusterView) ownedMaxMessage(spec TopicSpec) int64 {
+// owned returns the required state of the owned topics. They must accept the largest records that an ingress topic
+// accepts, plus the headers. If no ingress topic exists yet, Kafka's default is used for them.
+func (v clusterView) owned() []ownedTopic {
 	largest := int64(0)
-	for _, name := range spec.Ingress {
-		if n, err := strconv.ParseInt(v.topics[name].configs[confMaxMessage], 10, 64); err == nil {
+	for _, name := range v.spec.Ingress {
+		if n, err := strconv.ParseInt(v.topics[name].Config[confMaxMessage], 10, 64); err == nil {
 			largest = max(largest, n)
 		}
 	}
-	if largest == 0 {
-		largest = defaultMaxMessage
-	}
-	return largest + headerRoom
+	return v.spec.owned(cmp.Or(largest, defaultMaxMessage) + headerRoom)
 }
 
-// readTopics asks the cluster about the topics of the spec, whose defaults are filled in.
-func readTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) (clusterView, error) {
-	names := spec.Names()
-	view := clusterView{topics: make(map[string]topicView)}
-	layout, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
-	if err != nil {
-		return view, fmt.Errorf("read topics: %w", err)
+// readTopics describes the topics of the spec, and fills in its defaults.
+func readTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (view clusterView, err error) {
+	if view.spec, err = spec.withDefaults(); err != nil {
+		return view, err
 	}
-	view.brokers = len(layout.Brokers)
-	var resources []kafka.DescribeConfigRequestResource
-	for _, t := range layout.Topics {
-		if len(t.Partitions) == 0 {
-			if t.Error != nil && !errors.Is(t.Error, kafka.UnknownTopicOrPartition) {
-				return view, fmt.Errorf("read topic %s: %w", t.Name, t.Error)
-			}
-			continue
-		}
-		view.topics[t.Name] = topicView{
-			partitions: len(t.Partitions), replicas: len(t.Partitions[0].Replicas), configs: make(map[string]string),
-		}
-		resources = append(resources, kafka.DescribeConfigRequestResource{
-			ResourceType: kafka.ResourceTypeTopic, ResourceName: t.Name,
-			ConfigNames: []string{
-				confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage, confSegmentBytes, confSegmentTime,
-			},
-		})
-	}
-	if len(resources) == 0 {
-		return view, nil
-	}
-	answer, err := client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: resources})
-	if err != nil {
-		return view, fmt.Errorf("read topic configurations: %w", err)
-	}
-	for _, r := range answer.Resources {
-		if r.Error != nil {
-			return view, fmt.Errorf("read the configuration of topic %s: %w", r.ResourceName, r.Error)
-		}
-		for _, e := range r.ConfigEntries {
-			view.topics[r.ResourceName].configs[e.ConfigName] = e.ConfigValue
-		}
-	}
-	return view, nil
+	view.topics, view.brokers, err = client.Topics(ctx, spec.Names(), []string{
+		confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage, confSegmentBytes, confSegmentTime,
+		confUnclean,
+	})
+	return view, err
 }
 
-// CheckTopics compares the cluster with the spec. It returns one clear line with the remedy for each topic that
-// is missing or would lose jobs; the error is for a cluster that does not answer.
-func CheckTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) (problems []string, err error) {
-	spec, err = spec.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+// CheckTopics compares the cluster with the spec. It returns one line with the remedy for each topic that is missing
+// or would lose jobs; the error is for a cluster that does not answer.
+func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (problems []string, err error) {
 	view, err := readTopics(ctx, client, spec)
 	if err != nil {
 		return nil, err
@@ -100,21 +54,21 @@ func CheckTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) (pro
 		}
 	}
 	const remedy = "run pacer migrate up"
-	for _, t := range spec.owned(view.ownedMaxMessage(spec)) {
+	for _, t := range view.owned() {
 		have, ok := view.topics[t.name]
 		if !ok {
 			problems = append(problems, fmt.Sprintf("topic %s does not exist: %s", t.name, remedy))
 			continue
 		}
-		if have.partitions < t.partitions {
+		if have.Partitions < t.partitions {
 			problems = append(problems, fmt.Sprintf("topic %s has %d partitions and must have %d: %s",
-				t.name, have.partitions, t.partitions, remedy))
+				t.name, have.Partitions, t.partitions, remedy))
 		}
-		if have.replicas < spec.ReplicationFactor {
+		if have.Replicas < spec.ReplicationFactor {
 			problems = append(problems, fmt.Sprintf("topic %s has %d replicas and %d are configured: reassign its partitions with Kafka's tools",
-				t.name, have.replicas, spec.ReplicationFactor))
+				t.name, have.Replicas, spec.ReplicationFactor))
 		}
-		for _, d := range t.deviations(have.configs) {
+		for _, d := range t.deviations(have.Config) {
 			problems = append(problems, fmt.Sprintf("topic %s: %s is %s and must be %s: %s",
 				t.name, d.config, orNone(d.have), d.must, remedy))
 		}
@@ -134,11 +88,7 @@ type TopicStatus struct {
 }
 
 // ListTopics returns the state of every topic of the spec, the ingress topics first.
-func ListTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) ([]TopicStatus, error) {
-	spec, err := spec.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+func ListTopics(ctx context.Context, client *broker.Client, spec TopicSpec) ([]TopicStatus, error) {
 	view, err := readTopics(ctx, client, spec)
 	if err != nil {
 		return nil, err
@@ -147,9 +97,9 @@ func ListTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) ([]To
 	for i, name := range spec.Names() {
 		s := TopicStatus{Name: name, Owned: i >= len(spec.Ingress)}
 		if t, ok := view.topics[name]; ok {
-			s.Exists, s.Partitions, s.Replicas = true, t.partitions, t.replicas
-			s.MaxMessage, _ = strconv.ParseInt(t.configs[confMaxMessage], 10, 64) // 0 where the broker does not say
-			if ms, err := strconv.ParseInt(t.configs[confRetentionTime], 10, 64); err == nil {
+			s.Exists, s.Partitions, s.Replicas = true, t.Partitions, t.Replicas
+			s.MaxMessage, _ = strconv.ParseInt(t.Config[confMaxMessage], 10, 64) // 0 if the broker does not report it
+			if ms, err := strconv.ParseInt(t.Config[confRetentionTime], 10, 64); err == nil {
 				s.Retention = retention(ms)
 			}
 		}
@@ -158,7 +108,7 @@ func ListTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) ([]To
 	return list, nil
 }
 
-// retention turns milliseconds into a duration without overflow: some clusters spell "for ever" as 2^63-1.
+// retention converts milliseconds to a duration without overflow: some clusters report "for ever" as 2^63-1.
 func retention(ms int64) time.Duration {
 	if ms < 0 || ms > int64(1<<63-1)/int64(time.Millisecond) {
 		return -1

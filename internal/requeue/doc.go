@@ -1,46 +1,34 @@
-// Package requeue is Kafka out: everything pacer writes to Kafka goes through it. It moves jobs that cannot be
-// sent now into lanes and timers, and jobs that can never be sent into the dead letters; it creates and checks
-// the topics that pacer owns; it lists and replays dead letters, and it publishes jobs for the command line.
+// Package requeue moves jobs that cannot be sent now into lanes and timers, and jobs that can never be sent into the dead
+// letters. It names, makes and checks the topics that pacer owns.
 //
 // # The way of a re-enqueued job
 //
 //	pacer decides               Relay.Put(job, destination)            never blocks
-//	  -> queue of its source    one FIFO per partition read            bounded by the consumer's byte budget
+//	  -> queue of its source    one for lanes, one for timers and      bounded by the consumer's byte budget
+//	                            dead letters
 //	  -> worker                 Source.Flush, if the batch before is not committed yet
-//	                            at most 500 jobs and 512 KiB of this one source
+//	                            at most 500 jobs and 512 KiB of this one queue
 //	                            destination partition: the campaign's pin (lanes), the source (timers),
 //	                            the campaign (dead letters)
 //	                            one produce request per broker, acks=all
 //	  -> acknowledged           Job.Settle: requeued, retried, dead or expired
-//	     refused                back to the head of the source's queue, with back-off, for ever
-//	     too large              the batch is halved down to the record; that one becomes a dead letter
-//	                            with the first 64 KiB of its payload
+//	     refused                waits for its partition, tried again with back-off, for ever; after some seconds
+//	                            another partition is taken if that is safe (hold.go)
+//	     too large              the batch is halved down to the record; that one waits, and is logged as an error
 //
 // What is promised:
 //
 //   - A job is settled only after all in-sync replicas have its new record. Until then its old offset stays open,
-//     so a crash at any instant leaves at least one record of it.
+//     so a crash at any instant leaves at least one record of it. Nothing of its payload is cut.
 //   - A crash leaves few second records: the settled offsets of a batch are committed (Source.Flush) before the
-//     next batch of the same source is written, and what the broker refused or did not answer is written again
-//     before anything else of that source. So at most one batch per source is ever in doubt. The reader of a lane
-//     recognises the second record by its origin.
-//   - A broker that refuses stops intake and nothing else: the jobs stay open, the front windows fill up.
+//     next batch of the same queue is written, and of what may have been written to a partition that does not answer,
+//     one batch per source is in doubt. It is written to no other partition. The reader of a lane recognises the second
+//     record by its origin.
+//   - A partition that refuses stops what must go there and nothing else. If all refuse, the jobs stay open, and the front
+//     windows fill up.
 //   - Sources are served in turn, one batch each, so a partition full of overflowing jobs delays no other
-//     partition's retries. Within a source, timers and dead letters go before lanes.
-//   - Writing to lanes is never urgent: Relay.Hold makes it give way to sending for a moment.
-//
-// # Records
-//
-// The record keeps the key, the foreign headers and the payload byte for byte; what pacer knows of the job is
-// written as headers (see package delivery). A job that came as a JSON envelope is written with headers and its
-// inner payload. A record that could not be decoded is kept as it came, with all its headers.
-//
-// # Results and replays
-//
-// Where they are wanted, Results writes an event for each job whose fate is final, and only then settles the job: nobody
-// loses an event, and a crash repeats one as it repeats a job. Replay publishes dead letters again. A dead letter lies
-// in a log and cannot be marked, so what was replayed is noted in a topic of its own, by partition and offset, after each
-// acknowledged batch.
+//     partition's retries. Timers and dead letters have workers of their own, which wait for no pins.
+//   - Writing to lanes is never urgent: Relay.Throttle makes it give way to sending for a moment.
 //
 // # Owned topics
 //

@@ -13,7 +13,7 @@ func TestADrainWritesDeadLetters(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			m, s := newMemory("t."), newSource("a")
-			r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8, Workers: 4})
+			r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Workers: 4})
 			time.Sleep(time.Second)
 			r.Put(s.job(1, "c"), dead)
 			r.Drain(t.Context())

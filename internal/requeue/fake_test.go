@@ -3,17 +3,16 @@ package requeue
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,9 +33,7 @@ func newSource(name string) *fakeSource {
 	return &fakeSource{name: name, settled: make(map[int64]delivery.Outcome)}
 }
 
-func (s *fakeSource) Name() string          { return s.name }
-func (s *fakeSource) Room(string, int64)    {}
-func (s *fakeSource) Release(string, int64) {}
+func (s *fakeSource) Name() string { return s.name }
 
 func (s *fakeSource) event(e string) {
 	if s.onEvent != nil {
@@ -44,12 +41,12 @@ func (s *fakeSource) event(e string) {
 	}
 }
 
-func (s *fakeSource) Settle(offset int64, outcome delivery.Outcome) {
+func (s *fakeSource) Settle(job *delivery.Job, outcome delivery.Outcome) {
 	s.mu.Lock()
-	if _, ok := s.settled[offset]; ok {
+	if _, ok := s.settled[job.Offset]; ok {
 		s.twice++
 	}
-	s.settled[offset] = outcome
+	s.settled[job.Offset] = outcome
 	s.mu.Unlock()
 	s.event("settle")
 }
@@ -88,7 +85,8 @@ func (s *fakeSource) outcome(offset int64) (delivery.Outcome, bool) {
 func (s *fakeSource) job(offset int64, campaign string) *delivery.Job {
 	return &delivery.Job{
 		ID: fmt.Sprintf("%s-%d", campaign, offset), Campaign: campaign, Weight: 1, Payload: []byte("payload"),
-		Origin: delivery.Origin{Topic: "pacer.jobs", Partition: 0, Offset: offset}, Source: s, Offset: offset,
+		History: delivery.History{Origin: delivery.Origin{Topic: "pacer.jobs", Partition: 0, Offset: offset}},
+		Reading: delivery.Reading{Source: s, Offset: offset}, Receipt: s,
 	}
 }
 
@@ -98,33 +96,6 @@ var (
 	timer = delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry}
 	dead  = delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRefused, Detail: "status 410"}
 )
-
-// logBook keeps the log lines of a test.
-type logBook struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lines = append(b.lines, string(p))
-	return len(p), nil
-}
-
-func (b *logBook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
-
-func (b *logBook) count(level string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := 0
-	for _, l := range b.lines {
-		if strings.Contains(l, "level="+level) {
-			n++
-		}
-	}
-	return n
-}
 
 // start runs a relay until the test ends.
 func start(t testing.TB, opts Options) *Relay {
@@ -155,22 +126,49 @@ func run(t testing.TB, r *Relay) {
 	})
 }
 
+// outage reports whether a relay knows of something that refuses.
+func outage(r *Relay) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.trouble.level() > 0
+}
+
+// queued returns how many jobs wait to be written.
+func queued(r *Relay) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.box.queued + r.box.waiting() + r.box.large()
+}
+
 // fakeCluster starts an in-process broker and a client of it.
-func fakeCluster(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kafka.Client) {
+func fakeCluster(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *broker.Client) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
+	cluster := kafkatest.Cluster(t, opts...)
+	return cluster, dial(t, broker.Options{Brokers: cluster.ListenAddrs()})
+}
+
+func dial(t testing.TB, opts broker.Options) *broker.Client {
+	t.Helper()
+	opts.MetadataTTL = 500 * time.Millisecond
+	client, err := broker.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(cluster.Close)
-	return cluster, dial(t, cluster.ListenAddrs())
+	t.Cleanup(client.Close)
+	return client
 }
 
-func dial(t testing.TB, brokers []string) *kafka.Client {
-	t.Helper()
-	transport := &kafka.Transport{MetadataTTL: 500 * time.Millisecond}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport}
+// newMemory has the topics of a relay.
+func newMemory(prefix string) *kafkatest.Memory {
+	topics := map[string]int{LaneTopic(prefix): 8, DeadTopic(prefix): 2}
+	for _, d := range DefaultTimers() {
+		topics[TimerTopic(prefix, d)] = 2
+	}
+	return kafkatest.NewMemory(topics)
+}
+
+func memoryClient(t testing.TB, m *kafkatest.Memory) *broker.Client {
+	return dial(t, broker.Options{Brokers: []string{"memory:1"}, Wrap: m.Wrap})
 }
 
 // smallSpec keeps the number of partitions low.
@@ -179,7 +177,7 @@ func smallSpec(prefix string, ingress ...string) TopicSpec {
 }
 
 // ensure creates the owned topics.
-func ensure(t testing.TB, client *kafka.Client, spec TopicSpec) {
+func ensure(t testing.TB, client *broker.Client, spec TopicSpec) {
 	t.Helper()
 	if _, err := EnsureTopics(t.Context(), client, spec); err != nil {
 		t.Fatal(err)
@@ -187,33 +185,20 @@ func ensure(t testing.TB, client *kafka.Client, spec TopicSpec) {
 }
 
 // readAll returns every record of a topic.
-func readAll(t testing.TB, client *kafka.Client, topic string) []Record {
+func readAll(t testing.TB, client *broker.Client, topic string) []delivery.Record {
 	t.Helper()
-	n, err := Partitions(t.Context(), client, topic)
+	n, err := client.Partitions(t.Context(), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []Record
+	var all []delivery.Record
 	for p := range n {
-		err := Scan(t.Context(), client, topic, p, FromStart, func(r Record) error {
+		for r, err := range client.Scan(t.Context(), broker.Partition{Topic: topic, ID: p}, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			all = append(all, r)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 	return all
-}
-
-// eventually waits for a condition that other goroutines bring about.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 15s: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }

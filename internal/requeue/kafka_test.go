@@ -5,22 +5,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
 // realRelay starts a relay on the shared broker.
 func realRelay(t testing.TB, lanes int) (*Relay, TopicSpec) {
 	t.Helper()
-	client := dial(t, harness.Kafka(t))
+	client := dial(t, broker.Options{Brokers: harness.Kafka(t)})
 	spec := smallSpec(ownedPrefix(t, client))
 	spec.Lanes = lanes
 	ensure(t, client, spec)
-	r := start(t, Options{Client: client, Prefix: spec.Prefix, Lanes: lanes})
+	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: spec.Prefix, Lanes: lanes}})
 	return r, spec
 }
 
 func TestRelayOnARealBroker(t *testing.T) {
+	t.Parallel()
 	r, spec := realRelay(t, 8)
 	const each = 2_000
 	sources := []*fakeSource{newSource("pacer.jobs/0"), newSource("pacer.jobs/1"), newSource("pacer.lanes/3")}
@@ -45,7 +48,7 @@ func TestRelayOnARealBroker(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "everything settled", func() bool { return total() == each*len(sources) })
+	kafkatest.Eventually(t, "everything settled", func() bool { return total() == each*len(sources) })
 
 	origins := make(map[string]bool)
 	lanesOf := make(map[string]int)

@@ -1,9 +1,8 @@
 package requeue
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -17,34 +16,30 @@ type metrics struct {
 	hops      prometheus.Histogram
 	produce   prometheus.Histogram
 	records   map[delivery.DestinationKind]prometheus.Counter
-	outage    prometheus.Gauge
 	fallbacks prometheus.Counter
 }
 
-// newMetrics registers the relay's metrics; a nil registerer leaves them unregistered. queued is read at each
-// scrape.
-func newMetrics(reg prometheus.Registerer, queued func() float64) (*metrics, error) {
-	records := prometheus.NewCounterVec(prometheus.CounterOpts{
+// newMetrics registers the metrics of a relay, some of which it reads at each scrape; a nil registerer leaves them
+// unregistered.
+func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
+	factory := promauto.With(reg)
+	records := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "pacer_requeue_records_total",
 		Help: "Records written and acknowledged, by kind of topic.",
 	}, []string{"kind"})
 	m := &metrics{
-		hops: prometheus.NewHistogram(prometheus.HistogramOpts{
+		hops: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "pacer_requeue_hops",
 			Help:    "Lane writes a job has behind it, observed at each of them. Above 1 is a defect.",
 			Buckets: []float64{1, 2, 3, 5, 10},
 		}),
-		produce: prometheus.NewHistogram(prometheus.HistogramOpts{
+		produce: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "pacer_requeue_produce_seconds",
 			Help:    "Duration of a round of produce requests for one batch.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}),
 		records: make(map[delivery.DestinationKind]prometheus.Counter, len(kinds)),
-		outage: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "pacer_requeue_outage",
-			Help: "1 while re-enqueued jobs cannot be written or committed, else 0.",
-		}),
-		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
+		fallbacks: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_requeue_pin_fallbacks_total",
 			Help: "Lane lookups answered from memory or by hash because the catalog did not answer.",
 		}),
@@ -52,16 +47,21 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) (*metrics, err
 	for kind, label := range kinds {
 		m.records[kind] = records.WithLabelValues(label)
 	}
-	if reg == nil {
-		return m, nil
+	gauge := func(name, help string, value func(o *outbox) int) {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return float64(value(r.box))
+		})
 	}
-	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pacer_requeue_queued",
-		Help: "Jobs waiting to be written to a lane, a timer or the dead letters.",
-	}, queued)
-	var err error
-	for _, c := range []prometheus.Collector{m.hops, m.produce, records, m.outage, m.fallbacks, gauge} {
-		err = errors.Join(err, reg.Register(c))
-	}
-	return m, err
+	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.",
+		func(o *outbox) int { return o.queued + o.waiting() + o.large() })
+	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written or committed, else 0.",
+		func(*outbox) int { return r.trouble.level() })
+	gauge("pacer_requeue_refusing_partitions",
+		"Partitions of lanes, timers and dead letters that refuse records or do not answer.", (*outbox).refusing)
+	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", (*outbox).waiting)
+	gauge("pacer_requeue_oversize", "Jobs that stay open because their records are larger than the topic takes.",
+		(*outbox).large)
+	return m
 }

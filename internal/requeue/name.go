@@ -3,52 +3,40 @@ package requeue
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
+
+	"github.com/pacer/pacer/internal/notation"
 )
 
-// DefaultPrefix begins the names of the topics that pacer owns unless the configuration says otherwise.
+// DefaultPrefix is the default prefix of the names of pacer's own topics.
 const DefaultPrefix = "pacer."
 
-// DefaultTimers are the delays of the timer topics unless the configuration says otherwise.
+// DefaultTimers returns the default delays of the timer topics.
 func DefaultTimers() []time.Duration {
 	return []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Minute, 6 * time.Hour}
 }
 
-// LaneTopic is the topic whose partitions are the lanes.
+// LaneTopic returns the name of the topic whose partitions are the lanes.
 func LaneTopic(prefix string) string { return prefix + "lanes" }
 
-// DeadTopic is the topic of the dead letters.
+// DeadTopic returns the name of the topic of the dead letters.
 func DeadTopic(prefix string) string { return prefix + "dead" }
 
-// ReplaysTopic is the topic that remembers which dead letters have been replayed.
+// ReplaysTopic returns the name of the topic that records which dead letters have been replayed.
 func ReplaysTopic(prefix string) string { return prefix + "replays" }
 
-// ResultsTopic is the topic of the results: one event for each job that is settled for good.
+// ResultsTopic returns the name of the topic of the results: one event for each job with a final outcome.
 func ResultsTopic(prefix string) string { return prefix + "results" }
 
-// TimerTopic is the topic whose jobs wait for delay, spelled in the largest exact unit: pacer.timer.5s,
-// pacer.timer.30m, pacer.timer.6h.
+// TimerTopic returns the name of the topic whose jobs wait for delay, written in the largest exact unit up to hours:
+// pacer.timer.5s, pacer.timer.30m, pacer.timer.6h.
 func TimerTopic(prefix string, delay time.Duration) string {
-	return prefix + "timer." + spell(delay)
+	return prefix + "timer." + notation.FormatSpanWithin(delay, time.Hour)
 }
 
-// spell writes d as a whole number of the largest unit that is exact, so that a delay has one spelling.
-func spell(d time.Duration) string {
-	for _, u := range []struct {
-		size time.Duration
-		name string
-	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		if d%u.size == 0 {
-			return strconv.FormatInt(int64(d/u.size), 10) + u.name
-		}
-	}
-	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
-}
-
-// TimerFor picks the timer for a job that is due at due: the longest delay that does not overshoot, or the
-// shortest one when even that does (or due is zero). A job due further away than the longest delay passes through
-// several timers. delays is ascending and not empty.
+// TimerFor returns the timer for a job that is due at due: the longest delay that does not end after due, or the
+// shortest delay if all do (or due is zero). A job due further away than the longest delay passes through several
+// timers. delays is ascending and not empty.
 func TimerFor(delays []time.Duration, now, due time.Time) time.Duration {
 	best := delays[0]
 	if due.IsZero() {

@@ -6,224 +6,183 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// item is a job on its way to a destination.
-type item struct {
-	job  *delivery.Job
-	to   delivery.Destination
-	size int // estimated bytes of the record
-	cut  cut
-	// unknown is set while the outcome of the last produce call is not known: the record may have been written.
-	unknown bool
-}
-
-// queue holds what one source has to write. While busy, one worker owns dirty; all else is guarded by the relay's
-// lock.
-type queue struct {
-	source delivery.Source
-	retry  []*item // refused or in doubt: written again before anything else
-	urgent fifo    // timers and dead letters
-	lane   fifo
-
-	busy      bool      // a worker serves it; it is not in the ring
-	listed    bool      // it is in the ring
-	dirty     bool      // settled jobs may not be committed yet: flush before the next batch
-	failing   bool      // the last batch failed
-	failures  int       // in a row, for the back-off
-	notBefore time.Time // back-off
-}
-
-func (q *queue) empty() bool { return q.len() == 0 }
-
-func (q *queue) len() int { return len(q.retry) + q.urgent.len() + q.lane.len() }
-
-// servable tells whether there is something to write while lanes are held or not.
-func (q *queue) servable(held bool) bool {
-	return len(q.retry) > 0 || q.urgent.len() > 0 || !held && q.lane.len() > 0
-}
-
-// take removes the next batch: what has to be written again and nothing else, or else urgent items before those
-// for lanes, at most maxJobs and, beyond the first item, maxBytes.
-func (q *queue) take(maxJobs, maxBytes int, held bool) []*item {
-	if len(q.retry) > 0 {
-		batch := q.retry
-		q.retry = nil
-		return batch
-	}
-	var batch []*item
-	bytes := 0
-	pull := func(f *fifo) {
-		for f.len() > 0 && len(batch) < maxJobs {
-			it := f.peek()
-			if len(batch) > 0 && bytes+it.size > maxBytes {
-				return
-			}
-			bytes += it.size
-			batch = append(batch, f.pop())
-		}
-	}
-	pull(&q.urgent)
-	if !held && q.urgent.len() == 0 {
-		pull(&q.lane)
-	}
-	return batch
-}
-
-// outbox holds the queues of all sources and the ring in which they take turns. It does no I/O; every method is
-// called with the relay's lock held. A closed outbox takes nothing any more: Drain closes it, so that whatever a
-// worker still brings back is dropped and stays open.
+// outbox holds the queues of all sources, the rings in which they take turns, and what waits for partitions that refuse.
+// It does no I/O; every method needs the relay's lock. A closed outbox accepts nothing: Drain closes it, so that items
+// that a worker still returns are dropped and their jobs stay open.
 type outbox struct {
-	queues  map[delivery.Source]*queue
-	ring    []*queue // not busy, not empty; the first has waited longest
+	queues  map[queueKey]*queue
+	rings   [classes][]*queue // not busy, not empty; the first has waited longest
 	queued  int
-	failing int // queues whose last batch failed
+	busy    int // queues owned by workers, before or after their turns have begun
+	failing int // queues whose last commit failed
+	held    map[place]*hold
 
-	turns   map[*turn]struct{} // taken and not given back
+	turns   map[*turn]struct{} // begun and not given back
 	noLanes bool               // being drained: lane items are dropped
 	closed  bool
-	idle    chan struct{} // closed once closed and no turn is sending
+	idle    chan struct{} // closed when the outbox is closed and no turn is sending
 	inDoubt int           // dropped although the broker may have written them
+}
+
+type queueKey struct {
+	source delivery.Source
+	class  queueClass
 }
 
 func newOutbox() *outbox {
 	return &outbox{
-		queues: make(map[delivery.Source]*queue),
+		queues: make(map[queueKey]*queue),
+		held:   make(map[place]*hold),
 		turns:  make(map[*turn]struct{}),
 		idle:   make(chan struct{}),
 	}
 }
 
-// maxIdleSources is how many sources are remembered before those with nothing to write are forgotten. Sources of
-// partitions that were lost would otherwise pile up. What is forgotten is at most that a batch long ago was not
-// flushed, which the source's own commits have made up for.
-const maxIdleSources = 1024
+// maxIdleQueues is the number of queues above which those with nothing to write are forgotten. Otherwise the sources
+// of lost partitions would accumulate. Forgetting a queue can only forget that an old batch was not flushed, which
+// the source's own commits have covered since.
+const maxIdleQueues = 1024
 
 func (o *outbox) put(it *item) {
-	if o.closed || o.noLanes && it.to.Kind == delivery.ToLane {
+	class := classOf(it.to)
+	if o.closed || o.noLanes && class == lanes {
 		return
 	}
-	q := o.queues[it.job.Source]
+	key := queueKey{it.job.Source, class}
+	q := o.queues[key]
 	if q == nil {
-		if len(o.queues) >= maxIdleSources {
+		if len(o.queues) >= maxIdleQueues {
 			o.forgetIdle()
 		}
-		q = &queue{source: it.job.Source}
-		o.queues[it.job.Source] = q
+		q = &queue{source: it.job.Source, class: class}
+		o.queues[key] = q
 	}
-	if it.to.Kind == delivery.ToLane {
-		q.lane.push(it)
-	} else {
-		q.urgent.push(it)
-	}
+	it.q = q
+	q.items = append(q.items, it)
 	o.queued++
 	o.list(q)
 }
 
 func (o *outbox) forgetIdle() {
-	for s, q := range o.queues {
-		if !q.busy && q.empty() {
-			delete(o.queues, s)
+	waiting := make(map[*queue]bool)
+	for _, h := range o.held {
+		for it := range h.each() {
+			waiting[it.q] = true
+		}
+	}
+	for key, q := range o.queues {
+		if !q.busy && len(q.items) == 0 && !waiting[q] {
+			o.committed(q, true)
+			delete(o.queues, key)
 		}
 	}
 }
 
 func (o *outbox) list(q *queue) {
-	if !q.busy && !q.listed && !q.empty() {
+	if !q.busy && !q.listed && len(q.items) > 0 {
 		q.listed = true
-		o.ring = append(o.ring, q)
+		o.rings[q.class] = append(o.rings[q.class], q)
 	}
 }
 
-// next hands out the queue whose turn it is, or else how long to wait before one can be served (0: until
-// something is put). Lanes are held until heldUntil.
-func (o *outbox) next(now, heldUntil time.Time) (*queue, time.Duration) {
-	held := now.Before(heldUntil)
-	wait := time.Duration(0)
-	soonest := func(t time.Time) {
-		if d := t.Sub(now); wait == 0 || d < wait {
-			wait = d
-		}
+// next returns the queue of the class whose turn it is, or else how long to wait before one can be served (0: until an
+// item is put). Lanes are held until heldUntil.
+func (o *outbox) next(class queueClass, now, heldUntil time.Time) (*queue, time.Duration) {
+	ring := o.rings[class]
+	if class == lanes && now.Before(heldUntil) && len(ring) > 0 {
+		return nil, heldUntil.Sub(now)
 	}
-	for i, q := range o.ring {
-		if now.Before(q.notBefore) {
-			soonest(q.notBefore)
+	wait := time.Duration(0)
+	for i, q := range ring {
+		if d := q.notBefore.Sub(now); d > 0 {
+			if wait == 0 || d < wait {
+				wait = d
+			}
 			continue
 		}
-		if !q.servable(held) {
-			soonest(heldUntil)
-			continue
-		}
-		o.ring = append(o.ring[:i], o.ring[i+1:]...)
+		o.rings[class] = append(ring[:i], ring[i+1:]...)
 		q.listed, q.busy = false, true
+		o.busy++
 		return q, 0
 	}
 	return nil, wait
 }
 
-// take removes the next batch of the turn's queue. From now on the turn answers for what was in doubt before.
-func (o *outbox) take(t *turn, maxBytes int, held bool) []*item {
+// take removes the next batch of the turn's queue. From now on the turn accounts for the items that were in doubt.
+func (o *outbox) take(t *turn, maxBytes int) []*item {
 	if o.closed {
 		return nil
 	}
-	items := t.q.take(maxBatchJobs, maxBytes, held)
+	items, rest := split(t.q.items, maxBatchJobs, maxBytes)
+	t.q.items = rest
 	o.queued -= len(items)
-	t.open = doubtful(items)
-	o.turns[t] = struct{}{}
+	o.begin(t, items)
 	return items
 }
 
-// giveBack ends a turn. What failed is written again after the back-off.
-func (o *outbox) giveBack(t *turn, now time.Time, backoff time.Duration) {
-	delete(o.turns, t)
-	q := t.q
-	q.busy = false
-	if o.closed {
-		o.drop(t.failed)
-		o.maybeIdle()
-		return
-	}
-	if len(t.failed) > 0 {
-		q.retry = t.failed
-		o.queued += len(t.failed)
-	}
-	q.notBefore = now.Add(backoff)
-	o.list(q)
-}
-
-// failed notes whether the queue's last batch failed.
-func (o *outbox) failed(q *queue, failed bool) {
+// committed records whether the commit of a queue's source has worked.
+func (o *outbox) committed(q *queue, ok bool) {
 	switch {
-	case failed && !q.failing:
-		o.failing++
-	case !failed && q.failing:
+	case !ok:
+		if q.failures++; q.failures == 1 {
+			o.failing++
+		}
+	case q.failures > 0:
+		q.failures = 0
 		o.failing--
 	}
-	q.failing = failed
 }
 
-// closeLanes drops what waits for a lane and has not been tried yet.
+// begin records that a turn accounts for items.
+func (o *outbox) begin(t *turn, items []*item) {
+	t.open = doubtful(items)
+	o.turns[t] = struct{}{}
+}
+
+// end ends a turn. Of a closed outbox, what has failed is dropped; it returns false then.
+func (o *outbox) end(t *turn) bool {
+	delete(o.turns, t)
+	if t.q != nil {
+		t.q.busy = false
+		o.busy--
+	}
+	if o.closed {
+		for _, f := range t.failures {
+			o.drop(f.items)
+		}
+		o.maybeIdle()
+	}
+	return !o.closed
+}
+
+// putBack returns items to the heads of their queues, in their order.
+func (o *outbox) putBack(items []*item) {
+	of := make(map[*queue][]*item)
+	for _, it := range items {
+		of[it.q] = append(of[it.q], it)
+	}
+	for q, list := range of {
+		if q.class == lanes && o.noLanes {
+			o.drop(list)
+			continue
+		}
+		q.items = append(list, q.items...)
+		o.queued += len(list)
+		o.list(q)
+	}
+}
+
+// closeLanes drops the items for lanes that have not been tried yet.
 func (o *outbox) closeLanes() {
 	o.noLanes = true
-	var ring []*queue
 	for _, q := range o.queues {
-		o.queued -= q.lane.len()
-		q.lane = fifo{}
-	}
-	for _, q := range o.ring {
-		if q.listed = !q.empty(); q.listed {
-			ring = append(ring, q)
+		if q.class == lanes {
+			o.drop(q.items)
+			o.queued -= len(q.items)
+			q.items, q.listed = nil, false
 		}
 	}
-	o.ring = ring
-}
-
-// serving tells whether a worker has a queue in hand, before its turn has begun or after.
-func (o *outbox) serving() bool {
-	for _, q := range o.queues {
-		if q.busy {
-			return true
-		}
-	}
-	return false
+	o.rings[lanes] = nil
 }
 
 // close drops everything that is not being sent.
@@ -233,16 +192,19 @@ func (o *outbox) close() {
 	}
 	o.closed = true
 	for _, q := range o.queues {
-		o.drop(q.retry)
-		q.retry, q.urgent, q.lane = nil, fifo{}, fifo{}
+		o.drop(q.items)
+		q.items = nil
 	}
-	o.queued, o.ring = 0, nil
+	for _, h := range o.held {
+		o.drop(h.items) // those being tried belong to a turn
+	}
+	o.queued, o.rings, o.held = 0, [classes][]*queue{}, nil
 	o.maybeIdle()
 }
 
 func (o *outbox) drop(items []*item) { o.inDoubt += doubtful(items) }
 
-// doubtful counts the items that the broker may have written already.
+// doubtful returns the number of items that the broker may have written already.
 func doubtful(items []*item) (n int) {
 	for _, it := range items {
 		if it.unknown {
@@ -252,17 +214,7 @@ func doubtful(items []*item) (n int) {
 	return n
 }
 
-// enter registers a turn as sending, until it is given back; false means that the outbox was closed and nothing
-// more may be sent.
-func (o *outbox) enter(t *turn) bool {
-	if o.closed {
-		return false
-	}
-	t.sending = true
-	return true
-}
-
-// open counts the jobs of all turns whose records may or may not be written.
+// open returns the number of jobs, over all turns, whose records may or may not have been written.
 func (o *outbox) open() (n int) {
 	for t := range o.turns {
 		n += t.open
@@ -284,27 +236,4 @@ func (o *outbox) maybeIdle() {
 	default:
 		close(o.idle)
 	}
-}
-
-// fifo is a queue of items that gives its memory back when it runs empty.
-type fifo struct {
-	items []*item
-	head  int
-}
-
-func (f *fifo) len() int      { return len(f.items) - f.head }
-func (f *fifo) push(it *item) { f.items = append(f.items, it) }
-func (f *fifo) peek() *item   { return f.items[f.head] }
-
-func (f *fifo) pop() *item {
-	it := f.items[f.head]
-	f.items[f.head] = nil
-	f.head++
-	switch {
-	case f.head == len(f.items):
-		f.items, f.head = nil, 0
-	case f.head >= 1024 && f.head*2 >= len(f.items):
-		f.items, f.head = append([]*item(nil), f.items[f.head:]...), 0
-	}
-	return it
 }

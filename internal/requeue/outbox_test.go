@@ -1,6 +1,7 @@
 package requeue
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -8,7 +9,7 @@ import (
 func TestBrake(t *testing.T) {
 	base := time.Unix(1_800_000_000, 0)
 	ms := func(n int) time.Time { return base.Add(time.Duration(n) * time.Millisecond) }
-	var b brake
+	var b throttle
 	for _, step := range []struct {
 		at, d, until int
 	}{
@@ -22,11 +23,20 @@ func TestBrake(t *testing.T) {
 		{500, 10, 510},
 		{505, -1, 510},
 	} {
-		b.hold(ms(step.at), time.Duration(step.d)*time.Millisecond)
+		b.pause(ms(step.at), time.Duration(step.d)*time.Millisecond)
 		if !b.until.Equal(ms(step.until)) {
 			t.Fatalf("hold(%d) at %d: until %d, want %d", step.d, step.at, b.until.Sub(base).Milliseconds(), step.until)
 		}
 	}
+}
+
+// serve takes a batch of a queue and gives the queue back.
+func serve(o *outbox, q *queue, maxBytes int) []*item {
+	t := &turn{q: q, box: o}
+	items := o.take(t, maxBytes)
+	o.end(t)
+	o.list(q)
+	return items
 }
 
 func TestSourcesTakeTurns(t *testing.T) {
@@ -38,16 +48,15 @@ func TestSourcesTakeTurns(t *testing.T) {
 	o.put(&item{job: b.job(0, "c"), to: lane, size: 1})
 	var order []string
 	for {
-		q, _ := o.next(now, time.Time{})
+		q, _ := o.next(lanes, now, time.Time{})
 		if q == nil {
 			break
 		}
-		items := o.take(&turn{q: q, box: o}, 1<<20, false)
+		items := serve(o, q, 1<<20)
 		order = append(order, q.source.Name())
 		if len(items) > maxBatchJobs {
 			t.Fatalf("batch of %d", len(items))
 		}
-		o.giveBack(&turn{q: q, box: o}, now, 0)
 	}
 	if got := len(order); got != 4 || order[1] != "b" {
 		t.Errorf("turns %q, want b second of four", order)
@@ -60,47 +69,62 @@ func TestSourcesTakeTurns(t *testing.T) {
 func TestSourceIsServedByOneWorkerAtATime(t *testing.T) {
 	o, now, a := newOutbox(), time.Now(), newSource("a")
 	o.put(&item{job: a.job(1, "c"), to: lane})
-	q, _ := o.next(now, time.Time{})
-	o.take(&turn{q: q, box: o}, 1, false)
+	q, _ := o.next(lanes, now, time.Time{})
+	first := &turn{q: q, box: o}
+	o.take(first, 1)
 	o.put(&item{job: a.job(2, "c"), to: lane})
-	if other, _ := o.next(now, time.Time{}); other != nil {
+	if other, _ := o.next(lanes, now, time.Time{}); other != nil {
 		t.Fatal("a busy source was handed out")
 	}
-	o.giveBack(&turn{q: q, box: o}, now, 0)
-	if again, _ := o.next(now, time.Time{}); again != q {
+	o.end(first)
+	o.list(q)
+	if again, _ := o.next(lanes, now, time.Time{}); again != q {
 		t.Fatal("the source was not listed again")
 	}
 }
 
-func TestFailedItemsGoFirstAndAlone(t *testing.T) {
-	o, now, a := newOutbox(), time.Now(), newSource("a")
-	o.put(&item{job: a.job(1, "c"), to: lane})
-	q, _ := o.next(now, time.Time{})
-	failed := o.take(&turn{q: q, box: o}, 1, false)
-	o.put(&item{job: a.job(2, "c"), to: dead})
-	o.giveBack(&turn{q: q, box: o, failed: failed}, now, time.Second)
-	if q, wait := o.next(now, time.Time{}); q != nil || wait != time.Second {
-		t.Fatalf("served during the back-off, or wait %s", wait)
+func TestItemsThatArePutBackGoFirst(t *testing.T) {
+	o, now, a, b := newOutbox(), time.Now(), newSource("a"), newSource("b")
+	for i := range int64(3) {
+		o.put(&item{job: a.job(i, "c"), to: lane})
+		o.put(&item{job: b.job(i, "c"), to: lane})
 	}
-	q, _ = o.next(now.Add(time.Second), time.Time{})
-	if items := o.take(&turn{q: q, box: o}, 1<<20, false); len(items) != 1 || items[0].job.Offset != 1 {
-		t.Fatalf("took %d items", len(items))
+	q, _ := o.next(lanes, now, time.Time{})
+	other, _ := o.next(lanes, now, time.Time{})
+	items := append(serve(o, q, 1<<20), serve(o, other, 1<<20)...)
+	o.put(&item{job: a.job(9, "c"), to: lane})
+	o.putBack(items)
+	for range 2 {
+		q, _ := o.next(lanes, now, time.Time{})
+		want := []int64{0, 1, 2}
+		if q.source.Name() == "a" {
+			want = append(want, 9)
+		}
+		var got []int64
+		for _, it := range serve(o, q, 1<<20) {
+			got = append(got, it.job.Offset)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", q.source.Name(), got, want)
+		}
+	}
+	if o.queued != 0 {
+		t.Errorf("queued %d", o.queued)
 	}
 }
 
-func TestBatchIsBoundedInBytesAndPutsLanesLast(t *testing.T) {
+func TestBatchIsBoundedInBytes(t *testing.T) {
 	o, a := newOutbox(), newSource("a")
-	o.put(&item{job: a.job(1, "c"), to: lane, size: 10})
-	o.put(&item{job: a.job(2, "c"), to: timer, size: 100})
-	o.put(&item{job: a.job(3, "c"), to: dead, size: 60})
-	o.put(&item{job: a.job(4, "c"), to: lane, size: 30})
-	q, _ := o.next(time.Now(), time.Time{})
-	for _, want := range [][]int64{{2}, {3, 1, 4}} {
+	for i, size := range []int{100, 60, 10, 30, 30, 500} {
+		o.put(&item{job: a.job(int64(i), "c"), to: lane, size: size})
+	}
+	for _, want := range [][]int64{{0}, {1, 2, 3}, {4}, {5}} {
 		var got []int64
-		for _, it := range o.take(&turn{q: q, box: o}, 100, false) {
+		q, _ := o.next(lanes, time.Now(), time.Time{})
+		for _, it := range serve(o, q, 100) {
 			got = append(got, it.job.Offset)
 		}
-		if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] {
+		if !slices.Equal(got, want) {
 			t.Fatalf("batch %v, want %v", got, want)
 		}
 	}
@@ -110,48 +134,51 @@ func TestHeldLanesWait(t *testing.T) {
 	o, now, a := newOutbox(), time.Now(), newSource("a")
 	o.put(&item{job: a.job(1, "c"), to: lane})
 	until := now.Add(70 * time.Millisecond)
-	if q, wait := o.next(now, until); q != nil || wait != 70*time.Millisecond {
+	if q, wait := o.next(lanes, now, until); q != nil || wait != 70*time.Millisecond {
 		t.Fatalf("held lane was served, or wait %s", wait)
 	}
 	o.put(&item{job: a.job(2, "c"), to: timer})
-	q, _ := o.next(now, until)
+	q, _ := o.next(urgent, now, until)
 	if q == nil {
 		t.Fatal("a timer was held")
 	}
-	if items := o.take(&turn{q: q, box: o}, 1<<20, true); len(items) != 1 || items[0].job.Offset != 2 {
+	if items := serve(o, q, 1<<20); len(items) != 1 || items[0].job.Offset != 2 {
 		t.Fatalf("took %d items", len(items))
 	}
 }
 
 func TestForgottenSources(t *testing.T) {
 	o := newOutbox()
-	for range 3 * maxIdleSources {
+	for range 3 * maxIdleQueues {
 		o.put(&item{job: newSource("gone").job(1, "c"), to: lane})
-		q, _ := o.next(time.Now(), time.Time{})
-		o.take(&turn{q: q, box: o}, 1, false)
-		o.giveBack(&turn{q: q, box: o}, time.Now(), 0)
+		q, _ := o.next(lanes, time.Now(), time.Time{})
+		serve(o, q, 1)
 	}
-	if len(o.queues) > maxIdleSources {
+	if len(o.queues) > maxIdleQueues {
 		t.Errorf("%d sources remembered", len(o.queues))
 	}
 }
 
-func TestFifo(t *testing.T) {
-	var f fifo
-	next, put := int64(0), int64(0)
+func TestQueueKeepsItsOrder(t *testing.T) {
+	var queued []*item
+	next, put := 0, 0
 	for round := range 50 {
 		for range 100 + round*37 {
-			f.push(&item{size: int(put)})
+			queued = append(queued, &item{size: put})
 			put++
 		}
-		for f.len() > round {
-			if it := f.pop(); int64(it.size) != next {
-				t.Fatalf("popped %d, want %d", it.size, next)
+		for len(queued) > round {
+			var batch []*item
+			batch, queued = split(queued, min(7, len(queued)-round), 1<<40)
+			for _, it := range batch {
+				if it.size != next {
+					t.Fatalf("took %d, want %d", it.size, next)
+				}
+				next++
 			}
-			next++
 		}
 	}
-	if int64(f.len()) != put-next {
-		t.Fatalf("len %d, want %d", f.len(), put-next)
+	if len(queued) != put-next {
+		t.Fatalf("%d are left, want %d", len(queued), put-next)
 	}
 }

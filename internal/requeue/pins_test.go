@@ -3,11 +3,17 @@ package requeue
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
 // fakePins answers with lane, or fails.
@@ -15,18 +21,31 @@ type fakePins struct {
 	lane  int
 	err   error
 	calls int
+	asked int // campaigns
 }
 
-func (p *fakePins) Pin(context.Context, string, int) (int, error) {
+func (p *fakePins) Pin(_ context.Context, campaigns []string, _ int, _ []int) (map[string]int, error) {
 	p.calls++
-	return p.lane, p.err
+	p.asked += len(campaigns)
+	if p.err != nil {
+		return nil, p.err
+	}
+	pins := make(map[string]int)
+	for _, id := range campaigns {
+		pins[id] = p.lane
+	}
+	return pins, nil
+}
+
+func cacheOf(pins Pins, log *slog.Logger) *pinCache {
+	return newPinCache(&Options{Pins: pins, Topics: TopicSpec{Lanes: 8}, Logger: log}, prometheus.NewCounter(prometheus.CounterOpts{}))
 }
 
 func TestPins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pins, log := &fakePins{lane: 5}, &logBook{}
-		c := newPinCache(pins, 8, log.logger(), prometheus.NewCounter(prometheus.CounterOpts{}))
-		lane := func(campaign string) int { return c.lane(t.Context(), campaign) }
+		pins, log := &fakePins{lane: 5}, &kafkatest.LogBook{}
+		c := cacheOf(pins, log.Logger())
+		lane := func(campaign string) int { return c.find(t.Context(), []string{campaign}, nil)[campaign] }
 
 		if first, second := lane("a"), lane("a"); first != 5 || second != 5 || pins.calls != 1 {
 			t.Fatalf("%d lookups for one campaign", pins.calls)
@@ -42,7 +61,7 @@ func TestPins(t *testing.T) {
 		if got := lane("a"); got != 6 {
 			t.Errorf("lane %d in an outage, want the one known before", got)
 		}
-		if got, want := lane("b"), hashPartition("b", 8); got != want {
+		if got, want := lane("b"), broker.HashPartition("b", 8); got != want {
 			t.Errorf("unknown campaign in lane %d, want its hash %d", got, want)
 		}
 		calls := pins.calls
@@ -56,32 +75,66 @@ func TestPins(t *testing.T) {
 			time.Sleep(pinTTL)
 			lane("b")
 		}
-		if w, i := log.count("WARN"), log.count("INFO"); w != 1 || i != 0 {
+		if w, i := log.Count("WARN"), log.Count("INFO"); w != 1 || i != 0 {
 			t.Errorf("%d warnings and %d infos in one outage", w, i)
 		}
 		pins.err = nil
 		time.Sleep(pinTTL)
-		if lane("b") != 6 || log.count("INFO") != 1 {
-			t.Errorf("no recovery: %q", log.lines)
+		if lane("b") != 6 || log.Count("INFO") != 1 {
+			t.Errorf("no recovery: %q", log.Lines(""))
 		}
 	})
 }
 
+// TestKnownPinsAreNotLookedUp: campaigns whose pins every daemon sees need no query, and the others of a batch one.
+func TestKnownPinsAreNotLookedUp(t *testing.T) {
+	pins := &fakePins{lane: 5}
+	c := cacheOf(pins, slog.New(slog.DiscardHandler))
+	c.current = func(campaign string) int {
+		if campaign < "c" {
+			return 2
+		}
+		return delivery.NoLane
+	}
+	want := map[string]int{"a": 2, "b": 2, "c": 5, "d": 5}
+	for range 3 {
+		if got := c.find(t.Context(), []string{"a", "b", "c", "d"}, nil); !maps.Equal(got, want) {
+			t.Errorf("lanes %v, want %v", got, want)
+		}
+	}
+	if pins.calls != 1 || pins.asked != 2 {
+		t.Errorf("%d lookups of %d campaigns, want one of two", pins.calls, pins.asked)
+	}
+	// A lane that is to be avoided is looked up once; then the new one is known, though not everywhere yet.
+	for range 3 {
+		if got := c.find(t.Context(), []string{"a"}, []int{2}); got["a"] != 5 {
+			t.Errorf("lanes %v", got)
+		}
+	}
+	if pins.calls != 2 {
+		t.Errorf("%d lookups", pins.calls)
+	}
+	c.pins = nil
+	if got := c.find(t.Context(), []string{"e"}, []int{0, 1, 2, 3, 4, 5, 7})["e"]; got != 6 {
+		t.Errorf("lane %d by hash, and only 6 is left", got)
+	}
+}
+
 func TestPinOutOfRange(t *testing.T) {
-	c := newPinCache(&fakePins{lane: -3}, 8, (&logBook{}).logger(), prometheus.NewCounter(prometheus.CounterOpts{}))
-	if got := c.lane(t.Context(), "a"); got != 5 {
+	c := cacheOf(&fakePins{lane: -3}, slog.New(slog.DiscardHandler))
+	if got := c.find(t.Context(), []string{"a"}, nil)["a"]; got != 5 {
 		t.Errorf("lane %d", got)
 	}
 }
 
 func TestHashPartition(t *testing.T) {
 	// FNV-1a, 64 bits: the same on every daemon and in every version. Its published value for "a" ends in 8c.
-	if got := hashPartition("a", 256); got != 0x8c {
+	if got := broker.HashPartition("a", 256); got != 0x8c {
 		t.Errorf("hash %#x", got)
 	}
 	seen := make(map[int]bool)
 	for _, c := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		p := hashPartition(c, 4)
+		p := broker.HashPartition(c, 4)
 		if p < 0 || p > 3 {
 			t.Fatalf("partition %d", p)
 		}

@@ -1,8 +1,8 @@
 package requeue
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,128 +10,90 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // Defaults of Options.
 const (
-	DefaultLanes         = 256
-	DefaultWorkers       = 4
-	DefaultMaxBatchBytes = 512 << 10
-	DefaultMaxBackoff    = 2 * time.Second
+	DefaultLanes   = 256
+	defaultWorkers = 4
+	urgentWorkers  = 2
 
-	maxBatchJobs  = 500 // the bound on duplicates after a crash, per source
+	maxBatchJobs  = 500 // bound on the duplicates after a crash, per source
+	maxBatchBytes = 512 << 10
 	minBatchBytes = 16 << 10
-	firstBackoff  = 50 * time.Millisecond
 	flushTimeout  = 10 * time.Second
 )
 
 // Options of a Relay. Zero values stand for the defaults.
 type Options struct {
-	// Client reaches Kafka. Its Transport is required, and its MetadataTopics, if set, name every topic of
-	// TopicSpec.Names.
-	Client *kafka.Client
-	Prefix string          // of the owned topics; "pacer."
-	Lanes  int             // partitions of the lane topic; 256
-	Timers []time.Duration // 5s, 30s, 5m, 30m, 6h
-	Pins   Pins            // nil: every campaign's lane is its hash
-	// Workers is how many sources are written for at once; 4.
-	Workers int
-	// MaxBatchBytes bounds one batch; 512 KiB. It is lowered by itself where a topic takes less.
-	MaxBatchBytes int
-	// MaxAttemptBackoff caps the back-off after a refusal; 2 s.
-	MaxAttemptBackoff time.Duration
-	Logger            *slog.Logger
-	Registerer        prometheus.Registerer // nil: not registered
+	// Client reaches Kafka. Its Topics, if set, must contain TopicSpec.Names.
+	Client *broker.Client
+	Topics TopicSpec
+	Pins   Pins // nil: a campaign's lane is its hash
+	// Pinned returns the lane that a campaign is known to be pinned to, or delivery.NoLane. Pins is asked for the others.
+	Pinned func(campaign string) int
+	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have
+	// two workers of their own.
+	Workers    int
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: not registered
 }
 
-func (o *Options) validate() error {
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if o.Lanes == 0 {
-		o.Lanes = DefaultLanes
-	}
-	if o.Workers == 0 {
-		o.Workers = DefaultWorkers
-	}
-	if o.MaxBatchBytes == 0 {
-		o.MaxBatchBytes = DefaultMaxBatchBytes
-	}
-	if o.MaxAttemptBackoff == 0 {
-		o.MaxAttemptBackoff = DefaultMaxBackoff
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	var err error
-	if o.Timers, err = sortedTimers(o.Timers); err != nil {
-		return err
-	}
-	switch {
-	case o.Lanes < 1:
-		return errors.New("lanes must be at least 1")
-	case o.Workers < 1:
-		return errors.New("workers must be at least 1")
-	case o.MaxBatchBytes < minBatchBytes:
-		return fmt.Errorf("max batch bytes must be at least %d", minBatchBytes)
-	case o.MaxAttemptBackoff < time.Millisecond:
-		return errors.New("max attempt back-off must be at least 1ms")
-	}
-	return nil
-}
-
-// Relay moves jobs into lanes, timers and dead letters and settles them once the broker has them (the package
-// comment tells the whole way). Make one with New, start Run once, and Put from anywhere: every method is safe
-// for concurrent use. Jobs put before Run wait for it; jobs put after Run has ended, or during Drain, are dropped,
-// which is to say that their offsets stay open.
+// Relay writes jobs to lanes, timers and dead letters, and settles them once the broker has acknowledged the records
+// (see the package comment). Make one with New, start Run once, and call Put from any goroutine: every method is safe
+// for concurrent use. Jobs put before Run wait for it; jobs put after Run has ended, or during Drain, are dropped, so
+// that their offsets stay open.
 //
 // One lock guards the queues; it is held for bookkeeping only, never during I/O.
 type Relay struct {
 	opts    Options
-	broker  *broker
 	pins    *pinCache
 	metrics *metrics
-	logger  *slog.Logger
 
-	batchBytes atomic.Int64  // lowered when a topic takes less
-	wake       chan struct{} // one token: something may be servable
+	batchBytes atomic.Int64          // bounds a batch; lowered when a topic accepts less
+	wake       [classes]retry.Signal // an item may be servable
+	running    sync.WaitGroup        // the goroutines of Run
 
 	mu      sync.Mutex
-	box     *outbox   // of the present generation; replaced by Drain
-	brake   brake     // for lanes
-	stopped bool      // Run has ended
-	down    time.Time // since when the broker refuses; zero: it does not
+	box     *outbox // of the current generation; replaced by Drain
+	lanes   throttle
+	stopped bool // Run has ended
+	trouble trouble
+	avoided map[broker.Partition]time.Time         // until when
+	worked  map[delivery.DestinationKind]time.Time // when a record was last acknowledged
 }
 
 // New makes a relay. It does no I/O.
 func New(opts Options) (*Relay, error) {
-	if err := opts.validate(); err != nil {
+	var err error
+	if opts.Topics, err = opts.Topics.withDefaults(); err != nil {
 		return nil, fmt.Errorf("requeue: %w", err)
 	}
-	b, err := newBroker(opts.Client)
-	if err != nil {
-		return nil, fmt.Errorf("requeue: %w", err)
+	opts.Workers = cmp.Or(opts.Workers, defaultWorkers)
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	r := &Relay{
+		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
+		avoided: make(map[broker.Partition]time.Time), worked: make(map[delivery.DestinationKind]time.Time),
 	}
-	r := &Relay{opts: opts, broker: b, logger: opts.Logger, wake: make(chan struct{}, 1), box: newOutbox()}
-	r.batchBytes.Store(int64(opts.MaxBatchBytes))
-	r.metrics, err = newMetrics(opts.Registerer, func() float64 { return float64(r.Stats().Queued) })
-	if err != nil {
-		return nil, fmt.Errorf("requeue: register metrics: %w", err)
-	}
-	r.pins = newPinCache(opts.Pins, opts.Lanes, opts.Logger, r.metrics.fallbacks)
+	r.batchBytes.Store(maxBatchBytes)
+	r.metrics = newMetrics(opts.Registerer, r)
+	r.pins = newPinCache(&r.opts, r.metrics.fallbacks)
 	return r, nil
 }
 
-// Run writes until ctx ends, and returns nil then. What is not written stays open.
+// Run writes until ctx ends, and then returns nil. Jobs that are not written stay open.
 func (r *Relay) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for range r.opts.Workers {
-		wg.Go(func() { r.work(ctx) })
+	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: r.opts.Workers} {
+		for range workers {
+			r.running.Go(func() { r.work(ctx, queueClass(class)) })
+		}
 	}
-	wg.Wait()
+	r.running.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = true
@@ -139,21 +101,28 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// Put hands a job over for writing. It never blocks. The job belongs to the relay from now on, which settles it
-// once the broker has acknowledged its record.
+// Put accepts a job for writing. It never blocks. The relay owns the job from now on, and settles it once the broker
+// has acknowledged its record.
 func (r *Relay) Put(job *delivery.Job, to delivery.Destination) {
-	it := &item{job: job, to: to, size: recordSize(job)}
+	it := &item{job: job, to: to, size: record.Size(job)}
 	r.mu.Lock()
 	r.box.put(it)
 	r.mu.Unlock()
-	r.signal()
+	r.wake[classOf(to)].Send()
 }
 
-// Drain drops what is on its way to a lane and has not been handed to a produce call, writes timers and dead letters
-// (their jobs have been sent; dropped, they would be sent again), and waits for the calls in flight, and for their jobs
-// to be settled, until ctx ends. It returns how many jobs it leaves in doubt: neither settled nor certainly
-// unwritten, so that a record of theirs may turn up besides the one whose offset stays open. Jobs put meanwhile are dropped;
-// when Drain has returned, Put works again.
+// wakeAll wakes a worker of each class.
+func (r *Relay) wakeAll() {
+	for _, signal := range r.wake {
+		signal.Send()
+	}
+}
+
+// Drain drops the items for lanes that are not in a produce call and writes timers and dead letters, because their
+// jobs have been sent, and dropping them would send them again. It then waits for the calls in flight, and for their
+// jobs to be settled, until ctx ends. It returns the number of jobs in doubt: neither settled nor certainly unwritten,
+// so that a second record of them may exist besides the one whose offset stays open. Jobs put during Drain are
+// dropped; after Drain, Put works again.
 func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	r.mu.Lock()
 	box := r.box
@@ -178,11 +147,11 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	return inDoubt
 }
 
-// finish waits until nothing is left to write, while the broker takes it and until ctx ends.
+// finish waits until everything is written, except where Kafka refuses, or until ctx ends.
 func (r *Relay) finish(ctx context.Context, box *outbox) {
 	for {
 		r.mu.Lock()
-		over := r.stopped || !r.down.IsZero() || box.queued == 0 && len(box.turns) == 0 && !box.serving()
+		over := r.stopped || box.queued == 0 && box.busy == 0
 		r.mu.Unlock()
 		if over {
 			return
@@ -197,72 +166,72 @@ func (r *Relay) finish(ctx context.Context, box *outbox) {
 
 const finishPoll = 2 * time.Millisecond
 
-// Hold pauses writing to lanes for d, at most 200 ms in one go, because sending is behind. Timers and dead letters
-// are not held: a retry that comes back late is late for good.
-func (r *Relay) Hold(d time.Duration) {
+// Throttle pauses writing to lanes for d, at most 200 ms without a break, because sending is behind. Timers and dead
+// letters are not held: a retry that is written late comes back late.
+func (r *Relay) Throttle(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.brake.hold(time.Now(), d)
-}
-
-// Healthy tells whether nothing is kept waiting by a broker that refuses.
-func (r *Relay) Healthy() bool {
-	s := r.Stats()
-	return s.DownSince.IsZero() || s.Queued+s.Sending == 0
-}
-
-// Stats is what the relay has in hand.
-type Stats struct {
-	Queued    int       // jobs waiting to be written
-	Sending   int       // jobs in a produce call and not settled
-	Sources   int       // sources with jobs waiting
-	DownSince time.Time // since when the broker refuses; zero: it does not
-}
-
-// Stats reads the relay's state.
-func (r *Relay) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return Stats{Queued: r.box.queued, Sending: r.box.open(), Sources: len(r.box.ring), DownSince: r.down}
+	r.lanes.pause(time.Now(), d)
 }
 
 // acquire waits for a queue whose turn it is; nil means that ctx has ended.
-func (r *Relay) acquire(ctx context.Context) (*outbox, *queue) {
+func (r *Relay) acquire(ctx context.Context, class queueClass) (*outbox, *queue) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		box := r.box
-		q, wait := box.next(time.Now(), r.brake.until)
-		more := q != nil && len(box.ring) > 0
+		q, wait := box.next(class, time.Now(), r.lanes.until)
+		more := q != nil && len(box.rings[class]) > 0
 		r.mu.Unlock()
 		if more {
-			r.signal() // one token wakes one worker; pass it on
+			r.wake[class].Send() // one token wakes one worker; pass it on
 		}
 		if q != nil {
 			return box, q
 		}
-		r.sleep(ctx, wait)
+		r.sleep(ctx, class, wait)
 	}
 	return nil, nil
 }
 
-// sleep waits for a token, or for d if it is positive.
-func (r *Relay) sleep(ctx context.Context, d time.Duration) {
+// sleep waits for a wake-up, or for d if it is positive.
+func (r *Relay) sleep(ctx context.Context, class queueClass, d time.Duration) {
 	var due <-chan time.Time
 	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(d)
 	}
 	select {
-	case <-r.wake:
+	case <-r.wake[class]:
 	case <-due:
 	case <-ctx.Done():
 	}
 }
 
-func (r *Relay) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+// maxPause bounds one pause of writing to lanes.
+const maxPause = 200 * time.Millisecond
+
+// throttle pauses writing to lanes while sending is behind. A pause lasts at most maxPause, and the next one begins
+// only after as much time again: otherwise a machine that is always behind would never empty its front windows, and
+// the campaigns queued behind the busy ones would starve. The zero throttle is open.
+type throttle struct {
+	from, until time.Time // of the last pause
+}
+
+// pause pauses until now+d, within the bounds.
+func (t *throttle) pause(now time.Time, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	if !now.Before(t.until) { // not paused
+		if now.Before(t.until.Add(t.until.Sub(t.from))) {
+			return
+		}
+		t.from, t.until = now, now
+	}
+	end := now.Add(d)
+	if last := t.from.Add(maxPause); end.After(last) {
+		end = last
+	}
+	if end.After(t.until) {
+		t.until = end
 	}
 }

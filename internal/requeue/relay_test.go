@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
 // refusing makes the broker refuse every produce request with a code while the switch is on.
@@ -44,6 +45,7 @@ func refusing(cluster *kfake.Cluster, on *atomic.Bool, attempts *atomic.Int64, c
 }
 
 func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
+	t.Parallel()
 	cluster, client := fakeCluster(t)
 	ensure(t, client, smallSpec("t."))
 	var down atomic.Bool
@@ -51,31 +53,31 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 	down.Store(true)
 	refusing(cluster, &down, &attempts, int16(kafka.NotEnoughReplicas))
 
-	log, reg := &logBook{}, prometheus.NewRegistry()
-	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 8, Logger: log.logger(), Registerer: reg, MaxAttemptBackoff: 20 * time.Millisecond})
+	log, reg := &kafkatest.LogBook{}, prometheus.NewRegistry()
+	r := start(t, Options{Client: client, Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger(), Registerer: reg})
 	s := newSource("pacer.jobs/0")
 	expired := delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonExpired}
 	for i, to := range []delivery.Destination{lane, timer, dead, expired} {
 		r.Put(s.job(int64(i), "spring"), to)
 	}
-	eventually(t, "three refusals", func() bool { return attempts.Load() >= 3 })
+	kafkatest.Eventually(t, "three refusals", func() bool { return attempts.Load() >= 3 })
 	if s.count() != 0 {
 		t.Fatalf("%d jobs settled while the broker refused", s.count())
 	}
-	if r.Healthy() {
-		t.Error("healthy during an outage")
+	if !outage(r) {
+		t.Error("no outage while the broker refuses")
 	}
 
 	down.Store(false)
-	eventually(t, "everything settled", func() bool { return s.count() == 4 })
+	kafkatest.Eventually(t, "everything settled", func() bool { return s.count() == 4 })
 	for i, want := range []delivery.Outcome{delivery.OutcomeRequeued, delivery.OutcomeRetried, delivery.OutcomeDead, delivery.OutcomeExpired} {
 		if got, _ := s.outcome(int64(i)); got != want {
 			t.Errorf("job %d: %s, want %s", i, got, want)
 		}
 	}
-	eventually(t, "recovery", func() bool { return r.Healthy() && log.count("INFO") > 0 })
-	if w, i := log.count("WARN"), log.count("INFO"); w != 1 || i != 1 {
-		t.Errorf("%d warnings, %d infos for one outage: %q", w, i, log.lines)
+	kafkatest.Eventually(t, "recovery", func() bool { return !outage(r) && log.Count("INFO") > 0 })
+	if w, i := log.Count("WARN"), log.Count("INFO"); w != 1 || i != 1 {
+		t.Errorf("%d warnings, %d infos for one outage: %q", w, i, log.Lines(""))
 	}
 	for topic, want := range map[string]int{"t.lanes": 1, "t.timer.5s": 1, "t.dead": 2} {
 		if got := len(readAll(t, client, topic)); got != want {
@@ -124,10 +126,10 @@ func TestABatchIsCommittedBeforeTheNext(t *testing.T) {
 		}
 	}
 	m := newMemory("t.")
-	m.onProduce = func(context.Context, int) (int16, error) { note("produce"); return 0, nil }
+	m.OnProduce = func(context.Context, int) (int16, error) { note("produce"); return 0, nil }
 	s := newSource("pacer.jobs/0")
 	s.onEvent = note
-	r, err := New(Options{Client: m.client(), Prefix: "t.", Lanes: 8})
+	r, err := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +139,7 @@ func TestABatchIsCommittedBeforeTheNext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.Run(ctx) })
-	eventually(t, "everything settled", func() bool { return s.count() == 2*maxBatchJobs+1 })
+	kafkatest.Eventually(t, "everything settled", func() bool { return s.count() == 2*maxBatchJobs+1 })
 	cancel()
 	wg.Wait()
 	want := []string{"produce", "settle", "flush", "produce", "settle", "flush", "produce", "settle"}
@@ -148,7 +150,7 @@ func TestABatchIsCommittedBeforeTheNext(t *testing.T) {
 
 func TestNothingIsWrittenWhileTheCommitFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, s, log := newMemory("t."), newSource("a"), &logBook{}
+		m, s, log := newMemory("t."), newSource("a"), &kafkatest.LogBook{}
 		var failing atomic.Bool
 		failing.Store(true)
 		s.onFlush = func(context.Context) error {
@@ -157,85 +159,82 @@ func TestNothingIsWrittenWhileTheCommitFails(t *testing.T) {
 			}
 			return nil
 		}
-		r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8, Logger: log.logger()})
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger()})
 		r.Put(s.job(1, "c"), lane)
 		synctest.Wait()
 		r.Put(s.job(2, "c"), lane)
 		time.Sleep(time.Minute)
-		if s.count() != 1 || m.total("lanes") != 1 {
-			t.Errorf("%d settled, %d written", s.count(), m.total("lanes"))
+		if s.count() != 1 || m.Total("lanes") != 1 {
+			t.Errorf("%d settled, %d written", s.count(), m.Total("lanes"))
 		}
-		if n := s.flushCount(); n < 10 || log.count("WARN") != 1 {
-			t.Errorf("%d flushes, %d warnings", n, log.count("WARN"))
+		if n := s.flushCount(); n < 10 || log.Count("WARN") != 1 {
+			t.Errorf("%d flushes, %d warnings", n, log.Count("WARN"))
 		}
 		failing.Store(false)
 		time.Sleep(3 * time.Second)
-		if s.count() != 2 || !r.Healthy() {
+		if s.count() != 2 || outage(r) {
 			t.Errorf("%d settled after the commit", s.count())
 		}
 	})
 }
 
+// TestOversizeConcernsOneJob: a record that its topic does not accept stays open, alone and loudly, until the topic accepts
+// it; nothing of it is cut.
 func TestOversizeConcernsOneJob(t *testing.T) {
-	_, client := fakeCluster(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "150000"}),
-		kfake.SeedTopics(4, "t.lanes"), kfake.SeedTopics(2, "t.timer.5s", "t.dead"))
-	r := start(t, Options{Client: client, Prefix: "t.", Lanes: 4, Timers: []time.Duration{5 * time.Second}})
-	s := newSource("pacer.jobs/0")
-	for i := range int64(400) {
-		job := s.job(i, "spring")
-		if job.Payload = make([]byte, 500); i == 123 {
-			job.Payload = bytes.Repeat([]byte("x"), 200_000)
+	synctest.Test(t, func(t *testing.T) {
+		m, s, log, reg := newMemory("t."), newSource("pacer.jobs/0"), &kafkatest.LogBook{}, prometheus.NewRegistry()
+		var raised atomic.Bool
+		m.Refuse = func(_ string, _, bytes int) (int16, bool) {
+			if bytes > 100_000 && !raised.Load() {
+				return int16(kafka.MessageSizeTooLarge), false
+			}
+			return 0, true
 		}
-		r.Put(job, lane)
-	}
-	eventually(t, "everything settled", func() bool { return s.count() == 400 })
-	if got, _ := s.outcome(123); got != delivery.OutcomeDead {
-		t.Errorf("the large job: %s", got)
-	}
-	if got, _ := s.outcome(122); got != delivery.OutcomeRequeued {
-		t.Errorf("its neighbour: %s", got)
-	}
-	if n := len(readAll(t, client, "t.lanes")); n != 399 {
-		t.Errorf("%d records in the lane", n)
-	}
-	letters := readAll(t, client, "t.dead")
-	if len(letters) != 1 {
-		t.Fatalf("%d dead letters", len(letters))
-	}
-	d := readDead(letters[0])
-	if d.Reason != delivery.ReasonOversize || len(d.Payload) != 64<<10 || d.Truncated != 200_000 || d.Origin.Offset != 123 {
-		t.Errorf("dead letter %s of %d bytes, truncated %d, origin %v", d.Reason, len(d.Payload), d.Truncated, d.Origin)
-	}
-	if n := r.batchBytes.Load(); n >= DefaultMaxBatchBytes || n < minBatchBytes {
-		t.Errorf("batches of up to %d bytes after a refusal for size", n)
-	}
-	if s.twice != 0 {
-		t.Errorf("%d jobs settled twice", s.twice)
-	}
-}
-
-func TestAlreadyDeadJobKeepsItsReasonWhenCut(t *testing.T) {
-	_, client := fakeCluster(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "100000"}), kfake.SeedTopics(1, "t.dead"))
-	r := start(t, Options{Client: client, Prefix: "t."})
-	s := newSource("a")
-	job := s.job(1, "c")
-	job.Payload = make([]byte, 120_000)
-	r.Put(job, dead)
-	eventually(t, "settled", func() bool { return s.count() == 1 })
-	if d := readDead(readAll(t, client, "t.dead")[0]); d.Reason != delivery.ReasonRefused || d.Truncated != 120_000 {
-		t.Errorf("dead letter %+v", d)
-	}
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger(), Registerer: reg})
+		for i := range int64(400) {
+			job := s.job(i, "spring")
+			if job.Payload = make([]byte, 500); i == 123 {
+				job.Payload = bytes.Repeat([]byte("x"), 200_000)
+			}
+			r.Put(job, lane)
+		}
+		letter := s.job(400, "spring")
+		letter.Payload = make([]byte, 150_000)
+		r.Put(letter, dead)
+		time.Sleep(10 * time.Minute)
+		if s.count() != 399 || m.Total("dead") != 0 || !r.Waits("pacer.jobs/0", 123) || r.Waits("pacer.jobs/0", 124) {
+			t.Errorf("%d of 399 settled, %d dead letters", s.count(), m.Total("dead"))
+		}
+		if n := log.Count("ERROR"); n < 5 || n > 11 || log.Count("WARN") != 0 {
+			t.Errorf("%d error lines in ten minutes, %q", n, log.Lines(""))
+		}
+		values := gather(t, reg)
+		if values["pacer_requeue_oversize"] != 2 || values["pacer_requeue_outage"] != 0 || values["pacer_requeue_queued"] != 2 {
+			t.Errorf("metrics %v", values)
+		}
+		if n := r.batchBytes.Load(); n >= maxBatchBytes || n < minBatchBytes {
+			t.Errorf("batches of up to %d bytes after a refusal for size", n)
+		}
+		raised.Store(true)
+		time.Sleep(2 * time.Minute)
+		if s.count() != 401 || s.twice != 0 || m.Total("") != 401 {
+			t.Errorf("%d settled, %d twice, %d written", s.count(), s.twice, m.Total(""))
+		}
+		if got, _ := s.outcome(123); got != delivery.OutcomeRequeued {
+			t.Errorf("the large job: %s", got)
+		}
+	})
 }
 
 func TestMissingTopicKeepsJobsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, s, log := newMemory("t."), newSource("a"), &logBook{}
-		delete(m.topics, "t.lanes")
-		r := start(t, Options{Client: m.client(), Prefix: "t.", Logger: log.logger()})
+		m, s, log := newMemory("t."), newSource("a"), &kafkatest.LogBook{}
+		delete(m.Topics, "t.lanes")
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t."}, Logger: log.Logger()})
 		r.Put(s.job(1, "c"), lane)
 		time.Sleep(10 * time.Second)
-		if s.count() != 0 || r.Healthy() || log.count("WARN") != 1 {
-			t.Errorf("%d settled, healthy %t, %d warnings", s.count(), r.Healthy(), log.count("WARN"))
+		if s.count() != 0 || !outage(r) || log.Count("WARN") != 1 {
+			t.Errorf("%d settled, outage %t, %d warnings", s.count(), outage(r), log.Count("WARN"))
 		}
 		if got := r.Drain(t.Context()); got != 0 {
 			t.Errorf("%d in doubt although nothing was sent", got)
@@ -246,8 +245,8 @@ func TestMissingTopicKeepsJobsOpen(t *testing.T) {
 func TestPutNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s := newMemory("t."), newSource("a")
-		m.onProduce = func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
-		r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8})
+		m.OnProduce = func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
 		began := time.Now()
 		for i := range int64(20_000) {
 			r.Put(s.job(i, "c"), lane)
@@ -256,8 +255,10 @@ func TestPutNeverBlocks(t *testing.T) {
 			t.Errorf("Put waited %s", took)
 		}
 		synctest.Wait()
-		if got := r.Stats(); got.Queued+got.Sending < 19_000 {
-			t.Errorf("stats %+v", got)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if queued, sending := r.box.queued, r.box.open(); queued+sending < 19_000 {
+			t.Errorf("%d queued, %d in produce calls", queued, sending)
 		}
 	})
 }
@@ -265,12 +266,12 @@ func TestPutNeverBlocks(t *testing.T) {
 func TestHoldDelaysLanesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s := newMemory("t."), newSource("a")
-		r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8})
-		r.Hold(time.Hour)
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+		r.Throttle(time.Hour)
 		r.Put(s.job(1, "c"), lane)
 		r.Put(s.job(2, "c"), timer)
 		r.Put(s.job(3, "c"), dead)
-		time.Sleep(maxHold - time.Millisecond)
+		time.Sleep(maxPause - time.Millisecond)
 		if _, ok := s.outcome(1); ok || s.count() != 2 {
 			t.Errorf("%d settled during the hold", s.count())
 		}
@@ -282,8 +283,9 @@ func TestHoldDelaysLanesOnly(t *testing.T) {
 }
 
 func TestSmallSourceIsNotStarved(t *testing.T) {
+	t.Parallel()
 	m, big, small := newMemory("t."), newSource("big"), newSource("small")
-	r, err := New(Options{Client: m.client(), Prefix: "t.", Lanes: 8, Workers: 1})
+	r, err := New(Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +298,7 @@ func TestSmallSourceIsNotStarved(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.Run(ctx) })
-	eventually(t, "everything settled", func() bool { return big.count() == 20*maxBatchJobs && small.count() == 1 })
+	kafkatest.Eventually(t, "everything settled", func() bool { return big.count() == 20*maxBatchJobs && small.count() == 1 })
 	cancel()
 	wg.Wait()
 	if before.Load() > 2*maxBatchJobs {
@@ -306,23 +308,19 @@ func TestSmallSourceIsNotStarved(t *testing.T) {
 
 func TestLaneFollowsThePin(t *testing.T) {
 	m, s := newMemory("t."), newSource("a")
-	r := start(t, Options{Client: m.client(), Prefix: "t.", Lanes: 8, Pins: &fakePins{lane: 3}})
+	r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &fakePins{lane: 3}})
 	r.Put(s.job(1, "c"), lane)
-	eventually(t, "settled", func() bool { return s.count() == 1 })
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.written[partition{"t.lanes", 3}]) != 1 {
-		t.Errorf("written to %v", m.written)
+	kafkatest.Eventually(t, "settled", func() bool { return s.count() == 1 })
+	if all, pinned := m.Total(""), m.Total("t.lanes/3"); all != 1 || pinned != 1 {
+		t.Errorf("%d written, %d of them to the lane", all, pinned)
 	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	client := newMemory("t.").client()
+	client := memoryClient(t, newMemory("t."))
 	for name, opts := range map[string]Options{
-		"no client": {}, "no transport": {Client: &kafka.Client{Addr: kafka.TCP("a:1")}},
-		"lanes": {Client: client, Lanes: -1}, "workers": {Client: client, Workers: -1},
-		"bytes": {Client: client, MaxBatchBytes: 1}, "timers": {Client: client, Timers: []time.Duration{0}},
-		"back-off": {Client: client, MaxAttemptBackoff: -1},
+		"lanes":  {Client: client, Topics: TopicSpec{Lanes: -1}},
+		"timers": {Client: client, Topics: TopicSpec{Timers: []time.Duration{0}}},
 	} {
 		if _, err := New(opts); err == nil {
 			t.Errorf("%s: accepted", name)

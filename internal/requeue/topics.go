@@ -1,6 +1,7 @@
 package requeue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,26 +9,20 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	"github.com/pacer/pacer/internal/broker"
 )
 
-// Defaults of TopicSpec.
+// Retention of the topics. Notes of replays are kept longer than the dead letters that they mark as replayed.
 const (
-	DefaultTimerPartitions = 4
-	DefaultDeadPartitions  = 4
-	DefaultDeadRetention   = 30 * 24 * time.Hour
-
-	DefaultResultPartitions = 6
-	DefaultResultRetention  = 7 * 24 * time.Hour
+	deadRetention    = 30 * 24 * time.Hour
+	resultRetention  = 7 * 24 * time.Hour
+	replaysRetention = 365 * 24 * time.Hour
 )
 
-// replaysRetention outlives the dead letters that are remembered as replayed, unless those are kept for longer.
-const replaysRetention = 365 * 24 * time.Hour
-
-// headerRoom is how much larger than an ingress record the record of a re-enqueued job may be.
+// headerRoom is the number of bytes by which the record of a re-enqueued job may exceed an ingress record.
 const headerRoom = 64 << 10
 
-// defaultMaxMessage is Kafka's own default of max.message.bytes.
+// defaultMaxMessage is Kafka's default of max.message.bytes.
 const defaultMaxMessage = 1_048_588
 
 // Names of topic configurations.
@@ -39,20 +34,21 @@ const (
 	confMinInSync      = "min.insync.replicas"
 	confSegmentBytes   = "segment.bytes"
 	confSegmentTime    = "segment.ms"
+	confUnclean        = "unclean.leader.election.enable"
 )
 
-// Kafka gives disk back by whole segments of a partition's log, and never that of the one being written. So small ones are
-// made for lanes and timers, from which the janitor removes what was delivered: what is left of it on disk is at most one
-// for each partition, and where little is written, it goes with the first record after an hour. A backlog of hundreds of
-// gigabytes makes many of them; somebody who has that may choose larger ones.
+// Kafka frees disk space by whole segments of a partition's log, and never the segment being written. So lanes and
+// timers, from which the janitor deletes what was delivered, have small segments: at most one segment of deleted
+// records per partition stays on disk, and with little traffic it goes with the first record after an hour. A backlog
+// of hundreds of gigabytes makes many segments; for that, larger ones may be configured.
 const (
 	segmentBytes    = 16 << 20
 	maxSegmentBytes = 128 << 20
 	segmentTime     = time.Hour
-	segmentMessages = 8 // of the largest size, at least
+	segmentMessages = 8 // at least this many of the largest size
 )
 
-// TopicSpec says which topics pacer needs. Zero values stand for the defaults.
+// TopicSpec describes the topics that pacer needs. Zero values stand for the defaults.
 type TopicSpec struct {
 	Prefix          string          // of the owned topics; "pacer."
 	Ingress         []string        // never created by pacer
@@ -62,31 +58,17 @@ type TopicSpec struct {
 	DeadPartitions  int             // 4
 	// ReplicationFactor of topics that are created; min(3, brokers) unless set.
 	ReplicationFactor int
-	DeadRetention     time.Duration // 30 days
 	// Results adds the topic of the results.
 	Results          bool
-	ResultPartitions int           // 6
-	ResultRetention  time.Duration // 7 days
+	ResultPartitions int // 6
 }
 
 func (s TopicSpec) withDefaults() (TopicSpec, error) {
-	if s.Prefix == "" {
-		s.Prefix = DefaultPrefix
-	}
-	for field, v := range map[*int]int{
-		&s.Lanes: DefaultLanes, &s.TimerPartitions: DefaultTimerPartitions, &s.DeadPartitions: DefaultDeadPartitions,
-		&s.ResultPartitions: DefaultResultPartitions,
-	} {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	if s.DeadRetention == 0 {
-		s.DeadRetention = DefaultDeadRetention
-	}
-	if s.ResultRetention == 0 {
-		s.ResultRetention = DefaultResultRetention
-	}
+	s.Prefix = cmp.Or(s.Prefix, DefaultPrefix)
+	s.Lanes = cmp.Or(s.Lanes, DefaultLanes)
+	s.TimerPartitions = cmp.Or(s.TimerPartitions, 4)
+	s.DeadPartitions = cmp.Or(s.DeadPartitions, 4)
+	s.ResultPartitions = cmp.Or(s.ResultPartitions, 6)
 	var err error
 	s.Timers, err = sortedTimers(s.Timers)
 	if err == nil && (s.Lanes < 1 || s.TimerPartitions < 1 || s.DeadPartitions < 1 || s.ResultPartitions < 1 ||
@@ -96,7 +78,7 @@ func (s TopicSpec) withDefaults() (TopicSpec, error) {
 	return s, err
 }
 
-// Names lists every topic of the spec, the ingress topics first: what a transport's MetadataTopics must hold.
+// Names returns every topic of the spec, the ingress topics first: what a client's Topics must contain.
 func (s TopicSpec) Names() []string {
 	spec, err := s.withDefaults()
 	if err != nil {
@@ -109,7 +91,7 @@ func (s TopicSpec) Names() []string {
 	return names
 }
 
-// ownedTopic is what an owned topic must be like.
+// ownedTopic is the required state of an owned topic.
 type ownedTopic struct {
 	name       string
 	partitions int
@@ -123,25 +105,22 @@ func (s TopicSpec) owned(maxMessage int64) []ownedTopic {
 		topics = append(topics, ownedTopic{TimerTopic(s.Prefix, d), s.TimerPartitions, -1, maxMessage})
 	}
 	topics = append(topics,
-		ownedTopic{DeadTopic(s.Prefix), s.DeadPartitions, s.DeadRetention.Milliseconds(), maxMessage},
-		ownedTopic{ReplaysTopic(s.Prefix), 1, max(s.DeadRetention, replaysRetention).Milliseconds(), maxMessage})
+		ownedTopic{DeadTopic(s.Prefix), s.DeadPartitions, deadRetention.Milliseconds(), maxMessage},
+		ownedTopic{ReplaysTopic(s.Prefix), 1, replaysRetention.Milliseconds(), maxMessage})
 	if s.Results {
-		topics = append(topics,
-			ownedTopic{ResultsTopic(s.Prefix), s.ResultPartitions, s.ResultRetention.Milliseconds(), maxMessage})
+		topics = append(topics, ownedTopic{ResultsTopic(s.Prefix), s.ResultPartitions, resultRetention.Milliseconds(), maxMessage})
 	}
 	return topics
 }
 
-// deviation is one configuration of an existing topic that differs from what it must be.
+// deviation is a configuration of an existing topic that differs from the required one.
 type deviation struct {
-	config string
-	have   string
-	want   string
-	must   string // for people: "-1", "at least 1114124"
+	config, have, want string
+	must               string // for people: "-1", "at least 1114124"
 }
 
-// deviations compares the configurations of an existing topic. Longer retention of dead letters, room for larger records
-// and segments of another size are somebody's choice and left alone, within bounds.
+// deviations compares the configurations of an existing topic with the required ones. A longer retention of dead
+// letters, room for larger records and another segment size are the operator's choice and left alone, within bounds.
 func (t ownedTopic) deviations(have map[string]string) []deviation {
 	var out []deviation
 	add := func(config, want, must string) {
@@ -162,6 +141,9 @@ func (t ownedTopic) deviations(have map[string]string) []deviation {
 	atLeast(confRetentionTime, t.retention)
 	atLeast(confRetentionBytes, -1)
 	atLeast(confMaxMessage, t.maxMessage)
+	if have[confUnclean] == "true" { // unset where a broker does not report it; false is Kafka's default
+		add(confUnclean, "false", "false, or an election may lose jobs that Kafka has acknowledged")
+	}
 	if t.swept() {
 		atMost := func(config string, want, most int64) {
 			if v, err := strconv.ParseInt(have[config], 10, 64); err != nil || v > most {
@@ -175,52 +157,43 @@ func (t ownedTopic) deviations(have map[string]string) []deviation {
 	return out
 }
 
-// swept tells whether the janitor removes what was delivered: from topics that keep their records for ever.
+// swept reports whether the janitor deletes delivered records from the topic: those without retention.
 func (t ownedTopic) swept() bool { return t.retention < 0 }
 
-// segment is the size of the pieces of a swept topic's log.
+// segment returns the segment size of a swept topic, in bytes.
 func (t ownedTopic) segment() int64 {
 	return min(max(segmentBytes, segmentMessages*t.maxMessage), 1<<30)
 }
 
-func (t ownedTopic) create(replicas int) kafka.TopicConfig {
-	entries := []kafka.ConfigEntry{
-		{ConfigName: confCleanup, ConfigValue: "delete"},
-		{ConfigName: confRetentionTime, ConfigValue: strconv.FormatInt(t.retention, 10)},
-		{ConfigName: confRetentionBytes, ConfigValue: "-1"},
-		{ConfigName: confMaxMessage, ConfigValue: strconv.FormatInt(t.maxMessage, 10)},
+func (t ownedTopic) create(replicas int) broker.Topic {
+	config := map[string]string{
+		confCleanup:        "delete",
+		confRetentionTime:  strconv.FormatInt(t.retention, 10),
+		confRetentionBytes: "-1",
+		confMaxMessage:     strconv.FormatInt(t.maxMessage, 10),
 	}
 	if t.swept() {
-		entries = append(entries,
-			kafka.ConfigEntry{ConfigName: confSegmentBytes, ConfigValue: strconv.FormatInt(t.segment(), 10)},
-			kafka.ConfigEntry{ConfigName: confSegmentTime, ConfigValue: strconv.FormatInt(segmentTime.Milliseconds(), 10)})
+		config[confSegmentBytes] = strconv.FormatInt(t.segment(), 10)
+		config[confSegmentTime] = strconv.FormatInt(segmentTime.Milliseconds(), 10)
 	}
 	if replicas >= 3 {
-		// An acknowledgement of all in-sync replicas means two copies at least, and one broker may still be down.
-		entries = append(entries, kafka.ConfigEntry{ConfigName: confMinInSync, ConfigValue: "2"})
+		// Acknowledgement by all in-sync replicas then means at least two copies, while one broker may be down.
+		config[confMinInSync] = "2"
 	}
-	return kafka.TopicConfig{Topic: t.name, NumPartitions: t.partitions, ReplicationFactor: replicas, ConfigEntries: entries}
+	return broker.Topic{Name: t.name, Partitions: t.partitions, Replicas: replicas, Config: config}
 }
 
-// EnsureTopics creates the owned topics that are missing and brings the configurations of the others in line. It
-// returns one line for each change made. It never creates ingress topics, never deletes a topic, never takes
-// partitions away and never shortens what a topic keeps; running it again changes nothing. The client's
-// transport must not be limited to other topics (see TopicSpec.Names).
-func EnsureTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) (changes []string, err error) {
-	spec, err = spec.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+// EnsureTopics creates the owned topics that are missing and corrects the configurations of the others. It returns one
+// line for each change made. It never creates ingress topics, deletes topics, removes partitions or shortens a
+// retention; running it again changes nothing. The client must not be limited to other topics (see TopicSpec.Names).
+func EnsureTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (changes []string, err error) {
 	view, err := readTopics(ctx, client, spec)
 	if err != nil {
 		return nil, err
 	}
-	replicas := spec.ReplicationFactor
-	if replicas == 0 {
-		replicas = min(3, max(1, view.brokers))
-	}
-	var missing []kafka.TopicConfig
-	for _, t := range spec.owned(view.ownedMaxMessage(spec)) {
+	replicas := cmp.Or(spec.ReplicationFactor, min(3, max(1, view.brokers)))
+	var missing []broker.Topic
+	for _, t := range view.owned() {
 		have, ok := view.topics[t.name]
 		if !ok {
 			missing = append(missing, t.create(replicas))
@@ -232,108 +205,55 @@ func EnsureTopics(ctx context.Context, client *kafka.Client, spec TopicSpec) (ch
 			return changes, err
 		}
 	}
-	created, err := createTopics(ctx, client, missing)
-	return append(changes, created...), err
-}
-
-func createTopics(ctx context.Context, client *kafka.Client, missing []kafka.TopicConfig) (changes []string, err error) {
-	if len(missing) == 0 {
-		return nil, nil
+	created, err := client.CreateTopics(ctx, missing)
+	for _, t := range created {
+		changes = append(changes, fmt.Sprintf("created topic %s with %d partitions and %d replicas", t.Name, t.Partitions, t.Replicas))
 	}
-	answer, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: missing})
-	if err != nil {
-		return nil, fmt.Errorf("create topics: %w", err)
-	}
-	for _, t := range missing {
-		switch refusal := answer.Errors[t.Topic]; {
-		case refusal == nil:
-			changes = append(changes, fmt.Sprintf("created topic %s with %d partitions and %d replicas",
-				t.Topic, t.NumPartitions, t.ReplicationFactor))
-		case errors.Is(refusal, kafka.TopicAlreadyExists): // somebody else was faster
-		default:
-			err = errors.Join(err, fmt.Errorf("create topic %s: %w", t.Topic, refusal))
-		}
-	}
-	if err != nil {
+	if err != nil || len(created) == 0 {
 		return changes, err
 	}
-	return changes, awaitTopics(ctx, client, missing)
+	// Not every cluster lets every configuration be set, so what must only not be changed is corrected where it is.
+	lines, err := correct(ctx, client, spec, created)
+	return append(changes, lines...), err
 }
 
-// topicsAppear is how long new topics may take to have leaders; brokers create them first and tell each other then.
-const topicsAppear = 15 * time.Second
-
-// awaitTopics waits until every partition of the new topics has a leader, so that whoever comes next finds them.
-func awaitTopics(ctx context.Context, client *kafka.Client, topics []kafka.TopicConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, topicsAppear)
-	defer cancel()
-	names := make([]string, len(topics))
-	for i, t := range topics {
-		names[i] = t.Topic
+// correct corrects the configurations that new topics have from the cluster.
+func correct(ctx context.Context, client *broker.Client, spec TopicSpec, created []broker.Topic) (changes []string, err error) {
+	view, err := readTopics(ctx, client, spec)
+	if err != nil {
+		return nil, err
 	}
-	for {
-		answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
-		if err == nil && led(answer, topics) {
-			return nil
+	for _, t := range view.owned() {
+		if !slices.ContainsFunc(created, func(c broker.Topic) bool { return c.Name == t.name }) {
+			continue
 		}
-		if pause(ctx, 20*time.Millisecond) != nil {
-			return errors.Join(errors.New("topics were created and have no leaders yet; look at the brokers, then run it again"), err)
-		}
-	}
-}
-
-// led tells whether all partitions of the topics have leaders.
-func led(answer *kafka.MetadataResponse, topics []kafka.TopicConfig) bool {
-	leaders := map[string]int{}
-	for _, t := range answer.Topics {
-		for _, p := range t.Partitions {
-			if t.Error == nil && p.Error == nil && p.Leader.Host != "" {
-				leaders[t.Name]++
-			}
-		}
-	}
-	for _, t := range topics {
-		if leaders[t.Topic] < t.NumPartitions {
-			return false
-		}
-	}
-	return true
-}
-
-// adjust brings an existing topic in line.
-func adjust(ctx context.Context, client *kafka.Client, t ownedTopic, have topicView) (changes []string, err error) {
-	if have.partitions < t.partitions {
-		answer, err := client.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
-			Topics: []kafka.TopicPartitionsConfig{{Name: t.name, Count: int32(t.partitions)}},
-		})
-		if err == nil {
-			err = answer.Errors[t.name]
-		}
+		lines, err := adjust(ctx, client, t, view.topics[t.name])
+		changes = append(changes, lines...)
 		if err != nil {
-			return nil, fmt.Errorf("add partitions to topic %s: %w", t.name, err)
+			return changes, err
 		}
-		changes = append(changes, fmt.Sprintf("topic %s: %d partitions, was %d", t.name, t.partitions, have.partitions))
 	}
-	wrong := t.deviations(have.configs)
+	return changes, nil
+}
+
+// adjust corrects an existing topic.
+func adjust(ctx context.Context, client *broker.Client, t ownedTopic, have broker.Topic) (changes []string, err error) {
+	if have.Partitions < t.partitions {
+		if err := client.AddPartitions(ctx, t.name, t.partitions); err != nil {
+			return nil, err
+		}
+		changes = append(changes, fmt.Sprintf("topic %s: %d partitions, was %d", t.name, t.partitions, have.Partitions))
+	}
+	wrong := t.deviations(have.Config)
 	if len(wrong) == 0 {
 		return changes, nil
 	}
-	resource := kafka.IncrementalAlterConfigsRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: t.name}
+	config := make(map[string]string, len(wrong))
 	for _, d := range wrong {
-		resource.Configs = append(resource.Configs, kafka.IncrementalAlterConfigsRequestConfig{
-			Name: d.config, Value: d.want, ConfigOperation: kafka.ConfigOperationSet,
-		})
+		config[d.config] = d.want
 	}
-	answer, err := client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
-		Resources: []kafka.IncrementalAlterConfigsRequestResource{resource},
-	})
-	if err == nil {
-		for _, r := range answer.Resources {
-			err = errors.Join(err, r.Error)
-		}
-	}
-	if err != nil {
-		return changes, fmt.Errorf("change the configuration of topic %s: %w", t.name, err)
+	if err := client.Configure(ctx, t.name, config); err != nil {
+		return changes, err
 	}
 	for _, d := range wrong {
 		changes = append(changes, fmt.Sprintf("topic %s: %s = %s, was %s", t.name, d.config, d.want, orNone(d.have)))
@@ -341,9 +261,4 @@ func adjust(ctx context.Context, client *kafka.Client, t ownedTopic, have topicV
 	return changes, nil
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "not set"
-	}
-	return s
-}
+func orNone(s string) string { return cmp.Or(s, "not set") }

@@ -10,7 +10,9 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
 func TestDeviations(t *testing.T) {
@@ -37,6 +39,9 @@ func TestDeviations(t *testing.T) {
 		"nothing known": {lanes, nil, []string{
 			confCleanup, confRetentionTime, confRetentionBytes, confMaxMessage, confSegmentBytes, confSegmentTime,
 		}},
+		"unclean elections":         {lanes, with(good, confUnclean, "true"), []string{confUnclean}},
+		"unclean elections of dead": {letters, with(good, confUnclean, "true"), []string{confUnclean}},
+		"clean elections":           {lanes, with(good, confUnclean, "false"), nil},
 		"larger segments":           {lanes, with(good, confSegmentBytes, "134217728"), nil},
 		"segments too large":        {lanes, with(good, confSegmentBytes, "1073741824"), []string{confSegmentBytes}},
 		"segments kept too long":    {lanes, with(good, confSegmentTime, "604800000"), []string{confSegmentTime}},
@@ -63,7 +68,7 @@ func with(m map[string]string, key, value string) map[string]string {
 }
 
 // checkTopicLife walks the owned topics through their life on any broker.
-func checkTopicLife(t *testing.T, client *kafka.Client, prefix, ingress string) {
+func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string) {
 	ctx := t.Context()
 	spec := smallSpec(prefix, ingress, prefix+"absent")
 	problems, err := CheckTopics(ctx, client, spec)
@@ -126,7 +131,7 @@ func checkTopicLife(t *testing.T, client *kafka.Client, prefix, ingress string) 
 }
 
 // expect checks the topics until the outcome is the wanted one: configurations spread with a delay.
-func expect(t *testing.T, client *kafka.Client, spec TopicSpec, want []string) {
+func expect(t *testing.T, client *broker.Client, spec TopicSpec, want []string) {
 	t.Helper()
 	var got []string
 	deadline := time.Now().Add(5 * time.Second)
@@ -146,9 +151,9 @@ func expect(t *testing.T, client *kafka.Client, spec TopicSpec, want []string) {
 }
 
 // settleLayout waits until the transport knows all partitions.
-func settleLayout(t *testing.T, client *kafka.Client, spec TopicSpec) {
+func settleLayout(t *testing.T, client *broker.Client, spec TopicSpec) {
 	t.Helper()
-	eventually(t, "all partitions", func() bool {
+	kafkatest.Eventually(t, "all partitions", func() bool {
 		list, err := ListTopics(t.Context(), client, spec)
 		return err == nil && !slices.ContainsFunc(list, func(s TopicStatus) bool {
 			return !s.Exists || strings.HasSuffix(s.Name, "dead") && s.Partitions < spec.DeadPartitions
@@ -156,41 +161,38 @@ func settleLayout(t *testing.T, client *kafka.Client, spec TopicSpec) {
 	})
 }
 
-func alter(t *testing.T, client *kafka.Client, topic, config, value string) {
+func alter(t *testing.T, client *broker.Client, topic, config, value string) {
 	t.Helper()
-	_, err := client.IncrementalAlterConfigs(t.Context(), &kafka.IncrementalAlterConfigsRequest{
-		Resources: []kafka.IncrementalAlterConfigsRequestResource{{
-			ResourceType: kafka.ResourceTypeTopic, ResourceName: topic,
-			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: config, Value: value}},
-		}},
-	})
+	err := client.Configure(t.Context(), topic, map[string]string{config: value})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestTopicLifeInProcess(t *testing.T) {
+	t.Parallel()
 	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
 	alter(t, client, "jobs", confMaxMessage, "300000")
 	checkTopicLife(t, client, "t.", "jobs")
 }
 
 func TestTopicLife(t *testing.T) {
+	t.Parallel()
 	brokers := harness.Kafka(t)
 	ingress := harness.Topic(t, brokers, "requeue-jobs", 2, kafka.ConfigEntry{ConfigName: confMaxMessage, ConfigValue: "300000"})
-	client := dial(t, brokers)
+	client := dial(t, broker.Options{Brokers: brokers})
 	checkTopicLife(t, client, ownedPrefix(t, client), ingress)
 }
 
 // ownedPrefix returns a prefix of the test's own, whose topics are deleted when the test ends.
-func ownedPrefix(t testing.TB, client *kafka.Client) string {
+func ownedPrefix(t testing.TB, client *broker.Client) string {
 	t.Helper()
 	prefix := harness.Unique("requeue") + "."
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		names := TopicSpec{Prefix: prefix, Results: true}.Names()
-		if _, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names}); err != nil {
+		if err := client.DeleteTopics(ctx, names); err != nil {
 			t.Logf("delete topics: %v", err)
 		}
 	})

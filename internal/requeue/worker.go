@@ -5,182 +5,144 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
 )
 
-// turn is one worker's service of one queue: at most one batch of one source. The worker owns it, except where
-// stated.
+// turn is one service of one queue by a worker, or one attempt of a hold: at most one batch. Its goroutine owns it,
+// except where stated otherwise.
 type turn struct {
 	relay *Relay
 	box   *outbox
-	q     *queue
+	q     *queue // nil: an attempt of a hold
 
 	// Guarded by the relay's lock.
 	sending bool // a produce call was begun
-	open    int  // jobs whose record may or may not be written
+	open    int  // number of jobs whose records may or may not have been written
 
-	wrote  bool // something was acknowledged
-	failed []*item
-	err    error // why failed has to be written again
+	failures []failure
+	err      error // of the commit: nothing was taken
+	wrote    bool  // a record was acknowledged
 }
 
-// chunk is the part of a batch that goes to one partition.
-type chunk struct {
-	to    partition
-	items []*item
-}
-
-func (r *Relay) work(ctx context.Context) {
+func (r *Relay) work(ctx context.Context, class queueClass) {
 	for {
-		box, q := r.acquire(ctx)
+		box, q := r.acquire(ctx, class)
 		if q == nil {
 			return
 		}
 		t := &turn{relay: r, box: box, q: q}
 		t.serve(ctx)
-		r.release(ctx, t)
+		r.end(ctx, t)
 	}
 }
 
 // serve writes one batch.
 func (t *turn) serve(ctx context.Context) {
-	if t.q.dirty {
-		// What the batch before settled has to be committed before more is written, or else a crash would repeat
-		// two batches.
-		flushing, cancel := context.WithTimeout(ctx, flushTimeout)
-		err := t.q.source.Flush(flushing)
-		cancel()
-		if err != nil {
-			t.err = fmt.Errorf("commit %s before its next batch: %w", t.q.source.Name(), err)
-			return
-		}
-		t.q.dirty = false
+	if t.err = t.flush(ctx); t.err != nil {
+		return
 	}
 	r := t.relay
 	r.mu.Lock()
-	items := t.box.take(t, int(r.batchBytes.Load()), time.Now().Before(r.brake.until))
+	items := t.box.take(t, int(r.batchBytes.Load()))
 	r.mu.Unlock()
-	chunks, err := t.plan(ctx, items)
-	if err != nil {
-		t.failed, t.err = items, err
-		return
-	}
-	t.write(ctx, chunks)
+	t.write(ctx, t.plan(ctx, items))
 }
 
-// plan groups the items by partition, in their order.
-func (t *turn) plan(ctx context.Context, items []*item) ([]*chunk, error) {
-	var chunks []*chunk
-	byPartition := make(map[partition]*chunk)
-	now := time.Now()
-	for _, it := range items {
-		to, err := t.relay.destination(ctx, t.q.source, it, now)
-		if err != nil {
-			return nil, err
-		}
-		c := byPartition[to]
-		if c == nil {
-			c = &chunk{to: to}
-			byPartition[to] = c
-			chunks = append(chunks, c)
-		}
-		c.items = append(c.items, it)
+// flush commits the jobs settled by the previous batch, before more is written; otherwise a crash would repeat two
+// batches.
+func (t *turn) flush(ctx context.Context) error {
+	r, q := t.relay, t.q
+	r.mu.Lock()
+	dirty := q.dirty
+	q.dirty = false
+	r.mu.Unlock()
+	source, ok := q.source.(flusher)
+	if !dirty || !ok {
+		return nil
 	}
-	return chunks, nil
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := source.Flush(ctx); err != nil {
+		r.mu.Lock()
+		q.dirty = true
+		r.mu.Unlock()
+		return fmt.Errorf("commit %s before its next batch: %w", q.source.Name(), err)
+	}
+	return nil
 }
 
-// write sends the chunks in rounds, settles what is acknowledged, and halves what is too large until only the
-// offending records are left. It ends early when the outbox was drained: the rest stays open.
-func (t *turn) write(ctx context.Context, chunks []*chunk) {
-	for len(chunks) > 0 {
-		var round []*chunk
-		round, chunks = distinct(chunks)
-		if !t.enter(round) {
-			t.failed = append(append(t.failed, flatten(round)...), flatten(chunks)...)
-			return
-		}
-		for i, rb := range t.relay.send(ctx, round) {
-			items := round[i].items
-			switch {
-			case rb.err == nil:
-				t.settle(items)
-			case tooLarge(rb.err):
-				chunks = append(chunks, t.smaller(ctx, round[i], rb.err)...)
-			default:
-				t.fail(items, rb.err)
-			}
-		}
+// write sends the chunks and settles what is acknowledged. It ends early if the outbox was drained: the rest stays
+// open.
+func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
+	w := broker.Writer[*item]{
+		Client: t.relay.opts.Client,
+		Encode: func(it *item, now time.Time) delivery.Record { return record.Encode(it.job, it.to, now) },
+		Begin:  t.enter, Acked: t.settle, Halved: t.relay.lowerBatchBytes,
+		Failed: func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
+		Sent:   func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
+		TooLarge: func(to broker.Partition, it *item, err error) *broker.Chunk[*item] {
+			t.fail(place{at: to, large: true}, []*item{it}, err)
+			return nil
+		},
+	}
+	for _, c := range w.Write(ctx, chunks) {
+		t.failures = append(t.failures, failure{place: place{at: c.To}, items: c.Items})
 	}
 }
 
-// enter registers that the records of a round may be written from now on.
-func (t *turn) enter(round []*chunk) bool {
+// enter records that items may be written from now on, until the turn is given back; false means that the outbox was
+// closed and nothing more may be sent.
+func (t *turn) enter(items int) bool {
 	t.relay.mu.Lock()
 	defer t.relay.mu.Unlock()
-	if !t.box.enter(t) {
+	if t.box.closed {
 		return false
 	}
-	t.open = len(flatten(round)) + doubtful(t.failed)
+	t.sending, t.open = true, items
+	for _, f := range t.failures {
+		t.open += doubtful(f.items)
+	}
 	return true
 }
 
-// settle settles items that the broker has acknowledged. It first reads what it needs of a job, which is nobody's
-// once settled.
+// settle settles items that the broker has acknowledged. It reads the fields that it needs from a job first, since it
+// must not touch a settled job.
 func (t *turn) settle(items []*item) {
 	m := t.relay.metrics
 	for _, it := range items {
 		m.records[it.to.Kind].Inc()
 		if it.to.Kind == delivery.ToLane {
-			m.hops.Observe(float64(hopsAfter(it)))
+			m.hops.Observe(float64(record.HopsAfter(it.job, it.to)))
 		}
 		if it.to.Kind == delivery.ToDead {
 			it.job.Reason = string(it.to.Reason)
 		}
 		it.job.Settle(outcomeOf(it.to))
 	}
-	t.q.dirty, t.wrote = true, true
+	t.wrote = true
 	t.relay.mu.Lock()
-	t.open -= len(items)
-	t.relay.mu.Unlock()
-}
-
-func (t *turn) fail(items []*item, err error) {
-	certain := refused(err)
+	defer t.relay.mu.Unlock()
 	for _, it := range items {
-		it.unknown = it.unknown || !certain
+		it.q.dirty = true
 	}
-	t.failed, t.err = append(t.failed, items...), err
+	t.relay.worked[items[0].to.Kind] = time.Now()
+	t.open -= len(items)
 }
 
-// smaller answers a chunk that is too large for its topic: two halves of it, or, for a single record, a dead
-// letter that keeps part of it.
-func (t *turn) smaller(ctx context.Context, c *chunk, err error) []*chunk {
-	if n := len(c.items); n > 1 {
-		t.relay.lowerBatchBytes(c.items)
-		return []*chunk{{to: c.to, items: c.items[:n/2]}, {to: c.to, items: c.items[n/2:]}}
+// fail records that items were not written to a place, or not certainly.
+func (t *turn) fail(p place, items []*item, err error) {
+	if !broker.NotWritten(err) {
+		for _, it := range items {
+			it.unknown, it.at = true, p.at
+		}
 	}
-	it := c.items[0]
-	if it.cut == cutAll { // the topic takes nothing at all
-		t.fail(c.items, err)
-		return nil
-	}
-	it.cut++
-	if it.to.Kind != delivery.ToDead {
-		it.to = delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonOversize}
-	}
-	it.to.Detail = oneLine(fmt.Sprintf("the record is larger than topic %s takes: the payload of %d bytes is cut; %s",
-		c.to.topic, len(it.job.Payload), it.to.Detail), maxDetail)
-	to, planErr := t.relay.destination(ctx, t.q.source, it, time.Now())
-	if planErr != nil {
-		t.fail(c.items, planErr)
-		return nil
-	}
-	return []*chunk{{to: to, items: c.items}}
+	t.failures = append(t.failures, failure{place: p, items: items, err: err})
 }
 
-// lowerBatchBytes learns from a batch that was too large.
+// lowerBatchBytes lowers the bound after a batch that was too large.
 func (r *Relay) lowerBatchBytes(items []*item) {
 	size := 0
 	for _, it := range items {
@@ -191,45 +153,7 @@ func (r *Relay) lowerBatchBytes(items []*item) {
 	}
 }
 
-// send writes the chunks of a round and returns their outcomes in the same order.
-func (r *Relay) send(ctx context.Context, round []*chunk) []*recordBatch {
-	now := time.Now()
-	batches := make([]*recordBatch, len(round))
-	for i, c := range round {
-		records := make([]kafka.Record, len(c.items))
-		for k, it := range c.items {
-			records[k] = encode(it, now)
-		}
-		batches[i] = &recordBatch{to: c.to, records: records}
-	}
-	r.broker.send(ctx, batches)
-	r.metrics.produce.Observe(time.Since(now).Seconds())
-	return batches
-}
-
-// destination picks the partition an item is written to. The items of a source share a timer's partition: they
-// come back in the order they went, and make few requests.
-func (r *Relay) destination(ctx context.Context, source delivery.Source, it *item, now time.Time) (partition, error) {
-	var topic, key string
-	switch it.to.Kind {
-	case delivery.ToLane:
-		topic = LaneTopic(r.opts.Prefix)
-	case delivery.ToTimer:
-		topic, key = TimerTopic(r.opts.Prefix, TimerFor(r.opts.Timers, now, dueAt(it.job, it.to))), source.Name()
-	default:
-		topic, key = DeadTopic(r.opts.Prefix), it.job.Campaign
-	}
-	n, err := r.broker.partitions(ctx, topic)
-	if err != nil {
-		return partition{}, err
-	}
-	if it.to.Kind == delivery.ToLane {
-		return partition{topic: topic, id: r.pins.lane(ctx, it.job.Campaign) % n}, nil
-	}
-	return partition{topic: topic, id: hashPartition(key, n)}, nil
-}
-
-// outcomeOf is the fate of a job once it is at its destination.
+// outcomeOf returns the outcome of a job that is written to its destination.
 func outcomeOf(to delivery.Destination) delivery.Outcome {
 	switch {
 	case to.Kind == delivery.ToLane:
@@ -243,24 +167,28 @@ func outcomeOf(to delivery.Destination) delivery.Outcome {
 	}
 }
 
-// distinct splits off the chunks that one round can write: a request holds a partition once.
-func distinct(chunks []*chunk) (round, rest []*chunk) {
-	seen := make(map[partition]bool, len(chunks))
-	for _, c := range chunks {
-		if seen[c.to] {
-			rest = append(rest, c)
-			continue
-		}
-		seen[c.to] = true
-		round = append(round, c)
+// end ends a worker's turn.
+func (r *Relay) end(ctx context.Context, t *turn) {
+	now, q := time.Now(), t.q
+	r.mu.Lock()
+	q.failed = t.err != nil
+	t.box.committed(q, t.err == nil)
+	if t.err != nil {
+		q.notBefore = now.Add(commitBackoff.Delay(q.failures))
 	}
-	return round, rest
+	if t.box.end(t) {
+		for _, f := range t.failures {
+			q.failed = q.failed || f.err != nil && !f.large
+			r.hold(ctx, t.box, f, now)
+		}
+		t.box.list(q)
+	}
+	tell := r.judge(ctx, t, now)
+	r.mu.Unlock()
+	r.wakeAll()
+	tell()
 }
 
-func flatten(chunks []*chunk) []*item {
-	var items []*item
-	for _, c := range chunks {
-		items = append(items, c.items...)
-	}
-	return items
-}
+// commitBackoff doubles from 50 ms to 2 s, less a random part of up to half, so that workers and daemons do not retry
+// in step.
+var commitBackoff = retry.Backoff{Initial: 37500 * time.Microsecond, Max: 1500 * time.Millisecond, Jitter: 1. / 3}

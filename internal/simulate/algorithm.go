@@ -42,20 +42,16 @@ func Select(names []string) ([]Algorithm, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	picked := make([]bool, len(all))
 	for _, name := range names {
-		found := false
-		for i, a := range all {
-			if a.Name == name || strings.HasPrefix(a.Name, name+"-") {
-				picked[i], found = true, true
-			}
-		}
-		if !found {
+		if !slices.ContainsFunc(all, func(a Algorithm) bool { return a.answersTo(name) }) {
 			return nil, fmt.Errorf("there is no algorithm %q; there are %s", name, strings.Join(namesOf(all), ", "))
 		}
 	}
-	i := -1
-	return slices.DeleteFunc(all, func(Algorithm) bool { i++; return !picked[i] }), nil
+	return slices.DeleteFunc(all, func(a Algorithm) bool { return !slices.ContainsFunc(names, a.answersTo) }), nil
+}
+
+func (a Algorithm) answersTo(name string) bool {
+	return a.Name == name || strings.HasPrefix(a.Name, name+"-")
 }
 
 func namesOf(algorithms []Algorithm) []string {

@@ -1,54 +1,40 @@
 package simulate
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"image/color"
 	"io"
 	"strconv"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The charts are in bins of a tenth of a second, or longer ones where there would be more than so many.
+// The charts are in bins of a tenth of a second, or in longer ones where there would be more than maxBins.
 const (
 	minBin  = second / 10
 	maxBins = 240
 )
 
-// Sizes of the pictures.
+// Sizes of the pictures, in pixels.
 const (
-	chartWidth  = 9 * vg.Inch
-	chartHeight = 3.6 * vg.Inch
-	stripHeight = 1.5 * vg.Inch
-	titleSize   = vg.Length(12)
-	textSize    = vg.Length(9)
+	chartWidth  = 864
+	chartHeight = 340
+	stripHeight = 150
 
-	legendHeight = 34 // three lines, between the title and the data
-	legendLeft   = chartWidth - 2.4*vg.Inch
-)
-
-// Colours that are told apart with any sight (Okabe and Ito 2008).
-var (
-	blue   = color.NRGBA{R: 0x56, G: 0xb4, B: 0xe9, A: 0xff}
-	orange = color.NRGBA{R: 0xd5, G: 0x5e, A: 0xff}
-	grey   = color.NRGBA{R: 0xe8, G: 0xe8, B: 0xe8, A: 0xff}
+	marginLeft   = 76 // the labels of the y axis
+	marginRight  = 20
+	titleHeight  = 30
+	legendHeight = 22
+	labelHeight  = 24 // the labels of the x axis
+	unitHeight   = 20 // what the x axis is in
+	tickLength   = 5
 )
 
 // Chart draws results of one load as SVG, all to one scale. The same results give the same bytes.
 type Chart struct {
 	load    *Load
 	results []Result
-	bin     int64   // microseconds
-	end     int64   // the last of all jobs, rounded up to bins
-	top     float64 // the largest number shown
+	bin     int64 // microseconds
+	end     int64 // microseconds; the last of all jobs, rounded up to bins
+	top     int64 // the largest number shown
 }
 
 // NewChart prepares the drawing of results, of which there is at least one.
@@ -61,121 +47,133 @@ func NewChart(load *Load, results []Result) *Chart {
 		c.bin += minBin
 	}
 	c.end = (c.end + c.bin - 1) / c.bin * c.bin
-	c.top = float64(load.Rate)
+	c.top = load.Rate
 	for i := range results {
-		c.top = max(c.top, float64(results[i].MaxRolling(max(second, c.bin))))
+		c.top = max(c.top, results[i].MaxRolling(max(second, c.bin)))
 	}
 	return c
 }
 
 // One draws the result with the given index.
 func (c *Chart) One(w io.Writer, index int) error {
-	p, err := c.plot(index)
-	if err != nil {
-		return err
-	}
-	p.X.Label.Text = "seconds"
-	return write(w, []*plot.Plot{p}, chartHeight)
+	d := newDrawing(chartWidth, chartHeight)
+	c.draw(d, index, 0, chartHeight-unitHeight, true)
+	d.text("middle", (marginLeft+chartWidth-marginRight)/2, chartHeight-8, "seconds")
+	return d.writeTo(w)
 }
 
 // Overview draws all results, one above the other; the first has the legend.
 func (c *Chart) Overview(w io.Writer) error {
-	plots := make([]*plot.Plot, len(c.results))
-	for i := range plots {
-		p, err := c.plot(i)
-		if err != nil {
-			return err
+	height := float64(len(c.results)*stripHeight + legendHeight + unitHeight)
+	d := newDrawing(chartWidth, height)
+	y := 0.0
+	for i := range c.results {
+		next := y + stripHeight
+		if i == 0 {
+			next += legendHeight
 		}
-		if i > 0 {
-			p.Legend, p.Title.Padding = plot.NewLegend(), 4
-		}
-		plots[i] = p
+		c.draw(d, i, y, next, i == 0)
+		y = next
 	}
-	plots[len(plots)-1].X.Label.Text = "seconds"
-	return write(w, plots, stripHeight*vg.Length(len(plots)))
+	d.text("middle", (marginLeft+chartWidth-marginRight)/2, height-8, "seconds")
+	return d.writeTo(w)
 }
 
-// write draws the plots one below the other on a white ground. They are measured with a face that the reader may not
-// have; the one named after it has the same widths.
-func write(w io.Writer, plots []*plot.Plot, height vg.Length) error {
-	svg := vgsvg.New(chartWidth, height)
-	canvas := draw.New(svg)
-	canvas.SetColor(color.White)
-	canvas.Fill(canvas.Path())
-	rows := make([][]*plot.Plot, len(plots))
-	for i, p := range plots {
-		rows[i] = []*plot.Plot{p}
-	}
-	tiles := draw.Tiles{Rows: len(rows), Cols: 1, PadTop: 6, PadBottom: 6, PadLeft: 6, PadRight: 12, PadY: 10}
-	areas := plot.Align(rows, tiles, canvas)
-	for i, p := range plots {
-		p.Draw(areas[i][0])
-	}
-	var picture bytes.Buffer
-	_, err := svg.WriteTo(&picture)
-	if err == nil {
-		_, err = w.Write(bytes.ReplaceAll(picture.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")))
-	}
-	if err != nil {
-		return fmt.Errorf("write the plot: %w", err)
-	}
-	return nil
-}
-
-// plot is the picture of one result: what went in each bin, what had gone in the second before, the limit, the pauses.
-func (c *Chart) plot(index int) (*plot.Plot, error) {
+// draw shows one result between two heights: what went in each bin, what had gone in the second before, the limit and
+// the pauses.
+func (c *Chart) draw(d *drawing, index int, y, bottom float64, legend bool) {
 	r := &c.results[index]
-	p := plot.New()
-	p.Title.Text = fmt.Sprintf("%s: at most %s in a second", r.Title, grouped(r.MaxRolling(second)))
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds(c.end), 0, c.top*1.05
-	p.Y.Label.Text = "jobs"
-	p.BackgroundColor = nil
-	p.Title.Padding = legendHeight
-	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.YOffs = true, true, legendLeft, legendHeight
-	sans(p)
-
-	sent, err := plotter.NewPolygon(append(c.steps(r.Bins(c.bin)), plotter.XY{X: seconds(c.end)}, plotter.XY{}))
-	if err != nil {
-		return nil, fmt.Errorf("plot %s: %w", r.Name, err)
+	d.text("title", marginLeft, y+22, fmt.Sprintf("%s: at most %s in a second", r.Title, grouped(r.MaxRolling(second))))
+	y += titleHeight
+	if legend {
+		c.legend(d, y)
+		y += legendHeight
 	}
-	sent.Color, sent.LineStyle.Width = blue, 0
-	rolling, errRolling := plotter.NewLine(c.steps(r.rolling(c.bin, c.end)))
-	limit, errLimit := plotter.NewLine(plotter.XYs{{Y: float64(c.load.Rate)}, {X: seconds(c.end), Y: float64(c.load.Rate)}})
-	if err := errors.Join(errRolling, errLimit); err != nil {
-		return nil, fmt.Errorf("plot %s: %w", r.Name, err)
+	f := frame{y: y, height: bottom - labelHeight - y, end: c.end, top: float64(c.top) * 1.05}
+	for _, pause := range c.load.Idle {
+		from, until := pause.At.Microseconds(), min((pause.At+pause.For).Microseconds(), c.end)
+		if from < until {
+			d.rectangle("pause", f.at(from, 0).x, f.y, f.at(until, 0).x-f.at(from, 0).x, f.height)
+		}
 	}
-	rolling.Color, rolling.Width = orange, 1.2
-	limit.Dashes, limit.Width = []vg.Length{4, 3}, 0.7
-	if err := c.shade(p); err != nil {
-		return nil, err
-	}
-	p.Add(sent, limit, rolling)
-	p.Legend.Add(fmt.Sprintf("sent per %s", time.Duration(c.bin)*time.Microsecond), sent)
-	p.Legend.Add("in the second before", rolling)
-	p.Legend.Add("limit", limit)
-	return p, nil
+	f.axes(d, c.top)
+	d.area("sent", append(c.steps(f, r.Bins(c.bin)), f.at(c.end, 0), f.at(0, 0))...)
+	d.line("limit", f.at(0, c.load.Rate), f.at(c.end, c.load.Rate))
+	d.line("rolling", c.steps(f, r.rolling(c.bin, c.end))...)
+	d.line("axis", f.at(0, 0), f.at(c.end, 0))
 }
 
-// shade marks the pauses.
-func (c *Chart) shade(p *plot.Plot) error {
-	for _, pause := range c.load.Idle {
-		from, until := pause.At.Seconds(), min((pause.At+pause.For).Seconds(), seconds(c.end))
-		if from >= until {
-			continue
-		}
-		area, err := plotter.NewPolygon(plotter.XYs{{X: from}, {X: from, Y: p.Y.Max}, {X: until, Y: p.Y.Max}, {X: until}})
-		if err != nil {
-			return fmt.Errorf("plot the pause %s: %w", pause, err)
-		}
-		area.Color, area.LineStyle.Width = grey, 0
-		p.Add(area)
+// legend is a row of samples with their names.
+func (c *Chart) legend(d *drawing, y float64) {
+	const sample, gap = 26, 8
+	x := float64(marginLeft)
+	name := func(text string, width float64) {
+		d.text("name", x+sample+gap, y+12, text)
+		x += width
 	}
-	return nil
+	d.rectangle("sent", x, y+2, sample, 11)
+	name(fmt.Sprintf("sent per %s", time.Duration(c.bin)*time.Microsecond), 160)
+	d.line("rolling", point{x, y + 8}, point{x + sample, y + 8})
+	name("in the second before", 180)
+	d.line("limit", point{x, y + 8}, point{x + sample, y + 8})
+	name("limit", 80)
+	if len(c.load.Idle) > 0 {
+		d.rectangle("pause", x, y+2, sample, 11)
+		name("nothing to send", 0)
+	}
+}
+
+// frame is where the data of one result lie in the picture.
+type frame struct {
+	y, height float64 // pixels
+	end       int64   // microseconds at the right edge
+	top       float64 // jobs at the upper edge
+}
+
+// at is where n jobs at an instant lie.
+func (f frame) at(micros, n int64) point {
+	const width = chartWidth - marginLeft - marginRight
+	return point{
+		x: marginLeft + width*float64(micros)/float64(f.end),
+		y: f.y + f.height*(1-float64(n)/f.top),
+	}
+}
+
+// axes draws both axes, with ticks at round numbers, of jobs up to most.
+func (f frame) axes(d *drawing, most int64) {
+	d.turned("middle", 14, f.y+f.height/2, -90, "jobs")
+	step := round(most, int64(f.height/32))
+	for n := int64(0); n <= most; n += step {
+		left, right := f.at(0, n), f.at(f.end, n)
+		if n > 0 {
+			d.line("grid", left, right)
+		}
+		d.line("axis", point{left.x - tickLength, left.y}, left)
+		d.text("end", left.x-tickLength-4, left.y+4, grouped(n))
+	}
+	d.line("axis", f.at(0, 0), point{marginLeft, f.y})
+	step = round(f.end, 12)
+	for t := int64(0); t <= f.end; t += step {
+		foot := f.at(t, 0)
+		d.line("axis", foot, point{foot.x, foot.y + tickLength})
+		d.text("middle", foot.x, foot.y+tickLength+13, strconv.FormatFloat(seconds(t), 'f', -1, 64))
+	}
+}
+
+// round is the smallest of 1, 2, 5, 10, 20, 50 and so on that parts n into at most the given number of steps.
+func round(n, steps int64) int64 {
+	for unit := int64(1); ; unit *= 10 {
+		for _, step := range []int64{unit, 2 * unit, 5 * unit} {
+			if n/step <= max(1, steps) {
+				return step
+			}
+		}
+	}
 }
 
 // steps is a line over the values of bins, and 0 for those that are not there.
-func (c *Chart) steps(values []int64) plotter.XYs {
-	var line plotter.XYs
+func (c *Chart) steps(f frame, values []int64) []point {
+	var line []point
 	at := func(i int64) int64 {
 		if i < int64(len(values)) {
 			return values[i]
@@ -185,10 +183,10 @@ func (c *Chart) steps(values []int64) plotter.XYs {
 	bins := c.end / c.bin
 	for i := range bins {
 		if i == 0 || at(i) != at(i-1) {
-			line = append(line, plotter.XY{X: seconds(i * c.bin), Y: float64(at(i))})
+			line = append(line, f.at(i*c.bin, at(i)))
 		}
 		if i == bins-1 || at(i) != at(i+1) {
-			line = append(line, plotter.XY{X: seconds((i + 1) * c.bin), Y: float64(at(i))})
+			line = append(line, f.at((i+1)*c.bin, at(i)))
 		}
 	}
 	return line
@@ -209,16 +207,6 @@ func (r *Result) rolling(bin, end int64) []int64 {
 		most[i] = max(most[i], r.within(start-second+1, start+1))
 	}
 	return most
-}
-
-// sans sets the text in a plain face of a size that suits the pictures.
-func sans(p *plot.Plot) {
-	for _, style := range []*text.Style{
-		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
-	} {
-		style.Font.Variant, style.Font.Size = "Sans", textSize
-	}
-	p.Title.TextStyle.Font.Size = titleSize
 }
 
 func seconds(micros int64) float64 { return float64(micros) / float64(second) }

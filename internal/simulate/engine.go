@@ -23,8 +23,8 @@ const (
 type engine struct {
 	store *model.Store
 	ask   delivery.Ask
-	batch int64 // at most so many jobs in one take
-	scale int64 // store time passes so many times as fast as simulated time
+	batch int64 // at most this many jobs in one take
+	scale int64 // how many times as fast store time passes as simulated time
 }
 
 func newEngine(c *delivery.Campaign) *engine {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // Bounds of a Load. The rate stays below what one take of the engine can grant (delivery.MaxGrant), so that an
@@ -28,7 +30,7 @@ type Pause struct {
 }
 
 // String spells the pause as ParseIdle reads it.
-func (p Pause) String() string { return fmt.Sprintf("%s:%s", p.At, p.For) }
+func (p Pause) String() string { return notation.FormatSpan(p.At) + ":" + notation.FormatSpan(p.For) }
 
 // ParseIdle reads pauses such as "4s:500ms,6s:1s": when each begins and how long it lasts. The empty string is none.
 func ParseIdle(text string) ([]Pause, error) {
@@ -46,10 +48,10 @@ func ParseIdle(text string) ([]Pause, error) {
 			return nil, fmt.Errorf("%q must say when the pause begins and how long it lasts, as in 4s:500ms", word)
 		}
 		var err error
-		if pauses[i].At, err = time.ParseDuration(at); err != nil {
+		if pauses[i].At, err = notation.ParseSpan(at); err != nil {
 			return nil, fmt.Errorf("%q: when it begins must be a time such as 4s", word)
 		}
-		if pauses[i].For, err = time.ParseDuration(length); err != nil {
+		if pauses[i].For, err = notation.ParseSpan(length); err != nil {
 			return nil, fmt.Errorf("%q: how long it lasts must be a time such as 500ms", word)
 		}
 	}

@@ -1,13 +1,10 @@
 package sink
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/pacer/pacer/internal/sink/discard"
@@ -16,14 +13,13 @@ import (
 	"github.com/pacer/pacer/internal/sink/record"
 )
 
-// Config is the configuration of one sink: *http.Config, *log.Config or *discard.Config. Its fields carry their keys in
-// `koanf` tags, and `secret` tags where a value must never be shown.
+// Config is the configuration of one sink: *http.Config, *log.Config or *discard.Config. The `yaml` tags of its fields
+// are their keys, and `secret` tags mark values that must never be shown.
 type Config interface {
-	// Problems lists what is wrong, one line each, beginning with the key.
+	// Problems returns the errors in the configuration, one line each, beginning with the key.
 	Problems() []string
-	// InFlight is max_in_flight.
+	// InFlight returns max_in_flight.
 	InFlight() int
-	slog.LogValuer
 }
 
 var kinds = map[string]func() Config{
@@ -32,10 +28,10 @@ var kinds = map[string]func() Config{
 	"discard": func() Config { return discard.Default() },
 }
 
-// Kinds lists the types a sink may have.
+// Kinds returns the types that a sink may have.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// NewConfig is the default configuration of a sink of the given type; ok is false for an unknown one.
+// NewConfig returns the default configuration of a sink of the given type; ok is false for an unknown one.
 func NewConfig(kind string) (cfg Config, ok bool) {
 	f, ok := kinds[kind]
 	if !ok {
@@ -44,7 +40,7 @@ func NewConfig(kind string) (cfg Config, ok bool) {
 	return f(), true
 }
 
-// KindOf is the type of the sink that cfg configures.
+// KindOf returns the type of the sink that cfg configures.
 func KindOf(cfg Config) string {
 	switch cfg.(type) {
 	case *http.Config:
@@ -57,10 +53,10 @@ func KindOf(cfg Config) string {
 	return fmt.Sprintf("%T", cfg)
 }
 
-// maxInFlight bounds max_in_flight: each delivery in flight is a goroutine, and for http a connection.
+// maxInFlight bounds max_in_flight: each delivery in flight takes a goroutine, and for http a connection.
 const maxInFlight = 65_536
 
-// Problems lists what is wrong with the configuration of one sink, one line each, beginning with the key.
+// Problems returns the errors in the configuration of one sink, one line each, beginning with the key.
 func Problems(cfg Config) []string {
 	p := cfg.Problems()
 	if n := cfg.InFlight(); n < 1 || n > maxInFlight {
@@ -69,13 +65,13 @@ func Problems(cfg Config) []string {
 	return p
 }
 
-// Host is what a sink is given by the daemon it runs in.
+// Host is what the daemon provides to its sinks.
 type Host struct {
 	Version string // of pacer
 	Logger  *slog.Logger
 }
 
-// Open makes the sink that cfg describes. It reads the files that cfg names (ca_file), and connects to nothing.
+// Open makes the sink that cfg describes. It reads the files that cfg names, and opens no connection.
 func Open(cfg Config, host Host) (Entry, error) {
 	if p := Problems(cfg); len(p) > 0 {
 		return Entry{}, errors.New(p[0])
@@ -83,15 +79,11 @@ func Open(cfg Config, host Host) (Entry, error) {
 	e := Entry{MaxInFlight: cfg.InFlight()}
 	switch c := cfg.(type) {
 	case *http.Config:
-		pool, err := readCAs(c.CAFile)
-		if err != nil {
-			return Entry{}, fmt.Errorf("ca_file: %w", err)
-		}
-		s, err := http.New(http.Options{Config: *c, Version: host.Version, RootCAs: pool})
+		s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger})
 		if err != nil {
 			return Entry{}, err
 		}
-		e.Sink, e.Timeout = s, c.Timeout
+		e.Sink, e.Timeout, e.MaxRetryAfter = s, c.Timeout, c.MaxRetryAfter
 	case *log.Config:
 		e.Sink = recorded(c.Record, log.New(host.Logger), host.Logger)
 	case *discard.Config:
@@ -120,27 +112,4 @@ func recorded(path string, s Sink, logger *slog.Logger) Sink {
 		return s
 	}
 	return record.New(path, s, logger)
-}
-
-// maxCAFile bounds a file of certificates; the bundle of a whole operating system has about 220 KiB.
-const maxCAFile = 4 << 20
-
-func readCAs(path string) (*x509.CertPool, error) {
-	if path == "" {
-		return nil, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	pem, err := io.ReadAll(io.LimitReader(f, maxCAFile))
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", path)
-	}
-	return pool, nil
 }

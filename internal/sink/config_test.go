@@ -16,6 +16,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
+	"github.com/pacer/pacer/internal/sink/record"
 )
 
 var host = sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}
@@ -53,9 +54,9 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 	for want, cfg := range map[string]sink.Config{
 		"sinks.x.url: required":            http.Default(),
 		"sinks.x.max_in_flight: 0 is out":  &discard.Config{},
-		"sinks.x.max_in_flight: -1 is out": &log.Config{MaxInFlight: -1},
-		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, CAFile: "/nowhere"},
-		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, CAFile: notPEM},
+		"sinks.x.max_in_flight: -1 is out": &log.Config{Config: record.Config{MaxInFlight: -1}},
+		"sinks.x.ca_file: open /nowhere":   &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, CAFile: "/nowhere"},
+		"sinks.x.ca_file: " + notPEM:       &http.Config{URL: "https://a", MaxInFlight: 1, Timeout: 1e9, MaxRetryAfter: 1e9, CAFile: notPEM},
 	} {
 		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": discard.Default()}, host)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -87,8 +88,9 @@ func TestCAFile(t *testing.T) {
 
 func TestRecordOfADiscardSink(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
+	recorded := record.Config{MaxInFlight: 1, Record: file}
 	entries, err := sink.OpenAll(map[string]sink.Config{
-		"d": &discard.Config{MaxInFlight: 1, Record: file}, "l": &log.Config{MaxInFlight: 1, Record: file},
+		"d": &discard.Config{Config: recorded}, "l": &log.Config{Config: recorded},
 	}, host)
 	if err != nil {
 		t.Fatal(err)

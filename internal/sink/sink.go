@@ -1,6 +1,5 @@
-// Package sink takes jobs to their destinations: a router that knows every configured sink by name, and one package
-// per kind of sink below it. A sink answers with a delivery.Result and decides nothing else; retries, gates and the
-// fate of a job are the pacer's.
+// Package sink delivers jobs to their destinations: a router over the configured sinks, with one subpackage per kind
+// of sink. A sink only returns a delivery.Result; the pacer decides about retries, gates and the outcome of a job.
 package sink
 
 import (
@@ -22,11 +21,11 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Sink delivers one job and says what became of it. Deliver is called by many goroutines at once, returns soon after
-// ctx is cancelled (with class Interrupted unless an answer was already there), and does not keep the job.
+// Sink delivers one job and returns the result. Deliver is called concurrently, returns soon after ctx is cancelled
+// (with class Interrupted unless an answer was already there), and does not retain the job.
 //
-// A sink may also have any of Run(ctx) error (work of its own between deliveries), Check(ctx) error (can the
-// destination be reached? without delivering anything) and io.Closer; the router calls them.
+// A sink may also implement Run(ctx) error (background work) and io.Closer, which the router calls, and Check(ctx) error:
+// whether the destination can be reached, without delivering anything.
 type Sink interface {
 	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
 }
@@ -35,23 +34,21 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-type checker interface {
-	Check(ctx context.Context) error
-}
-
 // Entry is one configured sink.
 type Entry struct {
 	Sink Sink
-	// MaxInFlight is how many calls of Deliver one daemon may have open at once; at least 1.
+	// MaxInFlight bounds the concurrent calls of Deliver in one daemon; at least 1.
 	MaxInFlight int
 	// Timeout bounds a call of Deliver; 0 for a sink that answers at once.
 	Timeout time.Duration
+	// MaxRetryAfter is how long a wait that the destination asks for is believed; 0 for one that asks for none.
+	MaxRetryAfter time.Duration
 }
 
 // Options configure a Router.
 type Options struct {
-	// Default is the sink of campaigns that name none. "" means the only sink; with several, campaigns that name none
-	// then have no sink.
+	// Default is the sink of campaigns that name none. "" means the only sink; if there are several, campaigns that
+	// name none then have no sink.
 	Default    string
 	Sinks      map[string]Entry // by name; the router keeps its own copy
 	Logger     *slog.Logger
@@ -59,9 +56,6 @@ type Options struct {
 }
 
 func (o Options) validate() error {
-	if o.Logger == nil || o.Registerer == nil {
-		return errors.New("sink: Logger and Registerer are required")
-	}
 	if len(o.Sinks) == 0 {
 		return errors.New("sinks: at least one sink is required")
 	}
@@ -76,14 +70,14 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Router hands each job to the sink of its campaign, measures the call and keeps one sink's mistakes (a panic, an
-// endless detail) from the rest of the daemon. The set of sinks never changes, so every method may be called by many
-// goroutines at once without a lock. It does not enforce Capacity: the caller, who knows what is in flight, does.
+// Router passes each job to the sink of its campaign, measures the call and isolates the daemon from a sink's faults
+// (a panic, an endless detail). The set of sinks never changes, so all methods are safe for concurrent use without a
+// lock. It does not enforce Capacity: the caller, who knows what is in flight, does.
 //
-// Run must be running for sinks that work in the background (the record file of a discard sink), and outlive the last
+// Run must be running for sinks with background work (the record file of a discard sink), and outlive the last
 // Deliver; Close comes last.
 type Router struct {
-	fallback string // the name that "" resolves to; "" when there is none
+	fallback string // the name for which "" stands; "" if there is none
 	routes   map[string]*route
 	log      *slog.Logger
 }
@@ -100,12 +94,9 @@ func New(opt Options) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{fallback: opt.Default, routes: make(map[string]*route, len(opt.Sinks)), log: opt.Logger}
-	m, err := newMetrics(opt.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("register metrics of sinks: %w", err)
-	}
+	m := newMetrics(opt.Registerer)
 	for name, e := range opt.Sinks {
-		r.routes[name] = &route{name: name, entry: e, metrics: m.route(name)}
+		r.routes[name] = &route{name: name, entry: e, metrics: m.route(name, e.Sink)}
 		if len(opt.Sinks) == 1 {
 			r.fallback = name
 		}
@@ -113,20 +104,20 @@ func New(opt Options) (*Router, error) {
 	return r, nil
 }
 
-// Resolve turns a campaign's sink ("" for the default one) into the name of a configured sink; ok is false when there
-// is none such.
+// Resolve returns the name of the configured sink for a campaign's sink ("" for the default one); ok is false if there
+// is none.
 func (r *Router) Resolve(name string) (resolved string, ok bool) {
 	if name == "" {
 		name = r.fallback
 	}
-	_, ok = r.routes[name]
-	if !ok {
+	if _, ok = r.routes[name]; !ok {
 		return "", false
 	}
 	return name, true
 }
 
-// Capacity is how many deliveries to the sink this daemon may have in flight; ok is false when there is no such sink.
+// Capacity returns how many deliveries to the sink this daemon may have in flight; ok is false if there is no such
+// sink.
 func (r *Router) Capacity(sink string) (maxInFlight int, ok bool) {
 	rt, ok := r.routes[sink]
 	if !ok {
@@ -135,12 +126,12 @@ func (r *Router) Capacity(sink string) (maxInFlight int, ok bool) {
 	return rt.entry.MaxInFlight, true
 }
 
-// Names lists the configured sinks in alphabetical order.
-func (r *Router) Names() []string { return slices.Sorted(maps.Keys(r.routes)) }
+// names returns the names of the configured sinks in alphabetical order.
+func (r *Router) names() []string { return slices.Sorted(maps.Keys(r.routes)) }
 
-// Deliver hands the job to the named sink (as Resolve gives it) and waits for the answer, whose Detail is one line of
-// at most 200 bytes. A sink that does not exist or panics makes a Temporary result, so that the job is tried
-// again and ends as a dead letter at worst.
+// Deliver passes the job to the named sink (a result of Resolve) and waits for the answer, whose Detail is one line of
+// at most 200 bytes. If the sink does not exist or panics, the result is Temporary, so that the job is retried and in
+// the end becomes a dead letter.
 func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) delivery.Result {
 	rt, ok := r.routes[sink]
 	if !ok {
@@ -158,8 +149,8 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	return res
 }
 
-// call calls the sink and turns a panic into a result. The recovered value goes to the log only: a detail ends up in
-// a dead letter, and a panic may say anything.
+// call calls the sink and turns a panic into a result. The recovered value is only logged, because a detail is written
+// to a dead letter, and the value may contain anything.
 func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job) (res delivery.Result) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -175,11 +166,11 @@ func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job) (res de
 	return res
 }
 
-// Run runs what the sinks do between deliveries and returns nil once ctx is cancelled, or earlier with the error of
-// the first sink that cannot work at all. Deliver may be called before Run.
+// Run runs the background work of the sinks and returns nil once ctx is cancelled, or earlier with the error of the
+// first sink that cannot work at all. Deliver may be called before Run.
 func (r *Router) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, name := range r.Names() {
+	for _, name := range r.names() {
 		if s, ok := r.routes[name].entry.Sink.(runner); ok {
 			g.Go(func() error {
 				if err := s.Run(ctx); err != nil {
@@ -193,25 +184,10 @@ func (r *Router) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Check tells whether the named sink could deliver now, without delivering anything; nil for a sink that has nothing
-// to check.
-func (r *Router) Check(ctx context.Context, name string) error {
-	rt, ok := r.routes[name]
-	if !ok {
-		return fmt.Errorf("sinks.%s: not configured", name)
-	}
-	if s, ok := rt.entry.Sink.(checker); ok {
-		if err := s.Check(ctx); err != nil {
-			return fmt.Errorf("sinks.%s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// Close closes every sink, after the last Deliver has returned and Run has.
+// Close closes every sink. The last Deliver, and Run, must have returned.
 func (r *Router) Close() error {
 	var errs []error
-	for _, name := range r.Names() {
+	for _, name := range r.names() {
 		if c, ok := r.routes[name].entry.Sink.(io.Closer); ok {
 			if err := c.Close(); err != nil {
 				errs = append(errs, fmt.Errorf("sinks.%s: %w", name, err))
@@ -221,12 +197,12 @@ func (r *Router) Close() error {
 	return errors.Join(errs...)
 }
 
-// maxDetail bounds Result.Detail in bytes: it travels in a record header.
+// maxDetail bounds Result.Detail in bytes: it is written to a record header.
 const maxDetail = 200
 
-// oneLine makes s one line of printable text of at most maxDetail bytes, cut between characters.
+// oneLine returns s as one line of printable text of at most maxDetail bytes, cut between characters.
 func oneLine(s string) string {
-	if len(s) > 4*maxDetail { // enough to fill the line; the rest need not be looked at
+	if len(s) > 4*maxDetail { // enough to fill the line
 		s = s[:4*maxDetail]
 	}
 	s = strings.Map(func(c rune) rune {

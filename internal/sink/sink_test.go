@@ -25,12 +25,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	deliver func(context.Context, *delivery.Job) delivery.Result
 	run     func(context.Context) error
-	check   error
+	closing error // of Close
 	closed  *int
 }
 
 func (f fake) Deliver(ctx context.Context, j *delivery.Job) delivery.Result { return f.deliver(ctx, j) }
-func (f fake) Check(context.Context) error                                  { return f.check }
 func (f fake) Run(ctx context.Context) error {
 	if f.run == nil {
 		<-ctx.Done()
@@ -43,7 +42,7 @@ func (f fake) Close() error {
 	if f.closed != nil {
 		*f.closed++
 	}
-	return f.check
+	return f.closing
 }
 
 func answers(r delivery.Result) fake {
@@ -89,7 +88,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	ok := map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}
 	for want, opt := range map[string]sink.Options{
-		"Logger and Registerer":   {Sinks: ok},
 		"at least one sink":       {Logger: log, Registerer: reg},
 		`there is no sink "b"`:    {Logger: log, Registerer: reg, Sinks: ok, Default: "b"},
 		"max_in_flight of at lea": {Logger: log, Registerer: reg, Sinks: map[string]sink.Entry{"a": {Sink: answers(delivery.Result{})}}},
@@ -185,13 +183,13 @@ func TestDetailIsOneBoundedLine(t *testing.T) {
 	}
 }
 
-func TestRunCheckClose(t *testing.T) {
+func TestRunClose(t *testing.T) {
 	bad := errors.New("disk full")
 	closed := 0
 	good := answers(delivery.Result{})
 	good.closed = &closed
 	broken := good
-	broken.check = bad
+	broken.closing = bad
 	broken.run = func(context.Context) error { return bad }
 
 	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(good)}})
@@ -206,15 +204,6 @@ func TestRunCheckClose(t *testing.T) {
 	r, _, _ = newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(good), "b": entry(broken)}})
 	if err := r.Run(t.Context()); !errors.Is(err, bad) || !strings.HasPrefix(err.Error(), "sinks.b: ") {
 		t.Errorf("Run: %v", err)
-	}
-	if err := r.Check(t.Context(), "a"); err != nil {
-		t.Errorf("Check(a): %v", err)
-	}
-	if err := r.Check(t.Context(), "b"); !errors.Is(err, bad) {
-		t.Errorf("Check(b): %v", err)
-	}
-	if err := r.Check(t.Context(), "c"); err == nil {
-		t.Error("Check(c): nil")
 	}
 	if err := r.Close(); !errors.Is(err, bad) || closed != 2 {
 		t.Errorf("Close: %v, %d closed", err, closed)
@@ -236,6 +225,21 @@ func value(t *testing.T, reg *prometheus.Registry, name, sinkName string) float6
 		}
 	}
 	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// counter is the value of a counter of the only sink; 0 if it does not exist.
+func counter(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
 	return 0
 }
 

@@ -1,13 +1,13 @@
 package top
 
-// delta is what happened between two samples of one daemon.
+// delta is the difference between two samples of one daemon.
 type delta struct {
 	before, now *Sample
-	seconds     float64 // 0 when there is nothing to compare with
+	seconds     float64 // 0 if there is no earlier sample
 }
 
-// newDelta compares; before may be nil. Counters that are smaller than before are those of a daemon that has started
-// anew: then there is nothing to compare with either.
+// newDelta compares two samples; before may be nil. Smaller counters than before mean that the daemon has restarted:
+// then before is ignored.
 func newDelta(before, now *Sample) *delta {
 	d := &delta{before: before, now: now}
 	if before == nil || !now.At.After(before.At) || now.all() < before.all() {
@@ -18,7 +18,7 @@ func newDelta(before, now *Sample) *delta {
 	return d
 }
 
-// all is a number that grows for as long as a daemon runs.
+// all returns a number that grows as long as a daemon runs.
 func (s *Sample) all() (n float64) {
 	for _, c := range s.Campaigns {
 		for _, v := range c.Settled {
@@ -31,7 +31,7 @@ func (s *Sample) all() (n float64) {
 	return n
 }
 
-// rate is how fast a counter grew per second; nil without an earlier sample.
+// rate returns how fast a counter grew per second; nil without an earlier sample.
 func (d *delta) rate(of func(*Sample) float64) *float64 {
 	if d.before == nil {
 		return nil
@@ -67,9 +67,9 @@ func (d *delta) quota(w Window, q *Quota) QuotaRow {
 	}
 }
 
-// lateness is the quantile of the slots' lateness: of those used between the samples, or of all where there is one
-// sample; nil when there were none. It is the upper bound of the bucket that holds the quantile, and that of the last
-// but one where it lies beyond all.
+// lateness returns a quantile of the slots' lateness: of those used between the samples, or of all if there is one
+// sample; nil if there were none. It is the upper bound of the bucket that contains the quantile, or the largest
+// finite bound if the quantile lies beyond it.
 func (d *delta) lateness(quantile float64) *float64 {
 	counts := make([]float64, len(d.now.Lateness))
 	for i, b := range d.now.Lateness {

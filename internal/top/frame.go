@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Frame is one picture of a daemon. Rates are per second over the time between two samples, or nil where there is only
-// one, and what a daemon does not say is nil.
+// Frame is the state of a daemon for display. Rates are per second over the time between two samples, nil if there is
+// only one; values that the daemon does not report are nil.
 type Frame struct {
 	At      time.Time `json:"at"`
 	Address string    `json:"address"`
 	Version string    `json:"version"`
 	Ready   bool      `json:"ready"`
-	Reason  string    `json:"reason,omitempty"` // why it is not ready
+	Reason  string    `json:"reason,omitempty"` // why the daemon is not ready
 
 	Total     Row         `json:"total"`     // of all campaigns that match the filter
 	Campaigns []Row       `json:"campaigns"` // the first of them
 	More      int         `json:"more"`      // campaigns that match and are not listed
-	Quotas    []QuotaRow  `json:"quotas"`    // those with least left first
+	Quotas    []QuotaRow  `json:"quotas"`    // those with the least left first
 	Sinks     []SinkRow   `json:"sinks"`
 	Daemon    DaemonState `json:"daemon"`
 }
@@ -54,7 +54,7 @@ type SinkRow struct {
 	InFlight float64 `json:"in_flight"`
 }
 
-// DaemonState is what concerns the daemon as a whole.
+// DaemonState is the state of the daemon as a whole.
 type DaemonState struct {
 	Queued      float64  `json:"queued"`                    // jobs in memory
 	LatenessP99 *float64 `json:"slot_lateness_p99_seconds"` // between the samples, or since the start
@@ -64,30 +64,30 @@ type DaemonState struct {
 	Stalled     float64  `json:"partitions_stalled"`
 }
 
-// Order says how campaigns are sorted.
+// Order is the order of the campaigns.
 type Order string
 
-// The orders. Ties are by name.
+// The orders. Ties are broken by name.
 const (
 	BySent    Order = "sent"    // the fastest first
 	ByRate    Order = "rate"    // the highest send_rate first
 	ByBacklog Order = "backlog" // the longest first
 	ByETA     Order = "eta"     // the latest first
-	ByDead    Order = "dead"    // the most dead letters a second first
+	ByDead    Order = "dead"    // the most dead letters per second first
 	ByName    Order = "name"
 )
 
-// Orders lists all.
+// Orders lists all orders.
 var Orders = []Order{BySent, ByRate, ByBacklog, ByETA, ByDead, ByName}
 
-// Query says what to show.
+// Query selects what to show.
 type Query struct {
 	Sort   Order
 	Filter string // part of a campaign's id; "" for all
 	Limit  int    // of campaigns
 }
 
-// ParseOrder reads an Order.
+// ParseOrder parses an Order.
 func ParseOrder(s string) (Order, error) {
 	if slices.Contains(Orders, Order(s)) {
 		return Order(s), nil
@@ -95,7 +95,7 @@ func ParseOrder(s string) (Order, error) {
 	return "", fmt.Errorf("%q is no order; use one of %s", s, strings.Join(OrderNames(), ", "))
 }
 
-// OrderNames spells all orders.
+// OrderNames returns the names of all orders.
 func OrderNames() []string {
 	names := make([]string, 0, len(Orders))
 	for _, o := range Orders {
@@ -104,7 +104,7 @@ func OrderNames() []string {
 	return names
 }
 
-// Show makes the picture of the sample now; before is an earlier one of the same daemon, or nil.
+// Show makes the frame of the sample now; before is an earlier sample of the same daemon, or nil.
 func Show(before, now *Sample, q Query) Frame {
 	f := Frame{At: now.At, Version: now.Version, Campaigns: []Row{}, Quotas: []QuotaRow{}, Sinks: []SinkRow{}}
 	d := newDelta(before, now)
@@ -135,8 +135,8 @@ func Show(before, now *Sample, q Query) Frame {
 	return f
 }
 
-// sortQuotas puts the quotas first that have least left in any window, to a tenth so that they do not change places all
-// the time, and the windows of each together.
+// sortQuotas sorts the quotas by what is left in their tightest window, rounded to a tenth so that they do not change
+// places all the time, and keeps the windows of each together.
 func sortQuotas(rows []QuotaRow) {
 	least := map[string]float64{}
 	for _, r := range rows {
@@ -151,7 +151,7 @@ func sortQuotas(rows []QuotaRow) {
 	})
 }
 
-// compare orders two rows; what is not known comes last.
+// compare orders two rows; unknown values come last.
 func (o Order) compare(a, b Row) int {
 	key := func(r *Row) float64 {
 		switch o {
@@ -166,7 +166,7 @@ func (o Order) compare(a, b Row) int {
 		case ByName:
 			return 0
 		}
-		if r.Sent == nil { // one sample only: who has sent most
+		if r.Sent == nil { // one sample only: compare the totals
 			return r.Total
 		}
 		return *r.Sent
@@ -181,7 +181,7 @@ func known0(v *float64) float64 {
 	return *v
 }
 
-// left is the part of the window that remains; windows that say nothing come last.
+// left returns the part of the window that remains; windows without counts come last.
 func (r QuotaRow) left() float64 {
 	if r.Remaining == nil || r.Limit == nil || *r.Limit <= 0 {
 		return math.Inf(1)
@@ -189,7 +189,7 @@ func (r QuotaRow) left() float64 {
 	return *r.Remaining / *r.Limit
 }
 
-// add adds a campaign to the total. The time to go of all is that of the last.
+// add adds a campaign to the total. The ETA of the total is the latest one.
 func (r *Row) add(o *Row) {
 	sum := func(to **float64, v *float64, combine func(a, b float64) float64) {
 		switch {

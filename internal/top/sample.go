@@ -1,5 +1,5 @@
-// Package top turns what a daemon's /metrics says at two instants into what a person wants to see: who sends how fast,
-// what waits, and what is left of the quotas. It is pure; whoever calls it fetches and draws.
+// Package top turns two samples of a daemon's /metrics into a view for operators: the rate of each campaign, what
+// waits, and what is left of the quotas. Watch reads the metrics; the computations are pure.
 package top
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// MaxBytes bounds one answer of /metrics: enough for ten thousand campaigns several times over.
+// MaxBytes bounds one answer of /metrics, in bytes: enough for several times ten thousand campaigns.
 const MaxBytes = 64 << 20
 
-// Sample is what a daemon's metrics said at an instant.
+// Sample contains a daemon's metrics at an instant.
 type Sample struct {
 	At        time.Time
 	Version   string
@@ -30,7 +30,7 @@ type Sample struct {
 	Sinks     map[string]float64 // jobs in flight
 
 	Queued     float64  // jobs in this daemon's memory
-	Forfeited  float64  // slots, in all
+	Forfeited  float64  // slots, since the start
 	Quantum    float64  // seconds
 	ReadFactor float64  // of lanes
 	Stalled    float64  // partitions
@@ -39,13 +39,13 @@ type Sample struct {
 
 // Campaign is one campaign's metrics.
 type Campaign struct {
-	Rate    *float64           // units per second that it may send; nil when it is not in the catalog
-	Settled map[string]float64 // jobs by outcome, in all
-	Backlog *float64           // jobs; nil where the daemon does not say
-	ETA     *float64           // seconds; nil where the daemon does not say
+	Rate    *float64           // units per second that it may send; nil if it is not in the catalog
+	Settled map[string]float64 // jobs by outcome, since the start
+	Backlog *float64           // jobs; nil if not reported
+	ETA     *float64           // seconds; nil if not reported
 }
 
-// idle tells whether there is nothing to say of it: not in the catalog, and nothing settled.
+// idle reports whether there is nothing to show: not in the catalog, and nothing settled.
 func (c *Campaign) idle() bool {
 	for _, n := range c.Settled {
 		if n > 0 {
@@ -55,25 +55,25 @@ func (c *Campaign) idle() bool {
 	return c.Rate == nil && (c.Backlog == nil || *c.Backlog == 0)
 }
 
-// Window names a window of a quota.
+// Window identifies a window of a quota.
 type Window struct{ Quota, Span string }
 
 // Quota is the state of a window.
 type Quota struct {
-	Remaining, Limit *float64 // units; nil where the daemon does not say
-	Denied           float64  // asks, in all
+	Remaining, Limit *float64 // units; nil if not reported
+	Denied           float64  // asks, since the start
 }
 
-// bucket is a bucket of a histogram: how many observations were at most le.
+// bucket is a bucket of a histogram: the number of observations that were at most le.
 type bucket struct{ le, count float64 }
 
-// ErrForeign says that an answer is not that of a daemon.
+// ErrForeign means that an answer is not that of a daemon.
 var ErrForeign = errors.New("these are not the metrics of pacer run")
 
-// reader takes one metric into the sample.
+// reader copies one metric to the sample.
 type reader func(*Sample, labels, *dto.Metric)
 
-// labels are those of one metric.
+// labels are the labels of one metric.
 type labels map[string]string
 
 // families are the metrics that are read. All others are skipped before they are parsed.
@@ -109,10 +109,10 @@ var families = map[string]reader{
 	},
 }
 
-// value is that of a counter or a gauge.
+// value returns the value of a counter or a gauge.
 func value(m *dto.Metric) float64 { return m.GetCounter().GetValue() + m.GetGauge().GetValue() }
 
-// gauge is the value of a gauge; nil when it is no number, such as a time to go that never ends.
+// gauge returns the value of a gauge; nil if it is not finite, such as an unknown ETA.
 func gauge(m *dto.Metric) *float64 {
 	if v := m.GetGauge().GetValue(); m.Gauge != nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return &v
@@ -140,8 +140,8 @@ func (s *Sample) quota(l labels) *Quota {
 	return q
 }
 
-// Read reads metrics in the text format. What it does not know it skips; an answer without any metric of a daemon is
-// ErrForeign.
+// Read parses metrics in the text format. Unknown metrics are skipped; the error is ErrForeign for an answer without
+// any metric of a daemon.
 func Read(r io.Reader, at time.Time) (*Sample, error) {
 	text, err := known(r)
 	if err != nil {
@@ -189,7 +189,7 @@ func known(r io.Reader) (io.Reader, error) {
 	return &kept, nil
 }
 
-// suffixes are what a histogram's lines add to its name.
+// suffixes are the suffixes of a histogram's lines.
 var suffixes = []string{"_bucket", "_sum", "_count"}
 
 func wanted(line []byte) bool {

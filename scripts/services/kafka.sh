@@ -46,7 +46,9 @@ kafka_start() {
       -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
       kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$dir/kafka/server.properties" 9>&-
   fi
-  spawn kafka java -Xms256m -Xmx512m -XX:+UseSerialGC \
+  # A test's own broker lives for seconds: it is not worth compiling well.
+  # shellcheck disable=SC2086
+  spawn kafka java ${stack:+-XX:TieredStopAtLevel=1} -Xms256m -Xmx512m -XX:+UseSerialGC \
     -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
     -cp "$kafka_libs/*" kafka.Kafka "$dir/kafka/server.properties"
 }

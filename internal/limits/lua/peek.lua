@@ -2,14 +2,19 @@
 --
 -- KEYS  1 clock, then quotas
 -- ARGV  1 header, 2 quotas, as parseSpecs reads them
--- Returns head and the latest time that was stored, by which a replica's age is known, then per window remaining and reset_at.
+-- Returns head and the latest time that was stored, by which a replica's age is known, then per window remaining, reset_at
+-- and, where nothing remains, when the next unit will, 0 for never.
 
-local now, epoch, seen = clock(KEYS[1], false)
-if not now then return epoch end
-local out = {head(now, epoch), pack('<I7', seen)}
+local now, steps, seen = clock(KEYS[1], false)
+if not now then return steps end
+local out = {head(now, steps), pack('<I7', seen)}
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))
-  for _, w in ipairs(openWindows(q, spec, now, 0)) do out[#out + 1] = pack('<I7I7', remaining(w), resetAt(w, now)) end
+  for _, w in ipairs(openWindows(q, spec, now, 0)) do
+    local free = 0
+    if remaining(w) == 0 and w[LIMIT] > 0 then free = freeAt(w, 1) end
+    out[#out + 1] = pack('<I7I7I7', remaining(w), resetAt(w, now), free)
+  end
 end
 return table.concat(out)

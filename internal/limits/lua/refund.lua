@@ -2,14 +2,14 @@
 --
 -- KEYS  1 clock, 2 the node's reply slot, then timelines and quotas
 -- ARGV  1 header
---       2 per grant: timeline (0: none), rev, n, whole, rest, at, frac, units, granted_at, quotas, then per quota
+--       2 per grant: timeline, rev, n, whole, rest, at, frac, units, granted_at, quotas, then per quota
 --         key, part, windows, and per window its span and calendar as in parseSpecs
 -- Returns head.
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, epoch = clock(KEYS[1], true)
-if not now then return epoch end
+local now, steps = clock(KEYS[1], true)
+if not now then return steps end
 
 -- Slots that are still the last ones granted become free again.
 local function refundTimeline(key, rev, n, whole, rest, at, frac, units)
@@ -28,7 +28,7 @@ local quotas, pos = {}, 1
 while pos <= #ARGV[2] do
   local timeline, rev, n, whole, rest, at, frac, units, granted, count
   timeline, rev, n, whole, rest, at, frac, units, granted, count, pos = parse('<I2I7I7I7I7I7I7I4I7B', ARGV[2], pos)
-  if timeline > 0 then refundTimeline(KEYS[timeline], rev, n, whole, rest, at, frac, units) end
+  refundTimeline(KEYS[timeline], rev, n, whole, rest, at, frac, units)
   for _ = 1, count do
     local key, part, windows
     key, part, windows, pos = parse('<I2BB', ARGV[2], pos)
@@ -54,4 +54,4 @@ end
 for _, q in pairs(quotas) do
   if #q.windows > 0 then saveQuota(q, now) end
 end
-return store(KEYS[2], head(now, epoch))
+return store(KEYS[2], head(now, steps))

@@ -1,14 +1,14 @@
 -- Puts windows in place in a store that lost its data, and adopts it.
 --
 -- KEYS  1 clock, then quotas
--- ARGV  1 header, whose incarnation is the one to adopt, 2 quotas, as parseSpecs reads them
---       3 per window: reset (fixed windows), count, and so many times at and units, oldest first
---       4 which part this is: 1 the first, 2 the last, 3 the only one, 0 another. With the last the store is adopted.
--- Returns head. A store that is in force already is left alone. The first part leaves a mark in the place of the run id,
--- which the others must find: otherwise what the parts before it brought is lost again, or somebody else is at work.
+-- ARGV  1 header, whose epoch is the one to adopt, 2 quotas, as parseSpecs reads them
+--       3 per window: reset (fixed windows), count, and count times at and units, oldest first 4 which part this is:
+--       1 the first, 2 the last, 3 the only one, 0 another. With the last the store is adopted.
+-- Returns head. A store that is in force already is not changed. The first part leaves a mark in place of the run id,
+-- which the others must find: otherwise the data of the earlier parts is lost again, or another daemon is restoring.
 
 local process = match(call('INFO', 'server'), 'run_id:(%x+)') or ''
-local mark = string.format('restoring %d on %s', INCARNATION, process)
+local mark = string.format('restoring %d on %s', EPOCH, process)
 local first, last = num(ARGV[4]) % 2 == 1, num(ARGV[4]) >= 2
 local v = call('GET', KEYS[1])
 local had, found, pos = 0, '', nil
@@ -18,14 +18,14 @@ if v then
   found = sub(v, pos)
 end
 if had > 0 and find(found, process, 1, true) then
-  if had == INCARNATION then return head(clock(KEYS[1], false)) end
-  return redis.error_reply('INCARNATION the data is in force')
+  if had == EPOCH then return head(clock(KEYS[1], false)) end
+  return redis.error_reply('EPOCH the data is in force')
 end
-if not first and found ~= mark then return redis.error_reply('INCARNATION the parts before are lost') end
-local now, epoch = clock(KEYS[1], true)
+if not first and found ~= mark then return redis.error_reply('EPOCH the parts before are lost') end
+local now, steps = clock(KEYS[1], true)
 pos = 1
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
-  local q = loadQuota(KEYS[spec.key], nil) -- whatever is there is replaced
+  local q = loadQuota(KEYS[spec.key], nil) -- the old value is replaced
   for i, w in ipairs(openWindows(q, spec, now, 0)) do
     local reset, count
     reset, count, pos = parse('<I7I2', ARGV[3], pos)
@@ -43,8 +43,8 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
 end
 local seen, offset, at = parse(CLOCK, call('GET', KEYS[1]))
 if last then
-  call('SET', KEYS[1], pack(CLOCK, seen, offset, at, INCARNATION) .. process)
+  call('SET', KEYS[1], pack(CLOCK, seen, offset, at, EPOCH) .. process)
 else
   call('SET', KEYS[1], pack(CLOCK, seen, offset, at, 0) .. mark)
 end
-return head(now, epoch)
+return head(now, steps)

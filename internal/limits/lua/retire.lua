@@ -1,4 +1,4 @@
--- Makes the store hold no incarnation, if it holds the one that the header names.
+-- Makes the store hold no epoch, if it holds the one that the header names.
 --
 -- KEYS  1 clock
 -- ARGV  1 header
@@ -6,7 +6,7 @@
 
 local v = call('GET', KEYS[1])
 if v then
-  local seen, offset, epoch, had, pos = parse(CLOCK, v)
-  if had == INCARNATION then call('SET', KEYS[1], pack(CLOCK, seen, offset, epoch, 0) .. sub(v, pos)) end
+  local seen, offset, steps, had, pos = parse(CLOCK, v)
+  if had == EPOCH then call('SET', KEYS[1], pack(CLOCK, seen, offset, steps, 0) .. sub(v, pos)) end
 end
 return head(clock(KEYS[1], false))

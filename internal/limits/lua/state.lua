@@ -1,19 +1,19 @@
 -- What all scripts share: the binary format, the clock and the stored replies.
 --
 -- The scripts follow internal/limits/model step by step; read that first. All numbers are integers below 2^53. State
--- and arguments are written with the struct library, which Redis has and which is several times faster than anything
--- made of text; 7 bytes hold a microsecond clock. Nothing here needs more than Lua 5.1, and every key is declared.
+-- and arguments are written with the struct library, which Redis includes and which is several times faster than
+-- text; 7 bytes hold a microsecond clock. Nothing here needs more than Lua 5.1, and every key is declared.
 --
---   clock     string: now offset epoch incarnation run_id
+--   clock     string: now offset steps epoch run_id
 --   reply     string: the reply, which begins with its seq
---   gate      string: until probe(0|1)
+--   gate      string: until mode, see gateOf
 --   timeline  string, see take.lua
 --   quota     string, see window.lua
 --
--- ARGV[1] of every script: seq, override, low, high, epoch, sure, incarnation, check
+-- ARGV[1] of every script: seq, override, low, high, steps, sure, epoch, check
 --   override takes the place of Redis' clock in tests, 0 otherwise. low to high is where the caller expects the clock
---   to be, if epoch is still the clock's; without a low, high is how long after the script before it this one runs at
---   most. check: 0 none, 1 incarnation and process, 2 incarnation only (a replica).
+--   to be, if steps is still the clock's; without a low, high is how long after the script before it this one runs at
+--   most. check: 0 none, 1 epoch and process, 2 epoch only (a replica).
 
 local floor, max, min = math.floor, math.max, math.min
 local find, match, rep, sub = string.find, string.match, string.rep, string.sub
@@ -68,35 +68,35 @@ else
 end
 
 local HEADER = '<I7I7I7I7I4BI7B'
-local SEQ, OVERRIDE, LOW, HIGH, EPOCH, SURE, INCARNATION, CHECK = parse(HEADER, ARGV[1])
+local SEQ, OVERRIDE, LOW, HIGH, STEPS, SURE, EPOCH, CHECK = parse(HEADER, ARGV[1])
 
 local CLOCK, STEP = '<I7I7I4I7', 50000
 local OFFSET = 4503599627370496 -- added to offsets, which may be negative
 
--- The store's time, which nothing but passing time moves: it never goes back, and a step of Redis' clock goes into the
--- offset. A request that merely was under way for long looks like a step forward; so the caller is asked first whether
--- it is sure. Returns now, the epoch and the time that was stored, or nil and the error.
+-- The store's time, which only passing time moves: it never goes back, and a step of Redis' clock is absorbed into the
+-- offset. A request that was merely in transit for long looks like a step forward, so the caller is first asked
+-- whether it is sure. Returns now, the steps and the time that was stored, or nil and the error.
 local function clock(key, keep)
   local raw = OVERRIDE
   if raw == 0 then
     local t = call('TIME')
     raw = num(t[1]) * 1000000 + num(t[2])
   end
-  local seen, offset, epoch, incarnation, process = 0, 0, 0, 0, ''
+  local seen, offset, steps, epoch, process = 0, 0, 0, 0, ''
   local v = call('GET', key)
   if v then
     local pos
-    seen, offset, epoch, incarnation, pos = parse(CLOCK, v)
+    seen, offset, steps, epoch, pos = parse(CLOCK, v)
     offset, process = offset - OFFSET, sub(v, pos)
   end
   if CHECK > 0 then
-    if incarnation ~= INCARNATION or CHECK == 1 and not find(call('INFO', 'server'), process, 1, true) then
-      return nil, redis.error_reply('INCARNATION the data is not what it was')
+    if epoch ~= EPOCH or CHECK == 1 and not find(call('INFO', 'server'), process, 1, true) then
+      return nil, redis.error_reply('EPOCH the data is not what it was')
     end
   end
   local now = raw + offset
   if LOW == 0 and HIGH > 0 and keep and now > seen + HIGH then return nil, redis.error_reply('CLOCK has it stepped?') end
-  if LOW > 0 and epoch == EPOCH then
+  if LOW > 0 and steps == STEPS then
     local to = now
     if now < LOW - STEP then
       to = LOW
@@ -105,18 +105,18 @@ local function clock(key, keep)
       to = HIGH
     end
     if to ~= now then
-      offset, now, epoch = offset + to - now, to, epoch + 1
+      offset, now, steps = offset + to - now, to, steps + 1
     end
   end
   now = max(now, seen)
-  if keep and (now > seen or epoch ~= EPOCH) then
-    call('SET', key, pack(CLOCK, now, offset + OFFSET, epoch, incarnation) .. process)
+  if keep and (now > seen or steps ~= STEPS) then
+    call('SET', key, pack(CLOCK, now, offset + OFFSET, steps, epoch) .. process)
   end
-  return now, epoch, seen
+  return now, steps, seen
 end
 
 -- The reply stored for the seq, nil if the script has not run yet. A reply that was overwritten by a later one cannot
--- be given again, and its script must not run again either.
+-- be returned again, and its script must not run again either.
 local function stored(key)
   local v = call('GET', key)
   if not v then return nil end
@@ -126,11 +126,28 @@ local function stored(key)
   return nil
 end
 
--- Keeps a reply, which begins with its seq, and returns it.
+-- Stores a reply, which begins with its seq, and returns it.
 local function store(key, reply)
   call('SET', key, reply, 'PX', 60000)
   return reply
 end
 
--- What a reply begins with.
-local function head(now, epoch) return pack('<I7I7I4', SEQ, now, epoch) end
+-- The head of a reply.
+local function head(now, steps) return pack('<I7I7I4', SEQ, now, steps) end
+
+-- The modes of gates, one digit each:
+--   0  throttled: the destination asked to wait; open when the time is over
+--   1  failing: half-open when the time is over, until it is opened
+--   2  throttled: half-open when the time is over
+--   3  misconfigured: as failing
+--   4  throttled, and half-open since
+-- ASKED are those whose time the destination asked for.
+local ASKED = {['0'] = true, ['2'] = true}
+local CAUSE = {['0'] = 'throttled', ['1'] = 'failing', ['2'] = 'throttled', ['3'] = 'misconfigured', ['4'] = 'throttled'}
+
+-- The time until which a gate is closed and its mode; nil where there is none.
+local function gateOf(v)
+  if not v then return nil end
+  local at, mode = match(v, '^(%d+) (%d)')
+  return num(at), mode
+end

@@ -6,13 +6,14 @@
 --         weights, quotas, then the weights and the quotas
 --         timeline and gate (0: none) are indexes into KEYS, quotas are positions in the list of quotas
 --       4 quotas, as parseSpecs reads them
---       5 the length of what comes before the campaign in the key of a timeline
+--       5 the length of the prefix before the campaign in the key of a timeline
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining and reset_at.
 --   bound as in delivery.Binding; quotas and windows are positions, from 0.
 --
--- A timeline is kept as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut served.
+-- A timeline is stored as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut
+-- served.
 
 local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
 
@@ -21,7 +22,7 @@ local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2B'
 local CAMPAIGN, WEIGHTLIST, CLAIMS = 1, 2, 3 -- beside the format; false where there are none
 local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
   QUOTAS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
--- Fields of timelines; SPACING and FRESH are worked out when one is used.
+-- Fields of timelines; SPACING and FRESH are computed when one is used.
 local LINE = '<I7I7I7I7I7I7I7I7I7I7B'
 local NODES, SPACING, FRESH = 1, 2, 3
 local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, RENEW, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
@@ -32,14 +33,14 @@ local SHADOW, EVEN = 1, 2
 
 local again = stored(KEYS[2])
 if again then return again end
-local now, epoch = clock(KEYS[1], true)
-if not now then return epoch end
+local now, steps = clock(KEYS[1], true)
+if not now then return steps end
 local NODE = ARGV[2]
--- What the keys hold, by their position less 2.
+-- The values of the keys, by their position less 2.
 local held = {}
 if #KEYS > 2 then held = call('MGET', unpack(KEYS, 3)) end
 
--- The answer to the item at hand: one table for all, since growing one per item costs more than filling it.
+-- The answer to the current item: one table for all, since growing one per item costs more than filling it.
 local g = {}
 
 -- The slot k places after (at, frac), and the first whole microsecond not before it.
@@ -64,9 +65,8 @@ local function countUntil(tl, at, frac, last, limit)
   return k + 1
 end
 
--- Shares among nodes, whose units cost 1 and whose demand is boundless: the largest n such that fewer than room
--- units go before the n-th. That count is convex in n, so Newton's steps come down on it from above and never pass
--- it.
+-- Shares among nodes, whose units cost 1 and whose demand is unbounded: the largest n such that fewer than room
+-- units go before the n-th. That count is convex in n, so Newton's steps approach it from above and never pass it.
 local function shareNodes(self, room, want, others)
   local n = min(want, room)
   while n > 0 do
@@ -125,8 +125,8 @@ local function weightAfter(it, units)
   return 1
 end
 
--- Keeps what is still of use of a list of nodes or rivals and finds id in it. Where it is not, there is room for
--- one more afterwards: the one not seen for longest makes it.
+-- Removes outdated entries from a list of nodes or rivals and finds id in it. If id is missing, there is room
+-- for one more afterwards: the one not seen for longest is removed if necessary.
 local function join(list, id, fresh, grace)
   if #list == 1 and list[1][ID] == id then return list, list[1] end
   local kept, self = {}, nil
@@ -151,7 +151,7 @@ end
 
 -- Timelines -------------------------------------------------------------------------------------------------------
 
--- Where a timeline begins that may begin at from: at the campaign's phase on a grid that all share.
+-- The first slot at or after from of a new timeline: at the campaign's phase on a common grid.
 local function firstSlot(it, from)
   local grid = it[IWHOLE]
   if it[IREST] > 0 then grid = grid + 1 end
@@ -184,7 +184,7 @@ local function loadTimeline(it, v)
   return tl, true
 end
 
--- Kept for an hour and three spacings at least: a forgotten timeline would forget its last slot, too.
+-- Kept for an hour and three spacings at least: with the timeline its last slot would be lost.
 local function saveTimeline(tl, key)
   local renew = now >= tl[RENEW]
   if renew then tl[RENEW] = now + 1800000000 end
@@ -202,7 +202,7 @@ local function saveTimeline(tl, key)
   return v
 end
 
--- Whether somebody was cut short for want of slots lately.
+-- Whether a node was recently cut short for want of slots.
 local function wanted(tl)
   local nodes = tl[NODES]
   for i = 1, #nodes do
@@ -212,8 +212,8 @@ local function wanted(tl)
   return false
 end
 
--- Moves the timeline past what a daemon holds, should the store have lost it, and past time that went by unused. A slow
--- one that has not idled goes on as it was if that is still in time, and else begins anew with its phase.
+-- Moves the timeline past the slots a daemon holds, in case the store lost them, and past unused time. A slow timeline
+-- that has not idled is kept if its slot is still in time; otherwise it starts again at its phase.
 local function catchUp(tl, it)
   local spacing, heldUntil = tl[SPACING], it[HELDUNTIL]
   if heldUntil > tl[HIGHEST] then
@@ -235,7 +235,7 @@ local function catchUp(tl, it)
   tl[AT], tl[FRAC] = from, 0
 end
 
--- Whether a node is about to come for units of a quota.
+-- Whether a node is expected to ask for units of a quota soon.
 local function awaited(e, grace)
   return e[DUE] > 0 and e[DUE] - SECOND <= now and now <= e[DUE] + grace
 end
@@ -284,7 +284,7 @@ end
 
 local specs, quotas = parseSpecs(ARGV[4]), {}
 
--- The part one quota plays in an item: its windows, brought to now and to the newest revision.
+-- The state of one quota for an item: its windows, brought to now and to the newest revision.
 local function openQuota(it, i, spec)
   local key = spec.key
   local q = quotas[key]
@@ -404,7 +404,7 @@ local function quotaShare(it, tl, self, slots)
     end
   end
   if soft >= slots and hard >= slots then return slots end
-  -- The campaign's daemons share what falls to the campaign.
+  -- The campaign's daemons share the campaign's units.
   local others, tie, grace, nodes = {}, 1, 2 * it[QUANTUM], tl[NODES]
   for i = 1, #nodes do
     local e = nodes[i]
@@ -419,7 +419,7 @@ local function quotaShare(it, tl, self, slots)
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
--- When so many units, which fit the limit, can be granted by the window; 0 when they can be now.
+-- When the window can grant units, which fit the limit; 0 if it can now.
 local function windowNext(it, c, w, units)
   if remaining(w) < units then return freeAt(w, units) end
   if c.even and paced(it, w) < units then
@@ -451,7 +451,7 @@ local function quotaNext(it, units)
   return next
 end
 
--- Notes what the campaign was served by each quota, and what it still has a use for.
+-- Records what each quota granted the campaign, and how much more the campaign can use.
 local function settleQuotas(it, tl, units, slots, want)
   for _, c in ipairs(it[CLAIMS]) do
     local r = c.self
@@ -481,8 +481,8 @@ local function loadGate(key)
     local v = held[key - 2]
     g = false
     if v then
-      local at, probe = match(v, '^(%d+) (%d)$')
-      g = {at = num(at), probe = probe == '1'}
+      local at, mode = gateOf(v)
+      g = {at = at, mode = mode, probe = mode ~= '0'}
     end
     gates[key] = g
   end
@@ -495,7 +495,7 @@ local function take(it, tl)
   for i = 1, it[QUOTAS] do
     local c = it[CLAIMS][i]
     if c.spec.rev < c.held.rev then
-      -- Who does not know what the quota is by now waits until its catalog tells it.
+      -- A daemon with an old revision of the quota waits until its catalog is up to date.
       g.bound, g.quota, g.next = QUOTABOUND, c.index, now + it[QUANTUM]
       return
     end
@@ -539,7 +539,8 @@ local function take(it, tl)
     end
     if gate and gate.probe then
       gate.at = now + SECOND
-      call('SET', KEYS[gateKey], string.format('%d 1', gate.at), 'PX', 86400000)
+      if gate.mode == '2' then gate.mode = '4' end
+      call('SET', KEYS[gateKey], string.format('%d %s', gate.at, gate.mode), 'PX', 86400000)
     end
   end
   self[SEEN], self[CUT], self[DUE] = now, 0, 0
@@ -589,7 +590,7 @@ local function reply(out, it, tl)
   end
 end
 
-local out, items, pos, prefix, it = {head(now, epoch)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
+local out, items, pos, prefix, it = {head(now, steps)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
 while pos <= #items do
   it, pos = parseItem(items, pos)
   g.units, g.at, g.frac, g.next, g.bound, g.quota, g.window, g.competitors, g.daemons = 0, 0, 0, 0, 0, 0, 0, 1, 1

@@ -13,7 +13,8 @@ local SLIDING, LOG, FIXED = 1, 2, 3
 
 local QUOTA = '<I7I7BBB'
 local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I3'
--- What is kept beside the fields of the format comes first: a table that is made whole need not grow.
+-- Fields that are not part of the format come first: a table that is constructed in full need not
+-- grow.
 local OLDER, WIDTH = 1, 2
 local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, BYTES = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 local RIVAL = '<I2c0I7I7I4I7I4I7'
@@ -33,7 +34,7 @@ end
 
 local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 
--- A quota's windows, in the order in which they came, and its rivals; v is what its key holds, if anything.
+-- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
   if not v then return {key = key, renew = 0, rev = 0, part = 0, windows = {}, rivals = {}} end
   local renew, rev, part, count, others, pos = parse(QUOTA, v)
@@ -62,7 +63,7 @@ local function findWindow(q, span)
   return nil
 end
 
--- The key lives for two spans and a minute after its last use, so that it never goes before its counts do.
+-- The key lives for two spans and a minute after its last use, so that it never expires before its counts.
 local function saveQuota(q, now)
   local renew = now >= q.renew
   if renew then q.renew = now + 30000000 end
@@ -178,7 +179,7 @@ local function debit(w, now, units, period)
   w[UNITS], w[COUNT] = w[UNITS] + units, w[COUNT] + units
 end
 
--- Changes the algorithm and keeps the count: all of it as of now.
+-- Changes the algorithm and keeps the count, as if all of it were granted now.
 local function become(w, kind, now, period)
   if w[KIND] == kind then return end
   local count = w[COUNT]
@@ -217,7 +218,7 @@ local function refund(w, granted, units)
   w[OLDER] = list
 end
 
--- When there will be room for so many units, which is later than now.
+-- When there will be room for the given units, which is later than now.
 local function freeAt(w, units)
   if w[KIND] == FIXED then return w[INDEX] end
   local lack = w[COUNT] + units - w[LIMIT]
@@ -271,7 +272,7 @@ end
 local function setLimit(q, w, limit)
   if limit == w[LIMIT] then return end
   if limit > w[LIMIT] then
-    -- There is room sooner than the rivals were told: nothing is kept for them until they come again.
+    -- There is room sooner than the rivals were told: nothing is kept for them until they ask again.
     for r = 1, #q.rivals do q.rivals[r][DEMAND] = 0 end
   end
   w[LIMIT] = limit

@@ -1,29 +1,42 @@
 package model
 
-// gate is a closed destination: nothing goes before until. In probing mode it stays in force after that, letting
-// one job through per second, until it is opened or replaced.
+import "github.com/pacer/pacer/internal/delivery"
+
+// gate is a closed destination: nothing is sent before until.
 type gate struct {
 	until int64
+	cause delivery.GateCause
+	// probe makes it half-open after until, letting one job through per second, until it is opened or replaced. Without it,
+	// the gate is open then.
 	probe bool
+	// asked says that the destination asked to wait until then, and no job has been let through since: nothing opens the
+	// gate sooner.
+	asked bool
 }
 
-// CloseGate closes a gate until the given store time. It never shortens a closure of the same mode. Probing gives way to
-// a closure that a destination asked for, while that lasts longer.
-func (s *Store) CloseGate(now int64, id string, until int64, probe bool) {
-	s.clock(now)
-	if g := s.gates[id]; g != nil {
-		if g.probe == probe {
-			until = max(until, g.until)
-		} else if probe && g.until > until {
-			return
+// CloseGate closes a gate until the given store time, and returns whether it was not closed for this cause before. A
+// wait that the destination asked for is never shortened; it replaces any other closure.
+func (s *Store) CloseGate(now int64, id string, until int64, cause delivery.GateCause, probe bool) (changed bool) {
+	asked := cause == delivery.GateThrottled
+	next, now := &gate{until: until, cause: cause, probe: probe || !asked, asked: asked}, s.clock(now)
+	if g := s.gates[id]; g != nil && (g.probe || g.until > now) {
+		changed = g.cause != cause
+		if g.asked && g.until > until {
+			return changed
 		}
+		if !g.asked && !asked {
+			next.until = max(until, g.until)
+		}
+	} else {
+		changed = true
 	}
-	s.gates[id] = &gate{until: until, probe: probe}
+	s.gates[id] = next
+	return changed
 }
 
-// OpenGate opens a gate that was closed with probe; others stay closed until their time.
+// OpenGate opens a gate that probes may open; others stay closed until their time.
 func (s *Store) OpenGate(id string) {
-	if g := s.gates[id]; g != nil && g.probe {
+	if g := s.gates[id]; g != nil && g.probe && !g.asked {
 		delete(s.gates, id)
 	}
 }

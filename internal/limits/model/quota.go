@@ -1,7 +1,17 @@
 package model
 
 import (
+	"cmp"
+	"slices"
+	"time"
+
 	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Bounds of what can be counted exactly.
+const (
+	MaxSpan  = 366 * 24 * time.Hour
+	MaxLimit = int64(1) << 50 // far below 2^53, so that sums stay exact in Lua
 )
 
 // quota is the windows of one quota, by span, and the campaigns that compete for them.
@@ -12,21 +22,21 @@ type quota struct {
 	rivals  []*rival // in the order in which they came
 }
 
-// rival is a campaign that asked for units of the quota lately.
+// rival is a campaign that asked for units of the quota recently.
 type rival struct {
 	campaign string
 	seen     int64
-	// due is when it was told to come back (0: not soon), and demand how many units are kept for it until then, as
-	// long as others have been served more. After being cut short by the quota (until cut), that is all it can use
-	// in a span: windows give back in bursts what was taken in bursts, and a slow campaign would find each burst
-	// over before it had its share. A campaign that has not been cut short for a span gets what it wants anyway,
-	// and needs no more kept than it can use before it comes again.
+	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as
+	// long as others have been served more. While it counts as cut short by the quota (until cut), demand is all
+	// it can use in a span: units taken in bursts become free in bursts, and a slow campaign would miss each burst
+	// before it had its share. A campaign that has not been cut short for a span gets all it wants, and needs no
+	// more kept than it can use before it asks again.
 	due, demand, cut int64
 	cost             int64 // virtual service per unit: costScale / priority weight
 	service          int64 // virtual service received, comparable between rivals only
 }
 
-// opened is one window as the asker knows it.
+// opened is one window with the asker's parameters.
 type opened struct {
 	*window
 	period Period
@@ -40,7 +50,7 @@ func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 	}
 	list := make([]opened, len(spec.Windows))
 	for i, s := range spec.Windows {
-		w, period := q.windows[s.Span.Microseconds()], periodOf(s, now)
+		w, period := q.windows[s.Span.Microseconds()], PeriodOf(s, now)
 		if w == nil {
 			w = newWindow(s.Span.Microseconds(), s.Algorithm)
 			w.limit = s.Limit
@@ -63,7 +73,7 @@ func (q *quota) limit(w *window, limit int64) {
 		return
 	}
 	if limit > w.limit {
-		// There is room sooner than the rivals were told: nothing is kept for them until they come again.
+		// There is room sooner than the rivals were told: nothing is kept for them until they ask again.
 		for _, r := range q.rivals {
 			r.demand = 0
 		}
@@ -72,9 +82,9 @@ func (q *quota) limit(w *window, limit int64) {
 	w.pace = delivery.Slot{At: w.pace.Micros()} // whose fraction was one of the limit
 }
 
-// periodOf is the calendar of a fixed window. Anchors are validated when they come in; one that cannot be read is
+// PeriodOf is the calendar of a fixed window. Anchors are validated when they come in; one that cannot be read is
 // first use.
-func periodOf(w delivery.Window, now int64) Period {
+func PeriodOf(w delivery.Window, now int64) Period {
 	if w.Algorithm != delivery.AlgorithmFixed || w.Anchor == "" {
 		return Period{}
 	}
@@ -85,7 +95,7 @@ func periodOf(w delivery.Window, now int64) Period {
 // Part is the percentage of units that a quota counts.
 func Part(q *delivery.Quota) int64 { return 100 - q.Exempt }
 
-// counted is how many units the quota counts of so many granted.
+// counted is how many of the granted units the quota counts.
 func (q *quota) counted(units, part int64) int64 { return (q.part + units*part) / 100 }
 
 // granted notes that units were granted and returns how many of them count.
@@ -105,7 +115,7 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 	units := g.Units * Part(spec) / 100
 	for _, s := range spec.Windows {
 		if w := q.windows[s.Span.Microseconds()]; w != nil && units > 0 {
-			w.expire(now, periodOf(s, now))
+			w.expire(now, PeriodOf(s, now))
 			w.refund(g.GrantedAt, units)
 		}
 	}
@@ -114,33 +124,20 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 // active tells whether room is kept for the rival.
 func (r *rival) active(now, grace int64) bool { return r.demand > 0 && now <= r.due+grace }
 
-// join finds the campaign among the rivals, forgetting those that have gone, and places a new one at the end.
-// grace is how late a rival may be for its appointment.
+// join finds the campaign among the rivals, removes those that have gone, and adds a new one at the end.
+// grace is how late a rival may be for the time it was told.
 func (q *quota) join(now int64, campaign string, grace int64) *rival {
-	var self *rival
-	kept := q.rivals[:0]
-	for _, r := range q.rivals {
-		if r.campaign == campaign {
-			self = r
-		} else if now-r.seen > second && now > r.due+grace {
-			continue
-		}
-		kept = append(kept, r)
-	}
-	q.rivals = kept
-	if self != nil {
-		return self
+	q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool {
+		return r.campaign != campaign && now-r.seen > second && now > r.due+grace
+	})
+	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.campaign == campaign }); i >= 0 {
+		return q.rivals[i]
 	}
 	if len(q.rivals) >= maxRivals {
-		oldest := 0
-		for i, r := range q.rivals {
-			if r.seen < q.rivals[oldest].seen {
-				oldest = i
-			}
-		}
-		q.rivals = append(q.rivals[:oldest], q.rivals[oldest+1:]...)
+		oldest := slices.MinFunc(q.rivals, func(a, b *rival) int { return cmp.Compare(a.seen, b.seen) })
+		q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool { return r == oldest })
 	}
-	self = &rival{campaign: campaign}
+	self := &rival{campaign: campaign}
 	q.rivals = append(q.rivals, self)
 	return self
 }
@@ -150,10 +147,7 @@ func (q *quota) level() {
 	if len(q.rivals) == 0 {
 		return
 	}
-	low := q.rivals[0].service
-	for _, r := range q.rivals {
-		low = min(low, r.service)
-	}
+	low := slices.MinFunc(q.rivals, func(a, b *rival) int { return cmp.Compare(a.service, b.service) }).service
 	for _, r := range q.rivals {
 		r.service -= low
 	}

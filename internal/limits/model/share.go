@@ -2,7 +2,7 @@ package model
 
 import "sort"
 
-// flow is someone who waits in a fair queue: its units start at virtual times at, at + cost, at + 2 cost, ..., and
+// flow is one waiting party of a fair queue: its units start at virtual times at, at + cost, at + 2 cost, ..., and
 // it wants demand of them.
 type flow struct {
 	at, cost, demand int64
@@ -22,8 +22,8 @@ func (f flow) before(x int64) int64 {
 	return min(n, f.demand)
 }
 
-// share is how many of room units, handed out one by one to whoever is first in virtual time, fall to an asker
-// that wants at most want and whose units start at at, at + cost, ...
+// share is how many of room units, assigned one by one in order of virtual time, fall to an asker that wants
+// at most want and whose units start at at, at + cost, ...
 func share(at, cost, room, want int64, others []flow) int64 {
 	if room <= 0 {
 		return 0

@@ -9,18 +9,17 @@ import (
 const (
 	second = int64(time.Second / time.Microsecond)
 
-	// maxNodes bounds the daemons a timeline remembers, maxRivals the campaigns a quota remembers. Beyond it the
-	// one that has not asked for longest is forgotten, which costs it only its place in the queue.
+	// maxNodes bounds the daemons a timeline remembers, maxRivals the campaigns a quota remembers. Beyond that
+	// the one that has not asked for longest is removed, which costs it only its place in the queue.
 	maxNodes  = 64
 	maxRivals = 64
-	// maxPhase bounds how far the first slot of a new timeline is put off.
+	// maxPhase bounds the delay of the first slot of a new timeline.
 	maxPhase = 200_000
 	// sparse is the spacing from which on it matters where a campaign's slots lie.
 	sparse = 10_000
-	// wantedFor is for how long after it was cut short a daemon may be kept from asking before it counts as having
-	// stopped.
+	// wantedFor is how long after being cut short a daemon may fail to ask before it counts as stopped.
 	wantedFor = 5 * second
-	// probeEvery is how often a gate in probing mode lets one job through.
+	// probeEvery is how often a half-open gate lets one job through.
 	probeEvery = second
 	// maxCredit bounds a burst in microseconds, so that all sums stay below 2^53.
 	maxCredit = int64(1) << 50
@@ -83,13 +82,17 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	for _, q := range quotas {
 		for i, w := range q.Windows {
 			held, newer := s.peekWindow(q, w)
-			period := periodOf(w, now)
+			period := PeriodOf(w, now)
 			held.expire(now, period)
 			if newer {
 				held.become(w.Algorithm, now, period)
 				held.limit = w.Limit
 			}
-			out = append(out, held.state(now, q.ID, i))
+			state := held.state(now, q.ID, i)
+			if state.Remaining == 0 && held.limit > 0 {
+				state.FreeAt = held.freeAt(1)
+			}
+			out = append(out, state)
 		}
 	}
 	return out

@@ -2,7 +2,7 @@ package model
 
 import "github.com/pacer/pacer/internal/delivery"
 
-// taking is one ask on its way through the store.
+// taking is the state of one ask while the store serves it.
 type taking struct {
 	store *Store
 	now   int64
@@ -10,13 +10,13 @@ type taking struct {
 	ask   *delivery.Ask
 
 	tl     *timeline
-	quotas []*claim // all that have windows
-	binds  []*claim // those of them that limit the campaign
+	quotas []*demand // all that have windows
+	binds  []*demand // those of them that limit the campaign
 	out    delivery.Granted
 }
 
-// claim is the part one quota plays in an ask.
-type claim struct {
+// demand is the state of one quota during an ask.
+type demand struct {
 	spec    *delivery.Quota
 	held    *quota
 	windows []opened
@@ -32,7 +32,7 @@ type claim struct {
 
 const never = int64(-1)
 
-// grace is how late those who compete may be for an appointment before what was left for them goes to others.
+// grace is how late a competitor may be for the time it was told before units left for it go to others.
 func (t *taking) grace() int64 { return 2 * t.ask.Quantum }
 
 func (t *taking) run() delivery.Granted {
@@ -60,7 +60,7 @@ func (t *taking) openQuotas() {
 		if len(spec.Windows) == 0 {
 			continue
 		}
-		q := &claim{spec: spec, held: t.store.quota(spec.ID), part: Part(spec), even: spec.Spend == delivery.SpendEven}
+		q := &demand{spec: spec, held: t.store.quota(spec.ID), part: Part(spec), even: spec.Spend == delivery.SpendEven}
 		q.windows = q.held.open(spec, t.now, t.ask.Horizon+t.ask.LateTolerance)
 		t.quotas = append(t.quotas, q)
 		if spec.Mode != delivery.ModeShadow && q.part > 0 {
@@ -72,7 +72,7 @@ func (t *taking) openQuotas() {
 func (t *taking) take() {
 	for _, q := range t.quotas {
 		if q.spec.Revision < q.held.rev {
-			// Who does not know what the quota is by now waits until its catalog tells it.
+			// A daemon with an old revision of the quota waits until its catalog is up to date.
 			t.out.Bound, t.out.BoundQuota, t.out.NextAt = delivery.BindQuota, q.spec.ID, t.now+t.ask.Quantum
 			return
 		}
@@ -115,7 +115,7 @@ func (t *taking) take() {
 			t.debit(q, units)
 		}
 		if g != nil && g.probe {
-			g.until = t.now + probeEvery
+			g.until, g.asked = t.now+probeEvery, false
 		}
 	}
 	self.seen, self.cut, self.due = t.now, 0, 0
@@ -137,7 +137,7 @@ func (t *taking) take() {
 
 // debit counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would
 // have granted, and reports the rest.
-func (t *taking) debit(q *claim, units int64) {
+func (t *taking) debit(q *demand, units int64) {
 	if q.part == 0 {
 		return
 	}
@@ -187,8 +187,8 @@ func (t *taking) weightAfter(units int64) int64 {
 	return 1
 }
 
-// slotShare is how many of the open slots the daemon may take: those that fall to it by fair queueing, or those so
-// near that they would be lost if they were left for somebody else.
+// slotShare is how many of the open slots the daemon may take: those assigned to it by fair queueing, or those so
+// near that they would be lost if they were left for another daemon.
 func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
 	tl := t.tl
 	var others []flow
@@ -228,8 +228,8 @@ func (t *taking) slotShare(self *node, start delivery.Slot, open int64) int64 {
 	return max(near, share(self.served, 1, open, open, others))
 }
 
-// rateNext is when more slots can come: when the next one enters the horizon or, if slots are left for others, is
-// near enough to be anybody's.
+// rateNext is when more slots can be granted: when the next one enters the horizon or, if slots are left for
+// others, is near enough to go to any daemon.
 func (t *taking) rateNext(start delivery.Slot, units, open int64) int64 {
 	next := start.Advance(max(units, open), t.tl.rate).Micros() - t.ask.Horizon
 	if units < open {
@@ -249,7 +249,7 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 	if soft >= slots && hard >= slots {
 		return slots
 	}
-	// The campaign's daemons share what falls to the campaign.
+	// The campaign's daemons share the campaign's units.
 	var others []flow
 	before := true
 	for _, n := range t.tl.nodes {
@@ -266,7 +266,7 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 }
 
 // rivalShare is how many units of the quota's room fall to the campaign.
-func (t *taking) rivalShare(q *claim, slots int64) int64 {
+func (t *taking) rivalShare(q *demand, slots int64) int64 {
 	c := t.ask.Campaign
 	before := len(q.held.rivals)
 	q.self = q.held.join(t.now, c.ID, t.grace())
@@ -295,7 +295,7 @@ func (t *taking) rivalShare(q *claim, slots int64) int64 {
 		low = high
 	}
 	if !fresh && (active || len(others) == 0) {
-		// What was not asked for is no claim on the future, beyond what the window held.
+		// Units that were not asked for are not owed later, beyond what the window held.
 		low -= min(q.tight.limit, delivery.MaxGrant) * q.self.cost
 	}
 	q.self.service = max(q.self.service, low)
@@ -305,7 +305,7 @@ func (t *taking) rivalShare(q *claim, slots int64) int64 {
 // quotaNext is when the job after the granted units can be granted by every quota, 0 if it never can, and names
 // the binding window. The granted units have been debited.
 func (t *taking) quotaNext(units int64) int64 {
-	var bound *claim
+	var bound *demand
 	next, weight := int64(0), t.weightAfter(units)
 	for _, q := range t.binds {
 		need := q.held.counted(weight, q.part)
@@ -329,14 +329,14 @@ func (t *taking) quotaNext(units int64) int64 {
 	switch next {
 	case never:
 		return 0
-	case 0: // there is room, but it is somebody else's
+	case 0: // there is room, but it is kept for others
 		return t.now + t.ask.Quantum
 	}
 	return next
 }
 
 // measure finds the window with the least room.
-func (q *claim) measure(t *taking) {
+func (q *demand) measure(t *taking) {
 	room := int64(-1)
 	for i, w := range q.windows {
 		left := w.remaining()
@@ -350,7 +350,8 @@ func (q *claim) measure(t *taking) {
 	q.room = q.held.fits(min(room, delivery.MaxGrant), q.part)
 }
 
-// settleQuotas notes what the campaign was served by each quota, and what it still has a use for.
+// settleQuotas records what each quota granted the campaign, and how much more the campaign can
+// use.
 func (t *taking) settleQuotas(units, slots, want int64) {
 	next, spacing := t.out.NextAt, t.tl.rate.Spacing()
 	for _, q := range t.binds {
@@ -360,7 +361,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		}
 		r.seen, r.demand, r.due = t.now, 0, 0
 		r.service += units * r.cost
-		// Nothing is kept for a campaign that something else keeps from coming.
+		// Nothing is kept for a campaign that another limit prevents from asking.
 		if units < want && next > 0 && next <= max(t.now, q.next)+second {
 			if units < slots && min(q.share, q.room) < slots {
 				r.cut = next

@@ -1,7 +1,9 @@
 package model
 
 import (
+	"cmp"
 	"hash/fnv"
+	"slices"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -12,27 +14,27 @@ type timeline struct {
 	rate  delivery.Rate
 	rev   int64
 	burst int64
-	// last is the latest granted slot that is still out (rounded up, so that a new rate starts late rather than
+	// last is the latest slot granted and not refunded (rounded up, so that a new rate starts late rather than
 	// early), high the latest ever granted: a refund lowers last, not high. 0: nothing was granted yet.
 	last, high int64
 	nodes      []*node // in the order in which they came
 }
 
-// node is a daemon that asked lately.
+// node is a daemon that asked recently.
 type node struct {
 	id     string
 	seen   int64 // its last ask
 	cut    int64 // its last ask, if that was cut short for want of slots, else 0
-	due    int64 // when it was told to come back, if its last ask was cut short by a quota, else 0
+	due    int64 // when it was told to ask again, if its last ask was cut short by a quota, else 0
 	served int64 // units granted, comparable between nodes only
 }
 
-// awaited tells whether the node is about to come for units of a quota.
+// awaited tells whether the node is expected to ask for units of a quota soon.
 func (n *node) awaited(now, grace int64) bool {
 	return n.due > 0 && n.due-second <= now && now <= n.due+grace
 }
 
-// Phase puts the first slot of a new timeline off, so that thousands of campaigns started together do not fire in
+// Phase delays the first slot of a new timeline, so that thousands of campaigns started together do not send at
 // the same instant.
 func Phase(campaign string, r delivery.Rate) int64 {
 	h := fnv.New32a()
@@ -43,7 +45,7 @@ func Phase(campaign string, r delivery.Rate) int64 {
 	return int64(h.Sum32()) % min(r.Spacing(), maxPhase)
 }
 
-// firstSlot is where a timeline begins that may begin at from: at the campaign's phase on a grid that all share, so that
+// firstSlot is the first slot at or after from of a new timeline: at the campaign's phase on a common grid, so that
 // campaigns of one rate stay evenly spread whenever each began.
 func firstSlot(from int64, c *delivery.Campaign) int64 {
 	if c.Rate.Zero() {
@@ -74,11 +76,11 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 	return tl
 }
 
-// catchUp moves the timeline past what a daemon holds, should the store have lost it in a fail-over, and past time
-// that went by unused, but for the burst. A slow campaign that has not idled (its slot has only just passed and it has more
-// than one unit to send, or somebody wanted slots of it all the while) goes on as it was where that leaves most of the late
-// tolerance, and else begins anew with its phase: whatever kept it from its slots kept others, too, and they should not
-// all go on in the same instant.
+// catchUp moves the timeline past the slots a daemon holds, in case the store lost them in a fail-over, and past unused
+// time, except for the burst. A slow campaign that has not idled (its slot has only just passed and it has more than
+// one unit to send, or a daemon wanted its slots all the time) keeps its timeline if that leaves most of the late
+// tolerance; otherwise it starts again at its phase: the cause of the delay affected other campaigns as well, and they
+// should not all continue at the same instant.
 func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 	spacing, heldUntil := tl.rate.Spacing(), a.HeldUntil
 	if heldUntil > tl.high {
@@ -100,14 +102,9 @@ func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 	tl.next = delivery.Slot{At: floor}
 }
 
-// wanted tells whether somebody was cut short for want of slots lately.
+// wanted tells whether a daemon was recently cut short for want of slots.
 func (tl *timeline) wanted(now int64) bool {
-	for _, n := range tl.nodes {
-		if n.cut > 0 && now-n.cut <= wantedFor {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tl.nodes, func(n *node) bool { return n.cut > 0 && now-n.cut <= wantedFor })
 }
 
 // credit is how far back unused slots may be used: the time of burst slots, rounded down.
@@ -138,36 +135,23 @@ func (tl *timeline) refund(g delivery.Grant) {
 	tl.last = g.First.Micros() - tl.rate.Per/tl.rate.N
 }
 
-// fresh is for how long a daemon that was cut short counts as competing.
+// fresh is how long a daemon that was cut short counts as competing.
 func (tl *timeline) fresh() int64 { return max(second, 2*tl.rate.Spacing()) }
 
-// join finds the daemon among the nodes, forgetting those that have not asked for long, and places a new one at
-// the end. grace is how late a daemon may be for an appointment.
+// join finds the daemon among the nodes, removes those that have not asked for long, and adds a new one at the
+// end. grace is how late a daemon may be for the time it was told.
 func (tl *timeline) join(now int64, id string, grace int64) *node {
-	var self *node
-	kept := tl.nodes[:0]
-	for _, n := range tl.nodes {
-		if n.id == id {
-			self = n
-		} else if now-n.seen > tl.fresh() && now > n.due+grace {
-			continue
-		}
-		kept = append(kept, n)
-	}
-	tl.nodes = kept
-	if self != nil {
-		return self
+	tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool {
+		return n.id != id && now-n.seen > tl.fresh() && now > n.due+grace
+	})
+	if i := slices.IndexFunc(tl.nodes, func(n *node) bool { return n.id == id }); i >= 0 {
+		return tl.nodes[i]
 	}
 	if len(tl.nodes) >= maxNodes {
-		oldest := 0
-		for i, n := range tl.nodes {
-			if n.seen < tl.nodes[oldest].seen {
-				oldest = i
-			}
-		}
-		tl.nodes = append(tl.nodes[:oldest], tl.nodes[oldest+1:]...)
+		oldest := slices.MinFunc(tl.nodes, func(a, b *node) int { return cmp.Compare(a.seen, b.seen) })
+		tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool { return n == oldest })
 	}
-	self = &node{id: id, served: -1}
+	self := &node{id: id, served: -1}
 	tl.nodes = append(tl.nodes, self)
 	return self
 }

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"cmp"
+
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -17,8 +19,8 @@ type bucket struct{ index, units int64 }
 // A sliding window has buckets of a sixtieth of the span, the oldest counted in full until all of it has left the
 // span, which the widening prolongs. A log is the same with buckets of a microsecond.
 //
-// A fixed window counts from its start to its reset. What was granted within the widening before the reset may be
-// dispatched after it, and so counts in the next window, too.
+// A fixed window counts from its start to its reset. Units granted within the widening before the reset may be
+// dispatched after it, so they count in the next window as well.
 type window struct {
 	algorithm   string
 	span, width int64
@@ -35,23 +37,19 @@ type window struct {
 }
 
 func newWindow(span int64, algorithm string) *window {
-	w := &window{span: span, algorithm: orSliding(algorithm), width: max(minBucket, (span+ringBuckets-1)/ringBuckets)}
+	w := &window{
+		span: span, algorithm: cmp.Or(algorithm, delivery.AlgorithmSliding),
+		width: max(minBucket, (span+ringBuckets-1)/ringBuckets),
+	}
 	if w.algorithm == delivery.AlgorithmLog {
 		w.width = 1
 	}
 	return w
 }
 
-func orSliding(algorithm string) string {
-	if algorithm == "" {
-		return delivery.AlgorithmSliding
-	}
-	return algorithm
-}
-
-// become changes the algorithm and keeps the count: all of it as of now.
+// become changes the algorithm and keeps the count, as if all of it were granted now.
 func (w *window) become(algorithm string, now int64, p Period) {
-	if algorithm = orSliding(algorithm); algorithm == w.algorithm {
+	if algorithm = cmp.Or(algorithm, delivery.AlgorithmSliding); algorithm == w.algorithm {
 		return
 	}
 	n := newWindow(w.span, algorithm)
@@ -65,7 +63,7 @@ func (w *window) become(algorithm string, now int64, p Period) {
 // leaves is when a bucket falls out: when its end lies a span, and the widening, in the past.
 func (w *window) leaves(b bucket) int64 { return (b.index+1)*w.width + w.span + w.widen }
 
-// expire forgets what has left the window.
+// expire removes units that have left the window.
 func (w *window) expire(now int64, p Period) {
 	if w.algorithm == delivery.AlgorithmFixed {
 		w.roll(now, p)
@@ -77,7 +75,7 @@ func (w *window) expire(now int64, p Period) {
 	}
 }
 
-// roll passes resets. At a reset the tail becomes the count of the next window.
+// roll applies resets up to now. At a reset the tail becomes the count of the next window.
 func (w *window) roll(now int64, p Period) {
 	if w.reset == 0 || now < w.reset {
 		return
@@ -161,8 +159,8 @@ func (w *window) refund(grantedAt, units int64) {
 	}
 }
 
-// freeAt is when units, of which there is no room now and which do not exceed the limit, can be granted if nothing
-// is granted before.
+// freeAt is when units, for which there is no room now and which do not exceed the limit, can be granted if
+// nothing else is granted before.
 func (w *window) freeAt(units int64) int64 {
 	if w.algorithm == delivery.AlgorithmFixed {
 		return w.reset
@@ -217,7 +215,7 @@ func (w *window) paced(now, horizon int64) int64 {
 	return at.CountUntil(now+horizon, rate, room)
 }
 
-// pacedAt is when so many units, of which there is room, are within the horizon.
+// pacedAt is when units, for which there is room, are within the horizon.
 func (w *window) pacedAt(now, horizon, units int64) int64 {
 	at, rate := w.pacing(now)
 	return at.Advance(units-1, rate).Micros() - horizon

@@ -1,10 +1,10 @@
--- Leaves a daemon's part on the board and reads all parts.
+-- Leaves a daemon's part at the exchange and reads all parts.
 --
 -- KEYS[1]  hash: daemon -> "<milliseconds of store time> <part>"
 -- ARGV[1]  the daemon
 -- ARGV[2]  its part
 -- ARGV[3]  how old parts may get, milliseconds; older ones are taken off
--- ARGV[4]  how many parts there may be; with as many on the board, a new daemon's is read back and not left there
+-- ARGV[4]  how many parts there may be; with as many there, a new daemon's is read back and not left
 -- Returns  daemon, age in milliseconds, part, daemon, ... , this daemon's as well
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

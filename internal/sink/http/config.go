@@ -15,27 +15,49 @@ import (
 // Config configures an http sink.
 type Config struct {
 	// URL is where jobs are POSTed. A user and password in it become an Authorization header.
-	URL string `koanf:"url" secret:"url"`
-	// MaxInFlight is how many requests one daemon has open at once, and how many idle connections it keeps.
-	MaxInFlight int `koanf:"max_in_flight"`
-	// Timeout bounds a request from the first byte of the connection to the last of the answer.
-	Timeout time.Duration `koanf:"timeout"`
+	URL string `yaml:"url" secret:"url"`
+	// MaxInFlight is the number of concurrent requests of one daemon, and of idle connections that it keeps.
+	MaxInFlight int `yaml:"max_in_flight"`
+	// Timeout bounds a request, from opening the connection to the end of the answer.
+	Timeout time.Duration `yaml:"timeout"`
+	// MaxRetryAfter is how long a wait that the destination asks for is believed.
+	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
 	// Headers are sent with every request, after those of pacer. Values are secrets.
-	Headers map[string]string `koanf:"headers" secret:"value"`
-	// CAFile holds the PEM certificates that the destination's is verified against; "" for those of the system.
-	CAFile string `koanf:"ca_file"`
+	Headers map[string]string `yaml:"headers" secret:"value"`
+	// CAFile holds the PEM certificates that verify the destination's; "" for those of the system.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile are the PEM certificate that the sink shows to the destination, and its key; "" for none.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// MaxConnAge is how long a connection is used; 0 for as long as it works.
+	MaxConnAge time.Duration `yaml:"max_conn_age"`
+
+	sources map[string]func() (string, error) // reads a secret again, by key
+}
+
+// SecretFrom says how to read a secret that comes from a file: read returns its content as it is now. The key is "url"
+// or "headers." and a name.
+func (c *Config) SecretFrom(key string, read func() (string, error)) {
+	if c.sources == nil {
+		c.sources = map[string]func() (string, error){}
+	}
+	c.sources[key] = read
 }
 
 const (
 	maxTimeout     = 10 * time.Minute
+	maxConnAge     = 24 * time.Hour
 	maxHeaders     = 64
 	maxHeaderBytes = 8 << 10
 )
 
-// Default is the configuration of an http sink that gives its type and URL only.
-func Default() *Config { return &Config{MaxInFlight: 256, Timeout: 5 * time.Second} }
+// Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
+// in flight have at a rebalance, so that none is interrupted and sent twice.
+func Default() *Config {
+	return &Config{MaxInFlight: 256, Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute}
+}
 
-// InFlight is how many deliveries may be in flight at once.
+// InFlight returns the number of deliveries that may be in flight at once.
 func (c *Config) InFlight() int { return c.MaxInFlight }
 
 // own are the headers that a configuration may not set: pacer's and those of the protocol.
@@ -44,14 +66,23 @@ var own = []string{
 	"Transfer-Encoding", "Trailer", "Te", "Upgrade", "Keep-Alive", "Proxy-Connection", "Expect",
 }
 
-// Problems lists what is wrong with the configuration: one line each, beginning with the key, without secrets.
+// Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p []string
 	if why := urlProblem(c.URL); why != "" {
 		p = append(p, "url: "+why)
 	}
 	if c.Timeout < time.Millisecond || c.Timeout > maxTimeout {
-		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between 1ms and %s, such as 5s", c.Timeout, maxTimeout))
+		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between 1ms and %s, such as 3s", c.Timeout, maxTimeout))
+	}
+	if c.MaxConnAge != 0 && (c.MaxConnAge < time.Second || c.MaxConnAge > maxConnAge) {
+		p = append(p, fmt.Sprintf("max_conn_age: %s is out of range; use a duration between 1s and 24h, such as 5m, or 0 for no limit", c.MaxConnAge))
+	}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		p = append(p, "cert_file: goes together with key_file; set both or neither")
+	}
+	if c.MaxRetryAfter < time.Second || c.MaxRetryAfter > maxRetryAfter {
+		p = append(p, fmt.Sprintf("max_retry_after: %s is out of range; use a duration between 1s and %s, such as 5m", c.MaxRetryAfter, maxRetryAfter))
 	}
 	if len(c.Headers) > maxHeaders {
 		p = append(p, fmt.Sprintf("headers: %d of them; use at most %d", len(c.Headers), maxHeaders))
@@ -70,7 +101,7 @@ func (c *Config) Problems() []string {
 	return p
 }
 
-// urlProblem says what is wrong with the URL without repeating it, since it may hold a password.
+// urlProblem returns the error in the URL without repeating the URL, since it may contain a password.
 func urlProblem(s string) string {
 	const remedy = "use one such as https://example.com/deliver"
 	if s == "" {
@@ -95,10 +126,10 @@ func urlProblem(s string) string {
 	return ""
 }
 
-// String describes the configuration without its secrets.
+// String returns the configuration without its secrets.
 func (c *Config) String() string {
-	return fmt.Sprintf("{url: %s, max_in_flight: %d, timeout: %s, headers: %v, ca_file: %s}",
-		Redacted(c.URL), c.MaxInFlight, c.Timeout, slices.Sorted(maps.Keys(c.Headers)), c.CAFile)
+	return fmt.Sprintf("{url: %s, max_in_flight: %d, timeout: %s, headers: %v, ca_file: %s, cert_file: %s, key_file: %s, max_conn_age: %s}",
+		Redacted(c.URL), c.MaxInFlight, c.Timeout, slices.Sorted(maps.Keys(c.Headers)), c.CAFile, c.CertFile, c.KeyFile, c.MaxConnAge)
 }
 
 // GoString keeps secrets out of %#v.
@@ -107,7 +138,7 @@ func (c *Config) GoString() string { return c.String() }
 // LogValue implements slog.LogValuer, without secrets.
 func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Redacted is the URL without user, password and query, any of which may be a secret.
+// Redacted returns the URL without user, password and query, any of which may be a secret.
 func Redacted(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -120,7 +151,7 @@ func Redacted(s string) string {
 	return u.String()
 }
 
-// validName tells whether s is a header name: a token of RFC 9110.
+// validName reports whether s is a header name: a token of RFC 9110.
 func validName(s string) bool {
 	if s == "" {
 		return false
@@ -135,7 +166,7 @@ func validName(s string) bool {
 	return true
 }
 
-// validValue tells whether s may be sent as the value of a header.
+// validValue reports whether s may be sent as the value of a header.
 func validValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {

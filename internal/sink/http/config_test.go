@@ -2,7 +2,6 @@ package http
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +23,9 @@ func TestProblems(t *testing.T) {
 		{"fragment", func(c *Config) { c.URL = "http://a/#x" }, "url: has a #fragment"},
 		{"timeout 0", func(c *Config) { c.Timeout = 0 }, "timeout: 0s is out of range"},
 		{"timeout long", func(c *Config) { c.Timeout = time.Hour }, "timeout: 1h0m0s is out of range"},
+		{"connections for ever", func(c *Config) { c.MaxConnAge = 0 }, ""},
+		{"connections for no time", func(c *Config) { c.MaxConnAge = time.Millisecond }, "max_conn_age: 1ms is out of range"},
+		{"certificate without a key", func(c *Config) { c.CertFile = "x" }, "cert_file: goes together with key_file"},
 		{"header", func(c *Config) { c.Headers = map[string]string{"Authorization": "Bearer x"} }, ""},
 		{"header name", func(c *Config) { c.Headers = map[string]string{"a b": "x"} }, "headers.a b: not a header name"},
 		{"header value", func(c *Config) { c.Headers = map[string]string{"a": "x\ny"} }, "headers.a: not a header value"},
@@ -64,22 +66,4 @@ func TestConfigPrintsNoSecrets(t *testing.T) {
 			t.Errorf("%s", s)
 		}
 	}
-}
-
-func FuzzRetryAfter(f *testing.F) {
-	for _, s := range []string{"", "0", "1", "120", "-1", "+5", "1.5", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT",
-		"Friday, 31-Dec-99 23:59:59 GMT", "Fri Dec 31 23:59:59 1999", "soon", " 7 "} {
-		f.Add(s, "Fri, 31 Dec 1999 23:00:00 GMT")
-		f.Add(s, "")
-	}
-	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	f.Fuzz(func(t *testing.T, value, date string) {
-		d, ok := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
-		if ok && (d < minRetryAfter || d > maxRetryAfter) {
-			t.Errorf("%q gives %s", value, d)
-		}
-		if !ok && d != 0 {
-			t.Errorf("%q gives %s although it is none", value, d)
-		}
-	})
 }

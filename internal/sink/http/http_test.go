@@ -4,10 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,7 +30,7 @@ func newSink(t testing.TB, cfg Config, change ...func(*Config)) *Sink {
 	for _, f := range change {
 		f(def)
 	}
-	s, err := New(Options{Config: *def, Version: "1.2.3"})
+	s, err := New(Options{Config: *def, Version: "1.2.3", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +46,7 @@ func serve(t testing.TB, h http.HandlerFunc) string {
 }
 
 func job() *delivery.Job {
-	return &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 1, ContentType: "application/json", Payload: []byte(`{"a":1}`)}
+	return &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 1, Meta: delivery.Meta{ContentType: "application/json"}, Payload: []byte(`{"a":1}`)}
 }
 
 func TestRequestCarriesPayloadAndMetadata(t *testing.T) {
@@ -62,7 +61,7 @@ func TestRequestCarriesPayloadAndMetadata(t *testing.T) {
 	j := job()
 	j.Attempt = 2 // before this one
 	j.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	j.Headers = []delivery.Header{{Key: "x-private", Value: []byte("no")}}
+	j.Headers = []delivery.Header{{Key: "x-private", Value: []byte("no")}, {Key: "tracestate", Value: []byte("a=1")}}
 	if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered || r.Status != 200 || r.Detail != "" {
 		t.Fatalf("result %+v", r)
 	}
@@ -71,7 +70,7 @@ func TestRequestCarriesPayloadAndMetadata(t *testing.T) {
 	}
 	want := map[string]string{
 		"webhook-id": "u-42", "Idempotency-Key": "u-42", "pacer-campaign": "spring", "pacer-attempt": "3",
-		"content-type": "application/json", "traceparent": j.TraceParent, "User-Agent": "pacer/1.2.3", "X-Tenant": "blue",
+		"content-type": "application/json", "traceparent": j.TraceParent, "tracestate": "a=1", "User-Agent": "pacer/1.2.3", "X-Tenant": "blue",
 		"Content-Length": "7", "X-Private": "", "Accept-Encoding": "",
 	}
 	for name, value := range want {
@@ -109,24 +108,28 @@ func TestAnswers(t *testing.T) {
 		{200, "", delivery.Delivered, 0},
 		{201, "5", delivery.Delivered, 0},
 		{204, "", delivery.Delivered, 0},
-		{301, "", delivery.Permanent, 0},
-		{304, "", delivery.Permanent, 0},
-		{307, "", delivery.Permanent, 0},
+		{300, "", delivery.Misconfigured, 0},
+		{301, "", delivery.Misconfigured, 0},
+		{304, "", delivery.Misconfigured, 0},
+		{307, "", delivery.Misconfigured, 0},
 		{400, "", delivery.Permanent, 0},
-		{401, "", delivery.Permanent, 0},
+		{401, "", delivery.Misconfigured, 0},
+		{403, "7", delivery.Misconfigured, 0},
 		{404, "7", delivery.Permanent, 0},
+		{407, "", delivery.Misconfigured, 0},
 		{408, "", delivery.Temporary, 0},
 		{410, "", delivery.Permanent, 0},
 		{425, "", delivery.Temporary, 0},
-		{429, "", delivery.Throttled, time.Second},
-		{429, "soon", delivery.Throttled, time.Second},
+		{425, "4", delivery.Temporary, 4 * time.Second},
+		{429, "", delivery.Throttled, 0},
+		{429, "soon", delivery.Throttled, 0},
 		{429, "0", delivery.Throttled, time.Second},
 		{429, "90", delivery.Throttled, 90 * time.Second},
 		{429, "999999999999999999999999", delivery.Throttled, 24 * time.Hour},
 		{429, date.Add(time.Minute).Format(http.TimeFormat), delivery.Throttled, time.Minute},
 		{429, date.Add(-time.Minute).Format(http.TimeFormat), delivery.Throttled, time.Second},
 		{429, date.AddDate(1, 0, 0).Format(http.TimeFormat), delivery.Throttled, 24 * time.Hour},
-		{500, "30", delivery.Temporary, 0},
+		{500, "30", delivery.Temporary, 30 * time.Second},
 		{502, "", delivery.Temporary, 0},
 		{503, "", delivery.Temporary, 0},
 		{503, "never", delivery.Temporary, 0},
@@ -161,7 +164,7 @@ func TestRedirectIsNotFollowedAndNamesTheRemedy(t *testing.T) {
 		w.WriteHeader(http.StatusPermanentRedirect)
 	})
 	r := newSink(t, Config{URL: url}).Deliver(t.Context(), job())
-	if calls.Load() != 1 || r.Class != delivery.Permanent {
+	if calls.Load() != 1 || r.Class != delivery.Misconfigured {
 		t.Fatalf("%d calls, %+v", calls.Load(), r)
 	}
 	if !strings.HasSuffix(r.Detail, "set the sink's url to where it moved: https://new.example/x") {
@@ -188,19 +191,25 @@ func TestNoAnswer(t *testing.T) {
 		}
 	}
 	huge := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxAnswerHeader) + "\r\n\r\n"
-	tests := []struct{ name, url, detail string }{
-		{"refused", refused, "connection refused"},
-		{"closed", serve(t, hijack("", false)), "closed the connection before it answered"},
-		{"reset", serve(t, hijack("", true)), "connection reset"},
-		{"half an answer", serve(t, hijack("HTTP/1.1 200 O", false)), "closed the connection before it answered"},
-		{"not http", serve(t, hijack("220 smtp ready\r\n\r\n", false)), "malformed"},
-		{"endless header", serve(t, hijack(huge, false)), "header"},
+	tests := []struct {
+		name, url string
+		class     delivery.ResultClass
+		detail    string
+	}{
+		{"refused", refused, delivery.Unreachable, "connection refused"},
+		{"no such host", "http://nowhere.invalid/", delivery.Unreachable, "no such host"},
+		{"closed", serve(t, hijack("", false)), delivery.Temporary, "closed the connection before it answered; the request may"},
+		{"reset", serve(t, hijack("", true)), delivery.Temporary, "connection reset"},
+		{"half an answer", serve(t, hijack("HTTP/1.1 200 O", false)), delivery.Temporary, "closed the connection before it answered"},
+		{"not http", serve(t, hijack("220 smtp ready\r\n\r\n", false)), delivery.Temporary, "something that is not HTTP"},
+		{"endless header", serve(t, hijack(huge, false)), delivery.Temporary, "header"},
+		{"no TLS", strings.Replace(serve(t, hijack("", false)), "http:", "https:", 1), delivery.Misconfigured, "TLS"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newSink(t, Config{URL: tt.url}).Deliver(t.Context(), job())
-			if r.Class != delivery.Unreachable || !strings.Contains(r.Detail, tt.detail) {
-				t.Errorf("%+v, want unreachable with %q", r, tt.detail)
+			if r.Class != tt.class || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "smtp") {
+				t.Errorf("%+v, want %s with %q", r, tt.class, tt.detail)
 			}
 		})
 	}
@@ -220,7 +229,7 @@ func TestTimeoutAndCancellationDiffer(t *testing.T) {
 	s := newSink(t, Config{URL: url}, func(c *Config) { c.Timeout = 30 * time.Millisecond })
 	r := s.Deliver(t.Context(), job())
 	<-arrived
-	if r.Class != delivery.Unreachable || !strings.HasSuffix(r.Detail, "within 30ms") {
+	if r.Class != delivery.Temporary || !strings.Contains(r.Detail, "within 30ms") {
 		t.Errorf("own timeout: %+v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -312,13 +321,14 @@ func TestBrokenConnectionNeverSendsTwice(t *testing.T) {
 					wg.Go(func() { answerOnce(c, &requests) })
 				}
 			})
-			s := newSink(t, Config{URL: "http://" + l.Addr().String()})
+			s := newSink(t, Config{URL: "http://" + l.Addr().String()},
+				func(c *Config) { c.Headers = map[string]string{"X-Idempotency-Key": "for net/http the same"} })
 			j := job()
 			j.Payload = payload
 			if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
 				t.Fatalf("first: %+v", r)
 			}
-			if r := s.Deliver(t.Context(), j); r.Class != delivery.Unreachable {
+			if r := s.Deliver(t.Context(), j); r.Class != delivery.Temporary {
 				t.Errorf("second: %+v", r)
 			}
 			if n := requests.Load(); n != 2 {
@@ -360,41 +370,6 @@ func TestMetadataThatIsNoHeaderIsPermanent(t *testing.T) {
 	}
 }
 
-func TestTLSIsVerified(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 2 {
-			w.WriteHeader(http.StatusTeapot)
-		}
-	}))
-	srv.EnableHTTP2 = true
-	srv.Config.ErrorLog = nil
-	srv.StartTLS()
-	defer srv.Close()
-	s := newSink(t, Config{URL: srv.URL})
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Unreachable || !strings.Contains(r.Detail, "certificate") {
-		t.Errorf("unknown authority: %+v", r)
-	}
-	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("check: %v", err)
-	}
-
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}))
-	cfg := Default()
-	cfg.URL = srv.URL
-	trusting, err := New(Options{Config: *cfg, RootCAs: pool})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer trusting.Close()
-	if r := trusting.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
-		t.Errorf("known authority, HTTP/2: %+v", r)
-	}
-	if err := trusting.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestDetailsHoldNoSecrets(t *testing.T) {
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	addr := l.Addr().String()
@@ -412,18 +387,6 @@ func TestDetailsHoldNoSecrets(t *testing.T) {
 				t.Errorf("detail %q", r.Detail)
 			}
 		}
-	}
-}
-
-func TestCheck(t *testing.T) {
-	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("check sent a request") })
-	if err := newSink(t, Config{URL: url}).Check(t.Context()); err != nil {
-		t.Error(err)
-	}
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	l.Close()
-	if err := newSink(t, Config{URL: "http://" + l.Addr().String()}).Check(t.Context()); err == nil {
-		t.Error("no error where nobody listens")
 	}
 }
 
@@ -450,7 +413,7 @@ func BenchmarkRequest(b *testing.B) {
 	j := job()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, problem := s.request(b.Context(), j); problem != "" {
+		if _, problem := s.client.Load().request(b.Context(), j, &trip{}); problem != "" {
 			b.Fatal(problem)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func TestOneLineWithoutThePayload(t *testing.T) {
 	var out bytes.Buffer
 	s := log.New(slog.New(slog.NewTextHandler(&out, nil)))
-	r := s.Deliver(t.Context(), &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 3, Attempt: 2, Payload: []byte("hunter22")})
+	r := s.Deliver(t.Context(), &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 3, History: delivery.History{Attempt: 2}, Payload: []byte("hunter22")})
 	if r.Class != delivery.Delivered {
 		t.Errorf("result %+v", r)
 	}

@@ -1,8 +1,8 @@
-// Package record wraps a sink so that every job that is dispatched to it leaves a line in a file:
+// Package record wraps a sink so that every job dispatched to it is recorded as a line in a file:
 //
 //	<unix microseconds of dispatch> <campaign> <job id>
 //
-// so that the shape of a stream can be checked without a network.
+// The file shows the shape of a stream without a network.
 package record
 
 import (
@@ -16,46 +16,62 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
 	flushEvery = 100 * time.Millisecond
 	kickBytes  = 256 << 10 // a buffer this full is flushed without waiting for the tick
-	maxBytes   = 16 << 20  // while the file cannot be written, lines beyond this are dropped and counted
+	maxBytes   = 16 << 20  // lines beyond this are dropped and counted while the file cannot be written
 )
 
-// Next is the sink that is wrapped.
+// Config configures a sink that accepts every job at once, with an optional record.
+type Config struct {
+	MaxInFlight int    `yaml:"max_in_flight"`
+	Record      string `yaml:"record"` // file that gets a line per job; "" for none
+}
+
+// Default returns the default configuration of such a sink.
+func Default() Config { return Config{MaxInFlight: 1024} }
+
+// Problems returns nil: every value is valid.
+func (c *Config) Problems() []string { return nil }
+
+// InFlight returns the number of deliveries that may be in flight at once.
+func (c *Config) InFlight() int { return c.MaxInFlight }
+
+// Next is the wrapped sink.
 type Next interface {
 	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
 }
 
-// Sink records each job at its dispatch and then delivers it to the wrapped sink. Deliver may be called by any number
-// of goroutines, before Run as well; it only appends to a buffer. Run writes the buffer to the file every 100 ms,
-// Close what is left. Without Run the buffer grows to 16 MiB, and lines beyond it are lost.
+// Sink records each job at its dispatch and then delivers it to the wrapped sink. Deliver is safe for concurrent use,
+// also before Run; it only appends to a buffer. Run writes the buffer to the file every 100 ms, and Close writes the
+// rest. Without Run the buffer grows to 16 MiB, and further lines are lost.
 //
-// The file is appended to in whole lines, so several daemons may share one.
+// The file is appended to in whole lines, so several daemons may share it.
 type Sink struct {
 	next Next
 	path string
 	log  *slog.Logger
-	kick chan struct{} // room for one: the buffer is worth a write now
+	kick retry.Signal // the buffer is full enough to be written now
 
 	mu      sync.Mutex // guards buf and dropped; held for an append or a swap only, never for I/O
 	buf     []byte
 	dropped int64
 
-	// write serialises writers of the file (Run's goroutine, and Close after it), which own what follows. It is held
-	// during I/O, but Deliver never takes it.
+	// write serialises writers of the file (the goroutine of Run, and Close after it), which own the fields below. It
+	// is held during I/O, but Deliver never takes it.
 	write  sync.Mutex
 	file   *os.File
-	spare  []byte // what Run swaps buf with, so that steady state allocates nothing
-	failed bool   // the last write failed, and that was logged
+	spare  []byte       // swapped with buf by Run, so that the steady state allocates nothing
+	outage retry.Outage // of the file
 }
 
-// New makes a Sink that records to the file at path what it passes on to next. The file is opened by Run, or by the
-// first write.
+// New makes a Sink that records jobs to the file at path and passes them on to next. The file is opened by Run, or by
+// the first write.
 func New(path string, next Next, logger *slog.Logger) *Sink {
-	return &Sink{next: next, path: path, log: logger, kick: make(chan struct{}, 1)}
+	return &Sink{next: next, path: path, log: logger, kick: retry.NewSignal()}
 }
 
 // Deliver records the job and passes it on.
@@ -81,15 +97,12 @@ func (s *Sink) add(at time.Time, job *delivery.Job) {
 	full := len(b) >= kickBytes
 	s.mu.Unlock()
 	if full {
-		select {
-		case s.kick <- struct{}{}:
-		default: // one is pending already
-		}
+		s.kick.Send()
 	}
 }
 
-// Run opens the file, failing if that is impossible, and flushes until ctx is cancelled. A write that fails later is
-// logged and tried again with the next tick.
+// Run opens the file, or returns the error of that, and writes the buffer periodically until ctx is cancelled. A later
+// write that fails is logged and retried at the next tick.
 func (s *Sink) Run(ctx context.Context) error {
 	if err := s.open(); err != nil {
 		return err
@@ -109,7 +122,7 @@ func (s *Sink) Run(ctx context.Context) error {
 	}
 }
 
-// Check tells whether the file can be opened for appending; it creates it.
+// Check returns an error unless the file can be opened for appending; it creates the file.
 func (s *Sink) Check(context.Context) error {
 	f, err := openFile(s.path)
 	if err != nil {
@@ -118,7 +131,7 @@ func (s *Sink) Check(context.Context) error {
 	return f.Close()
 }
 
-// Close writes what is buffered and closes the file. Run must have returned.
+// Close writes the rest of the buffer and closes the file. Run must have returned.
 func (s *Sink) Close() error {
 	err := s.flush()
 	s.write.Lock()
@@ -140,12 +153,9 @@ func (s *Sink) openLocked() error {
 	if s.file != nil {
 		return nil
 	}
-	f, err := openFile(s.path)
-	if err != nil {
-		return err
-	}
-	s.file = f
-	return nil
+	var err error
+	s.file, err = openFile(s.path)
+	return err
 }
 
 func openFile(path string) (*os.File, error) {
@@ -185,23 +195,18 @@ func (s *Sink) flush() error {
 		s.mu.Unlock()
 		return err
 	}
-	if s.failed {
-		s.failed = false
+	if _, over := s.outage.Worked(); over {
 		s.log.Info("the record file can be written again", "file", s.path)
 	}
-	if cap(b) <= 4*kickBytes { // do not keep what one stall made large
+	if cap(b) <= 4*kickBytes { // release a buffer that a stall has made large
 		s.spare = b
 	}
 	return nil
 }
 
-// complain logs the first of a row of failures.
+// complain logs the first of consecutive failures.
 func (s *Sink) complain(err error) {
-	s.write.Lock()
-	first := !s.failed
-	s.failed = true
-	s.write.Unlock()
-	if first {
+	if s.outage.Failed() {
 		s.log.Error("cannot write the record file; trying again", "file", s.path, "error", err)
 	}
 }

@@ -1,0 +1,207 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// accessEvery is how often the files of certificates and secrets are read again.
+const accessEvery = 10 * time.Second
+
+// access is what connections to the services are opened with, as read at one time.
+type access struct {
+	config       *config.Config
+	kafka, redis *tls.Config // nil: not encrypted
+}
+
+// readAccess reads the files that the configuration names.
+func readAccess(cfg *config.Config) (*access, error) {
+	a := &access{}
+	var err error
+	if a.config, err = cfg.Reread(); err != nil {
+		return nil, err
+	}
+	if a.kafka, err = a.config.Kafka.TLS.Client(); err != nil {
+		return nil, fmt.Errorf("kafka.tls.%w", err)
+	}
+	if a.redis, err = a.config.Redis.TLS.Client(); err != nil {
+		return nil, fmt.Errorf("redis.tls.%w", err)
+	}
+	if dsn := a.config.Postgres.DSN.Reveal(); dsn != "" {
+		err = catalog.CheckDSN(dsn)
+	}
+	return a, err
+}
+
+// changes names what differs between two readings.
+func (a *access) changes(b *access) (keys []string) {
+	for _, c := range []struct {
+		key  string
+		same bool
+	}{
+		{"kafka.tls", sameTLS(a.kafka, b.kafka)},
+		{"kafka.sasl.password", a.config.Kafka.SASL == b.config.Kafka.SASL},
+		{"redis.tls", sameTLS(a.redis, b.redis)},
+		{"redis.password", a.config.Redis.Password == b.config.Redis.Password},
+		{"postgres.dsn", a.config.Postgres == b.config.Postgres},
+	} {
+		if !c.same {
+			keys = append(keys, c.key)
+		}
+	}
+	return keys
+}
+
+// sameTLS compares what is read from files.
+func sameTLS(a, b *tls.Config) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.RootCAs.Equal(b.RootCAs) && slices.EqualFunc(a.Certificates, b.Certificates, func(a, b tls.Certificate) bool {
+		return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
+	})
+}
+
+// keeper holds the current access, and when the certificates expire that were seen.
+type keeper struct {
+	current atomic.Pointer[access]
+	expiry  *prometheus.GaugeVec
+}
+
+func newKeeper() *keeper {
+	return &keeper{expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_certificate_expiry_timestamp_seconds",
+		Help: "When a certificate expires: that of a service (server), as its last connection showed it, or pacer's own (client).",
+	}, []string{"service", "certificate"})}
+}
+
+// set makes new connections use what was read.
+func (k *keeper) set(a *access) {
+	for service, encryption := range map[string]*tls.Config{"kafka": a.kafka, "redis": a.redis} {
+		if encryption == nil {
+			continue
+		}
+		encryption.VerifyConnection = func(state tls.ConnectionState) error {
+			k.seen(service, state)
+			return nil
+		}
+		for _, own := range encryption.Certificates {
+			k.note(service, "client", own.Leaf)
+		}
+	}
+	k.current.Store(a)
+}
+
+// seen notes the certificates of a server.
+func (k *keeper) seen(service string, state tls.ConnectionState) {
+	k.note(service, "server", state.PeerCertificates...)
+}
+
+func (k *keeper) note(service, whose string, chain ...*x509.Certificate) {
+	if len(chain) == 0 {
+		return
+	}
+	first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	k.expiry.WithLabelValues(service, whose).Set(float64(first.NotAfter.Unix()))
+}
+
+// access returns the current access, and reads it at the first call.
+func (s *Services) access() (*access, error) {
+	if a := s.keeper.current.Load(); a != nil {
+		return a, nil
+	}
+	a, err := readAccess(s.Config)
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	s.keeper.set(a)
+	return a, nil
+}
+
+// kafkaAccess, redisAccess and dsn return what a new connection uses. access has been called.
+func (s *Services) kafkaAccess() broker.Security {
+	a := s.keeper.current.Load()
+	login := a.config.Kafka.SASL
+	return broker.Security{TLS: a.kafka, SASL: broker.SASL{
+		Mechanism: login.Mechanism, Username: login.Username, Password: login.Password.Reveal(),
+	}}
+}
+
+func (s *Services) redisAccess() shards.Access {
+	a := s.keeper.current.Load()
+	return shards.Access{Username: a.config.Redis.Username, Password: a.config.Redis.Password.Reveal(), TLS: a.redis}
+}
+
+// renewal is how the DSN of the catalog changes.
+func (s *Services) renewal() catalog.Renewal {
+	return catalog.Renewal{DSN: s.dsn, Encrypted: func(state tls.ConnectionState) { s.keeper.seen("postgres", state) }}
+}
+
+func (s *Services) dsn() string { return s.keeper.current.Load().config.Postgres.DSN.Reveal() }
+
+// followAccess reads certificates and secrets again when hangup says so, and every ten seconds, until ctx ends. New
+// connections use what has changed; those that are open stay. Files that cannot be used change nothing.
+func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
+	tick := time.NewTicker(accessEvery)
+	defer tick.Stop()
+	for failures := 0; ; {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-hangup:
+			asked = true
+		}
+		changed, err := s.renewAccess()
+		switch {
+		case err != nil:
+			failures++
+			// One of two files may have been written before the other.
+			if asked || failures == 2 {
+				s.Log.Error("certificates or secrets cannot be read again; the old ones stay in use", "error", err)
+			}
+		case len(changed) > 0:
+			failures = 0
+			s.Log.Info("certificates or secrets have changed; new connections use them", "changed", changed)
+		default:
+			failures = 0
+			if asked {
+				s.Log.Info("certificates and secrets were read again; none has changed")
+			}
+		}
+	}
+}
+
+// renewAccess reads the files again and returns what has changed.
+func (s *Services) renewAccess() (changed []string, err error) {
+	old, err := s.access()
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := readAccess(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	if changed = fresh.changes(old); len(changed) > 0 {
+		s.keeper.set(fresh)
+		if s.Kafka != nil {
+			s.Kafka.Close() // those that are idle
+		}
+	}
+	return changed, nil
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/harness/certs"
+)
+
+// secretFiles is a configuration whose secrets and certificates are files.
+type secretFiles struct {
+	t   *testing.T
+	dir string
+	ca  *certs.Authority
+}
+
+func newSecretFiles(t *testing.T) *secretFiles {
+	t.Helper()
+	ca, err := certs.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &secretFiles{t: t, dir: t.TempDir(), ca: ca}
+	f.write("ca.pem", string(ca.PEM))
+	f.write("kafka", "kafka-1\n")
+	f.write("redis", "redis-1\n")
+	f.write("dsn", "postgres://u:postgres-1@127.0.0.1/pacer\n")
+	f.issue(time.Hour)
+	return f
+}
+
+func (f *secretFiles) write(name, content string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// issue replaces pacer's own certificate.
+func (f *secretFiles) issue(lifetime time.Duration) {
+	f.t.Helper()
+	cert, key, err := f.ca.Issue("pacer", time.Now().Add(lifetime))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.write("own.crt", string(cert))
+	f.write("own.key", string(key))
+}
+
+func (f *secretFiles) services(log *slog.Logger) *Services {
+	f.t.Helper()
+	cfg, _, err := config.Load(filepath.Join(f.dir, "none.yaml"), false, []string{
+		"PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_CA_FILE=" + f.dir + "/ca.pem",
+		"PACER_KAFKA_TLS_CERT_FILE=" + f.dir + "/own.crt", "PACER_KAFKA_TLS_KEY_FILE=" + f.dir + "/own.key",
+		"PACER_KAFKA_SASL_MECHANISM=plain", "PACER_KAFKA_SASL_USERNAME=u", "PACER_KAFKA_SASL_PASSWORD=file:" + f.dir + "/kafka",
+		"PACER_REDIS_PASSWORD=file:" + f.dir + "/redis", "PACER_POSTGRES_DSN=file:" + f.dir + "/dsn",
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	s := NewServices(cfg, log)
+	if _, err := s.access(); err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+func TestCertificatesAndSecretsAreReadAgain(t *testing.T) {
+	f := newSecretFiles(t)
+	s := f.services(slog.New(slog.DiscardHandler))
+	if changed, err := s.renewAccess(); err != nil || len(changed) > 0 {
+		t.Fatalf("nothing has changed: %q, %v", changed, err)
+	}
+	expiry := s.keeper.expiry.WithLabelValues("kafka", "client")
+	first := testutil.ToFloat64(expiry)
+
+	f.write("kafka", "kafka-2\n")
+	f.write("redis", "redis-2\n")
+	f.write("dsn", "postgres://u:postgres-2@127.0.0.1/pacer\n")
+	f.issue(2 * time.Hour)
+	changed, err := s.renewAccess()
+	if want := []string{"kafka.tls", "kafka.sasl.password", "redis.password", "postgres.dsn"}; err != nil || !slices.Equal(changed, want) {
+		t.Fatalf("changed %q, %v, want %q", changed, err, want)
+	}
+	if got := s.kafkaAccess().SASL.Password + s.redisAccess().Password + s.dsn(); got != "kafka-2redis-2postgres://u:postgres-2@127.0.0.1/pacer" {
+		t.Errorf("new connections use %s", got)
+	}
+	if now := testutil.ToFloat64(expiry); now < first+3000 {
+		t.Errorf("the certificate expires at %.0f, the one before at %.0f", now, first)
+	}
+
+	for name, want := range map[string]string{"kafka": "kafka.sasl.password: ", "own.key": "kafka.tls.cert_file: ", "ca.pem": "kafka.tls.ca_file: "} {
+		whole, err := os.ReadFile(filepath.Join(f.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write(name, "")
+		changed, err := s.renewAccess()
+		if err == nil || !strings.HasPrefix(err.Error(), want) || len(changed) > 0 {
+			t.Errorf("%s is empty: %v, want %s", name, err, want)
+		}
+		f.write(name, string(whole))
+	}
+	if _, err := s.renewAccess(); err != nil || s.kafkaAccess().SASL.Password != "kafka-2" {
+		t.Errorf("%v, %q", err, s.kafkaAccess().SASL.Password)
+	}
+}
+
+// TestFilesAreReadOnHangupAndBySchedule: a hangup is answered at once, also when there is nothing new; a change is
+// noticed within ten seconds without one, and a file that cannot be used is an error once.
+func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
+	f := newSecretFiles(t)
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		s := f.services(slog.New(slog.NewTextHandler(&log, nil)))
+		hangup := make(chan os.Signal, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.followAccess(ctx, hangup)
+		hangup <- os.Interrupt
+		synctest.Wait()
+		log.has(t, "none has changed", 1)
+		f.write("redis", "redis-3")
+		hangup <- os.Interrupt
+		synctest.Wait()
+		log.has(t, "changed=[redis.password]", 1)
+		f.write("redis", "redis-4")
+		time.Sleep(accessEvery + time.Second)
+		log.has(t, "changed=[redis.password]", 2)
+		f.write("redis", "")
+		time.Sleep(time.Minute)
+		log.has(t, "level=ERROR", 1)
+		if s.redisAccess().Password != "redis-4" {
+			t.Error("an empty secret is in use")
+		}
+		log.has(t, "redis-", 0)
+	})
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) has(t *testing.T, part string, times int) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := strings.Count(b.buf.String(), part); n != times {
+		t.Errorf("%d times %q, want %d:\n%s", n, part, times, b.buf.String())
+	}
+}

@@ -1,0 +1,284 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/consumer"
+	"github.com/pacer/pacer/internal/dedupe"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/pacer"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/results"
+)
+
+func (d *Daemon) newPacer() (*pacer.Pacer, error) {
+	var limiter pacer.Limiter = d.limits
+	if d.parts.WrapLimiter != nil {
+		limiter = d.parts.WrapLimiter(limiter)
+	}
+	var sinks pacer.Sinks = d.sinks
+	if d.dedupe != nil {
+		sinks = d.dedupe
+	}
+	if d.parts.WrapSinks != nil {
+		sinks = d.parts.WrapSinks(sinks)
+	}
+	cfg := d.parts.Config
+	set := cfg.Pacing
+	return pacer.New(pacer.Options{
+		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
+		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
+		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
+		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(),
+		Logger: d.parts.Log, Registerer: d.parts.Registry,
+	})
+}
+
+// maxRetryAfter returns how long a wait that a destination asks for is believed, by sink.
+func (p *Parts) maxRetryAfter() map[string]time.Duration {
+	most := make(map[string]time.Duration, len(p.Sinks))
+	for name, e := range p.Sinks {
+		most[name] = e.MaxRetryAfter
+	}
+	return most
+}
+
+// newGateGauges makes the gauges of gates. The pacer must exist.
+func (d *Daemon) newGateGauges() *gateGauges {
+	return &gateGauges{
+		read: d.gates, sinks: slices.Sorted(maps.Keys(d.parts.Sinks)), see: d.pacer.SeeGates,
+		until: newGateGauge(d.parts.Registry), log: d.log,
+	}
+}
+
+func (d *Daemon) newConsumer() (*consumer.Consumer, error) {
+	cfg, topics := d.parts.Config, d.parts.Topics
+	var timers []consumer.Timer
+	for _, delay := range topics.Timers {
+		timers = append(timers, consumer.Timer{Topic: requeue.TimerTopic(topics.Prefix, delay), Delay: delay})
+	}
+	options := consumer.Options{
+		Client: d.parts.Kafka, Group: cfg.Kafka.Group,
+		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
+		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog, Lanes: d.parts.Catalog, SendRate: d.sendRate,
+		Blocking: d.blocking, MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
+		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, OpenAge: d.parts.openAge(), Waits: d.waits, Waiting: d.waiting,
+		ShutdownTimeout: drainWithin(cfg.ShutdownTimeout), Logger: d.parts.Log, Registerer: d.parts.Registry,
+	}
+	if d.janitor != nil {
+		options.Trim = d.janitor.Trim
+	}
+	return consumer.New(options)
+}
+
+// openAge returns how long a job of ingress may be open: until it is overdue for its queue, and then while it is
+// moved.
+func (p *Parts) openAge() time.Duration {
+	longest := time.Duration(0)
+	for _, e := range p.Sinks {
+		longest = max(longest, e.Timeout)
+	}
+	return p.Config.Pacing.MaxOpenAge + longest
+}
+
+// drainWithin returns the shutdown timeout less the time for what follows the drain: cancelled calls that return, the
+// last commit, leaving the group.
+func drainWithin(shutdown time.Duration) time.Duration {
+	return max(shutdown-5*time.Second, shutdown/2)
+}
+
+func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) {
+	c := d.parts.Catalog.Snapshot().Campaign(campaign)
+	if c == nil {
+		return 0, false
+	}
+	rate, _, _ := c.RateAt(time.Now())
+	return rate.PerSecond(), true
+}
+
+// blocking yields the campaigns whose jobs stay in ingress until they are sent.
+func (d *Daemon) blocking() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		s := d.parts.Catalog.Snapshot()
+		if s == nil {
+			return
+		}
+		for id, c := range s.Campaigns {
+			if c.Overflow == delivery.OverflowBlock && !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// newDedupe makes the ledger of delivered jobs, nil if dedupe is not configured.
+func (d *Daemon) newDedupe() *dedupe.Ledger {
+	set := d.parts.Config.Dedupe
+	if set.TTL == 0 {
+		return nil
+	}
+	timeouts := make(map[string]time.Duration, len(d.parts.Sinks))
+	for name, e := range d.parts.Sinks {
+		timeouts[name] = e.Timeout
+	}
+	return dedupe.New(dedupe.Options{
+		Sinks: d.sinks, Shards: d.parts.Redis, KeyPrefix: d.parts.Config.Redis.KeyPrefix, TTL: set.TTL,
+		Open: set.OnStoreFailure == delivery.PolicyOpen, Timeouts: timeouts,
+		Known:  func(campaign string) bool { return d.parts.Catalog.Snapshot().Campaign(campaign) != nil },
+		Logger: d.parts.Log, Registerer: d.parts.Registry,
+	})
+}
+
+// filtering wraps a handler if delivered jobs are remembered: delivered jobs are marked before they wait for a slot.
+type filtering struct {
+	consumer.Handler
+	ledger *dedupe.Ledger
+}
+
+// Offer implements consumer.Handler.
+func (s filtering) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	s.ledger.FilterDelivered(ctx, jobs)
+	return s.Handler.Offer(ctx, jobs)
+}
+
+// admitWithin bounds one wait while the broker refuses events, if the watchdog's limit is at least twice as long:
+// intake slows to a trickle, and the watchdog sees that it is alive.
+const admitWithin = 20 * time.Second
+
+// newResults makes the writer of results, nil if none is configured.
+func (p *Parts) newResults() *results.Results {
+	if !p.Topics.Results {
+		return nil
+	}
+	return results.New(results.Options{
+		Client: p.Kafka, Topic: requeue.ResultsTopic(p.Topics.Prefix), Logger: p.Log, Registerer: p.Registry,
+	})
+}
+
+// handler returns the handler of the jobs that are read.
+func (d *Daemon) handler() consumer.Handler {
+	var h consumer.Handler = d.pacer
+	if d.results != nil {
+		h = reporting{
+			Pacer: d.pacer, results: d.results, patience: min(admitWithin, d.parts.Config.Watchdog/2),
+		}
+	}
+	if d.dedupe != nil {
+		h = filtering{Handler: h, ledger: d.dedupe}
+	}
+	return h
+}
+
+// receipt combines what happens when a job of a partition is settled: its event is written, then it is counted, and
+// last it is settled at the partition.
+func (d *Daemon) receipt(partition delivery.Receipt) delivery.Receipt {
+	r := d.pacer.Receipt(partition)
+	if d.results != nil {
+		r = d.results.Receipt(r)
+	}
+	return r
+}
+
+// pinned returns the lane that a campaign is pinned to as far as the catalog has been read.
+func (d *Daemon) pinned(campaign string) int {
+	if c := d.parts.Catalog.Snapshot().Campaign(campaign); c != nil {
+		return c.Lane
+	}
+	return delivery.NoLane
+}
+
+// waits reports whether the broker refuses a record without which the job at an offset of a source cannot be settled.
+func (d *Daemon) waits(source string, offset int64) bool {
+	return d.resultsRefused() || d.relay.Waits(source, offset)
+}
+
+// waiting returns about how many bytes all such jobs have. While results are refused, that may be all jobs.
+func (d *Daemon) waiting() int64 {
+	if d.resultsRefused() {
+		return math.MaxInt64
+	}
+	return d.relay.Waiting()
+}
+
+func (d *Daemon) resultsRefused() bool { return d.results != nil && !d.results.Healthy() }
+
+// reporting wraps the pacer if results are written: jobs wait while no result can be written.
+type reporting struct {
+	*pacer.Pacer
+	results  *results.Results
+	patience time.Duration // of one Offer
+}
+
+// Offer implements consumer.Handler.
+func (r reporting) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
+	if err := r.results.Admit(ctx, r.patience); err != nil {
+		return nil, err
+	}
+	return r.Pacer.Offer(ctx, jobs)
+}
+
+// Drain implements consumer.Handler. Results of jobs that are settled during the drain are written too.
+func (r reporting) Drain(ctx context.Context) (open int, err error) {
+	open, err = r.Pacer.Drain(ctx)
+	return open + r.results.Drain(ctx), err
+}
+
+// newProgress makes the tracker. The pacer and the consumer must exist.
+func (d *Daemon) newProgress() *progress.Tracker {
+	return progress.New(progress.Options{
+		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
+		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
+		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: func() []progress.Stuck { return nil },
+		Logger: d.log, Registerer: d.parts.Registry,
+	})
+}
+
+// gates returns the gates of the sinks that are closed.
+func (d *Daemon) gates(ctx context.Context) ([]delivery.Gate, error) {
+	return d.limits.Gates(ctx, slices.Sorted(maps.Keys(d.parts.Sinks)))
+}
+
+// work combines the pacer's and the consumer's part of progress.Work.
+type work struct {
+	*pacer.Pacer
+	consumer *consumer.Consumer
+}
+
+func (w work) Backlog() delivery.LanesBacklog { return w.consumer.Backlog() }
+
+// lastWindows reads windows for the gauges of quotas and caches them, so that forecasts need no reads of their own.
+type lastWindows struct {
+	limits.ReplicaPeeker
+	last atomic.Pointer[windowsAt]
+}
+
+type windowsAt struct {
+	windows []delivery.WindowState
+	at      time.Time
+}
+
+// PeekReplica implements limits.ReplicaPeeker.
+func (g *lastWindows) PeekReplica(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
+	windows, err := g.ReplicaPeeker.PeekReplica(ctx, quotas)
+	g.last.Store(&windowsAt{windows, time.Now()})
+	return windows, err
+}
+
+// windowsAge is how old windows may be for a forecast.
+const windowsAge = 5 * time.Second
+
+func (g *lastWindows) latest() []delivery.WindowState {
+	if last := g.last.Load(); last != nil && time.Since(last.at) < windowsAge {
+		return last.windows
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Every sink has a series of each cause from the start, and one that is probed never looks open.
+func TestGatesAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		var state []delivery.Gate
+		var failed error
+		seen := -1
+		g := &gateGauges{
+			read:  func(context.Context) ([]delivery.Gate, error) { return state, failed },
+			sinks: []string{"a", "b"}, see: func(closed []delivery.Gate) { seen = len(closed) },
+			until: newGateGauge(registry), log: slog.New(slog.DiscardHandler),
+		}
+		const name = "pacer_gate_closed_until_timestamp_seconds"
+		value := func(sink string, cause delivery.GateCause) float64 {
+			return testutil.ToFloat64(g.until.WithLabelValues(sink, cause.String()))
+		}
+		g.update(t.Context())
+		if n, _ := testutil.GatherAndCount(registry, name); n != 6 || seen != 0 {
+			t.Errorf("%d series, %d gates passed on", n, seen)
+		}
+		now := time.Now()
+		state = []delivery.Gate{
+			{Sink: "a", Cause: delivery.GateThrottled, Until: now.Add(time.Minute)},
+			{Sink: "b", Cause: delivery.GateMisconfigured, Until: now.Add(-time.Hour), Probe: true},
+		}
+		g.update(t.Context())
+		if a, b := value("a", delivery.GateThrottled), value("b", delivery.GateMisconfigured); a != float64(now.Unix()+60) || b != float64(now.Unix()+1) {
+			t.Errorf("a until %f, b until %f, now %d", a, b, now.Unix())
+		}
+		failed = errors.New("no answer")
+		time.Sleep(gatesShown)
+		g.update(t.Context())
+		if a := value("a", delivery.GateThrottled); a == 0 {
+			t.Error("the last state is not kept for a while")
+		}
+		time.Sleep(time.Second)
+		g.update(t.Context())
+		if n, _ := testutil.GatherAndCount(registry, name); n != 0 {
+			t.Errorf("%d series of a state that is not known", n)
+		}
+		state, failed = nil, nil
+		g.update(t.Context())
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(""), "none"); err != nil || value("a", delivery.GateThrottled) != 0 {
+			t.Errorf("a gate that was opened is shown: %v", err)
+		}
+	})
+}

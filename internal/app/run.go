@@ -1,0 +1,71 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// Version is set by the linker; "dev" in a binary built without it.
+var Version = "dev"
+
+// RunDaemon runs the daemon that the configuration describes. It returns nil after a graceful stop. Certificates and
+// secrets are read again after a hangup.
+func (s *Services) RunDaemon(ctx context.Context, hangup <-chan os.Signal) error {
+	parts, err := s.parts()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = parts.Redis.Close() }() // nothing is written on closing
+	d, err := NewDaemon(parts)
+	if err != nil {
+		return config.UsageError{Err: err}
+	}
+	go followMemory(ctx, int64(s.Config.Pacing.MaxBufferBytes), parts.Catalog.Snapshot, parts.Catalog.Subscribe())
+	go s.followAccess(ctx, hangup)
+	s.Log.Info("pacer starts", "version", Version)
+	if err := d.RunToEnd(ctx); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	s.Log.Info("pacer has ended; nothing is in flight")
+	return nil
+}
+
+// parts makes the parts of a daemon from the configuration.
+func (s *Services) parts() (Parts, error) {
+	cfg := s.Config
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), s.keeper.expiry,
+	)
+	if _, err := s.access(); err != nil {
+		return Parts{}, err
+	}
+	c, err := catalog.NewPostgres(catalog.Options{
+		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry, LanesTopic: requeue.LaneTopic(cfg.Kafka.TopicPrefix),
+	})
+	if err != nil {
+		return Parts{}, config.UsageError{Err: err}
+	}
+	sinks, err := sink.OpenAll(cfg.Sinks, sink.Host{Version: Version, Logger: s.Log})
+	if err != nil {
+		return Parts{}, config.UsageError{Err: err}
+	}
+	shards, err := s.Shards()
+	if err != nil {
+		return Parts{}, err
+	}
+	roots, err := s.roots()
+	if err != nil {
+		return Parts{}, err
+	}
+	return Parts{Services: s, Redis: shards, Roots: roots, Ledger: c, Catalog: c, Sinks: sinks, Registry: registry}, nil
+}

@@ -1,0 +1,117 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// Services are the connections that a configuration describes. They are opened at their first use.
+type Services struct {
+	Config *config.Config
+	Log    *slog.Logger
+	Topics requeue.TopicSpec
+	Kafka  *broker.Client // nil before OpenKafka
+	keeper *keeper
+}
+
+// NewServices prepares connections to the services of a configuration, except Kafka.
+func NewServices(cfg *config.Config, log *slog.Logger) *Services {
+	return &Services{Config: cfg, Log: log, keeper: newKeeper(), Topics: requeue.TopicSpec{
+		Prefix: cfg.Kafka.TopicPrefix, Ingress: cfg.Kafka.Topics, Lanes: cfg.Kafka.Lanes, Timers: cfg.Kafka.TimerDelays,
+		ReplicationFactor: cfg.Kafka.ReplicationFactor, Results: cfg.Kafka.Results,
+	}}
+}
+
+// DSN returns the DSN of the catalog.
+func (s *Services) DSN() string { return s.Config.Postgres.DSN.Reveal() }
+
+// OpenKafka makes the client of Kafka.
+func (s *Services) OpenKafka() error {
+	_, err := s.access()
+	if err != nil {
+		return err
+	}
+	s.Kafka, err = broker.New(broker.Options{Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess})
+	if err != nil {
+		return config.UsageError{Err: fmt.Errorf("kafka.sasl: %w", err)}
+	}
+	return nil
+}
+
+// Close closes idle connections.
+func (s *Services) Close() {
+	if s.Kafka != nil {
+		s.Kafka.Close()
+	}
+}
+
+// topology returns the configured topology of the quota engine's store.
+func (s *Services) topology() (o shards.Options, err error) {
+	_, err = s.access()
+	o = s.Config.Redis.Options()
+	o.Renew = s.redisAccess
+	return o, err
+}
+
+// Shards makes the clients of the quota engine's store.
+func (s *Services) Shards() (*shards.Set, error) {
+	topology, err := s.topology()
+	if err != nil {
+		return nil, err
+	}
+	redis.SetLogger(redisLog{s.Log})
+	shards, err := shards.Connect(topology)
+	if err != nil {
+		return nil, config.UsageError{Err: fmt.Errorf("redis.%w", err)}
+	}
+	return shards, nil
+}
+
+// roots returns the clients of the servers of quotas in mode eventual, which have the same credentials as the store.
+func (s *Services) roots() (roots []redis.UniversalClient, err error) {
+	topology, err := s.topology()
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range s.Config.Eventual.Roots {
+		topology.Mode, topology.Addrs, topology.MasterName, topology.Shards = shards.ModeSingle, []string{root}, "", 1
+		topology.SentinelUsername, topology.SentinelPassword = "", ""
+		server, err := shards.Connect(topology)
+		if err != nil {
+			return nil, config.UsageError{Err: fmt.Errorf("eventual.roots: %s: %w", root, err)}
+		}
+		roots = append(roots, server.Master(0))
+	}
+	return roots, nil
+}
+
+// BrokersFault names the setting in an error if a command could not reach the brokers; other errors are unchanged.
+func BrokersFault(err error) error {
+	var network *net.OpError
+	if errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("kafka.brokers: %w", err)
+	}
+	return err
+}
+
+// redisLog logs what go-redis would write to standard error, in a format of its own, for every attempt to connect. The
+// caller of the client gets the error and logs it once; these lines are for debugging.
+type redisLog struct{ log *slog.Logger }
+
+// Printf is called by go-redis.
+func (r redisLog) Printf(ctx context.Context, format string, args ...any) {
+	if !r.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	r.log.DebugContext(ctx, "redis client", "says", fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,284 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/measure"
+)
+
+func TestWithDatabase(t *testing.T) {
+	for dsn, user := range map[string]string{
+		"postgres://pacer:secret@127.0.0.1:5432/pacer?sslmode=disable": "pacer",
+		"postgresql://pacer@127.0.0.1:5432":                            "pacer",
+		"host=127.0.0.1 user=ops dbname=pacer sslmode=disable":         "ops",
+	} {
+		config, err := pgx.ParseConfig(withDatabase(dsn, "other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.Database != "other" || config.User != user || config.Host != "127.0.0.1" {
+			t.Errorf("%s: database %s of %s at %s", dsn, config.Database, config.User, config.Host)
+		}
+	}
+}
+
+func TestScriptCalls(t *testing.T) {
+	info := "# Commandstats\r\ncmdstat_evalsha:calls=40,usec=1,failed_calls=0\r\ncmdstat_eval:calls=2,usec=1\r\n" +
+		"cmdstat_get:calls=900,usec=1\r\ncmdstat_script|load:calls=7,usec=1\r\ncmdstat_evalsha_ro:calls=100,usec=3\r\n"
+	if got := scriptCalls(info); got != 142 {
+		t.Errorf("%d calls of scripts, want 142", got)
+	}
+}
+
+func TestPaceFlagsSortRates(t *testing.T) {
+	flags := &PaceFlags{Rates: []string{"1000", "2.5", "150/m", "50000", "1"}, Daemons: []int{1}, Seconds: 10, SlowSeconds: 60}
+	rates, err := flags.validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var perSecond []float64
+	for _, r := range rates {
+		perSecond = append(perSecond, r.PerSecond())
+	}
+	if !slices.Equal(perSecond, []float64{1, 2.5, 1000, 50000}) { // 150 a minute are 2.5 a second
+		t.Errorf("rates %v", perSecond)
+	}
+}
+
+// publishedBy is how many jobs a run wrote per campaign, and on which of n partitions they went.
+func publishedBy(t *testing.T, r *trial, n int) (partitions map[string][]int) {
+	t.Helper()
+	partitions = map[string][]int{}
+	r.primed = make(chan struct{})
+	for _, c := range r.campaigns {
+		r.run.Loads = append(r.run.Loads, measure.Load{ID: c.id})
+	}
+	if r.settled == nil { // daemons that take everything at once
+		r.settled = func(context.Context) (settled int, _ error) {
+			for _, load := range r.run.Loads {
+				settled += load.Published
+			}
+			return settled, nil
+		}
+	}
+	next := 0
+	for record, err := range r.records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := record.Header(delivery.HeaderCampaign)
+		if partitions[id] == nil {
+			partitions[id] = make([]int, n)
+		}
+		partitions[id][next]++
+		next = (next + 1) % n
+	}
+	return partitions
+}
+
+func TestEnoughIsPublishedAndSpreadEvenly(t *testing.T) {
+	r := &trial{window: 10 * time.Second, campaigns: []campaign{
+		{id: "slow", rate: delivery.PerSecond(1)}, {id: "fast", rate: delivery.PerSecond(150)},
+	}}
+	for id, partitions := range publishedBy(t, r, 6) {
+		if most, least := slices.Max(partitions), slices.Min(partitions); most-least > 1 {
+			t.Errorf("%s: partitions with %v jobs", id, partitions)
+		}
+	}
+	for i, c := range r.campaigns {
+		due := c.rate.PerSecond() * 11 // with the second of warming up
+		if n := float64(r.run.Loads[i].Published); n < due || n > 1.2*due+2 {
+			t.Errorf("%s: %g jobs published for %g due", c.id, n, due)
+		}
+	}
+}
+
+func TestCampaignsOfOneRateTakeTurns(t *testing.T) {
+	r := &trial{window: 2 * time.Second, primed: make(chan struct{}), settled: noneSettled}
+	for _, id := range []string{"a", "b", "c"} {
+		r.campaigns = append(r.campaigns, campaign{id: id, rate: delivery.PerSecond(5)})
+		r.run.Loads = append(r.run.Loads, measure.Load{ID: id})
+	}
+	var order strings.Builder
+	for record := range r.records(t.Context()) {
+		order.WriteString(record.Header(delivery.HeaderCampaign))
+	}
+	if !strings.HasPrefix(order.String(), "abcabcabc") {
+		t.Errorf("order %s", order.String())
+	}
+}
+
+func TestPublishingStaysAheadOfSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &trial{window: 10 * time.Second, campaigns: []campaign{{id: "c", rate: delivery.PerSecond(50_000)}}}
+		began := time.Now()
+		publishedBy(t, r, ingressPartitions)
+		<-r.primed
+		n, took := float64(r.run.Loads[0].Published), time.Since(began).Seconds()
+		if due := 50_000.0 * 11; n < due || n > 1.06*due {
+			t.Errorf("%g jobs published for %g due", n, due)
+		}
+		if ahead := n - 50_000*took; ahead < leadJobs/2 || ahead > 1.1*leadJobs {
+			t.Errorf("%g jobs after %g s, %g ahead", n, took, ahead)
+		}
+	})
+}
+
+func noneSettled(context.Context) (int, error) { return 0, nil }
+
+// TestPublishingWaitsForDaemons: what they do not send stays unpublished, and that the broker is slow is not said.
+func TestPublishingWaitsForDaemons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		r := &trial{window: 10 * time.Second, campaigns: []campaign{{id: "c", rate: delivery.PerSecond(50_000)}}}
+		most := 0
+		r.settled = func(context.Context) (int, error) { // a fifth of what they should
+			settled := int(10_000 * time.Since(began).Seconds())
+			most = max(most, r.run.Loads[0].Published-settled)
+			return settled, nil
+		}
+		publishedBy(t, r, ingressPartitions)
+		if most < leadJobs || most > mostWaiting+1 {
+			t.Errorf("at most %d jobs waited, want more than %d and at most %d", most, leadJobs, mostWaiting)
+		}
+	})
+}
+
+func TestPublishingThatFallsBehindEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lead := &lead{began: time.Now(), rate: 50_000, primed: make(chan struct{}), settled: noneSettled}
+		for range leadJobs {
+			if err := lead.next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second) // the broker's
+		if err := lead.next(t.Context()); err == nil || !strings.Contains(err.Error(), "kafka.brokers") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestStormIsTheSameForItsSeed(t *testing.T) {
+	s, again, other := newStorm(7), newStorm(7), newStorm(8)
+	if !slices.Equal(s.rates, again.rates) || !slices.Equal(s.after, again.after) || slices.Equal(s.rates, other.rates) {
+		t.Error("the seed does not decide")
+	}
+	if len(s.after) != stormChanges || !slices.IsSorted(s.after) || s.after[stormChanges-1] >= stormWindow {
+		t.Errorf("%d changes until %s", len(s.after), s.after[len(s.after)-1])
+	}
+	if least, most := slices.Min(s.rates), slices.Max(s.rates); least < stormLowest || most > stormHighest {
+		t.Errorf("rates from %d to %d", least, most)
+	}
+	flat := &storm{rates: []int64{10, 20}, after: []time.Duration{4 * time.Second}}
+	if got := flat.units(); math.Abs(got-160) > 1e-9 {
+		t.Errorf("40 and 120 units, got %g", got)
+	}
+}
+
+// misses are the names of the facts that are out of bounds.
+func misses(facts []Fact) (names []string) {
+	for _, f := range facts {
+		if !f.OK {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+func TestStormReport(t *testing.T) {
+	stream := func(rate int, from, to time.Duration) *Run {
+		run := &Run{Loads: []measure.Load{{Published: 100_000}}, Window: measure.Interval{To: 10 * sec}}
+		for at := from; at < to; at += time.Second / time.Duration(rate) {
+			run.Events = append(run.Events, measure.Event{At: at, Job: int32(len(run.Events))})
+		}
+		run.Loads[0].Waiting = run.Loads[0].Published - len(run.Events)
+		return run
+	}
+	changes := []measure.RateChange{{Rate: delivery.PerSecond(100)}, {At: 5 * sec, Rate: delivery.PerSecond(100)}, {At: 10 * sec, Rate: delivery.PerSecond(100)}}
+	for _, c := range []struct {
+		name string
+		run  *Run
+		miss string
+	}{
+		{"as it should be", stream(100, 0, 10*sec), ""},
+		{"above the rate", stream(110, 0, 10*sec), "above the largest rate"},
+		{"standing still", stream(100, 300*ms, 10*sec), "without a job"},
+	} {
+		got := misses((&storm{changes: changes}).report(c.run).Facts)
+		if (len(got) == 0) != (c.miss == "") || len(got) > 1 || len(got) == 1 && !strings.Contains(got[0], c.miss) {
+			t.Errorf("%s: misses %q", c.name, got)
+		}
+	}
+}
+
+func TestCampaignsReport(t *testing.T) {
+	run := func(starved int) *Run {
+		r := &Run{Daemons: 1, Window: measure.Interval{From: 0, To: 20 * sec}, CPU: 10 * sec, RSS: 100 << 20}
+		for c := range 200 {
+			r.Loads = append(r.Loads, measure.Load{Rate: delivery.PerSecond(5), Published: 100})
+			for i := range 100 {
+				if c == starved && i%10 == 0 {
+					r.Loads[c].Waiting++
+					continue
+				}
+				at := time.Duration(i)*200*ms + time.Duration(c)*ms
+				r.Events = append(r.Events, measure.Event{At: at, Campaign: int32(c), Job: int32(i)})
+			}
+		}
+		measure.Sort(r.Events)
+		return r
+	}
+	if report := campaignsReport(run(-1)); len(misses(report.Facts)) > 0 || len(report.Streams[0].Misses) > 0 {
+		t.Errorf("misses %q %q", misses(report.Facts), report.Streams[0].Misses)
+	}
+	if got := misses(campaignsReport(run(17)).Facts); len(got) != 1 || !strings.Contains(got[0], "below 98 % of their rate") {
+		t.Errorf("a starved campaign: misses %q", got)
+	}
+	slow := run(-1)
+	slow.CPU, slow.RSS = 21*sec, 2<<30
+	if got := misses(campaignsReport(slow).Facts); len(got) != 2 {
+		t.Errorf("too dear: misses %q", got)
+	}
+}
+
+func TestStallFacts(t *testing.T) {
+	run := func(daemons int, keep func(i int, at time.Duration) bool) *Run {
+		r := &Run{Daemons: daemons, Window: measure.Interval{To: 10 * sec}, Loads: []measure.Load{{Rate: delivery.PerSecond(1000), Published: 10_000}}}
+		for i := range 10_000 {
+			if at := time.Duration(i) * ms; keep(i, at) {
+				r.Events = append(r.Events, measure.Event{At: at, Job: int32(i), Daemon: int8(i % daemons)})
+			} else {
+				r.Loads[0].Waiting++
+			}
+		}
+		return r
+	}
+	s := &stall{frozen: measure.Interval{From: 3 * sec, To: 5 * sec}}
+	silent := func(_ int, at time.Duration) bool { return at < 3*sec || at >= 5*sec }
+	if got := misses(s.facts(run(1, silent))); len(got) > 0 {
+		t.Errorf("a daemon that is suspended sends nothing: misses %q", got)
+	}
+	burst := run(1, silent)
+	for i := range 100 { // of what was missed, at once
+		burst.Events = append(burst.Events, measure.Event{At: 5 * sec, Job: int32(3000 + i)})
+	}
+	burst.Loads[0].Waiting -= 100
+	measure.Sort(burst.Events)
+	if got := misses(s.facts(burst)); len(got) != 2 {
+		t.Errorf("a burst: misses %q", got)
+	}
+	third := func(i int, at time.Duration) bool { return silent(i, at) || i%3 != 0 }
+	if got := misses(s.facts(run(3, third))); len(got) != 1 || !strings.Contains(got[0], "rate of the others") {
+		t.Errorf("the others do not step in: misses %q", got)
+	}
+}

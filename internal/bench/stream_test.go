@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/measure"
+)
+
+// steady is a run of one campaign that kept its rate for ten seconds, its jobs dealt out to the daemons in turn.
+func steady(rate int64, daemons int) *Run {
+	spacing := time.Second / time.Duration(rate)
+	n := int(10 * rate)
+	run := &Run{
+		Loads: []measure.Load{{ID: "c", Rate: delivery.PerSecond(rate), Published: n}}, Daemons: daemons,
+		Window: measure.Interval{From: sec, To: 9 * sec}, Events: events(even(0, spacing, n)),
+	}
+	for i := range run.Events {
+		run.Events[i].Daemon = int8(i % daemons)
+	}
+	return run
+}
+
+func judged(r *Run) Stream {
+	s := r.Stream(0)
+	s.JudgeRate()
+	s.JudgeShape()
+	return s
+}
+
+func TestASteadyStreamMeetsEveryBound(t *testing.T) {
+	run := steady(1000, 3)
+	run.CPU, run.RSS, run.Scripts, run.Requeued = 800*ms, 50<<20, 400, 100
+	s := judged(run)
+	if len(s.Misses) > 0 {
+		t.Fatalf("misses %q", s.Misses)
+	}
+	want := Figures{
+		Jobs: 8000, Seconds: 8, JobsPerSecond: 1000, CPUSecondsPerMillion: 100, RSSMiB: 50, AchievedOverTarget: 1,
+		MaxRolling1s: 1000, BinsMaxOverMean: 1, RedisCommandsPerJob: 0.05, RequeuesPerJob: 0.01,
+	}
+	if s.Figures != want {
+		t.Errorf("figures %+v, want %+v", s.Figures, want)
+	}
+	if s.AboveRate != -1 || s.BinsWithin5 != 1 || len(s.Shares) != 3 {
+		t.Errorf("stream %+v", s)
+	}
+}
+
+// Each way to break a stream is noticed, and nothing else is said of it.
+func TestBrokenStreamsAreNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		run   func() *Run
+		miss  string
+		alone bool // no other bound is broken by it
+	}{
+		{"too few", func() *Run {
+			r := steady(100, 1)
+			r.Events, r.Loads[0].Waiting = thinned(r.Events, 50), 20
+			return r
+		}, "of the rate", true},
+		{"too many at once", func() *Run {
+			r := steady(100, 1)
+			for i := 500; i < 510; i++ {
+				r.Events[i].At = r.Events[500].At
+			}
+			r.Events = append(r.Events[:490:490], r.Events[500:]...) // and a gap before, so that the average holds
+			r.Loads[0].Waiting = 10
+			for i := range r.Events[490:] {
+				r.Events[490+i].At -= 100 * ms
+			}
+			return r
+		}, "rolling second", true},
+		{"a lost job", func() *Run {
+			r := steady(100, 1)
+			r.Events = r.Events[:len(r.Events)-1]
+			return r
+		}, "1 jobs are lost", true},
+		{"a job sent again", func() *Run {
+			r := steady(100, 1)
+			r.Events[999].Job = 998
+			r.Loads[0].Waiting = 1
+			return r
+		}, "1 jobs were sent again", true},
+		{"uneven bins", func() *Run {
+			r := steady(1000, 1)
+			for i := range r.Events {
+				if at := r.Events[i].At % (200 * ms); at >= 90*ms && at < 100*ms {
+					r.Events[i].At += 10 * ms
+				}
+			}
+			measure.Sort(r.Events)
+			return r
+		}, "bins within 5 %", false},
+		{"one bin empty", func() *Run {
+			r := steady(1000, 1)
+			for i := 4970; i < 5030; i++ {
+				r.Events[i].At = r.Events[5030].At
+			}
+			return r
+		}, "want at most 20 %", false},
+		{"late", func() *Run {
+			r := steady(1000, 1)
+			for i := range r.Events {
+				if i%500 < 30 { // the first of these wait for the last
+					r.Events[i].At = r.Events[i-i%500+29].At
+				}
+			}
+			return r
+		}, "late (p99)", false},
+		{"unfair", func() *Run {
+			r := steady(100, 3)
+			for i := range r.Events {
+				if i%30 == 0 {
+					r.Events[i].Daemon = 1
+				}
+			}
+			return r
+		}, "share is 10", true},
+	} {
+		s := judged(c.run())
+		found := false
+		for _, miss := range s.Misses {
+			found = found || strings.Contains(miss, c.miss)
+		}
+		if !found || c.alone && len(s.Misses) != 1 {
+			t.Errorf("%s: misses %q, want one with %q", c.name, s.Misses, c.miss)
+		}
+	}
+}
+
+// thinned is without every nth event.
+func thinned(list []measure.Event, n int) (rest []measure.Event) {
+	for i, e := range list {
+		if i%n != 0 {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
+func TestTogetherAddsCampaignsUp(t *testing.T) {
+	run := &Run{Daemons: 1, Window: measure.Interval{From: 0, To: 2 * sec}}
+	for c := range 4 {
+		run.Loads = append(run.Loads, measure.Load{Rate: delivery.PerSecond(50), Published: 100})
+		for i, at := range even(time.Duration(c)*5*ms, 20*ms, 100) {
+			run.Events = append(run.Events, measure.Event{At: at, Campaign: int32(c), Job: int32(i)})
+		}
+	}
+	measure.Sort(run.Events)
+	s := run.Together()
+	if s.Rate != 200 || s.Jobs != 400 || s.AchievedOverTarget != 1 || s.Lost != 0 || s.Duplicates != 0 || s.LatenessP99MS != 0 {
+		t.Errorf("together %+v", s)
+	}
+	one := run.Stream(2)
+	if one.Rate != 50 || one.Jobs != 100 || one.Lost != 0 {
+		t.Errorf("one of them %+v", one)
+	}
+}
+
+func TestTablesMarkWhatIsNotMet(t *testing.T) {
+	good, bad := judged(steady(1000, 1)), judged(steady(1000, 1))
+	bad.MissIf(true, "this and that")
+	text := StreamTable([]Stream{good, bad})
+	if strings.Count(text, "**no**") != 1 || !strings.Contains(text, "- 1000/s on 1 daemons: this and that") {
+		t.Errorf("table:\n%s", text)
+	}
+	text = FactTable([]Fact{Told("told", 1, "s"), AtMost("low", 1, 2, ""), AtLeast("short", 1, 2, ""), AtMost("high", 3, 2, "")})
+	if strings.Count(text, "**no**") != 2 || strings.Count(text, "yes") != 1 {
+		t.Errorf("table:\n%s", text)
+	}
+	if StreamTable(nil)+FactTable(nil) != "" {
+		t.Error("tables of nothing")
+	}
+}

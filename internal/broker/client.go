@@ -1,0 +1,131 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+const (
+	clientID    = "pacer"
+	dialTimeout = 5 * time.Second
+	// metadataTTL is how long topic metadata is cached: new topics are noticed within it.
+	metadataTTL = 2 * time.Second
+
+	callTimeout  = 10 * time.Second // of one read request
+	adminTimeout = 20 * time.Second // of one request that creates or changes topics
+)
+
+// Partition names a partition of a topic.
+type Partition struct {
+	Topic string
+	ID    int
+}
+
+func (p Partition) String() string { return p.Topic + "/" + strconv.Itoa(p.ID) }
+
+// Security is how connections are encrypted and authenticated.
+type Security struct {
+	TLS  *tls.Config // nil: not encrypted
+	SASL SASL
+}
+
+// Options of a Client. Brokers is required.
+type Options struct {
+	Brokers []string
+	// Topics are those whose layout is cached; nil: all of the cluster. A client that creates topics has to name them.
+	Topics []string
+	// Security, if set, is called for each new connection. Whether there is TLS, and which mechanism of SASL, never
+	// changes.
+	Security    func() Security
+	MetadataTTL time.Duration // how long the layout of topics is cached; 2 s
+	// Wrap, if set, wraps the connections of the client. Tests simulate network failures with it.
+	Wrap func(kafka.RoundTripper) kafka.RoundTripper
+}
+
+// Client reaches a cluster. Every call has its own deadline besides that of its context. Safe for concurrent use.
+type Client struct {
+	kafka   *kafka.Client
+	idle    func() // closes idle connections
+	brokers []string
+	dialer  *kafka.Dialer
+
+	mu     sync.Mutex
+	layout map[string][]int // topic -> partition -> leader
+	readAt time.Time
+}
+
+// New makes a client. It opens no connection. An error concerns SASL.
+func New(o Options) (*Client, error) {
+	if o.Security == nil {
+		o.Security = func() Security { return Security{} }
+	}
+	mechanism, err := login(o.Security)
+	if err != nil {
+		return nil, err
+	}
+	dial := dialer(o.Security).dial
+	transport := &kafka.Transport{
+		Dial: dial, ClientID: clientID, DialTimeout: dialTimeout, MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
+		MetadataTopics: o.Topics, SASL: mechanism,
+	}
+	var network kafka.RoundTripper = transport
+	if o.Wrap != nil {
+		network = o.Wrap(network)
+	}
+	return &Client{
+		// No Timeout: kafka-go would halve it for the broker's waits.
+		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: network},
+		idle:  transport.CloseIdleConnections, brokers: o.Brokers,
+		dialer: &kafka.Dialer{
+			DialFunc: dial, ClientID: clientID, Timeout: dialTimeout, DualStack: true, SASLMechanism: mechanism,
+		},
+		layout: make(map[string][]int),
+	}, nil
+}
+
+// Group makes a member of a consumer group. kafka-go's own messages are logged at debug: all errors that matter are
+// returned as values, and most of the rest is the normal operation of a group.
+func (c *Client) Group(log *slog.Logger, config kafka.ConsumerGroupConfig) (*kafka.ConsumerGroup, error) {
+	config.Brokers, config.Dialer = c.brokers, c.dialer
+	config.Logger = kafka.LoggerFunc(func(format string, args ...any) {
+		if log.Enabled(context.Background(), slog.LevelDebug) {
+			log.Debug("kafka-go", "message", fmt.Sprintf(format, args...))
+		}
+	})
+	config.ErrorLogger = config.Logger
+	return kafka.NewConsumerGroup(config)
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.idle() }
+
+// byTopic groups partitions by topic, as requests need them.
+func byTopic[S, T any](list []S, of func(S) (topic string, part T)) map[string][]T {
+	topics := make(map[string][]T)
+	for _, item := range list {
+		topic, part := of(item)
+		topics[topic] = append(topics[topic], part)
+	}
+	return topics
+}
+
+// ask sends a message for which kafka-go's client has no method.
+func ask[R kafka.Response](ctx context.Context, c *Client, message kafka.Request) (answer R, err error) {
+	response, err := c.kafka.Transport.RoundTrip(ctx, c.kafka.Addr, message)
+	if err != nil {
+		return answer, err
+	}
+	answer, ok := response.(R)
+	if !ok {
+		err = fmt.Errorf("unexpected answer %T", response)
+	}
+	return answer, err
+}

@@ -1,0 +1,123 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/harness/certs"
+)
+
+// encrypting is an address that answers with the first bytes it gets, in TLS, with the certificate of the moment.
+func encrypting(t *testing.T, certificate *atomic.Pointer[tls.Certificate]) string {
+	t.Helper()
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Load(), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.CopyN(conn, conn, 4)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// issued is an authority, as a client trusts it, and a certificate of its.
+func issued(t *testing.T) (*tls.Config, *tls.Certificate) {
+	t.Helper()
+	ca, err := certs.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := ca.Issue("broker", time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.PEM)
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, &pair
+}
+
+// TestConnectionsUseTheSecurityOfTheMoment: after the authority was replaced, new connections trust the new one.
+func TestConnectionsUseTheSecurityOfTheMoment(t *testing.T) {
+	trusted, certificate := issued(t)
+	var server atomic.Pointer[tls.Certificate]
+	server.Store(certificate)
+	address := encrypting(t, &server)
+	var current atomic.Pointer[tls.Config]
+	current.Store(trusted)
+	dial := dialer(func() Security { return Security{TLS: current.Load()} }).dial
+	echo := func() error {
+		conn, err := dial(t.Context(), "tcp", address)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = conn.Write([]byte{0, 0, 0, 1})
+		_, err = io.ReadFull(conn, make([]byte, 4))
+		return err
+	}
+	if err := echo(); err != nil {
+		t.Fatal(err)
+	}
+	trusted, certificate = issued(t)
+	server.Store(certificate)
+	if err := echo(); err == nil || !strings.Contains(err.Error(), "unknown authority") || !strings.Contains(err.Error(), address) {
+		t.Errorf("with another authority: %v", err)
+	}
+	current.Store(trusted)
+	if err := echo(); err != nil {
+		t.Errorf("after the authority was replaced: %v", err)
+	}
+}
+
+// TestABrokerWithoutTLSIsTold: one that closes the connection, and one that answers something else.
+func TestABrokerWithoutTLSIsTold(t *testing.T) {
+	for _, answer := range []string{"", "HTTP/1.1 400 Bad Request\r\n\r\n"} {
+		address := answering(t, answer)
+		trusted, _ := issued(t)
+		client := dial(t, Options{Brokers: []string{address}, Security: func() Security { return Security{TLS: trusted} }})
+		_, err := client.Missing(t.Context(), []string{"pacer.jobs"})
+		if err == nil || !strings.Contains(err.Error(), address+" does not answer in TLS") || !strings.Contains(err.Error(), "kafka.tls") {
+			t.Errorf("%q: %v", answer, err)
+		}
+	}
+}
+
+// TestLoginsUseTheSecretOfTheMoment: each exchange of SASL takes the password of the moment.
+func TestLoginsUseTheSecretOfTheMoment(t *testing.T) {
+	password := "first"
+	m, err := login(func() Security { return Security{SASL: SASL{Mechanism: "plain", Username: "u", Password: password}} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, password = range []string{"first", "second"} {
+		_, sent, err := m.Start(context.Background())
+		if err != nil || !strings.Contains(string(sent), password) {
+			t.Errorf("sent %q, %v, want %q", sent, err, password)
+		}
+	}
+	if _, err := login(func() Security { return Security{SASL: SASL{Mechanism: "scram-sha-512", Username: "\x00"}} }); err == nil {
+		t.Error("a username that cannot be sent was accepted")
+	}
+}

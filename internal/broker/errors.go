@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// ErrNoTopic means that the broker does not know a topic.
+var ErrNoTopic = errors.New("topic does not exist")
+
+// OutOfRange reports whether err means that a partition does not contain the offset to read, or to delete up to.
+func OutOfRange(err error) bool { return errors.Is(err, kafka.OffsetOutOfRange) }
+
+// NoTopic reports whether err means that the broker does not know the topic or the partition.
+func NoTopic(err error) bool {
+	return errors.Is(err, ErrNoTopic) || errors.Is(err, kafka.UnknownTopicOrPartition)
+}
+
+// TooLarge reports whether err means that a batch was refused for its size, so that sending it again is useless.
+func TooLarge(err error) bool {
+	return errors.Is(err, kafka.MessageSizeTooLarge) || errors.Is(err, kafka.RecordListTooLarge)
+}
+
+// NotWritten reports whether err means that the broker certainly did not write a batch. Any other error (a lost
+// connection, a timeout, replicas that failed after the append) leaves the outcome unknown.
+func NotWritten(err error) bool {
+	if errors.Is(err, ErrNoTopic) {
+		return true
+	}
+	if dialing, ok := errors.AsType[*net.OpError](err); ok && dialing.Op == "dial" {
+		return true
+	}
+	code, ok := errors.AsType[kafka.Error](err)
+	switch code {
+	case kafka.Unknown, kafka.RequestTimedOut, kafka.NetworkException, kafka.NotEnoughReplicasAfterAppend:
+		return false
+	}
+	return ok
+}
+
+// Busy reports whether err belongs to the normal operation of a cluster: an election, loading, a rebalance, or a new
+// topic that not all brokers know yet.
+func Busy(err error) bool {
+	code, _ := errors.AsType[kafka.Error](err) // 0 for none
+	switch code {
+	case kafka.RebalanceInProgress, kafka.NotCoordinatorForGroup, kafka.GroupLoadInProgress,
+		kafka.GroupCoordinatorNotAvailable, kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired,
+		kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch:
+		return true
+	}
+	return false
+}
+
+// Fenced reports whether err means that the group has moved on without the member that committed.
+func Fenced(err error) bool {
+	return errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberId)
+}
+
+// Answered reports whether err, the outcome of a request, is the answer of a broker that works. A broker that refuses
+// will go on to refuse; one that is busy does not count.
+func Answered(err error) bool {
+	if err == nil || Fenced(err) {
+		return true
+	}
+	code, ok := errors.AsType[kafka.Error](err)
+	return ok && !Busy(err) && !code.Temporary()
+}
+
+// Refused reports whether err lasts until an operator changes something, so that repeating the request is useless.
+func Refused(err error) bool {
+	return slices.ContainsFunc([]kafka.Error{
+		kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.PolicyViolation, kafka.UnsupportedVersion,
+	}, func(code kafka.Error) bool { return errors.Is(err, code) })
+}
+
+// codeError returns the error of a code in an answer; nil for none.
+func codeError(code int16) error {
+	if code == 0 {
+		return nil
+	}
+	return kafka.Error(code)
+}
+
+// unnamed returns an error of kafka.Client without the name of the method, which says nothing to an operator.
+func unnamed(err error) error {
+	if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(err.Error(), "kafka.(*") {
+		return cause
+	}
+	return err
+}
+
+// Health reduces the failures of hundreds of readers at one broker to one Warn line when trouble begins and one Info
+// line when it is over. Safe for concurrent use.
+type Health struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	failing map[string]time.Time // since when
+	warned  bool
+}
+
+// NewHealth makes a Health without failures.
+func NewHealth(log *slog.Logger) *Health {
+	return &Health{log: log, failing: map[string]time.Time{}}
+}
+
+// settling is how long a cluster may be busy (electing, loading, rebalancing, telling its brokers of a new topic)
+// before it is logged.
+const settling = 10 * time.Second
+
+// Fail records a failure; key names what failed, and is passed to OK when it works again.
+func (h *Health) Fail(key string, err error) {
+	now := time.Now()
+	h.mu.Lock()
+	since, known := h.failing[key]
+	if !known {
+		since = now
+		h.failing[key] = now
+	}
+	warn := !h.warned && (!Busy(err) || now.Sub(since) > settling)
+	h.warned = h.warned || warn
+	h.mu.Unlock()
+	if warn {
+		h.log.Warn("kafka does not answer as it should; retrying until it does", "at", key, "error", err)
+		return
+	}
+	h.log.Debug("kafka does not answer as it should", "at", key, "error", err)
+}
+
+// OK records that something works.
+func (h *Health) OK(key string) {
+	h.mu.Lock()
+	delete(h.failing, key)
+	over := h.warned && len(h.failing) == 0
+	if over {
+		h.warned = false
+	}
+	h.mu.Unlock()
+	if over {
+		h.log.Info("kafka answers again")
+	}
+}
+
+// Fails reports whether something fails at the moment.
+func (h *Health) Fails(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, failing := h.failing[key]
+	return failing
+}
+
+// Forget drops a key that will not be tried again, such as a lost partition. It says nothing about the broker.
+func (h *Health) Forget(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.failing, key)
+}

@@ -1,0 +1,50 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/segmentio/kafka-go"
+)
+
+func TestNotWritten(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{kafka.NotEnoughReplicas, true},
+		{kafka.NotLeaderForPartition, true},
+		{fmt.Errorf("produce: %w", kafka.MessageSizeTooLarge), true},
+		{fmt.Errorf("topic x: %w", ErrNoTopic), true},
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
+		{&net.OpError{Op: "read", Err: errors.New("connection reset")}, false},
+		{io.ErrUnexpectedEOF, false},
+		{kafka.Unknown, false},
+		{kafka.RequestTimedOut, false},
+		{kafka.NetworkException, false},
+		{kafka.NotEnoughReplicasAfterAppend, false},
+	} {
+		if got := NotWritten(c.err); got != c.want {
+			t.Errorf("NotWritten(%v) = %t", c.err, got)
+		}
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: true, kafka.IllegalGeneration: true, kafka.OffsetMetadataTooLarge: true,
+		kafka.NotCoordinatorForGroup: false, kafka.RequestTimedOut: false, context.DeadlineExceeded: false,
+	} {
+		wrapped := err
+		if err != nil {
+			wrapped = fmt.Errorf("commit: %w", err)
+		}
+		if got := Answered(wrapped); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package broker
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
+)
+
+// TestTopicMadeAnewHasAnotherID: a name does not say which topic it is.
+func TestTopicMadeAnewHasAnotherID(t *testing.T) {
+	for name, brokers := range map[string]func() []string{
+		"in process": func() []string { return kafkatest.Cluster(t).ListenAddrs() },
+		"real":       func() []string { return harness.Kafka(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := dial(t, Options{Brokers: brokers()})
+			topic := harness.Unique("identity")
+			t.Cleanup(func() { _ = client.DeleteTopics(t.Context(), []string{topic}) })
+			first := makeTopic(t, client, topic)
+			found, err := client.Identify(t.Context(), topic, "no-such-topic")
+			if err != nil || len(found) != 1 || found[topic] != first {
+				t.Errorf("the topic is %s, and then %v, %v", first, found, err)
+			}
+			if cluster, err := client.Cluster(t.Context()); err != nil || cluster != first.Cluster {
+				t.Errorf("the cluster is %q, %v", cluster, err)
+			}
+			if _, err = client.IdentityOf(t.Context(), Partition{"no-such-topic", 0}); !errors.Is(err, ErrNoTopic) {
+				t.Errorf("a topic that does not exist: %v", err)
+			}
+			if err := client.DeleteTopics(t.Context(), []string{topic}); err != nil {
+				t.Fatal(err)
+			}
+			if second := makeTopic(t, client, topic); second.Topic == first.Topic || second.Cluster != first.Cluster {
+				t.Errorf("made anew, the topic is %s, and was %s", second, first)
+			}
+		})
+	}
+}
+
+// makeTopic creates a topic and returns its identity.
+func makeTopic(t *testing.T, client *Client, topic string) Identity {
+	t.Helper()
+	kafkatest.Eventually(t, "the topic is created", func() bool {
+		made, err := client.CreateTopics(t.Context(), []Topic{{Name: topic, Partitions: 2, Replicas: 1}})
+		return err == nil && len(made) == 1
+	})
+	identity, err := client.IdentityOf(t.Context(), Partition{topic, 1})
+	if err != nil || identity.Cluster == "" || !identity.Topic.Known() {
+		t.Fatalf("the identity of a new topic: %s, %v", identity, err)
+	}
+	return identity
+}
+
+// TestOldBrokersKnowNoIDs: before Kafka 2.8 there are none, and that is no error.
+func TestOldBrokersKnowNoIDs(t *testing.T) {
+	client := fakeCluster(t, kfake.MaxVersions(kversion.V2_7_0()), kfake.SeedTopics(1, "old"))
+	found, err := client.Identify(t.Context(), "old")
+	if identity, ok := found["old"]; err != nil || !ok || identity.Cluster == "" || identity.Topic.Known() {
+		t.Errorf("%v, %v", found, err)
+	}
+	if identity, err := client.IdentityOf(t.Context(), Partition{"old", 0}); err != nil || identity != found["old"] {
+		t.Errorf("%s, %v", identity, err)
+	}
+}
+
+func TestTagsOfAnAnswer(t *testing.T) {
+	for in, want := range map[string]string{
+		"\x00body": "body", "\x01\x05\x02xxbody": "body", "\x02\x05\x00\x85\x01\x01xbody": "body", "\x00": "",
+	} {
+		if rest, ok := withoutTags([]byte(in)); !ok || string(rest) != want {
+			t.Errorf("%q leaves %q, %t", in, rest, ok)
+		}
+	}
+	for _, in := range []string{"", "\x01", "\x01\x05", "\x01\x05\x02x", "\x80", "\x01\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x"} {
+		if rest, ok := withoutTags([]byte(in)); ok {
+			t.Errorf("%q leaves %q", in, rest)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+const (
+	layoutTimeout = 5 * time.Second
+	layoutTTL     = time.Second
+)
+
+// noLeader is the leader of a partition without one.
+const noLeader = -1
+
+// Partitions returns the number of partitions of the topic; the error is ErrNoTopic if it does not exist.
+func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
+	leaders, err := c.leaders(ctx, topic)
+	return len(leaders), err
+}
+
+// PartitionsOf returns all partitions of topics, in order; the error is ErrNoTopic if one does not exist.
+func (c *Client) PartitionsOf(ctx context.Context, topics ...string) (all []Partition, err error) {
+	for _, topic := range topics {
+		n, err := c.Partitions(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		for p := range n {
+			all = append(all, Partition{Topic: topic, ID: p})
+		}
+	}
+	return all, nil
+}
+
+// leaders returns the leader of each partition of the topic, at most layoutTTL (and the transport's metadata TTL) old.
+func (c *Client) leaders(ctx context.Context, topic string) ([]int, error) {
+	c.mu.Lock()
+	if time.Since(c.readAt) > layoutTTL {
+		clear(c.layout)
+		c.readAt = time.Now()
+	}
+	leaders := c.layout[topic]
+	c.mu.Unlock()
+	if leaders != nil {
+		return leaders, nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, layoutTimeout)
+	defer cancel()
+	answer, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+	if err != nil {
+		return nil, fmt.Errorf("read the layout of topic %s: %w", topic, unnamed(err))
+	}
+	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) == 0 {
+		return nil, fmt.Errorf("topic %s: %w", topic, ErrNoTopic)
+	}
+	partitions := answer.Topics[0].Partitions
+	leaders = make([]int, len(partitions))
+	for _, p := range partitions {
+		if p.ID < 0 || p.ID >= len(leaders) {
+			continue
+		}
+		leaders[p.ID] = p.Leader.ID
+		if p.Leader.Port == 0 {
+			leaders[p.ID] = noLeader // a request of its own, so that it fails alone
+		}
+	}
+	c.mu.Lock()
+	c.layout[topic] = leaders
+	c.mu.Unlock()
+	return leaders, nil
+}
+
+// byLeader groups partitions by their leader. unknown is called for those whose leader is not known.
+func (c *Client) byLeader(ctx context.Context, partitions iter.Seq[Partition], unknown func(Partition, error)) map[int][]Partition {
+	groups := map[int][]Partition{}
+	for at := range partitions {
+		leaders, err := c.leaders(ctx, at.Topic)
+		if err == nil && at.ID >= len(leaders) {
+			err = fmt.Errorf("topic %s has no partition %d: %w", at.Topic, at.ID, kafka.UnknownTopicOrPartition)
+		}
+		if err != nil {
+			unknown(at, err)
+			continue
+		}
+		groups[leaders[at.ID]] = append(groups[leaders[at.ID]], at)
+	}
+	return groups
+}
+
+// leaderOf returns the leader of a partition in kafka-go's view of the cluster, or any broker if that has none.
+func leaderOf(cluster protocol.Cluster, at Partition) protocol.Broker {
+	if p, ok := cluster.Topics[at.Topic].Partitions[int32(at.ID)]; ok {
+		if broker, ok := cluster.Brokers[p.Leader]; ok {
+			return broker
+		}
+	}
+	return protocol.Broker{ID: noLeader}
+}
+
+// forget makes the next call read the layout again: after a refusal the leader may have moved.
+func (c *Client) forget() {
+	c.mu.Lock()
+	c.readAt = time.Time{}
+	c.mu.Unlock()
+}
+
+// Cluster returns the id of the cluster, "" where the brokers know none.
+func (c *Client) Cluster(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{}})
+	if err != nil {
+		return "", fmt.Errorf("read the id of the cluster: %w", err)
+	}
+	return answer.ClusterID, nil
+}
+
+// Missing returns those of the topics that do not exist or have no partitions yet.
+func (c *Client) Missing(ctx context.Context, topics []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	known, _, err := c.describe(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(topics), func(t string) bool { _, ok := known[t]; return ok }), nil
+}
+
+// describe returns the state of topics. Topics that do not exist, or have no partitions yet, are left out.
+func (c *Client) describe(ctx context.Context, names []string) (topics map[string]Topic, brokers int, err error) {
+	layout, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read topics: %w", unnamed(err))
+	}
+	topics = make(map[string]Topic)
+	for _, t := range layout.Topics {
+		if len(t.Partitions) == 0 {
+			if t.Error != nil && !errors.Is(t.Error, kafka.UnknownTopicOrPartition) {
+				return nil, 0, fmt.Errorf("read topic %s: %w", t.Name, t.Error)
+			}
+			continue
+		}
+		topics[t.Name] = Topic{
+			Name: t.Name, Partitions: len(t.Partitions), Replicas: len(t.Partitions[0].Replicas), Config: make(map[string]string),
+		}
+	}
+	return topics, len(layout.Brokers), nil
+}
+
+// HashPartition maps a key to one of n partitions, the same on every daemon: FNV-1a, 64 bits.
+func HashPartition(key string, n int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // never fails, as documented
+	return int(h.Sum64() % uint64(n))
+}

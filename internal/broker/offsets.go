@@ -1,0 +1,194 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// Special values of which in Offsets; other values are times in milliseconds of Unix time.
+const (
+	Earliest int64 = kafka.FirstOffset // the first record of the log
+	Latest   int64 = kafka.LastOffset  // the end: one after the last record
+)
+
+// Offsets returns an offset for each of the partitions: Earliest, Latest, or that of the first record written at a
+// time (Unix milliseconds) or later. Partitions without such a record are left out, and so are those that did not
+// answer; the error is that of the first of the latter.
+func (c *Client) Offsets(ctx context.Context, which int64, partitions ...Partition) (map[Partition]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := c.kafka.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+		Topics: byTopic(partitions, func(at Partition) (string, kafka.OffsetRequest) {
+			return at.Topic, kafka.OffsetRequest{Partition: at.ID, Timestamp: which}
+		}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list offsets: %w", unnamed(err))
+	}
+	found := make(map[Partition]int64, len(partitions))
+	answered := 0
+	for topic, list := range answer.Topics {
+		for _, p := range list {
+			at := Partition{topic, p.Partition}
+			answered++
+			switch {
+			case p.Error != nil:
+				if err == nil {
+					err = fmt.Errorf("list offsets of %s: %w", at, p.Error)
+				}
+			case which == Earliest:
+				found[at] = p.FirstOffset
+			case which == Latest:
+				found[at] = p.LastOffset
+			default:
+				for offset := range p.Offsets {
+					found[at] = offset
+				}
+			}
+		}
+	}
+	if err == nil && answered < len(partitions) {
+		err = errors.New("list offsets: not every partition was answered for")
+	}
+	return found, err
+}
+
+// Bounds returns the first offset of a partition and the one after its last.
+func (c *Client) Bounds(ctx context.Context, at Partition) (first, end int64, err error) {
+	begins, err := c.Offsets(ctx, Earliest, at)
+	if err != nil {
+		return 0, 0, err
+	}
+	ends, err := c.Offsets(ctx, Latest, at)
+	return begins[at], ends[at], err
+}
+
+// Since returns the offset of the first record of a partition that was written at since or later, or the end of the
+// partition if there is none.
+func (c *Client) Since(ctx context.Context, at Partition, since time.Time) (int64, error) {
+	found, err := c.edge(ctx, at, since.UnixMilli())
+	if offset, ok := found[at]; ok || err != nil {
+		return offset, err
+	}
+	found, err = c.edge(ctx, at, Latest)
+	return found[at], err
+}
+
+// edge is Offsets for one partition that may have no leader yet, as in a new topic: it retries in that case.
+func (c *Client) edge(ctx context.Context, at Partition, which int64) (found map[Partition]int64, err error) {
+	for attempt := 1; ; attempt++ {
+		found, err = c.Offsets(ctx, which, at)
+		code, _ := errors.AsType[kafka.Error](err)
+		if err == nil || attempt == scanAttempts || !code.Temporary() {
+			return found, err
+		}
+		if err := retry.Sleep(ctx, scanBackoff.Delay(attempt)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Commit is the committed position of a group in a partition.
+type Commit struct {
+	Offset   int64
+	Metadata string
+}
+
+// Committed returns the offsets that the group has committed. Partitions without one are left out. An error means that
+// some partition has no answer: an offset that cannot be read for the moment must not be taken for a missing one.
+func (c *Client) Committed(ctx context.Context, group string, partitions []Partition) (map[Partition]Commit, error) {
+	commits := make(map[Partition]Commit, len(partitions))
+	if len(partitions) == 0 {
+		return commits, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := c.kafka.OffsetFetch(ctx, &kafka.OffsetFetchRequest{
+		GroupID: group, Topics: byTopic(partitions, func(at Partition) (string, int) { return at.Topic, at.ID }),
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if errors.Is(err, kafka.GroupIdNotFound) {
+		return commits, nil // nothing has been committed yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch offsets of group %s: %w", group, err)
+	}
+	answered := 0
+	for topic, list := range answer.Topics {
+		for _, p := range list {
+			at := Partition{topic, p.Partition}
+			if p.Error != nil {
+				return nil, fmt.Errorf("fetch the offset of %s: %w", at, p.Error)
+			}
+			answered++
+			if p.CommittedOffset >= 0 {
+				commits[at] = Commit{p.CommittedOffset, p.Metadata}
+			}
+		}
+	}
+	if answered < len(partitions) {
+		return nil, errors.New("the coordinator has not answered for every partition")
+	}
+	return commits, nil
+}
+
+// Member is the identity by which the coordinator fences commits.
+type Member struct {
+	Group      string
+	ID         string
+	Generation int
+}
+
+// Commit commits for a member of a group, and returns the outcome of each partition that was answered.
+func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Commit) (map[Partition]error, error) {
+	topics := map[string][]kafka.OffsetCommit{}
+	for at, p := range commits {
+		topics[at.Topic] = append(topics[at.Topic], kafka.OffsetCommit{Partition: at.ID, Offset: p.Offset, Metadata: p.Metadata})
+	}
+	answer, err := c.kafka.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
+		GroupID: m.Group, GenerationID: m.Generation, MemberID: m.ID, Topics: topics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make(map[Partition]error, len(commits))
+	for topic, list := range answer.Topics {
+		for _, p := range list {
+			outcomes[Partition{topic, p.Partition}] = p.Error
+		}
+	}
+	return outcomes, nil
+}
+
+// Members returns the number of members of a group once it is stable; stable is false otherwise.
+func (c *Client) Members(ctx context.Context, group string) (members int, stable bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := c.kafka.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
+	if err != nil || len(answer.Groups) != 1 {
+		return 0, false, err
+	}
+	return len(answer.Groups[0].Members), answer.Groups[0].GroupState == "Stable", nil
+}
+
+// DeleteGroup deletes the committed offsets of a group. It is no error if the group does not exist.
+func (c *Client) DeleteGroup(ctx context.Context, group string) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	answer, err := c.kafka.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
+	if err == nil {
+		err = answer.Errors[group]
+	}
+	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
+		return fmt.Errorf("remove group %s: %w", group, err)
+	}
+	return nil
+}

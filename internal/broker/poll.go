@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// pollWait is how long one poll for all idle partitions of a broker waits for data. A partition that becomes idle
+// joins the next poll, so a record in an idle partition is noticed after about pollWait at the latest.
+const pollWait = 500 * time.Millisecond
+
+// pollPause lets a poll collect the readers that park at about the same time.
+const pollPause = 25 * time.Millisecond
+
+// Poll watches partitions that have nothing to read, with one long poll per broker for all of them and a byte limit of
+// 1, so that an answer tells where there is data and contains next to none. A long poll per partition would need a
+// connection each; ListOffsets, which kafka-go splits into one request per partition, would need a request each and
+// notice data up to a second late. Safe for concurrent use.
+type Poll struct {
+	client *Client
+
+	mu     sync.Mutex
+	parked map[Partition]*parked
+	more   retry.Signal // a reader has parked
+}
+
+// parked is a reader that waits for data.
+type parked struct {
+	offset int64
+	wake   chan struct{} // closed when there is something to read, or an error that the reader should see for itself
+}
+
+// NewPoll makes a poll. It starts nothing.
+func NewPoll(c *Client) *Poll {
+	return &Poll{client: c, parked: map[Partition]*parked{}, more: retry.NewSignal()}
+}
+
+// Park returns a channel that is closed when the partition contains a record at or beyond the offset. There is one
+// waiter per partition; parking again replaces the previous one. Call leave when no longer interested.
+func (p *Poll) Park(at Partition, offset int64) (wake <-chan struct{}, leave func()) {
+	w := &parked{offset: offset, wake: make(chan struct{})}
+	p.mu.Lock()
+	p.parked[at] = w
+	p.mu.Unlock()
+	p.more.Send()
+	return w.wake, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.parked[at] == w {
+			delete(p.parked, at)
+		}
+	}
+}
+
+// Run polls until ctx ends: at most one request per broker at a time, each independent of the other brokers.
+func (p *Poll) Run(ctx context.Context) {
+	var polls sync.WaitGroup
+	defer polls.Wait()
+	busy, done := map[int]bool{}, make(chan int)
+	for {
+		for leader, group := range p.byLeader(ctx) {
+			if busy[leader] {
+				continue
+			}
+			busy[leader] = true
+			polls.Go(func() {
+				p.poll(ctx, group)
+				select {
+				case done <- leader:
+				case <-ctx.Done():
+				}
+			})
+		}
+		select {
+		case leader := <-done:
+			delete(busy, leader)
+		case <-p.more:
+			if len(busy) > 0 && retry.Sleep(ctx, pollPause) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// byLeader groups the parked partitions by leader.
+func (p *Poll) byLeader(ctx context.Context) map[int][]FetchRequest {
+	p.mu.Lock()
+	waiting := make(map[Partition]int64, len(p.parked))
+	for at, w := range p.parked {
+		waiting[at] = w.offset
+	}
+	p.mu.Unlock()
+	groups := map[int][]FetchRequest{}
+	for leader, list := range p.client.byLeader(ctx, maps.Keys(waiting), func(at Partition, _ error) {
+		p.release(at, waiting[at]) // its reader finds the error, and backs off
+	}) {
+		for _, at := range list {
+			groups[leader] = append(groups[leader], FetchRequest{Partition: at, Offset: waiting[at], MaxBytes: 1, MaxWait: pollWait})
+		}
+	}
+	return groups
+}
+
+// poll waits for data of one broker's partitions and releases the readers of those that have some.
+func (p *Poll) poll(ctx context.Context, group []FetchRequest) {
+	response, err := p.client.fetch(ctx, group)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		p.client.forget()
+		for _, r := range group {
+			p.release(r.Partition, r.Offset)
+		}
+		_ = retry.Sleep(ctx, pollWait)
+		return
+	}
+	asked := make(map[Partition]int64, len(group))
+	for _, r := range group {
+		asked[r.Partition] = r.Offset
+	}
+	for _, t := range response.Topics {
+		for i := range t.Partitions {
+			q := &t.Partitions[i]
+			at := Partition{t.Topic, int(q.Partition)}
+			if offset, ok := asked[at]; ok && (q.ErrorCode != 0 || readable(q) > offset) {
+				p.release(at, offset)
+			}
+		}
+	}
+}
+
+// release wakes the reader that was parked at the offset.
+func (p *Poll) release(at Partition, offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.parked[at]; w != nil && w.offset == offset {
+		delete(p.parked, at)
+		close(w.wake)
+	}
+}

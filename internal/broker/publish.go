@@ -1,0 +1,236 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+const (
+	defaultLinger   = 20 * time.Millisecond
+	publishPatience = 30 * time.Second // how long batches are retried before Publish gives up
+
+	maxBatchRecords = 500
+	maxBatchBytes   = 512 << 10
+)
+
+// ProducerOptions of a Producer. Client is required.
+type ProducerOptions struct {
+	Client *Client
+	Linger time.Duration // how long a record waits for others to share its batch; 20 ms
+	// Oversize, if set, is called with each record that is larger than its topic accepts, and Publish continues
+	// without it. Without Oversize, Publish fails.
+	Oversize func(delivery.Record)
+}
+
+// Producer publishes records for the command line: at most one batch of 500 records and 512 KiB per partition at a
+// time, acks=all. A batch whose answer was lost is sent again, so a record may be written twice, with the same job id.
+// Safe for concurrent use.
+type Producer struct{ opts ProducerOptions }
+
+// NewProducer makes a producer. It does no I/O.
+func NewProducer(opts ProducerOptions) *Producer {
+	opts.Linger = cmp.Or(opts.Linger, defaultLinger)
+	return &Producer{opts}
+}
+
+// All returns a sequence of records for Publish.
+func All(records []delivery.Record) iter.Seq2[delivery.Record, error] {
+	return func(yield func(delivery.Record, error) bool) {
+		for _, r := range records {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Publish writes the records to the topic, round-robin over its partitions and in order within each. onAck, if set, is
+// called after each acknowledged batch with its size, always by the same goroutine. Publish returns the number of
+// acknowledged records and the first error: of the sequence, of ctx, or of a broker that refuses for 30 s. It holds
+// one batch per partition in memory.
+func (p *Producer) Publish(ctx context.Context, topic string, records iter.Seq2[delivery.Record, error], onAck func(n int)) (acked int64, err error) {
+	to, err := p.opts.Client.PartitionsOf(ctx, topic)
+	if errors.Is(err, ErrNoTopic) {
+		err = fmt.Errorf("%w; create it, pacer never makes one that jobs are published to", err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("publish: %w", err)
+	}
+	return p.PublishTo(ctx, to, records, onAck)
+}
+
+// PublishTo is Publish to some partitions of a topic, at least one.
+func (p *Producer) PublishTo(
+	ctx context.Context, to []Partition, records iter.Seq2[delivery.Record, error], onAck func(n int),
+) (acked int64, err error) {
+	u := &publication{ProducerOptions: p.opts, onAck: onAck, line: make(chan delivery.Record)}
+	for _, at := range to {
+		u.chunks = append(u.chunks, Chunk[delivery.Record]{To: at})
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return u.run(ctx) })
+	readErr := u.read(ctx, records)
+	close(u.line)
+	if err = group.Wait(); err == nil {
+		err = readErr
+	}
+	if err != nil {
+		err = fmt.Errorf("publish to %s: %w", to[0].Topic, err)
+	}
+	return u.acked, err
+}
+
+// publication is one call of Publish.
+type publication struct {
+	ProducerOptions
+	onAck func(n int)
+	line  chan delivery.Record
+
+	// Owned by the goroutine of the writer.
+	chunks []Chunk[delivery.Record] // one for each partition
+	next   int                      // partition of the next record
+	left   *delivery.Record         // a record that did not fit into its batch
+	acked  int64
+}
+
+// read passes the records to the writer.
+func (u *publication) read(ctx context.Context, records iter.Seq2[delivery.Record, error]) error {
+	for r, err := range records {
+		if err != nil {
+			return err
+		}
+		select {
+		case u.line <- r:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// run writes the records, round by round.
+func (u *publication) run(ctx context.Context) error {
+	for open := true; open || u.left != nil; {
+		open = u.collect(ctx)
+		if err := u.write(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// collect distributes records to the partitions until one of them has a full batch, no record has come for the linger
+// time, or the channel is closed, for which it returns false. A record that does not fit is kept for the next round.
+func (u *publication) collect(ctx context.Context) (open bool) {
+	bytes := make([]int, len(u.chunks))
+	fits := func(r delivery.Record) bool {
+		c, size := &u.chunks[u.next], RecordSize(r)
+		if len(c.Items) > 0 && (len(c.Items) == maxBatchRecords || bytes[u.next]+size > maxBatchBytes) {
+			u.left = &r
+			return false
+		}
+		c.Items, bytes[u.next] = append(c.Items, r), bytes[u.next]+size
+		u.next = (u.next + 1) % len(u.chunks)
+		return true
+	}
+	var due <-chan time.Time
+	if left := u.left; left != nil {
+		u.left = nil
+		fits(*left)
+		due = time.After(u.Linger)
+	}
+	for {
+		select {
+		case r, ok := <-u.line:
+			if !ok || !fits(r) {
+				return ok
+			}
+			if due == nil {
+				due = time.After(u.Linger)
+			}
+		case <-due:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+var publishBackoff = retry.Backoff{Initial: 50 * time.Millisecond, Max: 2 * time.Second}
+
+// write sends the collected batches, and retries as long as the broker may accept them.
+func (u *publication) write(ctx context.Context) error {
+	var last, fatal error
+	var failed []Chunk[delivery.Record]
+	failures, deadline := 0, time.Now().Add(publishPatience)
+	w := &Writer[delivery.Record]{
+		Client: u.Client,
+		Encode: func(r delivery.Record, _ time.Time) delivery.Record { return r },
+		Begin:  func(int) bool { return fatal == nil },
+		Acked: func(records []delivery.Record) {
+			failures, deadline = 0, time.Now().Add(publishPatience)
+			u.acked += int64(len(records))
+			if u.onAck != nil {
+				u.onAck(len(records))
+			}
+		},
+		Failed: func(c Chunk[delivery.Record], err error) { failed, last = append(failed, c), err },
+		TooLarge: func(_ Partition, r delivery.Record, err error) *Chunk[delivery.Record] {
+			if u.Oversize != nil {
+				u.Oversize(r)
+			} else {
+				fatal = fmt.Errorf("a record of %d bytes is larger than the topic takes (max.message.bytes): %w", RecordSize(r), err)
+			}
+			return nil
+		},
+	}
+	for chunks := u.take(); len(chunks) > 0; {
+		failed = nil
+		left := w.Write(ctx, chunks)
+		chunks = append(failed, left...)
+		switch {
+		case fatal != nil:
+			return fatal
+		case len(chunks) == 0:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().After(deadline):
+			return last
+		}
+		failures++
+		if err := retry.Sleep(ctx, publishBackoff.Delay(failures)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take removes and returns the collected batches.
+func (u *publication) take() (chunks []Chunk[delivery.Record]) {
+	for i, c := range u.chunks {
+		if len(c.Items) > 0 {
+			chunks = append(chunks, c)
+			u.chunks[i].Items = nil
+		}
+	}
+	return chunks
+}
+
+// RecordSize returns the largest number of bytes that a record takes in a batch.
+func RecordSize(r delivery.Record) int {
+	n := 64 + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += 12 + len(h.Key) + len(h.Value)
+	}
+	return n
+}

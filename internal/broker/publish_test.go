@@ -1,0 +1,211 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
+)
+
+func numbered(n int) iter.Seq2[delivery.Record, error] {
+	return func(yield func(delivery.Record, error) bool) {
+		for i := range n {
+			r := delivery.Record{
+				Value:   fmt.Appendf(nil, "job %d", i),
+				Headers: []delivery.Header{{Key: delivery.HeaderJobID, Value: fmt.Appendf(nil, "%d", i)}},
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestPublishSpreadsKeepsOrderAndCounts(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(3, "jobs"))
+	p := NewProducer(ProducerOptions{Client: client})
+	const n = 5_000
+	told := 0
+	acked, err := p.Publish(t.Context(), "jobs", numbered(n), func(k int) { told += k })
+	if err != nil || acked != n || told != n {
+		t.Fatalf("acked %d, told %d, %v", acked, told, err)
+	}
+	seen := make(map[string]bool)
+	for part := range 3 {
+		last, count := -1, 0
+		for r, err := range client.Scan(t.Context(), Partition{"jobs", part}, 0) {
+			var i int
+			if err == nil {
+				_, err = fmt.Sscan(r.Header(delivery.HeaderJobID), &i)
+			}
+			if err != nil || i <= last {
+				t.Fatalf("partition %d: job %d after %d, %v", part, i, last, err)
+			}
+			last = i
+			count++
+			seen[string(r.Value)] = true
+		}
+		if count < n/3 || count > n/3+1 {
+			t.Errorf("partition %d: %d records", part, count)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d distinct records", len(seen))
+	}
+}
+
+func TestPublishToOnePartition(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(3, "lanes"))
+	p := NewProducer(ProducerOptions{Client: client})
+	const n = 1_200
+	if acked, err := p.PublishTo(t.Context(), []Partition{{"lanes", 2}}, numbered(n), nil); err != nil || acked != n {
+		t.Fatalf("acked %d, %v", acked, err)
+	}
+	records := readAll(t, client, "lanes")
+	for i, r := range records {
+		if r.Partition != 2 || string(r.Value) != fmt.Sprint("job ", i) {
+			t.Fatalf("record %d is %s in partition %d", i, r.Value, r.Partition)
+		}
+	}
+	if len(records) != n {
+		t.Errorf("%d records of %d", len(records), n)
+	}
+}
+
+func TestPublishReportsTheReadersError(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	p := NewProducer(ProducerOptions{Client: client})
+	broken := errors.New("line 4 is too long")
+	acked, err := p.Publish(t.Context(), "jobs", func(yield func(delivery.Record, error) bool) {
+		for r := range numbered(3) {
+			if !yield(r, nil) {
+				return
+			}
+		}
+		yield(delivery.Record{}, broken)
+	}, nil)
+	if !errors.Is(err, broken) || acked != 3 {
+		t.Errorf("acked %d, %v", acked, err)
+	}
+}
+
+func TestPublishSplitsWhatIsTooLarge(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "20000"}))
+	p := NewProducer(ProducerOptions{Client: client})
+	records := make([]delivery.Record, 50)
+	for i := range records {
+		records[i].Value = bytes.Repeat([]byte{byte(i)}, 3_000)
+	}
+	if acked, err := p.Publish(t.Context(), "jobs", All(records), nil); err != nil || acked != 50 {
+		t.Fatalf("acked %d, %v", acked, err)
+	}
+	for i, r := range readAll(t, client, "jobs") {
+		if r.Value[0] != byte(i) {
+			t.Fatalf("record %d is out of order", i)
+		}
+	}
+	_, err := p.Publish(t.Context(), "jobs", All([]delivery.Record{{Value: make([]byte, 30_000)}}), nil)
+	if err == nil || !strings.Contains(err.Error(), "max.message.bytes") || !errors.Is(err, kafka.MessageSizeTooLarge) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPublishIsPatientButNotForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := kafkatest.NewMemory(map[string]int{"jobs": 2})
+		var down atomic.Bool
+		down.Store(true)
+		m.OnProduce = func(context.Context, int) (int16, error) {
+			if down.Load() {
+				return 0, errors.New("connection refused")
+			}
+			return 0, nil
+		}
+		p := NewProducer(ProducerOptions{Client: memoryClient(t, m)})
+		time.AfterFunc(20*time.Second, func() { down.Store(false) })
+		if acked, err := p.Publish(t.Context(), "jobs", numbered(1_500), nil); err != nil || acked != 1_500 {
+			t.Errorf("acked %d, %v", acked, err)
+		}
+		down.Store(true)
+		began := time.Now()
+		if acked, err := p.Publish(t.Context(), "jobs", numbered(1_500), nil); err == nil || acked != 0 {
+			t.Errorf("acked %d, %v", acked, err)
+		}
+		if took := time.Since(began); took < publishPatience || took > publishPatience+10*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+	})
+}
+
+func TestPublishDoesNotWaitForAFullBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := kafkatest.NewMemory(map[string]int{"jobs": 1})
+		p := NewProducer(ProducerOptions{Client: memoryClient(t, m)})
+		var seen atomic.Int64
+		acked, err := p.Publish(t.Context(), "jobs", func(yield func(delivery.Record, error) bool) {
+			for range 3 { // typed by hand
+				yield(delivery.Record{Value: []byte("x")}, nil)
+				time.Sleep(time.Second)
+				seen.Store(int64(m.Total("jobs")))
+			}
+		}, nil)
+		if err != nil || acked != 3 || seen.Load() != 3 {
+			t.Errorf("acked %d, written before the end %d, %v", acked, seen.Load(), err)
+		}
+	})
+}
+
+func TestPublishEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := kafkatest.NewMemory(map[string]int{"jobs": 2})
+		m.OnProduce = func(ctx context.Context, _ int) (int16, error) { <-ctx.Done(); return 0, ctx.Err() }
+		p := NewProducer(ProducerOptions{Client: memoryClient(t, m)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if acked, err := p.Publish(ctx, "jobs", numbered(100_000), nil); !errors.Is(err, context.DeadlineExceeded) || acked != 0 {
+			t.Errorf("acked %d, %v", acked, err)
+		}
+	})
+}
+
+func TestPublishToNoTopic(t *testing.T) {
+	client := fakeCluster(t)
+	p := NewProducer(ProducerOptions{Client: client})
+	if _, err := p.Publish(t.Context(), "absent", numbered(1), nil); !errors.Is(err, ErrNoTopic) ||
+		!strings.Contains(err.Error(), "absent: topic does not exist; create it") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// BenchmarkPublish writes records of 200 bytes to a real broker.
+func BenchmarkPublish(b *testing.B) {
+	brokers := harness.Kafka(b)
+	topic := harness.Topic(b, brokers, "requeue-bench", 6)
+	p := NewProducer(ProducerOptions{Client: dial(b, Options{Brokers: brokers})})
+	record := delivery.Record{Value: make([]byte, 160), Headers: []delivery.Header{{Key: delivery.HeaderCampaign, Value: []byte("spring")}}}
+	b.ResetTimer()
+	_, err := p.Publish(b.Context(), topic, func(yield func(delivery.Record, error) bool) {
+		for range b.N {
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}

@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// Topic describes a topic that exists or is to be created.
+type Topic struct {
+	Name       string
+	Partitions int
+	Replicas   int
+	Config     map[string]string
+}
+
+// Topics describes topics, with the named configurations. Topics that do not exist are left out.
+func (c *Client) Topics(ctx context.Context, names, configs []string) (topics map[string]Topic, brokers int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	topics, brokers, err = c.describe(ctx, names)
+	if err != nil || len(topics) == 0 {
+		return topics, brokers, err
+	}
+	var resources []kafka.DescribeConfigRequestResource
+	for name := range topics {
+		resources = append(resources, kafka.DescribeConfigRequestResource{
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: name, ConfigNames: configs,
+		})
+	}
+	answer, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: resources})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read topic configurations: %w", unnamed(err))
+	}
+	for _, r := range answer.Resources {
+		if r.Error != nil {
+			return nil, 0, fmt.Errorf("read the configuration of topic %s: %w", r.ResourceName, r.Error)
+		}
+		for _, e := range r.ConfigEntries {
+			topics[r.ResourceName].Config[e.ConfigName] = e.ConfigValue
+		}
+	}
+	return topics, brokers, nil
+}
+
+// CreateTopics creates topics, waits until their partitions have leaders, and returns those that it created. A topic
+// that exists already is no error.
+func (c *Client) CreateTopics(ctx context.Context, topics []Topic) (made []Topic, err error) {
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	configs := make([]kafka.TopicConfig, len(topics))
+	for i, t := range topics {
+		configs[i] = kafka.TopicConfig{Topic: t.Name, NumPartitions: t.Partitions, ReplicationFactor: t.Replicas}
+		for _, name := range slices.Sorted(maps.Keys(t.Config)) {
+			configs[i].ConfigEntries = append(configs[i].ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: t.Config[name]})
+		}
+	}
+	asking, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	answer, err := c.kafka.CreateTopics(asking, &kafka.CreateTopicsRequest{Topics: configs})
+	if err != nil {
+		return nil, fmt.Errorf("create topics: %w", unnamed(err))
+	}
+	for _, t := range topics {
+		switch refusal := answer.Errors[t.Name]; {
+		case refusal == nil:
+			made = append(made, t)
+		case !errors.Is(refusal, kafka.TopicAlreadyExists): // created by another process meanwhile: no error
+			err = errors.Join(err, fmt.Errorf("create topic %s: %w", t.Name, refusal))
+		}
+	}
+	if err == nil {
+		err = c.awaitLeaders(ctx, topics)
+	}
+	return made, err
+}
+
+// topicsAppear is how long new topics may take to have leaders; the brokers learn of them with a delay.
+const topicsAppear = 15 * time.Second
+
+// awaitLeaders waits until every partition of the new topics has a leader, so that the next request finds them.
+func (c *Client) awaitLeaders(ctx context.Context, topics []Topic) error {
+	ctx, cancel := context.WithTimeout(ctx, topicsAppear)
+	defer cancel()
+	for {
+		c.forget()
+		led, err := true, error(nil)
+		for _, t := range topics {
+			var leaders []int
+			leaders, err = c.leaders(ctx, t.Name)
+			led = led && len(leaders) >= t.Partitions && !slices.Contains(leaders, noLeader)
+		}
+		if led {
+			return nil
+		}
+		if retry.Sleep(ctx, 20*time.Millisecond) != nil {
+			return errors.Join(errors.New("topics were created and have no leaders yet; look at the brokers, then run it again"), err)
+		}
+	}
+}
+
+// AddPartitions raises the number of partitions of the topic to partitions.
+func (c *Client) AddPartitions(ctx context.Context, topic string, partitions int) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	answer, err := c.kafka.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
+		Topics: []kafka.TopicPartitionsConfig{{Name: topic, Count: int32(partitions)}},
+	})
+	if err == nil {
+		err = answer.Errors[topic]
+	}
+	if err != nil {
+		return fmt.Errorf("add partitions to topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// Configure sets configurations of a topic and keeps all others.
+func (c *Client) Configure(ctx context.Context, topic string, configs map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	resource := kafka.IncrementalAlterConfigsRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic}
+	for name, value := range configs {
+		resource.Configs = append(resource.Configs, kafka.IncrementalAlterConfigsRequestConfig{
+			Name: name, Value: value, ConfigOperation: kafka.ConfigOperationSet,
+		})
+	}
+	answer, err := c.kafka.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
+		Resources: []kafka.IncrementalAlterConfigsRequestResource{resource},
+	})
+	if err == nil {
+		for _, r := range answer.Resources {
+			err = errors.Join(err, r.Error)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("change the configuration of topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// DeleteTopics deletes topics. It is no error if one does not exist.
+func (c *Client) DeleteTopics(ctx context.Context, topics []string) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	answer, err := c.kafka.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: topics})
+	if err != nil {
+		return fmt.Errorf("remove topics: %w", err)
+	}
+	for topic, refusal := range answer.Errors {
+		if refusal != nil && !errors.Is(refusal, kafka.UnknownTopicOrPartition) {
+			err = errors.Join(err, fmt.Errorf("remove topic %s: %w", topic, refusal))
+		}
+	}
+	return err
+}

@@ -1,0 +1,234 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	produceapi "github.com/segmentio/kafka-go/protocol/produce"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Chunk is a sequence of items for one partition: at most one batch.
+type Chunk[T any] struct {
+	To    Partition
+	Items []T
+}
+
+// Writer writes items in batches and reports the outcome of each. A chunk that is too large is halved until only the
+// offending items are left. What is acknowledged before an error stays written; after a failure in a partition nothing
+// more is written there, so its order is kept. Client, Encode, Acked and Failed are required. All functions are called
+// by the goroutine of Write.
+type Writer[T any] struct {
+	Client *Client
+	// Encode returns the record of an item, written at now.
+	Encode func(item T, now time.Time) delivery.Record
+	// Acked is called with items that all in-sync replicas have written. What they stand for may be settled from now
+	// on, and not before.
+	Acked func(items []T)
+	// Failed is called with a chunk that may have been written or not; NotWritten(err) tells.
+	Failed func(c Chunk[T], err error)
+
+	// Begin is called before each round of requests, with the number of items in it; false ends Write.
+	Begin func(items int) bool
+	// Sent is called with the duration of each round.
+	Sent func(took time.Duration)
+	// Halved is called with items that were too large for one batch.
+	Halved func(items []T)
+	// TooLarge is called with an item that is larger than its topic accepts. It returns what to write instead, or nil
+	// if it has dealt with the item. Without TooLarge such an item has failed.
+	TooLarge func(to Partition, item T, err error) *Chunk[T]
+}
+
+// Write writes the chunks in rounds, with at most one batch per partition each. It returns the chunks that were not
+// sent: all from the round that Begin refused, and those behind a failure in their partition.
+func (w *Writer[T]) Write(ctx context.Context, chunks []Chunk[T]) (left []Chunk[T]) {
+	failed := map[Partition]bool{}
+	for len(chunks) > 0 {
+		round, rest, items := distinct(chunks)
+		chunks = rest
+		if w.Begin != nil && !w.Begin(items) {
+			return append(append(left, round...), chunks...)
+		}
+		var smaller []Chunk[T]
+		for i, b := range w.send(ctx, round) {
+			c := round[i]
+			switch {
+			case b.err == nil:
+				w.Acked(c.Items)
+			case TooLarge(b.err) && len(c.Items) > 1:
+				if w.Halved != nil {
+					w.Halved(c.Items)
+				}
+				half := len(c.Items) / 2
+				smaller = append(smaller, Chunk[T]{c.To, c.Items[:half]}, Chunk[T]{c.To, c.Items[half:]})
+			case TooLarge(b.err) && w.TooLarge != nil:
+				if instead := w.TooLarge(c.To, c.Items[0], b.err); instead != nil {
+					smaller = append(smaller, *instead)
+				}
+			default:
+				failed[c.To] = true
+				w.Failed(c, b.err)
+			}
+		}
+		next := append(smaller, chunks...) // halves precede what follows in their partition
+		chunks = nil
+		for _, c := range next {
+			if failed[c.To] {
+				left = append(left, c)
+			} else {
+				chunks = append(chunks, c)
+			}
+		}
+	}
+	return left
+}
+
+// send writes the chunks of a round and returns their outcomes in the same order.
+func (w *Writer[T]) send(ctx context.Context, round []Chunk[T]) []*batch {
+	now := time.Now()
+	batches := make([]*batch, len(round))
+	for i, c := range round {
+		records := make([]delivery.Record, len(c.Items))
+		for k, item := range c.Items {
+			records[k] = w.Encode(item, now)
+		}
+		batches[i] = &batch{to: c.To, records: records}
+	}
+	w.Client.send(ctx, batches)
+	if w.Sent != nil {
+		w.Sent(time.Since(now))
+	}
+	return batches
+}
+
+// distinct splits off the chunks that one round can write: a request may contain a partition once.
+func distinct[T any](chunks []Chunk[T]) (round, rest []Chunk[T], items int) {
+	seen := make(map[Partition]bool, len(chunks))
+	for _, c := range chunks {
+		if seen[c.To] {
+			rest = append(rest, c)
+			continue
+		}
+		seen[c.To] = true
+		round = append(round, c)
+		items += len(c.Items)
+	}
+	return round, rest, items
+}
+
+// Bounds on one produce call. The broker's own wait for its replicas is shorter, so that its answer arrives before the
+// call times out with an unknown outcome.
+const (
+	produceTimeout = 15 * time.Second
+	ackTimeout     = 10 * time.Second
+)
+
+// batch is what one produce request writes to one partition: accepted or refused as a whole.
+type batch struct {
+	to      Partition
+	records []delivery.Record
+	err     error // set by send; nil: acknowledged by all in-sync replicas
+}
+
+// send writes the batches, at most one per partition, with acks=all: one request per leader, all at the same time. It
+// returns when each batch has its err. It uses the transport rather than kafka.Client.Produce, which writes one
+// partition per call: a batch of jobs of a hundred campaigns goes to a hundred lanes.
+func (c *Client) send(ctx context.Context, batches []*batch) {
+	ctx, cancel := context.WithTimeout(ctx, produceTimeout)
+	defer cancel()
+	to := make(map[Partition]*batch, len(batches))
+	for _, b := range batches {
+		to[b.to] = b
+	}
+	groups := c.byLeader(ctx, maps.Keys(to), func(at Partition, err error) { to[at].err = err })
+	var wg sync.WaitGroup
+	for _, group := range groups {
+		led := make([]*batch, len(group))
+		for i, at := range group {
+			led[i] = to[at]
+		}
+		wg.Go(func() { c.request(ctx, led) })
+	}
+	wg.Wait()
+	if slices.ContainsFunc(batches, func(b *batch) bool { return b.err != nil }) {
+		c.forget()
+	}
+}
+
+// request writes batches of partitions with the same leader.
+func (c *Client) request(ctx context.Context, batches []*batch) {
+	answer, err := ask[*produceapi.Response](ctx, c, produceRequest(batches))
+	var outcome map[Partition]error
+	if err == nil {
+		outcome = outcomes(answer)
+	}
+	for _, rb := range batches {
+		refusal, answered := outcome[rb.to]
+		switch {
+		case err != nil:
+			refusal = err
+		case !answered:
+			refusal = errors.New("the broker's answer leaves the partition out")
+		}
+		if refusal != nil {
+			rb.err = fmt.Errorf("produce to %s: %w", rb.to, refusal)
+		}
+	}
+}
+
+func produceRequest(batches []*batch) *produceapi.Request {
+	req := &produceapi.Request{Acks: int16(kafka.RequireAll), Timeout: int32(ackTimeout.Milliseconds())}
+	for topic, list := range byTopic(batches, func(b *batch) (string, produceapi.RequestPartition) {
+		return b.to.Topic, produceapi.RequestPartition{
+			Partition: int32(b.to.ID), RecordSet: protocol.RecordSet{Records: &recordReader{records: b.records}},
+		}
+	}) {
+		req.Topics = append(req.Topics, produceapi.RequestTopic{Topic: topic, Partitions: list})
+	}
+	return req
+}
+
+// recordReader passes records to kafka-go one by one, in its own form. Its headers are valid until the next call.
+type recordReader struct {
+	records []delivery.Record
+	headers []kafka.Header
+}
+
+// ReadRecord implements protocol.RecordReader.
+func (r *recordReader) ReadRecord() (*protocol.Record, error) {
+	if len(r.records) == 0 {
+		return nil, io.EOF
+	}
+	next := &r.records[0]
+	r.records, r.headers = r.records[1:], r.headers[:0]
+	for _, h := range next.Headers {
+		r.headers = append(r.headers, kafka.Header(h))
+	}
+	return &protocol.Record{
+		Time: next.Time, Key: kafka.NewBytes(next.Key), Value: kafka.NewBytes(next.Value), Headers: r.headers,
+	}, nil
+}
+
+// outcomes returns the error of each partition in the answer; nil for acknowledged.
+func outcomes(answer *produceapi.Response) map[Partition]error {
+	out := make(map[Partition]error)
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			err := codeError(p.ErrorCode)
+			if err != nil && p.ErrorMessage != "" {
+				err = fmt.Errorf("%w (%.500q)", err, p.ErrorMessage)
+			}
+			out[Partition{t.Topic, int(p.Partition)}] = err
+		}
+	}
+	return out
+}

@@ -1,0 +1,128 @@
+package catalog
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// role makes a role that can log in. It has no rights, and is dropped when the test ends.
+func role(t *testing.T, conn *pgx.Conn, dsn, name string) (quoted, itsDSN string) {
+	t.Helper()
+	name = harness.Unique(name)
+	quoted = pgx.Identifier{name}.Sanitize()
+	run(t, conn, `CREATE ROLE `+quoted+` LOGIN`)
+	t.Cleanup(func() {
+		run(t, conn, `DROP OWNED BY `+quoted)
+		run(t, conn, `DROP ROLE `+quoted)
+	})
+	as := parsed(t, dsn)
+	as.User = url.User(name)
+	return quoted, as.String()
+}
+
+// TestRightsSurviveAnUpgrade: roles that had the rights of an earlier version have those of this one after the
+// migration, which a role that owns the schema and nothing else makes. Others get nothing.
+func TestRightsSurviveAnUpgrade(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := harness.Database(t), t.Context()
+	conn := connected(t, dsn)
+	owner, ownerDSN := role(t, conn, dsn, "owner")
+	daemon, daemonDSN := role(t, conn, dsn, "daemon")
+	ops, opsDSN := role(t, conn, dsn, "ops")
+	reader, readerDSN := role(t, conn, dsn, "reader")
+	run(t, conn, `CREATE SCHEMA pacer AUTHORIZATION `+owner)
+	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+daemon+`, `+ops+`, `+reader)
+	m := migrator(t, ownerDSN)
+	if _, err := m.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for { // to a version without most of the tables
+		undone, err := m.Down(ctx)
+		if err != nil || undone == nil {
+			t.Fatalf("%+v, %v", undone, err)
+		}
+		if undone.Version == 4 {
+			break
+		}
+	}
+	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+daemon+`, `+ops)
+	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.lane_pins, pacer.positions TO `+daemon)
+	run(t, conn, `GRANT INSERT, UPDATE, DELETE ON pacer.campaigns TO `+ops)
+	run(t, conn, `GRANT SELECT ON pacer.campaigns TO `+reader)
+	for range 2 { // again, it changes nothing
+		if _, err := m.Up(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := NewAdmin(opsDSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	if _, err := a.SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
+		t.Error(err)
+	}
+	everyWrite(t, started(t, Options{DSN: daemonDSN}))
+	if got, err := lacking(ctx, t, daemonDSN); err != nil || got != "" {
+		t.Errorf("a daemon lacks %q, %v", got, err)
+	}
+	got, err := lacking(ctx, t, readerDSN)
+	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON pacer.lane_pins, ") {
+		t.Errorf("a reader lacks %q, %v", got, err)
+	}
+	if _, err := connected(t, daemonDSN).Exec(ctx, `UPDATE pacer.campaigns SET burst = 1`); err == nil {
+		t.Error("a daemon may change campaigns")
+	}
+}
+
+func lacking(ctx context.Context, t *testing.T, dsn string) (missing string, err error) {
+	t.Helper()
+	err = pgx.BeginFunc(ctx, connected(t, dsn), func(tx pgx.Tx) (err error) {
+		missing, err = missingRights(ctx, tx)
+		return err
+	})
+	return missing, err
+}
+
+// everyWrite writes all that daemons write, for campaign c and quota q.
+func everyWrite(t *testing.T, p *Postgres) {
+	t.Helper()
+	ctx := t.Context()
+	check := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	lanes, err := p.Pin(ctx, []string{"c"}, 4, nil)
+	check("pin", err)
+	_, err = p.Pinned(ctx, 0)
+	check("read pins", err)
+	check("unpin", p.Unpin(ctx, "c", lanes["c"]))
+	for range 2 {
+		check("save positions", p.SavePositions(ctx, "g", []delivery.Position{{Topic: "t", Partition: 1, Committed: 5}}))
+		check("write usage", p.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}},
+			[]delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}}))
+		check("save progress", p.SaveProgress(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{Delivered: 1}}}))
+	}
+	_, err = p.LoadPositions(ctx, "g")
+	check("load positions", err)
+	check("prune usage", p.PruneUsage(ctx, 9))
+	for old := range int64(2) {
+		_, err = p.ReplaceEpoch(ctx, 0, old, old+1, "test")
+		check("replace the epoch", err)
+	}
+	_, err = p.LoadSettled(ctx)
+	check("load settled", err)
+}

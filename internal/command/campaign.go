@@ -1,0 +1,318 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (c *cli) campaign() *cobra.Command {
+	status := func(name, short string, status delivery.Status) *cobra.Command {
+		return c.ofID(name, short, func(ctx context.Context, id string) error {
+			return c.changeCampaign(func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.SetStatus(ctx, id, status) }, nil)
+		})
+	}
+	return group("campaign", "Campaigns: who may send how fast",
+		c.plain("list", "List all campaigns", c.listCampaigns),
+		c.ofID("show", "Show one campaign", c.getCampaign),
+		c.campaignChange("create", "Create a campaign", (*catalog.Admin).CreateCampaign),
+		c.campaignChange("set", "Change a campaign; what is not given stays", (*catalog.Admin).SetCampaign),
+		status("pause", "Pause a campaign: its jobs wait", delivery.StatusPaused),
+		status("resume", "Let a campaign send again; cancelled jobs stay cancelled", delivery.StatusActive),
+		c.cancelCampaign())
+}
+
+func (c *cli) cancelCampaign() *cobra.Command {
+	var yes bool
+	cmd := c.ofID("cancel", "Cancel a campaign: its jobs settle as cancelled, for good", func(ctx context.Context, id string) error {
+		if err := c.confirm(ctx, yes, "cancel campaign "+id+" for good"); err != nil {
+			return err
+		}
+		return c.changeCampaign(func(a *catalog.Admin) (catalog.CampaignRow, error) {
+			return a.SetStatus(ctx, id, delivery.StatusCancelled)
+		}, nil)
+	})
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+// campaignChanger creates or sets a campaign in the catalog.
+type campaignChanger func(a *catalog.Admin, ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
+
+func (c *cli) campaignChange(name, short string, apply campaignChanger) *cobra.Command {
+	var change catalog.CampaignChange
+	var yes bool
+	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
+		if name == "set" && change == (catalog.CampaignChange{}) {
+			return config.Usagef("campaign set %s: nothing to set; give at least one flag, such as --rate 500", id)
+		}
+		if name == "set" && change.Status != nil && *change.Status == delivery.StatusCancelled {
+			if err := c.confirm(ctx, yes, "cancel campaign "+id+" for good"); err != nil {
+				return err
+			}
+		}
+		return c.changeCampaign(func(a *catalog.Admin) (catalog.CampaignRow, error) { return apply(a, ctx, id, change) }, c.warnHeld)
+	})
+	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
+		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
+	f := cmd.Flags()
+	optional(f, &change.Rate, "rate", "", parseRate, "send_rate: 500 (per second), 2.5, 150/m, 1/h; 0 holds")
+	optional(f, &change.Sink, "sink", "", text, "name of a configured sink; \"\" for the default one")
+	optionalList(f, &change.Quotas, "quota", allOf, "ids of its quotas, all of them; \"\" for none")
+	optional(f, &change.Burst, "burst", "", wholeNumber, "units that may be sent at once after idle time")
+	optional(f, &change.PriorityWeight, "priority-weight", "1", wholeNumber, "share of a contended quota")
+	optional(f, &change.MaxInFlight, "max-in-flight", "", wholeNumber, "most jobs in flight per daemon; 0 for no limit")
+	optional(f, &change.JobTTL, "job-ttl", "", notation.ParseSpan, "jobs older than this expire, such as 36h or 7d; 0s for never")
+	optional(f, &change.StartsAt, "starts-at", "", parseInstant, "do not send before, RFC 3339; none for at once")
+	optional(f, &change.EndsAt, "ends-at", "", parseInstant, "jobs expire then, RFC 3339; none for never")
+	optional(f, &change.ActiveHours, "active-hours", "", notation.ParseHours, "when to send, such as \"mon-fri 09:00-21:00; sat 10:00-18:00\"; none for always")
+	optional(f, &change.TimeZone, "time-zone", "UTC", text, "of the active hours, such as Europe/Moscow")
+	optional(f, &change.Ramp, "ramp", "", notation.ParseRamp, "how the rate grows up to --rate: start=10,add=5,every=1m or start=10,factor=1.5,every=1h; none for at once")
+	optional(f, &change.Overflow, "overflow", "", word[delivery.Overflow], "where jobs wait that do not fit in memory: lane, or block for where they were published")
+	optional(f, &change.ExpectedTotal, "expected-total", "", wholeNumber, "how many jobs there will be, for estimates; 0 for unknown")
+	optional(f, &change.Status, "status", "", word[delivery.Status], "active, paused, cancelled or completed")
+	if name == "set" {
+		yesFlag(cmd, &yes)
+	}
+	return cmd
+}
+
+// parseRate checks a rate, which the catalog stores in its own notation.
+func parseRate(text string) (string, error) {
+	_, _, err := notation.ParseRate(text)
+	return text, err
+}
+
+// parseInstant parses RFC 3339; "none" removes a time.
+func parseInstant(text string) (time.Time, error) {
+	if text == "" || text == "none" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("%q is not a time such as 2026-11-30T09:00:00+03:00", text)
+	}
+	return at, nil
+}
+
+// campaignRow is a campaign with what holds it.
+type campaignRow struct {
+	*catalog.CampaignRow
+	Hold *heldView `json:"hold,omitempty"`
+}
+
+func newCampaignRow(row *catalog.CampaignRow, a *hold.Answer) campaignRow {
+	if a.Cause != hold.None && a.Until.IsZero() && a.Cause != hold.Quota && a.Cause != hold.Share {
+		row.Progress.DoneAt, row.Progress.ETASeconds = nil, nil // it is not known when it goes on
+	}
+	return campaignRow{row, newHeldView(a)}
+}
+
+// eta formats the ETA for display.
+func (r *campaignRow) eta() string {
+	if r.Hold != nil && r.Progress.Backlog > 0 && r.Progress.ETASeconds == nil {
+		return "stands still"
+	}
+	return formatETA(&r.Progress)
+}
+
+func (c *cli) listCampaigns(ctx context.Context) error {
+	campaigns, o, err := overviewWith(ctx, c, func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
+	if err != nil {
+		return err
+	}
+	rows := make([]campaignRow, 0, len(campaigns))
+	for i := range campaigns {
+		a := o.of(campaigns[i].ID)
+		rows = append(rows, newCampaignRow(&campaigns[i], &a))
+	}
+	return c.printTable(rows, func(p *printer) {
+		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT\tDELIVERED\tBACKLOG\tETA\tDONE\tHELD")
+		for i := range rows {
+			c := &rows[i]
+			g, held := &c.Progress, "-"
+			if c.Hold != nil {
+				held = c.Hold.Why
+			}
+			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s", c.ID, c.Rate(), c.Status, cmp.Or(c.Sink, "-"),
+				cmp.Or(strings.Join(c.Quotas, ","), "-"), c.PriorityWeight, g.Delivered, g.Backlog, c.eta(), formatPercent(g), held)
+		}
+	})
+}
+
+func (c *cli) getCampaign(ctx context.Context, id string) error {
+	row, o, err := overviewWith(ctx, c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	if err != nil {
+		return err
+	}
+	a := o.of(id)
+	return c.showCampaign(&row, &a)
+}
+
+// changeCampaign changes a campaign, and shows what it is then and what its row says of its being held; then, unless it
+// is nil, is told that too.
+func (c *cli) changeCampaign(apply func(*catalog.Admin) (catalog.CampaignRow, error), then func(*hold.Answer)) error {
+	row, err := ask(c, apply)
+	if err != nil {
+		return err
+	}
+	e := hold.Evidence{Now: time.Now(), Campaign: row.Campaign()}
+	if cfg, _, err := config.Load(c.config, c.configSet, c.Environ); err == nil {
+		e.Sink, e.SinkFault = sinkOf(cfg, row.Sink)
+	}
+	a := hold.Of(e)
+	if then != nil {
+		then(&a)
+	}
+	return c.showCampaign(&row, &a)
+}
+
+// warnHeld warns of what keeps a campaign that was created or set from sending, and may not be intended.
+func (c *cli) warnHeld(a *hold.Answer) {
+	switch a.Cause {
+	case hold.Invalid, hold.Ended, hold.Rate, hold.Sink:
+		c.warn("campaign %s sends nothing because %s; to do: %s", a.Campaign, a.Why(), a.Remedy())
+	}
+}
+
+// showCampaign prints a campaign and what holds it.
+func (c *cli) showCampaign(row *catalog.CampaignRow, a *hold.Answer) error {
+	shown := newCampaignRow(row, a)
+	now := currentOf(row.Campaign(), time.Now())
+	view := struct {
+		campaignRow
+		Held string          `json:"held,omitempty"`
+		Now  campaignCurrent `json:"now"`
+	}{shown, a.Why(), now}
+	return c.printTable(view, func(p *printer) {
+		p.line("id\t%s", row.ID)
+		p.line("rate\t%s", row.Rate())
+		p.line("rate now\t%s", formatRate(now.Rate))
+		p.line("ramp\t%s", formatRamp(row))
+		p.line("status\t%s", row.Status)
+		if shown.Hold != nil {
+			shown.Hold.print(p)
+		}
+		p.line("sink\t%s", cmp.Or(row.Sink, "-"))
+		p.line("quotas\t%s", cmp.Or(strings.Join(row.Quotas, ", "), "-"))
+		p.line("priority weight\t%d", row.PriorityWeight)
+		p.line("burst\t%d", row.Burst)
+		p.line("max in flight\t%s", orUnlimited(row.MaxInFlight))
+		p.line("overflow\t%s", row.Overflow)
+		p.line("job ttl\t%s", cmp.Or(row.JobTTL, "-"))
+		p.line("starts at\t%s", instant(row.StartsAt, time.RFC3339))
+		p.line("ends at\t%s", instant(row.EndsAt, time.RFC3339))
+		p.line("active hours\t%s", formatHours(row))
+		active := "yes"
+		if why := a.Why(); why != "" {
+			active = "no: " + why
+		}
+		p.line("active now\t%s", active)
+		p.line("next change\t%s", instant(now.NextChange, time.RFC3339))
+		if row.ExpectedTotal != nil {
+			p.line("expected total\t%d", *row.ExpectedTotal)
+			p.line("done\t%s", formatPercent(&row.Progress))
+		}
+		showProgress(p, &shown)
+		if row.Lane != nil {
+			p.line("lane\t%d", *row.Lane)
+		}
+		p.line("updated at\t%s", row.UpdatedAt.UTC().Format(time.RFC3339))
+	})
+}
+
+// showProgress prints the progress of a campaign, as last saved by the daemons.
+func showProgress(p *printer, r *campaignRow) {
+	g := &r.Progress
+	p.line("delivered\t%d", g.Delivered)
+	for _, other := range []struct {
+		name string
+		jobs int64
+	}{{"dead", g.Dead}, {"expired", g.Expired}, {"cancelled", g.Cancelled}} {
+		if other.jobs > 0 {
+			p.line("%s\t%d", other.name, other.jobs)
+		}
+	}
+	p.line("backlog\t%d", g.Backlog)
+	if g.DoneAt != nil {
+		p.line("eta\t%s (%s)", formatETA(g), instant(g.DoneAt, time.RFC3339))
+	} else {
+		p.line("eta\t%s", r.eta())
+	}
+}
+
+// formatETA rounds the ETA for display.
+func formatETA(g *catalog.CampaignProgress) string {
+	if g.ETASeconds == nil {
+		return "-"
+	}
+	return formatSeconds(time.Duration(*g.ETASeconds * float64(time.Second)))
+}
+
+// formatSeconds formats a duration in whole seconds, or in days and hours.
+func formatSeconds(d time.Duration) string {
+	d = d.Round(time.Second)
+	if days := d / (24 * time.Hour); days > 0 {
+		return fmt.Sprintf("%dd%s", days, d%(24*time.Hour)/time.Hour*time.Hour)
+	}
+	return d.String()
+}
+
+func formatPercent(g *catalog.CampaignProgress) string {
+	if g.Percent == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*g.Percent, 'f', 1, 64) + "%"
+}
+
+// campaignCurrent is the current state of a campaign's schedule, regardless of its sink.
+type campaignCurrent struct {
+	Rate       float64    `json:"rate"`   // units per second, of the ramp's step
+	Active     bool       `json:"active"` // by its status; within the active hours, after the start, before the end
+	NextChange *time.Time `json:"next_change,omitempty"`
+}
+
+func currentOf(c *delivery.Campaign, now time.Time) campaignCurrent {
+	rate, _, _ := c.RateAt(now)
+	current := campaignCurrent{
+		Rate: rate.PerSecond(), Active: c.Status == delivery.StatusActive && c.Active(now) && !c.Ended(now),
+	}
+	if next := c.NextChange(now); !next.IsZero() {
+		current.NextChange = &next
+	}
+	return current
+}
+
+func formatRate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', -1, 64) + "/s" }
+
+func formatRamp(c *catalog.CampaignRow) string {
+	if c.RampSince == nil {
+		return "-"
+	}
+	return notation.FormatRamp(c.Ramp) + ", since " + instant(c.RampSince, time.RFC3339)
+}
+
+func formatHours(c *catalog.CampaignRow) string {
+	if c.ActiveHours == nil {
+		return "always"
+	}
+	return notation.FormatHours(c.ActiveHours) + " (" + c.TimeZone + ")"
+}
+
+func orUnlimited(n int64) string {
+	if n == 0 {
+		return "unlimited"
+	}
+	return strconv.FormatInt(n, 10)
+}

@@ -1,0 +1,128 @@
+package command
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// TestCampaignSchedules: what is set is shown, with what it means at the moment, and none takes it away.
+func TestCampaignSchedules(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	printed := d.run("campaign create spring --rate 600/m --ramp start=60,add=30,every=1h --time-zone Europe/Moscow",
+		"--active-hours", "mon-sun 00:00-24:00")
+	for _, line := range []string{
+		"rate 600/1m", "rate now 1/s", "active hours mon-sun 00:00-24:00 (Europe/Moscow)", "active now yes", "starts at -",
+	} {
+		d.fields(printed, line)
+	}
+	if !strings.Contains(printed, "start=60,add=30,every=1h, since 20") {
+		t.Error(printed)
+	}
+	tomorrow := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)
+	printed = d.run("campaign set spring --starts-at " + tomorrow.Format(time.RFC3339) + " --ends-at " + tomorrow.Add(time.Hour).Format(time.RFC3339))
+	for _, line := range []string{
+		"active now no: it begins at " + tomorrow.Format(time.RFC3339), "next change " + tomorrow.Format(time.RFC3339), "starts at " + tomorrow.Format(time.RFC3339),
+	} {
+		d.fields(printed, line)
+	}
+	printed = d.run("campaign set spring --starts-at none --ends-at 2026-01-01T00:00:00Z")
+	d.fields(printed, "active now no: it ended at 2026-01-01T00:00:00Z, and its jobs expire")
+	printed = d.run("campaign set spring --ends-at none --ramp none --active-hours none")
+	for _, line := range []string{
+		"rate now 10/s", "ramp -", "active hours always", "active now yes", "next change -", "starts at -", "ends at -",
+	} {
+		d.fields(printed, line)
+	}
+	for _, overflow := range []string{"block", "lane"} {
+		d.fields(d.run("campaign set spring --overflow "+overflow), "overflow "+overflow)
+	}
+}
+
+func TestCampaignShowAsJSON(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	at := time.Now().UTC().Add(2 * time.Hour)
+	hours := at.Format("15:04") + "-" + at.Add(time.Hour).Format("15:04")
+	printed := d.run("campaign create spring --rate 5 --json --ramp start=2,factor=1.5,every=1h --active-hours " + hours)
+	var got struct {
+		ActiveHours []map[string]any `json:"active_hours"`
+		TimeZone    string           `json:"time_zone"`
+		Ramp        map[string]any   `json:"ramp"`
+		Now         struct {
+			Rate       float64   `json:"rate"`
+			Active     bool      `json:"active"`
+			NextChange time.Time `json:"next_change"`
+		} `json:"now"`
+	}
+	if err := json.Unmarshal([]byte(printed), &got); err != nil {
+		t.Fatal(err)
+	}
+	until := time.Until(got.Now.NextChange)
+	if len(got.ActiveHours) != 1 || got.TimeZone != "UTC" || got.Ramp["factor"] != 1.5 || got.Now.Rate != 2 || got.Now.Active ||
+		until <= 58*time.Minute || until > time.Hour {
+		t.Errorf("%s", printed)
+	}
+}
+
+// TestWhatAScheduleSaysNow: out of hours is not the same as not begun, and what comes next is said.
+func TestWhatAScheduleSaysNow(t *testing.T) {
+	ramp, err := notation.ParseRamp("start=2,factor=1.5,every=1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hours, err := notation.ParseHours("mon-fri 09:00-21:00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	friday := time.Date(2026, 11, 20, 20, 30, 0, 0, time.UTC)
+	row := catalog.CampaignRow{
+		ID: "c", SendRate: "5", SendPer: "1s", Status: delivery.StatusActive, Overflow: delivery.OverflowLane, PriorityWeight: 1,
+		ActiveHours: hours, TimeZone: "UTC", Ramp: ramp, RampSince: &friday,
+	}
+	for _, tc := range []struct {
+		at     time.Time
+		active bool
+		rate   float64
+		change time.Time
+	}{
+		{friday, true, 2, friday.Add(30 * time.Minute)},
+		{friday.Add(30 * time.Minute), false, 2, friday.Add(time.Hour)},
+		{friday.Add(90 * time.Minute), false, 3, friday.Add(2 * time.Hour)},
+		{friday.Add(9 * time.Hour), false, 5, time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)},
+	} {
+		now := currentOf(row.Campaign(), tc.at)
+		if now.Active != tc.active || now.Rate != tc.rate || now.NextChange == nil || !now.NextChange.Equal(tc.change) {
+			t.Errorf("at %s: %+v", tc.at, now)
+		}
+	}
+	row.TimeZone = "Nowhere"
+	if c := row.Campaign(); !strings.Contains(c.Invalid, "time_zone") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestProgressInWords(t *testing.T) {
+	for _, tc := range []struct {
+		eta, percent *float64
+		words, done  string
+	}{
+		{nil, nil, "-", "-"},
+		{new(0.2), new(0.0), "0s", "0.0%"},
+		{new(3599.6), new(99.95), "1h0m0s", "100.0%"},
+		{new(86400.0), new(120.0), "1d0s", "120.0%"},
+		{new(200_000.0), new(12.34), "2d7h0m0s", "12.3%"},
+	} {
+		g := &catalog.CampaignProgress{ETASeconds: tc.eta, Percent: tc.percent}
+		if got := formatETA(g); got != tc.words {
+			t.Errorf("%s, want %s", got, tc.words)
+		}
+		if got := formatPercent(g); got != tc.done {
+			t.Errorf("%s, want %s", got, tc.done)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package command
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pacer/pacer/internal/config"
+)
+
+// TestConfigPrint: every setting in force, without secrets, and where it comes from. The configuration is checked first.
+func TestConfigPrint(t *testing.T) {
+	t.Chdir(t.TempDir())
+	text := "kafka: {brokers: [\"127.0.0.1:1\"]}\nredis:\n  password: hunter2\n"
+	if err := os.WriteFile("pacer.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(environ []string, args ...string) (code int, out, errs string) {
+		var stdout, stderr strings.Builder
+		code = Run(t.Context(), args, World{strings.NewReader(""), &stdout, &stderr, environ})
+		return code, stdout.String(), stderr.String()
+	}
+	code, out, errs := run([]string{"PACER_KAFKA_GROUP=night", "PACER_KAFKA_GRUOP=x"}, "config", "print")
+	if code != 0 || strings.Contains(out+errs, "hunter2") || !strings.Contains(errs, "did you mean PACER_KAFKA_GROUP?") {
+		t.Errorf("code %d, %s%s", code, out, errs)
+	}
+	rows := map[string]string{}
+	for line := range strings.Lines(out) {
+		cells := strings.Fields(line)
+		rows[cells[0]] = strings.Join(cells[1:], " ")
+	}
+	for key, want := range map[string]string{
+		"KEY": "VALUE FROM", "kafka.group": "night PACER_KAFKA_GROUP", "kafka.brokers": "127.0.0.1:1 pacer.yaml:1",
+		"redis.password": "*** pacer.yaml:3", "redis.username": "- default", "max_not_before": "90d default",
+	} {
+		if rows[key] != want {
+			t.Errorf("%s: %q, want %q", key, rows[key], want)
+		}
+	}
+	code, out, _ = run(nil, "config", "print", "--json")
+	var settings []config.Setting
+	if err := json.Unmarshal([]byte(out), &settings); err != nil || code != 0 || len(settings) != len(rows)-1 {
+		t.Errorf("code %d, %d settings, %d rows, %v", code, len(settings), len(rows), err)
+	}
+	if code, out, errs = run([]string{"PACER_KAFKA_LANES=0"}, "config", "print"); code != 2 || out != "" || !strings.Contains(errs, "kafka.lanes") {
+		t.Errorf("code %d, %s%s", code, out, errs)
+	}
+}
+
+func TestVersionInEveryForm(t *testing.T) {
+	_, said, _ := execute(t, nil, "version")
+	if code, flagged, _ := execute(t, nil, "--version"); code != 0 || flagged != said || !strings.HasPrefix(said, "pacer ") {
+		t.Errorf("code %d: %q, %q", code, flagged, said)
+	}
+	var v version
+	if code, out, _ := execute(t, nil, "version", "--json"); code != 0 || json.Unmarshal([]byte(out), &v) != nil ||
+		!strings.HasPrefix(said, "pacer "+v.Version+", "+v.Go) {
+		t.Errorf("code %d: %s, %q", code, out, said)
+	}
+}

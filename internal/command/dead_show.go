@@ -1,0 +1,254 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// Bounds on the text output of `dead show`; JSON output is complete.
+const (
+	shownPayload = 4 << 10
+	shownBinary  = 256
+)
+
+func (c *cli) deadShow() *cobra.Command {
+	var payload bool
+	cmd := &cobra.Command{
+		Use:     "show PLACE|JOB-ID",
+		Short:   "Show one dead letter: the one at partition/offset, or the newest of a job",
+		Example: "  pacer dead show 3/17\n  pacer dead show u-42 --payload >payload.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s needs the place (3/17, as list prints it) or the job id of one dead letter, got %d arguments",
+					cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.showDead(cmd.Context(), args[0], payload)
+		},
+	}
+	cmd.Flags().BoolVar(&payload, "payload", false, "print the payload's bytes and nothing else")
+	return c.withJSON(cmd)
+}
+
+// deadWhole is the JSON output of `dead show`: the complete dead letter. Values that are not text are in the fields
+// that end in base64.
+type deadWhole struct {
+	deadLetter
+	FirstRead     *time.Time    `json:"first_read,omitempty"`
+	ExpiresAt     *time.Time    `json:"expires_at,omitempty"`
+	Truncated     bool          `json:"truncated,omitempty"` // only the beginning of the payload was kept
+	Key           string        `json:"key,omitempty"`
+	KeyBase64     []byte        `json:"key_base64,omitempty"`
+	Headers       []shownHeader `json:"headers"`
+	Payload       *string       `json:"payload,omitempty"`
+	PayloadBase64 []byte        `json:"payload_base64,omitempty"`
+	// Others are the places of older dead letters of the same job.
+	Others []string `json:"others,omitempty"`
+}
+
+type shownHeader struct {
+	Key         string `json:"key"`
+	Value       string `json:"value,omitempty"`
+	ValueBase64 []byte `json:"value_base64,omitempty"`
+}
+
+// showDead is `pacer dead show`: the dead letter at a place, or the newest one of a job.
+func (c *cli) showDead(ctx context.Context, what string, payloadOnly bool) error {
+	if payloadOnly && c.json {
+		return config.Usagef("--payload and --json exclude each other; give one of them")
+	}
+	s, err := c.services(config.NeedKafka)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	d, others, err := findDead(ctx, s, what, unmarked(c.Stderr))
+	if err != nil {
+		return fmt.Errorf("show a dead letter: %w", app.BrokersFault(err))
+	}
+	if payloadOnly {
+		return c.printPayload(d)
+	}
+	whole := wholeDead(d, others)
+	return c.print(whole, func(p *printer) { writeDead(p, d, &whole) })
+}
+
+// findDead finds a letter by its place, or by the id of its job if what is not a place. others are the places of older
+// letters of the job.
+func findDead(
+	ctx context.Context, s *app.Services, what string, unmarked func(error),
+) (found *deadletter.Letter, others []string, err error) {
+	opts := deadletter.Options{Topics: deadTopics(s), Unmarked: unmarked}
+	if place, ok := parsePlace(strings.TrimPrefix(what, requeue.DeadTopic(s.Topics.Prefix)+"/")); ok {
+		d, err := deadletter.Read(ctx, opts, place)
+		return &d, nil, err
+	}
+	opts.JobID = what
+	err = deadletter.List(ctx, opts, func(d deadletter.Letter) error {
+		if found != nil && len(others) < maxField {
+			others = append(others, found.Place.String())
+		}
+		found = &d
+		return nil
+	})
+	if err == nil && found == nil {
+		err = fmt.Errorf("there is none of job %s; pacer dead list shows what there is", strconv.Quote(what))
+	}
+	return found, others, err
+}
+
+// parsePlace parses partition/offset.
+func parsePlace(text string) (place deadletter.Place, ok bool) {
+	partition, offset, found := strings.Cut(text, "/")
+	if !found {
+		return place, false
+	}
+	p, err := strconv.ParseUint(partition, 10, 31)
+	if err != nil {
+		return place, false
+	}
+	o, err := strconv.ParseUint(offset, 10, 63)
+	return deadletter.Place{Partition: int(p), Offset: int64(o)}, err == nil
+}
+
+// printPayload writes the payload unchanged, and warns on standard error if it is truncated.
+func (c *cli) printPayload(d *deadletter.Letter) error {
+	_, err := c.Stdout.Write(d.Payload)
+	if err != nil {
+		return fmt.Errorf("write the payload: %w", err)
+	}
+	if d.Truncated > 0 {
+		note := &printer{w: c.Stderr}
+		note.line("pacer: only the first %d of %d bytes were kept", len(d.Payload), d.Truncated)
+		return note.err
+	}
+	return nil
+}
+
+func wholeDead(d *deadletter.Letter, others []string) deadWhole {
+	w := deadWhole{deadLetter: describeDead(d), Truncated: d.Truncated > 0, Others: others, Headers: []shownHeader{}}
+	w.FirstRead, w.ExpiresAt = headerTime(d, delivery.HeaderFirstRead), headerTime(d, delivery.HeaderExpiresAt)
+	w.Key, w.KeyBase64 = textOr64(d.Key)
+	for _, h := range d.Headers {
+		shown := shownHeader{Key: h.Key}
+		shown.Value, shown.ValueBase64 = textOr64(h.Value)
+		w.Headers = append(w.Headers, shown)
+	}
+	if text, binary := textOr64(d.Payload); binary == nil {
+		w.Payload = &text
+	} else {
+		w.PayloadBase64 = binary
+	}
+	return w
+}
+
+// textOr64 returns bytes in the form in which JSON can hold them.
+func textOr64(b []byte) (text string, binary []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return "", b
+}
+
+// headerTime returns the instant in a header; nil if it is missing or unreadable.
+func headerTime(d *deadletter.Letter, key string) *time.Time {
+	for _, h := range d.Headers {
+		if h.Key != key {
+			continue
+		}
+		if at, err := time.Parse(time.RFC3339Nano, string(h.Value)); err == nil {
+			return &at
+		}
+	}
+	return nil
+}
+
+// writeDead writes a dead letter as text.
+func writeDead(p *printer, d *deadletter.Letter, w *deadWhole) {
+	p.line("place       %s", w.Place)
+	p.line("campaign    %s", campaignField(w.Campaign))
+	p.line("job         %s", field(w.JobID))
+	p.line("reason      %s", field(w.Reason))
+	p.line("detail      %s", cmp.Or(visible(w.Detail), "-"))
+	p.line("attempts    %d", w.Attempts)
+	p.line("origin      %s", field(w.Origin))
+	p.line("first read  %s", instant(w.FirstRead, time.RFC3339Nano))
+	p.line("died        %s", instant(&w.At, time.RFC3339Nano))
+	p.line("expires at  %s", instant(w.ExpiresAt, time.RFC3339Nano))
+	p.line("replayed    %s", map[bool]string{true: "yes", false: "no"}[w.Replayed])
+	if len(d.Key) > 0 {
+		p.line("key         %s", field(string(d.Key)))
+	}
+	p.line("headers     %d", len(d.Headers))
+	for _, h := range d.Headers {
+		p.line("  %s: %s", field(h.Key), field(string(h.Value)))
+	}
+	showPayload(p, d)
+	if len(w.Others) > 0 {
+		p.line("older letters of this job: %s", strings.Join(w.Others, ", "))
+	}
+}
+
+func showPayload(p *printer, d *deadletter.Letter) {
+	kept := ""
+	if d.Truncated > 0 {
+		kept = fmt.Sprintf(", the first of %d; the others were not kept", d.Truncated)
+	}
+	p.line("payload     %d bytes%s", len(d.Payload), kept)
+	shown := d.Payload[:min(len(d.Payload), shownPayload)]
+	if text, ok := asPrintable(shown); ok {
+		for line := range strings.Lines(text) {
+			p.line("  %s", visible(strings.TrimRight(line, "\r\n")))
+		}
+	} else {
+		shown = shown[:min(len(shown), shownBinary)]
+		for line := range strings.Lines(hex.Dump(shown)) {
+			p.line("  %s", strings.TrimRight(line, "\n"))
+		}
+	}
+	if rest := len(d.Payload) - len(shown); rest > 0 {
+		p.line("  … %d more bytes; --payload prints all of them", rest)
+	}
+}
+
+// asPrintable returns the bytes as text, unless they are binary. The last character may have been cut.
+func asPrintable(b []byte) (text string, ok bool) {
+	for i := 0; i < utf8.UTFMax && len(b) > 0 && !utf8.Valid(b); i++ {
+		b = b[:len(b)-1]
+	}
+	return string(b), utf8.Valid(b) && !strings.ContainsRune(string(b), 0)
+}
+
+// visible escapes everything in a text that is invisible or could control a terminal.
+func visible(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\t' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}

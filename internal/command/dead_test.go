@@ -1,0 +1,169 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func TestMoments(t *testing.T) {
+	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"2h":                        now.Add(-2 * time.Hour),
+		"7d":                        now.Add(-7 * 24 * time.Hour),
+		"2026-11-30T09:00:00Z":      time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC),
+		"2026-11-30T12:00:00+03:00": time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseMoment("--since", text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %s, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"3/17": true, "0/0": true, "3": false, "3/": false, "/17": false, "-1/2": false, "3/17/4": false, "a/3": false,
+		"99999999999/1": false, "spring-0": false,
+	} {
+		place, got := parsePlace(text)
+		if got != ok || ok && place.String() != text {
+			t.Errorf("%q: %v, %v", text, place, got)
+		}
+	}
+}
+
+func TestNothingSteersTheTerminal(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain text":        "plain text",
+		"ключ 鍵":            "ключ 鍵",
+		"\x1b[31mred\x07":   `\x1b[31mred\a`,
+		"a\u202eb\u0085c":   `a\u202eb\u0085c`,
+		"bad \xff byte":     `bad \xff byte`,
+		"a real \ufffd one": "a real \ufffd one",
+		"two\nlines":        `two\nlines`,
+	} {
+		if got := visible(s); got != want {
+			t.Errorf("%q is shown as %q, want %q", s, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		d := deadletter.Letter{
+			Campaign: string(rapid.SliceOf(rapid.Byte()).Draw(t, "campaign")), JobID: rapid.String().Draw(t, "job"),
+			Detail: rapid.String().Draw(t, "detail"), Payload: rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
+			Headers: []delivery.Header{{Key: rapid.String().Draw(t, "key"), Value: rapid.SliceOf(rapid.Byte()).Draw(t, "value")}},
+		}
+		var out bytes.Buffer
+		p := &printer{w: &out}
+		whole := wholeDead(&d, nil)
+		writeDead(p, &d, &whole)
+		if err := printDead(p, false, true, describeDead(&d)); err != nil || p.err != nil {
+			t.Fatal(err, p.err)
+		}
+		for _, b := range []byte(strings.ReplaceAll(out.String(), "\t", "")) {
+			if b < ' ' && b != '\n' || b == 0x7f {
+				t.Fatalf("byte %#x reaches the terminal: %q", b, out.String())
+			}
+		}
+	})
+}
+
+func TestPayloadsAreShownAndBounded(t *testing.T) {
+	for _, c := range []struct {
+		payload string
+		cut     int
+		has     []string
+	}{
+		{"{\"a\":1}\nsecond", 0, []string{"14 bytes", "  {\"a\":1}\n  second\n"}},
+		{strings.Repeat("я", 3000), 0, []string{"6000 bytes", "… 1904 more bytes; --payload"}},
+		{"\x00\x01binary" + strings.Repeat("\xff", 300), 0, []string{"00 01 62 69 6e 61 72 79", "… 52 more bytes"}},
+		{"beginning", 400_000, []string{"9 bytes, the first of 400000; the others were not kept"}},
+		{"", 0, []string{"payload     0 bytes"}},
+	} {
+		var out bytes.Buffer
+		showPayload(&printer{w: &out}, &deadletter.Letter{Payload: []byte(c.payload), Truncated: c.cut})
+		for _, part := range c.has {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("%q lacks %q", out.String(), part)
+			}
+		}
+	}
+}
+
+func TestCountsOfDeadLetters(t *testing.T) {
+	counts := deadCounts{}
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 5 {
+		counts.add(&deadletter.Letter{
+			Campaign: []string{"spring", "autumn"}[i%2], Reason: delivery.ReasonRefused, Replayed: i == 0,
+			At: noon.Add(time.Duration(i) * time.Minute),
+		})
+	}
+	var out bytes.Buffer
+	(&printer{w: &out}).table(counts.print)
+	var rows [][]string
+	for line := range strings.Lines(out.String()) {
+		rows = append(rows, strings.Fields(line))
+	}
+	want := "[[CAMPAIGN REASON LETTERS REPLAYED OLDEST NEWEST] " +
+		"[autumn refused 2 0 2026-12-01T12:01:00Z 2026-12-01T12:03:00Z] " +
+		"[spring refused 3 1 2026-12-01T12:00:00Z 2026-12-01T12:04:00Z] [all 5 1]]"
+	if fmt.Sprint(rows) != want {
+		t.Errorf("counts\n%s", out.String())
+	}
+	for i := range maxDeadGroups + 5 {
+		counts.add(&deadletter.Letter{Campaign: fmt.Sprint(i)})
+	}
+	if others := counts[deadletter.Group{Campaign: "(others)"}]; others == nil || others.Letters != 7 {
+		t.Errorf("%d groups, others %+v", len(counts), others)
+	}
+}
+
+func TestReplayErrorsSayHowToGoOn(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken := errors.New("publish to pacer.jobs: connection refused")
+	last := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		ctx    context.Context
+		again  bool
+		report deadletter.ReplayReport
+		err    error
+		want   string
+	}{
+		{ended, false, deadletter.ReplayReport{}, ended.Err(), "interrupted before anything"},
+		{ended, false, deadletter.ReplayReport{Replayed: 7}, ended.Err(), "interrupted after 7 dead letters; run the same command"},
+		{ended, true, deadletter.ReplayReport{Replayed: 7, GoOn: last}, ended.Err(), "--since 2026-12-01T12:00:00Z"},
+		{t.Context(), false, deadletter.ReplayReport{}, broken, "publish to pacer.jobs: connection refused"},
+		{t.Context(), false, deadletter.ReplayReport{Replayed: 500, Doubtful: 20}, broken, "up to 20 of the last batch may be replayed twice"},
+	} {
+		if got := replayError(c.ctx, c.again, &c.report, c.err).Error(); !strings.Contains(got, c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%q lacks %q", got, c.want)
+		}
+	}
+}
+
+func TestOversizeLettersAreNamedOnOneLine(t *testing.T) {
+	if err := oversizeError(&deadletter.ReplayReport{Replayed: 5}); err != nil {
+		t.Error(err)
+	}
+	report := deadletter.ReplayReport{Oversize: 3, Oversized: []deadletter.OversizeLetter{
+		{Place: deadletter.Place{Partition: 3, Offset: 17}, Topic: "jobs", Bytes: 1_048_700},
+		{Place: deadletter.Place{Offset: 4}, Topic: "other", Bytes: 2_000_000},
+	}}
+	err := oversizeError(&report)
+	want := "replay: 3 left out: larger than max.message.bytes of their topic: 3/17 (1048700 bytes, for jobs), " +
+		"0/4 (2000000 bytes, for other), and 1 more; raise it and replay again"
+	if err == nil || err.Error() != want || ExitCode(err) != 1 {
+		t.Errorf("%v, exit code %d", err, ExitCode(err))
+	}
+}

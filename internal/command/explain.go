@@ -1,0 +1,77 @@
+package command
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (c *cli) explain() *cobra.Command {
+	cmd := c.ofID("explain", "Why a campaign sends nothing, and what to do", c.explainCampaign)
+	cmd.Long = `Says in one sentence what holds a campaign, since when, until when, and what to do about it. It asks PostgreSQL for the
+campaign, and Redis for gates, quotas and what the daemons report.`
+	cmd.Example = "  pacer explain spring"
+	return cmd
+}
+
+// explanation is the JSON output of `explain`.
+type explanation struct {
+	Campaign string `json:"campaign"`
+	Held     bool   `json:"held"`
+	Sentence string `json:"sentence"`
+	*heldView
+	Waiting *int64 `json:"waiting,omitempty"` // jobs; nil if not known
+	Note    string `json:"note,omitempty"`
+}
+
+func (c *cli) explainCampaign(ctx context.Context, id string) error {
+	_, o, err := overviewWith(ctx, c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	if err != nil {
+		return err
+	}
+	a := o.of(id)
+	v := explanation{
+		Campaign: id, Held: a.Cause != hold.None, Sentence: a.Sentence(), heldView: newHeldView(&a), Note: o.note,
+	}
+	if o.board != nil {
+		v.Waiting = &a.Waiting
+	}
+	return c.print(v, func(p *printer) {
+		p.line("%s", v.Sentence)
+		p.table(func(p *printer) {
+			if v.heldView != nil {
+				p.line("since\t%s", agoOrAhead(v.Since))
+				p.line("until\t%s", agoOrAhead(v.Until))
+			}
+			if v.Waiting != nil {
+				p.line("waiting\t%d jobs", *v.Waiting)
+			}
+		})
+		if v.Note != "" {
+			p.line("not known: %s", v.Note)
+		}
+	})
+}
+
+// warnUnknown warns if jobs are published to a campaign that does not exist, as far as the catalog can be asked.
+func (c *cli) warnUnknown(ctx context.Context, cfg *config.Config, id string) {
+	if cfg.Postgres.DSN.Reveal() == "" {
+		return
+	}
+	admin, err := openAdmin(cfg)
+	if err != nil {
+		return
+	}
+	defer admin.Close()
+	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
+	defer cancel()
+	if _, err := admin.GetCampaign(ctx, id); errors.Is(err, catalog.ErrNotFound) {
+		c.warn("%s; otherwise these jobs become dead letters after unknown_grace (%s)", err, notation.FormatSpan(cfg.UnknownGrace))
+	}
+}

@@ -1,0 +1,201 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// sinks writes a configuration with one sink.
+func (d *desk) sinks() {
+	d.t.Helper()
+	if err := os.WriteFile("pacer.yaml", []byte("sinks: {receiver: {type: discard}}\n"), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// warned runs one command line and returns what it printed on standard error.
+func (d *desk) warned(line string) string {
+	d.t.Helper()
+	var out, errs bytes.Buffer
+	if code := Run(d.t.Context(), strings.Fields(line), World{strings.NewReader(""), &out, &errs, d.environ}); code != 0 {
+		d.t.Fatalf("%s: exit code %d, %s", line, code, errs.String())
+	}
+	return errs.String()
+}
+
+// useUp uses up a quota, which a campaign of its own shares.
+func (d *desk) useUp(addr string, q *delivery.Quota) {
+	d.t.Helper()
+	set, err := shards.Connect(shards.Options{Addrs: []string{addr}, Mode: shards.ModeSingle})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	c := &delivery.Campaign{ID: "user", Revision: 1, Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}}
+	for range 50 {
+		reply, err := engine.Take(d.t.Context(), []delivery.Ask{{
+			Campaign: c, Want: 100, Horizon: 100_000, Quantum: 100_000, LateTolerance: 20_000,
+		}})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if reply.Items[0].Bound == delivery.BindQuota && reply.Items[0].Units == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	d.t.Fatal("the quota is not used up")
+}
+
+// TestWhyItSendsNothing: explain, show and list say it, in the same words.
+func TestWhyItSendsNothing(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.sinks()
+	d.run("quota set provider --window 5/1h")
+	for _, line := range []string{
+		"paused --rate 10 --status paused", "unset", "typo --rate 10 --sink typo", "ended --rate 10 --ends-at 2026-01-01T00:00:00Z",
+		"later --rate 10 --starts-at 2096-01-01T00:00:00Z", "used --rate 10 --quota provider", "fine --rate 10",
+	} {
+		d.run("campaign create " + line)
+	}
+	d.useUp(store.Addr, &delivery.Quota{ID: "provider", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 5}}})
+	list := d.run("campaign list")
+	for id, want := range map[string]struct{ cause, why, remedy string }{
+		"paused": {"paused", "it is paused", "pacer campaign resume paused"},
+		"unset":  {"rate", "its rate is 0", "pacer campaign set unset --rate 100"},
+		"typo":   {"sink", "its sink typo is not configured", "--sink NAME"},
+		"ended":  {"ended", "it ended at 2026-01-01T00:00:00Z", "--ends-at none"},
+		"fine":   {"daemons", "no daemon runs", "start pacer run"},
+	} {
+		var got struct {
+			Held                         bool
+			Cause, Why, Remedy, Sentence string
+			Waiting                      *int64
+		}
+		if err := json.Unmarshal([]byte(d.run("explain "+id+" --json")), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !got.Held || got.Cause != want.cause || !strings.HasPrefix(got.Why, want.why) || !strings.Contains(got.Remedy, want.remedy) || got.Waiting == nil {
+			t.Errorf("%s: %+v", id, got)
+		}
+		text := d.run("explain " + id)
+		if first, _, _ := strings.Cut(text, "\n"); first != got.Sentence || !strings.Contains(first, want.why) || !strings.Contains(first, want.remedy) {
+			t.Errorf("%s: %q", id, text)
+		}
+		shown := d.run("campaign show " + id)
+		d.fields(shown, "active now no: "+got.Why)
+		d.fields(shown, "to do "+got.Remedy)
+		if !strings.Contains(list, got.Why) {
+			t.Errorf("%s is listed without %q\n%s", id, got.Why, list)
+		}
+	}
+	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
+	if _, err := exchange.Swap(t.Context(), "a", []byte{1, 0, 0, 0, 0, 0, 0}, time.Minute); err != nil { // that of a daemon without jobs
+		t.Fatal(err)
+	}
+	if text := d.run("explain fine"); !strings.HasPrefix(text, "Nothing holds campaign fine.\n") {
+		t.Error(text)
+	}
+	if text := d.run("explain used"); !strings.HasPrefix(text, "Campaign used sends nothing because its quota provider is used up until 20") || !strings.Contains(text, "(in ") {
+		t.Error(text)
+	}
+	if code, _, stderr := d.fails("explain nothing"); code != 1 || !strings.Contains(stderr, "pacer campaign create nothing") {
+		t.Errorf("of a campaign that is not there: code %d, %s", code, stderr)
+	}
+}
+
+// fails runs one command line that may fail.
+func (d *desk) fails(line string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Run(d.t.Context(), strings.Fields(line), World{strings.NewReader(""), &out, &errs, d.environ})
+	return code, out.String(), errs.String()
+}
+
+// TestWhatIsCreatedAndSendsNothing: a warning names the remedy, and the campaign is created all the same.
+func TestWhatIsCreatedAndSendsNothing(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	d.sinks()
+	for line, says := range map[string]string{
+		"campaign create a":                                            "its rate is 0; to do: pacer campaign set a --rate 100",
+		"campaign create b --rate 10 --sink typo":                      "its sink typo is not configured; to do: add it under sinks",
+		"campaign create c --rate 10 --ends-at 2026-01-01T00:00:00Z":   "pacer campaign set c --ends-at none",
+		"campaign create d --rate 10":                                  "",
+		"campaign create e --rate 10 --status paused":                  "",
+		"campaign create f --rate 10 --starts-at 2096-01-01T00:00:00Z": "",
+	} {
+		d.expectWarning(line, says)
+	}
+	d.expectWarning("campaign set a --rate 10 --sink elsewhere", "its sink elsewhere is not configured")
+}
+
+func (d *desk) expectWarning(line, says string) {
+	d.t.Helper()
+	got := d.warned(line)
+	if says == "" && got != "" || says != "" && (strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "pacer: warning: ") || !strings.Contains(got, says)) {
+		d.t.Errorf("pacer %s says %q, want %q", line, got, says)
+	}
+}
+
+// TestAnETAOfWhatStandsStill: there is none, though the daemons once stored one.
+func TestAnETAOfWhatStandsStill(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	d.sinks()
+	d.run("campaign create spring --rate 10 --status paused")
+	conn, err := pgx.Connect(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `INSERT INTO pacer.campaign_progress (campaign_id, backlog, done_at) VALUES ('spring', 10, now() + '1 s')`); err != nil {
+		t.Fatal(err)
+	}
+	d.fields(d.run("campaign show spring"), "eta stands still")
+	if list := d.run("campaign list"); !strings.Contains(list, "stands still") || !strings.Contains(list, "it is paused") {
+		t.Error(list)
+	}
+	if list := d.run("campaign list --json"); strings.Contains(list, "eta_seconds") || !strings.Contains(list, `"cause": "paused"`) {
+		t.Error(list)
+	}
+}
+
+// TestJobsOfNoCampaign: the one who publishes them hears of it; where the catalog cannot be asked, nothing is said.
+func TestJobsOfNoCampaign(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	d.run("campaign create there --rate 10")
+	for _, tc := range []struct{ dsn, id, says string }{
+		{d.dsn, "typo", "pacer: warning: campaign typo does not exist; create it with: pacer campaign create typo"},
+		{d.dsn, "there", ""},
+		{"", "typo", ""},
+		{"postgres://pacer@127.0.0.1:1/pacer", "typo", ""},
+	} {
+		var errs bytes.Buffer
+		cfg, _, err := config.Load("pacer.yaml", false, []string{"PACER_POSTGRES_DSN=" + tc.dsn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&cli{World: World{Stderr: &errs}}).warnUnknown(t.Context(), cfg, tc.id)
+		if got := errs.String(); tc.says == "" && got != "" || !strings.HasPrefix(got, tc.says) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: %q, want %q", tc.id, got, tc.says)
+		}
+	}
+}

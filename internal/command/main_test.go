@@ -1,0 +1,195 @@
+package command
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// execute runs one command line in an empty directory with the given environment.
+func execute(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	var out, errs bytes.Buffer
+	code = Run(t.Context(), args, World{strings.NewReader(""), &out, &errs, environ})
+	return code, out.String(), errs.String()
+}
+
+func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
+	nowhere := []string{
+		"PACER_POSTGRES_DSN=postgres://pacer:hunter2@127.0.0.1:1/pacer", "PACER_KAFKA_BROKERS=127.0.0.1:1",
+		"PACER_REDIS_ADDRS=127.0.0.1:1",
+	}
+	for _, c := range []struct {
+		args string
+		says string // a part of the line
+	}{
+		{"", "which command"},
+		{"frobnicate", `no command "frobnicate"`},
+		{"campaign", "needs one of list, show"},
+		{"campaign frobnicate", `has no command "frobnicate"; it has cancel, create`},
+		{"campain list", `no command "campain"; did you mean campaign? pacer --help lists them`},
+		{"campaign lsit", `has no command "lsit"; did you mean list? it has cancel, create`},
+		{"help campain", `no command "campain"; did you mean campaign?`},
+		{"help campaign shwo", `pacer campaign has no command "shwo"; did you mean show?`},
+		{"help version x", `pacer version has no command "x"`},
+		{"campaign set spring --rtae 5", "unknown flag: --rtae; did you mean --rate? pacer campaign set --help lists the flags"},
+		{"campaign list -json", "did you mean --json?"},
+		{"--verison", "did you mean --version?"},
+		{"config", "needs one of print"},
+		{"campaign show", "exactly one id"},
+		{"campaign show a b", "exactly one id"},
+		{"campaign list extra", "takes no arguments"},
+		{"campaign list --frob", "unknown flag: --frob"},
+		{"campaign set spring", "nothing to set"},
+		{"campaign create spring --rate fast", "--rate"},
+		{"campaign create spring --rate -5", "negative"},
+		{"campaign create spring --rate 150/x", "period"},
+		{"campaign create spring --burst many", "--burst"},
+		{"campaign create spring --status sleeping", "status"},
+		{"campaign create spring --overflow away", "overflow"},
+		{"campaign create spring --job-ttl soon", "--job-ttl"},
+		{"campaign create spring --starts-at tomorrow", "--starts-at"},
+		{"campaign create spring --ramp fast", "--ramp"},
+		{"campaign create spring --ramp start=10,every=1m", "either add or factor"},
+		{"campaign create spring --ramp start=10,add=5,every=soon", "every must be a number of seconds"},
+		{"campaign create spring --active-hours always", "--active-hours"},
+		{"campaign create spring --active-hours 9:00-21:00", "not a time of the day"},
+		{"campaign create spring --time-zone MSK-3", "time_zone"},
+		{"quota", "needs one of list, show, set"},
+		{"quota set provider", "nothing to set"},
+		{"quota set provider --window 300", "limit/span"},
+		{"quota set provider --window 300/1m,many/1h", "whole number"},
+		{"quota set provider --window 300/1m --window 5/60s", "two windows of 1m"},
+		{"quota set provider --window 300/1m:bucket", "sliding, fixed or log"},
+		{"quota set provider --window 10001/1m:log", "use sliding"},
+		{"quota set provider --window 300/1h:fixed:day@Europe/Moscow", "length of the unit, 1d"},
+		{"quota set provider --window 300/1d:fixed:day@Atlantis", "Atlantis"},
+		{"quota set provider --window 300/1d:sliding:day", "algorithm fixed only"},
+		{"quota set provider --window 68719476737/1d --spend even", "spent evenly"},
+		{"quota set provider --on-store-failure panic", "on_store_failure"},
+		{"quota set provider --mode loose", "mode"},
+		{"quota set provider --spend slowly", "spend"},
+		{"quota set provider --rollout 101", "rollout"},
+		{"quota set provider --rollout half", "--rollout"},
+		{"quota set provider --unit calls", "unit"},
+		{"quota usage", "exactly one id"},
+		{"quota usage provider --last week", "--last"},
+		{"quota usage provider --step 90s", "whole number of minutes"},
+		{"quota usage provider --last 365d --step 1m", "at most 10000 steps"},
+		{"publish", "--campaign is required"},
+		{"publish --campaign spring", "--file FILE"},
+		{"publish --campaign spring --count 5 --file -", "exclude each other"},
+		{"publish --campaign spring --count 0", "--count 0"},
+		{"publish --campaign spring --count -1", "--count -1"},
+		{"publish --campaign ümlaut --count 1", "printable ASCII"},
+		{"dead", "needs one of list, show, replay"},
+		{"dead list --reason boredom", "must be one of undecodable"},
+		{"dead list --limit -1", "--limit"},
+		{"dead list --since yesterday", `--since "yesterday" must be an instant`},
+		{"dead list --until 5", `--until "5"`},
+		{"dead list --since 1h --until 2h", "--since 1h must lie before --until 2h"},
+		{"dead show", "needs the place"},
+		{"dead show 3/17 4/2", "got 2 arguments"},
+		{"dead show 3/17 --payload --json", "exclude each other"},
+		{"dead replay --limit -1", "--limit"},
+		{"dead replay --rate fast", "--rate"},
+		{"dead replay --rate 0", "--rate 0 would replay nothing"},
+		{"dead replay --rate -5", "negative"},
+		{"dead replay --to-topic nowhere", "--to-topic nowhere is not among kafka.topics"},
+		{"dead replay --reason boredom", "must be one of undecodable"},
+		{"bench faster", `has no command "faster"`},
+		{"bench --rate fast", "must be a number"},
+		{"bench --rate 0.1", "too low"},
+		{"bench --daemons 0", "--daemons 0"},
+		{"bench --seconds 1", "--seconds 1 must lie between"},
+		{"bench --sink kafka", "must be http or discard"},
+		{"bench pace --rates 1000,0", "too low"},
+		{"bench pace --rates 1000000 --seconds 60", "use a lower rate or fewer seconds"},
+		{"bench pace --daemons 1,13", "--daemons 13"},
+		{"bench pace --slow-seconds 601", "--slow-seconds 601"},
+		{"bench pace now", "takes no arguments"},
+		{"bench campaigns --campaigns 0", "--campaigns 0"},
+		{"bench campaigns --rate 5000", "use a lower rate or fewer seconds"},
+		{"bench stall --rate 10", "too low to tell"},
+		{"bench storm --seed -1", `--seed "-1" must be a whole number`},
+		{"quota set provider --rollout 50%", `--rollout "50%" must be a whole number; pacer quota set --help`},
+		{"quota set provider --rollout 99999999999999999999", `--rollout "99999999999999999999" is out of range`},
+		{"quota list --json=perhaps", `--json "perhaps" must be true or false`},
+		{"demo --duration 1s", "--duration"},
+		{"demo --duration soon", "--duration"},
+		{"demo now", "takes no arguments"},
+		{"demo --listen nowhere", "is not host:port"},
+		{"check now", "takes no arguments"},
+		{"migrate sideways", `has no command "sideways"`},
+		{"version please", "takes no arguments"},
+	} {
+		code, stdout, stderr := execute(t, nowhere, strings.Fields(c.args)...)
+		if code != 2 || stdout != "" {
+			t.Errorf("pacer %s: code %d, stdout %q", c.args, code, stdout)
+		}
+		if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "pacer: ") || !strings.Contains(stderr, c.says) {
+			t.Errorf("pacer %s says %q, want one line with %q", c.args, stderr, c.says)
+		}
+		if strings.Contains(stderr, "hunter2") {
+			t.Errorf("pacer %s shows a password: %s", c.args, stderr)
+		}
+	}
+}
+
+func TestMissingConfigurationIsOneLineAndCode2(t *testing.T) {
+	for _, args := range []string{
+		"campaign list", "quota list", "dead list", "publish --campaign spring --count 1", "migrate up", "run", "check",
+		"--config absent.yaml campaign list",
+	} {
+		code, _, stderr := execute(t, nil, strings.Fields(args)...)
+		if code != 2 || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("pacer %s: code %d, says %q", args, code, stderr)
+		}
+	}
+}
+
+func TestServicesThatCannotBeReachedAreCode1(t *testing.T) {
+	environ := []string{"PACER_POSTGRES_DSN=postgres://pacer:hunter2@127.0.0.1:1/pacer"}
+	for _, args := range []string{"campaign list", "quota show provider", "quota usage provider", "quota set provider --mode shadow", "migrate down"} {
+		code, _, stderr := execute(t, environ, strings.Fields(args)...)
+		if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
+			t.Errorf("pacer %s: code %d, says %q", args, code, stderr)
+		}
+		if strings.Contains(stderr, "hunter2") {
+			t.Errorf("pacer %s shows a password: %s", args, stderr)
+		}
+	}
+}
+
+func TestPublishNamesAFileThatIsNotThere(t *testing.T) {
+	environ := []string{"PACER_KAFKA_BROKERS=127.0.0.1:1"}
+	missing := filepath.Join(t.TempDir(), "jobs.jsonl")
+	code, _, stderr := execute(t, environ, "publish", "--campaign", "spring", "--file", missing)
+	if code != 2 || !strings.Contains(stderr, missing) || strings.Count(stderr, "\n") != 1 {
+		t.Fatalf("code %d, says %q", code, stderr)
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	code, stdout, _ := execute(t, nil, "version")
+	if code != 0 || !strings.HasPrefix(stdout, "pacer ") || !strings.Contains(stdout, "go1.") {
+		t.Errorf("version: code %d, %q", code, stdout)
+	}
+	code, stdout, stderr := execute(t, nil, "--help")
+	if code != 0 || stderr != "" {
+		t.Errorf("help: code %d, %q", code, stderr)
+	}
+	for _, command := range []string{"run", "demo", "migrate", "check", "campaign", "quota", "publish", "dead", "version"} {
+		if !strings.Contains(stdout, "\n  "+command+" ") {
+			t.Errorf("the help lacks %s:\n%s", command, stdout)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got := oneLine("a\nb\r\nc"); got != "a; b; c" {
+		t.Fatal(got)
+	}
+}

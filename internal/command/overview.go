@@ -1,0 +1,177 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// overview is what a command knows of what holds campaigns.
+type overview struct {
+	config   *config.Config
+	snapshot *delivery.Snapshot
+	gates    []delivery.Gate
+	windows  map[string][]delivery.WindowState // by quota; nil: not asked
+	board    *progress.Board                   // nil: not asked
+	silent   bool                              // Redis does not answer
+	note     string                            // what could not be asked, and why
+}
+
+// overviewWith asks the catalog something, and then for an overview.
+func overviewWith[T any](ctx context.Context, c *cli, what func(*catalog.Admin) (T, error)) (answer T, o *overview, err error) {
+	s, err := c.services(config.NeedPostgres)
+	if err != nil {
+		return answer, nil, err
+	}
+	defer s.Close()
+	admin, err := openAdmin(s.Config)
+	if err != nil {
+		return answer, nil, err
+	}
+	defer admin.Close()
+	if answer, err = what(admin); err == nil {
+		o, err = newOverview(ctx, s, admin)
+	}
+	return answer, o, err
+}
+
+// newOverview asks the catalog and, for at most peekTimeout, Redis.
+func newOverview(ctx context.Context, s *app.Services, admin *catalog.Admin) (*overview, error) {
+	snapshot, err := admin.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &overview{config: s.Config, snapshot: snapshot}
+	if len(s.Config.Redis.Addrs) == 0 {
+		o.note = "redis.addrs is not set, so gates, quotas and daemons were not asked"
+		return o, nil
+	}
+	if err := o.askRedis(ctx, s); err != nil {
+		o.silent, o.note = o.board == nil, fmt.Sprintf("redis.addrs: %s", err)
+	}
+	return o, nil
+}
+
+func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
+	engine, shards, err := openLimits(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = shards.Close() }() // nothing is written on closing
+	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
+	defer cancel()
+	var all errgroup.Group
+	all.Go(func() (err error) {
+		o.board, err = progress.ReadBoard(ctx, progress.NewRedisExchange(shards.Master(0), s.Config.Redis.KeyPrefix))
+		return err
+	})
+	all.Go(func() error {
+		var quotas []*delivery.Quota
+		for _, q := range o.snapshot.Quotas {
+			quotas = append(quotas, q)
+		}
+		states, _, err := engine.Peek(ctx, quotas)
+		o.windows = hold.Windows(states)
+		return err
+	})
+	return all.Wait()
+}
+
+// openLimits makes an engine that only looks, on connections that the caller closes.
+func openLimits(s *app.Services) (*limits.Engine, *shards.Set, error) {
+	set, err := s.Shards()
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := limits.New(limits.Options{
+		Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Logger: s.Log, Registerer: prometheus.NewRegistry(), Timeout: peekTimeout,
+	})
+	if err != nil {
+		_ = set.Close() // nothing is written on closing
+		return nil, nil, err
+	}
+	return engine, set, nil
+}
+
+// of returns what holds the campaign; nothing if it was deleted meanwhile.
+func (o *overview) of(id string) hold.Answer {
+	c := o.snapshot.Campaign(id)
+	if c == nil {
+		return hold.Answer{Campaign: id}
+	}
+	e := hold.Evidence{Now: time.Now(), Campaign: c, Gates: o.gates, Windows: o.windows, Store: o.silent}
+	e.Sink, e.SinkFault = sinkOf(o.config, c.Sink)
+	if o.board != nil {
+		e.Board = o.board.Of(c, o.snapshot)
+	}
+	return hold.Of(e)
+}
+
+// sinkOf returns the sink of a campaign that names this one, or why there is none. If the configuration has no sinks at
+// all, it is not that of the daemons, and nothing is known.
+func sinkOf(cfg *config.Config, name string) (sink, fault string) {
+	if name == "" {
+		name = cfg.DefaultSink
+	}
+	if _, ok := cfg.Sinks[name]; !ok && len(cfg.Sinks) > 0 {
+		return "", hold.SinkFault(name)
+	}
+	return name, ""
+}
+
+// heldView is what holds a campaign, as JSON.
+type heldView struct {
+	Cause  hold.Cause `json:"cause"`
+	Why    string     `json:"why"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Remedy string     `json:"remedy"`
+}
+
+// newHeldView returns nil if nothing holds the campaign.
+func newHeldView(a *hold.Answer) *heldView {
+	if a.Cause == hold.None {
+		return nil
+	}
+	return &heldView{Cause: a.Cause, Why: a.Why(), Since: whole(a.Since), Until: whole(a.Until), Remedy: a.Remedy()}
+}
+
+// whole returns t in UTC and whole seconds, nil for the zero time.
+func whole(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Round(time.Second)
+	return &t
+}
+
+func (v *heldView) print(p *printer) {
+	p.line("held\t%s", v.Why)
+	p.line("held since\t%s", agoOrAhead(v.Since))
+	p.line("held until\t%s", agoOrAhead(v.Until))
+	p.line("to do\t%s", v.Remedy)
+}
+
+// agoOrAhead formats a time with how far off it is.
+func agoOrAhead(at *time.Time) string {
+	if at == nil {
+		return "not known"
+	}
+	off := time.Until(*at).Round(time.Second)
+	if off < 0 {
+		return fmt.Sprintf("%s (%s ago)", instant(at, time.RFC3339), formatSeconds(-off))
+	}
+	return fmt.Sprintf("%s (in %s)", instant(at, time.RFC3339), formatSeconds(off))
+}

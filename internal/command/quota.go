@@ -1,0 +1,136 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func (c *cli) quota() *cobra.Command {
+	return group("quota", "Quotas: limits shared by campaigns",
+		c.plain("list", "List all quotas", c.listQuotas),
+		c.ofID("show", "Show one quota, what is left of its windows and who uses it", c.showQuota),
+		c.quotaSet(), c.quotaUsage())
+}
+
+func (c *cli) quotaSet() *cobra.Command {
+	var change catalog.QuotaChange
+	cmd := c.ofID("set", "Create a quota or change it; what is not given stays", func(ctx context.Context, id string) error {
+		return c.setQuota(ctx, id, &change)
+	})
+	cmd.Example = `  pacer quota set provider --window 300/1m --window 15750/1h
+  pacer quota set provider --window 300000/1d:fixed:day@Europe/Moscow --mode shadow`
+	f := cmd.Flags()
+	optionalList(f, &change.Windows, "window", parseWindows, "a `WINDOW` LIMIT/SPAN[:ALGORITHM[:ANCHOR]], or several with commas between; may be repeated and\n"+
+		"replaces all windows; \"\" for none, which does not bind. 300/1m slides, 20/10s:log is exact, 5000/1d:fixed\n"+
+		"begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the minute, hour, day, week or month")
+	optional(f, &change.OnStoreFailure, "on-store-failure", "", text, "when Redis fails: closed (wait), local-share (each daemon its share) or open")
+	optional(f, &change.Mode, "mode", "", text, "strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)")
+	optional(f, &change.Spend, "spend", "", text, "how it is spent: greedy (as fast as asked for) or even (over the span)")
+	optional(f, &change.Rollout, "rollout", "100", wholeNumber, "`PERCENT` of the units that the quota counts and limits")
+	optional(f, &change.Unit, "unit", "", text, "what is counted: units (weights of jobs) or bytes (of payloads; mode eventual only)")
+	optional(f, &change.With, "with", "", text, "create it in the shard of this `QUOTA`, so that campaigns can have both")
+	return cmd
+}
+
+func parseWindows(words []string) ([]delivery.Window, error) {
+	return catalog.ParseWindows(strings.Join(words, ","))
+}
+
+func (c *cli) listQuotas(ctx context.Context) error {
+	quotas, err := ask(c, func(a *catalog.Admin) ([]catalog.QuotaRow, error) { return a.ListQuotas(ctx) })
+	if err != nil {
+		return err
+	}
+	return c.printTable(quotas, func(p *printer) {
+		p.line("ID\tWINDOWS\tMODE\tON STORE FAILURE\tCAMPAIGNS")
+		for i := range quotas {
+			q := &quotas[i]
+			p.line("%s\t%s\t%s\t%s\t%s", q.ID, cmp.Or(spellWindows(q), "-"), spellMode(q), q.OnStoreFailure,
+				cmp.Or(strings.Join(q.Campaigns, ","), "-"))
+		}
+	})
+}
+
+// spellMode describes how the quota limits: its mode and all settings that are not the default.
+func spellMode(q *catalog.QuotaRow) string {
+	words := []string{q.Mode}
+	if q.Rollout != 100 {
+		words = append(words, fmt.Sprintf("%d%%", q.Rollout))
+	}
+	if q.Spend != delivery.SpendGreedy {
+		words = append(words, q.Spend)
+	}
+	if q.Unit != delivery.UnitUnits {
+		words = append(words, q.Unit)
+	}
+	return strings.Join(words, ",")
+}
+
+func (c *cli) showQuota(ctx context.Context, id string) error {
+	s, err := c.services(config.NeedPostgres)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	admin, err := openAdmin(s.Config)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	row, err := admin.GetQuota(ctx, id)
+	if err != nil {
+		return err
+	}
+	campaigns, err := admin.CampaignsOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	view := newQuotaView(&row, campaigns)
+	if err := peek(ctx, s, view); err != nil {
+		view.Note = err.Error()
+	}
+	return c.printTable(view, view.print)
+}
+
+func (c *cli) setQuota(ctx context.Context, id string, change *catalog.QuotaChange) error {
+	if *change == (catalog.QuotaChange{}) {
+		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
+	}
+	q, err := ask(c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.SetQuota(ctx, id, *change) })
+	if err != nil {
+		return err
+	}
+	return c.printTable(q, func(p *printer) { printQuota(p, &q) })
+}
+
+// printQuota prints the quota's row in the catalog.
+func printQuota(p *printer, q *catalog.QuotaRow) {
+	p.line("id\t%s", q.ID)
+	p.line("windows\t%s", cmp.Or(spellWindows(q), "-"))
+	p.line("on store failure\t%s", q.OnStoreFailure)
+	p.line("mode\t%s", q.Mode)
+	p.line("spend\t%s", q.Spend)
+	p.line("rollout\t%d%%", q.Rollout)
+	p.line("unit\t%s", q.Unit)
+	p.line("shard\t%d", q.Shard)
+	p.line("campaigns\t%s", cmp.Or(strings.Join(q.Campaigns, ", "), "-"))
+	p.line("updated at\t%s", q.UpdatedAt.UTC().Format(time.RFC3339))
+}
+
+// spellWindows formats the windows as `quota set` reads them.
+func spellWindows(q *catalog.QuotaRow) string {
+	words := make([]string, 0, len(q.Windows))
+	for _, w := range q.Windows {
+		words = append(words, w.String())
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,232 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// desk is where a person types commands about one deployment.
+type desk struct {
+	t       *testing.T
+	dsn     string
+	environ []string
+}
+
+// newDesk makes a database with the schema in it; redis is what PACER_REDIS_ADDRS says.
+func newDesk(t *testing.T, redis string) *desk {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	d := &desk{t: t, dsn: harness.Database(t)}
+	m, err := catalog.NewMigrator(d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.environ = []string{"PACER_POSTGRES_DSN=" + d.dsn, "PACER_REDIS_ADDRS=" + redis}
+	return d
+}
+
+// run runs one command line and returns what it printed; the arguments after the first one are not split.
+func (d *desk) run(line string, args ...string) string {
+	d.t.Helper()
+	var out, errs bytes.Buffer
+	if code := Run(d.t.Context(), append(strings.Fields(line), args...), World{strings.NewReader(""), &out, &errs, d.environ}); code != 0 {
+		d.t.Fatalf("%s %q: exit code %d, %s", line, args, code, errs.String())
+	}
+	return out.String()
+}
+
+// fields checks that a table has a line with these cells.
+func (d *desk) fields(table, want string) {
+	d.t.Helper()
+	for line := range strings.Lines(table) {
+		if strings.Join(strings.Fields(line), " ") == want {
+			return
+		}
+	}
+	d.t.Errorf("no line %q in\n%s", want, table)
+}
+
+// TestQuotaShowSaysWhatIsLeft: the counts are those of the store, and the campaigns are named with what they may do.
+func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	printed := d.run("quota set provider --window 300/1m,7/1h:log --window 300000/1d:fixed:day@Europe/Moscow --rollout 100 " +
+		"--on-store-failure local-share --spend greedy")
+	d.fields(printed, "windows 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow")
+	d.fields(printed, "on store failure local-share")
+	d.run("quota set trial --mode shadow --rollout 25")
+	d.run("quota set volume --mode eventual --unit bytes")
+	d.run("quota set calm --spend even")
+	for _, id := range []string{"spring", "autumn"} {
+		d.run("campaign create " + id + " --rate 150/m --quota provider --priority-weight 3 --status paused")
+	}
+	list := d.run("quota list")
+	d.fields(list, "provider 300/1m,7/1h:log,300000/1d:fixed:day@Europe/Moscow strict local-share autumn,spring")
+	d.fields(list, "trial - shadow,25% closed -")
+	d.fields(list, "volume - eventual,bytes closed -")
+	d.fields(list, "calm - strict,even closed -")
+
+	spend(t, store.Addr, d.dsn, "provider", 5)
+	before := time.Now().Truncate(time.Millisecond)
+	shown := d.run("quota show provider")
+	for _, want := range []string{
+		"shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3", "spring 150/1m paused 3",
+	} {
+		d.fields(shown, want)
+	}
+	var view quotaView
+	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
+		t.Fatal(err)
+	}
+	if view.Note != "" || view.QuotaRow.Shard != 0 || len(view.UsedBy) != 2 || view.UsedBy[0].ID != "autumn" {
+		t.Errorf("%+v", view)
+	}
+	for i, want := range []struct{ remaining, within string }{{"295", "1m"}, {"2", "1h"}, {"299995", "25h"}} {
+		w := view.State[i]
+		within, err := notation.ParseSpan(want.within)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(*w.Remaining) != want.remaining || w.ResetAt.Before(before) || w.ResetAt.After(time.Now().Add(within+within/16+time.Second)) {
+			t.Errorf("%s: %d of %d remain until %s", w.Span, *w.Remaining, w.Limit, w.ResetAt)
+		}
+		d.fields(shown, fmt.Sprintf("%s %d %s %s", w.Span, w.Limit, want.remaining, w.ResetAt.Format(preciseTime)))
+	}
+}
+
+// spend takes units of a quota as a daemon would.
+func spend(t *testing.T, redis, dsn, quota string, units int64) {
+	t.Helper()
+	admin, err := catalog.NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	row, err := admin.GetQuota(t.Context(), quota)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := row.Quota()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shards, err := shards.Connect(shards.Options{Addrs: []string{redis}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = shards.Close() }()
+	cfg, _, err := config.Load("", false, []string{"PACER_POSTGRES_DSN=" + dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := limits.New(limits.Options{Shards: shards, KeyPrefix: cfg.Redis.KeyPrefix, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := engine.Take(t.Context(), []delivery.Ask{{
+		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}},
+		Want:     units, Horizon: 1_000_000, Quantum: 100_000, LateTolerance: 100_000,
+	}})
+	if err != nil || reply.Items[0].Units != units {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+}
+
+// TestQuotaShowWithoutTheStore: what the catalog says is shown within seconds, with one line about what is missing.
+func TestQuotaShowWithoutTheStore(t *testing.T) {
+	frozen := harness.FreshRedis(t)
+	frozen.Freeze()
+	t.Cleanup(frozen.Thaw)
+	for redis, want := range map[string]string{
+		frozen.Addr:   "what remains is not known: redis.addrs: the quota store does not answer",
+		"127.0.0.1:1": "what remains is not known: redis.addrs: the quota store does not answer",
+		"":            "what remains is not known: redis.addrs is not set",
+	} {
+		d := newDesk(t, redis)
+		d.run("quota set provider --window 300/1m")
+		started := time.Now()
+		shown := d.run("quota show provider")
+		if took := time.Since(started); took > 5*time.Second {
+			t.Errorf("after %s", took)
+		}
+		d.fields(shown, "1m 300 - -")
+		if strings.Count(shown, want) != 1 {
+			t.Errorf("no %q in\n%s", want, shown)
+		}
+		var view quotaView
+		if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
+			t.Fatal(err)
+		}
+		if len(view.State) != 1 || view.State[0].Remaining != nil || view.State[0].ResetAt != nil || !strings.Contains(view.Note, "redis.addrs") {
+			t.Errorf("%+v", view)
+		}
+	}
+}
+
+func TestQuotaUsageShowsTheLedger(t *testing.T) {
+	d, ctx := newDesk(t, "127.0.0.1:1"), t.Context()
+	d.run("quota set provider --window 9/1s,300/1h")
+	c, err := catalog.NewPostgres(catalog.Options{DSN: d.dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	minute := time.Now().Unix()/60 - 60
+	if err := c.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "provider", Minute: minute, Units: 120}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	const usage = "quota usage provider --last 3h --step 30m"
+	at := time.Unix(60*minute, 0).UTC().Truncate(30 * time.Minute).Format(time.RFC3339)
+	table := d.run(usage)
+	d.fields(table, "FROM UNITS LEFT OF 9/1s LEFT OF 300/1h")
+	d.fields(table, at+" 120 - 180")
+	d.fields(table, "the last two minutes may hold units that are reserved and not sent")
+	var answer quotaUsage
+	if err := json.Unmarshal([]byte(d.run(usage+" --json")), &answer); err != nil {
+		t.Fatal(err)
+	}
+	var units int64
+	for _, s := range answer.Steps {
+		units += s.Units
+	}
+	if units != 120 || answer.Quota != "provider" || answer.Step != "30m" || len(answer.Steps) < 6 || len(answer.Steps) > 8 {
+		t.Errorf("%+v", answer)
+	}
+}
+
+// TestQuotaUsageSaysWhatItDoesNotKnow: a quota whose use is not kept must not look like one that nobody used.
+func TestQuotaUsageSaysWhatItDoesNotKnow(t *testing.T) {
+	window := func(span string) []catalog.WindowRow { return []catalog.WindowRow{{Span: "1s"}, {Span: span}} }
+	for _, c := range []struct {
+		quota catalog.QuotaRow
+		want  string
+	}{
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100, Windows: window("1h")}, "last two minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeShadow, Rollout: 1, Windows: window("121s")}, "last two minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100, Windows: window("2m")}, "longer than 2 minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Rollout: 100}, "longer than 2 minutes"},
+		{catalog.QuotaRow{Mode: delivery.ModeStrict, Windows: window("1h")}, "rollout of 0"},
+		{catalog.QuotaRow{Mode: delivery.ModeEventual, Rollout: 100, Windows: window("1h")}, "mode eventual"},
+	} {
+		if got := usageNote(&c.quota); !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.quota, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package command
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/demo"
+)
+
+func (c *cli) run() *cobra.Command {
+	cmd := bare("run", "The daemon: deliver jobs until told to stop", c.runDaemon)
+	cmd.Long = `Reads jobs from Kafka and delivers them. Start as many daemons as needed, on any machines: they share every rate and
+quota. Waits for services that cannot be reached. On SIGTERM or Ctrl-C it finishes the jobs in flight and exits with 0. On
+SIGHUP it reads certificates and secrets again; it also does so by itself when their files change.`
+	return cmd
+}
+
+// runDaemon is `pacer run`. It returns nil after a graceful stop.
+func (c *cli) runDaemon(ctx context.Context) error {
+	s, err := c.services(config.NeedTopics, config.NeedRedis, config.NeedPostgres, config.NeedSinks)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	return s.RunDaemon(ctx, hangup)
+}
+
+func (c *cli) demo() *cobra.Command {
+	options := demo.Options{Stdout: c.Stdout, Stderr: c.Stderr}
+	cmd := c.plain("demo", "Watch campaigns being paced, with nothing to install", func(ctx context.Context) error {
+		if _, _, err := net.SplitHostPort(options.Listen); err != nil && options.Listen != "" {
+			return config.Usagef("--listen %q is not host:port; use one such as 127.0.0.1:8080, or \"\" for none", options.Listen)
+		}
+		options.JSON, options.Terminal = c.json, isTerminal(c.Stdout)
+		report, err := demo.Run(ctx, options)
+		if err == nil && !report.OK {
+			err = ErrNotOK
+		}
+		return err
+	})
+	cmd.Long = `Runs everything in this process: a Kafka broker, a Redis, a receiver, and two daemons that share seven campaigns.
+At the end the outcome of every job is read from the receiver and the broker.
+Exit code 1 if a job was lost or a limit exceeded.`
+	spanVar(cmd.Flags(), &options.Duration, "duration", demo.DefaultDuration, "how long to send")
+	cmd.Flags().StringVar(&options.Listen, "listen", "127.0.0.1:8080", "address of /metrics, /healthz and /readyz; \"\" for none")
+	return cmd
+}

@@ -1,0 +1,74 @@
+package command
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+)
+
+// services loads the configuration and prepares connections to the services that the command needs.
+func (c *cli) services(needs ...config.Section) (*app.Services, error) {
+	cfg, log, err := c.load(needs...)
+	if err != nil {
+		return nil, err
+	}
+	s := app.NewServices(cfg, log)
+	if slices.Contains(needs, config.NeedKafka) || slices.Contains(needs, config.NeedTopics) {
+		if err := s.OpenKafka(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// load reads the configuration and logs its warnings.
+func (c *cli) load(needs ...config.Section) (*config.Config, *slog.Logger, error) {
+	cfg, warnings, err := config.Load(c.config, c.configSet, c.Environ)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cfg.Require(needs...); err != nil {
+		return nil, nil, withHints(err, warnings)
+	}
+	log := cfg.Log.Logger(c.Stderr)
+	for _, w := range warnings {
+		log.Warn("configuration", "problem", w)
+	}
+	return cfg, log, nil
+}
+
+// withHints adds the warnings to an error about missing settings: a misspelled variable is the likely reason.
+func withHints(err error, warnings []string) error {
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	return config.UsageError{Err: slices.Concat(problems, warnings)}
+}
+
+// openAdmin opens the catalog for changes.
+func openAdmin(cfg *config.Config) (*catalog.Admin, error) {
+	a, err := catalog.NewAdmin(cfg.Postgres.DSN.Reveal())
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	return a, nil
+}
+
+// ask opens the catalog for a command's requests.
+func ask[T any](c *cli, what func(*catalog.Admin) (T, error)) (answer T, err error) {
+	cfg, _, err := c.load(config.NeedPostgres)
+	if err != nil {
+		return answer, err
+	}
+	admin, err := openAdmin(cfg)
+	if err != nil {
+		return answer, err
+	}
+	defer admin.Close()
+	return what(admin)
+}

@@ -1,0 +1,138 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// Every mode is reached by what the configuration says and by nothing less.
+func TestShardsOfEveryMode(t *testing.T) {
+	t.Chdir(t.TempDir())
+	single, sentinel, cluster, ring := harness.FreshRedis(t), harness.RedisSentinel(t), harness.RedisCluster(t), harness.RedisRing(t, 2)
+	locked := []any{"ACL", "SETUSER", "keeper", "on", ">s3cret", "allcommands", "allkeys", "allchannels"}
+	command(t, single.Addr, locked...)
+	command(t, single.Addr, "ACL", "SETUSER", "default", "off")
+	for _, addr := range sentinel.Addrs() {
+		command(t, addr, locked...)
+		command(t, addr, "ACL", "SETUSER", "default", "off")
+	}
+	pairs := fmt.Sprintf("%s|%s,%s", ring[0].Master.Addr, ring[0].Replica.Addr, ring[1].Master.Addr)
+	sentinels := []string{"PACER_REDIS_MODE=sentinel", "PACER_REDIS_ADDRS=" + strings.Join(sentinel.Addrs(), ","),
+		"PACER_REDIS_MASTER_NAME=" + sentinel.MasterName, "PACER_REDIS_SENTINEL_PASSWORD=s3cret"}
+	tests := map[string]struct {
+		environ []string
+		shards  int // 0: not all of it answers
+	}{
+		"single": {[]string{"PACER_REDIS_ADDRS=" + single.Addr,
+			"PACER_REDIS_USERNAME=keeper", "PACER_REDIS_PASSWORD=s3cret", "PACER_REDIS_DB=3"}, 1},
+		"single, another password": {[]string{"PACER_REDIS_ADDRS=" + single.Addr,
+			"PACER_REDIS_USERNAME=keeper", "PACER_REDIS_PASSWORD=other"}, 0},
+		"sentinel":               {slices.Concat(sentinels, []string{"PACER_REDIS_SENTINEL_USERNAME=keeper", "PACER_REDIS_SHARDS=2"}), 2},
+		"sentinel, another user": {slices.Concat(sentinels, []string{"PACER_REDIS_SENTINEL_USERNAME=other"}), 0},
+		"cluster":                {[]string{"PACER_REDIS_MODE=cluster", "PACER_REDIS_ADDRS=" + cluster.Nodes[0].Addr}, 16},
+		"cluster of 3 shards": {[]string{"PACER_REDIS_MODE=cluster", "PACER_REDIS_ADDRS=" + cluster.Nodes[0].Addr,
+			"PACER_REDIS_SHARDS=3"}, 3},
+		"ring":                   {[]string{"PACER_REDIS_MODE=ring", "PACER_REDIS_ADDRS=" + pairs}, 2},
+		"ring, a master missing": {[]string{"PACER_REDIS_MODE=ring", "PACER_REDIS_ADDRS=" + pairs + ",127.0.0.1:1"}, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := (&cli{World: World{Environ: tt.environ, Stderr: io.Discard}}).services(config.NeedRedis)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shards, err := s.Shards()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = shards.Close() }()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			err = shards.Ping(ctx)
+			if tt.shards == 0 {
+				if err == nil {
+					t.Error("it answers")
+				}
+				return
+			}
+			if err != nil || shards.Count() != tt.shards {
+				t.Errorf("%d shards, want %d; error %v", shards.Count(), tt.shards, err)
+			}
+		})
+	}
+}
+
+func command(t *testing.T, addr string, args ...any) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v at %s: %v", args, addr, err)
+	}
+}
+
+// What go-redis writes by itself would be lines in another format among the daemon's own.
+func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for level, want := range map[string]bool{"info": false, "debug": true} {
+		var said bytes.Buffer
+		s, err := (&cli{World: World{Environ: []string{"PACER_REDIS_ADDRS=127.0.0.1:1", "PACER_LOG_LEVEL=" + level, "PACER_LOG_FORMAT=json"}, Stderr: &said}}).services(config.NeedRedis)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shards, err := s.Shards()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if err := shards.Ping(ctx); err == nil {
+			t.Error("something answers on port 1")
+		}
+		cancel()
+		if err := shards.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Contains(said.String(), "failed to dial"); got != want {
+			t.Errorf("at level %s the log says %q", level, said.String())
+		}
+		for line := range strings.Lines(said.String()) {
+			if !strings.HasPrefix(line, "{") {
+				t.Errorf("not a line of the log: %q", line)
+			}
+		}
+	}
+}
+
+func TestAMisspelledVariableIsNamedWhereItsValueIsMissing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var said bytes.Buffer
+	_, err := (&cli{World: World{Environ: []string{"PACER_KAFKA_BROKRES=127.0.0.1:9092"}, Stderr: &said}}).services(config.NeedKafka)
+	if ExitCode(err) != 2 || !strings.Contains(err.Error(), "kafka.brokers: required") ||
+		!strings.Contains(err.Error(), "did you mean PACER_KAFKA_BROKERS?") || said.Len() > 0 {
+		t.Fatalf("error %v, said %q", err, said.String())
+	}
+}
+
+func TestBrokersThatCannotBeReachedAreNamed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	environ := []string{"PACER_KAFKA_BROKERS=127.0.0.1:1", "PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:1/pacer"}
+	for _, line := range []string{
+		"dead list", "dead show u-42", "dead replay", "publish --campaign spring --count 1", "publish --campaign spring --count 1 --direct",
+	} {
+		code, _, said := execute(t, environ, strings.Fields(line)...)
+		if code != 1 || !strings.Contains(said, "kafka.brokers: ") || strings.Contains(said, "migrate up") {
+			t.Errorf("%s: code %d, says %q", line, code, said)
+		}
+	}
+}

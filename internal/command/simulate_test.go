@@ -1,0 +1,96 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// What docs/simulate.md shows is what the command does.
+func TestSimulateIsAsDocumented(t *testing.T) {
+	docs, err := filepath.Abs("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "simulate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   []string
+		images string
+	}{{nil, "images"}, {[]string{"--idle", ""}, "images/steady"}} {
+		out := t.TempDir()
+		code, stdout, stderr := execute(t, nil, append([]string{"simulate", "--out", out}, c.args...)...)
+		if code != 0 || stderr != "" {
+			t.Fatalf("%q: code %d, says %q", c.args, code, stderr)
+		}
+		if !strings.Contains(string(page), "```\n"+stdout+"```\n") {
+			t.Errorf("%q: docs/simulate.md lacks these tables:\n%s", c.args, stdout)
+		}
+		shown, err := filepath.Glob(filepath.Join(docs, c.images, "*.svg"))
+		if err != nil || len(shown) == 0 {
+			t.Fatalf("%q: no plots in docs/%s, %v", c.args, c.images, err)
+		}
+		for _, file := range shown {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(out, filepath.Base(file)))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s is not what the command draws (%v); draw it anew with pacer simulate --out", file, err)
+			}
+			if !strings.Contains(string(page), c.images+"/"+filepath.Base(file)) {
+				t.Errorf("docs/simulate.md does not show %s", file)
+			}
+		}
+	}
+}
+
+func TestSimulateAsJSON(t *testing.T) {
+	code, stdout, stderr := execute(t, nil, "simulate", "--json", "--algorithm", "slots", "--algorithm", "fixed-window",
+		"--rate", "4", "--jobs", "8", "--idle", "500ms:250ms")
+	if code != 0 || stderr != "" {
+		t.Fatalf("code %d, says %q", code, stderr)
+	}
+	var got, want any
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	_ = json.Unmarshal([]byte(`{"rate": 4, "jobs": 8, "idle": [{"at_s": 0.5, "for_s": 0.25}], "algorithms": [
+		{"name": "fixed-window", "title": "fixed window", "sent": 8, "sent_per_second": [4, 4],
+		 "max_rolling_1s": 4, "max_rolling_100ms": 4, "finished_s": 1},
+		{"name": "slots", "title": "pacer's slots", "sent": 8, "sent_per_second": [3, 4, 1],
+		 "max_rolling_1s": 4, "max_rolling_100ms": 1, "finished_s": 2.199841}]}`), &want)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("it prints %s", stdout)
+	}
+}
+
+func TestSimulateRefusesInOneLine(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"now"}, "takes no arguments"},
+		{[]string{"--algorithm", "dice"}, `no algorithm "dice"; there are leaky-bucket, `},
+		{[]string{"--algorithm", "slots,"}, `no algorithm ""`},
+		{[]string{"--rate", "0"}, "--rate 0 must be"},
+		{[]string{"--rate", "fast"}, "--rate"},
+		{[]string{"--jobs", "-1"}, "--jobs -1 must be"},
+		{[]string{"--jobs", "1000000"}, "--jobs 1000000 at 1000/s"},
+		{[]string{"--idle", "4s"}, "--idle: "},
+		{[]string{"--idle", "4s:1s,2s:1s"}, "--idle: 2s:1s must come after"},
+		{[]string{"--out", "/dev/null/plots"}, "--out: "},
+	} {
+		code, stdout, stderr := execute(t, nil, append([]string{"simulate"}, c.args...)...)
+		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.says) {
+			t.Errorf("%q: code %d, says %q, want one line with %q", c.args, code, stderr, c.says)
+		}
+	}
+}

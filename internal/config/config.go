@@ -1,0 +1,265 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/consumer"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/eventual"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/pacer"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// Config is the whole configuration. The `yaml` tag of a field is its key in the file, and "PACER_" with the path in
+// capitals its environment variable; docs/configuration.md describes each, which a test checks. Load returns a
+// validated Config; Require reports whether it contains what a command needs.
+//
+// It may be logged and printed: secrets are not shown.
+type Config struct {
+	Kafka    Kafka    `yaml:"kafka"`
+	Redis    Redis    `yaml:"redis"`
+	Eventual Eventual `yaml:"eventual"`
+	Postgres Postgres `yaml:"postgres"`
+	HTTP     HTTP     `yaml:"http"`
+	Pacing   Pacing   `yaml:"pacing"`
+	Retry    Retry    `yaml:"retry"`
+	Dedupe   Dedupe   `yaml:"dedupe"`
+
+	UnknownGrace time.Duration `yaml:"unknown_grace"`  // how long jobs of an unknown campaign wait for the campaign
+	MaxWeight    int64         `yaml:"max_weight"`     // the largest pacer-weight
+	MaxNotBefore time.Duration `yaml:"max_not_before"` // how far ahead pacer-not-before may lie
+
+	DefaultSink string                 `yaml:"default_sink"` // of campaigns that name none; the only sink where there is one
+	Sinks       map[string]sink.Config `yaml:"-"`            // by name; keys depend on the sink's type
+
+	Log             Log           `yaml:"log"`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"` // of a graceful stop
+	Watchdog        time.Duration `yaml:"watchdog"`         // how long a partition that could make progress may make none
+	AdminToken      Secret        `yaml:"admin_token"`      // without a token, the HTTP API is read-only
+
+	sources map[string]func() (string, error) // of secrets that refer to files, by path
+}
+
+// Kafka configures the brokers, the ingress topics and the topics of waiting jobs.
+type Kafka struct {
+	Brokers           []string        `yaml:"brokers"`
+	Topics            []string        `yaml:"topics"` // ingress
+	Group             string          `yaml:"group"`
+	TopicPrefix       string          `yaml:"topic_prefix"` // of the topics that pacer owns
+	Lanes             int             `yaml:"lanes"`
+	TimerDelays       []time.Duration `yaml:"timer_delays"`
+	ReplicationFactor int             `yaml:"replication_factor"` // 0: min(3, brokers)
+	Results           bool            `yaml:"results"`            // write an event for each job with a final outcome
+	TLS               TLS             `yaml:"tls"`
+	SASL              SASL            `yaml:"sasl"`
+}
+
+// SASL is pacer's authentication to Kafka; Mechanism "" means none.
+type SASL struct {
+	Mechanism string `yaml:"mechanism"` // plain, scram-sha-256, scram-sha-512
+	Username  string `yaml:"username"`
+	Password  Secret `yaml:"password"`
+}
+
+// TLS configures the encryption of a connection. In the file, `tls: true` stands for `tls: {enabled: true}`.
+type TLS struct {
+	Enabled    bool   `yaml:"enabled"`
+	CAFile     string `yaml:"ca_file"`     // "": the system's authorities
+	CertFile   string `yaml:"cert_file"`   // of pacer itself, together with KeyFile
+	KeyFile    string `yaml:"key_file"`    //
+	ServerName string `yaml:"server_name"` // "": the host of the connection
+}
+
+// Redis configures the quota engine's store.
+type Redis struct {
+	Addrs      []string `yaml:"addrs"`       // host:port; in a ring also master|replica
+	Mode       string   `yaml:"mode"`        // single, cluster, sentinel, ring
+	MasterName string   `yaml:"master_name"` // sentinel only
+	Shards     int      `yaml:"shards"`      // number of shards (hash tags) of the keys; 0: the mode's default
+	KeyPrefix  string   `yaml:"key_prefix"`  // Kafka.TopicPrefix unless set
+	Username   string   `yaml:"username"`
+	Password   Secret   `yaml:"password"`
+	DB         int      `yaml:"db"`
+	TLS        TLS      `yaml:"tls"`
+
+	SentinelUsername string `yaml:"sentinel_username"` // of the sentinels themselves
+	SentinelPassword Secret `yaml:"sentinel_password"`
+}
+
+// Options converts the settings, except TLS, for package shards.
+func (r *Redis) Options() shards.Options {
+	return shards.Options{
+		Mode: r.Mode, Addrs: r.Addrs, MasterName: r.MasterName, Shards: r.Shards,
+		Username: r.Username, Password: r.Password.Reveal(), DB: r.DB,
+		SentinelUsername: r.SentinelUsername, SentinelPassword: r.SentinelPassword.Reveal(),
+	}
+}
+
+// Eventual configures how daemons exchange their use of quotas of mode eventual. The bursts say how far ahead of such
+// a quota's limit all daemons together may be, as the time in which the limit allows as much.
+type Eventual struct {
+	Roots     []string      `yaml:"roots"`      // independent Redis servers, host:port; Redis.Addrs in mode single unless set
+	Sync      time.Duration `yaml:"sync"`       // between two exchanges with a root
+	LowBurst  time.Duration `yaml:"low_burst"`  // from here on jobs begin to wait
+	HighBurst time.Duration `yaml:"high_burst"` // from here on all jobs wait
+}
+
+// Postgres configures the database of campaigns and quotas.
+type Postgres struct {
+	DSN Secret `yaml:"dsn"`
+}
+
+// HTTP configures the server of the console, health and metrics; "" for none.
+type HTTP struct {
+	Listen string `yaml:"listen"`
+}
+
+// Pacing bounds the pacing core.
+type Pacing struct {
+	MinQuantum     time.Duration `yaml:"min_quantum"`
+	MaxQuantum     time.Duration `yaml:"max_quantum"`
+	LateTolerance  time.Duration `yaml:"late_tolerance"`
+	MaxOpenAge     time.Duration `yaml:"max_open_age"`
+	MaxBufferBytes notation.Size `yaml:"max_buffer_bytes"`
+	ItemsPerSecond int           `yaml:"items_per_second"`
+}
+
+// Retry configures the back-off after temporary failures.
+type Retry struct {
+	MaxAttempts int           `yaml:"max_attempts"`
+	Initial     time.Duration `yaml:"initial"`
+	Max         time.Duration `yaml:"max"`
+	Jitter      float64       `yaml:"jitter"`
+}
+
+// Dedupe configures how long delivered jobs are remembered, so that none is sent again with the same id.
+type Dedupe struct {
+	TTL            time.Duration `yaml:"ttl"`              // 0: dedupe is off
+	OnStoreFailure string        `yaml:"on_store_failure"` // closed, open
+}
+
+// Log configures what the daemon writes to standard error.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn, error
+	Format string `yaml:"format"` // text, json
+}
+
+// Default returns the default configuration. Each default is defined by the component that uses the setting.
+func Default() *Config {
+	p := pacer.Defaults()
+	return &Config{
+		Kafka: Kafka{
+			Group: "pacer", TopicPrefix: requeue.DefaultPrefix, Topics: []string{requeue.DefaultPrefix + "jobs"},
+			Lanes: requeue.DefaultLanes, TimerDelays: requeue.DefaultTimers(),
+		},
+		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
+		HTTP:     HTTP{Listen: "127.0.0.1:8080"},
+		Pacing: Pacing{
+			MinQuantum: p.MinQuantum, MaxQuantum: p.MaxQuantum, LateTolerance: p.LateTolerance, MaxOpenAge: p.MaxOpenAge,
+			MaxBufferBytes: consumer.DefaultMaxBufferBytes, ItemsPerSecond: p.ItemsPerSecond,
+		},
+		Retry:           Retry(p.Retry),
+		Dedupe:          Dedupe{OnStoreFailure: delivery.PolicyClosed},
+		UnknownGrace:    p.UnknownGrace,
+		MaxWeight:       p.MaxWeight,
+		MaxNotBefore:    90 * notation.Day,
+		Sinks:           map[string]sink.Config{},
+		Log:             Log{Level: "info", Format: "text"},
+		ShutdownTimeout: 20 * time.Second,
+		Watchdog:        consumer.DefaultWatchdog,
+	}
+}
+
+// derive sets the settings that default to others. It returns which they are, and from which they are derived.
+func (c *Config) derive() map[string]string {
+	from := map[string]string{}
+	if c.Redis.KeyPrefix == "" {
+		c.Redis.KeyPrefix, from["redis.key_prefix"] = c.Kafka.TopicPrefix, "kafka.topic_prefix"
+	}
+	if c.Redis.Mode == "" && len(c.Redis.Addrs) <= 1 {
+		c.Redis.Mode = shards.ModeSingle
+	}
+	if c.Redis.Mode == shards.ModeSingle && len(c.Eventual.Roots) == 0 {
+		c.Eventual.Roots, from["eventual.roots"] = slices.Clone(c.Redis.Addrs), "redis.addrs"
+	}
+	if c.DefaultSink == "" && len(c.Sinks) == 1 {
+		for name := range c.Sinks {
+			c.DefaultSink, from["default_sink"] = name, "sinks."+name
+		}
+	}
+	if c.HTTP.Listen == "off" {
+		c.HTTP.Listen = ""
+	}
+	return from
+}
+
+// Logger returns the configured logger, which writes to w.
+func (l Log) Logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		level = slog.LevelInfo // Load has rejected any other level
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opt))
+	}
+	return slog.New(slog.NewTextHandler(w, opt))
+}
+
+// Client reads the files that t names and returns the client configuration of a connection; nil if TLS is not enabled.
+// An error begins with the key of the file below the section, such as "ca_file: ".
+func (t TLS) Client() (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		pem, err := readFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("ca_file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("ca_file: " + t.CAFile + " holds no PEM certificate")
+		}
+	}
+	if t.CertFile != "" {
+		cert, err := readFile(t.CertFile)
+		if err != nil {
+			return nil, fmt.Errorf("cert_file: %w", err)
+		}
+		key, err := readFile(t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("key_file: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("cert_file: %s and %s: %w", t.CertFile, t.KeyFile, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// maxCertFile bounds a file of certificates, in bytes; the bundle of an operating system has about 220 KiB.
+const maxCertFile = 4 << 20
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxCertFile))
+}

@@ -1,0 +1,526 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/discard"
+	"github.com/pacer/pacer/internal/sink/http"
+)
+
+// write puts text into a file of its own.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// load loads a file with this text; the environment is what is given, never the test's own.
+func load(t *testing.T, text string, environ ...string) (*Config, []string, error) {
+	t.Helper()
+	return Load(write(t, "pacer.yaml", text), true, environ)
+}
+
+func mustLoad(t *testing.T, text string, environ ...string) *Config {
+	t.Helper()
+	cfg, warnings, err := load(t, text, environ...)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("warnings %q, error %v", warnings, err)
+	}
+	return cfg
+}
+
+const exampleConfig = `
+kafka:    {brokers: ["127.0.0.1:9092"], topics: [pacer.jobs], group: pacer, topic_prefix: pacer.}
+redis:    {addrs: ["127.0.0.1:6379"]}
+postgres: {dsn: "postgres://pacer@127.0.0.1:5432/pacer"}
+http:     {listen: "127.0.0.1:8080"}
+pacing:   {min_quantum: 25ms, max_quantum: 1s, late_tolerance: 20ms}
+retry:    {max_attempts: 8, initial: 5s, max: 30m, jitter: 0.2}
+default_sink: receiver
+sinks:
+  receiver: {type: http, url: "http://127.0.0.1:9000/deliver", max_in_flight: 128, timeout: 5s}
+  nowhere:  {type: discard}
+log:      {level: info, format: text}
+`
+
+func TestDefaultsAreValid(t *testing.T) {
+	cfg := Default()
+	cfg.derive()
+	if p := cfg.Problems(); len(p) > 0 {
+		t.Errorf("the defaults have problems: %s", p)
+	}
+}
+
+func TestExample(t *testing.T) {
+	cfg := mustLoad(t, exampleConfig)
+	want := Default()
+	want.Kafka.Brokers = []string{"127.0.0.1:9092"}
+	want.Redis = Redis{Addrs: []string{"127.0.0.1:6379"}, Mode: "single", KeyPrefix: "pacer."}
+	want.Eventual.Roots = []string{"127.0.0.1:6379"}
+	want.Postgres.DSN = "postgres://pacer@127.0.0.1:5432/pacer"
+	want.DefaultSink = "receiver"
+	want.Sinks = map[string]sink.Config{
+		"receiver": &http.Config{URL: "http://127.0.0.1:9000/deliver", MaxInFlight: 128, Timeout: 5 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute},
+		"nowhere":  discard.Default(),
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got\n%v\nwant\n%v", cfg, want)
+	}
+	if err := cfg.Require(NeedKafka, NeedTopics, NeedRedis, NeedPostgres, NeedSinks); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEnvironmentAloneSuffices(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cfg, warnings, err := Load("", false, []string{
+		"HOME=/root", "PACER_KAFKA_BROKERS=a:1, b:2,", "PACER_REDIS_ADDRS=c:3", "PACER_POSTGRES_DSN=postgres://p@d:4/pacer",
+		"PACER_SINKS_RECEIVER_TYPE=http", "PACER_SINKS_RECEIVER_URL=http://e:5/", "PACER_SINKS_RECEIVER_MAX_IN_FLIGHT=3",
+		"PACER_SINKS_RECEIVER_HEADERS_X_API_KEY=k", "PACER_KAFKA_TOPIC_PREFIX=blue.", "PACER_PACING_MIN_QUANTUM=30ms",
+		"PACER_HTTP_LISTEN=off", "PACER_KAFKA_GROUP=", "PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_SERVER_NAME=k",
+		"PACER_RETRY_JITTER=0.5", "PACER_PACING_MAX_BUFFER_BYTES=1GiB", "PACER_ADMIN_TOKEN=t", "PACER_MAX_WEIGHT=7",
+		"PACER_KAFKA_TIMER_DELAYS=1s,2s", "PACER_SHUTDOWN_TIMEOUT=5s", "PACER_UNKNOWN_GRACE=1m",
+		"PACER_DEDUPE_TTL=1w2d",
+	})
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("warnings %q, error %v", warnings, err)
+	}
+	want := Default()
+	want.Kafka.Brokers, want.Kafka.TopicPrefix = []string{"a:1", "b:2"}, "blue."
+	want.Kafka.TLS = TLS{Enabled: true, ServerName: "k"}
+	want.Kafka.TimerDelays = []time.Duration{time.Second, 2 * time.Second}
+	want.Redis = Redis{Addrs: []string{"c:3"}, Mode: "single", KeyPrefix: "blue."}
+	want.Eventual.Roots = []string{"c:3"}
+	want.Postgres.DSN = "postgres://p@d:4/pacer"
+	want.HTTP.Listen = ""
+	want.Pacing.MinQuantum, want.Pacing.MaxBufferBytes = 30*time.Millisecond, 1<<30
+	want.Retry.Jitter, want.MaxWeight, want.AdminToken = 0.5, 7, "t"
+	want.ShutdownTimeout, want.UnknownGrace = 5*time.Second, time.Minute
+	want.Dedupe.TTL = 9 * 24 * time.Hour
+	want.DefaultSink = "receiver" // the only one
+	receiver := http.Default()
+	receiver.URL, receiver.MaxInFlight, receiver.Headers = "http://e:5/", 3, map[string]string{"x-api-key": "k"}
+	want.Sinks = map[string]sink.Config{"receiver": receiver}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got\n%v\nwant\n%v", cfg, want)
+	}
+	if got := cfg.Sinks["receiver"].(*http.Config).Headers["x-api-key"]; got != "k" {
+		t.Errorf("header %q", got)
+	}
+}
+
+func TestEnvironmentWins(t *testing.T) {
+	cfg := mustLoad(t, `
+kafka: {group: one, tls: true, brokers: [a:1]}
+sinks:
+  my-sink_a.b: {type: http, url: "http://a/", headers: {X-Key: one, X-Other: two}}
+  a_max: {type: discard}
+default_sink: a_max
+`, "PACER_KAFKA_GROUP=two", "PACER_KAFKA_TLS_CA_FILE=/ca", "PACER_SINKS_MY_SINK_A_B_URL=http://b/",
+		"PACER_SINKS_MY_SINK_A_B_HEADERS_X_KEY=three", "PACER_SINKS_A_MAX_MAX_IN_FLIGHT=9")
+	if cfg.Kafka.Group != "two" || cfg.Kafka.TLS != (TLS{Enabled: true, CAFile: "/ca"}) {
+		t.Errorf("kafka %+v", cfg.Kafka)
+	}
+	h := cfg.Sinks["my-sink_a.b"].(*http.Config)
+	if h.URL != "http://b/" || !reflect.DeepEqual(h.Headers, map[string]string{"X-Key": "three", "X-Other": "two"}) {
+		t.Errorf("sink %q %q", h.URL, h.Headers)
+	}
+	if n := cfg.Sinks["a_max"].InFlight(); n != 9 || len(cfg.Sinks) != 2 {
+		t.Errorf("max_in_flight %d of %d sinks", n, len(cfg.Sinks))
+	}
+}
+
+func TestRedisModes(t *testing.T) {
+	addrs := func(list ...string) []string { return list }
+	defaults := Default().Eventual
+	eventual := func(roots ...string) Eventual {
+		e := defaults
+		e.Roots = roots
+		return e
+	}
+	tests := []struct {
+		name, text string
+		env        []string
+		redis      Redis
+		eventual   Eventual
+	}{
+		{"one address", "redis: {addrs: [a:1], shards: 4}", nil,
+			Redis{Addrs: addrs("a:1"), Mode: "single", Shards: 4}, eventual("a:1")},
+		{"roots of their own", "redis: {addrs: [a:1]}\neventual: {roots: [b:2, c:3], sync: 2s, low_burst: 0s, high_burst: 4s}", nil,
+			Redis{Addrs: addrs("a:1"), Mode: "single"},
+			Eventual{Roots: addrs("b:2", "c:3"), Sync: 2 * time.Second, HighBurst: 4 * time.Second}},
+		{"sentinel", "redis: {addrs: [a:1, b:2], mode: sentinel, master_name: m, sentinel_username: u, sentinel_password: p}", nil,
+			Redis{Addrs: addrs("a:1", "b:2"), Mode: "sentinel", MasterName: "m", SentinelUsername: "u", SentinelPassword: "p"}, defaults},
+		{"cluster", "redis: {addrs: [a:1, b:2], mode: cluster, shards: 32}", nil,
+			Redis{Addrs: addrs("a:1", "b:2"), Mode: "cluster", Shards: 32}, defaults},
+		{"ring", "redis: {addrs: [\"a:1|b:2\", c:3], mode: ring, db: 2}", nil,
+			Redis{Addrs: addrs("a:1|b:2", "c:3"), Mode: "ring", DB: 2}, defaults},
+		{"ring by the environment", "", []string{"PACER_REDIS_ADDRS=a:1|b:2,c:3|d:4", "PACER_REDIS_MODE=ring", "PACER_REDIS_SHARDS=6",
+			"PACER_EVENTUAL_ROOTS=e:5,f:6"},
+			Redis{Addrs: addrs("a:1|b:2", "c:3|d:4"), Mode: "ring", Shards: 6}, eventual("e:5", "f:6")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := mustLoad(t, tt.text, tt.env...)
+			tt.redis.KeyPrefix = "pacer."
+			if !reflect.DeepEqual(cfg.Redis, tt.redis) {
+				t.Errorf("redis %+v, want %+v", cfg.Redis, tt.redis)
+			}
+			if !reflect.DeepEqual(cfg.Eventual, tt.eventual) {
+				t.Errorf("eventual %+v, want %+v", cfg.Eventual, tt.eventual)
+			}
+		})
+	}
+}
+
+func TestEveryKeyHasAVariableOfItsOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, leaf := range schemaOf("", Default()).leaves {
+		name := EnvName(leaf.path)
+		if other := seen[name]; other != "" {
+			t.Errorf("%s and %s are both %s", leaf.path, other, name)
+		}
+		seen[name] = leaf.path
+		if err := leaf.set(struct{}{}); err == nil || strings.Contains(err.Error(), "pacer cannot configure") {
+			t.Errorf("%s takes a struct: %v", leaf.path, err)
+		}
+	}
+	for _, kind := range sink.Kinds() {
+		cfg, _ := sink.NewConfig(kind)
+		for _, leaf := range schemaOf("", cfg).leaves {
+			if err := leaf.set(struct{}{}); err == nil || strings.Contains(err.Error(), "pacer cannot configure") {
+				t.Errorf("%s: %s takes a struct: %v", kind, leaf.path, err)
+			}
+		}
+	}
+}
+
+func TestBadConfigurations(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	empty := write(t, "empty", "\n")
+	tests := []struct {
+		name, text string
+		env        []string
+		want       []string // the lines' beginnings, in order
+	}{
+		{"unknown keys, all of them", "kafka: {broker: [a:1], lanez: 3}\nsniks: {}\nx: 1", nil, []string{
+			"kafka.broker: there is no such key; did you mean brokers? (line 1)", "kafka.lanez: there is no such key; did you mean lanes?",
+			"sniks: there is no such key; did you mean sinks? (line 2)", "x: there is no such key; use one of kafka, redis,"}},
+		{"unknown key of a sink", "sinks: {a: {type: http, url: \"http://a\", recrod: x, tpye: y}}", nil, []string{
+			"sinks.a.recrod: there is no such key; use one of url,", "sinks.a.tpye: there is no such key; did you mean type?"}},
+		{"key of another type of sink", "sinks: {a: {type: discard, url: \"http://a\"}}", nil, []string{"sinks.a.url: there is no such key;"}},
+		{"no type", "sinks: {a: {url: \"http://a\"}, b: }", nil, []string{
+			"sinks.a.type: required; use one of discard, http, log", "sinks.b.type: required;"}},
+		{"unknown type", "sinks: {a: {type: htpp}}", nil, []string{`sinks.a.type: there is no type "htpp"; use one of`}},
+		{"name of a sink", "sinks: {\"a b\": {type: log}}", nil, []string{"sinks.a b: not a name for a sink;"}},
+		{"sinks as a list", "sinks: [a]", nil, []string{"sinks: must be a section"}},
+		{"url", "sinks: {a: {type: http}}", nil, []string{"sinks.a.url: required; use one such as https://"}},
+		{"max_in_flight", "sinks: {a: {type: log, max_in_flight: 0}}", nil, []string{"sinks.a.max_in_flight: 0 is out of range;"}},
+		{"timeout without unit", "sinks: {a: {type: http, url: \"http://a\", timeout: 5}}", nil, []string{
+			`sinks.a.timeout: "5" is not a duration; give a number with a unit`}},
+		{"default_sink", "sinks: {receiver: {type: log}}\ndefault_sink: reciever", nil, []string{
+			`default_sink: there is no sink "reciever"; did you mean receiver?`}},
+		{"section as a value", "kafka: 7", nil, []string{"kafka: must be a section with the keys brokers, topics,"}},
+		{"value as a section", "kafka: {group: {a: 1}}", nil, []string{"kafka.group: must be text"}},
+		{"number", "kafka: {lanes: many}", nil, []string{`kafka.lanes: "many" is not a whole number`}},
+		{"range", "kafka: {lanes: 0}", nil, []string{"kafka.lanes: 0 is out of range; use a number between 1 and"}},
+		{"variable", "", []string{"PACER_KAFKA_LANES=many"}, []string{`kafka.lanes (PACER_KAFKA_LANES): "many" is not a whole number`}},
+		{"not a number", "retry: {jitter: .nan}", nil, []string{"retry.jitter: NaN is out of range"}},
+		{"broker", "kafka: {brokers: [localhost]}", nil, []string{`kafka.brokers: "localhost" is not host:port; use one such as`}},
+		{"own topics", "kafka: {topics: [pacer.jobs, pacer.dead, pacer.timer.5s]}", nil, []string{
+			"kafka.topics: pacer.dead is a topic of pacer's own", "kafka.topics: pacer.timer.5s is a topic of pacer's own"}},
+		{"topic", "kafka: {topics: [\"a b\", c, c]}", nil, []string{`kafka.topics: "a b" is not a name`, "kafka.topics: c is listed twice"}},
+		{"timers", "kafka: {timer_delays: [5s, 0s, 5s]}", nil, []string{"kafka.timer_delays: 0s is out", "kafka.timer_delays: 5s is listed twice"}},
+		{"sasl", "kafka: {sasl: {mechanism: md5, username: u}}", nil, []string{
+			`kafka.sasl.mechanism: there is no "md5"; use one of plain,`, "kafka.sasl.username: required together"}},
+		{"tls", "redis: {tls: {cert_file: x}}", nil, []string{"redis.tls.cert_file: goes together", "redis.tls.enabled: the other keys"}},
+		{"redis mode", "redis: {addrs: [a:1, b:2]}", nil, []string{"redis.mode: required with several addresses;"}},
+		{"redis single", "redis: {addrs: [a:1, b:2], mode: single}", nil, []string{"redis.mode: single takes one address"}},
+		{"redis sentinel", "redis: {addrs: [a:1], mode: sentinel}", nil, []string{"redis.master_name: goes together"}},
+		{"redis address", "redis: {addrs: [localhost]}", nil, []string{`redis.addrs: "localhost" is not host:port; use one such as`}},
+		{"redis replica of no ring", "redis: {addrs: [\"a:1|b:2\"]}", nil, []string{`redis.addrs: "a:1|b:2" is not host:port; use one such as`}},
+		{"redis ring", "redis: {mode: ring, addrs: [\"a:1|b\", \"|c:3\", \"d:4|e:5|f:6\"]}", nil, []string{
+			`redis.addrs: "d:4|e:5|f:6" names 3 servers; use master or master|replica`,
+			`redis.addrs: "b" is not host:port; use one such as`, `redis.addrs: "" is not host:port;`}},
+		{"redis ring, one server twice", "redis: {mode: ring, addrs: [\"a:1|b:2\", \"b:2\"]}", nil, []string{"redis.addrs: b:2 is listed twice"}},
+		{"redis ring, shards", "redis: {mode: ring, addrs: [a:1, b:2, c:3], shards: 2}", nil, []string{
+			"redis.shards: 2 leaves some of the 3 addresses without any; use at least 3, or 0"}},
+		{"dedupe", "dedupe: {ttl: 10ms, on_store_failure: local-share}", nil, []string{
+			"dedupe.ttl: 10ms is out of range; use a duration between 1s and 30d, or 0",
+			`dedupe.on_store_failure: there is no "local-share"; use one of closed, open`}},
+		{"redis shards", "redis: {shards: 2000}", nil, []string{"redis.shards: 2000 is out of range; use a number between 0 and 1024"}},
+		{"redis cluster", "redis: {mode: cluster, db: 1}", nil, []string{"redis.db: a cluster has database 0 only"}},
+		{"sentinel without sentinels", "redis: {sentinel_password: hunter22}", nil, []string{
+			"redis.sentinel_password: there are sentinels in mode sentinel only;"}},
+		{"sentinel without password", "redis: {mode: sentinel, master_name: m, sentinel_username: u}", nil, []string{
+			"redis.sentinel_password: required with redis.sentinel_username;"}},
+		{"eventual", "eventual: {roots: [a:1, b, a:1], sync: 0s, low_burst: 5s}", nil, []string{
+			`eventual.roots: "b" is not host:port;`, "eventual.roots: a:1 is listed twice",
+			"eventual.sync: 0s is out of range;", "eventual.low_burst: 5s is above eventual.high_burst, 2s;"}},
+		{"too many roots", "eventual: {roots: [" + strings.TrimSuffix(strings.Repeat("a:1, ", 17), ", ") + "]}", nil,
+			append([]string{"eventual.roots: 17 roots; use at most 16"}, slices.Repeat([]string{"eventual.roots: a:1 is listed twice"}, 16)...)},
+		{"dsn", "postgres: {dsn: \"postgres://u:hunter22@h:port/x\"}", nil, []string{"postgres.dsn: not a PostgreSQL connection string;"}},
+		{"quanta", "pacing: {min_quantum: 500ms, max_quantum: 100ms}", nil, []string{"pacing.min_quantum: 500ms is above"}},
+		{"listen", "http: {listen: \"8080\"}", nil, []string{`http.listen: "8080" is not host:port;`}},
+		{"level", "log: {level: loud}", nil, []string{`log.level: there is no "loud"; use one of debug,`}},
+		{"secret file", "redis: {password: \"file:" + missing + "\"}", nil, []string{"redis.password: cannot read the secret: open " + missing}},
+		{"empty secret file", "admin_token: \"file:" + empty + "\"", nil, []string{"admin_token: the file " + empty + " is empty"}},
+		{"number as a secret", "redis: {password: 0123}", nil, []string{"redis.password: must be text; put it in quotes"}},
+		{"repeated key", "kafka: {}\nkafka: {}", nil, []string{""}},
+		{"not yaml", "kafka: [", nil, []string{""}},
+		{"not a section", "- a", nil, []string{""}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := load(t, tt.text, tt.env...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if !errors.As(err, &UsageError{}) {
+				t.Errorf("%v is no UsageError", err)
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(tt.want) {
+				t.Fatalf("%d lines, want %d: %q", len(lines), len(tt.want), lines)
+			}
+			for i, want := range tt.want {
+				if !strings.HasPrefix(lines[i], want) {
+					t.Errorf("line %q, want %q", lines[i], want)
+				}
+				if strings.Contains(lines[i], "hunter22") {
+					t.Errorf("a secret shows: %q", lines[i])
+				}
+			}
+		})
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.yaml")
+	if _, _, err := Load(path, false, nil); err != nil {
+		t.Errorf("not asked for by name: %v", err)
+	}
+	if _, _, err := Load(path, true, nil); err == nil || !strings.HasPrefix(err.Error(), "--config: open "+path) {
+		t.Errorf("asked for by name: %v", err)
+	}
+	if _, _, err := Load(t.TempDir(), false, nil); err == nil {
+		t.Error("a directory was read as a file")
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	_, warnings, err := load(t, "sinks: {a: {type: log}, b: {type: log}}",
+		"PACER_KAFKA_BROKRES=a:1", "PACER_WHATEVER=1", "PACER_SINKS_A=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"PACER_KAFKA_BROKRES: there is no such setting; did you mean PACER_KAFKA_BROKERS?", "PACER_SINKS_A:",
+		"PACER_WHATEVER: there is no such setting; it is ignored", "default_sink: not set"}
+	if !slices.EqualFunc(warnings, want, strings.HasPrefix) {
+		t.Errorf("warnings %q", warnings)
+	}
+}
+
+func TestRequire(t *testing.T) {
+	cfg := mustLoad(t, "")
+	tests := []struct {
+		sections []Section
+		want     []string
+	}{
+		{nil, nil},
+		{[]Section{NeedPostgres}, []string{"postgres.dsn: required; set it in pacer.yaml or PACER_POSTGRES_DSN"}},
+		{[]Section{NeedKafka, NeedTopics}, []string{"kafka.brokers: required; set it in pacer.yaml or PACER_KAFKA_BROKERS"}},
+		{[]Section{NeedRedis, NeedSinks}, []string{"redis.addrs: required; set it in pacer.yaml or PACER_REDIS_ADDRS", "sinks: at least one"}},
+	}
+	for _, tt := range tests {
+		err := cfg.Require(tt.sections...)
+		if len(tt.want) == 0 {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		var p Problems
+		if !errors.As(err, &p) || !slices.EqualFunc(p, tt.want, strings.HasPrefix) || !errors.As(err, &UsageError{}) {
+			t.Errorf("Require(%v): %v", tt.sections, err)
+		}
+	}
+}
+
+func TestSecretsComeFromFilesAndNeverShow(t *testing.T) {
+	ref := func(name, secret string) string { return "file:" + write(t, name, secret+"\n") }
+	cfg := mustLoad(t, fmt.Sprintf(`
+kafka: {sasl: {mechanism: plain, username: u, password: %q}}
+redis: {mode: sentinel, master_name: m, password: %q, sentinel_password: %q}
+postgres: {dsn: %q}
+admin_token: swordfish4
+sinks: {a: {type: http, url: %q, headers: {Authorization: %q}}}
+`, ref("1", "swordfish1"), ref("2", "swordfish2"), ref("8", "swordfish8"), ref("3", "postgres://p:swordfish3@h/d"),
+		ref("5", "http://me:swordfish5@h/p?t=swordfish6"), ref("7", "swordfish7")))
+	if cfg.Kafka.SASL.Password.Reveal() != "swordfish1" || cfg.Redis.Password != "swordfish2" ||
+		cfg.Redis.SentinelPassword != "swordfish8" ||
+		cfg.Postgres.DSN != "postgres://p:swordfish3@h/d" || cfg.Sinks["a"].(*http.Config).Headers["Authorization"] != "swordfish7" {
+		t.Error("a reference was not followed")
+	}
+	var logged strings.Builder
+	slog.New(slog.NewTextHandler(&logged, nil)).Info("loaded", "config", cfg, "kafka", cfg.Kafka, "dsn", cfg.Postgres.DSN, "sinks", cfg.Sinks)
+	asJSON, err := json.Marshal(map[string]any{"kafka": cfg.Kafka, "redis": cfg.Redis, "dsn": cfg.Postgres})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{
+		logged.String(), string(asJSON), cfg.String(), fmt.Sprint(cfg), fmt.Sprintf("%+v", cfg), fmt.Sprintf("%#v", cfg),
+		fmt.Sprintf("%v %+v %#v", cfg.Kafka, cfg.Redis, cfg.Postgres), fmt.Sprintf("%v %#v", cfg.Sinks, cfg.Sinks["a"]),
+	} {
+		if i := strings.Index(s, "swordfish"); i >= 0 {
+			t.Errorf("a secret shows: ...%s", s[max(0, i-40):])
+		}
+	}
+	for _, want := range []string{"kafka.sasl.password: ***\n", "sinks.a.url: http://h/p\n", "sinks.a.headers: {Authorization: ***}\n",
+		"sinks.a.type: http\n", "pacing.max_buffer_bytes: 64MiB\n", "kafka.timer_delays: 5s,30s,5m,30m,6h\n"} {
+		if !strings.Contains(cfg.String(), want) {
+			t.Errorf("%q is missing from\n%s", want, cfg)
+		}
+	}
+}
+
+// rotated is a configuration that reads its secrets again.
+type rotated struct {
+	Token   string            `yaml:"token" secret:"value"`
+	Headers map[string]string `yaml:"headers" secret:"value"`
+
+	again map[string]func() (string, error)
+}
+
+func (r *rotated) SecretFrom(key string, read func() (string, error)) { r.again[key] = read }
+
+// TestSecretsCanBeReadAgain: a sink learns how to read what came from a file, and of nothing else.
+func TestSecretsCanBeReadAgain(t *testing.T) {
+	from := write(t, "token", "opensesame")
+	cfg := &rotated{"file:" + from, map[string]string{"X-Key": "file:" + from, "X-Other": "plain"}, map[string]func() (string, error){}}
+	l := &loader{schema: schemaOf("", &struct{}{}), sinks: []*schema{schemaOf("sinks.a.", cfg)}, content: map[string]string{}}
+	l.resolveSecrets()
+	if len(l.problems) > 0 || cfg.Token != "opensesame" || cfg.Headers["X-Key"] != "opensesame" || len(cfg.again) != 2 {
+		t.Fatalf("problems %q, token %q, headers %q", l.problems, cfg.Token, cfg.Headers)
+	}
+	if err := os.WriteFile(from, []byte("swordfish\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"token", "headers.X-Key"} {
+		if value, err := cfg.again[key](); err != nil || value != "swordfish" {
+			t.Errorf("%s: %q, %v", key, value, err)
+		}
+	}
+}
+
+func TestLogger(t *testing.T) {
+	for format, want := range map[string]string{"json": `"msg":"seen"`, "text": "msg=seen"} {
+		var out strings.Builder
+		l := Log{Level: "warn", Format: format}.Logger(&out)
+		l.Info("hidden")
+		l.Warn("seen")
+		if s := out.String(); !strings.Contains(s, want) || strings.Contains(s, "hidden") {
+			t.Errorf("%s: %q", format, s)
+		}
+	}
+}
+
+func TestTLSClient(t *testing.T) {
+	if c, err := (TLS{}).Client(); c != nil || err != nil {
+		t.Errorf("off: %v, %v", c, err)
+	}
+	if c, err := (TLS{Enabled: true, ServerName: "k"}).Client(); err != nil || c.ServerName != "k" {
+		t.Errorf("on: %v, %v", c, err)
+	}
+	for want, cfg := range map[string]TLS{
+		"ca_file: open":   {Enabled: true, CAFile: "/nowhere"},
+		"ca_file: ":       {Enabled: true, CAFile: write(t, "ca", "no PEM")},
+		"cert_file: open": {Enabled: true, CertFile: "/nowhere", KeyFile: "/nowhere"},
+	} {
+		if _, err := cfg.Client(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestPageDescribesEveryKey keeps docs/configuration.md in step: one row per key, with its default and its variable.
+func TestPageDescribesEveryKey(t *testing.T) {
+	b, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	rows := map[string]int{}
+	check := func(leaf setting, name string) {
+		def := leaf.shown()
+		if leaf.value.Kind() == reflect.Map || leaf.value.IsZero() {
+			def = "" // what the page says of an empty default is prose
+		}
+		for line := range strings.SplitSeq(page, "\n") {
+			if strings.HasPrefix(line, "| `"+leaf.path+"` |") {
+				rows[leaf.path]++
+				if !strings.Contains(line, "`"+name+"`") {
+					t.Errorf("the row of %s lacks `%s`", leaf.path, name)
+				}
+				if def != "" && !strings.Contains(line, "| `"+def+"` |") {
+					t.Errorf("the row of %s lacks its default, `%s`", leaf.path, def)
+				}
+			}
+		}
+		if rows[leaf.path] == 0 {
+			t.Errorf("there is no row for %s", leaf.path)
+		}
+	}
+	for _, leaf := range schemaOf("", Default()).leaves {
+		check(leaf, EnvName(leaf.path))
+	}
+	for _, kind := range sink.Kinds() {
+		if !strings.Contains(page, "### `"+kind+"`") {
+			t.Errorf("there is no section for sinks of type %s", kind)
+		}
+		cfg, _ := sink.NewConfig(kind)
+		for _, leaf := range schemaOf("sinks.<name>.", cfg).leaves {
+			section := page[max(0, strings.Index(page, "### `"+kind+"`")):]
+			key := strings.TrimPrefix(leaf.path, "sinks.<name>.")
+			if i := strings.Index(section[1:], "\n##"); i >= 0 {
+				section = section[:i+1]
+			}
+			if !strings.Contains(section, "| `"+key+"` |") || !strings.Contains(section, "`"+fmt.Sprint(leaf.shown())+"`") && !leaf.value.IsZero() {
+				t.Errorf("the section of %s lacks %s or its default %s", kind, key, leaf.shown())
+			}
+		}
+	}
+}
+
+// What YAML takes for something else than a section of keys is an error in words, or one that means nothing.
+func TestOddFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "",
+		"null":                         "",
+		"# nothing":                    "",
+		"[a, b]":                       "must consist of sections",
+		"kafka: {group: a":             "is not valid YAML",
+		"max_weight: 1\nmax_weight: 2": "is not valid YAML",
+		"7: x":                         "7: there is no such key",
+		"sinks: {1: {type: log}}":      "",
+	} {
+		_, _, err := load(t, text)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

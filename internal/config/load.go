@@ -1,0 +1,327 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+const (
+	// DefaultPath is the path of the configuration if --config is not given.
+	DefaultPath   = "./pacer.yaml"
+	maxConfigFile = 1 << 20
+)
+
+// Problems are the errors in a configuration: one line each, which begins with the key and ends with the remedy.
+type Problems []string
+
+func (p Problems) Error() string { return strings.Join(p, "\n") }
+
+// Load reads the configuration: defaults, then the YAML file at path, then the PACER_* variables of environ
+// ("NAME=value", as returned by os.Environ), which override the file. A missing file is an error only if explicit,
+// that is, named by the user. An error is a UsageError around Problems. Warnings are single lines about probable
+// mistakes that stop nothing, such as an unknown PACER_ variable.
+//
+// Values are assigned by this package rather than by the YAML decoder, so that each error is one line that names the
+// key, its valid values, and its position in the file.
+func Load(path string, explicit bool, environ []string) (cfg *Config, warnings []string, err error) {
+	l, err := read(path, explicit, environ)
+	if err != nil {
+		return nil, l.warnings, UsageError{err}
+	}
+	return l.cfg, l.warnings, nil
+}
+
+// read is Load. The loader knows where each value comes from.
+func read(path string, explicit bool, environ []string) (*loader, error) {
+	l := &loader{
+		cfg: Default(), path: cmp.Or(path, DefaultPath),
+		origin: map[string]string{}, lines: map[string]int{}, set: map[string]bool{}, content: map[string]string{},
+	}
+	file, err := l.readFile(explicit)
+	if err != nil {
+		return l, err
+	}
+	l.schema = schemaOf("", l.cfg)
+	l.expandSwitches("", file)
+	l.environment(environ, file)
+	l.bind(file)
+	l.resolveSecrets()
+	l.derived = l.cfg.derive()
+	if len(l.problems) == 0 { // a value that could not be read would be reported twice
+		l.problems = l.cfg.Problems()
+	}
+	if len(l.problems) > 0 {
+		return l, l.problems
+	}
+	l.warnings = append(l.warnings, l.cfg.warnings()...)
+	return l, nil
+}
+
+// readFile reads and parses the file; the result is empty if the file is missing and may be.
+func (l *loader) readFile(explicit bool) (map[string]any, error) {
+	path := l.path
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !explicit {
+		return map[string]any{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w; name an existing file", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	if len(b) > maxConfigFile {
+		return nil, fmt.Errorf("--config: %s is larger than %d bytes", path, maxConfigFile)
+	}
+	var document yaml.Node
+	tree := map[string]any{}
+	if err = yaml.Unmarshal(b, &document); err == nil && document.Kind != 0 {
+		if root := document.Content[0]; root.Kind != yaml.MappingNode && root.Tag != "!!null" {
+			return nil, fmt.Errorf("%s must consist of sections, such as kafka: {brokers: [\"127.0.0.1:9092\"]}", path)
+		}
+		err = document.Decode(&tree)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is not valid YAML: %s", path, yamlProblem(b, err))
+	}
+	for _, root := range document.Content {
+		l.locate("", root)
+	}
+	if tree == nil { // the document is null
+		tree = map[string]any{}
+	}
+	return stringKeys(tree).(map[string]any), nil
+}
+
+// yamlValues matches the values that the YAML library repeats in its errors.
+var yamlValues = regexp.MustCompile("anchor '.*' |`.*` |invalid map key: .*")
+
+// yamlProblem puts an error of the YAML library on one line, without the values in it: any of them may be a secret.
+func yamlProblem(text []byte, err error) string {
+	problem := strings.Join(strings.Fields(err.Error()), " ")
+	if _, name, ok := strings.Cut(problem, "unknown anchor '"); ok {
+		name, _, _ = strings.Cut(name, "' referenced")
+		before, _, _ := bytes.Cut(text, []byte("*"+name))
+		return fmt.Sprintf("a value that begins with * must be put in quotes (line %d)", 1+bytes.Count(before, []byte("\n")))
+	}
+	return yamlValues.ReplaceAllStringFunc(problem, func(s string) string {
+		kind, _, _ := strings.Cut(s, "'")
+		if kind, _, _ = strings.Cut(kind, "`"); strings.HasPrefix(s, "invalid") {
+			kind = "invalid map key: "
+		}
+		return kind + redacted + " "
+	})
+}
+
+// stringKeys converts keys that YAML reads as numbers or other values to text.
+func stringKeys(v any) any {
+	switch m := v.(type) {
+	case map[any]any:
+		texts := make(map[string]any, len(m))
+		for key, value := range m {
+			texts[fmt.Sprint(key)] = stringKeys(value)
+		}
+		return texts
+	case map[string]any:
+		for key, value := range m {
+			m[key] = stringKeys(value)
+		}
+	}
+	return v
+}
+
+// locate records the line of each key in the file.
+func (l *loader) locate(prefix string, node *yaml.Node) {
+	if node.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		path := prefix + node.Content[i].Value
+		l.lines[path] = node.Content[i].Line
+		l.locate(path+".", node.Content[i+1])
+	}
+}
+
+// loader is the state of a Load.
+type loader struct {
+	cfg      *Config
+	path     string            // of the file
+	schema   *schema           // of cfg, without sinks
+	sinks    []*schema         // of each sink's configuration
+	origin   map[string]string // the environment variable that set a path
+	lines    map[string]int    // the line of a path in the file
+	set      map[string]bool   // the paths that have a value
+	content  map[string]string // the file that a secret was read from, by path
+	derived  map[string]string // the path that a value was derived from, by path
+	problems Problems
+	warnings []string
+}
+
+// complain adds a problem with a key, and says where its value comes from.
+func (l *loader) complain(path, format string, args ...any) {
+	problem := ": " + fmt.Sprintf(format, args...)
+	if name := l.origin[path]; name != "" {
+		problem = " (" + name + ")" + problem
+	} else if line := l.lines[path]; line > 0 {
+		problem += fmt.Sprintf(" (line %d)", line)
+	}
+	l.problems = append(l.problems, masked(path)+problem)
+}
+
+// expandSwitches turns `tls: true` into `tls: {enabled: true}`, so that the environment may add keys to it.
+func (l *loader) expandSwitches(prefix string, tree map[string]any) {
+	for key, v := range tree {
+		path := prefix + key
+		if !l.schema.sections[path] {
+			continue
+		}
+		if sub, ok := v.(map[string]any); ok {
+			l.expandSwitches(path+".", sub)
+		} else if _, ok := l.schema.switchOf(path); ok && v != nil {
+			tree[key] = map[string]any{"enabled": v}
+		}
+	}
+}
+
+// bind assigns every value of the tree.
+func (l *loader) bind(tree map[string]any) {
+	sinks := tree["sinks"]
+	delete(tree, "sinks")
+	l.bindTree(l.schema, "", tree)
+	switch m := sinks.(type) {
+	case nil:
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			l.bindSink(name, m[name])
+		}
+	default:
+		l.complain("sinks", "must be a section with one sink per name, such as receiver: {type: http, url: \"http://...\"}")
+	}
+}
+
+func (l *loader) bindTree(s *schema, prefix string, tree map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		path, v := prefix+key, tree[key]
+		if leaf, ok := s.byPath[path]; ok {
+			if v == nil {
+				continue // a key without a value: the default applies
+			}
+			if err := leaf.set(v); err != nil {
+				l.complain(path, "%s", err)
+			}
+			l.set[path] = true
+			continue
+		}
+		if !s.sections[path] {
+			l.unknownKey(s, prefix, key)
+			continue
+		}
+		switch sub := v.(type) {
+		case nil:
+		case map[string]any:
+			l.bindTree(s, path+".", sub)
+		default:
+			l.complain(path, "must be a section with the keys %s", strings.Join(s.below(path+"."), ", "))
+		}
+	}
+}
+
+func (l *loader) unknownKey(s *schema, prefix, key string) {
+	known := s.below(prefix)
+	switch {
+	case prefix == "":
+		known = append(known, "sinks")
+	case strings.HasPrefix(prefix, "sinks."):
+		known = append(known, "type")
+	}
+	if near := notation.Nearest(key, known); near != "" {
+		l.complain(prefix+key, "there is no such key; did you mean %s?", near)
+		return
+	}
+	l.complain(prefix+key, "there is no such key; use one of %s", strings.Join(known, ", "))
+}
+
+// bindSink makes the configuration of one sink, whose keys depend on its type.
+func (l *loader) bindSink(name string, raw any) {
+	prefix := "sinks." + name
+	if !validSinkName(name) {
+		l.complain(prefix, "not a name for a sink; use 1 to 64 letters, digits, dots, - or _")
+		return
+	}
+	tree, _ := raw.(map[string]any)
+	kind, _ := tree["type"].(string)
+	cfg, ok := sink.NewConfig(kind)
+	if !ok {
+		kinds := strings.Join(sink.Kinds(), ", ")
+		if _, given := tree["type"]; !given {
+			l.complain(prefix+".type", "required; use one of %s", kinds)
+		} else {
+			l.complain(prefix+".type", "there is no type %s; use one of %s", quoted(tree["type"]), kinds)
+		}
+		return
+	}
+	s := schemaOf(prefix+".", cfg)
+	rest := maps.Clone(tree)
+	delete(rest, "type")
+	l.bindTree(s, prefix+".", rest)
+	l.sinks, l.set[prefix+".type"] = append(l.sinks, s), true
+	l.cfg.Sinks[name] = cfg
+}
+
+// resolveSecrets replaces the "file:" references of all secret settings.
+func (l *loader) resolveSecrets() {
+	for _, s := range append([]*schema{l.schema}, l.sinks...) {
+		for _, leaf := range s.leaves {
+			if leaf.tag == "" {
+				continue
+			}
+			switch target := leaf.value.Addr().Interface().(type) {
+			case *Secret:
+				*target = Secret(l.secret(s, leaf.path, string(*target)))
+			case *string:
+				*target = l.secret(s, leaf.path, *target)
+			case *map[string]string:
+				for _, name := range slices.Sorted(maps.Keys(*target)) {
+					(*target)[name] = l.secret(s, leaf.path+"."+name, (*target)[name])
+				}
+			}
+		}
+	}
+}
+
+// rereader is a configuration that wants to read its secrets again while the daemon runs.
+type rereader interface {
+	SecretFrom(key string, read func() (string, error))
+}
+
+func (l *loader) secret(s *schema, path, value string) string {
+	content, file, err := readSecret(value)
+	l.content[path] = file
+	if err != nil {
+		l.complain(path, "%s", err)
+		return value
+	}
+	if again, ok := s.target.(rereader); ok && strings.HasPrefix(value, fileScheme) {
+		again.SecretFrom(strings.TrimPrefix(path, s.prefix), func() (string, error) {
+			content, _, err := readSecret(value)
+			return content, err
+		})
+	}
+	return content
+}

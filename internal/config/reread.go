@@ -1,0 +1,30 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// SecretFrom is called by Load for each secret of the services that refers to a file.
+func (c *Config) SecretFrom(key string, read func() (string, error)) {
+	if c.sources == nil {
+		c.sources = map[string]func() (string, error){}
+	}
+	c.sources[key] = read
+}
+
+// Reread returns a copy of the configuration whose secrets are read again from the files that they refer to. Those of
+// sinks are read by the sinks. An error begins with the key.
+func (c *Config) Reread() (*Config, error) {
+	fresh := *c
+	settings := schemaOf("", &fresh).byPath
+	for _, key := range slices.Sorted(maps.Keys(c.sources)) {
+		value, err := c.sources[key]()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		*settings[key].value.Addr().Interface().(*Secret) = Secret(value)
+	}
+	return &fresh, nil
+}

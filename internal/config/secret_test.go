@@ -1,0 +1,74 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// TestErrorsShowNoSecret puts a secret where people put them by mistake, in each key: in an address with credentials, and,
+// where the key is for a secret, in whatever YAML takes it for. No error shows it.
+func TestErrorsShowNoSecret(t *testing.T) {
+	const secret = "hunter22"
+	shapes := func(isSecret bool) []string {
+		list := []string{
+			`"redis://user:hunter22@host:6379"`, `user:hunter22@host`, `"a:1,kafka://user:hunter22@host:1"`, `["hunter22@x:y"]`,
+			`{"x://hunter22@host"}`, `"x://a@hunter22@host|b|c"`,
+		}
+		if isSecret {
+			list = append(list, `*hunter22`, `[hunter22]`, `{hunter22: 1}`, `!!int hunter22`, `!!binary hunter22!`, `*hunter22 # "`)
+		}
+		return list
+	}
+	check := func(path, text string) {
+		t.Helper()
+		for _, environ := range [][]string{nil, {"PACER_POSTGRES_DSN=postgres://h/x"}} {
+			if _, _, err := load(t, text, environ...); err != nil && strings.Contains(err.Error(), secret) {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+	for _, leaf := range schemaOf("", Default()).leaves {
+		keys := strings.Split(leaf.path, ".")
+		for _, shape := range shapes(leaf.tag != "") {
+			check(leaf.path, strings.Join(keys, ": {")+": "+shape+strings.Repeat("}", len(keys)-1))
+			check(leaf.path, "redis: {mode: ring}\nkafka: {}\n"+strings.Join(keys, ":\n  ")+": "+shape)
+		}
+	}
+	for _, kind := range sink.Kinds() {
+		cfg, _ := sink.NewConfig(kind)
+		for _, leaf := range schemaOf("", cfg).leaves {
+			isText := leaf.value.Kind() != reflect.Map // the names of headers are no secrets
+			for _, shape := range shapes(leaf.tag != "" && isText) {
+				check(leaf.path, "sinks: {a: {type: "+kind+", "+leaf.path+": "+shape+"}}")
+			}
+		}
+	}
+	for _, text := range []string{
+		secret, "- " + secret, "redis: {password: x}\n? {a: " + secret + "}\n: x", "sinks: {\"a:" + secret + "@b\": {type: log}}",
+		"redis: {mode: ring, addrs: [\"redis://u:" + secret + "@a:1|b:1|c:1\"]}", "redis: &" + secret + "\n  password: *" + secret,
+	} {
+		check(text, text)
+	}
+}
+
+// An unquoted secret that begins with * is an alias for YAML. The error says where it is.
+func TestUnquotedAliasIsLocated(t *testing.T) {
+	_, _, err := load(t, "kafka: {}\nredis:\n  # the password\n  password: *hunter22\n")
+	if err == nil || !strings.HasSuffix(err.Error(), "is not valid YAML: a value that begins with * must be put in quotes (line 4)") {
+		t.Error(err)
+	}
+}
+
+func TestMasked(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "host:6379": "host:6379", "redis://host": "redis://host", "redis://u:p@host:1": "redis://***@host:1",
+		"u:p@host": "***@host", "redis://u:p@q@host": "redis://***@host", "@host": "***@host", "a@x://b": "***@x://b",
+	} {
+		if got := masked(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

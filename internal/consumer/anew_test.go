@@ -1,0 +1,303 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+)
+
+// relaying is a Handler that writes the jobs of ingress to lane 0, as those of a campaign with a backlog, and settles
+// the jobs of the lane.
+type relaying struct {
+	*fake
+	r *rig
+
+	mu    sync.Mutex
+	lane  map[string]int // payloads seen in the lane
+	moved int            // jobs of ingress
+}
+
+func (h *relaying) Offer(_ context.Context, jobs []*delivery.Job) ([]*delivery.Job, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, j := range jobs {
+		if j.From == delivery.FromLane {
+			h.lane[string(j.Payload)]++
+			j.Settle(delivery.OutcomeDelivered)
+			continue
+		}
+		h.moved++
+		h.r.produce(h.r.opt.LaneTopic, 0, encoded(record.Encode(j, delivery.Destination{Kind: delivery.ToLane}, time.Now())))
+		j.Settle(delivery.OutcomeRequeued)
+	}
+	return nil, nil
+}
+
+// counts returns how many jobs were moved, and how many came back.
+func (h *relaying) counts() (moved, back int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.lane {
+		back += n
+	}
+	return h.moved, back
+}
+
+// encoded is a record in kafka-go's form.
+func encoded(r delivery.Record) kafka.Record {
+	rec := kafka.Record{Value: kafka.NewBytes(bytes.Clone(r.Value))}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kafka.Header(h))
+	}
+	return rec
+}
+
+// remake deletes topics and creates them again.
+func (r *rig) remake(partitions int, topics ...string) {
+	r.t.Helper()
+	answer, err := r.client.DeleteTopics(r.t.Context(), &kafka.DeleteTopicsRequest{Topics: topics})
+	if err == nil {
+		for _, e := range answer.Errors {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		r.t.Fatalf("delete %v: %v", topics, err)
+	}
+	r.eventually("the topics are deleted", func() bool {
+		answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+			Topic: topics[0], NumPartitions: partitions, ReplicationFactor: 1,
+		}}})
+		return err == nil && answer.Errors[topics[0]] == nil
+	})
+	if len(topics) > 1 {
+		r.create(partitions, topics[1:]...)
+	}
+}
+
+// TestJobsOfAnIngressTopicMadeAnew: jobs of a topic made anew have the places, and without ids of their own the ids, of
+// those before it. They are no repeats.
+func TestJobsOfAnIngressTopicMadeAnew(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		h := &relaying{fake: newFake(), r: r, lane: map[string]int{}}
+		r.start(h.fake, func(o *Options) { o.Handler = h })
+		publish := func(jobs int) {
+			records := make([]kafka.Record, jobs)
+			for i := range records { // without an id, and the same payload every time
+				records[i] = kafka.Record{Value: kafka.NewBytes(fmt.Append(nil, "job ", i)), Headers: []kafka.Header{
+					{Key: delivery.HeaderCampaign, Value: []byte("a")},
+				}}
+			}
+			r.produce(r.jobs(), 0, records...)
+		}
+		publish(50)
+		r.eventually("the first come back from the lane", func() bool { _, back := h.counts(); return back == 50 })
+		r.remake(1, r.jobs())
+		publish(40)
+		r.eventually("the new ones are read", func() bool { moved, _ := h.counts(); return moved >= 90 })
+		r.eventually("the new ones come back too", func() bool { _, back := h.counts(); return back >= 90 })
+	})
+}
+
+// TestTopicsMadeAnewWhileJobsAreOpen: a log made anew is read from its beginning, though it holds the offsets at which the
+// readers would go on, and though jobs of the one before it are still open. What becomes of these has no effect on the
+// new ones with their offsets.
+func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		timer := r.opt.Group + ".timer"
+		topics := []string{r.jobs(), r.opt.LaneTopic, timer}
+		r.create(1, topics...)
+		f := newFake()
+		f.keep = func(j *delivery.Job) bool { return j.Offset == 3 }
+		c := r.start(f, func(o *Options) { o.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}} })
+		for _, topic := range topics {
+			r.produceIDs(topic, 0, "c", numbered("old-"+topic, 0, 10))
+		}
+		r.eventually("the old jobs", func() bool { return c.count() == 30 })
+		r.eventually("their commits", func() bool { return r.committedAll(topics, 3) })
+		r.remake(1, topics...)
+		for _, topic := range topics {
+			r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, 30))
+		}
+		r.eventually("the new jobs", func() bool { return c.count() == 120 })
+		if n := c.settle(func(j *delivery.Job) bool { return strings.HasPrefix(j.ID, "old") }); n != 3 {
+			t.Fatalf("%d old jobs were open", n)
+		}
+		for _, topic := range topics { // a change to be committed
+			r.produceIDs(topic, 0, "c", numbered("last-"+topic, 0, 1))
+		}
+		r.eventually("the last jobs", func() bool { return c.count() == 123 })
+		r.eventually("the commits stop at the open new jobs", func() bool { return r.committedAll(topics, 3) })
+		c.settle(nil)
+		r.eventually("the commits of all", func() bool { return r.committedAll(topics, 31) })
+	})
+}
+
+// committedAll reports whether the group's offset is this in partition 0 of each topic.
+func (r *rig) committedAll(topics []string, offset int64) bool {
+	return !slices.ContainsFunc(topics, func(topic string) bool { return r.committed(topic, 0) != offset })
+}
+
+// sameIDs is a transport that goes on to give the ids that it gave first: topics made anew look like logs that have lost
+// their end.
+type sameIDs struct {
+	kafka.RoundTripper
+	open sync.RWMutex // locked while nothing may pass
+
+	mu    sync.Mutex
+	first map[string]kafka.Response
+}
+
+func (s *sameIDs) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	s.open.RLock()
+	defer s.open.RUnlock()
+	if fmt.Sprintf("%T", request) != "*broker.identityRequest" {
+		return s.RoundTripper.RoundTrip(ctx, addr, request)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := fmt.Sprintf("%v", request)
+	if s.first[key] == nil {
+		answer, err := s.RoundTripper.RoundTrip(ctx, addr, request)
+		if err != nil {
+			return nil, err
+		}
+		s.first[key] = answer
+	}
+	return s.first[key], nil
+}
+
+// TestLogLosesItsEnd: a log that has lost its last records, in an unclean election, is read on from its end, also while
+// jobs are open whose records it has lost.
+func TestLogLosesItsEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	topics := []string{r.jobs(), r.opt.LaneTopic}
+	r.create(1, topics...)
+	f := newFake()
+	f.keep = func(j *delivery.Job) bool { return j.Offset == 5 || j.Offset == 95 }
+	ids := &sameIDs{first: map[string]kafka.Response{}}
+	client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+		ids.RoundTripper = inner
+		return ids
+	})
+	for _, topic := range topics {
+		at := partition{Topic: topic}
+		if _, err := client.IdentityOf(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := r.start(f, func(o *Options) { o.Client = client })
+	for _, topic := range topics {
+		r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 0, 90))
+		r.produceIDs(topic, 0, "c", numbered("lost-"+topic, 0, 10))
+	}
+	r.eventually("all", func() bool { return c.count() == 200 })
+	ids.open.Lock()
+	r.remake(1, topics...)
+	for _, topic := range topics {
+		r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 0, 90))
+	}
+	ids.open.Unlock()
+	r.eventually("lines of both", func() bool { return len(r.logs.lines("level=ERROR", "has lost its last records", "records=10")) == 2 })
+	for _, topic := range topics {
+		r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, 10))
+	}
+	r.eventually("the new jobs", func() bool { return c.count() == 220 })
+	if n := c.settle(func(j *delivery.Job) bool { return strings.HasPrefix(j.ID, "lost") || j.Offset == 5 }); n != 4 {
+		t.Errorf("%d jobs were open", n)
+	}
+	r.eventually("the commits stop at the open new jobs", func() bool { return r.committedAll(topics, 95) })
+	c.settle(nil)
+	r.eventually("the commits of all", func() bool { return r.committedAll(topics, 100) })
+	for id, n := range c.seen {
+		if n != 1 {
+			t.Errorf("%s was seen %d times", id, n)
+		}
+	}
+	if got := c.lostRecords(lostTruncated); got != 20 {
+		t.Errorf("%v records count as lost", got)
+	}
+}
+
+// TestCommitBeyondTheEnd: whether a log has lost its end, or is another one, the stored position tells; while it cannot be
+// read, its partition waits.
+func TestCommitBeyondTheEnd(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		topics := []string{r.jobs(), r.opt.LaneTopic}
+		for _, topic := range topics {
+			r.produceIDs(topic, 0, "c", numbered(topic, 0, 90))
+		}
+		group, client := r.opt.Group, newBroker(t, r.brokers)
+		for name, again := range map[string]bool{"the same log": false, "another log": true, "no stored position": true} {
+			r.opt.Group = group + "-" + name
+			kept := &downPositions{}
+			kept.down.Store(true)
+			for _, topic := range topics {
+				identity, err := client.IdentityOf(t.Context(), partition{Topic: topic})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := delivery.Position{Topic: topic, Committed: 95, Cluster: identity.Cluster, TopicID: identity.Topic}
+				switch name {
+				case "another log":
+					p.TopicID = delivery.NewTopicID([16]byte{1})
+				case "no stored position":
+					continue
+				}
+				_ = kept.keptPositions.SavePositions(t.Context(), "", []delivery.Position{p})
+			}
+			for _, topic := range topics {
+				r.commit(topic, 0, 100)
+			}
+			warned := len(r.logs.lines("level=WARN", "waiting for the stored position"))
+			c := r.start(newFake(), func(o *Options) { o.Positions = kept })
+			r.eventually("a line of each", func() bool {
+				return len(r.logs.lines("level=WARN", "waiting for the stored position")) == warned+2
+			})
+			kept.down.Store(false)
+			r.eventually("the commits", func() bool { return r.committedAll(topics, 90) })
+			if c.stop(); again != (c.count() == 180) || !again && c.count() != 0 {
+				t.Errorf("%s: %d jobs were read", name, c.count())
+			}
+		}
+	})
+}
+
+// commit commits an offset for the group, which has no members.
+func (r *rig) commit(topic string, partition int, offset int64) {
+	r.t.Helper()
+	r.eventually("a commit without members", func() bool {
+		answer, err := r.client.OffsetCommit(r.t.Context(), &kafka.OffsetCommitRequest{
+			GroupID: r.opt.Group, GenerationID: -1, Topics: map[string][]kafka.OffsetCommit{topic: {{Partition: partition, Offset: offset}}},
+		})
+		return err == nil && answer.Topics[topic][0].Error == nil
+	})
+}
+
+// lostRecords returns how many records count as lost from ingress and lanes.
+func (c *running) lostRecords(cause string) (n float64) {
+	for _, place := range placeNames {
+		var m dto.Metric
+		if err := c.metrics.lost.WithLabelValues(place, cause).Write(&m); err != nil {
+			c.rig.t.Fatal(err)
+		}
+		n += m.GetCounter().GetValue()
+	}
+	return n
+}

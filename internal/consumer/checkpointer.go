@@ -1,0 +1,131 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// positionTimeout bounds one save or load of positions, and one call of Lanes.Drained.
+const positionTimeout = 5 * time.Second
+
+// checkpointer saves the positions of lanes and timers, and tells Lanes which campaigns are drained. One goroutine per
+// generation runs it.
+type checkpointer struct {
+	opt     *Options
+	sources []*source
+	lanes   []*laneSource
+
+	saving retry.Outage
+}
+
+// run works until ctx ends.
+func (k *checkpointer) run(ctx context.Context) {
+	save := time.NewTicker(k.opt.PositionInterval)
+	defer save.Stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	pins := time.NewTicker(pinsEvery)
+	defer pins.Stop()
+	for {
+		select {
+		case <-save.C:
+			k.save(ctx)
+		case now := <-look.C:
+			k.drained(ctx, now)
+		case <-pins.C:
+			k.pinned(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// save stores the positions of the last commit or of the next one: they are used only when the group has none.
+func (k *checkpointer) save(ctx context.Context) {
+	positions := make([]delivery.Position, 0, len(k.sources))
+	sources := make([]*source, 0, len(k.sources)) // of the positions
+	for _, s := range k.sources {
+		if p, ok := s.kept(); ok {
+			sources, positions = append(sources, s), append(positions, p)
+		}
+	}
+	if len(positions) == 0 || k.store(ctx, positions) != nil || k.opt.Trim == nil {
+		return
+	}
+	for i, s := range sources {
+		if s.from == delivery.FromIngress { // its records are not pacer's to delete
+			continue
+		}
+		if before, ok := s.lowWatermark(positions[i].Committed); ok {
+			k.opt.Trim(s.partition, positions[i].TopicID, before)
+		}
+	}
+}
+
+// store saves positions.
+func (k *checkpointer) store(ctx context.Context, positions []delivery.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, positionTimeout)
+	defer cancel()
+	err := k.opt.Positions.SavePositions(ctx, k.opt.Group, positions)
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	if err == nil {
+		if _, over := k.saving.Worked(); over {
+			k.opt.Logger.Info("positions of lanes and timers are saved again")
+		}
+	} else if k.saving.Failed() {
+		k.opt.Logger.Warn("positions of lanes and timers cannot be saved; trying again", "error", err)
+	}
+	return err
+}
+
+// drained reports the campaigns that have almost nothing left in their lane. A report that fails is repeated later.
+func (k *checkpointer) drained(ctx context.Context, now time.Time) {
+	for _, lane := range k.lanes {
+		for _, id := range lane.drained(now, k.opt.SendRate) {
+			call, cancel := context.WithTimeout(ctx, positionTimeout)
+			err := k.opt.Lanes.Unpin(call, id, lane.ID)
+			cancel()
+			if err != nil {
+				k.opt.Logger.Debug("a drained lane was not noted", "campaign", id, "error", err)
+				lane.again(id)
+			}
+		}
+	}
+}
+
+const (
+	// pinsEvery is how often pins are compared with what their lanes hold.
+	pinsEvery = time.Minute
+	// oldPin is how long a pin is kept without a job: the daemon that asked for it may be about to write.
+	oldPin = 10 * time.Minute
+)
+
+// pinned makes the lanes watch the campaigns that are pinned to them and have had no job since the generation
+// began: nothing was written after the lane was requested, or its last job was settled between two generations.
+func (k *checkpointer) pinned(ctx context.Context) {
+	if len(k.lanes) == 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, positionTimeout)
+	defer cancel()
+	pins, err := k.opt.Lanes.Pinned(call, oldPin)
+	if err != nil {
+		k.opt.Logger.Debug("the pins of lanes cannot be read; trying again in a minute", "error", err)
+		return
+	}
+	byID := make(map[int]*laneSource, len(k.lanes))
+	for _, lane := range k.lanes {
+		byID[lane.ID] = lane
+	}
+	for campaign, id := range pins {
+		if lane := byID[id]; lane != nil {
+			lane.expect(campaign)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// brokenBytes is a value that cannot be read.
+type brokenBytes struct{ protocol.Bytes }
+
+var errBroken = errors.New("broken")
+
+func (brokenBytes) Read([]byte) (int, error) { return 0, errBroken }
+func (brokenBytes) Len() int                 { return 1 }
+
+// newLaneReader makes the reader of an empty lane, which reads only what it is given.
+func newLaneReader(log *slog.Logger) *laneReader {
+	b := newBudget(1 << 20)
+	src := newLaneSource(partition{Topic: "lanes", ID: 0}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
+	return &laneReader{
+		reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, base: &src.source, source: laneEntrance{src, 0}, receipt: laneEntrance{src, 0}},
+		src:    src, repeats: offset.NewRepeats(offset.NewOrigins()),
+	}
+}
+
+func laneRecord(offset int64, campaign string, value protocol.Bytes) broker.Raw {
+	headers := []kafka.Header{{Key: delivery.HeaderCampaign, Value: []byte(campaign)}}
+	return broker.RawOf(partition{Topic: "lanes", ID: 0}, &protocol.Record{Offset: offset, Value: value, Headers: headers})
+}
+
+// TestAnUnreadableRecordIsNotPassedOver: a record whose turn it is, and that cannot be copied, is met again by the next
+// read: neither the main position nor that of a campaign that was left behind moves past it.
+func TestAnUnreadableRecordIsNotPassedOver(t *testing.T) {
+	r := newLaneReader(discardLog())
+	src := r.src
+	record := func(offset int64, value protocol.Bytes) broker.Raw { return laneRecord(offset, "c", value) }
+	main := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
+	catchUp := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyCatchUp, catchUp: true}
+	whole := func() protocol.Bytes { return protocol.NewBytes([]byte("{}")) }
+
+	if err := main.record(record(0, brokenBytes{})); !errors.Is(err, errBroken) {
+		t.Fatalf("error %v", err)
+	}
+	if src.lane.Main() != 0 || src.lane.Committed() != 0 {
+		t.Fatalf("main is %d past a record that was not read, %d is committed", src.lane.Main(), src.lane.Committed())
+	}
+	if err := main.record(record(0, whole())); err != nil || len(main.jobs) != 1 || src.lane.Main() != 1 {
+		t.Fatalf("read again: %d jobs, main %d, %v", len(main.jobs), src.lane.Main(), err)
+	}
+
+	src.withheld(0)
+	src.lane.GrantRoom(delivery.CampaignHash("c"), 5)
+	src.lane.BeginCatchUp(0)
+	if err := catchUp.record(record(0, brokenBytes{})); !errors.Is(err, errBroken) {
+		t.Fatalf("error %v", err)
+	}
+	src.lane.BreakCatchUp()
+	if at := src.lane.Committed(); at != 0 {
+		t.Fatalf("%d is committed past a record that was left behind and not read", at)
+	}
+	src.lane.BeginCatchUp(0)
+	if err := catchUp.record(record(0, whole())); err != nil || len(catchUp.jobs) != 1 {
+		t.Fatalf("read again: %d jobs, %v", len(catchUp.jobs), err)
+	}
+	src.lane.EndCatchUp(1, 100)
+	src.settle(0, 0)
+	if at := src.lane.Committed(); at != 1 {
+		t.Errorf("%d is committed of 1", at)
+	}
+}
+
+// TestAFullLaneIsNotSilent: a lane whose main reader has to wait for a campaign to finish says so, once, and when it goes on.
+func TestAFullLaneIsNotSilent(t *testing.T) {
+	logs := &logBook{}
+	r := newLaneReader(slog.New(slog.NewTextHandler(logs, nil)))
+	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
+	at := int64(0)
+	for ; !v.stopped; at++ {
+		if err := v.record(laneRecord(at, fmt.Sprint("c", at), protocol.NewBytes([]byte("{}")))); err != nil && !errors.Is(err, errEnough) {
+			t.Fatal(err)
+		}
+	}
+	r.stopped = v.stopped
+	now := time.Now()
+	for range 4 {
+		r.tell(now)
+		now = now.Add(fullAfter / 2)
+	}
+	full := func() float64 { return testutil.ToFloat64(r.src.metrics.lanesFull) }
+	if n := len(logs.lines("WARN", "lanes/0", fmt.Sprintf("offset=%d", at-1))); n != 1 || full() != 1 {
+		t.Errorf("%d warnings, %v full lanes: %s", n, full(), logs)
+	}
+	r.src.settle(0, 0)
+	r.stopped = r.stopped && r.src.lane.Full()
+	for range 2 {
+		r.tell(now)
+	}
+	if n := len(logs.lines("INFO", "lanes/0")); n != 1 || full() != 0 {
+		t.Errorf("%d lines of its end, %v full lanes: %s", n, full(), logs)
+	}
+}

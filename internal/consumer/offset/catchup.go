@@ -1,0 +1,125 @@
+package offset
+
+// A catch-up read reads a stretch of the lane before main again, for campaigns that were left behind and have room:
+// Candidate, BeginCatchUp, ClassifyCatchUp for each record, then EndCatchUp or BreakCatchUp.
+
+// Candidate returns the offset at which the next catch-up read begins and how many bytes it should read; ok is false
+// if no campaign that was left behind has room. Usually the offset is the smallest position, since the same read
+// serves other campaigns with room in the range; every fourth time it is that of the campaign served longest ago, so
+// that a fast campaign far behind does not starve the others.
+func (l *Lane) Candidate() (from, bytes int64, ok bool) {
+	var best *campaign
+	oldest := l.reads%4 == 3
+	for _, c := range l.campaigns {
+		if !c.behind || c.room <= 0 {
+			continue
+		}
+		if best == nil || oldest && c.served < best.served || (!oldest || c.served == best.served) && c.next < best.next {
+			best = c
+		}
+	}
+	if best == nil {
+		return 0, 0, false
+	}
+	// A quarter more than is expected to hold the records, and one more record: a read that ends just before the last
+	// of them needs a second read.
+	room := min(best.room, maxHandedOver)
+	return best.next, (room + room/4 + 1) * best.stride, true
+}
+
+// BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with
+// records in the range whose queue probably has room already, since fewer of their units are open than when it last
+// refused. If the latter waited for Room, each would need its own read over the same records.
+func (l *Lane) BeginCatchUp(from int64) {
+	l.reads++
+	l.readFrom, l.chasing = from, 0
+	for _, c := range l.campaigns {
+		c.found = 0
+		c.passing = c.behind && !c.capped && c.room <= 0 && c.next >= from && c.queued > c.units
+		if c.passing {
+			c.room = c.queued - c.units - 1
+		}
+		if c.chase = c.passing || c.behind && c.room > 0 && c.next >= from; c.chase {
+			l.chasing++
+		}
+	}
+}
+
+// ClassifyCatchUp returns the verdict about a record before main; Stop means that no campaign takes part any more. One
+// record more than there is room for is handed over: its refusal makes the handler report room later. Without it, that
+// would take another read.
+func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
+	if l.chasing == 0 {
+		return Stop
+	}
+	c := l.campaigns[hash]
+	if c == nil || !c.chase || offset < c.next {
+		return Skip
+	}
+	_, tracked := c.find(offset)
+	settled := covered(c.restored, offset)
+	switch { // settled records need neither an entry nor room
+	case tracked || settled:
+	case l.exhausted(c):
+		c.leave(offset)
+		c.capped = true
+		l.chasing--
+		return Skip
+	case c.room < 0:
+		c.next = offset
+		l.stopChase(c)
+		l.chasing--
+		return Skip
+	}
+	c.served = l.reads
+	c.found++
+	switch {
+	case tracked:
+	case settled:
+		c.insert(Record{Offset: offset, Settled: true})
+	default:
+		return HandOver
+	}
+	c.next = offset + 1
+	return Skip
+}
+
+// BreakCatchUp ends a read that failed half-way. The handler does not report room for campaigns that used up their
+// room in it, since it has refused none of their jobs: stopChase gives them a little.
+func (l *Lane) BreakCatchUp() {
+	for _, c := range l.campaigns {
+		if c.chase {
+			l.stopChase(c)
+			l.trim(c)
+		}
+	}
+}
+
+// stopChase ends the campaign's part in a read.
+func (l *Lane) stopChase(c *campaign) {
+	switch {
+	case c.passing: // the handler will still report room
+		c.room = 0
+	case c.room <= 0: // all room is used: offer a little more, since only a refusal makes the handler report room again
+		c.room = max(1, c.granted/4)
+	}
+	c.chase, c.passing = false, false
+}
+
+// EndCatchUp records that the read covered everything before the offset to, with the given bytes of records.
+func (l *Lane) EndCatchUp(to, bytes int64) {
+	to = min(to, l.main)
+	for _, c := range l.campaigns {
+		if c.chase {
+			c.next = max(c.next, to)
+		}
+		if c.found > 0 && to > l.readFrom { // of the range, the part before the point where the campaign had no room left
+			part := float64(min(max(c.next, l.readFrom), to)-l.readFrom) / float64(to-l.readFrom)
+			c.stride = max(64, (3*c.stride+int64(float64(bytes)*part)/c.found)/4)
+		}
+		if c.chase {
+			l.stopChase(c)
+			l.trim(c)
+		}
+	}
+}

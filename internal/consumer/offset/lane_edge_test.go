@@ -1,0 +1,87 @@
+package offset
+
+import (
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestACappedCampaignIsReadAgainAfterARelease: a campaign that is left behind because it has maxHandedOver gives its open jobs back (it was paused). Nothing of it is
+// open then, so no settle ever lifts the cap, and Room and probe pass over it: it is not read any more.
+func TestACappedCampaignIsReadAgainAfterARelease(t *testing.T) {
+	l := NewLane(0)
+	h := delivery.CampaignHash("c")
+	for o := range int64(maxHandedOver + 10) {
+		if l.ClassifyMain(h, o) == HandOver {
+			l.Add(h, Record{Offset: o, Size: 1, Weight: 1})
+		}
+	}
+	for o := int64(1); o < maxHandedOver; o++ {
+		l.Settle(o)
+	}
+	c := l.campaigns[h]
+	if !c.capped || len(c.records) != maxHandedOver || c.units != 1 {
+		t.Fatalf("capped %v, %d slots, %d units", c.capped, len(c.records), c.units)
+	}
+	l.GiveBack(0) // the only open job, which waited for its retry, is given back: the campaign is paused
+	granted := l.GrantRoom(h, 1000)
+	l.Probe()
+	if _, _, ok := l.Candidate(); !ok {
+		t.Errorf("the campaign was granted room (%v) and probed, and is not read: capped %v, %d open", granted, c.capped, len(l.at))
+	}
+	// The same wedge one step later: even with room, the cap is looked at before what is tracked already.
+	c.capped, c.room = false, 1000
+	for round := range 5 {
+		from, _, ok := l.Candidate()
+		if !ok {
+			t.Fatalf("round %d: no candidate though nothing is open: next %d, main %d, %d slots, capped %v", round, c.next, l.main, len(c.records), c.capped)
+		}
+		l.BeginCatchUp(from)
+		var got []int64
+		for o := from; o < l.main; o++ {
+			if l.ClassifyCatchUp(h, o) == HandOver {
+				l.Add(h, Record{Offset: o, Size: 1, Weight: 1})
+				got = append(got, o)
+			}
+		}
+		l.EndCatchUp(l.main, 1000)
+		for _, o := range got {
+			l.Settle(o)
+		}
+		if l.Committed() == l.main {
+			return
+		}
+		l.GrantRoom(h, 1000)
+	}
+	t.Errorf("not drained: committed %d of %d", l.Committed(), l.main)
+}
+
+// TestABrokenCatchUpGoesOn: a catch-up read that fails after it has used up the room (a fetch error between two batches): nothing was
+// refused, so no call of Room is expected.
+func TestABrokenCatchUpGoesOn(t *testing.T) {
+	l := NewLane(0)
+	h := delivery.CampaignHash("c")
+	for o := range int64(20) {
+		if l.ClassifyMain(h, o) == HandOver {
+			l.Add(h, Record{Offset: o, Size: 1, Weight: 1})
+		}
+	}
+	for o := range int64(20) {
+		l.GiveBack(o)
+	}
+	l.GrantRoom(h, 4)
+	from, _, _ := l.Candidate()
+	l.BeginCatchUp(from)
+	for o := range int64(4) {
+		if l.ClassifyCatchUp(h, o) == HandOver {
+			l.Add(h, Record{Offset: o, Size: 1, Weight: 1})
+		}
+	}
+	l.BreakCatchUp() // the fetch fails here
+	for o := range int64(4) {
+		l.Settle(o)
+	}
+	if _, _, ok := l.Candidate(); !ok {
+		t.Error("everything handed over was settled, nothing was refused, and nothing is read until the next probe")
+	}
+}

@@ -1,0 +1,192 @@
+package offset
+
+import (
+	"encoding/base64"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The window agrees with a set of open offsets and a set of settled ones, over gaps and restarts.
+func TestWindowAgreesWithSets(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		start := rapid.Int64Range(0, 1000).Draw(rt, "start")
+		w := NewWindow(start)
+		open, settled, safe := map[int64]int64{}, map[int64]bool{}, map[int64]bool{}
+		next := start
+		var committed int64
+		var metadata string
+		committed = start
+		rt.Repeat(map[string]func(*rapid.T){
+			"read": func(rt *rapid.T) {
+				gap := next
+				o, size := next+rapid.SampledFrom([]int64{0, 0, 0, 1, 3}).Draw(rt, "gap"), rapid.Int64Range(1, 99).Draw(rt, "size")
+				for ; gap < o; gap++ {
+					settled[gap] = true
+				}
+				if got := w.Read(o, size, 0); got == safe[o] {
+					rt.Fatalf("read %d: %t; settled and committed before: %t", o, got, safe[o])
+				} else if got {
+					open[o] = size
+				} else {
+					settled[o] = true
+				}
+				next = o + 1
+			},
+			"pass": func(rt *rapid.T) {
+				for range rapid.Int64Range(0, 5).Draw(rt, "by") {
+					settled[next] = true
+					next++
+				}
+				w.Pass(next)
+			},
+			"settle": func(rt *rapid.T) {
+				if len(open) == 0 {
+					return
+				}
+				o := rapid.SampledFrom(slices.Sorted(maps.Keys(open))).Draw(rt, "offset")
+				if size, ok := w.Settle(o); !ok || size != open[o] {
+					rt.Fatalf("settle %d: %d %t, want %d", o, size, ok, open[o])
+				}
+				if _, ok := w.Settle(o); ok {
+					rt.Fatalf("%d was settled twice", o)
+				}
+				delete(open, o)
+				settled[o] = true
+			},
+			"commit": func(*rapid.T) {
+				committed, metadata = w.base, encodeSettled(w.base, w.settled())
+				safe = maps.Clone(settled)
+			},
+			"restart": func(rt *rapid.T) {
+				spans, err := decodeSettled(committed, metadata)
+				if err != nil {
+					rt.Fatalf("decode: %v", err)
+				}
+				w, next, open, settled = restoreWindow(committed, spans), committed, map[int64]int64{}, maps.Clone(safe)
+			},
+			"cut": func(rt *rapid.T) {
+				at := rapid.Int64Range(max(0, w.base-5), w.next).Draw(rt, "cut at")
+				lost := func(o int64, _ bool) bool { return o >= at }
+				maps.DeleteFunc(settled, lost)
+				maps.DeleteFunc(safe, lost)
+				n, bytes := 0, int64(0)
+				for o, size := range open {
+					if o >= at {
+						n, bytes = n+1, bytes+size
+						delete(open, o)
+					}
+				}
+				if gotN, gotBytes := w.Cut(at); gotN != n || gotBytes != bytes {
+					rt.Fatalf("%d open offsets of %d bytes were lost, want %d of %d", gotN, gotBytes, n, bytes)
+				}
+				next = min(next, at)
+				committed, metadata = w.base, encodeSettled(w.base, w.settled())
+				safe = maps.Clone(settled)
+			},
+			"": func(rt *rapid.T) {
+				bytes := int64(0)
+				for o, size := range open {
+					bytes += size
+					if w.base > o {
+						rt.Fatalf("base %d is beyond the open offset %d", w.base, o)
+					}
+				}
+				for o := next; o < w.base; o++ {
+					if !safe[o] {
+						rt.Fatalf("base %d is beyond %d, which was not read", w.base, o)
+					}
+				}
+				if len(open) == 0 && w.base != w.next {
+					rt.Fatalf("base %d, next %d, nothing open", w.base, w.next)
+				}
+				if held, n := w.OpenBytes(), w.Open(); held != bytes || n != len(open) || w.next != max(next, w.base) {
+					rt.Fatalf("held %d in %d, next %d; want %d in %d, %d", held, n, w.next, bytes, len(open), next)
+				}
+			},
+		})
+	})
+}
+
+// Whatever pattern is settled within the largest window, the metadata fits and comes back.
+func TestSettledMetadataFits(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		base := rapid.Int64Range(0, 1<<50).Draw(rt, "base")
+		w := NewWindow(base)
+		width := rapid.IntRange(1, MaxWindow).Draw(rt, "width")
+		every, chance := rapid.IntRange(2, 500).Draw(rt, "every"), rapid.IntRange(1, 499).Draw(rt, "chance")
+		for i := range width {
+			w.Read(base+int64(i), 1, 0)
+		}
+		for i := 1; i < width; i++ {
+			if i*i%every < chance {
+				w.Settle(base + int64(i))
+			}
+		}
+		metadata := encodeSettled(w.base, w.settled())
+		if len(metadata) > maxMetadata {
+			rt.Fatalf("%d characters", len(metadata))
+		}
+		spans, err := decodeSettled(w.base, metadata)
+		if err != nil || !slices.Equal(spans, w.settled()) {
+			rt.Fatalf("%v: got %v, want %v", err, spans, w.settled())
+		}
+	})
+}
+
+func TestForeignMetadata(t *testing.T) {
+	good := encodeSettled(100, []span{{102, 105}})
+	raw, err := base64.RawStdEncoding.DecodeString(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)-1] ^= 1
+	for name, c := range map[string]struct {
+		base     int64
+		metadata string
+	}{
+		"not ours":       {100, "consumer-host-17"},
+		"not base64":     {100, "ünïcode"},
+		"other offset":   {101, good},
+		"bit flipped":    {100, base64.RawStdEncoding.EncodeToString(raw)},
+		"of a lane":      {100, frame(100, kindLane, []byte{0})},
+		"ends early":     {100, frame(100, kindRanges, []byte{1})},
+		"far away":       {100, frame(100, kindRanges, []byte{0xff, 0xff, 0xff, 0xff, 0x7f, 1})},
+		"no gap":         {100, frame(100, kindRanges, []byte{0, 1})},
+		"other version":  {100, base64.RawStdEncoding.EncodeToString([]byte{9, 9, 9, 9, 9, 9, 9, 9})},
+		"longer than ok": {100, string(make([]byte, maxMetadata+1))},
+	} {
+		if spans, err := decodeSettled(c.base, c.metadata); !errors.Is(err, errForeignMetadata) || spans != nil {
+			t.Errorf("%s: %v, %v", name, spans, err)
+		}
+		if p, err := decodeLane(c.base, c.metadata); err == nil && name != "of a lane" || len(p.entries) > 0 || p.main != c.base {
+			t.Errorf("%s, read as a lane's: %+v, %v", name, p, err)
+		}
+	}
+	if spans, err := decodeSettled(7, ""); spans != nil || err != nil {
+		t.Errorf("empty: %v, %v", spans, err)
+	}
+}
+
+// Bytes from outside never panic and never cost more memory than they are worth.
+func FuzzMetadata(f *testing.F) {
+	f.Add(int64(100), byte(1), []byte{1, 2, 3, 4})
+	f.Add(int64(0), byte(3), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1})
+	f.Add(int64(0), byte(4), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 1, 1})
+	f.Fuzz(func(t *testing.T, base int64, kind byte, body []byte) {
+		base = base & (1<<50 - 1)
+		metadata := frame(base, kind, body)
+		if spans, err := decodeSettled(base, metadata); err == nil {
+			w := restoreWindow(base, spans)
+			if len(w.states) > maxBitmapBits+1 {
+				t.Fatalf("%d slots of %d bytes", len(w.states), len(body))
+			}
+		}
+		if p, err := decodeLane(base, metadata); err == nil {
+			newLane(p).positions()
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// start is where reading a partition begins.
+type start struct {
+	offset    int64
+	metadata  string
+	committed bool            // by the group
+	topic     broker.Identity // of the log
+	proven    bool            // the offset is known to be one in this log
+}
+
+// starts returns where reading begins in the partitions for which the group has committed an offset. It retries until
+// the coordinator has answered for all, or returns the error of the context: an offset that cannot be read for the
+// moment must not be taken for a missing one. Partitions without an offset are left out: see locator.
+func (g *generation) starts(ctx context.Context, partitions []partition) (map[partition]start, error) {
+	var wait backoff
+	for {
+		commits, err := g.opt.Client.Committed(ctx, g.opt.Group, partitions)
+		if err == nil {
+			g.health.OK("offsets")
+			starts := make(map[partition]start, len(commits))
+			for at, c := range commits {
+				starts[at] = start{offset: c.Offset, metadata: c.Metadata, committed: true}
+			}
+			return starts, nil
+		}
+		if ctx.Err() == nil {
+			g.health.Fail("offsets", err)
+		}
+		if err = wait.pause(ctx); err != nil {
+			g.health.Forget("offsets")
+			return nil, err
+		}
+	}
+}
+
+// locator finds out where to begin in partitions without a committed offset: new ones, and those whose offset has
+// expired with the group. An empty partition is begun at its end, and one of ingress at its earliest record. Lanes and
+// timers go on from the stored position, because their jobs may have waited for longer than offsets are kept, or else
+// begin at the earliest record too. A partition waits for what has to be asked for its own start only. A stored position
+// is used only if it is of this topic in this cluster, not of another one with its name.
+type locator struct {
+	opt     *Options
+	health  *broker.Health
+	missing map[partition]chan start // of capacity 1
+	loading retry.Outage
+}
+
+func newLocator(opt *Options, health *broker.Health) *locator {
+	return &locator{opt: opt, health: health, missing: map[partition]chan start{}}
+}
+
+// await returns a function that waits until the start of the partition is known; its error is that of the context.
+func (l *locator) await(at partition) func(context.Context) (start, error) {
+	found := make(chan start, 1)
+	l.missing[at] = found
+	return func(ctx context.Context) (start, error) {
+		select {
+		case s := <-found:
+			return s, nil
+		case <-ctx.Done():
+			return start{}, ctx.Err()
+		}
+	}
+}
+
+// run works until all starts are found or ctx ends.
+func (l *locator) run(ctx context.Context) {
+	defer l.health.Forget("offsets")
+	var wait backoff
+	for len(l.missing) > 0 {
+		if l.locate(ctx); len(l.missing) == 0 || wait.pause(ctx) != nil {
+			return
+		}
+	}
+}
+
+// locate finds the starts that can be found now.
+func (l *locator) locate(ctx context.Context) {
+	begins, ends := l.bounds(ctx)
+	waiting := map[partition]int64{} // for a stored position, by the earliest record
+	for at := range l.missing {
+		begin, ok := begins[at]
+		end, answered := ends[at]
+		place, _ := l.opt.place(at.Topic)
+		switch {
+		case !ok || !answered:
+		case begin == end || place == delivery.FromIngress:
+			l.found(at, start{offset: begin, proven: true})
+		default:
+			waiting[at] = begin
+		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	stored, ok := l.stored(ctx, len(waiting))
+	if !ok {
+		return
+	}
+	topics := map[string]broker.Identity{}
+	for at, begin := range waiting {
+		topic, known := topics[at.Topic]
+		if !known {
+			var err error
+			if topic, err = l.opt.Client.IdentityOf(ctx, at); err != nil {
+				l.health.Fail("offsets", err)
+				continue
+			}
+			topics[at.Topic] = topic
+		}
+		l.found(at, l.resume(at, stored, topic, begin))
+	}
+}
+
+// resume returns the stored position of a partition, or the earliest record.
+func (l *locator) resume(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) start {
+	p, ok := stored[at]
+	switch {
+	case !ok || p.Committed <= 0: // at 0 nothing was lost: nothing was ever committed there
+		return start{offset: begin, topic: topic, proven: true}
+	case !isOf(p, topic):
+		l.opt.Logger.Warn("the position kept in the catalog for a partition is of another topic with its name; "+
+			"reading from the earliest record", "partition", at.String(), "offset", p.Committed, "earliest", begin)
+		return start{offset: begin, topic: topic, proven: true}
+	}
+	l.opt.Logger.Warn("the group has no offset for a partition; going on from the position kept in the catalog",
+		"partition", at.String(), "offset", p.Committed)
+	return start{offset: p.Committed, metadata: p.Metadata, topic: topic, proven: true}
+}
+
+func (l *locator) found(at partition, s start) {
+	l.missing[at] <- s
+	delete(l.missing, at)
+}
+
+// bounds asks for the first offsets and the ends of the missing partitions. Those that do not answer are left out.
+func (l *locator) bounds(ctx context.Context) (begins, ends map[partition]int64) {
+	missing := slices.Collect(maps.Keys(l.missing))
+	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, missing...)
+	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, missing...)
+	switch err = cmp.Or(err, failure); {
+	case err == nil:
+		l.health.OK("offsets")
+	case ctx.Err() == nil:
+		l.health.Fail("offsets", err)
+	}
+	return begins, ends
+}
+
+// stored loads the stored positions, for which some partitions wait.
+func (l *locator) stored(ctx context.Context, waiting int) (positions map[partition]delivery.Position, ok bool) {
+	call, cancel := context.WithTimeout(ctx, positionTimeout)
+	defer cancel()
+	list, err := l.opt.Positions.LoadPositions(call, l.opt.Group)
+	if err != nil {
+		if ctx.Err() == nil && l.loading.Failed() {
+			l.opt.Logger.Warn("stored positions cannot be read; partitions without a committed offset wait for theirs",
+				"partitions", waiting, "error", err)
+		}
+		return nil, false
+	}
+	if lasted, over := l.loading.Worked(); over {
+		l.opt.Logger.Info("stored positions can be read again", "outage", lasted)
+	}
+	positions = make(map[partition]delivery.Position, len(list))
+	for _, p := range list {
+		positions[partition{Topic: p.Topic, ID: p.Partition}] = p
+	}
+	return positions, true
+}

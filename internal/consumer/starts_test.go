@@ -1,0 +1,114 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// downPositions is a Positions that does not answer while it is down.
+type downPositions struct {
+	keptPositions
+	down atomic.Bool
+}
+
+var errPostgresDown = errors.New("postgres is down")
+
+func (d *downPositions) SavePositions(ctx context.Context, group string, list []delivery.Position) error {
+	if d.down.Load() {
+		return errPostgresDown
+	}
+	return d.keptPositions.SavePositions(ctx, group, list)
+}
+
+func (d *downPositions) LoadPositions(ctx context.Context, group string) ([]delivery.Position, error) {
+	if d.down.Load() {
+		return nil, errPostgresDown
+	}
+	return d.keptPositions.LoadPositions(ctx, group)
+}
+
+// TestRebalanceWithoutPositions: while stored positions cannot be read, only partitions that need one wait: those with
+// records and without a committed offset.
+func TestRebalanceWithoutPositions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(2, r.jobs())
+	r.create(4, r.opt.LaneTopic)
+	kept := &downPositions{}
+	use := func(o *Options) { o.Positions, o.PositionInterval = kept, 50*time.Millisecond }
+	for p := range 2 {
+		r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("before", p), 0, 50))
+	}
+	kept.down.Store(true)
+	r.produceIDs(r.opt.LaneTopic, 3, "c", numbered("lane", 0, 10))
+	a := r.start(newFake(), use)
+	r.eventually("ingress is read, and lanes that are empty", func() bool { return a.count() == 100 })
+	r.produceIDs(r.opt.LaneTopic, 1, "c", numbered("fresh", 0, 10))
+	r.eventually("so is what is written to them now", func() bool { return a.count() == 110 })
+	r.eventually("one line says what waits", func() bool { return len(r.logs.lines("level=WARN", "stored positions", "partitions=1")) == 1 })
+	r.eventually("empty partitions have a commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 0 })
+	if got := r.committed(r.opt.LaneTopic, 3); got != -1 {
+		t.Errorf("a lane whose position is not known was committed at %d", got)
+	}
+
+	b := r.start(newFake(), use) // a rebalance
+	r.eventually("both are members", func() bool { return a.Joined() && b.Joined() && b.reading.Load() != nil })
+	for p := range 2 {
+		r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("after", p), 0, 50))
+	}
+	r.eventually("ingress is read after the rebalance", func() bool { return a.count()+b.count() >= 210 })
+	kept.down.Store(false)
+	r.eventually("the lane too", func() bool { return a.count()+b.count() >= 220 })
+	r.eventually("it is committed", func() bool { return r.committed(r.opt.LaneTopic, 3) == 10 })
+}
+
+// TestPositionsOfAnotherTopic: a stored position counts for the topic that it is of, and not for another one that has its
+// name: in another cluster, or made anew.
+func TestPositionsOfAnotherTopic(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs(), r.opt.LaneTopic)
+		r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("j", 0, 10))
+		topic, err := newBroker(t, r.brokers).IdentityOf(t.Context(), partition{Topic: r.opt.LaneTopic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := r.opt.Group
+		for name, c := range map[string]struct {
+			cluster string
+			topic   delivery.TopicID
+			want    int
+		}{
+			"the same":                       {topic.Cluster, topic.Topic, 3},
+			"made anew since":                {topic.Cluster, delivery.NewTopicID([16]byte{1}), 10},
+			"another cluster":                {"other", topic.Topic, 10},
+			"saved by a daemon without them": {"", delivery.TopicID{}, 10},
+		} {
+			kept := &keptPositions{}
+			r.opt.Group = group + "-" + name
+			if err := kept.SavePositions(t.Context(), "", []delivery.Position{
+				{Topic: r.opt.LaneTopic, Committed: 7, Cluster: c.cluster, TopicID: c.topic},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			d := r.start(newFake(), func(o *Options) { o.Positions, o.PositionInterval = kept, 20*time.Millisecond })
+			r.eventually("the lane is at its end", func() bool { return r.committed(r.opt.LaneTopic, 0) == 10 })
+			r.eventually("its position is stored", func() bool {
+				list, _ := kept.LoadPositions(t.Context(), "")
+				return slices.ContainsFunc(list, func(p delivery.Position) bool {
+					return p.Topic == r.opt.LaneTopic && p.Committed == 10 && p.Cluster == topic.Cluster && p.TopicID == topic.Topic
+				})
+			})
+			d.stop()
+			if d.count() != c.want {
+				t.Errorf("%s: %d jobs are read, want %d", name, d.count(), c.want)
+			}
+		}
+	})
+}

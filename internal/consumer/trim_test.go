@@ -1,0 +1,247 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// sweepings keeps what it hears, and, where it has a broker, removes it at once.
+type sweepings struct {
+	mu     sync.Mutex
+	broker *kgo.Client
+	heard  map[partition]int64
+	check  func(at partition, offset int64)
+}
+
+func newSweepings() *sweepings { return &sweepings{heard: map[partition]int64{}} }
+
+func (s *sweepings) Trim(at partition, _ delivery.TopicID, offset int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.check != nil {
+		s.check(at, offset)
+	}
+	if s.broker != nil && offset > s.heard[at] {
+		s.remove(at, offset)
+	}
+	s.heard[at] = offset
+}
+
+// remove has the broker remove what lies before the offset.
+func (s *sweepings) remove(at partition, offset int64) {
+	before := kmsg.NewDeleteRecordsRequestTopicPartition()
+	before.Partition, before.Offset = int32(at.ID), offset
+	topic := kmsg.NewDeleteRecordsRequestTopic()
+	topic.Topic, topic.Partitions = at.Topic, append(topic.Partitions, before)
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
+	if _, err := req.RequestWith(context.Background(), s.broker); err != nil {
+		panic(err)
+	}
+}
+
+// sweeping removes records from the rig's broker.
+func (r *rig) sweeping() *sweepings {
+	r.t.Helper()
+	s := newSweepings()
+	var err error
+	if s.broker, err = kgo.NewClient(kgo.SeedBrokers(r.brokers...)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(s.broker.Close)
+	return s
+}
+
+// begins is the earliest offset of a partition.
+func (r *rig) begins(topic string, id int) int64 {
+	r.t.Helper()
+	answer, err := r.client.ListOffsets(r.t.Context(), &kafka.ListOffsetsRequest{
+		Topics: map[string][]kafka.OffsetRequest{topic: {kafka.FirstOffsetOf(id)}},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer.Topics[topic][0].FirstOffset
+}
+
+func (s *sweepings) of(topic string, id int) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard[partition{Topic: topic, ID: id}]
+}
+
+// Jobs of lanes and timers are settled in any order, by two owners that come and go; what is removed is never a job that
+// is open, and at the end everything is.
+func TestNothingOpenIsRemoved(t *testing.T) {
+	onBrokers(t, nothingOpenIsRemoved)
+}
+
+func nothingOpenIsRemoved(t *testing.T, r *rig) {
+	timer := r.opt.Group + ".timer"
+	r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
+	r.create(1, r.jobs())
+	r.create(2, r.opt.LaneTopic, timer)
+	const each = 300
+	for p := range 2 {
+		for _, topic := range []string{r.opt.LaneTopic, timer} {
+			for _, campaign := range []string{"a", "b"} {
+				r.produceIDs(topic, p, campaign, numbered(fmt.Sprint(topic, p, campaign), 0, each))
+			}
+		}
+	}
+	kept := &keptPositions{}
+	sweep := r.sweeping()
+	open := &openJobs{}
+	var fakes []*fake
+	start := func() *running {
+		f := newFake()
+		f.keep = func(*delivery.Job) bool { return true }
+		fakes = append(fakes, f)
+		return r.start(f, func(o *Options) {
+			o.Positions, o.PositionInterval, o.Trim = kept, 10*time.Millisecond, sweep.Trim
+		})
+	}
+	sweep.check = func(at partition, offset int64) {
+		if at.Topic == r.jobs() {
+			t.Errorf("records of ingress are removed: %v before %d", at, offset)
+		}
+		if first := open.first(at); first < offset {
+			t.Errorf("%v is removed before %d, where %d is not settled", at, offset, first)
+		}
+	}
+	settleSome := func(share float64) {
+		for _, f := range fakes {
+			f.settle(func(j *delivery.Job) bool {
+				return rand.Float64() < share && open.settle(j)
+			})
+		}
+	}
+	first := start()
+	r.eventually("jobs are handed over", func() bool { return first.count() > 4*each })
+	for range 20 {
+		settleSome(0.1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	second := start()
+	r.eventually("the second has some", func() bool { return second.count() > 0 })
+	for range 20 {
+		settleSome(0.1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	first.stop()
+	r.eventually("everything is gone", func() bool {
+		settleSome(0.5)
+		for p := range 2 {
+			if sweep.of(r.opt.LaneTopic, p) != 2*each || sweep.of(timer, p) != 2*each {
+				return false
+			}
+		}
+		return true
+	})
+	second.stop()
+	for p := range 2 {
+		if at := []int64{r.begins(r.opt.LaneTopic, p), r.begins(timer, p)}; at[0] != 2*each || at[1] != 2*each {
+			t.Errorf("the lane and the timer %d begin at %d, want %d", p, at, 2*each)
+		}
+	}
+
+	// A restart, and one without the group's offsets, go on where they are, in peace.
+	sweep.check = nil
+	for i := range 2 {
+		for p := range 2 {
+			r.produceIDs(r.opt.LaneTopic, p, "a", numbered(fmt.Sprint("more", p), 0, 5))
+		}
+		last := r.start(newFake(), func(o *Options) {
+			o.Positions, o.PositionInterval, o.Trim = kept, 10*time.Millisecond, sweep.Trim
+		})
+		r.eventually("what came since", func() bool { return last.count() == 10 })
+		r.eventually("that is gone, too", func() bool {
+			at := int64(2*each + 5*(i+1))
+			return sweep.of(r.opt.LaneTopic, 0) == at && sweep.of(r.opt.LaneTopic, 1) == at
+		})
+		last.stop()
+		if n := last.count(); n != 10 {
+			t.Errorf("%d jobs read after a restart", n)
+		}
+		r.opt.Group += "-other"
+	}
+	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("%q", lines)
+	}
+}
+
+// openJobs keeps which jobs of which partition are not settled. A job is one record.
+type openJobs struct {
+	mu      sync.Mutex
+	settled map[partition]map[int64]bool
+}
+
+// settle notes that the job is about to be settled.
+func (o *openJobs) settle(j *delivery.Job) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := j.Source.(watched).base().partition
+	if o.settled == nil {
+		o.settled = map[partition]map[int64]bool{}
+	}
+	if o.settled[at] == nil {
+		o.settled[at] = map[int64]bool{}
+	}
+	o.settled[at][j.Offset] = true
+	return true
+}
+
+// first is the first offset of the partition that is not settled.
+func (o *openJobs) first(at partition) (offset int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.settled[at][offset] {
+		offset++
+	}
+	return offset
+}
+
+// Nothing is removed that the positions kept elsewhere have not followed: they may be all that is left one day.
+func TestNothingIsRemovedWhilePositionsAreNotKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("a", 0, 10))
+	kept := &keptPositions{err: errors.New("read-only")}
+	sweep := r.sweeping()
+	use := func(o *Options) { o.Positions, o.PositionInterval, o.Trim = kept, 10*time.Millisecond, sweep.Trim }
+	c := r.start(newFake(), use)
+	r.eventually("committed", func() bool { return r.committed(r.opt.LaneTopic, 0) == 10 })
+	time.Sleep(100 * time.Millisecond)
+	if at := sweep.of(r.opt.LaneTopic, 0); at != 0 {
+		t.Errorf("removed before %d", at)
+	}
+	kept.mu.Lock()
+	kept.err = nil
+	kept.mu.Unlock()
+	r.eventually("removed", func() bool { return sweep.of(r.opt.LaneTopic, 0) == 10 })
+	c.stop()
+	r.opt.Group += "-other" // the group's offsets are gone
+	r.produceIDs(r.opt.LaneTopic, 0, "a", numbered("b", 0, 3))
+	d := r.start(newFake(), use)
+	r.eventually("the rest", func() bool { return d.count() == 3 })
+	d.stop()
+	if got := d.ids(); !slices.Equal(got, numbered("b", 0, 3)) {
+		t.Errorf("read %v", got)
+	}
+	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("%q", lines)
+	}
+}

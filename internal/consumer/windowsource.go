@@ -1,0 +1,122 @@
+package consumer
+
+import (
+	"github.com/pacer/pacer/internal/consumer/offset"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// windowSource is one partition of ingress or of a timer.
+type windowSource struct {
+	source
+
+	// The lock of source guards everything below.
+	window  *offset.Window // the position of source
+	onRoom  chan struct{}  // closed and set to nil when room is granted; nil while no goroutine listens
+	blocked bool           // the reader holds refused jobs and reads nothing (block.go)
+}
+
+// windowEntrance is what jobs of a timer see.
+type windowEntrance struct {
+	*windowSource
+	era int
+}
+
+// Settle implements delivery.Receipt.
+func (e windowEntrance) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
+
+// ingressEntrance is what jobs of ingress see, where they may stay until there is room for them.
+type ingressEntrance struct{ windowEntrance }
+
+// Room reports that there is room for jobs that their campaign keeps in ingress.
+func (e ingressEntrance) Room(string, int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	signal(&e.onRoom)
+}
+
+var (
+	_ entrance = ingressEntrance{}
+	_ placed   = (*windowSource)(nil)
+)
+
+func newWindowSource(at partition, from delivery.Place, w *offset.Window, b *budget, m *metrics, kick func()) *windowSource {
+	s := &windowSource{window: w}
+	s.partition, s.from, s.budget, s.metrics, s.kick, s.position = at, from, b.of(from), m, kick, w
+	return s
+}
+
+func (s *windowSource) place(from start) error {
+	w, err := offset.RestoreWindow(from.offset, from.metadata)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.placedAt(from)
+	s.window, s.position = w, w
+	return err
+}
+
+// register opens a job's offset and charges its size; false if it was settled before this generation.
+func (s *windowSource) register(at, size int64, owner offset.Owner) bool {
+	s.mu.Lock()
+	fresh := s.window.Read(at, size, owner)
+	if !fresh {
+		s.commits.Changed() // base may have moved over it
+	}
+	s.mu.Unlock()
+	if fresh {
+		s.opened(size)
+	}
+	return fresh
+}
+
+// passed records that the log holds no more records before an offset.
+func (s *windowSource) passed(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at > s.window.Next() {
+		s.window.Pass(at)
+		s.commits.Changed()
+	}
+}
+
+// next returns the next offset to read.
+func (s *windowSource) next() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.Next()
+}
+
+// listen returns a channel that is closed at the next grant of room. A reader that listens before an offer misses no
+// grant.
+func (s *windowSource) listen() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return waitOn(&s.onRoom)
+}
+
+// block records whether the reader holds refused jobs and reads nothing.
+func (s *windowSource) block(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blocked = is
+}
+
+// width returns the number of offsets that are read and not committed, and the first of them.
+func (s *windowSource) width() (base, width int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.Base(), s.window.Width()
+}
+
+// observe returns the marks for the stall detector.
+func (s *windowSource) observe(maxOpen int64) observation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owner, open := s.window.Oldest()
+	out := s.observed(s.window.Base())
+	out.owner = owner
+	out.note(faultOpen, uint64(s.window.Base()), open,
+		"the fate of the job at this offset, which was handed over and is neither sent nor re-enqueued")
+	roomy := s.commits.Uncommitted() < maxUncommitted && (s.window.Open() == 0 || s.window.Width() < maxOpen/2)
+	out.note(faultReader, s.step.begun, s.from == delivery.FromIngress && roomy && !s.blocked, "its reader, which does not fetch")
+	return out
+}

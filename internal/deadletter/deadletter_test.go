@@ -1,0 +1,569 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
+	"github.com/pacer/pacer/internal/record"
+)
+
+// cemetery is where a test has its dead letters.
+type cemetery struct {
+	Topics
+	t        testing.TB
+	producer *broker.Producer
+}
+
+// newCemetery makes the topics, which take records of 300 KB.
+func newCemetery(t testing.TB, client *broker.Client, prefix string) *cemetery {
+	t.Helper()
+	c := &cemetery{Topics: Topics{Client: client, Letters: prefix + "dead", Replays: prefix + "replays"}, t: t}
+	large := map[string]string{"max.message.bytes": "300000"}
+	_, err := client.CreateTopics(t.Context(), []broker.Topic{
+		{Name: c.Letters, Partitions: 2, Replicas: 1, Config: large}, {Name: c.Replays, Partitions: 1, Replicas: 1, Config: large},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.producer = broker.NewProducer(broker.ProducerOptions{Client: client})
+	return c
+}
+
+// job makes a plain job.
+func job(offset int64, campaign string) *delivery.Job {
+	return &delivery.Job{
+		ID: campaign + "-" + strconv.FormatInt(offset, 10), Campaign: campaign, Weight: 1, Payload: []byte("payload"),
+		History: delivery.History{Origin: delivery.Origin{Topic: "pacer.jobs", Offset: offset}},
+	}
+}
+
+// bury writes a job's dead letter.
+func (c *cemetery) bury(j *delivery.Job, reason delivery.Reason) {
+	c.t.Helper()
+	to := delivery.Destination{Kind: delivery.ToDead, Reason: reason, Detail: "why not"}
+	c.write(j, record.Encode(j, to, time.Now()))
+}
+
+// buryCut writes a dead letter as older versions did if the payload was large.
+func (c *cemetery) buryCut(j *delivery.Job, reason delivery.Reason) {
+	c.t.Helper()
+	letter := record.Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: reason}, time.Now())
+	letter.Headers = append(letter.Headers, delivery.Header{Key: record.HeaderTruncated, Value: []byte(strconv.Itoa(len(j.Payload)))})
+	letter.Value = letter.Value[:64<<10]
+	c.write(j, letter)
+}
+
+func (c *cemetery) write(j *delivery.Job, letter delivery.Record) {
+	c.t.Helper()
+	_, err := c.producer.PublishTo(c.t.Context(), []broker.Partition{{Topic: c.Letters, ID: broker.HashPartition(j.Campaign, 2)}}, broker.All([]delivery.Record{letter}), nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// buryAll writes dead letters of two campaigns: six refused, two undecodable, one expired, and one that was cut.
+func (c *cemetery) buryAll(ingress string) {
+	put := func(offset int64, campaign string, reason delivery.Reason, change func(*delivery.Job)) {
+		j := job(offset, campaign)
+		j.Origin.Topic, j.Attempt, j.Hops = ingress, 3, 1
+		j.Headers = []delivery.Header{{Key: "x", Value: []byte("kept")}}
+		if change != nil {
+			change(j)
+		}
+		if len(j.Payload) > 300_000 {
+			c.buryCut(j, reason)
+		} else {
+			c.bury(j, reason)
+		}
+	}
+	for i := range int64(3) {
+		put(i, "spring", delivery.ReasonRefused, nil)
+		put(10+i, "autumn", delivery.ReasonRefused, nil)
+	}
+	for i := range int64(2) {
+		put(20+i, []string{"", "summer"}[i], delivery.ReasonUndecodable, func(j *delivery.Job) {
+			j.Flaw, j.Payload = &delivery.Flaw{Defect: delivery.ReasonUndecodable}, []byte("{broken")
+		})
+	}
+	put(30, "spring", delivery.ReasonExpired, func(j *delivery.Job) { j.ExpiresAt = time.Now().Add(-time.Hour) })
+	put(31, "spring", delivery.ReasonRefused, func(j *delivery.Job) { j.Payload = make([]byte, 400_000) })
+}
+
+func checkDeadLetters(t *testing.T, c *cemetery, ingress string) {
+	c.buryAll(ingress)
+	list := func(opts Options) (letters []Letter) {
+		t.Helper()
+		opts.Topics = c.Topics
+		if err := List(t.Context(), opts, func(d Letter) error { letters = append(letters, d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return letters
+	}
+	for _, c := range []struct {
+		opts Options
+		want int
+	}{
+		{Options{}, 10},
+		{Options{Limit: 4}, 4},
+		{Options{Filter: Filter{Campaign: "spring"}}, 5},
+		{Options{Filter: Filter{Reason: delivery.ReasonUndecodable}}, 2},
+		{Options{Filter: Filter{Campaign: "spring", Reason: delivery.ReasonRefused}}, 4},
+		{Options{Filter: Filter{Campaign: "spring", Reason: delivery.ReasonRefused}, Limit: 2}, 2},
+		{Options{Filter: Filter{Campaign: "winter"}}, 0},
+		{Options{Filter: Filter{Campaign: "summer"}}, 1},
+		{Options{Filter: Filter{Campaign: delivery.UnknownCampaign}}, 1},
+		{Options{Filter: Filter{JobID: "autumn-11"}}, 1},
+		{Options{Filter: Filter{Since: time.Now().Add(-time.Hour)}}, 10},
+		{Options{Filter: Filter{Since: time.Now().Add(time.Hour)}}, 0},
+		{Options{Filter: Filter{Until: time.Now().Add(-time.Hour)}}, 0},
+	} {
+		if got := len(list(c.opts)); got != c.want {
+			t.Errorf("%+v: %d letters, want %d", c.opts, got, c.want)
+		}
+	}
+	all := list(Options{})
+	d := all[0]
+	if d.JobID != "spring-0" || d.Campaign != "spring" || d.Reason != delivery.ReasonRefused || d.Detail != "why not" || d.Attempts != 3 ||
+		d.Origin != (delivery.Origin{Topic: ingress}) || time.Since(d.At) > time.Minute || string(d.Payload) != "payload" {
+		t.Errorf("letter %+v", d)
+	}
+	if !slices.IsSortedFunc(all, func(a, b Letter) int {
+		return a.At.Truncate(time.Millisecond).Compare(b.At.Truncate(time.Millisecond))
+	}) {
+		t.Error("letters are not in order of time")
+	}
+	stop := errors.New("enough")
+	if err := List(t.Context(), Options{Topics: c.Topics}, func(Letter) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("the reader's error was lost: %v", err)
+	}
+
+	checkReplay(t, c, ingress)
+}
+
+// replayer replays onto an ingress topic.
+func replayer(t *testing.T, c *cemetery, ingress string) func(ReplayOptions) ReplayReport {
+	return func(opts ReplayOptions) ReplayReport {
+		t.Helper()
+		opts.Topics, opts.Ingress = c.Topics, []string{"elsewhere", ingress}
+		report, err := Replay(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report.GoOn = time.Time{}
+		return report
+	}
+}
+
+func checkReplay(t *testing.T, c *cemetery, ingress string) {
+	client := c.Client
+	replay := replayer(t, c, ingress)
+	spring := Filter{Campaign: "spring"}
+	want := ReplayReport{
+		Matched: 5, Replayed: 3, Truncated: 1, Expired: 1, Topics: map[string]int{ingress: 3},
+		Groups: map[Group]int{{"spring", delivery.ReasonRefused}: 3},
+	}
+	if got := replay(ReplayOptions{Filter: spring, DryRun: true}); !reflect.DeepEqual(got, want) {
+		t.Errorf("dry run %+v, want %+v", got, want)
+	}
+	if n := len(readAll(t, client, ingress)); n != 0 {
+		t.Fatalf("a dry run wrote %d records", n)
+	}
+	if got := replay(ReplayOptions{Filter: spring}); !reflect.DeepEqual(got, want) {
+		t.Errorf("replay %+v, want %+v", got, want)
+	}
+	replayed := readAll(t, client, ingress)
+	if len(replayed) != 3 {
+		t.Fatalf("%d records replayed", len(replayed))
+	}
+	for _, r := range replayed {
+		for _, h := range []string{
+			delivery.HeaderAttempt, delivery.HeaderHops, delivery.HeaderOrigin, delivery.HeaderEnqueuedAt, delivery.HeaderFirstRead,
+			delivery.HeaderReason, delivery.HeaderDetail,
+		} {
+			if r.Header(h) != "" {
+				t.Errorf("%s of the former life was kept: %q", h, r.Header(h))
+			}
+		}
+		if r.Header(delivery.HeaderCampaign) != "spring" || !strings.HasPrefix(r.Header(delivery.HeaderJobID), "spring-") ||
+			r.Header("x") != "kept" || string(r.Value) != "payload" || !strings.HasPrefix(r.Header(delivery.HeaderReplayedFrom), c.Letters+"/") {
+			t.Errorf("replayed %q %q", r.Headers, r.Value)
+		}
+	}
+	expired := Filter{Reason: delivery.ReasonExpired}
+	if got := replay(ReplayOptions{Filter: expired, DropExpiry: true}); got.Replayed != 1 {
+		t.Errorf("expired letters replayed: %+v", got)
+	}
+	all := readAll(t, client, ingress)
+	if i := slices.IndexFunc(all, func(r delivery.Record) bool { return r.Header(delivery.HeaderJobID) == "spring-30" }); i < 0 || all[i].Header(delivery.HeaderExpiresAt) != "" {
+		t.Errorf("the expiry was kept")
+	}
+	checkReplayAgain(t, c, ingress)
+}
+
+// checkReplayAgain goes on where checkReplay left off: all of spring but the truncated letter are replayed.
+func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
+	client := c.Client
+	replay := replayer(t, c, ingress)
+	const some = -1 // letters of one millisecond lie in no order
+	for _, c := range []struct {
+		what             string
+		opts             ReplayOptions
+		matched, done, n int
+	}{
+		{"a second time", ReplayOptions{Filter: Filter{Campaign: "spring"}, DropExpiry: true}, 5, 4, 0},
+		{"a second time, dry", ReplayOptions{Filter: Filter{Campaign: "spring"}, DropExpiry: true, DryRun: true}, 5, 4, 0},
+		{"two at a time", ReplayOptions{Limit: 2}, some, some, 2},
+		{"the next two", ReplayOptions{Limit: 2, DropExpiry: true}, some, some, 2},
+		{"the rest", ReplayOptions{DropExpiry: true}, 10, 8, 1},
+		{"one again", ReplayOptions{Filter: Filter{JobID: "spring-0"}, Again: true}, 1, 0, 1},
+		{"and again", ReplayOptions{Filter: Filter{JobID: "spring-0"}, Again: true}, 1, 0, 1},
+		{"not again", ReplayOptions{Filter: Filter{JobID: "spring-0"}}, 1, 1, 0},
+	} {
+		before := len(readAll(t, client, ingress))
+		got := replay(c.opts)
+		if got.Replayed != c.n || c.matched != some && (got.Matched != c.matched || got.Before != c.done) {
+			t.Errorf("%s: %+v, want %d matched, %d replayed before, %d now", c.what, got, c.matched, c.done, c.n)
+		}
+		if n := len(readAll(t, client, ingress)) - before; n != c.n {
+			t.Errorf("%s: %d records written, want %d", c.what, n, c.n)
+		}
+	}
+	open := 0
+	err := List(t.Context(), Options{Topics: c.Topics}, func(d Letter) error {
+		place, err := Read(t.Context(), Options{Topics: c.Topics}, d.Place)
+		if err != nil || !reflect.DeepEqual(place, d) {
+			t.Errorf("read at its place: %+v, %v; listed as %+v", place, err, d)
+		}
+		if !d.Replayed {
+			open++
+		}
+		return nil
+	})
+	if err != nil || open != 1 {
+		t.Errorf("%d letters are not replayed, want the truncated one; %v", open, err)
+	}
+	for _, place := range []Place{{0, 99}, {7, 0}, {-1, 0}, {0, -1}} {
+		if _, err := Read(t.Context(), Options{Topics: c.Topics}, place); !errors.Is(err, ErrNoLetter) {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+}
+
+func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
+	t.Parallel()
+	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	c := newCemetery(t, client, "t.")
+	for i := range int64(60) {
+		c.bury(job(i, "spring"), delivery.ReasonRefused)
+	}
+	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}, Rate: delivery.PerSecond(100), Limit: 30}
+	began := time.Now()
+	report, err := Replay(t.Context(), opts)
+	if took := time.Since(began); err != nil || report.Replayed != 30 || took < 285*time.Millisecond {
+		t.Errorf("%+v, %v after %s; thirty at 100/s take 290ms", report, err, took)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opts.Limit, opts.Progress = 0, func(n int) {
+		if n >= 10 {
+			cancel()
+		}
+	}
+	report, err = Replay(ctx, opts)
+	if !errors.Is(err, context.Canceled) || report.Replayed < 10 || report.Replayed > 20 || report.Doubtful != 0 || report.GoOn.IsZero() {
+		t.Errorf("interrupted: %+v, %v", report, err)
+	}
+	interrupted := report.Replayed
+	opts.Rate, opts.Progress = delivery.Rate{}, nil
+	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 30-interrupted || report.Before != 30+interrupted {
+		t.Errorf("went on after %d: %+v, %v", interrupted, report, err)
+	}
+	seen := make(map[string]int)
+	for _, r := range readAll(t, client, "jobs") {
+		seen[r.Header(delivery.HeaderJobID)]++
+	}
+	if len(seen) != 60 || len(readAll(t, client, "jobs")) != 60 {
+		t.Errorf("%d jobs in %d records", len(seen), len(readAll(t, client, "jobs")))
+	}
+}
+
+// A replay that fails half-way says from where to go on, so that nothing is left out: also where one topic has taken its
+// part of a batch and another, which is missing, none of older letters.
+func TestReplayGoesOnBeforeWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	for i, missing := range []string{"other", "jobs"} {
+		there := []string{"jobs", "other"}[i]
+		client := fakeCluster(t, kfake.SeedTopics(1, there))
+		c := newCemetery(t, client, "t.")
+		for i, topic := range []string{"other", "jobs", "other", "jobs"} {
+			j := job(int64(i), "spring")
+			j.Origin = delivery.Origin{Topic: topic, Offset: int64(i)}
+			c.bury(j, delivery.ReasonRefused)
+		}
+		var times []time.Time
+		err := List(t.Context(), Options{Topics: c.Topics}, func(d Letter) error {
+			times = append(times, d.At)
+			return nil
+		})
+		if err != nil || len(times) != 4 {
+			t.Fatalf("%v, %v", times, err)
+		}
+		for range 8 { // the topics of a batch have no order
+			report, err := Replay(t.Context(), ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs", "other"}, Again: true})
+			if !errors.Is(err, broker.ErrNoTopic) || report.Doubtful == 0 || report.GoOn.After(times[i]) || report.GoOn.IsZero() {
+				t.Errorf("%s is missing: %+v, %v; the oldest that was not written is of %s", missing, report, err, times[i])
+			}
+		}
+	}
+}
+
+// One letter that its topic does not take is named and left out; the others are replayed, and remembered without it.
+func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	alter(t, client, "200000")
+	c := newCemetery(t, client, "t.")
+	for i := range int64(6) {
+		j := job(i, "spring")
+		if i == 0 || i == 3 {
+			j.Payload = make([]byte, 100_000)
+		}
+		c.bury(j, delivery.ReasonRefused)
+	}
+	alter(t, client, "50000")
+	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}, Limit: 3}
+	report, err := Replay(t.Context(), opts)
+	if err != nil || report.Replayed != 3 || report.Oversize == 0 || report.Oversize != len(report.Oversized) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if o := report.Oversized[0]; o.Topic != "jobs" || o.Bytes < 100_000 || o.Bytes > 101_000 {
+		t.Errorf("named %+v", o)
+	} else if d, err := Read(t.Context(), Options{Topics: c.Topics}, o.Place); err != nil || len(d.Payload) != 100_000 || d.Replayed {
+		t.Errorf("at %s lies %s of %d bytes, replayed %v, %v", o.Place, d.JobID, len(d.Payload), d.Replayed, err)
+	}
+	opts.Limit = 0
+	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 1 || report.Before != 3 || report.Oversize != 2 {
+		t.Errorf("the rest: %+v, %v", report, err)
+	}
+	if n := len(readAll(t, client, "jobs")); n != 4 {
+		t.Errorf("%d records, want 4", n)
+	}
+	alter(t, client, "200000")
+	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 2 || report.Before != 4 || report.Oversize != 0 {
+		t.Errorf("with room for them: %+v, %v", report, err)
+	}
+}
+
+// A record among the replays that is not pacer's stops a replay, which could send anything twice; who only looks is told.
+func TestForeignRecordAmongTheReplays(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	c := newCemetery(t, client, "t.")
+	c.bury(job(0, "spring"), delivery.ReasonRefused)
+	if _, err := c.producer.Publish(t.Context(), c.Replays, broker.All([]delivery.Record{{Value: []byte("payload")}}), nil); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := Replay(t.Context(), ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}}); !errors.Is(err, errForeignNote) {
+		t.Errorf("replayed: %+v, %v", report, err)
+	}
+	var said, listed []string
+	opts := Options{Topics: c.Topics, Unmarked: func(err error) { said = append(said, err.Error()) }}
+	var place Place
+	err := List(t.Context(), opts, func(d Letter) error {
+		listed, place = append(listed, d.JobID), d.Place
+		return nil
+	})
+	if err != nil || !slices.Equal(listed, []string{"spring-0"}) || len(said) != 1 || !strings.Contains(said[0], "t.replays/0/0 is not pacer's") {
+		t.Fatalf("listed %q, said %q, %v", listed, said, err)
+	}
+	if d, err := Read(t.Context(), opts, place); err != nil || d.JobID != "spring-0" || len(said) != 2 {
+		t.Errorf("shown %+v, said %q, %v", d, said, err)
+	}
+}
+
+// A job that has expired by its campaign's job_ttl says nothing of it itself. It is not replayed by accident either.
+func TestReplayOfWhatExpiredByItsCampaign(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	c := newCemetery(t, client, "t.")
+	c.bury(job(0, "spring"), delivery.ReasonExpired)
+	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}}
+	if report, err := Replay(t.Context(), opts); err != nil || report.Expired != 1 || report.Replayed != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	opts.DropExpiry = true
+	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 1 {
+		t.Errorf("with its expiry dropped: %+v, %v", report, err)
+	}
+}
+
+func TestReplayToAnotherTopicAndByTime(t *testing.T) {
+	t.Parallel()
+	client := fakeCluster(t, kfake.SeedTopics(2, "jobs", "other"))
+	c := newCemetery(t, client, "t.")
+	c.bury(job(0, "spring"), delivery.ReasonRefused)
+	time.Sleep(5 * time.Millisecond)
+	between := time.Now()
+	time.Sleep(5 * time.Millisecond)
+	c.bury(job(1, "spring"), delivery.ReasonRefused)
+	ids := func(f Filter) (ids []string) {
+		t.Helper()
+		err := List(t.Context(), Options{Topics: c.Topics, Filter: f}, func(d Letter) error {
+			ids = append(ids, d.JobID)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	for _, c := range []struct {
+		filter Filter
+		want   []string
+	}{
+		{Filter{Since: between}, []string{"spring-1"}},
+		{Filter{Until: between}, []string{"spring-0"}},
+		{Filter{Since: between.Add(-time.Hour), Until: between.Add(time.Hour)}, []string{"spring-0", "spring-1"}},
+		{Filter{Since: between.Add(time.Hour)}, nil},
+		{Filter{JobID: "spring-1"}, []string{"spring-1"}},
+	} {
+		if got := ids(c.filter); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.filter, got, c.want)
+		}
+	}
+	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs", "other"}, ToTopic: "other", Filter: Filter{Since: between}}
+	if report, err := Replay(t.Context(), opts); err != nil || report.Topics["other"] != 1 || len(readAll(t, client, "other")) != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestReplayedSpansOverlapAndOutliveTheirTopic(t *testing.T) {
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	letter := func(offset int64, at time.Time) *Letter { return &Letter{Place: Place{Offset: offset}, At: at} }
+	done := make(replays)
+	for _, spans := range [][2]int64{{0, 99}, {10, 12}, {200, 201}, {15, 15}} {
+		var n replayNote
+		for o := spans[0]; o <= spans[1]; o++ {
+			n.note(letter(o, noon))
+		}
+		if len(n.Letters) != 1 || len(n.Letters[0].Spans) != 1 {
+			t.Fatalf("note %+v", n)
+		}
+		done.add(&n)
+	}
+	done.index()
+	for offset, want := range map[int64]bool{0: true, 11: true, 13: true, 15: true, 99: true, 100: false, 199: false, 201: true, 202: false} {
+		if got := done.covers(letter(offset, noon)); got != want {
+			t.Errorf("offset %d replayed: %v", offset, got)
+		}
+		if done.covers(letter(offset, noon.Add(time.Second))) {
+			t.Errorf("offset %d of a topic that was made anew counts as replayed", offset)
+		}
+	}
+	if done.covers(&Letter{Place: Place{Partition: 1}, At: noon}) {
+		t.Error("another partition counts as replayed")
+	}
+}
+
+func TestReplayNeedsItsMemory(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(1, "jobs", "t.dead"))
+	topics := Topics{Client: client, Letters: "t.dead", Replays: "t.replays"}
+	_, err := Replay(t.Context(), ReplayOptions{Topics: topics, Ingress: []string{"jobs"}})
+	if !errors.Is(err, broker.ErrNoTopic) || !strings.Contains(err.Error(), "t.replays") || !strings.Contains(err.Error(), "migrate up") {
+		t.Errorf("error %v", err)
+	}
+	if err := List(t.Context(), Options{Topics: topics}, func(Letter) error { return nil }); err != nil {
+		t.Errorf("a list needs no memory: %v", err)
+	}
+}
+
+func TestDeadLettersInProcess(t *testing.T) {
+	t.Parallel()
+	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	alter(t, client, "200000")
+	checkDeadLetters(t, newCemetery(t, client, "t."), "jobs")
+}
+
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	brokers := harness.Kafka(t)
+	ingress := harness.Topic(t, brokers, "deadletter-jobs", 2, kafka.ConfigEntry{ConfigName: "max.message.bytes", ConfigValue: "200000"})
+	client := dial(t, broker.Options{Brokers: brokers})
+	c := newCemetery(t, client, harness.Unique("deadletter")+".")
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := client.DeleteTopics(ctx, []string{c.Letters, c.Replays}); err != nil {
+			t.Logf("delete topics: %v", err)
+		}
+	})
+	checkDeadLetters(t, c, ingress)
+}
+
+func TestReplayNeedsAnIngressTopic(t *testing.T) {
+	if _, err := Replay(t.Context(), ReplayOptions{}); err == nil {
+		t.Error("accepted")
+	}
+}
+
+func TestMissingDeadTopic(t *testing.T) {
+	client := fakeCluster(t)
+	err := List(t.Context(), Options{Topics: Topics{Client: client, Letters: "pacer.dead", Replays: "pacer.replays"}}, func(Letter) error { return nil })
+	if !errors.Is(err, broker.ErrNoTopic) || !strings.Contains(err.Error(), "pacer.dead") || !strings.Contains(err.Error(), "migrate up") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func fakeCluster(t testing.TB, opts ...kfake.Opt) *broker.Client {
+	t.Helper()
+	return dial(t, broker.Options{Brokers: kafkatest.Cluster(t, opts...).ListenAddrs()})
+}
+
+func dial(t testing.TB, opts broker.Options) *broker.Client {
+	t.Helper()
+	opts.MetadataTTL = 500 * time.Millisecond
+	client, err := broker.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// alter sets how large a record of the ingress topic may be.
+func alter(t testing.TB, client *broker.Client, bytes string) {
+	t.Helper()
+	if err := client.Configure(t.Context(), "jobs", map[string]string{"max.message.bytes": bytes}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readAll(t testing.TB, client *broker.Client, topic string) (all []delivery.Record) {
+	t.Helper()
+	n, err := client.Partitions(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range n {
+		for r, err := range client.Scan(t.Context(), broker.Partition{Topic: topic, ID: p}, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

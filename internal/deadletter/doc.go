@@ -1,0 +1,4 @@
+// Package deadletter lists, reads and replays dead letters. A dead letter is a job that could not be delivered. It is
+// a record of a log and cannot be marked, so replayed letters are noted in a topic of their own, by partition and
+// offset, after each acknowledged batch.
+package deadletter

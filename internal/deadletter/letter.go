@@ -1,0 +1,229 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+)
+
+// Letter is a job that could not be delivered, as read from the topic of the dead letters.
+type Letter struct {
+	Place     Place
+	At        time.Time // when it was written
+	Campaign  string    // "" if the record does not contain it
+	JobID     string
+	Reason    delivery.Reason
+	Detail    string // one line
+	Attempts  int
+	Origin    delivery.Origin // zero if unknown
+	ExpiresAt time.Time
+	// Truncated is the length in bytes of the whole payload if only its beginning was kept, else 0.
+	Truncated int
+	Replayed  bool // it has been published again
+	Key       []byte
+	Headers   []delivery.Header // all of them, including pacer's own
+	Payload   []byte
+}
+
+// Filter selects dead letters; empty fields select all.
+type Filter struct {
+	Campaign string // delivery.UnknownCampaign: letters that name none
+	Reason   delivery.Reason
+	JobID    string
+	Since    time.Time // written at this time or later
+	Until    time.Time // written before this time
+}
+
+func (f *Filter) matches(d *Letter) bool {
+	campaign := d.Campaign
+	if !delivery.ValidCampaign(campaign) {
+		campaign = delivery.UnknownCampaign
+	}
+	return (f.Campaign == "" || f.Campaign == campaign) && (f.Reason == "" || f.Reason == d.Reason) &&
+		(f.JobID == "" || f.JobID == d.JobID) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
+}
+
+// Topics names the topics of dead letters.
+type Topics struct {
+	Client  *broker.Client
+	Letters string // the dead letters
+	Replays string // the notes of which letters have been replayed
+}
+
+// Options selects the dead letters to list.
+type Options struct {
+	Topics
+	Filter
+	Limit int // at most this many letters; 0: all
+	// Unmarked, if set, is called with the error of a note of a replay that cannot be decoded, and no letter is
+	// reported as replayed. Without Unmarked, List and Read return the error.
+	Unmarked func(error)
+}
+
+// replays reads which letters have been replayed.
+func (o *Options) replays(ctx context.Context) (replays, error) {
+	done, err := readReplays(ctx, &o.Topics)
+	if errors.Is(err, errForeignNote) && o.Unmarked != nil {
+		o.Unmarked(err)
+		return nil, nil
+	}
+	return done, err
+}
+
+// List yields the matching dead letters that were written before the call, oldest first as far as their partitions are
+// in order. It holds one fetch per partition in memory, whatever their number. It ends with the first error that yield
+// returns.
+func List(ctx context.Context, opts Options, yield func(Letter) error) error {
+	n, err := opts.count(ctx, opts.Letters)
+	if err != nil {
+		return err
+	}
+	done, err := opts.replays(ctx)
+	if err != nil {
+		return err
+	}
+	sources := make([]iter.Seq2[delivery.Record, error], n)
+	for p := range sources {
+		sources[p] = opts.Client.ScanSince(ctx, broker.Partition{Topic: opts.Letters, ID: p}, opts.Since)
+	}
+	listed := 0
+	for r, err := range merge(sources) {
+		if err != nil {
+			return err
+		}
+		d := read(r)
+		if !opts.matches(&d) {
+			continue
+		}
+		d.Replayed = done.covers(&d)
+		if err := yield(d); err != nil {
+			return err
+		}
+		if listed++; listed == opts.Limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+// count returns the number of partitions of one of the topics.
+func (t *Topics) count(ctx context.Context, topic string) (int, error) {
+	n, err := t.Client.Partitions(ctx, topic)
+	if errors.Is(err, broker.ErrNoTopic) {
+		err = fmt.Errorf("%w; run pacer migrate up", err)
+	}
+	return n, err
+}
+
+// ErrNoLetter means that there is no dead letter at a place.
+var ErrNoLetter = errors.New("no dead letter lies there; it may have been removed with its retention")
+
+// Read reads the dead letter at a partition and offset, as List yields it; filter and limit are ignored. The error is
+// ErrNoLetter if there is none.
+func Read(ctx context.Context, opts Options, place Place) (Letter, error) {
+	n, err := opts.count(ctx, opts.Letters)
+	if err != nil {
+		return Letter{}, err
+	}
+	if place.Partition < 0 || place.Partition >= n || place.Offset < 0 {
+		return Letter{}, fmt.Errorf("%s/%s: %w", opts.Letters, place, ErrNoLetter)
+	}
+	done, err := opts.replays(ctx)
+	if err != nil {
+		return Letter{}, err
+	}
+	for r, err := range opts.Client.Scan(ctx, broker.Partition{Topic: opts.Letters, ID: place.Partition}, place.Offset) {
+		if err != nil {
+			return Letter{}, err
+		}
+		if r.Offset != place.Offset {
+			break // the letter is gone, and this is the next one
+		}
+		d := read(r)
+		d.Replayed = done.covers(&d)
+		return d, nil
+	}
+	return Letter{}, fmt.Errorf("%s/%s: %w", opts.Letters, place, ErrNoLetter)
+}
+
+// Place is the position of a dead letter in the topic of the dead letters.
+type Place struct {
+	Partition int
+	Offset    int64
+}
+
+// String returns partition/offset.
+func (p Place) String() string {
+	return strconv.Itoa(p.Partition) + "/" + strconv.FormatInt(p.Offset, 10)
+}
+
+// MarshalText returns String, for JSON.
+func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// merge merges sequences that are each ordered by record time.
+func merge(sources []iter.Seq2[delivery.Record, error]) iter.Seq2[delivery.Record, error] {
+	return func(yield func(delivery.Record, error) bool) {
+		type head struct {
+			first delivery.Record
+			next  func() (delivery.Record, error, bool)
+		}
+		var heads []*head
+		for _, s := range sources {
+			next, stop := iter.Pull2(s)
+			defer stop()
+			heads = append(heads, &head{next: next})
+		}
+		var failed error
+		advance := func(h *head) (over bool) {
+			if failed != nil {
+				return false // the others are not read either
+			}
+			var ok bool
+			h.first, failed, ok = h.next()
+			return !ok
+		}
+		heads = slices.DeleteFunc(heads, advance)
+		for len(heads) > 0 && failed == nil {
+			oldest := slices.MinFunc(heads, func(a, b *head) int { return a.first.Time.Compare(b.first.Time) })
+			if !yield(oldest.first, nil) {
+				return
+			}
+			if advance(oldest) {
+				heads = slices.DeleteFunc(heads, func(h *head) bool { return h == oldest })
+			}
+		}
+		if failed != nil {
+			yield(delivery.Record{}, failed)
+		}
+	}
+}
+
+// read decodes the headers of a dead letter. pacer wrote them, but those of a record that could not be decoded may
+// contain anything: a header that cannot be parsed leaves its field zero.
+func read(r delivery.Record) Letter {
+	d := Letter{
+		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time,
+		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID),
+		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail),
+		Key: r.Key, Headers: r.Headers, Payload: r.Value,
+	}
+	if at, err := time.Parse(time.RFC3339Nano, r.Header(delivery.HeaderEnqueuedAt)); err == nil {
+		d.At = at
+	}
+	if at, err := time.Parse(time.RFC3339Nano, r.Header(delivery.HeaderExpiresAt)); err == nil {
+		d.ExpiresAt = at
+	}
+	d.Attempts, _ = strconv.Atoi(r.Header(delivery.HeaderAttempt))
+	d.Truncated, _ = strconv.Atoi(r.Header(record.HeaderTruncated))
+	d.Origin, _ = record.ParseOrigin(r.Header(delivery.HeaderOrigin))
+	return d
+}

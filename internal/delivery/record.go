@@ -1,0 +1,85 @@
+package delivery
+
+import "time"
+
+// Record is a Kafka record. One that was read has all fields; of one to be written, Topic, Partition and Offset do not
+// matter, and a zero Time stands for now.
+type Record struct {
+	Topic     string
+	TopicID   TopicID // set by the reader of jobs
+	Partition int
+	Offset    int64
+	Time      time.Time
+	Key       []byte
+	Value     []byte
+	Headers   []Header
+}
+
+// Header returns the value of the first header with that key, "" if there is none.
+func (r Record) Header(key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// Record headers of a job. Names beginning with "pacer-" belong to pacer; all others are kept on the record and
+// never sent to a sink.
+const (
+	HeaderPrefix      = "pacer-"
+	HeaderCampaign    = "pacer-campaign"
+	HeaderJobID       = "pacer-job-id"
+	HeaderWeight      = "pacer-weight"
+	HeaderPriority    = "pacer-priority"
+	HeaderNotBefore   = "pacer-not-before"
+	HeaderExpiresAt   = "pacer-expires-at"
+	HeaderContentType = "content-type"
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
+	HeaderCloudEvent  = "ce_id" // stands in for HeaderJobID
+	HeaderEventSource = "ce_source"
+
+	// Written by pacer.
+	HeaderAttempt       = "pacer-attempt"         // decimal
+	HeaderHops          = "pacer-hops"            // decimal, lanes only
+	HeaderTimerHops     = "pacer-timer-hops"      // decimal, timers only
+	HeaderOrigin        = "pacer-origin"          // <topic>/<partition>/<offset>
+	HeaderOriginTopicID = "pacer-origin-topic-id" // of the topic in HeaderOrigin, where Kafka knows one
+	HeaderEnqueuedAt    = "pacer-enqueued-at"     // RFC 3339 with nanoseconds
+	HeaderDue           = "pacer-due"             // RFC 3339 with nanoseconds; a retry is not sent before
+	HeaderFirstRead     = "pacer-first-read"      // RFC 3339 with nanoseconds; kept on every re-enqueue
+	HeaderReason        = "pacer-reason"
+	HeaderDetail        = "pacer-detail" // dead letters: one line for the reader
+	// HeaderEnvelopeCampaign names the campaign in the envelope of a dead letter whose value is that envelope.
+	// HeaderCampaign would make the envelope the payload when the letter is replayed.
+	HeaderEnvelopeCampaign = "pacer-envelope-campaign"
+	// HeaderReplayedFrom names the dead letter that a job was replayed from: <topic>/<partition>/<offset>.
+	// The job keeps it even if it becomes a dead letter again.
+	HeaderReplayedFrom = "pacer-replayed-from"
+)
+
+// MaxIDLength bounds the ids of jobs, campaigns and quotas.
+const MaxIDLength = 256
+
+// ValidID tells whether s may be the id of a job, a campaign or a quota: 1 to 256 printable ASCII characters
+// without spaces.
+func ValidID(s string) bool {
+	if s == "" || len(s) > MaxIDLength {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// UnknownCampaign stands for the campaign of jobs that name none in the catalog, in metrics and lists. No campaign may
+// have it as its id.
+const UnknownCampaign = "(unknown)"
+
+// ValidCampaign tells whether s may be the id of a campaign.
+func ValidCampaign(s string) bool { return ValidID(s) && s != UnknownCampaign }

@@ -1,0 +1,214 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/pacer"
+)
+
+// runDemo runs a short demo and returns its report and what it wrote.
+func runDemo(t *testing.T, options Options) (report *Report, stdout, stderr string) {
+	t.Helper()
+	var out, log bytes.Buffer
+	options.Stdout, options.Stderr = &out, &log
+	if options.Duration == 0 {
+		options.Duration = minDuration
+	}
+	report, err := Run(t.Context(), options)
+	if err != nil {
+		t.Fatalf("demo: %v\n%s", err, log.String())
+	}
+	for _, c := range report.Campaigns {
+		if c.Published == 0 || c.Published != c.Delivered+c.Queued+c.Dead+c.Expired+c.Cancelled+c.Lost {
+			t.Errorf("campaign %s does not add up: %+v", c.ID, c)
+		}
+	}
+	return report, out.String(), log.String()
+}
+
+// hard are the problems that must never be seen, however slow the machine is. Using less than what is allowed is a
+// figure of speed and not among them. Nor is a bunched stream where the process was kept from running: what left evenly
+// arrived together. (That pacer itself keeps the bound is tested where it decides.)
+func hard(r *Report) []string {
+	busy := slices.ContainsFunc(r.Warnings, isBusy)
+	return slices.DeleteFunc(slices.Clone(r.Problems), func(p string) bool {
+		return strings.Contains(p, "of what it was allowed") || busy && strings.Contains(p, "a stretch holds")
+	})
+}
+
+func isBusy(warning string) bool { return strings.HasPrefix(warning, "this machine is busy") }
+
+func TestDemoKeepsItsPromises(t *testing.T) {
+	report, stdout, stderr := runDemo(t, Options{JSON: true})
+	if problems := hard(report); len(problems) > 0 {
+		t.Errorf("problems: %s\n%s", strings.Join(problems, "\n"), stderr)
+	}
+	if warnings := slices.DeleteFunc(slices.Clone(report.Warnings), isBusy); len(warnings) > 0 {
+		t.Errorf("warnings: %s", strings.Join(warnings, "\n"))
+	}
+	var decoded Report
+	if err := json.Unmarshal([]byte(stdout), &decoded); err != nil {
+		t.Fatalf("stdout is not one JSON object: %v\n%s", err, stdout)
+	}
+	if len(decoded.Campaigns) != len(report.Campaigns) || len(decoded.Campaigns) < 5 {
+		t.Fatalf("%d campaigns", len(decoded.Campaigns))
+	}
+	queued, requeued, retried := 0, 0, 0
+	for _, c := range report.Campaigns {
+		queued, requeued, retried = queued+c.Queued, requeued+c.Requeued, retried+c.Retried
+		if c.MaxHops > 1 {
+			t.Errorf("campaign %s: a job was re-enqueued %d times", c.ID, c.MaxHops)
+		}
+		if c.Delivered == 0 {
+			t.Errorf("campaign %s delivered nothing", c.ID)
+		}
+	}
+	if !slices.ContainsFunc(report.Warnings, isBusy) && (queued == 0 || requeued == 0 || retried == 0) {
+		t.Errorf("the demo shows too little: %d queued, %d requeued, %d retried", queued, requeued, retried)
+	}
+	t.Logf("%s", stdout)
+}
+
+// swallowing claims to deliver, and drops one job in a hundred.
+type swallowing struct {
+	pacer.Sinks
+	count *atomic.Int64
+}
+
+func (s swallowing) Deliver(ctx context.Context, id string, job *delivery.Job) delivery.Result {
+	if s.count.Add(1)%100 == 0 {
+		return delivery.Result{Class: delivery.Delivered, Status: 200}
+	}
+	return s.Sinks.Deliver(ctx, id, job)
+}
+
+func TestDemoSeesASinkThatSwallowsJobs(t *testing.T) {
+	var count atomic.Int64
+	report, _, _ := runDemo(t, Options{JSON: true, WrapSinks: func(inner pacer.Sinks) pacer.Sinks {
+		return swallowing{inner, &count}
+	}})
+	lost := 0
+	for _, c := range report.Campaigns {
+		lost += c.Lost
+	}
+	if report.OK || lost == 0 {
+		t.Fatalf("ok %v with %d jobs lost", report.OK, lost)
+	}
+}
+
+// doubling grants twice what the store granted, at twice the rate.
+type doubling struct{ pacer.Limiter }
+
+func (d doubling) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	reply, err := d.Limiter.Take(ctx, asks)
+	for i := range reply.Items {
+		g := &reply.Items[i]
+		if doubled := min(2*g.Units, asks[i].Want); doubled > g.Units {
+			g.Units = doubled
+			g.Rate.N *= 2
+		}
+	}
+	return reply, err
+}
+
+func TestDemoSeesALimiterThatGrantsDouble(t *testing.T) {
+	report, _, _ := runDemo(t, Options{JSON: true, WrapLimiter: func(inner pacer.Limiter) pacer.Limiter {
+		return doubling{inner}
+	}})
+	problems := strings.Join(report.Problems, "\n")
+	if report.OK || !strings.Contains(problems, "more than send_rate allows") {
+		t.Fatalf("ok %v, problems: %s", report.OK, problems)
+	}
+}
+
+func TestDemoFindsAnotherPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	st := &environment{}
+	got := st.freeListen(taken.Addr().String())
+	if got == "" || got == taken.Addr().String() || !strings.Contains(strings.Join(st.notes, "\n"), "using "+got) {
+		t.Fatalf("listens on %q, says %q", got, st.notes)
+	}
+	if got := st.freeListen(""); got != "" {
+		t.Fatalf("listens on %q though nobody asked", got)
+	}
+}
+
+func TestDemoRefusesAnOddDuration(t *testing.T) {
+	for _, d := range []time.Duration{-time.Second, time.Second, 24 * time.Hour} {
+		_, err := Run(t.Context(), Options{Duration: d, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+		if !errors.As(err, &config.UsageError{}) || !strings.Contains(err.Error(), "--duration") {
+			t.Errorf("%s: %v", d, err)
+		}
+	}
+}
+
+func TestScenePublishesMoreThanCanBeSent(t *testing.T) {
+	s := newScenario(20 * time.Second)
+	published := make(map[string]int)
+	last := time.Duration(-1)
+	for _, w := range s.waves() {
+		if w.at <= last || w.at > s.duration*95/100 {
+			t.Errorf("a wave at %s after one at %s", w.at, last)
+		}
+		last = w.at
+		for _, j := range w.jobs {
+			if j.n != published[j.campaign] {
+				t.Fatalf("%s: job %d comes after %d others", j.campaign, j.n, published[j.campaign])
+			}
+			published[j.campaign]++
+		}
+	}
+	for i := range s.campaigns {
+		c := &s.campaigns[i]
+		if published[c.id] != c.jobs || float64(c.jobs) < 1.1*s.most(c) {
+			t.Errorf("%s: %d of %d jobs are published, %.0f can be sent", c.id, published[c.id], c.jobs, s.most(c))
+		}
+	}
+}
+
+func TestPlainViewPrintsALineNowAndThen(t *testing.T) {
+	var out bytes.Buffer
+	v := &plainView{out: &out}
+	for ms := 250; ms <= 5000; ms += 250 {
+		v.update(frame{
+			elapsed: time.Duration(ms) * time.Millisecond, duration: 5 * time.Second,
+			rows: []frameRow{{campaign: "a", achieved: 10, state: "active"}, {campaign: "b", state: "paused"}},
+		})
+	}
+	want := " 0.2s  a 10/s  b paused\n 2.0s  a 10/s  b paused\n 4.0s  a 10/s  b paused\n 5.0s  a 10/s  b paused\n"
+	if got := out.String(); got != want {
+		t.Fatalf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestTableViewDraws(t *testing.T) {
+	m := tableModel{scenario: newScenario(20 * time.Second)}
+	if !strings.Contains(m.View(), "starting") {
+		t.Fatal("nothing to see before the first picture")
+	}
+	next, _ := m.Update(frame{elapsed: 10 * time.Second, duration: 20 * time.Second, rows: []frameRow{
+		{campaign: "steady", rate: 300, achieved: 299.6, delivered: 1234, waiting: 99, state: "paused", about: "raised"},
+	}})
+	next, _ = next.Update(event("steady: raised"))
+	got := next.View()
+	for _, want := range []string{"steady", "300", "1234", "99", "paused", "10.0 / 20 s", "steady: raised"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table lacks %q:\n%s", want, got)
+		}
+	}
+}

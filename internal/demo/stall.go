@@ -1,0 +1,44 @@
+package demo
+
+import (
+	"sort"
+	"time"
+
+	"github.com/pacer/pacer/internal/measure"
+)
+
+// stallReach is the distance in time at which a stall still has effects: the goroutines that detect it wake at other
+// instants, on other processors, than those that are late because of it.
+const stallReach = 100 * time.Millisecond
+
+// handovers is how often a job waits for a processor between the last check of its slot and the network: the scheduler
+// wakes a sender, the sender a connection's writer, the writer the network.
+const handovers = 3
+
+// blurOf returns how much later than it was due an event at an instant may have happened: at each handover by the
+// longest stall of the process nearby. The stalls are in order of their beginning.
+func blurOf(stalls []measure.Interval) func(at time.Duration) time.Duration {
+	reach := longest(stalls) + stallReach
+	return func(at time.Duration) time.Duration {
+		first := sort.Search(len(stalls), func(i int) bool { return stalls[i].From >= at-reach })
+		near := measure.Interval{From: at - stallReach, To: at + stallReach}
+		most := time.Duration(0)
+		for _, s := range stalls[first:] {
+			if s.From > near.To {
+				break
+			}
+			if s.To >= near.From {
+				most = max(most, s.Length())
+			}
+		}
+		return handovers * most
+	}
+}
+
+// longest returns the length of the longest interval; 0 if there is none.
+func longest(intervals []measure.Interval) (most time.Duration) {
+	for _, in := range intervals {
+		most = max(most, in.Length())
+	}
+	return most
+}

@@ -1,0 +1,286 @@
+// Package hold says why a campaign sends nothing: what holds it, since when, until when, and what to do about it.
+//
+// Of is a pure function of what is known of a campaign. The daemons' progress, the commands and their tables all use it,
+// so that they agree.
+package hold
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Cause is the kind of what holds a campaign, a label of metrics.
+type Cause string
+
+// The causes. Of several, the first in this order is the answer: those that only an operator ends come first.
+const (
+	None      Cause = ""
+	Invalid   Cause = "invalid"   // its row cannot be used
+	Cancelled Cause = "cancelled" // its jobs settle as cancelled
+	Completed Cause = "completed" // its jobs expire
+	Ended     Cause = "ended"     // its end has come: its jobs expire
+	Paused    Cause = "paused"
+	Rate      Cause = "rate"    // is 0
+	Sink      Cause = "sink"    // is not configured
+	Refused   Cause = "refused" // its sink refused many of its jobs in a row
+	Daemons   Cause = "daemons" // none runs
+	Start     Cause = "start"   // it has not begun
+	Hours     Cause = "hours"   // it is outside its active hours
+	Gate      Cause = "gate"    // of its sink is closed
+	Store     Cause = "store"   // the quota store does not answer
+	Quota     Cause = "quota"   // is used up
+	Failing   Cause = "failing" // its sink fails its jobs alone
+	Blocked   Cause = "blocked" // its jobs are in ingress behind those of a campaign with overflow block
+	Share     Cause = "share"   // nothing is sent for long, and a quota that it shares may be why
+	Lane      Cause = "lane"    // its lane is not read, or its jobs do not come out of it
+	Stalled   Cause = "stalled" // its jobs are in memory and none is sent, for no known reason
+)
+
+// Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
+var Causes = []Cause{
+	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
+	Blocked, Share, Lane, Stalled,
+}
+
+// Fault reports whether the cause is one that an operator did not intend.
+func (c Cause) Fault() bool {
+	switch c {
+	case None, Cancelled, Completed, Ended, Paused, Rate, Start, Hours, Quota, Share:
+		return false
+	}
+	return true
+}
+
+// Own reports whether the cause is a fault of the campaign itself, which keeps any job of it from being sent.
+func (c Cause) Own() bool { return c == Invalid || c == Sink || c == Refused || c == Blocked }
+
+// Stall reports whether all that is known is that nothing was sent for long.
+func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled }
+
+// Settles reports whether the campaign's jobs do not wait, but settle without being sent.
+func (c Cause) Settles() bool { return c == Cancelled || c == Completed || c == Ended }
+
+// Evidence is what is known of a campaign at one moment.
+type Evidence struct {
+	Now       time.Time
+	Campaign  *delivery.Campaign // as in the catalog
+	Sink      string             // the configured sink that its jobs go to; "" if it is not known
+	SinkFault string             // why there is none
+	Gates     []delivery.Gate    // those that are closed, as far as they are known
+	Store     bool               // the quota store does not answer
+	// Windows are those of the quotas that answered a peek, by quota; nil if none was made.
+	Windows map[string][]delivery.WindowState
+	Board   *Board // nil: not known
+
+	slow *delivery.Quota // which slows the campaign down, or may
+}
+
+// Board is what the daemons report of a campaign.
+type Board struct {
+	Daemons  int           // that run
+	Waiting  int64         // jobs, in lanes and in memory
+	InMemory int64         // of these
+	LaneRead bool          // a daemon reads its lane, or it has none
+	Idle     time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
+	Stuck    *Stuck        // what a daemon found out that the others cannot know; nil: nothing
+	Since    time.Time     // when Held began; zero: unknown
+	Held     Cause         // what held it when that was last looked at
+}
+
+// Stuck is what a daemon found out about a campaign.
+type Stuck struct {
+	Cause Cause  // Refused, Failing or Blocked
+	By    string // Blocked: the campaign in the way
+}
+
+// stallAfter is how long nothing must have been sent to be taken for a stall, and stallSlots for how many slots.
+const (
+	stallAfter = 30 * time.Second
+	stallSlots = 3
+	// soon is how far off the next unit of a quota, or the end of a wait, may be that only slows a campaign down.
+	soon = 2 * time.Second
+)
+
+// Of returns what holds the campaign. Where that is nothing, the answer's Cause is None.
+func Of(e Evidence) Answer {
+	a := e.find()
+	a.Campaign = e.Campaign.ID
+	if b := e.Board; b != nil {
+		a.Waiting = b.Waiting
+		if a.Since.IsZero() && a.Cause != None && b.Held == a.Cause {
+			a.Since = b.Since
+		}
+	}
+	return a
+}
+
+func (e *Evidence) find() Answer {
+	for _, look := range []func() (Answer, bool){e.row, e.schedule, e.outside, e.quota, e.reported} {
+		if a, found := look(); found {
+			return a
+		}
+	}
+	return Answer{}
+}
+
+// row looks for what only a change of the row, or of the configuration, ends.
+func (e *Evidence) row() (a Answer, found bool) {
+	c := e.Campaign
+	switch {
+	case c.Invalid != "":
+		return Answer{Cause: Invalid, detail: c.Invalid}, true
+	case c.Status == delivery.StatusCancelled:
+		return Answer{Cause: Cancelled}, true
+	case c.Status == delivery.StatusCompleted:
+		return Answer{Cause: Completed}, true
+	case c.Ended(e.Now):
+		return Answer{Cause: Ended, Since: c.EndsAt}, true
+	case c.Status == delivery.StatusPaused:
+		return Answer{Cause: Paused}, true
+	case c.Rate.Zero():
+		return Answer{Cause: Rate}, true
+	case e.SinkFault != "":
+		return Answer{Cause: Sink, detail: e.SinkFault}, true
+	case e.Board != nil && e.Board.Stuck != nil && e.Board.Stuck.Cause == Refused:
+		return Answer{Cause: Refused, sink: e.Sink}, true
+	case e.Board != nil && e.Board.Daemons == 0:
+		return Answer{Cause: Daemons}, true
+	}
+	return a, false
+}
+
+// schedule looks for what the passing of time ends.
+func (e *Evidence) schedule() (a Answer, found bool) {
+	c := e.Campaign
+	if c.Active(e.Now) {
+		return a, false
+	}
+	a.Cause, a.Until = Hours, e.Now
+	if e.Now.Before(c.StartsAt) {
+		a.Cause, a.Until = Start, c.StartsAt
+	}
+	if !c.Hours.Active(a.Until) {
+		a.Until = c.Hours.NextChange(a.Until)
+	}
+	return a, true
+}
+
+// outside looks at the sink and the store.
+func (e *Evidence) outside() (a Answer, found bool) {
+	for _, g := range e.Gates {
+		brief := !g.Until.After(e.Now.Add(soon))
+		if g.Sink != e.Sink || brief && !g.Probe {
+			continue // another, or it slows the campaign down and does not stop it
+		}
+		a = Answer{Cause: Gate, sink: e.Sink, gate: g.Cause}
+		if !brief && g.Cause == delivery.GateThrottled {
+			a.Until = g.Until
+		}
+		return a, true
+	}
+	if e.unanswered() {
+		return Answer{Cause: Store}, true
+	}
+	return a, false
+}
+
+// unanswered reports whether the campaign waits for a store that does not answer.
+func (e *Evidence) unanswered() bool {
+	for _, q := range e.Campaign.Quotas {
+		silent := e.Store || e.Windows != nil && e.Windows[q.ID] == nil && counts(q)
+		if silent && (q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed) {
+			return true
+		}
+	}
+	return e.Store && len(e.Campaign.Quotas) == 0
+}
+
+// counts reports whether the store counts the windows of the quota.
+func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
+
+// Windows divides the states of windows by quota.
+func Windows(states []delivery.WindowState) map[string][]delivery.WindowState {
+	byQuota := map[string][]delivery.WindowState{}
+	for _, w := range states {
+		byQuota[w.Quota] = append(byQuota[w.Quota], w)
+	}
+	return byQuota
+}
+
+// SinkFault says why a campaign that names this sink, which is not configured, has none.
+func SinkFault(name string) string {
+	if name == "" {
+		return "it names no sink, and there is no default_sink"
+	}
+	return "its sink " + name + " is not configured"
+}
+
+// quota looks for the window of a quota that nothing remains of for the longest time.
+func (e *Evidence) quota() (a Answer, found bool) {
+	for _, q := range e.Campaign.Quotas {
+		if q.Mode == delivery.ModeShadow || q.Exempt >= 100 {
+			continue
+		}
+		if q.Mode == delivery.ModeEventual || q.Spend == delivery.SpendEven {
+			e.slow = q
+		}
+		for _, w := range e.Windows[q.ID] {
+			if w.Window < 0 || w.Window >= len(q.Windows) || w.Remaining > 0 {
+				continue
+			}
+			next := Answer{Cause: Quota, quota: q, window: q.Windows[w.Window]}
+			if next.window.Limit > 0 {
+				next.Until = time.UnixMicro(w.FreeAt)
+				if !next.Until.After(e.Now.Add(soon)) {
+					e.slow = q // and does not stop it
+					continue
+				}
+			}
+			if !found || next.Until.IsZero() || !a.Until.IsZero() && next.Until.After(a.Until) {
+				a, found = next, true
+			}
+		}
+	}
+	return a, found
+}
+
+// reported looks at what the daemons report, and at what remains when nothing else explains that nothing is sent.
+func (e *Evidence) reported() (a Answer, found bool) {
+	b := e.Board
+	if b == nil {
+		return a, false
+	}
+	if b.Stuck != nil {
+		return Answer{Cause: b.Stuck.Cause, sink: e.Sink, detail: b.Stuck.By}, true
+	}
+	if b.Waiting == 0 || b.Idle < e.patience() {
+		return a, false
+	}
+	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lane: e.Campaign.Lane, read: b.LaneRead}
+	switch {
+	case e.slow != nil:
+		a.Cause, a.quota = Share, e.slow
+	case b.InMemory == 0 && e.Campaign.Lane != delivery.NoLane:
+		a.Cause = Lane
+	}
+	return a, true
+}
+
+// patience is how long nothing may have been sent by a campaign that nothing holds.
+func (e *Evidence) patience() time.Duration {
+	rate, _, _ := e.Campaign.RateAt(e.Now)
+	perSecond := rate.PerSecond()
+	for _, q := range e.Campaign.Quotas {
+		for _, w := range q.Windows {
+			perSecond = min(perSecond, float64(w.Limit)/w.Span.Seconds())
+		}
+	}
+	if perSecond*stallAfter.Seconds() > stallSlots {
+		return stallAfter
+	}
+	if perSecond <= 0 {
+		return time.Duration(1<<63 - 1)
+	}
+	return time.Duration(min(stallSlots/perSecond, 1e9) * float64(time.Second))
+}

@@ -1,0 +1,197 @@
+package hold
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) // a Friday
+
+// campaign is one that nothing holds: 10/s, under a quota with two windows.
+func campaign() *delivery.Campaign {
+	return &delivery.Campaign{
+		ID: "spring", Status: delivery.StatusActive, Rate: delivery.PerSecond(10), PriorityWeight: 1, Lane: 17,
+		Quotas: []*delivery.Quota{{ID: "provider", Windows: []delivery.Window{
+			{Span: time.Minute, Limit: 300}, {Span: time.Hour, Limit: 15_750},
+		}}},
+	}
+}
+
+// evidence of a campaign whose jobs are being sent.
+func evidence() Evidence {
+	return Evidence{
+		Now: now, Campaign: campaign(), Sink: "receiver",
+		Windows: Windows([]delivery.WindowState{{Quota: "provider", Window: 0, Remaining: 7}, {Quota: "provider", Window: 1, Remaining: 7}}),
+		Board:   &Board{Daemons: 3, Waiting: 100, InMemory: 20, LaneRead: true},
+	}
+}
+
+func hours(t *testing.T, from, to int) *delivery.ActiveHours {
+	t.Helper()
+	h, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: from, To: to}}, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestEveryCause: each cause is found, says when it ends where that is known, and names its remedy.
+func TestEveryCause(t *testing.T) {
+	in := func(d time.Duration) time.Time { return now.Add(d) }
+	seen := map[Cause]bool{None: true}
+	for name, tc := range map[string]struct {
+		change func(*Evidence)
+		cause  Cause
+		until  time.Time
+		why    string // a part of it
+		remedy string
+	}{
+		"invalid": {func(e *Evidence) { e.Campaign.Invalid = "burst must not be negative" }, Invalid, time.Time{},
+			"its row cannot be used: burst must not be negative", "pacer campaign set spring"},
+		"cancelled": {func(e *Evidence) { e.Campaign.Status = delivery.StatusCancelled }, Cancelled, time.Time{},
+			"it is cancelled", "pacer campaign resume spring"},
+		"completed": {func(e *Evidence) { e.Campaign.Status = delivery.StatusCompleted }, Completed, time.Time{},
+			"its jobs expire", "pacer campaign resume spring"},
+		"ended": {func(e *Evidence) { e.Campaign.EndsAt = in(-time.Hour) }, Ended, time.Time{},
+			"it ended at 2026-11-20T11:00:00Z", "--ends-at none"},
+		"paused": {func(e *Evidence) { e.Campaign.Status = delivery.StatusPaused }, Paused, time.Time{},
+			"it is paused", "pacer campaign resume spring"},
+		"rate": {func(e *Evidence) { e.Campaign.Rate = delivery.Rate{} }, Rate, time.Time{},
+			"its rate is 0", "pacer campaign set spring --rate 100"},
+		"sink": {func(e *Evidence) { e.Sink, e.SinkFault = "", "its sink typo is not configured" }, Sink, time.Time{},
+			"its sink typo is not configured", "pacer campaign set spring --sink NAME"},
+		"refused": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} }, Refused, time.Time{},
+			"its sink receiver refused many of its jobs in a row", "pacer campaign resume spring"},
+		"no daemon": {func(e *Evidence) { e.Board.Daemons = 0 }, Daemons, time.Time{}, "no daemon runs", "start pacer run"},
+		"start": {func(e *Evidence) { e.Campaign.StartsAt = in(time.Hour) }, Start, in(time.Hour),
+			"it begins at 2026-11-20T13:00:00Z", "--starts-at none"},
+		"start, and then out of hours": {func(e *Evidence) {
+			e.Campaign.StartsAt, e.Campaign.Hours = in(time.Hour), hours(t, 18*60, 20*60)
+		}, Start, in(6 * time.Hour), "it begins at 2026-11-20T18:00:00Z", "--starts-at none"},
+		"hours": {func(e *Evidence) { e.Campaign.Hours = hours(t, 9*60, 11*60) }, Hours, in(21 * time.Hour),
+			"outside its active hours until 2026-11-21T09:00:00Z", "--active-hours none"},
+		"throttled": {func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: in(time.Minute)}} }, Gate, in(time.Minute),
+			"the gate of its sink receiver is closed until 2026-11-20T12:01:00Z, as the destination asked", "pacer sink open receiver"},
+		"failing": {func(e *Evidence) {
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: in(time.Second), Probe: true}}
+		}, Gate, time.Time{}, "as the sink does not work; one job a second is tried", "repair the destination"},
+		"misconfigured": {func(e *Evidence) {
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateMisconfigured, Until: in(-time.Second), Probe: true}}
+		}, Gate, time.Time{}, "refuses the credentials or the settings", "correct sinks.receiver"},
+		"store":                  {func(e *Evidence) { e.Store = true }, Store, time.Time{}, "Redis", "bring Redis back"},
+		"store, without a quota": {func(e *Evidence) { e.Store, e.Campaign.Quotas = true, nil }, Store, time.Time{}, "Redis", "bring Redis back"},
+		"the shard of its quota": {func(e *Evidence) { delete(e.Windows, "provider") }, Store, time.Time{}, "Redis", "bring Redis back"},
+		"quota": {func(e *Evidence) {
+			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(20*time.Second).UnixMicro()
+			e.Windows["provider"][1].Remaining, e.Windows["provider"][1].FreeAt = 0, in(40*time.Minute).UnixMicro()
+		}, Quota, in(40 * time.Minute), "its quota provider is used up until 2026-11-20T12:40:00Z: its window is 15750/1h", "pacer quota set provider --window"},
+		"quota of nothing": {func(e *Evidence) {
+			e.Campaign.Quotas[0].Windows[0].Limit, e.Windows["provider"][0].Remaining = 0, 0
+			e.Windows["provider"][1].Remaining, e.Windows["provider"][1].FreeAt = 0, in(40*time.Minute).UnixMicro()
+		}, Quota, time.Time{}, "its quota provider allows nothing: the limit of its window 1m is 0", "pacer quota set provider"},
+		"quota of mode eventual": {func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Board.Idle = delivery.ModeEventual, time.Minute },
+			Share, time.Time{}, "what is left of it is not known", "pacer quota set provider"},
+		"quota that others use": {func(e *Evidence) {
+			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(time.Second).UnixMicro()
+			e.Board.Idle = time.Minute
+		}, Share, time.Time{}, "its quota provider has no unit for it", "pacer quota set provider"},
+		"fails alone": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} }, Failing, time.Time{},
+			"its sink receiver fails the jobs of this campaign alone", "log"},
+		"blocked": {func(e *Evidence) {
+			e.Board.Waiting, e.Board.Stuck = 0, &Stuck{Cause: Blocked, By: "whale"}
+		}, Blocked, time.Time{}, "behind those of campaign whale", "pacer campaign set whale --overflow lane"},
+		"lane that no daemon reads": {func(e *Evidence) {
+			e.Board.InMemory, e.Board.LaneRead, e.Board.Idle = 0, false, time.Minute
+		}, Lane, time.Time{}, "no daemon reads its lane 17", "log"},
+		"lane that is held up": {func(e *Evidence) { e.Board.InMemory, e.Board.Idle = 0, time.Minute }, Lane, time.Time{},
+			"its lane 17 is held up", "pacer_partition_stalled"},
+		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "log"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := evidence()
+			tc.change(&e)
+			a := Of(e)
+			seen[a.Cause] = true
+			if a.Cause != tc.cause || !a.Until.Equal(tc.until) {
+				t.Errorf("%q until %s, want %q until %s", a.Cause, a.Until, tc.cause, tc.until)
+			}
+			if !strings.Contains(a.Why(), tc.why) || !strings.Contains(a.Remedy(), tc.remedy) {
+				t.Errorf("%q, to do %q", a.Why(), a.Remedy())
+			}
+			if s := a.Sentence(); strings.Count(s, "\n") > 0 || !strings.HasPrefix(s, "Campaign spring sends nothing because ") || !strings.HasSuffix(s, ".") {
+				t.Errorf("%q", s)
+			}
+		})
+	}
+	for _, c := range Causes {
+		if !seen[c] {
+			t.Errorf("no case for %q", c)
+		}
+	}
+}
+
+// TestNothingHoldsIt: what only slows a campaign down, or is about another one, is no cause.
+func TestNothingHoldsIt(t *testing.T) {
+	for name, change := range map[string]func(*Evidence){
+		"all is well":               func(*Evidence) {},
+		"nothing is known":          func(e *Evidence) { e.Windows, e.Board, e.Gates, e.Sink = nil, nil, nil, "" },
+		"the gate of another sink":  func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "other", Until: now.Add(time.Hour)}} },
+		"a gate that is open again": func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: now}} },
+		"a wait of a second":        func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: now.Add(time.Second)}} },
+		"a quota that slows it down": func(e *Evidence) {
+			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, now.Add(time.Second).UnixMicro()
+		},
+		"a quota in shadow mode": func(e *Evidence) {
+			e.Campaign.Quotas[0].Mode, e.Windows["provider"][1].Remaining = delivery.ModeShadow, 0
+		},
+		"a quota that exempts all":    func(e *Evidence) { e.Campaign.Quotas[0].Exempt, e.Windows["provider"][1].Remaining = 100, 0 },
+		"a window that is gone":       func(e *Evidence) { e.Windows["provider"] = []delivery.WindowState{{Quota: "provider", Window: 2}} },
+		"a quota of mode eventual":    func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Windows = delivery.ModeEventual, Windows(nil) },
+		"a store that need not count": func(e *Evidence) { e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen },
+		"nothing waits":               func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
+		"it was idle for a moment":    func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
+		"one an hour":                 func(e *Evidence) { e.Campaign.Rate, e.Board.Idle = perHour(t), 2*time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := evidence()
+			change(&e)
+			if a := Of(e); a.Cause != None || a.Why() != "" || a.Remedy() != "" || !strings.HasPrefix(a.Sentence(), "Nothing holds") {
+				t.Errorf("%q: %s", a.Cause, a.Sentence())
+			}
+		})
+	}
+	e := evidence()
+	e.Campaign.Rate, e.Board.Idle = perHour(t), 4*time.Hour
+	if a := Of(e); a.Cause != Stalled {
+		t.Errorf("one an hour, and nothing for four: %q", a.Cause)
+	}
+}
+
+func perHour(t *testing.T) delivery.Rate {
+	t.Helper()
+	rate, err := delivery.NewRate(1_000_000, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rate
+}
+
+// TestSinceWhen: the schedule knows it, or else whoever looked before, if the cause was the same.
+func TestSinceWhen(t *testing.T) {
+	e := evidence()
+	e.Campaign.Status, e.Board.Held, e.Board.Since = delivery.StatusPaused, Paused, now.Add(-time.Hour)
+	if a := Of(e); !a.Since.Equal(now.Add(-time.Hour)) {
+		t.Errorf("paused since %s", a.Since)
+	}
+	e.Board.Held = Gate
+	if a := Of(e); !a.Since.IsZero() {
+		t.Errorf("paused since %s, when its gate was closed", a.Since)
+	}
+	e.Campaign.Status, e.Campaign.EndsAt = delivery.StatusActive, now.Add(-time.Minute)
+	if a := Of(e); !a.Since.Equal(e.Campaign.EndsAt) {
+		t.Errorf("ended at %s", a.Since)
+	}
+}

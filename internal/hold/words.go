@@ -1,0 +1,168 @@
+package hold
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// Answer says what holds a campaign. Why and Remedy put it into words.
+type Answer struct {
+	Campaign string
+	Cause    Cause
+	Since    time.Time // zero: not known
+	Until    time.Time // when it ends by itself; zero: not known, or never
+	Waiting  int64     // jobs; 0 also if that is not known
+
+	detail string // Invalid, Sink: the fault; Blocked: by which campaign
+	sink   string
+	gate   delivery.GateCause
+	quota  *delivery.Quota
+	window delivery.Window
+	lane   int
+	read   bool // a daemon reads the lane
+}
+
+// Why says in one clause what holds the campaign; "" if nothing does.
+func (a *Answer) Why() string {
+	switch a.Cause {
+	case Invalid:
+		return "its row cannot be used: " + a.detail
+	case Cancelled:
+		return "it is cancelled, and its jobs settle as cancelled"
+	case Completed:
+		return "it is completed, and its jobs expire"
+	case Ended:
+		return "it ended at " + instant(a.Since) + ", and its jobs expire"
+	case Paused:
+		return "it is paused"
+	case Rate:
+		return "its rate is 0"
+	case Sink:
+		return a.detail
+	case Refused:
+		return fmt.Sprintf("its sink %s refused many of its jobs in a row and took none", a.sink)
+	case Daemons:
+		return "no daemon runs"
+	case Start:
+		return "it begins at " + instant(a.Until)
+	case Hours:
+		return "it is outside its active hours until " + instant(a.Until)
+	case Gate:
+		return a.gateWhy()
+	case Store:
+		return "the quota store (Redis) does not answer"
+	case Quota:
+		return a.quotaWhy()
+	case Share:
+		if a.quota.Mode == delivery.ModeEventual {
+			return fmt.Sprintf("its quota %s seems to be used up; what is left of it is not known, since its mode is eventual", a.quota.ID)
+		}
+		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
+	case Failing:
+		return fmt.Sprintf("its sink %s fails the jobs of this campaign alone, so that one a second is tried", a.sink)
+	case Blocked:
+		return fmt.Sprintf("its jobs wait in ingress behind those of campaign %s, whose overflow is block", a.detail)
+	case Lane:
+		if !a.read {
+			return fmt.Sprintf("no daemon reads its lane %d", a.lane)
+		}
+		return fmt.Sprintf("its lane %d is held up: its jobs are not read", a.lane)
+	case Stalled:
+		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
+	}
+	return ""
+}
+
+func (a *Answer) gateWhy() string {
+	why := fmt.Sprintf("the gate of its sink %s is closed", a.sink)
+	if !a.Until.IsZero() {
+		why += " until " + instant(a.Until)
+	}
+	switch a.gate {
+	case delivery.GateThrottled:
+		why += ", as the destination asked to wait"
+	case delivery.GateMisconfigured:
+		why += ", as the destination refuses the credentials or the settings of the sink"
+	default:
+		why += ", as the sink does not work"
+	}
+	if a.Until.IsZero() {
+		why += "; one job a second is tried"
+	}
+	return why
+}
+
+func (a *Answer) quotaWhy() string {
+	if a.window.Limit == 0 {
+		return fmt.Sprintf("its quota %s allows nothing: the limit of its window %s is 0", a.quota.ID, notation.FormatSpan(a.window.Span))
+	}
+	return fmt.Sprintf("its quota %s is used up until %s: its window is %s", a.quota.ID, instant(a.Until), notation.FormatWindow(a.window))
+}
+
+// Remedy says what to do about it; "" if there is nothing to do.
+func (a *Answer) Remedy() string {
+	set := "pacer campaign set " + a.Campaign
+	switch a.Cause {
+	case Invalid:
+		return "correct the row: " + set
+	case Cancelled, Completed:
+		return "to send new jobs: pacer campaign resume " + a.Campaign
+	case Ended:
+		return "to send new jobs: " + set + " --ends-at none"
+	case Paused:
+		return "pacer campaign resume " + a.Campaign
+	case Rate:
+		return set + " --rate 100"
+	case Sink:
+		return "add it under sinks and restart the daemons, or set another: " + set + " --sink NAME"
+	case Refused:
+		return fmt.Sprintf("see pacer dead list --campaign %s --reason refused, repair, then pacer campaign resume %s", a.Campaign, a.Campaign)
+	case Daemons:
+		return "start pacer run"
+	case Start:
+		return "wait, or " + set + " --starts-at none"
+	case Hours:
+		return "wait, or " + set + " --active-hours none"
+	case Gate:
+		return a.gateRemedy()
+	case Store:
+		return "bring Redis back; the log of the daemons says what it answers"
+	case Quota, Share:
+		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
+	case Failing:
+		return "compare its jobs with those of other campaigns; pacer_sink_seconds and the log say how the sink answers"
+	case Blocked:
+		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
+	case Lane, Stalled:
+		return "the log of the daemons, and pacer_sink_seconds, pacer_partition_stalled and pacer_requeue_outage, say more"
+	}
+	return ""
+}
+
+func (a *Answer) gateRemedy() string {
+	switch {
+	case !a.Until.IsZero():
+		return "wait, or open it: pacer sink open " + a.sink
+	case a.gate == delivery.GateMisconfigured:
+		return fmt.Sprintf("correct sinks.%s; the log of the daemons says what it answers", a.sink)
+	}
+	return "repair the destination; the first job that it takes opens the gate"
+}
+
+// Sentence says in one sentence whether the campaign sends, and if not, what holds it and what to do.
+func (a *Answer) Sentence() string {
+	why := a.Why()
+	switch {
+	case why == "" && a.Waiting == 0:
+		return fmt.Sprintf("Nothing holds campaign %s.", a.Campaign)
+	case why == "":
+		return fmt.Sprintf("Nothing holds campaign %s, and its jobs are sent as its rate and its quotas allow.", a.Campaign)
+	}
+	return fmt.Sprintf("Campaign %s sends nothing because %s; to do: %s.", a.Campaign, why, a.Remedy())
+}
+
+// instant formats a time; fractions of a second tell nothing here.
+func instant(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05Z") }

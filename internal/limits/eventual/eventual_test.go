@@ -1,0 +1,462 @@
+package eventual
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// softCluster is daemons and roots in virtual time.
+type softCluster struct {
+	t       testing.TB
+	rnd     *rand.Rand
+	at      time.Time
+	servers []*miniredis.Miniredis
+	clients []redis.UniversalClient
+	daemons []*softDaemon
+	used    []int64 // per step, all daemons
+}
+
+type softDaemon struct {
+	e    *Quotas
+	next []time.Time // syncs with the roots
+}
+
+const softStep = 20 * time.Millisecond
+
+func newSoftCluster(t testing.TB, roots, daemons int) *softCluster {
+	t.Helper()
+	if harness.Raced {
+		t.Skip("a simulation in one goroutine: it runs in the pass without the race detector")
+	}
+	c := &softCluster{t: t, rnd: rand.New(rand.NewPCG(uint64(roots), uint64(daemons))), at: time.UnixMicro(epoch)}
+	for range roots {
+		m := miniredis.RunT(t)
+		o := shards.ClientOptions(m.Addr())
+		// Virtual time stands still while a request is under way.
+		o.DialerRetries, o.DialTimeout, o.ReadTimeout = 1, 10*time.Second, 10*time.Second
+		client := redis.NewUniversalClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		c.servers, c.clients = append(c.servers, m), append(c.clients, client)
+	}
+	for range daemons {
+		c.add()
+	}
+	return c
+}
+
+// reconnect waits until the clients have found their servers again, which takes them a second of real time.
+func (c *softCluster) reconnect() {
+	c.t.Helper()
+	for _, client := range c.clients {
+		for deadline := time.Now().Add(10 * time.Second); client.Ping(context.Background()).Err() != nil; {
+			if time.Now().After(deadline) {
+				c.t.Fatal("the client does not find the server again")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// add starts a daemon.
+func (c *softCluster) add() *softDaemon {
+	c.t.Helper()
+	e, err := New(Options{
+		Roots: c.clients, KeyPrefix: "soft.", Node: harness.Unique("node"), Registerer: prometheus.NewRegistry(),
+		now: func() time.Time { return c.at }, timeout: 10 * time.Second,
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	d := &softDaemon{e: e}
+	for range c.clients {
+		d.next = append(d.next, c.at.Add(time.Duration(c.rnd.Int64N(int64(time.Second)))))
+	}
+	c.daemons = append(c.daemons, d)
+	return d
+}
+
+// run lets every daemon want so many units at each step.
+func (c *softCluster) run(d time.Duration, q *delivery.Quota, want func(daemon int, at time.Time) int64) (used int64) {
+	for end := c.at.Add(d); c.at.Before(end); c.at = c.at.Add(softStep) {
+		for _, m := range c.servers {
+			m.SetTime(c.at)
+		}
+		step := int64(0)
+		for i, d := range c.daemons {
+			if n := want(i, c.at); n > 0 {
+				step += d.e.Allow(q, n)
+			}
+			d.syncDue(c)
+		}
+		c.used, used = append(c.used, step), used+step
+	}
+	return used
+}
+
+func (d *softDaemon) syncDue(c *softCluster) {
+	for i, r := range d.e.roots {
+		select {
+		case <-r.kick:
+			d.next[i] = c.at
+		default:
+		}
+		if !d.next[i].After(c.at) {
+			d.e.sync(context.Background(), r)
+			d.next[i] = c.at.Add(d.e.pause() - softStep)
+		}
+	}
+}
+
+// ahead is the most by which use was ahead of rate * time, over all stretches.
+func (c *softCluster) ahead(w delivery.Window) float64 {
+	rate := float64(w.Limit) / w.Span.Seconds()
+	var level, most float64
+	for _, n := range c.used {
+		level += float64(n)
+		most = max(most, level)
+		level = max(0, level-rate*softStep.Seconds())
+	}
+	return most
+}
+
+func softQuota(policy string, spec ...any) *delivery.Quota {
+	return &delivery.Quota{
+		ID: "q", Revision: 1, Mode: delivery.ModeEventual, OnStoreFailure: policy, Windows: windows(spec...),
+	}
+}
+
+func always(n int64) func(int, time.Time) int64 {
+	return func(int, time.Time) int64 { return n }
+}
+
+func TestEventualOvershootStaysWithinItsBound(t *testing.T) {
+	t.Parallel()
+	for _, daemons := range []int{1, 2, 5} {
+		for name, q := range map[string]*delivery.Quota{
+			"100 a second":    softQuota("", 100, time.Second),
+			"a million bytes": softQuota("", 1_000_000, time.Second),
+			"20 a minute":     softQuota("", 20, time.Minute),
+			"two windows":     softQuota("", 1_000, time.Second, 12_000, time.Minute),
+		} {
+			for pattern, want := range map[string]func(int, time.Time) int64{
+				"saturated": always(1 << 20),
+				"modest":    always(max(1, q.Windows[0].Limit/50)),
+				"bursts": func(_ int, at time.Time) int64 {
+					if at.Unix()%9 < 2 {
+						return 1 << 20
+					}
+					return 0
+				},
+			} {
+				t.Run(fmt.Sprintf("%d/%s/%s", daemons, name, pattern), func(t *testing.T) {
+					t.Parallel()
+					c := newSoftCluster(t, 2, daemons)
+					used := c.run(40*time.Second, q, want)
+					least := 1e18
+					for _, w := range q.Windows {
+						rate := float64(w.Limit) / w.Span.Seconds()
+						least = min(least, 40*rate)
+						bound := float64(daemons-1)*max(1, rate*DefaultSync.Seconds()) + max(1, rate*DefaultHighBurst.Seconds()) + 1
+						if got := c.ahead(w); got > bound {
+							t.Errorf("window %s: %.0f units ahead, want at most %.0f", w.Span, got, bound)
+						}
+					}
+					if pattern == "saturated" && float64(used) < 0.95*least-1 {
+						t.Errorf("used %d, want about %.0f", used, least)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestEventualBoundIsPublished(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 3, 4)
+	q := softQuota("", 600, time.Minute)
+	c.run(10*time.Second, q, always(1))
+	for _, d := range c.daemons {
+		if got := testutil.ToFloat64(d.e.bound.WithLabelValues("q")); got != 30 { // 3 * 10/s * 1 s
+			t.Errorf("bound %g, want 30", got)
+		}
+	}
+}
+
+func TestEventualBelowTheLimitDeniesNothing(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 2, 3)
+	q := softQuota("", 600, time.Second) // 3 daemons, 50 steps a second
+	asked := int64(3 * 4 * 50 * 20)
+	if used := c.run(20*time.Second, q, always(4)); used != asked {
+		t.Errorf("used %d of %d, at exactly the limit", used, asked)
+	}
+}
+
+func TestEventualRootsAreLostOneByOne(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string][2]float64{ // units a second without roots
+		delivery.PolicyClosed:     {0, 0},
+		delivery.PolicyLocalShare: {90, 101},
+		delivery.PolicyOpen:       {1_999, 2_000},
+	} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			c := newSoftCluster(t, 3, 4)
+			q := softQuota(policy, 100, time.Second)
+			for i := range c.servers {
+				used := float64(c.run(10*time.Second, q, always(10)))
+				if i > 0 && (used < 850 || used > 1_150) { // it wanders between the bursts, which are 100 apart
+					t.Errorf("with %d roots lost: %g in 10 s, limit 1000", i, used)
+				}
+				c.servers[i].Close()
+			}
+			c.run(4*time.Second, q, always(10))
+			used := float64(c.run(10*time.Second, q, always(10))) / 10
+			if used < want[0] || used > want[1] {
+				t.Errorf("without roots: %g a second, want %v", used, want)
+			}
+			for _, m := range c.servers {
+				if err := m.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.reconnect()
+			c.run(10*time.Second, q, always(10))
+			if used := c.run(10*time.Second, q, always(10)); used < 850 || used > 1_150 {
+				t.Errorf("with the roots back: %d in 10 s, limit 1000", used)
+			}
+		})
+	}
+}
+
+func TestEventualRootWithoutItsDataChangesNothing(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 2, 3)
+	q := softQuota("", 100, time.Second)
+	c.run(20*time.Second, q, always(10))
+	var used int64
+	for i := range 8 {
+		c.servers[i%2].FlushAll()
+		used += c.run(5*time.Second, q, always(10))
+	}
+	if used < 3_800 || used > 4_300 { // use may be anywhere between the bursts when it begins and ends
+		t.Errorf("%d in 40 s, limit 4000", used)
+	}
+	// The daemons use 10 units at a time, and hear of each other a step of the simulation later than they might.
+	if got := c.ahead(q.Windows[0]); got > 400+3*2*10 {
+		t.Errorf("%.0f units ahead, want at most 400 and six uses", got)
+	}
+}
+
+// cluster is what a root says all nodes have used.
+func (c *softCluster) cluster(root int) string {
+	total := c.servers[root].HGet("{soft.eventual}q", "total")
+	return total
+}
+
+func TestEventualReportsMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 1, 1)
+	q := softQuota("", 100, time.Second)
+	c.servers[0].SetTime(c.at)
+	d := c.daemons[0]
+	d.e.Allow(q, 1)
+	for range 3 {
+		list := d.e.reports()
+		var all []rootAnswer
+		for range 3 {
+			answers, err := d.e.put(context.Background(), d.e.roots[0], list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, answers...)
+		}
+		if !slices.EqualFunc(all[1:], all[:2], func(a, b rootAnswer) bool {
+			return a.cluster == b.cluster && a.nodes == b.nodes && slices.Equal(a.debts, b.debts)
+		}) {
+			t.Errorf("answers differ: %+v", all)
+		}
+		d.e.settle(context.Background(), d.e.roots[0], list, all[:1], d.e.now(), nil)
+		d.e.Allow(q, 5)
+	}
+}
+
+func TestEventualRestartLowersNoTotal(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 2, 2)
+	q := softQuota("", 100, time.Second)
+	used := c.run(10*time.Second, q, always(10))
+	for _, r := range c.daemons[0].e.roots { // as run does when it ends
+		c.daemons[0].e.sync(context.Background(), r)
+	}
+	c.daemons = c.daemons[1:]
+	fresh := c.add()
+	used += c.run(10*time.Second, q, always(10))
+	c.run(2*time.Second, q, always(0))
+	var most int64
+	for root := range c.servers {
+		var total int64
+		if _, err := fmt.Sscan(c.cluster(root), &total); err != nil {
+			t.Fatal(err)
+		}
+		// A root that begins with what one daemon had heard misses what another has told elsewhere since.
+		if total < used*95/100 || total > used {
+			t.Errorf("root %d counted %d of %d", root, total, used)
+		}
+		most = max(most, total)
+	}
+	if most != used {
+		t.Errorf("the roots counted %d of %d", most, used)
+	}
+	if s := fresh.e.quotas["q"]; s.nodes < 2 || s.cluster != used {
+		t.Errorf("the new daemon heard of %d daemons and %d units", s.nodes, s.cluster)
+	}
+}
+
+func TestEventualUnitsGoBack(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 1, 1)
+	q := softQuota("", 100, time.Second)
+	c.run(2*time.Second, q, always(1))
+	e := c.daemons[0].e
+	n := e.Allow(q, 1_000)
+	if n == 0 || e.Allow(q, 1_000) > n/4 {
+		t.Fatalf("allowed %d at first and much again", n)
+	}
+	e.GiveBack(q, 1_000)
+	if again := e.Allow(q, 1_000); again < n {
+		t.Errorf("allowed %d after everything went back, %d before", again, n)
+	}
+	for e.Allow(q, 1_000) > 0 {
+		continue
+	}
+	if got := e.Wait(q); got <= 0 || got > DefaultHighBurst {
+		t.Errorf("wait %s", got)
+	}
+	none := softQuota("", 0, time.Second)
+	none.Revision = 2
+	if got := e.Allow(none, 5); got != 0 {
+		t.Errorf("%d units of a limit of 0", got)
+	}
+	if got := e.Allow(q, 5); got != 0 {
+		t.Errorf("an older definition allowed %d", got)
+	}
+}
+
+func TestEventualJobsFitByTheirFirstByte(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 1, 1)
+	q := softQuota("", 1_000, time.Second)
+	q.Unit = delivery.UnitBytes
+	c.run(2*time.Second, q, always(1))
+	e := c.daemons[0].e
+	if got := e.Fits(q, []int64{500, 500, 100_000, 1}); got != 3 {
+		t.Errorf("%d jobs fit, want 3: the third begins below the burst", got)
+	}
+	if got := e.Fits(q, []int64{1}); got != 0 {
+		t.Errorf("%d jobs fit after one of 100 s", got)
+	}
+	if got := e.Fits(q, nil); got != 0 {
+		t.Errorf("%d of no jobs fit", got)
+	}
+}
+
+func TestEventualForgets(t *testing.T) {
+	t.Parallel()
+	c := newSoftCluster(t, 1, 1)
+	c.run(time.Second, softQuota("", 100, time.Second), always(1))
+	e := c.daemons[0].e
+	c.at = c.at.Add(softIdle + time.Second)
+	if got := e.reports(); len(got) != 0 || len(e.quotas) != 1 {
+		t.Errorf("%d idle quotas are reported, %d known", len(got), len(e.quotas))
+	}
+	c.at = c.at.Add(softForget)
+	if e.reports(); len(e.quotas) != 0 {
+		t.Error("it is still known")
+	}
+	c.servers[0].FastForward(softKeep + time.Second)
+	if keys := c.servers[0].Keys(); len(keys) != 0 {
+		t.Errorf("the root keeps %v", keys)
+	}
+}
+
+func TestEventualRunsOverRedis(t *testing.T) {
+	t.Parallel()
+	client := redis.NewUniversalClient(shards.ClientOptions(harness.RedisAddr(t)))
+	defer func() { _ = client.Close() }()
+	prefix := harness.Unique("soft") + "."
+	ctx, cancel := context.WithCancel(context.Background())
+	q := softQuota("", 1_000_000, time.Second)
+	var done []chan error
+	var list []*Quotas
+	for range 2 {
+		e, err := New(Options{
+			Roots: []redis.UniversalClient{client}, KeyPrefix: prefix, Node: harness.Unique("node"),
+			Sync: 20 * time.Millisecond, Registerer: prometheus.NewRegistry(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Allow(q, 100)
+		end := make(chan error)
+		go func() { end <- e.Run(ctx) }()
+		list, done = append(list, e), append(done, end)
+	}
+	if err := client.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	heard := func(e *Quotas) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.quotas["q"].cluster == 200 && e.quotas["q"].nodes == 2
+	}
+	for deadline := time.Now().Add(5 * time.Second); !heard(list[0]) || !heard(list[1]); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the daemons have not heard of each other")
+		}
+	}
+	last := list[0].Allow(q, 50)
+	cancel()
+	for _, end := range done {
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+	}
+	total, err := client.HGet(context.Background(), list[0].softKey("q"), "total").Int64()
+	if err != nil || total != 200+last || last == 0 {
+		t.Errorf("a total of %d, %v; %d were used just before the end", total, err, last)
+	}
+}
+
+func TestEventualOptions(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{}) // never used
+	t.Cleanup(func() { _ = client.Close() })
+	good := Options{Roots: []redis.UniversalClient{client}, Node: "n", Registerer: prometheus.NewRegistry()}
+	for name, spoil := range map[string]func(*Options){
+		"sync":  func(o *Options) { o.Sync = time.Hour },
+		"burst": func(o *Options) { o.LowBurst, o.HighBurst = time.Minute, time.Second },
+	} {
+		o := good
+		spoil(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}

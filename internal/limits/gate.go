@@ -1,0 +1,120 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// modes are the modes of gates as the scripts know them, see state.lua.
+var modes = []struct {
+	cause delivery.GateCause
+	probe bool
+}{
+	{delivery.GateThrottled, false}, {delivery.GateFailing, true}, {delivery.GateThrottled, true},
+	{delivery.GateMisconfigured, true}, {delivery.GateThrottled, true},
+}
+
+// mode is the first mode of a closure.
+func mode(c delivery.Closure) int {
+	probe := c.Probe || c.Cause != delivery.GateThrottled
+	for i, m := range modes {
+		if m.cause == c.Cause && m.probe == probe {
+			return i
+		}
+	}
+	return 0
+}
+
+// CloseGate closes a gate on every daemon, and returns whether it was not closed for this cause before. Where the
+// closure is probed, one job a second is let through when its time is over; one per shard, where campaigns of several
+// shards send through the gate. A wait that a destination asked for is never shortened; it replaces any other closure.
+func (e *Engine) CloseGate(ctx context.Context, gate string, c delivery.Closure) (changed bool, err error) {
+	length := min(max(0, c.For), model.MaxSpan).Microseconds()
+	calls, err := e.moveGate(ctx, "close", closeScript, gate, length, mode(c))
+	for _, c := range calls {
+		in := reader{rest: c.reply}
+		in.next(7)
+		// The reply to a call that was sent twice says what the second one found.
+		changed = changed || c.err == nil && (c.again || in.next(1) == 1)
+	}
+	return changed, err
+}
+
+// OpenGate opens a gate that is half-open. One that a destination asked to close stays closed until its time.
+func (e *Engine) OpenGate(ctx context.Context, gate string) error {
+	_, err := e.moveGate(ctx, "open", openScript, gate, 0)
+	return err
+}
+
+// ClearGate opens a gate whatever closed it.
+func (e *Engine) ClearGate(ctx context.Context, gate string) error {
+	_, err := e.moveGate(ctx, "open", openScript, gate, 1)
+	return err
+}
+
+func (e *Engine) moveGate(ctx context.Context, verb string, script *shards.Script, gate string, args ...any) ([]*call, error) {
+	if gate == "" {
+		return nil, errors.New("limits: a gate needs a name")
+	}
+	calls := make([]*call, len(e.shards))
+	err := e.each(e.shards, func(s *shard) error {
+		c := &call{keys: []string{s.keys.clock(), s.keys.gate(gate)}, args: args}
+		calls[s.index] = c
+		s.run(ctx, script, []*call{c})
+		if c.err != nil {
+			return fmt.Errorf("%s gate %s: %w", verb, gate, c.err)
+		}
+		return nil
+	})
+	return calls, err
+}
+
+// Gates returns those of the gates that are closed, in their order. Where shards differ, it is the state that lasts
+// longest.
+func (e *Engine) Gates(ctx context.Context, gates []string) ([]delivery.Gate, error) {
+	if len(gates) == 0 {
+		return nil, nil
+	}
+	calls := make([]*call, len(e.shards))
+	err := e.each(e.shards, func(s *shard) error {
+		c := &call{keys: []string{s.keys.clock()}}
+		for _, gate := range gates {
+			c.keys = append(c.keys, s.keys.gate(gate))
+		}
+		calls[s.index] = c
+		s.run(ctx, gatesScript, []*call{c})
+		return c.err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read gates: %w", err)
+	}
+	longest, now := make([]delivery.Gate, len(gates)), time.Now()
+	for _, c := range calls {
+		in := reader{rest: c.reply}
+		for i, gate := range gates {
+			until, mode := in.next(7), in.next(1)
+			at := now.Add(time.Duration(until-c.now) * time.Microsecond)
+			if in.err != nil || int(mode) >= len(modes) {
+				return nil, fmt.Errorf("read gates: %w", errShort)
+			}
+			m := modes[mode]
+			if until == 0 || !m.probe && until <= c.now || longest[i].Until.After(at) {
+				continue
+			}
+			longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Until: at, Probe: m.probe}
+		}
+	}
+	var closed []delivery.Gate
+	for _, g := range longest {
+		if g.Sink != "" {
+			closed = append(closed, g)
+		}
+	}
+	return closed, nil
+}

@@ -1,0 +1,109 @@
+package limits
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// homeOf is the shard of a campaign: that of its quotas, which share one. The shard of a campaign without quotas
+// in the store is chosen by its id.
+func homeOf(c *delivery.Campaign, count int) int {
+	for _, q := range c.Quotas {
+		if counts(q) {
+			return shards.Of(uint64(q.Shard), count)
+		}
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(c.ID)) // never fails
+	return shards.Of(uint64(h.Sum32()), count)
+}
+
+// oneHome is an error if the campaign's quotas live in several shards.
+func oneHome(c *delivery.Campaign, count int) error {
+	home := homeOf(c, count)
+	for _, q := range c.Quotas {
+		if shard := shards.Of(uint64(q.Shard), count); counts(q) && shard != home {
+			return fmt.Errorf("campaign %s: quota %s lives in shard %d of the store, another of its quotas in shard %d; "+
+				"all of them have to live in one", c.ID, q.ID, shard, home)
+		}
+	}
+	return nil
+}
+
+const (
+	forgetAfter = 600_000_000 // microseconds without an ask after which a campaign's home is forgotten
+	sweepEvery  = 60_000_000
+	maxHomes    = 100_000
+)
+
+// homes remembers the shard in which each campaign was last asked for. It is needed only for a campaign that moves,
+// since its timelines in two shards are independent.
+type homes struct {
+	known map[string]*home
+	swept int64 // local time of the latest sweep
+}
+
+// home is the state kept for one campaign. Times are the engine's local ones.
+type home struct {
+	campaign *delivery.Campaign // as it was last asked for; nil: never
+	shard    int
+	asked    int64 // when
+	reach    int64 // how long after an ask its slots may be used
+	moved    bool  // since it is known
+	closed   int64 // nothing is asked for before this, so that the slots of the last home have passed
+	latest   int64 // store time of the latest slot granted since it moved
+}
+
+// at updates the campaign's home for an ask. A campaign that moved must not be granted slots before those of its last
+// home have passed.
+func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
+	h.sweep(now)
+	x := h.known[a.Campaign.ID]
+	if x == nil {
+		x = &home{}
+		h.known[a.Campaign.ID] = x
+	}
+	if x.campaign != a.Campaign {
+		shard := homeOf(a.Campaign, count)
+		if x.campaign != nil && x.shard != shard {
+			x.moved, x.latest = true, 0
+			x.closed = now + max(x.reach, a.Horizon+a.LateTolerance)
+		}
+		x.campaign, x.shard = a.Campaign, shard
+	}
+	x.asked, x.reach = now, a.Horizon+a.LateTolerance
+	return x
+}
+
+func (h *homes) sweep(now int64) {
+	if len(h.known) < maxHomes && now < h.swept+sweepEvery {
+		return
+	}
+	h.swept = now
+	for id, x := range h.known {
+		if now > x.asked+forgetAfter {
+			delete(h.known, id)
+		}
+	}
+	if len(h.known) >= maxHomes {
+		clear(h.known)
+	}
+}
+
+// heldUntil is the latest slot a daemon holds on the timeline of the campaign's present home.
+func (x *home) heldUntil(asked int64) int64 {
+	if x.moved {
+		return min(asked, x.latest)
+	}
+	return asked
+}
+
+// granted records slots on the timeline of the campaign's present home.
+func (x *home) granted(g *delivery.Granted) {
+	if x.moved && g.Units > 0 {
+		x.latest = max(x.latest, g.First.Advance(g.Units-1, g.Rate).Micros())
+	}
+}

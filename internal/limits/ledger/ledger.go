@@ -1,0 +1,60 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Records is the data that survives a loss of the store: which epoch of each shard's data is in force, and
+// the use of the quotas, from which windows are rebuilt. It must be durable, and is shared by all daemons.
+//
+// Minutes are counted from the Unix epoch on the store's clock.
+type Records interface {
+	// Epoch is the recorded epoch of a shard, 0 for none.
+	Epoch(ctx context.Context, shard int) (int64, error)
+	// ReplaceEpoch records next in place of old, if old is still recorded, and returns the epoch recorded
+	// afterwards. The cause is informative only.
+	ReplaceEpoch(ctx context.Context, shard int, old, next int64, cause string) (int64, error)
+	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of
+	// each anchor and the known one. It is atomic.
+	WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error
+	// Usage is the units of the quotas in the minutes from sinceMinute on, of all nodes together, by minute.
+	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
+	// Anchors are the known resets of the quotas' windows, past ones included.
+	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
+	// PruneUsage deletes the minutes before one.
+	PruneUsage(ctx context.Context, beforeMinute int64) error
+}
+
+const (
+	// longSpan divides windows: longer ones are rebuilt from the ledger, others wait for a span to pass.
+	longSpan = 2 * time.Minute
+	second   = int64(time.Second / time.Microsecond)
+	// ledgerMinute is the ledger's unit of time in microseconds.
+	ledgerMinute = int64(60_000_000)
+)
+
+// Options configure a reserve and a fence over the same ledger. All but Records are required.
+type Options struct {
+	Records Records // nil: the store is not watched and nothing is kept
+	Node    string  // the name of this process, never used by another
+	// Quotas are those of the catalog; nil, unlike an empty list, says that it is not loaded yet.
+	Quotas func() []*delivery.Quota
+	// Now is the time of a shard's store, false before it is known.
+	Now        func(shard int) (int64, bool)
+	Shards     int
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// inLedger reports whether the use of a quota is kept: one with a long window, counted in the store.
+func inLedger(q *delivery.Quota) bool {
+	return q.Mode != delivery.ModeEventual && q.Exempt < 100 &&
+		slices.ContainsFunc(q.Windows, func(w delivery.Window) bool { return w.Span > longSpan })
+}

@@ -1,0 +1,165 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+const (
+	// rebuildBatch is how many quotas are read from the ledger at once: a month of one is 43,200 minutes.
+	rebuildBatch = 8
+	// rebuildTimeout bounds the reading of one batch.
+	rebuildTimeout = 30 * time.Second
+	// clockSlack is how far ahead of the lost store's clock the new one may be.
+	clockSlack = 5 * second
+)
+
+// rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low.
+func (g *Fence) rebuild(ctx context.Context, shard int, now int64) ([]Restored, error) {
+	all := g.opt.Quotas()
+	if all == nil {
+		return nil, errors.New("the catalog is not loaded yet")
+	}
+	var quotas []*delivery.Quota
+	for _, q := range all {
+		if shards.Of(uint64(q.Shard), len(g.shards)) == shard && len(q.Windows) > 0 && q.Mode != delivery.ModeEventual {
+			quotas = append(quotas, q)
+		}
+	}
+	var restored []Restored
+	for part := range slices.Chunk(quotas, rebuildBatch) {
+		batch, err := g.rebuildBatch(ctx, part, now)
+		if err != nil {
+			return nil, err
+		}
+		restored = append(restored, batch...)
+	}
+	return restored, nil
+}
+
+func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now int64) ([]Restored, error) {
+	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	defer cancel()
+	var ids []string
+	longest := time.Duration(0)
+	for _, q := range quotas {
+		ids = append(ids, q.ID)
+		for _, w := range q.Windows {
+			longest = max(longest, w.Span)
+		}
+	}
+	usage := map[string][]Dated{}
+	anchors := map[delivery.Anchor]int64{} // by quota and span
+	if longest > longSpan {
+		since := (now-longest.Microseconds()-bucketWidth(longest)-clockSlack)/ledgerMinute - 1
+		minutes, err := g.opt.Records.Usage(ctx, ids, since)
+		if err != nil {
+			return nil, fmt.Errorf("read the usage ledger: %w", err)
+		}
+		for _, m := range minutes {
+			if m.Units > 0 {
+				usage[m.Quota] = append(usage[m.Quota], Dated{dateOf(m.Minute, now), m.Units})
+			}
+		}
+		known, err := g.opt.Records.Anchors(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("read the anchors of windows: %w", err)
+		}
+		for _, a := range known {
+			anchors[delivery.Anchor{Quota: a.Quota, Span: a.Span}] = a.ResetAt
+		}
+	}
+	restored := make([]Restored, len(quotas))
+	for i, q := range quotas {
+		restored[i].Quota = q
+		for _, w := range q.Windows {
+			anchor := anchors[delivery.Anchor{Quota: q.ID, Span: w.Span}]
+			restored[i].Windows = append(restored[i].Windows, rebuildWindow(w, usage[q.ID], anchor, now))
+		}
+	}
+	return restored, nil
+}
+
+// dateOf is when the units of a minute count as used: at its end, or now if that is earlier. A new store's clock may
+// be ahead of the old one's, so that less time has passed than it shows.
+func dateOf(minute, now int64) int64 { return min((minute+1)*ledgerMinute+clockSlack, now) }
+
+// bucketWidth is that of a sliding window.
+func bucketWidth(span time.Duration) int64 { return (span.Microseconds() + 59) / 60 }
+
+// rebuildWindow computes a window's count at now. usage is that of its quota, oldest first; anchor is the latest
+// known reset of a fixed window that began at its first use, 0 for none.
+func rebuildWindow(w delivery.Window, usage []Dated, anchor, now int64) Window {
+	period := model.PeriodOf(w, now)
+	switch {
+	case w.Span <= longSpan:
+		return fullWindow(w, period, now)
+	case w.Algorithm != delivery.AlgorithmFixed:
+		return Window{Units: compact(usage, now-w.Span.Microseconds(), bucketWidth(w.Span))}
+	case period.Calendar():
+		return fixedWindow(usage, period[0], period[1])
+	case anchor > now:
+		return fixedWindow(usage, anchor-w.Span.Microseconds(), anchor)
+	}
+	// It began after the known reset, at an unknown time: its end cannot be later than that of a window that
+	// began with the last use.
+	r := fixedWindow(usage, max(anchor, now-w.Span.Microseconds()), 0)
+	if len(r.Units) > 0 {
+		r.ResetAt = r.Units[0].At + w.Span.Microseconds()
+	}
+	return r
+}
+
+// fullWindow lets a short window wait for its span to pass, or for its reset.
+func fullWindow(w delivery.Window, period model.Period, now int64) Window {
+	if w.Limit == 0 {
+		return Window{}
+	}
+	r := Window{Units: []Dated{{now, w.Limit}}}
+	switch {
+	case period.Calendar():
+		r.ResetAt = period[1]
+	case w.Algorithm == delivery.AlgorithmFixed:
+		r.ResetAt = now + w.Span.Microseconds()
+	}
+	return r
+}
+
+// fixedWindow counts the use since the start, dated at the last use.
+func fixedWindow(usage []Dated, start, resetAt int64) Window {
+	var last Dated
+	for _, u := range usage {
+		if u.At > start {
+			last.At = u.At
+			last.Units += u.Units
+		}
+	}
+	if last.Units == 0 {
+		return Window{}
+	}
+	return Window{Units: []Dated{last}, ResetAt: resetAt}
+}
+
+// compact drops use before since, and merges use in the same bucket, dated at the last of it.
+func compact(usage []Dated, since, width int64) []Dated {
+	var list []Dated
+	for _, u := range usage {
+		if u.At < since-width {
+			continue
+		}
+		if n := len(list); n > 0 && list[n-1].At/width == u.At/width {
+			list[n-1].At = u.At
+			list[n-1].Units += u.Units
+			continue
+		}
+		list = append(list, u)
+	}
+	return list
+}

@@ -1,0 +1,386 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+const (
+	// winnerTime is how long the daemon that recorded an epoch may take to put the windows in place before
+	// another tries; it doubles with every recorded epoch that fails.
+	winnerTime = 5 * time.Second
+	// newcomerTime is the same for a daemon that has just started, and does not know whether another is
+	// recovering.
+	newcomerTime = 2 * time.Second
+	firstPause   = 25 * time.Millisecond
+	// retireTime is how long daemons have, once an epoch is recorded, to notice the loss and to release units
+	// that they reserved and did not use. Units that are not released count as used.
+	retireTime = time.Second
+	// stepTimeout bounds one call to the ledger or the store.
+	stepTimeout = 5 * time.Second
+)
+
+var (
+	afterFailure    = retry.Backoff{Initial: firstPause, Max: time.Second}
+	whileOthersWork = retry.Backoff{Initial: firstPause, Max: 200 * time.Millisecond}
+)
+
+// ErrEpoch says that a store's data is not of the expected epoch: it was lost, or another process answers.
+var ErrEpoch = errors.New("the store's data is not what it was")
+
+// The causes of a new epoch, informative only.
+const (
+	causeFresh   = "the first"
+	causeMissing = "the data is missing, or held by another process"
+	causeOther   = "the data is of another incarnation"
+)
+
+// Store is the part of the engine that recovery works on.
+type Store interface {
+	// Inspect tells which epoch of its data a shard's store holds, 0 where it holds none or is another process
+	// than the one that was adopted, and its time.
+	Inspect(ctx context.Context, shard int) (epoch, now int64, err error)
+	// Retire makes the store hold no epoch, if it holds this one.
+	Retire(ctx context.Context, shard int, epoch int64) error
+	// Restore replaces windows in the store, and then adopts the store. Other windows are not changed. A store that
+	// holds an epoch refuses with ErrEpoch, and so does one that did not get all parts of this restore within the
+	// life of one process, without another restore in between.
+	Restore(ctx context.Context, shard int, epoch int64, quotas []Restored) error
+}
+
+// Restored is a quota and what each of its windows held.
+type Restored struct {
+	Quota   *delivery.Quota
+	Windows []Window
+}
+
+// Window is the units a window counts, oldest first, and when it ends, if it is a fixed one that holds any.
+type Window struct {
+	Units   []Dated
+	ResetAt int64
+}
+
+// Dated is units at a store time, microseconds.
+type Dated struct{ At, Units int64 }
+
+// Fence prevents grants from a store that has lost its data.
+//
+// The ledger records which epoch of a shard's data is in force; the store holds a copy, and every script names the
+// one it expects. A store that answers with another one, or none, has lost its data. Then one daemon, chosen by a
+// compare-and-set in the ledger, records a new epoch, restores the windows from the ledger, and lets the store
+// adopt it; the others wait for that.
+//
+// An epoch is in force when the ledger records it and the store holds it. It is tried once: a daemon that fails
+// on the way, or was overtaken, records another. So a restore that arrives late, or a server that comes back, can
+// only bring back an epoch that is no longer recorded, and that no script expects. A store with such an epoch is
+// retired before the ledger is read, so that no grant falls between the reading and the restore.
+//
+// A nil *Fence checks nothing: all shards are open, with epoch 0. The methods are safe for concurrent
+// use.
+type Fence struct {
+	store   Store
+	opt     Options
+	reserve *Reserve
+	losses  prometheus.Counter
+	closed  prometheus.Gauge
+
+	mu     sync.Mutex
+	shards []shardState // under mu
+}
+
+// shardState is the state of one shard.
+type shardState struct {
+	epoch int64 // the one expected last, 0 before the first
+	open  bool
+	wake  retry.Signal // open became false
+}
+
+// NewFence makes the guard of a store, nil without a ledger. Nothing is open until it runs.
+func NewFence(o Options, store Store, r *Reserve) *Fence {
+	if o.Records == nil {
+		return nil
+	}
+	factory := promauto.With(o.Registerer)
+	g := &Fence{
+		store: store, opt: o, reserve: r, shards: make([]shardState, o.Shards),
+		losses: factory.NewCounter(prometheus.CounterOpts{
+			Name: "pacer_store_losses_total", Help: "Losses of a shard's data whose recovery this daemon began.",
+		}),
+		closed: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "pacer_store_recovering", Help: "Shards from which nothing is granted until their data is found or rebuilt.",
+		}),
+	}
+	for i := range g.shards {
+		g.shards[i].wake = retry.NewSignal()
+		g.shards[i].wake.Send()
+	}
+	g.closed.Set(float64(o.Shards))
+	return g
+}
+
+// Epoch is the one to name in scripts on a shard; false while none is known to be in force, when no script may
+// be sent.
+func (g *Fence) Epoch(shard int) (int64, bool) {
+	if g == nil {
+		return 0, true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := &g.shards[shard]
+	return s.epoch, s.open
+}
+
+// Lost reports that a store refused a script that named believed. Nothing is granted from the shard until Run has
+// determined which epoch is in force.
+func (g *Fence) Lost(shard int, believed int64) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := &g.shards[shard]
+	if !s.open || s.epoch != believed {
+		return
+	}
+	s.open = false
+	g.closed.Inc()
+	s.wake.Send()
+}
+
+// Run opens all shards, and again those that are lost, until ctx ends.
+func (g *Fence) Run(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
+	var all sync.WaitGroup
+	for shard := range g.shards {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-g.shards[shard].wake:
+					g.recover(ctx, shard)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// recover opens a shard; it tries until ctx ends.
+func (g *Fence) recover(ctx context.Context, shard int) {
+	believed, _ := g.Epoch(shard)
+	g.reserve.retire(shard)
+	if err := g.reserve.flush(ctx); err != nil {
+		g.opt.Logger.Debug("what is reserved counts as used if the shard is rebuilt", "shard", shard, "error", err)
+	}
+	r := recovery{Fence: g, shard: shard, believed: believed, known: believed, patience: winnerTime, began: time.Now()}
+	if believed == 0 {
+		r.patience = newcomerTime
+	}
+	for failures := 0; ctx.Err() == nil; {
+		epoch, err := r.step(ctx)
+		switch {
+		case epoch != 0:
+			g.reserve.resume(shard, r.now)
+			g.admit(shard, epoch)
+			r.done(epoch)
+			if epoch == believed {
+				_ = retry.Sleep(ctx, firstPause) // a store whose answer keeps changing is not asked in a tight loop
+			}
+			return
+		case err != nil:
+			r.failed(ctx, err)
+			failures++
+			_ = retry.Sleep(ctx, afterFailure.Delay(failures))
+		}
+	}
+}
+
+// admit opens a shard.
+func (g *Fence) admit(shard int, epoch int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := &g.shards[shard]
+	s.epoch, s.open = epoch, true
+	g.closed.Dec()
+}
+
+// recovery brings one shard to an epoch that is in force.
+type recovery struct {
+	*Fence
+	shard    int
+	believed int64         // the epoch expected before, 0 at the start
+	known    int64         // the record to be replaced; another one was written by a daemon that is recovering
+	own      int64         // the latest that this daemon recorded, or may have recorded
+	waiting  int64         // the epoch that another daemon recorded meanwhile
+	until    time.Time     // how long its windows are waited for
+	patience time.Duration // with the next one
+	polls    int           // pauses while waiting for it
+	now      int64         // the store's time in its last answer
+	began    time.Time
+	lossTold bool
+	outage   retry.Outage
+	counted  bool
+}
+
+// step makes one attempt, or waits. It returns the epoch in force, once there is one.
+func (r *recovery) step(ctx context.Context) (int64, error) {
+	record, found, err := r.look(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case record != 0 && found == record:
+		return record, nil
+	}
+	cause := causeFresh
+	if record != 0 {
+		cause = r.tell(record, found)
+	}
+	switch {
+	case r.wait(ctx, record):
+		return 0, nil
+	case found != 0:
+		return 0, r.retire(ctx, found)
+	}
+	won, err := r.replace(ctx, record, cause)
+	if err != nil || !won {
+		return 0, err
+	}
+	return 0, r.restore(ctx, record)
+}
+
+// look reads the recorded epoch and the one that the store holds. The record is read before and after the
+// store: an epoch that the store held in between and that the record does not name will never be in force
+// again.
+func (r *recovery) look(ctx context.Context) (record, found int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for before := int64(-1); before != record; {
+		before = record
+		if found, r.now, err = r.store.Inspect(ctx, r.shard); err != nil {
+			return 0, 0, fmt.Errorf("inspect shard %d of the store: %w", r.shard, err)
+		}
+		if record, err = r.opt.Records.Epoch(ctx, r.shard); err != nil {
+			return 0, 0, fmt.Errorf("look for lost data: %w", err)
+		}
+	}
+	return record, found, nil
+}
+
+// tell logs once that the data is lost, and returns the cause.
+func (r *recovery) tell(record, found int64) string {
+	cause := causeMissing
+	if found != 0 {
+		cause = causeOther
+	}
+	if !r.lossTold {
+		r.lossTold = true
+		r.opt.Logger.Warn("the store has lost its data; nothing is granted until the windows are rebuilt",
+			"shard", r.shard, "incarnation", record, "cause", cause)
+	}
+	return cause
+}
+
+// wait pauses while another daemon recovers the shard, and says whether to look again.
+func (r *recovery) wait(ctx context.Context, record int64) bool {
+	if record == 0 || record == r.known || record == r.own {
+		return false
+	}
+	if record != r.waiting {
+		r.waiting, r.until = record, time.Now().Add(r.patience)
+		r.patience, r.polls = 2*r.patience, 0
+	}
+	if !time.Now().Before(r.until) {
+		r.known = record
+		return false
+	}
+	r.polls++
+	_ = retry.Sleep(ctx, whileOthersWork.Delay(r.polls))
+	return true
+}
+
+// retire makes the store drop data that is not in force.
+func (r *recovery) retire(ctx context.Context, found int64) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if err := r.store.Retire(ctx, r.shard, found); err != nil {
+		return fmt.Errorf("retire the data of shard %d: %w", r.shard, err)
+	}
+	return nil
+}
+
+// replace records a new epoch in place of record; false when another daemon was faster.
+func (r *recovery) replace(ctx context.Context, record int64, cause string) (won bool, err error) {
+	r.own = newEpoch()
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	inForce, err := r.opt.Records.ReplaceEpoch(ctx, r.shard, record, r.own, cause)
+	if err != nil {
+		return false, fmt.Errorf("record an epoch of shard %d: %w", r.shard, err)
+	}
+	if inForce != r.own {
+		return false, nil
+	}
+	if record != 0 && !r.counted {
+		r.counted = true
+		r.losses.Inc()
+	}
+	return true, nil
+}
+
+// restore puts the windows in place, unless nothing was recorded before: then the store's data is right.
+func (r *recovery) restore(ctx context.Context, record int64) error {
+	var quotas []Restored
+	if record != 0 {
+		_ = retry.Sleep(ctx, retireTime)
+		if err := r.reserve.flush(ctx); err != nil {
+			return fmt.Errorf("write the usage ledger before shard %d is rebuilt: %w", r.shard, err)
+		}
+		var err error
+		if quotas, err = r.rebuild(ctx, r.shard, r.now); err != nil {
+			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
+		}
+	}
+	if err := r.store.Restore(ctx, r.shard, r.own, quotas); err != nil {
+		return fmt.Errorf("restore shard %d: %w", r.shard, err)
+	}
+	return nil
+}
+
+// failed logs once that the shard cannot be opened. Being overtaken by another daemon is not a
+// failure.
+func (r *recovery) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil || errors.Is(err, ErrEpoch) || !r.outage.Failed() {
+		return
+	}
+	r.opt.Logger.Warn("the state of the store's data is not known; nothing is granted until it is",
+		"shard", r.shard, "error", err)
+}
+
+// done logs that grants continue, if their interruption was logged or noticeable.
+func (r *recovery) done(epoch int64) {
+	if r.lossTold || r.outage.Failures() > 0 || r.believed != 0 && r.believed != epoch {
+		r.opt.Logger.Info("the store's data is in force; grants continue", "shard", r.shard, "incarnation", epoch,
+			"took", time.Since(r.began).Round(time.Millisecond))
+	}
+}
+
+// newEpoch draws a random epoch, which fits into Lua's doubles.
+func newEpoch() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, as documented
+	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
+}

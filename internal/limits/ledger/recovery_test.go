@@ -1,0 +1,842 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// memStore is one shard with exact windows. As in the real one, an epoch is good for the process that adopted it
+// only, a restore of several quotas takes several steps, and a call that was given up may have been done all the same.
+type memStore struct {
+	mu      sync.Mutex // guards what follows
+	delay   func() time.Duration
+	err     error
+	data    memData
+	process int
+}
+
+type memData struct {
+	epoch      int64
+	adopted    int   // the process
+	restoring  int64 // the epoch whose restore began last
+	restoredIn int   // the process
+	windows    map[string]map[time.Duration][]Dated
+	restores   map[int64]int // parts put in place under each epoch
+}
+
+func newMemStore() *memStore {
+	return &memStore{delay: func() time.Duration { return 0 }, data: emptyData()}
+}
+
+func emptyData() memData {
+	return memData{windows: map[string]map[time.Duration][]Dated{}, restores: map[int64]int{}}
+}
+
+func (d memData) clone() memData {
+	c := emptyData()
+	c.epoch, c.adopted = d.epoch, d.adopted
+	c.restoring, c.restoredIn = d.restoring, d.restoredIn
+	for q, windows := range d.windows {
+		c.windows[q] = map[time.Duration][]Dated{}
+		for span, list := range windows {
+			c.windows[q][span] = append([]Dated(nil), list...)
+		}
+	}
+	return c
+}
+
+func (s *memStore) do(ctx context.Context, what func() error) error {
+	s.mu.Lock()
+	delay := s.delay
+	s.mu.Unlock()
+	if err := pass(ctx, delay()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err := s.err
+	if err == nil {
+		err = what()
+	}
+	s.mu.Unlock()
+	return errors.Join(err, pass(ctx, delay()))
+}
+
+// inForce is the epoch that scripts are compared with.
+func (s *memStore) inForce() int64 {
+	if s.data.adopted != s.process {
+		return 0
+	}
+	return s.data.epoch
+}
+
+// held is the same, for a test to look at.
+func (s *memStore) held() (n int64) {
+	s.change(func() { n = s.inForce() })
+	return n
+}
+
+func (s *memStore) Inspect(ctx context.Context, _ int) (epoch, now int64, err error) {
+	err = s.do(ctx, func() error {
+		epoch, now = s.inForce(), time.Now().UnixMicro()
+		return nil
+	})
+	return epoch, now, err
+}
+
+func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
+	return s.do(ctx, func() error {
+		if s.data.epoch == epoch {
+			s.data.epoch = 0
+		}
+		return nil
+	})
+}
+
+func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Restored) error {
+	part := func(first bool, what func()) error {
+		return s.do(ctx, func() error {
+			if first {
+				s.data.restoring, s.data.restoredIn = epoch, s.process
+			}
+			if s.inForce() != 0 || s.data.restoring != epoch || s.data.restoredIn != s.process {
+				return ErrEpoch
+			}
+			what()
+			return nil
+		})
+	}
+	for i, q := range quotas {
+		err := part(i == 0, func() {
+			windows := map[time.Duration][]Dated{}
+			for i, w := range q.Windows {
+				windows[q.Quota.Windows[i].Span] = append([]Dated(nil), w.Units...)
+			}
+			s.data.windows[q.Quota.ID] = windows
+			s.data.restores[epoch]++
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return part(len(quotas) == 0, func() { s.data.epoch, s.data.adopted = epoch, s.process })
+}
+
+// take grants what fits into all windows.
+func (s *memStore) take(
+	ctx context.Context, epoch int64, q *delivery.Quota, want int64,
+) (n, at int64, err error) {
+	err = s.do(ctx, func() error {
+		if epoch != s.inForce() {
+			return ErrEpoch
+		}
+		at, n = time.Now().UnixMicro(), want
+		windows := s.data.windows[q.ID]
+		if windows == nil {
+			windows = map[time.Duration][]Dated{}
+			s.data.windows[q.ID] = windows
+		}
+		for _, w := range q.Windows {
+			room := w.Limit
+			windows[w.Span] = slices.DeleteFunc(windows[w.Span], func(u Dated) bool { return u.At <= at-w.Span.Microseconds() })
+			for _, u := range windows[w.Span] {
+				room -= u.Units
+			}
+			n = max(0, min(n, room))
+		}
+		for _, w := range q.Windows {
+			if n == 0 {
+				break
+			}
+			windows[w.Span] = append(windows[w.Span], Dated{at, n})
+		}
+		return nil
+	})
+	return n, at, err
+}
+
+// change does something to the store at once.
+func (s *memStore) change(what func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	what()
+}
+
+func (s *memStore) flushAll() { s.change(func() { s.data = emptyData() }) }
+
+// guarded is a guard with its reserve at work, in a bubble.
+type guarded struct {
+	*Fence
+	reserve *Reserve
+	log     *journal
+	reg     *prometheus.Registry
+	stop    func()
+}
+
+func newGuarded(node string, l Records, s Store, quotas []*delivery.Quota) *guarded {
+	d := &guarded{log: &journal{}, reg: prometheus.NewRegistry()}
+	o := Options{
+		Records: l, Node: node, Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 1,
+		Logger: slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.reg,
+	}
+	d.reserve = NewReserve(o)
+	d.Fence = NewFence(o, s, d.reserve)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = d.Fence.Run(ctx) })
+	running.Go(func() { _ = d.reserve.Run(ctx) })
+	d.stop = func() { cancel(); running.Wait() }
+	return d
+}
+
+// take asks as the engine does.
+func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want int64) (n, at int64, err error) {
+	epoch, ok := d.Epoch(0)
+	if !ok {
+		return 0, 0, ErrEpoch
+	}
+	quotas := []*delivery.Quota{q}
+	held := d.reserve.Allow(quotas, 1, want)
+	if held == 0 {
+		return 0, 0, nil
+	}
+	n, at, err = s.take(ctx, epoch, q, held)
+	if err != nil {
+		n = 0
+	}
+	d.reserve.Use(quotas, held, n, at)
+	if errors.Is(err, ErrEpoch) {
+		d.Lost(0, epoch)
+	}
+	return n, at, err
+}
+
+// takeAll takes whatever can be had within a while.
+func (d *guarded) takeAll(s *memStore, q *delivery.Quota, while time.Duration) (sum int64) {
+	for range while / (50 * time.Millisecond) {
+		n, _, _ := d.take(context.Background(), s, q, 50)
+		sum += n
+		time.Sleep(50 * time.Millisecond)
+	}
+	return sum
+}
+
+// daily has a long and a short window.
+func daily() *delivery.Quota {
+	return &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour, 100, time.Minute)}
+}
+
+func TestWithoutALedgerNothingIsWatched(t *testing.T) {
+	g := NewFence(Options{}, nil, nil)
+	if g != nil {
+		t.Fatal(g)
+	}
+	g.Lost(0, 7)
+	if n, ok := g.Epoch(0); n != 0 || !ok {
+		t.Error(n, ok)
+	}
+	if err := g.Run(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFreshStoreGrantsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), daily()
+		s.data.windows["q"] = map[time.Duration][]Dated{24 * time.Hour: {{time.Now().UnixMicro(), 490}}} // kept from before
+		d := newGuarded("a", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		if n := d.takeAll(s, q, time.Second); n != 10 {
+			t.Errorf("%d of the 10 units that are left", n)
+		}
+		if n, ok := d.Epoch(0); !ok || n == 0 || n != s.held() || n != l.recorded() || n>>53 != 0 {
+			t.Errorf("counts on %d, the store has %d, the ledger %d", n, s.held(), l.recorded())
+		}
+		if n := testutil.ToFloat64(d.losses); n != 0 || d.log.String() != "" {
+			t.Errorf("%v losses; told: %s", n, d.log)
+		}
+	})
+}
+
+func TestALostDayIsNotGrantedAnew(t *testing.T) {
+	losses := map[string]func(s *memStore){
+		"FLUSHALL":                        func(s *memStore) { s.data = emptyData() },
+		"a restart without persistence":   func(s *memStore) { s.data = emptyData(); s.process++ },
+		"a restart with what was on disk": func(s *memStore) { s.process++ },
+		"another epoch's data":            func(s *memStore) { s.data.epoch = 12345 },
+	}
+	for name, lose := range losses {
+		synctest.Test(t, func(t *testing.T) {
+			l, s, q := newMemLedger(), newMemStore(), daily()
+			a, b := newGuarded("a", l, s, []*delivery.Quota{q}), newGuarded("b", l, s, []*delivery.Quota{q})
+			defer a.stop()
+			defer b.stop()
+			before := a.takeAll(s, q, 70*time.Second) + b.takeAll(s, q, 10*time.Second)
+			if before != 200 {
+				t.Fatalf("%s: %d before", name, before)
+			}
+			time.Sleep(30 * time.Minute)
+			s.change(func() { lose(s) })
+			// The short window waits a span.
+			if n := a.takeAll(s, q, 59*time.Second) + b.takeAll(s, q, 500*time.Millisecond); n != 0 {
+				t.Errorf("%s: %d units within a minute of the loss", name, n)
+			}
+			time.Sleep(5 * time.Second)
+			if n := a.takeAll(s, q, 5*time.Minute); n != 300 {
+				t.Errorf("%s: %d units of the day after the loss, want the 300 that were left", name, n)
+			}
+			record := l.recorded()
+			for _, d := range []*guarded{a, b} {
+				if n, ok := d.Epoch(0); !ok || n != record && d == a {
+					t.Errorf("%s: counts on %d (%v), the ledger on %d", name, n, ok, record)
+				}
+			}
+			if n := testutil.ToFloat64(a.losses) + testutil.ToFloat64(b.losses); n != 1 {
+				t.Errorf("%s: %v losses", name, n)
+			}
+			if log := a.log.String(); strings.Count(log, "level=WARN") != 1 || strings.Count(log, "level=INFO") != 1 {
+				t.Errorf("%s: told:\n%s", name, log)
+			}
+		})
+	}
+}
+
+func TestNothingIsGrantedWhileTheLedgerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), daily()
+		l.fail(errors.New("no such host"))
+		d := newGuarded("a", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		if n := d.takeAll(s, q, 10*time.Second); n != 0 {
+			t.Errorf("%d units", n)
+		}
+		if n := testutil.ToFloat64(d.closed); n != 1 {
+			t.Errorf("%v shards recovering", n)
+		}
+		l.fail(nil)
+		if n := d.takeAll(s, q, 2*time.Second); n != 100 {
+			t.Errorf("%d units", n)
+		}
+		if log := d.log.String(); strings.Count(log, "level=WARN") != 1 || strings.Count(log, "level=INFO") != 1 {
+			t.Errorf("told:\n%s", log)
+		}
+		if n := testutil.ToFloat64(d.closed); n != 0 {
+			t.Errorf("%v shards recovering", n)
+		}
+	})
+}
+
+func TestACatalogThatIsNotLoadedRestoresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newMemLedger(), newMemStore()
+		l.epochs[0] = 77
+		d := newGuarded("a", l, s, nil)
+		defer d.stop()
+		time.Sleep(5 * time.Second)
+		if _, ok := d.Epoch(0); ok {
+			t.Error("open")
+		}
+		if !strings.Contains(d.log.String(), "catalog is not loaded") {
+			t.Errorf("told:\n%s", d.log)
+		}
+	})
+}
+
+// stumbler fails the k-th operation, before or after doing it, and all later ones: its daemon has crashed.
+type stumbler struct {
+	*memLedger
+	*memStore
+	mu    sync.Mutex
+	left  int
+	after bool
+}
+
+var errCrashed = errors.New("crashed")
+
+func (c *stumbler) step(do func() error) error {
+	c.mu.Lock()
+	c.left--
+	left := c.left
+	c.mu.Unlock()
+	if left > 0 || left == 0 && c.after {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	if left <= 0 {
+		return errCrashed
+	}
+	return nil
+}
+
+func (c *stumbler) Epoch(ctx context.Context, shard int) (n int64, err error) {
+	return n, c.step(func() error { n, err = c.memLedger.Epoch(ctx, shard); return err })
+}
+
+func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old, next int64, why string) (int64, error) {
+	var n int64
+	err := c.step(func() error {
+		var err error
+		n, err = c.memLedger.ReplaceEpoch(ctx, shard, old, next, why)
+		return err
+	})
+	return n, err
+}
+
+func (c *stumbler) WriteUsage(ctx context.Context, node string, u []delivery.Usage, a []delivery.Anchor) error {
+	return c.step(func() error { return c.memLedger.WriteUsage(ctx, node, u, a) })
+}
+
+func (c *stumbler) Usage(ctx context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {
+	err = c.step(func() error {
+		var err error
+		list, err = c.memLedger.Usage(ctx, quotas, since)
+		return err
+	})
+	return list, err
+}
+
+func (c *stumbler) Anchors(ctx context.Context, quotas []string) (list []delivery.Anchor, err error) {
+	err = c.step(func() error {
+		var err error
+		list, err = c.memLedger.Anchors(ctx, quotas)
+		return err
+	})
+	return list, err
+}
+
+func (c *stumbler) Inspect(ctx context.Context, shard int) (n, now int64, err error) {
+	err = c.step(func() error {
+		var err error
+		n, now, err = c.memStore.Inspect(ctx, shard)
+		return err
+	})
+	return n, now, err
+}
+
+func (c *stumbler) Retire(ctx context.Context, shard int, epoch int64) error {
+	return c.step(func() error { return c.memStore.Retire(ctx, shard, epoch) })
+}
+
+func (c *stumbler) Restore(ctx context.Context, shard int, epoch int64, quotas []Restored) error {
+	return c.step(func() error { return c.memStore.Restore(ctx, shard, epoch, quotas) })
+}
+
+func TestACrashBetweenAnyTwoStepsEndsWell(t *testing.T) {
+	every := 1
+	if harness.Raced {
+		every = 4
+	}
+	for _, fresh := range []bool{true, false} {
+		for k := 1; k <= 12; k += every {
+			for _, after := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					crashAt(t, fresh, k, after)
+				})
+			}
+		}
+	}
+}
+
+func crashAt(t *testing.T, fresh bool, k int, after bool) {
+	t.Helper()
+	l, s, q := newMemLedger(), newMemStore(), daily()
+	used := int64(0)
+	if !fresh {
+		l.epochs[0], s.data.epoch = 77, 55
+		used = 450
+		l.usage[memMinute{"old", "q", minuteNow() - 90}] = used
+	}
+	c := &stumbler{memLedger: l, memStore: s, left: k, after: after}
+	first := newGuarded("a", c, c, []*delivery.Quota{q})
+	time.Sleep(time.Second)
+	first.stop()
+	second := newGuarded("b", l, s, []*delivery.Quota{q})
+	defer second.stop()
+	began := time.Now()
+	for {
+		if _, ok := second.Epoch(0); ok {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("fresh %v, step %d, after %v: never opened: %s", fresh, k, after, second.log)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("fresh %v, step %d, after %v: took %v", fresh, k, after, took)
+	}
+	n, _ := second.Epoch(0)
+	if n != l.recorded() || n != s.held() {
+		t.Errorf("fresh %v, step %d, after %v: counts on %d, the ledger on %d, the store has %d", fresh, k, after, n,
+			l.recorded(), s.held())
+	}
+	time.Sleep(2 * time.Minute)
+	if n := second.takeAll(s, q, 10*time.Minute); n != 500-used {
+		t.Errorf("fresh %v, step %d, after %v: %d units granted, %d are left", fresh, k, after, n, 500-used)
+	}
+}
+
+func TestOneOfManyRestores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), daily()
+		l.epochs[0] = 77
+		var all []*guarded
+		for i := range 8 {
+			all = append(all, newGuarded(fmt.Sprint(i), l, s, []*delivery.Quota{q}))
+		}
+		s.change(func() { s.delay = func() time.Duration { return 5 * time.Millisecond } })
+		time.Sleep(5 * time.Second)
+		for _, d := range all {
+			if n, ok := d.Epoch(0); !ok || n != l.recorded() {
+				t.Errorf("counts on %d, the ledger on %d", n, l.recorded())
+			}
+			d.stop()
+		}
+		if n := s.data.restores[l.recorded()]; n != 1 || len(l.causes) != 1 {
+			t.Errorf("%d windows put in place, %d epochs recorded", n, len(l.causes))
+		}
+	})
+}
+
+func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), daily()
+		d := newGuarded("a", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		d.takeAll(s, q, time.Second)
+		s.flushAll()
+		l.mu.Lock()
+		l.epochs[0] = 99 // somebody who is not heard of again
+		l.mu.Unlock()
+		d.takeAll(s, q, 4900*time.Millisecond)
+		if _, ok := d.Epoch(0); ok {
+			t.Error("open before its time")
+		}
+		time.Sleep(1400 * time.Millisecond)
+		if n, ok := d.Epoch(0); !ok || n != l.recorded() || n == 99 {
+			t.Errorf("counts on %d (%v), the ledger on %d", n, ok, l.recorded())
+		}
+	})
+}
+
+// lateStore keeps the first restore on its way for a while.
+type lateStore struct {
+	*memStore
+	way time.Duration
+}
+
+func (s *lateStore) Restore(ctx context.Context, shard int, epoch int64, quotas []Restored) error {
+	way := s.way
+	s.way = 0
+	if err := pass(ctx, way); err != nil {
+		return err
+	}
+	return s.memStore.Restore(ctx, shard, epoch, quotas)
+}
+
+func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newMemLedger(), newMemStore()
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
+		l.epochs[0] = 77
+		a := newGuarded("a", l, &lateStore{s, 20 * time.Second}, []*delivery.Quota{q})
+		defer a.stop()
+		time.Sleep(4 * time.Second) // a has read the ledger
+		b := newGuarded("b", l, s, []*delivery.Quota{q})
+		if n := b.takeAll(s, q, 10*time.Second); n != 500 {
+			t.Fatalf("%d by the one that overtook", n)
+		}
+		b.stop()
+		s.flushAll()
+		if n := a.takeAll(s, q, time.Minute); n != 0 {
+			t.Errorf("%d units of what was used up, from a ledger read long ago", n)
+		}
+		if n, ok := a.Epoch(0); !ok || n != l.recorded() || n != s.held() {
+			t.Errorf("counts on %d (%v), the ledger on %d, the store has %d", n, ok, l.recorded(), s.held())
+		}
+	})
+}
+
+// TestNoLossLetsALimitBeExceeded runs daemons against a store that loses its data, goes back to what it was, and is
+// slow, while daemons crash and others take their place.
+func TestNoLossLetsALimitBeExceeded(t *testing.T) {
+	runs := 30
+	if harness.Raced {
+		runs = 6
+	}
+	for range runs {
+		seed := rand.Uint64()
+		dice := rand.New(rand.NewPCG(seed, 2))
+		w := &wild{
+			dice: dice, slow: time.Duration(dice.IntN(400)) * time.Millisecond, daemons: 1 + dice.IntN(4),
+			quotas: []*delivery.Quota{
+				{ID: "p", Revision: 1, Windows: windows(dice.IntN(3000), 3*time.Minute)},
+				{ID: "q", Revision: 1, Windows: windows(700, 5*time.Minute, 100, 20*time.Second)},
+			},
+		}
+		var wrong string
+		synctest.Test(t, func(*testing.T) { wrong = w.run() })
+		if wrong != "" {
+			t.Fatalf("seed %d: %s", seed, wrong)
+		}
+	}
+}
+
+type wild struct {
+	slow    time.Duration
+	daemons int
+	quotas  []*delivery.Quota
+	ledger  *memLedger
+	store   *memStore
+
+	mu      sync.Mutex // guards what follows
+	dice    *rand.Rand
+	nodes   int
+	granted map[string][]Dated
+}
+
+func (w *wild) roll(n int64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dice.Int64N(n)
+}
+
+func (w *wild) run() string {
+	w.ledger, w.store, w.granted = newMemLedger(), newMemStore(), map[string][]Dated{}
+	w.ledger.slow(func() time.Duration { return time.Duration(w.roll(int64(w.slow) + 1)) })
+	w.store.delay = func() time.Duration { return time.Duration(w.roll(int64(w.slow)/2 + 1)) }
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for range w.daemons {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				life, end := context.WithTimeout(ctx, time.Duration(1+w.roll(int64(4*time.Minute))))
+				w.daemon(life)
+				end()
+			}
+		})
+	}
+	all.Go(func() { w.havoc(ctx) })
+	all.Wait()
+	for _, q := range w.quotas {
+		if wrong := exceeded(q, w.granted[q.ID]); wrong != "" {
+			return wrong
+		}
+	}
+	return w.heals()
+}
+
+// daemon lives until ctx ends, when it crashes.
+func (w *wild) daemon(ctx context.Context) {
+	w.mu.Lock()
+	w.nodes++
+	node := fmt.Sprint(w.nodes)
+	w.mu.Unlock()
+	d := newGuarded(node, w.ledger, w.store, w.quotas)
+	defer d.stop()
+	for ctx.Err() == nil {
+		q := w.quotas[w.roll(int64(len(w.quotas)))]
+		call, end := context.WithTimeout(ctx, 250*time.Millisecond)
+		n, at, err := d.take(call, w.store, q, 1+w.roll(60))
+		end()
+		if n > 0 && err == nil {
+			w.mu.Lock()
+			w.granted[q.ID] = append(w.granted[q.ID], Dated{at, n})
+			w.mu.Unlock()
+		}
+		_ = retry.Sleep(ctx, time.Duration(w.roll(int64(300*time.Millisecond))))
+	}
+}
+
+// havoc loses the store's data in all its ways. A process never goes back in time, but another one may take its place
+// with older data, and it may come back with what it had when it was left.
+func (w *wild) havoc(ctx context.Context) {
+	left, replica := map[int]memData{}, emptyData()
+	processes := 0
+	for {
+		_ = retry.Sleep(ctx, time.Duration(w.roll(int64(time.Minute))))
+		if ctx.Err() != nil {
+			return
+		}
+		how, back := w.roll(6), int(w.roll(int64(processes+1)))
+		w.store.change(func() {
+			s := w.store
+			if how > 1 {
+				left[s.process] = s.data
+			}
+			switch how {
+			case 0: // FLUSHALL
+				s.data = emptyData()
+			case 1: // the replica is brought up to date
+				replica = s.data.clone()
+			case 2: // a restart without persistence
+				processes++
+				s.process, s.data = processes, emptyData()
+			case 3: // a restart with all that was written
+				processes++
+				s.process, s.data = processes, s.data.clone()
+			case 4: // a failover to a replica that lags behind
+				processes++
+				s.process, s.data = processes, replica.clone()
+			case 5: // the master of old is back
+				s.process, s.data = back, left[back]
+			}
+		})
+		if w.roll(4) == 0 {
+			w.ledger.fail(errors.New("away"))
+			_ = retry.Sleep(ctx, time.Duration(w.roll(int64(20*time.Second))))
+			w.ledger.fail(nil)
+		}
+	}
+}
+
+// exceeded says where the quota was.
+func exceeded(q *delivery.Quota, granted []Dated) string {
+	slices.SortFunc(granted, func(a, b Dated) int { return int(a.At - b.At) })
+	for _, w := range q.Windows {
+		sum, from := int64(0), 0
+		for _, g := range granted {
+			sum += g.Units
+			for granted[from].At <= g.At-w.Span.Microseconds() {
+				sum -= granted[from].Units
+				from++
+			}
+			if sum > w.Limit {
+				return fmt.Sprintf("quota %s: %d units in %s, limit %d", q.ID, sum, w.Span, w.Limit)
+			}
+		}
+	}
+	return ""
+}
+
+// heals tells whether grants go on when all is quiet.
+func (w *wild) heals() string {
+	w.ledger.fail(nil)
+	d := newGuarded("last", w.ledger, w.store, w.quotas)
+	defer d.stop()
+	time.Sleep(40 * time.Second)
+	n, ok := d.Epoch(0)
+	if !ok || n != w.ledger.recorded() || n != w.store.held() {
+		return fmt.Sprintf("counts on %d (%v), the ledger on %d, the store has %d: %s", n, ok, w.ledger.recorded(),
+			w.store.held(), d.log)
+	}
+	time.Sleep(10 * time.Minute)
+	if d.takeAll(w.store, w.quotas[1], 10*time.Second) == 0 {
+		return "nothing is granted any more: " + d.log.String()
+	}
+	return ""
+}
+
+func TestRebuildWindow(t *testing.T) {
+	now := epoch + 17*second
+	m := now / ledgerMinute
+	at := func(minutesAgo, units int64) Dated { return Dated{dateOf(m-minutesAgo, now), units} }
+	end := func(minutesAgo int64) int64 { return (m-minutesAgo+1)*ledgerMinute + clockSlack }
+	fixed := func(span time.Duration, anchor string) delivery.Window {
+		return delivery.Window{Span: span, Limit: 100, Algorithm: delivery.AlgorithmFixed, Anchor: anchor}
+	}
+	hour, minute := time.Hour.Microseconds(), time.Minute.Microseconds()
+	day := time.UnixMicro(now).UTC().Truncate(24 * time.Hour).UnixMicro()
+	for _, tc := range []struct {
+		name   string
+		window delivery.Window
+		usage  []Dated
+		anchor int64
+		want   Window
+	}{
+		{"short", windows(7, 2*time.Minute)[0], []Dated{at(0, 1)}, 0, Window{Units: []Dated{{now, 7}}}},
+		{"short, nothing allowed", windows(0, time.Minute)[0], nil, 0, Window{}},
+		{"short, fixed", fixed(time.Minute, ""), nil, 0, Window{[]Dated{{now, 100}}, now + minute}},
+		{"short, calendar", fixed(time.Minute, "minute"), nil, 0, Window{[]Dated{{now, 100}}, (m + 1) * minute}},
+		{"sliding, unused", windows(7, time.Hour)[0], nil, 0, Window{}},
+		{
+			"sliding", windows(700, time.Hour)[0], []Dated{at(70, 9), at(30, 1), at(2, 2), at(0, 3), at(-3, 4)}, 0,
+			Window{Units: []Dated{{end(30), 1}, {end(2), 2}, {now, 7}}},
+		},
+		{
+			"log", delivery.Window{Span: time.Hour, Limit: 9, Algorithm: delivery.AlgorithmLog}, []Dated{at(30, 1)}, 0,
+			Window{Units: []Dated{{end(30), 1}}},
+		},
+		{
+			"fixed, open", fixed(time.Hour, ""), []Dated{at(50, 9), at(10, 1), at(0, 2)}, now + hour/2,
+			Window{[]Dated{{now, 3}}, now + hour/2},
+		},
+		{"fixed, open, unused", fixed(time.Hour, ""), []Dated{at(50, 9)}, now + hour/2, Window{}},
+		{
+			"fixed, over", fixed(time.Hour, ""), []Dated{at(40, 9), at(10, 1)}, now - hour/2,
+			Window{[]Dated{{end(10), 1}}, end(10) + hour},
+		},
+		{
+			"fixed, unknown", fixed(time.Hour, ""), []Dated{at(80, 5), at(40, 9), at(10, 1)}, 0,
+			Window{[]Dated{{end(10), 10}}, end(10) + hour},
+		},
+		{
+			"calendar", fixed(24*time.Hour, "day"), []Dated{at((now-day)/minute+2, 9), at((now-day)/minute, 1), at(3, 2)}, 0,
+			Window{[]Dated{{end(3), 3}}, day + 24*hour},
+		},
+	} {
+		if got := rebuildWindow(tc.window, tc.usage, tc.anchor, now); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: %+v, want %+v (now %d)", tc.name, got, tc.want, now)
+		}
+	}
+}
+
+// TestARebuiltSlidingWindowNeverHoldsLess compares what is left of a rebuilt window with what was used, at any later
+// time.
+func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		span := rapid.SampledFrom([]time.Duration{3 * time.Minute, time.Hour, 30 * 24 * time.Hour}).Draw(rt, "span")
+		now := epoch + rapid.Int64Range(0, 10*ledgerMinute).Draw(rt, "now")
+		used := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Dated {
+			ago := rapid.Int64Range(0, 2*span.Microseconds()).Draw(t, "ago")
+			return Dated{now - ago, rapid.Int64Range(1, 9).Draw(t, "units")}
+		}), 0, 50).Draw(rt, "used")
+		first, minutes := now/ledgerMinute, map[int64]int64{}
+		for _, u := range used {
+			minutes[u.At/ledgerMinute] += u.Units
+			first = min(first, u.At/ledgerMinute)
+		}
+		var usage []Dated
+		for m := first; m <= now/ledgerMinute; m++ {
+			if minutes[m] > 0 {
+				usage = append(usage, Dated{dateOf(m, now), minutes[m]})
+			}
+		}
+		got := rebuildWindow(delivery.Window{Span: span, Limit: 100}, usage, 0, now)
+		if len(got.Units) > 70 {
+			rt.Fatalf("%d buckets", len(got.Units))
+		}
+		count := func(list []Dated, since int64) (n int64) {
+			for _, u := range list {
+				if u.At > since {
+					n += u.Units
+				}
+			}
+			return n
+		}
+		for _, u := range append(used, Dated{At: now}) {
+			if later := u.At; later >= now-span.Microseconds() && count(got.Units, later) < count(used, later) {
+				rt.Fatalf("when %d has left: %d restored, %d used", later, count(got.Units, later), count(used, later))
+			}
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package ledger
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+const (
+	writeEvery   = time.Second           // when nothing is urgent, and after a failure
+	hurryPause   = 20 * time.Millisecond // between urgent writes
+	writeTimeout = 2 * time.Second       // of one write
+	maxRows      = 5000                  // of one write
+	pruneEvery   = time.Hour
+	pruneTimeout = time.Minute
+	maxKept      = 400 * 24 * time.Hour // longest time that use is kept
+)
+
+// Run writes the ledger until ctx ends, and then the actual use. It must end after the last call and refund.
+// Changes are written once a second, all together; units that run short are reserved at once.
+func (r *Reserve) Run(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	tick := time.NewTicker(writeEvery)
+	defer tick.Stop()
+	var pruned time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return r.finish(ctx)
+		case <-tick.C:
+		case <-r.urgent:
+		}
+		pause := hurryPause
+		if err := r.flush(ctx); err != nil {
+			pause = writeEvery
+		} else if time.Since(pruned) >= pruneEvery && r.prune(ctx) {
+			pruned = time.Now()
+		}
+		_ = retry.Sleep(ctx, pause)
+	}
+}
+
+// flush updates the ledger, in as many writes as necessary. One caller writes at a time.
+func (r *Reserve) flush(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	select {
+	case r.writing <- struct{}{}:
+		defer func() { <-r.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		p := r.collect()
+		if len(p.usage)+len(p.resets) > 0 {
+			err := r.send(ctx, p)
+			r.note(ctx, p, err)
+			if err != nil {
+				return err
+			}
+		}
+		if !p.full() {
+			return nil
+		}
+	}
+}
+
+// finish writes the actual use; nothing is allowed from then on.
+func (r *Reserve) finish(ctx context.Context) error {
+	r.mu.Lock()
+	r.finished = true
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	if err := r.flush(ctx); err != nil {
+		r.opt.Logger.Warn("the usage ledger keeps units that were reserved and not used", "error", err)
+	}
+	return nil
+}
+
+// retire releases units reserved on a shard and not used, until resume: its store has lost its data, and a rebuild
+// should count only units that were used. The next flush writes it.
+func (r *Reserve) retire(shard int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retired[shard] = true
+}
+
+// resume lets quotas of a shard be reserved again, whose store's time is now.
+func (r *Reserve) resume(shard int, now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retired[shard] = false
+	r.seen[shard] = sighting{now, time.Now()}
+}
+
+// lastTarget is the use of a minute, and the units that calls in flight may still bring.
+func (a *account) lastTarget(minute, now int64) int64 {
+	n := a.minutes[minute].units()
+	if current := a.minute(now); minute >= current-1 && minute <= current+1 {
+		n += (a.held + 99) / 100
+	}
+	return n
+}
+
+// page is the rows of one write, and the entries they come from.
+type page struct {
+	usage   []delivery.Usage
+	tallies []*tally
+	resets  []delivery.Anchor
+	anchors []*anchor
+}
+
+func (p *page) full() bool { return len(p.usage)+len(p.resets) >= maxRows }
+
+func (r *Reserve) send(ctx context.Context, p *page) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return r.opt.Records.WriteUsage(ctx, r.opt.Node, p.usage, p.resets)
+}
+
+// collect gathers entries that differ from their target, up to a page, and drops outdated ones.
+func (r *Reserve) collect() *page {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, reserved := &page{}, int64(0)
+	for id, a := range r.accounts {
+		now, ok := r.now(a.quota)
+		if !ok {
+			continue
+		}
+		target := (*account).lastTarget
+		if !r.finished && !r.retired[shards.Of(uint64(a.quota.Shard), r.opt.Shards)] {
+			target = (*account).target
+			a.open(now)
+		}
+		a.collect(p, now, target)
+		for _, t := range a.minutes {
+			reserved += max(0, t.durable-t.units())
+		}
+		if len(a.minutes) == 0 && a.held == 0 {
+			delete(r.accounts, id)
+		}
+	}
+	r.units.Set(float64(reserved))
+	return p
+}
+
+// open adds the minutes ahead, while the quota is asked for, and drops outdated minutes that are written.
+func (a *account) open(now int64) {
+	a.oldest = max(a.oldest, now/ledgerMinute-keptMinutes)
+	current := a.minute(now)
+	if now-a.asked <= idleAfter {
+		for m := current; m <= current+aheadMinutes; m++ {
+			a.tally(m)
+		}
+	}
+	for m, t := range a.minutes {
+		if m < a.oldest && !t.unsure && t.durable == t.units() {
+			delete(a.minutes, m)
+		}
+	}
+}
+
+func (a *account) collect(p *page, now int64, target func(a *account, minute, now int64) int64) {
+	for m, t := range a.minutes {
+		if p.full() {
+			return
+		}
+		n := target(a, m, now)
+		if n == t.durable && !t.unsure {
+			continue
+		}
+		t.durable, t.sent, t.unsure = min(t.durable, n), n, true
+		p.usage = append(p.usage, delivery.Usage{Quota: a.quota.ID, Minute: m, Units: n})
+		p.tallies = append(p.tallies, t)
+	}
+	for span, n := range a.anchors {
+		if p.full() {
+			return
+		}
+		if n.at == n.written {
+			continue
+		}
+		n.sent = n.at
+		p.resets = append(p.resets, delivery.Anchor{Quota: a.quota.ID, Span: span, ResetAt: n.at})
+		p.anchors = append(p.anchors, n)
+	}
+}
+
+// note applies the outcome of a write, and logs when the ledger becomes unavailable and available.
+func (r *Reserve) note(ctx context.Context, p *page, err error) {
+	if err != nil {
+		if ctx.Err() == nil && r.outage.Failed() {
+			r.opt.Logger.Warn("the usage ledger cannot be written; quotas with policy closed continue for as long as units are reserved",
+				"error", err)
+		}
+		return
+	}
+	r.mu.Lock()
+	for _, t := range p.tallies {
+		t.durable, t.unsure = t.sent, false
+	}
+	for _, n := range p.anchors {
+		n.written = n.sent
+	}
+	r.mu.Unlock()
+	if away, over := r.outage.Worked(); over {
+		r.opt.Logger.Info("the usage ledger is written again", "away", away.Round(time.Second))
+	}
+}
+
+// prune deletes minutes that no window can need again; false when that is not known yet.
+func (r *Reserve) prune(ctx context.Context) bool {
+	kept, oldest := time.Duration(0), int64(math.MaxInt64)
+	for _, q := range r.opt.Quotas() {
+		r.mu.Lock()
+		now, known := r.now(q)
+		r.mu.Unlock()
+		if !known {
+			return false
+		}
+		oldest = min(oldest, now)
+		for _, w := range q.Windows {
+			kept = max(kept, w.Span)
+		}
+	}
+	if kept == 0 {
+		return false // no quotas, or the catalog is not loaded yet
+	}
+	kept = min(kept+24*time.Hour, maxKept)
+	ctx, cancel := context.WithTimeout(ctx, pruneTimeout)
+	defer cancel()
+	if err := r.opt.Records.PruneUsage(ctx, (oldest-kept.Microseconds())/ledgerMinute); err != nil {
+		r.opt.Logger.Debug("the usage ledger was not pruned; the next attempt is in an hour", "error", err)
+	}
+	return true
+}

@@ -1,0 +1,374 @@
+package local
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+const (
+	// recently is the least time for which the largest number of daemons seen counts, and the largest age of an answer
+	// that may be used when the store fails; microseconds.
+	recently = int64(60_000_000)
+	// unseenAfter is how long a campaign is kept after it was last asked for; microseconds.
+	unseenAfter = int64(600_000_000)
+	// A daemon uses nine tenths of its share of a rate or a limit.
+	damped, dampedOf = 9, 10
+)
+
+// homeOf returns the shard of a campaign's binding quotas; false if there is none.
+func (f *Fallback) homeOf(c *delivery.Campaign) (shard int, ok bool) {
+	for _, q := range c.Quotas {
+		if binding(q) {
+			return shards.Of(uint64(q.Shard), len(f.shards)), true
+		}
+	}
+	return 0, false
+}
+
+// seenShard records when a shard answered and failed, and how many daemons asked it. All times are store time, in
+// microseconds.
+type seenShard struct {
+	answered  int64 // the latest answer
+	failing   bool
+	failed    int64 // the first failure of the latest outage
+	before    int64 // the last answer before it
+	latest    int64 // the latest failure
+	back      int64 // the first answer after it
+	lasted    bool  // a daemon may have granted locally in it
+	daemons   recent
+	announced map[string]bool // policies that were logged
+}
+
+// recent is the largest of the numbers seen in the last one to two spans of recently. since is store time, in
+// microseconds.
+type recent struct{ current, previous, since int64 }
+
+func (r *recent) observe(now, n int64) {
+	switch age := now - r.since; {
+	case age >= 2*recently:
+		*r = recent{since: now}
+	case age >= recently:
+		*r = recent{previous: r.current, since: now}
+	}
+	r.current = max(r.current, n)
+}
+
+func (r *recent) most() int64 { return max(1, r.current, r.previous) }
+
+// seenCampaign is a campaign as of the store's last answer, and its local share since the store failed. All times are
+// store time, in microseconds.
+type seenCampaign struct {
+	spec      *delivery.Campaign // as last asked for
+	home      *seenShard
+	quotas    []*seenQuota // the binding ones
+	shard     int
+	rate      delivery.Rate
+	revision  int64 // of rate
+	first, at int64 // the first of the answers that came without a long pause, and the latest
+	daemons   recent
+	weight    int64 // the heaviest job seen
+
+	failed  int64 // the outage of the fields below, identified by its first failure
+	count   int64 // number of daemons
+	known   bool  // enough to grant
+	start   int64 // no slot before this
+	share   delivery.Rate
+	inForce int64 // revision of the campaign in effect
+	version int64 // version of share
+	last    int64 // the latest slot granted locally
+}
+
+// seenQuota is a quota as of the store's last answer, and the units taken from it locally. All times are store time,
+// in microseconds.
+type seenQuota struct {
+	spec  *delivery.Quota // the newest seen
+	users map[string]*seenCampaign
+	at    int64   // of the latest answer
+	used  []int64 // units used in that answer, per window
+
+	failed  int64   // the outage of the fields below, identified by its first failure
+	count   int64   // number of daemons
+	taken   []int64 // this daemon's share of what may have been used, per window
+	release []int64 // when these have left the window
+
+	unpaid int64 // units granted locally and not yet charged
+	latest int64 // when units were last granted locally
+	paidAt int64 // grants up to then have been charged
+	widen  int64 // microseconds by which units may be sent later than granted
+}
+
+// Observe records an answer of the store. Items that were not answered are skipped.
+func (f *Fallback) Observe(asks []delivery.Ask, reply *delivery.TakeReply) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range asks {
+		if g := &reply.Items[i]; g.GrantedAt > 0 && g.From.Epoch != Epoch {
+			f.see(&asks[i], g)
+		}
+	}
+	for _, c := range reply.Clocks {
+		f.answer(&f.shards[c.Shard], c.Now)
+		if c.Now-f.pruned >= recently {
+			f.pruned = c.Now
+			f.prune(c.Now)
+		}
+	}
+}
+
+func (f *Fallback) see(ask *delivery.Ask, g *delivery.Granted) {
+	c, now := ask.Campaign, g.GrantedAt
+	v := f.campaigns[c.ID]
+	if v == nil {
+		if _, ok := f.homeOf(c); !ok {
+			return
+		}
+		v = &seenCampaign{weight: 1}
+		f.campaigns[c.ID] = v
+	}
+	if v.spec != c {
+		f.link(v, c)
+	}
+	if now-v.at > recently {
+		v.first = now
+	}
+	v.at, v.rate, v.revision = now, g.Rate, g.Revision
+	v.weight = max(v.weight, heaviest(ask))
+	v.daemons.observe(now, g.Daemons)
+	v.home.daemons.observe(now, g.Daemons)
+	f.answer(v.home, now)
+	for _, q := range v.quotas {
+		q.at = now
+	}
+	for _, w := range g.Windows {
+		for _, q := range v.quotas {
+			if q.spec.ID == w.Quota && w.Window < len(q.used) {
+				q.used[w.Window] = max(0, q.spec.Windows[w.Window].Limit-w.Remaining)
+			}
+		}
+	}
+}
+
+// link connects a campaign to its quotas and their shard.
+func (f *Fallback) link(v *seenCampaign, c *delivery.Campaign) {
+	for _, q := range v.quotas {
+		delete(q.users, c.ID)
+	}
+	v.spec, v.quotas = c, nil
+	for _, spec := range c.Quotas {
+		if !binding(spec) {
+			continue
+		}
+		q := f.quotas[spec.ID]
+		if q == nil {
+			q = &seenQuota{spec: spec, users: map[string]*seenCampaign{}, used: make([]int64, len(spec.Windows))}
+			f.quotas[spec.ID] = q
+		}
+		q.become(spec)
+		q.users[c.ID] = v
+		v.quotas = append(v.quotas, q)
+	}
+	if shard, ok := f.homeOf(c); ok {
+		v.shard, v.home = shard, &f.shards[shard]
+	}
+}
+
+// become applies a newer definition. A new window counts as full until an answer says otherwise.
+func (q *seenQuota) become(spec *delivery.Quota) {
+	if spec == q.spec || spec.Revision < q.spec.Revision {
+		return
+	}
+	used := make([]int64, len(spec.Windows))
+	for i, w := range spec.Windows {
+		used[i] = w.Limit
+		for j, o := range q.spec.Windows {
+			if o.Span == w.Span && j < len(q.used) {
+				used[i] = q.used[j]
+			}
+		}
+	}
+	q.spec, q.used, q.failed = spec, used, 0
+}
+
+// answer records that a shard answers.
+func (f *Fallback) answer(g *seenShard, now int64) {
+	switch {
+	case g.failing && now <= g.latest:
+		return // from before the failure
+	case g.failing:
+		g.failing, g.back = false, now
+		g.lasted = g.lasted || now-g.before >= outageAfter
+		if len(g.announced) > 0 {
+			f.log.Info("the quota store answers again", "outage", time.Duration(now-g.failed)*time.Microsecond)
+		}
+		g.announced = nil
+	case g.lasted && now-g.back > recently:
+		g.lasted = false
+	}
+	g.answered = max(g.answered, now)
+}
+
+// prune removes campaigns and quotas that have not been asked for within unseenAfter.
+func (f *Fallback) prune(now int64) {
+	for id, v := range f.campaigns {
+		if now-v.at <= unseenAfter || v.home.failing {
+			continue
+		}
+		for _, q := range v.quotas {
+			delete(q.users, id)
+		}
+		delete(f.campaigns, id)
+	}
+	for id, q := range f.quotas {
+		if len(q.users) == 0 && q.unpaid == 0 {
+			delete(f.quotas, id)
+		}
+	}
+}
+
+// begin determines the campaign's share in a new outage, and updates its share of the rate. It returns whether
+// there is anything to grant.
+func (v *seenCampaign) begin(ask *delivery.Ask) bool {
+	g := v.home
+	if v.failed != g.failed {
+		v.failed, v.count = g.failed, v.daemons.most()
+		if g.answered-v.at > acquainted {
+			v.count = max(v.count, g.daemons.most())
+		}
+		v.known = g.answered-v.at <= recently && v.at-v.first >= acquainted
+	}
+	rate := v.rate
+	v.inForce = v.revision
+	if v.spec.Revision > v.revision {
+		rate, v.inForce = v.spec.Rate, v.spec.Revision
+	}
+	v.weight = max(v.weight, heaviest(ask))
+	share := shareOf(rate, v.count, v.weight)
+	if share != v.share || v.version == 0 {
+		v.share = share
+		v.version++
+	}
+	v.start = v.failed + max(ask.Horizon, outageAfter) + v.weight*share.Spacing()
+	return v.known && !share.Zero()
+}
+
+// localCampaign is the campaign for the local limiter: with this daemon's share of the rate and limits.
+func (v *seenCampaign) localCampaign(now int64, policy string) *delivery.Campaign {
+	c := &delivery.Campaign{ID: v.spec.ID, Revision: v.version, Rate: v.share, PriorityWeight: v.spec.PriorityWeight}
+	for _, q := range v.quotas {
+		local := q.counting()
+		if policy != delivery.PolicyOpen {
+			for i, w := range q.spec.Windows {
+				local.Windows[i].Limit = q.share(now, i, w.Limit)
+			}
+		}
+		c.Quotas = append(c.Quotas, local)
+	}
+	return c
+}
+
+// begin determines the quota's share in an outage that began at failed, if it is new.
+func (q *seenQuota) begin(failed, daemons, widen int64) {
+	if q.failed == failed && q.count >= daemons {
+		return
+	}
+	q.failed, q.count = failed, daemons
+	since := time.Duration(max(0, failed-q.at)+widen) * time.Microsecond
+	var unseen int64
+	for _, v := range q.users {
+		rate := max(v.rate.UnitsIn(since), v.spec.Rate.UnitsIn(since))
+		unseen = min(unseen+min(rate, model.MaxLimit)+min(v.spec.Burst, model.MaxLimit)+v.weight, model.MaxLimit)
+	}
+	q.taken, q.release = nil, nil
+	for i, w := range q.spec.Windows {
+		used := min(q.used[i]+unseen, w.Limit)
+		q.taken = append(q.taken, (used+daemons-1)/daemons)
+		q.release = append(q.release, failed+w.Span.Microseconds()+widen)
+	}
+}
+
+// share is how many units of a window with the limit this daemon may have granted locally within its span.
+func (q *seenQuota) share(now int64, window int, limit int64) int64 {
+	n := limit * damped / dampedOf / q.count
+	if now < q.release[window] {
+		n -= q.taken[window]
+	}
+	return max(0, n)
+}
+
+// counting returns the quota for the local limiter, with windows that count without a limit. They are sliding windows
+// whatever the algorithm, because their bound implies that of every other algorithm.
+func (q *seenQuota) counting() *delivery.Quota {
+	local := &delivery.Quota{ID: q.spec.ID}
+	for _, w := range q.spec.Windows {
+		w = delivery.Window{Span: w.Span, Limit: model.MaxLimit, Algorithm: delivery.AlgorithmSliding}
+		local.Windows = append(local.Windows, w)
+	}
+	return local
+}
+
+// charges returns the units not charged yet, for each window at most as many as its span can hold.
+func (q *seenQuota) charges(local *model.Store) []Charge {
+	var list []Charge
+	for i, state := range local.Peek(0, []*delivery.Quota{q.counting()}) {
+		units := min(q.unpaid, model.MaxLimit-state.Remaining)
+		if n := len(list); n > 0 && list[n-1].Units == units {
+			list[n-1].Quota.Windows = append(list[n-1].Quota.Windows, q.spec.Windows[i])
+			continue
+		}
+		if units > 0 {
+			part := *q.spec
+			part.Windows = []delivery.Window{q.spec.Windows[i]}
+			list = append(list, Charge{Quota: &part, Units: units, Widen: q.widen})
+		}
+	}
+	return list
+}
+
+// heaviest returns the weight of the heaviest job asked for.
+func heaviest(ask *delivery.Ask) int64 {
+	most := int64(1)
+	for _, w := range ask.Weights {
+		most = max(most, w)
+	}
+	return most
+}
+
+// shareOf is the rate at which each of the daemons may send jobs of up to the given weight, so that all together stay
+// at or below the rate in the long run, and in any second at or below what the rate's own timeline would send. Daemons
+// that do not communicate may all send at once, so a rate of fewer units a second than there are other daemons cannot
+// be shared: the zero Rate.
+func shareOf(r delivery.Rate, daemons, weight int64) delivery.Rate {
+	if r.Zero() {
+		return r
+	}
+	second := min(r.UnitsIn(time.Second)+weight-daemons*(weight-1), model.MaxLimit) / daemons
+	if second <= 0 {
+		return delivery.Rate{}
+	}
+	n := big.NewInt(r.N * damped)
+	per := new(big.Int).Mul(big.NewInt(r.Per), big.NewInt(dampedOf*daemons))
+	fast := new(big.Int).Mul(n, big.NewInt(time.Second.Microseconds()))
+	if fast.Cmp(new(big.Int).Mul(per, big.NewInt(second))) > 0 {
+		return reduced(big.NewInt(second), big.NewInt(time.Second.Microseconds()))
+	}
+	return reduced(n, per)
+}
+
+// reduced is the rate of n units in per microseconds, in lowest terms, or a little slower if those are too large; the
+// zero Rate if it is slower than the slowest rate.
+func reduced(n, per *big.Int) delivery.Rate {
+	common := new(big.Int).GCD(nil, nil, n, per)
+	n, per = new(big.Int).Div(n, common), new(big.Int).Div(per, common)
+	spacing := new(big.Int).Div(per, n)
+	switch {
+	case !spacing.IsInt64() || spacing.Int64() >= model.MaxSpan.Microseconds():
+		return delivery.Rate{}
+	case !per.IsInt64():
+		return delivery.Rate{N: 1, Per: spacing.Int64() + 1}
+	}
+	return delivery.Rate{N: n.Int64(), Per: per.Int64()}
+}

@@ -1,0 +1,14 @@
+-- Reports gates, and changes nothing.
+--
+-- KEYS  1 clock, then gates
+-- ARGV  1 header
+-- Returns head, then for each gate until (0: there is none) and mode.
+
+local now, steps = clock(KEYS[1], false)
+if not now then return steps end
+local out = {head(now, steps)}
+for i = 2, #KEYS do
+  local had, mode = gateOf(call('GET', KEYS[i]))
+  out[i] = pack('<I7B', had or 0, num(mode or '0'))
+end
+return table.concat(out)

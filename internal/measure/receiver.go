@@ -1,0 +1,156 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/retry"
+)
+
+const (
+	// statusClientGone is recorded, never sent, for a request whose sender closed the connection before the answer.
+	statusClientGone = 499
+	maxBody          = 16 << 20
+	shutdownTimeout  = 500 * time.Millisecond
+)
+
+// ReceiverOptions describe a Receiver.
+type ReceiverOptions struct {
+	// Paths are the destinations, by URL path. Other paths answer 404 and record nothing.
+	Paths map[string]Behaviour
+	// MaxRequests bounds the requests that are remembered, each of which takes about 50 bytes.
+	MaxRequests int
+	Log         *slog.Logger
+}
+
+// Receiver is the destination of the demo: an HTTP server that answers as real ones do, some of them late, some with
+// errors, and that records each request: when it reached this machine's kernel (if the kernel tells; otherwise when
+// its header had been read), its campaign, its job, and the answer. The report relies on nothing else.
+//
+// Instants are durations since the receiver's epoch, on the monotonic clock: Now returns the current one, At converts
+// a time of this process. Methods are safe for concurrent use.
+type Receiver struct {
+	options      ReceiverOptions
+	epoch        time.Time
+	arrivals     *arrivals
+	stalls       stallWatch
+	destinations map[string]*destination
+	listener     net.Listener
+}
+
+// Listen makes a receiver. Requests wait in the kernel until Run answers them.
+func Listen(options ReceiverOptions) (*Receiver, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start the receiver: %w", err)
+	}
+	r := &Receiver{
+		options: options, epoch: time.Now(), arrivals: newArrivals(options.MaxRequests), listener: Stamped(listener),
+		destinations: make(map[string]*destination, len(options.Paths)),
+	}
+	for path, b := range options.Paths {
+		r.destinations[path] = &destination{behaviour: b}
+	}
+	return r, nil
+}
+
+// URL returns the URL of the destination at path.
+func (r *Receiver) URL(path string) string { return "http://" + r.listener.Addr().String() + path }
+
+// Now returns the current instant on the receiver's clock.
+func (r *Receiver) Now() time.Duration { return time.Since(r.epoch) }
+
+// At converts a time of this process to the receiver's clock.
+func (r *Receiver) At(t time.Time) time.Duration { return t.Sub(r.epoch) }
+
+// Journals returns what was received so far, by campaign, and the number of requests that did not fit into memory; if
+// there are any, the journals are incomplete.
+func (r *Receiver) Journals() (journals map[string]Journal, dropped int) {
+	return r.arrivals.journals()
+}
+
+// Accepted returns the number of accepted requests so far, by campaign, for live views.
+func (r *Receiver) Accepted() map[string]int { return r.arrivals.accepted() }
+
+// Stalls returns the intervals in which this process did not run while Run was active; they may overlap. An event
+// recorded during or just after one may have been due earlier by up to its length.
+func (r *Receiver) Stalls() []Interval { return r.stalls.list() }
+
+// Run answers requests until the context ends, then finishes those in progress. Call it once.
+func (r *Receiver) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           http.HandlerFunc(r.serve),
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       WithConn,
+		ErrorLog:          slog.NewLogLogger(r.options.Log.Handler(), slog.LevelWarn),
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { r.stalls.run(watching, r.Now) })
+	defer watch.Wait()
+	defer stopWatching()
+	stopped := make(chan error, 1)
+	defer context.AfterFunc(ctx, func() { stopped <- shutdown(server) })()
+	if err := server.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("receive: %w", err)
+	}
+	if err := <-stopped; err != nil {
+		return fmt.Errorf("stop the receiver: %w", err)
+	}
+	return nil
+}
+
+// shutdown finishes requests in progress. A connection that a client opened in advance and never used looks busy, so a
+// timeout is no error.
+func shutdown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	return err
+}
+
+func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
+	at := r.At(ArrivedAt(req, time.Now())) // the recorded instant
+	d := r.destinations[req.URL.Path]
+	if d == nil {
+		http.NotFound(w, req)
+		return
+	}
+	campaign, job := req.Header.Get("pacer-campaign"), req.Header.Get("Idempotency-Key")
+	if campaign == "" || job == "" {
+		http.Error(w, "pacer-campaign and Idempotency-Key are required", http.StatusBadRequest)
+		return
+	}
+	slot, nth := r.arrivals.begin(campaign, job, at)
+	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, req.Body, maxBody)); err != nil {
+		http.Error(w, "unreadable body", http.StatusBadRequest)
+		r.arrivals.finish(campaign, slot, http.StatusBadRequest)
+		return
+	}
+	status, latency := d.answer(job, nth, at)
+	if latency > 0 && retry.Sleep(req.Context(), latency) != nil {
+		r.arrivals.finish(campaign, slot, statusClientGone)
+		return
+	}
+	if status == http.StatusTooManyRequests {
+		wait := d.behaviour.RetryAfter
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
+		if slot != notKept {
+			r.arrivals.closeGate(campaign, Interval{From: at, To: r.Now() + wait})
+		}
+	}
+	r.arrivals.finish(campaign, slot, status)
+	w.WriteHeader(status)
+}

@@ -1,0 +1,88 @@
+package notation
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// Day is always of 24 hours: spans are lengths of time, not dates.
+	Day  = 24 * time.Hour
+	week = 7 * Day
+	// maxSpan is ten years, so that spans can be added up.
+	maxSpan = 3660 * Day
+)
+
+// unitsOfTime are what spans are formatted in, the largest first. Weeks are read and not written: windows are known as 7d.
+var unitsOfTime = []struct {
+	name string
+	span time.Duration
+}{
+	{"d", Day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second},
+	{"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", time.Nanosecond},
+}
+
+// ParseSpan reads a length of time: a duration as Go spells it, after whole weeks and days if there are any, such as 90s,
+// 1h30m, 7d, 2w or 1d12h. It is not negative and at most ten years.
+func ParseSpan(text string) (time.Duration, error) {
+	rest, sum := strings.TrimSpace(text), time.Duration(0)
+	for _, unit := range []struct {
+		name string
+		span time.Duration
+	}{{"w", week}, {"d", Day}} {
+		whole, after, found := strings.Cut(rest, unit.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(whole, 10, 12) // of both units less than maxSpan can hold
+		if err != nil {
+			return 0, notASpan(text)
+		}
+		sum += time.Duration(n) * unit.span
+		if rest = after; rest == "" {
+			rest = "0"
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || strings.ContainsAny(rest, "+-") || d > maxSpan || sum+d > maxSpan {
+		return 0, notASpan(text)
+	}
+	return sum + d, nil
+}
+
+func notASpan(text string) error {
+	return fmt.Errorf("%q is not a length of time such as 90s, 1h or 7d", Shorten(text))
+}
+
+// FormatSpan writes d in the largest unit that is exact: 1m, 1h, 7d, 90s, 250ms.
+func FormatSpan(d time.Duration) string { return FormatSpanWithin(d, Day) }
+
+// FormatSpanWithin is FormatSpan without units above the largest.
+func FormatSpanWithin(d, largest time.Duration) string {
+	for _, unit := range unitsOfTime {
+		if d != 0 && unit.span <= largest && d%unit.span == 0 {
+			return strconv.FormatInt(int64(d/unit.span), 10) + unit.name
+		}
+	}
+	return "0s"
+}
+
+// Span is a flag that ParseSpan reads.
+type Span time.Duration
+
+// Set implements the interface of flags.
+func (s *Span) Set(text string) error {
+	d, err := ParseSpan(text)
+	if err == nil {
+		*s = Span(d)
+	}
+	return err
+}
+
+// String implements the interface of flags.
+func (s *Span) String() string { return FormatSpan(time.Duration(*s)) }
+
+// Type implements the interface of flags.
+func (*Span) Type() string { return "duration" }

@@ -1,0 +1,130 @@
+package pacer
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// aside are the jobs in memory that wait for anything but a slot. The zero value is empty.
+type aside struct {
+	waits  timeHeap[*delivery.Job]    // by the local time at which they are ready: after a short back-off, or a not-before
+	parked map[string][]*delivery.Job // by campaign, in order: of ingress, which lost their place; see giveBack
+}
+
+// each calls f for every job.
+func (a *aside) each(f func(*delivery.Job)) {
+	for _, e := range a.waits.entries {
+		f(e.item)
+	}
+	for _, jobs := range a.parked {
+		for _, j := range jobs {
+			f(j)
+		}
+	}
+}
+
+// wait keeps the job in memory when its time is near, and puts it into a timer otherwise.
+func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason, now instant) {
+	if d < p.opt.MaxOpenAge {
+		p.aside.waits.push(j, now.in(d)+1) // not a moment before it is ready
+		return
+	}
+	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: why, Due: now.wall.Add(d)})
+}
+
+// release places the jobs whose wait in memory is over.
+func (p *Pacer) release(now instant) {
+	for waits := &p.aside.waits; waits.len() > 0 && waits.first().at <= now.local; {
+		p.replace(waits.pop(), now)
+	}
+}
+
+// replace places a job that was taken before.
+func (p *Pacer) replace(j *delivery.Job, now instant) {
+	if !p.placeOne(j, now) {
+		p.giveBack(j, now)
+	}
+}
+
+// giveBack handles a job that was accepted and lost its place, usually since its campaign may not send. A lane takes it
+// back; one that has used up attempts meanwhile is written to it once more, since the record there does not know of them.
+// One that stays in ingress is parked, since it is in memory and its offset is open anyway. Several jobs are given back
+// last first.
+func (p *Pacer) giveBack(j *delivery.Job, now instant) {
+	if src, ok := j.Source.(releaser); ok {
+		if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
+			p.relay(j, e.campaign, now)
+		} else {
+			src.Release(j.Campaign, j.Offset)
+		}
+		return
+	}
+	if p.aside.parked == nil {
+		p.aside.parked = map[string][]*delivery.Job{}
+	}
+	p.aside.parked[j.Campaign] = slices.Insert(p.aside.parked[j.Campaign], 0, j)
+}
+
+// unpark places the parked jobs of the queue's campaign again, when there may be room for them.
+func (p *Pacer) unpark(q *queue, now instant) {
+	jobs, c := p.aside.parked[q.id], q.campaign
+	if len(jobs) == 0 || c != nil && c.Overflow == delivery.OverflowBlock && q.standing(now) == held {
+		return
+	}
+	delete(p.aside.parked, q.id)
+	for i, j := range jobs {
+		if !p.placeOne(j, now) {
+			p.aside.parked[q.id] = jobs[i:]
+			return
+		}
+	}
+}
+
+// InMemory lists the campaigns that have jobs in this daemon's memory, waiting for a slot, for their time, or for their
+// campaign to be resumed; jobs in a sink call are not included. The scheduler visits every queue and every job that
+// waits for anything but a slot; campaigns without jobs cost nothing. It is meant to be called about once a second.
+func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
+	answer := make(chan []delivery.MemoryJobs, 1)
+	p.inbox.do(func(instant) { answer <- p.inMemory() })
+	select {
+	case list := <-answer:
+		return list, nil
+	case <-p.inbox.closed:
+		return nil, ErrDraining
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
+	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
+	for _, q := range p.queues.list {
+		if n := int64(q.len()); n > 0 {
+			list = append(list, delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct)})
+		}
+	}
+	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 {
+		return list
+	}
+	at := make(map[string]int, len(list))
+	for i := range list {
+		at[list[i].Campaign] = i
+	}
+	p.aside.each(func(j *delivery.Job) {
+		i, ok := at[j.Campaign]
+		if !ok {
+			i = len(list)
+			at[j.Campaign] = i
+			list = append(list, delivery.MemoryJobs{Campaign: j.Campaign})
+		}
+		list[i].Jobs++
+		list[i].Units += j.Weight
+		if j.From != delivery.FromLane {
+			list[i].Direct++
+		}
+	})
+	return list
+}

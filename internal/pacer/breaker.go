@@ -1,0 +1,183 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// halfOpenEvery is how often a sink that failures have stopped is tried by one job.
+	halfOpenEvery = time.Second
+	// outageFailures in a row over at least outageAfter are an outage: at a thousand calls a second, five failures alone
+	// mean little.
+	outageFailures = 5
+	outageAfter    = 200 * time.Millisecond
+	// elsewhereFor is how long other daemons' successes with a campaign speak for the sink; they are told of every one to
+	// three seconds.
+	elsewhereFor = 5 * time.Second
+)
+
+// failure is a call that failed.
+type failure struct {
+	campaign string
+	// again says that the job has failed before. It may be to blame, so what it does now says nothing of the sink.
+	again bool
+	// sink says that it is not the job's fault: the sink could not be reached, or refused pacer's credentials.
+	sink bool
+}
+
+// streak is a row of failures without a success in between.
+type streak struct {
+	failures int
+	since    int64 // local time of the first of them, microseconds
+}
+
+func (s *streak) add(now int64) {
+	if s.failures == 0 {
+		s.since = now
+	}
+	s.failures++
+}
+
+// outage tells whether there are enough failures, over a long enough time, for an outage.
+func (s *streak) outage(now int64) bool {
+	return s.failures >= outageFailures && now-s.since >= outageAfter.Microseconds()
+}
+
+// circuit is the circuit breaker of one campaign, whose jobs a sink may fail while it takes those of others. It is closed
+// until failures in a row open it; when its time has passed it is half-open, and one job is tried. It is pure, as breaker
+// is: all times are local ones, in microseconds. The zero value is closed.
+type circuit struct {
+	streak
+	openUntil int64 // 0: closed; passed: half-open
+	waitUntil int64 // for how long of this the destination asked; nothing ends it sooner
+	elsewhere int64 // until then, the sink is known to take jobs of the campaign from other daemons
+}
+
+func (c *circuit) closed() bool { return c.openUntil == 0 }
+
+// open lets no job pass for a while. done is false when it is open already, and first is true when it was closed.
+func (c *circuit) open(now int64) (done, first bool) {
+	if c.openUntil > now {
+		return false, false
+	}
+	first = c.closed()
+	c.openUntil = now + halfOpenEvery.Microseconds()
+	return true, first
+}
+
+// wait lets no job pass until then, since the destination asked for it.
+func (c *circuit) wait(until int64) {
+	c.waitUntil = max(c.waitUntil, until)
+	c.openUntil = max(c.openUntil, until)
+}
+
+// worked records a success. It closes the circuit, except for a wait that the destination asked for, and tells whether
+// failures had opened it.
+func (c *circuit) worked(now int64) (closes bool) {
+	closes = c.openUntil > c.waitUntil
+	*c = circuit{elsewhere: c.elsewhere, waitUntil: c.waitUntil}
+	if c.waitUntil > now {
+		c.openUntil = c.waitUntil
+	}
+	return closes
+}
+
+// workedElsewhere records that another daemon had a success after since. If that is after the first failure here, the
+// failures are the jobs' own, and so are those of the next seconds. It tells whether the circuit is closed by it.
+func (c *circuit) workedElsewhere(since, now int64) (closes bool) {
+	if c.failures == 0 || since < c.since {
+		return false
+	}
+	known := c.elsewhere > now
+	if closes = c.worked(now); closes || known {
+		c.elsewhere = now + elsewhereFor.Microseconds()
+	}
+	return closes
+}
+
+// breaker is the circuit breaker of a sink in this daemon. It is open, so that no campaign sends to the sink, while the
+// destination has asked to wait, or for a while at a time after failures that are not those of one campaign alone; in
+// between it is half-open, and the next job that succeeds closes it. The zero value is closed.
+type breaker struct {
+	streak           // of the sink, except for those that opened the circuit of a campaign
+	campaign  string // of the first of them
+	several   bool   // they are not of that campaign alone, or not the jobs' fault
+	openUntil int64  // local time until which nothing is sent
+	waitUntil int64  // local time until which the destination asked to wait; at most openUntil
+	tripped   bool   // failures opened it; a success closes it
+	cause     delivery.GateCause
+	elsewhere bool // the gate is closed, though not by this daemon
+}
+
+// verdict is what a failure means.
+type verdict uint8
+
+const (
+	tolerated     verdict = iota // it may be the job's own fault
+	campaignFails                // the sink fails this campaign's jobs alone
+	sinkFails                    // the sink does not work
+)
+
+// failed counts a failure of the sink with a job of the campaign, whose circuit c is. A sink that cannot be reached, or
+// fails the jobs of several campaigns and succeeds with none, does not work. If only the jobs of one campaign fail, the
+// cause may be their content: only that campaign's circuit is opened. A job that has failed before adds nothing: those
+// that always fail would otherwise be taken for an outage when they are all that is left.
+func (b *breaker) failed(c *circuit, f failure, now int64) verdict {
+	if b.failures == 0 {
+		b.campaign, b.several = f.campaign, false
+	}
+	known := c.elsewhere > now && !f.sink
+	if f.sink || !f.again {
+		c.add(now)
+		if !known {
+			b.several = b.several || f.sink || b.campaign != f.campaign
+			b.add(now)
+		}
+	}
+	switch {
+	case b.tripped, b.several && b.outage(now):
+		return sinkFails
+	case known:
+		return tolerated
+	case c.outage(now): // also while the circuit is not closed
+		b.failures = 0
+		return campaignFails
+	}
+	return tolerated
+}
+
+// trip opens the breaker because of failures. done is false while it is open already, and first is true when
+// failures had not opened it before, or it is now known that the settings are wrong.
+func (b *breaker) trip(cause delivery.GateCause, now int64) (done, first bool) {
+	if b.openUntil > now {
+		return false, false
+	}
+	if b.tripped {
+		cause = max(cause, b.cause)
+	}
+	first = !b.tripped || b.cause != cause
+	b.tripped, b.cause = true, cause
+	return true, first
+}
+
+// open lets nothing pass until then; asked says that the destination asked for it, in which case a success does
+// not close the breaker.
+func (b *breaker) open(until int64, asked bool) {
+	b.openUntil = max(b.openUntil, until)
+	if asked {
+		b.waitUntil = max(b.waitUntil, until)
+	}
+}
+
+// worked records a success. tell is true when other daemons may treat the sink as failing, and recovered when this
+// one did.
+func (b *breaker) worked() (tell, recovered bool) {
+	tell, recovered = b.tripped || b.elsewhere, b.tripped
+	b.failures, b.elsewhere = 0, false
+	if recovered {
+		b.tripped, b.openUntil = false, b.waitUntil
+	}
+	return tell, recovered
+}

@@ -1,0 +1,109 @@
+package pacer
+
+import (
+	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// campaign is the campaign with this id, its schedule applied, nil while it is unknown.
+func (p *Pacer) campaign(id string, now instant) *effective {
+	e := p.campaigns.effective(id, now)
+	if e != nil && e.lacksSink(now.wall) {
+		p.opt.Logger.Error("the campaign is held: its sink is not configured; add it under sinks, or set another",
+			"campaign", id, "sink", e.campaign.Sink)
+	}
+	return e
+}
+
+// queue is the campaign's queue, made when it is first needed.
+func (p *Pacer) queue(e *effective) *queue {
+	q := p.queues.byID[e.campaign.ID]
+	if q == nil {
+		q = p.addQueue(e.campaign.ID)
+	}
+	if q.campaign == nil {
+		q.campaign, q.sink = e.campaign, e.sink
+	}
+	return q
+}
+
+func (p *Pacer) addQueue(id string) *queue {
+	q := p.queues.add(id)
+	q.early = delivery.Kept(p.opt.LateTolerance.Microseconds())
+	return q
+}
+
+// apply applies a new catalog snapshot.
+func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
+	if s == nil {
+		return
+	}
+	if lost := p.campaigns.use(s, p.opt.UnknownGrace, now); lost > 0 {
+		p.opt.Logger.Error("the catalog has lost most of its campaigns at once; they stay in force as they were until that is seen "+
+			"again after unknown_grace: restore their rows, or pause what is not to be sent", "lost", lost, "unknown_grace", p.opt.UnknownGrace)
+	}
+	for _, q := range p.queues.list {
+		p.change(q, now)
+	}
+}
+
+// maxChanges bounds the schedule changes of one turn: thousands may change at the same minute, and slots come due in
+// between.
+const maxChanges = 256
+
+// follow applies the schedule changes that are due.
+func (p *Pacer) follow(now instant) {
+	for range maxChanges {
+		e := p.campaigns.change(now.wall)
+		if e == nil {
+			return
+		}
+		if q := p.queues.byID[e.row.ID]; q != nil {
+			p.change(q, now)
+		}
+	}
+}
+
+// change updates the queue to its campaign's current state.
+func (p *Pacer) change(q *queue, now instant) {
+	var is *delivery.Campaign
+	var sink *sinkState
+	if e := p.campaign(q.id, now); e != nil {
+		is, sink = e.campaign, e.sink
+	}
+	was := q.campaign
+	if was == is {
+		return
+	}
+	if changed(was, is) {
+		p.handBack(q) // the slots lie on the old timeline
+		if q.blocked {
+			q.blocked = false
+			q.sink.leave(q)
+		}
+		q.sink, q.circuit = sink, circuit{}
+	}
+	q.campaign, q.turnAt = is, 0
+	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
+	p.review(q, now)
+}
+
+// review empties the queue of a campaign that may not send, and wakes sources whose jobs need not wait.
+func (p *Pacer) review(q *queue, now instant) {
+	p.unpark(q, now)
+	if q.campaign != nil && q.standing(now) == sending {
+		p.roomFor(q, now)
+		return
+	}
+	p.handBack(q)
+	var jobs []*delivery.Job
+	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
+	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
+		p.replace(j, now)
+	}
+	if q.campaign == nil && !p.absent(q.id) || q.campaign != nil && q.standing(now) == held {
+		return
+	}
+	q.tellRoom(settleAll)
+}

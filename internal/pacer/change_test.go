@@ -1,0 +1,277 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// ramp is a campaign that begins at start units a second and adds to that each second, up to its rate, from now on.
+func ramp(id string, perSecond, start, add int64) delivery.Campaign {
+	c := campaign(id, perSecond)
+	c.Ramp = &delivery.Ramp{
+		Start: start * 1_000_000, Add: add * 1_000_000, Per: time.Second, Every: time.Second, Since: time.Now(),
+	}
+	return c
+}
+
+// daily is a campaign that is active from one minute of the day to another.
+func daily(t *testing.T, id string, perSecond int64, from, to int) delivery.Campaign {
+	t.Helper()
+	c := campaign(id, perSecond)
+	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: from, To: to}}, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Hours = hours
+	return c
+}
+
+// between is how many were sent from one time to another, microseconds since the receiver began.
+func between(sent []arrival, from, to int64) (n int64) {
+	for _, a := range sent {
+		if a.at >= from && a.at < to {
+			n++
+		}
+	}
+	return n
+}
+
+// climb is one random run of a ramp.
+type climb struct {
+	daemons          int
+	rate, start, add int64
+	latency          time.Duration
+}
+
+// run plays the ramp and says what broke.
+func (cl climb) run(t *testing.T) (failure string) {
+	synctest.Test(t, func(*testing.T) {
+		b := newBook()
+		f := newFleet(cl.daemons, uniform(5, cl.latency, 0), b, nil)
+		b.set(ramp("c", cl.rate, cl.start, cl.add))
+		ctx, cancel := context.WithCancel(context.Background())
+		var feeding sync.WaitGroup
+		for i := range cl.daemons {
+			feeding.Go(func() { f.feed(ctx, i, "c", newPartition(fmt.Sprintf("lane/%d", i))) })
+		}
+		time.Sleep(6 * time.Second)
+		cancel()
+		feeding.Wait()
+		f.stop()
+		failure = cl.judge(sorted(f.receiver.history(), "c"))
+	})
+	return failure
+}
+
+func (cl climb) judge(sent []arrival) string {
+	var steps []change
+	for k := range int64(6) {
+		steps = append(steps, change{k * 1_000_000, min(cl.rate, cl.start+k*cl.add)})
+	}
+	if over, where := overRate(sent, steps, 80_000); over > 1 {
+		return fmt.Sprintf("%d above the largest rate in the second before %d us", over, where)
+	}
+	for _, s := range steps[1:] { // a step acts within 200 ms
+		want := float64(s.rate) * 0.8
+		if got := float64(between(sent, s.at+200_000, s.at+1_000_000)); got < want-2 || got > want+2 {
+			return fmt.Sprintf("%.0f sent from 200 ms after %d us on, want %.0f", got, s.at, want)
+		}
+	}
+	return ""
+}
+
+// TestARampSteps: every step acts within 200 ms on every daemon, and no rolling second carries more than the largest
+// rate in force, and 1.
+func TestARampSteps(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cl := climb{
+			daemons: rapid.IntRange(1, 4).Draw(rt, "daemons"), rate: rapid.Int64Range(20, 1500).Draw(rt, "rate"),
+			start: rapid.Int64Range(20, 300).Draw(rt, "start"), add: rapid.Int64Range(20, 400).Draw(rt, "add"),
+			latency: time.Duration(rapid.IntRange(0, 3000).Draw(rt, "latency")) * time.Microsecond,
+		}
+		if failure := cl.run(t); failure != "" {
+			rt.Fatalf("%s\n%+v", failure, cl)
+		}
+	})
+}
+
+// TestAStepIsNewerThanWhatTheStoreKnows: a change of the row in the middle of a ramp acts, up and down.
+func TestAStepIsNewerThanWhatTheStoreKnows(t *testing.T) {
+	b := newBook()
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		c := ramp("c", 1000, 50, 50)
+		b.set(c)
+		ctx, cancel := context.WithCancel(context.Background())
+		var feeding sync.WaitGroup
+		feeding.Go(func() { f.feed(ctx, 0, "c", newPartition("lane/0")) })
+		for _, second := range []struct{ ceiling, rate int64 }{{1000, 100}, {30, 30}, {500, 200}, {500, 250}} {
+			time.Sleep(time.Until(c.Ramp.Since.Add(time.Since(c.Ramp.Since).Truncate(time.Second) + time.Second)))
+			c.Rate = delivery.PerSecond(second.ceiling)
+			b.set(c)
+			begun := time.Since(f.receiver.began).Microseconds()
+			time.Sleep(999 * time.Millisecond)
+			want := second.rate * 8 / 10
+			if got := between(f.receiver.history(), begun+200_000, begun+1_000_000); got < want-2 || got > want+2 {
+				t.Errorf("%d sent in 0.8 s from %d us on, want %d", got, begun, want)
+			}
+		}
+		cancel()
+		feeding.Wait()
+	})
+}
+
+// TestHoursCloseAndOpen: nothing is sent out of hours, every job waits in its lane, and goes when they open.
+func TestHoursCloseAndOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(59*time.Second - 120*time.Millisecond) // the daemon's sweeps fall between the minutes
+		closing := time.Now().Truncate(time.Minute).Add(time.Minute)
+		minute := closing.Hour()*60 + closing.Minute()
+		b := newBook(daily(t, "c", 100, minute+1, minute), campaign("other", 100))
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, nil)
+		defer f.stop()
+		in, lane, other := newPartition("in/0"), newPartition("lane/0"), newPartition("in/1")
+		f.offer(t, jobs(other, delivery.FromIngress, "other", 0, 400))
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 200))
+		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 200))
+		since := func(at time.Time) int64 { return at.Sub(f.receiver.began).Microseconds() }
+
+		time.Sleep(time.Until(closing.Add(50 * time.Second)))
+		sent := sorted(f.receiver.history(), "c")
+		if n := between(sent, since(closing.Add(-time.Second)), since(closing)); n < 98 {
+			t.Errorf("%d sent in the last second at 100/s", n)
+		}
+		if n := between(sent, since(closing), 1<<62); n > 1 {
+			t.Errorf("%d sent after the hours had closed", n)
+		}
+		delivered := lane.count(delivery.OutcomeDelivered)
+		if delivered != len(sent) || in.count(delivery.OutcomeRequeued) != 200 || lane.counts().released != 200-delivered {
+			t.Errorf("%d sent; %d of 200 put into the lane; of the lane %d delivered and %d released",
+				len(sent), in.count(delivery.OutcomeRequeued), delivered, lane.counts().released)
+		}
+		if f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 10)) != 10 {
+			t.Error("jobs were taken from the lane out of hours")
+		}
+		f.offer(t, jobs(in, delivery.FromIngress, "c", 200, 10))
+		if n := in.count(delivery.OutcomeRequeued); n != 210 {
+			t.Errorf("%d of 10 new jobs were put into the lane", n-200)
+		}
+		if n := f.count("other"); n != 400 {
+			t.Errorf("the other campaign sent %d of 400", n)
+		}
+
+		opening := closing.Add(time.Minute)
+		time.Sleep(time.Until(opening.Add(20 * time.Millisecond)))
+		if lane.counts().rooms == 0 {
+			t.Fatal("the lane was not told that the hours have opened")
+		}
+		f.offer(t, jobs(lane, delivery.FromLane, "c", int64(delivered), 200-delivered))
+		time.Sleep(3 * time.Second)
+		all := sorted(f.receiver.history(), "c")
+		if len(all) != 200 || lane.count(delivery.OutcomeDelivered) != 200 {
+			t.Errorf("%d of 200 sent once the hours had opened", len(all))
+		}
+		if n := between(all, since(opening), since(opening.Add(220*time.Millisecond))); n < 15 {
+			t.Errorf("%d sent in the 200 ms after the lane was heard", n)
+		}
+	})
+}
+
+// TestStartAndEnd: nothing goes before the start; at the end, what waits expires.
+func TestStartAndEnd(t *testing.T) {
+	b := newBook()
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		began := time.Now()
+		c := campaign("c", 100)
+		c.StartsAt, c.EndsAt = began.Add(1_130*time.Millisecond), began.Add(2_130*time.Millisecond)
+		b.set(c)
+		in, lane := newPartition("in/0"), newPartition("lane/0")
+		f.offer(t, jobs(in, delivery.FromIngress, "c", 0, 5))
+		if refused := f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 150)); refused != 150 {
+			t.Errorf("%d of 150 refused before the start", refused)
+		}
+		time.Sleep(time.Until(c.StartsAt.Add(10 * time.Millisecond)))
+		if lane.counts().rooms != 1 || in.count(delivery.OutcomeRequeued) != 5 || f.count("c") != 0 {
+			t.Fatalf("at the start: %+v, %+v, %d sent", lane.counts(), in.counts(), f.count("c"))
+		}
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 150))
+		time.Sleep(time.Until(c.EndsAt.Add(10 * time.Millisecond)))
+		sent := f.count("c")
+		if sent < 95 || sent > 101 {
+			t.Errorf("%d sent in a second at 100/s", sent)
+		}
+		if n := lane.count(delivery.OutcomeExpired); n != 150-sent {
+			t.Errorf("%d of %d expired at the end", n, 150-sent)
+		}
+		time.Sleep(time.Second)
+		f.offer(t, jobs(in, delivery.FromIngress, "c", 5, 5))
+		if f.count("c") != sent || in.count(delivery.OutcomeExpired) != 5 {
+			t.Errorf("after the end: %d sent, %+v", f.count("c")-sent, in.counts())
+		}
+	})
+}
+
+// TestSchedulesAreForgotten: nothing is kept of a campaign that is deleted, nor of a schedule that is taken away.
+func TestSchedulesAreForgotten(t *testing.T) {
+	b := newBook()
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		b.set(ramp("a", 1000, 1, 1))
+		b.set(ramp("b", 1000, 1, 1))
+		known := func() (campaigns, schedules int) {
+			time.Sleep(time.Second)
+			f.daemons[0].inbox.do(func(instant) {
+				campaigns, schedules = len(f.daemons[0].campaigns.byID), f.daemons[0].campaigns.changes.len()
+			})
+			synctest.Wait()
+			return campaigns, schedules
+		}
+		for _, id := range []string{"a", "b"} {
+			f.offer(t, jobs(newPartition("lane/"+id), delivery.FromLane, id, 0, 10))
+		}
+		if c, s := known(); c != 2 || s != 2 {
+			t.Errorf("%d campaigns, %d schedules", c, s)
+		}
+		b.remove("a")
+		b.set(campaign("b", 1000))
+		if c, s := known(); c != 1 || s != 0 {
+			t.Errorf("%d campaigns and %d schedules are still known", c, s)
+		}
+		if n := f.count("b"); n != 10 {
+			t.Errorf("%d of 10 sent", n)
+		}
+	})
+}
+
+// BenchmarkManySchedules is a minute in which the hours of ten thousand campaigns change.
+func BenchmarkManySchedules(b *testing.B) {
+	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 9 * 60, To: 21 * 60}}, time.UTC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := newCounts(prometheus.NewRegistry())
+	s := newCampaigns(func(*delivery.Campaign) *sinkState { return nil }, m)
+	s.snapshot = &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}}
+	now := instant{wall: time.Now()}
+	for i := range 10_000 {
+		c := campaign(fmt.Sprintf("c%d", i), 100)
+		c.Hours = hours
+		s.snapshot.Campaigns[c.ID] = &c
+		s.effective(c.ID, now)
+	}
+	for b.Loop() {
+		for _, e := range s.byID {
+			e.next = time.Unix(1, 0)
+		}
+		for s.changes.first().item.next.Unix() == 1 {
+			s.change(now.wall)
+		}
+	}
+}

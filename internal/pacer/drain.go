@@ -1,0 +1,69 @@
+package pacer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// draining is the state of drains.
+type draining struct {
+	done    chan<- int // receives the number of jobs in doubt when sends have ended; nil unless that is awaited
+	doubt   int        // jobs that were sent, perhaps, and not settled
+	stopped bool       // from the beginning of a drain to its end
+	epoch   int        // counts drains; results of sends from before the last one settle nothing
+}
+
+// Drain drops every job that is not in flight, hands all slots back, and waits for sends and produce calls in flight.
+// When ctx ends first, the sends are cancelled. It returns how many jobs are in doubt: possibly sent, and not settled.
+// Afterwards the Pacer accepts offers again.
+func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
+	done := make(chan int, 1)
+	p.inbox.do(func(instant) { p.beginDrain(done) })
+	select {
+	case open = <-done:
+	case <-p.inbox.closed:
+	case <-ctx.Done():
+		p.inbox.do(func(instant) { p.sends.cancel() })
+		select {
+		case open = <-done:
+		case <-p.inbox.closed:
+		case <-time.After(cancelledSendsEnd):
+			err = errors.New("drain: cancelled sends did not return")
+		}
+	}
+	open += p.opt.Requeuer.Drain(ctx)
+	p.inbox.do(func(instant) { p.endDrain() })
+	return open, err
+}
+
+// cancelledSendsEnd is how long a sink has to return after its call was cancelled.
+const cancelledSendsEnd = time.Second
+
+func (p *Pacer) beginDrain(done chan<- int) {
+	p.drain.doubt, p.drain.stopped, p.drain.done = 0, true, done
+	p.returnUnsent()
+	for _, q := range p.queues.list {
+		p.handBack(q)
+		q.filter(func(int64, *delivery.Job) bool { return false })
+		q.waiting = nil
+		p.takes.asks.remove(q)
+	}
+	p.aside = aside{}
+}
+
+// drained answers a drain when nothing is in flight any more.
+func (p *Pacer) drained() {
+	if p.drain.done != nil && p.sends.inFlight == 0 {
+		p.drain.done <- p.drain.doubt
+		p.drain.done = nil
+	}
+}
+
+func (p *Pacer) endDrain() {
+	p.drain.done, p.drain.stopped = nil, false
+	p.drain.epoch++
+	p.sends.renew()
+}

@@ -1,0 +1,150 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// maintainEvery is how often each queue is maintained. Many queues are maintained in steps: at most maintainSteps
+	// in maintainEvery, each with few enough queues that slots need not wait for it.
+	maintainEvery = 250 * time.Millisecond
+	maintainSteps = 10
+	maintainBit   = 1000
+)
+
+// upkeep is the progress of maintenance: it goes round the list of queues.
+type upkeep struct {
+	at    int64 // local time of the next step
+	done  int   // queues of the list, in this round
+	begun int64 // local time when the round began
+
+	yielding bool // jobs are given back to lanes; see yield
+}
+
+// step is how many queues of a list the next step maintains.
+func (u *upkeep) step(queues int) int { return max(maintainBit, queues/maintainSteps+1) }
+
+// again says when to continue: soon, or, at the end of a round, which it reports, when the next one is
+// due.
+func (u *upkeep) again(queues int, now int64) (over bool) {
+	if u.done < queues {
+		u.at = now + maintainEvery.Microseconds()/maintainSteps
+		return false
+	}
+	u.done, u.at = 0, max(u.begun, now-maintainEvery.Microseconds()/2)+maintainEvery.Microseconds()
+	return true
+}
+
+// maintain does the work that no event triggers, for jobs that have waited too long and for load: some of the queues in
+// each step, and the work common to all at the end of a round.
+func (p *Pacer) maintain(now instant) {
+	u := &p.upkeep
+	if u.done == 0 {
+		u.begun = now.local
+		if s := p.opt.Catalog.Snapshot(); s != p.campaigns.snapshot {
+			p.apply(s, now) // reloaded without a change: its age decides on unknown campaigns
+		}
+	}
+	for n := u.step(len(p.queues.list)); n > 0 && u.done < len(p.queues.list); n-- {
+		q := p.queues.list[u.done]
+		if p.maintainQueue(q, now); q.idle(now) && len(p.aside.parked[q.id]) == 0 {
+			p.queues.drop(q)
+		} else {
+			u.done++
+		}
+	}
+	if !u.again(len(p.queues.list), now.local) {
+		return
+	}
+	for _, s := range p.sinks {
+		p.wake(s) // a free call may have been meant for a queue that could not use it any more
+	}
+	p.returnUnsent()
+	p.sends.trim()
+	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
+	p.measure()
+	p.quantum.adapt()
+}
+
+// maintainQueue maintains one queue.
+func (p *Pacer) maintainQueue(q *queue, now instant) {
+	if q.campaign == nil || q.standing(now) != sending {
+		p.review(q, now)
+		return
+	}
+	p.unpark(q, now)
+	p.moveOn(q, now)
+	p.roomFor(q, now)
+}
+
+// moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
+// open for long, except if the campaign's overflow is block. Jobs that hold a slot stay.
+func (p *Pacer) moveOn(q *queue, now instant) {
+	latest := now.wall.Add(now.until(q.turnAt) - p.opt.MaxOpenAge) // jobs read before must not wait any longer
+	if q.direct == 0 || q.oldest.After(latest) {
+		return
+	}
+	var moved []*delivery.Job
+	q.oldest = now.wall
+	q.filter(func(ahead int64, j *delivery.Job) bool {
+		if stays(j, q.campaign) {
+			return true
+		}
+		if ahead < q.granted || j.ReadAt.After(latest) {
+			if j.ReadAt.Before(q.oldest) {
+				q.oldest = j.ReadAt
+			}
+			return true
+		}
+		moved = append(moved, j)
+		return false
+	})
+	for _, j := range moved {
+		if j.Expired(now.wall) {
+			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+		} else {
+			p.relay(j, q.campaign, now)
+		}
+	}
+}
+
+// relieve moves on the jobs of src that keep its window of open offsets from advancing.
+func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
+	for _, q := range p.queues.list {
+		if q.direct == 0 || q.campaign == nil {
+			continue
+		}
+		var moved []*delivery.Job
+		q.filter(func(ahead int64, j *delivery.Job) bool {
+			if j.Source != src || j.Offset >= before || ahead < q.granted || stays(j, q.campaign) {
+				return true
+			}
+			moved = append(moved, j)
+			return false
+		})
+		for _, j := range moved {
+			p.relay(j, q.campaign, now)
+		}
+	}
+}
+
+// measure records the rates of the queues with jobs, and sets the gauges.
+func (p *Pacer) measure() {
+	jobs := 0
+	rates := p.quantum.rates[:0]
+	for _, q := range p.queues.list {
+		jobs += q.len()
+		if q.units > 0 && q.campaign != nil && q.campaign.Status == delivery.StatusActive {
+			rates = append(rates, q.campaign.Rate.PerSecond())
+		}
+	}
+	for _, parked := range p.aside.parked {
+		jobs += len(parked)
+	}
+	p.quantum.rates = rates
+	p.metrics.quantum.Set(float64(p.quantum.length) / 1e6)
+	p.metrics.queued.Set(float64(jobs))
+	p.metrics.queues.Set(float64(len(p.queues.list)))
+}

@@ -1,0 +1,136 @@
+package pacer
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestMemoryAndTallies: what waits in memory is told by campaign and by where it came from, and what became of the jobs.
+func TestMemoryAndTallies(t *testing.T) {
+	b := newBook(campaign("c", 10), campaign("off", 1))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		ingress, lane := newPartition("jobs/0"), newPartition("lanes/0")
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.ID == "jobs/0/1" && j.Attempt == 0 {
+				return delivery.Result{Class: delivery.Temporary}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		list := append(jobs(ingress, delivery.FromIngress, "c", 0, 12), jobs(lane, delivery.FromLane, "c", 0, 5)...)
+		list[11].NotBefore, list[10].Weight = time.Now().Add(3*time.Second), 4
+		heavy := jobs(ingress, delivery.FromIngress, "c", 100, 1)
+		heavy[0].ExpiresAt = time.Now()
+		f.offer(t, f.counted(0, append(list, heavy...)))
+		f.offer(t, f.counted(0, jobs(ingress, delivery.FromIngress, "unheard-of", 200, 3)))
+		synctest.Wait()
+		held, err := f.daemons[0].InMemory(context.Background())
+		if err != nil || len(held) != 1 || held[0].Campaign != "c" {
+			t.Fatalf("%+v, %v", held, err)
+		}
+		sent := int64(f.count("c"))
+		if h := held[0]; h.Jobs != 17-sent || h.Units != 20-sent || h.Direct != 12-sent || sent > 2 {
+			t.Errorf("%+v when %d of 12 and 5 were sent", h, sent)
+		}
+		time.Sleep(30 * time.Second)
+		if held, err = f.daemons[0].InMemory(context.Background()); err != nil || len(held) != 0 {
+			t.Errorf("%+v at the end, %v", held, err)
+		}
+		tallies := f.daemons[0].Tallies()
+		// The one that was tried in vain went to a timer, and counts as sent once.
+		want := delivery.Tally{Campaign: "c", Settled: delivery.Settled{Delivered: 16, Expired: 1}, Sent: 16 + 3 + 1 + 1}
+		if len(tallies) != 1 || tallies[0] != want {
+			t.Errorf("%+v, want %+v", tallies, want)
+		}
+	})
+}
+
+// TestMemoryWhileBlockedAndPaused: what was read of a campaign that keeps its jobs in ingress waits in memory, also while it
+// is paused.
+func TestMemoryWhileBlockedAndPaused(t *testing.T) {
+	b := newBook(blocking("c", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		f.offer(t, f.counted(0, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20)))
+		c := blocking("c", 10)
+		c.Status = delivery.StatusPaused
+		b.set(c)
+		time.Sleep(time.Second)
+		n := 20 - int64(f.count("c"))
+		want := delivery.MemoryJobs{Campaign: "c", Jobs: n, Units: n, Direct: n}
+		if held, err := f.daemons[0].InMemory(context.Background()); err != nil || len(held) != 1 || held[0] != want || n < 15 {
+			t.Errorf("%+v, want %+v, %v", held, want, err)
+		}
+	})
+}
+
+// TestCountsOfDeletedCampaignsGo: after a while; one that is created anew in time goes on where it was.
+func TestCountsOfDeletedCampaignsGo(t *testing.T) {
+	b := newBook(campaign("stays", 10), campaign("returns", 10), campaign("goes", 10))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		p, lane := f.daemons[0], newPartition("lane/0")
+		for i, id := range []string{"stays", "returns", "goes"} {
+			f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, id, int64(10*i), 5)))
+		}
+		time.Sleep(time.Second)
+		b.remove("returns")
+		b.remove("goes")
+		time.Sleep(countsKeptFor - time.Second)
+		if n := len(p.Tallies()); n != 3 {
+			t.Errorf("%d tallies before their time is over", n)
+		}
+		b.set(campaign("returns", 10))
+		synctest.Wait()
+		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "returns", 100, 5)))
+		time.Sleep(10 * time.Second)
+		got := map[string]int64{}
+		for _, tally := range p.Tallies() {
+			got[tally.Campaign] = tally.Settled.Delivered
+		}
+		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if n := testutil.CollectAndCount(p.counts); n != len(delivery.Outcomes)+2 {
+			t.Errorf("%d counters, want those of unknown campaigns and two", n)
+		}
+		b.set(campaign("goes", 10))
+		time.Sleep(time.Second)
+		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "goes", 200, 5)))
+		time.Sleep(time.Second)
+		if n := p.counts.know("goes").Jobs(delivery.OutcomeDelivered); n != 5 {
+			t.Errorf("%d delivered of a campaign created anew, want 5", n)
+		}
+	})
+}
+
+// TestEveryAttemptCountsAsSent: also those after which a job waits in memory. What went to a timer without having been sent
+// does not.
+func TestEveryAttemptCountsAsSent(t *testing.T) {
+	c := blocking("c", 10)
+	adjust := func(o *Options) { o.Retry.Initial = time.Second }
+	one(t, newBook(c), adjust, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Attempt == 0 && j.Offset%2 == 0 {
+				return delivery.Result{Class: delivery.Temporary}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		timer := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 1000, 200)
+		for _, j := range timer {
+			j.Attempt = 1
+		}
+		f.offer(t, f.counted(0, append(jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20), timer...)))
+		time.Sleep(20 * time.Second)
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow); n == 0 {
+			t.Error("nothing had to wait in a timer")
+		}
+		if got, want := f.daemons[0].Tallies()[0].Sent, int64(f.count("c")); got != want {
+			t.Errorf("%d sent, want %d", got, want)
+		}
+	})
+}

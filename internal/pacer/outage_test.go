@@ -1,0 +1,142 @@
+package pacer
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// failing has the sink fail every job of the campaigns.
+func failing(campaigns ...string) func(int, *delivery.Job) delivery.Result {
+	return func(_ int, j *delivery.Job) delivery.Result {
+		for _, c := range campaigns {
+			if j.Campaign == c {
+				return delivery.Result{Class: delivery.Temporary, Detail: "500"}
+			}
+		}
+		return delivery.Result{Class: delivery.Delivered}
+	}
+}
+
+// A campaign whose jobs all fail has its circuit open: one a second is tried and no attempt is used up. The others on its sink do not
+// notice, whether the same daemon sends them or, where it has nothing else to send, another.
+func TestOneCampaignsFailuresAreItsOwn(t *testing.T) {
+	for _, daemons := range []int{1, 2} {
+		t.Run(fmt.Sprint(daemons, " daemons"), func(t *testing.T) {
+			b := newBook(campaign("bad", 100), campaign("good", 100))
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, nil)
+				defer f.stop()
+				f.receiver.setAnswer(failing("bad"))
+				f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "bad", 0, 200))
+				if _, err := f.daemons[daemons-1].Offer(t.Context(), jobs(newPartition("in/0"), delivery.FromIngress, "good", 0, 450)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				good := sorted(f.receiver.history(), "good")
+				if len(good) != 450 {
+					t.Errorf("good: %d of 450 sent in 5 s", len(good))
+				}
+				if n := f.count("bad"); n < 20 || n > 30 {
+					t.Errorf("bad: %d tried in 5 s, want 0.2 s of its rate, and one a second", n)
+				}
+				for _, a := range f.receiver.history() {
+					if a.attempt > 1 {
+						t.Errorf("%s: attempt %d was used up", a.id, a.attempt)
+					}
+				}
+				f.receiver.setAnswer(nil)
+				before := f.count("bad")
+				time.Sleep(2 * time.Second)
+				if n := f.count("bad") - before; n < 80 {
+					t.Errorf("bad: %d sent in the 2 s after the sink takes its jobs", n)
+				}
+			})
+		})
+	}
+}
+
+// A sink that fails the jobs of several campaigns and succeeds with none does not work: it is tried once a second.
+func TestFailuresOfSeveralCampaignsCloseTheGate(t *testing.T) {
+	one(t, newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(failing("a", "b", "c"))
+		lane := newPartition("lane/0")
+		for i, id := range []string{"a", "b", "c"} {
+			f.offer(t, jobs(lane, delivery.FromLane, id, int64(i*100), 100))
+		}
+		time.Sleep(2 * time.Second)
+		before := len(f.receiver.history())
+		if before > 60+5 { // 0.2 s of their rates, and one a second
+			t.Errorf("%d calls in 2 s of a sink that does not work", before)
+		}
+		time.Sleep(8 * time.Second)
+		if n := len(f.receiver.history()) - before; n < 7 || n > 9 {
+			t.Errorf("%d calls in the next 8 s, want one a second", n)
+		}
+	})
+}
+
+// While a breaker is half-open, the campaigns take turns: what fails one campaign's jobs does not keep it closed for all.
+func TestCampaignsTakeTurnsWhileHalfOpen(t *testing.T) {
+	one(t, newBook(campaign("a", 100), campaign("b", 100), campaign("good", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(failing("a", "b", "good"))
+		lane := newPartition("lane/0")
+		for i, id := range []string{"a", "b", "good"} {
+			f.offer(t, jobs(lane, delivery.FromLane, id, int64(i*400), 400))
+		}
+		time.Sleep(3 * time.Second)
+		before := f.count("good")
+		f.receiver.setAnswer(failing("a", "b"))
+		time.Sleep(6 * time.Second)
+		if n := f.count("good") - before; n < 150 {
+			t.Errorf("good: %d sent in 6 s", n)
+		}
+	})
+}
+
+// A job that comes back from a timer goes ahead of a window full of others, and does not go to the end of a lane.
+func TestReturnedJobsGoAhead(t *testing.T) {
+	const rate = 20
+	one(t, newBook(campaign("c", rate)), func(o *Options) { o.MaxOpenAge = time.Second }, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 2*rate))
+		time.Sleep(100 * time.Millisecond)
+		timer := newPartition("timer/0")
+		returned := jobs(timer, delivery.FromTimer, "c", 1000, rate/2)
+		f.offer(t, returned)
+		time.Sleep(time.Second)
+		if n := timer.count(delivery.OutcomeDelivered); n != len(returned) {
+			t.Errorf("%d of %d sent within a second: %+v", n, len(returned), timer.counts())
+		}
+	})
+}
+
+// Many jobs that fail again and again take turns with the others of their campaign, whose circuit stays closed.
+func TestReturnedJobsTakeTurns(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.From == delivery.FromTimer {
+				return delivery.Result{Class: delivery.Temporary, Detail: "500"}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		lane, timer := newPartition("lane/0"), newPartition("timer/0")
+		list := jobs(timer, delivery.FromTimer, "c", 0, 100)
+		for _, j := range list {
+			j.Attempt = 1
+		}
+		f.offer(t, list)
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 100))
+		time.Sleep(2200 * time.Millisecond)
+		if n := lane.count(delivery.OutcomeDelivered); n < 99 {
+			t.Errorf("%d of 100 others delivered", n)
+		}
+		for _, j := range f.receiver.history() {
+			if j.attempt > 2 {
+				t.Errorf("%s: attempt %d", j.id, j.attempt)
+			}
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Ranks of jobs. High priority goes first. A job that has waited for its time, in a timer or here, should not wait
+// again: behind a full window of others it would be late, or not fit and go to the end of its campaign's lane. Such
+// jobs take turns with the others, since many that keep failing must not block the rest.
+const (
+	rankHigh     = iota // high priority
+	rankReturned        // from a timer, or tried before
+	rankOther
+	ranks
+)
+
+func rank(j *delivery.Job) int {
+	switch {
+	case j.Priority == delivery.PriorityHigh:
+		return rankHigh
+	case j.From == delivery.FromTimer, j.Attempt > 0:
+		return rankReturned
+	}
+	return rankOther
+}
+
+// ranked are the jobs of one campaign, which leave from the front, in the order of their ranks. It is pure; the zero value
+// is empty.
+type ranked struct {
+	parts    [ranks]fifo
+	sums     [ranks]int64 // of the weights of the jobs in each part
+	units    int64        // of weights of all jobs
+	size     int64        // of memory that all jobs take
+	heavy    int          // jobs with a weight above 1
+	direct   int          // jobs that were not read from a lane, and so must not stay open for long
+	oldest   time.Time    // no job of those was read before
+	returned bool         // the last job that left below high priority had returned
+}
+
+func (r *ranked) empty() bool { return r.len() == 0 }
+
+func (r *ranked) len() (n int) {
+	for i := range r.parts {
+		n += r.parts[i].len()
+	}
+	return n
+}
+
+// ahead is about the sum of the weights of the jobs that go before a new one of the rank.
+func (r *ranked) ahead(rank int) int64 {
+	switch high, returned := r.sums[rankHigh], r.sums[rankReturned]; rank {
+	case rankHigh:
+		return high
+	case rankReturned:
+		return high + returned + min(returned, r.sums[rankOther])
+	}
+	return r.units
+}
+
+func (r *ranked) push(j *delivery.Job) {
+	r.parts[rank(j)].pushBack(j)
+	r.count(j, 1)
+}
+
+// pushFront puts back a job that was taken out before its time.
+func (r *ranked) pushFront(j *delivery.Job) {
+	r.parts[rank(j)].pushFront(j)
+	r.count(j, 1)
+}
+
+// turn is the rank of the job that goes next after passed jobs of each rank have gone; returned tells whether the last of
+// them below high priority had returned. There must be such a job.
+func (r *ranked) turn(passed [ranks]int, returned bool) int {
+	left := func(rank int) bool { return r.parts[rank].len() > passed[rank] }
+	switch {
+	case left(rankHigh):
+		return rankHigh
+	case !left(rankOther) || left(rankReturned) && !returned:
+		return rankReturned
+	}
+	return rankOther
+}
+
+// first is the part from which the next job goes; the queue must not be empty.
+func (r *ranked) first() *fifo { return &r.parts[r.turn([ranks]int{}, r.returned)] }
+
+// head is the job that goes next; the queue must not be empty.
+func (r *ranked) head() *delivery.Job { return r.first().at(0) }
+
+func (r *ranked) pop() *delivery.Job {
+	j := r.first().popFront()
+	if k := rank(j); k != rankHigh {
+		r.returned = k == rankReturned
+	}
+	r.count(j, -1)
+	return j
+}
+
+func (r *ranked) count(j *delivery.Job, sign int) {
+	r.units += int64(sign) * j.Weight
+	r.size += int64(sign) * j.Size
+	r.sums[rank(j)] += int64(sign) * j.Weight
+	if j.Weight > 1 {
+		r.heavy += sign
+	}
+	if j.From == delivery.FromLane {
+		return
+	}
+	if sign > 0 && (r.direct == 0 || j.ReadAt.Before(r.oldest)) {
+		r.oldest = j.ReadAt
+	}
+	r.direct += sign
+}
+
+// filter keeps the jobs for which keep returns true. ahead is the sum of the weights of the jobs that go before.
+func (r *ranked) filter(keep func(ahead int64, j *delivery.Job) bool) {
+	var ahead int64
+	pass := func(_ int, j *delivery.Job) bool {
+		ok := keep(ahead, j)
+		ahead += j.Weight
+		if !ok {
+			r.count(j, -1)
+		}
+		return ok
+	}
+	for i := range r.parts {
+		r.parts[i].filter(pass)
+	}
+}
+
+// each calls f for the jobs in the order in which they go if no others come, until f returns false.
+func (r *ranked) each(f func(j *delivery.Job) bool) {
+	var passed [ranks]int
+	returned := r.returned
+	for range r.len() {
+		k := r.turn(passed, returned)
+		if !f(r.parts[k].at(passed[k])) {
+			return
+		}
+		passed[k]++
+		if k != rankHigh {
+			returned = k == rankReturned
+		}
+	}
+}
+
+// fifo is a double-ended queue of jobs in a ring that grows by doubling and shrinks when it empties. The zero
+// value is empty and ready to use.
+type fifo struct {
+	ring []*delivery.Job // length is zero or a power of two
+	head int
+	n    int
+}
+
+func (f *fifo) len() int { return f.n }
+
+// at is the i-th job from the front.
+func (f *fifo) at(i int) *delivery.Job { return f.ring[(f.head+i)&(len(f.ring)-1)] }
+
+func (f *fifo) pushBack(j *delivery.Job) {
+	f.grow()
+	f.ring[(f.head+f.n)&(len(f.ring)-1)] = j
+	f.n++
+}
+
+func (f *fifo) pushFront(j *delivery.Job) {
+	f.grow()
+	f.head = (f.head - 1) & (len(f.ring) - 1)
+	f.ring[f.head] = j
+	f.n++
+}
+
+func (f *fifo) popFront() *delivery.Job {
+	j := f.ring[f.head]
+	f.ring[f.head] = nil
+	f.head = (f.head + 1) & (len(f.ring) - 1)
+	if f.n--; f.n == 0 {
+		f.head = 0
+		if len(f.ring) > 1024 {
+			f.ring = nil
+		}
+	}
+	return j
+}
+
+func (f *fifo) grow() {
+	if f.n < len(f.ring) {
+		return
+	}
+	ring := make([]*delivery.Job, max(8, 2*len(f.ring)))
+	for i := range f.n {
+		ring[i] = f.at(i)
+	}
+	f.ring, f.head = ring, 0
+}
+
+// filter keeps the jobs for which keep returns true, in order; keep is called once for each job with its position.
+func (f *fifo) filter(keep func(i int, j *delivery.Job) bool) {
+	kept := 0
+	for i := range f.n {
+		j := f.at(i)
+		if keep(i, j) {
+			f.ring[(f.head+kept)&(len(f.ring)-1)] = j
+			kept++
+		}
+	}
+	for i := kept; i < f.n; i++ {
+		f.ring[(f.head+i)&(len(f.ring)-1)] = nil
+	}
+	f.n = kept
+}

@@ -1,0 +1,125 @@
+package pacer
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// maxLaneUnits bounds the units of one campaign held here that could also wait where they were
+// read.
+const maxLaneUnits = 2048
+
+// laneRoom is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth,
+// or fewer after yielding.
+func (p *Pacer) laneRoom(q *queue) int64 {
+	room := min(max(16, q.campaign.Rate.UnitsIn(2*time.Second)), maxLaneUnits)
+	if q.window > 0 {
+		return min(room, q.window)
+	}
+	return room
+}
+
+// far tells whether the campaign's turn is so far off that its jobs may not wait for it here.
+func (p *Pacer) far(q *queue, now instant) bool {
+	turn := q.turnAt
+	if q.sink != nil {
+		turn = max(turn, q.opens())
+	}
+	return now.until(turn) > p.opt.MaxOpenAge
+}
+
+// roomFor tells the lanes whose jobs were refused that the queue has room again, once it is half empty and its turn is
+// near.
+func (p *Pacer) roomFor(q *queue, now instant) {
+	if len(q.waiting) == 0 || p.far(q, now) {
+		return
+	}
+	room := p.laneRoom(q)
+	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
+		return
+	}
+	q.tellRoom(room - q.units)
+}
+
+// widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them: a campaign that sends
+// has its whole room again soon, and one that does not send keeps what it has.
+func (p *Pacer) widen(q *queue) {
+	if q.window == 0 || q.units > q.window/2 {
+		return
+	}
+	if q.window *= 2; q.window >= maxLaneUnits {
+		q.window = 0
+	}
+}
+
+// Yield gives jobs of lanes back to them, because a lane that has something to read waits for memory: those of campaigns
+// whose turn is far off, all but one of each; or, if there are none, the later half of the jobs of every campaign. It is
+// called again while lanes wait.
+func (p *Pacer) Yield() { p.inbox.do(p.yield) }
+
+// maxYield bounds the jobs given back in one turn: slots come due in between.
+const maxYield = 512
+
+func (p *Pacer) yield(now instant) {
+	if p.upkeep.yielding {
+		return
+	}
+	var far, all []*queue
+	for _, q := range p.queues.list {
+		n := q.len() - q.direct
+		if n == 0 {
+			continue
+		}
+		all = append(all, q)
+		if n > 1 && p.far(q, now) {
+			far = append(far, q)
+		}
+	}
+	if len(far) > 0 {
+		p.yieldSome(far, false, now)
+	} else {
+		p.yieldSome(all, true, now)
+	}
+}
+
+// yieldSome gives back half of the jobs of each queue, or all but one, and goes on in the next turn.
+func (p *Pacer) yieldSome(queues []*queue, half bool, now instant) {
+	for most := maxYield; len(queues) > 0 && most > 0; queues = queues[1:] {
+		q, keep := queues[0], 1
+		if half {
+			keep = (queues[0].len() - queues[0].direct) / 2
+		}
+		most -= p.giveLanes(q, keep, now)
+		if half {
+			q.window = max(1, q.units)
+		}
+	}
+	if p.upkeep.yielding = len(queues) > 0; p.upkeep.yielding {
+		p.inbox.do(func(now instant) { p.yieldSome(queues, half, now) })
+	}
+}
+
+// giveLanes gives the jobs of lanes back, except for the first keep of them and those that have a slot, and returns how
+// many.
+func (p *Pacer) giveLanes(q *queue, keep int, now instant) int {
+	var jobs []*delivery.Job
+	q.filter(func(ahead int64, j *delivery.Job) bool {
+		if j.From != delivery.FromLane {
+			return true
+		}
+		if keep--; keep >= 0 || ahead < q.granted {
+			return true
+		}
+		jobs = append(jobs, j)
+		return false
+	})
+	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
+		p.giveBack(j, now)
+		if src, ok := j.Source.(roomer); ok {
+			q.await(src)
+		}
+	}
+	return len(jobs)
+}

@@ -1,0 +1,125 @@
+package pacer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// held counts the jobs of a lane in memory.
+func (p *partition) held(offered, refused int) int {
+	c := p.counts()
+	return offered - refused - c.settled - c.released
+}
+
+// yield is what a daemon is asked to do while lanes wait for memory.
+func (f *fleet) yield(times int) {
+	for range times {
+		f.daemons[0].Yield()
+		time.Sleep(yieldEvery)
+	}
+}
+
+const yieldEvery = 250 * time.Millisecond // between two calls of Yield
+
+// A campaign whose sink's gate is closed for an hour gives its lane jobs back when lanes wait for memory, and asks for
+// them again just before the gate opens. One that can send keeps its jobs meanwhile.
+func TestYieldOfACampaignThatWaits(t *testing.T) {
+	waits, sends := campaign("waits", 1000), campaign("sends", 100)
+	waits.Sink, sends.Sink = "first", "second"
+	believe := func(o *Options) { o.MaxRetryAfter = map[string]time.Duration{"first": time.Hour} }
+	one(t, newBook(waits, sends), believe, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Campaign == "waits" {
+				return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Hour}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		closed, open := newPartition("lanes/0"), newPartition("lanes/1")
+		refused := f.offer(t, jobs(closed, delivery.FromLane, "waits", 0, 4000))
+		time.Sleep(time.Second)
+		f.offer(t, jobs(open, delivery.FromLane, "sends", 0, 200))
+		f.yield(1)
+		if n := closed.held(4000, refused); n > 1 {
+			t.Errorf("%d of 4000 jobs stay in memory for an hour, %d were refused", n, refused)
+		}
+		if n := open.counts().released; n > 0 {
+			t.Errorf("%d jobs were given back of a campaign that can send", n)
+		}
+		if n := f.offer(t, jobs(closed, delivery.FromLane, "waits", 4000, 10)); n != 10 {
+			t.Errorf("%d of 10 further jobs refused", n)
+		}
+		time.Sleep(58 * time.Minute)
+		if n := closed.counts().rooms; n > 0 {
+			t.Errorf("asked for %d times while the gate is closed", n)
+		}
+		f.receiver.setAnswer(nil)
+		time.Sleep(2 * time.Minute)
+		if n := closed.counts().rooms; n == 0 {
+			t.Error("not asked for when the gate opens")
+		}
+		if n := open.count(delivery.OutcomeDelivered); n != 200 {
+			t.Errorf("%d of 200 sent by the other campaign", n)
+		}
+	})
+}
+
+// A campaign whose sink is much slower than its rate gives back what it does not send, and has its whole room again once
+// the sink is fast.
+func TestYieldOfASlowCampaign(t *testing.T) {
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 4
+		f.receiver.setLatency(10 * time.Minute)
+		lane := newPartition("lanes/0")
+		refused := f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 4000))
+		time.Sleep(5 * time.Second)
+		before := lane.held(4000, refused)
+		f.yield(1)
+		if n := lane.held(4000, refused); n > before/2+10 {
+			t.Errorf("%d of %d jobs are held after yielding once", n, before)
+		}
+		f.yield(15)
+		if n := lane.held(4000, refused); n > 150 { // those that have a slot
+			t.Errorf("%d jobs are held after yielding for long", n)
+		}
+		rooms := lane.counts().rooms
+		time.Sleep(time.Minute)
+		if n := lane.counts().rooms; n > rooms+1 {
+			t.Errorf("asked for %d times without sending", n-rooms)
+		}
+		f.receiver.setLatency(time.Millisecond)
+		time.Sleep(10 * time.Minute)
+		next := int64(10_000)
+		for range 100 { // what a lane offers after Room
+			next += 2000
+			refused = f.offer(t, jobs(lane, delivery.FromLane, "c", next, 2000))
+			time.Sleep(time.Second)
+		}
+		if taken := 2000 - refused; taken < 900 {
+			t.Errorf("takes %d jobs at once, of a rate of 1,000 a second", taken)
+		}
+	})
+}
+
+// Jobs are counted by what they take, too: a campaign with large ones does not fill the memory.
+func TestAQueueIsBoundedInBytes(t *testing.T) {
+	for _, from := range []delivery.Place{delivery.FromLane, delivery.FromIngress} {
+		one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+				return delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Second}
+			})
+			src := newPartition("p/0")
+			f.offer(t, jobs(src, from, "c", 0, 1))
+			time.Sleep(100 * time.Millisecond) // the gate is closed
+			list := jobs(src, from, "c", 1, 100)
+			for _, j := range list {
+				j.Size = 1 << 20
+			}
+			refused := f.offer(t, list)
+			if n := src.held(100, refused); n < 6 || n > 8 {
+				t.Errorf("place %d: %d MiB of 8 are held", from, n)
+			}
+		})
+	}
+}

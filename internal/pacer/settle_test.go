@@ -1,0 +1,314 @@
+package pacer
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// impatient has failed jobs tried again soon, and given up after four attempts.
+func impatient(o *Options) { o.Retry.MaxAttempts, o.Retry.Initial = 4, 200*time.Millisecond }
+
+// lines are what daemons log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+// logged is impatient, and keeps what is logged.
+func (l *lines) logged(o *Options) {
+	impatient(o)
+	o.Logger = slog.New(slog.NewTextHandler(l, nil))
+}
+
+// share offers n jobs of a campaign from lanes, each in turn to another daemon, as soon as there is room.
+func (f *fleet) share(t *testing.T, campaign string, n int) (lanes []*partition) {
+	t.Helper()
+	for d := range f.daemons {
+		lane := newPartition(fmt.Sprintf("lane/%s/%d", campaign, d))
+		lanes = append(lanes, lane)
+		var mine []*delivery.Job
+		for _, j := range jobs(lane, delivery.FromLane, campaign, 0, n) {
+			if int(j.Offset)%len(f.daemons) == d {
+				mine = append(mine, j)
+			}
+		}
+		go func() {
+			for err := error(nil); len(mine) > 0 && err == nil; time.Sleep(50 * time.Millisecond) {
+				mine, err = f.daemons[d].Offer(t.Context(), mine)
+			}
+		}()
+	}
+	return lanes
+}
+
+// dead is how many jobs became dead letters for the reason.
+func (f *fleet) dead(why delivery.Reason) (n int) {
+	for _, o := range f.outboxes {
+		n += o.count(delivery.ToDead, why)
+	}
+	return n
+}
+
+func delivered(lanes []*partition) (n int) {
+	for _, l := range lanes {
+		n += l.count(delivery.OutcomeDelivered)
+	}
+	return n
+}
+
+// nth answers every nth offset of a lane with r, and takes the others.
+func nth(n int64, r delivery.Result) func(int, *delivery.Job) delivery.Result {
+	return func(_ int, j *delivery.Job) delivery.Result {
+		if j.Offset%n == 0 {
+			return r
+		}
+		return delivery.Result{Class: delivery.Delivered}
+	}
+}
+
+// Jobs that always fail are given up after their attempts, among others and when they are all that is left.
+func TestJobsThatAlwaysFailComeToTheirEnd(t *testing.T) {
+	for _, daemons := range []int{1, 3} {
+		t.Run(fmt.Sprint(daemons, " daemons"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), impatient)
+				defer f.stop()
+				f.receiver.setAnswer(nth(9, delivery.Result{Class: delivery.Temporary}))
+				lanes := f.share(t, "c", 1000)
+				time.Sleep(20 * time.Second)
+				if n := f.dead(delivery.ReasonAttemptsExhausted); n != 112 || delivered(lanes) != 888 {
+					t.Errorf("%d dead letters of 112, %d delivered of 888", n, delivered(lanes))
+				}
+			})
+		})
+	}
+}
+
+// A job that never reaches its destination, while others do, is given up after its attempts.
+func TestAJobThatCannotBeSentComesToItsEnd(t *testing.T) {
+	one(t, newBook(campaign("c", 50)), impatient, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(nth(1000, delivery.Result{Class: delivery.Unreachable}))
+		lanes := f.share(t, "c", 500)
+		time.Sleep(9 * time.Second)
+		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 1 {
+			t.Errorf("%d dead letters of 1", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := delivered(lanes); n != 499 {
+			t.Errorf("%d delivered of 499", n)
+		}
+	})
+}
+
+// Jobs whose receiver never answers cost the others of their campaign no more than the rate that their attempts use up.
+func TestJobsThatAreNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), impatient)
+		defer f.stop()
+		f.receiver.setAnswer(nth(100, delivery.Result{Class: delivery.Temporary}))
+		f.receiver.hangs = func(j *delivery.Job) bool { return j.Offset%100 == 0 }
+		lanes := f.share(t, "c", 3000)
+		time.Sleep(33 * time.Second) // 30 s for the first attempts, 0.9 s for the others of 1 % of them
+		if n := delivered(lanes); n != 2970 {
+			t.Errorf("%d of 2970 delivered", n)
+		}
+		time.Sleep(5 * time.Second)
+		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 30 {
+			t.Errorf("%d of 30 dead letters", n)
+		}
+	})
+}
+
+// A daemon that has only jobs that fail takes them for an outage of their campaign until it is told that others deliver it.
+func TestAFailingCampaignIsJudgedByTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(2, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), impatient)
+		defer f.stop()
+		f.receiver.setAnswer(func(daemon int, _ *delivery.Job) delivery.Result {
+			if daemon == 0 {
+				return delivery.Result{Class: delivery.Temporary}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		f.share(t, "c", 300)
+		for range 12 {
+			since := time.Now()
+			time.Sleep(time.Second)
+			f.daemons[0].DeliveredElsewhere(map[string]time.Time{"c": since})
+		}
+		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 150 {
+			t.Errorf("%d of 150 jobs that always fail are dead letters", n)
+		}
+	})
+}
+
+// Whatever a sink says of pacer's credentials, no job is given up; the gate is closed and probed, and one Error line says it.
+func TestMisconfiguredSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		f := newFleet(3, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 500)), log.logged)
+		defer f.stop()
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}
+		})
+		lanes := f.share(t, "c", 3000)
+		time.Sleep(2 * time.Second)
+		before := len(f.receiver.history())
+		time.Sleep(8 * time.Second)
+		if n := len(f.receiver.history()) - before; n < 6 || n > 9 {
+			t.Errorf("%d calls in 8 s of a sink that refuses the credentials, want one a second", n)
+		}
+		f.receiver.setAnswer(nil)
+		time.Sleep(8 * time.Second)
+		moved := 0
+		for _, o := range f.outboxes {
+			moved += o.count(delivery.ToTimer, delivery.ReasonRetry)
+		}
+		if n := delivered(lanes); n+moved != 3000 || moved > 200 {
+			t.Errorf("%d delivered and %d in timers of 3000", n, moved)
+		}
+		if n := log.count("level=ERROR"); n != 1 {
+			t.Errorf("%d Error lines:\n%s", n, log.text.String())
+		}
+		for _, o := range f.outboxes {
+			for _, to := range o.all() {
+				if to.Kind == delivery.ToDead {
+					t.Fatalf("a dead letter: %+v", to)
+				}
+			}
+		}
+	})
+}
+
+// A job that alone is refused for credentials waits alone, ever longer, and others are sent as if it were not there.
+func TestOneJobThatIsRefusedForCredentials(t *testing.T) {
+	var log lines
+	one(t, newBook(campaign("c", 100)), log.logged, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(nth(10, delivery.Result{Class: delivery.Misconfigured, Status: 403}))
+		lane := newPartition("lane/0")
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 200))
+		time.Sleep(2200 * time.Millisecond)
+		if n := lane.count(delivery.OutcomeDelivered); n != 180 {
+			t.Errorf("%d of 180 delivered", n)
+		}
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonRetry); n != 20 {
+			t.Errorf("%d of 20 refused ones are in timers", n)
+		}
+		if n := log.count("level=WARN"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, log.text.String())
+		}
+	})
+}
+
+// A destination that asks for a day is tried again after max_retry_after, by one job a second, and a line says so.
+func TestALongWaitIsNotBelieved(t *testing.T) {
+	var log lines
+	b := newBook(campaign("a", 10), campaign("b", 10))
+	one(t, b, func(o *Options) {
+		log.logged(o)
+		o.MaxRetryAfter = map[string]time.Duration{"default": time.Minute}
+	}, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Campaign == "a" {
+				return delivery.Result{Class: delivery.Throttled, RetryAfter: 24 * time.Hour}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		f.offer(t, jobs(newPartition("lane/a"), delivery.FromLane, "a", 0, 1))
+		time.Sleep(time.Second)
+		f.share(t, "b", 10)
+		time.Sleep(58 * time.Second)
+		if n := len(f.receiver.history()); n != 1 {
+			t.Errorf("%d calls in the first minute", n)
+		}
+		if n := log.count("asked=24h0m0s wait=1m0s"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, log.text.String())
+		}
+		time.Sleep(6 * time.Minute)
+		if n := f.count("b"); n != 10 {
+			t.Errorf("%d of 10 jobs of the other campaign sent in 7 min", n)
+		}
+		if n := f.count("a"); n < 2 || n > 8 {
+			t.Errorf("%d tries of the one that is throttled, want one a minute", n)
+		}
+	})
+}
+
+// What a destination throttles waits, and nothing else.
+func TestScopesOfThrottling(t *testing.T) {
+	for scope, want := range map[delivery.Scope]struct{ refused, other, elsewhere int }{
+		delivery.ScopeRecipient: {1, 99, 100},
+		delivery.ScopeCampaign:  {1, 0, 100},
+		delivery.ScopeSink:      {1, 0, 0},
+	} {
+		b := newBook(campaign("c", 100), campaign("other", 100))
+		one(t, b, nil, func(t *testing.T, f *fleet) {
+			f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+				if j.Campaign == "c" && j.Offset == 0 {
+					return delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: 3 * time.Second}
+				}
+				return delivery.Result{Class: delivery.Delivered}
+			})
+			lane := newPartition("lane/c")
+			f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 1))
+			time.Sleep(100 * time.Millisecond)
+			f.offer(t, jobs(lane, delivery.FromLane, "c", 1, 99))
+			f.offer(t, jobs(newPartition("lane/other"), delivery.FromLane, "other", 0, 100))
+			time.Sleep(2 * time.Second)
+			if n, m := f.count("c")-1, f.count("other"); n != want.other || m != want.elsewhere {
+				t.Errorf("scope %d: %d others of the campaign and %d of another were sent, want %d and %d", scope, n, m, want.other, want.elsewhere)
+			}
+			f.receiver.setAnswer(nil)
+			time.Sleep(4 * time.Second)
+			if n, m := f.count("c"), f.count("other"); n != 101 || m != 100 {
+				t.Errorf("scope %d: %d of 101 and %d of 100 sent in the end", scope, n, m)
+			}
+		})
+	}
+}
+
+// A gate that somebody opened in the store is open in the daemon whose destination asked for the wait.
+func TestAGateIsOpenedByHand(t *testing.T) {
+	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Minute}
+		})
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 10))
+		time.Sleep(10 * time.Second)
+		f.receiver.setAnswer(nil)
+		f.daemons[0].SeeGates([]delivery.Gate{{Sink: "default", Until: time.Now().Add(3 * time.Minute)}})
+		time.Sleep(time.Second)
+		if n := f.count("c"); n != 1 {
+			t.Errorf("%d sent while the gate is closed", n)
+		}
+		f.store.mu.Lock()
+		f.store.model = model.NewStore()
+		f.store.mu.Unlock()
+		f.daemons[0].SeeGates(nil)
+		time.Sleep(3 * time.Second)
+		if n := f.count("c"); n != 11 {
+			t.Errorf("%d of 10 sent again", n-1)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package pacer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// sinkState is the scheduler's state of one sink.
+type sinkState struct {
+	id       string
+	max      int      // calls that may be in flight
+	inFlight int      // calls that are
+	granted  int64    // slots that the campaigns of this sink have
+	asked    int64    // slots that takes in flight may bring
+	latency  int64    // of a call, smoothed; microseconds
+	full     []*queue // queues whose slot came due while no call was free, in order
+	breaker  breaker
+	gate     gateCalls
+
+	closedAt      int64         // local time when the gate was last closed here
+	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
+	toldWait      int64         // local time before which nothing is logged of another such wait
+	toldRefused   int64         // and of an answer about credentials
+}
+
+// room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
+// free meanwhile.
+func (s *sinkState) room(horizon int64) int64 {
+	within := int64(s.max) * horizon / max(s.latency, 1000)
+	return int64(s.max-s.inFlight) + within - s.granted - s.asked
+}
+
+// leave takes a queue off the list of those that wait for a free call.
+func (s *sinkState) leave(q *queue) {
+	s.full = slices.DeleteFunc(s.full, func(o *queue) bool { return o == q })
+}
+
+// sinkOf is the state of the campaign's sink, nil when no such sink is configured.
+func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
+	id, ok := p.opt.Sinks.Resolve(c.Sink)
+	if !ok {
+		return nil
+	}
+	s := p.sinks[id]
+	if s == nil {
+		n, _ := p.opt.Sinks.Capacity(id)
+		s = &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter)}
+		p.sinks[id] = s
+	}
+	return s
+}
+
+// wake lets the queues that wait for a free call try again.
+func (p *Pacer) wake(s *sinkState) {
+	for free := s.max - s.inFlight; free > 0 && len(s.full) > 0; {
+		q := s.full[0]
+		s.full = s.full[1:]
+		q.blocked = false
+		p.schedule(q)
+		if q.slotIndex >= 0 {
+			free--
+		}
+	}
+	if len(s.full) == 0 {
+		s.full = nil
+	}
+}
+
+// closeGate stops the sink here at once and on the other daemons with their next take, and hands the slots back.
+func (p *Pacer) closeGate(s *sinkState, call gateCall, now instant) {
+	until, before := now.in(call.For), s.breaker.openUntil
+	s.breaker.open(until, call.Cause == delivery.GateThrottled)
+	s.closedAt = now.local
+	p.tell(s, call)
+	if before > now.local && until-before < p.quantum.length {
+		return // one of many equal answers
+	}
+	until = s.breaker.openUntil
+	for _, q := range p.queues.list {
+		if q.sink == s {
+			p.handBack(q)
+			q.turnAt = until
+			if q.ask.at < until {
+				p.takes.askLater(q, until)
+			}
+		}
+	}
+}
+
+// gateCall is one change of a sink's gate in the store: closed, or opened after probes.
+type gateCall struct {
+	delivery.Closure
+	open bool
+	tell func(first bool) // if set, is told whether this daemon was the first to close it
+}
+
+// gateCalls are the pending changes of a gate in the store, in order; one call is in flight at a time, since otherwise
+// a late close could undo the open that came after it.
+type gateCalls struct {
+	waiting []gateCall
+	calling bool
+}
+
+// add appends a call. Equal calls are merged.
+func (g *gateCalls) add(c gateCall) {
+	if n := len(g.waiting); n > 0 && g.waiting[n-1].open == c.open && g.waiting[n-1].Cause == c.Cause {
+		last := &g.waiting[n-1]
+		if c.For > last.For {
+			last.Closure = c.Closure
+		}
+		if last.tell == nil {
+			last.tell = c.tell
+		}
+	} else {
+		g.waiting = append(g.waiting, c)
+	}
+}
+
+// next begins the next call, if there is one and none is in flight.
+func (g *gateCalls) next() (c gateCall, ok bool) {
+	if g.calling || len(g.waiting) == 0 {
+		return gateCall{}, false
+	}
+	c, g.waiting, g.calling = g.waiting[0], g.waiting[1:], true
+	return c, true
+}
+
+// idle tells whether the store knows of all changes.
+func (g *gateCalls) idle() bool { return !g.calling && len(g.waiting) == 0 }
+
+// tell changes the sink's gate in the store, after the changes before.
+func (p *Pacer) tell(s *sinkState, c gateCall) {
+	s.gate.add(c)
+	p.tellNext(s)
+}
+
+func (p *Pacer) tellNext(s *sinkState) {
+	c, ok := s.gate.next()
+	if !ok {
+		return
+	}
+	p.background(func(ctx context.Context) {
+		var err error
+		var changed bool
+		if c.open {
+			err = p.opt.Gates.OpenGate(ctx, s.id)
+		} else {
+			changed, err = p.opt.Gates.CloseGate(ctx, s.id, c.Closure)
+		}
+		if err != nil {
+			p.opt.Logger.Warn("other daemons were not told of the sink's gate; they find out themselves", "sink", s.id, "error", err)
+		}
+		if c.tell != nil {
+			c.tell(changed || err != nil)
+		}
+		p.inbox.do(func(instant) {
+			s.gate.calling = false
+			p.tellNext(s)
+		})
+	})
+}
+
+// staleGate is how much older than the last change of a gate what was read of it may be.
+const staleGate = 3 * time.Second
+
+// SeeGates tells the pacer which gates are closed by the store, as read at a moment ago. A sink whose gate somebody has opened
+// there, however long its destination had asked to wait, is open here.
+func (p *Pacer) SeeGates(closed []delivery.Gate) {
+	p.inbox.do(func(now instant) {
+		shut := map[string]delivery.Gate{}
+		for _, g := range closed {
+			shut[g.Sink] = g
+		}
+		for _, s := range p.sinks {
+			g, isShut := shut[s.id]
+			b := &s.breaker
+			switch {
+			case isShut:
+				b.elsewhere = b.elsewhere || g.Probe && !b.tripped
+			case b.waitUntil > now.local && s.gate.idle() && now.local-s.closedAt > staleGate.Microseconds():
+				p.opt.Logger.Info("the sink's gate was opened", "sink", s.id)
+				b.openUntil, b.waitUntil = 0, 0
+				p.askSoon(s, now)
+			}
+		}
+	})
+}

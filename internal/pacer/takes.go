@@ -1,0 +1,100 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+const (
+	maxTakes = 4    // takes in flight at once
+	maxItems = 4096 // items of one take
+	// recoveredAfter is how long no take must have failed before the store counts as answering again. If one of several
+	// shards does not answer, only the takes that need it fail.
+	recoveredAfter = time.Second
+	maxBackOff     = time.Second / 4 // between takes while the limiter does not answer
+)
+
+// takes are the queues that ask for slots, and the takes in which they do. It is pure; times are local ones, in
+// microseconds.
+type takes struct {
+	asks      timeHeap[*queue] // by the time of their next ask
+	gap       int64            // the least time between two takes: campaigns that come due in it ask together
+	underWay  int
+	last      int64 // when the last take was made
+	lastItems int
+
+	outage   retry.Outage // of the limiter
+	failedAt int64        // when a take last failed
+}
+
+func newTakes(gap time.Duration) takes {
+	return takes{gap: gap.Microseconds(), asks: timeHeap[*queue]{index: func(q *queue) *int { return &q.ask.index }}}
+}
+
+// want adds the queue to those that ask, unless it is there or its reply is still to come.
+func (t *takes) want(q *queue) {
+	if q.ask.index < 0 && q.ask.busy == 0 && q.units > q.granted {
+		t.asks.push(q, q.ask.at)
+	}
+}
+
+// askLater lets the queue ask again at the local time at.
+func (t *takes) askLater(q *queue, at int64) {
+	q.ask.at = at
+	if q.ask.index >= 0 {
+		t.asks.set(q, at)
+		return
+	}
+	t.want(q)
+}
+
+// ready tells whether a take may be made now.
+func (t *takes) ready(now int64) bool { return t.underWay < maxTakes && now >= t.last+t.gap }
+
+// next is when a take is next to be made; ok is false while no queue asks, or the end of a take has to be awaited.
+func (t *takes) next() (at int64, ok bool) {
+	if t.asks.len() == 0 || t.underWay >= maxTakes {
+		return 0, false
+	}
+	return max(t.asks.first().at, t.last+t.gap), true
+}
+
+// begin records a take.
+func (t *takes) begin(items int, now int64) {
+	t.last, t.lastItems = now, items
+	t.underWay++
+}
+
+// worked records a take that was answered, and tells whether that ends an outage.
+func (t *takes) worked(arrival int64) (recovered bool) {
+	if t.outage.Failures() == 0 || arrival <= t.failedAt+recoveredAfter.Microseconds() {
+		return false
+	}
+	_, recovered = t.outage.Worked()
+	return recovered
+}
+
+// failed records a take that was not answered, and returns the pause after which its queues ask
+// again.
+func (t *takes) failed(now int64) (pause time.Duration, first bool) {
+	first = t.outage.Failed()
+	t.failedAt = now
+	pauses := retry.Backoff{Initial: 4 * time.Duration(t.gap) * time.Microsecond, Max: maxBackOff}
+	return pauses.Delay(t.outage.Failures()), first
+}
+
+// asked records a queue's ask.
+func (q *queue) asked(a *delivery.Ask) {
+	q.ask.busy++
+	q.ask.mayBring = min(a.Want, q.campaign.Rate.UnitsIn(time.Duration(a.Horizon)*time.Microsecond)+1)
+	q.ask.sink = q.sink
+	q.sink.asked += q.ask.mayBring
+}
+
+// answered records that the take of the queue's ask has ended.
+func (q *queue) answered() {
+	q.ask.busy--
+	q.ask.sink.asked -= q.ask.mayBring
+}

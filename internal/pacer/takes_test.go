@@ -1,0 +1,89 @@
+package pacer
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// A queue asks while it has jobs without slots, at its time, and not before the answer to what it asked last.
+func TestQueuesAskInTurn(t *testing.T) {
+	takes := newTakes(10 * time.Millisecond)
+	q := newQueue("c")
+	if takes.askLater(q, 5); takes.asks.len() != 0 {
+		t.Error("a queue without jobs asks")
+	}
+	q.push(&delivery.Job{Weight: 1})
+	takes.want(q)
+	takes.want(q)
+	if at, ok := takes.next(); takes.asks.len() != 1 || !ok || at != 10*millisecond {
+		t.Errorf("%d ask, next at %d, %t", takes.asks.len(), at, ok)
+	}
+	takes.askLater(q, 70*millisecond)
+	if at, ok := takes.next(); !ok || at != 70*millisecond {
+		t.Errorf("next at %d, %t", at, ok)
+	}
+	takes.asks.pop()
+	q.ask.busy++
+	if takes.want(q); takes.asks.len() != 0 {
+		t.Error("a queue asks whose answer is still to come")
+	}
+	q.ask.busy--
+	takes.askLater(q, 71*millisecond)
+	takes.begin(1, 70*millisecond)
+	if at, _ := takes.next(); at != 80*millisecond || takes.ready(79*millisecond) || !takes.ready(80*millisecond) {
+		t.Errorf("the gap between two takes is not kept: next at %d", at)
+	}
+	for range maxTakes - 1 {
+		takes.begin(1, 70*millisecond)
+	}
+	if _, ok := takes.next(); ok || takes.ready(time.Hour.Microseconds()) {
+		t.Error("too many takes are under way")
+	}
+}
+
+// The pause between takes doubles while the limiter does not answer; it answers again once no take has failed for a second.
+func TestOutageOfTheLimiter(t *testing.T) {
+	takes := newTakes(12500 * time.Microsecond)
+	if takes.worked(0) {
+		t.Error("an outage is over that never was")
+	}
+	for i, want := range []time.Duration{50, 100, 200, 250, 250} {
+		pause, first := takes.failed(int64(i) * 100 * millisecond)
+		if pause != want*time.Millisecond || first != (i == 0) {
+			t.Errorf("failure %d: a pause of %s, first: %t", i, pause, first)
+		}
+	}
+	if takes.worked(1400*millisecond) || !takes.worked(1401*millisecond) || takes.worked(1402*millisecond) {
+		t.Error("not over once, a second after the last failure")
+	}
+	if pause, first := takes.failed(0); pause != 50*time.Millisecond || !first {
+		t.Errorf("the next outage: a pause of %s, first: %t", pause, first)
+	}
+}
+
+// The quantum stays within its bounds, is long enough for the budget and for the takes unless that is beyond the bound, and
+// becomes shorter by a tenth at a time.
+func TestTheQuantumFollowsTheLoad(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		q := newQuantum(25*time.Millisecond, time.Second, rapid.IntRange(100, 20_000).Draw(rt, "budget"))
+		for range rapid.IntRange(1, 20).Draw(rt, "rounds") {
+			q.rates = rapid.SliceOfN(rapid.Float64Range(0.01, 1000), 0, 300).Draw(rt, "rates")
+			q.tookTake(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
+			before := q.length
+			q.adapt()
+			if q.length < q.shortest || q.length > q.longest {
+				rt.Fatalf("%d us", q.length)
+			}
+			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < q.takeTime) {
+				rt.Fatalf("%d us: %g items, takes of %d us", q.length, n, q.takeTime)
+			}
+			if float64(q.length) < float64(before)*0.9-1 {
+				rt.Fatalf("from %d to %d us at once", before, q.length)
+			}
+		}
+	})
+}

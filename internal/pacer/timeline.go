@@ -1,0 +1,134 @@
+package pacer
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// timeline is one daemon's part of a campaign's timeline: the slots that it was granted and has not used. Slots are
+// used in order; a job of weight w uses up the next w of them and goes at the first, which keeps the bound even when
+// the jobs at the front have changed since the slots were asked for. It is pure, and all its times are store times in
+// microseconds.
+type timeline struct {
+	grants   []delivery.Grant // in order; First advances as slots are used
+	granted  int64            // sum of Units of grants
+	lastSlot int64            // the last slot used or given up
+	early    int64            // how far in the past a granted slot may lie without being credit
+}
+
+// heldUntil is the store time of the latest slot this daemon was granted and has not given back, 0 for none.
+func (t *timeline) heldUntil() int64 {
+	if n := len(t.grants); n > 0 {
+		g := t.grants[n-1]
+		return g.First.Advance(g.Units-1, g.Rate).Micros()
+	}
+	return t.lastSlot
+}
+
+// add adds granted slots.
+func (t *timeline) add(g delivery.Grant) {
+	if g.Units > 0 {
+		t.grants = append(t.grants, g)
+		t.granted += g.Units
+	}
+}
+
+// due is the store time at which the first slot comes due; there must be one. The credit of a burst lies in the past
+// and is due when it was granted, or just before: slots may be granted a little late.
+func (t *timeline) due() int64 {
+	g := &t.grants[0]
+	return max(g.First.Micros(), g.GrantedAt-t.early)
+}
+
+// use removes the next n slots, which must be there. It returns them as counted by quotas, without a rate: they can be
+// handed back to the quotas, but not to the timeline.
+func (t *timeline) use(n int64) (counted []delivery.Grant) {
+	for n > 0 {
+		g := &t.grants[0]
+		k := min(n, g.Units)
+		if c := g.From.Campaign; c != nil && len(c.Quotas) > 0 {
+			counted = append(counted, delivery.Grant{Units: k, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From})
+		}
+		t.lastSlot = g.First.Advance(k-1, g.Rate).Micros()
+		g.First = g.First.Advance(k, g.Rate)
+		g.Units -= k
+		t.granted -= k
+		n -= k
+		if g.Units == 0 {
+			t.grants = slices.Delete(t.grants, 0, 1) // there are two or three: their memory is worth keeping
+		}
+	}
+	return counted
+}
+
+// handBack gives up all slots and returns them for a refund.
+func (t *timeline) handBack() []delivery.Grant {
+	if t.granted == 0 {
+		return nil
+	}
+	grants := t.grants
+	t.grants, t.granted = nil, 0
+	slices.Reverse(grants) // from the end of the timeline, so that each is its end in turn
+	return grants
+}
+
+// tooLate is how many of the first grant's slots, which must be there, lie not after late; those of a grant that was made
+// after it are credit, and are not late.
+func (t *timeline) tooLate(late int64) int64 {
+	g := &t.grants[0]
+	if g.GrantedAt > late {
+		return 0
+	}
+	return g.First.CountUntil(late, g.Rate, g.Units)
+}
+
+// lateBy is how late, in microseconds, a slot of the given spacing may be handed to its sink: three quarters of the
+// configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
+// bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
+// widened by the plain tolerance only, so under a quota only that applies.
+func lateBy(c *delivery.Campaign, tolerance, spacing int64) int64 {
+	if len(c.Quotas) == 0 {
+		tolerance = max(tolerance, spacing/10)
+	}
+	return tolerance * 3 / 4
+}
+
+// maxUnsent bounds the records of units that were not sent; a round of maintenance hands them back.
+const maxUnsent = 4096
+
+// unsent are units whose slots have passed without a job being sent. The slots are lost, but the windows of the quotas
+// get the units back: a stalled machine should not use up a month's quota.
+type unsent []delivery.Grant
+
+// add records units that were not sent.
+func (u *unsent) add(parts []delivery.Grant) {
+	for _, part := range parts {
+		if n := len(*u); n > 0 && sameTake(&(*u)[n-1], &part) {
+			(*u)[n-1].Units += part.Units
+		} else if n < maxUnsent {
+			*u = append(*u, part)
+		}
+	}
+}
+
+// sameTake tells whether two grants came from one ask.
+func sameTake(a, b *delivery.Grant) bool {
+	return a.GrantedAt == b.GrantedAt && a.From.Campaign == b.From.Campaign && a.From.Shard == b.From.Shard &&
+		a.From.Epoch == b.From.Epoch
+}
+
+// returnUnsent hands back the units that were not sent since the last call.
+func (p *Pacer) returnUnsent() {
+	if len(p.unsent) == 0 {
+		return
+	}
+	parts := p.unsent
+	p.unsent = nil
+	p.background(func(ctx context.Context) {
+		if err := p.opt.Limiter.Refund(ctx, parts); err != nil {
+			p.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
+		}
+	})
+}

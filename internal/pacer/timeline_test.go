@@ -1,0 +1,106 @@
+package pacer
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestATimelineIsAListOfSlots: whatever is granted, used, given up and handed back, a timeline says what a list of its slots
+// would.
+func TestATimelineIsAListOfSlots(t *testing.T) {
+	limited := &delivery.Campaign{ID: "c", Quotas: []*delivery.Quota{{ID: "q"}}}
+	rapid.Check(t, func(rt *rapid.T) {
+		tl := timeline{early: rapid.Int64Range(0, 5000).Draw(rt, "early")}
+		type slot struct{ at, grantedAt int64 }
+		var slots []slot
+		last, now := int64(0), int64(1_000_000)
+		next := delivery.Slot{At: now}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 4).Draw(rt, "step") {
+			case 0, 1:
+				now += rapid.Int64Range(0, 50_000).Draw(rt, "later")
+				rate := delivery.PerSecond(rapid.Int64Range(1, 5000).Draw(rt, "rate"))
+				g := delivery.Grant{First: next, Rate: rate, Units: rapid.Int64Range(0, 20).Draw(rt, "units"), GrantedAt: now}
+				g.From.Campaign = limited
+				tl.add(g)
+				for i := range g.Units {
+					slots = append(slots, slot{g.First.Advance(i, rate).Micros(), now})
+				}
+				next = delivery.Slot{At: g.First.Advance(g.Units, rate).Micros()}
+			case 2:
+				n := rapid.Int64Range(0, int64(len(slots))).Draw(rt, "use")
+				counted := tl.use(n)
+				var sum int64
+				for _, c := range counted {
+					sum += c.Units
+				}
+				if sum != n {
+					rt.Fatalf("%d of %d slots count for quotas", sum, n)
+				}
+				if n > 0 {
+					last = slots[n-1].at
+				}
+				slots = slots[n:]
+			case 3:
+				if len(slots) == 0 {
+					continue
+				}
+				late := now + rapid.Int64Range(-20_000, 100_000).Draw(rt, "late")
+				want := int64(0)
+				for _, s := range slots[:tl.grants[0].Units] {
+					if s.at <= late && s.grantedAt <= late {
+						want++
+					}
+				}
+				if got := tl.tooLate(late); got != want {
+					rt.Fatalf("%d are too late, want %d", got, want)
+				}
+			case 4:
+				back := tl.handBack()
+				var sum int64
+				before := int64(1) << 62
+				for _, g := range back {
+					end := g.First.Advance(g.Units-1, g.Rate).Micros()
+					if end > before {
+						rt.Fatal("not from the end of the timeline on")
+					}
+					before, sum = g.First.Micros(), sum+g.Units
+				}
+				if sum != int64(len(slots)) {
+					rt.Fatalf("%d handed back of %d", sum, len(slots))
+				}
+				slots = nil
+			}
+			if tl.granted != int64(len(slots)) {
+				rt.Fatalf("%d granted, want %d", tl.granted, len(slots))
+			}
+			until := last
+			if n := len(slots); n > 0 {
+				until = slots[n-1].at
+				if due := max(slots[0].at, slots[0].grantedAt-tl.early); tl.due() != due {
+					rt.Fatalf("due at %d, want %d", tl.due(), due)
+				}
+			}
+			if got := tl.heldUntil(); got != until {
+				rt.Fatalf("held until %d, want %d", got, until)
+			}
+		}
+	})
+}
+
+// A slot may be three quarters of the tolerance late, and where slots are far apart, of a tenth of what lies between them,
+// unless a quota counts.
+func TestHowLateASlotMayBeUsed(t *testing.T) {
+	free, limited := &delivery.Campaign{}, &delivery.Campaign{Quotas: []*delivery.Quota{{}}}
+	for _, tc := range []struct {
+		c             *delivery.Campaign
+		spacing, want int64
+	}{{free, 1000, 15_000}, {free, 200_000, 15_000}, {free, 1_000_000, 75_000}, {limited, 1_000_000, 15_000}} {
+		if got := lateBy(tc.c, 20_000, tc.spacing); got != tc.want {
+			t.Errorf("%d quotas, a slot every %d us: %d late, want %d", len(tc.c.Quotas), tc.spacing, got, tc.want)
+		}
+	}
+}

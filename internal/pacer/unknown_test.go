@@ -1,0 +1,133 @@
+package pacer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// waited makes jobs that were first read long ago.
+func waited(lane *partition, campaign string, first int64, n int) []*delivery.Job {
+	list := jobs(lane, delivery.FromLane, campaign, first, n)
+	for _, j := range list {
+		j.FirstRead = time.Now().Add(-30 * time.Minute)
+	}
+	return list
+}
+
+// reload publishes the catalog as it is, read at this moment.
+func (b *book) reload() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	same := *b.snapshot
+	same.LoadedAt = time.Now()
+	b.snapshot = &same
+}
+
+// A row that is gone for a moment costs no job, however long the jobs have waited: those of lanes stay there.
+func TestARowThatIsGoneForAMoment(t *testing.T) {
+	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
+		time.Sleep(time.Hour)
+		lane := newPartition("lanes/0")
+		refused := f.offer(t, waited(lane, "c", 0, 1000))
+		time.Sleep(100 * time.Millisecond)
+		f.book.remove("c")
+		time.Sleep(200 * time.Millisecond)
+		if n := f.offer(t, waited(lane, "c", 5000, 100)); n != 100 {
+			t.Errorf("%d of 100 jobs of an unknown campaign stay in their lane", n)
+		}
+		if n := lane.counts().rooms; n != 0 {
+			t.Errorf("asked for %d times while the campaign is unknown", n)
+		}
+		f.book.set(campaign("c", 10))
+		time.Sleep(time.Second)
+		c := lane.counts()
+		if all := f.outboxes[0].all(); len(all) > 0 {
+			t.Errorf("%d jobs were moved, the first to %+v", len(all), all[0])
+		}
+		if c.rooms == 0 || c.released != 1000-refused-f.count("c") {
+			t.Errorf("%+v after the row is back", c)
+		}
+	})
+}
+
+// Jobs of a campaign that stays away become dead letters after the grace, which begins when it disappears.
+func TestARowThatStaysAway(t *testing.T) {
+	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
+		time.Sleep(time.Hour)
+		lane := newPartition("lanes/0")
+		f.book.remove("c")
+		time.Sleep(time.Second)
+		f.offer(t, waited(lane, "c", 0, 10))
+		time.Sleep(9 * time.Minute)
+		f.book.reload()
+		time.Sleep(time.Second)
+		if n := lane.counts().rooms; n != 0 {
+			t.Errorf("asked for %d times within the grace", n)
+		}
+		time.Sleep(time.Minute)
+		f.book.reload()
+		time.Sleep(time.Second)
+		if n := lane.counts().rooms; n == 0 {
+			t.Error("not asked for after the grace")
+		}
+		f.offer(t, waited(lane, "c", 0, 10))
+		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownCampaign); n != 10 {
+			t.Errorf("%d of 10 dead letters", n)
+		}
+	})
+}
+
+// A daemon that has just started does not know since when a campaign is gone.
+func TestARowThatIsGoneAtTheStart(t *testing.T) {
+	one(t, newBook(), nil, func(t *testing.T, f *fleet) {
+		list := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 0, 10)
+		for _, j := range list {
+			j.FirstRead = time.Now().Add(-time.Hour)
+		}
+		time.Sleep(time.Second)
+		f.book.reload()
+		time.Sleep(time.Second)
+		f.offer(t, list)
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownCampaign); n != 10 {
+			t.Errorf("%d of 10 wait in a timer", n)
+		}
+	})
+}
+
+// An empty catalog stops nothing until it is seen again after the grace; a row that is there acts at once.
+func TestACatalogThatHasLostMostCampaigns(t *testing.T) {
+	var log lines
+	var list []delivery.Campaign
+	for i := range 5 {
+		list = append(list, campaign(fmt.Sprint("c", i), 1))
+	}
+	one(t, newBook(list...), log.logged, func(t *testing.T, f *fleet) {
+		time.Sleep(time.Hour)
+		f.book.mu.Lock()
+		f.book.snapshot = &delivery.Snapshot{LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}}
+		f.book.mu.Unlock()
+		time.Sleep(time.Second)
+		lane := newPartition("lanes/0")
+		f.offer(t, jobs(lane, delivery.FromLane, "c0", 0, 10))
+		f.offer(t, jobs(lane, delivery.FromLane, "c1", 100, 10))
+		paused := campaign("c1", 1)
+		paused.Status = delivery.StatusPaused
+		f.book.set(paused)
+		time.Sleep(15 * time.Second)
+		if n, m := f.count("c0"), f.count("c1"); n != 10 || m > 1 {
+			t.Errorf("%d of 10 sent of a campaign that was lost, %d of one that is paused", n, m)
+		}
+		if n := log.count("level=ERROR"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, log.text.String())
+		}
+		time.Sleep(10 * time.Minute)
+		f.book.reload()
+		time.Sleep(time.Second)
+		if n := f.offer(t, jobs(lane, delivery.FromLane, "c0", 10, 10)); n != 10 || f.count("c0") != 10 {
+			t.Errorf("%d of 10 stay in the lane after the grace", n)
+		}
+	})
+}

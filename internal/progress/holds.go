@@ -1,0 +1,216 @@
+package progress
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+const (
+	// sayAfter is how long a campaign must have been held for the log to say so, and sayAgain how long the log does not
+	// repeat it: a quota may be used up again and again.
+	sayAfter = 10 * time.Second
+	sayAgain = 10 * time.Minute
+	// sayAtOnce bounds the campaigns that get lines of their own; thousands may be held from the same minute on.
+	sayAtOnce = 10
+)
+
+// holds finds the campaigns that are held. Every daemon does so by itself; the leader passes on since when, and writes
+// the log.
+type holds struct {
+	log   *slog.Logger
+	gauge *prometheus.GaugeVec
+	held  map[string]*holding
+	moved map[string]time.Time // when something was last sent, of campaigns with waiting jobs
+	said  map[string]utterance
+}
+
+// holding is a campaign that is held.
+type holding struct {
+	answer hold.Answer
+	shown  bool // jobs wait, or a fault keeps all that would come from being sent
+}
+
+// utterance is what the log last said of a campaign.
+type utterance struct {
+	cause hold.Cause
+	at    time.Time
+	over  bool // it also said that this is over
+}
+
+func newHolds(log *slog.Logger, r prometheus.Registerer) holds {
+	return holds{
+		log: log, held: map[string]*holding{}, moved: map[string]time.Time{}, said: map[string]utterance{},
+		gauge: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_campaign_held_since_timestamp_seconds",
+			Help: "Since when the campaign sends nothing although jobs of it wait, or since when a fault of its own would keep them " +
+				"from being sent, by cause; absent while it sends.",
+		}, []string{"campaign", "cause"}),
+	}
+}
+
+// findings are what look goes by.
+type findings struct {
+	board    *Board
+	snapshot *delivery.Snapshot
+	gates    []delivery.Gate
+	windows  map[string][]delivery.WindowState // nil: not known
+	sink     func(name string) (id string, ok bool)
+	sent     map[uint64]float64 // units since the last look, by campaign
+}
+
+// look finds out what holds each campaign.
+func (h *holds) look(f findings) {
+	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
+	for id, c := range f.snapshot.Campaigns {
+		e := hold.Evidence{Now: f.board.at, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c, f.snapshot)}
+		var ok bool
+		if e.Sink, ok = f.sink(c.Sink); !ok {
+			e.SinkFault = hold.SinkFault(c.Sink)
+		}
+		e.Board.Idle = 0
+		if e.Board.Waiting > 0 {
+			at, known := h.moved[id]
+			if !known || f.sent[delivery.CampaignHash(id)] > 0 {
+				at = e.Now
+			}
+			moved[id], e.Board.Idle = at, e.Now.Sub(at)
+		}
+		before := h.held[id]
+		if before != nil {
+			e.Board.Held, e.Board.Since = before.answer.Cause, before.answer.Since
+		}
+		a := hold.Of(e)
+		if e.Board.Waiting > 0 && a.Cause != hold.None && !a.Cause.Stall() {
+			moved[id] = e.Now // it stalls only if nothing known holds it
+		}
+		if a.Cause == hold.None || a.Cause.Settles() {
+			h.hide(before)
+			continue
+		}
+		if a.Since.IsZero() {
+			a.Since = e.Now
+		}
+		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own()}
+		h.show(before, held[id])
+	}
+	for id, before := range h.held {
+		if f.snapshot.Campaigns[id] == nil {
+			h.hide(before)
+		}
+	}
+	h.held, h.moved = held, moved
+}
+
+// of returns what holds the campaign.
+func (h *holds) of(campaign string) (a hold.Answer, held bool) {
+	if one := h.held[campaign]; one != nil {
+		return one.answer, true
+	}
+	return a, false
+}
+
+// unanswered records that the store does not answer, so that what else is known is out of date.
+func (h *holds) unanswered(now time.Time) {
+	for id := range h.moved {
+		before := h.held[id]
+		if before != nil && before.answer.Cause == hold.Store {
+			continue
+		}
+		h.held[id] = &holding{answer: hold.Answer{Campaign: id, Cause: hold.Store, Since: now}, shown: true}
+		h.show(before, h.held[id])
+	}
+}
+
+func (h *holds) show(before, is *holding) {
+	if before != nil && before.answer.Cause != is.answer.Cause || !is.shown {
+		h.hide(before)
+	}
+	if is.shown {
+		h.gauge.WithLabelValues(is.answer.Campaign, string(is.answer.Cause)).Set(float64(is.answer.Since.UnixMilli()) / 1000)
+	}
+}
+
+func (h *holds) hide(before *holding) {
+	if before != nil && before.shown {
+		h.gauge.DeleteLabelValues(before.answer.Campaign, string(before.answer.Cause))
+	}
+}
+
+// notes lists the campaigns that are held, for the other daemons and for commands.
+func (h *holds) notes() []note {
+	list := make([]note, 0, len(h.held))
+	for id, one := range h.held {
+		list = append(list, note{campaign: delivery.CampaignHash(id), cause: one.answer.Cause, since: one.answer.Since.UnixMicro()})
+	}
+	return list
+}
+
+// say writes to the log what holds campaigns, once they have been held for a while, and that they are held no longer.
+func (h *holds) say(now time.Time) {
+	var begun, over []string
+	for id, one := range h.held {
+		last := h.said[id]
+		if one.shown && now.Sub(one.answer.Since) >= sayAfter && (last.cause != one.answer.Cause || last.over && now.Sub(last.at) >= sayAgain) {
+			begun = append(begun, id)
+			h.said[id] = utterance{cause: one.answer.Cause, at: now}
+		}
+	}
+	for id, last := range h.said {
+		switch one := h.held[id]; {
+		case one != nil && one.shown:
+		case !last.over:
+			over = append(over, id)
+			last.over = true
+			h.said[id] = last
+		case now.Sub(last.at) >= sayAgain:
+			delete(h.said, id)
+		}
+	}
+	slices.Sort(over)
+	for _, id := range over[:min(len(over), sayAtOnce)] {
+		h.log.Info("the campaign is held no longer", "campaign", id, "cause", h.said[id].cause)
+	}
+	if more := len(over) - sayAtOnce; more > 0 {
+		h.log.Info("more campaigns are held no longer", "campaigns", more)
+	}
+	h.sayHeld(begun)
+}
+
+// sayHeld writes a line for each of the first of these campaigns, faults first, and one for the others.
+func (h *holds) sayHeld(ids []string) {
+	rank := func(id string) int { return slices.Index(hold.Causes, h.held[id].answer.Cause) }
+	slices.SortFunc(ids, func(a, b string) int {
+		fault := func(id string) int {
+			if h.held[id].answer.Cause.Fault() {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(fault(a)-fault(b), rank(a)-rank(b), cmp.Compare(a, b))
+	})
+	for _, id := range ids[:min(len(ids), sayAtOnce)] {
+		a := h.held[id].answer
+		log := h.log.Info
+		if a.Cause.Fault() {
+			log = h.log.Warn
+		}
+		log("the campaign is held", "campaign", id, "cause", a.Cause, "why", a.Why(), "since", a.Since.UTC().Format(time.RFC3339),
+			"waiting", a.Waiting, "remedy", a.Remedy())
+	}
+	more := map[hold.Cause]int{}
+	for _, id := range ids[min(len(ids), sayAtOnce):] {
+		more[h.held[id].answer.Cause]++
+	}
+	for _, cause := range slices.Sorted(maps.Keys(more)) {
+		h.log.Warn("more campaigns are held; pacer campaign list shows them", "cause", cause, "campaigns", more[cause])
+	}
+}

@@ -1,0 +1,235 @@
+package progress
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// alone is a daemon that exchanges with itself only; its log is kept.
+func alone(snapshot *delivery.Snapshot) (*member, *bytes.Buffer) {
+	d, log := &desk{}, &bytes.Buffer{}
+	tracker := New(Options{
+		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return snapshot },
+		Windows: func() []delivery.WindowState { return d.windows }, Gates: d.closed,
+		Sink: func(name string) (string, bool) { return "receiver", name != "typo" }, Stuck: func() []Stuck { return d.stuck },
+		Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry(),
+	})
+	return &member{tracker, d}, log
+}
+
+// since returns since when the campaign is shown as held for the cause; zero if it is not.
+func (m *member) since(t *testing.T, campaign string, cause hold.Cause) time.Time {
+	t.Helper()
+	if !m.holds.gauge.DeleteLabelValues(campaign, string(cause)) { // there is no other way to see whether it is there
+		return time.Time{}
+	}
+	one := m.holds.held[campaign]
+	m.holds.show(nil, one)
+	return time.UnixMilli(int64(testutil.ToFloat64(m.holds.gauge.WithLabelValues(campaign, string(cause))) * 1000))
+}
+
+// TestWhatIsHeldIsNeverSilent: each has a metric at once, no ETA, and a line in the log within ten seconds, and another
+// when it is over.
+func TestWhatIsHeldIsNeverSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		paused, unset, typo, gated, used := campaign("paused", 10, 1), campaign("unset", 0, 1), campaign("typo", 10, 1), campaign("gated", 10, 1), campaign("used", 10, 1)
+		paused.Status, typo.Sink = delivery.StatusPaused, "typo"
+		quota := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 100}}}
+		used.Quotas = []*delivery.Quota{quota}
+		m, log := alone(catalogOf(paused, unset, typo, gated, used))
+		begun := time.Now()
+		m.gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: begun.Add(time.Hour), Probe: true}}
+		m.windows = []delivery.WindowState{{Quota: "provider", FreeAt: begun.Add(30 * time.Minute).UnixMicro()}}
+		for i, c := range []*delivery.Campaign{paused, unset, gated} {
+			m.lane(1, i, c.ID, 50)
+		}
+		causes := map[string]hold.Cause{"paused": hold.Paused, "unset": hold.Rate, "gated": hold.Gate, "typo": hold.Sink}
+		for range 12 {
+			m.exchange(t.Context())
+			for id, cause := range causes {
+				if got := m.since(t, id, cause); got.Sub(begun).Abs() > time.Millisecond {
+					t.Errorf("%s: %s since %s", id, cause, got)
+				}
+			}
+			if len(log.String()) > 0 && time.Since(begun) < sayAfter {
+				t.Errorf("after %s the log says\n%s", time.Since(begun), log)
+			}
+			time.Sleep(time.Second)
+		}
+		for id, cause := range causes {
+			line := fmt.Sprintf("msg=\"the campaign is held\" campaign=%s cause=%s", id, cause)
+			if strings.Count(log.String(), line) != 1 {
+				t.Errorf("%s: the log says\n%s", id, log)
+			}
+		}
+		if n := strings.Count(log.String(), "level=WARN"); n != 2 {
+			t.Errorf("%d warnings, want one for a sink and one for a gate\n%s", n, log)
+		}
+		if n := testutil.CollectAndCount(m.metrics.eta); n != 2 { // typo and used, of which nothing waits
+			t.Errorf("%d times to go", n)
+		}
+		if strings.Contains(log.String(), "campaign=used") {
+			t.Errorf("nothing waits of used, but\n%s", log)
+		}
+		// The sink works again, and the quota is now what holds.
+		m.lanes.Lanes, m.gates = nil, nil
+		m.lane(1, 0, "used", 50)
+		m.exchange(t.Context())
+		if m.since(t, "gated", hold.Gate) != (time.Time{}) || m.since(t, "used", hold.Quota).IsZero() {
+			t.Error("it is shown as before")
+		}
+		if !strings.Contains(log.String(), "msg=\"the campaign is held no longer\" campaign=gated cause=gate") {
+			t.Errorf("the log says\n%s", log)
+		}
+		if eta := testutil.ToFloat64(m.metrics.eta.WithLabelValues("used")); eta < 29*60 {
+			t.Errorf("%f s to go, though nothing is sent for half an hour", eta)
+		}
+	})
+}
+
+// TestNothingIsSent: for no known reason. Whether jobs are in memory tells what to look at.
+func TestNothingIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 10, 1)
+		c.Lane = 4
+		m, log := alone(catalogOf(c))
+		m.lane(1, 4, "c", 50)
+		m.tallies = []delivery.Tally{{Campaign: "c", Sent: 1}}
+		for i := range 100 {
+			if i < 50 {
+				m.tallies[0].Sent++
+			}
+			m.exchange(t.Context())
+			time.Sleep(time.Second)
+		}
+		if got := m.since(t, "c", hold.Lane); got.IsZero() || time.Since(got) < 45*time.Second {
+			t.Errorf("held since %s\n%s", got, log)
+		}
+		m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 3, Units: 3}}
+		m.exchange(t.Context())
+		if m.since(t, "c", hold.Stalled).IsZero() {
+			t.Errorf("the log says\n%s", log)
+		}
+		m.tallies[0].Sent++
+		m.exchange(t.Context())
+		if n := testutil.CollectAndCount(m.holds.gauge); n != 0 {
+			t.Errorf("%d are held", n)
+		}
+	})
+}
+
+// TestManyAreHeldAtOnce: the log stays readable.
+func TestManyAreHeldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var list []*delivery.Campaign
+		for i := range 500 {
+			c := campaign(fmt.Sprint("c", i), 10, 1)
+			c.Status = delivery.StatusPaused
+			list = append(list, c)
+		}
+		m, log := alone(catalogOf(list...))
+		for i, c := range list {
+			m.lane(1, i, c.ID, 1)
+		}
+		for range 60 {
+			m.exchange(t.Context())
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n != sayAtOnce+1 || !strings.Contains(log.String(), "campaigns=490") {
+			t.Errorf("%d lines\n%s", n, log)
+		}
+	})
+}
+
+// TestAQuotaThatIsUsedUpAgainAndAgain: the log does not repeat itself.
+func TestAQuotaThatIsUsedUpAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 10, 1)
+		c.Quotas = []*delivery.Quota{{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 3600}}}}
+		m, log := alone(catalogOf(c))
+		m.lane(1, 0, "c", 1e6)
+		m.tallies = []delivery.Tally{{Campaign: "c"}}
+		for i := range 300 {
+			m.windows = []delivery.WindowState{{Quota: "provider", Remaining: 60}}
+			if i%60 > 5 {
+				m.windows = []delivery.WindowState{{Quota: "provider", FreeAt: time.Now().Add(time.Duration(60-i%60) * time.Second).UnixMicro()}}
+			} else {
+				m.tallies[0].Sent += 10
+			}
+			m.exchange(t.Context())
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 2 {
+			t.Errorf("%d lines\n%s", n, log)
+		}
+	})
+}
+
+// TestAllKnowSinceWhen: a daemon that starts later has it from the leader, and so has a command.
+func TestAllKnowSinceWhen(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	exchange, c := NewRedisExchange(client, "p."), campaign("c", 10, 1)
+	c.Status = delivery.StatusPaused
+	snapshot := catalogOf(c, campaign("whale", 10, 1), campaign("behind", 10, 1))
+	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
+	a.lane(1, 0, "c", 100)
+	b.stuck = []Stuck{{Campaign: "behind", Cause: hold.Blocked, Since: time.Now(), By: "whale"}}
+	a.exchange(t.Context())
+	begun := a.holds.held["c"].answer.Since.Add(-time.Hour)
+	a.holds.held["c"].answer.Since = begun // it has been so for long
+	a.exchange(t.Context())
+	b.exchange(t.Context())
+	if got := b.holds.held["c"].answer.Since; got.Sub(begun).Abs() > time.Millisecond {
+		t.Errorf("the younger daemon says since %s, the elder %s", got, begun)
+	}
+	board, err := ReadBoard(t.Context(), exchange)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := board.Of(c, snapshot)
+	if got.Daemons != 2 || got.Waiting != 100 || !got.LaneRead || got.Held != hold.Paused || got.Since.Sub(begun).Abs() > time.Millisecond {
+		t.Errorf("%+v", got)
+	}
+	if got := board.Of(snapshot.Campaigns["behind"], snapshot).Stuck; got == nil || *got != (hold.Stuck{Cause: hold.Blocked, By: "whale"}) {
+		t.Errorf("%+v", got)
+	}
+	client.HSet(t.Context(), "{p.}progress", "nonsense", "not a part", "old", "5 part")
+	client.HSet(t.Context(), "{p.}progress", "old", "5 part")
+	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.daemons != 2 || len(board.parts) != 2 {
+		t.Errorf("%+v, %v", board, err)
+	}
+}
+
+// TestTheStoreDoesNotAnswer: what waits is shown as held by it.
+func TestTheStoreDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := alone(catalogOf(campaign("c", 10, 1)))
+		m.lane(1, 0, "c", 100)
+		m.exchange(t.Context())
+		m.opt.Exchange = broken{}
+		time.Sleep(showFor + time.Second)
+		m.exchange(t.Context())
+		if m.since(t, "c", hold.Store).IsZero() {
+			t.Error("it is not")
+		}
+		m.opt.Exchange = echo{}
+		m.exchange(t.Context())
+		if n := testutil.CollectAndCount(m.holds.gauge); n != 0 {
+			t.Errorf("%d are held", n)
+		}
+	})
+}

@@ -1,0 +1,226 @@
+package record
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// Overhead is the memory of a job besides its bytes, in bytes.
+const Overhead = 512
+
+// Content types of jobs that do not specify one.
+const (
+	contentTypeJSON   = "application/json"
+	contentTypeBinary = "application/octet-stream"
+)
+
+// size returns the memory cost of the record, in bytes.
+func size(r *delivery.Record) int64 {
+	n := len(r.Key) + len(r.Value) + Overhead
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return int64(n)
+}
+
+// Limits bound what a job may ask for.
+type Limits struct {
+	MaxWeight    int64
+	MaxNotBefore time.Duration // between the first read and the time before which it must not be sent; 0: unlimited
+}
+
+// Decode turns a record into a job, which takes over its memory. It never fails: a record that cannot be delivered
+// becomes a job with a Flaw and with the payload and headers of the record, so that the dead letter is complete.
+// Headers written by pacer count only in topics that pacer owns (lanes and timers); in ingress any producer may have
+// written them. Names that are not known are a flaw where a producer wrote the record: in one that pacer wrote, they are
+// those of another version.
+func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
+	var h scanned
+	h.scan(r.Headers)
+	j := &delivery.Job{
+		Weight: 1, Payload: r.Value, Meta: delivery.Meta{Key: r.Key},
+		History: delivery.History{
+			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
+		},
+		Reading: delivery.Reading{From: from, Offset: r.Offset, Size: size(r), ReadAt: now},
+	}
+	moved := false
+	if from != delivery.FromIngress {
+		moved = applyHistory(j, &h, r.Time)
+	}
+	if !moved {
+		h.check(j)
+	}
+	if h.campaign == nil {
+		decodeEnvelope(j, r.Value, limits)
+	} else {
+		decodeHeaders(j, &h, limits)
+	}
+	if j.ID == "" {
+		j.ID = FormatOrigin(j.Origin)
+	}
+	j.TraceParent = traceParent(h.traceParent)
+	j.Headers = keptHeaders(r.Headers, unread(j))
+	return j
+}
+
+// decodeHeaders sets the job's fields from headers.
+func decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
+	j.ContentType = contentTypeBinary
+	setCampaign(j, delivery.HeaderCampaign, h.campaign)
+	id, idHeader := h.jobID, delivery.HeaderJobID
+	if id == nil {
+		id, idHeader = h.cloudEvent, delivery.HeaderCloudEvent
+	}
+	if id != nil {
+		if j.ID = string(id); !delivery.ValidID(j.ID) {
+			j.ID = ""
+			invalid(j, idHeader, idRule)
+		}
+	}
+	if h.contentType != nil {
+		if j.ContentType = contentType(h.contentType); !printable(j.ContentType) {
+			j.ContentType = contentTypeBinary
+			invalid(j, delivery.HeaderContentType, "must be printable ASCII")
+		}
+	}
+	setPriority(j, delivery.HeaderPriority, h.priority)
+	setNotBefore(j, delivery.HeaderNotBefore, h.notBefore, limits)
+	setTime(j, delivery.HeaderExpiresAt, h.expiresAt, &j.ExpiresAt)
+	setWeight(j, delivery.HeaderWeight, h.weight, limits)
+}
+
+// setCampaign leaves the campaign empty if the value cannot name one.
+func setCampaign(j *delivery.Job, name string, value []byte) {
+	switch id := string(value); {
+	case delivery.ValidCampaign(id):
+		j.Campaign = id
+	case id == delivery.UnknownCampaign:
+		invalid(j, name, "must not be "+id+", which stands for jobs without a campaign")
+	default:
+		invalid(j, name, idRule)
+	}
+}
+
+// contentType allocates no memory for the common types.
+func contentType(value []byte) string {
+	switch string(value) {
+	case contentTypeJSON:
+		return contentTypeJSON
+	case contentTypeBinary:
+		return contentTypeBinary
+	}
+	return string(value)
+}
+
+const idRule = "must be 1 to 256 printable ASCII characters without spaces"
+
+// invalid records the first defect.
+func invalid(j *delivery.Job, name, rule string) {
+	if j.Flaw == nil {
+		j.Flaw = &delivery.Flaw{Defect: delivery.ReasonInvalidHeader, Detail: name + " " + rule}
+	}
+}
+
+// setWeight comes last: a job that is only too heavy is otherwise readable, and is written again from its fields.
+func setWeight(j *delivery.Job, name string, value []byte, limits Limits) {
+	maxWeight := limits.MaxWeight
+	if value == nil {
+		return
+	}
+	w, err := strconv.ParseInt(string(value), 10, 64)
+	switch {
+	case err != nil || w < 1:
+		invalid(j, name, fmt.Sprintf("must be an integer from 1 to %d", maxWeight))
+	case w > maxWeight && j.Flaw == nil:
+		j.Weight = w
+		j.Flaw = &delivery.Flaw{Defect: delivery.ReasonOverweight, Detail: fmt.Sprintf("%s %d is above max_weight %d", name, w, maxWeight)}
+	default:
+		j.Weight = w
+	}
+}
+
+func setPriority(j *delivery.Job, name string, value []byte) {
+	switch string(value) {
+	case "high":
+		j.Priority = delivery.PriorityHigh
+	case "normal":
+	default:
+		if value != nil {
+			invalid(j, name, "must be high or normal")
+		}
+	}
+}
+
+// setNotBefore is setTime with a limit, so that no job circulates in the timers for years.
+func setNotBefore(j *delivery.Job, name string, value []byte, limits Limits) {
+	setTime(j, name, value, &j.NotBefore)
+	if limits.MaxNotBefore > 0 && j.NotBefore.Sub(j.FirstRead) > limits.MaxNotBefore {
+		invalid(j, name, fmt.Sprintf("%s is further ahead than max_not_before (%s)", value, notation.FormatSpan(limits.MaxNotBefore)))
+	}
+}
+
+func setTime(j *delivery.Job, name string, value []byte, t *time.Time) {
+	if value == nil {
+		return
+	}
+	parsed, err := time.Parse(time.RFC3339, string(value))
+	if err != nil {
+		invalid(j, name, "must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z")
+		return
+	}
+	*t = parsed
+}
+
+// applyHistory reads the headers that pacer wrote when it moved the job. A header that is missing or unreadable,
+// because another program wrote the record, counts as zero. moved reports whether pacer wrote the record.
+func applyHistory(j *delivery.Job, h *scanned, written time.Time) (moved bool) {
+	j.Attempt, j.Hops, j.TimerHops = int(count(h.attempt)), count(h.hops), count(h.timerHops)
+	o, moved := ParseOrigin(string(h.origin))
+	if moved {
+		j.Origin = o
+		j.Origin.TopicID = delivery.ParseTopicID(string(h.originTopicID))
+	}
+	if j.EnqueuedAt = instant(h.enqueuedAt); j.EnqueuedAt.IsZero() {
+		j.EnqueuedAt = written
+	}
+	switch first := instant(h.firstRead); {
+	case !first.IsZero():
+		j.FirstRead = first
+	case written.Unix() > 0 && written.Before(j.FirstRead): // by a producer, into a lane; the same at every read
+		j.FirstRead = written
+	}
+	j.Due = instant(h.due)
+	j.Reason = string(h.reason)
+	return moved
+}
+
+func count(value []byte) int32 {
+	n, err := strconv.ParseInt(string(value), 10, 32)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return int32(n)
+}
+
+func instant(value []byte) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, string(value))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// printable reports whether a sink can send s as a header.
+func printable(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 256
+}

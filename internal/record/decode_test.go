@@ -1,0 +1,245 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+var limits = Limits{MaxWeight: delivery.MaxWeight, MaxNotBefore: 90 * 24 * time.Hour}
+
+var readAt = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// rec makes a record from header pairs.
+func rec(value string, pairs ...string) *delivery.Record {
+	r := &delivery.Record{Topic: "jobs", Partition: 3, Offset: 42, Time: readAt.Add(-time.Minute), Value: []byte(value)}
+	for i := 0; i < len(pairs); i += 2 {
+		r.Headers = append(r.Headers, delivery.Header{Key: pairs[i], Value: []byte(pairs[i+1])})
+	}
+	return r
+}
+
+// shape writes what matters of a job in one line.
+func shape(j *delivery.Job) string {
+	if j.Flaw != nil {
+		return string(j.Flaw.Defect) + ": " + j.Flaw.Detail
+	}
+	s := fmt.Sprintf("%s %s w%d %s %q", j.Campaign, j.ID, j.Weight, j.ContentType, j.Payload)
+	if j.Priority == delivery.PriorityHigh {
+		s += " high"
+	}
+	if !j.NotBefore.IsZero() {
+		s += " from " + j.NotBefore.UTC().Format(time.RFC3339Nano)
+	}
+	if !j.ExpiresAt.IsZero() {
+		s += " until " + j.ExpiresAt.UTC().Format(time.RFC3339Nano)
+	}
+	if j.TraceParent != "" {
+		s += " trace " + j.TraceParent
+	}
+	return s
+}
+
+func TestDecodeIngress(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	long := strings.Repeat("x", 257)
+	for _, c := range []struct {
+		name string
+		rec  *delivery.Record
+		want string
+	}{
+		{"least", rec("hello", "pacer-campaign", "spring"), `spring jobs/3/42 w1 application/octet-stream "hello"`},
+		{"all", rec("p", "pacer-campaign", "c", "pacer-job-id", "u-1", "pacer-weight", "7", "pacer-priority", "high",
+			"pacer-not-before", "2026-11-21T12:00:00.5+03:00", "pacer-expires-at", "2026-11-22T00:00:00Z",
+			"content-type", "text/plain; charset=utf-8", "traceparent", trace),
+			`c u-1 w7 text/plain; charset=utf-8 "p" high from 2026-11-21T09:00:00.5Z until 2026-11-22T00:00:00Z trace ` + trace},
+		{"cloud event", rec("", "pacer-campaign", "c", "ce_id", "e1"), `c e1 w1 application/octet-stream ""`},
+		{"job id before cloud event", rec("", "ce_id", "e1", "pacer-job-id", "j", "pacer-campaign", "c"), `c j w1 application/octet-stream ""`},
+		{"unusable trace", rec("", "pacer-campaign", "a", "traceparent", "x"), `a jobs/3/42 w1 application/octet-stream ""`},
+		{"heaviest", rec("", "pacer-campaign", "a", "pacer-weight", "1000"), `a jobs/3/42 w1000 application/octet-stream ""`},
+
+		{"empty campaign", rec("{}", "pacer-campaign", ""), "invalid_header: pacer-campaign " + idRule},
+		{"campaign with space", rec("", "pacer-campaign", "a b"), "invalid_header: pacer-campaign " + idRule},
+		{"long campaign", rec("", "pacer-campaign", long), "invalid_header: pacer-campaign " + idRule},
+		{"long id", rec("", "pacer-campaign", "a", "pacer-job-id", long), "invalid_header: pacer-job-id " + idRule},
+		{"bad cloud event", rec("", "pacer-campaign", "a", "ce_id", "ü"), "invalid_header: ce_id " + idRule},
+		{"word weight", rec("", "pacer-campaign", "a", "pacer-weight", "two"), "invalid_header: pacer-weight must be an integer from 1 to 1000"},
+		{"weight 0", rec("", "pacer-campaign", "a", "pacer-weight", "0"), "invalid_header: pacer-weight must be an integer from 1 to 1000"},
+		{"fraction", rec("", "pacer-campaign", "a", "pacer-weight", "1.5"), "invalid_header: pacer-weight must be an integer from 1 to 1000"},
+		{"too heavy", rec("", "pacer-campaign", "a", "pacer-weight", "1001"), "overweight: pacer-weight 1001 is above max_weight 1000"},
+		{"priority", rec("", "pacer-campaign", "a", "pacer-priority", "HIGH"), "invalid_header: pacer-priority must be high or normal"},
+		{"time", rec("", "pacer-campaign", "a", "pacer-expires-at", "tomorrow"),
+			"invalid_header: pacer-expires-at must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z"},
+		{"content type", rec("", "pacer-campaign", "a", "content-type", "a\r\nb"), "invalid_header: content-type must be printable ASCII"},
+
+		{"envelope", rec(`{"campaign":"spring","id":"u-42","weight":2,"priority":"high","not_before":"2026-11-21T09:00:00Z",` +
+			`"expires_at":"2026-11-22T00:00:00Z","payload":{"b": 1,  "a":[1.0]}}`),
+			`spring u-42 w2 application/json "{\"b\": 1,  \"a\":[1.0]}" high from 2026-11-21T09:00:00Z until 2026-11-22T00:00:00Z`},
+		{"bare envelope", rec(`{"campaign":"c","payload":null}`), `c jobs/3/42 w1 application/json "null"`},
+		{"envelope nulls", rec(`{"campaign":"c","payload":"x","id":null,"weight":null,"priority":null}`), `c jobs/3/42 w1 application/json "\"x\""`},
+		{"header before envelope", rec(`{"campaign":"c","payload":1}`, "pacer-campaign", "h"),
+			`h jobs/3/42 w1 application/octet-stream "{\"campaign\":\"c\",\"payload\":1}"`},
+		{"not json", rec("hello"), "undecodable: no pacer-campaign header, and the value is not a JSON envelope with a campaign"},
+		{"empty", rec(""), "undecodable: no pacer-campaign header, and the value is not a JSON envelope with a campaign"},
+		{"array", rec("[]"), "undecodable: no pacer-campaign header, and the value is not a JSON envelope with a campaign"},
+		{"trailing", rec(`{"campaign":"c","payload":1}x`), "undecodable: no pacer-campaign header, and the value is not one JSON object, though it begins like an envelope"},
+		{"no campaign", rec(`{"payload":1}`), "undecodable: no pacer-campaign header, and the value is not a JSON envelope with a campaign"},
+		{"number campaign", rec(`{"campaign":1,"payload":1}`), "undecodable: the envelope's campaign must be a string"},
+		{"no payload", rec(`{"campaign":"c"}`), "undecodable: the envelope has no payload"},
+		{"envelope campaign", rec(`{"campaign":"","payload":1}`), "invalid_header: campaign " + idRule},
+		{"envelope weight", rec(`{"campaign":"c","payload":1,"weight":"2"}`), "invalid_header: weight must be an integer from 1 to 1000"},
+		{"envelope id", rec(`{"campaign":"c","payload":1,"id":7}`), "invalid_header: id must be a string"},
+		{"envelope time", rec(`{"campaign":"c","payload":1,"expires_at":"x"}`),
+			"invalid_header: expires_at must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z"},
+		{"heavy envelope", rec(`{"campaign":"c","payload":1,"weight":2000}`), "overweight: weight 2000 is above max_weight 1000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := shape(Decode(c.rec, delivery.FromIngress, limits, readAt)); got != c.want {
+				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// numbers are the bytes of an id.
+var numbers = [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+
+// What pacer wrote counts in its own topics and nowhere else.
+func TestDecodeHistory(t *testing.T) {
+	pairs := []string{
+		"pacer-campaign", "c", "pacer-attempt", "3", "pacer-hops", "1", "pacer-timer-hops", "2",
+		"pacer-origin", "in/a/7/900", "pacer-origin-topic-id", "AAECAwQFBgcICQoLDA0ODw", "pacer-enqueued-at", "2026-11-21T09:59:00.000000001Z",
+		"pacer-due", "2026-11-21T10:05:00Z", "pacer-first-read", "2026-11-20T00:00:00Z", "pacer-reason", "retry",
+		"pacer-detail", "d", "pacer-replayed-from", "dead/1/2", "x-own", "kept", "pacer-new", "kept too", "ce_type", "t",
+	}
+	j := Decode(rec("", pairs...), delivery.FromTimer, limits, readAt)
+	if j.Attempt != 3 || j.Hops != 1 || j.TimerHops != 2 || j.Reason != "retry" ||
+		j.Origin != (delivery.Origin{Topic: "in/a", Partition: 7, Offset: 900, TopicID: delivery.NewTopicID(numbers)}) || j.ID != "in/a/7/900" ||
+		!j.EnqueuedAt.Equal(readAt.Add(-time.Minute+1)) || !j.Due.Equal(readAt.Add(5*time.Minute)) ||
+		!j.FirstRead.Equal(readAt.Add(-34*time.Hour)) {
+		t.Errorf("from a timer: %+v", j)
+	}
+	if got := fmt.Sprint(j.Headers); got != fmt.Sprint([]delivery.Header{
+		{Key: "pacer-replayed-from", Value: []byte("dead/1/2")}, {Key: "x-own", Value: []byte("kept")}, {Key: "pacer-new", Value: []byte("kept too")}, {Key: "ce_type", Value: []byte("t")},
+	}) {
+		t.Errorf("headers kept: %s", got)
+	}
+	own := delivery.Origin{Topic: "jobs", Partition: 3, Offset: 42}
+	pairs = slices.DeleteFunc(pairs, func(s string) bool { return s == "pacer-new" || s == "kept too" })
+	j = Decode(rec("", pairs...), delivery.FromIngress, limits, readAt)
+	if j.Attempt != 0 || j.Hops+j.TimerHops != 0 || j.Origin != own || j.Reason != "" || !j.EnqueuedAt.IsZero() || !j.Due.IsZero() ||
+		!j.FirstRead.Equal(readAt) || len(j.Headers) != 3 || j.Flaw != nil {
+		t.Errorf("from ingress: %+v", j)
+	}
+	for _, bad := range []string{"", "a", "a/b", "a/1/x", "a/-1/2", "/1/2", "a/1/-2"} {
+		j = Decode(rec("", "pacer-campaign", "c", "pacer-origin", bad, "pacer-attempt", "-1", "pacer-hops", "x",
+			"pacer-enqueued-at", "soon"), delivery.FromLane, limits, readAt)
+		if j.Origin != own || j.Attempt != 0 || j.Hops != 0 || !j.EnqueuedAt.Equal(readAt.Add(-time.Minute)) || j.Flaw != nil {
+			t.Errorf("origin %q: %+v", bad, j)
+		}
+	}
+}
+
+// What a producer wrote into a lane itself is a job like any other: it counts from when it was written, however often the
+// lane is read, and nothing has happened to it yet.
+func TestDecodeDirect(t *testing.T) {
+	j := Decode(rec("", "pacer-campaign", "c"), delivery.FromLane, limits, readAt)
+	if j.ID != "jobs/3/42" || j.Origin != (delivery.Origin{Topic: "jobs", Partition: 3, Offset: 42}) || j.Flaw != nil ||
+		j.Attempt != 0 || j.Hops+j.TimerHops != 0 || !j.FirstRead.Equal(readAt.Add(-time.Minute)) || !j.Due.IsZero() {
+		t.Errorf("%+v", j)
+	}
+	again := Decode(rec("", "pacer-campaign", "c"), delivery.FromLane, limits, readAt.Add(time.Hour))
+	if !again.FirstRead.Equal(j.FirstRead) {
+		t.Errorf("first read at %s, later at %s", j.FirstRead, again.FirstRead)
+	}
+	for name, written := range map[string]time.Time{
+		"a clock ahead": readAt.Add(time.Hour), "no time": time.UnixMilli(-1), "none at all": {},
+	} {
+		r := rec(`{"campaign":"c","payload":1}`)
+		r.Time = written
+		if j = Decode(r, delivery.FromLane, limits, readAt); !j.FirstRead.Equal(readAt) || j.Campaign != "c" {
+			t.Errorf("%s: first read at %s, %+v", name, j.FirstRead, j)
+		}
+	}
+}
+
+// A record that cannot be read keeps everything its producer wrote, so that its dead letter is whole.
+func TestDecodeKeepsWhatItCannotRead(t *testing.T) {
+	r := rec("body", "pacer-campaign", "c", "pacer-weight", "two", "x", "y", "pacer-attempt", "9")
+	r.Key = []byte("key")
+	j := Decode(r, delivery.FromIngress, limits, readAt)
+	if j.Defect() != delivery.ReasonInvalidHeader || j.Campaign != "c" || string(j.Payload) != "body" || string(j.Key) != "key" {
+		t.Errorf("%+v", j)
+	}
+	if len(j.Headers) != 3 || string(j.Headers[1].Value) != "two" {
+		t.Errorf("headers %v", j.Headers)
+	}
+	const broken = `{"campaign":"c","payload":1,"weight":"2"}`
+	if j = Decode(rec(broken), delivery.FromIngress, limits, readAt); string(j.Payload) != broken || j.Campaign != "c" {
+		t.Errorf("%+v", j)
+	}
+}
+
+// Whatever a producer writes, decode gives a job with an id, a sane weight, and its payload or a defect.
+func checkDecoded(t interface{ Fatalf(string, ...any) }, r *delivery.Record, place delivery.Place) {
+	named := slices.ContainsFunc(r.Headers, func(h delivery.Header) bool { return h.Key == delivery.HeaderCampaign })
+	j := Decode(r, place, limits, readAt)
+	if !delivery.ValidID(j.ID) && len(r.Topic) < 200 {
+		t.Fatalf("id %q", j.ID)
+	}
+	if j.Flaw == nil {
+		if !delivery.ValidID(j.Campaign) || j.Weight < 1 || j.Weight > delivery.MaxWeight {
+			t.Fatalf("%+v", j)
+		}
+		if !bytes.Contains(r.Value, j.Payload) {
+			t.Fatalf("payload %q is not in %q", j.Payload, r.Value)
+		}
+		if !named && !json.Valid(r.Value) {
+			t.Fatalf("%q was taken for an envelope", r.Value)
+		}
+	} else if j.Flaw.Detail == "" {
+		t.Fatalf("no detail: %+v", j)
+	}
+	if j.Size < Overhead+int64(len(r.Value)) {
+		t.Fatalf("size %d", j.Size)
+	}
+}
+
+func TestDecodeAnything(t *testing.T) {
+	keys := []string{
+		"pacer-campaign", "pacer-job-id", "pacer-weight", "pacer-priority", "pacer-not-before", "content-type", "ce_id",
+		"traceparent", "pacer-origin", "pacer-attempt", "pacer-enqueued-at", "x",
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		r := rec(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{`{"campaign":"c","payload":[1]}`, `{}`})).Draw(rt, "value"))
+		for range rapid.IntRange(0, 6).Draw(rt, "headers") {
+			r.Headers = append(r.Headers, delivery.Header{
+				Key:   rapid.SampledFrom(keys).Draw(rt, "key"),
+				Value: []byte(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"c", "5", "high", "in/1/2"})).Draw(rt, "header")),
+			})
+		}
+		checkDecoded(rt, r, delivery.Place(rapid.IntRange(0, 2).Draw(rt, "place")))
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"campaign":"c","payload":{}}`), "", "")
+	f.Add([]byte(`{"campaign":"c","CAMPAIGN":"d","payload":[1,{"a":"\u0041"}],"weight":2,"weight":null}`), "", "")
+	f.Add([]byte("x"), "pacer-campaign", "c")
+	f.Add([]byte("x"), "Pacer_Not-Before", "c")
+	f.Fuzz(func(t *testing.T, value []byte, key, header string) {
+		r := rec(string(value))
+		if key != "" {
+			r.Headers = []delivery.Header{{Key: key, Value: []byte(header)}}
+		}
+		checkDecoded(t, r, delivery.FromIngress)
+	})
+}

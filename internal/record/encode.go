@@ -1,0 +1,219 @@
+package record
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// HeaderTruncated marks a dead letter of an older version that kept only the beginning of a large payload. Its value is
+// the length of the whole payload in bytes. Such a letter cannot be replayed.
+const HeaderTruncated = "pacer-truncated"
+
+// MaxDetail bounds the detail of a dead letter in bytes.
+const MaxDetail = 500
+
+// Encode returns the record of a job for its destination, written at now. The record shares the job's memory.
+func Encode(job *delivery.Job, to delivery.Destination, now time.Time) delivery.Record {
+	own := ownHeaders(job, to, now)
+	if unread(job) {
+		own = withoutInherited(own, job.Headers)
+	}
+	return delivery.Record{Time: now, Key: job.Key, Value: job.Payload, Headers: appendForeign(own, job)}
+}
+
+// unread reports whether the job's fields were not read from its record, which is therefore kept as it came.
+func unread(job *delivery.Job) bool {
+	return job.Defect() == delivery.ReasonUndecodable || job.Defect() == delivery.ReasonInvalidHeader
+}
+
+// ownHeaders returns the headers that pacer writes for the job at its destination.
+func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
+	h := make(headers, 0, 16+len(job.Headers))
+	h.text(campaignHeader(job), job.Campaign)
+	h.text(delivery.HeaderJobID, job.ID)
+	if job.Weight > 1 {
+		h.text(delivery.HeaderWeight, strconv.FormatInt(job.Weight, 10))
+	}
+	if job.Priority == delivery.PriorityHigh {
+		h.text(delivery.HeaderPriority, "high")
+	}
+	h.time(delivery.HeaderNotBefore, job.NotBefore)
+	h.time(delivery.HeaderExpiresAt, job.ExpiresAt)
+	h.text(delivery.HeaderContentType, job.ContentType)
+	h.text(delivery.HeaderTraceParent, job.TraceParent)
+
+	h.text(delivery.HeaderAttempt, strconv.Itoa(job.Attempt))
+	h.count(delivery.HeaderHops, int(HopsAfter(job, to)))
+	timerHops := job.TimerHops
+	if to.Kind == delivery.ToTimer {
+		timerHops++
+	}
+	h.count(delivery.HeaderTimerHops, int(timerHops))
+	h.text(delivery.HeaderOrigin, FormatOrigin(job.Origin))
+	h.text(delivery.HeaderOriginTopicID, job.Origin.TopicID.String())
+	h.time(delivery.HeaderEnqueuedAt, now)
+	h.time(delivery.HeaderFirstRead, job.FirstRead)
+	if to.Kind != delivery.ToDead {
+		h.time(delivery.HeaderDue, DueAt(job, to))
+	}
+	h.text(delivery.HeaderReason, string(to.Reason))
+	if to.Kind == delivery.ToDead {
+		h.text(delivery.HeaderDetail, OneLine(to.Detail, MaxDetail))
+	}
+	return h
+}
+
+// campaignHeader returns the header for the job's campaign. A value that could not be read and named its campaign itself
+// stays what the job is decoded from when it is replayed.
+func campaignHeader(job *delivery.Job) string {
+	isCampaign := func(h delivery.Header) bool { return h.Key == delivery.HeaderCampaign }
+	if unread(job) && !slices.ContainsFunc(job.Headers, isCampaign) {
+		return delivery.HeaderEnvelopeCampaign
+	}
+	return delivery.HeaderCampaign
+}
+
+// HopsAfter returns the number of times the job has been written to a lane once it is at its destination.
+func HopsAfter(job *delivery.Job, to delivery.Destination) int32 {
+	if to.Kind == delivery.ToLane {
+		return job.Hops + 1
+	}
+	return job.Hops
+}
+
+// DueAt returns when the job may be sent again. A job can be moved while an earlier due time still holds (its campaign
+// overflows during a back-off), so the later of both counts.
+func DueAt(job *delivery.Job, to delivery.Destination) time.Time {
+	if to.Due.After(job.Due) {
+		return to.Due
+	}
+	return job.Due
+}
+
+// withoutInherited drops those of pacer's headers that a record which could not be decoded carries itself, and guesses
+// at its content, so that the dead letter shows what was published.
+func withoutInherited(own []delivery.Header, original []delivery.Header) []delivery.Header {
+	return slices.DeleteFunc(own, func(h delivery.Header) bool {
+		if bookkeeping(h.Key) {
+			return false
+		}
+		if h.Key == delivery.HeaderContentType || h.Key == delivery.HeaderTraceParent {
+			return true
+		}
+		return slices.ContainsFunc(original, func(o delivery.Header) bool { return o.Key == h.Key })
+	})
+}
+
+// appendForeign adds the record's other headers, in their order, except those that pacer writes itself.
+func appendForeign(own []delivery.Header, job *delivery.Job) []delivery.Header {
+	all := own
+	for _, f := range job.Headers {
+		if rewritten(f.Key, unread(job)) {
+			continue
+		}
+		if slices.ContainsFunc(own, func(o delivery.Header) bool { return o.Key == f.Key }) {
+			continue
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// Size estimates how many bytes the job's record takes in a batch: the producer's parts exactly, pacer's own headers
+// and the framing generously.
+func Size(job *delivery.Job) int {
+	n := 496 + len(job.ID) + len(job.Campaign) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
+	for _, h := range job.Headers {
+		n += len(h.Key) + len(h.Value) + 8
+	}
+	return n
+}
+
+// NewLife leaves out the headers that describe one record of a job rather than the job, for a job that is published
+// again.
+func NewLife(headers []delivery.Header) []delivery.Header {
+	return slices.DeleteFunc(slices.Clone(headers), func(h delivery.Header) bool { return bookkeeping(h.Key) })
+}
+
+// New returns the record that publishes a job. Its content type says whether the payload is JSON.
+func New(campaign, id string, payload []byte) delivery.Record {
+	kind := valueBinary
+	if json.Valid(payload) {
+		kind = valueJSON
+	}
+	return delivery.Record{Value: payload, Headers: []delivery.Header{
+		{Key: delivery.HeaderCampaign, Value: []byte(campaign)},
+		{Key: delivery.HeaderJobID, Value: []byte(id)},
+		{Key: delivery.HeaderContentType, Value: kind},
+	}}
+}
+
+// headers builds a list of record headers; empty values are left out.
+type headers []delivery.Header
+
+func (h *headers) text(key, value string) {
+	if value != "" {
+		*h = append(*h, delivery.Header{Key: key, Value: []byte(value)})
+	}
+}
+
+func (h *headers) count(key string, n int) {
+	if n > 0 {
+		h.text(key, strconv.Itoa(n))
+	}
+}
+
+func (h *headers) time(key string, t time.Time) {
+	if !t.IsZero() {
+		h.text(key, t.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+// OneLine converts s to one line of at most limit bytes of valid UTF-8.
+func OneLine(s string, limit int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	s = strings.TrimSpace(s)
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// FormatOrigin formats an origin as <topic>/<partition>/<offset>, and an unknown one as "". The result is also the id
+// of a job without an id from its producer.
+func FormatOrigin(o delivery.Origin) string { return o.String() }
+
+// ParseOrigin parses the output of FormatOrigin.
+func ParseOrigin(s string) (delivery.Origin, bool) {
+	rest, offset, ok1 := cutLast(s)
+	topic, partition, ok2 := cutLast(rest)
+	o, err1 := strconv.ParseInt(offset, 10, 64)
+	p, err2 := strconv.ParseInt(partition, 10, 32)
+	if !ok1 || !ok2 || err1 != nil || err2 != nil || o < 0 || p < 0 || topic == "" {
+		return delivery.Origin{}, false
+	}
+	return delivery.Origin{Topic: topic, Partition: int(p), Offset: o}, true
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return "", "", false
+	}
+	return s[:i], s[i+1:], true
+}

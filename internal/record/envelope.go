@@ -1,0 +1,162 @@
+package record
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// envelope is a job written as one JSON object. The values stay raw, so that an error can name its key; nil if the
+// object does not have the key.
+type envelope struct {
+	campaign, id, weight, priority, notBefore, expiresAt, payload json.RawMessage
+
+	// The first key that is not known, and the first that is there twice; nil if there is none.
+	stray, twice *string
+}
+
+var envelopeKeys = []string{"campaign", "id", "weight", "priority", "not_before", "expires_at", "payload"}
+
+func (e *envelope) field(key string) *json.RawMessage {
+	switch key {
+	case "campaign":
+		return &e.campaign
+	case "id":
+		return &e.id
+	case "weight":
+		return &e.weight
+	case "priority":
+		return &e.priority
+	case "not_before":
+		return &e.notBefore
+	case "expires_at":
+		return &e.expiresAt
+	case "payload":
+		return &e.payload
+	}
+	return nil
+}
+
+var errNoObject = errors.New("not a JSON object")
+
+// parse reads the keys of a JSON object, exactly as they are written: encoding/json itself would ignore their case, and
+// keys that are not known, and take the last of two. If value is not one JSON object, e holds what was read before.
+func (e *envelope) parse(value []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return errNoObject
+	}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := token.(string) // within an object, keys and values alternate
+		var raw json.RawMessage
+		if err := decoder.Decode(&raw); err != nil {
+			return err
+		}
+		switch field := e.field(key); {
+		case field == nil:
+			e.stray = cmp.Or(e.stray, &key)
+		case *field != nil:
+			e.twice = cmp.Or(e.twice, &key)
+		default:
+			*field = raw
+		}
+	}
+	if _, err := decoder.Token(); err != nil { // the end of the object
+		return err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errNoObject
+	}
+	return nil
+}
+
+// decodeEnvelope reads a job from a value that is a JSON envelope. If something in it is invalid, the job keeps the
+// whole value as its payload, so that a corrected replay is read as an envelope again, and its campaign if that can be
+// read.
+func decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
+	j.ContentType = contentTypeBinary
+	var e envelope
+	err := e.parse(value)
+	campaign, isText := text(e.campaign)
+	if isText {
+		setCampaign(j, "campaign", campaign)
+	}
+	switch {
+	case e.campaign == nil:
+		undecodable(j, "no pacer-campaign header, and the value is not a JSON envelope with a campaign")
+		return
+	case err != nil:
+		undecodable(j, "no pacer-campaign header, and the value is not one JSON object, though it begins like an envelope")
+		return
+	case !isText:
+		undecodable(j, "the envelope's campaign must be a string")
+		return
+	case e.payload == nil:
+		undecodable(j, "the envelope has no payload")
+		return
+	}
+	if e.stray != nil {
+		invalid(j, quoted(*e.stray), "is not a key of an envelope"+suggestion(*e.stray, envelopeKeys))
+	}
+	if e.twice != nil {
+		invalid(j, *e.twice, "must be there once")
+	}
+	if id := stringField(j, "id", e.id); id != nil {
+		if j.ID = string(id); !delivery.ValidID(j.ID) {
+			j.ID = ""
+			invalid(j, "id", idRule)
+		}
+	}
+	setPriority(j, "priority", stringField(j, "priority", e.priority))
+	setNotBefore(j, "not_before", stringField(j, "not_before", e.notBefore), limits)
+	setTime(j, "expires_at", stringField(j, "expires_at", e.expiresAt), &j.ExpiresAt)
+	setWeight(j, "weight", present(e.weight), limits)
+	if j.Defect() == delivery.ReasonInvalidHeader {
+		return
+	}
+	j.Payload, j.ContentType = e.payload, contentTypeJSON
+}
+
+// undecodable records the defect, unless there is one that says more: a misspelled header.
+func undecodable(j *delivery.Job, detail string) {
+	if j.Flaw == nil {
+		j.Flaw = &delivery.Flaw{Defect: delivery.ReasonUndecodable, Detail: detail}
+	}
+}
+
+// present treats an explicit null as a missing field.
+func present(raw json.RawMessage) []byte {
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+// stringField returns an optional string; nil if the field is missing.
+func stringField(j *delivery.Job, name string, raw json.RawMessage) []byte {
+	if present(raw) == nil {
+		return nil
+	}
+	s, ok := text(raw)
+	if !ok {
+		invalid(j, name, "must be a string")
+		return nil
+	}
+	return s
+}
+
+func text(raw json.RawMessage) ([]byte, bool) {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return nil, false
+	}
+	return []byte(s), true
+}

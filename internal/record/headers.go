@@ -1,0 +1,234 @@
+package record
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// producerHeaders are the headers of pacer's that a producer may write, for suggestions.
+var producerHeaders = []string{
+	delivery.HeaderCampaign, delivery.HeaderJobID, delivery.HeaderWeight, delivery.HeaderPriority, delivery.HeaderNotBefore,
+	delivery.HeaderExpiresAt,
+}
+
+// scanned holds the last value of every known header; nil if the record does not have it.
+type scanned struct {
+	campaign, jobID, cloudEvent, weight, priority  []byte
+	notBefore, expiresAt, contentType, traceParent []byte
+
+	attempt, hops, timerHops           []byte
+	origin, originTopicID              []byte
+	enqueuedAt, due, firstRead, reason []byte
+
+	// The first header that no producer can have meant as it is: its name belongs to pacer and is not known, or it is
+	// there twice. "" if there is none.
+	stray, twice string
+}
+
+// field returns where to store the header's value; nil for headers that pacer does not use.
+func (s *scanned) field(key string) *[]byte {
+	switch key {
+	case delivery.HeaderCampaign:
+		return &s.campaign
+	case delivery.HeaderJobID:
+		return &s.jobID
+	case delivery.HeaderCloudEvent:
+		return &s.cloudEvent
+	case delivery.HeaderWeight:
+		return &s.weight
+	case delivery.HeaderPriority:
+		return &s.priority
+	case delivery.HeaderNotBefore:
+		return &s.notBefore
+	case delivery.HeaderExpiresAt:
+		return &s.expiresAt
+	case delivery.HeaderContentType:
+		return &s.contentType
+	case delivery.HeaderTraceParent:
+		return &s.traceParent
+	}
+	return s.written(key)
+}
+
+// written returns where to store the value of a header written by pacer; nil for any other.
+func (s *scanned) written(key string) *[]byte {
+	switch key {
+	case delivery.HeaderAttempt:
+		return &s.attempt
+	case delivery.HeaderHops:
+		return &s.hops
+	case delivery.HeaderTimerHops:
+		return &s.timerHops
+	case delivery.HeaderOrigin:
+		return &s.origin
+	case delivery.HeaderOriginTopicID:
+		return &s.originTopicID
+	case delivery.HeaderEnqueuedAt:
+		return &s.enqueuedAt
+	case delivery.HeaderDue:
+		return &s.due
+	case delivery.HeaderFirstRead:
+		return &s.firstRead
+	case delivery.HeaderReason:
+		return &s.reason
+	}
+	return nil
+}
+
+// scan finds the known headers; of duplicates the last counts, as in Kafka's lastHeader.
+func (s *scanned) scan(headers []delivery.Header) {
+	for _, h := range headers {
+		field := s.field(h.Key)
+		if field == nil {
+			if s.stray == "" && claimed(h.Key) && !bookkeeping(h.Key) && h.Key != delivery.HeaderReplayedFrom {
+				s.stray = h.Key
+			}
+			continue
+		}
+		if *field != nil && s.twice == "" && strings.HasPrefix(h.Key, delivery.HeaderPrefix) {
+			s.twice = h.Key
+		}
+		*field = h.Value
+		if h.Value == nil {
+			*field = []byte{} // present, with a null value
+		}
+	}
+}
+
+// check records a header that pacer would otherwise ignore: one that was meant for it and misspelled, or written twice.
+func (s *scanned) check(j *delivery.Job) {
+	if s.stray != "" {
+		invalid(j, quoted(s.stray), "is not one of pacer's headers"+suggestion(s.stray, producerHeaders))
+	}
+	if s.twice != "" {
+		invalid(j, s.twice, "must be there once")
+	}
+}
+
+// claimed reports whether the name belongs to pacer: it begins with pacer-, in whatever case, or is one of its headers
+// written with other separators (pacer_not_before, pacerNotBefore).
+func claimed(key string) bool {
+	const n = len(delivery.HeaderPrefix)
+	if len(key) < n || !strings.EqualFold(key[:n-1], delivery.HeaderPrefix[:n-1]) {
+		return false
+	}
+	if key[n-1] == delivery.HeaderPrefix[n-1] {
+		return true
+	}
+	bare := letters(key)
+	for _, known := range producerHeaders {
+		if strings.EqualFold(bare, letters(known)) {
+			return true
+		}
+	}
+	return false
+}
+
+// letters leaves out the separators of a name.
+func letters(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("-_. ", r) {
+			return -1
+		}
+		return r
+	}, name)
+}
+
+// suggestion ends the message about an unknown name.
+func suggestion(name string, known []string) string {
+	if near := notation.Nearest(name, known); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return "; use one of " + strings.Join(known, ", ")
+}
+
+// quoted quotes a producer's name for a message.
+func quoted(name string) string { return fmt.Sprintf("%q", notation.Shorten(name)) }
+
+// bookkeeping reports whether the header describes one record of a job rather than the job. Such headers are written
+// anew every time and never inherited.
+func bookkeeping(key string) bool {
+	switch key {
+	case delivery.HeaderDetail, delivery.HeaderEnvelopeCampaign, HeaderTruncated:
+		return true
+	}
+	var s scanned
+	return s.written(key) != nil
+}
+
+// rewritten reports whether pacer writes the header itself, from the fields of the job. If the record could not be
+// decoded, the producer's headers are kept as they are.
+func rewritten(key string, unread bool) bool {
+	var s scanned
+	return bookkeeping(key) || !unread && strings.HasPrefix(key, delivery.HeaderPrefix) && s.field(key) != nil
+}
+
+// keptHeaders returns the headers that stay on the record when it is written again: all but those that pacer writes
+// itself. It overwrites the slice of the headers given.
+func keptHeaders(headers []delivery.Header, unread bool) []delivery.Header {
+	kept := headers[:0]
+	for _, h := range headers {
+		if !rewritten(h.Key, unread) {
+			kept = append(kept, interned(h))
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept
+}
+
+// Header values of the content types that need no memory per job. They are never changed.
+var (
+	valueJSON   = []byte(contentTypeJSON)
+	valueBinary = []byte(contentTypeBinary)
+)
+
+// interned returns a copy without memory of its own for a header that nearly every record has, or else the header.
+func interned(h delivery.Header) delivery.Header {
+	if h.Key != delivery.HeaderContentType {
+		return h
+	}
+	h.Key = delivery.HeaderContentType
+	switch string(h.Value) {
+	case contentTypeJSON:
+		h.Value = valueJSON
+	case contentTypeBinary:
+		h.Value = valueBinary
+	}
+	return h
+}
+
+// traceParentLength is the length of version 00 of W3C Trace Context; later versions may only be longer.
+const traceParentLength = 55
+
+// traceParent returns the value if it is valid. As W3C Trace Context specifies, an invalid one is ignored.
+func traceParent(value []byte) string {
+	if len(value) < traceParentLength || len(value) > 256 {
+		return ""
+	}
+	version, trace, parent, flags, rest := value[:2], value[3:35], value[36:52], value[53:55], value[traceParentLength:]
+	switch {
+	case value[2] != '-' || value[35] != '-' || value[52] != '-':
+	case !hex(version) || !hex(trace) || !hex(parent) || !hex(flags) || zeros(trace) || zeros(parent):
+	case string(version) == "ff":
+	case len(rest) > 0 && (string(version) == "00" || rest[0] != '-' || !printable(string(rest))):
+	default:
+		return string(value)
+	}
+	return ""
+}
+
+func hex(digits []byte) bool {
+	for _, c := range digits {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func zeros(digits []byte) bool { return strings.Trim(string(digits), "0") == "" }

@@ -1,0 +1,172 @@
+package record
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Names that a producer meant for pacer and misspelled are a flaw: ignored, they would send a job too early, too heavy,
+// or to another campaign.
+func TestMisspelledNamesAreAFlaw(t *testing.T) {
+	const useHeaders = "is not one of pacer's headers; use one of pacer-campaign, pacer-job-id, pacer-weight, pacer-priority, " +
+		"pacer-not-before, pacer-expires-at"
+	header := func(pairs ...string) *delivery.Record {
+		return rec("p", append([]string{"pacer-campaign", "c"}, pairs...)...)
+	}
+	for _, c := range []struct {
+		rec      *delivery.Record
+		campaign string
+		detail   string
+	}{
+		{header("pacer-not-befor", "x"), "c", `"pacer-not-befor" is not one of pacer's headers; did you mean pacer-not-before?`},
+		{header("Pacer-Not-Before", "x"), "c", `"Pacer-Not-Before" is not one of pacer's headers; did you mean pacer-not-before?`},
+		{header("PACER-WEIGHT", "1"), "c", `"PACER-WEIGHT" is not one of pacer's headers; did you mean pacer-weight?`},
+		{header("pacer_not_before", "x"), "c", `"pacer_not_before" is not one of pacer's headers; did you mean pacer-not-before?`},
+		{header("pacerNotBefore", "x"), "c", `"pacerNotBefore" is not one of pacer's headers; did you mean pacer-not-before?`},
+		{header("pacer-tenant", "x"), "c", `"pacer-tenant" ` + useHeaders},
+		{header("pacer-", "x"), "c", `"pacer-" ` + useHeaders},
+		{header("pacer-\n\x1b[2J", "x"), "c", `"pacer-\n\x1b[2J" ` + useHeaders},
+		{rec("hello", "Pacer-Campaign", "c"), "", `"Pacer-Campaign" is not one of pacer's headers; did you mean pacer-campaign?`},
+		{header("pacer-weight", "1", "pacer-weight", "1"), "c", "pacer-weight must be there once"},
+		{header("pacer-weight", "", "pacer-weight", "1"), "c", "pacer-weight must be there once"},
+		{rec("p", "pacer-campaign", "a", "pacer-campaign", "b"), "b", "pacer-campaign must be there once"},
+		{rec("p", "pacer-campaign", "(unknown)"), "", "pacer-campaign must not be (unknown), which stands for jobs without a campaign"},
+
+		{rec(`{"campaign":"c","payload":1,"notBefore":"9999-01-01T00:00:00Z"}`), "c", `"notBefore" is not a key of an envelope; did you mean not_before?`},
+		{rec(`{"campaign":"c","payload":1,"Weight":3}`), "c", `"Weight" is not a key of an envelope; did you mean weight?`},
+		{rec(`{"campaign":"c","payload":1,"tenant":3}`), "c",
+			`"tenant" is not a key of an envelope; use one of campaign, id, weight, priority, not_before, expires_at, payload`},
+		{rec(`{"campaign":"c","payload":1,"":3}`), "c",
+			`"" is not a key of an envelope; use one of campaign, id, weight, priority, not_before, expires_at, payload`},
+		{rec(`{"campaign":"allowed","CAMPAIGN":"victim","payload":1}`), "allowed", `"CAMPAIGN" is not a key of an envelope; did you mean campaign?`},
+		{rec(`{"campaign":"a","c\u0061mpaign":"b","payload":1}`), "a", "campaign must be there once"},
+		{rec(`{"campaign":"c","payload":1,"weight":null,"weight":2}`), "c", "weight must be there once"},
+		{rec(`{"campaign":"(unknown)","payload":1}`), "", "campaign must not be (unknown), which stands for jobs without a campaign"},
+		{rec(`{"campaign":"c","payload":1}`, "Pacer-Weight", "2"), "c", `"Pacer-Weight" is not one of pacer's headers; did you mean pacer-weight?`},
+	} {
+		j := Decode(c.rec, delivery.FromIngress, limits, readAt)
+		if j.Defect() != delivery.ReasonInvalidHeader || j.Flaw.Detail != c.detail || j.Campaign != c.campaign {
+			t.Errorf("%v %s: campaign %q, %s, want %q, %s", c.rec.Headers, c.rec.Value, j.Campaign, shape(j), c.campaign, c.detail)
+		}
+	}
+	for _, name := range []string{"pacer", "pacers-own", "pacer_tenant", "x-pacer-weight", "paced-weight", "PACER", "Pacemaker-weight"} {
+		if j := Decode(header(name, "x"), delivery.FromIngress, limits, readAt); j.Flaw != nil || len(j.Headers) != 1 {
+			t.Errorf("%s: %s", name, shape(j))
+		}
+	}
+}
+
+// A record that pacer wrote may have headers of another version: they were judged when the job was first read.
+func TestRecordsOfPacerMayHaveUnknownNames(t *testing.T) {
+	pairs := []string{"pacer-campaign", "c", "pacer-origin", "jobs/3/1", "pacer-tomorrow", "x", "Pacer-Weight", "2"}
+	for from, flawed := range map[delivery.Place]bool{delivery.FromIngress: true, delivery.FromLane: false, delivery.FromTimer: false} {
+		if j := Decode(rec("p", pairs...), from, limits, readAt); (j.Flaw != nil) != flawed {
+			t.Errorf("place %d: %s", from, shape(j))
+		}
+	}
+	if j := Decode(rec("p", "pacer-campaign", "c", "Pacer-Weight", "2"), delivery.FromLane, limits, readAt); j.Flaw == nil {
+		t.Error("a misspelled header of a producer was ignored in a lane")
+	}
+}
+
+// TestEveryHeaderOfPacerIsKnown: a header that pacer writes must not make the record a flaw where it is read again.
+func TestEveryHeaderOfPacerIsKnown(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../delivery/record.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{HeaderTruncated: true}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok {
+			if name, err := strconv.Unquote(literal.Value); err == nil && strings.HasPrefix(name, "pacer-") && name != "pacer-" {
+				names[name] = true
+			}
+		}
+		return true
+	})
+	if len(names) < 15 {
+		t.Fatalf("%d names; the test looks at the wrong thing", len(names))
+	}
+	for name := range names {
+		r := rec("p", "pacer-campaign", "c")
+		if name != delivery.HeaderCampaign {
+			r.Headers = append(r.Headers, delivery.Header{Key: name, Value: []byte("1")})
+		}
+		if j := Decode(r, delivery.FromIngress, limits, readAt); j.Flaw != nil && strings.Contains(j.Flaw.Detail, "not one of pacer's") {
+			t.Errorf("%s: %s", name, j.Flaw.Detail)
+		}
+	}
+}
+
+// A job that must wait longer than max_not_before would circulate in the timers for years.
+func TestNotBeforeIsBounded(t *testing.T) {
+	const far = "9999-12-31T00:00:00Z"
+	edge := readAt.Add(limits.MaxNotBefore)
+	for _, c := range []struct {
+		rec  *delivery.Record
+		from delivery.Place
+		says string // "" for no flaw
+	}{
+		{rec("", "pacer-campaign", "c", "pacer-not-before", far), delivery.FromIngress, "pacer-not-before " + far + " is further ahead than max_not_before (90d)"},
+		{rec(`{"campaign":"c","payload":1,"not_before":"` + far + `"}`), delivery.FromIngress, "not_before " + far + " is further ahead than max_not_before (90d)"},
+		{rec("", "pacer-campaign", "c", "pacer-not-before", edge.Format(time.RFC3339)), delivery.FromIngress, ""},
+		{rec("", "pacer-campaign", "c", "pacer-not-before", edge.Add(time.Second).Format(time.RFC3339)), delivery.FromIngress, "further ahead"},
+		// What counts is when the job was first read, so that each reading says the same.
+		{rec("", "pacer-campaign", "c", "pacer-origin", "jobs/3/1", "pacer-first-read", readAt.Add(-time.Hour).Format(time.RFC3339),
+			"pacer-not-before", edge.Format(time.RFC3339)), delivery.FromTimer, "further ahead"},
+	} {
+		j := Decode(c.rec, c.from, limits, readAt)
+		if (c.says == "") != (j.Flaw == nil) || j.Flaw != nil && (j.Defect() != delivery.ReasonInvalidHeader || !strings.Contains(j.Flaw.Detail, c.says)) {
+			t.Errorf("%v %s: %s", c.rec.Headers, c.rec.Value, shape(j))
+		}
+	}
+}
+
+// W3C Trace Context says what a traceparent looks like; any other is ignored, and with it the tracestate.
+func TestTraceContextIsStrict(t *testing.T) {
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for value, valid := range map[string]bool{
+		good: true, "cc" + good[2:]: true, "cc" + good[2:] + "-more": true,
+		"": false, "x": false, "zz" + good[2:]: false, "ff" + good[2:]: false, good + "-more": false, "cc" + good[2:] + "more": false,
+		strings.ToUpper(good): false, good[:54]: false,
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01": false, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01": false,
+		"00-0af7651916cd43dd8448eb211c80319-cb7ad6b7169203331-01": false, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0x": false,
+		"00_0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331_01": false, "cc" + good[2:] + "-\n": false,
+	} {
+		j := Decode(rec("", "pacer-campaign", "c", "traceparent", value, "tracestate", "a=1"), delivery.FromIngress, limits, readAt)
+		want := map[bool]string{true: "a=1"}[valid]
+		if j.Flaw != nil || (j.TraceParent == value && value != "") != valid || j.TraceState() != want {
+			t.Errorf("%q: taken for %q, state %q", value, j.TraceParent, j.TraceState())
+		}
+	}
+}
+
+// An envelope that is a dead letter keeps its campaign, and is still an envelope when it is replayed.
+func TestInvalidEnvelopeKeepsItsCampaign(t *testing.T) {
+	for value, campaign := range map[string]string{
+		`{"campaign":"c","payload":1,"weight":"2"}`: "c", `{"campaign":"c"}`: "c", `{"payload":1,"wait":0,"campaign":"c"}`: "c",
+		`{"campaign":"c","payload":1}x`: "c", `{"campaign":"c","payload":`: "c", `{"campaign":"a b","payload":1}`: "", `{"campaign":7,"payload":1}`: "",
+		`{"Campaign":"c","payload":1}`: "", `["campaign","c"]`: "",
+	} {
+		j := Decode(rec(value), delivery.FromIngress, limits, readAt)
+		if j.Flaw == nil || j.Campaign != campaign || string(j.Payload) != value {
+			t.Errorf("%s: campaign %q, %s", value, j.Campaign, shape(j))
+			continue
+		}
+		letter := Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: j.Defect(), Detail: j.Flaw.Detail}, readAt)
+		if letter.Header(delivery.HeaderCampaign) != "" || letter.Header(delivery.HeaderEnvelopeCampaign) != campaign {
+			t.Errorf("%s: %v", value, letter.Headers)
+		}
+		replayed := delivery.Record{Topic: "jobs", Value: letter.Value, Headers: NewLife(letter.Headers)}
+		if again := Decode(&replayed, delivery.FromIngress, limits, readAt); again.Flaw == nil || *again.Flaw != *j.Flaw {
+			t.Errorf("%s: replayed, it is %s", value, shape(again))
+		}
+	}
+}

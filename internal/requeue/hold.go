@@ -1,0 +1,254 @@
+package requeue
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// A partition that refuses records, or does not answer, holds up only what must go there. What could not be written to
+// it waits in a hold, with everything that is put for it from then on; the queues go on without. A goroutine of the hold
+// tries the first batch again, with growing pauses. Once that is accepted, the rest goes back to the heads of the queues.
+// If the partition has refused for moveAfter while others of its topic work, the items that are certainly not written go
+// back as well, and the partition is avoided for a while: campaigns get another lane. Items whose outcome is unknown wait
+// for their partition, however long.
+
+// place is what items wait for.
+type place struct {
+	at broker.Partition // ID is anyPartition if the topic's layout cannot be read
+	// large is set for records larger than the topic accepts. They concern nothing else in the partition.
+	large bool
+}
+
+// anyPartition stands for all partitions of a topic.
+const anyPartition = -1
+
+const (
+	// moveAfter is how long a partition has to refuse before others are taken instead: longer than an election.
+	moveAfter = 5 * time.Second
+	// avoidFor is how long a partition is avoided after it was last tried.
+	avoidFor = time.Minute
+)
+
+var (
+	// refusedBackoff doubles from 50 ms to 2 s, less a random part of up to half, so that daemons do not retry in step.
+	refusedBackoff = retry.Backoff{Initial: 37500 * time.Microsecond, Max: 1500 * time.Millisecond, Jitter: 1. / 3}
+	// largeBackoff is for records that will be accepted once an operator has changed the topic.
+	largeBackoff = retry.Backoff{Initial: 5 * time.Second, Max: 45 * time.Second, Jitter: 1. / 3}
+)
+
+// hold holds the items that wait for one place. The relay's lock guards it.
+type hold struct {
+	place
+	items  []*item
+	trying []*item   // in the current attempt; none of items
+	since  time.Time // of the first failure
+	err    error     // the last
+}
+
+// each yields the items.
+func (h *hold) each() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for _, list := range [][]*item{h.trying, h.items} {
+			for _, it := range list {
+				if !yield(it) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (h *hold) len() int { return len(h.trying) + len(h.items) }
+
+// take takes the items to try. While the outcome of some is unknown, only those are tried: the others may still go
+// elsewhere.
+func (h *hold) take(maxBytes int) {
+	jobs := maxBatchJobs
+	if h.large {
+		jobs = 1
+	}
+	for n, it := range h.items {
+		if it.unknown != h.items[0].unknown {
+			jobs = min(jobs, n)
+			break
+		}
+	}
+	h.trying, h.items = split(h.items, jobs, maxBytes)
+}
+
+func (h *hold) backoff() retry.Backoff {
+	if h.large {
+		return largeBackoff
+	}
+	return refusedBackoff
+}
+
+// failure is an attempt to write items to a place. err is nil if they were not sent, because the place is held.
+type failure struct {
+	place
+	items []*item
+	err   error
+}
+
+// hold lets the items of a failure wait for their place. It returns the hold if it is new.
+func (o *outbox) hold(f failure, now time.Time) *hold {
+	h, known := o.held[f.place], true
+	if h == nil {
+		h, known = &hold{place: f.place, since: now}, false
+		o.held[f.place] = h
+	}
+	h.items = append(h.items, f.items...)
+	if f.err != nil {
+		h.err = f.err
+	}
+	if known {
+		return nil
+	}
+	return h
+}
+
+// release returns all items of a hold to their queues.
+func (o *outbox) release(h *hold) {
+	delete(o.held, h.place)
+	o.putBack(h.items)
+}
+
+// move returns the items of a hold to their queues that may be written to another partition.
+func (o *outbox) move(h *hold) {
+	var free, stay []*item
+	for _, it := range h.items {
+		if it.unknown {
+			stay = append(stay, it)
+		} else {
+			free = append(free, it)
+		}
+	}
+	h.items = stay
+	o.putBack(free)
+	if len(stay) == 0 {
+		delete(o.held, h.place)
+	}
+}
+
+// probe tries a hold again until its place accepts a batch, or nothing waits for it any more.
+func (r *Relay) probe(ctx context.Context, box *outbox, h *hold) {
+	for n := 1; retry.Sleep(ctx, h.backoff().Delay(n)) == nil; n++ {
+		t := &turn{relay: r, box: box}
+		r.mu.Lock()
+		if box.closed {
+			r.mu.Unlock()
+			return
+		}
+		h.take(int(r.batchBytes.Load()))
+		box.begin(t, h.trying)
+		r.mu.Unlock()
+
+		partitions, err := r.opts.Client.Partitions(ctx, h.at.Topic)
+		switch {
+		case h.at.ID != anyPartition:
+			t.write(ctx, []broker.Chunk[*item]{{To: h.at, Items: h.trying}})
+		case err != nil:
+			t.failures = []failure{{h.place, h.trying, err}}
+		}
+		if r.endProbe(ctx, t, h, partitions) {
+			return
+		}
+	}
+}
+
+// endProbe ends an attempt, and reports whether it was the last one.
+func (r *Relay) endProbe(ctx context.Context, t *turn, h *hold, partitions int) (over bool) {
+	now := time.Now()
+	r.mu.Lock()
+	over = !t.box.end(t)
+	if !over {
+		r.tried(ctx, t, h, now)
+		if r.mayMove(t.box, h, partitions, now) {
+			r.avoided[h.at] = now.Add(avoidFor)
+			t.box.move(h)
+		}
+		over = t.box.held[h.place] != h
+	}
+	tell := r.judge(ctx, t, now)
+	r.mu.Unlock()
+	r.wakeAll()
+	tell()
+	return over
+}
+
+// tried puts the items of an attempt that failed back to the head of the hold, or releases the hold. It needs the
+// relay's lock.
+func (r *Relay) tried(ctx context.Context, t *turn, h *hold, now time.Time) {
+	var again []*item
+	works := true
+	if h.at.ID == anyPartition { // only the layout was read
+		again = h.trying
+	}
+	h.trying = nil
+	for _, f := range t.failures {
+		switch {
+		case f.place != h.place:
+			r.hold(ctx, t.box, f, now)
+			continue
+		case f.err != nil:
+			works, h.err = false, f.err
+		}
+		if h.at.ID != anyPartition {
+			again = append(again, f.items...)
+		}
+	}
+	if h.large { // another one may fit
+		h.items = append(h.items, again...)
+	} else {
+		h.items = append(again, h.items...)
+	}
+	if works {
+		t.box.release(h)
+	}
+}
+
+// mayMove reports whether the items of a hold may be written to other partitions: it has refused for long enough, and
+// the others do not all refuse. Otherwise an outage of all brokers would move every campaign from lane to lane. It
+// needs the relay's lock.
+func (r *Relay) mayMove(box *outbox, h *hold, partitions int, now time.Time) bool {
+	avoided := r.avoid(h.at.Topic, now)
+	switch {
+	case box.held[h.place] != h || h.large || h.at.ID == anyPartition:
+		return false
+	case slices.Contains(avoided, h.at.ID):
+		return true
+	case now.Sub(h.since) < moveAfter || 2*(len(avoided)+1) > partitions:
+		return false
+	}
+	alone := true
+	for p := range box.held {
+		alone = alone && (p == h.place || p.large || p.at.Topic != h.at.Topic)
+	}
+	return alone || r.worked[h.items[0].to.Kind].After(h.since)
+}
+
+// avoid returns the partitions of a topic that are to be avoided. It needs the relay's lock.
+func (r *Relay) avoid(topic string, now time.Time) (ids []int) {
+	for at, until := range r.avoided {
+		switch {
+		case now.After(until):
+			delete(r.avoided, at)
+		case at.Topic == topic:
+			ids = append(ids, at.ID)
+		}
+	}
+	return ids
+}
+
+// hold lets the items of a failure wait, and starts the attempts of a new hold. It needs the relay's lock, and is called
+// by goroutines of Run only.
+func (r *Relay) hold(ctx context.Context, box *outbox, f failure, now time.Time) {
+	if h := box.hold(f, now); h != nil {
+		r.running.Go(func() { r.probe(ctx, box, h) })
+	}
+}

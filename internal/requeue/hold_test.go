@@ -1,0 +1,318 @@
+package requeue
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/segmentio/kafka-go"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/harness/kafkatest"
+)
+
+// pinsByName pins campaigns by a rule, and counts.
+type pinsByName struct {
+	of    func(campaign string, avoid []int) int
+	delay time.Duration
+
+	mu    sync.Mutex
+	calls int
+}
+
+func (p *pinsByName) Pin(ctx context.Context, campaigns []string, _ int, avoid []int) (map[string]int, error) {
+	p.mu.Lock()
+	p.calls++
+	p.mu.Unlock()
+	select {
+	case <-time.After(p.delay):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	pins := make(map[string]int)
+	for _, id := range campaigns {
+		pins[id] = p.of(id, avoid)
+	}
+	return pins, nil
+}
+
+// unlucky pins the campaign unlucky to lane 3 while that is possible and all others to lane 1.
+func unlucky(campaign string, avoid []int) int {
+	switch {
+	case campaign != "unlucky":
+		return 1
+	case slices.Contains(avoid, 3):
+		return 5
+	default:
+		return 3
+	}
+}
+
+// refusal answers for one partition until it is mended.
+type refusal struct {
+	at   string
+	code kafka.Error
+	keep bool // the records are written all the same
+
+	mu     sync.Mutex
+	mended bool
+}
+
+func (f *refusal) answer(to string, _, _ int) (int16, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if to == f.at && !f.mended {
+		return int16(f.code), f.keep
+	}
+	return 0, true
+}
+
+func (f *refusal) mend() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mended = true
+}
+
+// TestOnePartitionRefusesAlone: what must go to a partition that refuses waits, loudly. Everything else of the same source
+// is written.
+func TestOnePartitionRefusesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, log, reg := newMemory("t."), &kafkatest.LogBook{}, prometheus.NewRegistry()
+		lane3 := &refusal{at: "t.lanes/3", code: kafka.NotEnoughReplicasAfterAppend}
+		m.Refuse = lane3.answer
+		r := start(t, Options{
+			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}, Logger: log.Logger(), Registerer: reg,
+		})
+		s := newSource("pacer.jobs/0")
+		r.Put(s.job(0, "unlucky"), lane)
+		time.Sleep(100 * time.Millisecond)
+		for i := range int64(1000) {
+			r.Put(s.job(1+i, "other"), lane)
+		}
+		r.Put(s.job(5000, "other"), timer)
+		r.Put(s.job(5001, "other"), dead)
+		time.Sleep(time.Second)
+		if s.count() != 1002 {
+			t.Errorf("%d of 1002 jobs for other partitions are settled", s.count())
+		}
+		time.Sleep(10 * time.Minute)
+		if _, ok := s.outcome(0); ok || m.Total("t.lanes/3") != 0 {
+			t.Error("the job for the partition that refuses is settled")
+		}
+		if !r.Waits("pacer.jobs/0", 0) || r.Waits("pacer.jobs/0", 1) || r.Waits("pacer.jobs/1", 0) {
+			t.Error("other jobs than the one that waits are said to wait, or that one is not")
+		}
+		values := gather(t, reg)
+		if values["pacer_requeue_refusing_partitions"] != 1 || values["pacer_requeue_held"] != 1 || values["pacer_requeue_outage"] != 1 {
+			t.Errorf("metrics %v", values)
+		}
+		lane3.mend()
+		time.Sleep(3 * time.Second)
+		if s.count() != 1003 || s.twice != 0 || m.Total("t.lanes/3") != 1 || outage(r) {
+			t.Errorf("%d settled, %d twice, %d written to lane 3", s.count(), s.twice, m.Total("t.lanes/3"))
+		}
+		if w, i := log.Count("WARN"), log.Count("INFO"); w != 1 || i != 1 {
+			t.Errorf("%d warnings, %d infos: %q", w, i, log.Lines(""))
+		}
+	})
+}
+
+// TestACampaignTakesAnotherLane: a campaign whose lane refuses for some seconds is pinned to another, in the order of its
+// jobs; nothing is written twice.
+func TestACampaignTakesAnotherLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		m.Refuse = (&refusal{at: "t.lanes/3", code: kafka.NotEnoughReplicas}).answer
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
+		s := newSource("a")
+		for i := range int64(2000) {
+			r.Put(s.job(i, "unlucky"), lane)
+			time.Sleep(time.Millisecond)
+		}
+		if s.count() != 0 {
+			t.Errorf("%d settled too early", s.count())
+		}
+		time.Sleep(moveAfter + 2*time.Second)
+		if s.count() != 2000 || m.Total("t.lanes/5") != 2000 || m.Total("") != 2000 {
+			t.Errorf("%d settled, %d written to the other lane, %d in all", s.count(), m.Total("t.lanes/5"), m.Total(""))
+		}
+		r.Put(s.job(2000, "unlucky"), lane)
+		time.Sleep(50 * time.Millisecond)
+		if s.count() != 2001 || outage(r) {
+			t.Error("the next job waits again")
+		}
+	})
+}
+
+// TestAnotherTimerPartitionIsTaken: retries and dead letters need no pin.
+func TestAnotherTimerPartitionIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		m.Refuse = func(to string, _, _ int) (int16, bool) {
+			refuses := to == "t.timer.5s/0" || to == "t.dead/1"
+			return int16(kafka.NotEnoughReplicas) * map[bool]int16{true: 1}[refuses], !refuses
+		}
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+		var sources []*fakeSource
+		for p := range 8 {
+			s := newSource(fmt.Sprint("pacer.jobs/", p))
+			sources = append(sources, s)
+			r.Put(s.job(0, "c"), timer)
+			r.Put(s.job(1, fmt.Sprint("c", p)), dead)
+		}
+		time.Sleep(moveAfter + 2*time.Second)
+		for _, s := range sources {
+			if s.count() != 2 {
+				t.Errorf("%s: %d of 2 settled", s.name, s.count())
+			}
+		}
+	})
+}
+
+// TestWhatMayBeWrittenStaysAtItsPartition: a record whose outcome is unknown goes nowhere else, however long its partition
+// refuses.
+func TestWhatMayBeWrittenStaysAtItsPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		lane3 := &refusal{at: "t.lanes/3", code: kafka.RequestTimedOut, keep: true}
+		m.Refuse = lane3.answer
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
+		s := newSource("a")
+		r.Put(s.job(0, "unlucky"), lane)
+		time.Sleep(time.Second)
+		r.Put(s.job(1, "unlucky"), lane) // not tried yet: it may go elsewhere
+		time.Sleep(time.Hour)
+		if m.Total("t.lanes/5") != 1 || s.count() != 1 {
+			t.Errorf("%d written to the other lane, %d settled; want 1", m.Total("t.lanes/5"), s.count())
+		}
+		lane3.mend()
+		time.Sleep(3 * time.Second)
+		if s.count() != 2 || s.twice != 0 {
+			t.Errorf("%d settled", s.count())
+		}
+	})
+}
+
+// TestAnOutageMovesNobody: while all lanes refuse, campaigns keep theirs.
+func TestAnOutageMovesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, log := newMemory("t."), &kafkatest.LogBook{}
+		down := true
+		var mu sync.Mutex
+		m.Refuse = func(string, int, int) (int16, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if down {
+				return int16(kafka.NotEnoughReplicas), false
+			}
+			return 0, true
+		}
+		pins := &pinsByName{of: func(campaign string, avoid []int) int {
+			if len(avoid) > 0 {
+				t.Errorf("%s is to avoid lanes %v", campaign, avoid)
+			}
+			return int(campaign[0]-'a') % 8
+		}}
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins, Logger: log.Logger()})
+		s := newSource("a")
+		for i := range int64(80) {
+			r.Put(s.job(i, string(rune('a'+i%8))), lane)
+		}
+		time.Sleep(10 * time.Minute)
+		if s.count() != 0 || log.Count("WARN") > 2 {
+			t.Errorf("%d settled, %d warnings", s.count(), log.Count("WARN"))
+		}
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if s.count() != 80 || m.Total("") != 80 || log.Count("INFO") != 1 || outage(r) {
+			t.Errorf("%d settled, %d written, log %q", s.count(), m.Total(""), log.Lines(""))
+		}
+	})
+}
+
+// TestRetriesDoNotWaitForPins: slow lookups delay jobs for lanes only, and there is one for a batch.
+func TestRetriesDoNotWaitForPins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, pins := newMemory("t."), &pinsByName{of: unlucky, delay: 300 * time.Millisecond}
+		r := prepare(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins})
+		var sources []*fakeSource
+		for p := range 8 {
+			s := newSource(fmt.Sprint("pacer.jobs/", p))
+			sources = append(sources, s)
+			for i := range int64(500) {
+				r.Put(s.job(i, fmt.Sprint("c", p, "-", i)), lane)
+			}
+		}
+		run(t, r)
+		time.Sleep(time.Millisecond)
+		retried, same := newSource("pacer.jobs/9"), sources[0]
+		r.Put(retried.job(0, "x"), timer)
+		r.Put(same.job(900, "x"), dead)
+		time.Sleep(10 * time.Millisecond)
+		if _, ok := same.outcome(900); !ok || retried.count() != 1 {
+			t.Error("a retry or a dead letter waits for the lookup of lanes")
+		}
+		time.Sleep(time.Second) // two rounds of four workers
+		for _, s := range sources {
+			if s.count() < 500 {
+				t.Errorf("%s: %d of 500 settled", s.name, s.count())
+			}
+		}
+		if pins.calls != 8 {
+			t.Errorf("%d lookups of 8 batches", pins.calls)
+		}
+	})
+}
+
+// TestNothingIsLostOrRepeatedByRefusals: whatever partitions refuse, and when, each job is settled once, after its record
+// was accepted, and no record is written twice where the refusal was certain.
+func TestNothingIsLostOrRepeatedByRefusals(t *testing.T) {
+	codes := []kafka.Error{0, 0, kafka.NotEnoughReplicas, kafka.TopicAuthorizationFailed, kafka.MessageSizeTooLarge, kafka.LeaderNotAvailable}
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.SliceOfN(rapid.SampledFrom(codes), 40, 40).Draw(rt, "answers")
+		calm := rapid.IntRange(10, 300).Draw(rt, "calls until all works")
+		jobs := rapid.IntRange(1, 60).Draw(rt, "jobs")
+		synctest.Test(t, func(t *testing.T) {
+			m, calls := newMemory("t."), 0
+			var mu sync.Mutex
+			m.Refuse = func(string, int, int) (int16, bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				if calls++; calls > calm {
+					return 0, true
+				}
+				code := seed[calls%len(seed)]
+				return int16(code), code == 0
+			}
+			r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}})
+			sources := []*fakeSource{newSource("a"), newSource("b")}
+			for i := range jobs {
+				to := lane
+				switch i % 5 {
+				case 3:
+					to = timer
+				case 4:
+					to = dead
+				}
+				r.Put(sources[i%2].job(int64(i), fmt.Sprint("c", i%7)), to)
+				time.Sleep(time.Duration(i%3) * time.Second)
+			}
+			time.Sleep(time.Hour)
+			settled, twice := 0, 0
+			for _, s := range sources {
+				settled, twice = settled+s.count(), twice+s.twice
+			}
+			if settled != jobs || twice != 0 || m.Total("") != jobs || queued(r) != 0 {
+				t.Errorf("of %d jobs %d are settled, %d twice, %d records written, %d queued", jobs, settled, twice, m.Total(""), queued(r))
+			}
+		})
+	})
+}

@@ -1,0 +1,73 @@
+package requeue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// queueClass says which workers serve a queue.
+type queueClass uint8
+
+const (
+	urgent  queueClass = iota // timers and dead letters
+	lanes                     // never urgent
+	classes                   // their number
+)
+
+func classOf(to delivery.Destination) queueClass {
+	if to.Kind == delivery.ToLane {
+		return lanes
+	}
+	return urgent
+}
+
+// item is a job on its way to a destination.
+type item struct {
+	job  *delivery.Job
+	to   delivery.Destination
+	size int // estimated bytes of the record
+	q    *queue
+	// unknown is set once a produce call ended without a certain outcome: the record may be at the partition at, and
+	// must not be written to another, where its repetition would not be recognised.
+	unknown bool
+	at      broker.Partition
+}
+
+// flusher is a source whose settled jobs have to be committed.
+type flusher interface {
+	// Flush commits what is settled. It returns once the broker has acknowledged the commit, or nil if the source is
+	// gone.
+	Flush(ctx context.Context) error
+}
+
+// queue holds the items of one source and class in their order. The relay's lock guards it.
+type queue struct {
+	source delivery.Source
+	class  queueClass
+	items  []*item
+
+	busy      bool      // a worker serves it; it is not in the ring
+	listed    bool      // it is in the ring
+	dirty     bool      // settled jobs may not be committed yet: flush before the next batch
+	failed    bool      // the last turn has failed, at least in part
+	failures  int       // of the commit, in a row, for the back-off
+	notBefore time.Time // end of the back-off
+}
+
+// split takes a batch from the front: at most maxJobs and, beyond the first item, maxBytes.
+func split(items []*item, maxJobs, maxBytes int) (batch, rest []*item) {
+	n, bytes := 0, 0
+	for n < min(len(items), maxJobs) {
+		if bytes += items[n].size; n > 0 && bytes > maxBytes {
+			break
+		}
+		n++
+	}
+	batch = slices.Clone(items[:n])
+	clear(items[:n]) // the jobs are not held by what append leaves behind
+	return batch, items[n:]
+}

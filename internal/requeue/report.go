@@ -1,0 +1,164 @@
+package requeue
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// warnAgain is the shortest time between two lines about partitions that refuse, and largeAgain between two about
+	// records that are too large.
+	warnAgain  = 10 * time.Second
+	largeAgain = time.Minute
+)
+
+// trouble is what was logged about partitions that refuse. The relay's lock guards it.
+type trouble struct {
+	since   time.Time // of the first failure; zero while everything works
+	warned  bool      // since then
+	counted int       // partitions and sources that failed when it was logged last, or fewer since
+	warnAt  time.Time // when it may be logged again
+	largeAt time.Time // the same of records that are too large
+}
+
+// level returns 0 while everything works, and 1 otherwise.
+func (s *trouble) level() int {
+	if s.since.IsZero() {
+		return 0
+	}
+	return 1
+}
+
+// judge updates the trouble after a turn and returns what logs it: a line when something begins to refuse or more does,
+// and one when everything works. It needs the relay's lock; the result has to be called without it.
+func (r *Relay) judge(ctx context.Context, t *turn, now time.Time) (tell func()) {
+	if ctx.Err() != nil || t.box != r.box {
+		return func() {}
+	}
+	large := r.judgeLarge(t, now)
+	s, count := &r.trouble, t.box.refusing()+t.box.failing
+	s.counted = min(s.counted, count)
+	at, err := t.failed()
+	switch {
+	case count == 0 && t.wrote && !s.since.IsZero():
+		warned, after := s.warned, now.Sub(s.since)
+		s.since, s.warned = time.Time{}, false
+		return func() {
+			large()
+			if warned {
+				r.opts.Logger.Info("kafka accepts re-enqueued jobs again", "after", after.Round(time.Millisecond))
+			}
+		}
+	case count > 0 && s.since.IsZero():
+		s.since = now
+	}
+	if err == nil || count <= s.counted || now.Before(s.warnAt) && s.warned {
+		return large
+	}
+	s.warned, s.counted, s.warnAt = true, count, now.Add(warnAgain)
+	partitions, jobs := t.box.refusing(), t.box.waiting()
+	return func() {
+		large()
+		r.opts.Logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
+			"at", at, "partitions", partitions, "jobs", jobs, "error", err)
+	}
+}
+
+// judgeLarge returns what logs that jobs do not fit into their topics.
+func (r *Relay) judgeLarge(t *turn, now time.Time) func() {
+	for _, f := range t.failures {
+		if !f.large || f.err == nil || now.Before(r.trouble.largeAt) {
+			continue
+		}
+		r.trouble.largeAt = now.Add(largeAgain)
+		job, jobs := f.items[0].job, t.box.large()
+		return func() {
+			r.opts.Logger.Error("a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes",
+				"topic", f.at.Topic, "campaign", job.Campaign, "job", job.ID, "source", job.Source.Name(), "offset", job.Offset,
+				"payload_bytes", len(job.Payload), "jobs", jobs, "error", f.err)
+		}
+	}
+	return func() {}
+}
+
+// failed returns the first failure of a turn that is not about the size of a record, and where it was.
+func (t *turn) failed() (at string, err error) {
+	if t.err != nil {
+		return t.q.source.Name(), t.err
+	}
+	for _, f := range t.failures {
+		switch {
+		case f.err == nil || f.large:
+		case f.at.ID == anyPartition:
+			return f.at.Topic, f.err
+		default:
+			return f.at.String(), f.err
+		}
+	}
+	return "", nil
+}
+
+// refusing returns the number of partitions that refuse or do not answer. Like those below, it needs the relay's lock.
+func (o *outbox) refusing() (n int) {
+	for p := range o.held {
+		if !p.large {
+			n++
+		}
+	}
+	return n
+}
+
+// waiting returns the number of jobs that wait for partitions which refuse.
+func (o *outbox) waiting() int { return o.count(false) }
+
+// large returns the number of jobs that are larger than their topics take.
+func (o *outbox) large() int { return o.count(true) }
+
+func (o *outbox) count(large bool) (jobs int) {
+	for _, h := range o.held {
+		if h.large == large {
+			jobs += h.len()
+		}
+	}
+	return jobs
+}
+
+// Waiting returns about how many bytes the jobs have that cannot be settled for now, because Kafka refuses their new
+// records or their sources' commits, or does not answer.
+func (r *Relay) Waiting() (bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.box.held {
+		for it := range h.each() {
+			bytes += int64(it.size)
+		}
+	}
+	for _, q := range r.box.queues {
+		for _, it := range q.items {
+			if q.failed {
+				bytes += int64(it.size)
+			}
+		}
+	}
+	return bytes
+}
+
+// Waits reports whether the job at an offset of a source cannot be settled for now, because Kafka refuses its new record
+// or the source's commits, or does not answer.
+func (r *Relay) Waits(source string, offset int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, q := range r.box.queues {
+		if q.failed && (q.busy || len(q.items) > 0) && key.source.Name() == source {
+			return true
+		}
+	}
+	for _, h := range r.box.held {
+		for it := range h.each() {
+			if it.job.Offset == offset && it.job.Source.Name() == source {
+				return true
+			}
+		}
+	}
+	return false
+}

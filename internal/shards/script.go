@@ -1,0 +1,87 @@
+package shards
+
+import (
+	"context"
+	"io/fs"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is a Lua program with its SHA-1 digest. It is run by its digest; to a server that does not know it, it is
+// sent as text, which also loads it, so that no SCRIPT FLUSH can come in between.
+type Script struct {
+	source, sha string
+}
+
+// NewScript concatenates files into one program. It panics if a file is missing: they are embedded.
+func NewScript(files fs.FS, names ...string) *Script {
+	var source string
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			panic(err)
+		}
+		source += string(text) + "\n"
+	}
+	return &Script{source: source, sha: redis.NewScript(source).Hash()}
+}
+
+// Run holds the arguments of one run of a script.
+type Run struct {
+	Keys []string
+	Args []any
+}
+
+// Run runs the script once.
+func (s *Script) Run(ctx context.Context, client redis.UniversalClient, run Run) *redis.Cmd {
+	return s.Pipeline(ctx, client, []Run{run})[0]
+}
+
+// Pipeline runs the script once for each of the runs, in one round trip, and returns their replies in the order of the
+// runs. A second round trip follows for runs that the server refused because it did not know the script.
+func (s *Script) Pipeline(ctx context.Context, client redis.UniversalClient, runs []Run) []*redis.Cmd {
+	return s.pipeline(ctx, client, runs, redis.Pipeliner.EvalSha, redis.Pipeliner.Eval)
+}
+
+// PipelineRO is Pipeline for a script that only reads, on a server that may be a replica.
+func (s *Script) PipelineRO(ctx context.Context, client redis.UniversalClient, runs []Run) []*redis.Cmd {
+	return s.pipeline(ctx, client, runs, redis.Pipeliner.EvalShaRO, redis.Pipeliner.EvalRO)
+}
+
+// eval is one of a pipeline's methods that run a script.
+type eval func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+
+func (s *Script) pipeline(ctx context.Context, client redis.UniversalClient, runs []Run, bySHA, byText eval) []*redis.Cmd {
+	replies := send(ctx, client, runs, bySHA, s.sha)
+	var unknown []Run
+	var at []int
+	for i, r := range replies {
+		if redis.HasErrorPrefix(r.Err(), "NOSCRIPT") {
+			unknown, at = append(unknown, runs[i]), append(at, i)
+		}
+	}
+	if len(unknown) > 0 {
+		for i, r := range send(ctx, client, unknown, byText, s.source) {
+			replies[at[i]] = r
+		}
+	}
+	return replies
+}
+
+func send(ctx context.Context, client redis.UniversalClient, runs []Run, by eval, script string) []*redis.Cmd {
+	pipe := client.Pipeline()
+	replies := make([]*redis.Cmd, len(runs))
+	for i, r := range runs {
+		replies[i] = by(pipe, ctx, script, r.Keys, r.Args...)
+	}
+	_, err := pipe.Exec(ctx)
+	for _, r := range replies {
+		if r.Err() == nil && r.Val() == nil {
+			r.SetErr(err) // Exec can fail before it tries any command, on a closed client for instance
+		}
+	}
+	return replies
+}
+
+// Hash returns the digest by which Redis knows the script.
+func (s *Script) Hash() string { return s.sha }

@@ -1,0 +1,308 @@
+package shards
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The modes of Options.
+const (
+	ModeSingle   = "single"   // one Redis server
+	ModeSentinel = "sentinel" // one Redis with replicas, watched by sentinels
+	ModeCluster  = "cluster"  // Redis Cluster
+	ModeRing     = "ring"     // independent Redis servers, each with or without a replica
+)
+
+const (
+	clusterShards = 16 // default of a cluster: several per master, so that added masters take a share of them
+	maxShards     = 1024
+	maxDB         = 1 << 15
+)
+
+// Options describe the Redis servers.
+type Options struct {
+	Mode string // single (default), sentinel, cluster or ring
+	// Addrs are host:port: of the server, the sentinels, some nodes of the cluster, or the masters of the ring in
+	// their order. In a ring an entry may also name a replica: master|replica.
+	Addrs      []string
+	MasterName string // of the sentinels' master
+	// Shards is the number of shards among which the keys are divided; 0 for the default: 1, with a cluster 16, with a
+	// ring one per address. Counts and timelines do not move when it changes, so it has to stay the same.
+	Shards             int
+	Username, Password string
+	DB                 int         // not with a cluster
+	TLS                *tls.Config // nil: none
+	// Renew, if set, is called for each new connection and replaces Username, Password and TLS. The sentinels' password
+	// is never replaced.
+	Renew func() Access
+	// SentinelUsername and SentinelPassword are for the sentinels themselves.
+	SentinelUsername, SentinelPassword string
+}
+
+// Access is how a new connection is encrypted and authenticated.
+type Access struct {
+	Username, Password string
+	TLS                *tls.Config // nil: none
+}
+
+// modes are all of them.
+var modes = []string{ModeSingle, ModeCluster, ModeSentinel, ModeRing}
+
+// Problems returns the errors in the options, except missing addresses: one line each, which begins with the option's
+// name in the configuration and ends with the remedy.
+func (o *Options) Problems() (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	n := len(o.Addrs)
+	switch {
+	case o.Mode == "" && n > 1:
+		add("mode: required with several addresses; use one of cluster, sentinel, ring")
+	case o.Mode != "" && !slices.Contains(modes, o.Mode):
+		add("mode: there is no %s; use one of %s", shown(o.Mode), strings.Join(modes, ", "))
+	case o.Mode == ModeSingle && n > 1:
+		add("mode: single takes one address and there are %d; use one of cluster, sentinel, ring", n)
+	}
+	o.addrProblems(add)
+	if (o.Mode == ModeSentinel) != (o.MasterName != "") {
+		add("master_name: goes together with redis.mode: sentinel; set both or neither")
+	}
+	switch {
+	case o.SentinelUsername != "" && o.SentinelPassword == "":
+		add("sentinel_password: required with redis.sentinel_username; set both or neither")
+	case o.SentinelPassword != "" && o.Mode != ModeSentinel:
+		add("sentinel_password: there are sentinels in mode sentinel only; remove it, or set redis.mode: sentinel")
+	}
+	switch {
+	case o.Shards < 0 || o.Shards > maxShards:
+		add("shards: %d is out of range; use a number between 0 and %d", o.Shards, maxShards)
+	case o.Mode == ModeRing && o.Shards > 0 && o.Shards < n:
+		add("shards: %d leaves some of the %d addresses without any; use at least %d, or 0", o.Shards, n, n)
+	}
+	switch {
+	case o.DB < 0 || o.DB > maxDB:
+		add("db: %d is out of range; use a number between 0 and %d", o.DB, maxDB)
+	case o.Mode == ModeCluster && o.DB != 0:
+		add("db: a cluster has database 0 only; remove it")
+	}
+	return problems
+}
+
+// shown quotes a value for a message, unless it may contain a password.
+func shown(value string) string {
+	if strings.Contains(value, "@") {
+		return "***"
+	}
+	return fmt.Sprintf("%.60q", value)
+}
+
+// addrProblems checks each address. Those of a ring may name a replica, and none may occur twice: it would hold two
+// parts of the counts, or be its own replica.
+func (o *Options) addrProblems(add func(format string, args ...any)) {
+	servers, remedy := o.Addrs, "use one such as 127.0.0.1:6379; master|replica is for mode ring"
+	if o.Mode == ModeRing {
+		servers, remedy = nil, "use one such as 127.0.0.1:6379, or 127.0.0.1:6379|127.0.0.1:6380 with a replica"
+		for _, entry := range o.Addrs {
+			pair := strings.Split(entry, "|")
+			if len(pair) > 2 {
+				add("addrs: %s names %d servers; use master or master|replica", shown(entry), len(pair))
+			}
+			servers = append(servers, pair...)
+		}
+	}
+	for i, addr := range servers {
+		_, port, err := net.SplitHostPort(addr)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		switch {
+		case strings.Contains(addr, "@"):
+			add("addrs: write host:port without credentials; those go into username and password")
+		case err != nil:
+			add("addrs: %s is not host:port; %s", shown(addr), remedy)
+		case o.Mode == ModeRing && slices.Contains(servers[:i], addr):
+			add("addrs: %s is listed twice; name it once", addr)
+		}
+	}
+}
+
+// Connect makes the shards of a topology. It does no I/O: connections are opened at their first use. Errors begin with
+// the name of the option in the configuration.
+func Connect(o Options) (*Set, error) {
+	if problems := o.Problems(); len(problems) > 0 {
+		return nil, errors.New(strings.Join(problems, "\n"))
+	}
+	if len(o.Addrs) == 0 {
+		return nil, errors.New("addrs: at least one host:port is needed")
+	}
+	switch o.Mode {
+	case ModeSentinel:
+		reading := o.client(o.Addrs...)
+		reading.ReadOnly = true
+		master, replica := redis.NewFailoverClient(o.client(o.Addrs...).Failover()), redis.NewFailoverClient(reading.Failover())
+		return &Set{max(1, o.Shards), clients{master}, clients{replica}}, nil
+	case ModeCluster:
+		// A cluster places shards by their hash tags. A second client reads from any node of a shard.
+		reading := o.client(o.Addrs...).Cluster()
+		reading.RouteRandomly = true
+		master, replica := redis.NewClusterClient(o.client(o.Addrs...).Cluster()), redis.NewClusterClient(reading)
+		return &Set{cmp.Or(o.Shards, clusterShards), clients{master}, clients{replica}}, nil
+	case ModeRing:
+		masters, replicas := make(clients, len(o.Addrs)), make(clients, len(o.Addrs))
+		for i, entry := range o.Addrs {
+			master, replica, _ := strings.Cut(entry, "|")
+			masters[i] = redis.NewClient(o.client(master).Simple())
+			if replica != "" {
+				replicas[i] = redis.NewClient(o.client(replica).Simple())
+			}
+		}
+		return &Set{max(len(o.Addrs), o.Shards), masters, replicas}, nil
+	default:
+		return &Set{max(1, o.Shards), clients{redis.NewClient(o.client(o.Addrs...).Simple())}, nil}, nil
+	}
+}
+
+// client returns the options of one client.
+func (o *Options) client(addrs ...string) *redis.UniversalOptions {
+	c := ClientOptions(addrs...)
+	c.MasterName, c.Username, c.Password, c.DB, c.TLSConfig = o.MasterName, o.Username, o.Password, o.DB, o.TLS
+	c.SentinelUsername, c.SentinelPassword = o.SentinelUsername, o.SentinelPassword
+	if o.Renew != nil {
+		c.CredentialsProviderContext = func(context.Context) (username, password string, err error) {
+			a := o.Renew()
+			return a.Username, a.Password, nil
+		}
+		c.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return dial(ctx, network, addr, o.Renew().TLS)
+		}
+	}
+	return c
+}
+
+// dial opens a connection as go-redis does, with TLS unless it is nil.
+func dial(ctx context.Context, network, addr string, encryption *tls.Config) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+	if encryption == nil {
+		return plain.DialContext(ctx, network, addr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, tlsTimeout)
+	defer cancel()
+	conn, err := (&tls.Dialer{NetDialer: plain, Config: encryption}).DialContext(ctx, network, addr)
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) || errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s does not answer in TLS: %w; is redis.tls right, and the port?", addr, err)
+	}
+	return conn, err
+}
+
+// New returns one shard for each of independent masters, without replicas.
+func New(masters ...redis.UniversalClient) *Set { return &Set{count: len(masters), masters: masters} }
+
+type clients []redis.UniversalClient
+
+// Set is the shards of a deployment, distributed over clients in turn: one client for a single Redis or a Redis
+// Cluster, several for a ring. A shard is identified by its hash tag. The methods are safe for concurrent use.
+type Set struct {
+	count             int
+	masters, replicas clients // replicas may be empty, and have nil entries
+}
+
+// Count returns the number of shards, at least 1. It never changes.
+func (s *Set) Count() int { return s.count }
+
+// Master returns the client that writes the shard and reads what decisions need.
+func (s *Set) Master(shard int) redis.UniversalClient { return s.masters[shard%len(s.masters)] }
+
+// Replica returns a client that reads the shard for display, or nil if there is none. The data may be arbitrarily old.
+func (s *Set) Replica(shard int) redis.UniversalClient {
+	if len(s.replicas) == 0 {
+		return nil
+	}
+	return s.replicas[shard%len(s.replicas)]
+}
+
+// Masters returns the clients of all masters.
+func (s *Set) Masters() []redis.UniversalClient { return s.masters[:min(len(s.masters), s.count)] }
+
+// Ping returns an error unless every master answers.
+func (s *Set) Ping(ctx context.Context) error { return errors.Join(s.ping(ctx)...) }
+
+// PingAny returns an error unless at least one master answers.
+func (s *Set) PingAny(ctx context.Context) error {
+	errs := s.ping(ctx)
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Set) ping(ctx context.Context) []error {
+	errs := make([]error, len(s.masters))
+	var wg sync.WaitGroup
+	for i, c := range s.masters {
+		wg.Go(func() { errs[i] = ping(ctx, c) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// ping pings a client's server, or every master of a cluster.
+func ping(ctx context.Context, client redis.UniversalClient) error {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ping(ctx, node) })
+	case *redis.Client:
+		if err := c.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("ping redis at %s: %w", c.Options().Addr, err)
+		}
+	default:
+		if err := c.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("ping redis: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close closes all clients.
+func (s *Set) Close() error {
+	var errs []error
+	for _, c := range slices.Concat(s.masters, s.replicas) {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dialTimeout is how long a new connection may take.
+const (
+	dialTimeout = 250 * time.Millisecond
+	tlsTimeout  = time.Second // with the handshake
+	keepAlive   = 5 * time.Minute
+)
+
+// ClientOptions returns go-redis options of a client that honours deadlines and does not retry by itself: a repeated
+// script must carry the same sequence number, which only its caller knows.
+func ClientOptions(addrs ...string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: addrs, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
+	}
+}
+
+// Tag returns the beginning of every key of a shard. It is a hash tag, so that one script may use several keys of a
+// shard on a Redis Cluster.
+func Tag(prefix string, shard int) string { return "{" + prefix + strconv.Itoa(shard) + "}" }
+
+// Of maps a number to one of count shards.
+func Of(n uint64, count int) int { return int(n % uint64(count)) }

@@ -1,0 +1,455 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/discard"
+	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/log"
+	"github.com/pacer/pacer/internal/sink/record"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// The suite that every kind of sink has to pass: the kinds with a destination against a server that behaves as each case
+// says (TestConformance), and those without one (TestConformanceWithoutADestination). What a protocol cannot say is
+// left out: no answer of HTTP rejects a job in the normal course of things.
+
+// behaviour is one case of the suite: how a destination behaves, and what the result has to be.
+type behaviour struct {
+	name      string
+	protocols []standin.Protocol // nil: all of them
+	options   standin.Options
+	handle    func(*standin.Call)
+	timeout   time.Duration // of the sink; 0: the default
+	payload   []byte        // nil: 1,000 bytes
+
+	want   []delivery.ResultClass // any of these
+	status int
+	wait   time.Duration // RetryAfter
+	sent   int           // how often the server read the request to its end; -1: that may differ
+	resent float64       // of these, counted as repeats
+	within time.Duration // how long the call may take; 0: any time
+}
+
+const (
+	internalError = 2 // codes of HTTP/2
+	refusedStream = 7
+)
+
+var h2 = []standin.Protocol{standin.HTTP2}
+
+func answer(status int, header ...string) func(*standin.Call) {
+	return func(c *standin.Call) { c.Answer(status, header...) }
+}
+
+// first behaves so at the first request, and answers the others.
+func first(handle func(*standin.Call)) func(*standin.Call) {
+	return func(c *standin.Call) {
+		if c.N == 1 {
+			handle(c)
+			return
+		}
+		c.Answer(200)
+	}
+}
+
+func classes(c ...delivery.ResultClass) []delivery.ResultClass { return c }
+
+var behaviours = slices.Concat(answered, unanswered, repeated)
+
+var answered = []behaviour{
+	{name: "delivered", handle: answer(200), want: classes(delivery.Delivered), status: 200, sent: 1},
+	{name: "delivered without a payload", handle: answer(204), payload: []byte{}, want: classes(delivery.Delivered), status: 204, sent: 1},
+	{name: "delivered, 900 kB", handle: answer(202), payload: make([]byte, 900_000), want: classes(delivery.Delivered), status: 202, sent: 1},
+	{name: "permanent", handle: answer(422), want: classes(delivery.Permanent), status: 422, sent: 1},
+	{name: "temporary", handle: answer(500), want: classes(delivery.Temporary), status: 500, sent: 1},
+	{
+		name: "temporary with a delay", handle: answer(502, "Retry-After", "7"),
+		want: classes(delivery.Temporary), status: 502, wait: 7 * time.Second, sent: 1,
+	},
+	{name: "throttled", handle: answer(429), want: classes(delivery.Throttled), status: 429, sent: 1},
+	{
+		name: "throttled with a delay", handle: answer(429, "Retry-After", "90"),
+		want: classes(delivery.Throttled), status: 429, wait: 90 * time.Second, sent: 1,
+	},
+	{
+		name: "throttled by a limit", handle: answer(429, "RateLimit", `"burst";r=5;t=1, "day";r=0;t=40`),
+		want: classes(delivery.Throttled), status: 429, wait: 40 * time.Second, sent: 1,
+	},
+	{
+		name: "throttled by 503", handle: answer(503, "Retry-After", "3"),
+		want: classes(delivery.Throttled), status: 503, wait: 3 * time.Second, sent: 1,
+	},
+	{name: "misconfigured: 401", handle: answer(401), want: classes(delivery.Misconfigured), status: 401, sent: 1},
+	{name: "misconfigured: 403", handle: answer(403), want: classes(delivery.Misconfigured), status: 403, sent: 1},
+	{name: "misconfigured: 407", handle: answer(407), want: classes(delivery.Misconfigured), status: 407, sent: 1},
+	{
+		name: "misconfigured: moved", handle: answer(302, "Location", "https://elsewhere.example/"),
+		want: classes(delivery.Misconfigured), status: 302, sent: 1,
+	},
+	{
+		name: "oversized answer", handle: func(c *standin.Call) {
+			c.Begin(200)
+			for range 64 {
+				if c.Body(make([]byte, 16<<10)) != nil {
+					return
+				}
+			}
+			c.End()
+		},
+		want: classes(delivery.Delivered), status: 200, sent: 1,
+	},
+	{
+		name: "oversized header", handle: func(c *standin.Call) {
+			c.Answer(200, "X-Endless", strings.Repeat("x", 1<<20))
+		},
+		want: classes(delivery.Temporary), sent: 1,
+	},
+	{
+		name: "trickling body", handle: func(c *standin.Call) {
+			c.Begin(200)
+			for c.Body([]byte("x")) == nil {
+				time.Sleep(50 * time.Millisecond)
+			}
+		},
+		timeout: time.Minute, want: classes(delivery.Delivered), status: 200, sent: 1, within: 20 * time.Second,
+	},
+	{
+		name: "body that never comes", handle: func(c *standin.Call) {
+			c.Begin(503, "Retry-After", "5")
+			c.Hang()
+		},
+		timeout: time.Minute, want: classes(delivery.Throttled), status: 503, wait: 5 * time.Second, sent: 1, within: 20 * time.Second,
+	},
+}
+
+var unanswered = []behaviour{
+	{
+		name: "written, and no answer", handle: (*standin.Call).Hang, timeout: 100 * time.Millisecond,
+		want: classes(delivery.Temporary), sent: 1,
+	},
+	{name: "reset after the request was read", handle: (*standin.Call).Reset, want: classes(delivery.Temporary), sent: 1},
+	{name: "closed after the request was read", handle: (*standin.Call).Close, want: classes(delivery.Temporary), sent: 1},
+	{
+		// In HTTP/1.1 without TLS the request may be on its way when the connection breaks.
+		name: "reset before the request was read", protocols: []standin.Protocol{standin.Plain},
+		options: standin.Options{Accept: func(_ int, c net.Conn) bool { standin.Reset(c); return false }},
+		want:    classes(delivery.Temporary, delivery.Unreachable), sent: 0,
+	},
+	{
+		name: "reset before TLS", protocols: []standin.Protocol{standin.TLS, standin.HTTP2},
+		options: standin.Options{Accept: func(_ int, c net.Conn) bool { standin.Reset(c); return false }},
+		want:    classes(delivery.Unreachable), sent: 0,
+	},
+	{
+		name: "silent before TLS", protocols: []standin.Protocol{standin.TLS, standin.HTTP2}, timeout: 100 * time.Millisecond,
+		options: standin.Options{Accept: func(_ int, c net.Conn) bool { _, _ = c.Read(make([]byte, 1)); time.Sleep(time.Second); return false }},
+		want:    classes(delivery.Unreachable), sent: 0,
+	},
+	{
+		name: "stream reset by an error", protocols: h2, handle: func(c *standin.Call) { c.Refuse(internalError) },
+		want: classes(delivery.Temporary), sent: 1,
+	},
+	{
+		name: "GOAWAY after the stream, and no answer", protocols: h2,
+		handle: func(c *standin.Call) { c.GoAway(true); c.Close() }, want: classes(delivery.Temporary), sent: 1,
+	},
+}
+
+var repeated = []behaviour{
+	{
+		name: "GOAWAY after the stream, then the answer", protocols: h2,
+		handle: func(c *standin.Call) { c.GoAway(true); c.Answer(200) }, want: classes(delivery.Delivered), status: 200, sent: 1,
+	},
+	{
+		name: "GOAWAY before the stream", protocols: h2, handle: first(func(c *standin.Call) { c.GoAway(false) }),
+		want: classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
+	},
+	{
+		name: "GOAWAY before the stream, twice", protocols: h2, handle: func(c *standin.Call) { c.GoAway(false) },
+		want: classes(delivery.Unreachable), sent: 2, resent: 1,
+	},
+	{
+		name: "refused stream", protocols: h2, handle: first(func(c *standin.Call) { c.Refuse(refusedStream) }),
+		want: classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
+	},
+	{
+		name: "refused stream, without a payload", protocols: h2, payload: []byte{},
+		handle: first(func(c *standin.Call) { c.Refuse(refusedStream) }),
+		want:   classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
+	},
+	{
+		name: "refused for ever", protocols: h2, handle: func(c *standin.Call) { c.Refuse(refusedStream) },
+		want: classes(delivery.Unreachable), sent: 2, resent: 1,
+	},
+	{
+		name: "refused for ever, without a payload", protocols: h2, payload: []byte{},
+		handle: func(c *standin.Call) { c.Refuse(refusedStream) }, want: classes(delivery.Unreachable), sent: 2, resent: 1,
+	},
+	{
+		name: "refused, and then no answer", protocols: h2, timeout: 300 * time.Millisecond,
+		handle: func(c *standin.Call) {
+			if c.N == 1 {
+				c.Refuse(refusedStream)
+				return
+			}
+			c.Hang()
+		},
+		want: classes(delivery.Temporary), sent: 2, resent: 1,
+	},
+}
+
+// open opens a sink of kind http for the server, in a router of its own.
+func open(t *testing.T, srv *standin.Server, change func(*http.Config)) (r *sink.Router, resent func() float64) {
+	t.Helper()
+	cfg := http.Default()
+	cfg.URL, cfg.CAFile = srv.URL, srv.CAFile
+	if change != nil {
+		change(cfg)
+	}
+	e, err := sink.Open(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, reg, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
+	t.Cleanup(func() { _ = r.Close() })
+	return r, func() float64 { return counter(t, reg, "pacer_sink_resent_total") }
+}
+
+func TestConformance(t *testing.T) {
+	for _, b := range behaviours {
+		for _, p := range standin.Protocols {
+			if b.protocols != nil && !slices.Contains(b.protocols, p) {
+				continue
+			}
+			t.Run(b.name+"/"+string(p), func(t *testing.T) {
+				t.Parallel()
+				b.run(t, p)
+			})
+		}
+	}
+}
+
+func (b *behaviour) run(t *testing.T, p standin.Protocol) {
+	srv := standin.Start(t, p, b.options, b.handle)
+	r, resent := open(t, srv, func(c *http.Config) {
+		if c.Timeout = b.timeout; b.timeout == 0 {
+			c.Timeout = 10 * time.Second // a machine under load is slow, and says nothing about the sink
+		}
+	})
+	j := &delivery.Job{ID: "u-1", Campaign: "spring", Payload: b.payload}
+	if j.Payload == nil {
+		j.Payload = make([]byte, 1000)
+	}
+	begun := time.Now()
+	res := r.Deliver(t.Context(), "a", j)
+	took := time.Since(begun)
+	if !slices.Contains(b.want, res.Class) || res.Status != b.status || res.RetryAfter != b.wait {
+		t.Errorf("result %+v, want class %s, status %d, wait %s", res, b.want, b.status, b.wait)
+	}
+	if (res.Detail == "") != (res.Class == delivery.Delivered) {
+		t.Errorf("detail %q", res.Detail)
+	}
+	if n := len(srv.Seen()); n != b.sent {
+		t.Errorf("the destination read the request %d times, want %d", n, b.sent)
+	}
+	if n := resent(); n != b.resent {
+		t.Errorf("%v repeats counted, want %v", n, b.resent)
+	}
+	if b.within > 0 && took > b.within {
+		t.Errorf("the call took %s", took)
+	}
+}
+
+// TestConformanceHealed: what was wrong is not remembered.
+func TestConformanceHealed(t *testing.T) {
+	for _, p := range standin.Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			srv := standin.Start(t, p, standin.Options{}, first(answer(401)))
+			r, _ := open(t, srv, nil)
+			for i, want := range classes(delivery.Misconfigured, delivery.Delivered) {
+				if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"}); res.Class != want {
+					t.Errorf("delivery %d: %+v, want %s", i+1, res, want)
+				}
+			}
+		})
+	}
+}
+
+func TestConformanceUnreachable(t *testing.T) {
+	srv := standin.Start(t, standin.Plain, standin.Options{}, answer(200))
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = free.Close()
+	for _, scheme := range []string{"http", "https"} {
+		r, _ := open(t, srv, func(c *http.Config) { c.URL = scheme + "://" + free.Addr().String() })
+		res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"})
+		if res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "connection refused") {
+			t.Errorf("%s: %+v", scheme, res)
+		}
+	}
+}
+
+// TestConformanceCancelled: a call that pacer gives up says nothing about the destination, and returns at once.
+func TestConformanceCancelled(t *testing.T) {
+	for _, p := range standin.Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { cancel(); c.Hang() })
+			r, _ := open(t, srv, func(c *http.Config) { c.Timeout = 10 * time.Minute })
+			if res := r.Deliver(ctx, "a", &delivery.Job{ID: "1", Payload: []byte("x")}); res.Class != delivery.Interrupted {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+}
+
+// TestConformanceIdleConnectionClosed: a destination may close a connection that is idle whenever it likes. No request
+// is processed twice for that, and few are lost in doubt.
+func TestConformanceIdleConnectionClosed(t *testing.T) {
+	for _, p := range standin.Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200); c.Close() })
+			r, _ := open(t, srv, nil)
+			delivered := 0
+			for i := range 50 {
+				res := r.Deliver(t.Context(), "a", &delivery.Job{ID: fmt.Sprint(i), Payload: []byte("x")})
+				switch res.Class {
+				case delivery.Delivered:
+					delivered++
+				case delivery.Temporary, delivery.Unreachable:
+				default:
+					t.Errorf("%+v", res)
+				}
+			}
+			seen := srv.Seen()
+			slices.Sort(seen)
+			if n := len(slices.Compact(slices.Clone(seen))); n != len(seen) || delivered > n {
+				t.Errorf("%d requests arrived, of %d jobs; %d were delivered", len(seen), n, delivered)
+			}
+		})
+	}
+}
+
+// TestConformanceCeiling: as many calls as the sink allows are open at the destination at once, also where a connection
+// takes fewer.
+func TestConformanceCeiling(t *testing.T) {
+	const ceiling = 48
+	for _, tt := range []struct {
+		protocol standin.Protocol
+		streams  uint32
+	}{{standin.Plain, 0}, {standin.TLS, 0}, {standin.HTTP2, 0}, {standin.HTTP2, 10}} {
+		t.Run(fmt.Sprintf("%s %d", tt.protocol, tt.streams), func(t *testing.T) {
+			t.Parallel()
+			var arrived atomic.Int32
+			all := make(chan struct{})
+			srv := standin.Start(t, tt.protocol, standin.Options{Streams: tt.streams}, func(c *standin.Call) {
+				if arrived.Add(1) == ceiling {
+					close(all)
+				}
+				select {
+				case <-all:
+					c.Answer(200)
+				case <-c.Gone():
+				}
+			})
+			r, _ := open(t, srv, func(c *http.Config) { c.MaxInFlight, c.Timeout = ceiling, 20*time.Second })
+			var calls sync.WaitGroup
+			for i := range ceiling {
+				calls.Go(func() {
+					res := r.Deliver(t.Context(), "a", &delivery.Job{ID: fmt.Sprint(i), Payload: []byte("x")})
+					if res.Class != delivery.Delivered {
+						t.Errorf("%+v", res)
+					}
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// TestConformanceSecrets: whatever the destination says, no configured secret is in a detail.
+func TestConformanceSecrets(t *testing.T) {
+	secrets := []string{"hunter22%/x", "swordfish", "opensesame", "sk_live_0123456789"}
+	echo := func(c *standin.Call) {
+		all := c.Header.Get("Authorization") + "/" + c.Header.Get("X-Key") + "/" + strings.Join(secrets, "/")
+		switch c.N {
+		case 1:
+			c.Answer(302, "Location", "/"+all)
+		case 2:
+			c.Answer(302, "Location", "https://me:"+"hunter22%25%2Fx@"+strings.Join(secrets[1:], ".")+"/hunter22%25%2Fx")
+		default:
+			c.Answer(401, "WWW-Authenticate", all)
+		}
+	}
+	for _, p := range standin.Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			srv := standin.Start(t, p, standin.Options{}, echo)
+			r, _ := open(t, srv, func(c *http.Config) {
+				c.URL = strings.Replace(c.URL, "://", "://me:hunter22%25%2Fx@", 1) + "?token=swordfish&v=1"
+				c.Headers = map[string]string{"X-Key": "opensesame", "X-Token": "Bearer sk_live_0123456789", "X-Version": "1"}
+			})
+			for range 3 {
+				res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1", Payload: []byte("x")})
+				for _, secret := range append(secrets, "hunter22%25%2Fx") {
+					if strings.Contains(res.Detail, secret) {
+						t.Errorf("%s is in detail %q", secret, res.Detail)
+					}
+				}
+				if !strings.Contains(res.Detail, "127.0.0.1") {
+					t.Errorf("detail %q does not say where", res.Detail)
+				}
+			}
+		})
+	}
+}
+
+func TestConformanceWithoutADestination(t *testing.T) {
+	recorded := record.Config{MaxInFlight: 64, Record: t.TempDir() + "/record"}
+	for name, cfg := range map[string]sink.Config{
+		"discard": discard.Default(), "log": log.Default(), "record": &discard.Config{Config: recorded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := sink.Open(cfg, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
+			var calls sync.WaitGroup
+			for i := range e.MaxInFlight {
+				calls.Go(func() {
+					res := r.Deliver(t.Context(), "a", &delivery.Job{ID: fmt.Sprint(i), Campaign: "c", Payload: []byte("hunter22")})
+					if res != (delivery.Result{Class: delivery.Delivered}) {
+						t.Errorf("%+v", res)
+					}
+				})
+			}
+			calls.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			res := r.Deliver(ctx, "a", &delivery.Job{ID: "late", Campaign: "c"})
+			if res.Class != delivery.Delivered && res.Class != delivery.Interrupted {
+				t.Errorf("cancelled: %+v", res)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

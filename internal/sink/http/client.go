@@ -1,0 +1,185 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	idleTimeout = 30 * time.Second
+	keepAlive   = 15 * time.Second
+	pingAfter   = 5 * time.Second // HTTP/2: an idle connection is pinged after this long
+
+	defaultContentType = "application/octet-stream"
+)
+
+// Headers of a request, in the canonical form of net/http but for keyIdempotency. A POST with an Idempotency-Key may be
+// sent again by net/http on another connection if the first one breaks before the answer, even if it was written in
+// full: a duplicate that none of pacer's counters would show. In this spelling net/http does not look for it; servers
+// ignore case. X-Idempotency-Key is treated alike.
+const (
+	keyWebhookID      = "Webhook-Id"
+	keyIdempotency    = "idempotency-key"
+	keyCampaign       = "Pacer-Campaign"
+	keyAttempt        = "Pacer-Attempt"
+	keyContentType    = "Content-Type"
+	keyTraceParent    = "Traceparent"
+	keyTraceState     = "Tracestate"
+	keyUserAgent      = "User-Agent"
+	keyAuthorization  = "Authorization"
+	keyConnection     = "Connection"
+	headersOfEveryJob = 8
+)
+
+// client is what a Sink makes of its configuration and of the files that it names. It never changes.
+type client struct {
+	from      *files
+	target    *url.URL // without user and password
+	where     string   // host and port, for details
+	fixed     []field  // sent with every request; read-only
+	timeout   time.Duration
+	transport *http.Transport
+	secrets   *strings.Replacer // replaces what must not appear in a detail
+}
+
+// field is a header of every request. A slice of them is cheaper to iterate over than a map.
+type field struct {
+	name   string
+	values []string
+}
+
+func newClient(f *files, version string) (*client, error) {
+	cfg := &f.config
+	target, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
+	}
+	c := &client{from: f, where: target.Host, timeout: cfg.Timeout}
+	secrets := []string{target.RawQuery}
+	for _, values := range target.Query() {
+		secrets = append(secrets, values...)
+	}
+	fixed := make(http.Header, len(cfg.Headers)+2)
+	fixed.Set(keyUserAgent, "pacer/"+version)
+	if u := target.User; u != nil {
+		pw, _ := u.Password()
+		basic := base64.StdEncoding.EncodeToString([]byte(u.Username() + ":" + pw))
+		fixed.Set(keyAuthorization, "Basic "+basic)
+		secrets = append(secrets, u.String(), pw, basic)
+		target.User = nil
+	}
+	for name, value := range cfg.Headers {
+		fixed.Set(name, value)
+		secrets = append(append(secrets, value), strings.Fields(value)...)
+	}
+	for name, values := range fixed {
+		if strings.EqualFold(name, "x-"+keyIdempotency) {
+			name = strings.ToLower(name)
+		}
+		c.fixed = append(c.fixed, field{name, values})
+	}
+	c.target, c.secrets = target, scrubber(secrets)
+	c.transport, err = newTransport(f)
+	return c, err
+}
+
+func newTransport(f *files) (*http.Transport, error) {
+	cfg := &f.config
+	secure := tlsConfig()
+	var err error
+	if secure.RootCAs, err = f.authorities(); err != nil {
+		return nil, err
+	}
+	if secure.Certificates, err = f.certificates(); err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: cfg.Timeout, KeepAlive: keepAlive}
+	return &http.Transport{
+		Proxy:                  proxy,
+		OnProxyConnectResponse: onProxyAnswer,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, addr)
+			if err != nil || cfg.MaxConnAge == 0 {
+				return conn, err
+			}
+			return &agingConn{Conn: conn, until: time.Now().Add(lifetime(cfg.MaxConnAge))}, nil
+		},
+		TLSClientConfig:        secure,
+		TLSHandshakeTimeout:    cfg.Timeout,
+		ForceAttemptHTTP2:      true, // which a custom TLSClientConfig would disable
+		MaxIdleConns:           cfg.MaxInFlight,
+		MaxIdleConnsPerHost:    cfg.MaxInFlight,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true, // the body is discarded
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+	}, nil
+}
+
+// request makes the job's request. It builds the request from a template (no http.NewRequest, a header map of the
+// right size, one array for all values), so that a delivery makes few allocations. For a job whose metadata cannot be
+// written as headers it returns the problem instead: the job can never be delivered, and net/http's own error would
+// look like a failure to connect.
+func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *http.Request, problem string) {
+	contentType := job.ContentType
+	if contentType == "" {
+		contentType = defaultContentType
+	}
+	for _, h := range [...]struct{ name, value string }{
+		{delivery.HeaderJobID, job.ID}, {delivery.HeaderCampaign, job.Campaign}, {delivery.HeaderContentType, contentType},
+		{delivery.HeaderTraceParent, job.TraceParent},
+	} {
+		if !validValue(h.value) || len(h.value) > maxHeaderBytes {
+			return nil, h.name + " cannot be sent as an HTTP header: it has control characters or is too long"
+		}
+	}
+	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
+	values := [...]string{job.ID, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
+	header := make(http.Header, headersOfEveryJob+len(c.fixed))
+	for _, f := range c.fixed {
+		header[f.name] = f.values
+	}
+	v := values[:]
+	header[keyWebhookID] = v[0:1:1]
+	header[keyIdempotency] = v[0:1:1]
+	header[keyCampaign] = v[1:2:2]
+	header[keyAttempt] = v[2:3:3]
+	header[keyContentType] = v[3:4:4]
+	if job.TraceParent != "" {
+		header[keyTraceParent] = v[4:5:5]
+		if state := job.TraceState(); state != "" {
+			header[keyTraceState] = []string{state}
+		}
+	}
+	template := http.Request{
+		Method:        http.MethodPost,
+		URL:           c.target,
+		Host:          c.target.Host,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        header,
+		ContentLength: int64(len(job.Payload)),
+		Body:          http.NoBody, // an empty body instead of none would be sent chunked, which not every server accepts
+	}
+	if len(job.Payload) > 0 {
+		// net/http recognises a NopCloser around a bytes.Reader as data in memory, and then sends header and body in
+		// one write instead of two.
+		template.Body = io.NopCloser(bytes.NewReader(job.Payload))
+		template.GetBody = t.payloadAgain
+	}
+	t.header = header
+	return template.WithContext(httptrace.WithClientTrace(ctx, t.trace())), ""
+}

@@ -1,0 +1,216 @@
+package http
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestTLSIsVerified(t *testing.T) {
+	for _, p := range []standin.Protocol{standin.TLS, standin.HTTP2} {
+		srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+		s := newSink(t, Config{URL: srv.URL})
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || !strings.Contains(r.Detail, "certificate") {
+			t.Errorf("unknown authority: %+v", r)
+		}
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("check: %v", err)
+		}
+		trusting := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = srv.CAFile })
+		if r := trusting.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
+			t.Errorf("known authority: %+v", r)
+		}
+		if err := trusting.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := len(srv.Seen()); n != 1 {
+			t.Errorf("%d requests", n)
+		}
+	}
+}
+
+// TestClosedWhileIdle: a connection that the destination closes between two requests, at the worst moment: after the
+// second request got it and before anything was written to it.
+func TestClosedWhileIdle(t *testing.T) {
+	for _, payload := range [][]byte{nil, []byte("x")} {
+		closing, closed := make(chan struct{}), make(chan struct{})
+		isClosed := sync.OnceFunc(func() { close(closed) })
+		srv := standin.Start(t, standin.Plain, standin.Options{}, func(c *standin.Call) {
+			c.Answer(200)
+			if c.N == 1 {
+				<-closing
+				c.Close()
+			}
+		})
+		s := newSink(t, Config{URL: srv.URL})
+		dial := s.client.Load().transport.DialContext
+		s.client.Load().transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			return &watchedConn{Conn: c, closed: isClosed}, err
+		}
+		j := job()
+		j.Payload = payload
+		if r := s.Deliver(t.Context(), j); r.Class != delivery.Delivered {
+			t.Fatalf("%+v", r)
+		}
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if info.Reused {
+				close(closing)
+				<-closed
+			}
+		}})
+		if r := s.Deliver(ctx, j); r.Class != delivery.Delivered {
+			t.Errorf("%+v", r)
+		}
+		if n := len(srv.Seen()); n != 2 || s.Resent() != 0 {
+			t.Errorf("%d requests arrived, %d were written again", n, s.Resent())
+		}
+	}
+}
+
+// watchedConn says when it is closed.
+type watchedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *watchedConn) Close() error {
+	err := c.Conn.Close()
+	c.closed()
+	return err
+}
+
+// TestConnectionsAreReplaced: connections are used for max_conn_age at most, and no request is lost by that.
+func TestConnectionsAreReplaced(t *testing.T) {
+	for _, p := range standin.Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+			s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile, c.MaxConnAge = srv.CAFile, time.Hour })
+			const callers, each = 8, 25
+			deliver := func() {
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() {
+						for range each {
+							if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
+								t.Errorf("%+v", r)
+							}
+						}
+					})
+				}
+				all.Wait()
+			}
+			deliver()
+			if n := srv.Connections(); n > 4*callers {
+				t.Errorf("%d connections within an hour", n)
+			}
+			before := srv.Connections()
+			s.client.Load().from.config.MaxConnAge = time.Nanosecond // connections are old at once, from now on
+			s.client.Load().transport.CloseIdleConnections()
+			deliver()
+			if n := srv.Connections() - before; n < each {
+				t.Errorf("%d new connections for %d requests", n, callers*each)
+			}
+			if n := len(srv.Seen()); n != 2*callers*each {
+				t.Errorf("%d requests arrived, of %d", n, 2*callers*each)
+			}
+		})
+	}
+}
+
+func TestLifetimesDiffer(t *testing.T) {
+	shortest, longest := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := lifetime(5 * time.Minute)
+		shortest, longest = min(shortest, d), max(longest, d)
+	}
+	if shortest < 4*time.Minute || longest > 5*time.Minute || longest-shortest < 30*time.Second {
+		t.Errorf("connections live from %s to %s", shortest, longest)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("check sent a request") })
+	if err := newSink(t, Config{URL: url}).Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	l.Close()
+	if err := newSink(t, Config{URL: "http://" + l.Addr().String()}).Check(t.Context()); err == nil {
+		t.Error("no error where nobody listens")
+	}
+}
+
+// TestProxy: what is checked is what a delivery uses.
+func TestProxy(t *testing.T) {
+	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+	to, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := http.StatusOK
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || status != http.StatusOK {
+			w.WriteHeader(status)
+			return
+		}
+		out, err := net.Dial("tcp", to.Host)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer out.Close()
+		in, _, _ := w.(http.Hijacker).Hijack()
+		defer in.Close()
+		_, _ = io.WriteString(in, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
+		_, _ = io.Copy(in, out)
+	}))
+	defer proxy.Close()
+	at, _ := url.Parse(strings.Replace(proxy.URL, "://", "://me:hunter22@", 1))
+	for _, tt := range []struct {
+		url    string
+		status int
+		class  delivery.ResultClass
+		detail string
+	}{
+		{"https://destination.invalid:" + to.Port(), http.StatusBadGateway, delivery.Unreachable, "502 Bad Gateway"},
+		{"https://destination.invalid:" + to.Port(), http.StatusProxyAuthRequired, delivery.Misconfigured, "check the credentials in HTTP_PROXY"},
+		{"http://destination.invalid", http.StatusProxyAuthRequired, delivery.Misconfigured, "check the credentials in HTTP_PROXY"},
+		{"http://destination.invalid", http.StatusOK, delivery.Delivered, ""},
+		{srv.URL, http.StatusOK, delivery.Delivered, ""},
+	} {
+		status = tt.status
+		s := newSink(t, Config{URL: tt.url}, func(c *Config) { c.CAFile = srv.CAFile })
+		s.client.Load().transport.Proxy = http.ProxyURL(at) // the environment's is read once, and never for 127.0.0.1
+		r := s.Deliver(t.Context(), job())
+		if r.Class != tt.class || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "hunter22") {
+			t.Errorf("%s, %d: %+v", tt.url, tt.status, r)
+		}
+		err := s.Check(t.Context())
+		if wants := tt.class == delivery.Delivered || strings.HasPrefix(tt.url, "http://"); (err == nil) != wants {
+			t.Errorf("%s, %d: check: %v", tt.url, tt.status, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestProxyOfTheEnvironmentIsNotQuoted(t *testing.T) {
+	if !wrongSettings(errProxy) || strings.Contains(errProxy.Error(), "://") {
+		t.Errorf("%v", errProxy)
+	}
+}

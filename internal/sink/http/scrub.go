@@ -1,0 +1,32 @@
+package http
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// minSecret is the length from which on a configured value is removed from details, in bytes. A shorter one, such as a
+// version in a header, is no secret, and occurs in addresses and numbers.
+const minSecret = 8
+
+// scrubber replaces every secret by asterisks, also in the spellings of a URL.
+func scrubber(secrets []string) *strings.Replacer {
+	var all []string
+	for _, s := range secrets {
+		if len(s) >= minSecret {
+			all = append(all, s, url.PathEscape(s), url.QueryEscape(s))
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may contain another
+	pairs := make([]string, 0, 2*len(all))
+	for _, s := range all {
+		pairs = append(pairs, s, "***")
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// scrub removes every configured secret from a detail. Errors of net/http are not known to contain any; a
+// destination's Location may.
+func (c *client) scrub(detail string) string { return c.secrets.Replace(detail) }

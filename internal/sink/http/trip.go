@@ -1,0 +1,116 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+)
+
+// trip follows one request through net/http: whether anything of it may have reached the destination, and how often it
+// was written.
+//
+// In HTTP/2, net/http writes a request again, on another connection, where the destination says that it has not
+// processed it: its stream was refused (REFUSED_STREAM), or the destination went away and named a last stream before it
+// (GOAWAY). Such a repeat is no duplicate, and belongs to the same slot. A trip allows one; net/http would go on. (It
+// also repeats a stream reset with PROTOCOL_ERROR, which a destination must not answer to a request that it has
+// processed.)
+//
+// In HTTP/1.1 a request goes to another connection only if nothing of it could be written to the first one, which had
+// been kept open too long. One that was written is never repeated: it has no header from which net/http would take it
+// for idempotent.
+type trip struct {
+	payload []byte
+	header  http.Header // of the request
+	cancel  context.CancelFunc
+	resent  *atomic.Uint64
+
+	written atomic.Bool // the header was written to the connection of this try; by a goroutine of net/http
+	again   bool        // the request was written once more
+	refused bool        // and was to be written a third time
+
+	whole  net.Conn   // of this try
+	conn   *agingConn // the same, without TLS
+	reused bool       // it had served another request
+}
+
+// errRefused is the error of a request that would have to be written a third time.
+var errRefused = errors.New("the request was sent twice, and processed neither time")
+
+func (t *trip) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{GotConn: t.gotConn, WroteHeaders: func() { t.written.Store(true) }}
+}
+
+// repeat tells whether the request may be written now, as far as it has been written before.
+func (t *trip) repeat() (allowed bool) {
+	if !t.written.Swap(false) || !isHTTP2(t.whole) {
+		return true // nothing has left this process yet
+	}
+	if t.again {
+		t.refused = true
+		return false
+	}
+	t.again = true
+	t.resent.Add(1)
+	return true
+}
+
+// payloadAgain is the request's GetBody: net/http calls it before it writes the request again.
+func (t *trip) payloadAgain() (io.ReadCloser, error) {
+	if !t.repeat() {
+		return nil, errRefused
+	}
+	return io.NopCloser(bytes.NewReader(t.payload)), nil
+}
+
+// anew returns the request with its payload from the beginning.
+func (t *trip) anew(req *http.Request) *http.Request {
+	next := *req
+	if len(t.payload) > 0 {
+		next.Body = io.NopCloser(bytes.NewReader(t.payload))
+	}
+	return &next
+}
+
+// gotConn is called when the request is about to be written to a connection.
+func (t *trip) gotConn(info httptrace.GotConnInfo) {
+	if !t.repeat() { // without a payload, it is written again without GetBody
+		t.cancel() // HTTP/2 looks at its context before it writes
+	}
+	t.end()
+	t.reused, t.whole, t.conn = info.Reused, info.Conn, aging(info.Conn)
+	if t.conn == nil {
+		return
+	}
+	t.conn.use()
+	if t.conn.old() && isHTTP2(info.Conn) {
+		t.header[keyConnection] = closing // HTTP/2 does not send it, and opens no further stream on this connection
+	} else {
+		delete(t.header, keyConnection)
+	}
+}
+
+var closing = []string{"close"}
+
+// end is called when the answer has been read, or there is none.
+func (t *trip) end() {
+	if t.conn != nil {
+		t.conn.leave(t.whole)
+		t.conn = nil
+	}
+}
+
+// closedIdle tells whether the request was not written because the connection that it got had been closed before. The
+// error has no name outside of net/http, which repeats requests after it only if they are idempotent.
+func (t *trip) closedIdle(err error) bool {
+	return err.Error() == "http: server closed idle connection"
+}
+
+// inDoubt tells whether the destination may have processed the request that ended with err and without an answer.
+func (t *trip) inDoubt(err error) bool {
+	return t.written.Load() && !t.refused && !errors.Is(err, errRefused) && !t.closedIdle(err)
+}

@@ -1,0 +1,102 @@
+package http
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// unanswered returns the result of a request that ended with err and without an answer:
+//
+//	a certificate, a protocol or a proxy's credentials do not fit    misconfigured
+//	the request was written, in part or as a whole                   temporary: it may have arrived
+//	otherwise                                                        unreachable: it has certainly not arrived
+func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
+	res := delivery.Result{Class: delivery.Unreachable, Detail: c.describe(err, timedOut)}
+	switch {
+	case wrongSettings(err):
+		res.Class = delivery.Misconfigured
+	case t.inDoubt(err):
+		res.Class = delivery.Temporary
+		res.Detail += "; the request may have arrived"
+	}
+	res.Detail = c.scrub(res.Detail)
+	return res
+}
+
+func (c *client) describe(err error, timedOut bool) string {
+	var op *net.OpError
+	switch {
+	case timedOut || errors.Is(err, context.DeadlineExceeded):
+		return "no answer from " + c.where + " within " + c.timeout.String()
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return c.where + " closed the connection before it answered"
+	case errors.As(err, &op):
+		return op.Error()
+	case strings.Contains(err.Error(), "malformed"): // net/http quotes the answer, which may contain the payload
+		return c.where + " answered something that is not HTTP"
+	}
+	return c.where + ": " + err.Error()
+}
+
+// wrongSettings tells whether a request failed for what an operator has to change, here or at the destination.
+func wrongSettings(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var notTLS tls.RecordHeaderError
+	var byProxy proxyError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &certificate), errors.As(err, &notTLS), errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, errProxy):
+		return true
+	case errors.As(err, &byProxy):
+		return aboutCredentials(int(byProxy))
+	case errors.As(err, &op) && op.Op == "remote error": // an alert, whose type has no name outside of crypto/tls
+		return slices.ContainsFunc(alerts, func(alert string) bool { return strings.Contains(op.Err.Error(), alert) })
+	}
+	return false
+}
+
+// alerts are those by which a destination refuses the sink's certificate, or what else the sink offers, as crypto/tls
+// spells them.
+var alerts = []string{
+	"certificate", "access denied", "handshake failure", "protocol version not supported", "insufficient security level",
+	"unrecognized name", "no application protocol", "unknown PSK identity",
+}
+
+// proxyError is the status with which a proxy refused to connect to the destination.
+type proxyError int
+
+func (e proxyError) Error() string {
+	text := "the proxy answered HTTP " + strconv.Itoa(int(e)) + " " + http.StatusText(int(e))
+	if e == http.StatusProxyAuthRequired {
+		text += ": check the credentials in HTTP_PROXY or HTTPS_PROXY"
+	}
+	return text
+}
+
+func onProxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+	if answer.StatusCode != http.StatusOK {
+		return proxyError(answer.StatusCode)
+	}
+	return nil
+}
+
+var errProxy = errors.New("HTTP_PROXY or HTTPS_PROXY is not a URL")
+
+// proxy is http.ProxyFromEnvironment with an error that does not repeat the variable, which may hold a password.
+func proxy(req *http.Request) (*url.URL, error) {
+	u, err := http.ProxyFromEnvironment(req)
+	if err != nil {
+		return nil, errProxy
+	}
+	return u, nil
+}

@@ -1,0 +1,188 @@
+package top
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// size is the size of a view, in characters.
+type size struct{ width, height int }
+
+// wideWidth is the width from which a bar shows how near a campaign is to its rate.
+const wideWidth = 100
+
+// columns of the table after the campaign's name.
+const (
+	columns      = " %9s %9s %8s %7s %7s %7s %6s"
+	columnsWidth = 60
+	barWidth     = 16
+)
+
+const (
+	defaultWidth = 80
+	pageHeight   = 10_000 // more than there can be
+)
+
+// Page formats a frame for output that is not a terminal.
+func Page(f *Frame) string {
+	return picture(f, size{width: defaultWidth, height: pageHeight}, "")
+}
+
+// picture formats a frame within the size: the daemon, its quotas, its campaigns, and a line at the foot. In a small
+// terminal, quotas get a quarter of the height.
+func picture(f *Frame, size size, foot string) string {
+	lines := append(headLines(f, size.width), "")
+	if quotas := quotaLines(f, size.width, max(2, size.height/4)); len(quotas) > 0 {
+		lines = append(append(lines, quotas...), "")
+	}
+	lines = append(lines, campaignLines(f, size.width, size.height-len(lines)-1)...)
+	if foot != "" {
+		lines = append(lines, foot)
+	}
+	return strings.Join(lines[:min(len(lines), size.height)], "\n")
+}
+
+// headLines describes the state of the daemon.
+func headLines(f *Frame, width int) []string {
+	state := StyleGood.Render("ready")
+	if !f.Ready {
+		state = StylePaused.Render("not ready: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
+	}
+	d := &f.Daemon
+	lines := []string{
+		StyleTitle.Render("pacer top") + "  " + f.Address + "  " + state + "  " + f.At.Format(time.TimeOnly),
+		fit(fmt.Sprintf("sends %s/s of %s/s   forfeits %s/s   lateness p99 %s   quantum %s", number(f.Total.Sent),
+			number(f.Total.SendRate), number(d.Forfeited), milliseconds(d.LatenessP99), milliseconds(&d.Quantum)), width),
+	}
+	sinks := make([]string, 0, len(f.Sinks))
+	for _, s := range f.Sinks {
+		sinks = append(sinks, s.Sink+" "+number(&s.InFlight))
+	}
+	lines = append(lines, fit(fmt.Sprintf("in memory %s   lanes read %.1fx   in flight: %s", number(&d.Queued), d.ReadFactor,
+		strings.Join(sinks, ", ")), width))
+	if d.Stalled > 0 {
+		lines = append(lines, styleBad.Render(fit(number(&d.Stalled)+" partitions make no progress though they could; see the log", width)))
+	}
+	return lines
+}
+
+// quotaLines formats the windows with the least left, within a number of lines.
+func quotaLines(f *Frame, width, room int) []string {
+	if len(f.Quotas) == 0 {
+		return nil
+	}
+	name := min(30, max(16, width-60))
+	lines := []string{StyleHead.Render(fit(fmt.Sprintf("%-*s %-8s %-*s %-21s %s", name, "quota", "window", barWidth, "left", "", "denied/s"), width))}
+	for i := range f.Quotas {
+		if left := len(f.Quotas) - i; left > 1 && len(lines) == room-1 {
+			return append(lines, StyleHead.Render(fmt.Sprintf("and %d windows more", left)))
+		}
+		q := &f.Quotas[i]
+		share := 0.0
+		if q.Remaining != nil && q.Limit != nil && *q.Limit > 0 {
+			share = *q.Remaining / *q.Limit
+		}
+		lines = append(lines, fit(fmt.Sprintf("%-*s %-8s %s %-21s %s", name, fit(q.Quota, name), fit(q.Window, 8), Bar(share, barWidth),
+			number(q.Remaining)+" of "+number(q.Limit), number(q.Denied)), width))
+	}
+	return lines
+}
+
+// campaignLines formats the campaigns, within a number of lines.
+func campaignLines(f *Frame, width, room int) []string {
+	name := max(8, width-columnsWidth)
+	wide := width >= wideWidth
+	if wide {
+		name = min(60, name-barWidth-1)
+	}
+	head := fmt.Sprintf("%-*s"+columns, name, "campaign", "rate/s", "sent/s", "backlog", "eta", "requ/s", "retry/s", "dead/s")
+	if wide {
+		head += " sent of rate"
+	}
+	lines := []string{StyleHead.Render(head)}
+	for i := range f.Campaigns {
+		if left := len(f.Campaigns) - i + f.More; left > 1 && len(lines) >= room-1 {
+			return append(lines, StyleHead.Render(fmt.Sprintf("and %d campaigns more", left)))
+		}
+		lines = append(lines, campaignLine(&f.Campaigns[i], name, wide))
+	}
+	switch {
+	case f.More > 0:
+		lines = append(lines, StyleHead.Render(fmt.Sprintf("and %d campaigns more", f.More)))
+	case len(f.Campaigns) == 0:
+		lines = append(lines, StyleHead.Render("no campaigns"))
+	}
+	return lines
+}
+
+func campaignLine(r *Row, name int, wide bool) string {
+	line := fmt.Sprintf("%-*s"+columns, name, fit(r.Campaign, name), number(r.SendRate), number(r.Sent), number(r.Backlog),
+		toGo(r.ETA), number(r.Requeued), number(r.Retried), number(r.Dead))
+	if wide && r.SendRate != nil && r.Sent != nil && *r.SendRate > 0 {
+		line += " " + Bar(*r.Sent / *r.SendRate, barWidth)
+	}
+	return line
+}
+
+// fit truncates a text and replaces control characters: the text comes from another process.
+func fit(s string, width int) string {
+	s = strings.Map(func(r rune) rune {
+		if strconv.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+	if runes := []rune(s); len(runes) > width {
+		return string(runes[:max(width-1, 0)]) + "…"
+	}
+	return s
+}
+
+// number formats a number in at most seven characters; "-" if it is unknown.
+func number(v *float64) string {
+	switch {
+	case v == nil:
+		return "-"
+	case *v >= 1e15:
+		return "a lot"
+	case *v >= 999_950_000:
+		return fmt.Sprintf("%.1fG", *v/1e9)
+	case *v >= 999_950:
+		return fmt.Sprintf("%.1fM", *v/1e6)
+	case *v >= 999.5:
+		return fmt.Sprintf("%d,%03d", int(*v+0.5)/1000, int(*v+0.5)%1000)
+	case *v >= 99.95, *v == float64(int(*v)):
+		return fmt.Sprintf("%.0f", *v)
+	case *v >= 0.095:
+		return fmt.Sprintf("%.1f", *v)
+	}
+	return fmt.Sprintf("%.2g", *v)
+}
+
+func milliseconds(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	ms := *seconds * 1000
+	return number(&ms) + " ms"
+}
+
+// toGo formats a duration in its two largest units.
+func toGo(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	switch s := int64(*seconds + 0.5); {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	case s < 1000*86400:
+		return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
+	}
+	return "years"
+}

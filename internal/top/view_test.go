@@ -1,0 +1,57 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// A picture fits its terminal, whatever there is to show, and says how much is left out.
+func TestTopFits(t *testing.T) {
+	page := "# TYPE pacer_build_info gauge\npacer_build_info{version=\"v\"} 1\n# TYPE pacer_campaign_send_rate gauge\n"
+	for i := range 10_000 {
+		page += fmt.Sprintf("pacer_campaign_send_rate{campaign=\"%s-%05d\"} 123456789\n", strings.Repeat("long", i%60), i)
+	}
+	page += "# TYPE pacer_quota_remaining gauge\n"
+	for i := range 100 {
+		page += fmt.Sprintf("pacer_quota_remaining{quota=\"%s-%d\",window=\"31d\"} 1e14\n", strings.Repeat("quota", i%20), i)
+	}
+	sample, err := Read(strings.NewReader(page), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []size{{80, 24}, {120, 40}, {200, 60}, {99, 12}, {60, 8}} {
+		frame := Show(sample, sample, Query{Sort: ByRate, Limit: size.height})
+		frame.Address, frame.Reason = "127.0.0.1:8080", strings.Repeat("because ", 30)
+		text := picture(&frame, size, "q quits")
+		lines := strings.Split(text, "\n")
+		if len(lines) > size.height {
+			t.Errorf("%v: %d lines", size, len(lines))
+		}
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(line); n > max(size.width, 80) {
+				t.Errorf("%v: %d characters: %s", size, n, line)
+			}
+		}
+		if size.height >= 12 && (!strings.Contains(text, "campaigns more") || !strings.Contains(text, "windows more")) {
+			t.Errorf("%v:\n%s", size, text)
+		}
+	}
+}
+
+func TestTopFigures(t *testing.T) {
+	v := func(f float64) *float64 { return &f }
+	for want, got := range map[string]string{
+		"-": number(nil), "0": number(v(0)), "2.5": number(v(2.5)), "0.017": number(v(1.0 / 60)), "0.00028": number(v(1.0 / 3600)), "100": number(v(99.96)), "1,000": number(v(999.7)),
+		"999,949": number(v(999_949)), "1.0M": number(v(999_950)), "12.3M": number(v(12_345_678)), "1.0G": number(v(1e9)), "a lot": number(v(1e300)),
+		"16s": toGo(v(16)), "3m05s": toGo(v(185)), "2h00m": toGo(v(7200)), "4d01h": toGo(v(4*86400 + 3600)), "years": toGo(v(1e12)),
+		"2.5 ms": milliseconds(v(0.0025)), "?[31mx": fit("\x1b[31mx", 10), "abc…": fit("abcdef", 4),
+		"██░░": Bar(0.5, 4), "████": Bar(7, 4), "░░░░": Bar(-1, 4),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "record what is new in testdata/contract.txt")
+
+const (
+	contractFile  = "testdata/contract.txt"
+	removedMark   = "# Removed on purpose; CHANGELOG.md says so of each, by its last word."
+	updateCommand = "go -C test test -run TestContract -update ."
+)
+
+// onlyEncrypted are metrics that appear where a service is reached with TLS, which this test's services are not.
+var onlyEncrypted = map[string]map[string]bool{
+	"pacer_certificate_expiry_timestamp_seconds": {"certificate": true, "service": true},
+}
+
+// TestContract compares every name that users can rely on with a recorded list: commands, flags, settings, metrics
+// with their labels, headers, tables and columns, notifications and topics. All are taken from the built program and
+// from what it does. A name that was removed on purpose is moved to the list's last section by hand.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 2, settings: deduped})
+	s.withResults()
+	families := s.everyMetric().gather()
+	maps.Copy(families, onlyEncrypted)
+	t.Run("dashboard and rules", func(t *testing.T) { checkDashboard(t, families) })
+	found := slices.Concat(s.commands(), s.keys(), s.relations(), s.ownTopics(), s.seen(families))
+	slices.Sort(found)
+	compareRecorded(t, slices.Compact(found))
+}
+
+// compareRecorded compares the names with those of the recorded list, or writes new ones there.
+func compareRecorded(t *testing.T, found []string) {
+	t.Helper()
+	text, err := os.ReadFile(contractFile)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	kept, removed, _ := strings.Cut(string(text), removedMark)
+	recorded := entries(kept)
+	for _, entry := range recorded {
+		if !slices.Contains(found, entry) {
+			t.Errorf("lost: %s", entry)
+		}
+	}
+	changes, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries(removed) {
+		words := strings.Fields(entry)
+		if name := words[len(words)-1]; !strings.Contains(string(changes), name) {
+			t.Errorf("CHANGELOG.md does not mention %s, which was removed", name)
+		}
+		if slices.Contains(found, entry) {
+			t.Errorf("listed as removed, and still there: %s", entry)
+		}
+	}
+	var added []string
+	for _, entry := range found {
+		if !slices.Contains(recorded, entry) {
+			added = append(added, entry)
+		}
+	}
+	if len(added) == 0 {
+		return
+	}
+	if !*update {
+		t.Errorf("new; record with %s\n+ %s", updateCommand, strings.Join(added, "\n+ "))
+		return
+	}
+	all := slices.Sorted(slices.Values(append(recorded, added...)))
+	record := strings.Join(all, "\n") + "\n\n" + removedMark + removed
+	if err := os.WriteFile(contractFile, []byte(strings.TrimRight(record, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// entries are the lines of a text that hold one.
+func entries(text string) (list []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+var helpFlag = regexp.MustCompile(`^  (?:-[a-z], |    )(--[a-z-]+)`)
+
+// commands walks the help of all commands.
+func (s *stack) commands() (list []string) {
+	s.t.Helper()
+	var walk func(path ...string)
+	walk = func(path ...string) {
+		name := strings.Join(append([]string{"pacer"}, path...), " ")
+		list = append(list, "command "+name)
+		section := ""
+		for line := range strings.Lines(s.bare(nil, append(slices.Clone(path), "--help")...)) {
+			switch line = strings.TrimRight(line, "\n"); {
+			case line == "" || line[0] != ' ':
+				section = line
+			case section == "Available Commands:":
+				if sub := strings.Fields(line)[0]; sub != "help" {
+					walk(append(slices.Clone(path), sub)...)
+				}
+			case section == "Flags:":
+				if flag := helpFlag.FindStringSubmatch(line); flag != nil {
+					list = append(list, "flag "+name+" "+flag[1])
+				}
+			}
+		}
+	}
+	walk()
+	if len(list) < 50 {
+		s.t.Errorf("only %d commands and flags; the help is not read", len(list))
+	}
+	return list
+}
+
+// keys asks the program for the settings of each section by a key that is in none, and for the variable of each.
+func (s *stack) keys() (list []string) {
+	s.t.Helper()
+	const nonsense = "qqqqqqqqqqqqqqqqqqqqqqqq"
+	file := s.dir + "/keys.yaml"
+	// below are the keys of a section; none if the path is a setting's.
+	below := func(path []string, kind string) []string {
+		text := nonsense + ": 1"
+		for _, key := range slices.Backward(path) {
+			text = key + ": {" + text + "}"
+			if key == kind {
+				text = strings.Replace(text, "{", "{type: "+kind+", ", 1)
+			}
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		out := s.bare(nil, "quota", "list", "--config", file)
+		_, after, ok := strings.Cut(out, strings.Join(append(path, nonsense), ".")+": there is no such key; use one of ")
+		if !ok {
+			return nil
+		}
+		after, _, _ = strings.Cut(strings.TrimSpace(after), ";")
+		after, _, _ = strings.Cut(after, " (line ") // where the key stands
+		return strings.Split(after, ", ")
+	}
+	var walk func(path []string, kind string)
+	walk = func(path []string, kind string) {
+		keys := below(path, kind)
+		for _, key := range keys {
+			if key != "sinks" {
+				walk(append(slices.Clone(path), key), kind)
+			}
+		}
+		if len(keys) == 0 {
+			list = append(list, "setting "+strings.Join(path, "."), s.variable(path))
+		}
+	}
+	walk(nil, "")
+	for _, kind := range []string{"http", "discard", "log"} {
+		walk([]string{"sinks", kind}, kind)
+	}
+	list = append(list, s.variable([]string{"kafka", "tls"}), s.variable([]string{"redis", "tls"})) // short for tls.enabled
+	if len(list) < 100 {
+		s.t.Errorf("only %d settings and variables; the answers are not read", len(list))
+	}
+	return list
+}
+
+// variable is the entry of a setting's variable; the test fails when the program does not know it.
+func (s *stack) variable(path []string) string {
+	s.t.Helper()
+	name := "PACER_" + strings.ToUpper(strings.Join(path, "_"))
+	if path[len(path)-1] == "headers" {
+		name += "_X" // each header has its own
+	}
+	file := s.dir + "/variable.yaml"
+	sinks := "sinks: {discard: {type: discard}, log: {type: log}, http: {type: http, url: \"http://127.0.0.1:1/\"}}\n"
+	if err := os.WriteFile(file, []byte(sinks+"postgres: {dsn: \"postgres://x@127.0.0.1:1/x\"}"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	out := s.bare([]string{name + "=0"}, "quota", "list", "--config", file)
+	if strings.Contains(out, name+": there is no such setting") || out == "" {
+		s.t.Errorf("no setting listens to %s: %s", name, out)
+	}
+	return "variable " + name
+}
+
+// relations are the tables with their columns, the functions for operators, and what tables tell of their changes.
+func (s *stack) relations() (list []string) {
+	s.t.Helper()
+	rows, err := s.db.Query(context.Background(), `
+SELECT format('column pacer.%s.%s', table_name, column_name) FROM information_schema.columns WHERE table_schema = 'pacer'
+UNION ALL SELECT format('table pacer.%s', table_name) FROM information_schema.tables WHERE table_schema = 'pacer'
+UNION ALL SELECT format('function pacer.%s(%s)', proname, replace(oidvectortypes(proargtypes), ', ', ','))
+FROM pg_proc WHERE pronamespace = 'pacer'::regnamespace AND obj_description(oid, 'pg_proc') IS NOT NULL
+UNION ALL SELECT DISTINCT format('notification pacer.%s %s', relname, substring(prosrc FROM 'pg_notify\(''(\w+)'''))
+FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid
+WHERE relnamespace = 'pacer'::regnamespace AND prosrc LIKE '%pg_notify(%'`)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var entry string
+		if err := rows.Scan(&entry); err != nil {
+			s.t.Fatal(err)
+		}
+		list = append(list, entry)
+	}
+	if err := rows.Err(); err != nil || len(list) < 50 {
+		s.t.Errorf("%d tables and columns, error %v", len(list), err)
+	}
+	return list
+}
+
+// ownTopics are the topics that pacer made, without their prefix.
+func (s *stack) ownTopics() (list []string) {
+	s.t.Helper()
+	for topic := range s.topics(s.t.Context()) {
+		if name, own := strings.CutPrefix(topic, s.prefix); own {
+			list = append(list, "topic "+name)
+		}
+	}
+	return list
+}
+
+// seen are the names that appear where a daemon works: metrics with their labels, and the headers of requests and of
+// records. The sources say which metrics and headers there must be.
+func (s *stack) seen(families map[string]map[string]bool) (list []string) {
+	s.t.Helper()
+	for name, labels := range families {
+		list = append(list, fmt.Sprintf("metric %s{%s}", name, strings.Join(slices.Sorted(maps.Keys(labels)), ",")))
+	}
+	list = append(list, s.receiver.headerNames()...)
+	for name := range literals(s.t, `pacer_[a-z_]+`) {
+		if metric := strings.TrimRight(name, "_"); families[metric] == nil && !notMetrics[metric] {
+			s.t.Errorf("the sources speak of the metric %s, which this test does not see; have the daemon of everyMetric show it", name)
+		}
+	}
+	for name := range literals(s.t, `pacer-[a-z]+(-[a-z]+)*|ce_id`) {
+		list = append(list, "header "+name)
+	}
+	return list
+}

@@ -1,0 +1,72 @@
+package test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// watched is what an operator has to see: each is on the dashboard or in a rule.
+var watched = []string{
+	"pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds", "pacer_quota_denied_total",
+	"pacer_campaign_send_rate", "pacer_campaign_backlog", "pacer_campaign_eta_seconds", "pacer_actionable_lag",
+	"pacer_jobs_settled_total", "pacer_jobs_in_flight", "pacer_slot_lateness_seconds", "pacer_slots_forfeited_total",
+	"pacer_quantum_seconds", "pacer_take_seconds", "pacer_take_items", "pacer_sink_seconds", "pacer_requeue_hops",
+	"pacer_lane_read_factor", "pacer_config_revision", "pacer_build_info",
+}
+
+var (
+	metricInUse  = regexp.MustCompile(`(?:^|[^:a-z_])(pacer_[a-z_]+)(?:\{([^}]*)\})?`)
+	labelMatched = regexp.MustCompile(`([a-z_]+)\s*[=!]`)
+	labelsKept   = regexp.MustCompile(`\b(?:by|on|group_left|group_right)\s*\(([^)]*)\)`)
+	seriesSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
+)
+
+// addedLabels are on every series that Prometheus has scraped, and on those of histograms.
+var addedLabels = []string{"le", "instance", "job"}
+
+// checkDashboard holds the dashboard and the rules against the metrics of a daemon with their labels, so that neither
+// goes quietly empty.
+func checkDashboard(t *testing.T, families map[string]map[string]bool) {
+	used := map[string]bool{}
+	for source, expressions := range map[string][]string{
+		"the dashboard": dashboardExpressions(t), "the rules": ruleExpressions(t),
+	} {
+		if len(expressions) < 5 {
+			t.Errorf("%s hold %d expressions; the test looks at the wrong thing", source, len(expressions))
+		}
+		for _, expression := range expressions {
+			known := slices.Clone(addedLabels)
+			for _, match := range metricInUse.FindAllStringSubmatch(expression, -1) {
+				name := seriesSuffix.ReplaceAllString(match[1], "")
+				used[name] = true
+				labels, exists := families[name]
+				if !exists {
+					t.Errorf("%s ask for %s, which pacer does not export", source, name)
+					continue
+				}
+				for label := range labels {
+					known = append(known, label)
+				}
+				for _, label := range labelMatched.FindAllStringSubmatch(match[2], -1) {
+					if !labels[label[1]] && !slices.Contains(addedLabels, label[1]) {
+						t.Errorf("%s ask for %s by %s, a label that it does not have", source, name, label[1])
+					}
+				}
+			}
+			for _, list := range labelsKept.FindAllStringSubmatch(expression, -1) {
+				for label := range strings.SplitSeq(list[1], ",") {
+					if label = strings.TrimSpace(label); label != "" && !slices.Contains(known, label) {
+						t.Errorf("%s group by %s, a label that nothing in %s has", source, label, expression)
+					}
+				}
+			}
+		}
+	}
+	for _, name := range watched {
+		if !used[name] {
+			t.Errorf("neither the dashboard nor a rule looks at %s", name)
+		}
+	}
+}

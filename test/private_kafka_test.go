@@ -1,0 +1,159 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// privateKafka is a private Kafka process of one test, which may be killed and restarted on its data. It costs about three
+// seconds and 360 MB: tests that only read and write use the shared one. The methods are safe for concurrent use.
+type privateKafka struct {
+	brokers []string // never changes
+
+	script  string
+	stack   string
+	setting string
+	mu      sync.Mutex // one command at a time
+}
+
+// freshKafka starts a private, empty Kafka and removes it with the test. If the test binary dies without cleaning up,
+// the broker runs until scripts/services.sh down, which also stops the checkout's private services. The setting is
+// NAME=VALUE of the script's environment, or "".
+func freshKafka(t testing.TB, setting string) *privateKafka {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("Kafka is needed: not under -short")
+	}
+	b := &privateKafka{script: servicesScript(t), stack: harness.Unique("test"), setting: setting}
+	t.Cleanup(func() {
+		if _, err := b.run("wipe"); err != nil {
+			t.Errorf("remove the private Kafka: %v", err)
+		}
+	})
+	if _, err := b.run("up", "kafka"); err != nil {
+		t.Fatalf("start a private Kafka: %v", err)
+	}
+	env, err := b.run("env")
+	if err != nil {
+		t.Fatalf("find the private Kafka: %v", err)
+	}
+	_, value, found := strings.Cut(env, "PACER_KAFKA_BROKERS=")
+	if !found {
+		t.Fatalf("services.sh env printed no PACER_KAFKA_BROKERS:\n%s", env)
+	}
+	b.brokers = strings.Split(strings.Fields(value)[0], ",")
+	return b
+}
+
+// kill kills the broker, like kill -9.
+func (b *privateKafka) kill() error {
+	_, err := b.run("kill-kafka")
+	return err
+}
+
+// start restarts the broker on its data and port, and returns once it answers.
+func (b *privateKafka) start() error {
+	_, err := b.run("start-kafka")
+	return err
+}
+
+// restart stops the broker gracefully and starts it again.
+func (b *privateKafka) restart() error {
+	_, err := b.run("restart-kafka")
+	return err
+}
+
+// run calls scripts/services.sh for the private stack and returns what it printed.
+func (b *privateKafka) run(args ...string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cmd := exec.Command(b.script, args...)
+	cmd.Env = append(os.Environ(), "PACER_STACK="+b.stack)
+	if b.setting != "" {
+		cmd.Env = append(cmd.Env, b.setting)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("services.sh %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// servicesScript finds scripts/services.sh from any directory in the repository.
+func servicesScript(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		script := filepath.Join(dir, "scripts", "services.sh")
+		if _, err := os.Stat(script); err == nil {
+			return script
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("scripts/services.sh is not in any folder above the test")
+		}
+		dir = parent
+	}
+}
+
+func TestFreshKafkaKeepsItsDataWhenKilled(t *testing.T) {
+	t.Parallel()
+	broker := freshKafka(t, "")
+	topic := harness.Topic(t, broker.brokers, "harness.kill", 1)
+	client := kafkaClient(t, broker.brokers[0])
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	answer, err := client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: topic, RequiredAcks: kafka.RequireAll,
+		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("x"))}),
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := broker.kill(); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.Dial("tcp", broker.brokers[0]); err == nil {
+		_ = conn.Close()
+		t.Error("a killed broker answered")
+	}
+	if err := broker.start(); err != nil {
+		t.Fatal(err)
+	}
+	// The client's pooled connections are stale, and the replica may still be opening its log.
+	var last int64
+	for ctx.Err() == nil {
+		offsets, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+			Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}},
+		})
+		if err == nil && len(offsets.Topics[topic]) == 1 && offsets.Topics[topic][0].Error == nil {
+			last = offsets.Topics[topic][0].LastOffset
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if last != 1 {
+		t.Fatalf("%d records after the restart, want 1", last)
+	}
+}
