@@ -123,6 +123,30 @@ func TestOnePartitionRefusesAlone(t *testing.T) {
 	})
 }
 
+// TestALeaderThatMovesIsNotLogged: leaders move in normal operation. What stays without one for longer is logged.
+func TestALeaderThatMovesIsNotLogged(t *testing.T) {
+	for after, logged := range map[time.Duration]bool{300 * time.Millisecond: false, time.Minute: true} {
+		synctest.Test(t, func(t *testing.T) {
+			m, log := newMemory("t."), &kafkatest.LogBook{}
+			moved := &refusal{at: "t.lanes/3", code: kafka.NotLeaderForPartition}
+			m.Refuse = moved.answer
+			pins := &pinsByName{of: func(string, []int) int { return 3 }}
+			r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins, Logger: log.Logger()})
+			s := newSource("pacer.jobs/0")
+			r.Put(s.job(0, "spring"), lane)
+			time.Sleep(after)
+			moved.mend()
+			time.Sleep(10 * time.Second)
+			if s.count() != 1 || m.Total("t.lanes/3") != 1 {
+				t.Errorf("%d settled, %d written", s.count(), m.Total("t.lanes/3"))
+			}
+			if w, i := log.Count("WARN"), log.Count("INFO"); w > 0 != logged || i > 0 != logged {
+				t.Errorf("without a leader for %v: %d warnings and %d notes", after, w, i)
+			}
+		})
+	}
+}
+
 // TestACampaignTakesAnotherLane: a campaign whose lane refuses for some seconds is pinned to another, in the order of its
 // jobs; nothing is written twice.
 func TestACampaignTakesAnotherLane(t *testing.T) {

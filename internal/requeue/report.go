@@ -3,6 +3,8 @@ package requeue
 import (
 	"context"
 	"time"
+
+	"github.com/pacer/pacer/internal/broker"
 )
 
 const (
@@ -10,6 +12,8 @@ const (
 	// records that are too large.
 	warnAgain  = 10 * time.Second
 	largeAgain = time.Minute
+	// calm is how long a partition may be without a leader before that is logged: leaders move in normal operation.
+	calm = time.Second
 )
 
 // trouble is what was logged about partitions that refuse. The relay's lock guards it.
@@ -52,7 +56,8 @@ func (r *Relay) judge(ctx context.Context, t *turn, now time.Time) (tell func())
 	case count > 0 && s.since.IsZero():
 		s.since = now
 	}
-	if err == nil || count <= s.counted || now.Before(s.warnAt) && s.warned {
+	passing := broker.Busy(err) && now.Sub(s.since) < calm
+	if err == nil || passing || count <= s.counted || now.Before(s.warnAt) && s.warned {
 		return large
 	}
 	s.warned, s.counted, s.warnAt = true, count, now.Add(warnAgain)
