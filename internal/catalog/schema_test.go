@@ -304,6 +304,7 @@ func TestOppositeOrders(t *testing.T) {
 	done := make(chan error)
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		conn := connected(t, dsn)
+		run(t, conn, `SET deadlock_timeout = '20ms'`)
 		go func() {
 			var err error
 			for i := 0; i < 50 && err == nil; i++ {

@@ -3,7 +3,6 @@ package consumer
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/segmentio/kafka-go"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
 )
@@ -65,27 +65,37 @@ func encoded(r delivery.Record) kafka.Record {
 	return rec
 }
 
-// remake deletes topics and creates them again.
+// remake deletes topics and creates them again. The broker must know the new ones: for a moment, records for the topics
+// before are still accepted.
 func (r *rig) remake(partitions int, topics ...string) {
 	r.t.Helper()
-	answer, err := r.client.DeleteTopics(r.t.Context(), &kafka.DeleteTopicsRequest{Topics: topics})
+	client := newBroker(r.t, r.brokers)
+	before, err := client.Identify(r.t.Context(), topics...)
 	if err == nil {
-		for _, e := range answer.Errors {
-			err = errors.Join(err, e)
-		}
+		err = client.DeleteTopics(r.t.Context(), topics)
 	}
 	if err != nil {
 		r.t.Fatalf("delete %v: %v", topics, err)
 	}
-	r.eventually("the topics are deleted", func() bool {
-		answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
-			Topic: topics[0], NumPartitions: partitions, ReplicationFactor: 1,
-		}}})
-		return err == nil && answer.Errors[topics[0]] == nil
-	})
-	if len(topics) > 1 {
-		r.create(partitions, topics[1:]...)
+	for _, topic := range topics {
+		r.eventually(topic+" is made anew", func() bool {
+			answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+				Topic: topic, NumPartitions: partitions, ReplicationFactor: 1,
+			}}})
+			return err == nil && answer.Errors[topic] == nil
+		})
 	}
+	r.eventually("the new topics have leaders", func() bool {
+		for _, topic := range topics {
+			for p := range partitions {
+				now, err := client.IdentityOf(r.t.Context(), broker.Partition{Topic: topic, ID: p})
+				if err != nil || now == before[topic] {
+					return false
+				}
+			}
+		}
+		return r.led(partitions, topics)
+	})
 }
 
 // TestJobsOfAnIngressTopicMadeAnew: jobs of a topic made anew have the places, and without ids of their own the ids, of

@@ -138,18 +138,33 @@ func (r *rig) create(partitions int, topics ...string) {
 		defer cancel()
 		_, _ = client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: topics})
 	})
-	r.eventually("leaders", func() bool {
-		m, err := r.client.Metadata(r.t.Context(), &kafka.MetadataRequest{Topics: topics})
-		if err != nil {
+	r.eventually("leaders", func() bool { return r.led(partitions, topics) })
+}
+
+// led reports whether every partition of topics has a leader that acts as one. In metadata a broker is the leader a moment
+// before.
+func (r *rig) led(partitions int, topics []string) bool {
+	asks := map[string][]kafka.OffsetRequest{}
+	for _, topic := range topics {
+		for p := range partitions {
+			asks[topic] = append(asks[topic], kafka.LastOffsetOf(p))
+		}
+	}
+	answer, err := r.client.ListOffsets(r.t.Context(), &kafka.ListOffsetsRequest{Topics: asks})
+	if err != nil {
+		return false
+	}
+	for _, topic := range topics {
+		if len(answer.Topics[topic]) != partitions {
 			return false
 		}
-		for _, topic := range m.Topics {
-			if topic.Error != nil || len(topic.Partitions) != partitions {
+		for _, p := range answer.Topics[topic] {
+			if p.Error != nil {
 				return false
 			}
 		}
-		return true
-	})
+	}
+	return true
 }
 
 // produce writes records to one partition, in order; headers are pairs.
