@@ -127,9 +127,9 @@ func TestAStepIsNoticedByEveryScript(t *testing.T) {
 	}
 	asks = append(asks, ask(campaign(200, q), 10)) // in the last script
 	var grants []int64
-	for i := range 400 { // 10 s
+	for i := range 260 { // 6.5 s
 		world = epoch + int64(i)*quantum
-		if i == 100 {
+		if i == 60 {
 			step = 5 * second
 		}
 		reply, err := e.Take(context.Background(), asks)

@@ -431,7 +431,8 @@ func TestNoRollingSpanHoldsMoreThanTheLimit(t *testing.T) {
 		}
 		var sent []int64
 		now := epoch
-		for now < epoch+60*second {
+		lasts := length(s, 60, 30)
+		for now < epoch+lasts {
 			node := fmt.Sprintf("n%d", rnd.IntN(3))
 			for i := range asks {
 				asks[i].Want = rnd.Int64N(20)
@@ -452,7 +453,7 @@ func TestNoRollingSpanHoldsMoreThanTheLimit(t *testing.T) {
 				t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
 			}
 		}
-		if len(sent) < 900 {
+		if int64(len(sent)) < 15*lasts/second {
 			t.Errorf("only %d sent", len(sent))
 		}
 	})

@@ -51,7 +51,7 @@ func TestNoWindowEverHoldsMoreThanItsLimit(t *testing.T) {
 					}
 					f := newFleet(t, s, 3, asks...)
 					f.bursty, f.returns = load == "bursty", load == "refunding"
-					lasts := length(s, 180, 7)
+					lasts := length(s, 180, 6)
 					end := epoch + lasts
 					f.run(end)
 					f.finish(end + second)
@@ -75,7 +75,7 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 		other.ID = "other"
 		f := newFleet(t, s, 3, ask(c, 0), ask(other, 0))
 		f.returns = true
-		end := epoch + length(s, 60, 8)
+		end := epoch + length(s, 60, 5)
 		f.run(end)
 		f.finish(end)
 		if f.refunded == 0 || f.expired == 0 {
@@ -175,7 +175,7 @@ func TestADenialLeavesNoTrace(t *testing.T) {
 				pest, pestQuota := world("pest")
 				settle(s, epoch, quiet)
 				now := settle(s, epoch, pest)
-				for round := range 6 {
+				for round := range 3 {
 					want, got := take1(s, now, "a", ask(quiet, 30)), take1(s, now, "a", ask(pest, 30))
 					if got.Units != want.Units || got.First != want.First || got.NextAt != want.NextAt {
 						t.Errorf("round %d: %+v; without denials %+v", round, got, want)
@@ -349,7 +349,7 @@ func TestIdlingSavesNothingUp(t *testing.T) {
 				now += 3600 * second
 				f.pause(3600 * second)
 			}
-			for i := range int64(3) {
+			for i := range int64(2) {
 				for int64(len(f.sent)) < (i+1)*3_334 {
 					now += 100_000
 					f.run(now)

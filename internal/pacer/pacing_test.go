@@ -59,11 +59,16 @@ func (f *fleet) feed(ctx context.Context, daemon int, campaign string, offered *
 			return
 		}
 		next += int64(64 - len(refused))
-		if len(refused) > 0 {
-			select {
-			case <-time.After(7 * time.Millisecond):
-			case <-ctx.Done():
-			}
+		if len(refused) == 0 {
+			continue
+		}
+		wait := 7 * time.Millisecond
+		if len(refused) > 32 { // there is little room: what is offered would mostly be made for nothing
+			wait = 29 * time.Millisecond
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
 		}
 	}
 }
@@ -207,7 +212,7 @@ func TestSlotsAreUsedAndShared(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					length := 5 * time.Second
 					if rate <= 60 {
-						length = time.Minute
+						length = 30 * time.Second
 					}
 					sent := steady(daemons, rate, length)
 					want := float64(rate) * (length.Seconds() - 1)

@@ -91,7 +91,7 @@ func TestYieldOfASlowCampaign(t *testing.T) {
 		f.receiver.setLatency(time.Millisecond)
 		time.Sleep(10 * time.Minute)
 		next := int64(10_000)
-		for range 100 { // what a lane offers after Room
+		for range 30 { // what a lane offers after Room
 			next += 2000
 			refused = f.offer(t, jobs(lane, delivery.FromLane, "c", next, 2000))
 			time.Sleep(time.Second)
