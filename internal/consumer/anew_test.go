@@ -292,12 +292,7 @@ func TestCommitBeyondTheEnd(t *testing.T) {
 // commit commits an offset for the group, which has no members.
 func (r *rig) commit(topic string, partition int, offset int64) {
 	r.t.Helper()
-	r.eventually("a commit without members", func() bool {
-		answer, err := r.client.OffsetCommit(r.t.Context(), &kafka.OffsetCommitRequest{
-			GroupID: r.opt.Group, GenerationID: -1, Topics: map[string][]kafka.OffsetCommit{topic: {{Partition: partition, Offset: offset}}},
-		})
-		return err == nil && answer.Topics[topic][0].Error == nil
-	})
+	r.commitWith(topic, partition, offset, "")
 }
 
 // lostRecords returns how many records count as lost from ingress and lanes.

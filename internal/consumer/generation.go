@@ -144,28 +144,50 @@ func (g *generation) begin(p placed, starts map[partition]start, run func(contex
 	g.commit.sources, g.watched = append(g.commit.sources, s), append(g.watched, p)
 	g.keep.sources = append(g.keep.sources, s)
 	if from, known := starts[s.partition]; known {
-		g.place(p, from)
+		if !g.place(p, from) {
+			run = g.hold
+		}
 	} else {
 		await, read := g.locate.await(s.partition), run
 		run = func(ctx context.Context) {
 			from, err := await(ctx)
-			if err != nil {
-				return
+			switch {
+			case err != nil:
+			case g.place(p, from):
+				read(ctx)
+			default:
+				g.hold(ctx)
 			}
-			g.place(p, from)
-			read(ctx)
 		}
 	}
 	g.readers = append(g.readers, run)
 }
 
-// place sets the position of a partition.
-func (g *generation) place(p placed, from start) {
+// place sets the position of a partition. ok is false if the metadata of a lane cannot be read, so that its position is
+// not known: a version that is newer has written it, or a tool. From the offset alone, all that was sent beyond a paused
+// campaign would be sent again.
+func (g *generation) place(p placed, from start) (ok bool) {
 	from.topic = cmp.Or(from.topic, g.topics[p.base().Topic])
-	if err := p.place(from); err != nil {
-		g.opt.Logger.Warn("the metadata of a committed offset cannot be read; what was settled beyond it may be sent again",
-			"partition", p.base().String(), "error", err)
+	err := p.place(from)
+	log := g.opt.Logger.With("partition", p.base().String(), "offset", from.offset)
+	switch {
+	case err == nil:
+	case p.base().from == delivery.FromLane:
+		log.Error("the metadata of a lane's offset cannot be read, so it is not known which of its jobs were sent; the lane is not read",
+			"error", err, "remedy", "run the version that wrote it, or stop all daemons and reset the offset of this partition: "+
+				"all jobs after it are sent again")
+		return false
+	default:
+		log.Warn("the metadata of a committed offset cannot be read; what was settled beyond it may be sent again", "error", err)
 	}
+	return true
+}
+
+// hold counts a lane that is not read until ctx ends.
+func (g *generation) hold(ctx context.Context) {
+	g.metrics.lanesHeld.Inc()
+	defer g.metrics.lanesHeld.Dec()
+	<-ctx.Done()
 }
 
 // run reads and commits until work ends, then drains: at a rebalance within DrainTimeout, since no heart-beats are sent

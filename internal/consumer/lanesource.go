@@ -19,6 +19,7 @@ type laneSource struct {
 	offering bool             // jobs of this lane have been offered, and the handler has not returned yet
 	early    map[uint64]int64 // room granted while offering, before the refusal it answers has been seen
 	seen     map[uint64]*seenCampaign
+	held     bool // what was committed cannot be read, so the lane is not
 }
 
 // laneEntrance is what jobs of a lane see.
@@ -74,12 +75,16 @@ func (s *laneSource) place(from start) error {
 	l, err := offset.RestoreLane(from.offset, from.metadata)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err != nil {
+		s.held = true
+		return err
+	}
 	s.placedAt(from)
 	s.setLane(l)
 	if len(s.seen) > 0 { // see expect
 		s.edge.Store(l.Main() + 1)
 	}
-	return err
+	return nil
 }
 
 // Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. Room for
@@ -251,13 +256,16 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 	}
 	b := delivery.LanesBacklog{Generation: r.generation, Lanes: make([]delivery.LaneBacklog, 0, len(r.lanes))}
 	for _, s := range r.lanes {
-		b.Lanes = append(b.Lanes, s.backlog())
+		if lane, read := s.backlog(); read {
+			b.Lanes = append(b.Lanes, lane)
+		}
 	}
 	return b
 }
 
-func (s *laneSource) backlog() delivery.LaneBacklog {
-	b := delivery.LaneBacklog{Lane: s.ID}
+// backlog counts what waits in the lane; read is false for a lane that is held, of which that is not known.
+func (s *laneSource) backlog() (b delivery.LaneBacklog, read bool) {
+	b.Lane = s.ID
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for hash, n := range s.lane.Waiting() {
@@ -265,5 +273,5 @@ func (s *laneSource) backlog() delivery.LaneBacklog {
 			b.Waiting = append(b.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: n})
 		}
 	}
-	return b
+	return b, !s.held
 }

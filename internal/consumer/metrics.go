@@ -29,6 +29,7 @@ type metrics struct {
 	doubt      prometheus.Counter
 	blocked    prometheus.Gauge
 	lanesFull  prometheus.Gauge
+	lanesHeld  prometheus.Gauge
 	stalled    *prometheus.GaugeVec // place
 
 	laneRead atomic.Int64 // records read from lanes, as often as they were read
@@ -70,6 +71,8 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
 		lanesFull: gauge("pacer_lanes_full",
 			"Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
+		lanesHeld: gauge("pacer_lanes_held",
+			"Lanes that are not read, because the metadata of their offset cannot be read."),
 	}
 	for place, name := range placeNames {
 		m.openJobs[place], m.partitions[place] = open.WithLabelValues(name), partitions.WithLabelValues(name)

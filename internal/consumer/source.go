@@ -76,8 +76,8 @@ type watched interface {
 // placed is a partition whose position can be set.
 type placed interface {
 	watched
-	// place sets the position before the first read. An error means that the metadata could not be read, and that the
-	// position begins at the offset.
+	// place sets the position before the first read. An error means that the metadata could not be read: a window begins
+	// at the offset then, and a lane has no position.
 	place(from start) error
 }
 

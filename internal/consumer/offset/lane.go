@@ -68,11 +68,14 @@ const (
 func NewLane(main int64) *Lane { return newLane(lanePositions{main: main}) }
 
 // RestoreLane starts where the last owner of the lane stopped, at a committed offset with its metadata. Campaigns that
-// were left behind are tried at once. If the metadata cannot be read, it returns an error and a Lane that knows only
-// the offset.
+// were left behind are tried at once. If the metadata cannot be read, it returns an error and no Lane: from the offset
+// alone, all that was settled beyond a campaign that waits would be handed over again.
 func RestoreLane(committed int64, metadata string) (*Lane, error) {
 	p, err := decodeLane(committed, metadata)
-	return newLane(p), err
+	if err != nil {
+		return nil, err
+	}
+	return newLane(p), nil
 }
 
 func newLane(p lanePositions) *Lane {

@@ -52,8 +52,8 @@ const (
 	kindLaneCounts byte = 4
 )
 
-// metadataVersion is the first byte of the frame. Metadata of an unknown version is treated as missing, so that a
-// daemon of another release sends a job twice rather than never.
+// metadataVersion is the first byte of the frame. Metadata of an unknown version is an error: a daemon of another release
+// treats that of a Window as missing, which sends up to MaxWindow jobs twice rather than never, and holds a lane.
 const metadataVersion byte = 1
 
 // The frame is version, kind, body, and a checksum of these and of the committed offset. Because of the offset in the

@@ -1,0 +1,68 @@
+package consumer
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/segmentio/kafka-go"
+)
+
+// TestALaneWhoseCommitCannotBeRead: a lane with metadata that cannot be read, as a later version may have written it, is
+// not read, nor committed: what was sent beyond its offset is not known. All other partitions are. Once an operator has
+// reset its offset, it is read from there.
+func TestALaneWhoseCommitCannotBeRead(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(1, r.jobs())
+		r.create(2, r.opt.LaneTopic)
+		for lane, prefix := range []string{"held", "read"} {
+			r.produceIDs(r.opt.LaneTopic, lane, "c", numbered(prefix, 0, 10))
+			r.commitWith(r.opt.LaneTopic, lane, 3, []string{"of a later version", ""}[lane])
+		}
+		r.produceIDs(r.jobs(), 0, "c", numbered("fresh", 0, 10))
+		r.commitWith(r.jobs(), 0, 2, "of a later version")
+		c := r.start(newFake())
+		r.eventually("the others are read", func() bool { return c.count() >= 15 })
+		r.eventually("they are committed", func() bool {
+			return r.committed(r.opt.LaneTopic, 1) == 10 && r.committed(r.jobs(), 0) == 10
+		})
+		if n := len(r.logs.lines("level=ERROR", "metadata", r.opt.LaneTopic+"/0", "offset=3", "remedy=")); n != 1 {
+			t.Errorf("%d lines about the lane:\n%s", n, r.logs)
+		}
+		if n := len(r.logs.lines("level=WARN", "metadata", r.jobs()+"/0", "offset=2")); n != 1 {
+			t.Errorf("%d lines about ingress:\n%s", n, r.logs)
+		}
+		if got := testutil.ToFloat64(c.metrics.lanesHeld); got != 1 {
+			t.Errorf("%v lanes are held", got)
+		}
+		if lanes := c.Backlog().Lanes; len(lanes) != 1 || lanes[0].Lane != 1 {
+			t.Errorf("the backlog is of %v", lanes)
+		}
+		c.stop()
+		if got := testutil.ToFloat64(c.metrics.lanesHeld); got != 0 {
+			t.Errorf("%v lanes are held after the end", got)
+		}
+		if c.count() != 15 || r.committed(r.opt.LaneTopic, 0) != 3 {
+			t.Errorf("%d jobs were read, the lane is committed at %d", c.count(), r.committed(r.opt.LaneTopic, 0))
+		}
+
+		r.commitWith(r.opt.LaneTopic, 0, 5, "")
+		d := r.start(newFake())
+		r.eventually("the lane is read from the offset", func() bool { return r.committed(r.opt.LaneTopic, 0) == 10 })
+		if d.count() != 5 || !d.saw("held-0005") {
+			t.Errorf("%d jobs were read", d.count())
+		}
+	})
+}
+
+// commitWith commits an offset with metadata for the group, which has no members.
+func (r *rig) commitWith(topic string, partition int, offset int64, metadata string) {
+	r.t.Helper()
+	r.eventually("a commit without members", func() bool {
+		answer, err := r.client.OffsetCommit(r.t.Context(), &kafka.OffsetCommitRequest{
+			GroupID: r.opt.Group, GenerationID: -1, Topics: map[string][]kafka.OffsetCommit{
+				topic: {{Partition: partition, Offset: offset, Metadata: metadata}},
+			},
+		})
+		return err == nil && answer.Topics[topic][0].Error == nil
+	})
+}

@@ -1,0 +1,115 @@
+package offset
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestReadsWhatReleasesHaveWritten: what an earlier release has committed is read as it was meant. Each of these was
+// written by the release at the commit that is named; add to them when the format changes, and change none.
+func TestReadsWhatReleasesHaveWritten(t *testing.T) {
+	between := func(from, to, step int64) (offsets []int64) {
+		for o := from; o < to; o += step {
+			offsets = append(offsets, o)
+		}
+		return offsets
+	}
+	for name, c := range map[string]struct {
+		lane      bool
+		committed int64
+		metadata  string
+		end       int64              // of what was read
+		open      map[string][]int64 // by campaign, before end
+	}{
+		"ingress, spans, cc8daa8": {
+			committed: 1000, metadata: "AQECAQcAxg/nB1u8Gjw", end: 4000, open: map[string][]int64{
+				"any": slices.Concat(between(1000, 1002, 1), between(1004, 1010, 1), between(1011, 3000, 1)),
+			},
+		},
+		"ingress, bitmap, cc8daa8": {
+			committed: 2000, metadata: "AQKqqqqqKh3tidg", end: 2039, open: map[string][]int64{
+				"any": slices.Concat(between(2000, 2002, 1), between(2003, 2039, 2)),
+			},
+		},
+		// Records of autumn are at the multiples of ten, of spring at the other even offsets and of summer at the odd ones.
+		"lane, cc8daa8": {
+			lane: true, committed: 7, metadata: "AQQhjQwUlHDUT5QADgECBAtNeRDYJZAMCQgBFAL823P6DqE6sw0CACiu6eo", end: 40, open: map[string][]int64{
+				"summer": append([]int64{7}, between(15, 40, 2)...), "autumn": {20, 30}, "spring": {16, 18, 22, 24, 26, 28, 32, 34},
+			},
+		},
+	} {
+		open, err := Unsettled(c.lane, c.committed, c.metadata)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for campaign, want := range c.open {
+			var got []int64
+			for o := range c.end {
+				if (!c.lane || campaignAt(o) == campaign) && open(campaign, o) {
+					got = append(got, o)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: of %s, open are %v, want %v", name, campaign, got, want)
+			}
+			if !open(campaign, c.end) {
+				t.Errorf("%s: %s ends before the end", name, campaign)
+			}
+		}
+		var restored Position
+		if c.lane {
+			l, err := RestoreLane(c.committed, c.metadata)
+			if err != nil || l.Main() != c.end {
+				t.Errorf("%s: restored %+v, %v", name, l, err)
+				continue
+			}
+			for hash, n := range l.Waiting() {
+				if c := l.campaigns[hash]; n != c.left {
+					t.Errorf("%s: %d wait, %d are left", name, n, c.left)
+				}
+			}
+			restored = l.Position()
+		} else {
+			w, err := RestoreWindow(c.committed, c.metadata)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			restored = w.Position()
+		}
+		if want := (Position{Offset: c.committed, Metadata: c.metadata}); restored != want {
+			t.Errorf("%s: is committed again as %+v, want %+v", name, restored, want)
+		}
+	}
+}
+
+func campaignAt(offset int64) string {
+	switch {
+	case offset%10 == 0:
+		return "autumn"
+	case offset%2 == 0:
+		return "spring"
+	}
+	return "summer"
+}
+
+// TestALaneIsNotRestoredFromForeignMetadata: neither from that of a later version, nor of another kind or offset, nor
+// from a damaged one.
+func TestALaneIsNotRestoredFromForeignMetadata(t *testing.T) {
+	committed, metadata, _ := encodeLane(lanePositions{main: 50, entries: []laneEntry{{hash: 1, low: 20}}})
+	later := frame(committed, kindLaneCounts+1, []byte{1})
+	for name, m := range map[string]string{
+		"a tool's": "moved by hand", "a window's": encodeSettled(committed, []span{{22, 23}}), "a later kind": later,
+		"cut": metadata[:len(metadata)-2], fmt.Sprint("of ", committed): metadata,
+	} {
+		at := committed
+		if m == metadata {
+			at++
+		}
+		if l, err := RestoreLane(at, m); err == nil || l != nil {
+			t.Errorf("%s: restored %+v, %v", name, l, err)
+		}
+	}
+}
