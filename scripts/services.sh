@@ -14,6 +14,7 @@
 # SERVICE is kafka, redis or postgres; without one, all three. Everything lives in .services/ of the checkout, so
 # several checkouts can run their own at the same time. A test that needs services to itself sets PACER_STACK to a
 # name: that stack lives in .services/stacks/NAME, with its own ports, and ends with the checkout's `down`.
+# PACER_SECURE=yes at the first `up` of such a stack makes it secure: TLS, and a password for everyone.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -29,6 +30,8 @@ all_services=(kafka redis postgres)
 . "$root/scripts/services/process.sh"
 # shellcheck source=scripts/services/install.sh
 . "$root/scripts/services/install.sh"
+# shellcheck source=scripts/services/secure.sh
+. "$root/scripts/services/secure.sh"
 # shellcheck source=scripts/services/kafka.sh
 . "$root/scripts/services/kafka.sh"
 # shellcheck source=scripts/services/redis.sh
@@ -39,6 +42,7 @@ all_services=(kafka redis postgres)
 # up starts the services side by side: Kafka takes two seconds, in which PostgreSQL makes its files.
 up() {
   local service
+  secure_prepare
   for service in "$@"; do
     "${service}_install"
   done
@@ -110,7 +114,8 @@ print_env() {
   fi
   [ ! -f "$dir/ports/kafka" ] || echo "export PACER_KAFKA_BROKERS=127.0.0.1:$(port_of kafka)"
   [ ! -f "$dir/ports/redis" ] || echo "export PACER_REDIS_ADDRS=127.0.0.1:$(port_of redis)"
-  [ ! -f "$dir/ports/postgres" ] || echo "export PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:$(port_of postgres)/pacer"
+  [ ! -f "$dir/ports/postgres" ] || printf 'export PACER_POSTGRES_DSN=%q\n' "$(postgres_dsn)"
+  if secure; then secure_env; fi
 }
 
 start_kafka() {

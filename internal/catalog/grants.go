@@ -24,6 +24,7 @@ var (
 	}
 	opsRights = []right{
 		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas"}},
+		{[]string{"INSERT", "UPDATE"}, []string{"lane_pins"}}, // of those who publish to lanes
 	}
 )
 

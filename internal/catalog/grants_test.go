@@ -3,6 +3,9 @@ package catalog
 import (
 	"context"
 	"net/url"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +76,9 @@ func TestRightsSurviveAnUpgrade(t *testing.T) {
 	if _, err := a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
 		t.Error(err)
 	}
+	if _, err := started(t, Options{DSN: opsDSN}).Pin(ctx, []string{"direct"}, 4, nil); err != nil {
+		t.Error(err)
+	}
 	everyWrite(t, started(t, Options{DSN: daemonDSN}))
 	if got, err := lacking(ctx, t, daemonDSN); err != nil || got != "" {
 		t.Errorf("a daemon lacks %q, %v", got, err)
@@ -125,4 +131,36 @@ func everyWrite(t *testing.T, p *Postgres) {
 	}
 	_, err = p.LoadSettled(ctx)
 	check("load settled", err)
+}
+
+// TestDocumentedGrantsAreThoseOfTheMigration: what the document grants at first is what later versions extend.
+func TestDocumentedGrantsAreThoseOfTheMigration(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string][]string{}
+	for _, g := range regexp.MustCompile(`GRANT ([A-Z, ]+) ON (pacer\.[a-z_., \n]+?) TO (pacer_\w+);`).FindAllStringSubmatch(string(text), -1) {
+		for operation := range strings.SplitSeq(g[1], ", ") {
+			for table := range strings.SplitSeq(g[2], ",") {
+				documented[g[3]] = append(documented[g[3]], operation+" "+strings.TrimPrefix(strings.TrimSpace(table), "pacer."))
+			}
+		}
+	}
+	for role, rights := range map[string][]right{"pacer_daemon": daemonRights, "pacer_ops": opsRights} {
+		var want []string
+		for _, r := range rights {
+			for _, operation := range r.operations {
+				for _, table := range r.tables {
+					want = append(want, operation+" "+table)
+				}
+			}
+		}
+		got := documented[role]
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the document grants %q, a migration %q", role, got, want)
+		}
+	}
 }

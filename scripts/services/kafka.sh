@@ -41,10 +41,12 @@ kafka_fetch() {
 kafka_start() {
   mkdir -p "$dir/kafka"
   kafka_configure
+  local first=()
+  if secure; then first=(--add-scram "SCRAM-SHA-512=[name=admin,password=$(secure_password)]"); fi
   if [ ! -f "$dir/kafka/data/meta.properties" ]; then
     java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$kafka_libs/*" \
       -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
-      kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$dir/kafka/server.properties" 9>&-
+      kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$dir/kafka/server.properties" "${first[@]}" 9>&-
   fi
   # A test's own broker lives for seconds: it is not worth compiling well.
   # shellcheck disable=SC2086
@@ -64,10 +66,11 @@ kafka_cluster_id() {
 # PACER_KAFKA_PROXY=PORT:PROXY adds a listener at PORT for those who come through a proxy at PROXY: they are told the
 # proxy's port as the broker's address, so that all of their connections pass it.
 kafka_configure() {
-  local port controller listeners advertised
+  local port controller listeners advertised protocol=PLAINTEXT
   port=$(port_of kafka)
   controller=$(port_of kafka-controller)
-  listeners=PLAINTEXT://127.0.0.1:$port advertised=PLAINTEXT://127.0.0.1:$port
+  if secure; then protocol=SECURE; fi
+  listeners=$protocol://127.0.0.1:$port advertised=$protocol://127.0.0.1:$port
   if [ -n "${PACER_KAFKA_PROXY:-}" ]; then
     listeners+=,PROXIED://127.0.0.1:${PACER_KAFKA_PROXY%:*} advertised+=,PROXIED://127.0.0.1:${PACER_KAFKA_PROXY#*:}
   fi
@@ -78,8 +81,8 @@ controller.quorum.voters=1@127.0.0.1:$controller
 listeners=$listeners,CONTROLLER://127.0.0.1:$controller
 advertised.listeners=$advertised
 controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT
+inter.broker.listener.name=$protocol
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,SECURE:SASL_SSL
 log.dirs=$dir/kafka/data
 log.retention.check.interval.ms=30000
 broker.session.timeout.ms=3000
@@ -94,6 +97,10 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 PROPERTIES
+  if secure; then
+    secure_kafka >>"$dir/kafka/server.properties"
+    secure_kafka_client >"$dir/kafka/client.properties"
+  fi
   cat >"$dir/kafka/log4j2.properties" <<'PROPERTIES'
 status = error
 appender.console.type = Console
@@ -109,6 +116,7 @@ PROPERTIES
 # the answer. An open port is not enough: it opens before the broker may serve.
 kafka_answers() {
   local answer
+  if secure; then secure_shakes kafka; return; fi
   answer=$(
     exec 2>/dev/null
     exec 3<>"/dev/tcp/127.0.0.1/$(port_of kafka)" || exit 1
@@ -120,10 +128,12 @@ kafka_answers() {
 
 # kafka_topic creates a topic for a person to try things with; one that is there already stays as it is.
 kafka_topic() {
+  local login=()
   [ -d "$kafka_libs" ] || kafka_fetch
   running kafka || die "Kafka is not running here; run scripts/services.sh up"
+  if secure; then login=(--command-config "$dir/kafka/client.properties"); fi
   java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$kafka_libs/*" \
     -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
-    org.apache.kafka.tools.TopicCommand --bootstrap-server "127.0.0.1:$(port_of kafka)" --create --if-not-exists \
-    --topic "$1" --partitions "$2" --replication-factor 1 >&2
+    org.apache.kafka.tools.TopicCommand --bootstrap-server "127.0.0.1:$(port_of kafka)" "${login[@]}" --create \
+    --if-not-exists --topic "$1" --partitions "$2" --replication-factor 1 >&2
 }

@@ -56,15 +56,49 @@ postgres_start() {
   if [ ! -f "$data/ready" ]; then
     # An initdb that was interrupted leaves a folder that neither starts nor can be filled again.
     find "$data" -mindepth 1 -delete
-    as_postgres "$bin/initdb" -A trust -U pacer -E UTF8 --locale=C --no-sync -D "$data/data" 9>&-
+    local login=(-A trust)
+    if secure; then
+      secure_password >"$data/password"
+      if [ "$(id -u)" = 0 ]; then chown postgres "$data/password"; fi
+      login=(-A scram-sha-256 --pwfile "$data/password")
+    fi
+    as_postgres "$bin/initdb" "${login[@]}" -U pacer -E UTF8 --locale=C --no-sync -D "$data/data" 9>&-
+    if secure; then postgres_secure "$data"; fi
     as_postgres touch "$data/ready"
   fi
   # What a killed server left says nothing about who has its pid now; running() has looked at that.
   rm -f "$data/data/postmaster.pid"
   postgres_launch "$bin" "$data/data"
-  "$bin/psql" -qAt -h 127.0.0.1 -p "$(port_of postgres)" -U pacer -d postgres \
+  as_client "$bin/psql" -qAt -h 127.0.0.1 -p "$(port_of postgres)" -U pacer -d postgres \
     -c "SELECT 1 FROM pg_database WHERE datname = 'pacer'" | grep -q 1 ||
-    "$bin/createdb" -h 127.0.0.1 -p "$(port_of postgres)" -U pacer pacer
+    as_client "$bin/createdb" -h 127.0.0.1 -p "$(port_of postgres)" -U pacer pacer
+}
+
+# postgres_secure makes the server accept TLS only. It reads its key only where nobody else may.
+postgres_secure() {
+  rm "$1/password"
+  cp "$dir/secure/server.pem" "$dir/secure/server.key" "$1/data/"
+  chmod 0600 "$1/data/server.key"
+  if [ "$(id -u)" = 0 ]; then chown postgres "$1/data/server.pem" "$1/data/server.key"; fi
+  cat >>"$1/data/postgresql.conf" <<'CONF'
+ssl = on
+ssl_cert_file = 'server.pem'
+ssl_key_file = 'server.key'
+CONF
+  sed -i.orig 's/^host /hostssl /' "$1/data/pg_hba.conf"
+  if [ "$(id -u)" = 0 ]; then chown postgres "$1/data/pg_hba.conf" "$1/data/pg_hba.conf.orig"; fi
+}
+
+# as_client runs a client of PostgreSQL as the user who may do everything.
+as_client() {
+  if ! secure; then "$@"; return; fi
+  PGPASSWORD=$(secure_password) PGSSLMODE=verify-full PGSSLROOTCERT="$dir/secure/ca.pem" "$@"
+}
+
+postgres_dsn() {
+  local login=pacer verify=
+  if secure; then login+=:$(secure_password) verify="?sslmode=verify-full&sslrootcert=$dir/secure/ca.pem"; fi
+  echo "postgres://$login@127.0.0.1:$(port_of postgres)/pacer$verify"
 }
 
 # postgres_launch tries for a while: the children of a killed server live for a moment longer and hold its
@@ -88,7 +122,7 @@ postgres_launch() {
 postgres_answers() {
   local bin
   bin=$(postgres_bin)
-  [ "$("$bin/psql" -qAt -h 127.0.0.1 -p "$(port_of postgres)" -U pacer -d pacer -c 'SELECT 1' 2>/dev/null)" = 1 ]
+  [ "$(as_client "$bin/psql" -qAt -h 127.0.0.1 -p "$(port_of postgres)" -U pacer -d pacer -c 'SELECT 1' 2>/dev/null)" = 1 ]
 }
 
 postgres_wipe() {
