@@ -37,13 +37,13 @@ func (s *stack) noLanes() {
 func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "pacing: {max_open_age: 1s}"})
-	const jobs, rate = 2000, 400
+	const jobs, rate = 2400, 400
 	s.blocked("b", rate)
 	s.publish(ofCampaign("b", 0, jobs))
 	one := s.start("one")
 	one.awaitReady(15 * time.Second)
-	// A quarter sent, and a second's worth in memory, are less than one partition holds: neither is at its end.
-	s.await(20*time.Second, "a part", func() bool { return s.receiver.count("b") >= jobs/4 })
+	// An eighth sent, and two seconds' worth in memory, leave both partitions far from their ends.
+	s.await(20*time.Second, "a part", func() bool { return s.receiver.count("b") >= jobs/8 })
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'b'`)
 	s.await(5*time.Second, "both partitions to be blocked", func() bool { return one.metric("pacer_partitions_blocked") == 2 })
 	time.Sleep(300 * time.Millisecond) // what was in flight arrives

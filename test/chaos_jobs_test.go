@@ -178,8 +178,12 @@ func notBefore(t *testing.T, c *chaos) {
 	c.again(one)
 	one.awaitReady(20 * time.Second)
 	c.await(30*time.Second, "those due soon", func() bool { ok, _ := c.receiver.accepted(""); return ok >= near })
+	late := 2 * time.Second
+	if !c.full { // beside other tests
+		late = 15 * time.Second
+	}
 	for _, a := range c.receiver.arrivals("") {
-		if after := time.Duration(a.at-dueAt) * time.Microsecond; !strings.HasPrefix(a.id, "near-") || after < 0 || after > 2*time.Second {
+		if after := time.Duration(a.at-dueAt) * time.Microsecond; !strings.HasPrefix(a.id, "near-") || after < 0 || after > late {
 			t.Errorf("%s was sent %s after its time", a.id, after)
 		}
 	}

@@ -37,6 +37,9 @@ func TestWhatWasDeliveredIsRemoved(t *testing.T) {
 	s.campaign("sent", 500)
 	s.campaign("waits", 500)
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'waits'`)
+	one, two := s.start("one"), s.start("two")
+	one.awaitReady(20 * time.Second)
+	two.awaitReady(20 * time.Second)
 	sent, waits := ofCampaign("sent", 0, 4000), ofCampaign("waits", 0, 600)
 	later := kafka.Header{
 		Key: "pacer-not-before", Value: []byte(time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)),
@@ -45,9 +48,6 @@ func TestWhatWasDeliveredIsRemoved(t *testing.T) {
 		sent[i].headers = append(sent[i].headers, later)
 	}
 	s.publish(append(sent, waits...))
-	one, two := s.start("one"), s.start("two")
-	one.awaitReady(20 * time.Second)
-	two.awaitReady(20 * time.Second)
 	s.await(40*time.Second, "every job but those that wait", func() bool { return s.receiver.count("sent") >= len(sent) })
 	lanes, timer := requeue.LaneTopic(s.prefix), requeue.TimerTopic(s.prefix, 5*time.Second)
 	s.await(45*time.Second, "what was delivered to be gone", func() bool {

@@ -86,28 +86,37 @@ func (c *Client) CreateTopics(ctx context.Context, topics []Topic) (made []Topic
 // topicsAppear is how long new topics may take to have leaders; the brokers learn of them with a delay.
 const topicsAppear = 15 * time.Second
 
-// awaitLeaders waits until every partition of the new topics has a leader that acts as one, so that the next request
-// finds them. Metadata is not sufficient: in it a broker is the leader a moment before it accepts records. A request for
-// an offset reaches the replica itself.
+// awaitLeaders waits until every partition of the new topics has a leader, in the metadata that the next request goes by
+// and in fact: a broker is the leader in metadata a moment before it accepts records.
 func (c *Client) awaitLeaders(ctx context.Context, topics []Topic) error {
-	var partitions []Partition
-	for _, t := range topics {
-		for id := range t.Partitions {
-			partitions = append(partitions, Partition{t.Name, id})
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, topicsAppear)
 	defer cancel()
 	for {
 		c.forget()
-		_, err := c.Offsets(ctx, Latest, partitions...)
-		if err == nil {
+		led, err := c.led(ctx, topics)
+		if led {
 			return nil
 		}
 		if retry.Sleep(ctx, 20*time.Millisecond) != nil {
 			return errors.Join(errors.New("topics were created and have no leaders yet; look at the brokers, then run it again"), err)
 		}
 	}
+}
+
+// led reports whether every partition of topics has a leader.
+func (c *Client) led(ctx context.Context, topics []Topic) (bool, error) {
+	var partitions []Partition
+	for _, t := range topics {
+		leaders, err := c.leaders(ctx, t.Name)
+		if err != nil || len(leaders) < t.Partitions || slices.Contains(leaders, noLeader) {
+			return false, err
+		}
+		for id := range t.Partitions {
+			partitions = append(partitions, Partition{t.Name, id})
+		}
+	}
+	_, err := c.Offsets(ctx, Latest, partitions...) // asks the replicas themselves
+	return err == nil, err
 }
 
 // AddPartitions raises the number of partitions of the topic to partitions.
