@@ -13,6 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/dedupe"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/progress"
@@ -237,9 +238,25 @@ func (d *Daemon) newProgress() *progress.Tracker {
 	return progress.New(progress.Options{
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
-		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: func() []progress.Stuck { return nil },
+		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: d.stuck,
 		Logger: d.log, Registerer: d.parts.Registry,
 	})
+}
+
+// stuck returns the campaigns whose jobs their sinks do not take from this daemon.
+func (d *Daemon) stuck(ctx context.Context) (list []progress.Stuck) {
+	troubles, err := d.pacer.Troubles(ctx)
+	if err != nil {
+		return nil // it stops
+	}
+	for _, t := range troubles {
+		cause := hold.Failing
+		if t.Refused {
+			cause = hold.Refused
+		}
+		list = append(list, progress.Stuck{Campaign: t.Campaign, Cause: cause, Since: t.Since})
+	}
+	return list
 }
 
 // gates returns the gates of the sinks that are closed.

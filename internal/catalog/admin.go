@@ -70,9 +70,20 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 	})
 }
 
-// SetStatus pauses, resumes, cancels or completes a campaign.
+// SetStatus pauses, resumes, cancels or completes a campaign. Resuming one that is active gives it a new revision, by
+// which daemons learn of it: they may hold the campaign themselves.
 func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status) (CampaignRow, error) {
-	return a.SetCampaign(ctx, id, CampaignChange{Status: &status})
+	return a.changeCampaign(ctx, id, CampaignChange{Status: &status}, func(ctx context.Context, tx pgx.Tx) error {
+		statement := `UPDATE pacer.campaigns SET status = $2 WHERE id = $1`
+		if status == delivery.StatusActive {
+			statement = `UPDATE pacer.campaigns SET status = $2, revision = revision + 1 WHERE id = $1` // a trigger takes the next one
+		}
+		tag, err := tx.Exec(ctx, statement, id, status)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = unknownCampaign(id)
+		}
+		return err
+	})
 }
 
 // changeCampaign runs one change of a campaign's row and links in a transaction.

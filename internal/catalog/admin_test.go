@@ -91,6 +91,17 @@ func TestAdminCampaigns(t *testing.T) {
 	if err != nil || listErr != nil || len(all) != 1 || all[0].Revision != got.Revision || got.Status != delivery.StatusPaused {
 		t.Errorf("%+v, %+v, %v, %v", got, all, err, listErr)
 	}
+	revision := got.Revision
+	for range 2 { // daemons may hold an active campaign
+		resumed, err := a.SetStatus(ctx, "spring", delivery.StatusActive)
+		if err != nil || resumed.Status != delivery.StatusActive || resumed.Revision <= revision {
+			t.Errorf("resumed at revision %d: %+v, %v", revision, resumed, err)
+		}
+		revision = resumed.Revision
+	}
+	if _, err := a.SetStatus(ctx, "nobody", delivery.StatusActive); err == nil {
+		t.Error("an unknown campaign was resumed")
+	}
 }
 
 func TestAdminQuotas(t *testing.T) {

@@ -32,6 +32,13 @@ type MemoryJobs struct {
 	Direct   int64 // those that were not read from a lane
 }
 
+// Trouble is that a sink takes no jobs of a campaign from this daemon, which tries one a second.
+type Trouble struct {
+	Campaign string
+	Refused  bool      // it refuses them for good; otherwise they fail
+	Since    time.Time // when the first did
+}
+
 // Settled counts the jobs of one campaign whose outcome is durable.
 type Settled struct {
 	Delivered int64

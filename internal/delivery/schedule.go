@@ -20,6 +20,9 @@ func (c *Campaign) At(now time.Time) *Campaign {
 	return &at
 }
 
+// RowRevision is the revision of the row of a campaign that At returned.
+func (c *Campaign) RowRevision() int64 { return c.Revision >> rampBits }
+
 // RateAt is the rate in force at now, the number of steps its ramp has taken, and the time of the next one: the zero
 // time if there is none. It does not tell whether the campaign may send.
 func (c *Campaign) RateAt(now time.Time) (rate Rate, step int64, next time.Time) {

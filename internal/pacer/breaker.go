@@ -16,6 +16,8 @@ const (
 	// elsewhereFor is how long other daemons' successes with a campaign speak for the sink; they are told of every one to
 	// three seconds.
 	elsewhereFor = 5 * time.Second
+	// heldRefusals in a row hold a campaign: it may have the wrong template, or go to the wrong place.
+	heldRefusals = 50
 )
 
 // failure is a call that failed.
@@ -53,6 +55,8 @@ type circuit struct {
 	openUntil int64 // 0: closed; passed: half-open
 	waitUntil int64 // for how long of this the destination asked; nothing ends it sooner
 	elsewhere int64 // until then, the sink is known to take jobs of the campaign from other daemons
+
+	refusals streak // jobs that the sink will never take
 }
 
 func (c *circuit) closed() bool { return c.openUntil == 0 }
@@ -74,7 +78,7 @@ func (c *circuit) wait(until int64) {
 }
 
 // worked records a success. It closes the circuit, except for a wait that the destination asked for, and tells whether
-// failures had opened it.
+// failures or refusals had opened it.
 func (c *circuit) worked(now int64) (closes bool) {
 	closes = c.openUntil > c.waitUntil
 	*c = circuit{elsewhere: c.elsewhere, waitUntil: c.waitUntil}
@@ -82,6 +86,32 @@ func (c *circuit) worked(now int64) (closes bool) {
 		c.openUntil = c.waitUntil
 	}
 	return closes
+}
+
+// refused records that the sink will never take a job. It ends a streak of failures as a success does, but not one of
+// refusals. Many of these in a row hold the campaign; the first of them does so.
+func (c *circuit) refused(now int64) (first, closes bool) {
+	refusals := c.refusals
+	refusals.add(now)
+	if c.held() {
+		c.refusals = refusals
+		return false, false
+	}
+	closes = c.worked(now)
+	c.refusals = refusals
+	return c.held(), closes
+}
+
+// held tells whether the campaign is held for refusals: none of its jobs is given up.
+func (c *circuit) held() bool { return c.refusals.failures >= heldRefusals }
+
+// forgive forgets refusals, and tells whether the campaign was held for them.
+func (c *circuit) forgive(now int64) (was bool) {
+	if was = c.held(); was {
+		c.worked(now)
+	}
+	c.refusals = streak{}
+	return was
 }
 
 // workedElsewhere records that another daemon had a success after since. If that is after the first failure here, the

@@ -76,17 +76,31 @@ func (p *Pacer) change(q *queue, now instant) {
 	if was == is {
 		return
 	}
+	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
 		p.handBack(q) // the slots lie on the old timeline
 		if q.blocked {
 			q.blocked = false
 			q.sink.leave(q)
 		}
-		q.sink, q.circuit = sink, circuit{}
+		q.sink = sink
 	}
 	q.campaign, q.turnAt = is, 0
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
 	p.review(q, now)
+}
+
+// changeCircuit forgets what its sink has answered, where somebody has changed what matters to it. A step of a schedule
+// changes nothing of that.
+func (p *Pacer) changeCircuit(q *queue, is *delivery.Campaign, sink *sinkState, now instant) {
+	was := q.campaign
+	switch {
+	case was != nil && is != nil && was.RowRevision() == is.RowRevision() && q.sink == sink:
+	case changed(was, is):
+		q.circuit = circuit{}
+	case q.circuit.forgive(now.local):
+		p.opt.Logger.Info("the campaign was changed; it is held for refusals no longer", "campaign", q.id)
+	}
 }
 
 // review empties the queue of a campaign that may not send, and wakes sources whose jobs need not wait.

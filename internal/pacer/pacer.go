@@ -68,6 +68,11 @@ func (p *Pacer) at(t time.Time) instant {
 	return instant{local: t.Sub(p.start).Microseconds(), wall: t}
 }
 
+// timeOf is the time of a local one.
+func (p *Pacer) timeOf(local int64) time.Time {
+	return p.start.Add(time.Duration(local) * time.Microsecond)
+}
+
 func (p *Pacer) now() instant { return p.at(time.Now()) }
 
 // Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay

@@ -46,9 +46,7 @@ func (p *Pacer) settle(r sent, now instant) {
 		j.Settle(delivery.OutcomeRejected)
 		p.worked(q, s, now)
 	case delivery.Permanent:
-		j.Attempt++
-		p.worked(q, s, now)
-		p.dead(j, delivery.ReasonRefused, r.result.Detail)
+		p.refused(q, s, j, r.result, now)
 	case delivery.Throttled:
 		p.throttled(q, s, j, r.result, now)
 	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured:
@@ -90,7 +88,7 @@ func (p *Pacer) throttled(q *queue, s *sinkState, j *delivery.Job, r delivery.Re
 // while the sink or the campaign as a whole fails, it does not, and a sink that refuses pacer's credentials or settings
 // never says anything of the job.
 func (p *Pacer) notTaken(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
-	outage := p.failed(q, s, j, r, now)
+	outage := p.failed(q, s, j, r, now) || q.circuit.held()
 	switch {
 	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
 	case r.Class == delivery.Temporary:
@@ -216,9 +214,19 @@ func (p *Pacer) tellClosed(s *sinkState, call *gateCall, r delivery.Result) {
 // worked records that the sink works, and opens a gate that failures had closed.
 func (p *Pacer) worked(q *queue, s *sinkState, now instant) {
 	if q.circuit.worked(now.local) {
-		p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", s.id)
-		p.takes.askLater(q, now.local)
+		p.takesAgain(q, now)
 	}
+	p.sinkWorked(s, now)
+}
+
+// takesAgain lets a campaign ask for slots whose circuit is closed again.
+func (p *Pacer) takesAgain(q *queue, now instant) {
+	p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", q.sink.id)
+	p.takes.askLater(q, now.local)
+}
+
+// sinkWorked records that the sink answers as it should, whatever it says of a job.
+func (p *Pacer) sinkWorked(s *sinkState, now instant) {
 	tell, recovered := s.breaker.worked()
 	if tell {
 		p.tell(s, gateCall{open: true})

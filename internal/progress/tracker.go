@@ -63,7 +63,7 @@ type Options struct {
 	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
 	Sink func(name string) (id string, ok bool)
 	// Stuck returns what this daemon found out about campaigns.
-	Stuck      func() []Stuck
+	Stuck      func(ctx context.Context) []Stuck
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -222,7 +222,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		}
 	}
 	t.active = active
-	for _, s := range t.opt.Stuck() {
+	for _, s := range t.opt.Stuck(ctx) {
 		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
 		if s.By != "" {
 			n.by = delivery.CampaignHash(s.By)

@@ -83,7 +83,7 @@ func newMember(t *testing.T, name string, exchange Exchange, store Store, snapsh
 	d := &desk{}
 	tracker := New(Options{
 		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func() []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}
 }
@@ -341,7 +341,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func() []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	snapshot := catalogOf(list...)
 	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }

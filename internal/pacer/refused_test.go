@@ -1,0 +1,173 @@
+package pacer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// refusing has the sink refuse every job of the campaign for good.
+func refusing(campaign string) func(int, *delivery.Job) delivery.Result {
+	return func(_ int, j *delivery.Job) delivery.Result {
+		if j.Campaign == campaign {
+			return delivery.Result{Class: delivery.Permanent, Status: 400, Detail: "HTTP 400"}
+		}
+		return delivery.Result{Class: delivery.Delivered}
+	}
+}
+
+// A campaign whose jobs are all refused is held after fifty; one a second is tried, none of them the same one, and none is
+// lost. Others of the sink do not notice. When a job is taken the campaign goes on by itself.
+func TestRefusalsInARowHoldACampaign(t *testing.T) {
+	var log lines
+	one(t, newBook(campaign("c", 200), campaign("good", 50)), log.logged, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(refusing("c"))
+		lane := newPartition("lane/0")
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 0, 300))
+		f.share(t, "good", 450)
+		time.Sleep(10 * time.Second)
+		if n := f.dead(delivery.ReasonRefused); n != heldRefusals {
+			t.Errorf("%d dead letters, want %d", n, heldRefusals)
+		}
+		if n := f.count("c"); n < heldRefusals+8 || n > heldRefusals+12 {
+			t.Errorf("%d tried in 10 s, want %d and one a second", n, heldRefusals)
+		}
+		if n := f.count("good"); n != 450 {
+			t.Errorf("good: %d of 450 sent", n)
+		}
+		tried := map[string]bool{}
+		for _, a := range sorted(f.receiver.history(), "c") {
+			if tried[a.id] {
+				t.Errorf("%s was tried twice", a.id)
+			}
+			tried[a.id] = true
+		}
+		if n := log.count("level=ERROR"); n != 1 {
+			t.Errorf("%d Error lines:\n%s", n, log.text.String())
+		}
+		held, err := f.daemons[0].Troubles(t.Context())
+		if err != nil || len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
+			t.Errorf("%+v, %v", held, err)
+		}
+		f.receiver.setAnswer(nil)
+		time.Sleep(4 * time.Second)
+		waiting := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonRetry)
+		if n := lane.count(delivery.OutcomeDelivered); n+waiting+heldRefusals != 300 || waiting > 15 {
+			t.Errorf("%d delivered and %d in timers of 250", n, waiting)
+		}
+		if n := f.dead(delivery.ReasonRefused); n != heldRefusals {
+			t.Errorf("%d dead letters, want %d", n, heldRefusals)
+		}
+		if held, err = f.daemons[0].Troubles(t.Context()); err != nil || len(held) != 0 {
+			t.Errorf("%+v, %v", held, err)
+		}
+	})
+}
+
+// Refusals amid successes hold nothing, however many; nor do failures between them end a row.
+func TestRefusalsAmidSuccesses(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Offset%heldRefusals == 0 {
+				return delivery.Result{Class: delivery.Delivered}
+			}
+			return delivery.Result{Class: delivery.Permanent}
+		})
+		f.share(t, "c", 500)
+		time.Sleep(6 * time.Second)
+		if n := f.dead(delivery.ReasonRefused); n != 490 {
+			t.Errorf("%d dead letters of 490", n)
+		}
+	})
+}
+
+// While a campaign is held for refusals, none of its jobs is given up for failures either.
+func TestAHeldCampaignGivesNoJobUp(t *testing.T) {
+	one(t, newBook(campaign("c", 200)), func(o *Options) { o.Retry.MaxAttempts = 1 }, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(refusing("c"))
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 200))
+		time.Sleep(2 * time.Second)
+		f.receiver.setAnswer(failing("c"))
+		time.Sleep(5 * time.Second)
+		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 0 {
+			t.Errorf("%d dead letters of a campaign that is held", n)
+		}
+	})
+}
+
+// A change of the campaign's row ends the hold at once, whatever it changes; a step of its schedule does not.
+func TestAChangeEndsTheHold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*delivery.Campaign)
+		want   int // dead letters
+	}{
+		"a new revision": {func(*delivery.Campaign) {}, 2 * heldRefusals},
+		"another rate":   {func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(150) }, 2 * heldRefusals},
+		"none":           {nil, heldRefusals},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := campaign("c", 200)
+			c.Ramp = &delivery.Ramp{Start: 100_000_000, Add: 1_000_000, Per: time.Second, Every: time.Second}
+			b := newBook()
+			synctest.Test(t, func(t *testing.T) {
+				c.Ramp.Since = time.Now()
+				b.set(c)
+				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, nil)
+				defer f.stop()
+				f.receiver.setAnswer(refusing("c"))
+				f.share(t, "c", 180)
+				time.Sleep(5 * time.Second)
+				if tc.change != nil {
+					next := c
+					tc.change(&next)
+					b.set(next)
+				}
+				time.Sleep(2 * time.Second)
+				if n := f.dead(delivery.ReasonRefused); n != tc.want {
+					t.Errorf("%d dead letters, want %d", n, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// A campaign is held from the fiftieth refusal after its last success until the next success, whatever else happens.
+func TestWhatHoldsForRefusals(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var c circuit
+		inRow, now := 0, int64(0)
+		for range rapid.IntRange(1, 300).Draw(rt, "answers") {
+			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
+			switch rapid.IntRange(0, 40).Draw(rt, "answer") {
+			case 0:
+				c.worked(now)
+				inRow = 0
+			case 1:
+				c.add(now)
+				c.open(now)
+			case 2:
+				if was := c.forgive(now); was != (inRow >= heldRefusals) {
+					rt.Fatalf("forgiven after %d: was held %t", inRow, was)
+				}
+				inRow = 0
+			default:
+				inRow++
+				if first, _ := c.refused(now); first != (inRow == heldRefusals) {
+					rt.Fatalf("refusal %d in a row: the first that holds: %t", inRow, first)
+				}
+				if c.held() {
+					c.open(now)
+				} else if !c.closed() || c.failures != 0 {
+					rt.Fatalf("a refusal leaves %+v", c)
+				}
+			}
+			if c.held() != (inRow >= heldRefusals) || c.held() && c.closed() {
+				rt.Fatalf("after %d in a row: %+v", inRow, c)
+			}
+		}
+	})
+}
