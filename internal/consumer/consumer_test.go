@@ -348,6 +348,32 @@ func TestWindowHoldsReading(t *testing.T) {
 	})
 }
 
+// A job that stays open, as one in a call that hangs, does not hold up those behind it, however many they are. When the
+// partition is read again, only that job is handed over again.
+func TestOneOpenJobDoesNotHoldReading(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.jobs(), 0, "slow", []string{"slow"})
+	const jobs = 3000
+	for i := range jobs / 500 {
+		r.produceIDs(r.jobs(), 0, "c", numbered("j", 500*i, 500*i+500))
+	}
+	f := newFake()
+	f.keep = func(j *delivery.Job) bool { return j.Campaign == "slow" }
+	c := r.start(f, func(o *Options) { o.MaxOpen = offerJobs })
+	r.eventually("all others are seen", func() bool { return c.count() == jobs+1 })
+	if f.relieved > 0 {
+		t.Errorf("the window was relieved %d times", f.relieved)
+	}
+	c.stop()
+	again := r.start(newFake())
+	r.eventually("all is committed", func() bool { return r.committed(r.jobs(), 0) == jobs+1 })
+	if ids := again.ids(); !slices.Equal(ids, []string{"slow"}) {
+		t.Errorf("handed over again: %d jobs", len(ids))
+	}
+}
+
 // noRelief is a handler that ignores Relieve.
 type noRelief struct{ *fake }
 

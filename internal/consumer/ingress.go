@@ -81,14 +81,15 @@ func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record
 		records[i] = nil
 	}
 	for len(jobs) > 0 {
-		n := r.piece(jobs)
+		offsets := r.piece(jobs)
+		n := len(offsets)
 		if r.hold != nil {
 			var err error
 			if n, err = r.hold(ctx, jobs[:n]); err != nil {
 				return err
 			}
 		}
-		if err := r.awaitIntake(ctx, jobs[n-1].Offset); err != nil {
+		if err := r.awaitIntake(ctx, offsets[:n]...); err != nil {
 			return err
 		}
 		fresh := make([]*delivery.Job, 0, n)
@@ -112,33 +113,33 @@ func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record
 			r.blockers.note(r.src.partition, r.refused[0], fresh, jobs)
 			return nil
 		}
-		r.relieve(fresh[len(fresh)-1].Offset)
+		r.relieve()
 	}
 	return nil
 }
 
-// piece is how many of the jobs to offer at once. Where compaction has left gaps, few records may span many offsets,
-// and the window must have room for all of these.
-func (r *ingressReader) piece(jobs []*delivery.Job) int {
-	n := min(len(jobs), offerJobs)
-	for n > 1 && jobs[n-1].Offset-jobs[0].Offset >= r.opt.MaxOpen {
-		n--
+// piece returns the offsets of the jobs to offer at once, the next ones. Where compaction has left gaps, a commit has room
+// for fewer.
+func (r *ingressReader) piece(jobs []*delivery.Job) []int64 {
+	offsets := make([]int64, min(len(jobs), offerJobs, r.opt.MaxOpen/2))
+	for i := range offsets {
+		offsets[i] = jobs[i].Offset
 	}
-	return n
+	return offsets[:offset.Fit(offsets)]
 }
 
-// awaitIntake waits until the window has room for the offset and commits keep up.
-func (r *ingressReader) awaitIntake(ctx context.Context, at int64) error {
+// awaitIntake waits until the window has room for the offsets and commits keep up.
+func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error {
 	w := r.src
-	room := func() bool { return at-w.window.Base() < r.opt.MaxOpen || w.window.Open() == 0 }
-	return w.awaitIntake(ctx, room, func() { r.relieve(at) })
+	room := func() bool { return w.window.HasRoom(r.opt.MaxOpen, offsets...) }
+	return w.awaitIntake(ctx, room, func() { r.relieve(offsets...) })
 }
 
-// relieve asks the handler to move on the jobs in the older half of a window that is three quarters full or too full
-// for the offset: once for every position of its base, and again while that does not help.
-func (r *ingressReader) relieve(offset int64) {
-	base, width := r.src.width()
-	if width < r.opt.MaxOpen/4*3 && offset-base < r.opt.MaxOpen {
+// relieve asks the handler to move on the older half of the open jobs of a window that is three quarters full or has no
+// room for the offsets: once for every position of its base, and again while that does not help.
+func (r *ingressReader) relieve(offsets ...int64) {
+	base, middle, crowded := r.src.crowded(r.opt.MaxOpen, offsets)
+	if !crowded {
 		return
 	}
 	now := time.Now()
@@ -146,7 +147,7 @@ func (r *ingressReader) relieve(offset int64) {
 		return
 	}
 	r.relieved, r.askedAt = base, now
-	r.opt.Handler.Relieve(r.source, base+r.opt.MaxOpen/2)
+	r.opt.Handler.Relieve(r.source, middle)
 }
 
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs

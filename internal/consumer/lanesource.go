@@ -229,7 +229,7 @@ func (s *laneSource) small(hash uint64, id string, rate func(string) (float64, b
 }
 
 // observe returns the marks for the stall detector.
-func (s *laneSource) observe(int64) observation {
+func (s *laneSource) observe(int) observation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.observed(s.lane.Committed())

@@ -90,7 +90,7 @@ type Options struct {
 	MaxBufferBytes   int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
 	MaxWeight        int64         // delivery.MaxWeight
 	MaxNotBefore     time.Duration // how far ahead a job's pacer-not-before may lie; 0: unlimited
-	MaxOpen          int64         // 20,000, the maximum: span of open offsets of one partition of ingress or a timer
+	MaxOpen          int           // 20,000, the maximum: open jobs of one partition of ingress or a timer
 	RebalanceTimeout time.Duration // 8 s
 	DrainTimeout     time.Duration // 3 s: of a drain at a rebalance, during which no heartbeats are sent
 	ShutdownTimeout  time.Duration // 20 s: of a drain at the end of Run
@@ -115,7 +115,7 @@ func (o *Options) limits() record.Limits {
 func (o *Options) defaults() error {
 	o.MaxBufferBytes = cmp.Or(o.MaxBufferBytes, DefaultMaxBufferBytes)
 	o.MaxWeight = cmp.Or(o.MaxWeight, delivery.MaxWeight)
-	o.MaxOpen = cmp.Or(o.MaxOpen, int64(offset.MaxWindow))
+	o.MaxOpen = cmp.Or(o.MaxOpen, offset.MaxOpen)
 	o.RebalanceTimeout = cmp.Or(o.RebalanceTimeout, 8*time.Second)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 3*time.Second)
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 20*time.Second)
@@ -128,8 +128,8 @@ func (o *Options) defaults() error {
 	switch {
 	case o.MaxBufferBytes < 2*maxFetchBytes:
 		return fmt.Errorf("max_buffer_bytes must be at least %d", 2*maxFetchBytes)
-	case o.MaxOpen < offerJobs || o.MaxOpen > offset.MaxWindow:
-		return fmt.Errorf("max_open must be between %d and %d", offerJobs, offset.MaxWindow)
+	case o.MaxOpen < offerJobs || o.MaxOpen > offset.MaxOpen:
+		return fmt.Errorf("max_open must be between %d and %d", offerJobs, offset.MaxOpen)
 	case o.DrainTimeout+commitTimeout >= o.RebalanceTimeout:
 		return fmt.Errorf("drain timeout %s leaves no time for the last commit within the rebalance timeout %s",
 			o.DrainTimeout, o.RebalanceTimeout)

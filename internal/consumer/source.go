@@ -70,7 +70,7 @@ type progress struct {
 type watched interface {
 	base() *source
 	// observe returns the marks for the stall detector.
-	observe(maxOpen int64) observation
+	observe(maxOpen int) observation
 }
 
 // placed is a partition whose position can be set.

@@ -81,7 +81,7 @@ func newKennel(t *testing.T) *kennel {
 	o := &Options{
 		Group: "g", Blocking: blocking(), Watchdog: age, OpenAge: 10 * time.Second, ShutdownTimeout: 20 * time.Second,
 		Waits: func(source string, at int64) bool { return k.outage && source == "jobs/0" && at == 0 }, Waiting: func() int64 { return k.waiting },
-		MaxBufferBytes: 64 << 20, MaxOpen: offset.MaxWindow, Logger: slog.New(slog.NewTextHandler(k.logs, nil)),
+		MaxBufferBytes: 64 << 20, MaxOpen: offset.MaxOpen, Logger: slog.New(slog.NewTextHandler(k.logs, nil)),
 	}
 	work, lost := context.WithCancel(t.Context())
 	k.lost = lost

@@ -100,15 +100,19 @@ func (s *windowSource) block(is bool) {
 	s.blocked = is
 }
 
-// width returns the number of offsets that are read and not committed, and the first of them.
-func (s *windowSource) width() (base, width int64) {
+// crowded reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
+// will be committed, and one before which there is the older half of the open ones.
+func (s *windowSource) crowded(maxOpen int, offsets []int64) (base, middle int64, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.window.Base(), s.window.Width()
+	if s.window.Fill(maxOpen) < 0.75 && s.window.HasRoom(maxOpen, offsets...) {
+		return 0, 0, false
+	}
+	return s.window.Base(), s.window.Middle(), true
 }
 
 // observe returns the marks for the stall detector.
-func (s *windowSource) observe(maxOpen int64) observation {
+func (s *windowSource) observe(maxOpen int) observation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owner, open := s.window.Oldest()
@@ -116,7 +120,7 @@ func (s *windowSource) observe(maxOpen int64) observation {
 	out.owner = owner
 	out.note(faultOpen, uint64(s.window.Base()), open,
 		"the fate of the job at this offset, which was handed over and is neither sent nor re-enqueued")
-	roomy := s.commits.Uncommitted() < maxUncommitted && (s.window.Open() == 0 || s.window.Width() < maxOpen/2)
+	roomy := s.commits.Uncommitted() < maxUncommitted && s.window.Fill(maxOpen) < 0.5
 	out.note(faultReader, s.step.begun, s.from == delivery.FromIngress && roomy && !s.blocked, "its reader, which does not fetch")
 	return out
 }

@@ -100,8 +100,9 @@ func campaignAt(offset int64) string {
 func TestALaneIsNotRestoredFromForeignMetadata(t *testing.T) {
 	committed, metadata, _ := encodeLane(lanePositions{main: 50, entries: []laneEntry{{hash: 1, low: 20}}})
 	later := frame(committed, kindLaneCounts+1, []byte{1})
+	window, _ := encodeSettled(committed, []span{{22, 23}})
 	for name, m := range map[string]string{
-		"a tool's": "moved by hand", "a window's": encodeSettled(committed, []span{{22, 23}}), "a later kind": later,
+		"a tool's": "moved by hand", "a window's": window, "a later kind": later,
 		"cut": metadata[:len(metadata)-2], fmt.Sprint("of ", committed): metadata,
 	} {
 		at := committed

@@ -50,6 +50,7 @@ const (
 	kindLane   byte = 3 // see lanemeta.go; no longer written
 	// kindLaneCounts is kindLane with the number of waiting records in each entry.
 	kindLaneCounts byte = 4
+	kindRuns       byte = 5 // see runs.go; only for what the first two have no room for
 )
 
 // metadataVersion is the first byte of the frame. Metadata of an unknown version is an error: a daemon of another release
@@ -64,16 +65,23 @@ var errForeignMetadata = errors.New("not written by this version of pacer for th
 
 var metadataEncoding = base64.RawStdEncoding
 
-// encodeSettled packs the spans settled beyond the committed offset base. They must lie within MaxWindow of base.
-func encodeSettled(base int64, spans []span) string {
-	if len(spans) == 0 {
-		return ""
+// encodeSettled packs the spans settled beyond the committed offset base. If they do not fit, those that lie farthest are
+// left out, and trimmed is true.
+func encodeSettled(base int64, spans []span) (metadata string, trimmed bool) {
+	for len(spans) > 0 {
+		kind, body := kindRanges, appendRanges(nil, base, spans)
+		if bits := spans[len(spans)-1].last - base; int64(len(body)) > (bits+7)/8 {
+			kind, body = kindBitmap, bitmapOf(base, int(bits), spans)
+		}
+		if len(body) > maxRawMetadata {
+			kind, body = kindRuns, appendRuns(nil, base, spans)
+		}
+		if len(body) <= maxRawMetadata {
+			return frame(base, kind, body), trimmed
+		}
+		spans, trimmed = spans[:len(spans)/2], true
 	}
-	kind, body := kindRanges, appendRanges(nil, base, spans)
-	if bits := int(spans[len(spans)-1].last - base); len(body) > (bits+7)/8 {
-		kind, body = kindBitmap, bitmapOf(base, bits, spans)
-	}
-	return frame(base, kind, body)
+	return "", trimmed
 }
 
 // decodeSettled reads the output of encodeSettled.
@@ -90,12 +98,14 @@ func decodeSettled(base int64, metadata string) ([]span, error) {
 		return readRanges(base, body)
 	case kindBitmap:
 		return readBitmap(base, body), nil
+	case kindRuns:
+		return readRuns(base, body)
 	}
 	return nil, fmt.Errorf("metadata of kind %d: %w", kind, errForeignMetadata)
 }
 
-// frame wraps the body. It is not compressed: a bitmap of MaxWindow fits as it is, and a compressor for every commit
-// of every partition costs more than the bytes it saves.
+// frame wraps the body. It is not compressed: a compressor for every commit of every partition costs more than the bytes
+// it saves.
 func frame(base int64, kind byte, body []byte) string {
 	raw := append([]byte{metadataVersion, kind}, body...)
 	return metadataEncoding.EncodeToString(binary.BigEndian.AppendUint32(raw, frameSum(base, raw)))
@@ -139,12 +149,12 @@ func readRanges(base int64, body []byte) ([]span, error) {
 	for len(body) > 0 {
 		gap, n := binary.Uvarint(body)
 		length, m := binary.Uvarint(body[max(n, 0):])
-		if n <= 0 || m <= 0 || gap == 0 || gap > maxBitmapBits || length > maxBitmapBits {
+		if n <= 0 || m <= 0 || gap == 0 || gap > maxGap || length > maxRun {
 			return nil, errForeignMetadata
 		}
 		body = body[n+m:]
 		s := span{at + int64(gap), at + int64(gap) + int64(length)}
-		if s.last-base > maxBitmapBits {
+		if s.last < base {
 			return nil, errForeignMetadata
 		}
 		spans, at = append(spans, s), s.last
@@ -152,8 +162,12 @@ func readRanges(base int64, body []byte) ([]span, error) {
 	return spans, nil
 }
 
-// maxBitmapBits bounds the distance of restored spans from the committed offset, and so the memory they take.
-const maxBitmapBits = 8 * maxMetadata
+// Bounds of the runs of offsets in metadata: of those that are not settled, which are open or were not read, and of those
+// that are.
+const (
+	maxGap = 8 * maxMetadata
+	maxRun = 1 << 48
+)
 
 func bitmapOf(base int64, bits int, spans []span) []byte {
 	b := make([]byte, (bits+7)/8)

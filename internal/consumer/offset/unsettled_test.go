@@ -7,7 +7,8 @@ import (
 )
 
 func TestUnsettledOfIngress(t *testing.T) {
-	open, err := Unsettled(false, 10, encodeSettled(10, []span{{12, 13}, {20, 20}}))
+	metadata, _ := encodeSettled(10, []span{{12, 13}, {20, 20}})
+	open, err := Unsettled(false, 10, metadata)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,33 +1,44 @@
 package offset
 
-import "github.com/pacer/pacer/internal/delivery"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // Window keeps the offsets of one partition of ingress or of a timer that are read and not yet committed. It is pure: no
 // lock, no clock. Make one with NewWindow or RestoreWindow.
 //
-//	         base             next            base+len(states)
+//	         base             next
 //	committed | settled, open  | restored, not read yet
 //
-// base is the offset to commit: everything before it is settled. Offsets from base up to next have been read; each is
-// open or done. A state at or beyond next exists only where the last owner had settled an offset that this one has not
-// reached yet; it is done, and skipped when it is read. Offsets that were never handed out by the broker (control
-// records, compacted ones) are done as soon as the read has passed them.
+// base is the offset to commit: everything before it is settled. Offsets from base up to next have been read; those in
+// reads are open, unless they are done, and all others are settled. So memory is bounded by the number of open offsets,
+// however many settled ones lie between them. Beyond next there are the spans that the last owner had settled and this
+// one has not reached yet; they are skipped when they are read. Offsets that were never handed out by the broker (control
+// records, compacted ones) are settled as soon as the read has passed them.
 type Window struct {
-	base   int64
-	next   int64
-	states []state // states[i] is that of offset base+i; its capacity is reused as base advances
-	open   int     // number of open states
+	base     int64
+	next     int64
+	reads    []read // ascending; the first is open, and those that are done are removed when they are the most
+	open     int    // number of reads that are open
+	restored []span // beyond next, or containing it; ascending
+	meter    meter  // of the offsets before metered that were not settled when it was taken
+	metered  int64  // next, or the end of restored if that is later
+	settles  int    // since meter was taken
 }
 
-// state is the state of one offset: while it is open, its bytes in the budget and the owner of its job; or done.
-type state struct {
-	size  int32
-	owner Owner
-	done  bool
+// read is an offset that was open when it was read: its bytes in the budget and the owner of its job.
+type read struct {
+	offset int64
+	size   int32
+	owner  Owner
+	done   bool
 }
 
-// MaxWindow bounds the span of a Window, in offsets, so that its bitmap fits into the metadata of a commit.
-const MaxWindow = 20_000
+// MaxOpen is the greatest number of open offsets for which HasRoom may be asked to leave room.
+const MaxOpen = 20_000
 
 // NewWindow returns a Window that starts at the offset base.
 func NewWindow(base int64) *Window { return &Window{base: base, next: base} }
@@ -41,16 +52,9 @@ func RestoreWindow(committed int64, metadata string) (*Window, error) {
 
 // restoreWindow starts at base with the offsets settled beyond it (ascending, disjoint).
 func restoreWindow(base int64, settled []span) *Window {
-	w := NewWindow(base)
-	for _, s := range settled {
-		for len(w.states) < int(s.last-base)+1 {
-			w.states = append(w.states, state{})
-		}
-		for o := s.first; o <= s.last; o++ {
-			w.states[o-base].done = true
-		}
-	}
+	w := &Window{base: base, next: base, restored: settled}
 	w.advance()
+	w.measure()
 	return w
 }
 
@@ -73,37 +77,26 @@ func (w *Window) Read(offset, size int64, owner Owner) bool {
 	if offset < w.next {
 		return false
 	}
-	i := int(offset - w.base)
-	if i == len(w.states) {
-		w.states = append(w.states, state{})
-	}
+	settled := len(w.restored) > 0 && w.restored[0].first <= offset
 	w.next = offset + 1
-	if w.states[i].done {
+	if settled {
 		w.advance()
 		return false
 	}
-	w.states[i].size, w.states[i].owner = int32(min(size, 1<<31-1)), owner
+	w.reads = append(w.reads, read{offset: offset, size: int32(min(size, 1<<31-1)), owner: owner})
 	w.open++
+	if offset >= w.metered {
+		w.meter.add(offset)
+	}
+	w.advance()
 	return true
 }
 
 // Pass records that the log holds no more records before offset.
 func (w *Window) Pass(offset int64) {
-	if offset <= w.next {
-		return
-	}
-	if w.open == 0 { // nothing holds base back: jump, whatever the distance
-		w.drop(min(int(offset-w.base), len(w.states)))
-		w.base, w.next = offset, offset
+	if offset > w.next {
+		w.next = offset
 		w.advance()
-		return
-	}
-	for ; w.next < offset; w.next++ {
-		i := int(w.next - w.base)
-		if i == len(w.states) {
-			w.states = append(w.states, state{})
-		}
-		w.states[i].done = true
 	}
 }
 
@@ -120,38 +113,153 @@ func (w *Window) Raise(first int64) (moved bool) {
 // Cut forgets all offsets from at on, because the log has lost them and gives them to other records. It returns the
 // number of those that were open, and their bytes.
 func (w *Window) Cut(at int64) (open int, bytes int64) {
-	kept := min(max(at-w.base, 0), int64(len(w.states)))
-	for i, s := range w.states[kept:] {
-		if !s.done && w.base+kept+int64(i) < w.next {
+	kept, _ := w.find(at)
+	for _, r := range w.reads[kept:] {
+		if !r.done {
 			open++
-			bytes += int64(s.size)
+			bytes += int64(r.size)
 		}
 	}
-	w.states = w.states[:kept]
+	w.reads = w.reads[:kept]
+	w.restored = before(w.restored, at)
 	w.base, w.next = min(w.base, at), min(w.next, at)
 	w.open -= open
 	w.advance()
+	w.measure()
 	return open, bytes
 }
 
 // Settle marks the offset as done and returns its size in bytes; ok is false if the offset is not open.
 func (w *Window) Settle(offset int64) (size int64, ok bool) {
-	i := offset - w.base
-	if i < 0 || offset >= w.next || w.states[i].done {
+	i, found := w.find(offset)
+	if !found || w.reads[i].done {
 		return 0, false
 	}
-	size = int64(w.states[i].size)
-	w.states[i] = state{done: true}
+	size = int64(w.reads[i].size)
+	w.reads[i].done = true
 	w.open--
+	w.settles++
 	if i == 0 {
 		w.advance()
+	}
+	if w.settles > w.open+minSettles {
+		w.measure()
 	}
 	return size, true
 }
 
-// Position returns the content of the next commit. It is never trimmed, since a Window is bounded by MaxWindow.
+// minSettles is how many settled offsets are not worth measuring anew.
+const minSettles = 64
+
+// measure removes the reads that are done, and takes the meter of the others, and of the offsets that are not read yet
+// and have restored ones behind them. Of the reads it is called for, a part is settled that does not depend on their
+// number, so its cost for each is amortised constant.
+func (w *Window) measure() {
+	kept := w.reads[:0]
+	if len(w.reads) > 2*w.open+minSettles {
+		kept = make([]read, 0, w.open+minSettles) // gives back the memory of a window that was large
+	}
+	w.meter, w.settles = newMeter(w.base), 0
+	for _, r := range w.reads {
+		if !r.done {
+			kept = append(kept, r)
+			w.meter.add(r.offset)
+		}
+	}
+	w.reads = kept
+	w.metered = w.next
+	for _, s := range w.restored {
+		if w.metered < s.first {
+			w.meter.addRange(w.metered, s.first-1)
+		}
+		w.metered = s.last + 1
+	}
+}
+
+// HasRoom reports whether the records at these offsets, the next ones in the log, may be read: whichever of them and of
+// the open ones are settled first, the commit has room to say so. Not more than maxOpen are open then. A Window without
+// open offsets has room for any that Fit.
+func (w *Window) HasRoom(maxOpen int, offsets ...int64) bool {
+	if w.open == 0 || len(offsets) == 0 {
+		return true
+	}
+	if w.open+len(offsets) > maxOpen {
+		return false
+	}
+	room := func() bool {
+		m := w.meter
+		for _, o := range offsets {
+			if o >= w.metered {
+				m.add(o)
+			}
+		}
+		return m.bytes() <= maxRawMetadata
+	}
+	if room() {
+		return true
+	}
+	if w.settles <= w.open/8+minSettles {
+		return false
+	}
+	w.measure()
+	return room()
+}
+
+// Fit returns how many of the offsets, which ascend, may be registered in one step: a commit has room for them beside
+// others. It is one at least.
+func Fit(offsets []int64) int {
+	m := newMeter(offsets[0])
+	for i, o := range offsets {
+		if m.add(o); m.bytes() > maxRawMetadata/4 && i > 0 {
+			return i
+		}
+	}
+	return len(offsets)
+}
+
+// Fill returns which part of the Window is taken, from 0 to about 1.
+func (w *Window) Fill(maxOpen int) float64 {
+	if w.open == 0 {
+		return 0
+	}
+	if w.settles > w.open/8+minSettles {
+		w.measure()
+	}
+	return max(float64(w.open)/float64(maxOpen), float64(w.meter.bytes())/maxRawMetadata)
+}
+
+// Middle returns an offset before which there is the older half of the open offsets.
+func (w *Window) Middle() int64 {
+	left := w.open / 2
+	for _, r := range w.reads {
+		if r.done {
+			continue
+		}
+		if left == 0 {
+			return r.offset
+		}
+		left--
+	}
+	return w.next
+}
+
+// find returns the index of the first read at offset or beyond it, and whether it is at offset.
+func (w *Window) find(offset int64) (i int, found bool) {
+	if len(w.reads) == 0 || offset < w.reads[0].offset {
+		return 0, false
+	}
+	// Offsets ascend, so there are no more reads up to this one than offsets; without gaps there are as many.
+	n := int(min(offset-w.reads[0].offset+1, int64(len(w.reads))))
+	if w.reads[n-1].offset == offset {
+		return n - 1, true
+	}
+	return slices.BinarySearchFunc(w.reads[:n], offset, func(r read, o int64) int { return cmp.Compare(r.offset, o) })
+}
+
+// Position returns the content of the next commit. It is not trimmed while HasRoom was asked before each Read.
 func (w *Window) Position() Position {
-	return Position{Offset: w.base, Metadata: encodeSettled(w.base, w.settled())}
+	metadata, trimmed := encodeSettled(w.base, w.settled())
+	return Position{Offset: w.base, Metadata: metadata, Trimmed: trimmed}
 }
 
 // Oldest returns the owner of the job at Base; open is false if no offset is open.
@@ -159,48 +267,67 @@ func (w *Window) Oldest() (owner Owner, open bool) {
 	if w.open == 0 {
 		return 0, false
 	}
-	return w.states[0].owner, true
+	return w.reads[0].owner, true
 }
 
 // OpenBytes returns the sum of the sizes of the open offsets.
 func (w *Window) OpenBytes() (bytes int64) {
-	for _, s := range w.states {
-		bytes += int64(s.size)
+	for _, r := range w.reads {
+		if !r.done {
+			bytes += int64(r.size)
+		}
 	}
 	return bytes
 }
 
-// advance moves base past settled offsets, also past restored ones that are not read yet: they need not be read then.
+// advance moves base to the first open offset. If there is none, it moves to next, and past restored offsets that are
+// not read yet: they need not be read then.
 func (w *Window) advance() {
 	n := 0
-	for n < len(w.states) && w.states[n].done {
+	for n < len(w.reads) && w.reads[n].done {
 		n++
 	}
-	w.drop(n)
-	w.base += int64(n)
-	w.next = max(w.next, w.base)
-}
-
-// drop removes the first n states. Re-slicing leaves the space before them unused until append next grows the slice,
-// and growing copies only the rest, so the cost of a state is amortised constant in time and space.
-func (w *Window) drop(n int) {
-	if w.states = w.states[n:]; len(w.states) == 0 {
-		w.states = nil
+	// Re-slicing leaves the space before the rest unused until append next grows the slice, and growing copies only the
+	// rest, so the cost of a read is amortised constant in time and space.
+	if w.reads = w.reads[n:]; len(w.reads) == 0 {
+		w.reads = nil
+	}
+	n = 0
+	for n < len(w.restored) && (w.restored[n].last < w.next || len(w.reads) == 0 && w.restored[n].first <= w.next) {
+		w.next = max(w.next, w.restored[n].last+1)
+		n++
+	}
+	if w.restored = w.restored[n:]; len(w.restored) == 0 {
+		w.restored = nil
+	}
+	w.base = w.next
+	if len(w.reads) > 0 {
+		w.base = w.reads[0].offset
 	}
 }
 
-// settled returns the spans of done offsets beyond base, ascending.
+// settled returns the spans of settled offsets beyond base, ascending.
 func (w *Window) settled() []span {
 	var spans []span
-	for i := 0; i < len(w.states); i++ {
-		if !w.states[i].done {
-			continue
+	at := w.base // everything before it is in spans, or open
+	add := func(first, last int64) {
+		switch n := len(spans); {
+		case first > last:
+		case n > 0 && spans[n-1].last+1 >= first:
+			spans[n-1].last = last
+		default:
+			spans = append(spans, span{first, last})
 		}
-		first := i
-		for i+1 < len(w.states) && w.states[i+1].done {
-			i++
+	}
+	for _, r := range w.reads {
+		if !r.done {
+			add(at, r.offset-1)
+			at = r.offset + 1
 		}
-		spans = append(spans, span{w.base + int64(first), w.base + int64(i)})
+	}
+	add(at, w.next-1)
+	for _, s := range w.restored {
+		add(max(s.first, w.next), s.last)
 	}
 	return spans
 }

@@ -58,7 +58,7 @@ func TestWindowAgreesWithSets(t *testing.T) {
 				settled[o] = true
 			},
 			"commit": func(*rapid.T) {
-				committed, metadata = w.base, encodeSettled(w.base, w.settled())
+				committed, metadata = w.base, w.Position().Metadata
 				safe = maps.Clone(settled)
 			},
 			"restart": func(rt *rapid.T) {
@@ -84,7 +84,7 @@ func TestWindowAgreesWithSets(t *testing.T) {
 					rt.Fatalf("%d open offsets of %d bytes were lost, want %d of %d", gotN, gotBytes, n, bytes)
 				}
 				next = min(next, at)
-				committed, metadata = w.base, encodeSettled(w.base, w.settled())
+				committed, metadata = w.base, w.Position().Metadata
 				safe = maps.Clone(settled)
 			},
 			"": func(rt *rapid.T) {
@@ -111,34 +111,136 @@ func TestWindowAgreesWithSets(t *testing.T) {
 	})
 }
 
-// Whatever pattern is settled within the largest window, the metadata fits and comes back.
+// Whatever is read while there is room, and settled in whatever order, the metadata of every commit fits and comes back,
+// also after a restart; and a window has room for thousands of jobs.
 func TestSettledMetadataFits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		base := rapid.Int64Range(0, 1<<50).Draw(rt, "base")
 		w := NewWindow(base)
-		width := rapid.IntRange(1, MaxWindow).Draw(rt, "width")
-		every, chance := rapid.IntRange(2, 500).Draw(rt, "every"), rapid.IntRange(1, 499).Draw(rt, "chance")
-		for i := range width {
-			w.Read(base+int64(i), 1, 0)
-		}
-		for i := 1; i < width; i++ {
-			if i*i%every < chance {
-				w.Settle(base + int64(i))
+		next, open := base, []int64(nil)
+		check := func() {
+			p := w.Position()
+			if p.Trimmed || len(p.Metadata) > maxMetadata {
+				rt.Fatalf("%d characters with %d open, trimmed: %t", len(p.Metadata), w.Open(), p.Trimmed)
+			}
+			spans, err := decodeSettled(p.Offset, p.Metadata)
+			if err != nil || !slices.Equal(spans, w.settled()) {
+				rt.Fatalf("%v: got %v, want %v", err, spans, w.settled())
 			}
 		}
-		metadata := encodeSettled(w.base, w.settled())
-		if len(metadata) > maxMetadata {
-			rt.Fatalf("%d characters", len(metadata))
+		read := func(o int64) {
+			if w.Read(o, 1, 0) {
+				open = append(open, o)
+			}
+			next = w.Next()
 		}
-		spans, err := decodeSettled(w.base, metadata)
-		if err != nil || !slices.Equal(spans, w.settled()) {
-			rt.Fatalf("%v: got %v, want %v", err, spans, w.settled())
+		rt.Repeat(map[string]func(*rapid.T){
+			"dense": func(rt *rapid.T) { // as much as there is room for
+				for n := rapid.IntRange(1, 6000).Draw(rt, "jobs"); n > 0 && w.HasRoom(MaxOpen, next); n-- {
+					read(next)
+				}
+			},
+			"sparse": func(rt *rapid.T) {
+				gap := rapid.SampledFrom([]int64{2, 7, 8, 9, 60, 1000, 1 << 30}).Draw(rt, "gap")
+				for n := rapid.IntRange(1, 1000).Draw(rt, "jobs"); n > 0 && w.HasRoom(MaxOpen, next+gap); n-- {
+					read(next + gap)
+				}
+			},
+			"settle": func(rt *rapid.T) {
+				every, chance := rapid.IntRange(2, 500).Draw(rt, "every"), rapid.IntRange(1, 499).Draw(rt, "chance")
+				var left []int64
+				for i, o := range open {
+					if keep := i == 0 && chance%2 == 0; !keep && i*i%every < chance {
+						w.Settle(o)
+					} else {
+						left = append(left, o)
+					}
+				}
+				open = left
+				check()
+			},
+			"restart": func(rt *rapid.T) {
+				p := w.Position()
+				var err error
+				if w, err = RestoreWindow(p.Offset, p.Metadata); err != nil {
+					rt.Fatal(err)
+				}
+				next, open = w.Next(), nil
+			},
+		})
+	})
+	w := NewWindow(0)
+	for w.HasRoom(MaxOpen, w.Next()) {
+		w.Read(w.Next(), 1, 0)
+	}
+	if w.Open() != MaxOpen {
+		t.Errorf("room for %d open jobs, want %d", w.Open(), MaxOpen)
+	}
+}
+
+// One open job and any number of settled ones are one run of offsets: they take no memory, and stop nothing.
+func TestOneOpenJobStopsNothing(t *testing.T) {
+	w := NewWindow(0)
+	w.Read(0, 1, 0)
+	for o := int64(1); o <= 1_000_000; o++ {
+		if !w.HasRoom(MaxOpen, o) {
+			t.Fatalf("no room for %d", o)
+		}
+		w.Read(o, 1, 0)
+		w.Settle(o)
+	}
+	if n := cap(w.reads); n > 10*minSettles {
+		t.Errorf("memory for %d offsets", n)
+	}
+	p := w.Position()
+	if p.Offset != 0 || len(p.Metadata) > 20 {
+		t.Errorf("commits %+v", p)
+	}
+	w, err := RestoreWindow(p.Offset, p.Metadata)
+	if err != nil || !w.Read(0, 1, 0) || w.Read(1, 1, 0) || w.Read(1_000_000, 1, 0) || !w.Read(1_000_001, 1, 0) {
+		t.Errorf("restored from %+v: %v", p, err)
+	}
+}
+
+// A gap costs neither memory nor time, however many jobs are open.
+func TestGapIsFree(t *testing.T) {
+	allocated := testing.AllocsPerRun(1, func() {
+		w := NewWindow(0)
+		for o := range int64(1000) {
+			w.Read(o, 1, 0)
+		}
+		for o := int64(1); o < 1000; o += 2 {
+			w.Settle(o)
+		}
+		w.Pass(1 << 40)
+		w.Read(1<<41, 1, 0)
+		if p := w.Position(); p.Trimmed || w.Open() != 501 {
+			t.Errorf("%d open, commits %+v", w.Open(), p)
 		}
 	})
+	if allocated > 100 {
+		t.Errorf("%v allocations", allocated)
+	}
+}
+
+// Metadata that has no room for all that is settled leaves out what lies farthest.
+func TestSettledMetadataTrimmed(t *testing.T) {
+	w := NewWindow(0)
+	for o := range int64(100_000) {
+		w.Read(o, 1, 0)
+	}
+	for o := int64(1); o < 100_000; o += 2 {
+		w.Settle(o)
+	}
+	p := w.Position()
+	spans, err := decodeSettled(p.Offset, p.Metadata)
+	if err != nil || !p.Trimmed || len(p.Metadata) > maxMetadata || len(spans) < 6000 || !slices.Equal(spans, w.settled()[:len(spans)]) {
+		t.Errorf("%d spans in %d characters, trimmed %t: %v", len(spans), len(p.Metadata), p.Trimmed, err)
+	}
 }
 
 func TestForeignMetadata(t *testing.T) {
-	good := encodeSettled(100, []span{{102, 105}})
+	good, _ := encodeSettled(100, []span{{102, 105}})
 	raw, err := base64.RawStdEncoding.DecodeString(good)
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +258,8 @@ func TestForeignMetadata(t *testing.T) {
 		"ends early":     {100, frame(100, kindRanges, []byte{1})},
 		"far away":       {100, frame(100, kindRanges, []byte{0xff, 0xff, 0xff, 0xff, 0x7f, 1})},
 		"no gap":         {100, frame(100, kindRanges, []byte{0, 1})},
+		"run too long":   {100, frame(100, kindRuns, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})},
+		"chunks missing": {100, frame(100, kindRuns, []byte{1, 3, 0xff})},
 		"other version":  {100, base64.RawStdEncoding.EncodeToString([]byte{9, 9, 9, 9, 9, 9, 9, 9})},
 		"longer than ok": {100, string(make([]byte, maxMetadata+1))},
 	} {
@@ -174,16 +278,17 @@ func TestForeignMetadata(t *testing.T) {
 // Bytes from outside never panic and never cost more memory than they are worth.
 func FuzzMetadata(f *testing.F) {
 	f.Add(int64(100), byte(1), []byte{1, 2, 3, 4})
+	f.Add(int64(100), byte(5), []byte{0, 2, 0x40, 0xff, 9, 1, 3})
 	f.Add(int64(0), byte(3), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1})
 	f.Add(int64(0), byte(4), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, base int64, kind byte, body []byte) {
 		base = base & (1<<50 - 1)
 		metadata := frame(base, kind, body)
 		if spans, err := decodeSettled(base, metadata); err == nil {
-			w := restoreWindow(base, spans)
-			if len(w.states) > maxBitmapBits+1 {
-				t.Fatalf("%d slots of %d bytes", len(w.states), len(body))
+			if len(spans) > 4*len(body) {
+				t.Fatalf("%d spans of %d bytes", len(spans), len(body))
 			}
+			restoreWindow(base, spans).Position()
 		}
 		if p, err := decodeLane(base, metadata); err == nil {
 			newLane(p).positions()
