@@ -220,7 +220,7 @@ func hundredPaused(t *testing.T, c *chaos) {
 		c.campaign(id, 20)
 		numbers[id] = each
 	}
-	c.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id <> 'busy'`)
+	c.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id LIKE 'paused-%'`)
 	one, two := c.join("one"), c.join("two")
 	from := c.receiver.now()
 	c.publish(mix(numbers))
@@ -329,13 +329,18 @@ func (c *chaos) small(daemons ...*daemon) {
 func (c *chaos) idle(daemons ...*daemon) {
 	c.t.Helper()
 	const span, most = 3 * time.Second, 0.1
-	before := make([]time.Duration, len(daemons))
+	spent := make([]time.Duration, len(daemons))
+	c.still(func() {
+		for i, d := range daemons {
+			spent[i] = -d.processor()
+		}
+		time.Sleep(span)
+		for i, d := range daemons {
+			spent[i] += d.processor()
+		}
+	})
 	for i, d := range daemons {
-		before[i] = d.processor()
-	}
-	time.Sleep(span)
-	for i, d := range daemons {
-		used := d.processor() - before[i]
+		used := spent[i]
 		c.t.Logf("%s used %s of processor time in %s of waiting", d.name, used, span)
 		if used.Seconds() > most*span.Seconds() {
 			c.t.Errorf("%s used %s of processor time in %s while everything waits", d.name, used, span)

@@ -39,9 +39,11 @@ func redisDown(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
 	c.storeLoad()
 	c.arrived(0.3)
-	store.Kill()
-	time.Sleep(2 * time.Second)
-	store.Start(t)
+	c.shared(storeRecovery, func() {
+		store.Kill()
+		time.Sleep(2 * time.Second)
+		store.Start(t)
+	})
 	c.healed()
 	c.delivered(60 * time.Second)
 }
@@ -53,9 +55,11 @@ func redisCut(t *testing.T, c *chaos) {
 	c.storeLoad()
 	for _, share := range []float64{0.2, 0.4, 0.6} {
 		c.arrived(share)
-		network.cut()
-		time.Sleep(time.Second)
-		network.heal()
+		c.shared(storeRecovery, func() {
+			network.cut()
+			time.Sleep(time.Second)
+			network.heal()
+		})
 	}
 	c.healed()
 	c.delivered(60 * time.Second)
@@ -70,12 +74,14 @@ func redisSlow(t *testing.T, c *chaos) {
 	network.delay(60*time.Millisecond, 40*time.Millisecond)
 	c.arrived(0.4)
 	network.heal()
-	network.narrow(4)
-	time.Sleep(2 * time.Second)
-	network.heal()
-	network.silence()
-	time.Sleep(2 * time.Second)
-	network.heal()
+	c.shared(storeRecovery, func() { // so narrow that no more than a few takes pass, and then silent
+		network.narrow(4)
+		time.Sleep(2 * time.Second)
+		network.heal()
+		network.silence()
+		time.Sleep(2 * time.Second)
+		network.heal()
+	})
 	c.healed()
 	c.delivered(60 * time.Second)
 }
@@ -87,6 +93,7 @@ func redisFlushed(t *testing.T, c *chaos) {
 	c.storeLoad()
 	for _, share := range []float64{0.3, 0.6} {
 		c.arrived(share)
+		c.bystander.spare(rebuild)
 		store.Flush(t)
 	}
 	c.healed()
@@ -100,7 +107,7 @@ func redisFailedOver(t *testing.T, c *chaos) {
 	c.storeLoad("PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME="+sentinel.MasterName,
 		"PACER_REDIS_ADDRS="+strings.Join(sentinel.Addrs(), ","))
 	c.arrived(0.3)
-	sentinel.KillMaster()
+	c.shared(storeRecovery, func() { sentinel.KillMaster() })
 	c.healed()
 	c.delivered(60 * time.Second)
 }
@@ -137,12 +144,15 @@ func quotaExhausted(t *testing.T, c *chaos) {
 	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
 	time.Sleep(time.Second) // for the last commits
 
-	busy, writes, commands := one.processor(), one.metric("pacer_requeue_records_total"), commandsOf(t, store)
-	commits := one.metric("pacer_commits_total")
-	time.Sleep(idle)
-	spent := (one.processor() - busy).Seconds() / idle.Seconds()
-	wrote, committed := one.metric("pacer_requeue_records_total")-writes, one.metric("pacer_commits_total")-commits
-	asked := float64(commandsOf(t, store)-commands) / idle.Seconds()
+	var spent, wrote, committed, asked float64
+	c.still(func() {
+		busy, writes, commands := one.processor(), one.metric("pacer_requeue_records_total"), commandsOf(t, store)
+		commits := one.metric("pacer_commits_total")
+		time.Sleep(idle)
+		spent = (one.processor() - busy).Seconds() / idle.Seconds()
+		wrote, committed = one.metric("pacer_requeue_records_total")-writes, one.metric("pacer_commits_total")-commits
+		asked = float64(commandsOf(t, store)-commands) / idle.Seconds()
+	})
 	t.Logf("while the quota is exhausted: %.1f %% of a processor, %.0f records written, %.0f commits, %.1f Redis commands a second",
 		100*spent, wrote, committed, asked)
 	if spent > 0.15 || wrote > 0 || committed > 2*idle.Seconds() || asked > 50 {

@@ -3,6 +3,7 @@ package test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -76,9 +77,10 @@ const commitLag = 300 * time.Millisecond
 type chaos struct {
 	*stack
 
-	full   bool
-	random *rand.Rand
-	row    chaosRow
+	full      bool
+	random    *rand.Rand
+	row       chaosRow
+	bystander *bystander
 
 	published  map[string]string      // job id to campaign
 	cancelled  map[string]bool        // campaigns whose jobs may vanish
@@ -117,12 +119,6 @@ func runChaos(t *testing.T, each chaosCase, report *chaosReport) {
 	}()
 	each.run(t, c)
 	c.unfinished = false
-}
-
-// world makes the case's stack.
-func (c *chaos) world(t *testing.T, o stackOptions) {
-	t.Helper()
-	c.stack = newStack(t, o)
 }
 
 // jobs is a number of jobs: ten times as many in the full form.
@@ -191,6 +187,10 @@ func (c *chaos) join(name string, more ...string) *daemon {
 	c.t.Helper()
 	d := c.start(name, more...)
 	c.up = append(c.up, d)
+	c.bystander.resume()
+	if len(c.up) > 1 {
+		c.bystander.spare(rebalance)
+	}
 	d.awaitReady(30 * time.Second)
 	return d
 }
@@ -200,6 +200,10 @@ func (c *chaos) again(d *daemon, more ...string) {
 	c.t.Helper()
 	d.launch(more...)
 	c.up = append(c.up, d)
+	c.bystander.resume()
+	if len(c.up) > 1 {
+		c.bystander.spare(rebalance)
+	}
 }
 
 // crash ends a daemon as kill -9 does, and counts what it had in flight: the requests that it says are open, and what
@@ -210,7 +214,7 @@ func (c *chaos) crash(d *daemon) {
 	since := c.receiver.now() - commitLag.Microseconds()
 	c.down(d)
 	d.kill()
-	recent := c.between("", since, c.receiver.now())
+	recent := c.between("", since, c.receiver.now()) + c.bystander.since(commitLag)
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
 }
 
@@ -218,13 +222,16 @@ func (c *chaos) crash(d *daemon) {
 // sent meanwhile may be sent once more, since its commit is lost or refused: the group has gone on without the daemon.
 func (c *chaos) outage(damage func()) {
 	c.t.Helper()
-	since := c.receiver.now() - commitLag.Microseconds()
-	damage()
-	c.healed()
-	c.await(40*time.Second, "the daemons to be in the group again", func() bool {
-		return !slices.ContainsFunc(c.up, func(d *daemon) bool { return d.metric("pacer_group_joined") == 0 })
+	since, began := c.receiver.now()-commitLag.Microseconds(), time.Now()
+	c.shared(groupRecovery, func() {
+		damage()
+		c.healed()
+		c.await(40*time.Second, "the daemons to be in the group again", func() bool {
+			return !slices.ContainsFunc(c.up, func(d *daemon) bool { return d.metric("pacer_group_joined") == 0 })
+		})
 	})
-	c.mayRepeat(c.between("", since, c.receiver.now()), "measured: arrivals while nothing could be committed")
+	repeated := c.between("", since, c.receiver.now()) + c.bystander.since(time.Since(began)+commitLag)
+	c.mayRepeat(repeated, "measured: arrivals while nothing could be committed")
 }
 
 // leave stops a daemon in order, which may send nothing twice.
@@ -238,6 +245,9 @@ func (c *chaos) leave(d *daemon) {
 
 func (c *chaos) down(d *daemon) {
 	c.up = slices.DeleteFunc(c.up, func(other *daemon) bool { return other == d })
+	if c.bystander.spare(rebalance); len(c.up) == 0 {
+		c.bystander.pause(groupRecovery)
+	}
 }
 
 // mayRepeat raises the bound on duplicates by n and says where the number is from.
@@ -273,14 +283,16 @@ func (c *chaos) delivered(within time.Duration) {
 // verdict stops what runs and fills the row.
 func (c *chaos) verdict() {
 	c.t.Helper()
+	c.judge()
 	time.Sleep(500 * time.Millisecond) // for duplicates that come late
 	for len(c.up) > 0 {
 		c.leave(c.up[0])
 	}
 	accepted := c.receiver.acceptedIDs()
 	_, c.row.duplicates = c.receiver.accepted("")
+	_, again := c.bystander.accepted("")
+	c.row.duplicates += again
 	c.row.jobs = len(c.published)
-	var again int
 	c.row.lost, again = c.lost(accepted)
 	c.row.over += c.overLimit()
 	c.row.recovery = -1
@@ -307,8 +319,16 @@ func (c *chaos) verdict() {
 // nevertheless are to be sent again.
 func (c *chaos) lost(accepted map[string]bool) (lost, again int) {
 	c.t.Helper()
-	held := c.held()
-	for id, campaign := range c.published {
+	held := map[string]bool{}
+	c.stack.eachOpen(func(_ string, r delivery.Record) { held[r.Header("pacer-job-id")] = true })
+	for id := range c.bystander.acceptedIDs() {
+		accepted[id] = true
+	}
+	published := maps.Clone(c.published)
+	for _, j := range ofCampaign(bystanderID, 0, c.bystander.jobs) {
+		published[j.id] = bystanderID
+	}
+	for id, campaign := range published {
 		switch waits := held[id]; {
 		case accepted[id] && waits:
 			again++

@@ -44,9 +44,11 @@ type stack struct {
 	again    int    // jobs that daemons wrote to lanes for a second time; see noteHops
 }
 
+const defaultLanes = 16
+
 type stackOptions struct {
 	partitions int // of the ingress topic; 6
-	lanes      int // 16
+	lanes      int // defaultLanes
 	brokers    []string
 	redis      string
 	settings   string // more top-level YAML
@@ -82,7 +84,7 @@ func newStack(t *testing.T, o stackOptions) *stack {
 	s.cluster = cluster
 	lanes := o.lanes
 	if lanes == 0 {
-		lanes = 16
+		lanes = defaultLanes
 	}
 	config := fmt.Sprintf(`
 kafka:    {brokers: ["%s"], topics: [%s], group: %s, topic_prefix: %s, lanes: %d}

@@ -1,0 +1,242 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// bystander is a campaign that no case is about: its jobs wait in a lane of its own from the beginning, and go to a
+// receiver of its own. Whatever breaks, it is to be sent at its rate, except while a shared service is down.
+type bystander struct {
+	*receiver
+
+	rate   float64
+	lane   int
+	jobs   int
+	pauses []pause // while nothing is asked of it
+}
+
+// pause is a span in which nothing is asked of the bystander: from one time of its receiver to another, and then until its
+// next job, but no longer than the recovery.
+type pause struct {
+	from, to int64
+	recovery time.Duration
+}
+
+const (
+	bystanderID = "bystander"
+	// forever is the end of a pause that has not ended.
+	forever = math.MaxInt64
+	// groupRecovery is how long the group may need after an outage of Kafka or the death of a daemon: the session of a dead
+	// member has to expire (10 s), then the others have to join.
+	groupRecovery = 15 * time.Second
+	// storeRecovery is how long daemons may need to find a quota store that is back.
+	storeRecovery = 5 * time.Second
+	// rebalance is how long nothing is asked after a daemon comes or goes in order: partitions have no owner for a moment of
+	// that.
+	rebalance = 3 * time.Second
+	// rebuild is how long nothing is asked after the quota store has lost its data: nothing is granted for a second.
+	rebuild = 2 * time.Second
+)
+
+// world makes the case's stack, with the bystander and its backlog.
+func (c *chaos) world(t *testing.T, o stackOptions) {
+	t.Helper()
+	b := &bystander{receiver: newReceiver(t), rate: 10, lane: o.lanes, jobs: 600}
+	if c.full {
+		b.jobs = 6000
+	}
+	if b.lane == 0 {
+		b.lane = defaultLanes
+	}
+	o.lanes = b.lane + 1
+	o.sinks += fmt.Sprintf("\n  %s: {type: http, url: %q}", bystanderID, b.url)
+	c.stack = newStack(t, o)
+	c.bystander = b
+	c.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ($1, $2, $1)`, bystanderID, b.rate)
+	// The other pins keep the lane from being chosen for others. They are never old enough to be removed.
+	c.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane, pinned_at)
+		SELECT CASE n WHEN 0 THEN $1 ELSE $1 || '-' || n END, $2, now() + interval '1 day' FROM generate_series(0, 100) n`, bystanderID, b.lane)
+	jobs := ofCampaign(bystanderID, 0, b.jobs)
+	for some := range slices.Chunk(jobs, 2000) {
+		c.intoLane(b.lane, some)
+	}
+	b.pauses = []pause{{to: forever, recovery: groupRecovery}} // until the first daemon
+}
+
+// pause begins a pause.
+func (b *bystander) pause(recovery time.Duration) {
+	b.pauses = append(b.pauses, pause{from: b.now(), to: forever, recovery: recovery})
+}
+
+// resume ends the pause that has no end yet, if there is one.
+func (b *bystander) resume() {
+	for i, p := range b.pauses {
+		if p.to == forever {
+			b.pauses[i].to = b.now()
+		}
+	}
+}
+
+// spare asks nothing for a span from now on.
+func (b *bystander) spare(span time.Duration) {
+	now := b.now()
+	b.pauses = append(b.pauses, pause{from: now, to: now + span.Microseconds()})
+}
+
+// share is the part of its rate at which the bystander was sent outside of its pauses, until now, and how long that was. A
+// single slot that passed while the machine stalled counts as used.
+func (b *bystander) share() (share float64, span time.Duration) {
+	list := b.arrivals("")
+	end := b.now()
+	if n, _ := b.accepted(""); n == b.jobs {
+		end = list[len(list)-1].at // nothing was left
+	}
+	at, sum := int64(0), 0
+	spacing, stalled := int64(1e6/b.rate), b.blur()
+	asked := func(from, to int64) {
+		if to = min(to, end); to <= from {
+			return
+		}
+		span += time.Duration(to-from) * time.Microsecond
+		for i, a := range list {
+			if a.at < from || a.at >= to {
+				continue
+			}
+			sum++
+			if i+1 == len(list) {
+				continue
+			}
+			for slot := a.at + spacing; slot < min(to, list[i+1].at-spacing/2); slot += spacing {
+				if stalled(slot) > (transit + lateTolerance).Microseconds() {
+					sum++ // the machine let it pass
+				}
+			}
+		}
+	}
+	for _, p := range b.pauses {
+		asked(at, p.from)
+		at = max(at, p.to)
+		if p.recovery == 0 || p.to == forever {
+			continue
+		}
+		recovered := p.to + p.recovery.Microseconds()
+		for _, a := range list {
+			if a.at >= p.to {
+				recovered = min(recovered, a.at)
+				break
+			}
+		}
+		at = max(at, recovered)
+	}
+	asked(at, end)
+	return float64(sum) / (b.rate * span.Seconds()), span
+}
+
+// shared runs what happens while a service that all campaigns need is down, or its data are gone.
+func (c *chaos) shared(recovery time.Duration, damage func()) {
+	c.t.Helper()
+	c.bystander.pause(recovery)
+	damage()
+	c.bystander.resume()
+}
+
+// still pauses the bystander in the catalog for as long as f measures what waiting costs.
+func (c *chaos) still(f func()) {
+	c.t.Helper()
+	c.shared(time.Second, func() {
+		c.setStatus(bystanderID, "paused")
+		time.Sleep(time.Second)
+		f()
+		c.setStatus(bystanderID, "active")
+	})
+}
+
+// judge fills the bystander's part of the row. The short form, which runs beside other tests, expects no more than that
+// it was not stopped.
+func (c *chaos) judge() {
+	c.t.Helper()
+	share, span := c.bystander.share()
+	c.t.Logf("the bystander was sent at %.1f %% of its rate in %s", 100*share, span.Round(time.Millisecond))
+	c.row.bystander = -1
+	least, within := 0.5, 3*time.Second
+	if c.full {
+		least, within = 0.99, time.Second
+	}
+	if span < within {
+		return
+	}
+	c.row.bystander = min(share, 1)
+	if share < least {
+		c.t.Errorf("the bystander was sent at %.1f %% of its rate", 100*share)
+		c.gaps()
+	}
+}
+
+// gaps logs where the bystander was not sent.
+func (c *chaos) gaps() {
+	list, stalled := c.bystander.arrivals(""), c.bystander.blur()
+	for i := 1; i < len(list); i++ {
+		if gap := float64(list[i].at-list[i-1].at) / 1e6; gap > 1.5/c.bystander.rate {
+			c.t.Logf("nothing of the bystander for %.2f s from %.2f s on; the machine's stalls explain %.2f s", gap,
+				float64(list[i-1].at)/1e6, float64(stalled(list[i-1].at+int64(1e6/c.bystander.rate)))/1e6)
+		}
+	}
+	for _, p := range c.bystander.pauses {
+		c.t.Logf("nothing was asked of it from %.2f s to %.2f s", float64(p.from)/1e6, float64(min(p.to, c.bystander.now()))/1e6)
+	}
+}
+
+// eachOpen is the stack's without the bystander's jobs.
+func (c *chaos) eachOpen(f func(topic string, r delivery.Record)) {
+	c.t.Helper()
+	c.stack.eachOpen(func(topic string, r delivery.Record) {
+		if r.Header("pacer-campaign") != bystanderID {
+			f(topic, r)
+		}
+	})
+}
+
+// written is the stack's without the bystander's lane.
+func (c *chaos) written(topic string) int64 {
+	c.t.Helper()
+	n := c.stack.written(topic)
+	if topic == requeue.LaneTopic(c.prefix) {
+		n -= c.endOf(topic, c.bystander.lane)
+	}
+	return n
+}
+
+// endOf is the end of a partition.
+func (c *chaos) endOf(topic string, partition int) int64 {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	answer, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
+		Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(partition)}},
+	})
+	if err != nil {
+		c.t.Fatalf("end of %s/%d: %v", topic, partition, err)
+	}
+	return answer.Topics[topic][0].LastOffset
+}
+
+// since counts the bystander's arrivals of the last moments.
+func (b *bystander) since(ago time.Duration) (n int) {
+	from := b.now() - ago.Microseconds()
+	for _, a := range b.arrivals("") {
+		if a.at >= from {
+			n++
+		}
+	}
+	return n
+}
