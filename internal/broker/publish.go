@@ -26,6 +26,8 @@ const (
 type ProducerOptions struct {
 	Client *Client
 	Linger time.Duration // how long a record waits for others to share its batch; 20 ms
+	// Compress writes batches with zstd; see Writer.
+	Compress bool
 	// Oversize, if set, is called with each record that is larger than its topic accepts, and Publish continues
 	// without it. Without Oversize, Publish fails.
 	Oversize func(delivery.Record)
@@ -173,7 +175,7 @@ func (u *publication) write(ctx context.Context) error {
 	var failed []Chunk[delivery.Record]
 	failures, deadline := 0, time.Now().Add(publishPatience)
 	w := &Writer[delivery.Record]{
-		Client: u.Client,
+		Client: u.Client, Compress: u.Compress,
 		Encode: func(r delivery.Record, _ time.Time) delivery.Record { return r },
 		Begin:  func(int) bool { return fatal == nil },
 		Acked: func(records []delivery.Record) {

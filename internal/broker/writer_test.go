@@ -2,6 +2,9 @@ package broker
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -47,5 +50,41 @@ func TestNothingIsWrittenBehindAFailure(t *testing.T) {
 	begin = false
 	if left = w.Write(t.Context(), left); len(left) != 1 || m.Total("jobs") != 2 {
 		t.Errorf("%v are left, %d are written", left, m.Total("jobs"))
+	}
+}
+
+// BenchmarkBatch encodes batches of jobs, as they are and compressed, and reports the bytes of a job.
+func BenchmarkBatch(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, c := range []struct{ jobs, size int }{{500, 100}, {500, 1_000}, {5, 200}, {1, 900_000}} {
+		records := make([]delivery.Record, c.jobs)
+		for i := range records {
+			value := fmt.Appendf(nil, `{"to":"+49%010d","template":"autumn-sale","params":{`, rng.Int64N(1e10))
+			for k := 0; len(value) < c.size; k++ {
+				value = fmt.Appendf(value, `"field_%d":"%x",`, k, rng.Uint32())
+			}
+			records[i] = delivery.Record{Key: []byte("spring"), Value: value, Headers: []delivery.Header{
+				{Key: delivery.HeaderCampaign, Value: []byte("spring")}, {Key: delivery.HeaderHops, Value: []byte("1")},
+				{Key: delivery.HeaderJobID, Value: fmt.Appendf(nil, "%x-%x", rng.Uint64(), rng.Uint64())},
+				{Key: delivery.HeaderOrigin, Value: fmt.Appendf(nil, "pacer.jobs/3/%d", 10_000+i)},
+			}}
+		}
+		for name, compressed := range map[string]bool{"plain": false, "zstd": true} {
+			b.Run(fmt.Sprintf("%dx%d/%s", c.jobs, c.size, name), func(b *testing.B) {
+				written := int64(0)
+				for b.Loop() {
+					set := (&batch{records: records, compress: compressed}).recordSet()
+					set.Version = 2
+					n, err := set.WriteTo(io.Discard)
+					if err != nil {
+						b.Fatal(err)
+					}
+					written += n
+				}
+				jobs := float64(b.N * c.jobs)
+				b.ReportMetric(float64(written)/jobs, "bytes/job")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/jobs, "ns/job")
+			})
+		}
 	}
 }

@@ -104,7 +104,7 @@ func (c *cli) publishJobs(ctx context.Context, flags *publishFlags) error {
 		return err
 	}
 	defer done()
-	producer := broker.NewProducer(broker.ProducerOptions{Client: s.Kafka})
+	producer := broker.NewProducer(broker.ProducerOptions{Client: s.Kafka, Compress: flags.Direct})
 	run := strings.ToLower(rand.Text()[:12]) // distinguishes the jobs of one call from those of all others
 	bar := c.newBar(ctx, "publishing", flags.Count)
 	started := time.Now()

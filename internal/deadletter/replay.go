@@ -91,7 +91,7 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 	if len(opts.Ingress) == 0 {
 		return r.report, errors.New("replay: an ingress topic is required")
 	}
-	r.producer = broker.NewProducer(broker.ProducerOptions{Client: opts.Client, Oversize: r.tooLarge})
+	r.producer = broker.NewProducer(broker.ProducerOptions{Client: opts.Client, Compress: true, Oversize: r.tooLarge})
 	r.notes = broker.NewProducer(broker.ProducerOptions{Client: opts.Client})
 	if !opts.DryRun {
 		if _, err := opts.count(ctx, opts.Replays); err != nil {

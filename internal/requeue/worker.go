@@ -78,7 +78,7 @@ func (t *turn) flush(ctx context.Context) error {
 // open.
 func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 	w := broker.Writer[*item]{
-		Client: t.relay.opts.Client,
+		Client: t.relay.opts.Client, Compress: true,
 		Encode: func(it *item, now time.Time) delivery.Record { return record.Encode(it.job, it.to, now) },
 		Begin:  t.enter, Acked: t.settle, Halved: t.relay.lowerBatchBytes,
 		Failed: func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
