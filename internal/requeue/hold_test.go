@@ -3,6 +3,7 @@ package requeue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"pgregory.net/rapid"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
@@ -292,6 +294,45 @@ func TestRetriesDoNotWaitForPins(t *testing.T) {
 		}
 		if pins.calls != 8 {
 			t.Errorf("%d lookups of 8 batches", pins.calls)
+		}
+	})
+}
+
+// TestKnownCampaignsDoNotWaitForPins: of 2,000 campaigns whose jobs alternate, those with known lanes are written at once;
+// those of the others wait for one lookup of each batch, also if that takes a second and a half.
+func TestKnownCampaignsDoNotWaitForPins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, pins := newMemory("t."), &pinsByName{of: unlucky, delay: 1500 * time.Millisecond}
+		r := prepare(t, Options{
+			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins,
+			Pinned: func(campaign string) int {
+				if strings.HasPrefix(campaign, "known") {
+					return 2
+				}
+				return delivery.NoLane
+			},
+		})
+		var sources []*fakeSource
+		for p := range 4 {
+			s := newSource(fmt.Sprint("pacer.jobs/", p))
+			sources = append(sources, s)
+			for i := range int64(500) {
+				r.Put(s.job(i, fmt.Sprint([]string{"new", "known"}[i%2], p, "-", i)), lane)
+			}
+		}
+		run(t, r)
+		time.Sleep(10 * time.Millisecond)
+		if n := m.Total("lanes/2"); n != 1000 {
+			t.Errorf("%d of 1000 jobs with known lanes are written", n)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if n := m.Total("lanes/1"); n != 1000 || pins.calls != 4 {
+			t.Errorf("%d of 1000 jobs with new lanes are written after %d lookups", n, pins.calls)
+		}
+		for _, s := range sources {
+			if s.count() != 500 || s.twice != 0 {
+				t.Errorf("%s: %d of 500 settled, %d twice", s.name, s.count(), s.twice)
+			}
 		}
 	})
 }

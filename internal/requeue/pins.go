@@ -23,8 +23,8 @@ type Pins interface {
 
 const (
 	pinTTL      = 2 * time.Second // how long the answer of Pins is used, if the campaign's pin is not known by then
-	pinTimeout  = time.Second
-	maxKnownPin = 16_384 // campaigns remembered
+	pinTimeout  = 2 * time.Second // Pins needs five round trips for new campaigns
+	maxKnownPin = 16_384          // campaigns remembered
 )
 
 // pinCache finds the lanes of campaigns. Most are known: current is the pin that every daemon sees. Pins is asked once
@@ -81,6 +81,12 @@ func (c *pinCache) find(ctx context.Context, campaigns []string, avoid []int) ma
 		found[id] = lane
 	}
 	return found
+}
+
+// knows reports whether the lane of a campaign is known.
+func (c *pinCache) knows(campaign string, now time.Time) bool {
+	_, ok := c.lookUp(campaign, nil, now)
+	return ok
 }
 
 // lookUp returns the pin of a campaign, if one is known that is not to be avoided.

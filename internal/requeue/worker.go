@@ -48,7 +48,23 @@ func (t *turn) serve(ctx context.Context) {
 	r.mu.Lock()
 	items := t.box.take(t, int(r.batchBytes.Load()))
 	r.mu.Unlock()
-	t.write(ctx, t.plan(ctx, items))
+	known, asked := t.divide(items)
+	t.write(ctx, t.plan(ctx, known))
+	t.write(ctx, t.plan(ctx, asked))
+}
+
+// divide separates the items that can be written at once from those whose lanes have to be asked for, which may take as
+// long as the database does. Those of one campaign stay in their order.
+func (t *turn) divide(items []*item) (known, asked []*item) {
+	now := time.Now()
+	for _, it := range items {
+		if it.to.Kind != delivery.ToLane || it.unknown || t.relay.pins.knows(it.job.Campaign, now) {
+			known = append(known, it)
+		} else {
+			asked = append(asked, it)
+		}
+	}
+	return known, asked
 }
 
 // flush commits the jobs settled by the previous batch, before more is written; otherwise a crash would repeat two
