@@ -15,14 +15,15 @@ import (
 
 // receiver is the destination: it notes every request.
 type receiver struct {
-	url     string
-	began   time.Time
-	mu      sync.Mutex
-	all     []arrival
-	answer  func(a arrival) (status int, retryAfter time.Duration)
-	delay   time.Duration
-	tallies map[string]*tally // by campaign, "" for all
-	headers map[string]bool   // names of the headers of all requests
+	url      string
+	began    time.Time
+	mu       sync.Mutex
+	all      []arrival
+	answer   func(a arrival) (status int, retryAfter time.Duration)
+	delay    time.Duration
+	trickles bool              // the body of an answer comes a byte a second
+	tallies  map[string]*tally // by campaign, "" for all
+	headers  map[string]bool   // names of the headers of all requests
 }
 
 // arrival is one request.
@@ -73,11 +74,20 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		r.headers[name] = true
 	}
 	r.mu.Unlock()
+	if a.status == unanswered {
+		<-q.Context().Done()
+		panic(http.ErrAbortHandler)
+	}
 	time.Sleep(delay)
 	if wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
 	w.WriteHeader(a.status)
+	for r.trickles && q.Context().Err() == nil {
+		_, _ = w.Write([]byte("."))
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(time.Second)
+	}
 }
 
 // now is the receiver's clock.

@@ -1,0 +1,239 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// sinkCases are about destinations: what they answer, and when.
+var sinkCases = []chaosCase{
+	{"sink-slow", false, sinkSlow},
+	{"sink-deaf", false, sinkDeaf},
+	{"sink-answers-401", false, sinkRefusesCredentials(http.StatusUnauthorized)},
+	{"sink-answers-302", false, sinkRefusesCredentials(http.StatusFound)},
+	{"sink-asks-to-wait-a-day", false, sinkAsksForADay},
+	{"sink-trickles", false, sinkTrickles},
+	{"jobs-that-are-never-answered", false, jobsNeverAnswered},
+	{"jobs-that-always-fail", false, jobsAlwaysFail},
+}
+
+// unanswered is the status of a request that gets no answer while its client waits.
+const unanswered = 0
+
+// sinkSlow has the destination answer after two seconds for a while: as many calls as may be open at once are then too few.
+func sinkSlow(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.load(10, map[string]float64{"fast": 200, "slow": 20})
+	c.join("one")
+	c.join("two")
+	c.arrived(0.2)
+	c.late(2 * time.Second)
+	time.Sleep(10 * time.Second)
+	c.late(0)
+	c.healed()
+	c.delivered(60 * time.Second)
+	c.noneDead()
+}
+
+// sinkDeaf has the destination accept connections and answer nothing for longer than a call may last.
+func sinkDeaf(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.load(10, map[string]float64{"fast": 200, "slow": 20})
+	one, two := c.join("one"), c.join("two")
+	c.arrived(0.2)
+	c.answer(func(arrival) (int, time.Duration) { return unanswered, 0 })
+	time.Sleep(15 * time.Second)
+	c.answer(nil)
+	c.healed()
+	c.delivered(90 * time.Second)
+	c.noneDead()
+	if one.log.lines("level=WARN")+two.log.lines("level=WARN") == 0 {
+		t.Error("nothing is said of a destination that does not answer")
+	}
+}
+
+// sinkRefusesCredentials has the destination refuse everything for ten seconds because of how it is asked. No job is given
+// up for that, and somebody is told.
+func sinkRefusesCredentials(status int) func(*testing.T, *chaos) {
+	return func(t *testing.T, c *chaos) {
+		c.world(t, stackOptions{partitions: 6})
+		const rate, seconds = 500, 20
+		c.campaign("fast", rate)
+		c.publish(mix(map[string]int{"fast": rate * seconds}))
+		daemons := []*daemon{c.join("one"), c.join("two"), c.join("three")}
+		c.arrived(0.2)
+		c.answer(func(arrival) (int, time.Duration) { return status, 0 })
+		time.Sleep(10 * time.Second)
+		c.answer(nil)
+		c.healed()
+		c.delivered(60 * time.Second)
+		c.noneDead()
+		said := 0
+		for _, d := range daemons {
+			n := d.log.lines("level=ERROR")
+			if said += n; n > 1 {
+				t.Errorf("%s says it %d times", d.name, n)
+			}
+		}
+		if said == 0 {
+			t.Error("nothing is said")
+		}
+	}
+}
+
+// sinkAsksForADay has the destination answer one request with 429 and a Retry-After of a day. It is asked again within
+// max_retry_after, and a line says so.
+func sinkAsksForADay(t *testing.T, c *chaos) {
+	const believed = 20 * time.Second
+	c.world(t, stackOptions{partitions: 6})
+	c.sinkSettings(fmt.Sprintf("max_in_flight: 256, timeout: 5s, max_retry_after: %s", believed))
+	c.load(10, map[string]float64{"fast": 200, "slow": 20})
+	daemons := []*daemon{c.join("one"), c.join("two"), c.join("three")}
+	c.arrived(0.2)
+	asked := int64(0)
+	c.answer(func(a arrival) (int, time.Duration) {
+		if asked > 0 {
+			return http.StatusOK, 0
+		}
+		asked = a.at
+		return http.StatusTooManyRequests, 24 * time.Hour
+	})
+	c.await(10*time.Second, "a 429", func() bool { return c.lockedly(func() bool { return asked > 0 }) })
+	time.Sleep(time.Second)
+	closed := c.receiver.now()
+	c.healed()
+	c.delivered(believed + 60*time.Second)
+	c.noneDead()
+	again := int64(0)
+	for _, a := range c.receiver.arrivals("") {
+		if a.at >= closed {
+			again = a.at
+			break
+		}
+	}
+	if waited := time.Duration(again-asked) * time.Microsecond; waited < believed/2 || waited > believed+10*time.Second {
+		t.Errorf("asked again after %s, want %s", waited, believed)
+	}
+	said := 0
+	for _, d := range daemons {
+		said += d.log.lines("level=WARN", "receiver")
+	}
+	if said == 0 {
+		t.Error("nothing is said of a destination that asks to wait for a day")
+	}
+}
+
+// sinkTrickles has the destination accept each job at once and then send a body of a byte a second. What is accepted is
+// delivered: the rate is kept.
+func sinkTrickles(t *testing.T, c *chaos) {
+	const rate, seconds = 500, 15
+	c.world(t, stackOptions{partitions: 6})
+	c.receiver.trickles = true
+	c.campaign("fast", rate)
+	c.publish(mix(map[string]int{"fast": rate * seconds}))
+	c.join("one")
+	c.join("two")
+	c.await(20*time.Second, "the first jobs", func() bool { return c.receiver.count("") > 0 })
+	from := c.receiver.now()
+	c.delivered(3 * seconds * time.Second)
+	c.keptRate("fast", rate, from, c.lastOf("fast"))
+	c.noneDead()
+}
+
+// jobsNeverAnswered has one job of a hundred get no answer, ever. They come to their end, and the others are sent at the
+// rate less the calls that wait.
+func jobsNeverAnswered(t *testing.T, c *chaos) {
+	const rate, jobs, each = 200, 6000, 100
+	c.world(t, stackOptions{partitions: 6, settings: "retry: {max_attempts: 3, initial: 200ms}"})
+	c.sinkSettings("max_in_flight: 64, timeout: 1s")
+	c.endless(rate, jobs, each, unanswered)
+}
+
+// jobsAlwaysFail has every ninth job answered with 500, always. They come to their end, also when they are all that is left.
+func jobsAlwaysFail(t *testing.T, c *chaos) {
+	const rate, jobs, each = 100, 1000, 9
+	c.world(t, stackOptions{partitions: 6, settings: "retry: {max_attempts: 4, initial: 200ms}"})
+	c.endless(rate, jobs, each, http.StatusInternalServerError)
+}
+
+// endless sends jobs, of which one in each always gets the status, over three daemons, and expects that those become dead
+// letters soon after the others are delivered at the rate.
+func (c *chaos) endless(rate float64, jobs, each, status int) {
+	c.t.Helper()
+	fails := map[string]bool{}
+	list := ofCampaign("c", 0, jobs)
+	for i := each - 1; i < len(list); i += each {
+		fails[list[i].id] = true
+	}
+	c.answer(func(a arrival) (int, time.Duration) {
+		if fails[a.id] {
+			return status, 0
+		}
+		return http.StatusOK, 0
+	})
+	c.campaign("c", rate)
+	for _, name := range []string{"one", "two", "three"} {
+		c.join(name)
+	}
+	began := time.Now()
+	c.publish(list)
+	ideal := time.Duration(float64(jobs) / rate * float64(time.Second))
+	healthy := jobs - len(fails)
+	c.await(3*ideal, "all healthy jobs", func() bool { n, _ := c.receiver.accepted(""); return n == healthy })
+	took := time.Since(began)
+	c.await(30*time.Second, "the others to be dead letters", func() bool {
+		return c.written(requeue.DeadTopic(c.prefix)) >= int64(len(fails))
+	})
+	c.t.Logf("%d healthy jobs took %s at an ideal of %s; %d dead letters after %s", healthy, took.Round(time.Millisecond), ideal,
+		len(fails), time.Since(began).Round(time.Millisecond))
+	if took > ideal*3/2+5*time.Second {
+		c.t.Errorf("%d healthy jobs took %s, ideal is %s", healthy, took, ideal)
+	}
+	if n := c.written(requeue.DeadTopic(c.prefix)); n != int64(len(fails)) {
+		c.t.Errorf("%d dead letters of %d jobs that fail", n, len(fails))
+	}
+}
+
+// noneDead expects that no job was given up.
+func (c *chaos) noneDead() {
+	c.t.Helper()
+	if n := c.written(requeue.DeadTopic(c.prefix)); n > 0 {
+		c.t.Errorf("%d jobs are dead letters", n)
+	}
+}
+
+// late sets how long the receiver waits with its answers.
+func (c *chaos) late(delay time.Duration) {
+	c.receiver.mu.Lock()
+	defer c.receiver.mu.Unlock()
+	c.receiver.delay = delay
+}
+
+// lockedly calls f while no answer is being given.
+func (c *chaos) lockedly(f func() bool) bool {
+	c.receiver.mu.Lock()
+	defer c.receiver.mu.Unlock()
+	return f()
+}
+
+// sinkSettings replaces the settings of the receiver's sink.
+func (c *chaos) sinkSettings(settings string) {
+	c.t.Helper()
+	const usual = "max_in_flight: 256, timeout: 5s"
+	config, err := os.ReadFile(c.config())
+	if err == nil && !strings.Contains(string(config), usual) {
+		err = fmt.Errorf("the configuration does not contain %q", usual)
+	}
+	if err == nil {
+		err = os.WriteFile(c.config(), []byte(strings.Replace(string(config), usual, settings, 1)), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
