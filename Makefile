@@ -15,7 +15,7 @@ WITH_SERVICES := scripts/services.sh up && eval "$$(scripts/services.sh env)" &&
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/pacer: static, without paths of this machine
@@ -72,6 +72,10 @@ lanes: build ## Figures of re-enqueueing and lanes: one table, over real service
 lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...
 	cd test && ../bin/golangci-lint run ./...
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities of what is called; without a network, list updates
+	scripts/vulnerabilities.sh
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code
