@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -272,7 +273,11 @@ func pinsAgree(t *testing.T, s source, _ editor) {
 	for c := range campaigns {
 		for a := range askers {
 			wg.Go(func() {
-				lane, err := pinOne(context.Background(), s, fmt.Sprintf("c%d", c), lanes)
+				var lane int
+				err := errors.New("not tried")
+				for try := 0; err != nil && try < 10; try++ { // a busy database may answer too late
+					lane, err = pinOne(context.Background(), s, fmt.Sprintf("c%d", c), lanes)
+				}
 				if err != nil {
 					t.Errorf("pin: %v", err)
 				}

@@ -123,15 +123,18 @@ func (r *rig) create(partitions int, topics ...string) {
 	for _, topic := range topics {
 		configs = append(configs, kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: 1})
 	}
-	answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: configs})
-	if err == nil {
-		for _, e := range answer.Errors {
-			err = errors.Join(err, e)
+	r.eventually("the topics are created", func() bool {
+		answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: configs})
+		if err != nil {
+			return false
 		}
-	}
-	if err != nil {
-		r.t.Fatalf("create %v: %v", topics, err)
-	}
+		for _, e := range answer.Errors {
+			if e != nil && !errors.Is(e, kafka.TopicAlreadyExists) {
+				return false
+			}
+		}
+		return true
+	})
 	client := r.client   // closed after this cleanup; a later one is closed before
 	r.t.Cleanup(func() { // others share a real broker; one that is gone by now is no matter
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

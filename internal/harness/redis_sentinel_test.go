@@ -34,6 +34,7 @@ func TestRedisSentinelPromotesTheReplica(t *testing.T) {
 
 	killed.Start(t)
 	s.AwaitWhole() // the old master follows now
+	promoted.AwaitReplica(t)
 	if got := get(t, killed, "k"); got != "v" {
 		t.Errorf("the old master has %q", got)
 	}
