@@ -94,7 +94,7 @@ func assigned(gen *kafka.Generation) []partition {
 func (g *generation) build(partitions []partition, starts map[partition]start) {
 	g.idle = broker.NewPoll(g.opt.Client)
 	g.keep = &checkpointer{opt: &g.opt}
-	g.locate = newLocator(&g.opt, g.health)
+	g.locate = newLocator(&g.opt, g.metrics, g.health)
 	for _, at := range partitions {
 		place, _ := g.opt.place(at.Topic)
 		g.counts[place]++

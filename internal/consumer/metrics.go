@@ -26,6 +26,7 @@ type metrics struct {
 	repeated   prometheus.Counter
 	resets     prometheus.Counter
 	lost       *prometheus.CounterVec // place, cause
+	reread     prometheus.Counter
 	doubt      prometheus.Counter
 	blocked    prometheus.Gauge
 	lanesFull  prometheus.Gauge
@@ -61,8 +62,9 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		joined:     gauge("pacer_group_joined", "1 while this daemon is a member of the group."),
 		trimmed: single("pacer_lane_metadata_trimmed_total",
 			"Commits of lanes whose metadata had no room for what was settled out of order."),
-		repeated: single("pacer_lane_repeats_total", "Lane records dropped because their twin was read before."),
-		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range."),
+		repeated: single("pacer_lane_repeats_total", "Records of lanes and timers dropped because their twin was read before."),
+		resets:   single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
+		reread:   single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
 		lost: counter("pacer_log_lost_records_total",
 			"Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
 		stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),
@@ -71,8 +73,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
 		lanesFull: gauge("pacer_lanes_full",
 			"Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
-		lanesHeld: gauge("pacer_lanes_held",
-			"Lanes that are not read, because the metadata of their offset cannot be read."),
+		lanesHeld: gauge("pacer_lanes_held", "Lanes that are not read, because the metadata of their offset cannot be read."),
 	}
 	for place, name := range placeNames {
 		m.openJobs[place], m.partitions[place] = open.WithLabelValues(name), partitions.WithLabelValues(name)

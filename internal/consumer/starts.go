@@ -46,19 +46,21 @@ func (g *generation) starts(ctx context.Context, partitions []partition) (map[pa
 }
 
 // locator finds out where to begin in partitions without a committed offset: new ones, and those whose offset has
-// expired with the group. An empty partition is begun at its end, and one of ingress at its earliest record. Lanes and
-// timers go on from the stored position, because their jobs may have waited for longer than offsets are kept, or else
-// begin at the earliest record too. A partition waits for what has to be asked for its own start only. A stored position
-// is used only if it is of this topic in this cluster, not of another one with its name.
+// expired with the group. An empty partition is begun at its end, and one of ingress at its earliest record; that its
+// offset has expired is seen by its stored position, and logged. Lanes and timers go on from the stored position, because
+// their jobs may have waited for longer than offsets are kept, or else begin at the earliest record too. A partition
+// waits for what has to be asked for its own start only, and ingress at most for one attempt to load stored positions. A
+// stored position is used only if it is of this topic in this cluster, not of another one with its name.
 type locator struct {
 	opt     *Options
+	metrics *metrics
 	health  *broker.Health
 	missing map[partition]chan start // of capacity 1
 	loading retry.Outage
 }
 
-func newLocator(opt *Options, health *broker.Health) *locator {
-	return &locator{opt: opt, health: health, missing: map[partition]chan start{}}
+func newLocator(opt *Options, m *metrics, health *broker.Health) *locator {
+	return &locator{opt: opt, metrics: m, health: health, missing: map[partition]chan start{}}
 }
 
 // await returns a function that waits until the start of the partition is known; its error is that of the context.
@@ -89,28 +91,34 @@ func (l *locator) run(ctx context.Context) {
 // locate finds the starts that can be found now.
 func (l *locator) locate(ctx context.Context) {
 	begins, ends := l.bounds(ctx)
-	waiting := map[partition]int64{} // for a stored position, by the earliest record
+	waiting, needing := map[partition]int64{}, 0 // for stored positions, by the earliest record
 	for at := range l.missing {
 		begin, ok := begins[at]
 		end, answered := ends[at]
-		place, _ := l.opt.place(at.Topic)
+		ingress := l.ingress(at)
 		switch {
 		case !ok || !answered:
-		case begin == end || place == delivery.FromIngress:
+		case begin == end && (!ingress || begin == 0):
 			l.found(at, start{offset: begin, proven: true})
 		default:
 			waiting[at] = begin
+			if !ingress {
+				needing++
+			}
 		}
 	}
 	if len(waiting) == 0 {
 		return
 	}
-	stored, ok := l.stored(ctx, len(waiting))
-	if !ok {
-		return
-	}
+	stored, ok := l.stored(ctx, needing)
 	topics := map[string]broker.Identity{}
 	for at, begin := range waiting {
+		if !ok {
+			if l.ingress(at) {
+				l.found(at, start{offset: begin, proven: true})
+			}
+			continue
+		}
 		topic, known := topics[at.Topic]
 		if !known {
 			var err error
@@ -120,8 +128,38 @@ func (l *locator) locate(ctx context.Context) {
 			}
 			topics[at.Topic] = topic
 		}
-		l.found(at, l.resume(at, stored, topic, begin))
+		if l.ingress(at) {
+			l.expired(at, stored, topic, begin)
+			l.found(at, start{offset: begin, topic: topic, proven: true})
+		} else {
+			l.found(at, l.resume(at, stored, topic, begin))
+		}
 	}
+}
+
+func (l *locator) ingress(at partition) bool {
+	place, _ := l.opt.place(at.Topic)
+	return place == delivery.FromIngress
+}
+
+// expired logs and counts what it means that a partition of ingress is read from the earliest record, if the group had
+// an offset in it. A new group has none, and a topic made anew is another one.
+func (l *locator) expired(at partition, stored map[partition]delivery.Position, topic broker.Identity, begin int64) {
+	p, ok := stored[at]
+	if !ok || !isOf(p, topic) || p.Committed == begin {
+		return
+	}
+	log := l.opt.Logger.With("partition", at.String(), "committed", p.Committed, "earliest", begin)
+	l.metrics.resets.Inc()
+	if p.Committed > begin {
+		l.metrics.reread.Add(float64(p.Committed - begin))
+		log.Warn("the group's offset of a partition is gone; reading from the earliest record, though later ones were read before",
+			"records", p.Committed-begin, "remedy", "raise offsets.retention.minutes of the brokers above the longest stop")
+		return
+	}
+	l.metrics.lost.WithLabelValues(placeNames[delivery.FromIngress], lostDeleted).Add(float64(begin - p.Committed))
+	log.Warn("the group's offset of a partition is gone, and records after it have been deleted from the log; reading from the "+
+		"earliest record", "records", begin-p.Committed, "remedy", "raise the retention of the topic above the longest stop")
 }
 
 // resume returns the stored position of a partition, or the earliest record.
@@ -159,15 +197,15 @@ func (l *locator) bounds(ctx context.Context) (begins, ends map[partition]int64)
 	return begins, ends
 }
 
-// stored loads the stored positions, for which some partitions wait.
-func (l *locator) stored(ctx context.Context, waiting int) (positions map[partition]delivery.Position, ok bool) {
+// stored loads the stored positions, without which that many partitions cannot begin.
+func (l *locator) stored(ctx context.Context, needing int) (positions map[partition]delivery.Position, ok bool) {
 	call, cancel := context.WithTimeout(ctx, positionTimeout)
 	defer cancel()
 	list, err := l.opt.Positions.LoadPositions(call, l.opt.Group)
 	if err != nil {
-		if ctx.Err() == nil && l.loading.Failed() {
+		if ctx.Err() == nil && needing > 0 && l.loading.Failed() {
 			l.opt.Logger.Warn("stored positions cannot be read; partitions without a committed offset wait for theirs",
-				"partitions", waiting, "error", err)
+				"partitions", needing, "error", err)
 		}
 		return nil, false
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -109,6 +111,65 @@ func TestPositionsOfAnotherTopic(t *testing.T) {
 			if d.count() != c.want {
 				t.Errorf("%s: %d jobs are read, want %d", name, d.count(), c.want)
 			}
+		}
+	})
+}
+
+// TestExpiredIngressOffsets: a partition of ingress whose offset has expired is read from the earliest record. The log and
+// the metrics say how many records are read again for that, or were deleted before they were read. A group that had no
+// offset, or one in another topic with the name, begins silently.
+func TestExpiredIngressOffsets(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		r.create(5, r.jobs())
+		r.create(1, r.opt.LaneTopic)
+		client := newBroker(t, r.brokers)
+		topic, err := client.IdentityOf(t.Context(), partition{Topic: r.jobs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const again, deleted, all, anew = 0, 1, 2, 3 // 4 is new
+		first := map[int]int64{deleted: 8, all: 10}
+		kept := &keptPositions{}
+		for p := range 5 {
+			r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("p", p), 0, 10))
+			if before := first[p]; before > 0 {
+				r.eventually("records are deleted", func() bool {
+					out, err := client.DeleteRecords(t.Context(), map[partition]int64{{Topic: r.jobs(), ID: p}: before})
+					return err == nil && out[partition{Topic: r.jobs(), ID: p}].Err == nil
+				})
+			}
+			position := delivery.Position{Topic: r.jobs(), Partition: p, Committed: 3, Cluster: topic.Cluster, TopicID: topic.Topic}
+			switch p {
+			case again:
+				position.Committed = 7
+			case anew:
+				position.TopicID = delivery.NewTopicID([16]byte{1})
+			case 4:
+				continue
+			}
+			if err := kept.SavePositions(t.Context(), "", []delivery.Position{position}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := r.start(newFake(), func(o *Options) { o.Positions = kept })
+		r.eventually("all are read", func() bool { return c.count() == 32 })
+		r.eventually("all are committed", func() bool {
+			return !slices.ContainsFunc([]int{0, 1, 2, 3, 4}, func(p int) bool { return r.committed(r.jobs(), p) != 10 })
+		})
+		for p, words := range map[int][]string{
+			again: {"committed=7", "earliest=0", "records=7", "read before"}, deleted: {"committed=3", "earliest=8", "records=5", "deleted"},
+			all: {"committed=3", "earliest=10", "records=7", "deleted"},
+		} {
+			words = append(words, "level=WARN", fmt.Sprintf("partition=%s/%d", r.jobs(), p), "remedy=")
+			if lines := r.logs.lines(words...); len(lines) != 1 {
+				t.Errorf("%d lines with %q:\n%s", len(lines), words, r.logs)
+			}
+		}
+		if lines := r.logs.lines("offset of a partition is gone"); len(lines) != 3 {
+			t.Errorf("%d lines:\n%s", len(lines), r.logs)
+		}
+		if lost, reread := c.lostRecords(lostDeleted), testutil.ToFloat64(c.metrics.reread); lost != 12 || reread != 7 {
+			t.Errorf("%v records count as lost, %v as read again", lost, reread)
 		}
 	})
 }
