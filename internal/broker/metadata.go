@@ -125,6 +125,21 @@ func (c *Client) Cluster(ctx context.Context) (string, error) {
 	return answer.ClusterID, nil
 }
 
+// Counts returns the numbers of partitions of the topics. Those that do not exist, or have none yet, are left out.
+func (c *Client) Counts(ctx context.Context, topics []string) (map[string]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	known, _, err := c.describe(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[string]int, len(known))
+	for name, topic := range known {
+		counts[name] = topic.Partitions
+	}
+	return counts, nil
+}
+
 // Missing returns those of the topics that do not exist or have no partitions yet.
 func (c *Client) Missing(ctx context.Context, topics []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	joinBackoff       = time.Second
-	heartbeat         = time.Second
-	sessionTimeout    = 10 * time.Second
-	topicCheck        = time.Second
-	partitionsWatched = 10 * time.Second // how soon partitions added to a topic are read
+	joinBackoff    = time.Second
+	heartbeat      = time.Second
+	sessionTimeout = 10 * time.Second
+	topicCheck     = time.Second
 )
 
 // Consumer is one member of a consumer group. Make it with New and call Run once; Joined may be called at any time.
@@ -33,6 +32,7 @@ type Consumer struct {
 	health   *broker.Health
 	origins  *offset.Origins
 	blockers *blockers
+	balancer evenBalancer
 	watch    watchState
 
 	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
@@ -95,10 +95,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	group, err := c.opt.Client.Group(c.opt.Logger, kafka.ConsumerGroupConfig{
 		ID: c.opt.Group, Topics: c.opt.topics(),
-		GroupBalancers:    []kafka.GroupBalancer{evenBalancer{}},
+		GroupBalancers:    []kafka.GroupBalancer{&c.balancer},
 		HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
 		JoinGroupBackoff: joinBackoff, StartOffset: kafka.FirstOffset,
-		WatchPartitionChanges: true, PartitionWatchInterval: partitionsWatched,
 	})
 	if err != nil {
 		return fmt.Errorf("consumer group %s: %w", c.opt.Group, err)

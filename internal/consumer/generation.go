@@ -43,6 +43,8 @@ func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 		stop()
 		<-released
 	})
+	dealt := c.balancer.taken()
+	gen.Start(func(ctx context.Context) { c.watchPartitions(ctx, dealt) }) // ends the generation when it returns
 
 	partitions := assigned(gen)
 	g := &generation{Consumer: c}
