@@ -28,18 +28,25 @@ func TooLarge(err error) bool {
 	return errors.Is(err, kafka.MessageSizeTooLarge) || errors.Is(err, kafka.RecordListTooLarge)
 }
 
+// errAppended means that a leader was deposed after it had appended a batch, while it waited for its replicas. The next
+// leader may have the batch or not.
+var errAppended = errors.New("appended by a leader that was deposed")
+
 // NotWritten reports whether err means that the broker certainly did not write a batch. Any other error (a lost
-// connection, a timeout, replicas that failed after the append) leaves the outcome unknown.
+// connection, a timeout, a leader or replicas that failed after the append) leaves the outcome unknown.
 func NotWritten(err error) bool {
-	if errors.Is(err, ErrNoTopic) {
+	switch {
+	case errors.Is(err, ErrNoTopic):
 		return true
+	case errors.Is(err, errAppended):
+		return false
 	}
 	if dialing, ok := errors.AsType[*net.OpError](err); ok && dialing.Op == "dial" {
 		return true
 	}
 	code, ok := errors.AsType[kafka.Error](err)
 	switch code {
-	case kafka.Unknown, kafka.RequestTimedOut, kafka.NetworkException, kafka.NotEnoughReplicasAfterAppend:
+	case kafka.Unknown, kafka.RequestTimedOut, kafka.NetworkException, kafka.NotEnoughReplicasAfterAppend, kafka.KafkaStorageError:
 		return false
 	}
 	return ok

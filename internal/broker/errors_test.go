@@ -27,6 +27,8 @@ func TestNotWritten(t *testing.T) {
 		{kafka.RequestTimedOut, false},
 		{kafka.NetworkException, false},
 		{kafka.NotEnoughReplicasAfterAppend, false},
+		{kafka.KafkaStorageError, false},
+		{fmt.Errorf("produce: %w: %w", errAppended, kafka.NotLeaderForPartition), false},
 	} {
 		if got := NotWritten(c.err); got != c.want {
 			t.Errorf("NotWritten(%v) = %t", c.err, got)

@@ -239,6 +239,11 @@ func outcomes(answer *produceapi.Response) map[Partition]error {
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			err := codeError(p.ErrorCode)
+			// A broker that is not the leader answers so at once, without an offset, and also when it is deposed while a
+			// batch that it has appended waits for the replicas: with the offset at which it did that.
+			if errors.Is(err, kafka.NotLeaderForPartition) && p.BaseOffset >= 0 {
+				err = fmt.Errorf("%w: %w", errAppended, err)
+			}
 			if err != nil && p.ErrorMessage != "" {
 				err = fmt.Errorf("%w (%.500q)", err, p.ErrorMessage)
 			}

@@ -240,6 +240,29 @@ func TestTimers(t *testing.T) {
 	})
 }
 
+// TestTimerDropsRepeats: the twin that a lost answer, or a crash between produce and commit, leaves in a timer is dropped; a
+// job that comes back once more is not.
+func TestTimerDropsRepeats(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		timer := r.opt.Group + ".timer"
+		r.opt.Timers = []Timer{{timer, 100 * time.Millisecond}}
+		r.create(1, r.jobs(), r.opt.LaneTopic, timer)
+		old := time.Now().Add(-time.Hour).Format(time.RFC3339Nano)
+		visit := func(id, origin, hops string) kafka.Record {
+			return job("a", id, delivery.HeaderOrigin, origin, delivery.HeaderTimerHops, hops, delivery.HeaderAttempt, "1", delivery.HeaderEnqueuedAt, old)
+		}
+		r.produce(timer, 0, visit("first", "jobs/0/77", "1"), visit("first", "jobs/0/77", "1"), visit("same", "jobs/0/78", "1"),
+			visit("first", "jobs/0/77", "2"), job("a", "last", delivery.HeaderEnqueuedAt, old))
+		r.produce(timer, 0, visit("first", "jobs/0/77", "1"), visit("end", "jobs/0/79", "1"))
+		c := r.start(newFake())
+		r.eventually("all seen", func() bool { return c.saw("end") })
+		r.eventually("the commit", func() bool { return r.committed(timer, 0) == 7 })
+		if got := fmt.Sprint(c.orderOf("a")); got != "[first same first last end]" {
+			t.Error(got)
+		}
+	})
+}
+
 // A topic that does not exist is named once, waited for, and read when it appears.
 func TestMissingTopic(t *testing.T) {
 	t.Parallel()

@@ -112,7 +112,7 @@ func (g *generation) build(partitions []partition, starts map[partition]start) {
 		r := &ingressReader{src: src, blockers: g.blockers, maxBytes: fetchBytes, maxWait: longPoll}
 		if place == delivery.FromTimer {
 			r.reader = g.reader(src, func(era int) entrance { return windowEntrance{src, era} })
-			r.asTimer(delay, g.idle)
+			r.asTimer(delay, g.idle, g.origins)
 		} else {
 			r.reader = g.reader(src, func(era int) entrance { return ingressEntrance{windowEntrance{src, era}} })
 		}

@@ -22,6 +22,8 @@ type ingressReader struct {
 	hold func(ctx context.Context, jobs []*delivery.Job) (n int, err error)
 	// idle waits for data at the end of the log; nil to use a long poll.
 	idle func(ctx context.Context, offset int64) error
+	// repeats recognises records that were written twice, because the answer to the first write was lost; nil in ingress.
+	repeats *offset.Repeats
 
 	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
 	room    <-chan struct{} // closed when there may be
@@ -31,7 +33,13 @@ type ingressReader struct {
 }
 
 // run reads until ctx ends.
-func (r *ingressReader) run(ctx context.Context) { r.reader.run(ctx, r.turn) }
+func (r *ingressReader) run(ctx context.Context) {
+	if r.repeats != nil {
+		defer r.repeats.Forget()
+		r.corrected = r.repeats.Forget
+	}
+	r.reader.run(ctx, r.turn)
+}
 
 // turn fetches once and offers the jobs of the fetch.
 func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
@@ -94,7 +102,12 @@ func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record
 		}
 		fresh := make([]*delivery.Job, 0, n)
 		for _, j := range jobs[:n] {
-			if r.src.register(j.Offset, j.Size, offset.OwnerOf(j.Campaign)) {
+			switch {
+			case !r.src.register(j.Offset, j.Size, offset.OwnerOf(j.Campaign)):
+			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
+				r.src.metrics.repeated.Inc()
+				r.src.settle(j.Offset, r.src.era())
+			default:
 				if r.hold != nil {
 					j.ReadAt = time.Now() // it has been open since now
 				}
@@ -153,8 +166,9 @@ func (r *ingressReader) relieve(offsets ...int64) {
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs
 // become due in the order of the log: the reader sleeps until the first job of what it has fetched is due, holding
 // that one small batch.
-func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll) {
+func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll, origins *offset.Origins) {
 	r.maxBytes, r.maxWait = timerFetchBytes, shortPoll
+	r.repeats = offset.NewRepeats(origins)
 	r.hold = func(ctx context.Context, jobs []*delivery.Job) (int, error) { return holdUntilDue(ctx, jobs, delay) }
 	r.idle = func(ctx context.Context, offset int64) error {
 		wake, leave := idle.Park(r.src.partition, offset)

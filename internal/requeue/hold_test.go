@@ -202,11 +202,18 @@ func TestAnotherTimerPartitionIsTaken(t *testing.T) {
 }
 
 // TestWhatMayBeWrittenStaysAtItsPartition: a record whose outcome is unknown goes nowhere else, however long its partition
-// refuses.
+// refuses: its twin would not be recognised there. A leader that is deposed while it waits for its replicas has written it,
+// too.
 func TestWhatMayBeWrittenStaysAtItsPartition(t *testing.T) {
+	for _, code := range []kafka.Error{kafka.RequestTimedOut, kafka.NotLeaderForPartition} {
+		t.Run(code.Title(), func(t *testing.T) { mayBeWritten(t, code) })
+	}
+}
+
+func mayBeWritten(t *testing.T, code kafka.Error) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory("t.")
-		lane3 := &refusal{at: "t.lanes/3", code: kafka.RequestTimedOut, keep: true}
+		lane3 := &refusal{at: "t.lanes/3", code: code, keep: true}
 		m.Refuse = lane3.answer
 		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
 		s := newSource("a")

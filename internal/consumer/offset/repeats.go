@@ -61,9 +61,9 @@ func (t *Origins) content(j *delivery.Job) uint64 {
 	return h.Sum64()
 }
 
-// arrival is one arrival of a job in a lane. A job that comes back from a timer has made another hop, so its second
-// arrival does not repeat the first; the twins that a crash between produce and commit leaves behind are equal in every
-// field.
+// arrival is one arrival of a job in a lane or a timer. A job that comes back from a timer has made another hop, so its
+// second arrival does not repeat the first; the twins that a crash between produce and commit, or a lost answer, leaves
+// behind are equal in every field.
 type arrival struct {
 	offset    int64
 	content   uint64
@@ -74,13 +74,14 @@ type arrival struct {
 	timerHops uint32
 }
 
-// Repeats recognises records of one lane that repeat one handed over before. It remembers the last maxRepeatsPerLane,
-// or fewer if the process holds many lanes. It is not safe for concurrent use: the lane's reader owns it.
+// Repeats recognises records of one lane, or of one partition of a timer, that repeat one handed over before. It
+// remembers the last maxRepeatsPerLane, or fewer if the process holds many partitions. It is not safe for concurrent
+// use: the partition's reader owns it.
 type Repeats struct {
 	topics *Origins
 	limit  int
 	total  int64
-	first  map[arrival]int64 // the offset in the lane
+	first  map[arrival]int64 // the offset in the partition
 	order  []arrival         // a ring, oldest at head once it is full
 	head   int
 }
@@ -90,7 +91,7 @@ func NewRepeats(topics *Origins) *Repeats {
 	return &Repeats{topics: topics, limit: maxRepeatsPerLane, total: maxRepeatsTotal, first: map[arrival]int64{}}
 }
 
-// Repeated reports whether the job at offset was read before at another offset of this lane, and remembers it if not.
+// Repeated reports whether the job at offset was read before at another offset, and remembers it if not.
 func (r *Repeats) Repeated(j *delivery.Job, offset int64) bool {
 	v, ok := r.arrivalOf(j)
 	if !ok {
@@ -133,7 +134,7 @@ func (r *Repeats) remember(v arrival, offset int64) {
 	r.first[v] = offset
 }
 
-// Forget releases the memory when the lane is lost.
+// Forget releases the memory when the partition is lost.
 func (r *Repeats) Forget() {
 	r.topics.stored.Add(-int64(len(r.order)))
 	r.first, r.order, r.head = map[arrival]int64{}, nil, 0

@@ -79,20 +79,24 @@ func (m *Memory) produce(ctx context.Context, req *produceapi.Request) (*produce
 			if keep && m.Refuse != nil {
 				code, keep = m.Refuse(to, records, bytes)
 			}
+			base := int64(-1) // of records that were not appended
 			if keep {
-				m.keep(to, records)
+				base = m.keep(to, records)
 			}
-			rt.Partitions = append(rt.Partitions, produceapi.ResponsePartition{Partition: p.Partition, ErrorCode: code})
+			rt.Partitions = append(rt.Partitions, produceapi.ResponsePartition{Partition: p.Partition, ErrorCode: code, BaseOffset: base})
 		}
 		res.Topics = append(res.Topics, rt)
 	}
 	return res, nil
 }
 
-func (m *Memory) keep(to string, records int) {
+// keep appends records, and returns the offset of the first.
+func (m *Memory) keep(to string, records int) (base int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	base = int64(m.written[to])
 	m.written[to] += records
+	return base
 }
 
 // count returns the number of records, and the bytes of their values.
