@@ -28,6 +28,9 @@ type FetchRequest struct {
 	// Uncommitted reads up to the high watermark instead of the last stable offset. Such a reader also sees the
 	// records of aborted transactions.
 	Uncommitted bool
+	// After is the epoch of the record before Offset. If it is known, and the first record is of another epoch, Fetch reads
+	// nothing and returns ErrNewEpoch: the record before may not be in the log any more (see EpochEnd).
+	After Epoch
 }
 
 // Fetched is the result of a fetch besides the records.
@@ -36,6 +39,7 @@ type Fetched struct {
 	End     int64 // the end of the readable log: the last stable offset, or the high watermark
 	Bytes   int64 // of keys, values and headers
 	Records int
+	Epoch   Epoch // of the last record that the answer covers; unknown if it covers none
 }
 
 // Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
@@ -108,7 +112,11 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(Raw) erro
 	default:
 		batches = []protocol.RecordReader{set}
 	}
+	if len(batches) > 0 && r.After != 0 && epochOf(batches[0]) != r.After {
+		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, ErrNewEpoch)
+	}
 	for _, batch := range batches {
+		out.Epoch = epochOf(batch)
 		if err = readBatch(batch, aborted, r.Offset, &out, func(rec *protocol.Record) error { return visit(Raw{r.Partition, rec}) }); err != nil {
 			return out, err
 		}

@@ -306,3 +306,66 @@ func (c *running) lostRecords(cause string) (n float64) {
 	}
 	return n
 }
+
+// TestLogGrowsBeyondItsLostEnd: a log that has lost its last records in an unclean election, and has grown beyond the
+// position since, holds other records before it. They are read, and nothing else again. An election that loses nothing
+// changes nothing.
+func TestLogGrowsBeyondItsLostEnd(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	topics := []string{r.jobs(), r.opt.LaneTopic}
+	r.create(1, topics...)
+	ids := &sameIDs{first: map[string]kafka.Response{}}
+	client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+		ids.RoundTripper = inner
+		return ids
+	})
+	for _, topic := range topics {
+		if _, err := client.IdentityOf(t.Context(), partition{Topic: topic}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elect := func(topic string) {
+		if err := cluster.MoveTopicPartition(topic, 0, cluster.LeaderFor(topic, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newFake()
+	f.keep = func(j *delivery.Job) bool { return j.Offset == 95 }
+	c := r.start(f, func(o *Options) { o.Client = client })
+	for _, topic := range topics {
+		r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 0, 50))
+		elect(topic)
+		r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 50, 90))
+		r.produceIDs(topic, 0, "c", numbered("lost-"+topic, 0, 10))
+	}
+	r.eventually("all", func() bool { return c.count() == 200 })
+	if lines := r.logs.lines("level=ERROR"); len(lines) > 0 {
+		t.Fatalf("after a clean election: %s", lines)
+	}
+	ids.open.Lock()
+	r.remake(1, topics...)
+	for _, topic := range topics {
+		r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 0, 50))
+		elect(topic)
+		r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 50, 90))
+		elect(topic)
+		r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, 30))
+	}
+	ids.open.Unlock()
+	r.eventually("the new jobs", func() bool { return c.count() == 260 })
+	if n := len(r.logs.lines("level=ERROR", "has lost its last records", "records=10")); n != 2 {
+		t.Errorf("%d lines: %s", n, r.logs)
+	}
+	c.settle(nil)
+	r.eventually("the commits of all", func() bool { return r.committedAll(topics, 120) })
+	for id, n := range c.seen {
+		if n != 1 {
+			t.Errorf("%s was seen %d times", id, n)
+		}
+	}
+	if got := c.lostRecords(lostTruncated); got != 20 {
+		t.Errorf("%v records count as lost", got)
+	}
+}

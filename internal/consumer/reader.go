@@ -29,6 +29,7 @@ type reader struct {
 	enter     func(era int) entrance // makes what jobs see of the partition
 	corrected func()                 // the position was corrected
 	waits     retry.Outage
+	epoch     broker.Epoch // of the last record before the greatest offset to read from; unknown at first
 	// Common to all jobs that are read now.
 	source  delivery.Source
 	receipt delivery.Receipt
@@ -67,7 +68,8 @@ func (r *reader) turn(ctx context.Context, turn func(context.Context) (worked bo
 		defer end()
 		worked, err = turn(turning)
 		switch {
-		case broker.OutOfRange(err), broker.NoTopic(err): // a topic that is gone for a moment may be made anew
+		case broker.OutOfRange(err), broker.NoTopic(err), // a topic that is gone for a moment may be made anew
+			errors.Is(err, broker.ErrNewEpoch): // the log may have lost its end and grown again
 			r.base.suspect()
 		case turning.Err() == nil || ctx.Err() != nil:
 			return worked, err
@@ -86,6 +88,7 @@ var errVerified = errors.New("the log was verified")
 func (r *reader) entered() {
 	p := r.enter(r.base.era())
 	r.source, r.receipt = p, r.opt.Receipt(p)
+	r.epoch = 0
 	if r.corrected != nil {
 		r.corrected()
 	}
@@ -94,12 +97,18 @@ func (r *reader) entered() {
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context or of the
 // fetch; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(broker.Raw) error) (broker.Fetched, error) {
-	r.topic = r.base.identity().Topic
+	topic, _, _, high := r.base.whereabouts()
+	r.topic = topic.Topic
+	request := broker.FetchRequest{Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait}
+	if from >= high { // not a catch-up
+		request.After = r.epoch
+	}
 	r.base.begin("a fetch to end")
-	out, err := r.opt.Client.Fetch(ctx, broker.FetchRequest{
-		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait,
-	}, visit)
+	out, err := r.opt.Client.Fetch(ctx, request, visit)
 	r.base.end()
+	if from >= high && out.Epoch != 0 {
+		r.epoch = out.Epoch
+	}
 	result := resultOK
 	switch {
 	case err != nil && ctx.Err() != nil:

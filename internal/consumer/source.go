@@ -210,13 +210,6 @@ func (s *source) awaitIntake(ctx context.Context, room func() bool, stuck func()
 	}
 }
 
-// identity returns that of the topic.
-func (s *source) identity() broker.Identity {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.topic
-}
-
 // placedAt records that the position is about to be set, and what the group has committed. A partition of which it has
 // committed nothing is committed next, whether it has records or not. Needs the lock.
 func (s *source) placedAt(from start) {

@@ -50,6 +50,15 @@ func (r *reader) verify(ctx context.Context) error {
 		return err
 	}
 	was, proven, low, high := r.base.whereabouts()
+	if r.epoch != 0 && !another(was, topic) {
+		left, known, err := r.opt.Client.EpochEnd(ctx, r.base.partition, r.epoch)
+		if err != nil {
+			return err
+		}
+		if known { // what comes after it, another leader has written instead of what was read
+			end = min(end, left)
+		}
+	}
 	log := r.opt.Logger.With("partition", r.base.String(), "offset", low, "earliest", first, "end", end)
 	switch {
 	case another(was, topic):
@@ -76,7 +85,8 @@ func (r *reader) verify(ctx context.Context) error {
 			"offset", high, "records", high-end)
 		r.lost(lostTruncated, high-end)
 		r.base.cut(end, topic)
-	default: // the log has moved since
+	default: // the log has moved since, or another leader writes on
+		r.epoch = 0
 		r.base.correct(topic, func(position) {})
 		return nil
 	}
