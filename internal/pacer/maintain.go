@@ -62,6 +62,7 @@ func (p *Pacer) maintain(now instant) {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
 	p.returnUnsent()
+	p.tellStore(now)
 	p.sends.trim()
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()

@@ -38,6 +38,7 @@ type Pacer struct {
 	sends     sends
 	aside     aside
 	unsent    unsent // to be handed back to the windows of quotas
+	news      news   // of which the store is told
 	upkeep    upkeep
 	drain     draining
 }
@@ -57,6 +58,7 @@ func New(o Options) (*Pacer, error) {
 		takes:   newTakes(o.MinQuantum / 2),
 		quantum: newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
 		clocks:  storeClocks{},
+		news:    news{},
 	}
 	p.campaigns = newCampaigns(p.sinkOf, c)
 	p.sends.send, p.sends.running = p.deliver, &p.running

@@ -1,0 +1,81 @@
+package pacer
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// toldAfter is how long after a change of its limits the store is told of a campaign that has no jobs here: daemons that
+	// have jobs of it hand back their slots first, and tell the store themselves.
+	toldAfter = time.Second
+	// maxTold bounds the campaigns of which the store is told in one round of maintenance.
+	maxTold = 256
+)
+
+// news are the campaigns whose limits have changed, with the local times at which the store is to be told. The store uses
+// the highest revision that it has seen, but sees only those of the daemons that ask. All jobs of a campaign may be at a
+// daemon that cannot read the catalog: without the news it would go on with the limits that it knows.
+type news map[string]int64
+
+// note adds the campaigns whose limits differ between two snapshots.
+func (n news) note(was, is *delivery.Snapshot, now instant) {
+	if was == nil {
+		return
+	}
+	for id, c := range is.Campaigns {
+		if before := was.Campaigns[id]; before != nil && before != c && relimited(before, c) {
+			if _, known := n[id]; !known {
+				n[id] = now.in(toldAfter)
+			}
+		}
+	}
+}
+
+// relimited reports whether two rows of a campaign differ in what the store enforces.
+func relimited(a, b *delivery.Campaign) bool {
+	ramps := (a.Ramp == nil) != (b.Ramp == nil) || a.Ramp != nil && *a.Ramp != *b.Ramp
+	return ramps || a.Rate != b.Rate || !slices.EqualFunc(a.Quotas, b.Quotas, func(x, y *delivery.Quota) bool {
+		return x.ID == y.ID && x.Revision == y.Revision
+	})
+}
+
+// tellStore tells the store of the campaigns that are due, by asks that want nothing. Those with jobs here are asked for anyway.
+func (p *Pacer) tellStore(now instant) {
+	var asks []delivery.Ask
+	for id, due := range p.news {
+		if due > now.local || len(asks) == maxTold {
+			continue
+		}
+		delete(p.news, id)
+		if q := p.queues.byID[id]; q != nil && !q.empty() {
+			continue
+		}
+		c := p.campaigns.current(id, now)
+		if c == nil || c.Status != delivery.StatusActive || c.Invalid != "" {
+			continue
+		}
+		asks = append(asks, delivery.Ask{
+			Campaign: c, Horizon: p.horizon(c), Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(),
+		})
+	}
+	if len(asks) == 0 || p.drain.stopped {
+		return
+	}
+	p.background(func(ctx context.Context) {
+		reply, err := p.opt.Limiter.Take(ctx, asks)
+		if err == nil {
+			return
+		}
+		p.inbox.do(func(now instant) {
+			for i, a := range asks {
+				if i >= len(reply.Items) || reply.Items[i].GrantedAt == 0 {
+					p.news[a.Campaign.ID] = now.in(toldAfter)
+				}
+			}
+		})
+	})
+}
