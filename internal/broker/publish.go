@@ -31,6 +31,9 @@ type ProducerOptions struct {
 	// Oversize, if set, is called with each record that is larger than its topic accepts, and Publish continues
 	// without it. Without Oversize, Publish fails.
 	Oversize func(delivery.Record)
+	// Round, if set, is called where the acknowledged records are exactly the first ones of the sequence, with their
+	// number. Its error ends Publish. Not together with Oversize.
+	Round func(acked int64) error
 }
 
 // Producer publishes records for the command line: at most one batch of 500 records and 512 KiB per partition at a
@@ -126,6 +129,11 @@ func (u *publication) run(ctx context.Context) error {
 		if err := u.write(ctx); err != nil {
 			return err
 		}
+		if u.Round != nil {
+			if err := u.Round(u.acked); err != nil {
+				return err
+			}
+		}
 	}
 	return ctx.Err()
 }
@@ -190,7 +198,8 @@ func (u *publication) write(ctx context.Context) error {
 			if u.Oversize != nil {
 				u.Oversize(r)
 			} else {
-				fatal = fmt.Errorf("a record of %d bytes is larger than the topic takes (max.message.bytes): %w", RecordSize(r), err)
+				fatal = fmt.Errorf("a record of %d bytes (job %s) is larger than the topic takes (max.message.bytes): %w",
+					RecordSize(r), r.Header(delivery.HeaderJobID), err)
 			}
 			return nil
 		},

@@ -5,88 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/deadletter"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
-
-func collect(t *testing.T, r io.Reader) (payloads []string, err error) {
-	t.Helper()
-	for payload, err := range lines(r) {
-		if err != nil {
-			return payloads, err
-		}
-		payloads = append(payloads, string(payload))
-	}
-	return payloads, nil
-}
-
-func TestLinesAreJobs(t *testing.T) {
-	full := strings.Repeat("x", maxLine)
-	for _, c := range []struct {
-		name, input string
-		want        []string
-		says        string // part of the error
-	}{
-		{"nothing", "", nil, ""},
-		{"line ends of both kinds, empty lines, none at the end", "{\"a\":1}\r\n\nb\n\r\nc", []string{`{"a":1}`, "b", "c"}, ""},
-		{"the longest", "a\n" + full + "\nb\n", []string{"a", full, "b"}, ""},
-		{"the longest, from elsewhere", full + "\r\nb", []string{full, "b"}, ""},
-		{"too long by one", "a\n" + full + "x\nb\n", []string{"a"}, "line 2 is longer"},
-		{"endless", "a\nb\n" + full + full + full, []string{"a", "b"}, "line 3 is longer"},
-	} {
-		got, err := collect(t, strings.NewReader(c.input))
-		if len(got) != len(c.want) || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %d lines, error %v", c.name, len(got), err)
-			continue
-		}
-		for i := range got {
-			if got[i] != c.want[i] {
-				t.Errorf("%s: line %d is %.20q, want %.20q", c.name, i, got[i], c.want[i])
-			}
-		}
-	}
-}
-
-type failing struct{}
-
-func (failing) Read([]byte) (int, error) { return 0, errors.New("disk on fire") }
-
-func TestALineThatCannotBeReadIsNamed(t *testing.T) {
-	_, err := collect(t, io.MultiReader(strings.NewReader("a\nb\n"), failing{}))
-	if err == nil || !strings.Contains(err.Error(), "line 3") || !strings.Contains(err.Error(), "disk on fire") {
-		t.Fatal(err)
-	}
-}
-
-func TestJobsOfHaveIDsAndContentTypes(t *testing.T) {
-	var got []string
-	for r, err := range jobsOf("spring", "run", lines(strings.NewReader("{\"a\":1}\nplain\n"))) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, describeRecord(r))
-	}
-	want := "[pacer-campaign=spring pacer-job-id=run-1 content-type=application/json {\"a\":1} " +
-		"pacer-campaign=spring pacer-job-id=run-2 content-type=application/octet-stream plain]"
-	if fmt.Sprint(got) != want {
-		t.Fatalf("got %v\nwant %s", got, want)
-	}
-}
-
-func describeRecord(r delivery.Record) string {
-	var words []string
-	for _, h := range r.Headers {
-		words = append(words, h.Key+"="+string(h.Value))
-	}
-	return strings.Join(append(words, string(r.Value)), " ")
-}
 
 func TestExitCodes(t *testing.T) {
 	for _, c := range []struct {

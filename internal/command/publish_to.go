@@ -71,13 +71,13 @@ func (t publishTarget) publish(
 	return p.PublishTo(ctx, []broker.Partition{{Topic: t.topic, ID: t.partition}}, records, onAck)
 }
 
-// report returns the JSON output.
-func (t publishTarget) report(campaign string, acked int64) map[string]any {
-	report := map[string]any{"topic": t.topic, "campaign": campaign, "published": acked}
+// summary returns the JSON output.
+func (t publishTarget) summary(acked int64) *publishSummary {
+	v := &publishSummary{Topic: t.topic, Published: acked}
 	if t.partition != allPartitions {
-		report["lane"] = t.partition
+		v.Lane = &t.partition
 	}
-	return report
+	return v
 }
 
 func (t publishTarget) String() string {

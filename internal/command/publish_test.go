@@ -1,0 +1,233 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness/kafkatest"
+)
+
+// asPacer makes the test's binary run one command line instead of tests: that of its arguments.
+const asPacer = "PACER_TEST_AS_PACER=1"
+
+func TestMain(m *testing.M) {
+	environ := os.Environ()
+	if own := slices.Index(environ, asPacer); own >= 0 {
+		world := World{os.Stdin, os.Stdout, os.Stderr, slices.Delete(environ, own, own+1)}
+		os.Exit(Run(context.Background(), os.Args[1:], world))
+	}
+	os.Exit(m.Run())
+}
+
+// publisher is where a person publishes jobs to a Kafka of its own.
+type publisher struct {
+	*desk
+	kafka *kfake.Cluster
+}
+
+const publisherPartitions = 3
+
+func newPublisher(t *testing.T, options ...kfake.Opt) *publisher {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	p := &publisher{&desk{t: t}, kafkatest.Cluster(t, append(options, kfake.NumBrokers(3), kfake.SeedTopics(publisherPartitions, "pacer.jobs"))...)}
+	p.environ = []string{"PACER_KAFKA_BROKERS=" + strings.Join(p.kafka.ListenAddrs(), ",")}
+	return p
+}
+
+func (p *publisher) write(name, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ids counts the jobs by their ids.
+func (p *publisher) ids() map[string]int {
+	p.t.Helper()
+	client, err := broker.New(broker.Options{Brokers: p.kafka.ListenAddrs(), Topics: []string{"pacer.jobs"}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer client.Close()
+	ids := map[string]int{}
+	for part := range publisherPartitions {
+		for r, err := range client.Scan(p.t.Context(), broker.Partition{Topic: "pacer.jobs", ID: part}, 0) {
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			ids[r.Header(delivery.HeaderJobID)]++
+		}
+	}
+	return ids
+}
+
+// summary publishes, and returns what --json prints.
+func (p *publisher) summary(line string, code int) (v publishSummary) {
+	p.t.Helper()
+	got, stdout, stderr := p.fails(line + " --json")
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil || got != code {
+		p.t.Fatalf("%s: code %d, %v, %s%s", line, got, err, stdout, stderr)
+	}
+	return v
+}
+
+// TestPublishGoesOnAfterKill: the process is killed within a round of batches, of which some are written. The next one
+// goes on behind the rounds before it, with the same ids.
+func TestPublishGoesOnAfterKill(t *testing.T) {
+	p := newPublisher(t)
+	const jobs = 20_000
+	var text strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&text, "{\"n\":%d}\n", i)
+	}
+	p.write("jobs.jsonl", text.String())
+	child := exec.Command(os.Args[0], "publish", "--campaign", "spring", "--file", "jobs.jsonl")
+	child.Env = append(slices.Clone(p.environ), asPacer)
+	started, dead := make(chan *os.Process, 1), make(chan struct{})
+	requests := 0
+	p.kafka.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if requests++; requests == 14 { // the second one of the fifth round
+			_ = (<-started).Kill()
+			<-dead
+		}
+		return nil, nil, false
+	})
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started <- child.Process
+	_ = child.Wait() // it is killed
+	close(dead)
+
+	v := p.summary("publish --campaign spring --file jobs.jsonl", 0)
+	if v.Before == 0 || !v.Complete || v.Before+v.Published != jobs || v.Bad != 0 {
+		t.Errorf("%+v", v)
+	}
+	ids, twice := p.ids(), 0
+	for id, n := range ids {
+		if n > 1 {
+			twice++
+		}
+		if n > 2 || !strings.Contains(id, "-") {
+			t.Errorf("%d jobs with the id %s", n, id)
+		}
+	}
+	if len(ids) != jobs || twice > publisherPartitions*500 {
+		t.Errorf("%d of %d ids, %d of them twice", len(ids), jobs, twice)
+	}
+	if _, err := os.Stat("jobs.jsonl.checkpoint"); !os.IsNotExist(err) {
+		t.Errorf("the checkpoint is left behind: %v", err)
+	}
+	if again := p.summary("publish --campaign spring --file jobs.jsonl --checkpoint none", 0); again.Before != 0 || again.Published != jobs {
+		t.Errorf("%+v", again)
+	}
+	if again := p.ids(); len(again) != jobs {
+		t.Errorf("the same file again has %d ids, want %d", len(again), jobs)
+	}
+}
+
+// TestPublishedIsWhatTheFileSays: ids, headers and payloads of the map, and of stdin.
+func TestPublishedIsWhatTheFileSays(t *testing.T) {
+	p := newPublisher(t)
+	p.write("jobs.csv", "key,body,units\nu-1,hello,2\nu-2,{},\n")
+	out := p.run("publish --campaign spring --file jobs.csv --map id=key,payload=body --map weight=units")
+	if !strings.HasPrefix(out, "published 2 jobs of campaign spring to pacer.jobs in ") {
+		t.Error(out)
+	}
+	var said, errs bytes.Buffer
+	code := Run(t.Context(), strings.Fields("publish --campaign spring --file - --map id=k"), World{strings.NewReader("{\"k\":\"u-3\"}\n{}\n{\"k\":\"u-4\"}\n"), &said, &errs, p.environ})
+	if code != 1 || !strings.Contains(errs.String(), `line 2 has no "k", the id of its job`) || !strings.Contains(errs.String(), "(1 jobs were published)") {
+		t.Errorf("code %d, %s", code, errs.String())
+	}
+	if ids := p.ids(); len(ids) != 3 || ids["u-1"] != 1 || ids["u-2"] != 1 || ids["u-3"] != 1 {
+		t.Error(ids)
+	}
+	if v := p.summary("publish --campaign spring --count 10", 0); v.Published != 10 || !v.Complete || v.Topic != "pacer.jobs" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestNothingIsPublishedWhileALineIsWrong: each wrong line is said, and a dry run says the same.
+func TestNothingIsPublishedWhileALineIsWrong(t *testing.T) {
+	p := newPublisher(t)
+	p.write("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u 2\"}\n")
+	for _, dry := range []string{"", " --dry-run"} {
+		code, stdout, stderr := p.fails("publish --campaign spring --file jobs.jsonl --map id=k" + dry)
+		if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+			!strings.HasPrefix(stderr, `pacer: jobs.jsonl: line 2 has a bad id: "k" must be`) || !strings.HasSuffix(stderr, "; nothing was published\n") {
+			t.Errorf("code %d, %s%s", code, stdout, stderr)
+		}
+	}
+	p.write("jobs.jsonl", strings.Repeat("x\n", 30)+"{\"k\":\"u-1\"}\n")
+	code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --map id=k")
+	if code != 1 || strings.Count(stderr, "\n") != 21 || !strings.HasSuffix(stderr, "pacer: jobs.jsonl: 30 lines are wrong, of which the first are above; nothing was published\n") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+	if v := p.summary("publish --campaign spring --file jobs.jsonl --map id=k", 1); v.Bad != 30 || len(v.BadLines) != 20 || v.BadLines[1].Line != 2 || v.Complete {
+		t.Errorf("%+v", v)
+	}
+	p.write("jobs.jsonl", "{\"k\":\"u-1\"}\n{\"k\":\"u-2\"}\n")
+	if out := p.run("publish --campaign spring --file jobs.jsonl --map id=k --dry-run"); out != "2 jobs of campaign spring would be published; no line is wrong\n" {
+		t.Error(out)
+	}
+	if entries, err := os.ReadDir("."); err != nil || len(entries) != 1 || len(p.ids()) != 0 {
+		t.Errorf("something was written: %v, %v, %v", entries, p.ids(), err)
+	}
+}
+
+// TestAStopOfTheBrokerLosesNoPlace: a job that the topic does not take ends the call, which says where it goes on.
+func TestAStopOfTheBrokerLosesNoPlace(t *testing.T) {
+	p := newPublisher(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "20000"}))
+	p.write("jobs.jsonl", strings.Repeat("small\n", 4000)+strings.Repeat("x", 30_000)+"\nsmall\n")
+	code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --checkpoint place")
+	if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "-4001) is larger than the topic takes") || !strings.Contains(stderr, "the same command goes on at line ") {
+		t.Fatalf("code %d, %s", code, stderr)
+	}
+	if v := p.summary("publish --campaign spring --file jobs.jsonl --checkpoint place --dry-run", 0); v.Before == 0 || *v.Jobs != 4002 || !v.DryRun || v.Complete {
+		t.Errorf("%+v", v)
+	}
+	for says, change := range map[string]string{
+		"belongs to campaign spring": "--campaign autumn", "belongs to --format lines": "--campaign spring --format csv",
+		`belongs to --map ""`: "--campaign spring --map weight=x",
+	} {
+		if code, _, stderr := p.fails("publish --file jobs.jsonl --checkpoint place " + change); code != 1 || !strings.Contains(stderr, says) {
+			t.Errorf("%s: code %d, %s", change, code, stderr)
+		}
+	}
+	p.write("jobs.jsonl", "small\n")
+	if code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --checkpoint place"); code != 1 || !strings.Contains(stderr, "a file with another content") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+	if code, _, stderr := p.fails("publish --campaign spring --file jobs.jsonl --checkpoint no/where"); code != 2 || !strings.Contains(stderr, "or none") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+}
+
+func TestTimeLeft(t *testing.T) {
+	for _, tc := range []struct {
+		done, total int64
+		took        time.Duration
+		want        string
+	}{
+		{0, 100, time.Minute, ""}, {100, 100, time.Minute, ""}, {50, 100, 10 * time.Millisecond, ""},
+		{25, 100, time.Minute, ", 3m0s left"}, {1, 2, time.Minute, ", 1m0s left"},
+	} {
+		if got := timeLeft(tc.done, tc.total, tc.took); got != tc.want {
+			t.Errorf("%d of %d in %s: %q", tc.done, tc.total, tc.took, got)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+// Package jobfile reads files of jobs for `pacer publish`: it checks a file, turns its entries into records, and notes
+// how far a file was published.
+package jobfile
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+)
+
+// MaxEntry bounds a line, or an entry of a CSV file, in bytes, and so the memory for a file of any size.
+const MaxEntry = 1 << 20
+
+// Format is how jobs are written in a file.
+type Format string
+
+// The formats.
+const (
+	Lines Format = "lines" // a job is a line; empty ones are skipped
+	CSV   Format = "csv"   // as in RFC 4180; the first line names the columns
+)
+
+// FormatOf returns the format of a file with this name.
+func FormatOf(name string) Format {
+	if strings.HasSuffix(strings.ToLower(name), ".csv") {
+		return CSV
+	}
+	return Lines
+}
+
+// Map says which column of a CSV file, or which key of a line's JSON object, holds which field of the job.
+type Map map[string]string
+
+// The fields of a job that a Map may name.
+const (
+	fieldPayload   = "payload"
+	fieldID        = "id"
+	fieldWeight    = "weight"
+	fieldPriority  = "priority"
+	fieldNotBefore = "not_before"
+	fieldExpiresAt = "expires_at"
+)
+
+var fields = []string{fieldPayload, fieldID, fieldWeight, fieldPriority, fieldNotBefore, fieldExpiresAt}
+
+// headerOf are the headers of the fields that may be missing.
+var headerOf = map[string]string{
+	fieldWeight: delivery.HeaderWeight, fieldPriority: delivery.HeaderPriority,
+	fieldNotBefore: delivery.HeaderNotBefore, fieldExpiresAt: delivery.HeaderExpiresAt,
+}
+
+// ParseMap parses pairs such as payload=body.
+func ParseMap(pairs []string) (Map, error) {
+	m := Map{}
+	for _, pair := range pairs {
+		field, column, ok := strings.Cut(pair, "=")
+		if !ok || column == "" {
+			return nil, fmt.Errorf("%q must be FIELD=COLUMN, such as payload=body", pair)
+		}
+		if !slices.Contains(fields, field) {
+			return nil, fmt.Errorf("%q is not a field of a job; use one of %s", field, strings.Join(fields, ", "))
+		}
+		if m[field] != "" {
+			return nil, fmt.Errorf("%s is given twice", field)
+		}
+		m[field] = column
+	}
+	return m, nil
+}
+
+// String writes the map as ParseMap reads it, with commas between the pairs.
+func (m Map) String() string {
+	pairs := make([]string, 0, len(m))
+	for _, field := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, field+"="+m[field])
+	}
+	return strings.Join(pairs, ",")
+}
+
+// Position is a place between two entries of a file.
+type Position struct {
+	Offset int64 `json:"offset"` // bytes before it
+	Line   int64 `json:"line"`   // lines before it
+	Jobs   int64 `json:"jobs"`   // jobs before it
+}
+
+// Entry is a job of a file.
+type Entry struct {
+	Record delivery.Record
+	End    Position // behind it
+}
+
+// LineError is what is wrong with a line, and what to do.
+type LineError struct {
+	Line    int64
+	Problem string // continues "line 7 …"
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d %s", e.Line, e.Problem) }
+
+// Source says how to read a file. Campaign and Format are required.
+type Source struct {
+	Campaign string
+	Format   Format
+	Map      Map
+	Limits   record.Limits
+	// Prefix begins the ids of jobs for which the map names no id; the number of their line ends them.
+	Prefix string
+}
+
+// Jobs yields the jobs behind a position. Behind a *LineError the sequence goes on if the file can be read further; any
+// other error ends it. To begin anywhere but at the start, r must be an io.Seeker. It holds one entry in memory.
+func (s *Source) Jobs(r io.Reader, from Position) iter.Seq2[Entry, error] {
+	entries := s.lines
+	if s.Format == CSV {
+		entries = s.table
+	}
+	return func(yield func(Entry, error) bool) {
+		at := from
+		for raw, err := range entries(r, from) {
+			var e Entry
+			if err == nil {
+				e, err = s.entry(&raw)
+			}
+			if err == nil {
+				at.Offset, at.Line, at.Jobs = raw.end.Offset, raw.end.Line, at.Jobs+1
+				e.End = at
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// seek goes to a position of a file.
+func seek(r io.Reader, to Position) error {
+	if to.Offset == 0 {
+		return nil
+	}
+	if _, err := r.(io.Seeker).Seek(to.Offset, io.SeekStart); err != nil {
+		return fmt.Errorf("go on at line %d: %w", to.Line+1, err)
+	}
+	return nil
+}
+
+// raw is an entry before it is a job.
+type raw struct {
+	line    int64 // its first
+	end     Position
+	payload []byte // if the map names none
+	// value returns what is in a column; nil if there is nothing. An error is what is wrong with the line.
+	value func(column string) ([]byte, error)
+}
+
+// entry makes an entry a job.
+func (s *Source) entry(e *raw) (Entry, error) {
+	bad := func(format string, args ...any) (Entry, error) {
+		return Entry{}, &LineError{Line: e.line, Problem: fmt.Sprintf(format, args...)}
+	}
+	id, payload := []byte(cmp.Or(s.Prefix, "job")+"-"+strconv.FormatInt(e.line, 10)), e.payload
+	var more []delivery.Header
+	for _, field := range fields {
+		column := s.Map[field]
+		if column == "" {
+			continue
+		}
+		v, err := e.value(column)
+		switch {
+		case err != nil:
+			return bad("%s", err)
+		case v == nil && headerOf[field] == "":
+			return bad("has no %q, the %s of its job; add it, or correct --map", column, field)
+		case field == fieldID:
+			id = v
+		case field == fieldPayload:
+			payload = v
+		case v != nil:
+			more = append(more, delivery.Header{Key: headerOf[field], Value: v})
+		}
+	}
+	r := record.New(s.Campaign, string(id), payload)
+	r.Headers = append(r.Headers, more...)
+	if problem := s.defect(&r, len(more) > 0); problem != "" {
+		return bad("%s", problem)
+	}
+	return Entry{Record: r}, nil
+}
+
+// defect says what a daemon would find wrong with the record; "" for nothing. Without more headers, only the id can be
+// wrong.
+func (s *Source) defect(r *delivery.Record, more bool) string {
+	if s.Map[fieldID] != "" && !delivery.ValidID(r.Header(delivery.HeaderJobID)) {
+		return fmt.Sprintf("has a bad id: %q must be 1 to %d printable ASCII characters without spaces", s.Map[fieldID], delivery.MaxIDLength)
+	}
+	if !more {
+		return ""
+	}
+	read := *r
+	read.Headers = slices.Clone(r.Headers) // Decode takes them over
+	job := record.Decode(&read, delivery.FromIngress, s.Limits, time.Now())
+	if job.Flaw == nil {
+		return ""
+	}
+	what := job.Flaw.Detail
+	for field, header := range headerOf {
+		if rest, ok := strings.CutPrefix(what, header); ok {
+			return fmt.Sprintf("has a bad %s: %q%s", field, s.Map[field], rest)
+		}
+	}
+	return "is not a job: " + what
+}

@@ -1,0 +1,253 @@
+package jobfile
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+)
+
+func source(t *testing.T, format Format, pairs ...string) *Source {
+	t.Helper()
+	m, err := ParseMap(pairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Source{Campaign: "spring", Format: format, Map: m, Prefix: "abc", Limits: record.Limits{MaxWeight: 10}}
+}
+
+// read returns the jobs as "id payload headers…", and the errors.
+func read(s *Source, r io.Reader, from Position) (jobs, problems []string) {
+	for e, err := range s.Jobs(r, from) {
+		if err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		jobs = append(jobs, describe(e.Record))
+	}
+	return jobs, problems
+}
+
+func describe(r delivery.Record) string {
+	words := []string{r.Header(delivery.HeaderJobID), string(r.Value)}
+	for _, h := range r.Headers {
+		if h.Key != delivery.HeaderJobID && h.Key != delivery.HeaderCampaign {
+			words = append(words, fmt.Sprintf("%s=%s", h.Key, h.Value))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+const (
+	asJSON   = " content-type=application/json"
+	asBinary = " content-type=application/octet-stream"
+)
+
+func TestJobsOfFiles(t *testing.T) {
+	full := strings.Repeat("x", MaxEntry)
+	for _, tc := range []struct {
+		name, input string
+		format      Format
+		pairs       []string
+		jobs        []string
+		problems    []string // parts of them
+	}{
+		{"nothing", "", Lines, nil, nil, nil},
+		{"lines of both kinds, empty ones, none at the end", "{\"a\":1}\r\n\nb\n\r\nc", Lines, nil,
+			[]string{`abc-1 {"a":1}` + asJSON, "abc-3 b" + asBinary, "abc-5 c" + asBinary}, nil},
+		{"the longest line", "a\n" + full + "\r\nb\n", Lines, nil, []string{"abc-1 a" + asBinary, "abc-2 " + full + asBinary, "abc-3 b" + asBinary}, nil},
+		{"too long by one", "a\n" + full + "x\nb\n", Lines, nil, []string{"abc-1 a" + asBinary}, []string{"line 2 is longer than"}},
+		{"endless", "a\nb\n" + full + full + full, Lines, nil, []string{"abc-1 a" + asBinary, "abc-2 b" + asBinary}, []string{"line 3 is longer than"}},
+		{"mapped keys", "\xef\xbb\xbf" + `{"key":"u-1","body":{"n":12345678901234567890},"units":2,"at":"2026-12-01T09:00:00Z"}` + "\n" +
+			`{"key":42,"body":"text","units":null}`, Lines, []string{"id=key", "payload=body", "weight=units", "not_before=at"},
+			[]string{`u-1 {"n":12345678901234567890}` + asJSON + " pacer-weight=2 pacer-not-before=2026-12-01T09:00:00Z", `42 "text"` + asJSON}, nil},
+		{"what is wrong with mapped keys", "{\"key\":\"u 1\"}\n[1]\nnull\n{}\n{\"key\":{}}\n{\"key\":true}\n{\"key\":\"ok\"}\n{\"key\":\"u\",\"w\":\"11\"}\n{\"key\":\"u\",\"w\":\"x\"}",
+			Lines, []string{"id=key", "weight=w"}, []string{`ok {"key":"ok"}` + asJSON}, []string{
+				`line 1 has a bad id: "key" must be 1 to 256`, "line 2 is not a JSON object", "line 3 is not a JSON object",
+				`line 4 has no "key", the id of its job`, `line 5 has a "key" that is neither`, `line 6 has a "key" that is neither`,
+				`line 8 has a bad weight: "w" 11 is above max_weight 10`, `line 9 has a bad weight: "w" must be an integer from 1 to 10`,
+			}},
+		{"a table", "\xef\xbb\xbf\"id\",text,n\r\n1,\"a,\n\"\"b\"\"\",<5\r\n\r\n2,c,\r\n", CSV, nil,
+			[]string{`abc-2 {"id":"1","text":"a,\n\"b\"","n":"<5"}` + asJSON, `abc-5 {"id":"2","text":"c","n":""}` + asJSON}, nil},
+		{"a mapped table", "key,body,prio\nu-1,hello,high\nu-2,\"{\"\"a\"\":1}\",\n,x,\nu-4,,\nu-5,x,low\nu-6,x\nu-7,x,normal", CSV,
+			[]string{"id=key", "payload=body", "priority=prio"},
+			[]string{"u-1 hello" + asBinary + " pacer-priority=high", `u-2 {"a":1}` + asJSON, "u-7 x" + asBinary + " pacer-priority=normal"},
+			[]string{`line 4 has no "key"`, `line 5 has no "body", the payload`, `line 6 has a bad priority: "prio" must be high or normal`,
+				"line 7 has 2 cells, and the first line names 3 columns"}},
+		{"no such column", "a,b\n1,2\n", CSV, []string{"id=key"}, nil, []string{`line 1 names no column "key", the id of --map; it names a, b`}},
+		{"a column twice", "a,a\n1,2\n", CSV, nil, nil, []string{`line 1 names the column "a" twice`}},
+		{"an empty table", "", CSV, []string{"id=key"}, nil, nil},
+		{"quotes that do not fit", "a\nx\n\"y\"z\nw\n", CSV, nil, []string{`abc-2 {"a":"x"}` + asJSON}, []string{"line 3 has quotes that do not fit"}},
+		{"quotes that do not end", "a\nx\n\"y\n" + full + full, CSV, nil, []string{`abc-2 {"a":"x"}` + asJSON}, []string{"line 3 is longer than"}},
+	} {
+		jobs, problems := read(source(t, tc.format, tc.pairs...), strings.NewReader(tc.input), Position{})
+		if !slices.Equal(jobs, tc.jobs) {
+			t.Errorf("%s: jobs %.300q, want %.300q", tc.name, jobs, tc.jobs)
+		}
+		if !slices.EqualFunc(problems, tc.problems, strings.Contains) {
+			t.Errorf("%s: problems %q, want %q", tc.name, problems, tc.problems)
+		}
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("disk on fire") }
+
+func TestALineThatCannotBeReadIsNamed(t *testing.T) {
+	for _, format := range []Format{Lines, CSV} {
+		_, problems := read(source(t, format), io.MultiReader(strings.NewReader("a\nb\n"), failing{}), Position{})
+		if len(problems) != 1 || !strings.Contains(problems[0], "line 3 cannot be read: disk on fire") {
+			t.Errorf("%s: %q", format, problems)
+		}
+	}
+}
+
+// TestAFileIsReadOnFromAnyJob: what comes behind a position is the same, wherever reading began.
+func TestAFileIsReadOnFromAnyJob(t *testing.T) {
+	cell := rapid.SampledFrom([]string{"", "a", "ü,", "x\ny", "\r\n", `"`, "z\n\n", "long long long"})
+	rapid.Check(t, func(rt *rapid.T) {
+		var text bytes.Buffer
+		format := rapid.SampledFrom([]Format{Lines, CSV}).Draw(rt, "format")
+		if rapid.Bool().Draw(rt, "mark") {
+			text.Write(mark)
+		}
+		if format == CSV {
+			w := csv.NewWriter(&text)
+			w.UseCRLF = rapid.Bool().Draw(rt, "crlf")
+			for i, row := range rapid.SliceOfN(rapid.SliceOfN(cell, 2, 2), 0, 20).Draw(rt, "rows") {
+				if i == 0 {
+					row = []string{"a", "b"}
+				}
+				if w.Write(row) != nil {
+					rt.Fatal("cannot write")
+				}
+				w.Flush()
+				if rapid.Bool().Draw(rt, "empty") {
+					text.WriteString("\n")
+				}
+			}
+		} else {
+			text.WriteString(strings.Join(rapid.SliceOfN(cell, 0, 20).Draw(rt, "lines"), "\n"))
+		}
+		s := &Source{Campaign: "spring", Format: format, Prefix: "abc"}
+		var ends []Position
+		for e, err := range s.Jobs(bytes.NewReader(text.Bytes()), Position{}) {
+			if err != nil {
+				rt.Fatalf("%q: %v", text.String(), err)
+			}
+			ends = append(ends, e.End)
+		}
+		all, _ := read(s, bytes.NewReader(text.Bytes()), Position{})
+		for i, end := range ends {
+			rest, problems := read(s, bytes.NewReader(text.Bytes()), end)
+			if len(problems) > 0 || !slices.Equal(rest, all[i+1:]) || end.Jobs != int64(i+1) {
+				rt.Fatalf("%q from %+v: %q, want %q; %q", text.String(), end, rest, all[i+1:], problems)
+			}
+		}
+	})
+}
+
+func TestAFileIsCheckedAsAWhole(t *testing.T) {
+	s := source(t, Lines, "id=key")
+	text := strings.Repeat("{\"key\":\"a\"}\nx\n", 30)
+	read := 0
+	found, err := s.Check(t.Context(), strings.NewReader(text), func(n int) { read += n })
+	if err != nil || found.Jobs != 30 || found.Bad != 30 || len(found.First) != maxBad || found.First[1].Line != 4 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	other, err := s.Check(t.Context(), strings.NewReader(text+" "), nil)
+	if err != nil || found.Bytes != int64(len(text)) || read != len(text) || len(found.Hash) != 64 || other.Hash == found.Hash {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := s.Check(t.Context(), io.MultiReader(strings.NewReader(text), failing{}), nil); err == nil {
+		t.Error("a file that cannot be read is not faulty")
+	}
+}
+
+func TestCheckpoints(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.checkpoint")
+	if c, err := ReadCheckpoint(path); c != nil || err != nil {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	now := Checkpoint{SHA256: "ab", Campaign: "spring", Format: CSV, Map: "id=key", Position: Position{120, 7, 6}}
+	if err := now.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	before, err := ReadCheckpoint(path)
+	if err != nil || *before != now {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	for says, change := range map[string]func(*Checkpoint){
+		"":                func(*Checkpoint) {},
+		"another content": func(c *Checkpoint) { c.SHA256 = "cd" },
+		"campaign spring": func(c *Checkpoint) { c.Campaign = "autumn" },
+		"--format csv":    func(c *Checkpoint) { c.Format = Lines },
+		`--map "id=key"`:  func(c *Checkpoint) { c.Map = "" },
+	} {
+		c := now
+		c.Position = Position{}
+		change(&c)
+		at, err := c.GoOn(before, path)
+		if says == "" && (err != nil || at != now.Position) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%q: %+v, %v", says, at, err)
+		}
+	}
+	if at, err := now.GoOn(nil, path); at != (Position{}) || err != nil {
+		t.Errorf("%+v, %v", at, err)
+	}
+	for _, text := range []string{"", "{}", "[1]", `{"sha256":"ab","offset":-1}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := ReadCheckpoint(path); err == nil || !strings.Contains(err.Error(), "is not a checkpoint") {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
+	if err := now.Write(filepath.Join(path, "nowhere")); err == nil {
+		t.Error("it was written nowhere")
+	}
+}
+
+func TestTheTrackerKnowsWhatHasArrived(t *testing.T) {
+	var tr Tracker
+	for i := range int64(5) {
+		tr.Sent(Position{Line: i + 1})
+	}
+	for _, step := range []struct {
+		n, line int64
+		ok      bool
+	}{{0, 0, false}, {2, 2, true}, {2, 0, false}, {5, 5, true}, {6, 0, false}} {
+		if at, ok := tr.Arrived(step.n); ok != step.ok || at.Line != step.line {
+			t.Errorf("%d arrived: %+v, %v", step.n, at, ok)
+		}
+	}
+}
+
+func TestMapsAndFormats(t *testing.T) {
+	for text, says := range map[string]string{
+		"payload": "must be FIELD=COLUMN", "payload=": "must be FIELD=COLUMN", "body=payload": `"body" is not a field of a job; use one of payload, id`,
+		"id=a id=b": "id is given twice", "weight=w id=a": "",
+	} {
+		m, err := ParseMap(strings.Fields(text))
+		if says == "" && (err != nil || m.String() != "id=a,weight=w") || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%q: %v, %v", text, m, err)
+		}
+	}
+	for name, want := range map[string]Format{"a.csv": CSV, "A.CSV": CSV, "csv": Lines, "a.jsonl": Lines, "-": Lines} {
+		if got := FormatOf(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
