@@ -86,6 +86,34 @@ func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status
 	})
 }
 
+// DeleteCampaign deletes a campaign that is cancelled or completed and has no backlog, as far as the daemons have saved
+// it, and returns what it was. Its changes stay in campaign_changes.
+func (a *Admin) DeleteCampaign(ctx context.Context, id string) (CampaignRow, error) {
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
+		if err = takeTurn(ctx, tx); err != nil {
+			return row, err
+		}
+		if _, err = tx.Exec(ctx, `SELECT FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id); err != nil {
+			return row, err
+		}
+		if row, err = oneCampaign(ctx, tx, id); err != nil {
+			return row, err
+		}
+		switch {
+		case row.Status != delivery.StatusCancelled && row.Status != delivery.StatusCompleted:
+			return row, invalid("campaign %s is %s, and only cancelled and completed campaigns are deleted; cancel it with: pacer campaign cancel %s",
+				id, row.Status, id)
+		case row.Progress.Backlog > 0:
+			return row, invalid("campaign %s has a backlog of %d jobs; delete it when they are settled, as pacer campaign show %s tells",
+				id, row.Progress.Backlog, id)
+		}
+		if _, err = tx.Exec(ctx, `DELETE FROM pacer.campaigns WHERE id = $1`, id); err != nil {
+			return row, err
+		}
+		return row, number(ctx, tx)
+	})
+}
+
 // changeCampaign runs one change of a campaign's row and links in a transaction.
 func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignChange,
 	write func(context.Context, pgx.Tx) error) (CampaignRow, error) {

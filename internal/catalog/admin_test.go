@@ -275,3 +275,59 @@ func TestForgetPositions(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", left, err, kept)
 	}
 }
+
+// TestOnlyFinishedCampaignsAreDeleted: with their links and progress; their history stays.
+func TestOnlyFinishedCampaignsAreDeleted(t *testing.T) {
+	t.Parallel()
+	a, ctx := administered(t), t.Context()
+	if _, err := a.SetQuota(ctx, "provider", QuotaChange{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"provider"}}); err != nil {
+		t.Fatal(err)
+	}
+	backlog := func(jobs int) {
+		t.Helper()
+		err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+			_, err := pool.Exec(ctx, `INSERT INTO pacer.campaign_progress (campaign_id, delivered, backlog) VALUES ('spring', 7, $1)
+ON CONFLICT (campaign_id) DO UPDATE SET backlog = excluded.backlog`, jobs)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(says string) {
+		t.Helper()
+		if _, err := a.DeleteCampaign(ctx, "spring"); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+		if _, err := a.GetCampaign(ctx, "spring"); err != nil {
+			t.Error(err)
+		}
+	}
+	refused("is active, and only cancelled and completed campaigns")
+	if _, err := a.SetStatus(ctx, "spring", delivery.StatusPaused); err != nil {
+		t.Fatal(err)
+	}
+	refused("is paused")
+	if _, err := a.SetStatus(ctx, "spring", delivery.StatusCompleted); err != nil {
+		t.Fatal(err)
+	}
+	backlog(3)
+	refused("a backlog of 3 jobs")
+	backlog(0)
+	if row, err := a.DeleteCampaign(ctx, "spring"); err != nil || row.ID != "spring" || row.Progress.Delivered != 7 {
+		t.Errorf("%+v, %v", row, err)
+	}
+	if _, err := a.DeleteCampaign(ctx, "spring"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	var changes int
+	err := a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.QueryRow(ctx, `SELECT count(*) FROM pacer.campaign_changes WHERE campaign_id = 'spring' AND operation = 'delete' AND relation = 'campaigns'`).Scan(&changes)
+	})
+	if err != nil || changes != 1 {
+		t.Errorf("%d records of it, %v", changes, err)
+	}
+}

@@ -30,7 +30,25 @@ func (c *cli) campaign() *cobra.Command {
 		c.campaignChange("set", "Change a campaign; what is not given stays", (*catalog.Admin).SetCampaign),
 		status("pause", "Pause a campaign: its jobs wait", delivery.StatusPaused),
 		status("resume", "Let a campaign send again; cancelled jobs stay cancelled", delivery.StatusActive),
-		c.cancelCampaign())
+		c.cancelCampaign(), c.deleteCampaign())
+}
+
+func (c *cli) deleteCampaign() *cobra.Command {
+	var yes bool
+	cmd := c.ofID("delete", "Delete a campaign that is cancelled or completed and has no backlog", func(ctx context.Context, id string) error {
+		if err := c.confirm(ctx, yes, "delete campaign "+id); err != nil {
+			return err
+		}
+		row, err := ask(c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.DeleteCampaign(ctx, id) })
+		if err != nil {
+			return err
+		}
+		return c.print(row, func(p *printer) {
+			p.line("deleted campaign %s, of which %d jobs were delivered", id, row.Progress.Delivered)
+		})
+	})
+	yesFlag(cmd, &yes)
+	return cmd
 }
 
 func (c *cli) cancelCampaign() *cobra.Command {

@@ -126,3 +126,24 @@ func TestProgressInWords(t *testing.T) {
 		}
 	}
 }
+
+// TestCampaignsAreDeletedOnceAndForAll: with --yes, where there is nobody to ask.
+func TestCampaignsAreDeletedOnceAndForAll(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	d.run("campaign create spring --rate 5")
+	for line, says := range map[string]string{
+		"campaign delete spring":       "give --yes to delete campaign spring",
+		"campaign delete spring --yes": "only cancelled and completed campaigns are deleted",
+	} {
+		if code, _, stderr := d.fails(line); code != 2 || !strings.Contains(stderr, says) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: code %d, %s", line, code, stderr)
+		}
+	}
+	d.run("campaign cancel spring --yes")
+	if out := d.run("campaign delete spring --yes"); out != "deleted campaign spring, of which 0 jobs were delivered\n" {
+		t.Error(out)
+	}
+	if out := d.run("campaign list --json"); out != "[]\n" {
+		t.Error(out)
+	}
+}

@@ -1,8 +1,11 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,6 +80,10 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 		o.board, err = progress.ReadBoard(ctx, progress.NewRedisExchange(shards.Master(0), s.Config.Redis.KeyPrefix))
 		return err
 	})
+	all.Go(func() (err error) {
+		o.gates, err = engine.Gates(ctx, o.sinks())
+		return err
+	})
 	all.Go(func() error {
 		var quotas []*delivery.Quota
 		for _, q := range o.snapshot.Quotas {
@@ -87,6 +94,20 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 		return err
 	})
 	return all.Wait()
+}
+
+// sinks returns the names of all sinks that are configured or that a campaign names.
+func (o *overview) sinks() []string {
+	names := map[string]bool{}
+	for name := range o.config.Sinks {
+		names[name] = true
+	}
+	for _, c := range o.snapshot.Campaigns {
+		if name := cmp.Or(c.Sink, o.config.DefaultSink); name != "" {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // openLimits makes an engine that only looks, on connections that the caller closes.

@@ -152,6 +152,7 @@ type Closure struct {
 type Gate struct {
 	Sink  string
 	Cause GateCause
+	Since time.Time // when it was closed for this cause; zero: not known
 	Until time.Time // nothing passes before
 	Probe bool      // see Closure
 }

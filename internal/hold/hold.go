@@ -173,7 +173,7 @@ func (e *Evidence) outside() (a Answer, found bool) {
 		if g.Sink != e.Sink || brief && !g.Probe {
 			continue // another, or it slows the campaign down and does not stop it
 		}
-		a = Answer{Cause: Gate, sink: e.Sink, gate: g.Cause}
+		a = Answer{Cause: Gate, sink: e.Sink, gate: g.Cause, Since: g.Since}
 		if !brief && g.Cause == delivery.GateThrottled {
 			a.Until = g.Until
 		}

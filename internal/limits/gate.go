@@ -98,7 +98,7 @@ func (e *Engine) Gates(ctx context.Context, gates []string) ([]delivery.Gate, er
 	for _, c := range calls {
 		in := reader{rest: c.reply}
 		for i, gate := range gates {
-			until, mode := in.next(7), in.next(1)
+			until, mode, since := in.next(7), in.next(1), in.next(7)
 			at := now.Add(time.Duration(until-c.now) * time.Microsecond)
 			if in.err != nil || int(mode) >= len(modes) {
 				return nil, fmt.Errorf("read gates: %w", errShort)
@@ -108,6 +108,9 @@ func (e *Engine) Gates(ctx context.Context, gates []string) ([]delivery.Gate, er
 				continue
 			}
 			longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Until: at, Probe: m.probe}
+			if since > 0 {
+				longest[i].Since = now.Add(time.Duration(since-c.now) * time.Microsecond)
+			}
 		}
 	}
 	var closed []delivery.Gate

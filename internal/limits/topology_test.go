@@ -330,6 +330,28 @@ func TestClosedGatesAreListed(t *testing.T) {
 	want("b throttled false 1m0s", "c misconfigured true 1s", "d throttled true 5m0s")
 	r.now += 61 * second
 	want("c misconfigured true -1m0s", "d throttled true 3m59s")
+	since := func() string {
+		t.Helper()
+		closed, err := e.Gates(context.Background(), []string{"c"})
+		if err != nil || len(closed) != 1 {
+			t.Fatalf("%+v, %v", closed, err)
+		}
+		return time.Since(closed[0].Since).Round(time.Second).String()
+	}
+	if got := since(); got != "1m1s" {
+		t.Errorf("closed for %s", got)
+	}
+	probe := ask(campaign(1000, quotaIn(0, 1000)), 1)
+	probe.Gate = "c"
+	r.Take(r.now, "a", []delivery.Ask{probe})                               // a probe
+	r.CloseGate(r.now, "c", r.now+second, delivery.GateMisconfigured, true) // which was refused
+	if got := since(); got != "1m1s" {
+		t.Errorf("after a probe, closed for %s", got)
+	}
+	r.CloseGate(r.now, "c", r.now+second, delivery.GateFailing, true)
+	if got := since(); got != "0s" {
+		t.Errorf("for another cause, closed for %s", got)
+	}
 	r.OpenGate("c")
 	r.OpenGate("d")
 	want("d throttled true 3m59s")

@@ -7,11 +7,11 @@
 
 local now, steps = clock(KEYS[1], true)
 if not now then return steps end
-local mode, life, changed = ARGV[3], num(ARGV[2]), 1
+local mode, life, changed, since = ARGV[3], num(ARGV[2]), 1, now
 local untilAt = now + life
-local had, before = gateOf(call('GET', KEYS[2]))
+local had, before, begun = gateOf(call('GET', KEYS[2]))
 if had and (before ~= '0' or had > now) then
-  if CAUSE[before] == CAUSE[mode] then changed = 0 end
+  if CAUSE[before] == CAUSE[mode] then changed, since = 0, begun end
   if ASKED[before] and had > untilAt then return head(now, steps) .. pack('<I7B', had, changed) end
   if not ASKED[before] and not ASKED[mode] and had > untilAt then
     untilAt = had
@@ -21,5 +21,5 @@ end
 -- A half-open gate stays until it is opened; if no daemon does that, it expires after a day.
 local ttl = floor(life / 1000) + 60000
 if mode ~= '0' then ttl = ttl + 86400000 end
-call('SET', KEYS[2], string.format('%d %s', untilAt, mode), 'PX', string.format('%d', ttl))
+call('SET', KEYS[2], string.format('%d %s %d', untilAt, mode, since), 'PX', string.format('%d', ttl))
 return head(now, steps) .. pack('<I7B', untilAt, changed)

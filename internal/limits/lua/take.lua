@@ -481,8 +481,8 @@ local function loadGate(key)
     local v = held[key - 2]
     g = false
     if v then
-      local at, mode = gateOf(v)
-      g = {at = at, mode = mode, probe = mode ~= '0'}
+      local at, mode, since = gateOf(v)
+      g = {at = at, mode = mode, since = since, probe = mode ~= '0'}
     end
     gates[key] = g
   end
@@ -540,7 +540,7 @@ local function take(it, tl)
     if gate and gate.probe then
       gate.at = now + SECOND
       if gate.mode == '2' then gate.mode = '4' end
-      call('SET', KEYS[gateKey], string.format('%d %s', gate.at, gate.mode), 'PX', 86400000)
+      call('SET', KEYS[gateKey], string.format('%d %s %d', gate.at, gate.mode, gate.since), 'PX', 86400000)
     end
   end
   self[SEEN], self[CUT], self[DUE] = now, 0, 0

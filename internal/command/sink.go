@@ -1,0 +1,172 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (c *cli) sink() *cobra.Command {
+	open := &cobra.Command{
+		Use: "open SINK", Short: "Open the gate of a sink for all daemons, whatever closed it", Args: oneID,
+		RunE: func(cmd *cobra.Command, args []string) error { return c.openSink(cmd.Context(), args[0]) },
+		Long: `Opens the gate of a sink that a destination or its failures have closed, for all daemons: those that wait go on within
+a few seconds. If the destination still does not work, the gate closes again.`,
+		Example: "  pacer sink open receiver",
+	}
+	return group("sink", "Sinks: whether their gates are open",
+		c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), c.withJSON(open))
+}
+
+// sinkView is one sink of `sink list`.
+type sinkView struct {
+	Sink  string     `json:"sink"`
+	Gate  string     `json:"gate"` // open, closed, or half-open: one job a second is tried
+	Cause string     `json:"cause,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+	Until *time.Time `json:"until,omitempty"` // nothing is sent before
+	Calls int        `json:"max_in_flight"`   // of one daemon
+}
+
+func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkView {
+	v := sinkView{Sink: name, Gate: "open", Calls: calls}
+	if g == nil {
+		return v
+	}
+	v.Gate, v.Cause, v.Since = "half-open", g.Cause.String(), whole(g.Since)
+	if g.Until.After(now) {
+		v.Gate, v.Until = "closed", whole(g.Until)
+	}
+	return v
+}
+
+// withGates passes the engine and the configuration to what looks at gates.
+func (c *cli) withGates(ctx context.Context, look func(context.Context, *limits.Engine, *config.Config) error) error {
+	s, err := c.services(config.NeedRedis)
+	if err != nil {
+		return err
+	}
+	if len(s.Config.Sinks) == 0 {
+		return config.Usagef("sinks: none is configured here; use the configuration of the daemons")
+	}
+	engine, shards, err := openLimits(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = shards.Close() }() // what is written is answered
+	ctx, cancel := context.WithTimeout(ctx, 5*peekTimeout)
+	defer cancel()
+	if err := look(ctx, engine, s.Config); err != nil {
+		return fmt.Errorf("redis.addrs: %w", err)
+	}
+	return nil
+}
+
+func (c *cli) listSinks(ctx context.Context) error {
+	views := []sinkView{}
+	err := c.withGates(ctx, func(ctx context.Context, engine *limits.Engine, cfg *config.Config) error {
+		names := slices.Sorted(maps.Keys(cfg.Sinks))
+		closed, err := engine.Gates(ctx, names)
+		now := time.Now()
+		for _, name := range names {
+			var gate *delivery.Gate
+			if i := slices.IndexFunc(closed, func(g delivery.Gate) bool { return g.Sink == name }); i >= 0 {
+				gate = &closed[i]
+			}
+			views = append(views, newSinkView(name, cfg.Sinks[name].InFlight(), gate, now))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return c.printTable(views, func(p *printer) {
+		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT")
+		for i := range views {
+			v := &views[i]
+			p.line("%s\t%s\t%s\t%s\t%s\t%d", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls)
+		}
+	})
+}
+
+// sinkOpened is the JSON output of `sink open`.
+type sinkOpened struct {
+	Sink   string    `json:"sink"`
+	Opened bool      `json:"opened"` // false: it was open
+	Was    *sinkView `json:"was,omitempty"`
+	By     string    `json:"by"`
+}
+
+func (c *cli) openSink(ctx context.Context, name string) error {
+	v := sinkOpened{Sink: name, By: operator()}
+	var unknown error
+	err := c.withGates(ctx, func(ctx context.Context, engine *limits.Engine, cfg *config.Config) error {
+		s, ok := cfg.Sinks[name]
+		if !ok {
+			unknown = noSink(name, slices.Sorted(maps.Keys(cfg.Sinks)))
+			return nil
+		}
+		closed, err := engine.Gates(ctx, []string{name})
+		if err != nil {
+			return err
+		}
+		if len(closed) > 0 {
+			was := newSinkView(name, s.InFlight(), &closed[0], time.Now())
+			v.Was = &was
+		}
+		// Also if it is open: a daemon may be about to find out that it was closed.
+		if err := engine.ClearGate(ctx, name); err != nil {
+			return err
+		}
+		if v.Opened = len(closed) > 0; v.Opened {
+			cfg.Log.Logger(c.Stderr).Info("gate opened by hand", "sink", name, "by", v.By, "cause", v.Was.Cause)
+		}
+		return nil
+	})
+	if err = cmp.Or(err, unknown); err != nil {
+		return err
+	}
+	return c.print(v, func(p *printer) {
+		switch {
+		case !v.Opened:
+			p.line("the gate of sink %s was open", name)
+		case v.Was.Until != nil:
+			p.line("opened the gate of sink %s, which was closed (%s) until %s", name, v.Was.Cause, v.Was.Until.Format(time.RFC3339))
+		default:
+			p.line("opened the gate of sink %s, which was %s (%s)", name, v.Was.Gate, v.Was.Cause)
+		}
+	})
+}
+
+func noSink(name string, names []string) error {
+	hint := "it has " + strings.Join(names, ", ")
+	if near := notation.Nearest(name, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return config.Usagef("the configuration has no sink %s; %s", name, hint)
+}
+
+// operator is who runs the command, as far as this machine knows.
+func operator() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
+}

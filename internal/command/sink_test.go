@@ -1,0 +1,89 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// TestGatesOfSinks: a closed gate is listed, explained and opened by hand.
+func TestGatesOfSinks(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	if err := os.WriteFile("pacer.yaml", []byte("sinks: {receiver: {type: discard}, other: {type: log}}\ndefault_sink: receiver\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set, err := shards.Connect(shards.Options{Addrs: []string{store.Addr}, Mode: shards.ModeSingle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func() (views []sinkView) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(d.run("sink list --json")), &views); err != nil || len(views) != 2 {
+			t.Fatalf("%+v, %v", views, err)
+		}
+		return views
+	}
+	for _, v := range list() {
+		if v.Gate != "open" || v.Cause != "" || v.Since != nil || v.Until != nil {
+			t.Errorf("%+v", v)
+		}
+	}
+	if out := d.run("sink open receiver"); out != "the gate of sink receiver was open\n" {
+		t.Error(out)
+	}
+	closure := delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour, Probe: true}
+	if _, err := engine.CloseGate(context.Background(), "receiver", closure); err != nil {
+		t.Fatal(err)
+	}
+	v := list()[1]
+	if v.Sink != "receiver" || v.Calls < 1 || v.Gate != "closed" || v.Cause != "throttled" || v.Since == nil || v.Until == nil ||
+		v.Until.Sub(*v.Since).Round(time.Minute) != time.Hour {
+		t.Errorf("%+v", v)
+	}
+	if table := d.run("sink list"); !strings.Contains(table, "SINK ") || !strings.Contains(table, "closed  throttled  20") {
+		t.Error(table)
+	}
+	d.run("campaign create spring --rate 10")
+	if _, err := engine.CloseGate(context.Background(), "other", delivery.Closure{Cause: delivery.GateFailing, Probe: true}); err != nil {
+		t.Fatal(err)
+	}
+	if v := list()[0]; v.Gate != "half-open" || v.Cause != "failing" || v.Until != nil {
+		t.Errorf("%+v", v)
+	}
+	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
+	if _, err := exchange.Swap(t.Context(), "a", []byte{1, 0, 0, 0, 0, 0, 0}, time.Minute); err != nil { // that of a daemon without jobs
+		t.Fatal(err)
+	}
+	if text := d.run("explain spring"); !strings.Contains(text, "receiver") || !strings.Contains(text, "is closed until 20") || !strings.Contains(text, "since    20") {
+		t.Error(text)
+	}
+	code, out, said := d.fails("sink open receiver")
+	if code != 0 || !strings.HasPrefix(out, "opened the gate of sink receiver, which was closed (throttled) until 20") ||
+		!strings.Contains(said, "gate opened by hand") || !strings.Contains(said, operator()) {
+		t.Errorf("code %d, %s%s", code, out, said)
+	}
+	if v := list()[1]; v.Gate != "open" {
+		t.Errorf("%+v", v)
+	}
+	if code, _, said := d.fails("sink open recever"); code != 2 || !strings.Contains(said, "did you mean receiver?") {
+		t.Errorf("code %d, %s", code, said)
+	}
+}
