@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -51,6 +52,7 @@ func (s *Services) parts() (Parts, error) {
 	}
 	c, err := catalog.NewPostgres(catalog.Options{
 		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry, LanesTopic: requeue.LaneTopic(cfg.Kafka.TopicPrefix),
+		HasSink: func(name string) bool { _, ok := cfg.Sinks[cmp.Or(name, cfg.DefaultSink)]; return ok },
 	})
 	if err != nil {
 		return Parts{}, config.UsageError{Err: err}

@@ -84,6 +84,9 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 	invalid := 0
 	for id, campaign := range next.Campaigns {
 		if campaign.Invalid == "" {
+			if !p.canSend(campaign) {
+				invalid++ // the pacer logs it
+			}
 			continue
 		}
 		invalid++
@@ -97,6 +100,12 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 	p.metrics.campaigns.Set(float64(len(next.Campaigns)))
 	p.metrics.revision.Set(float64(next.Revision))
 	p.publish(next)
+}
+
+// canSend reports whether a campaign whose jobs are to be sent has a sink.
+func (p *Postgres) canSend(c *delivery.Campaign) bool {
+	settles := c.Status != delivery.StatusActive && c.Status != delivery.StatusPaused
+	return settles || p.options.HasSink == nil || p.options.HasSink(c.Sink)
 }
 
 // read updates p.state from one snapshot of the database. After an error the state is unchanged.

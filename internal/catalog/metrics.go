@@ -35,7 +35,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	return &metrics{
 		revision:  gauge("pacer_config_revision", "Revision of the catalog in force in this daemon."),
 		campaigns: gauge("pacer_catalog_campaigns", "Campaigns in the catalog."),
-		invalid:   gauge("pacer_catalog_invalid_campaigns", "Campaigns that are held because their row cannot be used."),
+		invalid:   gauge("pacer_catalog_invalid_campaigns", "Campaigns that are held because their row cannot be used, or names a sink that is not configured."),
 		listening: gauge("pacer_catalog_listening", "1 while notifications of changes arrive, 0 while only polling finds them."),
 		loadedAt:  gauge("pacer_catalog_loaded_timestamp_seconds", "When the catalog was last read with success."),
 		seconds: factory.NewHistogram(prometheus.HistogramOpts{

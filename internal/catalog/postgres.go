@@ -46,6 +46,9 @@ type Options struct {
 	PollInterval time.Duration
 	// LanesTopic is the topic whose stored positions give the backlogs when a lane is chosen. Default pacer.lanes.
 	LanesTopic string
+	// HasSink reports whether a sink of this name is configured, "" being the default one. Campaigns without one count as
+	// invalid in the metrics. Default: every name is.
+	HasSink func(name string) bool
 }
 
 // Postgres follows the campaigns and quotas of a database.

@@ -439,3 +439,18 @@ func parsed(t testing.TB, dsn string) *url.URL {
 	}
 	return u
 }
+
+// TestCampaignsWithoutASinkAreCounted: as long as they have jobs to send.
+func TestCampaignsWithoutASinkAreCounted(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, sink, status) VALUES ('fine', null, 'active'), ('typo', 'typo', 'active'),
+('paused', 'typo', 'paused'), ('over', 'typo', 'cancelled')`)
+	p := started(t, Options{DSN: dsn, HasSink: func(name string) bool { return name == "" }})
+	if n := testutil.ToFloat64(p.metrics.invalid); n != 2 {
+		t.Errorf("%v are counted, want 2", n)
+	}
+	run(t, conn, `UPDATE pacer.campaigns SET sink = null`)
+	eventually(t, "they can send", func() bool { return testutil.ToFloat64(p.metrics.invalid) == 0 })
+}
