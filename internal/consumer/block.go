@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -16,6 +18,8 @@ const (
 	blockedProbe = 10 * time.Second
 	// blockedPause is the least time between two offers of which the first was refused as a whole.
 	blockedPause = 100 * time.Millisecond
+	// blockedLook is how often is looked for jobs of other campaigns behind refused ones, until one is found.
+	blockedLook = 2 * time.Second
 	// maxBlockers bounds the campaigns that are remembered to have been warned about.
 	maxBlockers = 1024
 )
@@ -32,10 +36,15 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	defer r.src.block(false)
 	probe := time.NewTicker(blockedProbe)
 	defer probe.Stop()
+	look, ahead := time.NewTicker(blockedLook), r.src.next()
+	defer look.Stop()
 	for {
 		select {
 		case <-r.room:
 		case <-probe.C:
+		case <-look.C:
+			ahead = r.lookBehind(ctx, ahead)
+			continue
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -52,6 +61,29 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// lookBehind looks for jobs of other campaigns that came after the partition was blocked, in one small fetch of which
+// nothing is kept. It returns where to look on.
+func (r *ingressReader) lookBehind(ctx context.Context, from int64) int64 {
+	by := r.refused[0]
+	if r.blockers.noted(by.Campaign) {
+		return from
+	}
+	var behind []*delivery.Job
+	limits, now := r.opt.limits(), time.Now()
+	out, err := r.read(ctx, from, minFetchBytes, shortPoll, func(rec broker.Raw) error {
+		c, err := r.copyOf(rec)
+		if err == nil {
+			behind = append(behind, record.Decode(c, r.src.from, limits, now))
+		}
+		return err
+	})
+	if err != nil {
+		return from // the next fetch in earnest reports it
+	}
+	r.blockers.note(r.src.partition, by, behind)
+	return out.Next
 }
 
 // offerOnce offers the jobs, and keeps those that are refused for unblock.
@@ -71,6 +103,13 @@ type blockers struct {
 }
 
 func newBlockers(log *slog.Logger) *blockers { return &blockers{log: log, said: map[string]bool{}} }
+
+// noted reports whether nothing more is said of the campaign.
+func (b *blockers) noted(campaign string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.said[campaign] || len(b.said) >= maxBlockers
+}
 
 // note warns when jobs of other campaigns wait behind a refused one.
 func (b *blockers) note(at partition, refused *delivery.Job, behind ...[]*delivery.Job) {
