@@ -19,11 +19,11 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/pacer: static, without paths of this machine
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/pacer ./cmd/pacer
+	@CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/pacer ./cmd/pacer
 
 .PHONY: demo
-demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--duration 60s")
-	bin/pacer demo $(ARGS)
+demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--duration 60s", ARGS=--json for JSON alone)
+	@bin/pacer demo $(ARGS)
 
 .PHONY: test
 # Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.

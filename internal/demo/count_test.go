@@ -181,3 +181,16 @@ func TestReportCountsRetriesAndDuplicates(t *testing.T) {
 		t.Fatalf("warnings %q, problems %q", r.Warnings, r.Problems)
 	}
 }
+
+// More than is allowed on average is explained, where it is shown.
+func TestMoreThanTheAverageIsExplained(t *testing.T) {
+	for ratio, want := range map[float64]bool{1.0684: true, 1.0005: true, 1.0004: false, 0.991: false} {
+		var text strings.Builder
+		if err := writeReport(&text, &Report{OK: true, Campaigns: []CampaignReport{{ID: "a", RateRatio: ratio}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text.String(), "above 100 % of allowed: "); got != want {
+			t.Errorf("%v: explained %v\n%s", ratio, got, text.String())
+		}
+	}
+}

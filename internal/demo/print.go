@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -23,6 +24,10 @@ func writeReport(w io.Writer, r *Report) error {
 	line("")
 	for _, q := range r.Quotas {
 		line("quota %s: at most %d in any %gs; the fullest held %d", q.ID, q.Limit, q.SpanS, q.MaxRolling)
+	}
+	if slices.ContainsFunc(r.Campaigns, func(c CampaignReport) bool { return c.RateRatio >= 1.0005 }) { // as it is printed
+		line("above 100 %% of allowed: that counts quotas by their average, and a window that is unused may be spent at once;")
+		line("what a quota promises is the most in any window")
 	}
 	line("redis: %d round trips, %.3f commands per job", r.Redis.RoundTrips, r.Redis.CommandsPerJob)
 	line("")

@@ -37,7 +37,7 @@ type CampaignReport struct {
 	Duplicates    int     `json:"duplicates"` // accepted requests beyond one per id
 	Lost          int     `json:"lost"`
 	AchievedRate  float64 `json:"achieved_rate"` // delivered per second in which the campaign could send
-	RateRatio     float64 `json:"rate_ratio"`    // delivered / what send_rate and quotas allowed in that time
+	RateRatio     float64 `json:"rate_ratio"`    // delivered / what send_rate and quotas allowed in that time on average; an unused window may add up to its limit
 	MaxRolling1s  int     `json:"max_rolling_1s"`
 	LatenessP99MS float64 `json:"slot_lateness_p99_ms"`
 }
