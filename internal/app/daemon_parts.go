@@ -55,9 +55,12 @@ func (p *Parts) maxRetryAfter() map[string]time.Duration {
 
 // newGateGauges makes the gauges of gates. The pacer must exist.
 func (d *Daemon) newGateGauges() *gateGauges {
+	sinks := slices.Sorted(maps.Keys(d.parts.Sinks))
 	return &gateGauges{
-		read: d.gates, sinks: slices.Sorted(maps.Keys(d.parts.Sinks)), see: d.pacer.SeeGates,
-		until: newGateGauge(d.parts.Registry), log: d.log,
+		read: func(ctx context.Context) ([]delivery.Gate, []delivery.Opening, error) {
+			return d.limits.GatesAndOpenings(ctx, sinks)
+		},
+		sinks: sinks, see: d.pacer.SeeGates, until: newGateGauge(d.parts.Registry), log: d.log, told: map[string]time.Time{},
 	}
 }
 

@@ -21,13 +21,14 @@ const (
 
 // gateGauges reads which gates are closed, for all daemons alike: it shows them as metrics and passes them on.
 type gateGauges struct {
-	read  func(ctx context.Context) ([]delivery.Gate, error)
+	read  func(ctx context.Context) ([]delivery.Gate, []delivery.Opening, error)
 	sinks []string
 	see   func(closed []delivery.Gate)
 	until *prometheus.GaugeVec
 	log   *slog.Logger
 
 	readAt time.Time
+	told   map[string]time.Time // of each sink, when the opening was that was logged last
 }
 
 func newGateGauge(r prometheus.Registerer) *prometheus.GaugeVec {
@@ -47,7 +48,7 @@ func (g *gateGauges) Run(ctx context.Context) error {
 func (g *gateGauges) update(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, gatesWithin)
 	defer cancel()
-	closed, err := g.read(call)
+	closed, opened, err := g.read(call)
 	now := time.Now()
 	if err != nil {
 		g.log.Debug("which gates are closed is not known", "error", err)
@@ -59,6 +60,12 @@ func (g *gateGauges) update(ctx context.Context) {
 	g.readAt = now
 	g.show(closed, now)
 	g.see(closed)
+	for _, o := range opened {
+		if o.At.Sub(g.told[o.Sink]) > gatesEvery { // the clocks differ a little each time
+			g.told[o.Sink] = o.At
+			g.log.Info("a gate was opened by hand", "sink", o.Sink, "by", o.By)
+		}
+	}
 }
 
 func (g *gateGauges) show(closed []delivery.Gate, now time.Time) {

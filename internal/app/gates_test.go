@@ -20,12 +20,14 @@ func TestGatesAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		var state []delivery.Gate
+		var opened []delivery.Opening
 		var failed error
+		var said strings.Builder
 		seen := -1
 		g := &gateGauges{
-			read:  func(context.Context) ([]delivery.Gate, error) { return state, failed },
+			read:  func(context.Context) ([]delivery.Gate, []delivery.Opening, error) { return state, opened, failed },
 			sinks: []string{"a", "b"}, see: func(closed []delivery.Gate) { seen = len(closed) },
-			until: newGateGauge(registry), log: slog.New(slog.DiscardHandler),
+			until: newGateGauge(registry), log: slog.New(slog.NewTextHandler(&said, nil)), told: map[string]time.Time{},
 		}
 		const name = "pacer_gate_closed_until_timestamp_seconds"
 		value := func(sink string, cause delivery.GateCause) float64 {
@@ -57,6 +59,15 @@ func TestGatesAreShown(t *testing.T) {
 		}
 		state, failed = nil, nil
 		g.update(t.Context())
+		opened = []delivery.Opening{{Sink: "a", By: "alice@desk", At: time.Now()}}
+		for range 3 {
+			g.update(t.Context())
+			time.Sleep(time.Second)
+			opened[0].At = opened[0].At.Add(time.Millisecond)
+		}
+		if log := said.String(); strings.Count(log, "a gate was opened by hand") != 1 || !strings.Contains(log, "sink=a by=alice@desk") {
+			t.Errorf("the log says %q", log)
+		}
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(""), "none"); err != nil || value("a", delivery.GateThrottled) != 0 {
 			t.Errorf("a gate that was opened is shown: %v", err)
 		}

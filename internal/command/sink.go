@@ -128,7 +128,7 @@ func (c *cli) openSink(ctx context.Context, name string) error {
 			v.Was = &was
 		}
 		// Also if it is open: a daemon may be about to find out that it was closed.
-		if err := engine.ClearGate(ctx, name); err != nil {
+		if err := engine.ClearGate(ctx, name, v.By); err != nil {
 			return err
 		}
 		if v.Opened = len(closed) > 0; v.Opened {

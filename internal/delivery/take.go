@@ -156,3 +156,9 @@ type Gate struct {
 	Until time.Time // nothing passes before
 	Probe bool      // see Closure
 }
+
+// Opening is that somebody opened a gate.
+type Opening struct {
+	Sink, By string
+	At       time.Time
+}

@@ -37,3 +37,14 @@ func (r *reader) next(n int) (v int64) {
 	r.rest = r.rest[n:]
 	return v
 }
+
+// text reads n bytes.
+func (r *reader) text(n int) string {
+	if len(r.rest) < n {
+		r.rest, r.err = "", errShort
+		return ""
+	}
+	text := r.rest[:n]
+	r.rest = r.rest[n:]
+	return text
+}

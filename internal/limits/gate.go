@@ -52,9 +52,12 @@ func (e *Engine) OpenGate(ctx context.Context, gate string) error {
 	return err
 }
 
-// ClearGate opens a gate whatever closed it.
-func (e *Engine) ClearGate(ctx context.Context, gate string) error {
-	_, err := e.moveGate(ctx, "open", openScript, gate, 1)
+// maxOpener bounds who opened a gate, in bytes.
+const maxOpener = 200
+
+// ClearGate opens a gate whatever closed it, and notes for a minute by whom.
+func (e *Engine) ClearGate(ctx context.Context, gate, by string) error {
+	_, err := e.moveGate(ctx, "open", openScript, gate, 1, by[:min(len(by), maxOpener)])
 	return err
 }
 
@@ -78,9 +81,55 @@ func (e *Engine) moveGate(ctx context.Context, verb string, script *shards.Scrip
 // Gates returns those of the gates that are closed, in their order. Where shards differ, it is the state that lasts
 // longest.
 func (e *Engine) Gates(ctx context.Context, gates []string) ([]delivery.Gate, error) {
+	closed, _, err := e.GatesAndOpenings(ctx, gates)
+	return closed, err
+}
+
+// GatesAndOpenings is Gates, and returns which gates were opened by hand within the last minute.
+func (e *Engine) GatesAndOpenings(ctx context.Context, gates []string) (closed []delivery.Gate, opened []delivery.Opening, err error) {
 	if len(gates) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
+	replies, err := e.readGates(ctx, gates)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read gates: %w", err)
+	}
+	longest, openings, now := make([]delivery.Gate, len(gates)), make([]delivery.Opening, len(gates)), time.Now()
+	for _, c := range replies {
+		in := reader{rest: c.reply}
+		for i, gate := range gates {
+			until, mode, since := in.next(7), in.next(1), in.next(7)
+			by := in.text(int(in.next(1)))
+			local := func(at int64) time.Time { return now.Add(time.Duration(at-c.now) * time.Microsecond) }
+			if in.err != nil || int(mode) >= len(modes) {
+				return nil, nil, fmt.Errorf("read gates: %w", errShort)
+			}
+			m := modes[mode]
+			switch {
+			case until == 0 && by != "":
+				openings[i] = delivery.Opening{Sink: gate, By: by, At: local(since)}
+			case until == 0 || !m.probe && until <= c.now || longest[i].Until.After(local(until)):
+			default:
+				longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Until: local(until), Probe: m.probe}
+				if since > 0 {
+					longest[i].Since = local(since)
+				}
+			}
+		}
+	}
+	for i := range gates {
+		switch {
+		case longest[i].Sink != "":
+			closed = append(closed, longest[i])
+		case openings[i].Sink != "":
+			opened = append(opened, openings[i])
+		}
+	}
+	return closed, opened, nil
+}
+
+// readGates asks every shard.
+func (e *Engine) readGates(ctx context.Context, gates []string) ([]*call, error) {
 	calls := make([]*call, len(e.shards))
 	err := e.each(e.shards, func(s *shard) error {
 		c := &call{keys: []string{s.keys.clock()}}
@@ -91,33 +140,5 @@ func (e *Engine) Gates(ctx context.Context, gates []string) ([]delivery.Gate, er
 		s.run(ctx, gatesScript, []*call{c})
 		return c.err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read gates: %w", err)
-	}
-	longest, now := make([]delivery.Gate, len(gates)), time.Now()
-	for _, c := range calls {
-		in := reader{rest: c.reply}
-		for i, gate := range gates {
-			until, mode, since := in.next(7), in.next(1), in.next(7)
-			at := now.Add(time.Duration(until-c.now) * time.Microsecond)
-			if in.err != nil || int(mode) >= len(modes) {
-				return nil, fmt.Errorf("read gates: %w", errShort)
-			}
-			m := modes[mode]
-			if until == 0 || !m.probe && until <= c.now || longest[i].Until.After(at) {
-				continue
-			}
-			longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Until: at, Probe: m.probe}
-			if since > 0 {
-				longest[i].Since = now.Add(time.Duration(since-c.now) * time.Microsecond)
-			}
-		}
-	}
-	var closed []delivery.Gate
-	for _, g := range longest {
-		if g.Sink != "" {
-			closed = append(closed, g)
-		}
-	}
-	return closed, nil
+	return calls, err
 }

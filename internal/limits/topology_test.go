@@ -355,10 +355,17 @@ func TestClosedGatesAreListed(t *testing.T) {
 	r.OpenGate("c")
 	r.OpenGate("d")
 	want("d throttled true 3m59s")
-	if err := e.ClearGate(context.Background(), "d"); err != nil {
+	if err := e.ClearGate(context.Background(), "d", "alice@desk"); err != nil {
 		t.Fatal(err)
 	}
 	want()
+	r.now += 10 * second
+	_, opened, err := e.GatesAndOpenings(context.Background(), []string{"a", "c", "d"})
+	if err != nil || len(opened) != 1 || opened[0].Sink != "d" || opened[0].By != "alice@desk" || time.Since(opened[0].At).Round(time.Second) != 10*time.Second {
+		t.Errorf("opened by hand: %+v, %v", opened, err)
+	}
+	r.CloseGate(r.now, "d", r.now+second, delivery.GateFailing, true)
+	want("d failing true 1s")
 }
 
 func TestShadowedUnitsAreCounted(t *testing.T) {

@@ -2,7 +2,7 @@
 -- opened by hand.
 --
 -- KEYS  1 clock, 2 gate
--- ARGV  1 header, 2 by hand (0|1)
+-- ARGV  1 header, 2 by hand (0|1), 3 by whom, noted for a minute
 -- Returns head and whether a gate was opened (0|1).
 
 local now, steps = clock(KEYS[1], false)
@@ -10,7 +10,11 @@ if not now then return steps end
 local had, mode = gateOf(call('GET', KEYS[2]))
 local opened = 0
 if had and (ARGV[2] == '1' or not ASKED[mode]) then
-  call('DEL', KEYS[2])
+  if ARGV[2] == '1' then
+    call('SET', KEYS[2], string.format('0 0 %d ', now) .. ARGV[3], 'PX', 60000)
+  else
+    call('DEL', KEYS[2])
+  end
   opened = 1
 end
 return head(now, steps) .. pack('<B', opened)

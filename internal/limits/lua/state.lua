@@ -6,7 +6,8 @@
 --
 --   clock     string: now offset steps epoch run_id
 --   reply     string: the reply, which begins with its seq
---   gate      string: until mode since, see gateOf; releases before this one wrote no since
+--   gate      string: until mode since by, see gateOf; releases before this one wrote no since. by: it was opened by hand,
+--             until is 0, and since is when
 --   timeline  string, see take.lua
 --   quota     string, see window.lua
 --
@@ -148,6 +149,6 @@ local CAUSE = {['0'] = 'throttled', ['1'] = 'failing', ['2'] = 'throttled', ['3'
 -- The time until which a gate is closed and its mode; nil where there is none.
 local function gateOf(v)
   if not v then return nil end
-  local at, mode, since = match(v, '^(%d+) (%d) ?(%d*)')
-  return num(at), mode, num(since) or 0
+  local at, mode, since, by = match(v, '^(%d+) (%d) ?(%d*) ?(.*)$')
+  return num(at), mode, num(since) or 0, by
 end
