@@ -92,7 +92,7 @@ func TestFigureBacklog(t *testing.T) {
 				t.Errorf("%s: %s takes another %f s, want %f", d.name, id, eta, want)
 			}
 		}
-		if late := d.metric("pacer_actionable_lag"); late != 0 {
+		if late := d.samples("pacer_actionable_lag{"); late != 0 {
 			t.Errorf("%s: %f jobs are late of campaigns that keep their rate", d.name, late)
 		}
 	}
@@ -147,7 +147,9 @@ func TestFigureLateJobs(t *testing.T) {
 	b.awaitReady(20 * time.Second)
 	s.publish(ofCampaign("fine", 0, 5000))
 	s.backlogs(10*time.Second, map[string]int{"fine": 5000}, map[string]float64{"fine": 50}, a, b)
-	late := func() (float64, float64) { return a.metric("pacer_actionable_lag"), b.metric("pacer_actionable_lag") }
+	late := func() (float64, float64) {
+		return a.samples("pacer_actionable_lag{"), b.samples("pacer_actionable_lag{")
+	}
 	if x, y := late(); x != 0 || y != 0 {
 		t.Errorf("%f and %f are late of a campaign that keeps its rate", x, y)
 	}
@@ -156,6 +158,9 @@ func TestFigureLateJobs(t *testing.T) {
 		x, y := late()
 		return x > 200 && y > 200 && math.Abs(x-y) <= 250 // 100 more every second, and a second between the two
 	})
+	if byCapacity := a.samples(`pacer_actionable_lag{cause="capacity"}`); byCapacity > 100 { // of the time before the gate closed
+		t.Errorf("%f jobs are late for lack of capacity, and their destination is gone", byCapacity)
+	}
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'stuck'`)
 	s.await(10*time.Second, "nothing to be late that is paused", func() bool {
 		x, y := late()

@@ -58,6 +58,9 @@ func (c Cause) Own() bool { return c == Invalid || c == Sink || c == Refused || 
 // Stall reports whether all that is known is that nothing was sent for long.
 func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled }
 
+// Destination reports whether the cause is what the campaign's destination answers, or that it does not.
+func (c Cause) Destination() bool { return c == Gate || c == Refused || c == Failing }
+
 // Settles reports whether the campaign's jobs do not wait, but settle without being sent.
 func (c Cause) Settles() bool { return c == Cancelled || c == Completed || c == Ended }
 

@@ -35,13 +35,37 @@ func TestDebt(t *testing.T) {
 			rate := 0.0
 			for _, p := range tc.phases {
 				for range p.seconds {
-					d = d.after(time.Second, p.rate, p.sent)
+					d = d.after(time.Second, p.rate, p.sent, false)
 				}
 				rate = p.rate
 			}
-			if got := d.late(rate, tc.waiting, 1); got < tc.min || got > tc.max {
+			if got := d.late(rate, tc.waiting, 1).capacity(); got < tc.min || got > tc.max {
 				t.Errorf("%d are late, want %d to %d", got, tc.min, tc.max)
 			}
 		})
+	}
+}
+
+// TestDebtOfADestination: what was not sent while the destination kept it back is not a matter of capacity, also after
+// that, until it is forgotten; and what was not sent before is.
+func TestDebtOfADestination(t *testing.T) {
+	var d debt
+	play := func(seconds int, sent float64, barred bool) lateness {
+		for range seconds {
+			d = d.after(time.Second, 1000, sent, barred)
+		}
+		return d.late(1000, 1e6, 1)
+	}
+	if l := play(60, 0, true); l.jobs < 20_000 || l.capacity() != 0 {
+		t.Errorf("behind a closed gate: %+v", l)
+	}
+	if l := play(5, 1000, false); l.jobs < 20_000 || l.capacity() != 0 {
+		t.Errorf("after it has opened: %+v", l)
+	}
+	if l := play(600, 500, false); l.capacity() < 20_000 || l.barred > 10 {
+		t.Errorf("with half of the capacity: %+v", l)
+	}
+	if l := play(10, 0, true); l.capacity() < 15_000 || l.barred < 9_000 {
+		t.Errorf("and with a closed gate as well: %+v", l)
 	}
 }

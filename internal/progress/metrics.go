@@ -38,8 +38,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "pacer_actionable_lag",
 			Help: "Jobs that should have been sent within about the last minute and were not, over all daemons: waiting jobs of " +
 				"campaigns that may send, and send more than 5% less than their rate. A campaign that keeps its rate, is paused, " +
-				"out of hours or held by a quota has none, however many wait.",
-		}, nil),
+				"out of hours or held by a quota has none, however many wait. The cause is destination while a closed gate, or a " +
+				"destination that fails the campaign, kept them from being sent, else capacity.",
+		}, []string{"cause"}),
 		lost: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_progress_failures_total", Help: "Times that progress could not be exchanged with the other daemons.",
 		}),
@@ -48,8 +49,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 }
 
 // show sets the gauges to these figures; unchanged figures cost one comparison.
-func (m *metrics) show(figures map[string]figure, late int64) {
-	m.late.WithLabelValues().Set(float64(late))
+func (m *metrics) show(figures map[string]figure, late lateness) {
+	m.late.WithLabelValues("capacity").Set(float64(late.capacity()))
+	m.late.WithLabelValues("destination").Set(float64(late.barred))
 	for id, f := range figures {
 		before, shown := m.shown[id]
 		if shown && before == f {

@@ -11,8 +11,8 @@ import (
 
 // part is the knowledge of one daemon. It identifies campaigns by their hashes.
 type part struct {
-	started int64 // start of the daemon, microseconds since the Unix epoch by its own clock
-	late    int64 // late jobs, as computed by this daemon
+	started int64    // start of the daemon, microseconds since the Unix epoch by its own clock
+	late    lateness // as computed by this daemon
 	lanes   delivery.LanesBacklog
 	held    []held
 	sent    []sent
@@ -57,7 +57,7 @@ func (p *part) encode() []byte {
 	number := func(n int64) { b = binary.AppendUvarint(b, uint64(max(n, 0))) }
 	hash := func(h uint64) { b = binary.BigEndian.AppendUint64(b, h) }
 	number(p.started)
-	number(p.late)
+	number(p.late.jobs)
 	number(int64(p.lanes.Generation))
 	lanes := p.lanes.Lanes[:min(len(p.lanes.Lanes), maxPartEntries)]
 	number(int64(len(lanes)))
@@ -94,6 +94,7 @@ func (p *part) encode() []byte {
 			hash(n.by)
 		}
 	}
+	number(p.late.barred)
 	return b
 }
 
@@ -105,7 +106,7 @@ func decodePart(b []byte) (*part, error) {
 		return nil, errForeignPart
 	}
 	d := &partDecoder{b: b[1:]}
-	p := &part{started: d.number(), late: d.number(), lanes: delivery.LanesBacklog{Generation: int32(d.number())}}
+	p := &part{started: d.number(), late: lateness{jobs: d.number()}, lanes: delivery.LanesBacklog{Generation: int32(d.number())}}
 	for range d.length() {
 		l := delivery.LaneBacklog{Lane: int(d.number())}
 		for range d.length() {
@@ -123,6 +124,9 @@ func decodePart(b []byte) (*part, error) {
 		d.broken = d.broken || len(d.b) > 0
 	} else {
 		p.stuck, p.holds = d.notes(), d.notes()
+		if len(d.b) > 0 { // otherwise written by a release that did not tell the causes of lateness
+			p.late.barred = min(d.number(), p.late.jobs)
+		}
 	}
 	if d.broken {
 		return nil, errForeignPart

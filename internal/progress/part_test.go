@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"encoding/binary"
 	"reflect"
 	"testing"
 	"time"
@@ -16,9 +17,10 @@ func TestPartsComeBack(t *testing.T) {
 		hash := rapid.Uint64().Draw
 		number := rapid.Int64Range(0, 1<<50).Draw
 		p := &part{
-			started: number(rt, "started"), late: number(rt, "late"),
+			started: number(rt, "started"), late: lateness{jobs: number(rt, "late")},
 			lanes: delivery.LanesBacklog{Generation: rapid.Int32Range(0, 1<<30).Draw(rt, "generation")},
 		}
+		p.late.barred = rapid.Int64Range(0, p.late.jobs).Draw(rt, "barred")
 		for lane := range rapid.IntRange(0, 4).Draw(rt, "lanes") {
 			l := delivery.LaneBacklog{Lane: lane}
 			for range rapid.IntRange(0, 4).Draw(rt, "waiting") {
@@ -43,7 +45,8 @@ func TestPartsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut < len(b) {
+		whole := len(b) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
+		if cut := rapid.IntRange(0, whole-1).Draw(rt, "cut"); cut < whole {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -52,10 +55,14 @@ func TestPartsComeBack(t *testing.T) {
 			rt.Fatalf("with what a later release appends: %+v, %v", got, err)
 		}
 		old := *p
+		old.late.barred = 0
+		if got, err := decodePart(b[:whole]); err != nil || !reflect.DeepEqual(got, &old) {
+			rt.Fatalf("without the causes of lateness: %+v, %v; want %+v", got, err, old)
+		}
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-2]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-3]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})

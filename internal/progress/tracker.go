@@ -91,8 +91,8 @@ type Tracker struct {
 	active    map[string]activity         // when this daemon last sent something of a campaign
 	seen      map[string]map[uint64]int64 // units sent, by daemon and campaign, as of the last exchange
 	debts     map[uint64]debt
-	campaigns int   // campaigns with entries in the last exchange
-	late      int64 // late jobs, as computed by this daemon
+	campaigns int      // campaigns with entries in the last exchange
+	late      lateness // as computed by this daemon
 	at        time.Time
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
@@ -339,7 +339,7 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 	if t.at.IsZero() {
 		dt = 0
 	}
-	t.at, t.late = f.now, 0
+	t.at, t.late = f.now, lateness{}
 	for hash, all := range totals {
 		c := t.byHash[hash]
 		if c == nil || all.waiting == 0 {
@@ -349,15 +349,17 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 		if f.held(c) {
 			rate = 0
 		}
-		d := t.debts[hash].after(dt, rate, sent[hash])
+		a, held := t.holds.of(c.ID)
+		d := t.debts[hash].after(dt, rate, sent[hash], held && a.Cause.Destination())
 		t.debts[hash] = d
 		if rate > 0 {
-			t.late += d.late(rate, all.waiting, all.meanWeight())
+			late := d.late(rate, all.waiting, all.meanWeight())
+			t.late.jobs, t.late.barred = t.late.jobs+late.jobs, t.late.barred+late.barred
 		}
 	}
 	for hash, d := range t.debts {
 		if totals[hash].waiting == 0 {
-			t.debts[hash] = d.after(dt, 0, 0)
+			t.debts[hash] = d.after(dt, 0, 0, false)
 		}
 	}
 	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].waiting == 0 && d.planned < 0.01 })

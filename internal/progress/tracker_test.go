@@ -229,7 +229,10 @@ func TestLateOverAllDaemons(t *testing.T) {
 			}
 		}
 	}
-	late := func(m *member) float64 { return testutil.ToFloat64(m.metrics.late.WithLabelValues()) }
+	by := func(m *member, cause string) float64 {
+		return testutil.ToFloat64(m.metrics.late.WithLabelValues(cause))
+	}
+	late := func(m *member) float64 { return by(m, "capacity") + by(m, "destination") }
 	play(60, 50)
 	if late(a) != 0 || late(b) != 0 {
 		t.Errorf("%f and %f are late of a campaign that keeps its rate", late(a), late(b))
@@ -237,6 +240,18 @@ func TestLateOverAllDaemons(t *testing.T) {
 	play(30, 20)
 	if late(a) < 500 || late(a) > 2000 || late(a)-late(b) > 100 {
 		t.Errorf("%f and %f are late when 60 of 100 a second were missing for 30 s", late(a), late(b))
+	}
+	if by(a, "destination") != 0 || by(b, "destination") != 0 {
+		t.Error("late by the destination, whose gate is open")
+	}
+	capacity := by(a, "capacity")
+	for _, m := range []*member{a, b} {
+		m.gates = []delivery.Gate{{Sink: "sink", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour), Probe: true}}
+	}
+	play(30, 0)
+	if by(a, "capacity") > capacity || by(a, "destination") < 1500 || by(a, "destination")-by(b, "destination") > 100 {
+		t.Errorf("%f and %f are late by a destination whose gate was closed for 30 s, %f were late before and %f are now",
+			by(a, "destination"), by(b, "destination"), capacity, by(a, "capacity"))
 	}
 }
 
