@@ -47,6 +47,7 @@ func New(o Options) (*Consumer, error) {
 	}
 	b := newBudget(o.MaxBufferBytes)
 	m := newMetrics(o.Registerer, b)
+	m.waiting.nothing(&o)
 	c := &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
 		blockers: newBlockers(o.Logger),

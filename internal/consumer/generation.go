@@ -26,6 +26,7 @@ type generation struct {
 
 	readers []func(context.Context)
 	watched []watched
+	waiting []surveyed
 	counts  [3]int // partitions by place
 }
 
@@ -143,7 +144,7 @@ func (g *generation) buildLane(at partition, starts map[partition]start) {
 func (g *generation) begin(p placed, starts map[partition]start, run func(context.Context)) {
 	s := p.base()
 	s.unplaced = true
-	g.commit.sources, g.watched = append(g.commit.sources, s), append(g.watched, p)
+	g.commit.sources, g.watched, g.waiting = append(g.commit.sources, s), append(g.watched, p), append(g.waiting, p)
 	g.keep.sources = append(g.keep.sources, s)
 	if from, known := starts[s.partition]; known {
 		if !g.place(p, from) {
@@ -210,6 +211,8 @@ func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan st
 	readers.Go(func() { g.keep.run(work) })
 	readers.Go(func() { g.locate.run(work) })
 	readers.Go(func() { g.watchTopics(work) })
+	survey := &survey{opt: &g.opt, metrics: g.metrics, sources: g.waiting, ends: map[partition]int64{}}
+	readers.Go(func() { survey.run(work) })
 	for _, read := range g.readers {
 		readers.Go(func() { read(work) })
 	}

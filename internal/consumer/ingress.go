@@ -86,6 +86,9 @@ func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record
 	limits, jobs := r.opt.limits(), make([]*delivery.Job, len(records))
 	for i, rec := range records {
 		jobs[i] = r.adopt(record.Decode(rec, r.src.from, limits, now))
+		if i == 0 {
+			r.src.dated(rec.Offset, sinceOf(rec, jobs[0], r.src.from))
+		}
 		records[i] = nil
 	}
 	for len(jobs) > 0 {

@@ -256,6 +256,9 @@ func (v *visit) record(rec broker.Raw) error {
 		return nil
 	}
 	r.src.saw(hash, j.Campaign)
+	if len(v.jobs) == 0 {
+		r.src.ages.note(j.Offset, j.FirstRead)
+	}
 	v.jobs = append(v.jobs, j)
 	return nil
 }

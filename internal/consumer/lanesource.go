@@ -20,6 +20,7 @@ type laneSource struct {
 	early    map[uint64]int64 // room granted while offering, before the refusal it answers has been seen
 	seen     map[uint64]*seenCampaign
 	held     bool // what was committed cannot be read, so the lane is not
+	ages     ages
 }
 
 // laneEntrance is what jobs of a lane see.
@@ -81,6 +82,7 @@ func (s *laneSource) place(from start) error {
 	}
 	s.placedAt(from)
 	s.setLane(l)
+	s.ages.forget()
 	if len(s.seen) > 0 { // see expect
 		s.edge.Store(l.Main() + 1)
 	}
@@ -226,6 +228,24 @@ func (s *laneSource) small(hash uint64, id string, rate func(string) (float64, b
 	}
 	perSecond, known := rate(id)
 	return units == 0 || known && float64(units) <= perSecond
+}
+
+// waits implements surveyed.
+func (s *laneSource) waits() (w waits, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.first, w.next = s.lane.Committed(), s.lane.Main()
+	if w.first < w.next {
+		w.since, _ = s.ages.at(w.first)
+	}
+	return w, !s.unplaced && !s.held
+}
+
+// dated implements surveyed.
+func (s *laneSource) dated(offset int64, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ages.note(offset, at)
 }
 
 // observe returns the marks for the stall detector.

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -11,6 +12,41 @@ import (
 
 // placeNames spells the places in labels.
 var placeNames = [...]string{delivery.FromIngress: "ingress", delivery.FromLane: "lane", delivery.FromTimer: "timer"}
+
+// waitGauges show what a survey has found.
+type waitGauges struct {
+	ingress, timers *prometheus.GaugeVec // topic
+	oldest          *prometheus.GaugeVec // place
+}
+
+func newWaitGauges(factory promauto.Factory) waitGauges {
+	gauge := func(name, label, help string) *prometheus.GaugeVec {
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+	}
+	return waitGauges{
+		ingress: gauge("pacer_ingress_lag", "topic",
+			"Records from the oldest one that is not settled to the end of the log, in the partitions of this daemon."),
+		timers: gauge("pacer_timer_backlog", "topic", "The same for timers: records that wait until they are due."),
+		oldest: gauge("pacer_oldest_job_seconds", "place",
+			"How long ago the oldest job that is read and not settled was published or, once pacer has moved it, first read."),
+	}
+}
+
+// show sets the gauges: the records that wait, by topic, and the age of the oldest job, by place.
+func (g *waitGauges) show(opt *Options, backlog map[string]int64, oldest [len(placeNames)]time.Duration) {
+	for _, topic := range opt.Ingress {
+		g.ingress.WithLabelValues(topic).Set(float64(backlog[topic]))
+	}
+	for _, timer := range opt.Timers {
+		g.timers.WithLabelValues(timer.Topic).Set(float64(backlog[timer.Topic]))
+	}
+	for place, age := range oldest {
+		g.oldest.WithLabelValues(placeNames[place]).Set(age.Seconds())
+	}
+}
+
+// nothing shows that nothing waits, as while a daemon has no partitions.
+func (g *waitGauges) nothing(opt *Options) { g.show(opt, nil, [len(placeNames)]time.Duration{}) }
 
 // metrics of one consumer.
 type metrics struct {
@@ -32,6 +68,7 @@ type metrics struct {
 	lanesFull  prometheus.Gauge
 	lanesHeld  prometheus.Gauge
 	stalled    *prometheus.GaugeVec // place
+	waiting    waitGauges
 
 	laneRead atomic.Int64 // records read from lanes, as often as they were read
 	laneDone atomic.Int64 // lane jobs settled
@@ -67,8 +104,8 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		reread:   single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
 		lost: counter("pacer_log_lost_records_total",
 			"Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
-		stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),
-		doubt:   single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
+		waiting: newWaitGauges(factory), stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),
+		doubt: single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
 		blocked: gauge("pacer_partitions_blocked",
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
 		lanesFull: gauge("pacer_lanes_full",

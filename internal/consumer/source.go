@@ -75,7 +75,7 @@ type watched interface {
 
 // placed is a partition whose position can be set.
 type placed interface {
-	watched
+	surveyed
 	// place sets the position before the first read. An error means that the metadata could not be read: a window begins
 	// at the offset then, and a lane has no position.
 	place(from start) error

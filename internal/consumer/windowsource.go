@@ -1,6 +1,8 @@
 package consumer
 
 import (
+	"time"
+
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -13,6 +15,7 @@ type windowSource struct {
 	window  *offset.Window // the position of source
 	onRoom  chan struct{}  // closed and set to nil when room is granted; nil while no goroutine listens
 	blocked bool           // the reader holds refused jobs and reads nothing (block.go)
+	ages    ages
 }
 
 // windowEntrance is what jobs of a timer see.
@@ -51,6 +54,7 @@ func (s *windowSource) place(from start) error {
 	defer s.mu.Unlock()
 	s.placedAt(from)
 	s.window, s.position = w, w
+	s.ages.forget()
 	return err
 }
 
@@ -109,6 +113,24 @@ func (s *windowSource) crowded(maxOpen int, offsets []int64) (base, middle int64
 		return 0, 0, false
 	}
 	return s.window.Base(), s.window.Middle(), true
+}
+
+// waits implements surveyed.
+func (s *windowSource) waits() (w waits, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.first, w.next = s.window.Base(), s.window.Next()
+	if w.first < w.next {
+		w.since, _ = s.ages.at(w.first)
+	}
+	return w, !s.unplaced
+}
+
+// dated implements surveyed.
+func (s *windowSource) dated(offset int64, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ages.note(offset, at)
 }
 
 // observe returns the marks for the stall detector.

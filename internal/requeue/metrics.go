@@ -16,6 +16,7 @@ type metrics struct {
 	hops      prometheus.Histogram
 	produce   prometheus.Histogram
 	records   map[delivery.DestinationKind]prometheus.Counter
+	dead      *prometheus.CounterVec // reason
 	fallbacks prometheus.Counter
 }
 
@@ -39,6 +40,10 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}),
 		records: make(map[delivery.DestinationKind]prometheus.Counter, len(kinds)),
+		dead: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_dead_letters_total",
+			Help: "Dead letters written and acknowledged, by reason.",
+		}, []string{"reason"}),
 		fallbacks: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_requeue_pin_fallbacks_total",
 			Help: "Lane lookups answered from memory or by hash because the catalog did not answer.",
@@ -46,6 +51,9 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	}
 	for kind, label := range kinds {
 		m.records[kind] = records.WithLabelValues(label)
+	}
+	for _, reason := range delivery.DeadReasons {
+		m.dead.WithLabelValues(string(reason))
 	}
 	gauge := func(name, help string, value func(o *outbox) int) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {

@@ -135,6 +135,7 @@ func (t *turn) settle(items []*item) {
 		}
 		if it.to.Kind == delivery.ToDead {
 			it.job.Reason = string(it.to.Reason)
+			m.dead.WithLabelValues(string(it.to.Reason)).Inc()
 		}
 		it.job.Settle(outcomeOf(it.to))
 	}

@@ -1,0 +1,125 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// survey measures, every Options.PositionInterval, what waits in the partitions of a generation, whether they are being
+// read or not. One goroutine runs it.
+type survey struct {
+	opt     *Options
+	metrics *metrics
+	sources []surveyed
+	ends    map[partition]int64 // of ingress and timers, as the brokers last said
+}
+
+// surveyed is a partition as a survey sees it.
+type surveyed interface {
+	watched
+	// waits returns what waits in the partition at now; ok is false while that is not known.
+	waits() (w waits, ok bool)
+	// dated notes the time of the job at an offset.
+	dated(offset int64, at time.Time)
+}
+
+// waits is what waits in a partition.
+type waits struct {
+	first, next int64     // the oldest offset that is not settled, and the next to be read
+	since       time.Time // of the job at first; zero if it is not known, or if there is none
+}
+
+// run measures until ctx ends; after that, nothing waits here.
+func (s *survey) run(ctx context.Context) {
+	retry.Every(ctx, s.opt.PositionInterval, func(time.Time) { s.measure(ctx) })
+	s.metrics.waiting.nothing(s.opt)
+}
+
+// measure measures once.
+func (s *survey) measure(ctx context.Context) {
+	s.askEnds(ctx)
+	backlog, dates, now := map[string]int64{}, 0, time.Now()
+	var oldest [len(placeNames)]time.Duration
+	for _, p := range s.sources {
+		w, ok := p.waits()
+		if !ok {
+			continue
+		}
+		at := p.base()
+		end, known := s.ends[at.partition]
+		if !known {
+			end = at.edge.Load()
+		}
+		backlog[at.Topic] += max(0, end-w.first)
+		if w.first < w.next && w.since.IsZero() && dates < datesAtOnce {
+			dates++
+			w.since = s.date(ctx, p, w.first)
+		}
+		if !w.since.IsZero() {
+			oldest[at.from] = max(oldest[at.from], now.Sub(w.since))
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.metrics.waiting.show(s.opt, backlog, oldest)
+}
+
+// askEnds asks where the logs of ingress and timers end: a reader that holds jobs back does not look. Where there is no
+// answer, the last one counts.
+func (s *survey) askEnds(ctx context.Context) {
+	var partitions []partition
+	for _, p := range s.sources {
+		if at := p.base(); at.from != delivery.FromLane {
+			partitions = append(partitions, at.partition)
+		}
+	}
+	if len(partitions) == 0 {
+		return
+	}
+	found, err := s.opt.Client.Offsets(ctx, broker.Latest, partitions...)
+	if err != nil {
+		s.opt.Logger.Debug("the ends of logs are not known", "error", err)
+	}
+	for at, end := range found {
+		s.ends[at] = end
+	}
+}
+
+// datesAtOnce bounds the jobs that are read for their time by one measurement.
+const datesAtOnce = 8
+
+// date reads the time of the job at an offset, which was read by an earlier generation: the lane goes on beyond it. It
+// returns zero if that fails.
+func (s *survey) date(ctx context.Context, p surveyed, offset int64) (since time.Time) {
+	_, err := s.opt.Client.Fetch(ctx, broker.FetchRequest{
+		Partition: p.base().partition, Offset: offset, MaxBytes: 1, MaxWait: shortPoll,
+	}, func(rec broker.Raw) error {
+		r, err := rec.Copy()
+		if err != nil {
+			return err
+		}
+		since = sinceOf(r, record.Decode(r, p.base().from, s.opt.limits(), time.Now()), p.base().from)
+		return errEnough
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		s.opt.Logger.Debug("the age of the oldest job is not known", "partition", p.base().String(), "error", err)
+		return time.Time{}
+	}
+	p.dated(offset, since)
+	return since
+}
+
+// sinceOf returns since when a job waits: since it was published, or, when pacer has moved it, since it was first read.
+func sinceOf(r *delivery.Record, j *delivery.Job, from delivery.Place) time.Time {
+	if from == delivery.FromIngress && r.Time.Unix() > 0 { // not every producer says when
+		return r.Time
+	}
+	return j.FirstRead
+}
