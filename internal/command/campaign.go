@@ -140,7 +140,7 @@ func newCampaignRow(row *catalog.CampaignRow, a *hold.Answer) campaignRow {
 // eta formats the ETA for display.
 func (r *campaignRow) eta() string {
 	if r.Hold != nil && r.Progress.Backlog > 0 && r.Progress.ETASeconds == nil {
-		return "stands still"
+		return "held: " + string(r.Hold.Cause)
 	}
 	return formatETA(&r.Progress)
 }

@@ -169,8 +169,8 @@ func TestAnETAOfWhatStandsStill(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `INSERT INTO pacer.campaign_progress (campaign_id, backlog, done_at) VALUES ('spring', 10, now() + '1 s')`); err != nil {
 		t.Fatal(err)
 	}
-	d.fields(d.run("campaign show spring"), "eta stands still")
-	if list := d.run("campaign list"); !strings.Contains(list, "stands still") || !strings.Contains(list, "it is paused") {
+	d.fields(d.run("campaign show spring"), "eta held: paused")
+	if list := d.run("campaign list"); !strings.Contains(list, "held: paused") || !strings.Contains(list, "it is paused") {
 		t.Error(list)
 	}
 	if list := d.run("campaign list --json"); strings.Contains(list, "eta_seconds") || !strings.Contains(list, `"cause": "paused"`) {
