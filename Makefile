@@ -68,6 +68,12 @@ chaos: build ## Break one thing after the other under load, and count (CASE=name
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v .
 
+.PHONY: fuzz
+fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)
+	for target in $$(grep -ro --include='*_test.go' '^func Fuzz$(FUZZ)[A-Za-z]*' internal | sed -E 's#^(.*)/[^/]*:func #./\1:#'); do \
+		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(or $(FUZZTIME),10m) "$${target%:*}"; \
+	done
+
 .PHONY: lint
 lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...

@@ -5,8 +5,9 @@
 package notation
 
 // Shorten cuts text that is repeated in a message, so that the message stays within a line.
-func Shorten(text string) string {
-	const most = 64
+func Shorten(text string) string { return shortenTo(text, 64) }
+
+func shortenTo(text string, most int) string {
 	if len(text) > most {
 		return text[:most] + "..."
 	}

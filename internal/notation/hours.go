@@ -192,7 +192,7 @@ func decodeStrictly(text string, to any) error {
 	d.DisallowUnknownFields()
 	d.UseNumber()
 	if err := d.Decode(to); err != nil {
-		return err
+		return errors.New(shortenTo(err.Error(), 200)) // it may repeat a key
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more behind it")

@@ -21,13 +21,13 @@ func ParseRate(text string) (micros int64, period time.Duration, err error) {
 		per = "1" + per
 	}
 	if period, err = ParseSpan(per); err != nil {
-		return 0, 0, fmt.Errorf("rate %q: the period after / must be s, m, h, d or a duration such as 100ms", text)
+		return 0, 0, fmt.Errorf("rate %q: the period after / must be s, m, h, d or a duration such as 100ms", Shorten(text))
 	}
 	if micros, err = ParseMicros(units); err == nil {
 		_, err = delivery.NewRate(micros, period)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("rate %q: %w", text, err)
+		return 0, 0, fmt.Errorf("rate %q: %w", Shorten(text), err)
 	}
 	return micros, period, nil
 }

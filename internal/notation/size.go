@@ -27,7 +27,7 @@ func ParseSize(text string) (Size, error) {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || n > (1<<62)/factor {
-		return 0, fmt.Errorf("%q is not a size; use one such as 64MiB", text)
+		return 0, fmt.Errorf("%q is not a size; use one such as 64MiB", Shorten(text))
 	}
 	return Size(n * factor), nil
 }

@@ -29,7 +29,7 @@ func ParseWindows(text string) ([]delivery.Window, error) {
 func parseWindow(text string) (delivery.Window, error) {
 	limit, span, found := strings.Cut(text, "/")
 	if !found {
-		return delivery.Window{}, fmt.Errorf("window %q must be limit/span, such as 300/1m", text)
+		return delivery.Window{}, fmt.Errorf("window %q must be limit/span, such as 300/1m", Shorten(text))
 	}
 	w := delivery.Window{Algorithm: delivery.AlgorithmSliding}
 	if before, rest, found := strings.Cut(span, ":"); found {
@@ -38,10 +38,10 @@ func parseWindow(text string) (delivery.Window, error) {
 	}
 	var err error
 	if w.Limit, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil {
-		return delivery.Window{}, fmt.Errorf("window %q: the limit must be a whole number, such as 300/1m", text)
+		return delivery.Window{}, fmt.Errorf("window %q: the limit must be a whole number, such as 300/1m", Shorten(text))
 	}
 	if w.Span, err = ParseSpan(span); err != nil {
-		return delivery.Window{}, fmt.Errorf("window %q: %w", text, err)
+		return delivery.Window{}, fmt.Errorf("window %q: %w", Shorten(text), err)
 	}
 	return w, nil
 }

@@ -243,3 +243,29 @@ func FuzzDecode(f *testing.F) {
 		checkDecoded(t, r, delivery.FromIngress)
 	})
 }
+
+// FuzzEnvelope: a value without headers never panics, costs memory in proportion to its length, and its payload is a part
+// of it, or, where something in it is invalid, all of it.
+func FuzzEnvelope(f *testing.F) {
+	for _, s := range []string{
+		``, `{}`, `[]`, `{"campaign":"c","payload":{"a":[1,2,{"b":null}]}}`, `{"campaign":"c","payload":1}{}`, `{"campaign":1,"payload":2}`,
+		`{"campaign":"\u0063","id":"\ud800","weight":1e9,"payload":""}`, `{"campaign":"c","id":null,"priority":"high","not_before":"2026-11-21T12:00:00Z","payload":0}`,
+		`{"campaign":"c","campaign":"d","payload":1,"x":` + strings.Repeat("[", 50), `{"Campaign":"c"}`, strings.Repeat(`{"campaign":`, 20),
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		j := Decode(rec(string(value)), delivery.FromIngress, limits, readAt)
+		switch {
+		case j.Flaw != nil && !bytes.Equal(j.Payload, value):
+			t.Errorf("%s, and the payload is %q", j.Flaw.Detail, j.Payload)
+		case j.Flaw != nil && len(j.Flaw.Detail) > maxDetail:
+			t.Errorf("a detail of %d bytes: %.2000q", len(j.Flaw.Detail), j.Flaw.Detail)
+		case j.Flaw == nil && (!bytes.Contains(value, j.Payload) || !json.Valid(j.Payload) || j.Weight < 1 || j.Weight > limits.MaxWeight):
+			t.Errorf("%q becomes %s", value, shape(j))
+		}
+	})
+}
+
+// maxDetail bounds what is said of a record that is no job.
+const maxDetail = 1000

@@ -2,7 +2,9 @@ package http
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -72,6 +74,35 @@ func FuzzRateLimit(f *testing.F) {
 		d := waitOf(http.Header{"Ratelimit": {limit}, "X-Ratelimit-Reset": {reset}, "X-Ratelimit-Remaining": {remaining}}, now)
 		if d != 0 && (d < minRetryAfter || d > maxRetryAfter) {
 			t.Errorf("%q, %q, %q give %s", limit, reset, remaining, d)
+		}
+	})
+}
+
+// FuzzAnswer: whatever a destination answers, the result is of a class that exists, its wait is within bounds, and what it
+// says is short and on one line.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, "", "", "")
+	f.Add(301, "Location", "https://user:secret@elsewhere.example/path?token=x", "")
+	f.Add(302, "Location", "::", "")
+	f.Add(429, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT", "a day")
+	f.Add(503, "Ratelimit", `"x";r=0;t=5`, "")
+	f.Add(999, "X-Ratelimit-Reset", "1800000060", "")
+	c := &client{where: "https://h.example", secrets: scrubber([]string{"secret-of-the-sink"})}
+	now := time.Unix(1_800_000_000, 0)
+	f.Fuzz(func(t *testing.T, code int, header, value, body string) {
+		if code < 100 || code > 999 {
+			return // net/http accepts no other
+		}
+		answer := &http.Response{
+			StatusCode: code, Status: body, Header: http.Header{http.CanonicalHeaderKey(header): {value}},
+			Request: httptest.NewRequest(http.MethodPost, "https://h.example/deliver", nil),
+		}
+		r := c.classify(answer, now)
+		if r.RetryAfter != 0 && (r.RetryAfter < minRetryAfter || r.RetryAfter > maxRetryAfter) || r.Status != code {
+			t.Errorf("%+v", r)
+		}
+		if len(r.Detail) > 1000 || strings.ContainsAny(r.Detail, "\n\r") || strings.Contains(r.Detail, "secret-of-the-sink") {
+			t.Errorf("%d bytes: %.2000q", len(r.Detail), r.Detail)
 		}
 	})
 }
