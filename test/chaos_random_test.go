@@ -68,11 +68,13 @@ func (c *chaos) suspend(d *daemon, lasts time.Duration) {
 	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		c.t.Fatal(err)
 	}
-	recent := c.between("", since, c.receiver.now())
+	recent := c.between("", since, c.receiver.now()) + c.bystander.since(commitLag)
+	c.bystander.spare(groupRecovery)
 	time.Sleep(lasts)
 	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		c.t.Fatal(err)
 	}
+	c.bystander.spare(rebalance)
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
 	c.await(60*time.Second, "the suspended daemon to be in the group again", func() bool { return d.metric("pacer_group_joined") == 1 })
 }

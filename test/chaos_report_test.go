@@ -73,6 +73,9 @@ form is part of ` + "`make test`" + `.
   daemon comes or goes in order; 2 s after Redis has lost its data; slots that passed during a stall of the machine. Must be 99 %.
 - **recovery**: seconds from the end of the damage to the first accepted job.
 
+A case fails as well if a request carries the campaign or the payload of another job than its id names, and if a campaign
+whose jobs wait gets no request for 40 s while no daemon logs a warning and ` + "`pacer explain`" + ` says nothing.
+
 `
 
 // publish logs the table, sorted by case, and writes it to the file that CHAOS_REPORT names, if set.

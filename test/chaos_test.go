@@ -9,10 +9,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
 )
 
 // The chaos suite breaks one thing at a time under load and counts from outside what became of every job.
@@ -81,6 +83,7 @@ type chaos struct {
 	random    *rand.Rand
 	row       chaosRow
 	bystander *bystander
+	silence   *silence
 
 	published  map[string]string      // job id to campaign
 	cancelled  map[string]bool        // campaigns whose jobs may vanish
@@ -169,6 +172,7 @@ func (c *chaos) publish(jobs []job) {
 		c.published[j.id] = j.campaign
 	}
 	c.stack.publish(jobs)
+	c.silence.publishes(jobs)
 }
 
 // load creates campaigns with the rates of c.rate, and publishes jobs for a number of seconds of each.
@@ -186,6 +190,7 @@ func (c *chaos) load(seconds float64, rates map[string]float64) {
 func (c *chaos) join(name string, more ...string) *daemon {
 	c.t.Helper()
 	d := c.start(name, more...)
+	c.silence.listens(d)
 	c.up = append(c.up, d)
 	c.bystander.resume()
 	if len(c.up) > 1 {
@@ -213,6 +218,7 @@ func (c *chaos) crash(d *daemon) {
 	open := int(d.metric("pacer_jobs_in_flight"))
 	since := c.receiver.now() - commitLag.Microseconds()
 	c.down(d)
+	c.bystander.spare(groupRecovery)
 	d.kill()
 	recent := c.between("", since, c.receiver.now()) + c.bystander.since(commitLag)
 	c.mayRepeat(open+recent, "measured: open requests, and arrivals in the %s before", commitLag)
@@ -245,7 +251,8 @@ func (c *chaos) leave(d *daemon) {
 
 func (c *chaos) down(d *daemon) {
 	c.up = slices.DeleteFunc(c.up, func(other *daemon) bool { return other == d })
-	if c.bystander.spare(rebalance); len(c.up) == 0 {
+	c.bystander.spare(rebalance)
+	if len(c.up) == 0 {
 		c.bystander.pause(groupRecovery)
 	}
 }
@@ -284,16 +291,25 @@ func (c *chaos) delivered(within time.Duration) {
 func (c *chaos) verdict() {
 	c.t.Helper()
 	c.judge()
+	c.silence.end()
 	time.Sleep(500 * time.Millisecond) // for duplicates that come late
 	for len(c.up) > 0 {
 		c.leave(c.up[0])
 	}
-	accepted := c.receiver.acceptedIDs()
-	_, c.row.duplicates = c.receiver.accepted("")
-	_, again := c.bystander.accepted("")
-	c.row.duplicates += again
+	accepted := map[string]bool{}
+	for _, r := range c.receivers() {
+		maps.Copy(accepted, r.acceptedIDs())
+		_, repeats := r.accepted("")
+		c.row.duplicates += repeats
+	}
 	c.row.jobs = len(c.published)
-	c.row.lost, again = c.lost(accepted)
+	var again int
+	var waiting map[string]bool
+	c.row.lost, again, waiting = c.lost(accepted)
+	for _, campaign := range c.silence.unexplained(waiting) {
+		c.t.Errorf("stood still in silence: %s", campaign)
+	}
+	c.identity()
 	c.row.over += c.overLimit()
 	c.row.recovery = -1
 	for _, a := range c.receiver.arrivals("") {
@@ -316,17 +332,22 @@ func (c *chaos) verdict() {
 }
 
 // lost counts the jobs that are nowhere: not accepted, not dead, and no longer waiting. Those that were accepted and wait
-// nevertheless are to be sent again.
-func (c *chaos) lost(accepted map[string]bool) (lost, again int) {
+// nevertheless are to be sent again. Waiting are the campaigns that have jobs in ingress or lanes.
+func (c *chaos) lost(accepted map[string]bool) (lost, again int, waiting map[string]bool) {
 	c.t.Helper()
 	held := map[string]bool{}
-	c.stack.eachOpen(func(_ string, r delivery.Record) { held[r.Header("pacer-job-id")] = true })
-	for id := range c.bystander.acceptedIDs() {
-		accepted[id] = true
-	}
+	waiting = map[string]bool{}
+	c.stack.eachOpen(func(topic string, r delivery.Record) {
+		held[r.Header("pacer-job-id")] = true
+		if topic == c.ingress || topic == requeue.LaneTopic(c.prefix) {
+			waiting[r.Header("pacer-campaign")] = true
+		}
+	})
 	published := maps.Clone(c.published)
-	for _, j := range ofCampaign(bystanderID, 0, c.bystander.jobs) {
-		published[j.id] = bystanderID
+	for _, j := range c.bystander.list(0) {
+		if !c.bystander.gone[j.id] {
+			published[j.id] = bystanderID
+		}
 	}
 	for id, campaign := range published {
 		switch waits := held[id]; {
@@ -336,7 +357,29 @@ func (c *chaos) lost(accepted map[string]bool) (lost, again int) {
 			lost++
 		}
 	}
-	return lost, again
+	return lost, again, waiting
+}
+
+// identity expects that every request carried what was published under its id: the campaign and the payload.
+func (c *chaos) identity() {
+	c.t.Helper()
+	wrong := 0
+	for _, r := range c.receivers() {
+		for _, a := range r.arrivals("") {
+			campaign, known := c.published[a.id]
+			if r == c.bystander.receiver {
+				campaign, known = bystanderID, strings.HasPrefix(a.id, bystanderID+"-")
+			}
+			if a.foreign || !known || campaign != a.campaign {
+				if wrong++; wrong <= 5 {
+					c.t.Errorf("a request for %s of campaign %s has another job's payload or campaign", a.id, a.campaign)
+				}
+			}
+		}
+	}
+	if wrong > 0 {
+		c.row.failed = true
+	}
 }
 
 // held are the jobs that the broker has: as dead letters, or waiting in ingress, lanes and timers beyond what the group

@@ -23,7 +23,11 @@ func (s *stack) intoLane(lane int, jobs []job) {
 	s.t.Helper()
 	records := make([]kafka.Record, len(jobs))
 	for i, j := range jobs {
-		records[i] = kafka.Record{Value: kafka.NewBytes([]byte("{}")), Headers: append([]kafka.Header{
+		payload := j.payload
+		if payload == nil {
+			payload = []byte("{}")
+		}
+		records[i] = kafka.Record{Value: kafka.NewBytes(payload), Headers: append([]kafka.Header{
 			{Key: "pacer-campaign", Value: []byte(j.campaign)},
 		}, j.headers...)}
 		if j.id != "" {

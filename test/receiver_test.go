@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -34,6 +35,7 @@ type arrival struct {
 	attempt  int
 	status   int
 	bytes    int64
+	foreign  bool // the payload names another job
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -60,7 +62,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		status: http.StatusOK,
 	}
 	a.attempt, _ = strconv.Atoi(q.Header.Get("pacer-attempt"))
-	a.bytes, _ = io.Copy(io.Discard, q.Body)
+	head, _ := io.ReadAll(io.LimitReader(q.Body, 512))
+	rest, _ := io.Copy(io.Discard, q.Body)
+	a.bytes = int64(len(head)) + rest
+	a.foreign = bytes.HasPrefix(head, []byte(`{"to":"`)) && !bytes.HasPrefix(head, payloadOf(a.id))
 	r.mu.Lock()
 	var wait time.Duration
 	if r.answer != nil {

@@ -308,6 +308,9 @@ type job struct {
 	headers      []kafka.Header
 }
 
+// payloadOf is the payload of a job that has none of its own. The receiver tells by it whether a request is the job's.
+func payloadOf(id string) []byte { return []byte(`{"to":"` + id + `"}`) }
+
 // publish writes the jobs to the ingress topic, round-robin over its partitions, in their order.
 func (s *stack) publish(jobs []job) {
 	s.t.Helper()
@@ -329,7 +332,7 @@ func (s *stack) publish(jobs []job) {
 	for _, j := range jobs {
 		payload := j.payload
 		if payload == nil {
-			payload = []byte(`{"to":"` + j.id + `"}`)
+			payload = payloadOf(j.id)
 		}
 		headers := append([]kafka.Header{
 			{Key: "pacer-campaign", Value: []byte(j.campaign)}, {Key: "pacer-job-id", Value: []byte(j.id)},
