@@ -22,8 +22,7 @@ type bystander struct {
 	rate   float64
 	lane   int
 	jobs   int
-	gone   map[string]bool // jobs whose topic was deleted
-	pauses []pause         // while nothing is asked of it
+	pauses []pause // while nothing is asked of it
 }
 
 // pause is a span in which nothing is asked of the bystander: from one time of its receiver to another, and then until its
@@ -52,7 +51,7 @@ const (
 // world makes the case's stack, with the bystander and its backlog.
 func (c *chaos) world(t *testing.T, o stackOptions) {
 	t.Helper()
-	b := &bystander{receiver: newReceiver(t), rate: 10, lane: o.lanes, jobs: 600, gone: map[string]bool{}}
+	b := &bystander{receiver: newReceiver(t), rate: 10, lane: o.lanes, jobs: 600}
 	if c.full {
 		b.jobs = 6000
 	}
@@ -69,23 +68,23 @@ func (c *chaos) world(t *testing.T, o stackOptions) {
 	// The other pins keep the lane from being chosen for others. They are never old enough to be removed.
 	c.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane, pinned_at)
 		SELECT CASE n WHEN 0 THEN $1 ELSE $1 || '-' || n END, $2, now() + interval '1 day' FROM generate_series(0, 100) n`, bystanderID, b.lane)
-	b.fill(c, b.list(0))
+	b.fill(c)
 	b.pauses = []pause{{to: forever, recovery: groupRecovery}} // until the first daemon
 }
 
-// list are its jobs from a number on.
-func (b *bystander) list(first int) []job {
-	jobs := ofCampaign(bystanderID, first, b.jobs-first)
+// list are its jobs.
+func (b *bystander) list() []job {
+	jobs := ofCampaign(bystanderID, 0, b.jobs)
 	for i := range jobs {
 		jobs[i].payload = payloadOf(jobs[i].id)
 	}
 	return jobs
 }
 
-// fill writes jobs into its lane.
-func (b *bystander) fill(c *chaos, jobs []job) {
+// fill writes its jobs into its lane.
+func (b *bystander) fill(c *chaos) {
 	c.t.Helper()
-	for some := range slices.Chunk(jobs, 2000) {
+	for some := range slices.Chunk(b.list(), 2000) {
 		c.intoLane(b.lane, some)
 	}
 }

@@ -1,9 +1,12 @@
 package test
 
 import (
+	"context"
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/requeue"
 )
@@ -13,6 +16,11 @@ var catalogCases = []chaosCase{
 	{"postgres-down", false, postgresDown},
 	{"postgres-down-at-a-first-overflow", false, postgresDownAtOverflow},
 	{"daemons-that-disagree", true, daemonsDisagree},
+	{"postgres-down-during-a-rebalance", false, postgresDownRebalance},
+	{"postgres-slow", false, postgresSlow},
+	{"row-of-a-campaign-gone", false, rowGone},
+	{"catalog-empty", false, catalogEmpty},
+	{"database-of-yesterday", false, databaseOfYesterday},
 }
 
 // catalogNetwork is a proxy in front of the stack's database, and the variable that leads a daemon there.
@@ -99,6 +107,168 @@ func daemonsDisagree(t *testing.T, c *chaos) {
 	c.stack.quota("q", "closed", "100000/1s")
 	c.healed()
 	c.delivered(60 * time.Second)
+}
+
+// postgresDownRebalance takes the catalog away, and then one of three daemons goes: the others take its partitions without
+// the stored positions.
+func postgresDownRebalance(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	network, dsn := c.catalogNetwork()
+	c.load(20, map[string]float64{"fast": 200})
+	c.campaign("waits", 10)
+	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
+	c.join("one", dsn)
+	c.join("two", dsn)
+	three := c.join("three", dsn)
+	c.inLanes(c.jobs(300))
+	c.arrived(0.2)
+	network.down()
+	time.Sleep(time.Second)
+	c.leave(three)
+	from := c.receiver.now() + rebalance.Microseconds()
+	time.Sleep(10 * time.Second)
+	for id, rate := range map[string]float64{"fast": c.rate(200), "waits": 10} {
+		c.keptRate(id, rate, from, min(c.receiver.now(), max(from, c.lastOf(id))))
+	}
+	network.heal()
+	c.healed()
+	c.again(three, dsn)
+	c.release()
+	c.delivered(60 * time.Second)
+}
+
+// postgresSlow has the catalog answer 0.3 s late, from before the first overflow of one of the campaigns.
+func postgresSlow(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	network, dsn := c.catalogNetwork()
+	c.load(6, map[string]float64{"fast": 200})
+	c.join("one", dsn)
+	c.join("two", dsn)
+	c.arrived(0.2)
+	network.delay(300*time.Millisecond, 0)
+	from := c.receiver.now()
+	c.campaign("waits", 10)
+	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
+	time.Sleep(5 * time.Second)
+	c.keptRate("fast", c.rate(200), from, min(c.receiver.now(), c.lastOf("fast")))
+	c.release()
+	c.delivered(60 * time.Second)
+	network.heal()
+	c.noneDead()
+}
+
+// rolled stops a daemon in order and returns it.
+func (c *chaos) rolled(name string) *daemon {
+	c.t.Helper()
+	for _, d := range c.up {
+		if d.name == name {
+			c.leave(d)
+			return d
+		}
+	}
+	c.t.Fatalf("no daemon %s", name)
+	return nil
+}
+
+// rowGone deletes the rows of campaigns for a moment, as a careless script does: one whose jobs are sent at once, and one
+// with a backlog in a lane.
+func rowGone(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.brokerLoad()
+	c.campaign("other", c.rate(50))
+	c.publish(mix(map[string]int{"other": c.jobs(50 * 10)}))
+	c.arrived(0.2)
+	c.keep()
+	c.sql(`DELETE FROM pacer.campaigns WHERE id IN ('fast', 'waits')`)
+	time.Sleep(4 * time.Second)
+	c.sql(`INSERT INTO pacer.campaigns SELECT * FROM yesterday.campaigns WHERE id IN ('fast', 'waits')`)
+	c.healed()
+	c.release()
+	c.delivered(60 * time.Second)
+	c.noneDead()
+}
+
+// catalogEmpty deletes every campaign for a while: daemons do not believe that, and go on.
+func catalogEmpty(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.brokerLoad()
+	c.arrived(0.2)
+	c.keep()
+	c.sql(`DELETE FROM pacer.campaigns`)
+	from := c.receiver.now()
+	time.Sleep(5 * time.Second)
+	c.keptRate("fast", c.rate(200), from, min(c.receiver.now(), max(from, c.lastOf("fast"))))
+	c.sql(`INSERT INTO pacer.campaigns SELECT * FROM yesterday.campaigns`)
+	c.healed()
+	c.release()
+	c.delivered(60 * time.Second)
+	c.noneDead()
+}
+
+// databaseOfYesterday brings back the database as it was before any job of the case was there: no positions and no lanes.
+// Nothing is lost or repeated. No limit was changed meanwhile.
+func databaseOfYesterday(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	network, dsn := c.catalogNetwork()
+	c.campaign("fast", c.rate(200))
+	c.campaign("waits", 10)
+	c.keep()
+	c.publish(mix(map[string]int{"fast": c.jobs(200 * 10), "waits": c.jobs(400)}))
+	c.join("one", dsn)
+	c.join("two", dsn)
+	c.inLanes(c.jobs(300))
+	c.arrived(0.3)
+	time.Sleep(6 * time.Second) // positions are kept every 5 s
+	network.down()
+	c.restore()
+	network.heal()
+	c.healed()
+	c.again(c.rolled("one"), dsn)
+	time.Sleep(3 * time.Second)
+	c.release()
+	c.delivered(60 * time.Second)
+	c.noneDead()
+}
+
+// tables are those of the catalog and the daemons; the versions of migrations and sequences are apart.
+func (c *chaos) tables() (names []string) {
+	c.t.Helper()
+	rows, err := c.db.Query(context.Background(),
+		`SELECT tablename::text FROM pg_tables WHERE schemaname = 'pacer' AND tablename NOT LIKE '%version%' ORDER BY 1`)
+	if err == nil {
+		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return names
+}
+
+// keep copies the database's tables.
+func (c *chaos) keep() {
+	c.t.Helper()
+	c.sql(`CREATE SCHEMA yesterday`)
+	for _, name := range c.tables() {
+		c.sql(`CREATE TABLE yesterday.` + name + ` AS TABLE pacer.` + name)
+	}
+	c.sql(`CREATE TABLE yesterday.sequence AS SELECT last_value FROM pacer.revisions`)
+}
+
+// restore brings the kept tables back.
+func (c *chaos) restore() {
+	c.t.Helper()
+	statements := []string{`BEGIN`, `SET LOCAL session_replication_role = replica`} // no triggers
+	names := c.tables()
+	for _, name := range names {
+		statements = append(statements, `DELETE FROM pacer.`+name)
+	}
+	for _, name := range names {
+		statements = append(statements, `INSERT INTO pacer.`+name+` OVERRIDING SYSTEM VALUE SELECT * FROM yesterday.`+name)
+	}
+	statements = append(statements, `SELECT setval('pacer.revisions', (SELECT last_value FROM yesterday.sequence))`, `COMMIT`)
+	for _, s := range statements {
+		c.sql(s)
+	}
 }
 
 // during are the arrivals of a campaign from one time of the receiver to another.

@@ -37,7 +37,8 @@ type chaosCase struct {
 
 // chaosCases are all cases, in the order of the table.
 func chaosCases() []chaosCase {
-	return slices.Concat(crashCases, storeCases, brokerCases, catalogCases, laneCases, jobCases, sinkCases, randomCases)
+	return slices.Concat(crashCases, storeCases, brokerCases, catalogCases, laneCases, jobCases, sinkCases,
+		anewCases, compressedCases, randomCases)
 }
 
 // TestChaos runs the short cases; with CHAOS=full all of them, with more jobs and CHAOS_ROUNDS times (1), and writes
@@ -324,6 +325,7 @@ func (c *chaos) verdict() {
 		c.t.Errorf("%d jobs lost, limits broken by %d", c.row.lost, c.row.over)
 	}
 	if c.row.duplicates > c.row.inFlight {
+		c.repeats(5)
 		c.t.Errorf("%d duplicates, more than the %d that may have been in flight", c.row.duplicates, c.row.inFlight)
 	}
 	if again > 0 {
@@ -344,10 +346,8 @@ func (c *chaos) lost(accepted map[string]bool) (lost, again int, waiting map[str
 		}
 	})
 	published := maps.Clone(c.published)
-	for _, j := range c.bystander.list(0) {
-		if !c.bystander.gone[j.id] {
-			published[j.id] = bystanderID
-		}
+	for _, j := range c.bystander.list() {
+		published[j.id] = bystanderID
 	}
 	for id, campaign := range published {
 		switch waits := held[id]; {
@@ -358,6 +358,21 @@ func (c *chaos) lost(accepted map[string]bool) (lost, again int, waiting map[str
 		}
 	}
 	return lost, again, waiting
+}
+
+// repeats logs the first jobs that were accepted again.
+func (c *chaos) repeats(n int) {
+	for _, r := range c.receivers() {
+		first := map[string]int64{}
+		for _, a := range r.arrivals("") {
+			at, again := first[a.id]
+			if again && a.status/100 == 2 && n > 0 {
+				n--
+				c.t.Logf("%s was sent at %.2f s and at %.2f s, attempt %d", a.id, float64(at)/1e6, float64(a.at)/1e6, a.attempt)
+			}
+			first[a.id] = a.at
+		}
+	}
 }
 
 // identity expects that every request carried what was published under its id: the campaign and the payload.
