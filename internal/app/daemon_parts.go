@@ -40,6 +40,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(),
+		Owns:   func(now time.Time) bool { return d.consumer.Owns(now) },
 		Logger: d.parts.Log, Registerer: d.parts.Registry,
 	})
 }

@@ -26,6 +26,7 @@ type committer struct {
 	sources []*source
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has a later generation: nothing can be committed any more
+	lost    func()       // called when it has; may be nil
 
 	mu    sync.Mutex // guards state: written by run's goroutine, read by any
 	state commitState
@@ -149,6 +150,9 @@ func (c *committer) judge(err error) error {
 		c.fenced = true
 		for _, s := range c.sources {
 			s.fence()
+		}
+		if c.lost != nil {
+			c.lost()
 		}
 		return nil
 	case errors.Is(err, errPartlyCommitted):

@@ -34,6 +34,7 @@ type Consumer struct {
 	blockers *blockers
 	balancer evenBalancer
 	watch    watchState
+	lease    lease // of the generation
 
 	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
 	joined  atomic.Bool

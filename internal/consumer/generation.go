@@ -35,11 +35,22 @@ type generation struct {
 func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	ended, released := make(chan struct{}), make(chan struct{})
+	ended, released, lost := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	defer close(released)
+	c.lease.begin(time.Now(), func(idle time.Duration) {
+		if work.Err() == nil {
+			c.opt.Logger.Warn("the group has gone on without this daemon; its queued jobs are dropped, since others have them, and it "+
+				"joins anew", "group", c.opt.Group, "generation", gen.ID, "stood_still", idle.Round(time.Second))
+		}
+		close(lost)
+	})
+	defer c.lease.end()
 	// kafka-go joins the next generation when all functions given to Start have returned: this one stands for all.
 	gen.Start(func(ctx context.Context) {
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-lost:
+		}
 		close(ended)
 		stop()
 		<-released
@@ -51,6 +62,7 @@ func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 	g := &generation{Consumer: c}
 	member := broker.Member{Group: c.opt.Group, ID: gen.MemberID, Generation: int(gen.ID)}
 	g.commit = newCommitter(c.opt.Client, member, c.metrics, c.health)
+	g.commit.lost = c.lease.lose
 	starts, err := g.starts(work, partitions)
 	if err != nil {
 		return
@@ -213,6 +225,7 @@ func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan st
 	readers.Go(func() { g.watchTopics(work) })
 	survey := &survey{opt: &g.opt, metrics: g.metrics, sources: g.waiting, ends: map[partition]int64{}}
 	readers.Go(func() { survey.run(work) })
+	readers.Go(func() { g.lease.watch(work) })
 	for _, read := range g.readers {
 		readers.Go(func() { read(work) })
 	}

@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -378,6 +379,40 @@ func TestDrain(t *testing.T) {
 				t.Errorf("open %d, %v, settled %v", open, err, src.counts())
 			}
 		})
+	})
+}
+
+// Jobs that belong to other daemons by now are not sent, whether they wait or are offered; after the drain that follows,
+// others are.
+func TestJobsOfOthersAreNotSent(t *testing.T) {
+	var lost atomic.Bool
+	owns := func(o *Options) { o.Owns = func(time.Time) bool { return !lost.Load() } }
+	one(t, newBook(campaign("c", 100)), owns, func(t *testing.T, f *fleet) {
+		f.receiver.setLatency(700 * time.Millisecond)
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 300))
+		time.Sleep(time.Second)
+		n := f.count("c")
+		lost.Store(true)
+		if _, err := f.daemons[0].Offer(t.Context(), jobs(src, delivery.FromIngress, "c", 300, 10)); err == nil {
+			t.Error("jobs of others are accepted")
+		}
+		time.Sleep(2 * time.Second)
+		if more := f.count("c") - n; n == 0 || more > 0 {
+			t.Errorf("%d sent, then %d of others", n, more)
+		}
+		if settled := src.count(delivery.OutcomeDelivered); settled != n {
+			t.Errorf("%d of %d in flight were settled", settled, n)
+		}
+		if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
+			t.Errorf("open %d, %v", open, err)
+		}
+		lost.Store(false)
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
+		time.Sleep(2 * time.Second)
+		if more := f.count("c") - n; more != 10 {
+			t.Errorf("%d of 10 sent after the drain", more)
+		}
 	})
 }
 

@@ -44,6 +44,21 @@ const cancelledSendsEnd = time.Second
 
 func (p *Pacer) beginDrain(done chan<- int) {
 	p.drain.doubt, p.drain.stopped, p.drain.done = 0, true, done
+	p.dropQueued()
+}
+
+// disown drops every job that is not in flight if they belong to other daemons by now, and tells whether they do. A drain
+// follows.
+func (p *Pacer) disown(now instant) bool {
+	if p.opt.Owns == nil || p.opt.Owns(now.wall) {
+		return false
+	}
+	p.dropQueued()
+	return true
+}
+
+// dropQueued drops every job that is not in flight and hands all slots back.
+func (p *Pacer) dropQueued() {
 	p.returnUnsent()
 	for _, q := range p.queues.list {
 		p.handBack(q)

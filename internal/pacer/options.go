@@ -90,6 +90,9 @@ type Options struct {
 	Retry          Retry
 	// MaxRetryAfter is how long a wait that a destination asks for is believed, by sink; 5 min where it is not set.
 	MaxRetryAfter map[string]time.Duration
+	// Owns reports whether the jobs that were offered are still this daemon's at now; nil for always. If not, those that
+	// wait are dropped, and none is accepted until they are again.
+	Owns func(now time.Time) bool
 
 	Logger     *slog.Logger          // slog.Default()
 	Registerer prometheus.Registerer // a registry of its own

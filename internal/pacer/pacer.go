@@ -115,6 +115,7 @@ func (p *Pacer) Stalled() time.Duration {
 func (p *Pacer) turn() {
 	commands, results := p.inbox.take()
 	now := p.now()
+	p.disown(now)
 	for _, r := range results {
 		p.settle(r, now)
 	}
@@ -170,7 +171,7 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	answer := make(chan []*delivery.Job, 1)
 	p.inbox.do(func(now instant) {
-		if p.drain.stopped {
+		if p.drain.stopped || p.disown(now) {
 			close(answer)
 			return
 		}
