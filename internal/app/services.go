@@ -41,7 +41,10 @@ func (s *Services) OpenKafka() error {
 	if err != nil {
 		return err
 	}
-	s.Kafka, err = broker.New(broker.Options{Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess})
+	s.Kafka, err = broker.New(broker.Options{
+		Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess,
+		MaxRecordBytes: int64(s.Config.Kafka.MaxRecordBytes),
+	})
 	if err != nil {
 		return config.UsageError{Err: fmt.Errorf("kafka.sasl: %w", err)}
 	}

@@ -46,16 +46,19 @@ type Options struct {
 	// changes.
 	Security    func() Security
 	MetadataTTL time.Duration // how long the layout of topics is cached; 2 s
+	// MaxRecordBytes is how large a record may be that is read; 16 MiB. Of a larger one, its headers are.
+	MaxRecordBytes int64
 	// Wrap, if set, wraps the connections of the client. Tests simulate network failures with it.
 	Wrap func(kafka.RoundTripper) kafka.RoundTripper
 }
 
 // Client reaches a cluster. Every call has its own deadline besides that of its context. Safe for concurrent use.
 type Client struct {
-	kafka   *kafka.Client
-	idle    func() // closes idle connections
-	brokers []string
-	dialer  *kafka.Dialer
+	kafka     *kafka.Client
+	idle      func() // closes idle connections
+	brokers   []string
+	dialer    *kafka.Dialer
+	maxRecord int64
 
 	mu     sync.Mutex
 	layout map[string][]int // topic -> partition -> leader
@@ -83,7 +86,7 @@ func New(o Options) (*Client, error) {
 	return &Client{
 		// No Timeout: kafka-go would halve it for the broker's waits.
 		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: network},
-		idle:  transport.CloseIdleConnections, brokers: o.Brokers,
+		idle:  transport.CloseIdleConnections, brokers: o.Brokers, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
 		dialer: &kafka.Dialer{
 			DialFunc: dial, ClientID: clientID, Timeout: dialTimeout, DualStack: true, SASLMechanism: mechanism,
 		},

@@ -67,17 +67,6 @@ type Epoch int32
 // ErrNewEpoch ends a fetch whose first record was written in another epoch than FetchRequest.After.
 var ErrNewEpoch = errors.New("the records are of another leader")
 
-// epochOf returns the epoch in which a batch was written; logs of Kafka before 0.11 do not know it.
-func epochOf(batch protocol.RecordReader) Epoch {
-	switch b := batch.(type) {
-	case *protocol.RecordBatch:
-		return Epoch(b.PartitionLeaderEpoch + 1)
-	case *protocol.ControlBatch:
-		return Epoch(b.PartitionLeaderEpoch + 1)
-	}
-	return 0
-}
-
 // EpochEnd returns the offset at which an epoch, or else the last one before it, ends in the log of the present leader. A
 // record of that epoch at this offset or a later one is not in the log. ok is false if the leader does not know.
 func (c *Client) EpochEnd(ctx context.Context, at Partition, epoch Epoch) (end int64, ok bool, err error) {

@@ -3,6 +3,7 @@ package broker
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,9 @@ type FetchRequest struct {
 	// After is the epoch of the record before Offset. If it is known, and the first record is of another epoch, Fetch reads
 	// nothing and returns ErrNewEpoch: the record before may not be in the log any more (see EpochEnd).
 	After Epoch
+	// Charge, if set, is called with the bytes of the answer beyond MaxBytes, and with their negative afterwards: a broker
+	// sends one batch at least, however large.
+	Charge func(bytes int64)
 }
 
 // Fetched is the result of a fetch besides the records.
@@ -42,14 +46,18 @@ type Fetched struct {
 	Epoch   Epoch // of the last record that the answer covers; unknown if it covers none
 }
 
+// DefaultMaxRecordBytes is how large a record may be that is read.
+const DefaultMaxRecordBytes = 16 << 20
+
 // Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
 type Raw struct {
-	at  Partition
-	rec *protocol.Record
+	at   Partition
+	rec  *protocol.Record
+	flaw *delivery.Flaw // why it could not be read as a whole; nil if it was
 }
 
 // RawOf wraps a record of kafka-go.
-func RawOf(at Partition, rec *protocol.Record) Raw { return Raw{at, rec} }
+func RawOf(at Partition, rec *protocol.Record) Raw { return Raw{at: at, rec: rec} }
 
 // Offset returns the offset of the record.
 func (r Raw) Offset() int64 { return r.rec.Offset }
@@ -80,11 +88,16 @@ func (r Raw) Copy() (*delivery.Record, error) {
 	}
 	return &delivery.Record{
 		Topic: r.at.Topic, Partition: r.at.ID, Offset: r.rec.Offset, Time: r.rec.Time, Key: key, Value: value, Headers: headers,
+		Flaw: r.flaw,
 	}, nil
 }
 
 // Fetch reads records from the offset on and calls visit for each, in order. An error of visit ends the fetch; the
 // result then ends before the record that visit was called with.
+//
+// Records are decompressed one after the other, so that memory is needed for one of them, of Options.MaxRecordBytes at
+// most, and for what the broker has sent: MaxBytes, or one batch if that is larger. visit gets a larger record without its
+// key and value, and one record for all that remain of a batch that cannot be decompressed; their copies have a Flaw.
 //
 // It uses the protocol's fetch message instead of kafka.Client.Fetch, which hides three things that are needed here:
 // several partitions in one request (see Poll), the list of aborted transactions, and the positions of control
@@ -103,84 +116,154 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(Raw) erro
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}
 	out.End = readable(p)
-	aborted := newAbortedReads(p.AbortedTransactions)
-	var batches []protocol.RecordReader
-	switch set := p.RecordSet.Records.(type) {
-	case nil:
-	case *protocol.RecordStream:
-		batches = set.Records
-	default:
-		batches = []protocol.RecordReader{set}
+	if more := int64(len(p.RecordSet)) - r.MaxBytes; more > 0 && r.Charge != nil {
+		r.Charge(more)
+		defer r.Charge(-more)
 	}
-	if len(batches) > 0 && r.After != 0 && epochOf(batches[0]) != r.After {
-		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, ErrNewEpoch)
+	f := &fetching{
+		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: max(minBatch, maxExpansion*c.maxRecord),
+		aborted: newAbortedReads(p.AbortedTransactions), visit: visit, out: &out,
 	}
-	for _, batch := range batches {
-		out.Epoch = epochOf(batch)
-		if err = readBatch(batch, aborted, r.Offset, &out, func(rec *protocol.Record) error { return visit(Raw{r.Partition, rec}) }); err != nil {
+	first := true
+	for set := p.RecordSet; ; {
+		b, rest, ok, err := set.next()
+		if err != nil {
+			return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, out.Next, err)
+		}
+		if !ok {
+			return out, nil
+		}
+		if first && r.After != 0 && b.epoch != r.After {
+			return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, ErrNewEpoch)
+		}
+		first, out.Epoch = false, b.epoch
+		if err = f.read(b); err != nil {
 			return out, err
 		}
+		set = rest
 	}
-	// Compaction can leave a batch without records, whose end kafka-go does not report. It lies before the end of the
-	// log and covers at least the requested offset.
-	if len(batches) > 0 && out.Next == r.Offset && r.Offset < out.End {
-		out.Next++
-	}
-	return out, nil
 }
 
 // readable returns the end of the log for a committed reader.
-func readable(p *fetchapi.ResponsePartition) int64 {
+func readable(p *fetchedPartition) int64 {
 	if p.LastStableOffset >= 0 {
 		return min(p.LastStableOffset, p.HighWatermark)
 	}
 	return p.HighWatermark
 }
 
-// readBatch visits the records of one batch.
-func readBatch(
-	batch protocol.RecordReader, aborted *abortedReads, from int64, out *Fetched, visit func(*protocol.Record) error,
-) error {
-	if control, ok := batch.(*protocol.ControlBatch); ok {
-		return readControl(control, aborted, out)
+// fetching reads the batches of an answer.
+type fetching struct {
+	at      Partition
+	from    int64
+	limit   int64 // bytes of a record
+	most    int64 // bytes that one batch may decompress to
+	aborted *abortedReads
+	visit   func(Raw) error
+	out     *Fetched
+	scratch scratch
+}
+
+// read visits the records of one batch.
+func (f *fetching) read(b logBatch) error {
+	if b.old != nil {
+		return f.readOld(b)
 	}
-	hidden := aborted.hides(batch)
-	for {
-		rec, err := batch.ReadRecord()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read record: %w", err)
-		}
-		if rec.Offset >= from && !hidden {
-			err = visit(rec)
-			out.Records++
-			out.Bytes += recordBytes(rec)
-		}
-		closeRecord(rec)
-		if err != nil {
+	if b.last >= f.from && (b.attributes.Control() || !f.aborted.hides(b)) {
+		if err := f.readRecords(b); err != nil {
 			return err
 		}
-		out.Next = max(out.Next, rec.Offset+1)
+	}
+	f.out.Next = max(f.out.Next, b.last+1) // also where compaction has left nothing
+	return nil
+}
+
+// readRecords visits the records of a batch that is not empty.
+func (f *fetching) readRecords(b logBatch) error {
+	in, err := newRecords(b, f.limit, f.most, &f.scratch)
+	if err != nil {
+		return f.unreadable(b, err)
+	}
+	defer in.close()
+	for {
+		rec, size, err := in.next(f.from)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return f.unreadable(b, err)
+		case b.attributes.Control():
+			f.control(b, &rec)
+			continue
+		case rec.Offset < f.out.Next: // before from
+			continue
+		}
+		raw := Raw{at: f.at, rec: &rec}
+		if size > f.limit {
+			raw.flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
+		}
+		if err = f.pass(raw); err != nil {
+			return err
+		}
 	}
 }
 
-// readControl skips the markers that end transactions.
-func readControl(batch *protocol.ControlBatch, aborted *abortedReads, out *Fetched) error {
+// pass visits a record.
+func (f *fetching) pass(raw Raw) error {
+	f.out.Records++
+	f.out.Bytes += recordBytes(raw.rec)
+	err := f.visit(raw)
+	closeRecord(raw.rec)
+	if err == nil {
+		f.out.Next = max(f.out.Next, raw.rec.Offset+1)
+	}
+	return err
+}
+
+// unreadable visits one record for what remains of a batch. Its checksum is right, so it will be the same whenever it is
+// read.
+func (f *fetching) unreadable(b logBatch, cause error) error {
+	first := max(f.out.Next, b.first)
+	if first > b.last || b.attributes.Control() {
+		return nil
+	}
+	return f.pass(Raw{at: f.at, rec: &protocol.Record{Offset: first, Time: time.UnixMilli(b.since)}, flaw: &delivery.Flaw{
+		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.body)),
+		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
+			first, b.last, b.attributes.Compression(), cause),
+	}})
+}
+
+// readOld visits the records of a message of a format before Kafka 0.11.
+func (f *fetching) readOld(b logBatch) error {
+	set, err := b.oldRecords()
+	if err != nil {
+		return f.unreadable(b, err)
+	}
 	for {
-		rec, err := batch.ReadControlRecord()
-		if errors.Is(err, io.EOF) {
+		rec, err := set.ReadRecord()
+		switch {
+		case errors.Is(err, io.EOF):
+			f.out.Next = max(f.out.Next, b.last+1)
 			return nil
+		case err != nil:
+			return fmt.Errorf("read record: %w", err)
+		case rec.Offset < f.out.Next:
+			closeRecord(rec)
+			continue
 		}
-		if err != nil {
-			return fmt.Errorf("read control record: %w", err)
+		if err = f.pass(Raw{at: f.at, rec: rec}); err != nil {
+			return err
 		}
-		const abortMarker = 0
-		if rec.Type == abortMarker {
-			aborted.ended(batch.BaseOffset, batch.ProducerID)
-		}
-		out.Next = max(out.Next, rec.Offset+1)
+	}
+}
+
+// control reads a marker that ends a transaction.
+func (f *fetching) control(b logBatch, rec *protocol.Record) {
+	const version, kind, abortMarker = 2, 2, 0 // bytes of the key, and the kind of an abort
+	if key, err := protocol.ReadAll(rec.Key); err == nil && len(key) >= version+kind &&
+		binary.BigEndian.Uint16(key[version:]) == abortMarker {
+		f.aborted.ended(b.first, b.producer)
 	}
 }
 
@@ -226,13 +309,12 @@ func (a *abortedReads) upTo(offset int64) {
 	}
 }
 
-func (a *abortedReads) hides(batch protocol.RecordReader) bool {
-	b, ok := batch.(*protocol.RecordBatch)
-	if !ok || !b.Attributes.Transactional() {
+func (a *abortedReads) hides(b logBatch) bool {
+	if !b.attributes.Transactional() {
 		return false
 	}
-	a.upTo(b.BaseOffset)
-	return a.active[b.ProducerID]
+	a.upTo(b.first)
+	return a.active[b.producer]
 }
 
 func (a *abortedReads) ended(offset, producer int64) {
@@ -241,7 +323,7 @@ func (a *abortedReads) ended(offset, producer int64) {
 }
 
 // fetch sends one fetch for several partitions of one leader.
-func (c *Client) fetch(ctx context.Context, requests []FetchRequest) (*fetchapi.Response, error) {
+func (c *Client) fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error) {
 	first := requests[0]
 	ctx, cancel := context.WithTimeout(ctx, first.MaxWait+fetchGrace)
 	defer cancel()
@@ -261,7 +343,7 @@ func (c *Client) fetch(ctx context.Context, requests []FetchRequest) (*fetchapi.
 	}) {
 		request.Topics = append(request.Topics, fetchapi.RequestTopic{Topic: topic, Partitions: list})
 	}
-	response, err := ask[*fetchapi.Response](ctx, c, request)
+	response, err := ask[*fetchResponse](ctx, c, request)
 	if err == nil {
 		err = codeError(response.ErrorCode)
 	}

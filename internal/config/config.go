@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/eventual"
@@ -60,6 +61,7 @@ type Kafka struct {
 	Lanes             int             `yaml:"lanes"`
 	TimerDelays       []time.Duration `yaml:"timer_delays"`
 	ReplicationFactor int             `yaml:"replication_factor"` // 0: min(3, brokers)
+	MaxRecordBytes    notation.Size   `yaml:"max_record_bytes"`   // a larger record is a dead letter without its payload
 	Results           bool            `yaml:"results"`            // write an event for each job with a final outcome
 	TLS               TLS             `yaml:"tls"`
 	SASL              SASL            `yaml:"sasl"`
@@ -161,7 +163,7 @@ func Default() *Config {
 	return &Config{
 		Kafka: Kafka{
 			Group: "pacer", TopicPrefix: requeue.DefaultPrefix, Topics: []string{requeue.DefaultPrefix + "jobs"},
-			Lanes: requeue.DefaultLanes, TimerDelays: requeue.DefaultTimers(),
+			Lanes: requeue.DefaultLanes, TimerDelays: requeue.DefaultTimers(), MaxRecordBytes: broker.DefaultMaxRecordBytes,
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
 		HTTP:     HTTP{Listen: "127.0.0.1:8080"},

@@ -164,6 +164,7 @@ func (v *validator) kafka(c *Config) {
 			quoted(k.TopicPrefix), maxPrefix)
 	}
 	between(v, "kafka.lanes", k.Lanes, 1, maxLanes)
+	between(v, "kafka.max_record_bytes", k.MaxRecordBytes, 64<<10, 1<<30)
 	between(v, "kafka.replication_factor", k.ReplicationFactor, 0, maxReplicas)
 	v.timers(k.TimerDelays)
 	v.tls("kafka.tls", &k.TLS)

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -25,6 +26,7 @@ type ingressReader struct {
 	// repeats recognises records that were written twice, because the answer to the first write was lost; nil in ingress.
 	repeats *offset.Repeats
 
+	copied  int64           // bytes of jobs that are charged and not registered yet
 	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
 	room    <-chan struct{} // closed when there may be
 
@@ -59,18 +61,33 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	defer r.src.budget.charge(-r.maxBytes)
-	var records []*delivery.Record
+	defer func() { r.uncharge(r.copied) }()
+	var jobs []*delivery.Job
+	limits, now := r.opt.limits(), time.Now()
 	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec broker.Raw) error {
-		c, err := r.copyOf(rec)
-		if err == nil {
-			records = append(records, c)
+		if r.copied >= expansion*r.maxBytes {
+			return errEnough
 		}
-		return err
+		c, err := r.copyOf(rec)
+		if err != nil {
+			return err
+		}
+		j := r.adopt(record.Decode(c, r.src.from, limits, now))
+		if len(jobs) == 0 {
+			r.src.dated(c.Offset, sinceOf(c, j, r.src.from))
+		}
+		r.copied += j.Size
+		r.src.budget.charge(j.Size)
+		jobs = append(jobs, j)
+		return nil
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	if err == nil {
 		r.src.edge.Store(out.End)
 	}
-	if handErr := r.handOver(ctx, records); handErr != nil {
+	if handErr := r.handOver(ctx, jobs); handErr != nil {
 		return false, handErr
 	}
 	if err == nil && len(r.refused) == 0 {
@@ -79,18 +96,15 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	return true, err
 }
 
-// handOver registers and offers the records in pieces, each as soon as the window has room for it. When the handler
+// uncharge gives back what jobs were charged when they were copied: they are charged again when they are registered.
+func (r *ingressReader) uncharge(bytes int64) {
+	r.copied -= bytes
+	r.src.budget.charge(-bytes)
+}
+
+// handOver registers and offers the jobs in pieces, each as soon as the window has room for it. When the handler
 // refuses some of a piece, what comes after it is read again later.
-func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record) error {
-	now := time.Now()
-	limits, jobs := r.opt.limits(), make([]*delivery.Job, len(records))
-	for i, rec := range records {
-		jobs[i] = r.adopt(record.Decode(rec, r.src.from, limits, now))
-		if i == 0 {
-			r.src.dated(rec.Offset, sinceOf(rec, jobs[0], r.src.from))
-		}
-		records[i] = nil
-	}
+func (r *ingressReader) handOver(ctx context.Context, jobs []*delivery.Job) error {
 	for len(jobs) > 0 {
 		offsets := r.piece(jobs)
 		n := len(offsets)
@@ -103,8 +117,9 @@ func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record
 		if err := r.awaitIntake(ctx, offsets[:n]...); err != nil {
 			return err
 		}
-		fresh := make([]*delivery.Job, 0, n)
+		fresh, bytes := make([]*delivery.Job, 0, n), int64(0)
 		for _, j := range jobs[:n] {
+			bytes += j.Size
 			switch {
 			case !r.src.register(j.Offset, j.Size, offset.OwnerOf(j.Campaign)):
 			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
@@ -117,6 +132,7 @@ func (r *ingressReader) handOver(ctx context.Context, records []*delivery.Record
 				fresh = append(fresh, j)
 			}
 		}
+		r.uncharge(bytes)
 		clear(jobs[:n])
 		jobs = jobs[n:]
 		if len(fresh) == 0 {

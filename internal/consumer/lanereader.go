@@ -122,9 +122,6 @@ func (r *laneReader) tell(now time.Time) {
 	}
 }
 
-// errEnough ends a fetch from which enough jobs were taken.
-var errEnough = errors.New("enough was read")
-
 // readMain reads on from main, for all campaigns that are not left behind.
 func (r *laneReader) readMain(ctx context.Context, main int64) error {
 	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
@@ -216,6 +213,7 @@ type visit struct {
 	classify func(*offset.Lane, uint64, int64) offset.Verdict
 	catchUp  bool
 	jobs     []*delivery.Job
+	bytes    int64 // of jobs
 	stopped  bool
 }
 
@@ -223,7 +221,7 @@ type visit struct {
 // not registered yet.
 func (v *visit) record(rec broker.Raw) error {
 	r := v.reader
-	if len(v.jobs) >= laneJobs {
+	if len(v.jobs) >= laneJobs || v.bytes >= expansion*maxFetchBytes {
 		return errEnough
 	}
 	hash, j, err := v.campaignOf(rec)
@@ -260,6 +258,7 @@ func (v *visit) record(rec broker.Raw) error {
 		r.src.ages.note(j.Offset, j.FirstRead)
 	}
 	v.jobs = append(v.jobs, j)
+	v.bytes += j.Size
 	return nil
 }
 

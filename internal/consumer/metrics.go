@@ -128,7 +128,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		m.commits.WithLabelValues(result)
 	}
 	for _, reason := range []delivery.Reason{
-		delivery.ReasonUndecodable, delivery.ReasonInvalidHeader, delivery.ReasonOverweight,
+		delivery.ReasonUndecodable, delivery.ReasonInvalidHeader, delivery.ReasonOverweight, delivery.ReasonTooLarge,
 	} {
 		m.defects.WithLabelValues(string(reason))
 	}

@@ -17,6 +17,7 @@ const (
 	longPoll        = 500 * time.Millisecond // how long a fetch from ingress waits for data
 	shortPoll       = 50 * time.Millisecond  // the same if data is known to exist
 	offerJobs       = 500                    // jobs handed over at once
+	expansion       = 4                      // a fetch that decompresses to more jobs than this times its bytes is read in parts
 	stuckAfter      = time.Second            // how often the handler is asked again to relieve a full window
 )
 
@@ -94,12 +95,17 @@ func (r *reader) entered() {
 	}
 }
 
-// read fetches once, within the budget, and calls visit for each record. It returns the error of the context or of the
-// fetch; records visited before an error are valid.
+// errEnough ends a fetch from which enough was taken; the rest is read again.
+var errEnough = errors.New("enough was read")
+
+// read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
+// fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(broker.Raw) error) (broker.Fetched, error) {
 	topic, _, _, high := r.base.whereabouts()
 	r.topic = topic.Topic
-	request := broker.FetchRequest{Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait}
+	request := broker.FetchRequest{
+		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: r.base.budget.charge,
+	}
 	if from >= high { // not a catch-up
 		request.After = r.epoch
 	}
@@ -109,11 +115,11 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	if from >= high && out.Epoch != 0 {
 		r.epoch = out.Epoch
 	}
-	result := resultOK
+	result, failed := resultOK, err != nil && !errors.Is(err, errEnough)
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case failed && ctx.Err() != nil:
 		return out, ctx.Err()
-	case err != nil:
+	case failed:
 		result = resultError
 	case out.Records == 0:
 		result = resultEmpty
@@ -121,7 +127,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	m, label := r.base.metrics, placeNames[r.base.from]
 	m.fetches.WithLabelValues(label, result).Inc()
 	m.records.WithLabelValues(label).Add(float64(out.Records))
-	if err == nil {
+	if !failed {
 		r.health.OK(r.base.String())
 		r.base.prove()
 	}
@@ -131,10 +137,15 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 // copyOf copies a record out of the buffers of a fetch.
 func (r *reader) copyOf(rec broker.Raw) (*delivery.Record, error) {
 	c, err := rec.Copy()
-	if err == nil {
-		c.TopicID = r.topic
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	c.TopicID = r.topic
+	if c.Flaw != nil {
+		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
+			"partition", r.base.String(), "offset", c.Offset, "reason", c.Flaw.Defect, "detail", c.Flaw.Detail)
+	}
+	return c, nil
 }
 
 // adopt sets the fields of a decoded job that are common to the partition.

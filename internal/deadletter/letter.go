@@ -224,6 +224,9 @@ func read(r delivery.Record) Letter {
 	}
 	d.Attempts, _ = strconv.Atoi(r.Header(delivery.HeaderAttempt))
 	d.Truncated, _ = strconv.Atoi(r.Header(record.HeaderTruncated))
+	if r.Flaw != nil {
+		d.Truncated = max(d.Truncated, int(r.Flaw.Lost))
+	}
 	d.Origin, _ = record.ParseOrigin(r.Header(delivery.HeaderOrigin))
 	return d
 }

@@ -109,6 +109,7 @@ type Timing struct {
 type Flaw struct {
 	Defect Reason // a dead-letter reason such as ReasonUndecodable
 	Detail string // one line for the person who reads the dead letter
+	Lost   int64  // bytes of the record that could not be read, and are not in the dead letter
 }
 
 // Reading says where and when a job was read.
@@ -232,6 +233,7 @@ const (
 	ReasonInvalidHeader     Reason = "invalid_header"
 	ReasonUnknownCampaign   Reason = "unknown_campaign"
 	ReasonOversize          Reason = "oversize"
+	ReasonTooLarge          Reason = "too_large"
 	ReasonOverweight        Reason = "overweight"
 	ReasonRefused           Reason = "refused"
 	ReasonAttemptsExhausted Reason = "attempts_exhausted"
@@ -240,7 +242,7 @@ const (
 
 // DeadReasons lists every reason of a dead letter.
 var DeadReasons = []Reason{
-	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonOverweight,
+	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonTooLarge, ReasonOverweight,
 	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired,
 }
 

@@ -13,6 +13,7 @@ type Record struct {
 	Key       []byte
 	Value     []byte
 	Headers   []Header
+	Flaw      *Flaw // why it could not be read as a whole; nil if it was
 }
 
 // Header returns the value of the first header with that key, "" if there is none.

@@ -42,7 +42,7 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 	var h scanned
 	h.scan(r.Headers)
 	j := &delivery.Job{
-		Weight: 1, Payload: r.Value, Meta: delivery.Meta{Key: r.Key},
+		Weight: 1, Payload: r.Value, Flaw: r.Flaw, Meta: delivery.Meta{Key: r.Key},
 		History: delivery.History{
 			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
 		},
@@ -55,10 +55,13 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 	if !moved {
 		h.check(j)
 	}
-	if h.campaign == nil {
-		decodeEnvelope(j, r.Value, limits)
-	} else {
+	switch {
+	case h.campaign != nil:
 		decodeHeaders(j, &h, limits)
+	case r.Flaw == nil:
+		decodeEnvelope(j, r.Value, limits)
+	default:
+		j.ContentType = contentTypeBinary
 	}
 	if j.ID == "" {
 		j.ID = FormatOrigin(j.Origin)

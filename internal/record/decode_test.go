@@ -269,3 +269,21 @@ func FuzzEnvelope(f *testing.F) {
 
 // maxDetail bounds what is said of a record that is no job.
 const maxDetail = 1000
+
+// A record that could not be read as a whole becomes a dead letter with what is known of it, which is never replayed.
+func TestDecodeWhatCouldNotBeRead(t *testing.T) {
+	flaw := &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: "too large", Lost: 20 << 20}
+	for _, headers := range [][]delivery.Header{
+		nil, {{Key: delivery.HeaderCampaign, Value: []byte("c")}, {Key: delivery.HeaderJobID, Value: []byte("id")}, {Key: "x", Value: []byte("y")}},
+	} {
+		j := Decode(&delivery.Record{Topic: "jobs", Offset: 7, Headers: slices.Clone(headers), Flaw: flaw}, delivery.FromIngress, Limits{MaxWeight: 1}, time.Now())
+		if j.Flaw != flaw || j.Payload != nil || j.Origin.Offset != 7 || headers != nil && (j.Campaign != "c" || j.ID != "id") {
+			t.Errorf("job %+v", j)
+		}
+		letter := Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: flaw.Defect, Detail: flaw.Detail}, time.Now())
+		if letter.Value != nil || letter.Header(HeaderTruncated) != "20971520" || letter.Header(delivery.HeaderOrigin) != "jobs/0/7" ||
+			letter.Header(delivery.HeaderReason) != "too_large" || headers != nil && letter.Header("x") != "y" {
+			t.Errorf("letter %+v", letter)
+		}
+	}
+}

@@ -11,8 +11,9 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// HeaderTruncated marks a dead letter of an older version that kept only the beginning of a large payload. Its value is
-// the length of the whole payload in bytes. Such a letter cannot be replayed.
+// HeaderTruncated marks a dead letter without its payload, which could not be read, or, of an older version, with only the
+// beginning of a large one. Its value is the length of the whole payload or record in bytes. Such a letter cannot be
+// replayed.
 const HeaderTruncated = "pacer-truncated"
 
 // MaxDetail bounds the detail of a dead letter in bytes.
@@ -29,7 +30,11 @@ func Encode(job *delivery.Job, to delivery.Destination, now time.Time) delivery.
 
 // unread reports whether the job's fields were not read from its record, which is therefore kept as it came.
 func unread(job *delivery.Job) bool {
-	return job.Defect() == delivery.ReasonUndecodable || job.Defect() == delivery.ReasonInvalidHeader
+	switch job.Defect() {
+	case delivery.ReasonUndecodable, delivery.ReasonInvalidHeader, delivery.ReasonTooLarge:
+		return true
+	}
+	return false
 }
 
 // ownHeaders returns the headers that pacer writes for the job at its destination.
@@ -65,6 +70,9 @@ func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []del
 	h.text(delivery.HeaderReason, string(to.Reason))
 	if to.Kind == delivery.ToDead {
 		h.text(delivery.HeaderDetail, OneLine(to.Detail, MaxDetail))
+		if job.Flaw != nil {
+			h.count(HeaderTruncated, int(job.Flaw.Lost))
+		}
 	}
 	return h
 }

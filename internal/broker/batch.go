@@ -1,0 +1,149 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/segmentio/kafka-go/protocol"
+	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
+)
+
+// kafka-go decompresses all batches of an answer before it returns the first record, whatever that takes, and drops what
+// follows a batch that it cannot read. So this package has an answer of its own, of which the records stay as they are in
+// the log, and decompresses them one after the other (records.go).
+
+func init() { protocol.Register(&fetchapi.Request{}, &fetchResponse{}) }
+
+// fetchResponse is fetchapi.Response but for RecordSet.
+type fetchResponse struct {
+	ThrottleTimeMs int32          `kafka:"min=v1,max=v11"`
+	ErrorCode      int16          `kafka:"min=v7,max=v11"`
+	SessionID      int32          `kafka:"min=v7,max=v11"`
+	Topics         []fetchedTopic `kafka:"min=v0,max=v11"`
+}
+
+// ApiKey implements protocol.Message.
+//
+//revive:disable-next-line:var-naming the name is that of the interface
+func (*fetchResponse) ApiKey() protocol.ApiKey { return protocol.Fetch }
+
+type fetchedTopic struct {
+	Topic      string             `kafka:"min=v0,max=v11"`
+	Partitions []fetchedPartition `kafka:"min=v0,max=v11"`
+}
+
+type fetchedPartition struct {
+	Partition            int32                          `kafka:"min=v0,max=v11"`
+	ErrorCode            int16                          `kafka:"min=v0,max=v11"`
+	HighWatermark        int64                          `kafka:"min=v0,max=v11"`
+	LastStableOffset     int64                          `kafka:"min=v4,max=v11"`
+	LogStartOffset       int64                          `kafka:"min=v5,max=v11"`
+	AbortedTransactions  []fetchapi.ResponseTransaction `kafka:"min=v4,max=v11"`
+	PreferredReadReplica int32                          `kafka:"min=v11,max=v11"`
+	RecordSet            recordSet                      `kafka:"min=v0,max=v11"`
+}
+
+// recordSet is a part of a log: batches, the last of which may be incomplete.
+type recordSet []byte
+
+// ReadFrom implements io.ReaderFrom, as kafka-go decodes a field of a type of its own.
+func (s *recordSet) ReadFrom(r io.Reader) (int64, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, err
+	}
+	size := int32(binary.BigEndian.Uint32(head[:]))
+	if size <= 0 {
+		return int64(len(head)), nil
+	}
+	var b bytes.Buffer
+	b.Grow(int(min(size, 1<<20)) + bytes.MinRead)
+	n, err := io.CopyN(&b, r, int64(size))
+	*s = b.Bytes()
+	return int64(len(head)) + n, err
+}
+
+// logBatch is one batch of a log.
+type logBatch struct {
+	attributes  protocol.Attributes
+	epoch       Epoch
+	first, last int64 // offsets; compaction may have removed their records
+	since       int64 // the time that those of the records are relative to, in Unix milliseconds
+	producer    int64
+	records     int    // how many there are
+	body        []byte // the records, compressed as the attributes say
+	old         []byte // instead of all others, but first and last: a message of a format before Kafka 0.11, with its frame
+}
+
+// Places in the header of a batch: https://kafka.apache.org/documentation/#recordbatch. Messages of older formats have
+// the length and the magic byte at the same places.
+const (
+	batchLength     = 8
+	batchFrame      = 12 // what the length does not count
+	batchEpoch      = 12
+	batchMagic      = 16
+	batchCRC        = 17
+	batchAttributes = 21
+	batchLastDelta  = 23
+	batchSince      = 27
+	batchProducer   = 43
+	batchRecords    = 57
+	batchHeader     = 61
+)
+
+var (
+	errDamaged = errors.New("a batch is damaged")
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// next returns the first batch of the set and the rest of it; ok is false if the set has no complete one.
+func (s recordSet) next() (b logBatch, rest recordSet, ok bool, err error) {
+	if len(s) <= batchMagic {
+		return b, nil, false, nil
+	}
+	b.first = int64(binary.BigEndian.Uint64(s))
+	length := int64(int32(binary.BigEndian.Uint32(s[batchLength:]))) + batchFrame
+	if length > int64(len(s)) {
+		return b, nil, false, nil
+	}
+	if length <= batchMagic {
+		return b, nil, false, fmt.Errorf("%w: its length is %d", errDamaged, length)
+	}
+	whole, rest := s[:length], s[length:]
+	if whole[batchMagic] < 2 {
+		b.last, b.old = b.first, whole
+		return b, rest, true, nil
+	}
+	if length < batchHeader {
+		return b, nil, false, fmt.Errorf("%w: its length is %d", errDamaged, length)
+	}
+	if got, want := crc32.Checksum(whole[batchAttributes:], castagnoli), binary.BigEndian.Uint32(whole[batchCRC:]); got != want {
+		return b, nil, false, fmt.Errorf("%w: its checksum is %08x, not %08x", errDamaged, got, want)
+	}
+	b.epoch = Epoch(int32(binary.BigEndian.Uint32(whole[batchEpoch:])) + 1)
+	b.attributes = protocol.Attributes(binary.BigEndian.Uint16(whole[batchAttributes:]))
+	b.last = b.first + max(int64(int32(binary.BigEndian.Uint32(whole[batchLastDelta:]))), 0)
+	b.since = int64(binary.BigEndian.Uint64(whole[batchSince:]))
+	b.producer = int64(binary.BigEndian.Uint64(whole[batchProducer:]))
+	b.records = int(int32(binary.BigEndian.Uint32(whole[batchRecords:])))
+	b.body = whole[batchHeader:]
+	return b, rest, true, nil
+}
+
+// oldRecords reads a message of a format before Kafka 0.11, which may contain others.
+func (b *logBatch) oldRecords() (protocol.RecordReader, error) {
+	framed := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(b.old)), uint32(len(b.old)))
+	var set protocol.RecordSet
+	if _, err := set.ReadFrom(bufio.NewReader(bytes.NewReader(append(framed, b.old...)))); err != nil {
+		return nil, err
+	}
+	if set.Records == nil {
+		return protocol.NewRecordReader(), nil
+	}
+	return set.Records, nil
+}

@@ -1,0 +1,232 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// records reads the records of one batch, one after the other. It holds one at a time, of limit bytes at most.
+type records struct {
+	batch logBatch
+	limit int64
+	close func()
+	left  int // records to come
+	*scratch
+}
+
+// scratch is memory that the records of several batches use one after the other.
+type scratch struct {
+	in  bufio.Reader // what was decompressed
+	buf []byte       // of the last record
+}
+
+const (
+	// maxKeptHeaders is how many bytes of headers are kept of a record that is larger than the limit.
+	maxKeptHeaders = 64 << 10
+	// minBatch and maxExpansion bound what is decompressed of one batch: bytes, or records of the largest size.
+	minBatch     = 256 << 20
+	maxExpansion = 16
+)
+
+var errMalformed = errors.New("the records are malformed")
+
+// newRecords begins to read a batch, of which most bytes may be decompressed. Call close afterwards.
+func newRecords(b logBatch, limit, most int64, s *scratch) (*records, error) {
+	in, done, err := decompress(b.attributes.Compression(), b.body, most)
+	if err != nil {
+		return nil, err
+	}
+	s.in.Reset(in)
+	return &records{batch: b, limit: limit, close: done, left: b.records, scratch: s}, nil
+}
+
+// next reads the next record, with its size; the error is io.EOF at the end. The record is valid until the next call. Of
+// one that is larger than the limit, neither key nor value is there, and headers only up to maxKeptHeaders; of one before
+// the offset from there is only the offset.
+func (r *records) next(from int64) (rec protocol.Record, size int64, err error) {
+	if r.left <= 0 {
+		return rec, 0, io.EOF
+	}
+	r.left--
+	if size, err = binary.ReadVarint(&r.in); err == nil {
+		switch {
+		case size < 0:
+			err = errMalformed
+		case size > r.limit:
+			err = r.skim(&rec, size)
+		default:
+			err = r.read(&rec, size, from)
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errMalformed // there are more to come
+	}
+	return rec, size, err
+}
+
+// read reads a record that fits.
+func (r *records) read(rec *protocol.Record, size, from int64) error {
+	r.buf = r.buf[:0]
+	for int64(len(r.buf)) < size { // as it comes: the size may be wrong
+		n := int(min(size-int64(len(r.buf)), max(int64(len(r.buf)), 4<<10)))
+		r.buf = slices.Grow(r.buf, n)
+		if _, err := io.ReadFull(&r.in, r.buf[len(r.buf):len(r.buf)+n]); err != nil {
+			return err
+		}
+		r.buf = r.buf[:len(r.buf)+n]
+	}
+	f := fields{b: r.buf}
+	f.begin(r.batch, rec)
+	if rec.Offset < from {
+		return f.err
+	}
+	rec.Key, rec.Value = bytesOf(f.bytes()), bytesOf(f.bytes())
+	n := f.varint()
+	if n < 0 || n > int64(len(f.b)) { // each takes two bytes at least
+		return errMalformed
+	}
+	if n > 0 {
+		rec.Headers = make([]protocol.Header, n)
+	}
+	for i := range rec.Headers {
+		rec.Headers[i] = protocol.Header{Key: string(f.bytes()), Value: bytes.Clone(f.bytes())}
+	}
+	return f.err
+}
+
+func bytesOf(b []byte) protocol.Bytes {
+	if b == nil {
+		return nil
+	}
+	return protocol.NewBytes(b)
+}
+
+// fields parses a record. After an error it returns zeros.
+type fields struct {
+	b   []byte
+	err error
+}
+
+// begin parses what comes before the key.
+func (f *fields) begin(b logBatch, rec *protocol.Record) {
+	const attributes = 1 // of a record; they are not used
+	if len(f.b) < attributes {
+		f.err = errMalformed
+		return
+	}
+	f.b = f.b[attributes:]
+	rec.Time = time.UnixMilli(b.since + f.varint())
+	rec.Offset = b.first + f.varint()
+}
+
+func (f *fields) varint() int64 {
+	v, n := binary.Varint(f.b)
+	if n <= 0 {
+		f.err, f.b = errMalformed, nil
+		return 0
+	}
+	f.b = f.b[n:]
+	return v
+}
+
+// bytes returns a field with its length; nil for null.
+func (f *fields) bytes() []byte {
+	n := f.varint()
+	if n > int64(len(f.b)) {
+		f.err, f.b = errMalformed, nil
+	}
+	if n < 0 || f.err != nil {
+		return nil
+	}
+	field := f.b[:n:n]
+	f.b = f.b[n:]
+	return field
+}
+
+// skim reads a record that is larger than the limit, without keeping its key and value.
+func (r *records) skim(rec *protocol.Record, size int64) error {
+	in := skimmer{in: &r.in, left: size}
+	in.skip(1) // attributes
+	rec.Time = time.UnixMilli(r.batch.since + in.varint())
+	rec.Offset = r.batch.first + in.varint()
+	in.skip(in.varint()) // key
+	in.skip(in.varint()) // value
+	kept := int64(0)
+	for n := in.varint(); n > 0 && in.err == nil; n-- {
+		var h protocol.Header
+		length := in.varint()
+		if kept += max(length, 0); kept > maxKeptHeaders {
+			break
+		}
+		h.Key = string(in.bytes(length))
+		length = in.varint()
+		if kept += max(length, 0); kept > maxKeptHeaders {
+			break
+		}
+		h.Value = in.bytes(length)
+		rec.Headers = append(rec.Headers, h)
+	}
+	in.skip(in.left)
+	return in.err
+}
+
+// skimmer is fields of a record that is still to be read.
+type skimmer struct {
+	in   *bufio.Reader
+	left int64 // of the record
+	err  error
+}
+
+func (s *skimmer) varint() int64 {
+	if s.err != nil {
+		return 0
+	}
+	v, err := binary.ReadVarint(s)
+	s.err = err
+	return v
+}
+
+// ReadByte implements io.ByteReader.
+func (s *skimmer) ReadByte() (byte, error) {
+	if s.left--; s.left < 0 {
+		return 0, errMalformed
+	}
+	return s.in.ReadByte()
+}
+
+// take reserves n bytes of the record; false if it has fewer.
+func (s *skimmer) take(n int64) bool {
+	if s.left -= max(n, 0); s.left < 0 && s.err == nil {
+		s.err = errMalformed
+	}
+	return n > 0 && s.err == nil
+}
+
+func (s *skimmer) skip(n int64) {
+	if s.take(n) {
+		_, s.err = io.CopyN(io.Discard, s.in, n)
+	}
+}
+
+// bytes reads n bytes, of which the caller knows that they are few.
+func (s *skimmer) bytes(n int64) []byte {
+	if !s.take(n) {
+		return nil
+	}
+	b := make([]byte, n)
+	_, s.err = io.ReadFull(s.in, b)
+	return b
+}
+
+// tooLarge describes a record of which only the headers were read.
+func tooLarge(size, limit int64) string {
+	return fmt.Sprintf("the record has %d bytes, more than kafka.max_record_bytes (%d)", size, limit)
+}
