@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 const sideBySide = 6
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // onBrokers runs a test against the in-process broker, and, unless -short, against a real one.
 func onBrokers(t *testing.T, test func(t *testing.T, r *rig)) {

@@ -7,7 +7,7 @@ import (
 )
 
 // patience bounds every wait for a service: its start, a topic's leaders, a failover.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // hopeless is an error that waiting does not cure.
 type hopeless struct{ error }

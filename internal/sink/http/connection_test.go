@@ -97,7 +97,7 @@ func TestConnectionsAreReplaced(t *testing.T) {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
 			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
-			s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile, c.MaxConnAge = srv.CAFile, time.Hour })
+			s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile, c.MaxConnAge, c.Timeout = srv.CAFile, time.Hour, 30*time.Second })
 			const callers, each = 8, 25
 			deliver := func() {
 				var all sync.WaitGroup
