@@ -114,17 +114,37 @@ func (c *circuit) forgive(now int64) (was bool) {
 	return was
 }
 
-// workedElsewhere records that another daemon had a success after since. If that is after the first failure here, the
-// failures are the jobs' own, and so are those of the next seconds. It tells whether the circuit is closed by it.
-func (c *circuit) workedElsewhere(since, now int64) (closes bool) {
-	if c.failures == 0 || since < c.since {
-		return false
+// workedElsewhere records that another daemon had a success at a time. If that is after the first failure or refusal here,
+// they are the jobs' own, and so are failures of the next seconds. It tells whether the circuit is closed by it.
+func (c *circuit) workedElsewhere(at, now int64) (closes bool) {
+	if c.refusals.failures > 0 && at >= c.refusals.since {
+		closes = c.forgive(now)
 	}
-	known := c.elsewhere > now
-	if closes = c.worked(now); closes || known {
+	if c.held() || c.failures == 0 || at < c.since {
+		return closes
+	}
+	known, refusals := c.elsewhere > now, c.refusals
+	closes = c.worked(now) || closes
+	c.refusals = refusals
+	if closes || known {
 		c.elsewhere = now + elsewhereFor.Microseconds()
 	}
 	return closes
+}
+
+// refusedElsewhere records that another daemon holds the campaign for refusals. If jobs are refused here as well, it is
+// held; true if that is new.
+func (c *circuit) refusedElsewhere() (holds bool) {
+	if c.refusals.failures == 0 || c.held() {
+		return false
+	}
+	c.refusals.failures = heldRefusals
+	return true
+}
+
+// doubtful tells whether what other daemons know of the campaign matters here.
+func (c *circuit) doubtful(now int64) bool {
+	return c.failures > 0 || c.refusals.failures > 0 || c.elsewhere > now
 }
 
 // breaker is the circuit breaker of a sink in this daemon. It is open, so that no campaign sends to the sink, while the
@@ -138,7 +158,8 @@ type breaker struct {
 	waitUntil int64  // local time until which the destination asked to wait; at most openUntil
 	tripped   bool   // failures opened it; a success closes it
 	cause     delivery.GateCause
-	elsewhere bool // the gate is closed, though not by this daemon
+	elsewhere bool  // the gate is closed, though not by this daemon
+	others    int64 // until then, the sink is known to take jobs from other daemons
 }
 
 // verdict is what a failure means.
@@ -152,7 +173,7 @@ const (
 
 // failed counts a failure of the sink with a job of the campaign, whose circuit c is. A sink that cannot be reached, or
 // fails the jobs of several campaigns and succeeds with none, does not work. If only the jobs of one campaign fail, the
-// cause may be their content: only that campaign's circuit is opened. A job that has failed before adds nothing: those
+// cause may be their content: only that campaign's circuit is opened. So it is if other daemons' jobs are taken. A job that has failed before adds nothing: those
 // that always fail would otherwise be taken for an outage when they are all that is left.
 func (b *breaker) failed(c *circuit, f failure, now int64) verdict {
 	if b.failures == 0 {
@@ -167,7 +188,7 @@ func (b *breaker) failed(c *circuit, f failure, now int64) verdict {
 		}
 	}
 	switch {
-	case b.tripped, b.several && b.outage(now):
+	case b.others <= now && (b.tripped || b.several && b.outage(now)):
 		return sinkFails
 	case known:
 		return tolerated
@@ -199,6 +220,25 @@ func (b *breaker) open(until int64, asked bool) {
 	if asked {
 		b.waitUntil = max(b.waitUntil, until)
 	}
+}
+
+// workedElsewhere records that another daemon had a success at a time. If that is after the first failure here, the sink
+// works, and what fails here in the next seconds is of single campaigns. It tells whether that opens a gate which failures
+// here had closed.
+func (b *breaker) workedElsewhere(at, now int64) (recovered bool) {
+	failing := b.tripped || b.failures > 0
+	if b.others > now {
+		failing = now-at < elsewhereFor.Microseconds() // failures may have opened circuits meanwhile, and are not counted here
+	}
+	if !failing || b.failures > 0 && at < b.since {
+		return false
+	}
+	recovered = b.tripped
+	b.failures, b.tripped, b.others = 0, false, now+elsewhereFor.Microseconds()
+	if recovered {
+		b.openUntil = b.waitUntil
+	}
+	return recovered
 }
 
 // worked records a success. tell is true when other daemons may treat the sink as failing, and recovered when this

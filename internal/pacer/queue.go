@@ -24,6 +24,7 @@ type queue struct {
 	turnAt      int64 // local time before which no further slot can come, by the last reply; 0 when unknown
 	competitors int64 // daemons that compete for the campaign's slots, this one included
 	inFlight    int
+	takenAt     int64 // local time when its sink last took a job; 0: never
 	window      int64 // units that may wait here, after yielding; 0: as many as usual
 
 	place   int                 // in the list of queues

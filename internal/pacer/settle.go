@@ -213,6 +213,7 @@ func (p *Pacer) tellClosed(s *sinkState, call *gateCall, r delivery.Result) {
 
 // worked records that the sink works, and opens a gate that failures had closed.
 func (p *Pacer) worked(q *queue, s *sinkState, now instant) {
+	q.takenAt = now.local
 	if q.circuit.worked(now.local) {
 		p.takesAgain(q, now)
 	}
@@ -227,6 +228,7 @@ func (p *Pacer) takesAgain(q *queue, now instant) {
 
 // sinkWorked records that the sink answers as it should, whatever it says of a job.
 func (p *Pacer) sinkWorked(s *sinkState, now instant) {
+	s.workedAt = now.local
 	tell, recovered := s.breaker.worked()
 	if tell {
 		p.tell(s, gateCall{open: true})
@@ -245,17 +247,4 @@ func (p *Pacer) askSoon(s *sinkState, now instant) {
 			p.takes.askLater(q, now.local)
 		}
 	}
-}
-
-// DeliveredElsewhere tells the pacer which campaigns other daemons have delivered jobs of, and after which time. Failures of such a
-// campaign here are the jobs' own.
-func (p *Pacer) DeliveredElsewhere(since map[string]time.Time) {
-	p.inbox.do(func(now instant) {
-		for id, t := range since {
-			if q := p.queues.byID[id]; q != nil && q.circuit.workedElsewhere(p.at(t).local, now.local) {
-				p.opt.Logger.Info("other daemons deliver this campaign's jobs: those that fail here use up attempts", "campaign", id)
-				p.takes.askLater(q, now.local)
-			}
-		}
-	})
 }

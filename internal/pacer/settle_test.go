@@ -41,15 +41,21 @@ func (l *lines) logged(o *Options) {
 	o.Logger = slog.New(slog.NewTextHandler(l, nil))
 }
 
-// share offers n jobs of a campaign from lanes, each in turn to another daemon, as soon as there is room.
-func (f *fleet) share(t *testing.T, campaign string, n int) (lanes []*partition) {
+// share offers n jobs of a campaign from lanes, each in turn to another of these daemons, as soon as there is room; without
+// any, to all.
+func (f *fleet) share(t *testing.T, campaign string, n int, among ...int) (lanes []*partition) {
 	t.Helper()
-	for d := range f.daemons {
+	if len(among) == 0 {
+		for d := range f.daemons {
+			among = append(among, d)
+		}
+	}
+	for i, d := range among {
 		lane := newPartition(fmt.Sprintf("lane/%s/%d", campaign, d))
 		lanes = append(lanes, lane)
 		var mine []*delivery.Job
 		for _, j := range jobs(lane, delivery.FromLane, campaign, 0, n) {
-			if int(j.Offset)%len(f.daemons) == d {
+			if int(j.Offset)%len(among) == i {
 				mine = append(mine, j)
 			}
 		}
@@ -155,7 +161,7 @@ func TestAFailingCampaignIsJudgedByTheFleet(t *testing.T) {
 		for range 12 {
 			since := time.Now()
 			time.Sleep(time.Second)
-			f.daemons[0].DeliveredElsewhere(map[string]time.Time{"c": since})
+			f.daemons[0].Elsewhere(delivery.Elsewhere{Taken: map[string]time.Time{"c": since}})
 		}
 		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 150 {
 			t.Errorf("%d of 150 jobs that always fail are dead letters", n)

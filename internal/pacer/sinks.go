@@ -21,6 +21,7 @@ type sinkState struct {
 	breaker  breaker
 	gate     gateCalls
 
+	workedAt      int64         // local time when it last took a job, or refused one for good; 0: never
 	closedAt      int64         // local time when the gate was last closed here
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
 	toldWait      int64         // local time before which nothing is logged of another such wait

@@ -10,6 +10,9 @@
 // another daemon has taken over its lanes, which begins with the count of the last commit. Jobs in a daemon's memory
 // count as long as the daemon stores parts.
 //
+// The parts also pass on what sinks answer to each daemon: which of them work, and, of the campaigns that another daemon
+// asks about, which are taken.
+//
 // Settled jobs are added up in the catalog every few seconds. A killed daemon loses the last of these seconds, and a
 // job that is sent twice counts twice: the counts are for display, not exact.
 package progress

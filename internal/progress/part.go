@@ -18,6 +18,17 @@ type part struct {
 	sent    []sent
 	stuck   []note // what this daemon found out about campaigns
 	holds   []note // what holds campaigns; of the leader only
+
+	// How sinks answer it; absent in the parts of earlier releases.
+	asks  []uint64 // campaigns of which others may know better
+	taken []seen   // campaigns whose jobs were taken
+	works []seen   // sinks that work
+}
+
+// seen is when something was last seen.
+type seen struct {
+	hash uint64
+	ago  int64 // milliseconds, when the part was made
 }
 
 // held is the content of one daemon's memory for a campaign.
@@ -49,6 +60,8 @@ const (
 	oldPartVersion = 1
 	// maxPartEntries bounds each list of a part; a daemon with more active campaigns leaves some out.
 	maxPartEntries = 50_000
+	// maxAnswers bounds the lists of what sinks answer.
+	maxAnswers = 1000
 )
 
 // encode packs the part: the version, then uvarints, each list after its length, hashes as 8 bytes.
@@ -95,6 +108,19 @@ func (p *part) encode() []byte {
 		}
 	}
 	number(p.late.barred)
+	asks := p.asks[:min(len(p.asks), maxAnswers)]
+	number(int64(len(asks)))
+	for _, a := range asks {
+		hash(a)
+	}
+	for _, list := range [][]seen{p.taken, p.works} {
+		list = list[:min(len(list), maxAnswers)]
+		number(int64(len(list)))
+		for _, s := range list {
+			hash(s.hash)
+			number(s.ago)
+		}
+	}
 	return b
 }
 
@@ -126,6 +152,9 @@ func decodePart(b []byte) (*part, error) {
 		p.stuck, p.holds = d.notes(), d.notes()
 		if len(d.b) > 0 { // otherwise written by a release that did not tell the causes of lateness
 			p.late.barred = min(d.number(), p.late.jobs)
+		}
+		if len(d.b) > 0 {
+			p.asks, p.taken, p.works = d.hashes(), d.seen(), d.seen()
 		}
 	}
 	if d.broken {
@@ -169,6 +198,20 @@ func (d *partDecoder) notes() (list []note) {
 			n.cause = hold.Causes[cause]
 			list = append(list, n)
 		}
+	}
+	return list
+}
+
+func (d *partDecoder) hashes() (list []uint64) {
+	for range d.length() {
+		list = append(list, d.hash())
+	}
+	return list
+}
+
+func (d *partDecoder) seen() (list []seen) {
+	for range d.length() {
+		list = append(list, seen{d.hash(), d.number()})
 	}
 	return list
 }

@@ -40,13 +40,27 @@ func TestPartsComeBack(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(rt, "holds") {
 			p.holds = append(p.holds, note{hash(rt, "of"), rapid.SampledFrom(hold.Causes).Draw(rt, "cause"), number(rt, "since"), 0})
 		}
+		for range rapid.IntRange(0, 4).Draw(rt, "asks") {
+			p.asks = append(p.asks, hash(rt, "asked"))
+		}
+		for range rapid.IntRange(0, 4).Draw(rt, "answers") {
+			p.taken = append(p.taken, seen{hash(rt, "of"), number(rt, "ago")})
+			p.works = append(p.works, seen{hash(rt, "sink"), number(rt, "ago")})
+		}
 		b := p.encode()
 		got, err := decodePart(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		whole := len(b) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, whole-1).Draw(rt, "cut"); cut < whole {
+		silent := *p // as the release before has it
+		silent.asks, silent.taken, silent.works = nil, nil, nil
+		told := silent.encode()
+		told = told[:len(told)-3] // without answers
+		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
+			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
+		}
+		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -54,7 +68,7 @@ func TestPartsComeBack(t *testing.T) {
 		if got, err := decodePart(append(b, 1, 2, 3)); err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("with what a later release appends: %+v, %v", got, err)
 		}
-		old := *p
+		old := silent
 		old.late.barred = 0
 		if got, err := decodePart(b[:whole]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("without the causes of lateness: %+v, %v; want %+v", got, err, old)
@@ -62,7 +76,7 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-3]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-6]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})

@@ -63,7 +63,10 @@ type Options struct {
 	// Sink returns the configured sink of a campaign that names this one; ok is false if there is none.
 	Sink func(name string) (id string, ok bool)
 	// Stuck returns what this daemon found out about campaigns.
-	Stuck      func(ctx context.Context) []Stuck
+	Stuck func(ctx context.Context) []Stuck
+	// Answering is what passes answers of sinks on, and Sinks lists the configured ones.
+	Answering  Answering
+	Sinks      []string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -97,8 +100,9 @@ type Tracker struct {
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
 
-	holds  holds
-	ledger ledger
+	holds   holds
+	ledger  ledger
+	answers answers
 }
 
 // activity is how much of a campaign a daemon had sent when it last sent something.
@@ -112,6 +116,7 @@ func New(o Options) *Tracker {
 	return &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
+		answers: answers{of: o.Answering},
 	}
 }
 
@@ -162,7 +167,9 @@ func (t *Tracker) exchange(ctx context.Context) {
 			if err != nil {
 				t.log.Debug("the gates of sinks could not be read", "error", err)
 			}
-			t.combine(decode(left), gates)
+			parts := decode(left)
+			t.answers.hear(parts, t.opt.Daemon, t.byHash, t.opt.Sinks)
+			t.combine(parts, gates)
 			return
 		}
 	}
@@ -232,7 +239,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	if t.leads {
 		p.holds = t.holds.notes()
 	}
-	return p, nil
+	return p, t.answers.add(ctx, p)
 }
 
 // decode decodes parts from the exchange. Those that cannot be read are ignored.

@@ -24,7 +24,17 @@ type desk struct {
 	gates   []delivery.Gate
 	windows []delivery.WindowState
 	stuck   []Stuck
+	mine    delivery.Answers
+	asked   []string
+	heard   delivery.Elsewhere
 }
+
+func (d *desk) Answers(_ context.Context, asked []string) (delivery.Answers, error) {
+	d.asked = asked
+	return d.mine, nil
+}
+
+func (d *desk) Elsewhere(e delivery.Elsewhere) { d.heard = e }
 
 func (d *desk) closed(context.Context) ([]delivery.Gate, error) { return d.gates, nil }
 
@@ -83,7 +93,7 @@ func newMember(t *testing.T, name string, exchange Exchange, store Store, snapsh
 	d := &desk{}
 	tracker := New(Options{
 		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}
 }
@@ -356,7 +366,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	snapshot := catalogOf(list...)
 	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
