@@ -20,7 +20,7 @@ const (
 	// Throttled: the destination asked to wait (429, or 503 with Retry-After). Uses up no attempt.
 	Throttled
 	// Unreachable: nothing of the job reached the destination (no address, connection refused, no TLS). An attempt is
-	// used up unless the gate is closed, or closes by it.
+	// used up only if the sink takes other jobs meanwhile.
 	Unreachable
 	// Misconfigured: the answer is about credentials or settings and not about the job (401, 403, 407, 3xx, a
 	// certificate that is not valid). Uses up no attempt.
@@ -62,6 +62,16 @@ const (
 	ScopeRecipient                // the recipient of the job, so that the job waits alone
 )
 
+// Answerer is who gave a temporary answer. In an outage, it says whether the answer is about the job.
+type Answerer uint8
+
+// The answerers.
+const (
+	ByUnknown     Answerer = iota
+	ByDestination          // itself: it has seen the job
+	ByNobody               // nothing came in time, or a gateway before the destination answered instead
+)
+
 // Result is a sink's answer for one job.
 type Result struct {
 	Class ResultClass
@@ -69,6 +79,7 @@ type Result struct {
 	// RetryAfter is how long to wait: Throttled and Temporary, 0 when the destination did not say; Withheld, 0 for not at
 	// all.
 	RetryAfter time.Duration
-	Status     int    // HTTP status where there is one
-	Detail     string // one line, bounded, without secrets
+	By         Answerer // who said so: Temporary
+	Status     int      // HTTP status where there is one
+	Detail     string   // one line, bounded, without secrets
 }

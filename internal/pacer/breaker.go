@@ -23,7 +23,7 @@ const (
 // failure is a call that failed.
 type failure struct {
 	campaign string
-	// again says that the job has failed before. It may be to blame, so what it does now says nothing of the sink.
+	// again says that the job has failed before, or otherwise may be to blame, so that this says nothing of the sink.
 	again bool
 	// sink says that it is not the job's fault: the sink could not be reached, or refused pacer's credentials.
 	sink bool

@@ -125,7 +125,18 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 		p.opt.Requeuer.Throttle(p.opt.MinQuantum)
 	}
 	p.sends.hand(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, job: j, used: used, at: at, epoch: p.drain.epoch,
+		ctx: p.sends.ctx, queue: q, sink: s, job: j, used: used, at: at, epoch: p.drain.epoch, since: p.lastTry(j, now),
 		latest: at + p.lateBy(q.campaign, q.campaign.Rate),
 	})
+}
+
+// lastTry is the local time when the job was last sent, or now.
+func (p *Pacer) lastTry(j *delivery.Job, now instant) int64 {
+	switch {
+	case !j.Call.At.IsZero():
+		return p.at(j.Call.At).local
+	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
+		return p.at(j.EnqueuedAt).local
+	}
+	return now.local
 }

@@ -54,7 +54,12 @@ func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
 func (p *Pacer) Elsewhere(e delivery.Elsewhere) {
 	p.inbox.do(func(now instant) {
 		for id, t := range e.Works {
-			if s := p.sinks[id]; s != nil && s.breaker.workedElsewhere(p.at(t).local, now.local) {
+			s, at := p.sinks[id], p.at(t).local
+			if s == nil {
+				continue
+			}
+			s.othersAt = max(s.othersAt, at)
+			if s.breaker.workedElsewhere(at, now.local) {
 				p.opt.Logger.Info("the sink takes jobs from other daemons; what fails here is each campaign's own", "sink", id)
 				p.askSoon(s, now)
 			}

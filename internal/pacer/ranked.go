@@ -20,7 +20,7 @@ func rank(j *delivery.Job) int {
 	switch {
 	case j.Priority == delivery.PriorityHigh:
 		return rankHigh
-	case j.From == delivery.FromTimer, j.Attempt > 0:
+	case j.From == delivery.FromTimer, j.Attempt > 0, !j.Due.IsZero():
 		return rankReturned
 	}
 	return rankOther

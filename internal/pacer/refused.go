@@ -14,7 +14,7 @@ func (p *Pacer) refused(q *queue, s *sinkState, j *delivery.Job, r delivery.Resu
 	held := q.circuit.held()
 	first, closes := q.circuit.refused(now.local)
 	if closes && !first {
-		p.takesAgain(q, now)
+		p.takesAgain(q, s, now)
 	}
 	if q.circuit.held() {
 		p.holdRefused(q, now)

@@ -31,6 +31,7 @@ type dispatch struct {
 	at     int64            // local time of its slot
 	latest int64            // local time until which the slot may be used
 	epoch  int
+	since  int64 // local time when the job was last sent before, or else when it is now
 }
 
 // hand gives a job to a goroutine that is idle, or to a new one.

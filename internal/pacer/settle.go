@@ -50,7 +50,7 @@ func (p *Pacer) settle(r sent, now instant) {
 	case delivery.Throttled:
 		p.throttled(q, s, j, r.result, now)
 	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured:
-		p.notTaken(q, s, j, r.result, now)
+		p.notTaken(r, now)
 	case delivery.Withheld:
 		p.metrics.forfeited.Add(float64(j.Weight))
 		p.putBack(q, j, r.result.RetryAfter, now)
@@ -84,19 +84,20 @@ func (p *Pacer) throttled(q *queue, s *sinkState, j *delivery.Job, r delivery.Re
 	}
 }
 
-// notTaken handles a job that the sink did not take for now. Whether that uses up an attempt depends on whose fault it is:
-// while the sink or the campaign as a whole fails, it does not, and a sink that refuses pacer's credentials or settings
-// never says anything of the job.
-func (p *Pacer) notTaken(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
-	outage := p.failed(q, s, j, r, now) || q.circuit.held()
+// notTaken handles a job that the sink did not take for now.
+func (p *Pacer) notTaken(x sent, now instant) {
+	q, s, j, r := x.queue, x.sink, x.job, x.result
+	opens := max(s.breaker.openUntil, q.circuit.openUntil)
+	probe := opens <= now.local && (s.breaker.tripped || !q.circuit.closed())
+	outage := p.failed(x, now) || q.circuit.held()
 	switch {
 	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
 	case r.Class == delivery.Temporary:
-		p.retry(j, r, outage, min(r.RetryAfter, s.maxRetryAfter), now)
+		p.retry(j, r, x.usesAttempt(outage, probe), min(r.RetryAfter, s.maxRetryAfter), now)
 	case outage:
 		p.putBack(q, j, unreachedPause, now)
 	case r.Class == delivery.Unreachable:
-		p.retry(j, r, false, 0, now)
+		p.retry(j, r, x.usesAttempt(outage, probe), 0, now)
 	default:
 		if now.local >= s.toldRefused {
 			s.toldRefused = now.in(tellEvery)
@@ -107,17 +108,39 @@ func (p *Pacer) notTaken(q *queue, s *sinkState, j *delivery.Job, r delivery.Res
 	}
 }
 
-// retry counts the attempt, unless the sink as a whole is failing, and lets the job wait for its back-off, and at least
-// for as long as the destination asked.
-func (p *Pacer) retry(j *delivery.Job, r delivery.Result, outage bool, asked time.Duration, now instant) {
-	if !outage {
+// usesAttempt tells whether a failure is the job's own, so that an attempt is used up. In an outage it is if the destination
+// itself answered a probe, or nobody did to one that had no answer before, while others were taken: many bad jobs look like
+// an outage when they are all that is left, and come to their end one by one. Otherwise it is, unless nothing says that the
+// destination works.
+func (x *sent) usesAttempt(outage, probe bool) bool {
+	r := x.result
+	switch {
+	case x.queue.circuit.held():
+		return false
+	case outage:
+		return probe && r.Class == delivery.Temporary && (r.By == delivery.ByDestination || r.By == delivery.ByNobody && x.job.Attempt > 0)
+	case r.Class == delivery.Unreachable:
+		return x.sink.tookSince(x.since)
+	}
+	return r.By != delivery.ByNobody || x.suspect()
+}
+
+// suspect tells whether a job that failed temporarily may be to blame itself: it has failed before, or the sink takes others.
+func (x *sent) suspect() bool {
+	return x.job.Attempt > 0 || x.result.By == delivery.ByNobody && x.sink.tookSince(x.since)
+}
+
+// retry counts the attempt, if it is one, and lets the job wait for its back-off, and at least for as long as the
+// destination asked.
+func (p *Pacer) retry(j *delivery.Job, r delivery.Result, counts bool, asked time.Duration, now instant) {
+	if counts {
 		j.Attempt++
+		if j.Attempt >= p.opt.Retry.MaxAttempts {
+			p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
+			return
+		}
 	}
-	if j.Attempt >= p.opt.Retry.MaxAttempts {
-		p.dead(j, delivery.ReasonAttemptsExhausted, r.Detail)
-		return
-	}
-	p.waitAlone(j, max(p.opt.Retry.after(j.Attempt), asked), now)
+	p.waitAlone(j, max(p.opt.Retry.after(max(1, j.Attempt)), asked), now)
 }
 
 // waitAlone lets a job that was sent wait for its next attempt, and others of its campaign pass it.
@@ -154,13 +177,14 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now inst
 }
 
 // failed counts a failure of the sink; true means that it is an outage of the sink or the campaign, or closes a gate.
-func (p *Pacer) failed(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) (outage bool) {
+func (p *Pacer) failed(x sent, now instant) (outage bool) {
+	q, s, r := x.queue, x.sink, x.result
 	cause := delivery.GateFailing
 	if r.Class == delivery.Misconfigured {
 		cause = delivery.GateMisconfigured
 	}
 	f := failure{
-		campaign: q.id, again: r.Class == delivery.Temporary && j.Attempt > 0,
+		campaign: q.id, again: r.Class == delivery.Temporary && x.suspect(),
 		sink: r.Class != delivery.Temporary && r.Scope != delivery.ScopeCampaign,
 	}
 	switch s.breaker.failed(&q.circuit, f, now.local) {
@@ -177,7 +201,7 @@ func (p *Pacer) failed(q *queue, s *sinkState, j *delivery.Job, r delivery.Resul
 		if done, first := q.circuit.open(now.local); done {
 			if first {
 				p.opt.Logger.Warn("the sink fails this campaign's jobs alone; one a second is tried",
-					"campaign", q.id, "sink", q.sink.id, "detail", r.Detail)
+					"campaign", q.id, "sink", s.id, "detail", r.Detail)
 			}
 			p.pauseQueue(q)
 		}
@@ -215,14 +239,14 @@ func (p *Pacer) tellClosed(s *sinkState, call *gateCall, r delivery.Result) {
 func (p *Pacer) worked(q *queue, s *sinkState, now instant) {
 	q.takenAt = now.local
 	if q.circuit.worked(now.local) {
-		p.takesAgain(q, now)
+		p.takesAgain(q, s, now)
 	}
 	p.sinkWorked(s, now)
 }
 
 // takesAgain lets a campaign ask for slots whose circuit is closed again.
-func (p *Pacer) takesAgain(q *queue, now instant) {
-	p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", q.sink.id)
+func (p *Pacer) takesAgain(q *queue, s *sinkState, now instant) {
+	p.opt.Logger.Info("the sink takes this campaign's jobs again", "campaign", q.id, "sink", s.id)
 	p.takes.askLater(q, now.local)
 }
 

@@ -22,6 +22,7 @@ type sinkState struct {
 	gate     gateCalls
 
 	workedAt      int64         // local time when it last took a job, or refused one for good; 0: never
+	othersAt      int64         // the same of other daemons, as far as it is known
 	closedAt      int64         // local time when the gate was last closed here
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
 	toldWait      int64         // local time before which nothing is logged of another such wait
@@ -34,6 +35,9 @@ func (s *sinkState) room(horizon int64) int64 {
 	within := int64(s.max) * horizon / max(s.latency, 1000)
 	return int64(s.max-s.inFlight) + within - s.granted - s.asked
 }
+
+// tookSince tells whether the sink is known to have taken a job since then, from any daemon.
+func (s *sinkState) tookSince(local int64) bool { return max(s.workedAt, s.othersAt) > local }
 
 // leave takes a queue off the list of those that wait for a free call.
 func (s *sinkState) leave(q *queue) {

@@ -13,7 +13,7 @@ import (
 //	2xx                     delivered
 //	429                     throttled, for as long as the answer says (see waitOf)
 //	503 with Retry-After    throttled
-//	408, 425, 5xx           temporary, for as long as Retry-After says
+//	408, 425, 5xx           temporary, for as long as Retry-After says; 502, 503 and 504 not by the destination itself
 //	401, 403, 407           misconfigured: the credentials are wrong, whatever the job
 //	3xx                     misconfigured: following would re-send the payload, maybe to another party, and not as a POST
 //	101                     misconfigured: it answers an upgrade that was not asked for
@@ -28,11 +28,11 @@ func (c *client) classify(resp *http.Response, now time.Time) delivery.Result {
 	case code == http.StatusTooManyRequests:
 		res.Class, res.RetryAfter = delivery.Throttled, waitOf(resp.Header, now)
 	case code >= 500 || code == http.StatusRequestTimeout || code == http.StatusTooEarly:
-		res.Class = delivery.Temporary
+		res.Class, res.By = delivery.Temporary, answerer(code)
 		if d, ok := retryAfter(resp.Header, now); ok {
 			res.RetryAfter = d
 			if code == http.StatusServiceUnavailable {
-				res.Class = delivery.Throttled
+				res.Class, res.By = delivery.Throttled, delivery.ByUnknown
 			}
 		}
 	case code < 400 || aboutCredentials(code):
@@ -42,6 +42,15 @@ func (c *client) classify(resp *http.Response, now time.Time) delivery.Result {
 	}
 	res.Detail = c.scrub(statusDetail(resp, c.where))
 	return res
+}
+
+// answerer is who answers with a status. Some are those of a gateway that cannot reach the destination.
+func answerer(code int) delivery.Answerer {
+	switch code {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return delivery.ByNobody
+	}
+	return delivery.ByDestination
 }
 
 // aboutCredentials tells whether a status says that the destination, or a proxy before it, does not know or trust the

@@ -152,6 +152,17 @@ func TestAnswers(t *testing.T) {
 			if (r.Detail == "") != (tt.class == delivery.Delivered) {
 				t.Errorf("detail %q", r.Detail)
 			}
+			by := delivery.ByUnknown
+			switch {
+			case tt.class != delivery.Temporary:
+			case tt.status >= 502 && tt.status <= 504:
+				by = delivery.ByNobody
+			default:
+				by = delivery.ByDestination
+			}
+			if r.By != by {
+				t.Errorf("answered by %d, want %d", r.By, by)
+			}
 		})
 	}
 }
@@ -211,6 +222,9 @@ func TestNoAnswer(t *testing.T) {
 			if r.Class != tt.class || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "smtp") {
 				t.Errorf("%+v, want %s with %q", r, tt.class, tt.detail)
 			}
+			if (r.By == delivery.ByNobody) != (r.Class == delivery.Temporary) {
+				t.Errorf("answered by %d", r.By)
+			}
 		})
 	}
 }
@@ -229,7 +243,7 @@ func TestTimeoutAndCancellationDiffer(t *testing.T) {
 	s := newSink(t, Config{URL: url}, func(c *Config) { c.Timeout = 30 * time.Millisecond })
 	r := s.Deliver(t.Context(), job())
 	<-arrived
-	if r.Class != delivery.Temporary || !strings.Contains(r.Detail, "within 30ms") {
+	if r.Class != delivery.Temporary || r.By != delivery.ByNobody || !strings.Contains(r.Detail, "within 30ms") {
 		t.Errorf("own timeout: %+v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

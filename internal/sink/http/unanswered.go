@@ -26,7 +26,7 @@ func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
 	case wrongSettings(err):
 		res.Class = delivery.Misconfigured
 	case t.inDoubt(err):
-		res.Class = delivery.Temporary
+		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 		res.Detail += "; the request may have arrived"
 	}
 	res.Detail = c.scrub(res.Detail)
