@@ -49,6 +49,7 @@ type CampaignProgress struct {
 	Dead       int64      `json:"dead"`
 	Expired    int64      `json:"expired"`
 	Cancelled  int64      `json:"cancelled"`
+	Rejected   int64      `json:"rejected"`
 	Backlog    int64      `json:"backlog"`
 	DoneAt     *time.Time `json:"done_at,omitempty"`     // when the backlog will have been sent; nil: unknown
 	ETASeconds *float64   `json:"eta_seconds,omitempty"` // seconds until then; nil: unknown
@@ -70,7 +71,7 @@ func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 		p.ETASeconds = new(float64)
 	}
 	if expected != nil && *expected > 0 {
-		percent := 100 * float64(p.Delivered+p.Dead+p.Expired+p.Cancelled) / float64(*expected)
+		percent := 100 * float64(p.Delivered+p.Dead+p.Expired+p.Cancelled+p.Rejected) / float64(*expected)
 		p.Percent = &percent
 	}
 }
@@ -269,8 +270,8 @@ SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 10
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        p.lane, c.revision, c.updated_at,
-       coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.backlog, 0),
-       g.done_at, g.updated_at
+       coalesce(g.delivered, 0), coalesce(g.dead, 0), coalesce(g.expired, 0), coalesce(g.cancelled, 0), coalesce(g.rejected, 0),
+       coalesce(g.backlog, 0), g.done_at, g.updated_at
 FROM pacer.campaigns c LEFT JOIN pacer.lane_pins p ON p.campaign_id = c.id
 LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 	if err != nil {
@@ -284,7 +285,7 @@ LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas,
 			&c.Lane, &c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
-			&c.Progress.Cancelled, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
+			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
 		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = notation.FormatSpan(micros(per))

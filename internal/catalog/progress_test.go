@@ -29,7 +29,7 @@ func TestProgressAddsUp(t *testing.T) {
 				var list []delivery.Progress
 				for i := range 50 { // in another order on every daemon
 					list = append(list, delivery.Progress{
-						Campaign: fmt.Sprintf("c%d", (i*7+d*13)%50), Settled: delivery.Settled{Delivered: 1, Dead: 2, Expired: 3, Cancelled: 4},
+						Campaign: fmt.Sprintf("c%d", (i*7+d*13)%50), Settled: delivery.Settled{Delivered: 1, Dead: 2, Expired: 3, Cancelled: 4, Rejected: 5},
 					})
 				}
 				if err := p.SaveProgress(t.Context(), list); err != nil {
@@ -51,7 +51,7 @@ func TestProgressAddsUp(t *testing.T) {
 		}
 	}
 	settled, err := p.LoadSettled(t.Context())
-	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{Delivered: 20, Dead: 40, Expired: 60, Cancelled: 80}) {
+	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{Delivered: 20, Dead: 40, Expired: 60, Cancelled: 80, Rejected: 100}) {
 		t.Fatalf("%d, c0 %+v, %v", len(settled), settled["c0"], err)
 	}
 	row, err := oneCampaign(t.Context(), conn, "c1")
@@ -59,8 +59,8 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := row.Progress
-	if g.Delivered != 21 || g.Backlog != 9 || !g.DoneAt.Equal(done) || *g.ETASeconds < 3500 || *g.ETASeconds > 3600 ||
-		*g.Percent < 199 || *g.Percent > 200 {
+	if g.Delivered != 21 || g.Rejected != 100 || g.Backlog != 9 || !g.DoneAt.Equal(done) || *g.ETASeconds < 3500 || *g.ETASeconds > 3600 ||
+		*g.Percent < 298 || *g.Percent > 299 {
 		t.Errorf("%+v", g)
 	}
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c1'`)

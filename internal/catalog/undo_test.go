@@ -42,6 +42,8 @@ func TestDownFindsWhatItWouldRemove(t *testing.T) {
 	dsn, ctx := migrated(t), t.Context()
 	m, conn := migrator(t, dsn), connected(t, dsn)
 	data := map[string]struct{ put, remove, holding string }{
+		"00013_rejected.sql": {`INSERT INTO pacer.campaigns (id) VALUES ('c'); INSERT INTO pacer.campaign_progress (campaign_id, rejected) VALUES ('c', 1)`,
+			`DELETE FROM pacer.campaigns`, "pacer.campaign_progress.rejected"},
 		"00009_turns.sql": {`UPDATE pacer.store SET changes_kept = '1 day'`, `UPDATE pacer.store SET changes_kept = DEFAULT`, "pacer.store.changes_kept"},
 		"00006_progress.sql": {`INSERT INTO pacer.campaigns (id) VALUES ('c'); INSERT INTO pacer.campaign_progress (campaign_id) VALUES ('c')`, `DELETE FROM pacer.campaigns`,
 			"pacer.campaign_progress"},

@@ -257,7 +257,7 @@ func showProgress(p *printer, r *campaignRow) {
 	for _, other := range []struct {
 		name string
 		jobs int64
-	}{{"dead", g.Dead}, {"expired", g.Expired}, {"cancelled", g.Cancelled}} {
+	}{{"rejected", g.Rejected}, {"dead", g.Dead}, {"expired", g.Expired}, {"cancelled", g.Cancelled}} {
 		if other.jobs > 0 {
 			p.line("%s\t%d", other.name, other.jobs)
 		}

@@ -58,16 +58,17 @@ type Settled struct {
 	Dead      int64
 	Expired   int64
 	Cancelled int64
+	Rejected  int64
 }
 
 // Total is how many jobs are settled for good.
-func (s Settled) Total() int64 { return s.Delivered + s.Dead + s.Expired + s.Cancelled }
+func (s Settled) Total() int64 { return s.Delivered + s.Dead + s.Expired + s.Cancelled + s.Rejected }
 
 // Plus adds two counts.
 func (s Settled) Plus(o Settled) Settled {
 	return Settled{
 		Delivered: s.Delivered + o.Delivered, Dead: s.Dead + o.Dead,
-		Expired: s.Expired + o.Expired, Cancelled: s.Cancelled + o.Cancelled,
+		Expired: s.Expired + o.Expired, Cancelled: s.Cancelled + o.Cancelled, Rejected: s.Rejected + o.Rejected,
 	}
 }
 
@@ -75,7 +76,7 @@ func (s Settled) Plus(o Settled) Settled {
 func (s Settled) Minus(before Settled) Settled {
 	return Settled{
 		Delivered: s.Delivered - before.Delivered, Dead: s.Dead - before.Dead,
-		Expired: s.Expired - before.Expired, Cancelled: s.Cancelled - before.Cancelled,
+		Expired: s.Expired - before.Expired, Cancelled: s.Cancelled - before.Cancelled, Rejected: s.Rejected - before.Rejected,
 	}
 }
 
@@ -126,7 +127,7 @@ func (a *Account) Jobs(o Outcome) int64 { return a.outcomes[o].Load() }
 func (a *Account) Tally(campaign string) Tally {
 	return Tally{Campaign: campaign, Sent: a.sent.Load(), Settled: Settled{
 		Delivered: a.Jobs(OutcomeDelivered), Dead: a.Jobs(OutcomeDead),
-		Expired: a.Jobs(OutcomeExpired), Cancelled: a.Jobs(OutcomeCancelled),
+		Expired: a.Jobs(OutcomeExpired), Cancelled: a.Jobs(OutcomeCancelled), Rejected: a.Jobs(OutcomeRejected),
 	}}
 }
 

@@ -1,0 +1,38 @@
+package pacer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// A normal refusal settles its job as rejected: no dead letter, no retry, an attempt that counts, and a sign that the sink
+// works. However many come in a row, they hold nothing.
+func TestRejectedJobs(t *testing.T) {
+	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(nth(2, delivery.Result{Class: delivery.Rejected}))
+		lane := newPartition("lane/0")
+		list := f.counted(0, jobs(lane, delivery.FromLane, "c", 0, 300))
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected}))
+		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "c", 300, 200)))
+		time.Sleep(2 * time.Second)
+		if n, m := lane.count(delivery.OutcomeRejected), lane.count(delivery.OutcomeDelivered); n != 350 || m != 150 {
+			t.Errorf("%d of 350 rejected, %d of 150 delivered", n, m)
+		}
+		for _, j := range list {
+			if j.Attempt != 1 {
+				t.Fatalf("%s: attempt %d", j.ID, j.Attempt)
+			}
+		}
+		if puts := f.outboxes[0].all(); len(puts) != 0 {
+			t.Errorf("written elsewhere: %+v", puts)
+		}
+		settled := f.daemons[0].Tallies()[0].Settled
+		if settled != (delivery.Settled{Delivered: 150, Rejected: 350}) || settled.Total() != 500 {
+			t.Errorf("counted %+v", settled)
+		}
+	})
+}
