@@ -161,7 +161,7 @@ func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes int64, 
 		r.src.mu.Unlock()
 	}
 	out, err := r.read(ctx, from, bytes, shortPoll, v.record)
-	r.src.metrics.laneRead.Add(int64(out.Records))
+	r.src.metrics.lanes.read.Add(int64(out.Records))
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

@@ -166,7 +166,7 @@ func TestLaneLetsOthersPass(t *testing.T) {
 		if n := len(d.orderOf("b")) + len(d.orderOf("c")); n != 0 {
 			t.Errorf("%d jobs of the others were repeated", n)
 		}
-		if factor := d.metrics.readFactor(); factor < 1 {
+		if factor := d.metrics.lanes.readFactor(); factor < 1 {
 			t.Errorf("read factor %f", factor)
 		}
 	})

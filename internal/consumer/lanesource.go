@@ -141,7 +141,7 @@ func (s *laneSource) add(hash uint64, r offset.Record) {
 	s.lane.Add(hash, r)
 	if r.Settled {
 		s.commits.Changed()
-		s.metrics.laneDone.Add(1)
+		s.metrics.lanes.done.Add(1)
 		return
 	}
 	s.opened(r.Size)

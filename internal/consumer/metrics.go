@@ -70,8 +70,13 @@ type metrics struct {
 	stalled    *prometheus.GaugeVec // place
 	waiting    waitGauges
 
-	laneRead atomic.Int64 // records read from lanes, as often as they were read
-	laneDone atomic.Int64 // lane jobs settled
+	lanes laneWork
+}
+
+// laneWork counts what was done in lanes.
+type laneWork struct {
+	read atomic.Int64 // records read, as often as they were read
+	done atomic.Int64 // jobs settled
 }
 
 func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
@@ -143,7 +148,7 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_lane_read_factor", Help: "Records read from lanes per lane job settled; 1 is the least.",
-	}, m.readFactor)
+	}, m.lanes.readFactor)
 	return m
 }
 
@@ -162,10 +167,10 @@ var (
 )
 
 // readFactor is 1 while nothing was settled, and never less.
-func (m *metrics) readFactor() float64 {
-	done := m.laneDone.Load()
+func (w *laneWork) readFactor() float64 {
+	done := w.done.Load()
 	if done == 0 {
 		return 1
 	}
-	return max(1, float64(m.laneRead.Load())/float64(done))
+	return max(1, float64(w.read.Load())/float64(done))
 }

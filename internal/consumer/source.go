@@ -125,7 +125,7 @@ func (s *source) settle(at int64, era int) {
 		return
 	}
 	if s.from == delivery.FromLane {
-		s.metrics.laneDone.Add(1)
+		s.metrics.lanes.done.Add(1)
 	}
 	s.metrics.openJobs[s.from].Dec()
 	s.budget.charge(-size)
