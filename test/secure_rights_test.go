@@ -80,6 +80,13 @@ func entriesOf(t *testing.T, resource, operations string) (entries []kafka.ACLEn
 	return entries
 }
 
+// without are the entries but for an operation on resources of a type whose name has the prefix.
+func without(entries []kafka.ACLEntry, resource kafka.ResourceType, prefix string, operation kafka.ACLOperationType) []kafka.ACLEntry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e kafka.ACLEntry) bool {
+		return e.ResourceType == resource && strings.HasPrefix(e.ResourceName, prefix) && e.Operation == operation
+	})
+}
+
 // TestDocumentedRightsAreRead needs no services.
 func TestDocumentedRightsAreRead(t *testing.T) {
 	d := readDocumented(t)

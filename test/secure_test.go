@@ -239,6 +239,9 @@ func TestSecure(t *testing.T) {
 	t.Parallel()
 	s := newSecured(t)
 	t.Run("documented rights suffice", s.documentedRightsSuffice)
+	if !t.Failed() { // the schema and the topics are there
+		s.misconfigurations(t)
+	}
 }
 
 // documentedRightsSuffice runs all of pacer as the documented users.

@@ -2,12 +2,15 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -80,10 +83,20 @@ func sameTLS(a, b *tls.Config) bool {
 type keeper struct {
 	current atomic.Pointer[access]
 	expiry  *prometheus.GaugeVec
+
+	mu   sync.Mutex             // guards when
+	when map[[2]string]Expiring // by service and certificate
+}
+
+// Expiring is a certificate that was seen on a connection to a service, or sent on it.
+type Expiring struct {
+	Service     string // kafka, redis, postgres
+	Certificate string // server, or client for pacer's own
+	At          time.Time
 }
 
 func newKeeper() *keeper {
-	return &keeper{expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	return &keeper{when: map[[2]string]Expiring{}, expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pacer_certificate_expiry_timestamp_seconds",
 		Help: "When a certificate expires: that of a service (server), as its last connection showed it, or pacer's own (client).",
 	}, []string{"service", "certificate"})}
@@ -117,6 +130,26 @@ func (k *keeper) note(service, whose string, chain ...*x509.Certificate) {
 	}
 	first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	k.expiry.WithLabelValues(service, whose).Set(float64(first.NotAfter.Unix()))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.when[[2]string{service, whose}] = Expiring{service, whose, first.NotAfter}
+}
+
+// Certificates returns those that connections have shown so far, the first to expire first.
+func (s *Services) Certificates() []Expiring {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.keeper.when), func(a, b Expiring) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Certificate, b.Certificate))
+	})
+}
+
+// CheckCatalog connects to the catalog as a daemon would.
+func (s *Services) CheckCatalog(ctx context.Context) (catalog.Condition, error) {
+	if _, err := s.access(); err != nil {
+		return catalog.Condition{}, err
+	}
+	return catalog.Check(ctx, s.dsn(), s.renewal())
 }
 
 // access returns the current access, and reads it at the first call.

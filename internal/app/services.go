@@ -104,7 +104,7 @@ func BrokersFault(err error) error {
 	if errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("kafka.brokers: %w", err)
 	}
-	return err
+	return broker.Explained(err)
 }
 
 // redisLog logs what go-redis would write to standard error, in a format of its own, for every attempt to connect. The

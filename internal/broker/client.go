@@ -85,7 +85,7 @@ func New(o Options) (*Client, error) {
 	}
 	return &Client{
 		// No Timeout: kafka-go would halve it for the broker's waits.
-		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: network},
+		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network}},
 		idle:  transport.CloseIdleConnections, brokers: o.Brokers, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
 		dialer: &kafka.Dialer{
 			DialFunc: dial, ClientID: clientID, Timeout: dialTimeout, DualStack: true, SASLMechanism: mechanism,

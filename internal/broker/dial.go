@@ -48,7 +48,7 @@ func encrypt(ctx context.Context, conn net.Conn, encryption *tls.Config, address
 	if errors.As(err, &header) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return nil, fmt.Errorf("%s does not answer in TLS: %w; is kafka.tls right, and the port?", address, err)
 	}
-	return nil, fmt.Errorf("TLS to %s: %w", address, err)
+	return nil, fmt.Errorf("TLS to %s: %w; look at kafka.tls", address, err)
 }
 
 // brokerConn rejects a first answer that no broker gives.

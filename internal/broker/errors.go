@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -87,6 +88,43 @@ func Refused(err error) bool {
 	}, func(code kafka.Error) bool { return errors.Is(err, code) })
 }
 
+// Explained adds the setting to correct to the error of a broker that refuses pacer's user. Other errors are unchanged,
+// and so is one that has it already.
+func Explained(err error) error {
+	if _, done := errors.AsType[*advice](err); done {
+		return err
+	}
+	code, _ := errors.AsType[kafka.Error](err) // 0 for none
+	switch code {
+	case kafka.SASLAuthenticationFailed:
+		return &advice{err, "correct kafka.sasl.username or kafka.sasl.password"}
+	case kafka.UnsupportedSASLMechanism:
+		return &advice{err, "correct kafka.sasl.mechanism"}
+	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed:
+		return &advice{err, "the user of kafka.sasl lacks a right"}
+	}
+	return err
+}
+
+// advice is an error with what to correct.
+type advice struct {
+	error
+	what string
+}
+
+func (a *advice) Error() string { return a.error.Error() + "; " + a.what }
+
+func (a *advice) Unwrap() error { return a.error }
+
+// explaining explains the errors of a network: a login is refused before any request is answered.
+type explaining struct{ kafka.RoundTripper }
+
+// RoundTrip implements kafka.RoundTripper.
+func (e explaining) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	answer, err := e.RoundTripper.RoundTrip(ctx, addr, request)
+	return answer, Explained(err)
+}
+
 // codeError returns the error of a code in an answer; nil for none.
 func codeError(code int16) error {
 	if code == 0 {
@@ -124,7 +162,7 @@ const settling = 10 * time.Second
 
 // Fail records a failure; key names what failed, and is passed to OK when it works again.
 func (h *Health) Fail(key string, err error) {
-	now := time.Now()
+	now, err := time.Now(), Explained(err)
 	h.mu.Lock()
 	since, known := h.failing[key]
 	if !known {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -54,9 +55,13 @@ type identityRequest struct {
 	topics []string
 	of     Partition
 	led    bool // asks the leader of the partition
+	rights bool // asks what the user may do
 }
 
-type identityResponse struct{ topics map[string]Identity }
+type identityResponse struct {
+	topics  map[string]Identity
+	allowed map[string]int32 // if asked for; see lacking
+}
 
 // ApiKey implements protocol.Message.
 func (*identityRequest) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive // its spelling
@@ -95,6 +100,7 @@ func (r *identityRequest) RawExchange(conn io.ReadWriter) (protocol.Message, err
 			request.Version = min(k.MaxVersion, lastWithIDs)
 		}
 	}
+	request.IncludeTopicAuthorizedOperations = r.rights
 	request.Topics = make([]kmsg.MetadataRequestTopic, len(r.topics))
 	for i, name := range r.topics {
 		request.Topics[i].Topic = kmsg.StringPtr(name)
@@ -104,13 +110,18 @@ func (r *identityRequest) RawExchange(conn io.ReadWriter) (protocol.Message, err
 	if err := exchange(conn, request, metadata); err != nil {
 		return nil, err
 	}
-	answer, cluster := &identityResponse{map[string]Identity{}}, ""
+	answer, cluster := &identityResponse{map[string]Identity{}, map[string]int32{}}, ""
 	if metadata.ClusterID != nil {
 		cluster = *metadata.ClusterID
 	}
 	for _, t := range metadata.Topics {
-		if t.ErrorCode == 0 && t.Topic != nil {
+		switch {
+		case t.Topic == nil:
+		case t.ErrorCode == 0:
 			answer.topics[*t.Topic] = Identity{cluster, delivery.NewTopicID(t.TopicID)}
+			answer.allowed[*t.Topic] = t.AuthorizedOperations
+		case kafka.Error(t.ErrorCode) == kafka.TopicAuthorizationFailed:
+			answer.allowed[*t.Topic] = 0
 		}
 	}
 	return answer, nil

@@ -92,6 +92,43 @@ func TestRightsSurviveAnUpgrade(t *testing.T) {
 	}
 }
 
+// TestCheckOfACatalog: what an operator is told of a database, without changing it.
+func TestCheckOfACatalog(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := harness.Database(t), t.Context()
+	conn := connected(t, dsn)
+	found, err := Check(ctx, dsn, Renewal{})
+	if err != nil || found.Schema != 0 || found.Newest != newestVersion() {
+		t.Errorf("of an empty database: %+v, %v", found, err)
+	}
+	run(t, conn, `CREATE SCHEMA pacer`)
+	if _, err := migrator(t, dsn).Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	found, err = Check(ctx, dsn, Renewal{})
+	if err != nil || found.Schema != found.Newest || found.Missing != "" || found.Encrypted {
+		t.Errorf("of a complete one: %+v, %v", found, err)
+	}
+	_, elseDSN := role(t, conn, dsn, "nobody")
+	if _, err = Check(ctx, elseDSN, Renewal{}); err == nil || !strings.Contains(err.Error(), "may not use the schema pacer") {
+		t.Errorf("of a user without rights: %v", err)
+	}
+	quoted, readerDSN := role(t, conn, dsn, "reader")
+	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+quoted)
+	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+quoted)
+	found, err = Check(ctx, readerDSN, Renewal{})
+	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.lane_pins") {
+		t.Errorf("of a reader: %+v, %v", found, err)
+	}
+	run(t, conn, `ALTER ROLE `+quoted+` SET default_transaction_read_only = on`)
+	for _, r := range daemonRights {
+		run(t, conn, `GRANT `+strings.Join(r.operations, ", ")+` ON pacer.`+strings.Join(r.tables, ", pacer.")+` TO `+quoted)
+	}
+	if _, err = Check(ctx, readerDSN, Renewal{}); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("of a server that takes no writes: %v", err)
+	}
+}
+
 func lacking(ctx context.Context, t *testing.T, dsn string) (missing string, err error) {
 	t.Helper()
 	err = pgx.BeginFunc(ctx, connected(t, dsn), func(tx pgx.Tx) (err error) {

@@ -2,20 +2,18 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/app"
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
@@ -49,9 +47,11 @@ func (c *cli) checkAll(ctx context.Context) error {
 	out := c.newChecks()
 	out.say("configuration", nil)
 	out.dedupe(&s.Config.Dedupe)
-	out.run(ctx, "postgres", func(ctx context.Context) error { return checkPostgres(ctx, s) })
-	out.run(ctx, "redis", func(ctx context.Context) error { return checkRedis(ctx, s) })
+	out.token(s.Config.AdminToken)
+	out.postgres(ctx, s)
+	out.redis(ctx, s)
 	out.kafka(ctx, s)
+	out.certificates(s.Certificates(), time.Now())
 	out.sinks(ctx, s)
 	return out.verdict()
 }
@@ -122,6 +122,11 @@ func (c *checks) say(name string, err error) {
 	c.add(checkResult{name, checkFailed, oneLine(err.Error())})
 }
 
+// note reports what works and should be different.
+func (c *checks) note(name, format string, args ...any) {
+	c.add(checkResult{name, checkNote, fmt.Sprintf(format, args...)})
+}
+
 func (c *checks) add(r checkResult) {
 	c.report.Checks = append(c.report.Checks, r)
 	if c.cli.json {
@@ -140,33 +145,6 @@ func (c *checks) run(ctx context.Context, name string, check func(ctx context.Co
 	c.say(name, check(ctx))
 }
 
-func checkPostgres(ctx context.Context, s *app.Services) error {
-	m, err := catalog.NewMigrator(s.DSN())
-	if err != nil {
-		return err
-	}
-	current, newest, err := m.SchemaVersion(ctx)
-	switch {
-	case err != nil:
-		return err
-	case current < newest:
-		return fmt.Errorf("the schema is at version %d of %d; run pacer migrate up", current, newest)
-	}
-	return nil
-}
-
-func checkRedis(ctx context.Context, s *app.Services) error {
-	shards, err := s.Shards()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = shards.Close() }() // nothing is written on closing
-	if err := shards.Ping(ctx); err != nil {
-		return fmt.Errorf("redis.addrs: %w", err)
-	}
-	return nil
-}
-
 // dedupe prints whether delivered jobs are remembered.
 func (c *checks) dedupe(d *config.Dedupe) {
 	if d.TTL == 0 {
@@ -175,23 +153,6 @@ func (c *checks) dedupe(d *config.Dedupe) {
 	}
 	c.add(checkResult{"dedupe", checkOK, fmt.Sprintf("a job delivered is not sent again under its id for %s; policy %s",
 		notation.FormatSpan(d.TTL), d.OnStoreFailure)})
-}
-
-func (c *checks) kafka(ctx context.Context, s *app.Services) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	problems, err := requeue.CheckTopics(ctx, s.Kafka, s.Topics)
-	if err != nil {
-		c.say("kafka", fmt.Errorf("kafka.brokers: %w", err))
-		return
-	}
-	c.say("kafka", nil)
-	for _, p := range problems {
-		c.say("topics", errors.New(p))
-	}
-	if len(problems) == 0 {
-		c.say("topics", nil)
-	}
 }
 
 func (c *checks) sinks(ctx context.Context, s *app.Services) {
@@ -208,9 +169,16 @@ func (c *checks) sinks(ctx context.Context, s *app.Services) {
 			}
 			return nil
 		})
-		if h, ok := s.Config.Sinks[name].(*sinkhttp.Config); ok && h.Timeout > drainTimeout {
-			c.add(checkResult{"sinks." + name + ".timeout", checkNote, fmt.Sprintf(
-				"%s is above the %s that sends have at a rebalance; those cut off may be sent twice", h.Timeout, drainTimeout)})
+		h, ok := s.Config.Sinks[name].(*sinkhttp.Config)
+		if !ok {
+			continue
+		}
+		if h.Timeout > drainTimeout {
+			c.note("sinks."+name+".timeout", "%s is above the %s that sends have at a rebalance; those cut off may be sent twice",
+				h.Timeout, drainTimeout)
+		}
+		if target, err := url.Parse(h.URL); err == nil && target.Scheme == "http" && !onThisMachine(target.Host) {
+			c.note("sinks."+name+".url", "not encrypted; use https")
 		}
 	}
 }

@@ -139,6 +139,19 @@ func (o *Options) addrProblems(add func(format string, args ...any)) {
 // Connect makes the shards of a topology. It does no I/O: connections are opened at their first use. Errors begin with
 // the name of the option in the configuration.
 func Connect(o Options) (*Set, error) {
+	s, err := connect(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range slices.Concat(s.masters, s.replicas) {
+		if c != nil {
+			c.AddHook(explaining{})
+		}
+	}
+	return s, nil
+}
+
+func connect(o Options) (*Set, error) {
 	if problems := o.Problems(); len(problems) > 0 {
 		return nil, errors.New(strings.Join(problems, "\n"))
 	}
@@ -150,13 +163,13 @@ func Connect(o Options) (*Set, error) {
 		reading := o.client(o.Addrs...)
 		reading.ReadOnly = true
 		master, replica := redis.NewFailoverClient(o.client(o.Addrs...).Failover()), redis.NewFailoverClient(reading.Failover())
-		return &Set{max(1, o.Shards), clients{master}, clients{replica}}, nil
+		return &Set{max(1, o.Shards), clients{master}, clients{replica}, o.encrypted()}, nil
 	case ModeCluster:
 		// A cluster places shards by their hash tags. A second client reads from any node of a shard.
 		reading := o.client(o.Addrs...).Cluster()
 		reading.RouteRandomly = true
 		master, replica := redis.NewClusterClient(o.client(o.Addrs...).Cluster()), redis.NewClusterClient(reading)
-		return &Set{cmp.Or(o.Shards, clusterShards), clients{master}, clients{replica}}, nil
+		return &Set{cmp.Or(o.Shards, clusterShards), clients{master}, clients{replica}, o.encrypted()}, nil
 	case ModeRing:
 		masters, replicas := make(clients, len(o.Addrs)), make(clients, len(o.Addrs))
 		for i, entry := range o.Addrs {
@@ -166,9 +179,9 @@ func Connect(o Options) (*Set, error) {
 				replicas[i] = redis.NewClient(o.client(replica).Simple())
 			}
 		}
-		return &Set{max(len(o.Addrs), o.Shards), masters, replicas}, nil
+		return &Set{max(len(o.Addrs), o.Shards), masters, replicas, o.encrypted()}, nil
 	default:
-		return &Set{max(1, o.Shards), clients{redis.NewClient(o.client(o.Addrs...).Simple())}, nil}, nil
+		return &Set{max(1, o.Shards), clients{redis.NewClient(o.client(o.Addrs...).Simple())}, nil, o.encrypted()}, nil
 	}
 }
 
@@ -202,8 +215,13 @@ func dial(ctx context.Context, network, addr string, encryption *tls.Config) (ne
 	if errors.As(err, &header) || errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s does not answer in TLS: %w; is redis.tls right, and the port?", addr, err)
 	}
+	if dialing, ok := errors.AsType[*net.OpError](err); err != nil && (!ok || dialing.Op != "dial") {
+		return nil, fmt.Errorf("TLS: %w; look at redis.tls", err)
+	}
 	return conn, err
 }
+
+func (o *Options) encrypted() bool { return o.TLS != nil || o.Renew != nil && o.Renew().TLS != nil }
 
 // New returns one shard for each of independent masters, without replicas.
 func New(masters ...redis.UniversalClient) *Set { return &Set{count: len(masters), masters: masters} }
@@ -215,6 +233,7 @@ type clients []redis.UniversalClient
 type Set struct {
 	count             int
 	masters, replicas clients // replicas may be empty, and have nil entries
+	encrypted         bool
 }
 
 // Count returns the number of shards, at least 1. It never changes.
@@ -250,7 +269,7 @@ func (s *Set) ping(ctx context.Context) []error {
 	errs := make([]error, len(s.masters))
 	var wg sync.WaitGroup
 	for i, c := range s.masters {
-		wg.Go(func() { errs[i] = ping(ctx, c) })
+		wg.Go(func() { errs[i] = closedAtOnce(ping(ctx, c), s.encrypted) })
 	}
 	wg.Wait()
 	return errs
@@ -263,7 +282,7 @@ func ping(ctx context.Context, client redis.UniversalClient) error {
 		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ping(ctx, node) })
 	case *redis.Client:
 		if err := c.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("ping redis at %s: %w", c.Options().Addr, err)
+			return fmt.Errorf("ping redis at %s: %w", c.Options().Addr, explained(err))
 		}
 	default:
 		if err := c.Ping(ctx).Err(); err != nil {

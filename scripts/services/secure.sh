@@ -32,9 +32,9 @@ secure_certificates() {
   local curve=(-newkey ec -pkeyopt "ec_paramgen_curve:P-256" -nodes -sha256)
   umask 077
   openssl rand -hex 16 >password
-  openssl req -x509 "${curve[@]}" -days 30 -subj "/CN=services of $stack" -keyout ca.key -out ca.pem &&
+  openssl req -x509 "${curve[@]}" -days 365 -subj "/CN=services of $stack" -keyout ca.key -out ca.pem &&
     openssl req "${curve[@]}" -subj "/CN=127.0.0.1" -keyout server.key -out server.csr &&
-    openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -set_serial 1 -days 30 -out server.pem \
+    openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -set_serial 1 -days 365 -out server.pem \
       -extfile <(printf 'subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth\n') &&
     cat server.key server.pem >keystore.pem
 }

@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/describegroups"
+
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// Operation is one that ACLs allow; its number is that of the protocol.
+type Operation int8
+
+// The operations that pacer needs.
+const (
+	OpRead            Operation = 3
+	OpWrite           Operation = 4
+	OpDelete          Operation = 6
+	OpDescribeConfigs Operation = 10
+)
+
+// String returns the name that Kafka's tools use.
+func (o Operation) String() string { return kafka.ACLOperationType(o).String() }
+
+// LackingOnTopics returns the operations on topics that the user of the client needs and may not do. Topics that do not
+// exist are left out, and all of a cluster that does not tell.
+func (c *Client) LackingOnTopics(ctx context.Context, need map[string][]Operation) (map[string][]Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := &identityRequest{rights: true}
+	for topic := range need {
+		request.topics = append(request.topics, topic)
+	}
+	answer, err := ask[*identityResponse](ctx, c, request)
+	if err != nil {
+		return nil, fmt.Errorf("read the rights on topics: %w", err)
+	}
+	missing := map[string][]Operation{}
+	for topic, allowed := range answer.allowed {
+		if without := lacking(allowed, need[topic]); len(without) > 0 {
+			missing[topic] = without
+		}
+	}
+	return missing, nil
+}
+
+// LackingOnGroup is LackingOnTopics for a group.
+func (c *Client) LackingOnGroup(ctx context.Context, group string, need ...Operation) ([]Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for {
+		allowed, err := c.allowedOnGroup(ctx, group)
+		switch {
+		case err == nil:
+			return lacking(allowed, need), nil
+		case errors.Is(err, kafka.GroupAuthorizationFailed):
+			return need, nil
+		case !Busy(err) || retry.Sleep(ctx, 50*time.Millisecond) != nil: // in a new cluster, no broker keeps groups yet
+			return nil, fmt.Errorf("read the rights on group %s: %w", group, err)
+		}
+	}
+}
+
+func (c *Client) allowedOnGroup(ctx context.Context, group string) (int32, error) {
+	answer, err := ask[*describegroups.Response](ctx, c, &describegroups.Request{
+		Groups: []string{group}, IncludeAuthorizedOperations: true,
+	})
+	if err != nil || len(answer.Groups) != 1 {
+		return math.MinInt32, err
+	}
+	return answer.Groups[0].AuthorizedOperations, codeError(answer.Groups[0].ErrorCode)
+}
+
+// lacking returns the operations without a bit in what a broker allows. One that does not tell sends the smallest number.
+func lacking(allowed int32, need []Operation) (without []Operation) {
+	for _, operation := range need {
+		if allowed != math.MinInt32 && allowed&(1<<operation) == 0 {
+			without = append(without, operation)
+		}
+	}
+	return without
+}

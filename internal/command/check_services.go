@@ -1,0 +1,186 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+const (
+	// minToken is the least length of a token that nobody guesses.
+	minToken = 16
+	// maxSkew is how much clocks may differ before it is worth a note.
+	maxSkew = time.Second
+	// expiresSoon is how long before a certificate expires it is worth a note.
+	expiresSoon = 30 * 24 * time.Hour
+)
+
+// token checks that the token for changes by HTTP cannot be guessed.
+func (c *checks) token(token config.Secret) {
+	if n := len(token.Reveal()); n > 0 && n < minToken {
+		c.say("admin_token", fmt.Errorf("%d characters can be guessed; use %d or more", n, minToken))
+	}
+}
+
+// postgres checks the schema, and that the user has the rights of a daemon. Nothing is changed.
+func (c *checks) postgres(ctx context.Context, s *app.Services) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	found, err := s.CheckCatalog(ctx)
+	c.say("postgres", postgresFault(found, err))
+	if err != nil {
+		return
+	}
+	c.clock("postgres", found.Ahead)
+	if to, err := pgx.ParseConfig(s.DSN()); err == nil && !found.Encrypted && !onThisMachine(to.Host) {
+		c.note("postgres.dsn", "not encrypted; add sslmode=verify-full")
+	}
+}
+
+func postgresFault(found catalog.Condition, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case found.Schema < found.Newest:
+		return fmt.Errorf("the schema is at version %d of %d; run pacer migrate up", found.Schema, found.Newest)
+	case found.Missing != "":
+		return fmt.Errorf("the user of postgres.dsn lacks rights of a daemon: %s", found.Missing)
+	}
+	return nil
+}
+
+// redis runs every command that daemons need, and looks at what is configured.
+func (c *checks) redis(ctx context.Context, s *app.Services) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	found, err := probeRedis(ctx, s)
+	if err == nil && len(found.Refused) > 0 {
+		err = fmt.Errorf("the user of redis.username may not do all that a daemon does: %s", strings.Join(found.Refused, "; "))
+	}
+	if err == nil && len(found.Evicts) > 0 {
+		err = fmt.Errorf("maxmemory-policy must be noeviction, or limits are forgotten once the memory is full: %s",
+			strings.Join(found.Evicts, ", "))
+	}
+	c.say("redis", err)
+	if err != nil {
+		return
+	}
+	if len(found.Unbounded) > 0 {
+		c.note("redis", "maxmemory-policy should be noeviction, in case a maxmemory is set: %s", strings.Join(found.Unbounded, ", "))
+	}
+	c.clock("redis", found.Ahead)
+	var servers []string
+	for _, entry := range s.Config.Redis.Addrs {
+		servers = append(servers, strings.Split(entry, "|")...)
+	}
+	if !s.Config.Redis.TLS.Enabled && !onThisMachine(servers...) {
+		c.note("redis.tls", "not encrypted; set redis.tls")
+	}
+}
+
+func probeRedis(ctx context.Context, s *app.Services) (found shards.Condition, err error) {
+	set, err := s.Shards()
+	if err != nil {
+		return found, err
+	}
+	defer func() { _ = set.Close() }() // what is written expires by itself
+	if err = set.Ping(ctx); err == nil {
+		found, err = set.Probe(ctx, s.Config.Redis.KeyPrefix)
+	}
+	if err != nil {
+		return found, fmt.Errorf("redis.addrs: %w", err)
+	}
+	return found, nil
+}
+
+// kafka checks the topics, and that the user may do what a daemon does.
+func (c *checks) kafka(ctx context.Context, s *app.Services) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	lacks, err := requeue.CheckRights(ctx, s.Kafka, s.Topics, s.Config.Kafka.Group)
+	if err != nil {
+		c.say("kafka", fmt.Errorf("kafka.brokers: %w", broker.Explained(err)))
+		return
+	}
+	c.all("kafka", lacks)
+	problems, err := requeue.CheckTopics(ctx, s.Kafka, s.Topics)
+	switch {
+	case err == nil:
+		c.all("topics", problems)
+	case len(lacks) == 0: // otherwise this is the consequence
+		c.say("topics", broker.Explained(err))
+	}
+	k := &s.Config.Kafka
+	switch {
+	case k.TLS.Enabled || onThisMachine(k.Brokers...):
+	case k.SASL.Mechanism == "plain":
+		c.note("kafka.tls", "not encrypted, and kafka.sasl.mechanism plain sends the password as it is; set kafka.tls")
+	default:
+		c.note("kafka.tls", "not encrypted; set kafka.tls")
+	}
+}
+
+// all reports each problem, or that there is none.
+func (c *checks) all(name string, problems []string) {
+	for _, p := range problems {
+		c.say(name, errors.New(p))
+	}
+	if len(problems) == 0 {
+		c.say(name, nil)
+	}
+}
+
+// clock notes that the clock of a service differs from that of this machine.
+func (c *checks) clock(service string, ahead time.Duration) {
+	if ahead.Abs() < maxSkew {
+		return
+	}
+	direction := "ahead of"
+	if ahead < 0 {
+		direction = "behind"
+	}
+	c.note(service, "its clock is %s %s that of this machine; let NTP slew both", ahead.Abs().Round(100*time.Millisecond), direction)
+}
+
+// certificates notes those that expire soon. One that has expired is refused by whom it is shown to.
+func (c *checks) certificates(seen []app.Expiring, now time.Time) {
+	for _, e := range seen {
+		key := e.Service + ".tls"
+		if e.Service == "postgres" {
+			key = "postgres.dsn"
+		}
+		left, whose := e.At.Sub(now), map[string]string{"server": "the server's", "client": "pacer's"}[e.Certificate]
+		switch {
+		case left < 0:
+			c.say(key, fmt.Errorf("%s certificate has expired on %s; renew it", whose, e.At.UTC().Format(time.DateOnly)))
+		case left < expiresSoon:
+			c.note(key, "%s certificate expires on %s; renew it", whose, e.At.UTC().Format(time.DateOnly))
+		}
+	}
+}
+
+// onThisMachine reports whether all servers are: what is sent to them is on no network. They are host:port, a host, or the
+// directory of a socket.
+func onThisMachine(servers ...string) bool {
+	return !slices.ContainsFunc(servers, func(server string) bool {
+		host, _, err := net.SplitHostPort(server)
+		if err != nil {
+			host = server
+		}
+		ip := net.ParseIP(strings.Trim(host, "[]"))
+		return host != "localhost" && !strings.HasPrefix(host, "/") && (ip == nil || !ip.IsLoopback())
+	})
+}

@@ -1,0 +1,88 @@
+package command
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+)
+
+// told returns what the checks print.
+func told(check func(*checks)) (text string, ok bool) {
+	var out bytes.Buffer
+	c := (&cli{World: World{Stdout: &out}}).newChecks()
+	check(c)
+	return out.String(), c.verdict() == nil
+}
+
+func TestCheckOfTokens(t *testing.T) {
+	for token, want := range map[config.Secret]string{
+		"": "", "t": "FAIL  admin_token: 1 characters can be guessed", "fifteen-letters": "FAIL  admin_token: 15 ", "sixteen-letters-": "",
+	} {
+		text, ok := told(func(c *checks) { c.token(token) })
+		if !strings.HasPrefix(text, want) || ok != (want == "") || want == "" && text != "" || token != "" && strings.Contains(text, string(token)+" ") {
+			t.Errorf("%q: %q", token, text)
+		}
+	}
+}
+
+func TestCheckOfCertificates(t *testing.T) {
+	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	seen := []app.Expiring{
+		{Service: "redis", Certificate: "client", At: now.Add(-time.Hour)},
+		{Service: "postgres", Certificate: "server", At: now.AddDate(0, 0, 9)},
+		{Service: "kafka", Certificate: "server", At: now.AddDate(0, 0, 31)},
+	}
+	text, ok := told(func(c *checks) { c.certificates(seen, now) })
+	want := "FAIL  redis.tls: pacer's certificate has expired on 2026-12-01; renew it\n" +
+		"note  postgres.dsn: the server's certificate expires on 2026-12-10; renew it\n"
+	if text != want || ok {
+		t.Errorf("%q, want %q", text, want)
+	}
+}
+
+func TestCheckOfClocks(t *testing.T) {
+	for ahead, want := range map[time.Duration]string{
+		999 * time.Millisecond: "", -999 * time.Millisecond: "",
+		3210 * time.Millisecond: "note  redis: its clock is 3.2s ahead of that of this machine; let NTP slew both\n",
+		-time.Minute:            "note  redis: its clock is 1m0s behind that of this machine; let NTP slew both\n",
+	} {
+		if text, ok := told(func(c *checks) { c.clock("redis", ahead) }); text != want || !ok {
+			t.Errorf("%s: %q", ahead, text)
+		}
+	}
+}
+
+func TestOnThisMachine(t *testing.T) {
+	for servers, want := range map[string]bool{
+		"127.0.0.1:1": true, "localhost:1": true, "[::1]:1": true, "::1": true, "/run/postgresql": true, "127.0.0.1:1 127.9.9.9:2": true,
+		"127.0.0.1:1 10.0.0.1:1": false, "redis:6379": false, "db.example": false, "[2001:db8::1]:1": false, "localhost.example:1": false,
+	} {
+		if onThisMachine(strings.Fields(servers)...) != want {
+			t.Errorf("%s: %t", servers, !want)
+		}
+	}
+}
+
+func TestCheckOfTheCatalog(t *testing.T) {
+	broken := errors.New("broken")
+	for want, found := range map[string]catalog.Condition{
+		"version 3 of 4; run pacer migrate up":                                       {Schema: 3, Newest: 4, Missing: "x"},
+		"the user of postgres.dsn lacks rights of a daemon: GRANT SELECT ON pacer.x": {Schema: 5, Newest: 4, Missing: "GRANT SELECT ON pacer.x"},
+	} {
+		if err := postgresFault(found, nil); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := postgresFault(catalog.Condition{Schema: 4, Newest: 4}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := postgresFault(catalog.Condition{}, broken); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+}

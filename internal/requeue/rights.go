@@ -1,0 +1,79 @@
+package requeue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pacer/pacer/internal/broker"
+)
+
+// daemonNeeds returns what a daemon has to be allowed on the topics of the spec.
+func (s TopicSpec) daemonNeeds() map[string][]broker.Operation {
+	needs := map[string][]broker.Operation{}
+	for _, t := range s.owned(0) {
+		switch {
+		case t.swept():
+			needs[t.name] = []broker.Operation{broker.OpRead, broker.OpWrite, broker.OpDelete, broker.OpDescribeConfigs}
+		case t.name == ReplaysTopic(s.Prefix): // people's
+			needs[t.name] = []broker.Operation{broker.OpDescribeConfigs}
+		default:
+			needs[t.name] = []broker.Operation{broker.OpWrite, broker.OpDescribeConfigs}
+		}
+	}
+	for _, name := range s.Ingress {
+		needs[name] = []broker.Operation{broker.OpRead, broker.OpDescribeConfigs}
+	}
+	return needs
+}
+
+// CheckRights compares what the user of the client may do with what a daemon needs. It returns a line with the remedy for
+// each set of operations that is missing; the error is for a cluster that does not answer. Topics that do not exist, and
+// clusters that do not tell, have no problems.
+func CheckRights(ctx context.Context, client *broker.Client, spec TopicSpec, group string) (problems []string, err error) {
+	if spec, err = spec.withDefaults(); err != nil {
+		return nil, err
+	}
+	missing, err := client.LackingOnTopics(ctx, spec.daemonNeeds())
+	if err != nil {
+		return nil, err
+	}
+	problems = describeMissing(missing)
+	without, err := client.LackingOnGroup(ctx, group, broker.OpRead)
+	if err == nil && len(without) > 0 {
+		problems = append(problems, lackingLine(without, "group "+group))
+	}
+	return problems, err
+}
+
+// describeMissing returns one line for all topics that lack the same operations.
+func describeMissing(missing map[string][]broker.Operation) (lines []string) {
+	type group struct {
+		without []broker.Operation
+		topics  []string
+	}
+	var groups []*group
+	for _, topic := range slices.Sorted(maps.Keys(missing)) {
+		at := slices.IndexFunc(groups, func(g *group) bool { return slices.Equal(g.without, missing[topic]) })
+		if at < 0 {
+			at, groups = len(groups), append(groups, &group{without: missing[topic]})
+		}
+		groups[at].topics = append(groups[at].topics, topic)
+	}
+	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(len(b.topics), len(a.topics)) })
+	for _, g := range groups {
+		lines = append(lines, lackingLine(g.without, strings.Join(g.topics, ", ")))
+	}
+	return lines
+}
+
+func lackingLine(without []broker.Operation, on string) string {
+	names := make([]string, len(without))
+	for i, operation := range without {
+		names[i] = operation.String()
+	}
+	return fmt.Sprintf("the user of kafka.sasl lacks %s on %s: add these ACLs", strings.Join(names, ", "), on)
+}

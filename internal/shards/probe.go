@@ -1,0 +1,164 @@
+package shards
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/probe.lua
+var probeFiles embed.FS
+
+var probe = NewScript(probeFiles, "lua/probe.lua")
+
+// Condition is what Probe has found.
+type Condition struct {
+	// Refused says of commands why they cannot be run.
+	Refused []string
+	// Evicts names the servers that may evict keys once their memory is full, with their policy; Unbounded those whose
+	// memory has no limit at present.
+	Evicts, Unbounded []string
+	// Ahead is by how much the clock of a server differs from that of this machine: the largest of all, as far as it is
+	// certain.
+	Ahead time.Duration
+}
+
+// Probe runs every command that daemons need, on a key that nothing else uses, and looks at what is configured.
+func (s *Set) Probe(ctx context.Context, prefix string) (Condition, error) {
+	found := &findings{refused: map[string]bool{}}
+	for shard := range s.Count() {
+		run := Run{Keys: []string{Tag(prefix, shard) + "check"}}
+		client := s.Master(shard)
+		for _, reply := range slices.Concat(
+			probe.Pipeline(ctx, client, []Run{run}), readOnly.PipelineRO(ctx, client, []Run{run}),
+		) {
+			if err := found.note(reply); err != nil {
+				return Condition{}, err
+			}
+		}
+	}
+	for _, master := range s.Masters() {
+		if err := eachServer(ctx, master, found.look); err != nil {
+			return Condition{}, err
+		}
+	}
+	c := found.condition
+	c.Refused = slices.Sorted(maps.Keys(found.refused))
+	slices.Sort(c.Evicts)
+	slices.Sort(c.Unbounded)
+	return c, nil
+}
+
+// readOnly is a script for the commands that run one which only reads.
+var readOnly = &Script{source: "return {}", sha: redis.NewScript("return {}").Hash()}
+
+// findings collects what is found on servers that are asked at once.
+type findings struct {
+	mu        sync.Mutex // guards all
+	refused   map[string]bool
+	condition Condition
+}
+
+// note collects what the reply of a script says.
+func (f *findings) note(reply *redis.Cmd) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lines, err := reply.StringSlice()
+	if refusal(err) {
+		f.refused[err.Error()], err = true, nil
+	}
+	for _, line := range lines {
+		f.refused[line] = true
+	}
+	return err
+}
+
+// refusal reports whether a server has refused a command.
+func refusal(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") || redis.HasErrorPrefix(err, "READONLY")
+}
+
+// eachServer calls look for the server of a client, or for every master of a cluster.
+func eachServer(ctx context.Context, client redis.UniversalClient, look func(context.Context, *redis.Client) error) error {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, look)
+	case *redis.Client:
+		return look(ctx, c)
+	}
+	return nil
+}
+
+// look looks at the clock and the memory of a server.
+func (f *findings) look(ctx context.Context, server *redis.Client) error {
+	before := time.Now()
+	there, err := server.Time(ctx).Result()
+	after := time.Now()
+	if err == nil {
+		f.mu.Lock()
+		f.condition.Ahead = furthest(f.condition.Ahead, ahead(there, before, after))
+		f.mu.Unlock()
+	} else if !refusal(err) {
+		return fmt.Errorf("ask redis for its time: %w", err)
+	}
+	text, err := server.Info(ctx, "memory").Result()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if refusal(err) {
+		f.refused[err.Error()] = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask redis for its memory: %w", err)
+	}
+	policy, limit := memory(text)
+	if policy == "" || policy == "noeviction" {
+		return nil
+	}
+	line := server.Options().Addr + ": " + policy
+	if limit == "0" {
+		f.condition.Unbounded = append(f.condition.Unbounded, line)
+	} else {
+		f.condition.Evicts = append(f.condition.Evicts, line)
+	}
+	return nil
+}
+
+// memory returns the policy and the limit that INFO shows.
+func memory(info string) (policy, limit string) {
+	for line := range strings.Lines(info) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
+		case "maxmemory_policy":
+			policy = value
+		case "maxmemory":
+			limit = value
+		}
+	}
+	return policy, limit
+}
+
+// ahead returns by how much a clock that was read between two instants is ahead, as far as that is certain.
+func ahead(there, before, after time.Time) time.Duration {
+	switch {
+	case there.After(after):
+		return there.Sub(after)
+	case there.Before(before):
+		return there.Sub(before)
+	}
+	return 0
+}
+
+// furthest returns the one that is further from 0.
+func furthest(a, b time.Duration) time.Duration {
+	if b.Abs() > a.Abs() {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,99 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+func TestClocksAreComparedAsFarAsItIsCertain(t *testing.T) {
+	at := time.Unix(1000, 0)
+	for there, want := range map[int]int{0: 0, 1: 0, 2: 0, 5: 3, -4: -4} {
+		if got := ahead(at.Add(time.Duration(there)*time.Second), at, at.Add(2*time.Second)); got != time.Duration(want)*time.Second {
+			t.Errorf("%d: %s", there, got)
+		}
+	}
+	if furthest(time.Second, -2*time.Second) != -2*time.Second || furthest(-2*time.Second, time.Second) != -2*time.Second {
+		t.Error("the nearer one was taken")
+	}
+}
+
+func TestErrorsNameTheirSetting(t *testing.T) {
+	if err := closedAtOnce(io.EOF, false); !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "set redis.tls") {
+		t.Error(err)
+	}
+	if err := closedAtOnce(io.EOF, true); err != io.EOF { //nolint:errorlint // the same value
+		t.Error(err)
+	}
+}
+
+// TestProbe: a user without one of the rights, and a server that evicts.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	server := harness.FreshRedis(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = admin.Close() })
+	do := func(args ...any) {
+		t.Helper()
+		if err := admin.Do(context.Background(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	probed := func(user string) Condition {
+		t.Helper()
+		set, err := Connect(Options{Addrs: []string{server.Addr}, Username: user, Password: "secret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = set.Close() }()
+		c, err := set.Probe(t.Context(), "pacer.")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, missing := range []string{"", "hset", "mget", "evalsha_ro", "info", "evalsha", "time"} {
+		rules := []any{"ACL", "SETUSER", "u" + missing, "on", ">secret", "~{pacer.*", "+@all"}
+		if missing != "" {
+			rules = append(rules, "-"+missing)
+		}
+		do(rules...)
+		got := probed("u" + missing).Refused
+		if missing == "" && len(got) > 0 || missing != "" && !strings.Contains(strings.Join(got, "; "), missing) {
+			t.Errorf("without %q: %q", missing, got)
+		}
+	}
+	do("ACL", "SETUSER", "elsewhere", "on", ">secret", "~{other.*", "+@all")
+	if got := probed("elsewhere").Refused; len(got) == 0 {
+		t.Error("a user of other keys is not told apart")
+	}
+	for user, want := range map[string]string{"uhset": "; the user of redis.username lacks a right", "u": ""} {
+		set, err := Connect(Options{Addrs: []string{server.Addr}, Username: user, Password: "secret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const source = "return redis.call('hset', KEYS[1], 'f', '1')"
+		piped := (&Script{source: source, sha: "none"}).Run(t.Context(), set.Master(0), Run{Keys: []string{"{pacer.0}"}})
+		for _, err := range []error{piped.Err(), set.Master(0).Eval(t.Context(), source, []string{"{pacer.0}"}).Err()} {
+			if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
+				t.Errorf("%s: %v", user, err)
+			}
+		}
+		_ = set.Close()
+	}
+	do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	if c := probed("u"); len(c.Unbounded) != 1 || len(c.Evicts) != 0 {
+		t.Errorf("%+v", c)
+	}
+	do("CONFIG", "SET", "maxmemory", "1gb")
+	if c := probed("u"); len(c.Evicts) != 1 || !strings.Contains(c.Evicts[0], "allkeys-lru") || c.Ahead != 0 {
+		t.Errorf("%+v", c)
+	}
+}
