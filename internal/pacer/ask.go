@@ -115,7 +115,15 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 	}
 	if err != nil {
 		p.takeFailed(unanswered, err, now)
-	} else if len(reply.Clocks) > 0 && p.takes.worked(arrival) {
+	} else if len(reply.Clocks) > 0 {
+		p.takes.answeredAt = arrival
+		p.recover(arrival)
+	}
+}
+
+// recover notes the end of an outage of the store.
+func (p *Pacer) recover(now int64) {
+	if p.takes.recovered(now) {
 		p.opt.Logger.Info("the quota store answers again")
 	}
 }

@@ -63,6 +63,7 @@ func (p *Pacer) maintain(now instant) {
 	}
 	p.returnUnsent()
 	p.tellStore(now)
+	p.recover(now.local)
 	p.sends.trim()
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()

@@ -25,8 +25,9 @@ type takes struct {
 	last      int64 // when the last take was made
 	lastItems int
 
-	outage   retry.Outage // of the limiter
-	failedAt int64        // when a take last failed
+	outage     retry.Outage // of the limiter
+	failedAt   int64        // when a take last failed
+	answeredAt int64        // when one was last answered
 }
 
 func newTakes(gap time.Duration) takes {
@@ -67,13 +68,14 @@ func (t *takes) begin(items int, now int64) {
 	t.underWay++
 }
 
-// worked records a take that was answered, and tells whether that ends an outage.
-func (t *takes) worked(arrival int64) (recovered bool) {
-	if t.outage.Failures() == 0 || arrival <= t.failedAt+recoveredAfter.Microseconds() {
+// recovered tells whether an outage has ended by now: the last take was answered, and none has failed for a while. It is
+// asked also while no takes are made, since nobody may have anything to ask for after the first that was answered.
+func (t *takes) recovered(now int64) (over bool) {
+	if t.outage.Failures() == 0 || t.answeredAt <= t.failedAt || now <= t.failedAt+recoveredAfter.Microseconds() {
 		return false
 	}
-	_, recovered = t.outage.Worked()
-	return recovered
+	_, over = t.outage.Worked()
+	return over
 }
 
 // failed records a take that was not answered, and returns the pause after which its queues ask

@@ -48,7 +48,7 @@ func TestQueuesAskInTurn(t *testing.T) {
 // The pause between takes doubles while the limiter does not answer; it answers again once no take has failed for a second.
 func TestOutageOfTheLimiter(t *testing.T) {
 	takes := newTakes(12500 * time.Microsecond)
-	if takes.worked(0) {
+	if takes.recovered(0) {
 		t.Error("an outage is over that never was")
 	}
 	for i, want := range []time.Duration{50, 100, 200, 250, 250} {
@@ -57,7 +57,11 @@ func TestOutageOfTheLimiter(t *testing.T) {
 			t.Errorf("failure %d: a pause of %s, first: %t", i, pause, first)
 		}
 	}
-	if takes.worked(1400*millisecond) || !takes.worked(1401*millisecond) || takes.worked(1402*millisecond) {
+	if takes.recovered(5000 * millisecond) {
+		t.Error("over though no take was answered")
+	}
+	takes.answeredAt = 401 * millisecond // the only one: nobody asks any more
+	if takes.recovered(1400*millisecond) || !takes.recovered(1401*millisecond) || takes.recovered(1402*millisecond) {
 		t.Error("not over once, a second after the last failure")
 	}
 	if pause, first := takes.failed(0); pause != 50*time.Millisecond || !first {
