@@ -69,6 +69,31 @@ func TestOutageOfTheLimiter(t *testing.T) {
 	}
 }
 
+// TestAnOutageOfTheLimiterEndsWhileNothingIsAsked: the first take that is answered may be the last one for long.
+func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		down := func(is bool) {
+			f.store.mu.Lock()
+			defer f.store.mu.Unlock()
+			f.store.down = is
+		}
+		down(true)
+		f.offer(t, jobs(newPartition("jobs"), delivery.FromIngress, "c", 0, 1))
+		time.Sleep(200 * time.Millisecond)
+		if f.daemons[0].takes.outage.Failures() == 0 {
+			t.Fatal("no take has failed")
+		}
+		down(false)
+		time.Sleep(5 * time.Second)
+		if n := len(f.receiver.history()); n != 1 {
+			t.Fatalf("%d jobs were sent", n)
+		}
+		if n := f.daemons[0].takes.outage.Failures(); n != 0 {
+			t.Errorf("the outage lasts, after %d failures and an answer", n)
+		}
+	})
+}
+
 // The quantum stays within its bounds, is long enough for the budget and for the takes unless that is beyond the bound, and
 // becomes shorter by a tenth at a time.
 func TestTheQuantumFollowsTheLoad(t *testing.T) {
