@@ -15,6 +15,14 @@ import (
 // maxUncommitted is how many settled jobs of one partition may wait for their commit: a crash repeats at most these.
 const maxUncommitted = 1000
 
+// identified is which log a source reads.
+type identified struct {
+	topic   broker.Identity
+	proven  bool    // the position is one in this log
+	cuts    []int64 // where the log was cut or, at 0, made anew, by era
+	doubted bool    // the log may be another one: the reader has to look before it reads on
+}
+
 // source is one partition: its position and its pending commit, under a lock. Its reader registers records and waits
 // for room; any goroutine settles jobs; the committer asks for progress. windowSource and laneSource embed it.
 type source struct {
@@ -25,15 +33,12 @@ type source struct {
 	kick    func()       // asks the committer for a commit soon; never blocks
 	edge    atomic.Int64 // the end of the readable log, from the broker's last answer
 
-	mu        sync.Mutex // guards everything below
-	position  position
-	commits   offset.Commits
-	topic     broker.Identity // of the log that is read
-	proven    bool            // the position is one in this log
-	cuts      []int64         // where the log was cut or, at 0, made anew, by era
-	doubted   bool            // the log may be another one: the reader has to look before it reads on
-	endTurn   func()          // ends the turn of the reader
-	unplaced  bool            // the position is not known yet
+	mu       sync.Mutex // guards everything below
+	position position
+	commits  offset.Commits
+	identified
+	endTurn   func() // ends the turn of the reader
+	unplaced  bool   // the position is not known yet
 	step      step
 	onSettled func()        // called with the lock when a job is settled; may be nil
 	gone      bool          // the generation has ended
