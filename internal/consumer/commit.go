@@ -14,6 +14,12 @@ import (
 const (
 	commitInterval = 100 * time.Millisecond
 	commitTimeout  = 2 * time.Second // of one request
+
+	// A request that was given up may still reach the broker, later than its successors, and take back what they have
+	// committed. So its partitions are committed again for a while, whether they have changed or not. The next generation
+	// need not: the broker refuses requests of this one by then.
+	doubtFor   = 30 * time.Second
+	doubtEvery = time.Second
 )
 
 // committer commits the partitions of one generation, all that have changed in one request: every interval, and at once
@@ -27,6 +33,9 @@ type committer struct {
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has a later generation: nothing can be committed any more
 	lost    func()       // called when it has; may be nil
+
+	doubted  map[*source]time.Time // partitions of requests that were given up, and until when they are committed again
+	repeated time.Time             // when they were last
 
 	mu    sync.Mutex // guards state: written by run's goroutine, read by any
 	state commitState
@@ -54,10 +63,10 @@ func (c *committer) note(f func(*commitState)) {
 }
 
 func newCommitter(c *broker.Client, m broker.Member, mx *metrics, h *broker.Health) *committer {
-	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal()}
+	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal(), doubted: map[*source]time.Time{}}
 }
 
-// run commits until ctx ends.
+// run commits until ctx ends. A request that is in flight by then is waited for: the next one could overtake it.
 func (c *committer) run(ctx context.Context) {
 	defer c.health.Forget("commit")
 	ticker := time.NewTicker(commitInterval)
@@ -70,7 +79,7 @@ func (c *committer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := c.commit(ctx); err == nil {
+		if err := c.commit(context.WithoutCancel(ctx)); err == nil {
 			wait.reset()
 		} else if wait.pause(ctx) != nil {
 			return
@@ -79,12 +88,13 @@ func (c *committer) run(ctx context.Context) {
 }
 
 // last commits once more, until nothing is left to commit, the group has a later generation, or ctx
-// ends.
-func (c *committer) last(ctx context.Context) {
+// ends. It returns the error of the last request if something is left.
+func (c *committer) last(ctx context.Context) error {
 	var wait backoff
-	for c.commit(ctx) != nil {
-		if wait.pause(ctx) != nil {
-			return
+	for {
+		err := c.commit(ctx)
+		if err == nil || wait.pause(ctx) != nil {
+			return err
 		}
 	}
 }
@@ -97,6 +107,7 @@ func (c *committer) commit(ctx context.Context) error {
 	if c.fenced {
 		return nil
 	}
+	c.repeat(time.Now())
 	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
 	for _, s := range c.sources {
 		if p, dirty := s.progress(); dirty {
@@ -111,8 +122,27 @@ func (c *committer) commit(ctx context.Context) error {
 	outcomes, err := c.client.Commit(ctx, c.member, commits)
 	if err == nil {
 		err = acknowledge(outcomes, sent)
+	} else {
+		until := time.Now().Add(doubtFor)
+		for s := range sent {
+			c.doubted[s] = until
+		}
 	}
 	return c.judge(err)
+}
+
+// repeat has the partitions that are in doubt committed again, every doubtEvery.
+func (c *committer) repeat(now time.Time) {
+	if len(c.doubted) == 0 || now.Sub(c.repeated) < doubtEvery {
+		return
+	}
+	c.repeated = now
+	for s, until := range c.doubted {
+		if now.After(until) {
+			delete(c.doubted, s)
+		}
+		s.again()
+	}
 }
 
 // acknowledge notifies each source that was committed, and returns an error of the others.

@@ -230,14 +230,22 @@ func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan st
 		readers.Go(func() { read(work) })
 	}
 	<-work.Done()
+	stopping := time.Now()
 	readers.Wait()
 
 	g.drain(context.WithoutCancel(ctx), ended)
 	stopCommitting()
 	committer.Wait()
-	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	within := commitTimeout
+	if ctx.Err() != nil { // heartbeats go on, so there is more time
+		within = max(within, g.opt.ShutdownTimeout-time.Since(stopping))
+	}
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	g.commit.last(final)
+	if err := g.commit.last(final); err != nil {
+		g.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
+			"group", g.opt.Group, "generation", g.commit.member.Generation, "error", err)
+	}
 	if !g.commit.fenced { // the partitions have other owners now, which keep their positions
 		g.keep.save(final)
 	}

@@ -133,8 +133,8 @@ func (o *Options) defaults() error {
 		return fmt.Errorf("max_buffer_bytes must be at least %d", 2*maxFetchBytes)
 	case o.MaxOpen < offerJobs || o.MaxOpen > offset.MaxOpen:
 		return fmt.Errorf("max_open must be between %d and %d", offerJobs, offset.MaxOpen)
-	case o.DrainTimeout+commitTimeout >= o.RebalanceTimeout:
-		return fmt.Errorf("drain timeout %s leaves no time for the last commit within the rebalance timeout %s",
+	case o.DrainTimeout+2*commitTimeout >= o.RebalanceTimeout: // one may be in flight
+		return fmt.Errorf("drain timeout %s leaves no time for the last commits within the rebalance timeout %s",
 			o.DrainTimeout, o.RebalanceTimeout)
 	}
 	return o.distinctTopics()
