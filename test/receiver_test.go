@@ -21,10 +21,11 @@ type receiver struct {
 	mu       sync.Mutex
 	all      []arrival
 	answer   func(a arrival) (status int, retryAfter time.Duration)
-	delay    time.Duration
-	trickles bool              // the body of an answer comes a byte a second
-	tallies  map[string]*tally // by campaign, "" for all
-	headers  map[string]bool   // names of the headers of all requests
+	delay    time.Duration            // before every answer
+	delays   map[string]time.Duration // the same, of single campaigns
+	trickles bool                     // the body of an answer comes a byte a second
+	tallies  map[string]*tally        // by campaign, "" for all
+	headers  map[string]bool          // names of the headers of all requests
 }
 
 // arrival is one request.
@@ -71,7 +72,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if r.answer != nil {
 		a.status, wait = r.answer(a)
 	}
-	delay := r.delay
+	delay := max(r.delay, r.delays[a.campaign])
 	r.all = append(r.all, a)
 	r.tallyOf("").note(a)
 	r.tallyOf(a.campaign).note(a)
