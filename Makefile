@@ -28,12 +28,16 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 .PHONY: test
 # Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
 LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
+# Packages with tests that are left out or shorter under -race: simulations (harness.Simulation, harness.Raced).
+SIMULATIONS := ./internal/limits/... ./internal/pacer ./internal/dedupe
+# Tests of those packages that wait for servers to die and to come back: once is enough.
+ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. All but the
 # heaviest mostly wait, and run four at a time after those.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
-	go test -short -shuffle=on -timeout 5m ./internal/limits/... ./internal/dedupe # what is left out under -race: miniredis, simulations
+	$(WITH_SERVICES) go test -shuffle=on -timeout 5m -skip '$(ONLY_RACED)' $(SIMULATIONS)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 4 .
 
 .PHONY: test-fast

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // TestScriptsAbsorbStepsOfTheClock: what the clock reads, given Redis' own, what it read before, and what was foretold.
@@ -68,6 +69,7 @@ func TestScriptsAbsorbStepsOfTheClock(t *testing.T) {
 // TestClockStepsGrantNothing: Redis' clock steps by +-5 s under load, on two daemons; no rolling span of the quota
 // ever holds more than its limit, on the clock of the world.
 func TestClockStepsGrantNothing(t *testing.T) {
+	harness.Simulation(t)
 	for _, by := range []int64{5 * second, -5 * second} {
 		l := newLua(t, realClient(t))
 		var world, step int64 = epoch, 0
@@ -112,6 +114,7 @@ func TestClockStepsGrantNothing(t *testing.T) {
 // TestAStepIsNoticedByEveryScript: a take of many campaigns is several scripts, sent together. Where the first finds that
 // the clock has stepped, the others must not go by it.
 func TestAStepIsNoticedByEveryScript(t *testing.T) {
+	harness.Simulation(t)
 	l := newLua(t, realClient(t))
 	var world, step int64 = epoch, 0
 	e := l.engine("a")

@@ -393,7 +393,7 @@ func TestEveryRateIsDelivered(t *testing.T) {
 		{33_333_333_333, time.Second, 10_000, 1},
 	} {
 		t.Run(fmt.Sprintf("%gper%s", float64(tc.micros)/1e6, tc.per), func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s store) {
+			simulate(t, func(t *testing.T, s store) {
 				rate, err := delivery.NewRate(tc.micros, tc.per)
 				if err != nil {
 					t.Fatal(err)
@@ -419,7 +419,7 @@ func TestEveryRateIsDelivered(t *testing.T) {
 
 // No rolling span holds more dispatches than the limit, dispatched as late as is allowed or at once.
 func TestNoRollingSpanHoldsMoreThanTheLimit(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		rnd := rand.New(rand.NewPCG(7, 7))
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second, 400, 20*time.Second)}
 		var asks []delivery.Ask

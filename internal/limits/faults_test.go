@@ -22,7 +22,7 @@ import (
 func TestRefusalsLeakNothingInAnyOrder(t *testing.T) {
 	for name, order := range map[string][]int{"long first": {2, 1, 0}, "short first": {0, 1, 2}, "tight in the middle": {1, 0, 2}} {
 		t.Run(name, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s store) {
+			simulate(t, func(t *testing.T, s store) {
 				spec := windows(20, time.Second, 1_000, time.Minute, 100_000, time.Hour)
 				q := &delivery.Quota{ID: "q", Revision: 1}
 				for _, i := range order {
@@ -55,7 +55,7 @@ func TestRefusalsLeakNothingInAnyOrder(t *testing.T) {
 // TestResetDoesNotWobble: a reset that is worked out from a time to live and a local clock differs from call to call by a
 // millisecond or a second. Here it is a stored time, which all daemons and peeks see alike.
 func TestResetDoesNotWobble(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		for i, w := range []delivery.Window{
 			{Span: time.Hour, Limit: 3, Algorithm: delivery.AlgorithmSliding},
 			{Span: time.Hour, Limit: 3, Algorithm: delivery.AlgorithmFixed},
@@ -85,7 +85,7 @@ func TestTheLastMillisecondOfAWindow(t *testing.T) {
 	const limit = 10
 	for _, algorithm := range []string{delivery.AlgorithmFixed, delivery.AlgorithmSliding, delivery.AlgorithmLog} {
 		t.Run(algorithm, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s store) {
+			simulate(t, func(t *testing.T, s store) {
 				q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Minute, Limit: limit, Algorithm: algorithm}}}
 				c := campaign(1000, q)
 				now := settle(s, epoch, c)
@@ -179,7 +179,7 @@ func TestAStaleReplicaIsNotBelieved(t *testing.T) {
 // TestFractionsOfAQuantumAreNotLost: 150/s are one and a half units in 10 ms. A limiter that charges fractions and hands
 // out whole units delivers two thirds of them.
 func TestFractionsOfAQuantumAreNotLost(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		c := campaign(150)
 		now := settle(s, epoch, c)
 		var slots []int64

@@ -40,7 +40,7 @@ func TestNoWindowEverHoldsMoreThanItsLimit(t *testing.T) {
 	} {
 		for _, load := range []string{"saturated", "bursty", "refunding"} {
 			t.Run(tc.name+"/"+load, func(t *testing.T) {
-				eachStore(t, func(t *testing.T, s store) {
+				simulate(t, func(t *testing.T, s store) {
 					q := &delivery.Quota{ID: "q", Revision: 1, Windows: tc.windows}
 					var asks []delivery.Ask
 					for i := range 2 {
@@ -68,7 +68,7 @@ func TestNoWindowEverHoldsMoreThanItsLimit(t *testing.T) {
 // TestEveryUnitIsAccountedFor: granted = dispatched + refunded + expired, and all windows were debited alike, though
 // the first of them is refused most of the time.
 func TestEveryUnitIsAccountedFor(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1<<40, 24*time.Hour, 1<<40, time.Hour, 1<<40, 31*24*time.Hour)}
 		tight := &delivery.Quota{ID: "tight", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second)}
 		c, other := campaign(200, q, tight), campaign(300, q)
@@ -162,7 +162,7 @@ func (l *lua) bytes() string {
 func TestADenialLeavesNoTrace(t *testing.T) {
 	for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {
 		t.Run(algorithm, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s store) {
+			simulate(t, func(t *testing.T, s store) {
 				world := func(id string) (*delivery.Campaign, *delivery.Quota) {
 					q := &delivery.Quota{ID: id, Revision: 1, Windows: []delivery.Window{
 						{Span: time.Second, Limit: 20, Algorithm: algorithm}, {Span: 10 * time.Second, Limit: 60, Algorithm: algorithm},
@@ -202,6 +202,7 @@ func TestADenialLeavesNoTrace(t *testing.T) {
 // TestTheGridOfRatesAndQuanta: at least 99.5 % of every rate is delivered with every quantum, by one daemon and by
 // three.
 func TestTheGridOfRatesAndQuanta(t *testing.T) {
+	harness.Simulation(t)
 	t.Parallel()
 	for _, rate := range []struct {
 		micros  int64
@@ -295,7 +296,7 @@ func TestResetAndNextStandStill(t *testing.T) {
 		{Span: 24 * time.Hour, Limit: 5, Algorithm: delivery.AlgorithmFixed, Anchor: "day@America/New_York"},
 	} {
 		t.Run(w.Algorithm+w.Anchor, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s store) {
+			simulate(t, func(t *testing.T, s store) {
 				q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{w}}
 				c := campaign(1000, q)
 				now := settle(s, epoch, c)
@@ -316,7 +317,7 @@ func TestResetAndNextStandStill(t *testing.T) {
 		})
 	}
 	t.Run("rate", func(t *testing.T) {
-		eachStore(t, func(t *testing.T, s store) {
+		simulate(t, func(t *testing.T, s store) {
 			hourly, err := delivery.NewRate(1_000_000, time.Hour)
 			if err != nil {
 				t.Fatal(err)
@@ -336,7 +337,7 @@ func TestResetAndNextStandStill(t *testing.T) {
 // TestIdlingSavesNothingUp: 10,000 jobs at 1,000/s with two pauses of 30 s between them; no rolling second holds more
 // than the rate, and no more than the limit of a window that was full of room after each pause.
 func TestIdlingSavesNothingUp(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(900, time.Second, 8_000, 10*time.Second)}
 		plain, limited := campaign(1000), campaign(1000, q)
 		limited.ID = "limited"
@@ -376,7 +377,7 @@ func TestIdlingSavesNothingUp(t *testing.T) {
 // daemon hears of it later than the other. Whenever a unit is granted, the span before it holds no more than the newest
 // limit that the store has heard of.
 func TestAStormOfReconfigurationsNeverOverGrants(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		rnd := rand.New(rand.NewPCG(10, 10))
 		spans := []time.Duration{time.Second, 5 * time.Second}
 		drawQuota := func(revision int64) *delivery.Quota {
@@ -467,7 +468,7 @@ func privateClient(t testing.TB, r *harness.Redis) redis.UniversalClient {
 // TestWhatADaemonLeavesOthersUseWithinTwoQuanta: of saturated daemons one stops asking. From two quanta later on, the
 // others use every slot.
 func TestWhatADaemonLeavesOthersUseWithinTwoQuanta(t *testing.T) {
-	eachStore(t, func(t *testing.T, s store) {
+	simulate(t, func(t *testing.T, s store) {
 		for i, rate := range []int64{10, 1_000, 10_000} {
 			c := campaign(rate)
 			c.ID = fmt.Sprint(rate)
@@ -512,6 +513,7 @@ func (c *turns) Read(b []byte) (int, error) {
 // TestATickIsOneRoundTripAndFewScripts: commandstats of a private Redis for takes of 1,000 campaigns. A script serves as
 // many items as its cost allows: 128 without quotas.
 func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
+	harness.Simulation(t)
 	r := harness.FreshRedis(t)
 	var trips atomic.Int64
 	o := shards.ClientOptions(r.Addr)

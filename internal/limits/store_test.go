@@ -125,8 +125,21 @@ func realClient(t testing.TB) redis.UniversalClient {
 // speaks for it.
 func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
+	onStores(t, !harness.Raced, test)
+}
+
+// simulate is eachStore for simulations of hundreds of takes, one after the other. Miniredis, ten times as slow as Redis,
+// stands in for it only where there is none: that it runs scripts as Redis does is shown by the tests of eachStore.
+func simulate(t *testing.T, test func(t *testing.T, s store)) {
+	t.Helper()
+	harness.Simulation(t)
+	onStores(t, testing.Short(), test)
+}
+
+func onStores(t *testing.T, onMiniredis bool, test func(t *testing.T, s store)) {
+	t.Helper()
 	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
-	if !harness.Raced {
+	if onMiniredis {
 		t.Run("miniredis", func(t *testing.T) {
 			_, c := miniClient(t)
 			test(t, newLua(t, c))

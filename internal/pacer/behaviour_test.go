@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // one is a fleet of a single daemon in a bubble.
@@ -489,6 +490,7 @@ func TestAFullSinkIsNoBurst(t *testing.T) {
 
 // TestManyCampaigns: none is forgotten among a thousand.
 func TestManyCampaigns(t *testing.T) {
+	harness.Simulation(t)
 	b := newBook()
 	for i := range 1000 {
 		b.set(campaign(fmt.Sprintf("c%d", i), 5))

@@ -6,11 +6,17 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/harness"
 )
 
-// TestMain keeps the number of simulated runs small unless -rapid.checks asks for more.
+// TestMain keeps the number of simulated runs small unless -rapid.checks asks for more: smaller under the race detector.
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "12"); err != nil {
+	checks := "12"
+	if harness.Raced {
+		checks = "4"
+	}
+	if err := flag.Set("rapid.checks", checks); err != nil {
 		panic(err)
 	}
 	flag.Parse()

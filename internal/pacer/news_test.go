@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // TestADaemonWithAnOldCatalogKeepsNewRates: a daemon that has all jobs of a campaign and cannot read the catalog sends at
@@ -83,6 +84,7 @@ func TestNewsAreToldOnceTheStoreAnswers(t *testing.T) {
 // TestAStormOfChangesCostsAHorizonEach: when a rate changes, the slots that daemons hold in the middle of the timeline are
 // lost: at most a horizon for each change, whatever their number.
 func TestAStormOfChangesCostsAHorizonEach(t *testing.T) {
+	harness.Simulation(t)
 	const length = 4 * time.Second
 	for _, every := range []time.Duration{100 * time.Millisecond, 250 * time.Millisecond, time.Second} {
 		for _, daemons := range []int{1, 3} {

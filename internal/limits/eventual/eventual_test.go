@@ -38,9 +38,7 @@ const softStep = 20 * time.Millisecond
 
 func newSoftCluster(t testing.TB, roots, daemons int) *softCluster {
 	t.Helper()
-	if harness.Raced {
-		t.Skip("a simulation in one goroutine: it runs in the pass without the race detector")
-	}
+	harness.Simulation(t)
 	c := &softCluster{t: t, rnd: rand.New(rand.NewPCG(uint64(roots), uint64(daemons))), at: time.UnixMicro(epoch)}
 	for range roots {
 		m := miniredis.RunT(t)

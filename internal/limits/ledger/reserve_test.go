@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -658,6 +659,7 @@ func TestMostInAMinute(t *testing.T) {
 // TestTheLedgerNeverSaysLess runs callers against a ledger that is slow, and fails, with and without having done what
 // it was told.
 func TestTheLedgerNeverSaysLess(t *testing.T) {
+	harness.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		slow := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "slow ms")) * time.Millisecond

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
@@ -255,6 +256,7 @@ func (o *outage) checkUse(t *testing.T, windows string, c *delivery.Campaign, k 
 }
 
 func TestLocalSharesOfManyCampaigns(t *testing.T) {
+	harness.Simulation(t)
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		lasts := rapid.SampledFrom([]time.Duration{300, 700, 3_000, 25_000}).Draw(rt, "lasts") * time.Millisecond
