@@ -32,7 +32,7 @@ type Consumer struct {
 	health   *broker.Health
 	origins  *offset.Origins
 	blockers *blockers
-	balancer evenBalancer
+	dealer   dealer
 	watch    watchState
 	lease    lease // of the generation
 
@@ -97,7 +97,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	group, err := c.opt.Client.Group(c.opt.Logger, kafka.ConsumerGroupConfig{
 		ID: c.opt.Group, Topics: c.opt.topics(),
-		GroupBalancers:    []kafka.GroupBalancer{&c.balancer},
+		GroupBalancers:    c.dealer.balancers(),
 		HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
 		JoinGroupBackoff: joinBackoff, StartOffset: kafka.FirstOffset,
 	})

@@ -55,7 +55,8 @@ func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 		stop()
 		<-released
 	})
-	dealt := c.balancer.taken()
+	dealt := c.dealer.taken()
+	c.dealer.own(gen)
 	gen.Start(func(ctx context.Context) { c.watchPartitions(ctx, dealt) }) // ends the generation when it returns
 
 	partitions := assigned(gen)
