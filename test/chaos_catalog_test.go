@@ -17,6 +17,7 @@ var catalogCases = []chaosCase{
 	{"postgres-down-at-a-first-overflow", false, postgresDownAtOverflow},
 	{"daemons-that-disagree", true, daemonsDisagree},
 	{"postgres-down-during-a-rebalance", false, postgresDownRebalance},
+	{"postgres-down-and-a-daemon-killed", false, postgresDownKill},
 	{"postgres-slow", false, postgresSlow},
 	{"row-of-a-campaign-gone", false, rowGone},
 	{"catalog-empty", false, catalogEmpty},
@@ -128,6 +129,33 @@ func postgresDownRebalance(t *testing.T, c *chaos) {
 	from := c.receiver.now() + rebalance.Microseconds()
 	time.Sleep(10 * time.Second)
 	for id, rate := range map[string]float64{"fast": c.rate(200), "waits": 10} {
+		c.keptRate(id, rate, from, min(c.receiver.now(), max(from, c.lastOf(id))))
+	}
+	network.heal()
+	c.healed()
+	c.again(three, dsn)
+	c.release()
+	c.delivered(60 * time.Second)
+}
+
+// postgresDownKill has a daemon killed while the catalog is down. From the fifteenth second on the others keep all rates.
+func postgresDownKill(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	network, dsn := c.catalogNetwork()
+	c.load(40, map[string]float64{"fast": 100})
+	c.campaign("waits", 10)
+	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
+	c.join("one", dsn)
+	c.join("two", dsn)
+	three := c.join("three", dsn)
+	c.inLanes(c.jobs(300))
+	c.arrived(0.1)
+	network.down()
+	time.Sleep(time.Second)
+	from := c.receiver.now() + (15 * time.Second).Microseconds()
+	c.crash(three)
+	time.Sleep(25 * time.Second)
+	for id, rate := range map[string]float64{"fast": c.rate(100), "waits": 10} {
 		c.keptRate(id, rate, from, min(c.receiver.now(), max(from, c.lastOf(id))))
 	}
 	network.heal()
