@@ -38,6 +38,28 @@ func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 	}
 }
 
+// bury tells the group that its daemons, all of which were killed, have left. Their sessions would say so ten seconds
+// later, as they do in TestKilledDaemonLosesNothing.
+func (s *stack) bury() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	s.await(20*time.Second, "the group to be without members", func() bool {
+		answer, err := s.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{s.ingress}})
+		if err != nil || len(answer.Groups) != 1 || answer.Groups[0].Error != nil {
+			return false
+		}
+		leave := &kafka.LeaveGroupRequest{GroupID: s.ingress}
+		for _, m := range answer.Groups[0].Members {
+			leave.Members = append(leave.Members, kafka.LeaveGroupRequestMember{ID: m.MemberID})
+		}
+		if len(leave.Members) > 0 {
+			_, _ = s.client.LeaveGroup(ctx, leave) // the next look tells
+		}
+		return len(leave.Members) == 0
+	})
+}
+
 // noteHops keeps how many jobs the daemon wrote to a lane for a second time: their records are removed once they are
 // delivered. A daemon that was killed says nothing.
 func (d *daemon) noteHops() {

@@ -47,6 +47,7 @@ func crashBeforeCommit(t *testing.T, c *chaos) {
 	lanes := requeue.LaneTopic(c.prefix)
 	c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(lanes) > 0 })
 	c.crash(one)
+	c.bury()
 	c.mayRepeat(500*partitions, "by configuration: a batch of 500 relayed jobs of each partition")
 	places := map[string]map[string]bool{}
 	c.eachOpen(func(topic string, r delivery.Record) {

@@ -94,6 +94,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 			for _, at := range []int{700, 1700} {
 				s.await(60*time.Second, "some jobs", func() bool { return s.receiver.count("") > at })
 				d.kill()
+				s.bury()
 				kills++
 				d.launch()
 			}

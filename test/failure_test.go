@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,27 +174,42 @@ func TestWaitsForServices(t *testing.T) {
 	d.stop()
 }
 
-// TestKilledBroker: the broker is killed with -9 under load and started again on its data.
+// TestKilledBroker: the broker is killed with -9 under load and started again on its data. Neither a record that it has
+// acknowledged is lost, nor a job of two daemons, nor a result of another one.
 func TestKilledBroker(t *testing.T) {
 	t.Parallel()
 	broker := freshKafka(t, "")
+	kept := broker.acknowledged(t)
 	s := newStack(t, stackOptions{partitions: 6, brokers: broker.brokers})
+	told := newStack(t, stackOptions{partitions: 2, brokers: broker.brokers})
+	told.withResults()
 	s.campaign("c", 500)
 	s.campaign("d", 100)
-	jobs := mix(map[string]int{"c": 4000, "d": 800})
+	told.campaign("c", 500)
+	one, two, teller := s.start("one"), s.start("two"), told.start("teller")
+	for _, d := range []*daemon{one, two, teller} {
+		d.awaitReady(15 * time.Second)
+	}
+	jobs, toldOf := mix(map[string]int{"c": 4000, "d": 800}), mix(map[string]int{"c": 2500})
 	s.publish(jobs)
-	one, two := s.start("one"), s.start("two")
-	one.awaitReady(15 * time.Second)
-	two.awaitReady(15 * time.Second)
-	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 1000 })
+	told.publish(toldOf)
+	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 700 && told.receiver.count("") > 700 })
 	if err := broker.kill(); err != nil {
 		t.Fatal(err)
+	}
+	if conn, err := net.Dial("tcp", broker.brokers[0]); err == nil {
+		_ = conn.Close()
+		t.Error("a killed broker answered")
 	}
 	time.Sleep(3 * time.Second)
 	if err := broker.start(); err != nil {
 		t.Fatal(err)
 	}
 	back := s.receiver.now()
+	broker.keeps(t, kept)
+	told.cluster.Close()
+	told.client.Transport.(*kafka.Transport).CloseIdleConnections() // to the broker that was killed
+	told.losesNoResult(teller, toldOf)
 	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
 	for _, a := range s.receiver.arrivals("") {
 		if a.at > back {

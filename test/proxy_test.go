@@ -193,6 +193,7 @@ func TestProxyDisturbsAndHeals(t *testing.T) {
 }
 
 func TestProxiedKafkaAnswersThroughItsProxyOnly(t *testing.T) {
+	t.Parallel()
 	broker, network := proxiedKafka(t)
 	topic := harness.Topic(t, broker.brokers, "harness.proxied", 1)
 	end := func() error {

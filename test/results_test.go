@@ -164,44 +164,27 @@ func TestNoResultsUnlessWanted(t *testing.T) {
 	}
 }
 
-// TestNoResultIsLost: the broker is killed under load and comes back, and so does the daemon.
-func TestNoResultIsLost(t *testing.T) {
-	t.Parallel()
-	broker := freshKafka(t, "")
-	s := newStack(t, stackOptions{partitions: 2, brokers: broker.brokers})
-	s.withResults()
-	s.campaign("c", 500)
-	jobs := mix(map[string]int{"c": 2500})
-	s.publish(jobs)
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
-	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 700 })
-	if err := broker.kill(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(2 * time.Second)
-	if err := broker.start(); err != nil {
-		t.Fatal(err)
-	}
-	s.cluster.Close()
-	s.client.Transport.(*kafka.Transport).CloseIdleConnections() // to the broker that was killed
-	s.await(60*time.Second, "more jobs", func() bool { n, _ := s.receiver.accepted(""); return n > 1500 })
+// losesNoResult is the second half of TestKilledBroker: the daemon is killed as well, and comes back.
+func (s *stack) losesNoResult(d *daemon, jobs []job) {
+	s.t.Helper()
+	s.await(60*time.Second, "more jobs", func() bool { n, _ := s.receiver.accepted(""); return n > len(jobs)*3/5 })
 	d.kill()
+	s.bury()
 	d.launch()
 	s.await(60*time.Second, "an event of each job", func() bool { return len(s.events()) == len(jobs) })
 	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
+		s.t.Errorf("exit code %d", code)
 	}
 	n, duplicates := s.receiver.accepted("")
 	again := 0
 	for id, list := range s.events() {
 		again += len(list) - 1
 		if list[0].Outcome != "delivered" {
-			t.Errorf("%s: %+v", id, list[0])
+			s.t.Errorf("%s: %+v", id, list[0])
 		}
 	}
-	t.Logf("%d of %d jobs, %d duplicates, %d events more than jobs", n, len(jobs), duplicates, again)
+	s.t.Logf("%d of %d jobs, %d duplicates, %d events more than jobs", n, len(jobs), duplicates, again)
 	if n != len(jobs) || d.log.lines("kafka refuses results") == 0 {
-		t.Errorf("%d jobs arrived; %d warnings", n, d.log.lines("kafka refuses results"))
+		s.t.Errorf("%d jobs arrived; %d warnings", n, d.log.lines("kafka refuses results"))
 	}
 }
