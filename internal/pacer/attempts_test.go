@@ -9,8 +9,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Jobs that all fail, with an answer of the destination's own, come to their end one by one, though nothing tells them from
-// an outage: of one campaign, and of several, on one daemon and on three.
+// Jobs that all fail, with an answer of the destination's own, come to their end soon when they are all that is left: of one
+// campaign, and of several, on one daemon and on three.
 func TestALumpOfBadJobsComesToItsEnd(t *testing.T) {
 	for _, daemons := range []int{1, 3} {
 		for _, campaigns := range [][]string{{"a"}, {"a", "b", "c"}} {
@@ -23,13 +23,13 @@ func TestALumpOfBadJobsComesToItsEnd(t *testing.T) {
 					f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
 						return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
 					})
-					n := 24 / len(campaigns)
+					n := 111 / len(campaigns)
 					for _, id := range campaigns {
 						f.share(t, id, n)
 					}
-					time.Sleep(3 * time.Minute)
-					if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != 24 {
-						t.Errorf("%d dead letters of 24", dead)
+					time.Sleep(20 * time.Second)
+					if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != 111 {
+						t.Errorf("%d dead letters of 111", dead)
 					}
 				})
 			})
@@ -50,11 +50,99 @@ func TestALumpAtTheEnd(t *testing.T) {
 			return delivery.Result{Class: delivery.Delivered}
 		})
 		lanes := f.share(t, "c", 600)
-		time.Sleep(200 * time.Second) // 111 jobs, three probes a second
+		time.Sleep(26 * time.Second) // six for those before
 		if n := f.dead(delivery.ReasonAttemptsExhausted); n != 111 || delivered(lanes) != 489 {
 			t.Errorf("%d dead letters of 111, %d delivered of 489", n, delivered(lanes))
 		}
 	})
+}
+
+// A destination that answers everything with 500 for ten minutes costs no job of a backlog, and none of those that arrive
+// meanwhile, more than an attempt; nor those of a daemon that has only a few, while another has many.
+func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		daemons   int
+		campaigns []string
+		few       int // jobs of a campaign of its own, on the first daemon; the backlog is then on the others
+		stream    int // jobs a second
+	}{
+		"one daemon":             {1, []string{"a"}, 0, 0},
+		"three daemons":          {3, []string{"a"}, 0, 0},
+		"several campaigns":      {1, []string{"a", "b", "c"}, 0, 0},
+		"few jobs on one of two": {2, []string{"a"}, 20, 0},
+		"jobs that arrive":       {1, []string{"a"}, 0, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100), campaign("few", 100))
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(tc.daemons, uniform(3, 500*time.Microsecond, 0), b, impatient)
+				defer f.stop()
+				defer f.talk()()
+				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+					return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
+				})
+				backlog, on := 3000, 0
+				if tc.stream > 0 {
+					backlog = 1
+				}
+				if tc.few > 0 {
+					on = 1
+				}
+				var left [][]*delivery.Job
+				add := func(id string, n int) {
+					lane := newPartition(fmt.Sprint("lane/", id, len(left)))
+					left = append(left, jobs(lane, delivery.FromLane, id, 0, n))
+				}
+				for _, id := range tc.campaigns {
+					for range tc.daemons - on {
+						add(id, backlog/len(tc.campaigns)/(tc.daemons-on))
+					}
+				}
+				for second := range 600 { // what does not fit waits in its lane
+					if second == 5 && tc.few > 0 { // the news of the others takes a moment
+						f.offer(t, jobs(newPartition("lane/few"), delivery.FromLane, "few", 0, tc.few))
+					}
+					if tc.stream > 0 {
+						add("a", tc.stream)
+					}
+					for i := range left {
+						if len(left[i]) > 0 {
+							left[i], _ = f.daemons[(i+on)%tc.daemons].Offer(t.Context(), left[i])
+						}
+					}
+					time.Sleep(time.Second)
+				}
+				calls := len(f.receiver.history())
+				f.receiver.setAnswer(nil)
+				time.Sleep(2 * time.Minute)
+				if n := f.dead(delivery.ReasonAttemptsExhausted); n > 0 || calls > 4000 {
+					t.Errorf("%d dead letters; %d calls during the outage", n, calls)
+				}
+			})
+		})
+	}
+}
+
+// A job that never gets an answer, with nothing to compare it with, comes to its end, too; but not in an outage of minutes.
+func TestTheLastJobIsNotSentForEver(t *testing.T) {
+	for _, n := range []int{1, 4, 20} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			one(t, newBook(campaign("c", 100)), impatient, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+					return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}
+				})
+				f.share(t, "c", n)
+				time.Sleep(unansweredFor - time.Minute)
+				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != 0 {
+					t.Errorf("%d dead letters before %s", dead, unansweredFor)
+				}
+				time.Sleep(3 * time.Minute)
+				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead != n {
+					t.Errorf("%d dead letters of %d; %d calls", dead, n, f.count("c"))
+				}
+			})
+		})
+	}
 }
 
 // In an outage, the last jobs of a campaign use up no attempts, however few they are: no connection, no answer, or that of a

@@ -18,6 +18,11 @@ const (
 	elsewhereFor = 5 * time.Second
 	// heldRefusals in a row hold a campaign: it may have the wrong template, or go to the wrong place.
 	heldRefusals = 50
+	// maxUndecided jobs may fail in a row, each with an answer of the destination's own, before that is an outage: as many bad
+	// jobs may come together.
+	maxUndecided = 250
+	// unansweredFor is how long a campaign's jobs may get no answer, and none be taken, before that may be their own fault.
+	unansweredFor = 15 * time.Minute
 )
 
 // failure is a call that failed.
@@ -27,19 +32,45 @@ type failure struct {
 	again bool
 	// sink says that it is not the job's fault: the sink could not be reached, or refused pacer's credentials.
 	sink bool
+	// answered says that the destination itself answered for the job.
+	answered bool
 }
 
 // streak is a row of failures without a success in between.
 type streak struct {
 	failures int
+	answered int   // of them, by the destination itself
 	since    int64 // local time of the first of them, microseconds
+	last     int64 // and of the last
 }
 
 func (s *streak) add(now int64) {
 	if s.failures == 0 {
-		s.since = now
+		s.since, s.answered = now, 0
 	}
 	s.failures++
+	s.last = now
+}
+
+// addFailure adds a failed call.
+func (s *streak) addFailure(f failure, now int64) {
+	s.add(now)
+	if f.answered {
+		s.answered++
+	}
+}
+
+// undecided tells whether the streak may still be one of bad jobs: the destination has answered for each of them.
+func (s *streak) undecided(f failure) bool {
+	return f.answered && s.allAnswered() && s.failures <= maxUndecided
+}
+
+// allAnswered tells whether there are failures, and the destination answered for each of them.
+func (s *streak) allAnswered() bool { return s.failures > 0 && s.answered == s.failures }
+
+// unansweredLong tells whether failures have gone on for so long that jobs without an answer may be to blame.
+func (s *streak) unansweredLong(now int64) bool {
+	return s.failures > 0 && now-s.since >= unansweredFor.Microseconds()
 }
 
 // outage tells whether there are enough failures, over a long enough time, for an outage.
@@ -167,6 +198,7 @@ type verdict uint8
 
 const (
 	tolerated     verdict = iota // it may be the job's own fault
+	undecided                    // an outage, or many bad jobs that come together: nothing is closed yet
 	campaignFails                // the sink fails this campaign's jobs alone
 	sinkFails                    // the sink does not work
 )
@@ -181,18 +213,24 @@ func (b *breaker) failed(c *circuit, f failure, now int64) verdict {
 	}
 	known := c.elsewhere > now && !f.sink
 	if f.sink || !f.again {
-		c.add(now)
+		c.addFailure(f, now)
 		if !known {
 			b.several = b.several || f.sink || b.campaign != f.campaign
-			b.add(now)
+			b.addFailure(f, now)
 		}
 	}
 	switch {
 	case b.others <= now && (b.tripped || b.several && b.outage(now)):
+		if !b.tripped && b.undecided(f) {
+			return undecided
+		}
 		return sinkFails
 	case known:
 		return tolerated
 	case c.outage(now): // also while the circuit is not closed
+		if c.closed() && c.undecided(f) {
+			return undecided
+		}
 		b.failures = 0
 		return campaignFails
 	}

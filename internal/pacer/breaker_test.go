@@ -94,7 +94,7 @@ func TestABreakerKnowsWhoseFailuresTheyAre(t *testing.T) {
 				delete(campaign, id)
 				continue
 			}
-			f := failed{failure{id, rapid.Bool().Draw(rt, "again"), rapid.IntRange(0, 5).Draw(rt, "sink") == 0}, now}
+			f := failed{failure{id, rapid.Bool().Draw(rt, "again"), rapid.IntRange(0, 5).Draw(rt, "sink") == 0, false}, now}
 			if f.sink || !f.again {
 				sink, campaign[id] = append(sink, f), append(campaign[id], f)
 			}
@@ -124,6 +124,42 @@ func TestABreakerKnowsWhoseFailuresTheyAre(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Failures that the destination itself answered, each of another job, close nothing until they are too many to be bad jobs.
+func TestAnswersOfTheDestinationAreUndecided(t *testing.T) {
+	for name, tc := range map[string]struct {
+		campaigns []string
+		unheard   int // the call without such an answer; -1: none
+		want      int // calls before anything is closed
+		verdict   verdict
+	}{
+		"one campaign":      {[]string{"a"}, -1, maxUndecided, campaignFails},
+		"several campaigns": {[]string{"a", "b"}, -1, maxUndecided, sinkFails},
+		"one unanswered":    {[]string{"a"}, 0, outageFailures - 1, campaignFails},
+	} {
+		var b breaker
+		circuits := map[string]*circuit{"a": {}, "b": {}}
+		calls, now := 0, int64(0)
+		for ; calls < 2*maxUndecided; calls++ {
+			id := tc.campaigns[calls%len(tc.campaigns)]
+			now += 100 * millisecond
+			f := failure{campaign: id, answered: calls != tc.unheard}
+			if v := b.failed(circuits[id], f, now); v > undecided {
+				if v != tc.verdict {
+					t.Errorf("%s: verdict %d", name, v)
+				}
+				break
+			}
+			f.again = true // adds nothing
+			if v := b.failed(circuits[id], f, now); v > undecided && calls != tc.unheard {
+				t.Errorf("%s: verdict %d by a job that failed before, after %d", name, v, calls)
+			}
+		}
+		if calls != tc.want {
+			t.Errorf("%s: closed by call %d, want %d", name, calls, tc.want)
+		}
+	}
 }
 
 // One campaign's failures are the sink's if the sink cannot be reached.

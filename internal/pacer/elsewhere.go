@@ -29,12 +29,15 @@ func (p *Pacer) Answers(ctx context.Context, asked []string) (delivery.Answers, 
 }
 
 func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
-	a := delivery.Answers{Works: map[string]time.Time{}, Taken: map[string]time.Time{}}
+	a := delivery.Answers{Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}}
 	lately := func(at int64) bool { return at > 0 && now.local-at < freshFor.Microseconds() }
 	for id, s := range p.sinks {
 		if lately(s.workedAt) {
 			a.Works[id] = p.timeOf(s.workedAt)
 		}
+	}
+	for _, id := range p.untriedSinks(now) {
+		a.Untried[id] = now.wall
 	}
 	for _, id := range asked {
 		if q := p.queues.byID[id]; q != nil && lately(q.takenAt) {
@@ -62,6 +65,11 @@ func (p *Pacer) Elsewhere(e delivery.Elsewhere) {
 			if s.breaker.workedElsewhere(at, now.local) {
 				p.opt.Logger.Info("the sink takes jobs from other daemons; what fails here is each campaign's own", "sink", id)
 				p.askSoon(s, now)
+			}
+		}
+		for id, t := range e.Untried {
+			if s := p.sinks[id]; s != nil {
+				s.untriedUntil = max(s.untriedUntil, p.at(t.Add(elsewhereFor)).local)
 			}
 		}
 		for id, t := range e.Taken {

@@ -38,7 +38,9 @@ func (f *fleet) exchange(asked [][]string) (next [][]string) {
 	}
 	next = make([][]string, len(f.daemons))
 	for i, d := range f.daemons {
-		e := delivery.Elsewhere{Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Refused: map[string]time.Time{}}
+		e := delivery.Elsewhere{
+			Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}, Refused: map[string]time.Time{},
+		}
 		for o, a := range all {
 			if o == i {
 				continue
@@ -48,6 +50,9 @@ func (f *fleet) exchange(asked [][]string) (next [][]string) {
 			}
 			for id, at := range a.Taken {
 				e.Taken[id] = at
+			}
+			for id, at := range a.Untried {
+				e.Untried[id] = at
 			}
 			for _, trouble := range troubles[o] {
 				if trouble.Refused {

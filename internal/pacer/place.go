@@ -60,6 +60,9 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		return true
 	}
 	q := p.queue(e)
+	if p.holdBack(q, j, now) {
+		return true
+	}
 	if !p.fits(q, j, now) {
 		return p.overflow(j, e, now)
 	}

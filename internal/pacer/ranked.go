@@ -34,6 +34,7 @@ type ranked struct {
 	units    int64        // of weights of all jobs
 	size     int64        // of memory that all jobs take
 	heavy    int          // jobs with a weight above 1
+	untried  int          // jobs that have used up no attempt
 	direct   int          // jobs that were not read from a lane, and so must not stay open for long
 	oldest   time.Time    // no job of those was read before
 	returned bool         // the last job that left below high priority had returned
@@ -104,6 +105,9 @@ func (r *ranked) count(j *delivery.Job, sign int) {
 	r.sums[rank(j)] += int64(sign) * j.Weight
 	if j.Weight > 1 {
 		r.heavy += sign
+	}
+	if j.Attempt == 0 {
+		r.untried += sign
 	}
 	if j.From == delivery.FromLane {
 		return

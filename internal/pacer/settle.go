@@ -89,15 +89,17 @@ func (p *Pacer) notTaken(x sent, now instant) {
 	q, s, j, r := x.queue, x.sink, x.job, x.result
 	opens := max(s.breaker.openUntil, q.circuit.openUntil)
 	probe := opens <= now.local && (s.breaker.tripped || !q.circuit.closed())
-	outage := p.failed(x, now) || q.circuit.held()
+	verdict := p.failed(x, now)
+	outage := verdict == sinkFails || verdict == campaignFails || q.circuit.held()
+	counts := x.usesAttempt(outage, probe, now) && !p.spared(&x, verdict, now)
 	switch {
 	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
 	case r.Class == delivery.Temporary:
-		p.retry(j, r, x.usesAttempt(outage, probe), min(r.RetryAfter, s.maxRetryAfter), now)
+		p.retry(j, r, counts, min(r.RetryAfter, s.maxRetryAfter), now)
 	case outage:
 		p.putBack(q, j, unreachedPause, now)
 	case r.Class == delivery.Unreachable:
-		p.retry(j, r, x.usesAttempt(outage, probe), 0, now)
+		p.retry(j, r, counts, 0, now)
 	default:
 		if now.local >= s.toldRefused {
 			s.toldRefused = now.in(tellEvery)
@@ -111,18 +113,19 @@ func (p *Pacer) notTaken(x sent, now instant) {
 // usesAttempt tells whether a failure is the job's own, so that an attempt is used up. In an outage it is if the destination
 // itself answered a probe, or nobody did to one that had no answer before, while others were taken: many bad jobs look like
 // an outage when they are all that is left, and come to their end one by one. Otherwise it is, unless nothing says that the
-// destination works.
-func (x *sent) usesAttempt(outage, probe bool) bool {
-	r := x.result
+// destination works. A job that was written and never answered is not believed in for ever: see unansweredFor.
+func (x *sent) usesAttempt(outage, probe bool, now instant) bool {
+	r, c := x.result, &x.queue.circuit
+	long := c.unansweredLong(now.local)
 	switch {
-	case x.queue.circuit.held():
+	case c.held():
 		return false
 	case outage:
-		return probe && r.Class == delivery.Temporary && (r.By == delivery.ByDestination || r.By == delivery.ByNobody && x.job.Attempt > 0)
+		return probe && r.Class == delivery.Temporary && (r.By == delivery.ByDestination || r.By == delivery.ByNobody && (x.job.Attempt > 0 || long))
 	case r.Class == delivery.Unreachable:
 		return x.sink.tookSince(x.since)
 	}
-	return r.By != delivery.ByNobody || x.suspect()
+	return r.By != delivery.ByNobody || x.suspect() || long
 }
 
 // suspect tells whether a job that failed temporarily may be to blame itself: it has failed before, or the sink takes others.
@@ -176,8 +179,8 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now inst
 	p.takes.want(q)
 }
 
-// failed counts a failure of the sink; true means that it is an outage of the sink or the campaign, or closes a gate.
-func (p *Pacer) failed(x sent, now instant) (outage bool) {
+// failed counts a failure of the sink, and closes the gate or the circuit if that shows an outage.
+func (p *Pacer) failed(x sent, now instant) verdict {
 	q, s, r := x.queue, x.sink, x.result
 	cause := delivery.GateFailing
 	if r.Class == delivery.Misconfigured {
@@ -185,9 +188,11 @@ func (p *Pacer) failed(x sent, now instant) (outage bool) {
 	}
 	f := failure{
 		campaign: q.id, again: r.Class == delivery.Temporary && x.suspect(),
-		sink: r.Class != delivery.Temporary && r.Scope != delivery.ScopeCampaign,
+		sink:     r.Class != delivery.Temporary && r.Scope != delivery.ScopeCampaign,
+		answered: r.Class == delivery.Temporary && r.By == delivery.ByDestination,
 	}
-	switch s.breaker.failed(&q.circuit, f, now.local) {
+	v := s.breaker.failed(&q.circuit, f, now.local)
+	switch v {
 	case sinkFails:
 		if done, first := s.breaker.trip(cause, now.local); done {
 			call := gateCall{Closure: delivery.Closure{Cause: s.breaker.cause, For: halfOpenEvery, Probe: true}}
@@ -205,10 +210,8 @@ func (p *Pacer) failed(x sent, now instant) (outage bool) {
 			}
 			p.pauseQueue(q)
 		}
-	default:
-		return false
 	}
-	return true
+	return v
 }
 
 // pauseQueue hands the slots of a queue back whose circuit was opened.

@@ -27,6 +27,10 @@ type sinkState struct {
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
 	toldWait      int64         // local time before which nothing is logged of another such wait
 	toldRefused   int64         // and of an answer about credentials
+
+	// untriedUntil is the local time until which another daemon is taken to have jobs for it that have not been tried, while
+	// it takes none.
+	untriedUntil int64
 }
 
 // room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come

@@ -43,14 +43,16 @@ func (a *answers) add(ctx context.Context, p *part) error {
 		}
 		return list
 	}
-	p.taken, p.works = ago(p.taken, mine.Taken), ago(p.works, mine.Works)
+	p.taken, p.works, p.untried = ago(p.taken, mine.Taken), ago(p.works, mine.Works), ago(p.untried, mine.Untried)
 	return nil
 }
 
 // hear tells this daemon what the others know, and notes what they ask.
 func (a *answers) hear(parts []reported, daemon string, byHash map[uint64]*delivery.Campaign, sinks []string) {
 	now := time.Now()
-	e := delivery.Elsewhere{Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Refused: map[string]time.Time{}}
+	e := delivery.Elsewhere{
+		Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}, Refused: map[string]time.Time{},
+	}
 	sinkOf := map[uint64]string{}
 	for _, id := range sinks {
 		sinkOf[delivery.CampaignHash(id)] = id
@@ -68,6 +70,9 @@ func (a *answers) hear(parts []reported, daemon string, byHash map[uint64]*deliv
 		}
 		for _, s := range p.works {
 			latest(e.Works, sinkOf[s.hash], s, p.age)
+		}
+		for _, s := range p.untried {
+			latest(e.Untried, sinkOf[s.hash], s, p.age)
 		}
 		for _, s := range p.taken {
 			if c := byHash[s.hash]; c != nil {

@@ -20,10 +20,10 @@ func TestAnswersArePassedOn(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	exchange, catalog := NewRedisExchange(client, "p."), catalogOf(campaign("c", 10, 1), campaign("other", 10, 1))
 	a, b := newMember(t, "a", exchange, newShelf(), catalog), newMember(t, "b", exchange, newShelf(), catalog)
-	a.mine = delivery.Answers{Asks: []string{"c", "unknown"}, Works: map[string]time.Time{"sink": time.Now()}}
+	a.mine = delivery.Answers{Asks: []string{"c", "unknown"}, Works: map[string]time.Time{"sink": time.Now()}, Untried: map[string]time.Time{"sink": time.Now()}}
 	a.exchange(t.Context())
 	b.exchange(t.Context())
-	if !slices.Equal(b.asked, nil) || len(b.heard.Works) != 1 || len(a.heard.Works) != 0 {
+	if !slices.Equal(b.asked, nil) || len(b.heard.Works) != 1 || len(b.heard.Untried) != 1 || len(a.heard.Works) != 0 {
 		t.Fatalf("b was asked %v and heard %+v; a heard %+v", b.asked, b.heard, a.heard)
 	}
 	at := time.Now().Add(-2 * time.Second)

@@ -23,6 +23,9 @@ type part struct {
 	asks  []uint64 // campaigns of which others may know better
 	taken []seen   // campaigns whose jobs were taken
 	works []seen   // sinks that work
+
+	// Absent in those of releases that did not tell it.
+	untried []seen // sinks that take no jobs, while some wait that have not been tried
 }
 
 // seen is when something was last seen.
@@ -113,7 +116,7 @@ func (p *part) encode() []byte {
 	for _, a := range asks {
 		hash(a)
 	}
-	for _, list := range [][]seen{p.taken, p.works} {
+	for _, list := range [][]seen{p.taken, p.works, p.untried} {
 		list = list[:min(len(list), maxAnswers)]
 		number(int64(len(list)))
 		for _, s := range list {
@@ -155,6 +158,9 @@ func decodePart(b []byte) (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.asks, p.taken, p.works = d.hashes(), d.seen(), d.seen()
+		}
+		if len(d.b) > 0 {
+			p.untried = d.seen()
 		}
 	}
 	if d.broken {

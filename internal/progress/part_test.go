@@ -46,21 +46,29 @@ func TestPartsComeBack(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(rt, "answers") {
 			p.taken = append(p.taken, seen{hash(rt, "of"), number(rt, "ago")})
 			p.works = append(p.works, seen{hash(rt, "sink"), number(rt, "ago")})
+			p.untried = append(p.untried, seen{hash(rt, "sink"), number(rt, "ago")})
 		}
 		b := p.encode()
 		got, err := decodePart(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		silent := *p // as the release before has it
+		brief := *p // without what was appended last
+		brief.untried = nil
+		older := brief.encode()
+		older = older[:len(older)-1]
+		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
+			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
+		}
+		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-3] // without answers
+		told = told[:len(told)-4] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -76,7 +84,7 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-6]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-7]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})
