@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // ErrNoTopic means that the broker does not know a topic.
@@ -21,7 +22,8 @@ func OutOfRange(err error) bool { return errors.Is(err, kafka.OffsetOutOfRange) 
 
 // NoTopic reports whether err means that the broker does not know the topic or the partition.
 func NoTopic(err error) bool {
-	return errors.Is(err, ErrNoTopic) || errors.Is(err, kafka.UnknownTopicOrPartition)
+	return errors.Is(err, ErrNoTopic) || errors.Is(err, kafka.UnknownTopicOrPartition) ||
+		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }
 
 // TooLarge reports whether err means that a batch was refused for its size, so that sending it again is useless.
@@ -37,7 +39,8 @@ var errAppended = errors.New("appended by a leader that was deposed")
 // connection, a timeout, a leader or replicas that failed after the append) leaves the outcome unknown.
 func NotWritten(err error) bool {
 	switch {
-	case errors.Is(err, ErrNoTopic):
+	case errors.Is(err, ErrNoTopic), errors.Is(err, protocol.ErrNoTopic), errors.Is(err, protocol.ErrNoPartition),
+		errors.Is(err, protocol.ErrNoLeader): // kafka-go did not know where to send the request
 		return true
 	case errors.Is(err, errAppended):
 		return false

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 func TestNotWritten(t *testing.T) {
@@ -20,6 +21,9 @@ func TestNotWritten(t *testing.T) {
 		{kafka.NotLeaderForPartition, true},
 		{fmt.Errorf("produce: %w", kafka.MessageSizeTooLarge), true},
 		{fmt.Errorf("topic x: %w", ErrNoTopic), true},
+		{fmt.Errorf("produce: %w", protocol.NewErrNoTopic("x")), true},
+		{fmt.Errorf("produce: %w", protocol.NewErrNoPartition("x", 1)), true},
+		{fmt.Errorf("produce: %w", protocol.NewErrNoLeader("x", 1)), true},
 		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
 		{&net.OpError{Op: "read", Err: errors.New("connection reset")}, false},
 		{io.ErrUnexpectedEOF, false},

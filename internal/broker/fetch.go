@@ -29,9 +29,12 @@ type FetchRequest struct {
 	// Uncommitted reads up to the high watermark instead of the last stable offset. Such a reader also sees the
 	// records of aborted transactions.
 	Uncommitted bool
-	// After is the epoch of the record before Offset. If it is known, and the first record is of another epoch, Fetch reads
-	// nothing and returns ErrNewEpoch: the record before may not be in the log any more (see EpochEnd).
+	// After is the epoch of the records before Read, or a later one that the log had then, if it is known. Fetch ends with
+	// ErrNewEpoch before a record that shows that another leader has written since: one before Read of a later epoch, or
+	// the first one if it is not before Read and of another epoch. Records before Read may not be in the log any more (see
+	// EpochEnd).
 	After Epoch
+	Read  int64
 	// Charge, if set, is called with the bytes of the answer beyond MaxBytes, and with their negative afterwards: a broker
 	// sends one batch at least, however large.
 	Charge func(bytes int64)
@@ -51,13 +54,17 @@ const DefaultMaxRecordBytes = 16 << 20
 
 // Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
 type Raw struct {
-	at   Partition
-	rec  *protocol.Record
-	flaw *delivery.Flaw // why it could not be read as a whole; nil if it was
+	at    Partition
+	rec   *protocol.Record
+	epoch Epoch          // unknown in formats before Kafka 0.11
+	flaw  *delivery.Flaw // why it could not be read as a whole; nil if it was
 }
 
 // RawOf wraps a record of kafka-go.
 func RawOf(at Partition, rec *protocol.Record) Raw { return Raw{at: at, rec: rec} }
+
+// Epoch returns the epoch in which the record was written.
+func (r Raw) Epoch() Epoch { return r.epoch }
 
 // Offset returns the offset of the record.
 func (r Raw) Offset() int64 { return r.rec.Offset }
@@ -133,7 +140,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(Raw) erro
 		if !ok {
 			return out, nil
 		}
-		if first && r.After != 0 && b.epoch != r.After {
+		if r.After != 0 && (b.epoch > r.After && b.first < r.Read || first && r.Offset >= r.Read && b.epoch != r.After) {
 			return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, ErrNewEpoch)
 		}
 		first, out.Epoch = false, b.epoch
@@ -198,7 +205,7 @@ func (f *fetching) readRecords(b logBatch) error {
 		case rec.Offset < f.out.Next: // before from
 			continue
 		}
-		raw := Raw{at: f.at, rec: &rec}
+		raw := Raw{at: f.at, rec: &rec, epoch: b.epoch}
 		if size > f.limit {
 			raw.flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
 		}
@@ -227,7 +234,7 @@ func (f *fetching) unreadable(b logBatch, cause error) error {
 	if first > b.last || b.attributes.Control() {
 		return nil
 	}
-	return f.pass(Raw{at: f.at, rec: &protocol.Record{Offset: first, Time: time.UnixMilli(b.since)}, flaw: &delivery.Flaw{
+	return f.pass(Raw{at: f.at, rec: &protocol.Record{Offset: first, Time: time.UnixMilli(b.since)}, epoch: b.epoch, flaw: &delivery.Flaw{
 		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.body)),
 		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
 			first, b.last, b.attributes.Compression(), cause),
@@ -252,7 +259,7 @@ func (f *fetching) readOld(b logBatch) error {
 			closeRecord(rec)
 			continue
 		}
-		if err = f.pass(Raw{at: f.at, rec: rec}); err != nil {
+		if err = f.pass(Raw{at: f.at, rec: rec, epoch: b.epoch}); err != nil {
 			return err
 		}
 	}

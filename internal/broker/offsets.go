@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -98,6 +102,9 @@ func (c *Client) edge(ctx context.Context, at Partition, which int64) (found map
 type Commit struct {
 	Offset   int64
 	Metadata string
+	// Epoch is that of the last record read. It is committed as it is, one more than the number that Kafka uses: versions
+	// before this one have committed 0, whatever the epoch was.
+	Epoch Epoch
 }
 
 // Committed returns the offsets that the group has committed. Partitions without one are left out. An error means that
@@ -109,11 +116,13 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := c.kafka.OffsetFetch(ctx, &kafka.OffsetFetchRequest{
-		GroupID: group, Topics: byTopic(partitions, func(at Partition) (string, int) { return at.Topic, at.ID }),
-	})
+	request := &offsetfetch.Request{GroupID: group}
+	for topic, list := range byTopic(partitions, func(at Partition) (string, int32) { return at.Topic, int32(at.ID) }) {
+		request.Topics = append(request.Topics, offsetfetch.RequestTopic{Name: topic, PartitionIndexes: list})
+	}
+	answer, err := ask[*offsetfetch.Response](ctx, c, request)
 	if err == nil {
-		err = answer.Error
+		err = codeError(answer.ErrorCode)
 	}
 	if errors.Is(err, kafka.GroupIdNotFound) {
 		return commits, nil // nothing has been committed yet
@@ -122,15 +131,15 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 		return nil, fmt.Errorf("fetch offsets of group %s: %w", group, err)
 	}
 	answered := 0
-	for topic, list := range answer.Topics {
-		for _, p := range list {
-			at := Partition{topic, p.Partition}
-			if p.Error != nil {
-				return nil, fmt.Errorf("fetch the offset of %s: %w", at, p.Error)
+	for _, topic := range answer.Topics {
+		for _, p := range topic.Partitions {
+			at := Partition{topic.Name, int(p.PartitionIndex)}
+			if err := codeError(p.ErrorCode); err != nil {
+				return nil, fmt.Errorf("fetch the offset of %s: %w", at, err)
 			}
 			answered++
 			if p.CommittedOffset >= 0 {
-				commits[at] = Commit{p.CommittedOffset, p.Metadata}
+				commits[at] = Commit{p.CommittedOffset, p.Metadata, Epoch(max(0, p.ComittedLeaderEpoch))}
 			}
 		}
 	}
@@ -149,20 +158,23 @@ type Member struct {
 
 // Commit commits for a member of a group, and returns the outcome of each partition that was answered.
 func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Commit) (map[Partition]error, error) {
-	topics := map[string][]kafka.OffsetCommit{}
-	for at, p := range commits {
-		topics[at.Topic] = append(topics[at.Topic], kafka.OffsetCommit{Partition: at.ID, Offset: p.Offset, Metadata: p.Metadata})
+	request := &offsetcommit.Request{GroupID: m.Group, GenerationID: int32(m.Generation), MemberID: m.ID, RetentionTimeMs: -1}
+	for topic, list := range byTopic(slices.Collect(maps.Keys(commits)), func(at Partition) (string, offsetcommit.RequestPartition) {
+		p := commits[at]
+		return at.Topic, offsetcommit.RequestPartition{
+			PartitionIndex: int32(at.ID), CommittedOffset: p.Offset, CommittedLeaderEpoch: int32(p.Epoch), CommittedMetadata: p.Metadata,
+		}
+	}) {
+		request.Topics = append(request.Topics, offsetcommit.RequestTopic{Name: topic, Partitions: list})
 	}
-	answer, err := c.kafka.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
-		GroupID: m.Group, GenerationID: m.Generation, MemberID: m.ID, Topics: topics,
-	})
+	answer, err := ask[*offsetcommit.Response](ctx, c, request)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("commit offsets: %w", err)
 	}
 	outcomes := make(map[Partition]error, len(commits))
-	for topic, list := range answer.Topics {
-		for _, p := range list {
-			outcomes[Partition{topic, p.Partition}] = p.Error
+	for _, topic := range answer.Topics {
+		for _, p := range topic.Partitions {
+			outcomes[Partition{topic.Name, int(p.PartitionIndex)}] = codeError(p.ErrorCode)
 		}
 	}
 	return outcomes, nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +155,52 @@ func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
 		r.eventually("the commits stop at the open new jobs", func() bool { return r.committedAll(topics, 3) })
 		c.settle(nil)
 		r.eventually("the commits of all", func() bool { return r.committedAll(topics, 31) })
+	})
+}
+
+// deaf is a transport whose fetches get no answer once it is set.
+type deaf struct {
+	kafka.RoundTripper
+	is atomic.Bool
+}
+
+func (d *deaf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
+	if d.is.Load() && fmt.Sprintf("%T", request) == "*fetch.Request" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return answer, err
+}
+
+// TestTopicMadeAnewBeforeTheLastCommit: a daemon that leaves before it has noticed that topics were made anew commits nothing
+// in them, where its positions would make the next owner skip records.
+func TestTopicMadeAnewBeforeTheLastCommit(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		topics := []string{r.jobs(), r.opt.LaneTopic}
+		r.create(1, topics...)
+		network := &deaf{}
+		client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+			network.RoundTripper = inner
+			return network
+		})
+		positions := &downPositions{}
+		f := newFake()
+		f.keep = func(j *delivery.Job) bool { return j.Offset == 3 }
+		c := r.start(f, func(o *Options) { o.Client, o.Positions = client, positions })
+		for _, topic := range topics {
+			r.produceIDs(topic, 0, "c", numbered("old-"+topic, 0, 10))
+		}
+		r.eventually("the old jobs", func() bool { return c.count() == 20 })
+		network.is.Store(true)
+		r.remake(1, topics...)
+		for _, topic := range topics {
+			r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, 30))
+		}
+		c.settle(nil)
+		c.stop()
+		c = r.start(newFake(), func(o *Options) { o.Positions = positions })
+		r.eventually("the new jobs", func() bool { return c.count() == 60 })
 	})
 }
 
@@ -367,5 +414,84 @@ func TestLogGrowsBeyondItsLostEnd(t *testing.T) {
 	}
 	if got := c.lostRecords(lostTruncated); got != 20 {
 		t.Errorf("%v records count as lost", got)
+	}
+}
+
+// TestLogLosesItsEndWhileNobodyReads: a log that has lost its last records in an unclean election, while no daemon read it,
+// is read on from there, though other records have taken the offsets of the lost ones: some of them, or more.
+func TestLogLosesItsEndWhileNobodyReads(t *testing.T) {
+	t.Parallel()
+	for name, log := range map[string]struct{ kept, written int }{
+		"shorter than before": {0, 4}, "longer than before": {0, 30}, "cut between settled records": {7, 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := inProcess(t)
+			r := newRig(t, cluster.ListenAddrs())
+			topics := []string{r.jobs(), r.opt.LaneTopic}
+			r.create(1, topics...)
+			ids := &sameIDs{first: map[string]kafka.Response{}}
+			client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
+				ids.RoundTripper = inner
+				return ids
+			})
+			elect := func(topic string) {
+				if err := cluster.MoveTopicPartition(topic, 0, cluster.LeaderFor(topic, 0)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kept := func() {
+				for _, topic := range topics {
+					if _, err := client.IdentityOf(t.Context(), partition{Topic: topic}); err != nil {
+						t.Fatal(err)
+					}
+					r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 0, 50))
+					elect(topic)
+					r.produceIDs(topic, 0, "c", numbered("kept-"+topic, 50, 90))
+				}
+			}
+			positions := &downPositions{}
+			with := func(o *Options) { o.Client, o.Positions = client, positions }
+			kept()
+			for _, topic := range topics {
+				r.produceIDs(topic, 0, "c", numbered("lost-"+topic, 0, 10))
+			}
+			f := newFake()
+			f.keep = func(j *delivery.Job) bool { return j.Offset == 95 } // so that 96 and later are settled beyond the commit
+			c := r.start(f, with)
+			r.eventually("all", func() bool { return c.count() == 200 })
+			r.eventually("the commits", func() bool { return r.committedAll(topics, 95) })
+			c.stop()
+			at := []partition{{Topic: topics[0]}, {Topic: topics[1]}}
+			commits, err := client.Committed(t.Context(), r.opt.Group, at)
+			if err != nil || len(commits) != 2 {
+				t.Fatal(commits, err)
+			}
+			r.remake(1, topics...) // which deletes them, unlike an election
+			kept()
+			if _, err = client.Commit(t.Context(), broker.Member{Group: r.opt.Group, Generation: -1}, commits); err != nil {
+				t.Fatal(err)
+			}
+			want := log.written
+			for _, topic := range topics {
+				r.produceIDs(topic, 0, "c", numbered("lost-"+topic, 0, log.kept))
+				elect(topic)
+				r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, log.written))
+			}
+			if log.kept > 0 {
+				want++ // the open one
+			}
+			c = r.start(newFake(), with)
+			r.eventually("the new jobs", func() bool { return c.count() == 2*want })
+			r.eventually("the commits of all", func() bool { return r.committedAll(topics, int64(90+log.kept+log.written)) })
+			if n := len(r.logs.lines("level=ERROR", "has lost its last records")); n != 2 {
+				t.Errorf("%d lines: %s", n, r.logs)
+			}
+			for id, n := range c.seen {
+				if open := strings.HasPrefix(id, "lost-") && strings.HasSuffix(id, "-0005"); n != 1 || !strings.HasPrefix(id, "new-") && !open {
+					t.Errorf("%s was seen %d times", id, n)
+				}
+			}
+		})
 	}
 }

@@ -111,7 +111,7 @@ func (c *committer) commit(ctx context.Context) error {
 	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
 	for _, s := range c.sources {
 		if p, dirty := s.progress(); dirty {
-			commits[s.partition], sent[s] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata}, p
+			commits[s.partition], sent[s] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata, Epoch: p.epoch}, p
 		}
 	}
 	if len(commits) == 0 {

@@ -243,6 +243,9 @@ func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan st
 	}
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
+	confirming, confirmed := context.WithTimeout(final, commitTimeout/2)
+	g.confirm(confirming)
+	confirmed()
 	if err := g.commit.last(final); err != nil {
 		g.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
 			"group", g.opt.Group, "generation", g.commit.member.Generation, "error", err)

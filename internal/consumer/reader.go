@@ -30,7 +30,6 @@ type reader struct {
 	enter     func(era int) entrance // makes what jobs see of the partition
 	corrected func()                 // the position was corrected
 	waits     retry.Outage
-	epoch     broker.Epoch // of the last record before the greatest offset to read from; unknown at first
 	// Common to all jobs that are read now.
 	source  delivery.Source
 	receipt delivery.Receipt
@@ -71,7 +70,7 @@ func (r *reader) turn(ctx context.Context, turn func(context.Context) (worked bo
 		switch {
 		case broker.OutOfRange(err), broker.NoTopic(err), // a topic that is gone for a moment may be made anew
 			errors.Is(err, broker.ErrNewEpoch): // the log may have lost its end and grown again
-			r.base.suspect()
+			r.base.suspect(broker.NoTopic(err))
 		case turning.Err() == nil || ctx.Err() != nil:
 			return worked, err
 		}
@@ -89,7 +88,6 @@ var errVerified = errors.New("the log was verified")
 func (r *reader) entered() {
 	p := r.enter(r.base.era())
 	r.source, r.receipt = p, r.opt.Receipt(p)
-	r.epoch = 0
 	if r.corrected != nil {
 		r.corrected()
 	}
@@ -101,19 +99,29 @@ var errEnough = errors.New("enough was read")
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
 func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(broker.Raw) error) (broker.Fetched, error) {
-	topic, _, _, high := r.base.whereabouts()
-	r.topic = topic.Topic
+	w := r.base.whereabouts()
+	r.topic = w.topic.Topic
 	request := broker.FetchRequest{
 		Partition: r.base.partition, Offset: from, MaxBytes: maxBytes, MaxWait: maxWait, Charge: r.base.budget.charge,
+		After: w.epoch, Read: w.high,
 	}
-	if from >= high { // not a catch-up
-		request.After = r.epoch
+	// The epoch is known before a record moves the position, so that no commit has the position without it.
+	note := func(epoch broker.Epoch) {
+		if epoch != 0 && epoch != w.epoch {
+			w.epoch = epoch
+			r.base.enter(epoch)
+		}
 	}
 	r.base.begin("a fetch to end")
-	out, err := r.opt.Client.Fetch(ctx, request, visit)
+	out, err := r.opt.Client.Fetch(ctx, request, func(rec broker.Raw) error {
+		if rec.Offset() >= w.high {
+			note(rec.Epoch())
+		}
+		return visit(rec)
+	})
 	r.base.end()
-	if from >= high && out.Epoch != 0 {
-		r.epoch = out.Epoch
+	if out.Next > w.high { // also where there are no records to visit
+		note(out.Epoch)
 	}
 	result, failed := resultOK, err != nil && !errors.Is(err, errEnough)
 	switch {

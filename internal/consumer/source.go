@@ -21,6 +21,10 @@ type identified struct {
 	proven  bool    // the position is one in this log
 	cuts    []int64 // where the log was cut or, at 0, made anew, by era
 	doubted bool    // the log may be another one: the reader has to look before it reads on
+	foreign bool    // the topic was not there, or another one has its name: a commit would be one in that
+	// epoch is that of the last record before the greatest offset to read from, or a later one that the log had; unknown at
+	// first. It never falls behind the position: then the log would seem to have lost its end.
+	epoch broker.Epoch
 }
 
 // source is one partition: its position and its pending commit, under a lock. Its reader registers records and waits
@@ -69,6 +73,7 @@ type step struct {
 type progress struct {
 	offset.Position
 	version uint64
+	epoch   broker.Epoch
 }
 
 // watched is a partition as the watchdog sees it.
@@ -221,7 +226,8 @@ func (s *source) placedAt(from start) {
 	if !s.unplaced {
 		s.forget(s.position.Open(), s.position.OpenBytes(), 0)
 	}
-	s.topic, s.proven, s.unplaced, s.doubted = from.topic, from.proven, false, false
+	s.topic, s.proven, s.unplaced, s.epoch = from.topic, from.proven, false, from.epoch
+	s.doubted, s.foreign = false, false
 	if from.committed {
 		s.commits = offset.NewCommits(from.offset)
 	} else {
@@ -256,6 +262,7 @@ func (s *source) cut(end int64, topic broker.Identity) {
 		open, bytes := p.Cut(end)
 		s.forget(open, bytes, end)
 		s.edge.Store(end)
+		s.epoch = 0
 	})
 }
 
@@ -264,18 +271,31 @@ func (s *source) correct(topic broker.Identity, change func(position)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s.position)
-	s.topic, s.doubted = topic, false
+	s.topic, s.doubted, s.foreign = topic, false, false
 	s.commits.Changed()
 	signal(&s.onMove)
 }
 
-// whereabouts returns the log that is read, whether the position is known to be one in it, and the smallest and the
-// greatest of the offsets at which reading goes on.
-func (s *source) whereabouts() (topic broker.Identity, proven bool, low, high int64) {
+// whereabouts is where reading goes on.
+type whereabouts struct {
+	topic     broker.Identity // of the log
+	proven    bool            // the position is known to be one in it
+	low, high int64           // the smallest of the offsets to read, and the one after all that were read or settled
+	epoch     broker.Epoch
+}
+
+func (s *source) whereabouts() whereabouts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	low, high = s.position.Span()
-	return s.topic, s.proven, low, high
+	low, high := s.position.Span()
+	return whereabouts{topic: s.topic, proven: s.proven, low: low, high: high, epoch: s.epoch}
+}
+
+// enter records the epoch of the records that are read from now on.
+func (s *source) enter(epoch broker.Epoch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch = epoch
 }
 
 // prove records that the log contains the position.
@@ -292,17 +312,27 @@ func (s *source) compare(now broker.Identity) {
 	switch {
 	case s.unplaced:
 	case another(s.topic, now):
+		s.foreign = true
 		s.doubt()
 	case !s.topic.Topic.Known():
 		s.topic = now
 	}
 }
 
-// suspect makes the reader verify the log before it reads on.
-func (s *source) suspect() {
+// suspect makes the reader verify the log before it reads on. Nothing is committed meanwhile if its topic was not there.
+func (s *source) suspect(noTopic bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.foreign = s.foreign || noTopic
 	s.doubt()
+}
+
+// confirm is compare for a log that is not read any more: what it has settled is committed if the topic is the one that was
+// read.
+func (s *source) confirm(now broker.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.foreign = another(s.topic, now)
 }
 
 // doubt is suspect with the lock.
@@ -325,11 +355,12 @@ func (s *source) beginTurn(ctx context.Context) (turn context.Context, end func(
 	return turn, s.endTurn, true
 }
 
-// progress returns what to commit now; dirty is false if the last acknowledged commit contained the same.
+// progress returns what to commit now; dirty is false if the last acknowledged commit contained the same, or would not be one
+// in this log.
 func (s *source) progress() (p progress, dirty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unplaced || s.commits.Uncommitted() == 0 {
+	if s.unplaced || s.foreign || s.commits.Uncommitted() == 0 {
 		return progress{}, false
 	}
 	return s.now(), true
@@ -362,7 +393,7 @@ func (s *source) now() progress {
 	if p.Trimmed {
 		s.metrics.trimmed.Inc()
 	}
-	return progress{p, s.commits.Version()}
+	return progress{p, s.commits.Version(), s.epoch}
 }
 
 // committed records that the broker has acknowledged a commit of p.

@@ -18,6 +18,7 @@ type start struct {
 	committed bool            // by the group
 	topic     broker.Identity // of the log
 	proven    bool            // the offset is known to be one in this log
+	epoch     broker.Epoch    // of the last record before it; 0 if unknown
 }
 
 // starts returns where reading begins in the partitions for which the group has committed an offset. It retries until
@@ -31,7 +32,7 @@ func (g *generation) starts(ctx context.Context, partitions []partition) (map[pa
 			g.health.OK("offsets")
 			starts := make(map[partition]start, len(commits))
 			for at, c := range commits {
-				starts[at] = start{offset: c.Offset, metadata: c.Metadata, committed: true}
+				starts[at] = start{offset: c.Offset, metadata: c.Metadata, committed: true, epoch: c.Epoch}
 			}
 			return starts, nil
 		}

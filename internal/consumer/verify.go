@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -31,6 +33,32 @@ func (g *generation) watchTopics(ctx context.Context) {
 	})
 }
 
+// confirm asks, before the last commit, whether the topics are those that were read. One that was made anew a moment ago was
+// not noticed yet; the next owner would go on in it from a position in the topic before it. A topic that is not there may
+// be unknown to a broker that was just started.
+func (g *generation) confirm(ctx context.Context) {
+	left := map[string][]*source{} // by topic
+	for _, s := range g.commit.sources {
+		left[s.Topic] = append(left[s.Topic], s)
+	}
+	var wait backoff
+	for len(left) > 0 {
+		found, err := g.opt.Client.Identify(ctx, slices.Collect(maps.Keys(left))...)
+		if err != nil {
+			g.opt.Logger.Debug("the ids of topics cannot be read before the last commit", "error", err)
+		}
+		for name, topic := range found {
+			for _, s := range left[name] {
+				s.confirm(topic)
+			}
+			delete(left, name)
+		}
+		if len(left) > 0 && wait.pause(ctx) != nil {
+			return
+		}
+	}
+}
+
 // another reports whether two identities are those of different topics with the same name. What is not known proves
 // nothing.
 func another(a, b broker.Identity) bool {
@@ -49,9 +77,10 @@ func (r *reader) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	was, proven, low, high := r.base.whereabouts()
-	if r.epoch != 0 && !another(was, topic) {
-		left, known, err := r.opt.Client.EpochEnd(ctx, r.base.partition, r.epoch)
+	w := r.base.whereabouts()
+	was, low, high := w.topic, w.low, w.high
+	if w.epoch != 0 && !another(was, topic) {
+		left, known, err := r.opt.Client.EpochEnd(ctx, r.base.partition, w.epoch)
 		if err != nil {
 			return err
 		}
@@ -70,7 +99,7 @@ func (r *reader) verify(ctx context.Context) error {
 		r.lost(lostDeleted, first-low)
 		r.base.correct(topic, func(p position) { p.Raise(first) })
 	case high > end:
-		same, err := proven && was.Topic.Known() && topic.Topic.Known(), error(nil)
+		same, err := w.proven && was.Topic.Known() && topic.Topic.Known(), error(nil)
 		if !same {
 			same, err = r.storedOf(ctx, topic)
 		}
@@ -86,7 +115,7 @@ func (r *reader) verify(ctx context.Context) error {
 		r.lost(lostTruncated, high-end)
 		r.base.cut(end, topic)
 	default: // the log has moved since, or another leader writes on
-		r.epoch = 0
+		r.base.enter(0)
 		r.base.correct(topic, func(position) {})
 		return nil
 	}

@@ -100,8 +100,14 @@ func (w *Window) Pass(offset int64) {
 	}
 }
 
-// Span returns the first and the last of the offsets to read next, which are the same.
-func (w *Window) Span() (low, high int64) { return w.next, w.next }
+// Span returns the next offset to read, and the one after all that were settled or read.
+func (w *Window) Span() (low, high int64) {
+	low, high = w.next, w.next
+	if n := len(w.restored); n > 0 {
+		high = max(high, w.restored[n-1].last+1)
+	}
+	return low, high
+}
 
 // Raise records that the log now begins at first, and reports whether that moves anything.
 func (w *Window) Raise(first int64) (moved bool) {
