@@ -37,9 +37,9 @@ type Catalog interface {
 	Ready() bool
 	Snapshot() *delivery.Snapshot
 	Subscribe() <-chan struct{}
-	Pin(ctx context.Context, campaigns []string, lanes int, avoid []int) (map[string]int, error)
-	Pinned(ctx context.Context, age time.Duration) (map[string]int, error)
-	Unpin(ctx context.Context, campaign string, lane int) error
+	Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error)
+	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)
+	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
@@ -125,7 +125,8 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}
 	d.dedupe = d.newDedupe()
 	if d.relay, err = requeue.New(requeue.Options{
-		Client: parts.Kafka, Topics: parts.Topics, Pins: parts.Catalog, Pinned: d.pinned, Logger: parts.Log, Registerer: parts.Registry,
+		Client: parts.Kafka, Topics: parts.Topics, Pins: parts.Catalog, Pinned: d.pinned, Stripes: d.stripes,
+		Waiting: func(campaign string) map[int]int64 { return d.progress.Waiting(campaign) }, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
 		return nil, err
 	}

@@ -193,12 +193,21 @@ func (d *Daemon) receipt(partition delivery.Receipt) delivery.Receipt {
 	return r
 }
 
-// pinned returns the lane that a campaign is pinned to as far as the catalog has been read.
-func (d *Daemon) pinned(campaign string) int {
+// pinned returns the lanes that a campaign is pinned to as far as the catalog has been read.
+func (d *Daemon) pinned(campaign string) []int {
 	if c := d.parts.Catalog.Snapshot().Campaign(campaign); c != nil {
-		return c.Lane
+		return c.Lanes
 	}
-	return delivery.NoLane
+	return nil
+}
+
+// stripes returns how many lanes the backlog of a campaign needs.
+func (d *Daemon) stripes(campaign string) int {
+	c := d.parts.Catalog.Snapshot().Campaign(campaign)
+	if c == nil {
+		return 1
+	}
+	return delivery.Stripes(c.Rate, 0, 0, d.parts.Topics.Lanes)
 }
 
 // waits reports whether the broker refuses a record without which the job at an offset of a source cannot be settled.

@@ -56,6 +56,7 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 		"pins":                       pinsAreKept,
 		"pins agree":                 pinsAgree,
 		"pins in one call":           pinsInOneCall,
+		"stripes are pinned":         stripesArePinned,
 		"pins avoid backlogs":        pinsAvoidBacklogs,
 		"positions":                  positionsAreKept,
 		"quotas say what they cover": quotasSayWhatTheyCover,
@@ -82,7 +83,7 @@ func snapshotsAreImmutable(t *testing.T, s source, e editor) {
 	kept, copied := before.Campaign("spring"), *before.Campaign("spring")
 	want := delivery.Campaign{
 		ID: "spring", Revision: copied.Revision, Rate: delivery.PerSecond(500), Status: delivery.StatusActive,
-		PriorityWeight: 1, Overflow: delivery.OverflowLane, Lane: delivery.NoLane,
+		PriorityWeight: 1, Overflow: delivery.OverflowLane,
 	}
 	got := copied
 	got.Quotas = nil
@@ -220,34 +221,34 @@ func pinsAreKept(t *testing.T, s source, e editor) {
 		t.Errorf("pin again: lane %d, %v; want %d", again, err, lane)
 	}
 	pinned := await(t, s, changed, "the pin shows", func(s *delivery.Snapshot) bool {
-		return s.Campaign("spring") != nil && s.Campaign("spring").Lane == lane
+		return s.Campaign("spring") != nil && slices.Equal(s.Campaign("spring").Lanes, []int{lane})
 	})
 	e.rate("spring", 2)
 	changedRate := await(t, s, changed, "the rate", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Rate == delivery.PerSecond(2) })
-	if changedRate.Campaign("spring").Lane != lane {
+	if !slices.Equal(changedRate.Campaign("spring").Lanes, []int{lane}) {
 		t.Error("a change of the row lost the pin")
 	}
-	if pins, err := s.Pinned(ctx, 0); err != nil || len(pins) != 1 || pins["spring"] != lane {
+	if pins, err := s.Pinned(ctx, 0); err != nil || len(pins) != 1 || !slices.Equal(pins["spring"], []int{lane}) {
 		t.Errorf("pins %v, %v; want spring in lane %d", pins, err, lane)
 	}
 	if pins, err := s.Pinned(ctx, time.Hour); err != nil || len(pins) != 0 {
 		t.Errorf("pins of an hour ago: %v, %v", pins, err)
 	}
-	if err := s.Unpin(ctx, "spring", lane+1); err != nil {
-		t.Fatal(err)
+	if released, err := s.Unpin(ctx, "spring", lane+1, true); err != nil || !released {
+		t.Fatalf("released %t, %v", released, err)
 	}
 	if again, err := pinOne(ctx, s, "spring", 8); err != nil || again != lane {
 		t.Errorf("drained elsewhere: lane %d, %v; want %d", again, err, lane)
 	}
-	if err := s.Unpin(ctx, "spring", lane); err != nil {
-		t.Fatal(err)
+	if released, err := s.Unpin(ctx, "spring", lane, false); err != nil || !released {
+		t.Fatalf("released %t, %v", released, err)
 	}
-	free := await(t, s, changed, "the pin is gone", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Lane == delivery.NoLane })
-	if free.Campaign("spring").Revision != changedRate.Campaign("spring").Revision || pinned.Campaign("spring").Lane != lane {
+	free := await(t, s, changed, "the pin is gone", func(s *delivery.Snapshot) bool { return len(s.Campaign("spring").Lanes) == 0 })
+	if free.Campaign("spring").Revision != changedRate.Campaign("spring").Revision || !slices.Equal(pinned.Campaign("spring").Lanes, []int{lane}) {
 		t.Error("unpinning changed the revision, or an old snapshot")
 	}
-	if err := s.Unpin(ctx, "spring", lane); err != nil {
-		t.Errorf("unpin twice: %v", err)
+	if released, err := s.Unpin(ctx, "spring", lane, true); err != nil || !released {
+		t.Errorf("unpin twice: released %t, %v", released, err)
 	}
 	if _, err := pinOne(ctx, s, "spring", 0); err == nil {
 		t.Error("pinned to no lane")
@@ -308,17 +309,17 @@ func pinsInOneCall(t *testing.T, s source, _ editor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var campaigns []string
+	campaigns := map[string]int{}
 	for c := range 64 {
-		campaigns = append(campaigns, fmt.Sprint("c", c))
+		campaigns[fmt.Sprint("c", c)] = 1
 	}
 	pins, err := s.Pin(ctx, campaigns, 8, nil)
-	if err != nil || len(pins) != 64 || pins["c0"] != old {
-		t.Fatalf("%d pins, c0 in lane %d, %v; want 64, lane %d", len(pins), pins["c0"], err, old)
+	if err != nil || len(pins) != 64 || !slices.Equal(pins["c0"], []int{old}) {
+		t.Fatalf("%d pins, c0 in lanes %d, %v; want 64, lane %d", len(pins), pins["c0"], err, old)
 	}
 	used := [8]int{}
-	for _, lane := range pins {
-		used[lane]++
+	for _, lanes := range pins {
+		used[lanes[0]]++
 	}
 	if used != [8]int{8, 8, 8, 8, 8, 8, 8, 8} {
 		t.Errorf("pins per lane %v, want eight each", used)
@@ -328,13 +329,84 @@ func pinsInOneCall(t *testing.T, s source, _ editor) {
 	if err != nil || len(moved) != 64 {
 		t.Fatalf("%d pins, %v", len(moved), err)
 	}
-	for id, lane := range moved {
-		if slices.Contains(avoid, lane) || !slices.Contains(avoid, pins[id]) && lane != pins[id] {
-			t.Errorf("%s moved from lane %d to %d, away from %v", id, pins[id], lane, avoid)
+	for id, lanes := range moved {
+		if len(lanes) != 1 || slices.Contains(avoid, lanes[0]) || !slices.Contains(avoid, pins[id][0]) && lanes[0] != pins[id][0] {
+			t.Errorf("%s moved from lanes %d to %d, away from %v", id, pins[id], lanes, avoid)
 		}
 	}
-	if again, err := s.Pin(ctx, campaigns, 8, nil); err != nil || !maps.Equal(again, moved) {
+	if again, err := s.Pin(ctx, campaigns, 8, nil); err != nil || !maps.EqualFunc(again, moved, slices.Equal) {
 		t.Errorf("the lanes were not kept: %v, %v", again, err)
+	}
+}
+
+// stripesArePinned: a campaign gets as many lanes as it wants, neighbours if they are equally loaded; it keeps them until all
+// are drained, and loses none before.
+func stripesArePinned(t *testing.T, s source, e editor) {
+	ctx, changed := t.Context(), s.Subscribe()
+	e.campaign("wide", 1000)
+	pin := func(wanted int, avoid ...int) []int {
+		t.Helper()
+		pins, err := s.Pin(ctx, map[string]int{"wide": wanted}, 16, avoid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pins["wide"]
+	}
+	one := pin(1)
+	four := pin(4)
+	want := []int{one[0], (one[0] + 1) % 16, (one[0] + 2) % 16, (one[0] + 3) % 16}
+	slices.Sort(want)
+	if !slices.Equal(four, want) {
+		t.Fatalf("lanes %v after %v, want the neighbours", four, one)
+	}
+	if again := pin(2); !slices.Equal(again, four) {
+		t.Errorf("lanes %v, want the four as before", again)
+	}
+	if again := pin(4, four[0], four[1]); !slices.Equal(again, four) {
+		t.Errorf("lanes %v though two of four can be used", again)
+	}
+	await(t, s, changed, "the lanes", func(s *delivery.Snapshot) bool {
+		return s.Campaign("wide") != nil && slices.Equal(s.Campaign("wide").Lanes, four)
+	})
+	other, err := pinOne(ctx, s, "other", 16)
+	if err != nil || slices.Contains(four, other) {
+		t.Errorf("another campaign in lane %d, %v; lanes %v have pins", other, err, four)
+	}
+	if pins, err := s.Pinned(ctx, time.Hour); err != nil || len(pins) != 1 || !slices.Equal(pins["wide"], four) {
+		t.Errorf("pins %v, %v; want all of the campaign with several", pins, err)
+	}
+	unpin := func(lane int, seen bool) bool {
+		t.Helper()
+		released, err := s.Unpin(ctx, "wide", lane, seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return released
+	}
+	for _, lane := range four[:3] {
+		if unpin(lane, true) {
+			t.Errorf("released when lane %d was drained", lane)
+		}
+	}
+	if got := pin(1); !slices.Equal(got, four) {
+		t.Errorf("lanes %v, want %v until the last is drained", got, four)
+	}
+	if unpin(four[3], false) {
+		t.Error("released by a lane without a job, whose pin is new")
+	}
+	if !unpin(four[0], true) {
+		t.Error("not released, though all are drained")
+	}
+	await(t, s, changed, "no lanes", func(s *delivery.Snapshot) bool { return len(s.Campaign("wide").Lanes) == 0 })
+	if pins, err := s.Pinned(ctx, 0); err != nil || len(pins) != 1 || !slices.Equal(pins["other"], []int{other}) {
+		t.Errorf("pins %v, %v; want the other's", pins, err)
+	}
+	few := pin(5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	if !slices.Equal(few, []int{13, 14, 15}) {
+		t.Errorf("lanes %v, want those that are left", few)
+	}
+	if moved := pin(1, few...); len(moved) != 3 || !slices.ContainsFunc(moved, func(lane int) bool { return lane < 13 }) {
+		t.Errorf("lanes %v, want one that can be used", moved)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestRightsSurviveAnUpgrade(t *testing.T) {
 	if _, err := a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := started(t, Options{DSN: opsDSN}).Pin(ctx, []string{"direct"}, 4, nil); err != nil {
+	if _, err := started(t, Options{DSN: opsDSN}).Pin(ctx, map[string]int{"direct": 2}, 16, nil); err != nil {
 		t.Error(err)
 	}
 	everyWrite(t, started(t, Options{DSN: daemonDSN}))
@@ -148,11 +148,14 @@ func everyWrite(t *testing.T, p *Postgres) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	lanes, err := p.Pin(ctx, []string{"c"}, 4, nil)
+	lanes, err := p.Pin(ctx, map[string]int{"c": 2}, 16, nil)
 	check("pin", err)
 	_, err = p.Pinned(ctx, 0)
 	check("read pins", err)
-	check("unpin", p.Unpin(ctx, "c", lanes["c"]))
+	for _, lane := range lanes["c"] {
+		_, err = p.Unpin(ctx, "c", lane, true)
+		check("unpin", err)
+	}
 	for range 2 {
 		check("save positions", p.SavePositions(ctx, "g", []delivery.Position{{Topic: "t", Partition: 1, Committed: 5}}))
 		check("write usage", p.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}},

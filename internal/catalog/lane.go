@@ -3,13 +3,17 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 const (
@@ -22,25 +26,29 @@ const (
 	backlogAge = time.Minute
 )
 
-// Pin returns the lane of each campaign, among lanes 0 to lanes-1 without those to avoid. A campaign that is pinned to
-// none of them is pinned to one: that with the fewest pins and, among those, the smallest backlog (see chooseLane).
-// Concurrent calls return the same lanes. Pin takes at most two seconds. The SQL function pacer.lane does the same for
-// other programs.
-func (p *Postgres) Pin(ctx context.Context, campaigns []string, lanes int, avoid []int) (map[string]int, error) {
+// Pin returns the lanes of each campaign, which are its stripes: those that it has, and more until it has the number that
+// is wanted or the lanes are used up. New ones are chosen among lanes 0 to lanes-1 without those to avoid: the lanes with
+// the fewest pins and, among those, the smallest backlog (see chooseLane). A campaign all of whose lanes are to be avoided
+// gets one instead of its first. Concurrent calls return the same lanes. Pin takes at most two seconds. The SQL functions
+// pacer.lane and pacer.lanes do the same for other programs.
+func (p *Postgres) Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error) {
 	if err := checkLanes(lanes, avoid); err != nil {
 		return nil, err
 	}
+	campaigns := slices.Sorted(maps.Keys(wanted))
 	what := "pin campaigns"
 	if len(campaigns) == 1 {
 		what = "pin campaign " + campaigns[0]
 	}
-	return read(ctx, p.database, pinTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
-		rows, _ := pool.Query(ctx, selectPinned, campaigns, lanes, avoid)
-		pins, err := collectPins(rows)
-		if err != nil || len(unpinned(campaigns, pins)) == 0 {
-			return pins, err
+	return read(ctx, p.database, pinTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (map[string][]int, error) {
+		rows, _ := pool.Query(ctx, selectPinned, campaigns, lanes)
+		sets, err := collectSets(rows)
+		if err != nil || !slices.ContainsFunc(campaigns, func(id string) bool { return sets[id].lacks(wanted[id], avoid) }) {
+			return lanesOf(sets), err
 		}
-		return inTx(ctx, pool, func(tx pgx.Tx) (map[string]int, error) { return p.pinNew(ctx, tx, campaigns, lanes, avoid) })
+		return inTx(ctx, pool, func(tx pgx.Tx) (map[string][]int, error) {
+			return p.pinNew(ctx, tx, campaigns, choice{wanted: wanted, loads: make([]laneLoad, lanes), avoid: avoid})
+		})
 	})
 }
 
@@ -52,39 +60,37 @@ func checkLanes(lanes int, avoid []int) error {
 	return nil
 }
 
-// unpinned returns the campaigns without a pin.
-func unpinned(campaigns []string, pins map[string]int) []string {
-	return slices.DeleteFunc(slices.Clone(campaigns), func(id string) bool { _, ok := pins[id]; return ok })
-}
-
 const (
-	// selectPinned reads the pins that count: those to lanes that the topic has and that are not to be avoided.
-	selectPinned = selectPins + ` WHERE campaign_id = ANY($1) AND lane < $2 AND NOT lane = ANY(coalesce($3::int[], '{}'))`
+	// selectPinned reads the pins that count, those to lanes that the topic has, and which are the first.
+	selectPinned = `
+SELECT campaign_id, lane, true FROM pacer.lane_pins WHERE campaign_id = ANY($1) AND lane < $2
+UNION ALL
+SELECT campaign_id, lane, false FROM pacer.lane_stripes WHERE campaign_id = ANY($1) AND lane < $2`
 
 	selectLoads = `
-SELECT lane, count(*), 0::bigint FROM pacer.lane_pins WHERE lane < $1 GROUP BY lane
+SELECT lane, count(*), 0::bigint FROM (
+    SELECT lane FROM pacer.lane_pins UNION ALL SELECT lane FROM pacer.lane_stripes
+) AS pins WHERE lane < $1 GROUP BY lane
 UNION ALL
 SELECT partition, 0, max(backlog) FROM pacer.positions
 WHERE topic = $2 AND partition < $1 AND updated_at > now() - $3::interval GROUP BY partition`
 )
 
-// pinNew chooses lanes for the campaigns that have none, one caller at a time: two concurrent choices would take the
+// pinNew chooses lanes for the campaigns that have too few, one caller at a time: two concurrent choices would take the
 // same lane, or pin one campaign twice. The locks and the queries make one round trip.
-func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, lanes int, avoid []int) (pins map[string]int, err error) {
-	loads := make([]laneLoad, lanes)
-	batch := &pgx.Batch{}
-	batch.Queue(fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, pinTimeout.Milliseconds()))
-	batch.Queue(`SELECT pg_advisory_xact_lock($1)`, pinLock)
-	batch.Queue(selectPinned, campaigns, lanes, avoid).Query(func(rows pgx.Rows) (err error) {
-		pins, err = collectPins(rows)
+func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, c choice) (map[string][]int, error) {
+	var sets map[string]laneSet
+	batch := lockedBatch()
+	batch.Queue(selectPinned, campaigns, len(c.loads)).Query(func(rows pgx.Rows) (err error) {
+		sets, err = collectSets(rows)
 		return err
 	})
-	batch.Queue(selectLoads, lanes, p.options.LanesTopic, backlogAge).Query(func(rows pgx.Rows) error {
+	batch.Queue(selectLoads, len(c.loads), p.options.LanesTopic, backlogAge).Query(func(rows pgx.Rows) error {
 		var lane int
 		var load laneLoad
 		_, err := pgx.ForEachRow(rows, []any{&lane, &load.pins, &load.backlog}, func() error {
-			loads[lane].pins += load.pins
-			loads[lane].backlog += load.backlog
+			c.loads[lane].pins += load.pins
+			c.loads[lane].backlog += load.backlog
 			return nil
 		})
 		return err
@@ -92,42 +98,184 @@ func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, la
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
-	var added []string
-	var to []int
-	for id, lane := range chooseLanes(unpinned(campaigns, pins), loads, avoid) {
-		added, to, pins[id] = append(added, id), append(to, lane), lane
-	}
-	_, err = tx.Exec(ctx, `
+	first, further := c.choose(campaigns, sets)
+	batch = &pgx.Batch{}
+	batch.Queue(`
 INSERT INTO pacer.lane_pins (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])
-ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now()`, added, to)
-	return pins, err
+ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now(), drained_at = NULL`, first.campaigns, first.lanes)
+	batch.Queue(`
+INSERT INTO pacer.lane_stripes (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])
+ON CONFLICT (campaign_id, lane) DO UPDATE SET pinned_at = now(), drained_at = NULL`, further.campaigns, further.lanes)
+	return lanesOf(sets), tx.SendBatch(ctx, batch).Close()
 }
 
-// Pinned returns the lanes of the campaigns that were pinned at least age ago, by the clock of the database.
-func (p *Postgres) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
-	return read(ctx, p.database, pinTimeout, "read the pins", func(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
-		rows, _ := pool.Query(ctx, selectPins+` WHERE pinned_at <= now() - $1::interval`, age)
+// lockedBatch begins a batch of a transaction that alone changes pins.
+func lockedBatch() *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue(fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, pinTimeout.Milliseconds()))
+	batch.Queue(`SELECT pg_advisory_xact_lock($1)`, pinLock)
+	return batch
+}
+
+// Pinned returns the lanes of the campaigns that were pinned at least age ago, by the clock of the database. Of campaigns
+// with several lanes it returns all, however old.
+func (p *Postgres) Pinned(ctx context.Context, age time.Duration) (map[string][]int, error) {
+	return read(ctx, p.database, pinTimeout, "read the pins", func(ctx context.Context, pool *pgxpool.Pool) (map[string][]int, error) {
+		rows, _ := pool.Query(ctx, `
+SELECT p.campaign_id, p.lane FROM pacer.lane_pins p
+WHERE p.pinned_at <= now() - $1::interval OR EXISTS (SELECT FROM pacer.lane_stripes s WHERE s.campaign_id = p.campaign_id)
+UNION ALL
+SELECT campaign_id, lane FROM pacer.lane_stripes`, age)
 		return collectPins(rows)
 	})
 }
 
-// collectPins reads the rows of selectPins.
-func collectPins(rows pgx.Rows) (map[string]int, error) {
-	pins, campaign, lane := make(map[string]int), "", 0
+// collectPins reads the lanes of campaigns, in ascending order.
+func collectPins(rows pgx.Rows) (map[string][]int, error) {
+	pins, campaign, lane := make(map[string][]int), "", 0
 	_, err := pgx.ForEachRow(rows, []any{&campaign, &lane}, func() error {
-		pins[campaign] = lane
+		set := append(pins[campaign], lane)
+		slices.Sort(set)
+		pins[campaign] = set
 		return nil
 	})
 	return pins, err
 }
 
-// Unpin removes the campaign's pin to the lane, if there is one. A pin to another lane stays: producers with an old
-// pin may have written to several lanes, so that a campaign drained from one lane may still wait in another.
-func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int) error {
-	return p.database.do(ctx, pinTimeout, "unpin campaign "+campaign, func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := pool.Exec(ctx, `DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2`, campaign, lane)
+// collectSets reads the rows of selectPinned.
+func collectSets(rows pgx.Rows) (map[string]laneSet, error) {
+	sets, campaign, lane, first := make(map[string]laneSet), "", 0, false
+	_, err := pgx.ForEachRow(rows, []any{&campaign, &lane, &first}, func() error {
+		set := sets[campaign]
+		if first {
+			set.first = []int{lane}
+		} else {
+			set.further = append(set.further, lane)
+		}
+		sets[campaign] = set
+		return nil
+	})
+	return sets, err
+}
+
+// Rate returns the rate of a campaign, by which the number of its lanes is chosen; zero if it is unknown.
+func (p *Postgres) Rate(ctx context.Context, campaign string) (delivery.Rate, error) {
+	return read(ctx, p.database, pinTimeout, "read campaign "+campaign, func(ctx context.Context, pool *pgxpool.Pool) (delivery.Rate, error) {
+		row, err := oneCampaign(ctx, pool, campaign)
+		if errors.Is(err, ErrNotFound) {
+			return delivery.Rate{}, nil
+		}
+		return row.Campaign().Rate, err
+	})
+}
+
+// Unpin reports that almost nothing of the campaign is left in a lane, where jobs of it were seen or were not. The
+// campaign loses its pins once all its lanes are reported within drainedAge: then released is true, as it is if the
+// campaign is not pinned to the lane. Until then, the report has to be repeated while it holds. Pins to lanes in which
+// nothing was seen are kept for idlePin, unless jobs were seen in another.
+//
+// A pin to another lane stays: producers with an old pin may have written to several lanes, so that a campaign drained
+// from one lane may still wait in another.
+func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error) {
+	return read(ctx, p.database, pinTimeout, "unpin campaign "+campaign, func(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+		tag, err := pool.Exec(ctx, `
+DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2
+    AND NOT EXISTS (SELECT FROM pacer.lane_stripes WHERE campaign_id = $1)`, campaign, lane)
+		if err != nil || tag.RowsAffected() > 0 {
+			return true, err
+		}
+		return inTx(ctx, pool, func(tx pgx.Tx) (bool, error) { return unpinOne(ctx, tx, campaign, lane, seen) })
+	})
+}
+
+const (
+	// drainedAge is how old the report that a lane is drained may be: it is repeated every few seconds while it holds.
+	drainedAge = 15 * time.Second
+	// idlePin is how long a campaign is pinned without a job: the daemon or producer that asked may be about to write.
+	idlePin = 10 * time.Minute
+)
+
+// unpinOne notes that one of several lanes of a campaign is drained, and removes all its pins if it was the last.
+func unpinOne(ctx context.Context, tx pgx.Tx, campaign string, lane int, seen bool) (released bool, err error) {
+	var stripes []stripe
+	batch := lockedBatch()
+	for _, table := range []string{"lane_pins", "lane_stripes"} {
+		batch.Queue(`UPDATE pacer.`+table+` SET drained_at = now() WHERE campaign_id = $1 AND lane = $2`, campaign, lane)
+	}
+	batch.Queue(`
+SELECT lane, coalesce(drained_at > now() - $2::interval, false), pinned_at < now() - $3::interval FROM (
+    SELECT campaign_id, lane, pinned_at, drained_at FROM pacer.lane_pins
+    UNION ALL SELECT campaign_id, lane, pinned_at, drained_at FROM pacer.lane_stripes
+) AS stripes WHERE campaign_id = $1`, campaign, drainedAge, idlePin).Query(func(rows pgx.Rows) (err error) {
+		stripes, err = pgx.CollectRows(rows, pgx.RowToStructByPos[stripe])
 		return err
 	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(stripes, func(s stripe) bool { return s.Lane == lane }) {
+		return true, nil
+	}
+	if !allDrained(stripes, seen) {
+		return false, nil
+	}
+	batch = &pgx.Batch{}
+	batch.Queue(`DELETE FROM pacer.lane_stripes WHERE campaign_id = $1`, campaign) // before its first: see promote_stripe
+	batch.Queue(`DELETE FROM pacer.lane_pins WHERE campaign_id = $1`, campaign)
+	return true, tx.SendBatch(ctx, batch).Close()
+}
+
+// stripe is one of the lanes of a campaign.
+type stripe struct {
+	Lane    int
+	Drained bool // it was reported within drainedAge
+	Idle    bool // it was pinned idlePin ago
+}
+
+// allDrained reports whether a campaign is to lose its pins, given that jobs of it were seen or not in the lane that was
+// reported last.
+func allDrained(stripes []stripe, seen bool) bool {
+	for _, s := range stripes {
+		if !s.Drained || !seen && !s.Idle {
+			return false
+		}
+	}
+	return true
+}
+
+// laneSet is the set of lanes of a campaign.
+type laneSet struct {
+	first   []int // one, which daemons of earlier versions know; or none
+	further []int
+}
+
+// all returns the lanes in ascending order.
+func (s laneSet) all() []int {
+	all := slices.Concat(s.first, s.further)
+	slices.Sort(all)
+	return all
+}
+
+// lacks reports whether the set has fewer lanes than wanted, or only such as are to be avoided.
+func (s laneSet) lacks(wanted int, avoid []int) bool {
+	all := s.all()
+	return len(all) < wanted || !slices.ContainsFunc(all, func(lane int) bool { return !slices.Contains(avoid, lane) })
+}
+
+// lanesOf returns the lanes of each campaign.
+func lanesOf(sets map[string]laneSet) map[string][]int {
+	pins := make(map[string][]int, len(sets))
+	for id, set := range sets {
+		pins[id] = set.all()
+	}
+	return pins
+}
+
+// choice is a choice of lanes.
+type choice struct {
+	wanted map[string]int // by campaign
+	loads  []laneLoad     // of all lanes
+	avoid  []int
 }
 
 // laneLoad is the load of a lane.
@@ -136,37 +284,68 @@ type laneLoad struct {
 	backlog int64 // jobs
 }
 
-// chooseLanes chooses a lane for each campaign in turn and adds it to the loads.
-func chooseLanes(campaigns []string, loads []laneLoad, avoid []int) map[string]int {
-	chosen := make(map[string]int, len(campaigns))
-	for _, id := range campaigns {
-		if _, known := chosen[id]; known {
-			continue
-		}
-		chosen[id] = chooseLane(id, loads, avoid)
-		loads[chosen[id]].pins++
-	}
-	return chosen
+// chosen are lanes chosen for campaigns.
+type chosen struct {
+	campaigns []string
+	lanes     []int
 }
 
-// chooseLane chooses the lane with the fewest pins, and among those the one with the smallest backlog. Pins come first
-// because they are exact: backlogs are stored every few seconds, and campaigns that overflow one after the other would
-// all follow the smallest, which a few small campaigns do not change. Ties are broken by a hash, so that the first lanes
-// in use do not all belong to the daemon with the lowest partitions. It returns -1 if all lanes are to be avoided.
-func chooseLane(campaign string, loads []laneLoad, avoid []int) int {
+func (c *chosen) add(campaign string, lane int) {
+	c.campaigns, c.lanes = append(c.campaigns, campaign), append(c.lanes, lane)
+}
+
+// choose chooses lanes for each campaign in turn until its set lacks none, and adds them to the sets and the loads. It
+// returns the new first lanes and the new further ones.
+func (c *choice) choose(campaigns []string, sets map[string]laneSet) (first, further chosen) {
+	for _, id := range campaigns {
+		set := sets[id]
+		for set.lacks(c.wanted[id], c.avoid) {
+			onlyAvoided := len(set.all()) > 0 && set.lacks(0, c.avoid)
+			lane := c.chooseLane(id, set)
+			if lane < 0 {
+				break // all are in the set or to be avoided
+			}
+			c.loads[lane].pins++
+			if onlyAvoided || len(set.first) == 0 {
+				set.first = []int{lane}
+				first.add(id, lane)
+			} else {
+				set.further = append(set.further, lane)
+				further.add(id, lane)
+			}
+		}
+		sets[id] = set
+	}
+	return first, further
+}
+
+// chooseLane chooses one more lane for a campaign: that with the fewest pins, and among those the one with the smallest
+// backlog. Pins come first because they are exact: backlogs are stored every few seconds, and campaigns that overflow one
+// after the other would all follow the smallest, which a few small campaigns do not change. Ties are broken by a hash, so
+// that the first lanes in use do not all belong to the daemon with the lowest partitions; and for a further lane by how
+// soon it follows the first, since neighbours belong to different daemons. It returns -1 if there is none left.
+func (c *choice) chooseLane(campaign string, set laneSet) int {
 	best := -1
-	for lane := range loads {
-		if !slices.Contains(avoid, lane) && (best < 0 || compareLanes(loads, campaign, lane, best) < 0) {
+	all := set.all()
+	for lane := range c.loads {
+		if slices.Contains(c.avoid, lane) || slices.Contains(all, lane) {
+			continue
+		}
+		if best < 0 || c.compare(campaign, set, lane, best) < 0 {
 			best = lane
 		}
 	}
 	return best
 }
 
-// compareLanes is negative if lane a is the better one.
-func compareLanes(loads []laneLoad, campaign string, a, b int) int {
-	if by := cmp.Or(cmp.Compare(loads[a].pins, loads[b].pins), cmp.Compare(loads[a].backlog, loads[b].backlog)); by != 0 {
+// compare is negative if lane a is the better one.
+func (c *choice) compare(campaign string, set laneSet, a, b int) int {
+	if by := cmp.Or(cmp.Compare(c.loads[a].pins, c.loads[b].pins), cmp.Compare(c.loads[a].backlog, c.loads[b].backlog)); by != 0 {
 		return by
+	}
+	if len(set.first) > 0 {
+		n, from := len(c.loads), set.first[0]
+		return cmp.Compare((a-from+n)%n, (b-from+n)%n)
 	}
 	return cmp.Compare(laneHash(campaign, a), laneHash(campaign, b))
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,6 +80,68 @@ func TestLaneBySQL(t *testing.T) {
 	}{{"", 4, "campaign"}, {"a b", 4, "campaign"}, {strings.Repeat("x", 257), 4, "campaign"}, {"c", 0, "lanes"}, {"c", 10_001, "lanes"}} {
 		if _, err := laneBySQL(t, conn, bad.campaign, bad.lanes); err == nil || !strings.Contains(err.Error(), bad.says+" must be") {
 			t.Errorf("%.10q of %d lanes: %v", bad.campaign, bad.lanes, err)
+		}
+	}
+}
+
+// TestLanesBySQL: as many lanes as the rate needs, by the rule and from the sets of the daemons; a first lane that is removed
+// alone, as daemons of earlier versions do, is replaced by another of the set.
+func TestLanesBySQL(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	p := started(t, Options{DSN: dsn})
+	ctx := t.Context()
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, send_per) VALUES
+    ('wide', 1900, '1 second'), ('grows', 60000, '1 minute'), ('slow', 5, '1 second'), ('held', 0, '1 second'), ('whale', 1000000, '1 second')`)
+	bySQL := func(campaign string) (lanes []int) {
+		t.Helper()
+		if err := conn.QueryRow(ctx, `SELECT pacer.lanes($1, 32)`, campaign).Scan(&lanes); err != nil {
+			t.Fatal(err)
+		}
+		return lanes
+	}
+	byGo := func(campaign string) []int {
+		t.Helper()
+		rate, err := p.Rate(ctx, campaign)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pins, err := p.Pin(ctx, map[string]int{campaign: delivery.Stripes(rate, 0, 0, 32)}, 32, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pins[campaign]
+	}
+	for campaign, want := range map[string]int{"wide": 4, "grows": 2, "slow": 1, "held": 1, "whale": 4, "unknown": 1} {
+		first, second := bySQL, byGo
+		if campaign == "wide" || campaign == "held" {
+			first, second = byGo, bySQL
+		}
+		lanes := first(campaign)
+		if again := second(campaign); len(lanes) != want || !slices.Equal(again, lanes) {
+			t.Errorf("%s has lanes %v, and then %v; want %d", campaign, lanes, again, want)
+		}
+		if one, err := laneBySQL(t, conn, campaign, 32); err != nil || !slices.Contains(lanes, one) {
+			t.Errorf("%s: lane %d of %v, %v", campaign, one, lanes, err)
+		}
+	}
+	two := bySQL("grows")
+	run(t, conn, `UPDATE pacer.campaigns SET send_per = '30 seconds' WHERE id = 'grows'`)
+	four := bySQL("grows")
+	for _, lane := range two {
+		if len(four) != 4 || !slices.Contains(four, lane) {
+			t.Errorf("lanes %v grow to %v", two, four)
+		}
+	}
+	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 1 WHERE id = 'grows'`)
+	if lanes := bySQL("grows"); !slices.Equal(lanes, four) {
+		t.Errorf("lanes %v shrink to %v", four, lanes)
+	}
+	for left := 3; left > 0; left-- {
+		run(t, conn, `DELETE FROM pacer.lane_pins WHERE campaign_id = 'grows'`)
+		if lanes := bySQL("grows"); len(lanes) != left || !slices.Contains(four, lanes[0]) {
+			t.Errorf("lanes %v, want %d of %v", lanes, left, four)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +41,7 @@ SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.ro
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
 WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
 
-	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins`
+	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins UNION ALL SELECT campaign_id, lane FROM pacer.lane_stripes`
 
 	// everything is a revision below all others.
 	everything int64 = -1
@@ -150,7 +151,7 @@ type delta struct {
 	removed   int64
 	campaigns []*campaignEntry
 	quotas    []*quotaEntry
-	lanes     map[string]int // nil if not read
+	lanes     map[string][]int // nil if not read
 }
 
 // readDelta reads the rows with a revision above since, in one round trip.
@@ -230,7 +231,7 @@ func (d *delta) changes(s *state) bool {
 	if len(d.campaigns) > 0 || len(d.quotas) > 0 || d.removed != s.removed {
 		return true
 	}
-	return d.lanes != nil && !maps.Equal(d.lanes, s.lanes)
+	return d.lanes != nil && !maps.EqualFunc(d.lanes, s.lanes, slices.Equal)
 }
 
 // apply applies the delta to s.

@@ -24,7 +24,8 @@ type Memory struct {
 	mu        sync.Mutex // guards what follows, and the order of publishing
 	state     *state
 	positions map[string][]delivery.Position // by group, in order
-	pinnedAt  map[string]time.Time           // when a campaign got its lane
+	pinnedAt  map[pin]time.Time              // when a campaign got a lane
+	drainedAt map[pin]time.Time              // when the lane was last reported to be drained of it
 	settled   map[string]delivery.Settled    // by campaign
 }
 
@@ -32,7 +33,7 @@ type Memory struct {
 func NewMemory() *Memory {
 	m := &Memory{
 		state: newState(), positions: map[string][]delivery.Position{}, settled: map[string]delivery.Settled{},
-		pinnedAt: map[string]time.Time{},
+		pinnedAt: map[pin]time.Time{}, drainedAt: map[pin]time.Time{},
 	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m
@@ -47,11 +48,11 @@ func (m *Memory) Run(ctx context.Context) error {
 // Healthy is always nil.
 func (m *Memory) Healthy() error { return nil }
 
-// PutCampaign creates or replaces a campaign and links it to the quotas. Revision, Quotas and Lane of c are
+// PutCampaign creates or replaces a campaign and links it to the quotas. Revision, Quotas and Lanes of c are
 // ignored; an empty status, overflow or weight gets its default, and a ramp that does not say when it began begins now.
 func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 	m.change(func(s *state, revision int64) {
-		c.Revision, c.Quotas, c.Lane = revision, nil, delivery.NoLane
+		c.Revision, c.Quotas, c.Lanes = revision, nil, nil
 		c.Status = cmp.Or(c.Status, delivery.StatusActive)
 		c.Overflow = cmp.Or(c.Overflow, delivery.OverflowLane)
 		c.PriorityWeight = max(c.PriorityWeight, 1)
@@ -122,37 +123,52 @@ func (m *Memory) locked(ctx context.Context, what string, operate func()) error 
 	return nil
 }
 
-// Pin returns the lanes of the campaigns and pins those that have none, as Postgres.Pin does.
-func (m *Memory) Pin(ctx context.Context, campaigns []string, lanes int, avoid []int) (map[string]int, error) {
+// pin is one lane of a campaign.
+type pin struct {
+	campaign string
+	lane     int
+}
+
+// Pin returns the lanes of the campaigns and pins those that have too few, as Postgres.Pin does.
+func (m *Memory) Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error) {
 	if err := checkLanes(lanes, avoid); err != nil {
 		return nil, err
 	}
-	pins := make(map[string]int, len(campaigns))
+	sets := make(map[string]laneSet, len(wanted))
 	err := m.locked(ctx, "pin campaigns", func() {
-		for _, id := range campaigns {
-			if lane, ok := m.state.lanes[id]; ok && lane < lanes && !slices.Contains(avoid, lane) {
-				pins[id] = lane
+		for id := range wanted {
+			set := slices.DeleteFunc(slices.Clone(m.state.lanes[id]), func(lane int) bool { return lane >= lanes })
+			if len(set) > 0 {
+				sets[id] = laneSet{first: set[:1], further: set[1:]}
 			}
 		}
-		added := unpinned(campaigns, pins)
-		if len(added) == 0 {
+		c := choice{wanted: wanted, loads: m.laneLoads(lanes), avoid: avoid}
+		first, further := c.choose(slices.Sorted(maps.Keys(wanted)), sets)
+		if len(first.lanes)+len(further.lanes) == 0 {
 			return
 		}
 		now := time.Now()
-		for id, lane := range chooseLanes(added, m.laneLoads(lanes), avoid) {
-			m.state.lanes[id], m.pinnedAt[id], pins[id] = lane, now, lane
+		for _, added := range []chosen{first, further} {
+			for i, id := range added.campaigns {
+				for _, lane := range m.state.lanes[id] { // one may be replaced
+					delete(m.drainedAt, pin{id, lane})
+				}
+				m.state.lanes[id], m.pinnedAt[pin{id, added.lanes[i]}] = sets[id].all(), now
+			}
 		}
 		m.publish(m.state.snapshot(now))
 	})
-	return pins, err
+	return lanesOf(sets), err
 }
 
 // laneLoads returns the load of each lane.
 func (m *Memory) laneLoads(lanes int) []laneLoad {
 	loads := make([]laneLoad, lanes)
-	for _, lane := range m.state.lanes {
-		if lane < lanes {
-			loads[lane].pins++
+	for _, set := range m.state.lanes {
+		for _, lane := range set {
+			if lane < lanes {
+				loads[lane].pins++
+			}
 		}
 	}
 	for _, positions := range m.positions {
@@ -165,28 +181,46 @@ func (m *Memory) laneLoads(lanes int) []laneLoad {
 	return loads
 }
 
-// Pinned returns the lanes of the campaigns that were pinned at least age ago, as Postgres.Pinned does.
-func (m *Memory) Pinned(ctx context.Context, age time.Duration) (map[string]int, error) {
-	pins, until := make(map[string]int), time.Now().Add(-age)
+// Pinned returns the lanes of the campaigns that were pinned at least age ago, and of those with several lanes, as
+// Postgres.Pinned does.
+func (m *Memory) Pinned(ctx context.Context, age time.Duration) (map[string][]int, error) {
+	pins, until := make(map[string][]int), time.Now().Add(-age)
 	err := m.locked(ctx, "read the pins", func() {
-		for campaign, lane := range m.state.lanes {
-			if !m.pinnedAt[campaign].After(until) {
-				pins[campaign] = lane
+		for campaign, set := range m.state.lanes {
+			if len(set) > 1 || !m.pinnedAt[pin{campaign, set[0]}].After(until) {
+				pins[campaign] = set
 			}
 		}
 	})
 	return pins, err
 }
 
-// Unpin removes the campaign's pin to the lane, if there is one, as Postgres.Unpin does.
-func (m *Memory) Unpin(ctx context.Context, campaign string, lane int) error {
-	return m.locked(ctx, "unpin campaign "+campaign, func() {
-		if at, ok := m.state.lanes[campaign]; ok && at == lane {
+// Unpin reports that a lane is drained of the campaign, as Postgres.Unpin does.
+func (m *Memory) Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error) {
+	err = m.locked(ctx, "unpin campaign "+campaign, func() {
+		set, now := m.state.lanes[campaign], time.Now()
+		if !slices.Contains(set, lane) {
+			released = true
+			return
+		}
+		m.drainedAt[pin{campaign, lane}] = now
+		var stripes []stripe
+		for _, other := range set {
+			at := pin{campaign, other}
+			stripes = append(stripes, stripe{
+				Lane: other, Drained: now.Sub(m.drainedAt[at]) < drainedAge, Idle: now.Sub(m.pinnedAt[at]) > idlePin,
+			})
+		}
+		if released = len(set) == 1 || allDrained(stripes, seen); released {
+			for _, other := range set {
+				delete(m.pinnedAt, pin{campaign, other})
+				delete(m.drainedAt, pin{campaign, other})
+			}
 			delete(m.state.lanes, campaign)
-			delete(m.pinnedAt, campaign)
-			m.publish(m.state.snapshot(time.Now()))
+			m.publish(m.state.snapshot(now))
 		}
 	})
+	return released, err
 }
 
 // SavePositions stores positions of the group, as Postgres.SavePositions does.

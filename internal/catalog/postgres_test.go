@@ -243,7 +243,7 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	if _, err := pinOne(t.Context(), p, "spring", 1); err != nil {
 		t.Fatal(err)
 	}
-	await(t, p, changed, "the pin", func(s *delivery.Snapshot) bool { return s.Campaign("spring").Lane == 0 })
+	await(t, p, changed, "the pin", func(s *delivery.Snapshot) bool { return slices.Equal(s.Campaign("spring").Lanes, []int{0}) })
 	loaded := p.Snapshot().LoadedAt
 	eventually(t, "LoadedAt moves though nothing changed", func() bool { return p.Snapshot().LoadedAt.After(loaded) })
 }

@@ -25,7 +25,7 @@ type campaignRecord struct {
 // entry converts the record to an entry of the state.
 func (r *campaignRecord) entry() *campaignEntry {
 	c := r.Campaign
-	c.TTL, c.Lane, c.StartsAt, c.EndsAt = micros(r.ttl), delivery.NoLane, orZero(r.startsAt), orZero(r.endsAt)
+	c.TTL, c.StartsAt, c.EndsAt = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt)
 	var err error
 	if c.Rate, err = parseStoredRate(r.rate, micros(r.per)); err != nil {
 		c.Invalid = err.Error()

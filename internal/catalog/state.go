@@ -16,7 +16,7 @@ import (
 type state struct {
 	campaigns map[string]*campaignEntry
 	quotas    map[string]*quotaEntry
-	lanes     map[string]int // pins, by campaign
+	lanes     map[string][]int // pins, by campaign, ascending
 	// revision is the highest revision seen; the state contains every change up to it.
 	revision int64
 	// removed is the revision of the last deletion that the state contains.
@@ -25,7 +25,7 @@ type state struct {
 
 // campaignEntry is a row of campaigns with its links.
 type campaignEntry struct {
-	row    delivery.Campaign // without Quotas and Lane
+	row    delivery.Campaign // without Quotas and Lanes
 	quotas []string          // ids, in order
 	built  *delivery.Campaign
 }
@@ -49,7 +49,7 @@ func newState() *state {
 	return &state{
 		campaigns: make(map[string]*campaignEntry),
 		quotas:    make(map[string]*quotaEntry),
-		lanes:     make(map[string]int),
+		lanes:     make(map[string][]int),
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 
 // current reports whether the campaign built last is still up to date.
 func (s *state) current(id string, entry *campaignEntry) bool {
-	if entry.built == nil || entry.built.Lane != s.lane(id) {
+	if entry.built == nil || !slices.Equal(entry.built.Lanes, s.lanes[id]) {
 		return false
 	}
 	return slices.EqualFunc(entry.quotas, entry.built.Quotas, func(quota string, built *delivery.Quota) bool {
@@ -91,7 +91,7 @@ func (s *state) current(id string, entry *campaignEntry) bool {
 // build builds the campaign of a row, its links and its pin.
 func (s *state) build(id string, entry *campaignEntry) *delivery.Campaign {
 	campaign := entry.row
-	campaign.Lane = s.lane(id)
+	campaign.Lanes = s.lanes[id]
 	if campaign.Ramp != nil && campaign.Invalid == "" {
 		if err := campaign.Ramp.Validate(campaign.Rate); err != nil {
 			campaign.Invalid = err.Error()
@@ -130,12 +130,4 @@ func spread(quotas []*delivery.Quota) string {
 	}
 	return fmt.Sprintf("its quotas live in several shards of the store: %s; create them in one shard, by "+
 		"pacer quota set NEW --with QUOTA, and link those", strings.Join(in, ", "))
-}
-
-// lane returns the lane that the campaign is pinned to, or delivery.NoLane.
-func (s *state) lane(campaign string) int {
-	if lane, ok := s.lanes[campaign]; ok {
-		return lane
-	}
-	return delivery.NoLane
 }

@@ -243,11 +243,20 @@ func (c *cli) showCampaign(row *catalog.CampaignRow, a *hold.Answer) error {
 			p.line("done\t%s", formatPercent(&row.Progress))
 		}
 		showProgress(p, &shown)
-		if row.Lane != nil {
-			p.line("lane\t%d", *row.Lane)
-		}
+		showLanes(p, row.Lanes)
 		p.line("updated at\t%s", row.UpdatedAt.UTC().Format(time.RFC3339))
 	})
+}
+
+// showLanes prints the lanes of a campaign, and how many they are.
+func showLanes(p *printer, lanes []int) {
+	switch len(lanes) {
+	case 0:
+	case 1:
+		p.line("lane\t%d", lanes[0])
+	default:
+		p.line("lanes\t%d: %s", len(lanes), notation.List(lanes))
+	}
 }
 
 // showProgress prints the progress of a campaign, as last saved by the daemons.

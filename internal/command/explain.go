@@ -27,17 +27,18 @@ type explanation struct {
 	Sentence string `json:"sentence"`
 	*heldView
 	Waiting *int64 `json:"waiting,omitempty"` // jobs; nil if not known
+	Lanes   []int  `json:"lanes,omitempty"`   // where its backlog waits
 	Note    string `json:"note,omitempty"`
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {
-	_, o, err := overviewWith(ctx, c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	row, o, err := overviewWith(ctx, c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
 	if err != nil {
 		return err
 	}
 	a := o.of(id)
 	v := explanation{
-		Campaign: id, Held: a.Cause != hold.None, Sentence: a.Sentence(), heldView: newHeldView(&a), Note: o.note,
+		Campaign: id, Held: a.Cause != hold.None, Sentence: a.Sentence(), heldView: newHeldView(&a), Lanes: row.Lanes, Note: o.note,
 	}
 	if o.board != nil {
 		v.Waiting = &a.Waiting
@@ -52,6 +53,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			if v.Waiting != nil {
 				p.line("waiting\t%d jobs", *v.Waiting)
 			}
+			showLanes(p, v.Lanes)
 		})
 		if v.Note != "" {
 			p.line("not known: %s", v.Note)

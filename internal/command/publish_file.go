@@ -33,7 +33,8 @@ type publishing struct {
 // publishSummary is what `publish --json` prints.
 type publishSummary struct {
 	Topic      string    `json:"topic,omitempty"`
-	Lane       *int      `json:"lane,omitempty"`
+	Lane       *int      `json:"lane,omitempty"` // the first of them
+	Lanes      []int     `json:"lanes,omitempty"`
 	Campaign   string    `json:"campaign"`
 	Published  int64     `json:"published"` // by this call
 	File       string    `json:"file,omitempty"`

@@ -84,16 +84,18 @@ func (k *checkpointer) store(ctx context.Context, positions []delivery.Position)
 	return err
 }
 
-// drained reports the campaigns that have almost nothing left in their lane. A report that fails is repeated later.
+// drained reports the campaigns that have almost nothing left in their lane. A report that fails is repeated later, as is
+// one that does not release the campaign.
 func (k *checkpointer) drained(ctx context.Context, now time.Time) {
 	for _, lane := range k.lanes {
-		for _, id := range lane.drained(now, k.opt.SendRate) {
+		for _, d := range lane.drained(now, k.opt.SendRate) {
 			call, cancel := context.WithTimeout(ctx, positionTimeout)
-			err := k.opt.Lanes.Unpin(call, id, lane.ID)
+			released, err := k.opt.Lanes.Unpin(call, d.id, lane.ID, d.used)
 			cancel()
 			if err != nil {
-				k.opt.Logger.Debug("a drained lane was not noted", "campaign", id, "error", err)
-				lane.again(id)
+				k.opt.Logger.Debug("a drained lane was not noted", "campaign", d.id, "error", err)
+			} else if released {
+				lane.released(d)
 			}
 		}
 	}
@@ -107,7 +109,8 @@ const (
 )
 
 // pinned makes the lanes watch the campaigns that are pinned to them and have had no job since the generation
-// began: nothing was written after the lane was requested, or its last job was settled between two generations.
+// began: nothing was written after the lane was requested, it went to other lanes of the campaign, or its last job was
+// settled between two generations.
 func (k *checkpointer) pinned(ctx context.Context) {
 	if len(k.lanes) == 0 {
 		return
@@ -123,9 +126,11 @@ func (k *checkpointer) pinned(ctx context.Context) {
 	for _, lane := range k.lanes {
 		byID[lane.ID] = lane
 	}
-	for campaign, id := range pins {
-		if lane := byID[id]; lane != nil {
-			lane.expect(campaign)
+	for campaign, ids := range pins {
+		for _, id := range ids {
+			if lane := byID[id]; lane != nil {
+				lane.expect(campaign)
+			}
 		}
 	}
 }

@@ -392,27 +392,31 @@ func TestIdleLanesOnSeveralBrokers(t *testing.T) {
 
 // drainNotes is a Lanes that keeps what it hears, and fails once.
 type drainNotes struct {
-	mu    sync.Mutex
-	heard []string
-	calls int
+	mu     sync.Mutex
+	heard  []string
+	calls  int
+	others bool // other lanes of the campaigns are not drained
 }
 
-func (d *drainNotes) Unpin(_ context.Context, campaign string, _ int) error {
+func (d *drainNotes) Unpin(_ context.Context, campaign string, _ int, seen bool) (released bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.calls++; d.calls == 1 {
-		return errors.New("not now")
+		return false, errors.New("not now")
+	}
+	if seen {
+		campaign += " that had jobs"
 	}
 	d.heard = append(d.heard, campaign)
-	return nil
+	return !d.others, nil
 }
 
 // Pinned tells of a pin to the lane of the test, and one to another.
-func (d *drainNotes) Pinned(_ context.Context, age time.Duration) (map[string]int, error) {
+func (d *drainNotes) Pinned(_ context.Context, age time.Duration) (map[string][]int, error) {
 	if age < time.Minute {
 		return nil, errors.New("a pin that young may be written to any moment")
 	}
-	return map[string]int{"never": 0, "left": 0, "elsewhere": 7}, nil
+	return map[string][]int{"never": {0, 3}, "left": {0}, "elsewhere": {7}}, nil
 }
 
 // A campaign that is pinned to a lane, and of which the lane holds nothing, is drained once the reader has seen the end
@@ -459,6 +463,48 @@ func TestPinsWithoutJobs(t *testing.T) {
 	}
 }
 
+// TestDrainedIsRepeated: that a lane is drained of a campaign is reported again and again while its other lanes are not, and
+// no more once it has jobs here again.
+func TestDrainedIsRepeated(t *testing.T) {
+	b := newBudget(1 << 20)
+	s := newLaneSource(partition{Topic: "lanes", ID: 0}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
+	s.expect("wide")
+	s.edge.Store(0)
+	notes := &drainNotes{calls: 1, others: true}
+	k := &checkpointer{opt: &Options{Lanes: notes, SendRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	now := time.Now()
+	heard := func(d time.Duration) int {
+		before := len(notes.heard)
+		for range d / time.Second {
+			now = now.Add(time.Second)
+			k.drained(t.Context(), now)
+		}
+		return len(notes.heard) - before
+	}
+	heard(drainedFor + time.Second)
+	if n := heard(time.Minute); n < 12 || n > 20 || slices.Contains(notes.heard, "wide that had jobs") {
+		t.Errorf("reported %d times in a minute: %q", n, notes.heard)
+	}
+	hash := delivery.CampaignHash("wide")
+	s.lane.ClassifyMain(hash, 0)
+	s.add(hash, offset.Record{Offset: 0, Size: 1, Weight: 1})
+	s.saw(hash, "wide")
+	if n := heard(time.Minute); n != 0 {
+		t.Errorf("reported %d times though a job waits", n)
+	}
+	s.settle(0, 0)
+	s.edge.Store(s.lane.Main())
+	heard(drainedFor + time.Second)
+	if !slices.Contains(notes.heard, "wide that had jobs") {
+		t.Errorf("heard %q", notes.heard)
+	}
+	notes.others = false
+	if n := heard(time.Minute); n != 1 {
+		t.Errorf("reported %d times, though the first released it", n)
+	}
+	s.leave()
+}
+
 // leftBehind is a lane that is restored with main where it is and a campaign left behind from an offset on.
 func leftBehind(t *testing.T, campaign string, from, main int64) *offset.Lane {
 	t.Helper()
@@ -499,7 +545,12 @@ func TestDrained(t *testing.T) {
 		return map[string]float64{"fast": 2, "slow": 1, "behind": 100}[id], id != "done"
 	}
 	now := time.Now()
-	look := func(after time.Duration) string { return strings.Join(s.drained(now.Add(after), rate), " ") }
+	look := func(after time.Duration) (ids string) {
+		for _, d := range s.drained(now.Add(after), rate) {
+			ids += " " + d.id
+		}
+		return ids
+	}
 	if got := look(0) + look(time.Minute); got != "" {
 		t.Errorf("drained before the end of the log is reached: %s", got)
 	}
@@ -513,7 +564,7 @@ func TestDrained(t *testing.T) {
 		k.drained(t.Context(), now.Add(time.Minute+time.Duration(i+1)*drainedFor))
 	}
 	slices.Sort(notes.heard)
-	if got := strings.Join(notes.heard, " "); got != "done fast" {
+	if got := strings.Join(notes.heard, " "); got != "done that had jobs fast that had jobs" {
 		t.Errorf("heard %q", got)
 	}
 	s.leave()

@@ -42,7 +42,9 @@ func (e laneEntrance) Release(_ string, offset int64) {
 // found drained of it.
 type seenCampaign struct {
 	id    string
+	used  bool      // it had jobs here
 	since time.Time // when its backlog here was first below one second of its rate; zero if it was not
+	told  time.Time // when that was last reported
 }
 
 var (
@@ -165,12 +167,15 @@ func (s *laneSource) mainPosition() int64 {
 // drainedFor is how long a campaign's backlog in its lane stays below a second of its rate before new jobs go direct.
 const drainedFor = 10 * time.Second
 
+// tellAgain is how often it is reported that a campaign is drained here whose other lanes are not.
+const tellAgain = 4 * time.Second
+
 // drained lists the campaigns whose backlog here has been below one second of their rate for long enough: not left
-// behind, with the main reader at the end of the log. A campaign is listed once, until it has jobs here again.
-func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) []string {
+// behind, with the main reader at the end of the log. A campaign is listed again and again, until it is released or has
+// jobs here again.
+func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) (list []seenCampaign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var ids []string
 	for hash, v := range s.seen {
 		if !s.small(hash, v.id, rate) {
 			v.since = time.Time{}
@@ -179,19 +184,22 @@ func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) [
 		if v.since.IsZero() {
 			v.since = now
 		}
-		if now.Sub(v.since) >= drainedFor {
-			ids = append(ids, v.id)
-			delete(s.seen, hash)
+		if now.Sub(v.since) >= drainedFor && now.Sub(v.told) >= tellAgain {
+			v.told = now
+			list = append(list, *v)
 		}
 	}
-	return ids
+	return list
 }
 
-// again lets drained list a campaign once more.
-func (s *laneSource) again(id string) {
+// released records that a campaign that was listed has no pins any more. If it has jobs here again, it stays.
+func (s *laneSource) released(d seenCampaign) {
+	hash := delivery.CampaignHash(d.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.saw(delivery.CampaignHash(id), id)
+	if v := s.seen[hash]; v != nil && !v.since.IsZero() && v.told.Equal(d.told) {
+		delete(s.seen, hash)
+	}
 }
 
 // expect records that a campaign is pinned here. If that is new, it makes the reader look up the end of the log: a
@@ -201,7 +209,7 @@ func (s *laneSource) expect(id string) {
 	s.mu.Lock()
 	known := s.seen[hash] != nil
 	if !known {
-		s.saw(hash, id)
+		s.seen[hash] = &seenCampaign{id: id}
 		s.edge.Store(max(s.edge.Load(), s.lane.Main()+1))
 	}
 	s.mu.Unlock()
@@ -212,9 +220,12 @@ func (s *laneSource) expect(id string) {
 
 // saw records that a campaign has jobs here. Needs the lock.
 func (s *laneSource) saw(hash uint64, id string) {
-	if s.seen[hash] == nil {
-		s.seen[hash] = &seenCampaign{id: id}
+	v := s.seen[hash]
+	if v == nil {
+		v = &seenCampaign{id: id}
+		s.seen[hash] = v
 	}
+	v.used, v.told = true, time.Time{}
 }
 
 // small reports whether almost nothing of the campaign waits here. Needs the lock.

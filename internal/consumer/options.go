@@ -45,11 +45,13 @@ type Positions interface {
 
 // Lanes knows which campaigns are pinned to lanes.
 type Lanes interface {
-	// Unpin reports that the backlog of a campaign in a lane has been almost empty for a while, so that its new jobs
-	// may be sent directly again. It does nothing if the campaign is pinned to another lane.
-	Unpin(ctx context.Context, campaign string, lane int) error
-	// Pinned lists the lanes of the campaigns that were pinned at least age ago.
-	Pinned(ctx context.Context, age time.Duration) (map[string]int, error)
+	// Unpin reports that the backlog of a campaign in a lane, where jobs of it were seen or were not, has been almost
+	// empty for a while. Once this is reported of all its lanes, it is released: its new jobs may be sent directly again.
+	// Until then the report has to be repeated, since it holds for some seconds. It does nothing if the campaign is
+	// pinned to other lanes only, and returns true.
+	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
+	// Pinned lists the lanes of the campaigns that were pinned at least age ago, and of those with several lanes.
+	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)
 }
 
 // Timer is a topic whose jobs come back after a constant delay.

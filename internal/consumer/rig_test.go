@@ -88,8 +88,8 @@ type noCatalog struct{}
 
 func (noCatalog) SavePositions(context.Context, string, []delivery.Position) error   { return nil }
 func (noCatalog) LoadPositions(context.Context, string) ([]delivery.Position, error) { return nil, nil }
-func (noCatalog) Unpin(context.Context, string, int) error                           { return nil }
-func (noCatalog) Pinned(context.Context, time.Duration) (map[string]int, error)      { return nil, nil }
+func (noCatalog) Unpin(context.Context, string, int, bool) (bool, error)             { return true, nil }
+func (noCatalog) Pinned(context.Context, time.Duration) (map[string][]int, error)    { return nil, nil }
 
 func unknownRate(string) (float64, bool) { return 0, false }
 

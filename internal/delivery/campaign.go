@@ -22,9 +22,6 @@ const (
 	OverflowBlock Overflow = "block"
 )
 
-// NoLane is the lane of a campaign that is not pinned to one.
-const NoLane = -1
-
 // Campaign is what jobs belong to. A Campaign in a snapshot is immutable.
 type Campaign struct {
 	ID             string
@@ -43,7 +40,7 @@ type Campaign struct {
 	Hours          *ActiveHours // nil: always
 	Ramp           *Ramp        // nil: none
 	ExpectedTotal  int64
-	Lane           int // NoLane unless the campaign has a backlog in a lane
+	Lanes          []int // ascending; none unless the campaign has a backlog in lanes
 
 	// Invalid, if set, says in one line why the campaign is held (an invalid rate, an unknown status).
 	Invalid string

@@ -81,14 +81,14 @@ type Evidence struct {
 
 // Board is what the daemons report of a campaign.
 type Board struct {
-	Daemons  int           // that run
-	Waiting  int64         // jobs, in lanes and in memory
-	InMemory int64         // of these
-	LaneRead bool          // a daemon reads its lane, or it has none
-	Idle     time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
-	Stuck    *Stuck        // what a daemon found out that the others cannot know; nil: nothing
-	Since    time.Time     // when Held began; zero: unknown
-	Held     Cause         // what held it when that was last looked at
+	Daemons   int           // that run
+	Waiting   int64         // jobs, in lanes and in memory
+	InMemory  int64         // of these
+	LanesRead bool          // daemons read all its lanes
+	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
+	Stuck     *Stuck        // what a daemon found out that the others cannot know; nil: nothing
+	Since     time.Time     // when Held began; zero: unknown
+	Held      Cause         // what held it when that was last looked at
 }
 
 // Stuck is what a daemon found out about a campaign.
@@ -260,11 +260,11 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b.Waiting == 0 || b.Idle < e.patience() {
 		return a, false
 	}
-	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lane: e.Campaign.Lane, read: b.LaneRead}
+	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: e.Campaign.Lanes, read: b.LanesRead}
 	switch {
 	case e.slow != nil:
 		a.Cause, a.quota = Share, e.slow
-	case b.InMemory == 0 && e.Campaign.Lane != delivery.NoLane:
+	case b.InMemory == 0 && len(e.Campaign.Lanes) > 0:
 		a.Cause = Lane
 	}
 	return a, true

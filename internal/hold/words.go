@@ -21,8 +21,8 @@ type Answer struct {
 	gate   delivery.GateCause
 	quota  *delivery.Quota
 	window delivery.Window
-	lane   int
-	read   bool // a daemon reads the lane
+	lanes  []int
+	read   bool // daemons read all its lanes
 }
 
 // Why says in one clause what holds the campaign; "" if nothing does.
@@ -66,10 +66,14 @@ func (a *Answer) Why() string {
 	case Blocked:
 		return fmt.Sprintf("its jobs wait in ingress behind those of campaign %s, whose overflow is block", a.detail)
 	case Lane:
-		if !a.read {
-			return fmt.Sprintf("no daemon reads its lane %d", a.lane)
+		lane := "its lane " + notation.List(a.lanes)
+		if len(a.lanes) > 1 {
+			lane = "one of its lanes " + notation.List(a.lanes)
 		}
-		return fmt.Sprintf("its lane %d is held up: its jobs are not read", a.lane)
+		if !a.read {
+			return "no daemon reads " + lane
+		}
+		return lane + " is held up: its jobs are not read"
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}

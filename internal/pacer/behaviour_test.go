@@ -36,7 +36,7 @@ func (f *fleet) count(campaign string) int {
 }
 
 func campaign(id string, perSecond int64) delivery.Campaign {
-	return delivery.Campaign{ID: id, Rate: delivery.PerSecond(perSecond), Lane: delivery.NoLane}
+	return delivery.Campaign{ID: id, Rate: delivery.PerSecond(perSecond)}
 }
 
 func TestJobsThatCannotBeDelivered(t *testing.T) {
@@ -129,7 +129,7 @@ func TestOverflowGoesToTheLaneOnce(t *testing.T) {
 
 func TestAPinnedCampaignsNewJobsGoToItsLane(t *testing.T) {
 	c := campaign("c", 100)
-	c.Lane = 3
+	c.Lanes = []int{3}
 	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 		src := newPartition("in/0")
 		list := jobs(src, delivery.FromIngress, "c", 0, 10)

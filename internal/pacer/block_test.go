@@ -293,7 +293,7 @@ func TestBlockRemembersWhatIsParked(t *testing.T) {
 		c.Status = delivery.StatusPaused
 		b.set(c)
 		time.Sleep(time.Second)
-		c.Status, c.Lane = delivery.StatusActive, 3
+		c.Status, c.Lanes = delivery.StatusActive, []int{3}
 		b.set(c)
 		time.Sleep(2 * idleQueue)
 		b.set(blocking("c", 10))

@@ -145,7 +145,7 @@ func drawPlan(rt *rapid.T) plan {
 // run plays the plan and says what broke.
 func (pl plan) run(t *testing.T) (failure string) {
 	synctest.Test(t, func(*testing.T) {
-		b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(pl.changes[0].rate), Lane: delivery.NoLane})
+		b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(pl.changes[0].rate)})
 		f := newFleet(pl.daemons, uniform(pl.seed, pl.latency, pl.jitter), b, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		var feeding sync.WaitGroup
@@ -154,7 +154,7 @@ func (pl plan) run(t *testing.T) (failure string) {
 		}
 		for _, c := range pl.changes[1:] {
 			time.Sleep(time.Duration(c.at)*time.Microsecond - time.Since(f.receiver.began))
-			b.set(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(c.rate), Lane: delivery.NoLane})
+			b.set(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(c.rate)})
 		}
 		time.Sleep(pl.length - time.Since(f.receiver.began))
 		cancel()
@@ -242,7 +242,7 @@ func TestSlotsAreUsedAndShared(t *testing.T) {
 
 // steady is what saturated daemons send at one rate, after the first second.
 func steady(daemons int, rate int64, length time.Duration) (sent []arrival) {
-	b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(rate), Lane: delivery.NoLane})
+	b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(rate)})
 	f := newFleet(daemons, uniform(7, time.Millisecond, 0), b, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var feeding sync.WaitGroup

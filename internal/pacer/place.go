@@ -110,7 +110,7 @@ func (p *Pacer) relay(j *delivery.Job, c *delivery.Campaign, now instant) {
 // those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
 // taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
 func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
-	if q.campaign.Lane != delivery.NoLane && j.From == delivery.FromIngress && rank(j) == rankOther {
+	if len(q.campaign.Lanes) > 0 && j.From == delivery.FromIngress && rank(j) == rankOther {
 		return false // behind the campaign's backlog
 	}
 	room, far := p.laneRoom(q), p.far(q, now)

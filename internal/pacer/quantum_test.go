@@ -43,7 +43,7 @@ func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []delivery.Campaign
 		for i := range campaigns {
-			all = append(all, delivery.Campaign{ID: fmt.Sprintf("c%03d", i), Rate: delivery.PerSecond(rate), Lane: delivery.NoLane})
+			all = append(all, delivery.Campaign{ID: fmt.Sprintf("c%03d", i), Rate: delivery.PerSecond(rate)})
 		}
 		var store *counting
 		f := newFleet(1, uniform(1, 200*time.Microsecond, 300*time.Microsecond), newBook(all...), func(o *Options) {

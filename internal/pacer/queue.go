@@ -67,10 +67,12 @@ func (q *queue) await(src roomer) {
 	q.waiting[src] = struct{}{}
 }
 
-// tellRoom notifies waiting sources of room for units.
+// tellRoom notifies waiting sources of room for units, of which each gets a part: the campaign may have several lanes
+// here, and what is read for room that another has taken is read again.
 func (q *queue) tellRoom(units int64) {
+	n := int64(len(q.waiting))
 	for src := range q.waiting {
-		src.Room(q.id, units)
+		src.Room(q.id, (units+n-1)/n)
 	}
 	q.waiting = nil
 }

@@ -58,9 +58,10 @@ func newBoard(now time.Time, parts []reported) *Board {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, LaneRead: c.Lane == delivery.NoLane}
-	if r := b.readers[c.Lane]; r != nil && r.fresh() {
-		out.LaneRead = true
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, LanesRead: true}
+	for _, lane := range c.Lanes {
+		r := b.readers[lane]
+		out.LanesRead = out.LanesRead && r != nil && r.fresh()
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
@@ -72,6 +73,29 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 		}
 	}
 	return out
+}
+
+// stripes returns what waits in each lane of the campaigns with several.
+func (b *Board) stripes(campaigns map[uint64]*delivery.Campaign) map[uint64]map[int]int64 {
+	all := map[uint64]map[int]int64{}
+	for i := range b.parts {
+		p := &b.parts[i]
+		for _, l := range p.lanes.Lanes {
+			if b.readers[l.Lane] != p {
+				continue
+			}
+			for _, w := range l.Waiting {
+				if c := campaigns[w.Campaign]; c == nil || len(c.Lanes) < 2 {
+					continue
+				}
+				if all[w.Campaign] == nil {
+					all[w.Campaign] = map[int]int64{}
+				}
+				all[w.Campaign][l.Lane] = w.Jobs
+			}
+		}
+	}
+	return all
 }
 
 // nameOf returns the id of the campaign with this hash, "(unknown)" if it is not in the catalog.

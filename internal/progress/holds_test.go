@@ -105,7 +105,7 @@ func TestWhatIsHeldIsNeverSilent(t *testing.T) {
 func TestNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := campaign("c", 10, 1)
-		c.Lane = 4
+		c.Lanes = []int{4}
 		m, log := alone(catalogOf(c))
 		m.lane(1, 4, "c", 50)
 		m.tallies = []delivery.Tally{{Campaign: "c", Sent: 1}}
@@ -202,7 +202,7 @@ func TestAllKnowSinceWhen(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := board.Of(c, snapshot)
-	if got.Daemons != 2 || got.Waiting != 100 || !got.LaneRead || got.Held != hold.Paused || got.Since.Sub(begun).Abs() > time.Millisecond {
+	if got.Daemons != 2 || got.Waiting != 100 || !got.LanesRead || got.Held != hold.Paused || got.Since.Sub(begun).Abs() > time.Millisecond {
 		t.Errorf("%+v", got)
 	}
 	if got := board.Of(snapshot.Campaigns["behind"], snapshot).Stuck; got == nil || *got != (hold.Stuck{Cause: hold.Blocked, By: "whale"}) {

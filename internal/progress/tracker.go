@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,8 +95,9 @@ type Tracker struct {
 	active    map[string]activity         // when this daemon last sent something of a campaign
 	seen      map[string]map[uint64]int64 // units sent, by daemon and campaign, as of the last exchange
 	debts     map[uint64]debt
-	campaigns int      // campaigns with entries in the last exchange
-	late      lateness // as computed by this daemon
+	campaigns int                                      // campaigns with entries in the last exchange
+	stripes   atomic.Pointer[map[uint64]map[int]int64] // see Waiting
+	late      lateness                                 // as computed by this daemon
 	at        time.Time
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
@@ -257,6 +259,8 @@ func decode(left []Left) []reported {
 func (t *Tracker) combine(parts []reported, gates []delivery.Gate) {
 	now := time.Now()
 	board, sent := newBoard(now, parts), t.sentSince(parts)
+	stripes := board.stripes(t.byHash)
+	t.stripes.Store(&stripes)
 	totals := board.totals
 	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign
@@ -296,6 +300,16 @@ func (t *Tracker) combine(parts []reported, gates []delivery.Gate) {
 	} else {
 		t.ledger.stepDown()
 	}
+}
+
+// Waiting returns how many jobs of a campaign with several lanes wait in each of them, as of the last exchange; nil if that
+// is not known. It may be called from any goroutine.
+func (t *Tracker) Waiting(campaign string) map[int]int64 {
+	stripes := t.stripes.Load()
+	if stripes == nil {
+		return nil
+	}
+	return (*stripes)[delivery.CampaignHash(campaign)]
 }
 
 // figure computes the figure of one campaign.

@@ -15,7 +15,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"pgregory.net/rapid"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
@@ -28,7 +27,7 @@ type pinsByName struct {
 	calls int
 }
 
-func (p *pinsByName) Pin(ctx context.Context, campaigns []string, _ int, avoid []int) (map[string]int, error) {
+func (p *pinsByName) Pin(ctx context.Context, wanted map[string]int, _ int, avoid []int) (map[string][]int, error) {
 	p.mu.Lock()
 	p.calls++
 	p.mu.Unlock()
@@ -37,9 +36,9 @@ func (p *pinsByName) Pin(ctx context.Context, campaigns []string, _ int, avoid [
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	pins := make(map[string]int)
-	for _, id := range campaigns {
-		pins[id] = p.of(id, avoid)
+	pins := make(map[string][]int)
+	for id := range wanted {
+		pins[id] = []int{p.of(id, avoid)}
 	}
 	return pins, nil
 }
@@ -312,11 +311,11 @@ func TestKnownCampaignsDoNotWaitForPins(t *testing.T) {
 		m, pins := newMemory("t."), &pinsByName{of: unlucky, delay: 1500 * time.Millisecond}
 		r := prepare(t, Options{
 			Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins,
-			Pinned: func(campaign string) int {
+			Pinned: func(campaign string) []int {
 				if strings.HasPrefix(campaign, "known") {
-					return 2
+					return []int{2}
 				}
-				return delivery.NoLane
+				return nil
 			},
 		})
 		var sources []*fakeSource

@@ -11,14 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// Pins returns the lanes of campaigns. The catalog implements it: it chooses lanes for campaigns that have none and
-// stores them for every daemon. A pin to a lane that is to be avoided is replaced.
+// Pins returns the lanes of campaigns, of which each wants a number. The catalog implements it: it chooses lanes for
+// campaigns that have too few and stores them for every daemon. If all lanes of a campaign are to be avoided, it gets
+// another.
 type Pins interface {
-	Pin(ctx context.Context, campaigns []string, lanes int, avoid []int) (map[string]int, error)
+	Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error)
 }
 
 const (
@@ -27,13 +27,15 @@ const (
 	maxKnownPin = 16_384          // campaigns remembered
 )
 
-// pinCache finds the lanes of campaigns. Most are known: current is the pin that every daemon sees. Pins is asked once
-// for all others of a batch, and its answers are remembered until current can have them. While Pins fails, a campaign gets
-// the last lane that was known, or else a hash of it, which is the same on every daemon; a job in the wrong lane is still
-// processed correctly, only spread less evenly. Safe for concurrent use.
+// pinCache finds the lanes of campaigns. Most are known: current are the pins that every daemon sees. Pins is asked once
+// for all others of a batch, and for those with fewer lanes than they need; its answers are remembered until current can
+// have them. While Pins fails, a campaign gets the last lanes that were known, or else those that follow a hash of it,
+// which are the same on every daemon; a job in the wrong lane is still processed correctly, only spread less evenly. Safe
+// for concurrent use.
 type pinCache struct {
-	pins      Pins                      // nil: none
-	current   func(campaign string) int // delivery.NoLane if the campaign has none; nil: none has
+	pins      Pins                        // nil: none
+	current   func(campaign string) []int // nil: none has any
+	stripes   func(campaign string) int   // how many lanes it needs; nil: one
 	lanes     int
 	logger    *slog.Logger
 	fallbacks prometheus.Counter
@@ -42,78 +44,115 @@ type pinCache struct {
 	failed atomic.Pointer[time.Time] // when Pins last failed; nil if it works
 
 	mu    sync.Mutex
-	known map[string]knownPin
+	known map[string]knownPins
 }
 
-type knownPin struct {
-	lane  int
+type knownPins struct {
+	lanes []int
 	until time.Time
 }
 
 func newPinCache(opts *Options, fallbacks prometheus.Counter) *pinCache {
 	return &pinCache{
-		pins: opts.Pins, current: opts.Pinned, lanes: opts.Topics.Lanes, logger: opts.Logger, fallbacks: fallbacks,
-		known: make(map[string]knownPin),
+		pins: opts.Pins, current: opts.Pinned, stripes: opts.Stripes, lanes: opts.Topics.Lanes, logger: opts.Logger,
+		fallbacks: fallbacks, known: make(map[string]knownPins),
 	}
 }
 
-// find returns the lane of each campaign: in [0, lanes), and none of those to avoid unless that is all of them.
-func (c *pinCache) find(ctx context.Context, campaigns []string, avoid []int) map[string]int {
+// find returns the lanes of each campaign, at least one: in [0, lanes), and none of those to avoid unless that is all of
+// them.
+func (c *pinCache) find(ctx context.Context, campaigns []string, avoid []int) map[string][]int {
 	now := time.Now()
-	found := make(map[string]int, len(campaigns))
-	var unknown []string
+	found := make(map[string][]int, len(campaigns))
+	wanted := make(map[string]int)
 	for _, id := range campaigns {
-		if lane, ok := c.lookUp(id, avoid, now); ok {
-			found[id] = lane
-		} else {
-			unknown = append(unknown, id)
+		lanes, enough := c.lookUp(id, avoid, now)
+		if found[id] = lanes; !enough {
+			wanted[id] = c.wants(id)
 		}
 	}
-	if len(unknown) == 0 {
+	if len(wanted) == 0 {
 		return found
 	}
-	pinned := c.ask(ctx, unknown, avoid, now)
-	for _, id := range unknown {
-		lane, ok := pinned[id]
-		if !ok {
-			lane = c.fallback(id, avoid)
+	pinned := c.ask(ctx, wanted, avoid, now)
+	for id := range wanted {
+		lanes := leaveOut(pinned[id], avoid)
+		switch {
+		case len(lanes) > 0:
+			found[id] = lanes
+		case len(found[id]) > 0:
+		case len(pinned[id]) > 0:
+			found[id] = pinned[id]
+		default:
+			found[id] = c.fallback(id, avoid)
 		}
-		found[id] = lane
 	}
 	return found
 }
 
-// knows reports whether the lane of a campaign is known.
-func (c *pinCache) knows(campaign string, now time.Time) bool {
-	_, ok := c.lookUp(campaign, nil, now)
-	return ok
+// wants returns how many lanes a campaign needs.
+func (c *pinCache) wants(campaign string) int {
+	if c.stripes == nil {
+		return 1
+	}
+	return max(1, min(c.stripes(campaign), c.lanes))
 }
 
-// lookUp returns the pin of a campaign, if one is known that is not to be avoided.
-func (c *pinCache) lookUp(campaign string, avoid []int, now time.Time) (lane int, ok bool) {
+// knows reports whether the lanes of a campaign are known, as many as it needs.
+func (c *pinCache) knows(campaign string, now time.Time) bool {
+	_, enough := c.lookUp(campaign, nil, now)
+	return enough
+}
+
+// lookUp returns the known lanes of a campaign that are not to be avoided, and whether Pins need not be asked for more.
+func (c *pinCache) lookUp(campaign string, avoid []int, now time.Time) (lanes []int, enough bool) {
+	all := 0
 	if c.current != nil {
-		lane = c.current(campaign)
-		if lane != delivery.NoLane && !slices.Contains(avoid, c.inRange(lane)) {
-			return c.inRange(lane), true
-		}
+		set := c.inRange(c.current(campaign))
+		lanes, all = leaveOut(set, avoid), len(set)
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	pin, ok := c.known[campaign]
-	return pin.lane, ok && now.Before(pin.until) && !slices.Contains(avoid, pin.lane)
+	pins, asked := c.known[campaign]
+	c.mu.Unlock()
+	if asked = asked && now.Before(pins.until); asked {
+		if set := leaveOut(pins.lanes, avoid); len(set) > len(lanes) {
+			lanes = set
+		}
+	}
+	return lanes, len(lanes) > 0 && (asked || all >= c.wants(campaign))
 }
 
-func (c *pinCache) inRange(lane int) int { return ((lane % c.lanes) + c.lanes) % c.lanes }
+// leaveOut returns the lanes that are not to be avoided.
+func leaveOut(lanes, avoid []int) []int {
+	avoided := func(lane int) bool { return slices.Contains(avoid, lane) }
+	if !slices.ContainsFunc(lanes, avoided) {
+		return lanes
+	}
+	return slices.DeleteFunc(slices.Clone(lanes), avoided)
+}
+
+// inRange returns lanes in [0, lanes).
+func (c *pinCache) inRange(lanes []int) []int {
+	if !slices.ContainsFunc(lanes, func(lane int) bool { return lane < 0 || lane >= c.lanes }) {
+		return lanes
+	}
+	lanes = slices.Clone(lanes)
+	for i, lane := range lanes {
+		lanes[i] = ((lane % c.lanes) + c.lanes) % c.lanes
+	}
+	slices.Sort(lanes)
+	return slices.Compact(lanes)
+}
 
 // ask asks Pins; without an answer it returns nil.
-func (c *pinCache) ask(ctx context.Context, campaigns []string, avoid []int, now time.Time) map[string]int {
+func (c *pinCache) ask(ctx context.Context, wanted map[string]int, avoid []int, now time.Time) map[string][]int {
 	failed := c.failed.Load()
 	if c.pins == nil || failed != nil && now.Sub(*failed) < pinTTL {
 		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, pinTimeout)
 	defer cancel()
-	pins, err := c.pins.Pin(asking, campaigns, c.lanes, avoid)
+	pins, err := c.pins.Pin(asking, wanted, c.lanes, avoid)
 	if err != nil {
 		if ctx.Err() == nil {
 			c.failed.Store(&now)
@@ -127,25 +166,34 @@ func (c *pinCache) ask(ctx context.Context, campaigns []string, avoid []int, now
 	if _, over := c.outage.Worked(); over {
 		c.logger.Info("lanes can be looked up again")
 	}
-	for id, lane := range pins {
-		pins[id] = c.inRange(lane)
+	for id, lanes := range pins {
+		pins[id] = c.inRange(lanes)
 	}
 	c.remember(pins, now)
 	return pins
 }
 
-// fallback returns a lane without Pins.
-func (c *pinCache) fallback(campaign string, avoid []int) int {
+// fallback returns lanes without Pins: those that were known, or else as many as the campaign needs, from its hash on.
+func (c *pinCache) fallback(campaign string, avoid []int) []int {
 	if c.pins != nil {
 		c.fallbacks.Inc()
 	}
 	c.mu.Lock()
-	pin, ok := c.known[campaign]
+	pins := c.known[campaign]
 	c.mu.Unlock()
-	if ok && !slices.Contains(avoid, pin.lane) {
-		return pin.lane
+	if lanes := leaveOut(pins.lanes, avoid); len(lanes) > 0 {
+		return lanes
 	}
-	return without(avoid, broker.HashPartition(campaign, c.lanes), c.lanes)
+	hash := broker.HashPartition(campaign, c.lanes)
+	lanes := make([]int, 0, c.wants(campaign))
+	for k := range c.wants(campaign) {
+		lanes = append(lanes, (hash+k)%c.lanes)
+	}
+	if lanes = leaveOut(lanes, avoid); len(lanes) == 0 {
+		lanes = []int{without(avoid, hash, c.lanes)}
+	}
+	slices.Sort(lanes)
+	return lanes
 }
 
 // without returns the first of n partitions, from id on, that is not to be avoided; id if all are.
@@ -158,7 +206,7 @@ func without(avoid []int, id, n int) int {
 	return id
 }
 
-func (c *pinCache) remember(pins map[string]int, now time.Time) {
+func (c *pinCache) remember(pins map[string][]int, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.known)+len(pins) > maxKnownPin {
@@ -171,7 +219,7 @@ func (c *pinCache) remember(pins map[string]int, now time.Time) {
 			clear(c.known)
 		}
 	}
-	for id, lane := range pins {
-		c.known[id] = knownPin{lane: lane, until: now.Add(pinTTL)}
+	for id, lanes := range pins {
+		c.known[id] = knownPins{lanes: lanes, until: now.Add(pinTTL)}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,11 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
 
-// fakePins answers with lane, or fails.
+// fakePins answers with lane and those after it, or fails.
 type fakePins struct {
 	lane  int
 	err   error
@@ -24,15 +24,17 @@ type fakePins struct {
 	asked int // campaigns
 }
 
-func (p *fakePins) Pin(_ context.Context, campaigns []string, _ int, _ []int) (map[string]int, error) {
+func (p *fakePins) Pin(_ context.Context, wanted map[string]int, _ int, _ []int) (map[string][]int, error) {
 	p.calls++
-	p.asked += len(campaigns)
+	p.asked += len(wanted)
 	if p.err != nil {
 		return nil, p.err
 	}
-	pins := make(map[string]int)
-	for _, id := range campaigns {
-		pins[id] = p.lane
+	pins := make(map[string][]int)
+	for id, n := range wanted {
+		for k := range n {
+			pins[id] = append(pins[id], p.lane+k)
+		}
 	}
 	return pins, nil
 }
@@ -45,7 +47,13 @@ func TestPins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pins, log := &fakePins{lane: 5}, &kafkatest.LogBook{}
 		c := cacheOf(pins, log.Logger())
-		lane := func(campaign string) int { return c.find(t.Context(), []string{campaign}, nil)[campaign] }
+		lane := func(campaign string) int {
+			lanes := c.find(t.Context(), []string{campaign}, nil)[campaign]
+			if len(lanes) != 1 {
+				t.Errorf("lanes %v of %s, want one", lanes, campaign)
+			}
+			return lanes[0]
+		}
 
 		if first, second := lane("a"), lane("a"); first != 5 || second != 5 || pins.calls != 1 {
 			t.Fatalf("%d lookups for one campaign", pins.calls)
@@ -90,15 +98,15 @@ func TestPins(t *testing.T) {
 func TestKnownPinsAreNotLookedUp(t *testing.T) {
 	pins := &fakePins{lane: 5}
 	c := cacheOf(pins, slog.New(slog.DiscardHandler))
-	c.current = func(campaign string) int {
+	c.current = func(campaign string) []int {
 		if campaign < "c" {
-			return 2
+			return []int{2}
 		}
-		return delivery.NoLane
+		return nil
 	}
-	want := map[string]int{"a": 2, "b": 2, "c": 5, "d": 5}
+	want := map[string][]int{"a": {2}, "b": {2}, "c": {5}, "d": {5}}
 	for range 3 {
-		if got := c.find(t.Context(), []string{"a", "b", "c", "d"}, nil); !maps.Equal(got, want) {
+		if got := c.find(t.Context(), []string{"a", "b", "c", "d"}, nil); !maps.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("lanes %v, want %v", got, want)
 		}
 	}
@@ -107,7 +115,7 @@ func TestKnownPinsAreNotLookedUp(t *testing.T) {
 	}
 	// A lane that is to be avoided is looked up once; then the new one is known, though not everywhere yet.
 	for range 3 {
-		if got := c.find(t.Context(), []string{"a"}, []int{2}); got["a"] != 5 {
+		if got := c.find(t.Context(), []string{"a"}, []int{2}); !slices.Equal(got["a"], []int{5}) {
 			t.Errorf("lanes %v", got)
 		}
 	}
@@ -115,15 +123,15 @@ func TestKnownPinsAreNotLookedUp(t *testing.T) {
 		t.Errorf("%d lookups", pins.calls)
 	}
 	c.pins = nil
-	if got := c.find(t.Context(), []string{"e"}, []int{0, 1, 2, 3, 4, 5, 7})["e"]; got != 6 {
-		t.Errorf("lane %d by hash, and only 6 is left", got)
+	if got := c.find(t.Context(), []string{"e"}, []int{0, 1, 2, 3, 4, 5, 7})["e"]; !slices.Equal(got, []int{6}) {
+		t.Errorf("lanes %v by hash, and only 6 is left", got)
 	}
 }
 
 func TestPinOutOfRange(t *testing.T) {
 	c := cacheOf(&fakePins{lane: -3}, slog.New(slog.DiscardHandler))
-	if got := c.find(t.Context(), []string{"a"}, nil)["a"]; got != 5 {
-		t.Errorf("lane %d", got)
+	if got := c.find(t.Context(), []string{"a"}, nil)["a"]; !slices.Equal(got, []int{5}) {
+		t.Errorf("lanes %v", got)
 	}
 }
 

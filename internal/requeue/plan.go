@@ -2,6 +2,7 @@ package requeue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -9,18 +10,19 @@ import (
 	"github.com/pacer/pacer/internal/record"
 )
 
-// plan chooses the partitions of one batch.
+// plan chooses the partitions of one batch, whose items have one source.
 type plan struct {
-	turn   *turn
-	now    time.Time
-	lanes  map[string]int // by campaign
-	topics map[string]layout
+	turn    *turn
+	now     time.Time
+	stripes map[string]*stripes // by campaign
+	topics  map[string]layout
 }
 
 // layout is what a plan knows of a topic; partitions is 0 if they cannot be counted.
 type layout struct {
 	partitions int
 	avoid      []int
+	held       []int // what was put for these partitions waits, since they refuse
 	err        error
 }
 
@@ -75,10 +77,14 @@ func (p *plan) layout(ctx context.Context, topic string) layout {
 	}
 	r := p.turn.relay
 	r.mu.Lock()
-	held := p.turn.box.held[place{at: broker.Partition{Topic: topic, ID: anyPartition}}] != nil
+	for at := range p.turn.box.held {
+		if at.at.Topic == topic && !at.large {
+			l.held = append(l.held, at.at.ID)
+		}
+	}
 	l.avoid = r.avoid(topic, p.now)
 	r.mu.Unlock()
-	if !held {
+	if !slices.Contains(l.held, anyPartition) {
 		l.partitions, l.err = r.opts.Client.Partitions(ctx, topic)
 	}
 	p.topics[topic] = l
@@ -99,8 +105,20 @@ func (p *plan) findLanes(ctx context.Context, items []*item) {
 	if len(campaigns) == 0 {
 		return
 	}
-	if l := p.layout(ctx, LaneTopic(r.opts.Topics.Prefix)); l.partitions > 0 {
-		p.lanes = r.pins.find(ctx, campaigns, l.avoid)
+	l := p.layout(ctx, LaneTopic(r.opts.Topics.Prefix))
+	if l.partitions == 0 {
+		return
+	}
+	p.stripes = make(map[string]*stripes, len(campaigns))
+	for id, lanes := range r.pins.find(ctx, campaigns, l.avoid) {
+		if free := leaveOut(lanes, l.held); len(free) > 0 {
+			lanes = free
+		}
+		s := &stripes{lanes: lanes}
+		if len(lanes) > 1 && r.opts.Waiting != nil {
+			s.weigh(r.opts.Waiting(id))
+		}
+		p.stripes[id] = s
 	}
 }
 
@@ -122,7 +140,7 @@ func (p *plan) destination(ctx context.Context, it *item) broker.Partition {
 		return broker.Partition{Topic: topic, ID: anyPartition}
 	}
 	if it.to.Kind == delivery.ToLane {
-		return broker.Partition{Topic: topic, ID: p.lanes[it.job.Campaign] % l.partitions}
+		return broker.Partition{Topic: topic, ID: p.stripes[it.job.Campaign].of(it.job) % l.partitions}
 	}
 	return broker.Partition{Topic: topic, ID: without(l.avoid, broker.HashPartition(key, l.partitions), l.partitions)}
 }

@@ -34,9 +34,13 @@ type Options struct {
 	// Client reaches Kafka. Its Topics, if set, must contain TopicSpec.Names.
 	Client *broker.Client
 	Topics TopicSpec
-	Pins   Pins // nil: a campaign's lane is its hash
-	// Pinned returns the lane that a campaign is known to be pinned to, or delivery.NoLane. Pins is asked for the others.
-	Pinned func(campaign string) int
+	Pins   Pins // nil: a campaign's lanes follow its hash
+	// Pinned returns the lanes that a campaign is known to be pinned to. Pins is asked for the others.
+	Pinned func(campaign string) []int
+	// Stripes returns how many lanes the backlog of a campaign needs; nil: one.
+	Stripes func(campaign string) int
+	// Waiting returns about how many jobs of a campaign with several lanes wait in each of them; nil: as many everywhere.
+	Waiting func(campaign string) map[int]int64
 	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have
 	// two workers of their own.
 	Workers    int

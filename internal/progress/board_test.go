@@ -1,0 +1,29 @@
+package progress
+
+import (
+	"maps"
+	"testing"
+	"testing/synctest"
+)
+
+// TestWaitingByLane: what waits in each lane of a campaign with several is known, and of others is not.
+func TestWaitingByLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wide, narrow := campaign("wide", 1000, 0), campaign("narrow", 10, 0)
+		wide.Lanes, narrow.Lanes = []int{3, 4, 5}, []int{3}
+		m, _ := alone(catalogOf(wide, narrow))
+		if m.Waiting("wide") != nil {
+			t.Error("something waits before the first exchange")
+		}
+		m.lane(1, 3, "wide", 50)
+		m.lane(1, 4, "wide", 70)
+		m.lane(1, 6, "narrow", 20)
+		m.exchange(t.Context())
+		if got := m.Waiting("wide"); !maps.Equal(got, map[int]int64{3: 50, 4: 70}) {
+			t.Errorf("waiting %v", got)
+		}
+		if got := m.Waiting("narrow"); got != nil {
+			t.Errorf("waiting %v of a campaign with one lane", got)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// stripedLanes is the number of lanes of tests in which a campaign may have four.
+const stripedLanes = 32
+
+// stripes are the lanes of a campaign.
+func (s *stack) stripes(campaign string) (lanes []int) {
+	s.t.Helper()
+	err := s.db.QueryRow(s.t.Context(), `SELECT ARRAY(
+    SELECT lane FROM pacer.lane_pins WHERE campaign_id = $1 UNION SELECT lane FROM pacer.lane_stripes WHERE campaign_id = $1 ORDER BY 1)`,
+		campaign).Scan(&lanes)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lanes
+}
+
+// inLanes counts the records of a campaign by lane.
+func (s *stack) inLanes(campaign string) map[int]int {
+	s.t.Helper()
+	counts := map[int]int{}
+	s.each("lanes", func(_ string, r delivery.Record) {
+		if r.Header("pacer-campaign") == campaign {
+			counts[r.Partition]++
+		}
+	})
+	return counts
+}
+
+// settledBy is how many jobs of a campaign a daemon delivered.
+func (d *daemon) settledBy(campaign string) int {
+	return int(d.samplesOf(fmt.Sprintf(`pacer_jobs_settled_total{campaign=%q,outcome="delivered"}`, campaign)))
+}
+
+// TestStripes: the backlog of a fast campaign, from ingress and written directly, lies in several lanes; two daemons send
+// it, each job once, after one hop at most; then the campaign loses its lanes. A slow campaign has one lane.
+func TestStripes(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 4, lanes: stripedLanes})
+	const rate, published, direct = 2000, 8192, 1000
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('wide', $1, 'paused'), ('narrow', 20, 'paused')`, rate)
+	daemons := []*daemon{s.start("one"), s.start("two")}
+	for _, d := range daemons {
+		d.awaitReady(20 * time.Second)
+	}
+	s.publish(append(ofCampaign("wide", 0, published), ofCampaign("narrow", 0, 200)...))
+	s.await(30*time.Second, "the overflow", func() bool {
+		return s.written(requeue.LaneTopic(s.prefix)) >= published+200
+	})
+	lanes := s.stripes("wide")
+	counts := s.inLanes("wide")
+	for _, lane := range lanes {
+		if n := counts[lane]; len(lanes) != 4 || len(counts) != 4 || n < published/16 {
+			t.Fatalf("the campaign has lanes %v, and jobs in %v", lanes, counts)
+		}
+	}
+	if counts := s.inLanes("narrow"); len(counts) != 1 || len(s.stripes("narrow")) != 1 {
+		t.Errorf("the slow campaign has lanes %v, and jobs in %v", s.stripes("narrow"), counts)
+	}
+	for _, d := range daemons {
+		s.await(15*time.Second, d.name+" to show what waits in all lanes", func() bool {
+			return d.samplesOf(`pacer_campaign_backlog{campaign="wide"}`) == published
+		})
+	}
+
+	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(lanes), " ", ","), "[]")
+	out := s.run("publish", "--campaign", "wide", "--count", fmt.Sprint(direct), "--direct")
+	if !strings.Contains(out, "lanes/"+list+" in ") {
+		t.Errorf("published directly, not to lanes %s: %s", list, out)
+	}
+	if out := s.run("campaign", "show", "wide"); !strings.Contains(out, "4: "+strings.ReplaceAll(list, ",", ", ")) {
+		t.Errorf("lanes %v are not shown: %s", lanes, out)
+	}
+	var asked []int
+	if err := s.db.QueryRow(t.Context(), `SELECT pacer.lanes('wide', $1, $2)`, stripedLanes, requeue.LaneTopic(s.prefix)).Scan(&asked); err != nil || !slices.Equal(asked, lanes) {
+		t.Errorf("lanes %v by SQL, %v; want %v", asked, err, lanes)
+	}
+
+	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+	s.await(60*time.Second, "every job", func() bool {
+		n, _ := s.receiver.accepted("wide")
+		return n == published+direct
+	})
+	s.withinBound("wide", rate)
+	for _, d := range daemons {
+		if n := d.settledBy("wide"); n < (published+direct)/10 {
+			t.Errorf("%s sent %d of %d jobs", d.name, n, published+direct)
+		}
+	}
+	s.await(60*time.Second, "the drained campaign to lose its lanes", func() bool { return len(s.stripes("wide")) == 0 })
+	for _, d := range daemons {
+		d.stop()
+	}
+	if n, again := s.receiver.accepted("wide"); n != published+direct || again != 0 {
+		t.Errorf("%d of %d jobs arrived, %d twice", n, published+direct, again)
+	}
+	if hops := s.maxHops(); hops > 1 {
+		t.Errorf("a job made %d hops", hops)
+	}
+}
+
+// TestStripesOfAnEarlierVersion: a campaign that a daemon of an earlier version has pinned to one lane keeps it as its
+// first, and gets more; when such a daemon finds the first drained, another takes its place.
+func TestStripesOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, stackOptions{partitions: 2, lanes: stripedLanes})
+	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('wide', 2000, 'paused')`)
+	s.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ('wide', 7)`)
+	s.intoLane(7, ofCampaign("wide", 0, 500))
+	d := s.start("one")
+	d.awaitReady(20 * time.Second)
+	s.publish(ofCampaign("wide", 500, 4096))
+	s.await(30*time.Second, "the overflow", func() bool { return s.written(requeue.LaneTopic(s.prefix)) >= 4596 })
+	if lanes, first := s.stripes("wide"), s.pin("wide"); len(lanes) != 4 || first != 7 || len(s.inLanes("wide")) != 4 {
+		t.Errorf("lanes %v with the first %d, and jobs in %v", lanes, first, s.inLanes("wide"))
+	}
+	s.sql(`DELETE FROM pacer.lane_pins WHERE campaign_id = 'wide' AND lane = 7`) // as an earlier version does
+	if lanes, first := s.stripes("wide"), s.pin("wide"); len(lanes) != 3 || !slices.Contains(lanes, first) {
+		t.Errorf("lanes %v with the first %d", lanes, first)
+	}
+	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+	s.await(30*time.Second, "every job", func() bool { n, _ := s.receiver.accepted("wide"); return n == 4596 })
+	d.stop()
+	if _, again := s.receiver.accepted("wide"); again != 0 || s.maxHops() > 1 {
+		t.Errorf("%d jobs arrived twice, at most %d hops", again, s.maxHops())
+	}
+}
