@@ -59,6 +59,9 @@ func aboutCredentials(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusProxyAuthRequired
 }
 
+// maxLocation bounds the address in a detail, in bytes: a longer one would be cut before its end.
+const maxLocation = 120
+
 // statusDetail describes an answer by its status alone: the body may contain the payload or a credential.
 func statusDetail(resp *http.Response, where string) string {
 	code := resp.StatusCode
@@ -74,7 +77,7 @@ func statusDetail(resp *http.Response, where string) string {
 		detail += ": check the sink's credentials"
 	case code >= 300 && code < 400:
 		detail += ": redirects are not followed"
-		if to, err := resp.Location(); err == nil {
+		if to, err := resp.Location(); err == nil && len(to.String()) <= maxLocation {
 			detail += "; set the sink's url to where it moved: " + Redacted(to.String())
 		}
 	}
