@@ -185,7 +185,9 @@ func TestOversizeConcernsOneJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s, log, reg := newMemory("t."), newSource("pacer.jobs/0"), &kafkatest.LogBook{}, prometheus.NewRegistry()
 		var raised atomic.Bool
+		all := make(chan struct{}) // closed when all jobs are there: the large one must not be a batch of its own
 		m.Refuse = func(_ string, _, bytes int) (int16, bool) {
+			<-all
 			if bytes > 100_000 && !raised.Load() {
 				return int16(kafka.MessageSizeTooLarge), false
 			}
@@ -202,6 +204,7 @@ func TestOversizeConcernsOneJob(t *testing.T) {
 		letter := s.job(400, "spring")
 		letter.Payload = make([]byte, 150_000)
 		r.Put(letter, dead)
+		close(all)
 		time.Sleep(10 * time.Minute)
 		if s.count() != 399 || m.Total("dead") != 0 || !r.Waits("pacer.jobs/0", 123) || r.Waits("pacer.jobs/0", 124) {
 			t.Errorf("%d of 399 settled, %d dead letters", s.count(), m.Total("dead"))
