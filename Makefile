@@ -29,7 +29,7 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 # Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
 LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
 # Packages with tests that are left out or shorter under -race: simulations (harness.Simulation, harness.Raced).
-SIMULATIONS := ./internal/limits/... ./internal/pacer ./internal/dedupe
+SIMULATIONS := ./internal/limits/... ./internal/demo ./internal/pacer ./internal/dedupe
 # Tests of those packages that wait for servers to die and to come back: once is enough.
 ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. All but the

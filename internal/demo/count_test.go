@@ -113,6 +113,14 @@ func TestReportOfAGoodRun(t *testing.T) {
 	}
 }
 
+// unsend leaves the campaign's first n jobs sent.
+func unsend(c *campaignObservations, n int) {
+	for _, id := range c.Journal.Jobs[n:] {
+		c.Records.Waiting[id] = true
+	}
+	c.Journal.Jobs, c.Journal.Arrivals = c.Journal.Jobs[:n], c.Journal.Arrivals[:n]
+}
+
 func TestReportFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -125,11 +133,16 @@ func TestReportFindsWhatIsWrong(t *testing.T) {
 				c.Journal.Arrivals[i].At = 5 * sec
 			}
 		}, "more than send_rate allows"},
-		{"slow", func(_ *observations, c *campaignObservations) {
-			for _, id := range c.Journal.Jobs[95:] {
-				c.Records.Waiting[id] = true
+		{"slow", func(_ *observations, c *campaignObservations) { unsend(c, 95) }, "used 95.0 %"},
+		{"slow on a machine that stalled", func(e *observations, c *campaignObservations) {
+			for i := range 10 {
+				e.Stalls = append(e.Stalls, measure.Interval{From: time.Duration(i) * sec, To: time.Duration(i)*sec + 30*ms})
 			}
-			c.Journal.Jobs, c.Journal.Arrivals = c.Journal.Jobs[:95], c.Journal.Arrivals[:95]
+			unsend(c, 95)
+		}, ""},
+		{"slower than a stall explains", func(e *observations, c *campaignObservations) {
+			e.Stalls = []measure.Interval{{From: sec, To: sec + 30*ms}}
+			unsend(c, 95)
 		}, "used 95.0 %"},
 		{"never published", func(_ *observations, c *campaignObservations) { c.Published = c.Published[1:] }, "never published"},
 		{"memory", func(e *observations, _ *campaignObservations) { e.Unread = 1 }, "receiver's memory"},

@@ -15,6 +15,25 @@ const stallReach = 100 * time.Millisecond
 // wakes a sender, the sender a connection's writer, the writer the network.
 const handovers = 3
 
+// busyness is what the process' stalls explain.
+type busyness struct {
+	blur func(at time.Duration) time.Duration // how much later than due an event at an instant may have happened
+	lost float64                              // part of the slots that may have passed unused
+}
+
+// lostTo returns the part of a span that its stalls may have cost: a slot is forfeited if the sum of the waits at its
+// handovers is longer than the tolerance.
+func lostTo(stalls []measure.Interval, span measure.Interval) float64 {
+	sum, end := time.Duration(0), span.From
+	for _, s := range stalls {
+		if handovers*s.Length() >= notableStall {
+			sum += handovers * max(s.To-max(s.From, end), 0)
+			end = max(end, s.To) // they may overlap
+		}
+	}
+	return min(float64(sum)/float64(max(span.Length(), 1)), 1)
+}
+
 // blurOf returns how much later than it was due an event at an instant may have happened: at each handover by the
 // longest stall of the process nearby. The stalls are in order of their beginning.
 func blurOf(stalls []measure.Interval) func(at time.Duration) time.Duration {
