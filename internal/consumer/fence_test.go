@@ -176,7 +176,7 @@ func TestThousandsOfHoles(t *testing.T) {
 func TestOneBudgetForManyPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, inProcess(t).ListenAddrs())
-	const limit, ingress, lanes = 8 << 20, 75, 256
+	const limit, ingress, lanes = 3 << 20, 30, 90
 	r.create(ingress, r.jobs())
 	r.create(lanes, r.opt.LaneTopic)
 	value := make([]byte, 8<<10)
