@@ -40,6 +40,7 @@ func crashAfterAccepted(t *testing.T, c *chaos) {
 func crashBeforeCommit(t *testing.T, c *chaos) {
 	const partitions = 2
 	broker, network := proxiedKafka(t)
+	broker.answersThrough(t, network)
 	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers})
 	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
 	network.delay(500*time.Millisecond, 0)

@@ -192,10 +192,10 @@ func TestProxyDisturbsAndHeals(t *testing.T) {
 	}
 }
 
-func TestProxiedKafkaAnswersThroughItsProxyOnly(t *testing.T) {
-	t.Parallel()
-	broker, network := proxiedKafka(t)
-	topic := harness.Topic(t, broker.brokers, "harness.proxied", 1)
+// answersThrough checks that a broker of proxiedKafka can be reached through its proxy only, by those who connect there.
+func (b *privateKafka) answersThrough(t *testing.T, network *proxy) {
+	t.Helper()
+	topic := harness.Topic(t, b.brokers, "harness.proxied", 1)
 	end := func() error {
 		client := kafkaClient(t, network.addr)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -213,8 +213,8 @@ func TestProxiedKafkaAnswersThroughItsProxyOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range meta.Brokers {
-		if at := net.JoinHostPort(b.Host, strconv.Itoa(b.Port)); at != network.addr {
+	for _, found := range meta.Brokers {
+		if at := net.JoinHostPort(found.Host, strconv.Itoa(found.Port)); at != network.addr {
 			t.Errorf("behind the proxy the broker is at %s, want %s", at, network.addr)
 		}
 	}

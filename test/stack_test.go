@@ -297,7 +297,7 @@ func (s *stack) await(within time.Duration, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("waited %s in vain for %s", within, what)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // many of these looks ask the broker or a daemon
 	}
 }
 
