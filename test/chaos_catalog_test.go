@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -234,13 +235,20 @@ func catalogEmpty(t *testing.T, c *chaos) {
 }
 
 // databaseOfYesterday brings back the database as it was before any job of the case was there: no positions and no lanes.
-// Nothing is lost or repeated. No limit was changed meanwhile.
+// Nothing is lost or repeated. Limits that are changed afterwards act, though the quota store has seen later revisions.
 func databaseOfYesterday(t *testing.T, c *chaos) {
-	c.world(t, stackOptions{partitions: 6})
+	other := newReceiver(t)
+	c.world(t, stackOptions{partitions: 6, sinks: fmt.Sprintf("  other: {type: http, url: %q}", other.url)})
 	network, dsn := c.catalogNetwork()
 	c.campaign("fast", c.rate(200))
 	c.campaign("waits", 10)
+	c.stack.campaign("limited", 50)
+	c.sql(`UPDATE pacer.campaigns SET sink = 'other' WHERE id = 'limited'`)
 	c.keep()
+	for rate := range 20 {
+		c.sql(`UPDATE pacer.campaigns SET send_rate = $1 WHERE id = 'limited'`, 51+rate)
+	}
+	c.stack.publish(ofCampaign("limited", 0, 50))
 	c.publish(mix(map[string]int{"fast": c.jobs(200 * 10), "waits": c.jobs(400)}))
 	c.join("one", dsn)
 	c.join("two", dsn)
@@ -256,6 +264,22 @@ func databaseOfYesterday(t *testing.T, c *chaos) {
 	c.release()
 	c.delivered(60 * time.Second)
 	c.noneDead()
+	said := func() (n int) {
+		for _, d := range c.up {
+			n += d.log.lines("level=ERROR", "the database is older")
+		}
+		return n
+	}
+	c.await(30*time.Second, "a line of what was brought back", func() bool { return said() > 0 })
+	const rate, seconds = 5, 10
+	c.sql(`UPDATE pacer.campaigns SET send_rate = $1 WHERE id = 'limited'`, rate)
+	time.Sleep(time.Second)
+	from := other.count("")
+	c.stack.publish(ofCampaign("limited", 50, 500))
+	time.Sleep(seconds * time.Second)
+	if n := other.count("") - from; n == 0 || n > 2*rate*seconds {
+		t.Errorf("%d jobs in %d s after the rate was set to %d/s", n, seconds, rate)
+	}
 }
 
 // tables are those of the catalog and the daemons; the versions of migrations and sequences are apart.

@@ -44,6 +44,7 @@ type Catalog interface {
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
+	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
 
 // Parts are the parts of a daemon. They are required unless stated otherwise.

@@ -15,13 +15,21 @@ import (
 //go:embed lua/exchange.lua
 var exchangeSource string
 
-var exchangeScript = redis.NewScript(exchangeSource)
+//go:embed lua/newest.lua
+var newestSource string
+
+var (
+	exchangeScript = redis.NewScript(exchangeSource)
+	newestScript   = redis.NewScript(newestSource)
+)
 
 // Exchange passes parts between daemons. Safe for concurrent use.
 type Exchange interface {
 	// Swap stores this daemon's part and returns those of all daemons, including its own. Parts older than keep are
 	// removed.
 	Swap(ctx context.Context, daemon string, part []byte, keep time.Duration) ([]Left, error)
+	// Newest returns the highest revision of the catalog that it was ever told, this one included.
+	Newest(ctx context.Context, revision int64) (int64, error)
 }
 
 // Left is a part that a daemon has stored.
@@ -34,16 +42,26 @@ type Left struct {
 // maxParts bounds the number of daemons whose parts an exchange holds.
 const maxParts = 256
 
-// RedisExchange is an Exchange in one Redis key.
+// RedisExchange is an Exchange in Redis: the parts are one key, and the newest revision is another.
 type RedisExchange struct {
-	client redis.UniversalClient
-	key    string
+	client   redis.UniversalClient
+	key      string
+	revision string
 }
 
-// NewRedisExchange makes an exchange; it opens no connection. The key begins with the prefix, which all keys of this
+// NewRedisExchange makes an exchange; it opens no connection. The keys begin with the prefix, which all keys of this
 // installation share, in braces.
 func NewRedisExchange(client redis.UniversalClient, prefix string) *RedisExchange {
-	return &RedisExchange{client: client, key: "{" + prefix + "}progress"}
+	return &RedisExchange{client: client, key: "{" + prefix + "}progress", revision: "{" + prefix + "}revision"}
+}
+
+// Newest implements Exchange.
+func (x *RedisExchange) Newest(ctx context.Context, revision int64) (int64, error) {
+	newest, err := newestScript.Run(ctx, x.client, []string{x.revision}, revision).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("exchange revisions: %w", err)
+	}
+	return newest, nil
 }
 
 // read returns the parts of all daemons, and changes nothing.

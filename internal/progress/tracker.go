@@ -47,6 +47,8 @@ type Store interface {
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
+	// CatchUp gives everything in the catalog new revisions if all are below one that was seen, and returns whether that was so.
+	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
 
 // Options of a Tracker. All are required.
@@ -102,9 +104,10 @@ type Tracker struct {
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
 
-	holds   holds
-	ledger  ledger
-	answers answers
+	holds     holds
+	ledger    ledger
+	answers   answers
+	revisions revisions
 }
 
 // activity is how much of a campaign a daemon had sent when it last sent something.
@@ -118,7 +121,7 @@ func New(o Options) *Tracker {
 	return &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
-		answers: answers{of: o.Answering},
+		answers: answers{of: o.Answering}, revisions: revisions{exchange: o.Exchange, store: o.Store, log: o.Logger},
 	}
 }
 
@@ -128,6 +131,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer exchange.Stop()
 	save := time.NewTicker(saveEvery)
 	defer save.Stop()
+	compare := time.NewTicker(compareEvery)
+	defer compare.Stop()
 	for {
 		select {
 		case <-exchange.C:
@@ -136,6 +141,10 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
 			t.ledger.load(ctx, t.snapshot)
+		case <-compare.C:
+			if t.snapshot != nil {
+				t.revisions.compare(ctx, t.snapshot.Revision)
+			}
 		case <-ctx.Done():
 			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)
 			return nil
