@@ -102,9 +102,6 @@ func (r CampaignRow) Campaign() *delivery.Campaign {
 // text returns raw in the form of a query argument.
 func text(raw json.RawMessage) *string { return nullable(string(raw)) }
 
-// maxQuotas is how many quotas the schema allows per campaign.
-const maxQuotas = 16
-
 // CampaignChange is a change of a campaign; nil fields are kept.
 type CampaignChange struct {
 	Rate           *string // 500, 2.5, 150/m, 1/h; sets send_rate and send_per
@@ -189,8 +186,8 @@ func (c CampaignChange) validateQuotas() error {
 	if c.Quotas == nil {
 		return nil
 	}
-	if len(*c.Quotas) > maxQuotas {
-		return invalid("quotas: at most %d per campaign; join several into one with more windows", maxQuotas)
+	if len(*c.Quotas) > delivery.MaxQuotas {
+		return invalid("quotas: at most %d per campaign; join several into one with more windows", delivery.MaxQuotas)
 	}
 	for _, quota := range *c.Quotas {
 		if !delivery.ValidID(quota) {

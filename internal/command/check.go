@@ -47,7 +47,6 @@ func (c *cli) checkAll(ctx context.Context) error {
 	out := c.newChecks()
 	out.say("configuration", nil)
 	out.dedupe(&s.Config.Dedupe)
-	out.token(s.Config.AdminToken)
 	out.postgres(ctx, s)
 	out.redis(ctx, s)
 	out.kafka(ctx, s)

@@ -14,26 +14,16 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
-	// minToken is the least length of a token that nobody guesses.
-	minToken = 16
 	// maxSkew is how much clocks may differ before it is worth a note.
 	maxSkew = time.Second
 	// expiresSoon is how long before a certificate expires it is worth a note.
 	expiresSoon = 30 * 24 * time.Hour
 )
-
-// token checks that the token for changes by HTTP cannot be guessed.
-func (c *checks) token(token config.Secret) {
-	if n := len(token.Reveal()); n > 0 && n < minToken {
-		c.say("admin_token", fmt.Errorf("%d characters can be guessed; use %d or more", n, minToken))
-	}
-}
 
 // postgres checks the schema, and that the user has the rights of a daemon. Nothing is changed.
 func (c *checks) postgres(ctx context.Context, s *app.Services) {

@@ -92,7 +92,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 		"PACER_SINKS_RECEIVER_TYPE=http", "PACER_SINKS_RECEIVER_URL=http://e:5/", "PACER_SINKS_RECEIVER_MAX_IN_FLIGHT=3",
 		"PACER_SINKS_RECEIVER_HEADERS_X_API_KEY=k", "PACER_KAFKA_TOPIC_PREFIX=blue.", "PACER_PACING_MIN_QUANTUM=30ms",
 		"PACER_HTTP_LISTEN=off", "PACER_KAFKA_GROUP=", "PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_SERVER_NAME=k",
-		"PACER_RETRY_JITTER=0.5", "PACER_PACING_MAX_BUFFER_BYTES=1GiB", "PACER_ADMIN_TOKEN=t", "PACER_MAX_WEIGHT=7",
+		"PACER_RETRY_JITTER=0.5", "PACER_PACING_MAX_BUFFER_BYTES=1GiB", "PACER_ADMIN_TOKEN=sixteen-letters-", "PACER_MAX_WEIGHT=7",
 		"PACER_KAFKA_TIMER_DELAYS=1s,2s", "PACER_SHUTDOWN_TIMEOUT=5s", "PACER_UNKNOWN_GRACE=1m",
 		"PACER_DEDUPE_TTL=1w2d",
 	})
@@ -108,7 +108,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 	want.Postgres.DSN = "postgres://p@d:4/pacer"
 	want.HTTP.Listen = ""
 	want.Pacing.MinQuantum, want.Pacing.MaxBufferBytes = 30*time.Millisecond, 1<<30
-	want.Retry.Jitter, want.MaxWeight, want.AdminToken = 0.5, 7, "t"
+	want.Retry.Jitter, want.MaxWeight, want.AdminToken = 0.5, 7, "sixteen-letters-"
 	want.ShutdownTimeout, want.UnknownGrace = 5*time.Second, time.Minute
 	want.Dedupe.TTL = 9 * 24 * time.Hour
 	want.DefaultSink = "receiver" // the only one
@@ -239,6 +239,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"number", "kafka: {lanes: many}", nil, []string{`kafka.lanes: "many" is not a whole number`}},
 		{"range", "kafka: {lanes: 0}", nil, []string{"kafka.lanes: 0 is out of range; use a number between 1 and"}},
 		{"variable", "", []string{"PACER_KAFKA_LANES=many"}, []string{`kafka.lanes (PACER_KAFKA_LANES): "many" is not a whole number`}},
+		{"token", "admin_token: fifteen-letters", nil, []string{"admin_token: 15 characters can be guessed; use 16 or more"}},
+		{"jitter", "retry: {jitter: 1.01}", nil, []string{"retry.jitter: 1.01 is out of range; use a number between 0 and 1"}},
 		{"not a number", "retry: {jitter: .nan}", nil, []string{"retry.jitter: NaN is out of range"}},
 		{"broker", "kafka: {brokers: [localhost]}", nil, []string{`kafka.brokers: "localhost" is not host:port; use one such as`}},
 		{"own topics", "kafka: {topics: [pacer.jobs, pacer.dead, pacer.timer.5s]}", nil, []string{
@@ -367,7 +369,7 @@ func TestSecretsComeFromFilesAndNeverShow(t *testing.T) {
 kafka: {sasl: {mechanism: plain, username: u, password: %q}}
 redis: {mode: sentinel, master_name: m, password: %q, sentinel_password: %q}
 postgres: {dsn: %q}
-admin_token: swordfish4
+admin_token: swordfish4-swordfish4
 sinks: {a: {type: http, url: %q, headers: {Authorization: %q}}}
 `, ref("1", "swordfish1"), ref("2", "swordfish2"), ref("8", "swordfish8"), ref("3", "postgres://p:swordfish3@h/d"),
 		ref("5", "http://me:swordfish5@h/p?t=swordfish6"), ref("7", "swordfish7")))

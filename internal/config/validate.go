@@ -16,8 +16,12 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink"
 )
+
+// minToken is the least length of a token that nobody guesses.
+const minToken = 16
 
 // Section is a part of the configuration that a command requires.
 type Section string
@@ -72,6 +76,9 @@ func (c *Config) Problems() Problems {
 	}
 	v.duration("unknown_grace", c.UnknownGrace, time.Second, 30*24*time.Hour)
 	between(v, "max_weight", c.MaxWeight, 1, delivery.MaxGrant)
+	if n := len(c.AdminToken.Reveal()); n > 0 && n < minToken {
+		v.add("admin_token", "%d characters can be guessed; use %d or more", n, minToken)
+	}
 	v.duration("max_not_before", c.MaxNotBefore, time.Minute, 3650*notation.Day)
 	v.sinks(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -272,7 +279,7 @@ func (v *validator) retry(r *Retry) {
 	if r.Initial > r.Max {
 		v.add("retry.initial", "%s is above retry.max, %s; lower it", r.Initial, r.Max)
 	}
-	between(v, "retry.jitter", r.Jitter, 0, 1)
+	between(v, "retry.jitter", r.Jitter, 0, retry.MaxJitter)
 }
 
 func (v *validator) dedupe(d *Dedupe) {

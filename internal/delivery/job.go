@@ -204,24 +204,21 @@ const (
 	OutcomeDead
 	OutcomeExpired
 	OutcomeCancelled
-	OutcomeRepeated  // a record read before in this lane: the first copy has the job's outcome
 	OutcomeDuplicate // not sent: a job with its id had been delivered before
 	OutcomeRejected  // the destination refused it, in the normal course of things
 )
 
 // Outcomes lists every outcome, for zero-initialising metrics.
 var Outcomes = []Outcome{
-	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeRepeated,
+	OutcomeDelivered, OutcomeRequeued, OutcomeRetried, OutcomeDead, OutcomeExpired, OutcomeCancelled,
 	OutcomeDuplicate, OutcomeRejected,
 }
 
-// Final tells whether the job will not be seen again: it was neither moved on nor a repetition of a record.
-func (o Outcome) Final() bool {
-	return o != OutcomeRequeued && o != OutcomeRetried && o != OutcomeRepeated
-}
+// Final tells whether the job will not be seen again: it was not moved on.
+func (o Outcome) Final() bool { return o != OutcomeRequeued && o != OutcomeRetried }
 
 func (o Outcome) String() string {
-	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "repeated", "duplicate", "rejected"}[o]
+	return [...]string{"delivered", "requeued", "retried", "dead", "expired", "cancelled", "duplicate", "rejected"}[o]
 }
 
 // Reason says why a job became a dead letter or was re-enqueued.

@@ -61,6 +61,9 @@ const (
 	HeaderReplayedFrom = "pacer-replayed-from"
 )
 
+// MaxQuotas is how many quotas a campaign may have: the schema allows as many, and the work of a script grows with them.
+const MaxQuotas = 16
+
 // MaxIDLength bounds the ids of jobs, campaigns and quotas.
 const MaxIDLength = 256
 

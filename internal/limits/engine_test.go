@@ -269,7 +269,7 @@ func TestACampaignOfTooManyQuotasIsHeld(t *testing.T) {
 	l := newLua(t, client)
 	many, good := campaign(1000), campaign(1000)
 	many.ID = "many"
-	for i := range 256 {
+	for i := range delivery.MaxQuotas + 1 {
 		many.Quotas = append(many.Quotas, &delivery.Quota{ID: fmt.Sprint(i), Windows: windows(1, time.Minute)})
 	}
 	settle(l, epoch, good)

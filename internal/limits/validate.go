@@ -21,9 +21,6 @@ func Validate(q *delivery.Quota) error {
 	return nil
 }
 
-// maxQuotas bounds the quotas of a campaign: a script's work grows with them, and the scripts count them in a byte.
-const maxQuotas = 64
-
 // validID requires printable ASCII without spaces, which the scripts' formats rely on.
 func validID(id string) error {
 	if !delivery.ValidID(id) {
@@ -37,8 +34,8 @@ func validAsk(a *delivery.Ask, count int) error {
 	if err := validID(a.Campaign.ID); err != nil {
 		return fmt.Errorf("campaign %q: %w", a.Campaign.ID, err)
 	}
-	if n := len(a.Campaign.Quotas); n > maxQuotas {
-		return fmt.Errorf("campaign %s: %d quotas; a campaign has at most %d", a.Campaign.ID, n, maxQuotas)
+	if n := len(a.Campaign.Quotas); n > delivery.MaxQuotas {
+		return fmt.Errorf("campaign %s: %d quotas; a campaign has at most %d", a.Campaign.ID, n, delivery.MaxQuotas)
 	}
 	for _, q := range a.Campaign.Quotas {
 		if err := Validate(q); err != nil {

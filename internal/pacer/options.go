@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -129,8 +130,8 @@ func (o *Options) validate() error {
 	if o.MinQuantum < 10*time.Millisecond || o.MaxQuantum < o.MinQuantum {
 		return errors.New("pacing.min_quantum must be at least 10ms and at most pacing.max_quantum")
 	}
-	if o.Retry.Jitter < 0 || o.Retry.Jitter >= 1 {
-		return errors.New("retry.jitter must be at least 0 and below 1")
+	if o.Retry.Jitter < 0 || o.Retry.Jitter > retry.MaxJitter {
+		return fmt.Errorf("retry.jitter must be between 0 and %v", retry.MaxJitter)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Registerer == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // impatient has failed jobs tried again soon, and given up after four attempts.
@@ -323,4 +324,15 @@ func TestAGateIsOpenedByHand(t *testing.T) {
 			t.Errorf("%d of 10 sent again", n-1)
 		}
 	})
+}
+
+// Whatever the configuration allows is accepted.
+func TestJitterHasOneBound(t *testing.T) {
+	for jitter, ok := range map[float64]bool{0: true, retry.MaxJitter: true, retry.MaxJitter + 0.01: false, -0.01: false} {
+		o := Defaults()
+		o.Retry.Jitter = jitter
+		if err := o.validate(); (err == nil) != ok {
+			t.Errorf("jitter %v: %v", jitter, err)
+		}
+	}
 }

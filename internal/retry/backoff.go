@@ -12,8 +12,11 @@ import (
 type Backoff struct {
 	Initial time.Duration
 	Max     time.Duration
-	Jitter  float64 // 0 (none) to below 1
+	Jitter  float64 // 0 (none) to MaxJitter
 }
+
+// MaxJitter is the largest jitter: waits of nothing to twice as long as planned.
+const MaxJitter = 1.0
 
 // Delay is how long to wait after that many failures in a row; fewer than one count as one. It never exceeds
 // Max * (1 + Jitter).

@@ -11,7 +11,7 @@ import (
 // Bounds of what can be counted exactly.
 const (
 	MaxSpan  = 366 * 24 * time.Hour
-	MaxLimit = int64(1) << 50 // far below 2^53, so that sums stay exact in Lua
+	MaxLimit = int64(1_000_000_000_000_000) // as in the schema; far below 2^53, so that sums stay exact in Lua
 )
 
 // quota is the windows of one quota, by span, and the campaigns that compete for them.

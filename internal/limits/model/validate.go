@@ -18,8 +18,6 @@ const (
 	MaxLog = 10_000
 	// MaxEven is the greatest limit that can be spent evenly: what a timeline of slots can divide exactly.
 	MaxEven = 1 << 36
-	// maxWindowLimit is what the schema allows, a little less than MaxLimit.
-	maxWindowLimit = 1_000_000_000_000_000
 )
 
 // words are what the settings of a quota may be, the default first.
@@ -108,7 +106,7 @@ func checkWindow(w delivery.Window) error {
 	switch {
 	case w.Span < time.Millisecond || w.Span > MaxSpan || w.Span%time.Microsecond != 0:
 		return errors.New("the span must lie between 1ms and 366d, in whole microseconds")
-	case w.Limit < 0 || w.Limit > maxWindowLimit:
+	case w.Limit < 0 || w.Limit > MaxLimit:
 		return errors.New("the limit must lie between 0 and 10^15")
 	case !slices.Contains(algorithms, w.Algorithm):
 		return fmt.Errorf("algorithm %q is not sliding, fixed or log", notation.Shorten(w.Algorithm))
