@@ -191,8 +191,11 @@ func agoOrAhead(at *time.Time) string {
 		return "not known"
 	}
 	off := time.Until(*at).Round(time.Second)
-	if off < 0 {
+	switch {
+	case off < 0:
 		return fmt.Sprintf("%s (%s ago)", instant(at, time.RFC3339), formatSeconds(-off))
+	case off == 0:
+		return instant(at, time.RFC3339) + " (now)"
 	}
 	return fmt.Sprintf("%s (in %s)", instant(at, time.RFC3339), formatSeconds(off))
 }

@@ -34,8 +34,8 @@ func TestALaneWhoseCommitCannotBeRead(t *testing.T) {
 		if got := testutil.ToFloat64(c.metrics.lanesHeld); got != 1 {
 			t.Errorf("%v lanes are held", got)
 		}
-		if lanes := c.Backlog().Lanes; len(lanes) != 1 || lanes[0].Lane != 1 {
-			t.Errorf("the backlog is of %v", lanes)
+		if b := c.Backlog(); len(b.Lanes) != 1 || b.Lanes[0].Lane != 1 || len(b.Held) != 1 || b.Held[0] != 0 {
+			t.Errorf("the backlog is of %v, and %v are held", b.Lanes, b.Held)
 		}
 		c.stop()
 		if got := testutil.ToFloat64(c.metrics.lanesHeld); got != 0 {

@@ -289,6 +289,8 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 	for _, s := range r.lanes {
 		if lane, read := s.backlog(); read {
 			b.Lanes = append(b.Lanes, lane)
+		} else {
+			b.Held = append(b.Held, lane.Lane)
 		}
 	}
 	return b

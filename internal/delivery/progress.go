@@ -22,6 +22,7 @@ type LaneBacklog struct {
 type LanesBacklog struct {
 	Generation int32 // of the consumer group, by which the lanes were assigned
 	Lanes      []LaneBacklog
+	Held       []int // lanes that are not read, since what was committed for them cannot be read
 }
 
 // MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
@@ -30,6 +31,7 @@ type MemoryJobs struct {
 	Jobs     int64
 	Units    int64 // their weights
 	Direct   int64 // those that were not read from a lane
+	InHand   int64 // further jobs, which its sink has been given and has not answered
 }
 
 // Trouble is that a sink takes no jobs of a campaign from this daemon, which tries one a second.

@@ -35,12 +35,15 @@ const (
 	Share     Cause = "share"   // nothing is sent for long, and a quota that it shares may be why
 	Lane      Cause = "lane"    // its lane is not read, or its jobs do not come out of it
 	Stalled   Cause = "stalled" // its jobs are in memory and none is sent, for no known reason
+
+	Unreadable Cause = "unreadable" // its lane is not read: what was committed for it cannot be read
+	Unanswered Cause = "unanswered" // its sink has jobs in hand and answers none
 )
 
 // Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
@@ -53,10 +56,12 @@ func (c Cause) Fault() bool {
 }
 
 // Own reports whether the cause is a fault of the campaign itself, which keeps any job of it from being sent.
-func (c Cause) Own() bool { return c == Invalid || c == Sink || c == Refused || c == Blocked }
+func (c Cause) Own() bool {
+	return c == Invalid || c == Sink || c == Refused || c == Blocked || c == Unreadable
+}
 
 // Stall reports whether all that is known is that nothing was sent for long.
-func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled }
+func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled || c == Unanswered }
 
 // Destination reports whether the cause is what the campaign's destination answers, or that it does not.
 func (c Cause) Destination() bool { return c == Gate || c == Refused || c == Failing }
@@ -84,7 +89,9 @@ type Board struct {
 	Daemons   int           // that run
 	Waiting   int64         // jobs, in lanes and in memory
 	InMemory  int64         // of these
+	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
 	LanesRead bool          // daemons read all its lanes
+	Unread    []int         // its lanes that a daemon has, and cannot read what was committed for them
 	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
 	Stuck     *Stuck        // what a daemon found out that the others cannot know; nil: nothing
 	Since     time.Time     // when Held began; zero: unknown
@@ -254,6 +261,9 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b == nil {
 		return a, false
 	}
+	if n := len(b.Unread); n > 0 && n == len(e.Campaign.Lanes) {
+		return Answer{Cause: Unreadable, lanes: b.Unread}, true
+	}
 	if b.Stuck != nil {
 		return Answer{Cause: b.Stuck.Cause, sink: e.Sink, detail: b.Stuck.By}, true
 	}
@@ -262,6 +272,10 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	}
 	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: e.Campaign.Lanes, read: b.LanesRead}
 	switch {
+	case len(b.Unread) > 0:
+		a.Cause, a.lanes = Unreadable, b.Unread
+	case b.InHand > 0:
+		a.Cause, a.sink, a.inHand = Unanswered, e.Sink, b.InHand
 	case e.slow != nil:
 		a.Cause, a.quota = Share, e.slow
 	case b.InMemory == 0 && len(e.Campaign.Lanes) > 0:

@@ -111,6 +111,14 @@ func TestEveryCause(t *testing.T) {
 		}, Lane, time.Time{}, "one of its lanes 17, 18 is held up", "pacer_partition_stalled"},
 		"lane that is held up": {func(e *Evidence) { e.Board.InMemory, e.Board.Idle = 0, time.Minute }, Lane, time.Time{},
 			"its lane 17 is held up", "pacer_partition_stalled"},
+		"lane whose commit cannot be read": {func(e *Evidence) { e.Board.Waiting, e.Board.LanesRead, e.Board.Unread = 0, false, []int{17} },
+			Unreadable, time.Time{}, "nothing is read from its lane 17", "run the version"},
+		"one of two lanes whose commit cannot be read": {func(e *Evidence) {
+			e.Campaign.Lanes, e.Board.LanesRead, e.Board.Unread, e.Board.Idle = []int{17, 18}, false, []int{18}, time.Minute
+		}, Unreadable, time.Time{}, "nothing is read from its lane 18", "run the version"},
+		"last job in hand": {func(e *Evidence) {
+			e.Board.Waiting, e.Board.InMemory, e.Board.InHand, e.Board.LanesRead, e.Board.Idle = 1, 0, 1, false, time.Minute
+		}, Unanswered, time.Time{}, "its sink receiver has 1 of its jobs in hand", "timeout"},
 		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "log"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,7 @@ type Answer struct {
 	window delivery.Window
 	lanes  []int
 	read   bool // daemons read all its lanes
+	inHand int64
 }
 
 // Why says in one clause what holds the campaign; "" if nothing does.
@@ -74,6 +75,10 @@ func (a *Answer) Why() string {
 			return "no daemon reads " + lane
 		}
 		return lane + " is held up: its jobs are not read"
+	case Unreadable:
+		return "nothing is read from its lane " + notation.List(a.lanes) + ", since what was committed for it cannot be read"
+	case Unanswered:
+		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand)
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}
@@ -140,6 +145,10 @@ func (a *Answer) Remedy() string {
 		return "compare its jobs with those of other campaigns; pacer_sink_seconds and the log say how the sink answers"
 	case Blocked:
 		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
+	case Unreadable:
+		return "see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
+	case Unanswered:
+		return fmt.Sprintf("wait for the timeout of sink %s, or look at its destination; pacer_sink_seconds says how long it takes", a.sink)
 	case Lane, Stalled:
 		return "the log of the daemons, and pacer_sink_seconds, pacer_partition_stalled and pacer_requeue_outage, say more"
 	}

@@ -84,7 +84,7 @@ func (p *Pacer) unpark(q *queue, now instant) {
 }
 
 // InMemory lists the campaigns that have jobs in this daemon's memory, waiting for a slot, for their time, or for their
-// campaign to be resumed; jobs in a sink call are not included. The scheduler visits every queue and every job that
+// campaign to be resumed; jobs in a sink call are counted apart. The scheduler visits every queue and every job that
 // waits for anything but a slot; campaigns without jobs cost nothing. It is meant to be called about once a second.
 func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 	answer := make(chan []delivery.MemoryJobs, 1)
@@ -102,8 +102,10 @@ func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
 	for _, q := range p.queues.list {
-		if n := int64(q.len()); n > 0 {
-			list = append(list, delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct)})
+		if n := int64(q.len()); n > 0 || q.inFlight > 0 {
+			list = append(list, delivery.MemoryJobs{
+				Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.inFlight),
+			})
 		}
 	}
 	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 {

@@ -205,8 +205,9 @@ const (
 
 // failed counts a failure of the sink with a job of the campaign, whose circuit c is. A sink that cannot be reached, or
 // fails the jobs of several campaigns and succeeds with none, does not work. If only the jobs of one campaign fail, the
-// cause may be their content: only that campaign's circuit is opened. So it is if other daemons' jobs are taken. A job that has failed before adds nothing: those
-// that always fail would otherwise be taken for an outage when they are all that is left.
+// cause may be their content: only that campaign's circuit is opened. So it is if other daemons' jobs are taken. While the
+// destination itself has answered for each of them, they are undecided until they are many. A job that has failed before adds
+// nothing: those that always fail would otherwise be taken for an outage when they are all that is left.
 func (b *breaker) failed(c *circuit, f failure, now int64) verdict {
 	if b.failures == 0 {
 		b.campaign, b.several = f.campaign, false

@@ -134,3 +134,17 @@ func TestEveryAttemptCountsAsSent(t *testing.T) {
 		}
 	})
 }
+
+// A job that its sink has been given and has not answered is in memory, and does not wait.
+func TestJobsInHandAreCountedApart(t *testing.T) {
+	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setLatency(time.Minute)
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
+		time.Sleep(time.Second)
+		want := delivery.MemoryJobs{Campaign: "c", InHand: 1}
+		if held, err := f.daemons[0].InMemory(context.Background()); err != nil || len(held) != 1 || held[0] != want {
+			t.Errorf("%+v, want %+v, %v", held, want, err)
+		}
+		time.Sleep(time.Minute)
+	})
+}

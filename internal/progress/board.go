@@ -14,8 +14,9 @@ type Board struct {
 	parts   []reported
 	totals  map[uint64]total
 	readers map[int]*reported
-	first   *reported // the leader; nil if no daemon runs
-	daemons int       // that run
+	first   *reported    // the leader; nil if no daemon runs
+	daemons int          // that run
+	unread  map[int]bool // lanes that their daemon does not read
 	stuck   map[uint64]note
 	holds   map[uint64]note
 }
@@ -32,7 +33,7 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 func newBoard(now time.Time, parts []reported) *Board {
 	b := &Board{
 		at: now, parts: parts, totals: sum(parts), readers: laneReaders(parts), first: leader(parts),
-		stuck: map[uint64]note{}, holds: map[uint64]note{},
+		unread: map[int]bool{}, stuck: map[uint64]note{}, holds: map[uint64]note{},
 	}
 	for i := range parts {
 		p := &parts[i]
@@ -40,6 +41,9 @@ func newBoard(now time.Time, parts []reported) *Board {
 			continue
 		}
 		b.daemons++
+		for _, lane := range p.lanes.Held {
+			b.unread[lane] = true
+		}
 		for _, n := range p.stuck {
 			if before, ok := b.stuck[n.campaign]; !ok || n.since < before.since {
 				b.stuck[n.campaign] = n
@@ -58,10 +62,13 @@ func newBoard(now time.Time, parts []reported) *Board {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, LanesRead: true}
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, InHand: all.inHand, LanesRead: true}
 	for _, lane := range c.Lanes {
 		r := b.readers[lane]
 		out.LanesRead = out.LanesRead && r != nil && r.fresh()
+		if b.unread[lane] {
+			out.Unread = append(out.Unread, lane)
+		}
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}

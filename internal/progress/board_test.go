@@ -4,6 +4,9 @@ import (
 	"maps"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestWaitingByLane: what waits in each lane of a campaign with several is known, and of others is not.
@@ -26,4 +29,16 @@ func TestWaitingByLane(t *testing.T) {
 			t.Errorf("waiting %v of a campaign with one lane", got)
 		}
 	})
+}
+
+// TestABoardKnowsWhatKeepsALane: lanes that their daemon does not read, and jobs that sinks have in hand, as long as it runs.
+func TestABoardKnowsWhatKeepsALane(t *testing.T) {
+	c := &delivery.Campaign{ID: "c", Lanes: []int{3}}
+	for age, want := range map[time.Duration]bool{0: true, freshFor: false} {
+		p := &part{lanes: delivery.LanesBacklog{Held: []int{3}}, inHand: []sent{{delivery.CampaignHash("c"), 2}}}
+		b := newBoard(time.Now(), []reported{{part: p, daemon: "a", age: age}}).Of(c, nil)
+		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
+			t.Errorf("%s old: %+v", age, b)
+		}
+	}
 }

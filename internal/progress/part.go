@@ -26,6 +26,7 @@ type part struct {
 
 	// Absent in those of releases that did not tell it.
 	untried []seen // sinks that take no jobs, while some wait that have not been tried
+	inHand  []sent // jobs that sinks have been given and have not answered
 }
 
 // seen is when something was last seen.
@@ -124,6 +125,17 @@ func (p *part) encode() []byte {
 			number(s.ago)
 		}
 	}
+	inHand := p.inHand[:min(len(p.inHand), maxPartEntries)]
+	number(int64(len(inHand)))
+	for _, s := range inHand {
+		hash(s.campaign)
+		number(s.units)
+	}
+	unread := p.lanes.Held[:min(len(p.lanes.Held), maxPartEntries)]
+	number(int64(len(unread)))
+	for _, lane := range unread {
+		number(int64(lane))
+	}
 	return b
 }
 
@@ -161,6 +173,12 @@ func decodePart(b []byte) (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.untried = d.seen()
+			for range d.length() {
+				p.inHand = append(p.inHand, sent{d.hash(), d.number()})
+			}
+			for range d.length() {
+				p.lanes.Held = append(p.lanes.Held, int(d.number()))
+			}
 		}
 	}
 	if d.broken {

@@ -26,6 +26,7 @@ type total struct {
 	waiting int64 // jobs
 	jobs    int64 // of those, in memory
 	units   int64 // weights of the jobs in memory
+	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
 }
 
 // meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
@@ -61,6 +62,11 @@ func sum(parts []reported) map[uint64]total {
 			t.jobs += h.jobs
 			t.units += h.units
 			totals[h.campaign] = t
+		}
+		for _, s := range p.inHand {
+			t := totals[s.campaign]
+			t.inHand += s.units
+			totals[s.campaign] = t
 		}
 	}
 	return totals

@@ -226,7 +226,13 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	}
 	p := &part{started: t.started.UnixMicro(), late: t.late, lanes: t.opt.Work.Backlog()}
 	for _, h := range jobs {
-		p.held = append(p.held, held{delivery.CampaignHash(h.Campaign), h.Direct, h.Jobs, h.Units})
+		hash := delivery.CampaignHash(h.Campaign)
+		if h.Jobs > 0 {
+			p.held = append(p.held, held{hash, h.Direct, h.Jobs, h.Units})
+		}
+		if h.InHand > 0 {
+			p.inHand = append(p.inHand, sent{hash, h.InHand})
+		}
 	}
 	now, active := time.Now(), make(map[string]activity, len(t.active))
 	for _, tally := range t.opt.Work.Tallies() {
