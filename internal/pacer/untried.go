@@ -13,8 +13,8 @@ import (
 const (
 	// untriedFor is how long after the last job that was tried for the first time the next one is waited for.
 	untriedFor = 2 * time.Second
-	// heldBackFor is how long a job that is held back waits at a time, and longHeldBack, in a timer, one of a lane that has
-	// waited for so long.
+	// heldBackFor is how long a job that is held back waits at a time. One of a lane that has waited for longHeldBack, and any
+	// other after max_open_age, goes to a timer, ever longer up to longHeldBack.
 	heldBackFor  = 500 * time.Millisecond
 	longHeldBack = 30 * time.Second
 )
@@ -83,7 +83,8 @@ func (p *Pacer) holdBack(q *queue, j *delivery.Job, now instant) bool {
 	if now.wall.Sub(since) < most {
 		p.wait(j, heldBackFor, delivery.ReasonRetry, now)
 	} else {
-		p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: now.wall.Add(longHeldBack)})
+		d := min(longHeldBack, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge))
+		p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonRetry, Due: now.wall.Add(d)})
 	}
 	return true
 }
