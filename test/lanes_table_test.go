@@ -53,7 +53,7 @@ func TestLanes(t *testing.T) {
 		measure func(*testing.T, *laneTable)
 	}{
 		{"raise", measureRaise}, {"cut", measureCut}, {"uneven", measureUneven}, {"many", measureMany},
-		{"restart", measureRestart}, {"cancel", measureCancel}, {"rolling", measureRolling}, {"disk", measureDisk},
+		{"restart", measureRestart}, {"cancel", measureCancel}, {"rolling", measureRolling}, {"disk", measureDisk}, {"fleet", measureFleet},
 	} {
 		t.Run(figure.name, func(t *testing.T) { figure.measure(t, table) })
 	}

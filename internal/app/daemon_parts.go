@@ -201,13 +201,14 @@ func (d *Daemon) pinned(campaign string) []int {
 	return nil
 }
 
-// stripes returns how many lanes the backlog of a campaign needs.
+// stripes returns how many lanes the backlog of a campaign needs. The pacer must exist.
 func (d *Daemon) stripes(campaign string) int {
 	c := d.parts.Catalog.Snapshot().Campaign(campaign)
 	if c == nil {
 		return 1
 	}
-	return delivery.Stripes(c.Rate, 0, 0, d.parts.Topics.Lanes)
+	latency, inFlight := d.pacer.Pace(c)
+	return delivery.Stripes(c.Rate, latency, inFlight, d.parts.Topics.Lanes)
 }
 
 // waits reports whether the broker refuses a record without which the job at an offset of a source cannot be settled.

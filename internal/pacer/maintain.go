@@ -61,6 +61,7 @@ func (p *Pacer) maintain(now instant) {
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
+	p.showPaces(now)
 	p.returnUnsent()
 	p.tellStore(now)
 	p.recover(now.local)

@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -107,10 +108,11 @@ func (p *Pacer) deliver(x dispatch) {
 	p.inbox.result(sent{dispatch: x, result: r, took: took})
 }
 
-// sends are the calls of sinks. Only the scheduler uses it, except for senders.
+// sends are the calls of sinks. Only the scheduler uses it, except for senders and paces.
 type sends struct {
 	senders
-	ctx      context.Context // of the calls
+	paces    atomic.Pointer[map[string]pace] // by sink; read by any goroutine
+	ctx      context.Context                 // of the calls
 	cancel   context.CancelFunc
 	inFlight int
 	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never

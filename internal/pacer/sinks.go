@@ -17,6 +17,7 @@ type sinkState struct {
 	granted  int64    // slots that the campaigns of this sink have
 	asked    int64    // slots that takes in flight may bring
 	latency  int64    // of a call, smoothed; microseconds
+	steady   int64    // the same, as it has been for some seconds while the sink worked
 	full     []*queue // queues whose slot came due while no call was free, in order
 	breaker  breaker
 	gate     gateCalls
@@ -38,6 +39,49 @@ type sinkState struct {
 func (s *sinkState) room(horizon int64) int64 {
 	within := int64(s.max) * horizon / max(s.latency, 1000)
 	return int64(s.max-s.inFlight) + within - s.granted - s.asked
+}
+
+// steadyFor is how recently a sink must have taken a job for the latency of its calls to count.
+const steadyFor = time.Second
+
+// settleLatency lets the steady latency follow: down at once, and up within a few rounds of maintenance. A moment in which
+// the destination is slow does not count, and neither do calls that fail.
+func (s *sinkState) settleLatency(now int64) {
+	if s.workedAt == 0 || now-s.workedAt > steadyFor.Microseconds() {
+		return
+	}
+	s.steady = min(s.latency, s.steady+(s.latency-s.steady)/8+1)
+}
+
+// pace is how fast a sink is: how long its calls last, and how many may be in flight in this daemon.
+type pace struct {
+	latency  time.Duration
+	inFlight int
+}
+
+// showPaces makes the paces of the sinks known to other goroutines.
+func (p *Pacer) showPaces(now instant) {
+	paces := make(map[string]pace, len(p.sinks))
+	for id, s := range p.sinks {
+		s.settleLatency(now.local)
+		paces[id] = pace{time.Duration(s.steady) * time.Microsecond, s.max}
+	}
+	p.sends.paces.Store(&paces)
+}
+
+// Pace returns how long a call of the campaign's sink lasts, as it has been for some seconds, and how many calls for the
+// campaign may be in flight in this daemon; zeros if that is not known. It may be called from any goroutine.
+func (p *Pacer) Pace(c *delivery.Campaign) (latency time.Duration, inFlight int) {
+	paces := p.sends.paces.Load()
+	id, ok := p.opt.Sinks.Resolve(c.Sink)
+	if paces == nil || !ok {
+		return 0, 0
+	}
+	of := (*paces)[id]
+	if c.MaxInFlight > 0 {
+		of.inFlight = min(of.inFlight, c.MaxInFlight)
+	}
+	return of.latency, of.inFlight
 }
 
 // tookSince tells whether the sink is known to have taken a job since then, from any daemon.
