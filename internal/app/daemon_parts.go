@@ -74,7 +74,7 @@ func (d *Daemon) newConsumer() (*consumer.Consumer, error) {
 	options := consumer.Options{
 		Client: d.parts.Kafka, Group: cfg.Kafka.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
-		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog, Lanes: d.parts.Catalog, SendRate: d.sendRate,
+		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog, Lanes: d.parts.Catalog, LaneRate: d.laneRate,
 		Blocking: d.blocking, MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
 		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, OpenAge: d.parts.openAge(), Waits: d.waits, Waiting: d.waiting,
 		ShutdownTimeout: drainWithin(cfg.ShutdownTimeout), Logger: d.parts.Log, Registerer: d.parts.Registry,
@@ -101,13 +101,16 @@ func drainWithin(shutdown time.Duration) time.Duration {
 	return max(shutdown-5*time.Second, shutdown/2)
 }
 
-func (d *Daemon) sendRate(campaign string) (unitsPerSecond float64, known bool) {
+// laneRate returns the part of a campaign's rate that falls to each of its lanes: at least one unit a second, if the rate
+// is, since of many lanes hardly all would be empty at once while jobs come.
+func (d *Daemon) laneRate(campaign string) (unitsPerSecond float64, known bool) {
 	c := d.parts.Catalog.Snapshot().Campaign(campaign)
 	if c == nil {
 		return 0, false
 	}
 	rate, _, _ := c.RateAt(time.Now())
-	return rate.PerSecond(), true
+	all := rate.PerSecond()
+	return max(all/float64(max(1, len(c.Lanes))), min(all, 1)), true
 }
 
 // blocking yields the campaigns whose jobs stay in ingress until they are sent.

@@ -88,7 +88,7 @@ func (k *checkpointer) store(ctx context.Context, positions []delivery.Position)
 // one that does not release the campaign.
 func (k *checkpointer) drained(ctx context.Context, now time.Time) {
 	for _, lane := range k.lanes {
-		for _, d := range lane.drained(now, k.opt.SendRate) {
+		for _, d := range lane.drained(now, k.opt.LaneRate) {
 			call, cancel := context.WithTimeout(ctx, positionTimeout)
 			released, err := k.opt.Lanes.Unpin(call, d.id, lane.ID, d.used)
 			cancel()

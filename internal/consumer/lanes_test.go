@@ -426,7 +426,7 @@ func TestPinsWithoutJobs(t *testing.T) {
 	m := newMetrics(newRegistry(), b)
 	s := newLaneSource(partition{Topic: "lanes", ID: 0}, leftBehind(t, "left", 4, 10), b, m, func() {})
 	notes := &drainNotes{calls: 1}
-	k := &checkpointer{opt: &Options{Lanes: notes, SendRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
 	now := time.Now()
 	later := func(d time.Duration) []string {
 		now = now.Add(d)
@@ -471,7 +471,7 @@ func TestDrainedIsRepeated(t *testing.T) {
 	s.expect("wide")
 	s.edge.Store(0)
 	notes := &drainNotes{calls: 1, others: true}
-	k := &checkpointer{opt: &Options{Lanes: notes, SendRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
 	now := time.Now()
 	heard := func(d time.Duration) int {
 		before := len(notes.heard)
@@ -559,7 +559,7 @@ func TestDrained(t *testing.T) {
 		t.Errorf("drained too soon: %s", got)
 	}
 	notes := &drainNotes{}
-	k := &checkpointer{opt: &Options{Lanes: notes, SendRate: rate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: rate, Logger: discardLog()}, lanes: []*laneSource{s}}
 	for i := range 4 {
 		k.drained(t.Context(), now.Add(time.Minute+time.Duration(i+1)*drainedFor))
 	}

@@ -43,7 +43,7 @@ func (e laneEntrance) Release(_ string, offset int64) {
 type seenCampaign struct {
 	id    string
 	used  bool      // it had jobs here
-	since time.Time // when its backlog here was first below one second of its rate; zero if it was not
+	since time.Time // when its backlog here was first below one second of its rate in this lane; zero if it was not
 	told  time.Time // when that was last reported
 }
 
@@ -164,13 +164,13 @@ func (s *laneSource) mainPosition() int64 {
 	return s.lane.Main()
 }
 
-// drainedFor is how long a campaign's backlog in its lane stays below a second of its rate before new jobs go direct.
+// drainedFor is how long a campaign's backlog in its lanes stays below a second of its rate before new jobs go direct.
 const drainedFor = 10 * time.Second
 
 // tellAgain is how often it is reported that a campaign is drained here whose other lanes are not.
 const tellAgain = 4 * time.Second
 
-// drained lists the campaigns whose backlog here has been below one second of their rate for long enough: not left
+// drained lists the campaigns whose backlog here has been below one second of their rate here for long enough: not left
 // behind, with the main reader at the end of the log. A campaign is listed again and again, until it is released or has
 // jobs here again.
 func (s *laneSource) drained(now time.Time, rate func(string) (float64, bool)) (list []seenCampaign) {

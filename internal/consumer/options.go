@@ -86,8 +86,9 @@ type Options struct {
 	Trim func(at broker.Partition, topic delivery.TopicID, offset int64)
 	// Blocking lists the campaigns whose jobs stay in ingress until they are sent (overflow block).
 	Blocking func() iter.Seq[string]
-	// SendRate returns the rate of a campaign, in units per second; known is false if it does not exist.
-	SendRate func(campaign string) (unitsPerSecond float64, known bool)
+	// LaneRate returns the part of a campaign's rate that falls to one of its lanes, in units per second; known is false if
+	// the campaign does not exist.
+	LaneRate func(campaign string) (unitsPerSecond float64, known bool)
 
 	MaxBufferBytes   int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
 	MaxWeight        int64         // delivery.MaxWeight

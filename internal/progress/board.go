@@ -82,7 +82,8 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	return out
 }
 
-// stripes returns what waits in each lane of the campaigns with several.
+// stripes returns what waits in each lane of the campaigns with several of which something waits. Lanes that no daemon
+// reads are left out.
 func (b *Board) stripes(campaigns map[uint64]*delivery.Campaign) map[uint64]map[int]int64 {
 	all := map[uint64]map[int]int64{}
 	for i := range b.parts {
@@ -99,6 +100,13 @@ func (b *Board) stripes(campaigns map[uint64]*delivery.Campaign) map[uint64]map[
 					all[w.Campaign] = map[int]int64{}
 				}
 				all[w.Campaign][l.Lane] = w.Jobs
+			}
+		}
+	}
+	for hash, waiting := range all {
+		for _, lane := range campaigns[hash].Lanes {
+			if _, counted := waiting[lane]; !counted && b.readers[lane] != nil {
+				waiting[lane] = 0
 			}
 		}
 	}

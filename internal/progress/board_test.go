@@ -9,11 +9,12 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestWaitingByLane: what waits in each lane of a campaign with several is known, and of others is not.
+// TestWaitingByLane: what waits in each lane of a campaign with several is known, also that it is nothing; of lanes that
+// nobody reads, and of other campaigns, it is not.
 func TestWaitingByLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wide, narrow := campaign("wide", 1000, 0), campaign("narrow", 10, 0)
-		wide.Lanes, narrow.Lanes = []int{3, 4, 5}, []int{3}
+		wide.Lanes, narrow.Lanes = []int{3, 4, 5, 6}, []int{3}
 		m, _ := alone(catalogOf(wide, narrow))
 		if m.Waiting("wide") != nil {
 			t.Error("something waits before the first exchange")
@@ -22,7 +23,7 @@ func TestWaitingByLane(t *testing.T) {
 		m.lane(1, 4, "wide", 70)
 		m.lane(1, 6, "narrow", 20)
 		m.exchange(t.Context())
-		if got := m.Waiting("wide"); !maps.Equal(got, map[int]int64{3: 50, 4: 70}) {
+		if got := m.Waiting("wide"); !maps.Equal(got, map[int]int64{3: 50, 4: 70, 6: 0}) {
 			t.Errorf("waiting %v", got)
 		}
 		if got := m.Waiting("narrow"); got != nil {

@@ -317,8 +317,8 @@ func (t *Tracker) combine(parts []reported, gates []delivery.Gate) {
 	}
 }
 
-// Waiting returns how many jobs of a campaign with several lanes wait in each of them, as of the last exchange; nil if that
-// is not known. It may be called from any goroutine.
+// Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
+// exchange; nil if that is not known. It may be called from any goroutine.
 func (t *Tracker) Waiting(campaign string) map[int]int64 {
 	stripes := t.stripes.Load()
 	if stripes == nil {

@@ -39,7 +39,8 @@ type Options struct {
 	Pinned func(campaign string) []int
 	// Stripes returns how many lanes the backlog of a campaign needs; nil: one.
 	Stripes func(campaign string) int
-	// Waiting returns about how many jobs of a campaign with several lanes wait in each of them; nil: as many everywhere.
+	// Waiting returns about how many jobs of a campaign with several lanes wait in each of them, without the lanes of which
+	// that is not known; nil: as many everywhere.
 	Waiting func(campaign string) map[int]int64
 	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have
 	// two workers of their own.

@@ -31,17 +31,22 @@ const (
 
 // weigh weighs the lanes by what waits in each of them, so that all run dry at about the same time. The lane with the
 // most gets the mean as its weight, and the others as much more as they have less: what is written before the next count
-// cannot turn the difference around unless it is more than what waits.
+// cannot turn the difference around unless it is more than what waits. A lane that is not counted, since nobody reads it,
+// counts as one with the most: it is not empty, and nothing that goes there is sent soon.
 func (s *stripes) weigh(waiting map[int]int64) {
-	most, sum := int64(0), int64(0)
+	most, sum, counted := int64(0), int64(0), int64(0)
 	for _, lane := range s.lanes {
-		most = max(most, waiting[lane])
-		sum += waiting[lane]
+		if n, ok := waiting[lane]; ok {
+			most, sum, counted = max(most, n), sum+n, counted+1
+		}
 	}
-	base := max(sum/int64(len(s.lanes)), leastWaiting)
+	base := max(sum/max(1, counted), leastWaiting)
 	s.weights = make([]float64, len(s.lanes))
 	for i, lane := range s.lanes {
-		s.weights[i] = float64(base + most - waiting[lane])
+		s.weights[i] = float64(base)
+		if n, ok := waiting[lane]; ok {
+			s.weights[i] += float64(most - n)
+		}
 	}
 }
 

@@ -41,6 +41,19 @@ func TestStripesFollowWeights(t *testing.T) {
 	}
 }
 
+// TestStripesThatNobodyReads: a lane of which no daemon says what waits there is not taken for an empty one.
+func TestStripesThatNobodyReads(t *testing.T) {
+	s := &stripes{lanes: []int{3, 4, 5, 6}}
+	s.weigh(map[int]int64{3: 8000, 4: 8000, 5: 2000})
+	if want := []float64{6000, 6000, 12000, 6000}; !slices.Equal(s.weights, want) {
+		t.Errorf("weights %v, want %v", s.weights, want)
+	}
+	s.weigh(nil)
+	if want := []float64{leastWaiting, leastWaiting, leastWaiting, leastWaiting}; !slices.Equal(s.weights, want) {
+		t.Errorf("weights %v, want %v", s.weights, want)
+	}
+}
+
 // TestStripesAreKept: a job goes to the same lane however often it is written, and of a lane that is added or left out
 // only the share moves.
 func TestStripesAreKept(t *testing.T) {
