@@ -18,24 +18,32 @@ var upgradeCases = []chaosCase{
 const versionBefore = "cc8daa8"
 
 // rollingUpgrade begins with two daemons of the version before on the schema of this one, replaces them one after the
-// other, in order, and goes back again, while jobs are sent directly and from lanes.
+// other, in order, and goes back again, while jobs are sent directly and from lanes: one of a campaign that the version
+// before keeps in one lane, and this one in several.
 func rollingUpgrade(t *testing.T, c *chaos) {
 	before := buildBefore(t)
-	c.world(t, stackOptions{partitions: 6, lanes: 4})
+	c.world(t, stackOptions{partitions: 6, lanes: stripedLanes - 1})
 	now := c.binary
 	c.load(40, map[string]float64{"fast": 100, "slow": 10})
 	c.campaign("waits", c.rate(20))
 	c.publish(mix(map[string]int{"waits": c.jobs(600)}))
+	const wide = 8000 // jobs, more than are sent in five seconds
+	c.campaign("wide", 1000)
+	c.publish(ofCampaign("wide", 0, wide))
 	c.binary = before
 	c.join("one")
 	c.join("two")
-	for _, binary := range []string{now, before} {
+	for i, binary := range []string{now, before} {
 		c.binary = binary
 		for _, name := range []string{"one", "two"} {
 			time.Sleep(5 * time.Second)
 			d := c.rolled(name)
 			c.again(d)
 			d.awaitReady(20 * time.Second)
+		}
+		c.publish(ofCampaign("wide", (1+i)*wide, wide))
+		if binary == now {
+			c.await(20*time.Second, "the campaign to get more lanes", func() bool { return len(c.stripes("wide")) > 1 })
 		}
 	}
 	c.binary = now
