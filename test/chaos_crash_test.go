@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 var crashCases = []chaosCase{
 	{"crash-after-the-sink-accepted", false, crashAfterAccepted},
 	{"crash-between-lane-produce-and-commit", true, crashBeforeCommit},
+	{"crash-while-relaying-to-several-lanes", false, crashAmongStripes},
 	{"rebalance-with-grants-held", true, rebalanceWithGrants},
 	{"offsets-of-the-group-gone", false, offsetsGone},
 }
@@ -70,6 +72,51 @@ func crashBeforeCommit(t *testing.T, c *chaos) {
 	}
 	c.setRate("waits", float64(c.jobs(1000)), 0)
 	c.again(one)
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// crashAmongStripes is the same with a campaign that has several lanes: a job is written to the lane once more that has it
+// already, so that the reader can tell.
+func crashAmongStripes(t *testing.T, c *chaos) {
+	const partitions, jobs = 2, 8000
+	broker, network := proxiedKafka(t)
+	broker.answersThrough(t, network)
+	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers, lanes: stripedLanes - 1})
+	c.campaign("wide", 2000)
+	c.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'wide'`)
+	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
+	network.delay(500*time.Millisecond, 0)
+	c.publish(ofCampaign("wide", 0, jobs))
+	c.await(30*time.Second, "jobs in lanes", func() bool { return c.written(requeue.LaneTopic(c.prefix)) > 0 })
+	c.crash(one)
+	c.bury()
+	c.again(one)
+	one.awaitReady(20 * time.Second)
+	lanes := map[string][]int{}
+	c.await(30*time.Second, "all jobs in lanes", func() bool {
+		clear(lanes)
+		c.each("lanes", func(_ string, r delivery.Record) {
+			if r.Header("pacer-campaign") == "wide" {
+				lanes[r.Header("pacer-job-id")] = append(lanes[r.Header("pacer-job-id")], r.Partition)
+			}
+		})
+		return len(lanes) == jobs
+	})
+	twice, apart := 0, 0
+	for _, of := range lanes {
+		if len(of) > 1 {
+			twice++
+			if len(slices.Compact(of)) > 1 {
+				apart++
+			}
+		}
+	}
+	t.Logf("%d jobs were written twice, %d of them to different lanes; the campaign has %d", twice, apart, len(c.stripes("wide")))
+	if twice == 0 || apart > 0 || len(c.stripes("wide")) < 2 {
+		t.Error("the daemon was not killed between a produce and its commit, or a second record is in another lane")
+	}
+	c.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'wide'`)
 	c.healed()
 	c.delivered(60 * time.Second)
 }
