@@ -250,11 +250,14 @@ func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan st
 		g.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
 			"group", g.opt.Group, "generation", g.commit.member.Generation, "error", err)
 	}
-	if !g.commit.fenced { // the partitions have other owners now, which keep their positions
+	// In a rebalance the next owners keep positions soon, and all partitions would wait for the database. Those of a fenced
+	// commit have other owners already.
+	if ctx.Err() != nil && !g.commit.fenced {
 		g.keep.save(final)
 	}
 	stopWatching()
 	watchdog.Wait()
+	g.remember()
 	for _, s := range g.commit.sources {
 		s.leave()
 	}

@@ -173,3 +173,40 @@ func TestExpiredIngressOffsets(t *testing.T) {
 		}
 	})
 }
+
+// countedPositions counts what is saved.
+type countedPositions struct {
+	keptPositions
+	saves atomic.Int32
+}
+
+func (k *countedPositions) SavePositions(ctx context.Context, group string, list []delivery.Position) error {
+	k.saves.Add(1)
+	return k.keptPositions.SavePositions(ctx, group, list)
+}
+
+// TestRebalanceAsksNoDatabase: partitions that move do not wait for positions to be stored, which a slow database makes last;
+// those of a daemon that stops are.
+func TestRebalanceAsksNoDatabase(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	topics := []string{r.jobs(), r.opt.LaneTopic}
+	r.create(2, topics...)
+	for _, topic := range topics {
+		r.produceIDs(topic, 0, "c", numbered(topic, 0, 10))
+	}
+	kept := &countedPositions{}
+	use := func(o *Options) { o.Positions, o.PositionInterval = kept, time.Hour }
+	c := r.start(newFake(), use)
+	r.eventually("all", func() bool { return c.count() == 20 })
+	other := r.start(newFake(), func(o *Options) { o.PositionInterval = time.Hour })
+	r.eventually("both have partitions", func() bool { return len(r.logs.lines("joined the group", "ingress=1", "lanes=1")) >= 2 })
+	if n := kept.saves.Load(); n > 0 {
+		t.Errorf("positions were saved %d times in a rebalance", n)
+	}
+	other.stop()
+	c.stop()
+	if kept.saves.Load() == 0 {
+		t.Error("a daemon that stops has not saved its positions")
+	}
+}
