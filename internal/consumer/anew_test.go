@@ -158,28 +158,38 @@ func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
 	})
 }
 
-// deaf is a transport whose fetches get no answer once it is set.
+// deaf is a transport whose fetches get no answer once it is set, and whose questions for the ids of topics wait until it is
+// told to ask them.
 type deaf struct {
 	kafka.RoundTripper
-	is atomic.Bool
+	is  atomic.Bool
+	ask chan struct{}
 }
 
 func (d *deaf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	kind := fmt.Sprintf("%T", request)
+	if d.is.Load() && kind == "*broker.identityRequest" {
+		select {
+		case <-d.ask:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
-	if d.is.Load() && fmt.Sprintf("%T", request) == "*fetch.Request" {
+	if d.is.Load() && kind == "*fetch.Request" {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	return answer, err
 }
 
-// TestTopicMadeAnewBeforeTheLastCommit: a daemon that leaves before it has noticed that topics were made anew commits nothing
-// in them, where its positions would make the next owner skip records.
+// TestTopicMadeAnewBeforeTheLastCommit: a daemon that leaves before it has noticed that topics were made anew leaves none of its
+// positions in them, which would make the next owner skip records, also where it has committed some already.
 func TestTopicMadeAnewBeforeTheLastCommit(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		topics := []string{r.jobs(), r.opt.LaneTopic}
 		r.create(1, topics...)
-		network := &deaf{}
+		network := &deaf{ask: make(chan struct{})}
 		client := newBroker(t, r.brokers, func(inner kafka.RoundTripper) kafka.RoundTripper {
 			network.RoundTripper = inner
 			return network
@@ -198,10 +208,36 @@ func TestTopicMadeAnewBeforeTheLastCommit(t *testing.T) {
 			r.produceIDs(topic, 0, "c", numbered("new-"+topic, 0, 30))
 		}
 		c.settle(nil)
+		r.eventually("commits in the new topics", func() bool { return r.committedAll(topics, 10) })
+		close(network.ask)
 		c.stop()
+		if n := len(r.logs.lines("level=WARN", "the topic was made anew")); n != 2 {
+			t.Errorf("%d lines: %s", n, r.logs)
+		}
 		c = r.start(newFake(), func(o *Options) { o.Positions = positions })
 		r.eventually("the new jobs", func() bool { return c.count() == 60 })
 	})
+}
+
+// TestTopicMadeAnewBetweenGenerations: a topic that is missing for long enough that the group goes on without it is told of when
+// there is one again, though no reader sees both.
+func TestTopicMadeAnewBetweenGenerations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("old", 0, 10))
+	c := r.start(newFake(), func(o *Options) { o.partitionsWatched = 20 * time.Millisecond })
+	r.eventually("the old jobs", func() bool { return c.count() == 10 })
+	if err := newBroker(t, r.brokers).DeleteTopics(t.Context(), []string{r.opt.LaneTopic}); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("a generation without lanes", func() bool { return len(r.logs.lines("joined the group", "lanes=0")) > 0 })
+	r.create(1, r.opt.LaneTopic)
+	r.produceIDs(r.opt.LaneTopic, 0, "c", numbered("new", 0, 10))
+	r.eventually("the new jobs", func() bool { return c.count() == 20 })
+	if n := len(r.logs.lines("level=WARN", "the topic was made anew", "topic="+r.opt.LaneTopic)); n != 1 {
+		t.Errorf("%d lines: %s", n, r.logs)
+	}
 }
 
 // committedAll reports whether the group's offset is this in partition 0 of each topic.

@@ -34,7 +34,8 @@ type Consumer struct {
 	blockers *blockers
 	dealer   dealer
 	watch    watchState
-	lease    lease // of the generation
+	lease    lease                      // of the generation
+	topics   map[string]broker.Identity // those that were read last; of the goroutine of Run
 
 	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
 	joined  atomic.Bool
@@ -51,7 +52,7 @@ func New(o Options) (*Consumer, error) {
 	m.waiting.nothing(&o)
 	c := &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
-		blockers: newBlockers(o.Logger),
+		blockers: newBlockers(o.Logger), topics: map[string]broker.Identity{},
 	}
 	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
 		b.of(from).waits = func(since time.Time) { c.short(from, since) }

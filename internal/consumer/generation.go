@@ -27,6 +27,7 @@ type generation struct {
 	readers []func(context.Context)
 	watched []watched
 	waiting []surveyed
+	placed  []placed
 	counts  [3]int // partitions by place
 }
 
@@ -84,11 +85,35 @@ func (c *Consumer) runGeneration(ctx context.Context, gen *kafka.Generation) {
 	c.setJoined(false)
 }
 
-// identify asks for the ids of the topics. Where that fails, they are not known.
+// identify asks for the ids of the topics. Where that fails, they are not known. A topic that was made anew while the group
+// rebalanced has no reader that notices.
 func (g *generation) identify(ctx context.Context) {
 	var err error
 	if g.topics, err = g.opt.Client.Identify(ctx, g.opt.topics()...); err != nil {
 		g.opt.Logger.Debug("the ids of topics are not known", "error", err)
+	}
+	for name, topic := range g.topics {
+		if another(g.Consumer.topics[name], topic) {
+			g.tellAnew(name)
+			g.Consumer.topics[name] = topic // this generation may have no partition of it
+		}
+	}
+}
+
+// tellAnew tells of a topic that was made anew where no reader does.
+func (g *generation) tellAnew(topic string) {
+	g.opt.Logger.Warn("the topic was made anew; reading it from the earliest record", "topic", topic)
+	g.metrics.resets.Inc()
+}
+
+// remember remembers which topics were read. Those that were made anew meanwhile were told of, unless nobody noticed.
+func (g *generation) remember() {
+	noticed := map[string]bool{}
+	for _, s := range g.commit.sources {
+		if topic, foreign := s.identity(); topic.Topic.Known() && (!foreign || !noticed[s.Topic]) {
+			g.Consumer.topics[s.Topic] = topic
+			noticed[s.Topic] = !foreign
+		}
 	}
 }
 
@@ -158,6 +183,7 @@ func (g *generation) begin(p placed, starts map[partition]start, run func(contex
 	s := p.base()
 	s.unplaced = true
 	g.commit.sources, g.watched, g.waiting = append(g.commit.sources, s), append(g.watched, p), append(g.waiting, p)
+	g.placed = append(g.placed, p)
 	g.keep.sources = append(g.keep.sources, s)
 	if from, known := starts[s.partition]; known {
 		if !g.place(p, from) {
@@ -243,9 +269,11 @@ func (g *generation) run(ctx, work context.Context, w *watchdog, ended <-chan st
 	}
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	confirming, confirmed := context.WithTimeout(final, commitTimeout/2)
-	g.confirm(confirming)
-	confirmed()
+	if !g.commit.fenced {
+		confirming, confirmed := context.WithTimeout(final, commitTimeout/2)
+		g.confirm(confirming)
+		confirmed()
+	}
 	if err := g.commit.last(final); err != nil {
 		g.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
 			"group", g.opt.Group, "generation", g.commit.member.Generation, "error", err)

@@ -173,14 +173,15 @@ func (r *rig) led(partitions int, topics []string) bool {
 // produce writes records to one partition, in order; headers are pairs.
 func (r *rig) produce(topic string, partition int, records ...kafka.Record) {
 	r.t.Helper()
-	for {
+	for began := time.Now(); ; {
 		answer, err := r.client.Produce(context.Background(), &kafka.ProduceRequest{
 			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
 		})
 		if err == nil {
 			err = answer.Error
 		}
-		if errors.Is(err, kafka.NotLeaderForPartition) { // a topic made a moment ago; nothing was written
+		unknown := broker.NoTopic(err) && time.Since(began) < patience // to this client, which has looked before it was made
+		if unknown || errors.Is(err, kafka.NotLeaderForPartition) {    // a topic made a moment ago; nothing was written
 			time.Sleep(10 * time.Millisecond)
 			for i := range records {
 				rewind(records[i].Value)

@@ -291,6 +291,13 @@ func (s *source) whereabouts() whereabouts {
 	return whereabouts{topic: s.topic, proven: s.proven, low: low, high: high, epoch: s.epoch}
 }
 
+// identity returns the topic that is read, and whether another one has its name now, or none.
+func (s *source) identity() (topic broker.Identity, foreign bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topic, s.foreign
+}
+
 // enter records the epoch of the records that are read from now on.
 func (s *source) enter(epoch broker.Epoch) {
 	s.mu.Lock()
@@ -328,11 +335,15 @@ func (s *source) suspect(noTopic bool) {
 }
 
 // confirm is compare for a log that is not read any more: what it has settled is committed if the topic is the one that was
-// read.
-func (s *source) confirm(now broker.Identity) {
+// read. It reports whether it is another one.
+func (s *source) confirm(now broker.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.foreign = another(s.topic, now)
+	if s.unplaced || another(s.topic, now) {
+		return !s.unplaced
+	}
+	s.foreign = false
+	return false
 }
 
 // doubt is suspect with the lock.

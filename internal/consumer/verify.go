@@ -34,12 +34,12 @@ func (g *generation) watchTopics(ctx context.Context) {
 }
 
 // confirm asks, before the last commit, whether the topics are those that were read. One that was made anew a moment ago was
-// not noticed yet; the next owner would go on in it from a position in the topic before it. A topic that is not there may
-// be unknown to a broker that was just started.
+// not noticed yet, and may have been committed in: the next owner would go on in it from a position in the topic before it.
+// A topic that is not there may be unknown to a broker that was just started.
 func (g *generation) confirm(ctx context.Context) {
-	left := map[string][]*source{} // by topic
-	for _, s := range g.commit.sources {
-		left[s.Topic] = append(left[s.Topic], s)
+	left := map[string][]placed{} // by topic
+	for _, p := range g.placed {
+		left[p.base().Topic] = append(left[p.base().Topic], p)
 	}
 	var wait backoff
 	for len(left) > 0 {
@@ -48,8 +48,15 @@ func (g *generation) confirm(ctx context.Context) {
 			g.opt.Logger.Debug("the ids of topics cannot be read before the last commit", "error", err)
 		}
 		for name, topic := range found {
-			for _, s := range left[name] {
-				s.confirm(topic)
+			anew := false
+			for _, p := range left[name] {
+				if p.base().confirm(topic) {
+					anew = true
+					g.place(p, start{topic: topic, proven: true})
+				}
+			}
+			if anew {
+				g.tellAnew(name)
 			}
 			delete(left, name)
 		}
