@@ -22,7 +22,8 @@ type bystander struct {
 	rate   float64
 	lane   int
 	jobs   int
-	pauses []pause // while nothing is asked of it
+	gone   map[string]bool // of its jobs, with the lanes
+	pauses []pause         // while nothing is asked of it
 }
 
 // pause is a span in which nothing is asked of the bystander: from one time of its receiver to another, and then until its
@@ -51,7 +52,7 @@ const (
 // world makes the case's stack, with the bystander and its backlog.
 func (c *chaos) world(t *testing.T, o stackOptions) {
 	t.Helper()
-	b := &bystander{receiver: newReceiver(t), rate: 10, lane: o.lanes, jobs: 600}
+	b := &bystander{receiver: newReceiver(t), rate: 10, lane: o.lanes, jobs: 600, gone: map[string]bool{}}
 	if c.full {
 		b.jobs = 6000
 	}
@@ -68,25 +69,40 @@ func (c *chaos) world(t *testing.T, o stackOptions) {
 	// The other pins keep the lane from being chosen for others. They are never old enough to be removed.
 	c.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane, pinned_at)
 		SELECT CASE n WHEN 0 THEN $1 ELSE $1 || '-' || n END, $2, now() + interval '1 day' FROM generate_series(0, 100) n`, bystanderID, b.lane)
-	b.fill(c)
+	b.fill(c, b.list(0))
 	b.pauses = []pause{{to: forever, recovery: groupRecovery}} // until the first daemon
 }
 
-// list are its jobs.
-func (b *bystander) list() []job {
-	jobs := ofCampaign(bystanderID, 0, b.jobs)
+// list are its jobs from a number on.
+func (b *bystander) list(first int) []job {
+	jobs := ofCampaign(bystanderID, first, b.jobs-first)
 	for i := range jobs {
 		jobs[i].payload = payloadOf(jobs[i].id)
 	}
 	return jobs
 }
 
-// fill writes its jobs into its lane.
-func (b *bystander) fill(c *chaos) {
+// fill writes jobs into its lane.
+func (b *bystander) fill(c *chaos, jobs []job) {
 	c.t.Helper()
-	for some := range slices.Chunk(b.list(), 2000) {
+	for some := range slices.Chunk(jobs, 2000) {
 		c.intoLane(b.lane, some)
 	}
+}
+
+// refill gives the bystander, whose lane was emptied, other jobs instead of those that it had left.
+func (b *bystander) refill(c *chaos) {
+	c.t.Helper()
+	accepted := b.acceptedIDs()
+	for _, j := range b.list(0) {
+		if !accepted[j.id] {
+			b.gone[j.id] = true
+		}
+	}
+	first := b.jobs
+	b.jobs += len(b.gone)
+	b.fill(c, b.list(first))
+	c.silence.publishes(b.list(first))
 }
 
 // pause begins a pause.
@@ -114,7 +130,13 @@ func (b *bystander) spare(span time.Duration) {
 func (b *bystander) share() (share float64, span time.Duration) {
 	list := b.arrivals("")
 	end := b.now()
-	if n, _ := b.accepted(""); n == b.jobs {
+	left := b.jobs
+	for id := range b.acceptedIDs() {
+		if !b.gone[id] {
+			left--
+		}
+	}
+	if left == len(b.gone) {
 		end = list[len(list)-1].at // nothing was left
 	}
 	at, sum := int64(0), 0

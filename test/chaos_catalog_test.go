@@ -20,6 +20,7 @@ var catalogCases = []chaosCase{
 	{"postgres-down-during-a-rebalance", false, postgresDownRebalance},
 	{"postgres-down-and-a-daemon-killed", false, postgresDownKill},
 	{"postgres-slow", false, postgresSlow},
+	{"postgres-slow-during-rebalances", false, postgresSlowRebalance},
 	{"row-of-a-campaign-gone", false, rowGone},
 	{"catalog-empty", false, catalogEmpty},
 	{"database-of-yesterday", false, databaseOfYesterday},
@@ -181,6 +182,28 @@ func postgresSlow(t *testing.T, c *chaos) {
 	time.Sleep(5 * time.Second)
 	c.keptRate("fast", c.rate(200), from, min(c.receiver.now(), c.lastOf("fast")))
 	c.release()
+	c.delivered(60 * time.Second)
+	network.heal()
+	c.noneDead()
+}
+
+// postgresSlowRebalance has the catalog answer 0.3 s late while one of three daemons goes and comes again. What the others
+// send does not wait for the database.
+func postgresSlowRebalance(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	network, dsn := c.catalogNetwork()
+	c.load(20, map[string]float64{"fast": 100})
+	c.join("one", dsn)
+	c.join("two", dsn)
+	three := c.join("three", dsn)
+	c.arrived(0.2)
+	network.delay(300*time.Millisecond, 0)
+	time.Sleep(3 * time.Second)
+	c.leave(three)
+	time.Sleep(6 * time.Second)
+	c.again(three, dsn)
+	three.awaitReady(30 * time.Second)
+	time.Sleep(6 * time.Second)
 	c.delivered(60 * time.Second)
 	network.heal()
 	c.noneDead()

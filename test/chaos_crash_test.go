@@ -19,6 +19,7 @@ var crashCases = []chaosCase{
 	{"crash-while-relaying-to-several-lanes", false, crashAmongStripes},
 	{"rebalance-with-grants-held", true, rebalanceWithGrants},
 	{"offsets-of-the-group-gone", false, offsetsGone},
+	{"daemon-suspended-for-a-minute", false, suspendedForAMinute},
 }
 
 // crashAfterAccepted kills a daemon while the receiver has many of its requests, and has not answered them yet.
@@ -155,6 +156,20 @@ func offsetsGone(t *testing.T, c *chaos) {
 	c.join("two")
 	c.setRate("waits", float64(c.jobs(1000)), 0)
 	c.delivered(60 * time.Second)
+}
+
+// suspendedForAMinute stops one of three daemons for longer than the group waits for its members. The others take over; the
+// one that wakes up sends nothing of what is no longer its own.
+func suspendedForAMinute(t *testing.T, c *chaos) {
+	c.world(t, stackOptions{partitions: 6})
+	c.load(50, map[string]float64{"fast": 100, "slow": 10})
+	c.join("one")
+	two := c.join("two")
+	c.join("three")
+	c.arrived(0.1)
+	c.suspend(two, time.Minute)
+	c.healed()
+	c.delivered(2 * time.Minute)
 }
 
 // openIn counts the records of a topic that the group's commits leave open.

@@ -75,7 +75,12 @@ func (s *stack) eachOpen(f func(topic string, r delivery.Record)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	topics := s.topics(ctx)
+	s.eachOpenOf(ctx, s.topics(ctx), f)
+}
+
+// eachOpenOf is eachOpen for some topics.
+func (s *stack) eachOpenOf(ctx context.Context, topics map[string][]int, f func(topic string, r delivery.Record)) {
+	s.t.Helper()
 	commits := s.commits(ctx, topics)
 	for topic, partitions := range topics {
 		lane, dead := topic == requeue.LaneTopic(s.prefix), topic == requeue.DeadTopic(s.prefix)

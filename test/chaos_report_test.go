@@ -73,8 +73,12 @@ form is part of ` + "`make test`" + `.
   daemon comes or goes in order; 2 s after Redis has lost its data; slots that passed during a stall of the machine. Must be 99 %.
 - **recovery**: seconds from the end of the damage to the first accepted job.
 
-A case fails as well if a request carries the campaign or the payload of another job than its id names, and if a campaign
-whose jobs wait gets no request for 40 s while no daemon logs a warning and ` + "`pacer explain`" + ` says nothing.
+A case fails as well if a request carries the campaign or the payload of another job than its id names; if a campaign whose
+jobs wait gets no request for 40 s while no daemon logs a warning that names it or tells of the fault, and ` + "`pacer explain`" + `
+says nothing; and if the line or the metric that has to tell of its fault is missing (` + "`tells`" + ` in test/chaos_silence_test.go).
+
+Jobs that lay unread in a topic that is deleted, or in the lost end of a log, are lost by definition. What was in the old
+lanes is read from outside until they are deleted.
 
 `
 

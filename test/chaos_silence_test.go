@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -20,8 +21,110 @@ const (
 	askEvery  = 5 * time.Second
 )
 
-// silence watches that no campaign stands still without a line of a daemon's log, of level WARN or ERROR, or an answer of
-// `pacer explain`. It only collects what it sees: the verdict tells which campaigns had jobs that waited.
+// telling is what has to tell a person of the fault of a case: words of a line of a daemon's log, of level WARN or ERROR, or
+// a metric that is above 0 on a daemon when the case ends.
+type telling struct{ line, metric string }
+
+// tells has every case. Nothing has to be told of what persons ask for, of daemons that come, go and are killed, nor of what
+// costs nobody anything.
+var tells = map[string]telling{
+	"429-storm-beyond-expiry":               {metric: "pacer_dead_letters_total"},
+	"a-hundred-paused-campaigns":            {},
+	"broker-killed":                         {line: "kafka does not answer as it should"},
+	"broker-refuses-the-lane-produce":       {line: "kafka refuses re-enqueued jobs"},
+	"broker-restarted":                      {line: "kafka does not answer as it should"},
+	"cancel-with-many-queued":               {},
+	"catalog-empty":                         {line: "the catalog has lost most of its campaigns at once"},
+	"compressed-records":                    {},
+	"crash-after-the-sink-accepted":         {},
+	"crash-between-lane-produce-and-commit": {},
+	"daemon-suspended-for-a-minute":         {line: "the group has gone on without this daemon"},
+	"daemons-that-disagree":                 {line: "catalog cannot be read"},
+	"database-of-yesterday":                 {line: "catalog cannot be read"},
+	"dead-letters-made-anew":                {line: "kafka refuses re-enqueued jobs"},
+	"decompression-bomb":                    {line: "a record cannot be read as a whole", metric: "pacer_defects_total"},
+	"everything-that-takes-memory":          {metric: "pacer_quota_denied_total"},
+	"expiry-while-waiting":                  {metric: "pacer_dead_letters_total"},
+	"ingress-made-anew":                     {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
+	"jobs-that-always-fail":                 {metric: "pacer_dead_letters_total"},
+	"jobs-that-are-never-answered":          {metric: "pacer_dead_letters_total"},
+	"kafka-cut":                             {line: "kafka does not answer as it should"},
+	"kafka-silent":                          {line: "kafka does not answer as it should"},
+	"kafka-slow":                            {},
+	"lane-drained-while-a-job-arrives":      {},
+	"lanes-made-anew":                       {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
+	"last-millisecond-of-a-window":          {metric: "pacer_quota_denied_total"},
+	"logs-truncated":                        {line: "the log has lost its last records", metric: "pacer_log_lost_records_total"},
+	"more-campaigns-than-lanes":             {},
+	"not-before-in-90-days":                 {},
+	"offsets-of-the-group-gone":             {line: "the group has no offset for a partition"},
+	"one-campaign-fails-on-a-shared-sink":   {line: "the sink fails this campaign's jobs alone"},
+	"paused-while-retries-wait":             {},
+	"poison-and-the-largest-record":         {metric: "pacer_defects_total"},
+	"postgres-down":                         {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
+	"postgres-down-and-a-daemon-killed":     {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
+	"postgres-down-at-a-first-overflow":     {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
+	"postgres-down-during-a-rebalance":      {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
+	"postgres-slow":                         {line: "lanes cannot be looked up", metric: "pacer_requeue_pin_fallbacks_total"},
+	"postgres-slow-during-rebalances":       {},
+	"quota-exhausted-for-a-day":             {metric: "pacer_quota_denied_total"},
+	"random-faults":                         {},
+	"rate-0":                                {},
+	"rate-up-and-down-mid-backlog":          {},
+	"rebalance-with-grants-held":            {},
+	"redis-cut":                             {line: "the quota store does not answer"},
+	"redis-down":                            {line: "the quota store does not answer", metric: "pacer_store_losses_total"},
+	"redis-failed-over":                     {line: "the quota store does not answer"},
+	"redis-flushed":                         {line: "the store has lost its data", metric: "pacer_store_losses_total"},
+	"redis-slow":                            {line: "the quota store does not answer"},
+	"retries-through-timers":                {metric: "pacer_dead_letters_total"},
+	"rolling-restart":                       {},
+	"rolling-upgrade-and-back":              {},
+	"row-of-a-campaign-gone":                {},
+	"sink-answers-302":                      {line: "the sink refuses pacer's credentials or settings"},
+	"sink-answers-401":                      {line: "the sink refuses pacer's credentials or settings"},
+	"sink-asks-to-wait-a-day":               {line: "the destination asks to wait"},
+	"sink-deaf":                             {line: "the sink does not work"},
+	"sink-slow":                             {},
+	"sink-trickles":                         {},
+	"timers-made-anew":                      {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
+	"two-on-a-lane-one-paused":              {},
+}
+
+// TestEveryChaosCaseSaysWhatTellsOfIt: a new case has to say what tells a person of its fault, and under which name.
+func TestEveryChaosCaseSaysWhatTellsOfIt(t *testing.T) {
+	t.Parallel()
+	cases := map[string]bool{}
+	for _, each := range chaosCases() {
+		cases[each.name] = true
+		if _, ok := tells[each.name]; !ok {
+			t.Errorf("%s does not say what tells of it", each.name)
+		}
+	}
+	for name := range tells {
+		if !cases[name] {
+			t.Errorf("there is no case %s", name)
+		}
+	}
+}
+
+// told expects what has to tell of the case's fault. The daemons still run.
+func (c *chaos) told() {
+	c.t.Helper()
+	want := tells[c.row.name]
+	if want.line != "" && !slices.ContainsFunc(c.silence.daemons, func(d *daemon) bool {
+		return d.log.lines("level=WARN", want.line)+d.log.lines("level=ERROR", want.line) > 0
+	}) {
+		c.t.Errorf("no daemon says that %q", want.line)
+	}
+	if want.metric != "" && !slices.ContainsFunc(c.up, func(d *daemon) bool { return d.metric(want.metric) > 0 }) {
+		c.t.Errorf("%s is 0 on all daemons", want.metric)
+	}
+}
+
+// silence watches that no campaign stands still without a line of a daemon's log, of level WARN or ERROR, that tells of the
+// case's fault or names the campaign, or an answer of `pacer explain`. It only collects what it sees: the verdict tells which
+// campaigns had jobs that waited.
 type silence struct {
 	c      *chaos
 	binary string
@@ -127,7 +230,7 @@ func (w *silence) look(ctx context.Context, id string, s *stand, asked int) bool
 		return false
 	}
 	s.asked = now
-	if s.told = w.said(s.since) || w.explained(ctx, id); !s.told && still >= saidAfter {
+	if s.told = w.said(id, s.since) || w.explained(ctx, id); !s.told && still >= saidAfter {
 		s.told = true
 		w.mu.Lock()
 		w.found = append(w.found, stillness{campaign: id, from: s.since, accepted: accepted})
@@ -136,14 +239,18 @@ func (w *silence) look(ctx context.Context, id string, s *stand, asked int) bool
 	return true
 }
 
-// said reports whether a daemon has logged a warning since then.
-func (w *silence) said(since time.Time) bool {
+// said reports whether a daemon has logged a warning since then that tells why a campaign stands still.
+func (w *silence) said(campaign string, since time.Time) bool {
+	words := tells[w.c.row.name].line
 	w.mu.Lock()
 	daemons := slices.Clone(w.daemons)
 	w.mu.Unlock()
 	for _, d := range daemons {
 		for line := range strings.Lines(d.log.String()) {
 			if !strings.Contains(line, "level=WARN") && !strings.Contains(line, "level=ERROR") {
+				continue
+			}
+			if !strings.Contains(line, "campaign="+campaign) && (words == "" || !strings.Contains(line, words)) {
 				continue
 			}
 			stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
