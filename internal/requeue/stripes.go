@@ -32,7 +32,8 @@ const (
 // weigh weighs the lanes by what waits in each of them, so that all run dry at about the same time. The lane with the
 // most gets the mean as its weight, and the others as much more as they have less: what is written before the next count
 // cannot turn the difference around unless it is more than what waits. A lane that is not counted, since nobody reads it,
-// counts as one with the most: it is not empty, and nothing that goes there is sent soon.
+// counts as one with the most: it is not empty, and nothing that goes there is sent soon. Lanes that differ little weigh the
+// same, so that from one count to the next, and over a crash, most jobs keep their lane.
 func (s *stripes) weigh(waiting map[int]int64) {
 	most, sum, counted := int64(0), int64(0), int64(0)
 	for _, lane := range s.lanes {
@@ -44,7 +45,7 @@ func (s *stripes) weigh(waiting map[int]int64) {
 	s.weights = make([]float64, len(s.lanes))
 	for i, lane := range s.lanes {
 		s.weights[i] = float64(base)
-		if n, ok := waiting[lane]; ok {
+		if n, ok := waiting[lane]; ok && most-n > base/4 {
 			s.weights[i] += float64(most - n)
 		}
 	}

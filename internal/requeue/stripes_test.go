@@ -41,6 +41,19 @@ func TestStripesFollowWeights(t *testing.T) {
 	}
 }
 
+// Lanes that differ by less than a quarter weigh the same, so that a job that is written again after a crash meets its first
+// record.
+func TestStripesThatDifferLittle(t *testing.T) {
+	s := stripes{lanes: []int{3, 5, 8, 13}}
+	s.weigh(map[int]int64{3: 10_000, 5: 9_000, 8: 8_500, 13: 10_400})
+	even := stripes{lanes: s.lanes}
+	for stretch := range int64(1000) {
+		if a, b := s.choose(42, stretch), even.choose(42, stretch); a != b {
+			t.Fatalf("stretch %d goes to lane %d, and to %d after the next count", stretch, a, b)
+		}
+	}
+}
+
 // TestStripesThatNobodyReads: a lane of which no daemon says what waits there is not taken for an empty one.
 func TestStripesThatNobodyReads(t *testing.T) {
 	s := &stripes{lanes: []int{3, 4, 5, 6}}
