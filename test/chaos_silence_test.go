@@ -38,6 +38,7 @@ var tells = map[string]telling{
 	"compressed-records":                    {},
 	"crash-after-the-sink-accepted":         {},
 	"crash-between-lane-produce-and-commit": {},
+	"crash-while-relaying-to-several-lanes": {},
 	"daemon-suspended-for-a-minute":         {line: "the group has gone on without this daemon"},
 	"daemons-that-disagree":                 {line: "catalog cannot be read"},
 	"database-of-yesterday":                 {line: "catalog cannot be read"},
