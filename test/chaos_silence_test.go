@@ -22,7 +22,7 @@ const (
 )
 
 // telling is what has to tell a person of the fault of a case: words of a line of a daemon's log, of level WARN or ERROR, or
-// a metric that is above 0 on a daemon when the case ends.
+// a metric, or one series of it, that is above 0 on a daemon when the case ends.
 type telling struct{ line, metric string }
 
 // tells has every case. Nothing has to be told of what persons ask for, of daemons that come, go and are killed, nor of what
@@ -59,7 +59,7 @@ var tells = map[string]telling{
 	"more-campaigns-than-lanes":             {},
 	"not-before-in-90-days":                 {},
 	"offsets-of-the-group-gone":             {line: "the group has no offset for a partition"},
-	"one-campaign-fails-on-a-shared-sink":   {line: "the sink fails this campaign's jobs alone"},
+	"one-campaign-fails-on-a-shared-sink":   {metric: `pacer_sink_seconds_count{class="temporary",sink="receiver"}`},
 	"paused-while-retries-wait":             {},
 	"poison-and-the-largest-record":         {metric: "pacer_defects_total"},
 	"postgres-down":                         {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
