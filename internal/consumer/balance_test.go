@@ -152,7 +152,7 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 				neighbours++
 			}
 		}
-		if neighbours > 32 {
+		if neighbours > 255/(n+1)/3 { // a third of what chance would give
 			t.Errorf("%d daemons: %d of 255 neighbours are with the same one", n, neighbours)
 		}
 		delete(g.members, "one-more")
