@@ -24,9 +24,17 @@ const (
 const sentinelConfig = `port %[1]d
 bind 127.0.0.1
 sentinel monitor %[2]s %[3]s %[4]s %[5]d
-sentinel down-after-milliseconds %[2]s 500
+sentinel down-after-milliseconds %[2]s %[6]d
 sentinel failover-timeout %[2]s 2000
 `
+
+// How long a master may be silent, in milliseconds, before sentinels replace it: only a master that was killed is
+// replaced, not one on a machine that stands still for a second, perhaps by a node that has just been started and has
+// nothing yet.
+const (
+	sentinelPatience = 60_000
+	sentinelHurry    = 500
+)
 
 // sentinelHaste makes sentinels exchange and check more often than in production, in milliseconds.
 var sentinelHaste = []any{
@@ -82,7 +90,7 @@ func (s *Sentinel) running() []*Redis {
 func newSentinel(t testing.TB, port int, master *Redis) *Redis {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf(sentinelConfig, port, sentinelMaster, loopback, master.port, sentinelQuorum)
+	text := fmt.Sprintf(sentinelConfig, port, sentinelMaster, loopback, master.port, sentinelQuorum, sentinelPatience)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +143,7 @@ func (s *Sentinel) KillMaster() (killed, promoted *Redis) {
 	s.t.Helper()
 	killed = s.Master()
 	killed.Kill()
+	s.setPatience(sentinelHurry)
 	err := await(func() (err error) {
 		promoted, err = s.succeeded(killed)
 		return err
@@ -142,7 +151,16 @@ func (s *Sentinel) KillMaster() (killed, promoted *Redis) {
 	if err != nil {
 		s.t.Fatalf("failover of %s: %v", killed.Addr, err)
 	}
+	s.setPatience(sentinelPatience)
 	return killed, promoted
+}
+
+// setPatience says to the running sentinels after how many milliseconds of silence a master is down.
+func (s *Sentinel) setPatience(milliseconds int) {
+	s.t.Helper()
+	for _, sentinel := range s.running() {
+		sentinel.must(s.t, "SENTINEL", "SET", sentinelMaster, "down-after-milliseconds", milliseconds)
+	}
 }
 
 // succeeded returns the master that replaces killed, once the running sentinels agree on it.
