@@ -91,6 +91,7 @@ func crashAmongStripes(t *testing.T, c *chaos) {
 	c.publish(ofCampaign("wide", 0, jobs))
 	c.await(30*time.Second, "jobs in lanes", func() bool { return c.written(requeue.LaneTopic(c.prefix)) > 0 })
 	c.crash(one)
+	c.mayRepeat(int(1.5*c.bystander.rate), "by configuration: a commit takes half a second, and the next begins after it")
 	c.bury()
 	c.again(one)
 	one.awaitReady(20 * time.Second)

@@ -1,10 +1,10 @@
 package test
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -82,32 +82,88 @@ lanes is read from outside until they are deleted.
 
 `
 
-// publish logs the table, sorted by case, and writes it to the file that CHAOS_REPORT names, if set.
+const (
+	chaosColumns = "| case | jobs | lost | duplicates | in flight | over-limit | bystander | recovery |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+	chaosBounds = "\nIn flight, the bound on duplicates, is 0 for cases that are not listed:\n\n"
+)
+
+// publish logs the table, sorted by case, and writes it to the file that CHAOS_REPORT names, if set. Cases that did not
+// run keep the rows that they have there.
 func (r *chaosReport) publish(t *testing.T) {
 	if len(r.rows) == 0 {
 		return
 	}
-	slices.SortStableFunc(r.rows, func(a, b chaosRow) int { return strings.Compare(a.name, b.name) })
-	var table bytes.Buffer
-	fmt.Fprintln(&table, "| case | jobs | lost | duplicates | in flight | over-limit | bystander | recovery |")
-	fmt.Fprintln(&table, "| --- | --- | --- | --- | --- | --- | --- | --- |")
-	for _, row := range r.rows {
-		fmt.Fprintln(&table, row)
-	}
-	fmt.Print("\n", table.String())
+	rows, bounds := r.lines()
+	fmt.Print("\n", chaosColumns, strings.Join(rows, ""))
 	file := os.Getenv("CHAOS_REPORT")
 	if file == "" {
 		return
 	}
-	fmt.Fprint(&table, "\nIn flight, the bound on duplicates, is 0 for cases that are not listed:\n\n")
-	said := map[string]bool{}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Errorf("read the report: %v", err)
+	}
+	_, kept, _ := strings.Cut(string(before), chaosColumns)
+	keptRows, keptBounds, _ := strings.Cut(kept, chaosBounds)
+	text := chaosHeading + chaosColumns + r.among(rows, keptRows) + chaosBounds + r.among(bounds, keptBounds)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Errorf("write the report: %v", err)
+	}
+}
+
+// lines returns the rows of the table, and for each case with a bound on duplicates where that is from.
+func (r *chaosReport) lines() (rows, bounds []string) {
 	for _, row := range r.rows {
-		if line := fmt.Sprintf("- %s: %s", row.name, strings.Join(row.how, "; ")); len(row.how) > 0 && !said[row.name] {
-			said[row.name] = true
-			fmt.Fprintln(&table, line)
+		rows = append(rows, row.String()+"\n")
+		line := fmt.Sprintf("- %s: %s\n", row.name, strings.Join(row.how, "; "))
+		if len(row.how) > 0 && !slices.Contains(bounds, line) {
+			bounds = append(bounds, line)
 		}
 	}
-	if err := os.WriteFile(file, append([]byte(chaosHeading), table.Bytes()...), 0o644); err != nil {
-		t.Errorf("write the report: %v", err)
+	return rows, bounds
+}
+
+// among returns the lines with those before of cases that did not run, sorted by case.
+func (r *chaosReport) among(lines []string, before string) string {
+	missing := map[string]bool{}
+	for _, c := range chaosCases() {
+		missing[c.name] = !slices.ContainsFunc(r.rows, func(row chaosRow) bool { return row.name == c.name })
+	}
+	lines = slices.Clone(lines)
+	for line := range strings.Lines(before) {
+		if missing[caseOf(line)] {
+			lines = append(lines, line)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(caseOf(a), caseOf(b)) })
+	return strings.Join(lines, "")
+}
+
+// caseOf is the case that a line of the report is about.
+func caseOf(line string) string {
+	name := strings.TrimLeft(line, "|- ")
+	return name[:max(0, strings.IndexAny(name, " :\n"))]
+}
+
+func TestChaosReportKeepsOtherRows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "chaos.md")
+	t.Setenv("CHAOS_REPORT", file)
+	first, second := chaosCases()[0].name, chaosCases()[1].name
+	const gone = "| no-case-any-more | 1 | 0 | 0 | 0 | 0 | - | - |\n"
+	if err := os.WriteFile(file, []byte("# Old\n"+chaosColumns+gone+chaosBounds+"- no-case-any-more: by chance\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, rows := range [][]chaosRow{
+		{{name: second, jobs: 1, failed: true, how: []string{"before"}}, {name: first, jobs: 2, how: []string{"kept"}}},
+		{{name: second, jobs: 3}},
+	} {
+		(&chaosReport{rows: rows}).publish(t)
+	}
+	got, err := os.ReadFile(file)
+	want := chaosHeading + chaosColumns + fmt.Sprintf("| %s | 2 | 0 | 0 | 0 | 0 | 0.0 %% | 0.00 |\n| %s | 3 | 0 | 0 | 0 | 0 | 0.0 %% | 0.00 |\n",
+		first, second) + chaosBounds + "- " + first + ": kept\n"
+	if err != nil || string(got) != want {
+		t.Errorf("the report is\n%s\nwant\n%s", got, want)
 	}
 }
