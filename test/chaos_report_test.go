@@ -70,7 +70,7 @@ form is part of ` + "`make test`" + `.
 - **bystander**: a campaign that the case is not about, with a lane, a sink and a receiver of its own, at 10/s for the whole
   case: the part of its rate at which it was sent. What is not counted: the time in which a shared service or every daemon is
   down, and then the time until its next job, at most 15 s after Kafka or the last daemon and 5 s after Redis; 3 s after a
-  daemon comes or goes in order; 2 s after Redis has lost its data; slots that passed during a stall of the machine. Must be 99 %.
+  daemon comes or goes in order; 2 s after Redis has lost its data; slots that passed during a stall of the machine. Must be 99 %, less one job.
 - **recovery**: seconds from the end of the damage to the first accepted job.
 
 A case fails as well if a request carries the campaign or the payload of another job than its id names; if a campaign whose
