@@ -2,6 +2,7 @@ package progress
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -199,11 +200,7 @@ func (h *holds) sayHeld(ids []string) {
 	})
 	for _, id := range ids[:min(len(ids), sayAtOnce)] {
 		a := h.held[id].answer
-		log := h.log.Info
-		if a.Cause.Fault() {
-			log = h.log.Warn
-		}
-		log("the campaign is held", "campaign", id, "cause", a.Cause, "why", a.Why(), "since", a.Since.UTC().Format(time.RFC3339),
+		h.log.Log(context.Background(), level(a.Cause), "the campaign is held", "campaign", id, "cause", a.Cause, "why", a.Why(), "since", a.Since.UTC().Format(time.RFC3339),
 			"waiting", a.Waiting, "remedy", a.Remedy())
 	}
 	more := map[hold.Cause]int{}
@@ -211,6 +208,15 @@ func (h *holds) sayHeld(ids []string) {
 		more[h.held[id].answer.Cause]++
 	}
 	for _, cause := range slices.Sorted(maps.Keys(more)) {
-		h.log.Warn("more campaigns are held; pacer campaign list shows them", "cause", cause, "campaigns", more[cause])
+		h.log.Log(context.Background(), level(cause), "more campaigns are held; pacer campaign list shows them",
+			"cause", cause, "campaigns", more[cause])
 	}
+}
+
+// level is that of lines about campaigns that are held by a cause: what is meant to hold them is no warning.
+func level(cause hold.Cause) slog.Level {
+	if cause.Fault() {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
 }

@@ -132,7 +132,7 @@ func TestNothingIsSent(t *testing.T) {
 	})
 }
 
-// TestManyAreHeldAtOnce: the log stays readable.
+// TestManyAreHeldAtOnce: the log stays readable, and warns of nothing that is meant to be.
 func TestManyAreHeldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list []*delivery.Campaign
@@ -151,6 +151,9 @@ func TestManyAreHeldAtOnce(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "\n"); n != sayAtOnce+1 || !strings.Contains(log.String(), "campaigns=490") {
 			t.Errorf("%d lines\n%s", n, log)
+		}
+		if strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("campaigns that are meant to wait are warned of\n%s", log)
 		}
 	})
 }
