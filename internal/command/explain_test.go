@@ -110,7 +110,7 @@ func TestWhyItSendsNothing(t *testing.T) {
 		}
 	}
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	if _, err := exchange.Swap(t.Context(), "a", []byte{1, 0, 0, 0, 0, 0, 0}, time.Minute); err != nil { // that of a daemon without jobs
+	if _, err := exchange.Swap(t.Context(), "a", []byte{1, 0, 0, 0, 0, 0, 0}, func([]progress.Left) []byte { return nil }); err != nil { // that of a daemon without jobs
 		t.Fatal(err)
 	}
 	if text := d.run("explain fine"); !strings.HasPrefix(text, "Nothing holds campaign fine.\n") {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 )
 
 // Answering knows what sinks answer to this daemon, and learns what they answer to the others.
@@ -47,9 +46,9 @@ func (a *answers) add(ctx context.Context, p *part) error {
 	return nil
 }
 
-// hear tells this daemon what the others know, and notes what they ask.
-func (a *answers) hear(parts []reported, daemon string, byHash map[uint64]*delivery.Campaign, sinks []string) {
-	now := time.Now()
+// hear tells this daemon what the others said when a summary was made that is of this age, and notes what they ask.
+func (a *answers) hear(said []saying, age time.Duration, daemon string, byHash map[uint64]*delivery.Campaign, sinks []string) {
+	now, me := time.Now(), delivery.CampaignHash(daemon)
 	e := delivery.Elsewhere{
 		Works: map[string]time.Time{}, Taken: map[string]time.Time{}, Untried: map[string]time.Time{}, Refused: map[string]time.Time{},
 	}
@@ -57,37 +56,28 @@ func (a *answers) hear(parts []reported, daemon string, byHash map[uint64]*deliv
 	for _, id := range sinks {
 		sinkOf[delivery.CampaignHash(id)] = id
 	}
-	latest := func(at map[string]time.Time, id string, s seen, age time.Duration) {
-		if t := now.Add(-age - time.Duration(s.ago)*time.Millisecond - passedIn); id != "" && t.After(at[id]) {
-			at[id] = t
-		}
-	}
 	asked := map[string]bool{}
-	for i := range parts {
-		p := &parts[i]
-		if p.daemon == daemon || !p.fresh() {
+	for _, s := range said {
+		name := ""
+		if s.about == aboutWorks || s.about == aboutUntried {
+			name = sinkOf[s.hash]
+		} else if c := byHash[s.hash]; c != nil {
+			name = c.ID
+		}
+		if s.by == me || name == "" {
 			continue
 		}
-		for _, s := range p.works {
-			latest(e.Works, sinkOf[s.hash], s, p.age)
-		}
-		for _, s := range p.untried {
-			latest(e.Untried, sinkOf[s.hash], s, p.age)
-		}
-		for _, s := range p.taken {
-			if c := byHash[s.hash]; c != nil {
-				latest(e.Taken, c.ID, s, p.age)
-			}
-		}
-		for _, n := range p.stuck {
-			if c := byHash[n.campaign]; c != nil && n.cause == hold.Refused {
-				e.Refused[c.ID] = time.UnixMicro(n.since)
-			}
-		}
-		for _, hash := range p.asks {
-			if c := byHash[hash]; c != nil && len(asked) < maxAnswers {
-				asked[c.ID] = true
-			}
+		switch s.about {
+		case aboutWorks:
+			latest(e.Works, name, s.at(now.Add(-age)))
+		case aboutUntried:
+			latest(e.Untried, name, s.at(now.Add(-age)))
+		case aboutTaken:
+			latest(e.Taken, name, s.at(now.Add(-age)))
+		case aboutRefused:
+			e.Refused[name] = time.UnixMicro(s.when)
+		case aboutAsks:
+			asked[name] = true
 		}
 	}
 	a.asked = a.asked[:0]
@@ -96,4 +86,15 @@ func (a *answers) hear(parts []reported, daemon string, byHash map[uint64]*deliv
 	}
 	slices.Sort(a.asked)
 	a.of.Elsewhere(e)
+}
+
+// at returns when it was so, or somewhat earlier, by a summary that was made then.
+func (s *saying) at(made time.Time) time.Time {
+	return made.Add(-time.Duration(s.when)*time.Millisecond - passedIn)
+}
+
+func latest(at map[string]time.Time, name string, t time.Time) {
+	if t.After(at[name]) {
+		at[name] = t
+	}
 }

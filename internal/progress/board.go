@@ -11,51 +11,91 @@ import (
 // Board is what all daemons have reported lately. Make one with ReadBoard. It is immutable.
 type Board struct {
 	at      time.Time
-	parts   []reported
 	totals  map[uint64]total
-	readers map[int]*reported
-	first   *reported    // the leader; nil if no daemon runs
+	lanes   []delivery.LaneBacklog
+	read    map[int]bool // lanes whose daemon runs; false: it ran no more
 	daemons int          // that run
 	unread  map[int]bool // lanes that their daemon does not read
 	stuck   map[uint64]note
 	holds   map[uint64]note
 }
 
-// ReadBoard reads what the daemons have left at the exchange.
+// total is the sum over all daemons for a campaign.
+type total struct {
+	waiting int64 // jobs
+	jobs    int64 // of those, in memory
+	units   int64 // weights of the jobs in memory
+	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
+}
+
+// meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
+func (t total) meanWeight() float64 {
+	if t.jobs <= 0 || t.units < t.jobs {
+		return 1
+	}
+	return float64(t.units) / float64(t.jobs)
+}
+
+// ReadBoard reads what the daemons have left at the exchange: the last summary, or their parts if nobody has made one lately.
 func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
-	left, err := x.read(ctx)
+	last, err := x.last(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return newBoard(time.Now(), decode(left)), nil
+	if s, err := decodeSummary(last.Summary); err == nil && last.Age < freshFor {
+		return newBoard(time.Now(), s), nil
+	}
+	_, left, err := x.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newBoard(time.Now(), (&merger{}).merge(decode(left))), nil
 }
 
-func newBoard(now time.Time, parts []reported) *Board {
+func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
-		at: now, parts: parts, totals: sum(parts), readers: laneReaders(parts), first: leader(parts),
-		unread: map[int]bool{}, stuck: map[uint64]note{}, holds: map[uint64]note{},
+		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
+		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
 	}
-	for i := range parts {
-		p := &parts[i]
-		if !p.fresh() {
-			continue
-		}
-		b.daemons++
-		for _, lane := range p.lanes.Held {
-			b.unread[lane] = true
-		}
-		for _, n := range p.stuck {
-			if before, ok := b.stuck[n.campaign]; !ok || n.since < before.since {
-				b.stuck[n.campaign] = n
-			}
-		}
+	for _, l := range s.lanes.Lanes {
+		b.read[l.Lane] = true
 	}
-	if b.first != nil {
-		for _, n := range b.first.holds {
-			b.holds[n.campaign] = n
-		}
+	for _, lane := range s.silent {
+		b.read[lane] = false
+	}
+	for _, lane := range s.lanes.Held {
+		b.unread[lane] = true
 	}
 	return b
+}
+
+func byCampaign(list []note) map[uint64]note {
+	m := make(map[uint64]note, len(list))
+	for _, n := range list {
+		m[n.campaign] = n
+	}
+	return m
+}
+
+// totals adds up what the summary says of each campaign.
+func (s *summary) totals() map[uint64]total {
+	totals := make(map[uint64]total, len(s.held))
+	for _, h := range s.held {
+		totals[h.campaign] = total{waiting: h.direct, jobs: h.jobs, units: h.units}
+	}
+	for _, l := range s.lanes.Lanes {
+		for _, w := range l.Waiting {
+			t := totals[w.Campaign]
+			t.waiting += w.Jobs
+			totals[w.Campaign] = t
+		}
+	}
+	for _, h := range s.inHand {
+		t := totals[h.campaign]
+		t.inHand += h.units
+		totals[h.campaign] = t
+	}
+	return totals
 }
 
 // Of returns what is known of one campaign. The snapshot has the names of others.
@@ -64,8 +104,7 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	all := b.totals[hash]
 	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, InHand: all.inHand, LanesRead: true}
 	for _, lane := range c.Lanes {
-		r := b.readers[lane]
-		out.LanesRead = out.LanesRead && r != nil && r.fresh()
+		out.LanesRead = out.LanesRead && b.read[lane]
 		if b.unread[lane] {
 			out.Unread = append(out.Unread, lane)
 		}
@@ -86,26 +125,21 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 // reads are left out.
 func (b *Board) stripes(campaigns map[uint64]*delivery.Campaign) map[uint64]map[int]int64 {
 	all := map[uint64]map[int]int64{}
-	for i := range b.parts {
-		p := &b.parts[i]
-		for _, l := range p.lanes.Lanes {
-			if b.readers[l.Lane] != p {
+	for _, l := range b.lanes {
+		for _, w := range l.Waiting {
+			if c := campaigns[w.Campaign]; c == nil || len(c.Lanes) < 2 {
 				continue
 			}
-			for _, w := range l.Waiting {
-				if c := campaigns[w.Campaign]; c == nil || len(c.Lanes) < 2 {
-					continue
-				}
-				if all[w.Campaign] == nil {
-					all[w.Campaign] = map[int]int64{}
-				}
-				all[w.Campaign][l.Lane] = w.Jobs
+			if all[w.Campaign] == nil {
+				all[w.Campaign] = map[int]int64{}
 			}
+			all[w.Campaign][l.Lane] = w.Jobs
 		}
 	}
 	for hash, waiting := range all {
 		for _, lane := range campaigns[hash].Lanes {
-			if _, counted := waiting[lane]; !counted && b.readers[lane] != nil {
+			_, counted := waiting[lane]
+			if _, known := b.read[lane]; known && !counted {
 				waiting[lane] = 0
 			}
 		}

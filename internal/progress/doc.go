@@ -2,15 +2,16 @@
 // sent, and how many jobs are late although they could be sent.
 //
 // Every daemon counts its part: the jobs that wait in the lanes it reads and in its memory, and the units it has sent.
-// Once a second it stores its part in an exchange that all daemons share (Redis) and reads the parts of the others.
-// Each daemon sums the parts up by itself, so that all show the same.
+// Once a second it stores its part in an exchange that all daemons share (Redis). One of them, the leader, reads all parts and
+// stores their sum, which the others read, so that all show the same. What that costs grows with the number of daemons, and with
+// that of the campaigns that have jobs.
 //
 // Lanes move between daemons, so the count of a lane is that of the daemon that read it last: among the parts that
 // contain the lane, the one of the newest generation of the consumer group. The count of a killed daemon holds until
 // another daemon has taken over its lanes, which begins with the count of the last commit. Jobs in a daemon's memory
 // count as long as the daemon stores parts.
 //
-// The parts also pass on what sinks answer to each daemon: which of them work, and, of the campaigns that another daemon
+// Parts and sums also pass on what sinks answer to each daemon: which of them work, and, of the campaigns that another daemon
 // asks about, which are taken.
 //
 // Settled jobs are added up in the catalog every few seconds. A killed daemon loses the last of these seconds, and a

@@ -12,47 +12,68 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/exchange.lua
-var exchangeSource string
+//go:embed lua/leave.lua
+var leaveSource string
+
+//go:embed lua/publish.lua
+var publishSource string
 
 //go:embed lua/newest.lua
 var newestSource string
 
 var (
-	exchangeScript = redis.NewScript(exchangeSource)
-	newestScript   = redis.NewScript(newestSource)
+	leaveScript   = redis.NewScript(leaveSource)
+	publishScript = redis.NewScript(publishSource)
+	newestScript  = redis.NewScript(newestSource)
 )
 
-// Exchange passes parts between daemons. Safe for concurrent use.
+// Exchange passes progress between daemons. Safe for concurrent use.
 type Exchange interface {
-	// Swap stores this daemon's part and returns those of all daemons, including its own. Parts older than keep are
-	// removed.
-	Swap(ctx context.Context, daemon string, part []byte, keep time.Duration) ([]Left, error)
+	// Swap stores this daemon's part and returns the newest summary of all parts. If this daemon leads, sumUp makes it from
+	// them; if that returns nil, nothing is stored.
+	Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error)
 	// Newest returns the highest revision of the catalog that it was ever told, this one included.
 	Newest(ctx context.Context, revision int64) (int64, error)
 }
 
-// Left is a part that a daemon has stored.
+// Left is a part that a daemon has left.
 type Left struct {
 	Daemon string
 	Age    time.Duration
 	Part   []byte
 }
 
-// maxParts bounds the number of daemons whose parts an exchange holds.
-const maxParts = 256
+// Told is a summary as a daemon is told of it.
+type Told struct {
+	Leader  string // that made it
+	At      int64  // when that read the parts, microseconds of the exchange's time
+	Age     time.Duration
+	Summary []byte // nil: there is none
+}
 
-// RedisExchange is an Exchange in Redis: the parts are one key, and the newest revision is another.
+const (
+	// maxParts bounds the number of daemons whose parts an exchange holds.
+	maxParts = 256
+	// leadFor is how long a daemon leads that makes no summary: longer than the longest time between two exchanges.
+	leadFor = 4 * time.Second
+)
+
+// RedisExchange is an Exchange in Redis. What is read and written each second grows with the number of daemons: only the
+// daemon that leads reads the parts of all, and the others read what it makes of them. Daemons of earlier versions read all
+// parts, where these leave theirs as well.
 type RedisExchange struct {
-	client   redis.UniversalClient
-	key      string
-	revision string
+	client                           redis.UniversalClient
+	parts, leader, summary, revision string // keys
 }
 
 // NewRedisExchange makes an exchange; it opens no connection. The keys begin with the prefix, which all keys of this
 // installation share, in braces.
 func NewRedisExchange(client redis.UniversalClient, prefix string) *RedisExchange {
-	return &RedisExchange{client: client, key: "{" + prefix + "}progress", revision: "{" + prefix + "}revision"}
+	prefix = "{" + prefix + "}"
+	return &RedisExchange{
+		client: client, parts: prefix + "progress", leader: prefix + "progress-leader", summary: prefix + "progress-summary",
+		revision: prefix + "revision",
+	}
 }
 
 // Newest implements Exchange.
@@ -64,48 +85,92 @@ func (x *RedisExchange) Newest(ctx context.Context, revision int64) (int64, erro
 	return newest, nil
 }
 
-// read returns the parts of all daemons, and changes nothing.
-func (x *RedisExchange) read(ctx context.Context) ([]Left, error) {
-	pipe := x.client.Pipeline()
-	clock, parts := pipe.Time(ctx), pipe.HGetAll(ctx, x.key)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read progress: %w", err)
-	}
-	var all []Left
-	for daemon, text := range parts.Val() {
-		stamp, body, found := strings.Cut(text, " ")
-		at, err := strconv.ParseInt(stamp, 10, 64)
-		if !found || err != nil {
-			continue // not a part
-		}
-		age := max(0, clock.Val().Sub(time.UnixMilli(at)))
-		if age < keepFor {
-			all = append(all, Left{Daemon: daemon, Age: age, Part: []byte(body)})
-		}
-	}
-	return all, nil
-}
+var (
+	errReply   = errors.New("the reply cannot be read")
+	errDeposed = errors.New("another daemon sums it up now")
+)
 
-var errReply = errors.New("the reply to an exchange cannot be read")
+func failed(err error) error { return fmt.Errorf("exchange progress: %w", err) }
 
 // Swap implements Exchange.
-func (x *RedisExchange) Swap(ctx context.Context, daemon string, part []byte, keep time.Duration) ([]Left, error) {
-	reply, err := exchangeScript.Run(ctx, x.client, []string{x.key}, daemon, part, keep.Milliseconds(), maxParts).Slice()
+func (x *RedisExchange) Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
+	keys := []string{x.parts, x.leader, x.summary}
+	reply, err := leaveScript.Run(ctx, x.client, keys, daemon, part, keepFor.Milliseconds(), maxParts, leadFor.Milliseconds()).StringSlice()
 	if err != nil {
-		return nil, fmt.Errorf("exchange progress: %w", err)
+		return Told{}, failed(err)
 	}
-	if len(reply)%3 != 0 {
-		return nil, fmt.Errorf("exchange progress: %w", errReply)
+	if len(reply) != 3 {
+		return Told{}, failed(errReply)
 	}
-	var all []Left
-	for i := 0; i < len(reply); i += 3 {
-		name, ok1 := reply[i].(string)
-		age, ok2 := reply[i+1].(int64)
-		body, ok3 := reply[i+2].(string)
-		if !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("exchange progress: %w", errReply)
+	now, err := strconv.ParseInt(reply[0], 10, 64)
+	if err != nil {
+		return Told{}, failed(errReply)
+	}
+	if reply[1] != daemon {
+		return told(reply[2], time.UnixMicro(now)), nil
+	}
+	at, left, err := x.read(ctx)
+	if err != nil {
+		return Told{}, err
+	}
+	t := Told{Leader: daemon, At: at.UnixMicro(), Summary: sumUp(left)}
+	if t.Summary == nil {
+		return Told{}, nil
+	}
+	return t, x.publish(ctx, t, left)
+}
+
+// publish stores a summary for the other daemons, and removes the parts that are too old.
+func (x *RedisExchange) publish(ctx context.Context, t Told, left []Left) error {
+	stored := strconv.FormatInt(t.At, 10) + " " + t.Leader + " " + string(t.Summary)
+	arguments := []any{t.Leader, stored, keepFor.Milliseconds(), leadFor.Milliseconds()}
+	for _, l := range left {
+		if l.Age >= keepFor {
+			arguments = append(arguments, l.Daemon)
 		}
-		all = append(all, Left{Daemon: name, Age: time.Duration(age) * time.Millisecond, Part: []byte(body)})
 	}
-	return all, nil
+	leads, err := publishScript.Run(ctx, x.client, []string{x.parts, x.leader, x.summary}, arguments...).Bool()
+	if err == nil && !leads {
+		err = errDeposed
+	}
+	if err != nil {
+		return failed(err)
+	}
+	return nil
+}
+
+// told splits a summary as stored; it is empty if there is none.
+func told(stored string, now time.Time) (t Told) {
+	stamp, rest, _ := strings.Cut(stored, " ")
+	leader, body, found := strings.Cut(rest, " ")
+	at, err := strconv.ParseInt(stamp, 10, 64)
+	if !found || err != nil {
+		return t
+	}
+	return Told{Leader: leader, At: at, Age: max(0, now.Sub(time.UnixMicro(at))), Summary: []byte(body)}
+}
+
+// read returns the parts of all daemons, and changes nothing.
+func (x *RedisExchange) read(ctx context.Context) (at time.Time, all []Left, err error) {
+	pipe := x.client.Pipeline()
+	clock, parts := pipe.Time(ctx), pipe.HGetAll(ctx, x.parts)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return at, nil, fmt.Errorf("read progress: %w", err)
+	}
+	for daemon, text := range parts.Val() {
+		stamp, body, _ := strings.Cut(text, " ")
+		at, _ := strconv.ParseInt(stamp, 10, 64) // what is no part is too old
+		all = append(all, Left{Daemon: daemon, Age: max(0, clock.Val().Sub(time.UnixMilli(at))), Part: []byte(body)})
+	}
+	return clock.Val(), all, nil
+}
+
+// last returns the summary that was stored last.
+func (x *RedisExchange) last(ctx context.Context) (Told, error) {
+	pipe := x.client.Pipeline()
+	clock, stored := pipe.Time(ctx), pipe.Get(ctx, x.summary)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return Told{}, fmt.Errorf("read progress: %w", err)
+	}
+	return told(stored.Val(), clock.Val()), nil
 }

@@ -17,9 +17,9 @@ type part struct {
 	held    []held
 	sent    []sent
 	stuck   []note // what this daemon found out about campaigns
-	holds   []note // what holds campaigns; of the leader only
+	holds   []note // what holds campaigns; in summaries only
 
-	// How sinks answer it; absent in the parts of earlier releases.
+	// How sinks answer it; absent in the parts of earlier releases, and in summaries, which have sayings.
 	asks  []uint64 // campaigns of which others may know better
 	taken []seen   // campaigns whose jobs were taken
 	works []seen   // sinks that work
@@ -70,83 +70,115 @@ const (
 
 // encode packs the part: the version, then uvarints, each list after its length, hashes as 8 bytes.
 func (p *part) encode() []byte {
-	b := []byte{partVersion}
-	number := func(n int64) { b = binary.AppendUvarint(b, uint64(max(n, 0))) }
-	hash := func(h uint64) { b = binary.BigEndian.AppendUint64(b, h) }
-	number(p.started)
-	number(p.late.jobs)
-	number(int64(p.lanes.Generation))
-	lanes := p.lanes.Lanes[:min(len(p.lanes.Lanes), maxPartEntries)]
-	number(int64(len(lanes)))
+	e := &partEncoder{most: maxPartEntries}
+	e.part(p)
+	return e.b
+}
+
+// partEncoder encodes parts and summaries.
+type partEncoder struct {
+	b    []byte
+	most int // entries of each list
+}
+
+func (e *partEncoder) number(n int64) { e.b = binary.AppendUvarint(e.b, uint64(max(n, 0))) }
+func (e *partEncoder) hash(h uint64)  { e.b = binary.BigEndian.AppendUint64(e.b, h) }
+
+// first returns the first entries of a list, at most n.
+func first[T any](list []T, n int) []T { return list[:min(len(list), n)] }
+
+func (e *partEncoder) part(p *part) {
+	e.b = append(e.b, partVersion)
+	e.number(p.started)
+	e.number(p.late.jobs)
+	e.number(int64(p.lanes.Generation))
+	lanes := first(p.lanes.Lanes, e.most)
+	e.number(int64(len(lanes)))
 	for _, l := range lanes {
-		number(int64(l.Lane))
-		waiting := l.Waiting[:min(len(l.Waiting), maxPartEntries)]
-		number(int64(len(waiting)))
+		e.number(int64(l.Lane))
+		waiting := first(l.Waiting, e.most)
+		e.number(int64(len(waiting)))
 		for _, w := range waiting {
-			hash(w.Campaign)
-			number(w.Jobs)
+			e.hash(w.Campaign)
+			e.number(w.Jobs)
 		}
 	}
-	holds := p.held[:min(len(p.held), maxPartEntries)]
-	number(int64(len(holds)))
+	holds := first(p.held, e.most)
+	e.number(int64(len(holds)))
 	for _, h := range holds {
-		hash(h.campaign)
-		number(h.direct)
-		number(h.jobs)
-		number(h.units)
+		e.hash(h.campaign)
+		e.number(h.direct)
+		e.number(h.jobs)
+		e.number(h.units)
 	}
-	sends := p.sent[:min(len(p.sent), maxPartEntries)]
-	number(int64(len(sends)))
-	for _, s := range sends {
-		hash(s.campaign)
-		number(s.units)
-	}
-	for _, notes := range [][]note{p.stuck, p.holds} {
-		notes = notes[:min(len(notes), maxPartEntries)]
-		number(int64(len(notes)))
-		for _, n := range notes {
-			hash(n.campaign)
-			number(int64(slices.Index(hold.Causes, n.cause)))
-			number(n.since)
-			hash(n.by)
-		}
-	}
-	number(p.late.barred)
-	asks := p.asks[:min(len(p.asks), maxAnswers)]
-	number(int64(len(asks)))
+	e.counts(p.sent)
+	e.notes(p.stuck)
+	e.notes(p.holds)
+	e.number(p.late.barred)
+	asks := first(p.asks, maxAnswers)
+	e.number(int64(len(asks)))
 	for _, a := range asks {
-		hash(a)
+		e.hash(a)
 	}
 	for _, list := range [][]seen{p.taken, p.works, p.untried} {
-		list = list[:min(len(list), maxAnswers)]
-		number(int64(len(list)))
+		list = first(list, maxAnswers)
+		e.number(int64(len(list)))
 		for _, s := range list {
-			hash(s.hash)
-			number(s.ago)
+			e.hash(s.hash)
+			e.number(s.ago)
 		}
 	}
-	inHand := p.inHand[:min(len(p.inHand), maxPartEntries)]
-	number(int64(len(inHand)))
-	for _, s := range inHand {
-		hash(s.campaign)
-		number(s.units)
+	e.counts(p.inHand)
+	e.ints(p.lanes.Held)
+}
+
+func (e *partEncoder) counts(list []sent) {
+	list = first(list, e.most)
+	e.number(int64(len(list)))
+	for _, s := range list {
+		e.hash(s.campaign)
+		e.number(s.units)
 	}
-	unread := p.lanes.Held[:min(len(p.lanes.Held), maxPartEntries)]
-	number(int64(len(unread)))
-	for _, lane := range unread {
-		number(int64(lane))
+}
+
+func (e *partEncoder) notes(list []note) {
+	list = first(list, e.most)
+	e.number(int64(len(list)))
+	for _, n := range list {
+		e.hash(n.campaign)
+		e.number(int64(slices.Index(hold.Causes, n.cause)))
+		e.number(n.since)
+		e.hash(n.by)
 	}
-	return b
+}
+
+func (e *partEncoder) ints(list []int) {
+	list = first(list, e.most)
+	e.number(int64(len(list)))
+	for _, n := range list {
+		e.number(int64(n))
+	}
 }
 
 var errForeignPart = errors.New("not a part of this version of pacer")
 
 // decodePart reads the output of encode.
-func decodePart(b []byte) (*part, error) {
-	if len(b) == 0 || b[0] != partVersion && b[0] != oldPartVersion {
+func decodePart(b []byte) (*part, error) { return (&partDecoder{b: b, most: maxPartEntries}).part() }
+
+// partDecoder decodes parts and summaries; after the first error it returns zeros.
+type partDecoder struct {
+	b      []byte
+	most   int64 // entries of each list
+	broken bool
+}
+
+// part reads a part, to the end.
+func (d *partDecoder) part() (*part, error) {
+	if d.broken || len(d.b) == 0 || d.b[0] != partVersion && d.b[0] != oldPartVersion {
 		return nil, errForeignPart
 	}
-	d := &partDecoder{b: b[1:]}
+	version := d.b[0]
+	d.b = d.b[1:]
 	p := &part{started: d.number(), late: lateness{jobs: d.number()}, lanes: delivery.LanesBacklog{Generation: int32(d.number())}}
 	for range d.length() {
 		l := delivery.LaneBacklog{Lane: int(d.number())}
@@ -158,10 +190,8 @@ func decodePart(b []byte) (*part, error) {
 	for range d.length() {
 		p.held = append(p.held, held{d.hash(), d.number(), d.number(), d.number()})
 	}
-	for range d.length() {
-		p.sent = append(p.sent, sent{d.hash(), d.number()})
-	}
-	if b[0] == oldPartVersion {
+	p.sent = d.counts()
+	if version == oldPartVersion {
 		d.broken = d.broken || len(d.b) > 0
 	} else {
 		p.stuck, p.holds = d.notes(), d.notes()
@@ -172,25 +202,13 @@ func decodePart(b []byte) (*part, error) {
 			p.asks, p.taken, p.works = d.hashes(), d.seen(), d.seen()
 		}
 		if len(d.b) > 0 {
-			p.untried = d.seen()
-			for range d.length() {
-				p.inHand = append(p.inHand, sent{d.hash(), d.number()})
-			}
-			for range d.length() {
-				p.lanes.Held = append(p.lanes.Held, int(d.number()))
-			}
+			p.untried, p.inHand, p.lanes.Held = d.seen(), d.counts(), d.ints()
 		}
 	}
 	if d.broken {
 		return nil, errForeignPart
 	}
 	return p, nil
-}
-
-// partDecoder decodes a part; after the first error it returns zeros.
-type partDecoder struct {
-	b      []byte
-	broken bool
 }
 
 func (d *partDecoder) number() int64 {
@@ -206,11 +224,25 @@ func (d *partDecoder) number() int64 {
 // length reads the length of a list, whose entries take at least a byte each.
 func (d *partDecoder) length() int64 {
 	n := d.number()
-	if n > int64(len(d.b)) || n > maxPartEntries {
+	if n > int64(len(d.b)) || n > d.most {
 		d.broken, d.b = true, nil
 		return 0
 	}
 	return n
+}
+
+func (d *partDecoder) counts() (list []sent) {
+	for range d.length() {
+		list = append(list, sent{d.hash(), d.number()})
+	}
+	return list
+}
+
+func (d *partDecoder) ints() (list []int) {
+	for range d.length() {
+		list = append(list, int(d.number()))
+	}
+	return list
 }
 
 // notes reads a list of notes; those with a cause that this release does not know are left out.

@@ -3,6 +3,8 @@ package progress
 import (
 	"encoding/binary"
 	"reflect"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -97,9 +99,13 @@ func FuzzPart(f *testing.F) {
 	f.Add([]byte{1, 5, 0, 3, 1, 7, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0})
 	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0x03})
 	f.Add([]byte{2})
+	f.Add((&summary{daemons: 3, silent: []int{4}, said: []saying{{about: aboutTaken, hash: 1, by: 2, when: 3}}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePart(b); err == nil {
-			sum([]reported{{part: p}})
+			(&merger{}).merge([]reported{{part: p}})
+		}
+		if s, err := decodeSummary(b); err == nil {
+			newBoard(time.Now(), s)
 		}
 	})
 }
@@ -134,7 +140,7 @@ func TestSum(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := sum(tc.parts)[1]
+			got := (&merger{}).merge(tc.parts).totals()[1]
 			if got.waiting != tc.want {
 				t.Errorf("%d wait, want %d", got.waiting, tc.want)
 			}
@@ -142,5 +148,48 @@ func TestSum(t *testing.T) {
 				t.Errorf("mean weight %f, want 3", got.meanWeight())
 			}
 		})
+	}
+}
+
+// TestSummariesComeBack: with what a later release says left out.
+func TestSummariesComeBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := &summary{daemons: rapid.IntRange(0, 256).Draw(rt, "daemons"), silent: rapid.SliceOfN(rapid.IntRange(0, 1000), 1, 4).Draw(rt, "silent")}
+		s.started, s.late.jobs = 5, rapid.Int64Range(0, 1<<50).Draw(rt, "late")
+		for range rapid.IntRange(0, 4).Draw(rt, "sayings") {
+			about := subject(rapid.IntRange(1, int(lastSubject)).Draw(rt, "about"))
+			s.said = append(s.said, saying{about, rapid.Uint64().Draw(rt, "of"), rapid.Uint64().Draw(rt, "by"), rapid.Int64Range(0, 1<<50).Draw(rt, "when")})
+		}
+		s.sent = []sent{{rapid.Uint64().Draw(rt, "campaign"), 7}}
+		more := *s
+		more.said = append(slices.Clone(s.said), saying{about: lastSubject + 1})
+		if got, err := decodeSummary(more.encode()); err != nil || !reflect.DeepEqual(got, s) {
+			rt.Fatalf("%+v, %v; want %+v", got, err, s)
+		}
+		b := s.encode()
+		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-10).Draw(rt, "cut")]); err == nil {
+			rt.Fatalf("cut, it is read as %+v", got)
+		}
+	})
+}
+
+// TestTwoDaemonsAreHeard: of each thing that daemons say, the best word of two is passed on, so that each hears another's.
+func TestTwoDaemonsAreHeard(t *testing.T) {
+	var parts []reported
+	for i, ago := range []int64{50, 20, 90, 30, 70} {
+		p := &part{works: []seen{{1, ago}}, asks: []uint64{2}, stuck: []note{{campaign: 3, cause: hold.Refused, since: ago}, {campaign: 4, cause: hold.Failing, since: 1}}}
+		parts = append(parts, reported{part: p, daemon: strconv.Itoa(i), age: time.Duration(i) * time.Millisecond})
+	}
+	parts[1].age = freshFor // it does not count
+	got := map[subject][]int64{}
+	for _, one := range (&merger{}).merge(parts).said {
+		got[one.about] = append(got[one.about], one.when)
+	}
+	for about := range got {
+		slices.Sort(got[about])
+	}
+	want := map[subject][]int64{aboutWorks: {33, 50}, aboutAsks: {0, 0}, aboutRefused: {30, 50}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

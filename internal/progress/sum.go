@@ -1,9 +1,6 @@
 package progress
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 const (
 	// freshFor is how old a part may be for the contents of a daemon's memory to count.
@@ -21,55 +18,18 @@ type reported struct {
 
 func (r *reported) fresh() bool { return r.age < freshFor }
 
-// total is the sum over all daemons for a campaign.
-type total struct {
-	waiting int64 // jobs
-	jobs    int64 // of those, in memory
-	units   int64 // weights of the jobs in memory
-	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
-}
-
-// meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
-func (t total) meanWeight() float64 {
-	if t.jobs <= 0 || t.units < t.jobs {
-		return 1
-	}
-	return float64(t.units) / float64(t.jobs)
-}
-
-// sum adds up the parts by campaign.
-func sum(parts []reported) map[uint64]total {
-	totals := map[uint64]total{}
-	readers := laneReaders(parts)
-	for i := range parts {
-		p := &parts[i]
-		for _, l := range p.lanes.Lanes {
-			if readers[l.Lane] != p {
-				continue
-			}
-			for _, w := range l.Waiting {
-				t := totals[w.Campaign]
-				t.waiting += w.Jobs
-				totals[w.Campaign] = t
-			}
-		}
-		if !p.fresh() {
+// decode decodes parts from the exchange. Those that are too old or cannot be read are ignored.
+func decode(left []Left) []reported {
+	var parts []reported
+	for _, l := range left {
+		if l.Age >= keepFor {
 			continue
 		}
-		for _, h := range p.held {
-			t := totals[h.campaign]
-			t.waiting += h.direct
-			t.jobs += h.jobs
-			t.units += h.units
-			totals[h.campaign] = t
-		}
-		for _, s := range p.inHand {
-			t := totals[s.campaign]
-			t.inHand += s.units
-			totals[s.campaign] = t
+		if p, err := decodePart(l.Part); err == nil {
+			parts = append(parts, reported{part: p, daemon: l.Daemon, age: l.Age})
 		}
 	}
-	return totals
+	return parts
 }
 
 // laneReaders returns, for each lane, the part whose count is valid.
@@ -98,13 +58,106 @@ func (r *reported) supersedes(o *reported) bool {
 	return r.age < o.age
 }
 
-// leader returns the daemon that has run for the longest time, whose history is the longest; nil if there is none.
-func leader(parts []reported) (first *reported) {
+// merger adds up parts. It belongs to the daemon that leads, which gives it those of all daemons time after time. The zero
+// value has seen nothing.
+type merger struct {
+	seen map[string]map[uint64]int64 // units sent, by daemon and campaign, as last seen
+	sent map[uint64]int64            // units that all daemons were seen to send
+}
+
+// merge returns the sum of the parts.
+func (m *merger) merge(parts []reported) *summary {
+	s, said := &summary{}, sayings{}
+	s.sent = m.count(parts)
+	readers := laneReaders(parts)
+	memory, inHand := map[uint64]held{}, map[uint64]int64{}
+	stuck := map[uint64]note{}
 	for i := range parts {
 		p := &parts[i]
-		if p.fresh() && (first == nil || cmp.Or(cmp.Compare(p.started, first.started), cmp.Compare(p.daemon, first.daemon)) < 0) {
-			first = p
+		for _, l := range p.lanes.Lanes {
+			if readers[l.Lane] != p {
+				continue
+			}
+			s.lanes.Lanes = append(s.lanes.Lanes, l)
+			if !p.fresh() {
+				s.silent = append(s.silent, l.Lane)
+			}
+		}
+		if !p.fresh() {
+			continue
+		}
+		s.daemons++
+		s.lanes.Held = append(s.lanes.Held, p.lanes.Held...)
+		for _, h := range p.held {
+			all := memory[h.campaign]
+			memory[h.campaign] = held{h.campaign, all.direct + h.direct, all.jobs + h.jobs, all.units + h.units}
+		}
+		for _, h := range p.inHand {
+			inHand[h.campaign] += h.units
+		}
+		for _, n := range p.stuck {
+			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
+				stuck[n.campaign] = n
+			}
+		}
+		said.hear(p)
+	}
+	for _, h := range memory {
+		s.held = append(s.held, h)
+	}
+	for campaign, jobs := range inHand {
+		s.inHand = append(s.inHand, sent{campaign, jobs})
+	}
+	for _, n := range stuck {
+		s.stuck = append(s.stuck, n)
+	}
+	s.said = said.list()
+	return s
+}
+
+// count returns how much was sent of the campaigns in the parts since the first call. What a daemon had sent of a campaign
+// when it was first seen does not count, since it is not known since when.
+func (m *merger) count(parts []reported) (list []sent) {
+	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
+	if m.sent == nil {
+		m.sent = map[uint64]int64{}
+	}
+	for _, p := range parts {
+		before := m.seen[p.daemon]
+		if before == nil {
+			before = map[uint64]int64{}
+		}
+		seen[p.daemon] = before
+		for _, s := range p.sent {
+			if was, ok := before[s.campaign]; ok {
+				m.sent[s.campaign] += max(0, s.units-was)
+			}
+			before[s.campaign] = s.units
+			if !told[s.campaign] {
+				told[s.campaign] = true
+				list = append(list, sent{campaign: s.campaign})
+			}
 		}
 	}
-	return first
+	m.seen = seen
+	for i := range list {
+		list[i].units = m.sent[list[i].campaign]
+	}
+	return list
+}
+
+// forget drops campaigns that are not known any more.
+func (m *merger) forget(known func(campaign uint64) bool) {
+	for _, counts := range m.seen {
+		forget(counts, known)
+	}
+	forget(m.sent, known)
+}
+
+func forget(counts map[uint64]int64, known func(campaign uint64) bool) {
+	for campaign := range counts {
+		if !known(campaign) {
+			delete(counts, campaign)
+		}
+	}
 }

@@ -16,11 +16,11 @@ import (
 
 const (
 	// exchangeEvery is the shortest interval between exchanges, and callTimeout bounds an exchange and a read of the
-	// memory. With many campaigns the interval grows by exchangeEach per campaign, up to exchangeLeast, which is less
-	// than freshFor.
+	// memory. With many campaigns the interval grows by exchangeEach per campaign, up to exchangeLeast: what a daemon says
+	// is summed up within one interval and heard within another, and both are less than freshFor.
 	exchangeEvery = time.Second
 	exchangeEach  = 200 * time.Microsecond
-	exchangeLeast = 3 * time.Second
+	exchangeLeast = 2 * time.Second
 	callTimeout   = 2 * time.Second
 	// showFor is how long outdated figures are shown.
 	showFor = 10 * time.Second
@@ -89,13 +89,15 @@ type Tracker struct {
 	log     *slog.Logger
 	metrics *metrics
 	started time.Time
-	leads   bool // this daemon was the leader at the last exchange
 
 	snapshot *delivery.Snapshot
 	byHash   map[uint64]*delivery.Campaign // of snapshot
 
-	active    map[string]activity         // when this daemon last sent something of a campaign
-	seen      map[string]map[uint64]int64 // units sent, by daemon and campaign, as of the last exchange
+	active    map[string]activity // when this daemon last sent something of a campaign
+	merger    merger              // while this daemon leads
+	leader    string              // that made the summary used last
+	toldAt    int64               // when that was
+	sent      map[uint64]int64    // units sent of each campaign, as counted by the leader
 	debts     map[uint64]debt
 	campaigns int                                      // campaigns with entries in the last exchange
 	stripes   atomic.Pointer[map[uint64]map[int]int64] // see Waiting
@@ -167,20 +169,10 @@ func (t *Tracker) exchange(ctx context.Context) {
 	defer cancel()
 	mine, err := t.part(call)
 	if err == nil {
-		var left []Left
-		if left, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), keepFor); err == nil {
-			if time.Since(t.okAt) >= freshFor { // the other daemons have taken this one for dead
-				t.ledger.stepDown()
-			}
+		var told Told
+		if told, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), t.sumUp); err == nil {
 			t.outage.Worked()
-			t.okAt = time.Now()
-			gates, err := t.opt.Gates(call)
-			if err != nil {
-				t.log.Debug("the gates of sinks could not be read", "error", err)
-			}
-			parts := decode(left)
-			t.answers.hear(parts, t.opt.Daemon, t.byHash, t.opt.Sinks)
-			t.combine(parts, gates)
+			t.hear(call, told)
 			return
 		}
 	}
@@ -191,10 +183,54 @@ func (t *Tracker) exchange(ctx context.Context) {
 	if t.outage.Failed() {
 		t.log.Warn("backlogs of campaigns are not up to date: progress cannot be exchanged; trying again", "error", err)
 	}
-	if time.Since(t.okAt) > showFor {
-		t.metrics.hide()
+	if t.outdated() {
 		t.holds.unanswered(time.Now())
 	}
+}
+
+// outdated hides the figures if they are out of date, and reports whether they are.
+func (t *Tracker) outdated() bool {
+	if time.Since(t.at) <= showFor {
+		return false
+	}
+	t.metrics.hide()
+	return true
+}
+
+// sumUp makes the summary of all parts.
+func (t *Tracker) sumUp(left []Left) []byte {
+	s := t.merger.merge(decode(left))
+	s.late, s.holds = t.late, t.holds.notes()
+	return s.encode()
+}
+
+// hear shows what a summary says. One that was used before, or is out of date, since a daemon that led has died, changes
+// nothing: another takes over within seconds.
+func (t *Tracker) hear(ctx context.Context, told Told) {
+	leads := told.Leader == t.opt.Daemon
+	if !leads || time.Since(t.okAt) >= freshFor { // the other daemons have taken this one for dead
+		t.ledger.stepDown()
+	}
+	if !leads {
+		t.merger = merger{}
+	}
+	t.okAt = time.Now()
+	s, err := decodeSummary(told.Summary)
+	if err != nil || told.Age >= freshFor || !leads && told.Leader == t.leader && told.At == t.toldAt {
+		t.outdated()
+		return
+	}
+	gates, err := t.opt.Gates(ctx)
+	if err != nil {
+		t.log.Debug("the gates of sinks could not be read", "error", err)
+	}
+	t.answers.hear(s.said, told.Age, t.opt.Daemon, t.byHash, t.opt.Sinks)
+	sent, known := t.sentSince(s, told.Leader)
+	if !known {
+		t.at = time.Time{} // what was sent meanwhile is not known, so nothing is late by it
+	}
+	t.leader, t.toldAt = told.Leader, told.At
+	t.combine(s, sent, gates)
 }
 
 // look switches to a new snapshot of the catalog.
@@ -207,9 +243,9 @@ func (t *Tracker) look() {
 	for id, c := range s.Campaigns {
 		t.byHash[delivery.CampaignHash(id)] = c
 	}
-	for _, sent := range t.seen {
-		maps.DeleteFunc(sent, func(campaign uint64, _ int64) bool { return t.byHash[campaign] == nil })
-	}
+	known := func(campaign uint64) bool { return t.byHash[campaign] != nil }
+	forget(t.sent, known)
+	t.merger.forget(known)
 }
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
@@ -253,27 +289,13 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		}
 		p.stuck = append(p.stuck, n)
 	}
-	if t.leads {
-		p.holds = t.holds.notes()
-	}
 	return p, t.answers.add(ctx, p)
 }
 
-// decode decodes parts from the exchange. Those that cannot be read are ignored.
-func decode(left []Left) []reported {
-	var parts []reported
-	for _, l := range left {
-		if p, err := decodePart(l.Part); err == nil {
-			parts = append(parts, reported{part: p, daemon: l.Daemon, age: l.Age})
-		}
-	}
-	return parts
-}
-
 // combine computes the figures and shows them.
-func (t *Tracker) combine(parts []reported, gates []delivery.Gate) {
+func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate) {
 	now := time.Now()
-	board, sent := newBoard(now, parts), t.sentSince(parts)
+	board := newBoard(now, s)
 	stripes := board.stripes(t.byHash)
 	t.stripes.Store(&stripes)
 	totals := board.totals
@@ -303,18 +325,13 @@ func (t *Tracker) combine(parts []reported, gates []delivery.Gate) {
 	}
 	figures[delivery.UnknownCampaign] = unknown
 	t.compare(f, totals, sent)
-	late, first := t.late, board.first
-	if first != nil && first.daemon != t.opt.Daemon {
-		late = first.late
+	if t.leader != t.opt.Daemon {
+		t.metrics.show(figures, s.late)
+		return
 	}
-	t.metrics.show(figures, late)
-	t.leads = first != nil && first.daemon == t.opt.Daemon
-	if t.leads {
-		t.ledger.foresee(now, figures)
-		t.holds.say(now)
-	} else {
-		t.ledger.stepDown()
-	}
+	t.metrics.show(figures, t.late)
+	t.ledger.foresee(now, figures)
+	t.holds.say(now)
 }
 
 // Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
@@ -349,24 +366,20 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	return figure{backlog: all.waiting, eta: at.Sub(f.now).Seconds(), known: true}
 }
 
-// sentSince returns how many units of each campaign all daemons have sent since the last call.
-func (t *Tracker) sentSince(parts []reported) map[uint64]float64 {
-	delta, seen := map[uint64]float64{}, map[string]map[uint64]int64{}
-	for _, p := range parts {
-		before := t.seen[p.daemon]
-		if before == nil {
-			before = map[uint64]int64{}
-		}
-		seen[p.daemon] = before
-		for _, s := range p.sent {
-			if was, ok := before[s.campaign]; ok { // otherwise it is not known since when
-				delta[s.campaign] += float64(max(0, s.units-was))
-			}
-			before[s.campaign] = s.units
-		}
+// sentSince returns how many units of each campaign all daemons have sent since the summary before; known is false if that
+// was made by another daemon, which counts from another time on.
+func (t *Tracker) sentSince(s *summary, leader string) (delta map[uint64]float64, known bool) {
+	if known = leader == t.leader; !known {
+		t.sent = map[uint64]int64{}
 	}
-	t.seen = seen
-	return delta
+	delta = map[uint64]float64{}
+	for _, one := range s.sent {
+		if was, ok := t.sent[one.campaign]; ok { // otherwise it is not known since when
+			delta[one.campaign] = float64(max(0, one.units-was))
+		}
+		t.sent[one.campaign] = one.units
+	}
+	return delta, known
 }
 
 // compare compares what was sent with what should have been, and sums up the late jobs.

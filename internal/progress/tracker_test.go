@@ -1,11 +1,14 @@
 package progress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -156,7 +159,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 	}
 	a.ledger.save(t.Context(), nil, a.known)
 	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 13*time.Second || time.Until(o.DoneAt) < 10*time.Second {
-		t.Errorf("the eldest keeps %+v", o)
+		t.Errorf("the leader keeps %+v", o)
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
 		t.Errorf("the exchange lasts %s", ttl)
@@ -198,9 +201,9 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	}
 }
 
-// TestTheEldestWritesAnewAfterOthersDid: a daemon that was away does not take the catalog for as it left it, and one that
-// is not the eldest any more writes nothing.
-func TestTheEldestWritesAnewAfterOthersDid(t *testing.T) {
+// TestTheLeaderWritesAnewAfterOthersDid: a daemon that was away does not take the catalog for as it left it, and one that
+// leads no more writes nothing.
+func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, store := NewRedisExchange(client, "p."), newShelf()
@@ -218,16 +221,16 @@ func TestTheEldestWritesAnewAfterOthersDid(t *testing.T) {
 	if got := store.outlook["c"].Backlog; got != 9 {
 		t.Errorf("the catalog says %d wait, want 9", got)
 	}
-	b.started = a.started.Add(-time.Hour)
+	client.Set(t.Context(), "{p.}progress-leader", "b", time.Minute) // as if this one had not led in time
 	b.exchange(t.Context())
 	store.outlook["c"] = delivery.Outlook{Backlog: 5}
 	turn(a)
 	if got := store.outlook["c"].Backlog; got != 5 || len(a.ledger.kept)+len(a.ledger.outlook) > 0 {
-		t.Errorf("%d wait by the word of the younger; it remembers %v", got, a.ledger.kept)
+		t.Errorf("%d wait by the word of one that does not lead; it remembers %v", got, a.ledger.kept)
 	}
 }
 
-// TestLateOverAllDaemons: what both send together counts, and both show what the eldest has seen.
+// TestLateOverAllDaemons: what both send together counts, and both show what the leader has seen.
 func TestLateOverAllDaemons(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
@@ -273,48 +276,145 @@ func TestLateOverAllDaemons(t *testing.T) {
 	}
 }
 
-// TestExchange: each daemon's newest part is read by all; old ones go, and what is no part does not count.
+// TestExchange: only the daemon that leads reads the parts, and each hears what it makes of them; old parts go, and there is
+// a bound.
 func TestExchange(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
 	defer client.Close()
 	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
-	leave := func(daemon, part string, keep time.Duration) map[string]string {
+	var got map[string]string // the parts that were read
+	leave := func(daemon, part string) Told {
 		t.Helper()
-		left, err := exchange.Swap(ctx, daemon, []byte(part), keep)
+		got = nil
+		told, err := exchange.Swap(ctx, daemon, []byte(part), func(left []Left) []byte {
+			got = map[string]string{}
+			for _, l := range left {
+				if l.Age < keepFor {
+					got[l.Daemon] = string(l.Part)
+				}
+			}
+			return []byte("sum \x00\xff of " + strconv.Itoa(len(got)))
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := map[string]string{}
-		for _, l := range left {
-			got[l.Daemon] = string(l.Part)
-		}
-		return got
+		return told
 	}
-	leave("a", "first", time.Minute)
-	leave("a", "second \x00\xff part", time.Minute)
-	if got := leave("b", "other", time.Minute); !maps.Equal(got, map[string]string{"a": "second \x00\xff part", "b": "other"}) {
-		t.Errorf("%q", got)
+	leave("a", "first")
+	if told := leave("b", "other"); got != nil || told.Leader != "a" || string(told.Summary) != "sum \x00\xff of 1" || told.At == 0 {
+		t.Errorf("%+v; read %q", told, got)
 	}
 	client.HSet(ctx, "{p.}progress", "nonsense", "not a part", "old", "5 part")
-	if got := leave("b", "other", time.Minute); len(got) != 2 {
-		t.Errorf("%q", got)
+	told := leave("a", "second \x00\xff part")
+	if want := map[string]string{"a": "second \x00\xff part", "b": "other"}; !maps.Equal(got, want) || told.Leader != "a" {
+		t.Errorf("%+v; read %q", told, got)
+	}
+	if n := client.HLen(ctx, "{p.}progress").Val(); n != 2 {
+		t.Errorf("%d parts are kept", n)
+	}
+	client.Del(ctx, "{p.}progress-leader") // it made no summary in time
+	if told := leave("b", "other"); told.Leader != "b" || len(got) != 2 {
+		t.Errorf("%+v; read %q", told, got)
 	}
 	for i := range maxParts + 3 {
-		leave(time.Duration(i).String(), "x", time.Minute)
+		leave(time.Duration(i).String(), "x")
 	}
 	if n := client.HLen(ctx, "{p.}progress").Val(); n != maxParts {
 		t.Errorf("%d parts at the exchange, want %d", n, maxParts)
 	}
-	if got := leave("late", "mine", time.Minute); got["late"] != "mine" || len(got) != maxParts+1 {
-		t.Errorf("%d parts, mine %q", len(got), got["late"])
+	for _, key := range []string{"progress", "progress-leader", "progress-summary"} {
+		if ttl := client.PTTL(ctx, "{p.}"+key).Val(); ttl <= 0 || ttl > keepFor {
+			t.Errorf("%s lasts %s", key, ttl)
+		}
 	}
+}
+
+// TestASummaryOfADeposedLeader: it does not replace that of its successor.
+func TestASummaryOfADeposedLeader(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	exchange, ctx := NewRedisExchange(client, "p."), t.Context()
+	_, err := exchange.Swap(ctx, "a", nil, func([]Left) []byte {
+		client.Del(ctx, "{p.}progress-leader") // it took too long
+		if told, err := exchange.Swap(ctx, "b", nil, func([]Left) []byte { return []byte("newer") }); err != nil || told.Leader != "b" {
+			t.Errorf("%+v, %v", told, err)
+		}
+		return []byte("older")
+	})
+	if !errors.Is(err, errDeposed) {
+		t.Errorf("%v", err)
+	}
+	if told, err := exchange.last(ctx); err != nil || told.Leader != "b" || string(told.Summary) != "newer" {
+		t.Errorf("%+v, %v", told, err)
+	}
+}
+
+// TestAnotherTakesOver: a leader that dies is succeeded, and in between and after it nothing is taken for late; what is sent counts on.
+func TestAnotherTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		desk, snapshot := &table{parts: map[string]Left{}}, catalogOf(campaign("c", 100, 1))
+		a, b := newMember(t, "a", desk, newShelf(), snapshot), newMember(t, "b", desk, newShelf(), snapshot)
+		a.lane(1, 0, "c", 1e6)
+		b.lane(2, 0, "c", 1e6)
+		a.tallies, b.tallies = []delivery.Tally{{Campaign: "c"}}, []delivery.Tally{{Campaign: "c"}}
+		second := func(members ...*member) {
+			for _, m := range members {
+				m.tallies[0].Sent += 100 / int64(len(members))
+				m.exchange(t.Context())
+			}
+			time.Sleep(exchangeEvery)
+		}
+		for range 60 {
+			second(a, b)
+		}
+		for i := range 60 {
+			if i == leads {
+				desk.leader = ""
+			}
+			second(b)
+			b.shows(t, "c", 1e6, 1e4)
+			if late := testutil.ToFloat64(b.metrics.late.WithLabelValues("capacity")); late != 0 {
+				t.Fatalf("%f are late %d s after the leader has died", late, i)
+			}
+		}
+		if b.leader != "b" || len(b.ledger.outlook) == 0 {
+			t.Errorf("%s leads, %v", b.leader, b.ledger.outlook)
+		}
+	})
+}
+
+// leads is for how many seconds nobody sums up after a leader has died.
+const leads = int(leadFor / time.Second)
+
+// table is an exchange in memory, of a leader that the test removes.
+type table struct {
+	Exchange
+	parts  map[string]Left
+	leader string
+	told   Told
+	made   time.Time
+}
+
+func (x *table) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
+	x.parts[daemon] = Left{daemon, time.Duration(time.Now().UnixNano()), part} // when it was left, here
+	x.leader = cmp.Or(x.leader, daemon)
+	if x.leader == daemon {
+		var left []Left
+		for _, l := range x.parts {
+			l.Age = time.Duration(time.Now().UnixNano()) - l.Age
+			left = append(left, l)
+		}
+		x.told, x.made = Told{Leader: daemon, At: time.Now().UnixMicro(), Summary: sumUp(left)}, time.Now()
+	}
+	x.told.Age = time.Since(x.made)
+	return x.told, nil
 }
 
 // broken is an exchange that does not answer.
 type broken struct{ Exchange }
 
-func (broken) Swap(context.Context, string, []byte, time.Duration) ([]Left, error) {
-	return nil, errors.New("no connection")
+func (broken) Swap(context.Context, string, []byte, func([]Left) []byte) (Told, error) {
+	return Told{}, errors.New("no connection")
 }
 
 // TestFiguresVanish: without the exchange the last figures stand for a while, and are not shown for true any longer.
@@ -328,7 +428,7 @@ func TestFiguresVanish(t *testing.T) {
 	m.opt.Exchange = broken{}
 	m.exchange(t.Context())
 	m.shows(t, "c", 100, 10)
-	m.okAt = time.Now().Add(-showFor - time.Second)
+	m.at = time.Now().Add(-showFor - time.Second)
 	m.exchange(t.Context())
 	if n := testutil.CollectAndCount(m.metrics.backlog) + testutil.CollectAndCount(m.metrics.eta) + testutil.CollectAndCount(m.metrics.late); n != 0 {
 		t.Errorf("%d figures that nobody knows", n)
@@ -388,13 +488,13 @@ type echo struct{}
 
 func (echo) Newest(_ context.Context, revision int64) (int64, error) { return revision, nil }
 
-func (echo) Swap(_ context.Context, daemon string, part []byte, _ time.Duration) ([]Left, error) {
-	return []Left{{Daemon: daemon, Part: part}}, nil
+func (echo) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
+	return Told{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}})}, nil
 }
 
 func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
-	for campaigns, want := range map[int]time.Duration{0: time.Second, 5000: 2 * time.Second, 1_000_000: 3 * time.Second} {
-		if got := exchangeAfter(campaigns); got != want || got >= freshFor {
+	for campaigns, want := range map[int]time.Duration{0: time.Second, 2500: 1500 * time.Millisecond, 1_000_000: 2 * time.Second} {
+		if got := exchangeAfter(campaigns); got != want || 2*got+passedIn >= freshFor || got >= leadFor {
 			t.Errorf("%d campaigns: every %s, want %s", campaigns, got, want)
 		}
 	}

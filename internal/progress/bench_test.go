@@ -1,0 +1,93 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// BenchmarkFleet is one exchange of each of many daemons, which all have jobs of 1,000 campaigns. Beside the time of one
+// round of exchanges, it reports what Redis does for it: processor time, and bytes in and out. A round is made every second,
+// or less often with many campaigns (see exchangeAfter).
+func BenchmarkFleet(b *testing.B) {
+	for _, daemons := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("daemons=%d", daemons), func(b *testing.B) {
+			server := harness.FreshRedis(b)
+			client := redis.NewClient(&redis.Options{Addr: server.Addr})
+			defer func() { _ = client.Close() }()
+			fleet, exchange := newFleet(daemons, 1000), NewRedisExchange(client, "p.")
+			round := func() {
+				for i := range fleet {
+					if _, err := exchange.Swap(b.Context(), strconv.Itoa(i), fleet[i].encode(), func(left []Left) []byte {
+						return new(merger).merge(decode(left)).encode()
+					}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			round()
+			cpu, bytes := redisInfo(b, client, "used_cpu_user_main_thread:", "used_cpu_sys_main_thread:"), redisInfo(b, client, "total_net_input_bytes:", "total_net_output_bytes:")
+			for b.Loop() {
+				round()
+			}
+			n := float64(b.N)
+			b.ReportMetric((redisInfo(b, client, "used_cpu_user_main_thread:", "used_cpu_sys_main_thread:")-cpu)*1000/n, "redis-ms/round")
+			b.ReportMetric((redisInfo(b, client, "total_net_input_bytes:", "total_net_output_bytes:")-bytes)/1e6/n, "MB/round")
+		})
+	}
+}
+
+// newFleet returns the parts of daemons that share 256 lanes, each with jobs of all campaigns in memory and on their way.
+func newFleet(daemons, campaigns int) []*part {
+	fleet := make([]*part, daemons)
+	for i := range fleet {
+		fleet[i] = &part{started: int64(i + 1), lanes: delivery.LanesBacklog{Generation: 1}, works: []seen{{hash: 1, ago: 100}}}
+	}
+	lanes := make([]delivery.LaneBacklog, 256)
+	for i := range lanes {
+		lanes[i].Lane = i
+	}
+	for c := range campaigns {
+		hash := delivery.CampaignHash("campaign-" + strconv.Itoa(c))
+		l := &lanes[c%len(lanes)]
+		l.Waiting = append(l.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: 100_000})
+		for _, p := range fleet {
+			p.held = append(p.held, held{hash, 10, 20, 20})
+			p.inHand = append(p.inHand, sent{hash, 2})
+			p.sent = append(p.sent, sent{hash, 5_000_000})
+		}
+	}
+	for i, l := range lanes {
+		p := fleet[i%daemons]
+		p.lanes.Lanes = append(p.lanes.Lanes, l)
+	}
+	return fleet
+}
+
+// redisInfo adds up figures of INFO.
+func redisInfo(b *testing.B, client *redis.Client, names ...string) (sum float64) {
+	b.Helper()
+	text, err := client.Info(context.Background(), "cpu", "stats").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		for _, name := range names {
+			if value, found := strings.CutPrefix(strings.TrimSpace(line), name); found {
+				n, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					b.Fatal(err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum
+}
