@@ -72,6 +72,12 @@ chaos: build ## Break one thing after the other under load, and count (CASE=name
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 60m -tags e2e -run '^TestLanes$$/$(FIGURE)' -v .
 
+.PHONY: speed
+# The table goes to docs/performance.md when every row was measured at full size.
+speed: build ## How fast pacer is, beside what could be: one table (FIGURE=name, ROUNDS=n, JOBS=n, SPEED_REPORT=file; docs/performance.md)
+	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
+		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestSpeed$$/($(FIGURE))' -v .
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)
 	for target in $$(grep -ro --include='*_test.go' '^func Fuzz$(FUZZ)[A-Za-z]*' internal | sed -E 's#^(.*)/[^/]*:func #./\1:#'); do \

@@ -53,7 +53,7 @@ func TestLanes(t *testing.T) {
 		measure func(*testing.T, *laneTable)
 	}{
 		{"raise", measureRaise}, {"cut", measureCut}, {"uneven", measureUneven}, {"many", measureMany},
-		{"restart", measureRestart}, {"cancel", measureCancel}, {"rolling", measureRolling}, {"disk", measureDisk}, {"fleet", measureFleet},
+		{"restart", measureRestart}, {"cancel", measureCancel}, {"rolling", measureRolling}, {"disk", measureDisk},
 	} {
 		t.Run(figure.name, func(t *testing.T) { figure.measure(t, table) })
 	}
@@ -269,9 +269,14 @@ func (s *stack) held(part string) (now, ever int64) {
 // uncommitted is how many records of the lanes lie behind what the group has committed.
 func (s *stack) uncommitted() (n int64) {
 	s.t.Helper()
+	return s.everWritten("lanes") - s.committed(s.prefix+"lanes")
+}
+
+// committed is the sum of the offsets that the group has committed for a topic.
+func (s *stack) committed(topic string) (n int64) {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	topic := s.prefix + "lanes"
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 	if err != nil {
 		s.t.Fatal(err)
@@ -284,11 +289,10 @@ func (s *stack) uncommitted() (n int64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	committed := int64(0)
 	for _, p := range answer.Topics[topic] {
-		committed += max(0, p.CommittedOffset)
+		n += max(0, p.CommittedOffset)
 	}
-	return s.everWritten("lanes") - committed
+	return n
 }
 
 // samples is the sum of the daemon's samples whose line begins so.

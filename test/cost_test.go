@@ -1,0 +1,83 @@
+//go:build e2e
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// cost is what a process has used.
+type cost struct {
+	cpu     time.Duration // user and system
+	mallocs float64       // objects allocated, as its metrics tell; 0 where they were not asked
+}
+
+// processCPU is the user and system time of a process.
+func processCPU(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	var stat procfs.ProcStat
+	process, err := procfs.NewProc(pid)
+	if err == nil {
+		stat, err = process.Stat()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second))
+}
+
+// spent is what the daemon has used so far.
+func (d *daemon) spent() cost {
+	d.s.t.Helper()
+	return cost{cpu: processCPU(d.s.t, d.cmd.Process.Pid), mallocs: d.samplesOf("go_memstats_mallocs_total")}
+}
+
+// idle is what the daemon uses in a second without jobs.
+func (d *daemon) idle(over time.Duration) cost {
+	d.s.t.Helper()
+	before := d.spent()
+	time.Sleep(over)
+	return d.spent().since(before).over(over.Seconds())
+}
+
+// since is what was used between two instants.
+func (c cost) since(before cost) cost {
+	return cost{cpu: c.cpu - before.cpu, mallocs: c.mallocs - before.mallocs}
+}
+
+// over is the cost divided by n: of a job, or of a second.
+func (c cost) over(n float64) cost {
+	return cost{cpu: time.Duration(float64(c.cpu) / n), mallocs: c.mallocs / n}
+}
+
+// less is the cost without what is used in so many seconds without jobs.
+func (c cost) less(idle cost, seconds float64) cost {
+	return cost{cpu: c.cpu - time.Duration(float64(idle.cpu)*seconds), mallocs: c.mallocs - idle.mallocs*seconds}
+}
+
+// forgetPeak begins the daemon's peak of memory anew.
+func (d *daemon) forgetPeak() {
+	d.s.t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", d.cmd.Process.Pid), []byte("5"), 0); err != nil {
+		d.s.t.Fatal(err)
+	}
+}
+
+// resident is the daemon's memory now, in MiB.
+func (d *daemon) resident() float64 {
+	d.s.t.Helper()
+	var stat procfs.ProcStat
+	process, err := procfs.NewProc(d.cmd.Process.Pid)
+	if err == nil {
+		stat, err = process.Stat()
+	}
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	return float64(stat.ResidentMemory()) / (1 << 20)
+}

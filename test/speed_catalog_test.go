@@ -1,0 +1,119 @@
+//go:build e2e
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// benched runs a measurement of `pacer bench` and reads the JSON that it prints.
+func benched(t *testing.T, into any, args ...string) {
+	t.Helper()
+	cmd := benchCommand(t, append(args, "--json")...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if code := exitCode(err); code != 0 && code != 1 { // 1: a bound of its own that was not met
+		t.Fatalf("%s: exit code %d: %s", exec.Command(args[0], args[1:]...), code, stderr.String())
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		t.Fatalf("%v in %s; %s", err, out, stderr.String())
+	}
+}
+
+// benchStream is what `pacer bench` says of a stream of jobs.
+type benchStream struct {
+	CPU       float64 `json:"cpu_seconds_per_million"`
+	OfRate    float64 `json:"achieved_over_target"`
+	RSS       float64 `json:"rss_mib"`
+	Lost      int     `json:"lost"`
+	Duplicate int     `json:"duplicates"`
+}
+
+// measureCampaignsCPU: ten thousand campaigns cost no more than twice what one of the same rate costs.
+func measureCampaignsCPU(t *testing.T, table *speedTable) {
+	campaigns, each, seconds := scaled(t, 10_000), 5, fmt.Sprint(int(scaledTime(t, 10*time.Second).Seconds())+1)
+	var one benchStream
+	benched(t, &one, "--rate", fmt.Sprint(campaigns*each), "--sink", "discard", "--seconds", seconds)
+	var many struct {
+		Streams []benchStream `json:"streams"`
+	}
+	benched(t, &many, "campaigns", "--campaigns", fmt.Sprint(campaigns), "--rate", fmt.Sprint(each), "--seconds", seconds)
+	if len(many.Streams) != 1 {
+		t.Fatalf("%d streams", len(many.Streams))
+	}
+	all := many.Streams[0]
+	table.add(t, "campaigns-cpu", speedSample{
+		Figure: all.CPU, Yardstick: one.CPU,
+		Note: fmt.Sprintf("%.1f %% of the rate and %.0f MiB, the one %.1f %% and %.0f MiB", 100*all.OfRate, all.RSS, 100*one.OfRate, one.RSS),
+	})
+	if n := all.Lost + all.Duplicate + one.Lost + one.Duplicate; n > 0 {
+		t.Errorf("%d jobs lost or sent twice", n)
+	}
+}
+
+// measureStorm: the jobs that are sent while a rate changes all the time.
+func measureStorm(t *testing.T, table *speedTable) {
+	var report struct {
+		Facts []struct {
+			Name     string
+			Measured float64
+		}
+	}
+	benched(t, &report, "storm")
+	for _, f := range report.Facts {
+		if f.Name == "jobs of those that the rates gave" {
+			table.add(t, "storm", speedSample{Figure: f.Measured, Yardstick: 100})
+			return
+		}
+	}
+	t.Errorf("%+v do not say how many jobs were sent", report.Facts)
+}
+
+// measureCatalog: a daemon with 100,000 campaigns, none of which has jobs; then all of them are changed at once.
+func measureCatalog(t *testing.T, table *speedTable) {
+	s := newStack(t, stackOptions{partitions: 6, lanes: 256})
+	ids := numbered(scaled(t, 100_000))
+	s.campaigns("receiver", "active", ids, func(int) float64 { return 5 })
+	s.sql(`ANALYZE pacer.campaigns`)
+	d := s.start("one")
+	s.awaitWhole(1, d)
+	time.Sleep(10 * time.Second) // for what follows a start
+	d.calm()
+	idle := d.idle(scaledTime(t, 15*time.Second))
+	const mib = 1 << 20
+	table.add(t, "idle-memory", speedSample{Figure: d.resident(), Note: fmt.Sprintf("peak %d MiB", d.peakRSS())})
+	table.add(t, "idle-heap", speedSample{
+		Figure: d.samplesOf("go_memstats_heap_inuse_bytes") / mib,
+		Note:   fmt.Sprintf("%.0f MiB of it allocated", d.samplesOf("go_memstats_heap_alloc_bytes")/mib),
+	})
+	table.add(t, "idle-cpu", speedSample{Figure: 100 * idle.cpu.Seconds(), Note: fmt.Sprintf("%.0f allocations a second", idle.mallocs)})
+
+	d.forgetPeak()
+	before, began := d.spent(), time.Now()
+	s.sql(`UPDATE pacer.campaigns SET send_rate = send_rate + 1`)
+	took := time.Since(began)
+	time.Sleep(scaledTime(t, 12*time.Second))
+	d.calm()
+	used := d.spent().since(before).less(idle, time.Since(began).Seconds())
+	table.add(t, "update-cpu", speedSample{
+		Figure: used.cpu.Seconds(),
+		Note:   fmt.Sprintf("the statement took %.1f s; the daemon was calm again after %.1f s", took.Seconds(), time.Since(began).Seconds()),
+	})
+	table.add(t, "update-memory", speedSample{Figure: float64(d.peakRSS())})
+}
+
+// calm waits until the daemon does little, at most a minute.
+func (d *daemon) calm() {
+	d.s.t.Helper()
+	const little = time.Second / 5 // of a processor
+	end := time.Now().Add(time.Minute)
+	for d.idle(3*time.Second).cpu > little && time.Now().Before(end) {
+		d.s.t.Log("the daemon is still busy")
+	}
+}
