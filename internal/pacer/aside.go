@@ -102,9 +102,9 @@ func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
 	for _, q := range p.queues.list {
-		if n := int64(q.len()); n > 0 || q.inFlight > 0 {
+		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
 			list = append(list, delivery.MemoryJobs{
-				Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.inFlight),
+				Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.calls.inFlight),
 			})
 		}
 	}

@@ -25,7 +25,7 @@ func (p *Pacer) ask(now instant) {
 	for t.asks.len() > 0 && t.asks.first().at <= now.local && len(asks) < maxItems {
 		q := t.asks.pop()
 		if a, ok := p.askOf(q, now); ok {
-			q.asked(&a)
+			q.asked(&a, now.local)
 			queues = append(queues, q)
 			asks = append(asks, a)
 		}
@@ -60,11 +60,11 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	}
 	horizon := p.horizon(q.campaign)
 	want := min(q.units-q.granted, q.sink.room(horizon), delivery.MaxGrant)
-	if most := q.campaign.MaxInFlight; most > 0 {
-		want = min(want, int64(most-q.inFlight)-q.granted)
-	}
+	room := p.callRoom(q, horizon, now)
+	q.calls.short = room < want
+	want = min(want, room)
 	if !q.circuit.closed() { // half-open: one job is tried, and its result decides
-		want = min(want, 1-int64(q.inFlight)-q.granted)
+		want = min(want, 1-int64(q.calls.inFlight)-q.granted)
 	}
 	if want <= 0 {
 		p.takes.askLater(q, now.local+p.quantum.length-1) // a moment before those that were served
@@ -163,6 +163,9 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
 	next := now.local + p.quantum.length - p.quantum.spread()
 	q.turnAt = 0
+	if q.calls.short = q.calls.short && g.Units == a.Want; q.calls.short {
+		next = min(next, p.askSooner(q, now))
+	}
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := p.clocks.of(g.From.Shard).local(g.NextAt)
 		if g.Units == 0 {
@@ -181,7 +184,7 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 
 // schedule keeps the queue in the slot heap while it has slots that it can use.
 func (p *Pacer) schedule(q *queue) {
-	if q.granted > 0 && !q.blocked && !q.empty() && (q.heavy == 0 || q.granted >= q.head().Weight) {
+	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && (q.heavy == 0 || q.granted >= q.head().Weight) {
 		p.slots.set(q, p.due(q))
 	} else {
 		p.slots.remove(q)

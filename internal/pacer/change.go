@@ -87,6 +87,7 @@ func (p *Pacer) change(q *queue, now instant) {
 		q.sink = sink
 	}
 	q.campaign, q.turnAt = is, 0
+	p.schedule(q)                  // it may have more calls now
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
 	p.review(q, now)
 }

@@ -44,9 +44,7 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 		s.full = append(s.full, q)
 		return false
 	}
-	if most := q.campaign.MaxInFlight; most > 0 && q.inFlight >= most {
-		p.handBack(q)
-		p.takes.askLater(q, now.local+p.quantum.length)
+	if q.outOfCalls() { // it is scheduled again when one comes free
 		return false
 	}
 	if q.granted < q.head().Weight { // a heavier job has come to the front since
@@ -93,7 +91,9 @@ func (p *Pacer) forfeit(q *queue, now instant) (n int64) {
 		if q.sink != nil {
 			q.sink.granted -= n
 		}
-		p.sends.lateAt = now.local
+		if !q.waitedForCall(now.local, p.opt.LateTolerance.Microseconds()) {
+			p.sends.lateAt = now.local
+		}
 		p.metrics.forfeited.Add(float64(n))
 		p.schedule(q)
 	}
@@ -115,9 +115,9 @@ type sent struct {
 
 // send passes the job, whose slot came at the local time at, to a goroutine that calls its sink; see deliver.
 func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64, now instant) {
-	late := now.local - at
+	late := now.local - max(at, q.calls.freeAt)
 	s := q.sink
-	q.inFlight++
+	q.calls.began(now.local)
 	s.inFlight++
 	p.sends.inFlight++
 	if late > p.opt.LateTolerance.Microseconds()/2 {
@@ -126,7 +126,7 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 	}
 	p.sends.hand(dispatch{
 		ctx: p.sends.ctx, queue: q, sink: s, job: j, used: used, at: at, epoch: p.drain.epoch, since: p.lastTry(j, now),
-		latest: at + p.lateBy(q.campaign, q.campaign.Rate),
+		latest: at + p.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
 	})
 }
 

@@ -117,6 +117,8 @@ type receiver struct {
 	answer  func(daemon int, j *delivery.Job) delivery.Result
 	hangs   func(j *delivery.Job) bool // whether a call takes a second
 	max     int
+	flying  int // calls in flight
+	most    int // the most there were
 }
 
 type arrival struct {
@@ -153,6 +155,9 @@ func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) del
 		time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt,
 	})
 	answer, latency := d.answer, d.latency()
+	d.flying++
+	d.most = max(d.most, d.flying)
+	defer d.landed()
 	if d.hangs != nil && d.hangs(j) {
 		latency = time.Second
 	}
@@ -168,6 +173,13 @@ func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) del
 		return answer(d.daemon, j)
 	}
 	return delivery.Result{Class: delivery.Delivered}
+}
+
+// landed notes the end of a call.
+func (r *receiver) landed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flying--
 }
 
 // put is one job that was re-enqueued.

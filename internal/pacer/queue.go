@@ -23,7 +23,7 @@ type queue struct {
 	blocked     bool  // its slot came due while the sink was full; the sink's list has it
 	turnAt      int64 // local time before which no further slot can come, by the last reply; 0 when unknown
 	competitors int64 // daemons that compete for the campaign's slots, this one included
-	inFlight    int
+	calls       calls
 	takenAt     int64 // local time when its sink last took a job; 0: never
 	window      int64 // units that may wait here, after yielding; 0: as many as usual
 
@@ -37,6 +37,7 @@ type asking struct {
 	sink     *sinkState // for which the take under way asks
 	mayBring int64      // about how many slots it may bring
 	at       int64      // local time of the next ask
+	last     int64      // of the last one
 	index    int        // in the ask heap, -1 when not there
 }
 
@@ -49,7 +50,7 @@ const idleQueue = time.Minute
 
 // idle tells whether the queue has no state that must be kept.
 func (q *queue) idle(now instant) bool {
-	return q.empty() && len(q.waiting) == 0 && q.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
+	return q.empty() && len(q.waiting) == 0 && q.calls.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
 		now.local-q.ask.at > idleQueue.Microseconds() && (q.campaign == nil || q.circuit.refusals.failures == 0 && q.circuit.failures == 0)
 }
 

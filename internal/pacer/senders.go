@@ -32,6 +32,7 @@ type dispatch struct {
 	at     int64            // local time of its slot
 	latest int64            // local time until which the slot may be used
 	epoch  int
+	begun  int64 // local time when it was passed on
 	since  int64 // local time when the job was last sent before, or else when it is now
 }
 

@@ -18,12 +18,12 @@ const (
 // settle applies a sink's answer to its job and to the sink's gate.
 func (p *Pacer) settle(r sent, now instant) {
 	q, s, j := r.queue, r.sink, r.job
-	q.inFlight--
 	s.inFlight--
 	p.sends.inFlight--
 	if !r.forfeited {
 		s.latency += (r.took.Microseconds() - s.latency) / 8
 	}
+	p.callEnded(q, &r, now)
 	p.wake(s)
 	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
 		p.unsent.add(r.used)

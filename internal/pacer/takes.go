@@ -88,7 +88,8 @@ func (t *takes) failed(now int64) (pause time.Duration, first bool) {
 }
 
 // asked records a queue's ask.
-func (q *queue) asked(a *delivery.Ask) {
+func (q *queue) asked(a *delivery.Ask, now int64) {
+	q.ask.last = now
 	q.ask.busy++
 	q.ask.mayBring = min(a.Want, q.campaign.Rate.UnitsIn(time.Duration(a.Horizon)*time.Microsecond)+1)
 	q.ask.sink = q.sink

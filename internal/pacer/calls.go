@@ -1,0 +1,122 @@
+package pacer
+
+import "github.com/pacer/pacer/internal/delivery"
+
+const (
+	callSmoothing = 8                 // about how many calls their duration is averaged over
+	farSpacing    = int64(10_000_000) // slots as far apart as this, in microseconds, are never too many for the calls
+)
+
+// calls are the calls of a campaign that are in flight in one daemon, and how long they last. It is pure; times are local
+// ones, in microseconds.
+type calls struct {
+	inFlight int
+	lasts    int64 // how long a call lasts, until the next job can take its place; smoothed; 0: not known
+	endedAt  int64 // when a call last ended, or the first of those in flight began
+	freeAt   int64 // when a call last came free while all were in flight; 0: never
+	short    bool  // the last ask was for fewer slots than there were jobs, for want of calls
+}
+
+// began records the begin of a call.
+func (c *calls) began(now int64) {
+	if c.inFlight == 0 {
+		c.endedAt = now
+	}
+	c.inFlight++
+}
+
+// ended records the end of a call that began at the time since.
+func (c *calls) ended(since, now int64) {
+	c.inFlight--
+	c.endedAt = now
+	if c.lasts == 0 {
+		c.lasts = max(1, now-since)
+	}
+	c.lasts += (now - since - c.lasts) / callSmoothing
+}
+
+// need is what slots are to be used for.
+type need struct {
+	most    int64 // calls that may be in flight at once
+	spacing int64 // of the slots of two jobs; this and the others in microseconds
+	late    int64 // how long a slot can wait for a call
+	soon    int64 // until the slots of the next ask can be used
+	horizon int64 // how far ahead slots are granted
+}
+
+// room is how many further jobs can be sent: one with each call that is free, and one with each that comes free in time.
+// While slots are not closer together than the ends of calls, that is within the horizon. If they are, each waits longer
+// for its call than the one before, and is lost when it has waited too long; so no more are asked for than are used before
+// the next ask, and in time.
+func (c *calls) room(n need, now int64) int64 {
+	free := n.most - int64(c.inFlight)
+	if c.lasts == 0 {
+		return free
+	}
+	lasts := c.expected(n, now)
+	if behind := lasts - min(n.spacing, farSpacing)*n.most; behind > 0 {
+		return free + min(n.late*n.most/behind, n.soon*n.most/lasts)
+	}
+	return free + n.horizon*n.most/lasts
+}
+
+// expected is how long the calls in flight last. If none has ended for longer than they used to last, they have become
+// slow, and last for as long as that shows. A shorter time says less: calls that began together end together.
+func (c *calls) expected(n need, now int64) int64 {
+	if c.inFlight == 0 {
+		return c.lasts
+	}
+	since := now - c.endedAt
+	if since <= c.lasts {
+		since = max(0, since-n.soon) / 2
+	}
+	return max(c.lasts, since*n.most)
+}
+
+// outOfCalls tells whether all calls that the campaign may have are in flight.
+func (q *queue) outOfCalls() bool {
+	return q.campaign != nil && q.campaign.MaxInFlight > 0 && q.calls.inFlight >= q.campaign.MaxInFlight
+}
+
+// callRoom is for how many further units the campaign has calls; its queue has jobs.
+func (p *Pacer) callRoom(q *queue, horizon int64, now instant) int64 {
+	c := q.campaign
+	if c.MaxInFlight == 0 {
+		return delivery.MaxGrant
+	}
+	weight := max(1, q.units/int64(q.len())) // of a job, on average
+	late := p.lateBy(c, c.Rate)
+	return weight*q.calls.room(need{
+		most: int64(min(c.MaxInFlight, q.sink.max)), spacing: weight * min(c.Rate.Spacing(), farSpacing), late: late - late/16,
+		soon: p.quantum.length * 5 / 8, horizon: horizon,
+	}, now.local) - q.granted
+}
+
+// callEnded records the end of a call. A campaign that was short of calls then uses the slots that have waited for one, or
+// asks for more.
+func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
+	waited := q.outOfCalls()
+	if r.forfeited {
+		q.calls.inFlight--
+	} else {
+		q.calls.ended(r.begun, now.local)
+	}
+	if waited {
+		q.calls.freeAt = now.local
+		p.schedule(q)
+	}
+	if q.calls.short && q.ask.index >= 0 {
+		p.takes.askLater(q, min(q.ask.at, p.askSooner(q, now)))
+	}
+}
+
+// askSooner is when a campaign that is short of calls asks again: half a quantum after it has asked last, or now. It asks
+// for what is used until then.
+func (p *Pacer) askSooner(q *queue, now instant) int64 {
+	return max(now.local, q.ask.last+p.quantum.length/2)
+}
+
+// waitedForCall tells whether the queue's slots are late because no call was free, not for want of CPU.
+func (q *queue) waitedForCall(now, late int64) bool {
+	return q.outOfCalls() || q.calls.freeAt != 0 && now-q.calls.freeAt <= late
+}

@@ -1,0 +1,156 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// flight is a campaign whose calls are bounded, alone in one daemon, with more jobs than it can send.
+type flight struct {
+	calls  int
+	rate   int64
+	length time.Duration
+	lasts  func() time.Duration // a call
+	during func(f *fleet)       // what else happens; may be nil
+}
+
+// flown is what became of it.
+type flown struct {
+	sent      []arrival // after the first second
+	most      int       // calls in flight
+	forfeited float64
+	behind    bool // sending counted as behind for want of CPU
+}
+
+func (x *flight) run(t *testing.T) (got flown) {
+	c := delivery.Campaign{ID: "c", Rate: delivery.PerSecond(x.rate), MaxInFlight: x.calls}
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+		f.receiver.latency = x.lasts
+		ctx, cancel := context.WithCancel(t.Context())
+		fed := make(chan struct{})
+		go func() { defer close(fed); f.feed(ctx, 0, "c", newPartition("lane/0")) }()
+		if x.during != nil {
+			x.during(f)
+		}
+		time.Sleep(time.Second + x.length - time.Since(f.receiver.began))
+		cancel()
+		<-fed
+		f.stop()
+		for _, a := range f.receiver.history() {
+			if a.at >= 1_000_000 && a.at < 1_000_000+x.length.Microseconds() {
+				got.sent = append(got.sent, a)
+			}
+		}
+		got.most, got.forfeited = f.receiver.most, testutil.ToFloat64(f.daemons[0].metrics.forfeited)
+		got.behind = f.daemons[0].sends.lateAt != 0
+	})
+	return got
+}
+
+// TestCallsNotSlotsAreBounded: with N calls of a latency L, a campaign sends N/L jobs a second, or its rate if that is less.
+// Never are there more calls, and few slots are given up.
+func TestCallsNotSlotsAreBounded(t *testing.T) {
+	harness.Simulation(t)
+	for _, lasts := range []time.Duration{
+		500 * time.Microsecond, 640 * time.Microsecond, 5 * time.Millisecond, 14 * time.Millisecond, 30 * time.Millisecond,
+		100 * time.Millisecond, 2 * time.Second,
+	} {
+		for _, calls := range []int{1, 2, 8, 64} {
+			for _, rate := range []int64{40, 1500, 10_000} {
+				t.Run(fmt.Sprintf("%d calls of %v at %d per second", calls, lasts, rate), func(t *testing.T) {
+					x := flight{calls: calls, rate: rate, length: max(time.Second, 10*lasts), lasts: func() time.Duration { return lasts }}
+					got := x.run(t)
+					possible := min(float64(rate), float64(calls)/lasts.Seconds()) * x.length.Seconds()
+					if n := float64(len(got.sent)); n < 0.9*possible-1 {
+						t.Errorf("%.0f sent of %.0f", n, possible)
+					}
+					if got.most > calls {
+						t.Errorf("%d calls at once", got.most)
+					}
+					if got.forfeited > 0.4*possible+1 {
+						t.Errorf("%.0f slots given up while %d jobs were sent", got.forfeited, len(got.sent))
+					}
+					if got.behind {
+						t.Error("sending counts as behind for want of CPU")
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestCallsOfUnequalLength: the same if calls last from no time to twice their mean, and that changes tenfold, up and down.
+func TestCallsOfUnequalLength(t *testing.T) {
+	harness.Simulation(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		mean := float64(rapid.IntRange(500, 30_000).Draw(rt, "latency in microseconds")) * float64(time.Microsecond)
+		calls := rapid.IntRange(1, 16).Draw(rt, "calls")
+		rate := rapid.Int64Range(200, 5000).Draw(rt, "rate")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		var now float64
+		x := flight{calls: calls, rate: rate, length: 3 * time.Second, lasts: func() time.Duration { return time.Duration(random.Float64() * 2 * now) }}
+		now = mean
+		x.during = func(f *fleet) {
+			for _, to := range []float64{10 * mean, mean} {
+				time.Sleep(time.Second)
+				f.receiver.mu.Lock()
+				now = to
+				f.receiver.mu.Unlock()
+			}
+		}
+		got := x.run(t)
+		if got.most > calls {
+			rt.Fatalf("%d calls at once", got.most)
+		}
+		var parts [3]float64
+		for _, a := range got.sent {
+			parts[min(2, a.at/1_000_000-1)]++
+		}
+		for i, lasts := range []float64{10 * mean, mean, mean} {
+			possible := min(float64(rate), float64(calls)*float64(time.Second)/lasts)
+			if parts[i] < 0.75*possible-3 {
+				rt.Fatalf("%.0f sent of %.0f in second %d", parts[i], possible, i+1)
+			}
+		}
+	})
+}
+
+func TestCallRoom(t *testing.T) {
+	n := need{most: 4, spacing: 1000, late: 14_000, soon: 15_000, horizon: 75_000}
+	for _, tc := range []struct {
+		name string
+		n    func(*need)
+		c    calls
+		now  int64
+		want int64
+	}{
+		{"nothing known", nil, calls{inFlight: 1}, 0, 3},
+		{"as fast as the slots", nil, calls{lasts: 4000}, 0, 4 + 75},
+		{"a little slower: used until the next ask", nil, calls{lasts: 5000}, 0, 4 + 12},
+		{"much slower: used in time", nil, calls{lasts: 50_000}, 0, 4 + 1},
+		{"slower than anything can wait", nil, calls{lasts: 500_000}, 0, 4},
+		{"none is free", nil, calls{inFlight: 4, lasts: 5000}, 1000, 12},
+		{"more than there may be", nil, calls{inFlight: 6, lasts: 500_000}, 0, -2},
+		{"none has ended for long", nil, calls{inFlight: 4, lasts: 5000}, 100_000, 0},
+		{"slots are far apart", func(n *need) { n.spacing = 1 << 40 }, calls{lasts: 1_000_000}, 0, 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := n
+			if tc.n != nil {
+				tc.n(&n)
+			}
+			if got := tc.c.room(n, tc.now); got != tc.want {
+				t.Errorf("room for %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
