@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"sync"
 	"time"
@@ -9,29 +10,37 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// pollWait is how long one poll for all idle partitions of a broker waits for data. A partition that becomes idle
-// joins the next poll, so a record in an idle partition is noticed after about pollWait at the latest.
-const pollWait = 500 * time.Millisecond
-
-// pollPause lets a poll collect the readers that park at about the same time.
-const pollPause = 25 * time.Millisecond
+const (
+	pollWait  = 500 * time.Millisecond // how long one poll for all idle partitions of a broker waits for data
+	pollShort = 25 * time.Millisecond  // how long a poll for those waits that parked during the long one
+	pollPause = 25 * time.Millisecond  // lets a poll collect the readers that park at about the same time
+)
 
 // Poll watches partitions that have nothing to read, with one long poll per broker for all of them and a byte limit of
 // 1, so that an answer tells where there is data and contains next to none. A long poll per partition would need a
 // connection each; ListOffsets, which kafka-go splits into one request per partition, would need a request each and
-// notice data up to a second late. Safe for concurrent use.
+// notice data up to a second late. A partition that becomes idle again during a long poll, as in a burst, is not in it:
+// until it ends, short polls watch those. Safe for concurrent use.
 type Poll struct {
-	client *Client
+	client pollClient
 
 	mu     sync.Mutex
 	parked map[Partition]*parked
 	more   retry.Signal // a reader has parked
 }
 
+// pollClient is what a Poll needs of a Client.
+type pollClient interface {
+	fetch(ctx context.Context, requests []FetchRequest) (*fetchResponse, error)
+	byLeader(ctx context.Context, partitions iter.Seq[Partition], unknown func(Partition, error)) map[int][]Partition
+	forget()
+}
+
 // parked is a reader that waits for data.
 type parked struct {
 	offset int64
 	wake   chan struct{} // closed when there is something to read, or an error that the reader should see for itself
+	long   bool          // the long poll of its broker watches it, or the last one did
 }
 
 // NewPoll makes a poll. It starts nothing.
@@ -56,28 +65,35 @@ func (p *Poll) Park(at Partition, offset int64) (wake <-chan struct{}, leave fun
 	}
 }
 
-// Run polls until ctx ends: at most one request per broker at a time, each independent of the other brokers.
+// request is one of the two requests that a broker may have at a time.
+type request struct {
+	leader int
+	long   bool
+}
+
+// Run polls until ctx ends: at most one long and one short request per broker at a time, each independent of the others.
 func (p *Poll) Run(ctx context.Context) {
 	var polls sync.WaitGroup
 	defer polls.Wait()
-	busy, done := map[int]bool{}, make(chan int)
+	busy, done := map[request]bool{}, make(chan request)
 	for {
 		for leader, group := range p.byLeader(ctx) {
-			if busy[leader] {
+			r := request{leader, !busy[request{leader, true}]}
+			if group = p.watch(group, r.long); busy[r] || len(group) == 0 {
 				continue
 			}
-			busy[leader] = true
+			busy[r] = true
 			polls.Go(func() {
 				p.poll(ctx, group)
 				select {
-				case done <- leader:
+				case done <- r:
 				case <-ctx.Done():
 				}
 			})
 		}
 		select {
-		case leader := <-done:
-			delete(busy, leader)
+		case r := <-done:
+			delete(busy, r)
 		case <-p.more:
 			if len(busy) > 0 && retry.Sleep(ctx, pollPause) != nil {
 				return
@@ -101,10 +117,28 @@ func (p *Poll) byLeader(ctx context.Context) map[int][]FetchRequest {
 		p.release(at, waiting[at]) // its reader finds the error, and backs off
 	}) {
 		for _, at := range list {
-			groups[leader] = append(groups[leader], FetchRequest{Partition: at, Offset: waiting[at], MaxBytes: 1, MaxWait: pollWait})
+			groups[leader] = append(groups[leader], FetchRequest{Partition: at, Offset: waiting[at], MaxBytes: 1})
 		}
 	}
 	return groups
+}
+
+// watch prepares requests for a long poll, or leaves those of a short one: for partitions that the long one lacks.
+func (p *Poll) watch(group []FetchRequest, long bool) (list []FetchRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range group {
+		w := p.parked[r.Partition]
+		if w == nil || w.offset != r.Offset || w.long && !long {
+			continue
+		}
+		w.long, r.MaxWait = long, pollShort
+		if long {
+			r.MaxWait = pollWait
+		}
+		list = append(list, r)
+	}
+	return list
 }
 
 // poll waits for data of one broker's partitions and releases the readers of those that have some.
