@@ -60,6 +60,10 @@ func everythingThatTakesMemory(t *testing.T, c *chaos) {
 			return n < c.of(id)
 		})
 	})
+	// A rebalance waits for less than a call that hangs, and both daemons will stop.
+	c.await(30*time.Second, "the answers", func() bool {
+		return !slices.ContainsFunc(daemons, func(d *daemon) bool { return d.metric("pacer_jobs_in_flight") > 2 }) // of the bystander
+	})
 	reasons := map[string]int{}
 	for reason := range maps.Values(c.dead()) {
 		reasons[reason]++

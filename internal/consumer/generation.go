@@ -313,8 +313,10 @@ func (g *generation) drain(ctx context.Context, ended <-chan struct{}) {
 	close(done)
 	cut.Wait()
 	g.metrics.doubt.Add(float64(open))
-	if open > 0 || err != nil {
-		g.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice",
-			"jobs", open, "error", err)
+	if err != nil {
+		g.opt.Logger.Warn("sinks do not return although their calls were cancelled; what is in flight may be sent twice", "error", err)
+	}
+	if open > 0 {
+		g.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice", "jobs", open)
 	}
 }
