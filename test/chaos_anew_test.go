@@ -374,7 +374,7 @@ func (c *chaos) tail(topic string) *tailed {
 	return seen
 }
 
-func (s *tailed) note(r broker.Raw) error {
+func (s *tailed) note(r *broker.Raw) error {
 	campaign, _ := r.Header("pacer-campaign")
 	id, _ := r.Header("pacer-job-id")
 	if string(campaign) != bystanderID {

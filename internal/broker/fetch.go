@@ -54,23 +54,21 @@ const DefaultMaxRecordBytes = 16 << 20
 
 // Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
 type Raw struct {
-	at    Partition
-	rec   *protocol.Record
-	epoch Epoch          // unknown in formats before Kafka 0.11
-	flaw  *delivery.Flaw // why it could not be read as a whole; nil if it was
+	rec   delivery.Record
+	epoch Epoch // unknown in formats before Kafka 0.11
 }
 
-// RawOf wraps a record of kafka-go.
-func RawOf(at Partition, rec *protocol.Record) Raw { return Raw{at: at, rec: rec} }
+// RawOf makes a Raw of a record.
+func RawOf(rec delivery.Record) Raw { return Raw{rec: rec} }
 
 // Epoch returns the epoch in which the record was written.
-func (r Raw) Epoch() Epoch { return r.epoch }
+func (r *Raw) Epoch() Epoch { return r.epoch }
 
 // Offset returns the offset of the record.
-func (r Raw) Offset() int64 { return r.rec.Offset }
+func (r *Raw) Offset() int64 { return r.rec.Offset }
 
 // Header returns the value of the last header with that key.
-func (r Raw) Header(key string) (value []byte, ok bool) {
+func (r *Raw) Header(key string) (value []byte, ok bool) {
 	for _, h := range r.rec.Headers {
 		if h.Key == key {
 			value, ok = h.Value, true
@@ -79,24 +77,27 @@ func (r Raw) Header(key string) (value []byte, ok bool) {
 	return value, ok
 }
 
-// Copy copies the record out of the buffers. It can be called once.
-func (r Raw) Copy() (*delivery.Record, error) {
-	key, err := protocol.ReadAll(r.rec.Key)
-	if err != nil {
-		return nil, fmt.Errorf("read key of %s/%d: %w", r.at, r.rec.Offset, err)
+// Copy copies the record out of the buffers. Key, value and headers of the copy share one piece of memory.
+func (r *Raw) Copy() delivery.Record {
+	c := r.rec
+	n := len(c.Key) + len(c.Value)
+	for _, h := range c.Headers {
+		n += len(h.Value)
 	}
-	value, err := protocol.ReadAll(r.rec.Value)
-	if err != nil {
-		return nil, fmt.Errorf("read value of %s/%d: %w", r.at, r.rec.Offset, err)
+	memory := make([]byte, 0, n)
+	keep := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		from := len(memory)
+		memory = append(memory, b...)
+		return memory[from:len(memory):len(memory)]
 	}
-	headers := make([]delivery.Header, len(r.rec.Headers))
+	c.Key, c.Value, c.Headers = keep(c.Key), keep(c.Value), make([]delivery.Header, len(c.Headers))
 	for i, h := range r.rec.Headers {
-		headers[i] = delivery.Header(h)
+		c.Headers[i] = delivery.Header{Key: h.Key, Value: keep(h.Value)}
 	}
-	return &delivery.Record{
-		Topic: r.at.Topic, Partition: r.at.ID, Offset: r.rec.Offset, Time: r.rec.Time, Key: key, Value: value, Headers: headers,
-		Flaw: r.flaw,
-	}, nil
+	return c
 }
 
 // Fetch reads records from the offset on and calls visit for each, in order. An error of visit ends the fetch; the
@@ -109,7 +110,7 @@ func (r Raw) Copy() (*delivery.Record, error) {
 // It uses the protocol's fetch message instead of kafka.Client.Fetch, which hides three things that are needed here:
 // several partitions in one request (see Poll), the list of aborted transactions, and the positions of control
 // batches.
-func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(Raw) error) (Fetched, error) {
+func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) error) (Fetched, error) {
 	out := Fetched{Next: r.Offset}
 	response, err := c.fetch(ctx, []FetchRequest{r})
 	if err != nil {
@@ -166,7 +167,7 @@ type fetching struct {
 	limit   int64 // bytes of a record
 	most    int64 // bytes that one batch may decompress to
 	aborted *abortedReads
-	visit   func(Raw) error
+	visit   func(*Raw) error
 	out     *Fetched
 	scratch scratch
 }
@@ -200,27 +201,27 @@ func (f *fetching) readRecords(b logBatch) error {
 		case err != nil:
 			return f.unreadable(b, err)
 		case b.attributes.Control():
-			f.control(b, &rec)
+			f.control(b, rec.Key)
 			continue
 		case rec.Offset < f.out.Next: // before from
 			continue
 		}
-		raw := Raw{at: f.at, rec: &rec, epoch: b.epoch}
+		raw := Raw{rec: rec, epoch: b.epoch}
 		if size > f.limit {
-			raw.flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
+			raw.rec.Flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
 		}
-		if err = f.pass(raw); err != nil {
+		if err = f.pass(&raw); err != nil {
 			return err
 		}
 	}
 }
 
 // pass visits a record.
-func (f *fetching) pass(raw Raw) error {
+func (f *fetching) pass(raw *Raw) error {
 	f.out.Records++
-	f.out.Bytes += recordBytes(raw.rec)
+	f.out.Bytes += recordBytes(&raw.rec)
+	raw.rec.Topic, raw.rec.Partition = f.at.Topic, f.at.ID
 	err := f.visit(raw)
-	closeRecord(raw.rec)
 	if err == nil {
 		f.out.Next = max(f.out.Next, raw.rec.Offset+1)
 	}
@@ -234,11 +235,11 @@ func (f *fetching) unreadable(b logBatch, cause error) error {
 	if first > b.last || b.attributes.Control() {
 		return nil
 	}
-	return f.pass(Raw{at: f.at, rec: &protocol.Record{Offset: first, Time: time.UnixMilli(b.since)}, epoch: b.epoch, flaw: &delivery.Flaw{
+	return f.pass(&Raw{epoch: b.epoch, rec: delivery.Record{Offset: first, Time: time.UnixMilli(b.since), Flaw: &delivery.Flaw{
 		Defect: delivery.ReasonUndecodable, Lost: int64(len(b.body)),
 		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
 			first, b.last, b.attributes.Compression(), cause),
-	}})
+	}}})
 }
 
 // readOld visits the records of a message of a format before Kafka 0.11.
@@ -256,43 +257,46 @@ func (f *fetching) readOld(b logBatch) error {
 		case err != nil:
 			return fmt.Errorf("read record: %w", err)
 		case rec.Offset < f.out.Next:
-			closeRecord(rec)
 			continue
 		}
-		if err = f.pass(Raw{at: f.at, rec: rec, epoch: b.epoch}); err != nil {
+		raw, err := rawOfOld(rec, b.epoch)
+		if err != nil {
+			return err
+		}
+		if err = f.pass(raw); err != nil {
 			return err
 		}
 	}
 }
 
+// rawOfOld reads a record of kafka-go.
+func rawOfOld(rec *protocol.Record, epoch Epoch) (*Raw, error) {
+	raw := &Raw{rec: delivery.Record{Offset: rec.Offset, Time: rec.Time}, epoch: epoch}
+	for _, h := range rec.Headers {
+		raw.rec.Headers = append(raw.rec.Headers, delivery.Header(h))
+	}
+	var err error
+	if raw.rec.Key, err = protocol.ReadAll(rec.Key); err == nil {
+		raw.rec.Value, err = protocol.ReadAll(rec.Value)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record at %d: %w", rec.Offset, err)
+	}
+	return raw, nil
+}
+
 // control reads a marker that ends a transaction.
-func (f *fetching) control(b logBatch, rec *protocol.Record) {
+func (f *fetching) control(b logBatch, key []byte) {
 	const version, kind, abortMarker = 2, 2, 0 // bytes of the key, and the kind of an abort
-	if key, err := protocol.ReadAll(rec.Key); err == nil && len(key) >= version+kind &&
-		binary.BigEndian.Uint16(key[version:]) == abortMarker {
+	if len(key) >= version+kind && binary.BigEndian.Uint16(key[version:]) == abortMarker {
 		f.aborted.ended(b.first, b.producer)
 	}
 }
 
-func closeRecord(r *protocol.Record) {
-	if r.Key != nil {
-		_ = r.Key.Close()
-	}
-	if r.Value != nil {
-		_ = r.Value.Close()
-	}
-}
-
-func recordBytes(r *protocol.Record) int64 {
-	n := 16
+func recordBytes(r *delivery.Record) int64 {
+	n := 16 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
 		n += len(h.Key) + len(h.Value)
-	}
-	if r.Key != nil {
-		n += r.Key.Len()
-	}
-	if r.Value != nil {
-		n += r.Value.Len()
 	}
 	return int64(n)
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/segmentio/kafka-go/protocol"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // records reads the records of one batch, one after the other. It holds one at a time, of limit bytes at most.
@@ -24,8 +23,28 @@ type records struct {
 
 // scratch is memory that the records of several batches use one after the other.
 type scratch struct {
-	in  bufio.Reader // what was decompressed
-	buf []byte       // of the last record
+	in      bufio.Reader // what was decompressed
+	buf     []byte       // of the last record
+	headers []delivery.Header
+	names   map[string]string // of headers, which are the same in most records
+}
+
+// maxNames and maxName bound the names of headers that are kept, and their lengths.
+const maxNames, maxName = 64, 128
+
+// name returns a header's name as a string, without memory of its own if it has been seen.
+func (s *scratch) name(b []byte) string {
+	if known, ok := s.names[string(b)]; ok {
+		return known
+	}
+	name := string(b)
+	if s.names == nil {
+		s.names = make(map[string]string, maxNames)
+	}
+	if len(s.names) < maxNames && len(name) <= maxName {
+		s.names[name] = name
+	}
+	return name
 }
 
 const (
@@ -51,7 +70,7 @@ func newRecords(b logBatch, limit, most int64, s *scratch) (*records, error) {
 // next reads the next record, with its size; the error is io.EOF at the end. The record is valid until the next call. Of
 // one that is larger than the limit, neither key nor value is there, and headers only up to maxKeptHeaders; of one before
 // the offset from there is only the offset.
-func (r *records) next(from int64) (rec protocol.Record, size int64, err error) {
+func (r *records) next(from int64) (rec delivery.Record, size int64, err error) {
 	if r.left <= 0 {
 		return rec, 0, io.EOF
 	}
@@ -73,7 +92,7 @@ func (r *records) next(from int64) (rec protocol.Record, size int64, err error) 
 }
 
 // read reads a record that fits.
-func (r *records) read(rec *protocol.Record, size, from int64) error {
+func (r *records) read(rec *delivery.Record, size, from int64) error {
 	r.buf = r.buf[:0]
 	for int64(len(r.buf)) < size { // as it comes: the size may be wrong
 		n := int(min(size-int64(len(r.buf)), max(int64(len(r.buf)), 4<<10)))
@@ -88,25 +107,17 @@ func (r *records) read(rec *protocol.Record, size, from int64) error {
 	if rec.Offset < from {
 		return f.err
 	}
-	rec.Key, rec.Value = bytesOf(f.bytes()), bytesOf(f.bytes())
+	rec.Key, rec.Value = f.bytes(), f.bytes()
 	n := f.varint()
 	if n < 0 || n > int64(len(f.b)) { // each takes two bytes at least
 		return errMalformed
 	}
-	if n > 0 {
-		rec.Headers = make([]protocol.Header, n)
+	r.headers = r.headers[:0]
+	for range n {
+		r.headers = append(r.headers, delivery.Header{Key: r.name(f.bytes()), Value: f.bytes()})
 	}
-	for i := range rec.Headers {
-		rec.Headers[i] = protocol.Header{Key: string(f.bytes()), Value: bytes.Clone(f.bytes())}
-	}
+	rec.Headers = r.headers
 	return f.err
-}
-
-func bytesOf(b []byte) protocol.Bytes {
-	if b == nil {
-		return nil
-	}
-	return protocol.NewBytes(b)
 }
 
 // fields parses a record. After an error it returns zeros.
@@ -116,7 +127,7 @@ type fields struct {
 }
 
 // begin parses what comes before the key.
-func (f *fields) begin(b logBatch, rec *protocol.Record) {
+func (f *fields) begin(b logBatch, rec *delivery.Record) {
 	const attributes = 1 // of a record; they are not used
 	if len(f.b) < attributes {
 		f.err = errMalformed
@@ -152,7 +163,7 @@ func (f *fields) bytes() []byte {
 }
 
 // skim reads a record that is larger than the limit, without keeping its key and value.
-func (r *records) skim(rec *protocol.Record, size int64) error {
+func (r *records) skim(rec *delivery.Record, size int64) error {
 	in := skimmer{in: &r.in, left: size}
 	in.skip(1) // attributes
 	rec.Time = time.UnixMilli(r.batch.since + in.varint())
@@ -161,7 +172,7 @@ func (r *records) skim(rec *protocol.Record, size int64) error {
 	in.skip(in.varint()) // value
 	kept := int64(0)
 	for n := in.varint(); n > 0 && in.err == nil; n-- {
-		var h protocol.Header
+		var h delivery.Header
 		length := in.varint()
 		if kept += max(length, 0); kept > maxKeptHeaders {
 			break

@@ -90,16 +90,12 @@ var errScanned = errors.New("scanned")
 func (s *scanner) fetch(ctx context.Context, end int64, yield func(delivery.Record) bool) error {
 	out, err := s.client.Fetch(ctx, FetchRequest{
 		Partition: s.at, Offset: s.offset, MaxBytes: scanMaxBytes, MaxWait: scanMaxWait, Uncommitted: true,
-	}, func(raw Raw) error {
+	}, func(raw *Raw) error {
 		if raw.Offset() >= end {
 			return errScanned
 		}
-		r, err := raw.Copy()
-		if err != nil {
-			return err
-		}
-		s.offset = r.Offset + 1
-		if s.stopped = !yield(*r); s.stopped {
+		s.offset = raw.Offset() + 1
+		if s.stopped = !yield(raw.Copy()); s.stopped {
 			return errScanned
 		}
 		return nil

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -72,12 +73,10 @@ func (r *ingressReader) lookBehind(ctx context.Context, from int64) int64 {
 	}
 	var behind []*delivery.Job
 	limits, now := r.opt.limits(), time.Now()
-	out, err := r.read(ctx, from, minFetchBytes, shortPoll, func(rec broker.Raw) error {
-		c, err := r.copyOf(rec)
-		if err == nil {
-			behind = append(behind, record.Decode(c, r.src.from, limits, now))
-		}
-		return err
+	out, err := r.read(ctx, from, minFetchBytes, shortPoll, func(rec *broker.Raw) error {
+		c := r.copyOf(rec)
+		behind = append(behind, record.Decode(&c, r.src.from, limits, now))
+		return nil
 	})
 	if err != nil {
 		return from // the next fetch in earnest reports it
@@ -93,22 +92,35 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) (er
 	return err
 }
 
-// blockers warns of campaigns that delay others on their partition, once for each. It is safe for
-// concurrent use.
+// blockers warns of campaigns with overflow block that delay others on their partition, once for each; what others delay
+// for a moment is nobody's concern. It is safe for concurrent use.
 type blockers struct {
-	log *slog.Logger
+	log    *slog.Logger
+	blocks func() iter.Seq[string] // the campaigns with that overflow
 
 	mu   sync.Mutex
 	said map[string]bool
 }
 
-func newBlockers(log *slog.Logger) *blockers { return &blockers{log: log, said: map[string]bool{}} }
+func newBlockers(log *slog.Logger, blocks func() iter.Seq[string]) *blockers {
+	return &blockers{log: log, blocks: blocks, said: map[string]bool{}}
+}
 
 // noted reports whether nothing more is said of the campaign.
 func (b *blockers) noted(campaign string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.said[campaign] || len(b.said) >= maxBlockers
+}
+
+// blocking reports whether the campaign keeps its jobs in ingress.
+func (b *blockers) blocking(campaign string) bool {
+	for id := range b.blocks() {
+		if id == campaign {
+			return true
+		}
+	}
+	return false
 }
 
 // note warns when jobs of other campaigns wait behind a refused one.
@@ -122,6 +134,9 @@ func (b *blockers) note(at partition, refused *delivery.Job, behind ...[]*delive
 		for _, j := range jobs {
 			if j.Campaign == refused.Campaign {
 				continue
+			}
+			if !b.blocking(refused.Campaign) {
+				return
 			}
 			b.said[refused.Campaign] = true
 			b.log.Warn("a campaign whose overflow is block holds up others on its partition",

@@ -52,7 +52,7 @@ func New(o Options) (*Consumer, error) {
 	m.waiting.nothing(&o)
 	c := &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
-		blockers: newBlockers(o.Logger), topics: map[string]broker.Identity{},
+		blockers: newBlockers(o.Logger, o.Blocking), topics: map[string]broker.Identity{},
 	}
 	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
 		b.of(from).waits = func(since time.Time) { c.short(from, since) }

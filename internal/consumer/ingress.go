@@ -64,17 +64,14 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	defer func() { r.uncharge(r.copied) }()
 	var jobs []*delivery.Job
 	limits, now := r.opt.limits(), time.Now()
-	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec broker.Raw) error {
+	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec *broker.Raw) error {
 		if r.copied >= expansion*r.maxBytes {
 			return errEnough
 		}
-		c, err := r.copyOf(rec)
-		if err != nil {
-			return err
-		}
-		j := r.adopt(record.Decode(c, r.src.from, limits, now))
+		c := r.copyOf(rec)
+		j := r.adopt(record.Decode(&c, r.src.from, limits, now))
 		if len(jobs) == 0 {
-			r.src.dated(c.Offset, sinceOf(c, j, r.src.from))
+			r.src.dated(c.Offset, sinceOf(&c, j, r.src.from))
 		}
 		r.copied += j.Size
 		r.src.budget.charge(j.Size)

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -17,20 +15,17 @@ import (
 // decoded from it.
 func TestALaneSeesTheCampaignOfTheJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		raw := &protocol.Record{Value: protocol.NewBytes([]byte(rapid.SampledFrom([]string{`{"campaign":"c","payload":1}`, "x"}).Draw(t, "value")))}
+		raw := delivery.Record{Topic: "lanes", Value: []byte(rapid.SampledFrom([]string{`{"campaign":"c","payload":1}`, "x"}).Draw(t, "value"))}
 		for range rapid.IntRange(0, 4).Draw(t, "headers") {
-			raw.Headers = append(raw.Headers, kafka.Header{
+			raw.Headers = append(raw.Headers, delivery.Header{
 				Key:   rapid.SampledFrom([]string{delivery.HeaderCampaign, delivery.HeaderJobID, "Pacer-Campaign", "x"}).Draw(t, "key"),
 				Value: []byte(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"c", "d", "", "(unknown)"})).Draw(t, "header")),
 			})
 		}
-		rec := broker.RawOf(partition{Topic: "lanes"}, raw)
-		id, ok := headerCampaign(rec)
-		full, err := rec.Copy()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if j := record.Decode(full, delivery.FromLane, record.Limits{MaxWeight: delivery.MaxWeight}, time.Now()); ok && id != j.Campaign {
+		rec := broker.RawOf(raw)
+		id, ok := headerCampaign(&rec)
+		full := rec.Copy()
+		if j := record.Decode(&full, delivery.FromLane, record.Limits{MaxWeight: delivery.MaxWeight}, time.Now()); ok && id != j.Campaign {
 			t.Fatalf("a lane takes the campaign for %q, the job says %q", id, j.Campaign)
 		}
 	})

@@ -219,15 +219,12 @@ type visit struct {
 
 // record classifies one record under the lock of the lane, so that no commit sees a position beyond a record that is
 // not registered yet.
-func (v *visit) record(rec broker.Raw) error {
+func (v *visit) record(rec *broker.Raw) error {
 	r := v.reader
 	if len(v.jobs) >= laneJobs || v.bytes >= expansion*maxFetchBytes {
 		return errEnough
 	}
-	hash, j, err := v.campaignOf(rec)
-	if err != nil {
-		return err
-	}
+	hash, j := v.campaignOf(rec)
 	r.src.mu.Lock()
 	defer r.src.mu.Unlock()
 	if v.catchUp && rec.Offset() >= r.src.lane.Main() {
@@ -241,9 +238,7 @@ func (v *visit) record(rec broker.Raw) error {
 		return errEnough
 	}
 	if j == nil {
-		if j, err = v.decode(rec); err != nil {
-			return err
-		}
+		j = v.decode(rec)
 	}
 	r.adopt(j)
 	repeat := r.repeats.Repeated(j, j.Offset)
@@ -264,26 +259,21 @@ func (v *visit) record(rec broker.Raw) error {
 
 // campaignOf finds the record's campaign. Without a header for it, the whole record has to be
 // decoded.
-func (v *visit) campaignOf(rec broker.Raw) (hash uint64, j *delivery.Job, err error) {
+func (v *visit) campaignOf(rec *broker.Raw) (hash uint64, j *delivery.Job) {
 	if id, ok := headerCampaign(rec); ok {
-		return delivery.CampaignHash(id), nil, nil
+		return delivery.CampaignHash(id), nil
 	}
-	if j, err = v.decode(rec); err != nil {
-		return 0, nil, err
-	}
-	return delivery.CampaignHash(j.Campaign), j, nil
+	j = v.decode(rec)
+	return delivery.CampaignHash(j.Campaign), j
 }
 
-func (v *visit) decode(rec broker.Raw) (*delivery.Job, error) {
-	full, err := v.reader.copyOf(rec)
-	if err != nil {
-		return nil, err
-	}
-	return record.Decode(full, delivery.FromLane, v.reader.opt.limits(), v.now), nil
+func (v *visit) decode(rec *broker.Raw) *delivery.Job {
+	full := v.reader.copyOf(rec)
+	return record.Decode(&full, delivery.FromLane, v.reader.opt.limits(), v.now)
 }
 
 // headerCampaign is the campaign that record.Decode would find in the headers; "" for one that it would not accept.
-func headerCampaign(rec broker.Raw) (id string, ok bool) {
+func headerCampaign(rec *broker.Raw) (id string, ok bool) {
 	value, ok := rec.Header(delivery.HeaderCampaign)
 	if id = string(value); !delivery.ValidCampaign(id) {
 		id = ""

@@ -98,7 +98,7 @@ var errEnough = errors.New("enough was read")
 
 // read fetches once, within the budget, and calls visit for each record. It returns the error of the context, of the
 // fetch, or errEnough of visit; records visited before an error are valid.
-func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(broker.Raw) error) (broker.Fetched, error) {
+func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Duration, visit func(*broker.Raw) error) (broker.Fetched, error) {
 	w := r.base.whereabouts()
 	r.topic = w.topic.Topic
 	request := broker.FetchRequest{
@@ -113,7 +113,7 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 		}
 	}
 	r.base.begin("a fetch to end")
-	out, err := r.opt.Client.Fetch(ctx, request, func(rec broker.Raw) error {
+	out, err := r.opt.Client.Fetch(ctx, request, func(rec *broker.Raw) error {
 		if rec.Offset() >= w.high {
 			note(rec.Epoch())
 		}
@@ -143,17 +143,14 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 }
 
 // copyOf copies a record out of the buffers of a fetch.
-func (r *reader) copyOf(rec broker.Raw) (*delivery.Record, error) {
-	c, err := rec.Copy()
-	if err != nil {
-		return nil, err
-	}
+func (r *reader) copyOf(rec *broker.Raw) delivery.Record {
+	c := rec.Copy()
 	c.TopicID = r.topic
 	if c.Flaw != nil {
 		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
 			"partition", r.base.String(), "offset", c.Offset, "reason", c.Flaw.Defect, "detail", c.Flaw.Detail)
 	}
-	return c, nil
+	return c
 }
 
 // adopt sets the fields of a decoded job that are common to the partition.

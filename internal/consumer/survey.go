@@ -100,12 +100,9 @@ const datesAtOnce = 8
 func (s *survey) date(ctx context.Context, p surveyed, offset int64) (since time.Time) {
 	_, err := s.opt.Client.Fetch(ctx, broker.FetchRequest{
 		Partition: p.base().partition, Offset: offset, MaxBytes: 1, MaxWait: shortPoll,
-	}, func(rec broker.Raw) error {
-		r, err := rec.Copy()
-		if err != nil {
-			return err
-		}
-		since = sinceOf(r, record.Decode(r, p.base().from, s.opt.limits(), time.Now()), p.base().from)
+	}, func(rec *broker.Raw) error {
+		r := rec.Copy()
+		since = sinceOf(&r, record.Decode(&r, p.base().from, s.opt.limits(), time.Now()), p.base().from)
 		return errEnough
 	})
 	if err != nil && !errors.Is(err, errEnough) {
