@@ -118,8 +118,9 @@ func (p *Pacer) review(q *queue, now instant) {
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end
 		p.replace(j, now)
 	}
-	if q.campaign == nil && !p.absent(q.id) || q.campaign != nil && q.standing(now) == held {
+	if q.refusesSince == 0 && (q.campaign == nil && !p.absent(q.id) || q.campaign != nil && q.standing(now) == held) {
 		return
 	}
+	q.refusesSince = 0
 	q.tellRoom(settleAll)
 }

@@ -64,6 +64,10 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		return true
 	}
 	if !p.fits(q, j, now) {
+		if src, ok := j.Source.(roomer); ok && p.refuses(q, j, now) {
+			q.await(src)
+			return false
+		}
 		return p.overflow(j, e, now)
 	}
 	q.push(j)

@@ -29,6 +29,8 @@ type queue struct {
 
 	place   int                 // in the list of queues
 	waiting map[roomer]struct{} // sources with jobs that were refused for want of room
+
+	refusesSince int64 // local time since when ingress waits although the campaign uses lanes; 0: it does not
 }
 
 // asking is when a queue asks for slots, and its current ask.

@@ -21,6 +21,45 @@ func (p *Pacer) laneRoom(q *queue) int64 {
 	return room
 }
 
+const (
+	// soonWithin is within what time jobs are sent that are not worth a trip through a lane: writing one there and reading
+	// it again costs several times what sending it costs.
+	soonWithin = 2 * time.Second
+	// refuseFor bounds how long intake waits for jobs that seem to be sent soon and are not, and refuseAgain how long after that
+	// it is not tried again.
+	refuseFor, refuseAgain = time.Second, 5 * time.Second
+)
+
+// soon tells whether the units ahead are sent within a moment, as far as the campaign's rate and the calls of its sink go.
+func (q *queue) soon(ahead int64, now instant) bool {
+	s, calls := q.sink, int64(0)
+	if s == nil || now.until(max(q.turnAt, q.opens())) > soonWithin {
+		return false
+	}
+	if calls = int64(s.max); q.campaign.MaxInFlight > 0 {
+		calls = min(calls, int64(q.campaign.MaxInFlight))
+	}
+	return ahead <= q.campaign.Rate.UnitsIn(soonWithin)/q.competitors && ahead*s.latency <= calls*soonWithin.Microseconds()
+}
+
+// refuses tells whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
+// lanes: when what is before it is sent soon. Its partition is not read meanwhile. When that takes longer, jobs are relayed.
+func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
+	ahead := q.ahead(rank(j))
+	if j.From != delivery.FromIngress || len(q.campaign.Lanes) > 0 || q.size+j.Size <= p.opt.MaxQueueBytes || !q.soon(ahead, now) {
+		return false
+	}
+	if q.refusesSince == 0 || now.local-q.refusesSince > refuseAgain.Microseconds() {
+		q.refusesSince = now.local
+	}
+	return !q.refusedLong(now)
+}
+
+// refusedLong tells whether intake has waited for the queue for too long.
+func (q *queue) refusedLong(now instant) bool {
+	return q.refusesSince != 0 && now.local-q.refusesSince > refuseFor.Microseconds()
+}
+
 // far tells whether the campaign's turn is so far off that its jobs may not wait for it here.
 func (p *Pacer) far(q *queue, now instant) bool {
 	turn := q.turnAt
@@ -37,6 +76,16 @@ func (p *Pacer) roomFor(q *queue, now instant) {
 		return
 	}
 	room := p.laneRoom(q)
+	switch {
+	case q.refusesSince == 0:
+	case q.size <= p.opt.MaxQueueBytes/8*7:
+		q.refusesSince = 0
+		q.tellRoom(room)
+		return
+	case q.refusedLong(now):
+		q.tellRoom(room) // they are relayed
+		return
+	}
 	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
 		return
 	}

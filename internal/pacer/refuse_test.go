@@ -1,0 +1,78 @@
+package pacer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// heavy makes jobs of ingress that need 4 KiB of memory each.
+func heavy(src *partition, campaign string, n int) []*delivery.Job {
+	list := jobs(src, delivery.FromIngress, campaign, 0, n)
+	for _, j := range list {
+		j.Size = 4 << 10
+	}
+	return list
+}
+
+// TestWhatIsSentSoonIsNotRelayed: a backlog that is larger than the memory of its campaign, and is sent as fast as it could be
+// moved, waits in ingress instead of going through a lane.
+func TestWhatIsSentSoonIsNotRelayed(t *testing.T) {
+	one(t, newBook(campaign("c", 5000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		if left := f.hand(t, src, heavy(src, "c", 20_000), 10*time.Second); len(left) > 0 {
+			t.Errorf("%d of 20,000 are refused after ten seconds", len(left))
+		}
+		time.Sleep(3 * time.Second)
+		if n := len(f.outboxes[0].all()); n > 0 || src.count(delivery.OutcomeDelivered) != 20_000 {
+			t.Errorf("%d jobs went through a lane, %d were sent", n, src.count(delivery.OutcomeDelivered))
+		}
+	})
+}
+
+// TestIntakeDoesNotWaitForASlowSink: jobs that seemed to be sent soon, and are not, leave ingress within two seconds, and the
+// others follow at once.
+func TestIntakeDoesNotWaitForASlowSink(t *testing.T) {
+	one(t, newBook(campaign("c", 5000)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		list := heavy(src, "c", 30_000)
+		if left := f.hand(t, src, list[:10_000], 10*time.Second); len(left) > 0 {
+			t.Fatalf("%d of 10,000 are refused", len(left))
+		}
+		f.receiver.setLatency(time.Minute)
+		began := time.Now()
+		if left := f.hand(t, src, list[10_000:], time.Minute); len(left) > 0 {
+			t.Errorf("%d of 20,000 are refused while the sink is stuck", len(left))
+		}
+		if took := time.Since(began); took > 2500*time.Millisecond {
+			t.Errorf("ingress waited for %s", took)
+		}
+		if n := len(f.outboxes[0].all()); n < 15_000 {
+			t.Errorf("%d jobs went to a lane", n)
+		}
+	})
+}
+
+// TestIntakeDoesNotWaitForAPausedCampaign: neither when it is paused while jobs of it are refused.
+func TestIntakeDoesNotWaitForAPausedCampaign(t *testing.T) {
+	b := newBook(campaign("c", 5000))
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		list := heavy(src, "c", 20_000)
+		left := f.hand(t, src, list, 300*time.Millisecond)
+		if len(left) == 0 {
+			t.Fatal("nothing is refused")
+		}
+		paused := campaign("c", 5000)
+		paused.Status = delivery.StatusPaused
+		b.set(paused)
+		began := time.Now()
+		if left = f.hand(t, src, left, time.Minute); len(left) > 0 || time.Since(began) > 500*time.Millisecond {
+			t.Errorf("%d are refused %s after the pause", len(left), time.Since(began))
+		}
+	})
+}
