@@ -43,16 +43,34 @@ kafka_start() {
   kafka_configure
   local first=()
   if secure; then first=(--add-scram "SCRAM-SHA-512=[name=admin,password=$(secure_password)]"); fi
-  if [ ! -f "$dir/kafka/data/meta.properties" ]; then
-    java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$kafka_libs/*" \
-      -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
-      kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$dir/kafka/server.properties" "${first[@]}" 9>&-
-  fi
+  if [ ! -f "$dir/kafka/data/meta.properties" ]; then kafka_format "${first[@]}"; fi
   # A test's own broker lives for seconds: it is not worth compiling well.
   # shellcheck disable=SC2086
   spawn kafka java ${stack:+-XX:TieredStopAtLevel=1} -Xms256m -Xmx512m -XX:+UseSerialGC \
     -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
     -cp "$kafka_libs/*" kafka.Kafka "$dir/kafka/server.properties"
+}
+
+# What formatting writes besides meta.properties: the same for all brokers without secrets, and two seconds of java.
+kafka_bootstrap="$base/kafka-$kafka_version-bootstrap.checkpoint"
+
+# kafka_format formats the storage. A stack of a test copies what an earlier one has written.
+kafka_format() {
+  local data=$dir/kafka/data incoming
+  if [ -n "$stack" ] && ! secure && [ -f "$kafka_bootstrap" ]; then
+    mkdir -p "$data"
+    cp "$kafka_bootstrap" "$data/bootstrap.checkpoint"
+    printf 'version=1\nnode.id=1\ndirectory.id=%s\ncluster.id=%s\n' "$(kafka_cluster_id)" "$(kafka_cluster_id)" >"$data/meta.properties"
+    return
+  fi
+  java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$kafka_libs/*" \
+    -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
+    kafka.tools.StorageTool format -t "$(kafka_cluster_id)" -c "$dir/kafka/server.properties" "$@" 9>&-
+  if ! secure; then
+    incoming=$(mktemp "$base/kafka-incoming.XXXXXX")
+    cp "$data/bootstrap.checkpoint" "$incoming"
+    mv "$incoming" "$kafka_bootstrap"
+  fi
 }
 
 # kafka_cluster_id makes a random id as the storage tool does, without another second of java.
