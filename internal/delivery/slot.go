@@ -16,6 +16,15 @@ func (s Slot) Advance(k int64, r Rate) Slot {
 	return Slot{At: s.At + k*whole + f/r.N, Frac: f % r.N}
 }
 
+// Back is the slot before s on a timeline of rate r.
+func (s Slot) Back(r Rate) Slot {
+	s.At -= r.Per / r.N
+	if s.Frac -= r.Per % r.N; s.Frac < 0 {
+		s.At, s.Frac = s.At-1, s.Frac+r.N
+	}
+	return s
+}
+
 // Micros is the first whole microsecond not before the slot: the instant at which it may be used.
 func (s Slot) Micros() int64 {
 	if s.Frac > 0 {

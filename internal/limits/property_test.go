@@ -14,7 +14,12 @@ import (
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-func TestScriptsDoWhatTheModelSays(t *testing.T) {
+func TestScriptsDoWhatTheModelSays(t *testing.T) { onBoth(t, compare) }
+
+// TestScriptsFillHolesAsTheModelDoes is about one campaign whose daemons hand back much, while its rate changes.
+func TestScriptsFillHolesAsTheModelDoes(t *testing.T) { onBoth(t, compareStorms) }
+
+func onBoth(t *testing.T, compare func(*testing.T, redis.UniversalClient)) {
 	if !harness.Raced { // its Lua is slow under the race detector
 		t.Run("miniredis", func(t *testing.T) {
 			_, c := miniClient(t)
@@ -22,6 +27,32 @@ func TestScriptsDoWhatTheModelSays(t *testing.T) {
 		})
 	}
 	t.Run("redis", func(t *testing.T) { compare(t, realClient(t)) })
+}
+
+func compareStorms(t *testing.T, client redis.UniversalClient) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l, m := newLua(t, client), model.NewStore()
+		c := campaign(1000)
+		h := &history{now: epoch, campaigns: []*delivery.Campaign{c}}
+		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+			h.now += rapid.SampledFrom([]int64{0, 1, 1_000, 7_001, 25_000}).Draw(rt, "pass")
+			switch rapid.IntRange(0, 5).Draw(rt, "action") {
+			case 0:
+				next := *h.campaigns[0]
+				next.Revision++
+				next.Rate = delivery.PerSecond(rapid.SampledFrom([]int64{0, 30, 150, 333, 1000, 7000}).Draw(rt, "rate"))
+				h.campaigns[0] = &next
+			case 1, 2:
+				h.refund(rt, l, m)
+			default:
+				a := ask(h.campaigns[0], rapid.SampledFrom([]int64{1, 7, 100, 1_000_000}).Draw(rt, "want"))
+				if rapid.IntRange(0, 9).Draw(rt, "weighted") == 0 {
+					a.Weights = []int64{3, 1, 2}
+				}
+				h.take(rt, l, m, rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(rt, "node"), []delivery.Ask{a})
+			}
+		}
+	})
 }
 
 // compare puts random histories to the scripts and to the model; every answer must be the same.
@@ -127,12 +158,16 @@ func (h *history) step(rt *rapid.T, l, m store) {
 		if len(asks) == 0 {
 			return // nothing is sent, so the store's clock does not see it
 		}
-		got, want := l.Take(h.now, node, asks), m.Take(h.now, node, asks)
-		same(rt, "take", got, want)
-		for _, g := range got.Items {
-			if g.Units > 0 {
-				h.grants = append(h.grants, g.Grant())
-			}
+		h.take(rt, l, m, node, asks)
+	}
+}
+
+func (h *history) take(rt *rapid.T, l, m store, node string, asks []delivery.Ask) {
+	got, want := l.Take(h.now, node, asks), m.Take(h.now, node, asks)
+	same(rt, "take", got, want)
+	for _, g := range got.Items {
+		if g.Units > 0 {
+			h.grants = append(h.grants, g.Grant())
 		}
 	}
 }

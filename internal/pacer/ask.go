@@ -145,11 +145,17 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 	if q.sink != nil {
 		q.sink.granted += g.Units
 	}
-	if q.units == 0 || q.campaign != a.Campaign && changed(q.campaign, a.Campaign) || p.drain.stopped {
-		p.handBack(q) // granted for a campaign that has changed since
-		if !p.drain.stopped {
-			p.takes.askLater(q, now.local)
-		}
+	switch {
+	case p.drain.stopped:
+		p.handBack(q)
+		return
+	case q.units == 0:
+		p.handBack(q)
+		p.takes.askLater(q, now.local)
+		return
+	case q.campaign != a.Campaign && changed(q.campaign, a.Campaign):
+		p.handBackOld(q, keeps(a.Campaign, q.campaign))
+		p.takes.askLater(q, now.local)
 		return
 	}
 	p.schedule(q)
@@ -198,15 +204,17 @@ func (p *Pacer) due(q *queue) int64 {
 
 // handBack gives the queue's slots back to the timeline. Until that is done the queue does not ask, so that a take never
 // overtakes the refund of the slots before it.
-func (p *Pacer) handBack(q *queue) {
-	n := q.granted
-	p.slots.remove(q)
-	refunds := q.timeline.handBack()
+func (p *Pacer) handBack(q *queue) { p.handBackOld(q, noRevision) }
+
+// handBackOld hands back the slots before a revision.
+func (p *Pacer) handBackOld(q *queue, revision int64) {
+	refunds, units := q.timeline.handBack(revision)
+	p.schedule(q)
 	if len(refunds) == 0 {
 		return
 	}
 	if q.sink != nil {
-		q.sink.granted -= n
+		q.sink.granted -= units
 	}
 	p.takes.asks.remove(q)
 	q.ask.busy++

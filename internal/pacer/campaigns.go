@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"maps"
+	"math"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -222,6 +223,17 @@ func (e *effective) lacksSink(now time.Time) bool {
 		return false
 	}
 	return standingOf(e.campaign, &sinkState{}, now) == sending && e.sinkless.Failed()
+}
+
+const noRevision = math.MaxInt64 // no slot is of it, or of a later one
+
+// keeps is the revision from which on slots may still be used when a campaign has changed from was to is. If nothing but
+// the rate has changed, such slots may have been granted already: another daemon has told the store of the change first.
+func keeps(was, is *delivery.Campaign) (revision int64) {
+	if was == nil || is == nil || was.Status != is.Status || was.Sink != is.Sink || was.Invalid != is.Invalid {
+		return noRevision
+	}
+	return is.Revision
 }
 
 // changed tells whether slots granted under a may no longer be used under b.

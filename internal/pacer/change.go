@@ -79,7 +79,11 @@ func (p *Pacer) change(q *queue, now instant) {
 	}
 	p.changeCircuit(q, is, sink, now)
 	if changed(was, is) {
-		p.handBack(q) // the slots lie on the old timeline
+		if q.sink == sink {
+			p.handBackOld(q, keeps(was, is)) // the slots lie on the old timeline
+		} else {
+			p.handBack(q)
+		}
 		if q.blocked {
 			q.blocked = false
 			q.sink.leave(q)

@@ -174,7 +174,7 @@ func (pl plan) judge(sent []arrival) string {
 	if over, where := overRate(sent, pl.changes, 80_000); over > allowed {
 		return fmt.Sprintf("%d above the largest rate in the second before %d us", over, where)
 	}
-	// A change may cost the slots handed back in the middle of the timeline: at most a horizon and a new spacing.
+	// A change may cost the time of a refund and a take, and a spacing.
 	var due, lost float64
 	for i, c := range pl.changes {
 		end := pl.length.Microseconds()
@@ -183,7 +183,7 @@ func (pl plan) judge(sent []arrival) string {
 		}
 		if end > c.at {
 			due += float64(c.rate) * float64(end-c.at) / 1e6
-			lost += 2 + float64(c.rate)*0.08
+			lost += 2 + float64(c.rate)*0.03
 		}
 	}
 	lost += float64(pl.changes[0].rate) * .2 // the phase of a new timeline

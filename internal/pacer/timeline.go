@@ -27,10 +27,14 @@ func (t *timeline) heldUntil() int64 {
 	return t.lastSlot
 }
 
-// add adds granted slots.
+// add adds granted slots. They may lie before those that are there: in a hole of the campaign's timeline.
 func (t *timeline) add(g delivery.Grant) {
 	if g.Units > 0 {
-		t.grants = append(t.grants, g)
+		i := len(t.grants)
+		for i > 0 && g.First.At < t.grants[i-1].First.At {
+			i--
+		}
+		t.grants = slices.Insert(t.grants, i, g)
 		t.granted += g.Units
 	}
 }
@@ -63,15 +67,19 @@ func (t *timeline) use(n int64) (counted []delivery.Grant) {
 	return counted
 }
 
-// handBack gives up all slots and returns them for a refund.
-func (t *timeline) handBack() []delivery.Grant {
-	if t.granted == 0 {
-		return nil
+// handBack gives up all slots but those of a revision or a later one, and returns them for a refund, with their sum.
+func (t *timeline) handBack(from int64) (back []delivery.Grant, units int64) {
+	kept := t.grants[:0:0]
+	for _, g := range t.grants {
+		if g.Revision >= from {
+			kept = append(kept, g)
+		} else {
+			back, units = append(back, g), units+g.Units
+		}
 	}
-	grants := t.grants
-	t.grants, t.granted = nil, 0
-	slices.Reverse(grants) // from the end of the timeline, so that each is its end in turn
-	return grants
+	t.grants, t.granted = kept, t.granted-units
+	slices.Reverse(back) // from the end of the timeline, so that each is its end in turn
+	return back, units
 }
 
 // tooLate is how many of the first grant's slots, which must be there, lie not after late; those of a grant that was made

@@ -59,7 +59,7 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 					rt.Fatalf("%d are too late, want %d", got, want)
 				}
 			case 4:
-				back := tl.handBack()
+				back, _ := tl.handBack(noRevision)
 				var sum int64
 				before := int64(1) << 62
 				for _, g := range back {

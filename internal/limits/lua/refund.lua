@@ -11,17 +11,66 @@ if again then return again end
 local now, steps = clock(KEYS[1], true)
 if not now then return steps end
 
--- Slots that are still the last ones granted become free again.
+-- The first whole microsecond not before the slot k places after (at, frac) on a timeline of n, whole and rest.
+local function slotAfter(k, n, whole, rest, at, frac)
+  local f = frac + k * rest
+  at = at + k * whole + floor(f / n)
+  if f % n > 0 then at = at + 1 end
+  return at
+end
+
+local MAXHOLES = 32
+
+-- Adds a hole, in order, and joins it with those it touches.
+local function addHole(holes, before, last)
+  local kept, place = {}, 1
+  for i = 1, #holes do
+    local h = holes[i]
+    if h[HOLEBEFORE] <= last and before <= h[HOLELAST] then
+      before, last = min(before, h[HOLEBEFORE]), max(last, h[HOLELAST])
+    else
+      kept[#kept + 1] = h
+    end
+  end
+  while place <= #kept and kept[place][HOLELAST] < last do place = place + 1 end
+  table.insert(kept, place, {before, last})
+  if #kept > MAXHOLES then table.remove(kept, 1) end
+  return kept
+end
+
+-- Frees slots, of this revision or an earlier one: the timeline ends before them if they are the last ones, and has a hole
+-- otherwise.
 local function refundTimeline(key, rev, n, whole, rest, at, frac, units)
   local v = call('GET', key)
   if not v or n == 0 or units > 65536 then return end
-  local nat, nfrac, nn, nwhole, nrest, nrev, burst, last, after = parse('<I7I7I7I7I7I7I7I7', v)
-  if nn ~= n or nwhole ~= whole or nrest ~= rest or nrev ~= rev then return end
-  local f = frac + units * rest
-  if at + units * whole + floor(f / n) ~= nat or f % n ~= nfrac then return end
-  local first = at
-  if frac > 0 then first = at + 1 end
-  call('SET', key, pack('<I7I7I7I7I7I7I7I7', at, frac, n, whole, rest, rev, burst, first - whole) .. sub(v, after), 'KEEPTTL')
+  local nat, nfrac, nn, nwhole, nrest, nrev, burst, nlast, after = parse('<I7I7I7I7I7I7I7I7', v)
+  if nn == 0 then return end
+  local before, last = slotAfter(-1, n, whole, rest, at, frac), slotAfter(units - 1, n, whole, rest, at, frac)
+  local _, _, count, pos = parse('<I7I7B', v, after)
+  for _ = 1, count do
+    local _, _, _, _, _, next = parse('<Bc0I7I7I7I7', v, pos)
+    pos = next
+  end
+  local holes = holesOf(v, pos, now)
+  if last ~= nlast then
+    if last < now or last > nlast then return end
+    holes = addHole(holes, before, last)
+  else
+    nlast = before
+    local joined = false
+    while #holes > 0 and holes[#holes][HOLELAST] >= nlast do
+      nlast, joined = min(nlast, holes[#holes][HOLEBEFORE]), true
+      table.remove(holes)
+    end
+    if not joined and nn == n and nwhole == whole and nrest == rest and nrev == rev then
+      nat, nfrac = at, frac
+    else
+      nat, nfrac = nlast + nwhole, 0
+      if nrest > 0 then nat = nat + 1 end
+    end
+  end
+  call('SET', key, pack('<I7I7I7I7I7I7I7I7', nat, nfrac, nn, nwhole, nrest, nrev, burst, nlast) .. sub(v, after, pos - 1) ..
+    packHoles(holes), 'KEEPTTL')
 end
 
 local quotas, pos = {}, 1

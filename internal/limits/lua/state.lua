@@ -136,6 +136,29 @@ end
 -- The head of a reply.
 local function head(now, steps) return pack('<I7I7I4', SEQ, now, steps) end
 
+-- The holes of a timeline, which follow its nodes, from pos on: before and last of each, see model/hole.go. Those that have
+-- passed are left out.
+local HOLEBEFORE, HOLELAST = 1, 2
+local function holesOf(v, pos, now)
+  local holes = {}
+  if pos > #v then return holes end -- none, or written by a release before this one
+  local count
+  count, pos = parse('<B', v, pos)
+  for _ = 1, count do
+    local before, last
+    before, last, pos = parse('<I7I7', v, pos)
+    if last >= now then holes[#holes + 1] = {before, last} end
+  end
+  return holes
+end
+
+local function packHoles(holes)
+  if #holes == 0 then return '' end
+  local v = pack('<B', #holes)
+  for i = 1, #holes do v = v .. pack('<I7I7', holes[i][HOLEBEFORE], holes[i][HOLELAST]) end
+  return v
+end
+
 -- The modes of gates, one digit each:
 --   0  throttled: the destination asked to wait; open when the time is over
 --   1  failing: half-open when the time is over, until it is opened

@@ -13,7 +13,7 @@
 --   bound as in delivery.Binding; quotas and windows are positions, from 0.
 --
 -- A timeline is stored as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut
--- served.
+-- served; then, if it has holes, how many, and before and last of each.
 
 local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
 
@@ -26,6 +26,7 @@ local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL,
 local LINE = '<I7I7I7I7I7I7I7I7I7I7B'
 local NODES, SPACING, FRESH = 1, 2, 3
 local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, RENEW, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+local HOLES = 15 -- beside the format
 local MEMBER = '<Bc0I7I7I7I7'
 local CUT, SERVED = 5, 6
 local RESULT = '<I4I7I7I7I7I7I7I7BBBI2I2B'
@@ -163,7 +164,7 @@ end
 -- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
 local function loadTimeline(it, v)
   if not v then
-    return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0}, true
+    return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0, {}}, true
   end
   local tl = {false, 0, 0, parse(LINE, v)}
   local nodes, pos = {}, tl[15]
@@ -171,7 +172,7 @@ local function loadTimeline(it, v)
     local e = {0, parse(MEMBER, v, pos)}
     nodes[i], pos = e, e[7]
   end
-  tl[NODES] = nodes
+  tl[NODES], tl[HOLES] = nodes, holesOf(v, pos, now)
   if it[IREV] <= tl[TREV] then return tl, false end
   local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
   tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
@@ -194,6 +195,7 @@ local function saveTimeline(tl, key)
     local e = nodes[i]
     v = v .. pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
   end
+  v = v .. packHoles(tl[HOLES])
   if renew then
     call('SET', key, v, 'PX', string.format('%d', 5400000 + floor(tl[WHOLE] * 3 / 1000)))
   else
@@ -519,7 +521,17 @@ local function take(it, tl)
     end
   end
 
-  local open = countUntil(tl, at, frac, horizon, GRANT)
+  local hole, last = false, horizon
+  if not gate and not it[WEIGHTLIST] then -- a heavy job might not fit
+    for _, h in ipairs(tl[HOLES]) do
+      local from = max(now, h[HOLEBEFORE] + tl[SPACING])
+      if from <= h[HOLELAST] then
+        if from <= horizon then hole, at, frac, last = h, from, 0, min(horizon, h[HOLELAST]) end
+        break
+      end
+    end
+  end
+  local open = countUntil(tl, at, frac, last, GRANT)
   local nodes, self = join(tl[NODES], NODE, tl[FRESH], 2 * it[QUANTUM])
   if not self then
     self = {0, NODE, 0, 0, 0, -1}
@@ -531,9 +543,13 @@ local function take(it, tl)
   if slots > 0 and it[CLAIMS] then units = quotaShare(it, tl, self, slots) end
   if units > 0 then
     g.units, g.at, g.frac = units, at, frac
-    tl[LASTSLOT] = micros(tl, at, frac, units - 1)
-    tl[HIGHEST] = max(tl[HIGHEST], tl[LASTSLOT])
-    tl[AT], tl[FRAC] = advance(tl, at, frac, units)
+    if hole then
+      hole[HOLEBEFORE] = micros(tl, at, frac, units - 1)
+    else
+      tl[LASTSLOT] = micros(tl, at, frac, units - 1)
+      tl[HIGHEST] = max(tl[HIGHEST], tl[LASTSLOT])
+      tl[AT], tl[FRAC] = advance(tl, at, frac, units)
+    end
     if it[CLAIMS] then
       for _, c in ipairs(it[CLAIMS]) do debitQuota(it, c, units) end
     end

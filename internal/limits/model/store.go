@@ -67,7 +67,7 @@ func (s *Store) Refund(now int64, grants []delivery.Grant) {
 			continue
 		}
 		if tl := s.timelines[r.From.Campaign.ID]; tl != nil {
-			tl.refund(r)
+			tl.refund(now, r)
 		}
 		for _, q := range r.From.Campaign.Quotas {
 			s.quota(q.ID).refund(now, q, r)

@@ -100,7 +100,14 @@ func (t *taking) take() {
 		}
 	}
 
-	open := start.CountUntil(horizon, tl.rate, delivery.MaxGrant)
+	tl.holes.expire(t.now)
+	hole, end := -1, horizon
+	if g == nil && ask.Weights == nil { // a heavy job might not fit
+		if i, at := tl.holes.first(t.now, tl.rate.Spacing()); i >= 0 && at <= horizon {
+			hole, start, end = i, delivery.Slot{At: at}, min(horizon, tl.holes[i].last)
+		}
+	}
+	open := start.CountUntil(end, tl.rate, delivery.MaxGrant)
 	self := tl.join(t.now, t.node, t.grace())
 	t.out.Daemons = int64(len(tl.nodes))
 	slots := min(jobs(ask, t.slotShare(self, start, open), delivery.MaxGrant), limit)
@@ -110,7 +117,7 @@ func (t *taking) take() {
 	}
 	if units > 0 {
 		t.out.Units, t.out.First = units, start
-		tl.grant(start, units)
+		tl.grant(hole, start, units)
 		for _, q := range t.quotas {
 			t.debit(q, units)
 		}

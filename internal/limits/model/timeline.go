@@ -18,6 +18,7 @@ type timeline struct {
 	// early), high the latest ever granted: a refund lowers last, not high. 0: nothing was granted yet.
 	last, high int64
 	nodes      []*node // in the order in which they came
+	holes      holes
 }
 
 // node is a daemon that asked recently.
@@ -117,22 +118,37 @@ func (tl *timeline) credit() int64 {
 }
 
 // grant moves the timeline past units slots from start on.
-func (tl *timeline) grant(start delivery.Slot, units int64) {
-	tl.last = start.Advance(units-1, tl.rate).Micros()
+func (tl *timeline) grant(hole int, start delivery.Slot, units int64) {
+	last := start.Advance(units-1, tl.rate).Micros()
+	if hole >= 0 {
+		tl.holes[hole].before = last
+		return
+	}
+	tl.last = last
 	tl.high = max(tl.high, tl.last)
 	tl.next = start.Advance(units, tl.rate)
 }
 
-// refund frees slots that are still the last ones granted.
-func (tl *timeline) refund(g delivery.Grant) {
-	if g.Revision != tl.rev || g.Rate != tl.rate || tl.rate.Zero() || g.Units > delivery.MaxGrant {
+// refund frees slots, of this revision or an earlier one: the timeline ends before them if they are the last ones, and has
+// a hole otherwise.
+func (tl *timeline) refund(now int64, g delivery.Grant) {
+	if g.Rate.Zero() || tl.rate.Zero() || g.Units > delivery.MaxGrant {
 		return
 	}
-	if g.First.Advance(g.Units, tl.rate) != tl.next {
+	tl.holes.expire(now)
+	h := hole{g.First.Back(g.Rate).Micros(), g.First.Advance(g.Units-1, g.Rate).Micros()}
+	if h.last != tl.last {
+		if h.last >= now && h.last < tl.last {
+			tl.holes.add(h)
+		}
 		return
 	}
-	tl.next = g.First
-	tl.last = g.First.Micros() - tl.rate.Per/tl.rate.N
+	tl.last = h.before
+	if joined := tl.holes.end(&tl.last); !joined && g.Revision == tl.rev && g.Rate == tl.rate {
+		tl.next = g.First
+	} else {
+		tl.next = delivery.Slot{At: tl.last + tl.rate.Spacing()}
+	}
 }
 
 // fresh is how long a daemon that was cut short counts as competing.
