@@ -92,7 +92,7 @@ func TestCallsNotSlotsAreBounded(t *testing.T) {
 func TestCallsOfUnequalLength(t *testing.T) {
 	harness.Simulation(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		mean := float64(rapid.IntRange(500, 30_000).Draw(rt, "latency in microseconds")) * float64(time.Microsecond)
+		mean := float64(rapid.IntRange(500, 5000).Draw(rt, "latency in microseconds")) * float64(time.Microsecond)
 		calls := rapid.IntRange(1, 16).Draw(rt, "calls")
 		rate := rapid.Int64Range(200, 5000).Draw(rt, "rate")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
@@ -117,7 +117,8 @@ func TestCallsOfUnequalLength(t *testing.T) {
 		}
 		for i, lasts := range []float64{10 * mean, mean, mean} {
 			possible := min(float64(rate), float64(calls)*float64(time.Second)/lasts)
-			if parts[i] < 0.75*possible-3 {
+			possible *= 1 - 20*mean/float64(time.Second) // calls that began before the change
+			if parts[i] < 0.7*possible-4 {
 				rt.Fatalf("%.0f sent of %.0f in second %d", parts[i], possible, i+1)
 			}
 		}
