@@ -79,6 +79,12 @@ speed: build ## How fast pacer is, beside what could be: one table (FIGURE=name,
 	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
 		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestSpeed$$/($(FIGURE))' -v .
 
+.PHONY: scale
+scale: build ## How speed grows with daemons and campaigns: a table and plots (FIGURE=name, ROUNDS=n, JOBS=n; docs/performance.md)
+	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) PLOTS=$(if $(JOBS),,$(CURDIR)/docs/performance) \
+		SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
+		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestScale$$/($(FIGURE))' -v .
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)
 	for target in $$(grep -ro --include='*_test.go' '^func Fuzz$(FUZZ)[A-Za-z]*' internal | sed -E 's#^(.*)/[^/]*:func #./\1:#'); do \

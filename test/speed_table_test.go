@@ -146,8 +146,8 @@ func (s *speedTable) String() string {
 }
 
 // publish prints the table. It writes the figures as JSON to the file that SPEED_REPORT names, and the table to the one
-// that SPEED_TABLE names, in place of the one between the marks of that name.
-func (s *speedTable) publish(t *testing.T, mark string) {
+// that SPEED_TABLE names, in place of the one between the marks of that name, with the plots of these names below.
+func (s *speedTable) publish(t *testing.T, mark string, plots ...string) {
 	t.Helper()
 	results := s.results()
 	if len(results) == 0 {
@@ -169,8 +169,12 @@ func (s *speedTable) publish(t *testing.T, mark string) {
 	}
 	text, err := os.ReadFile(file)
 	if err == nil {
+		table := s.String()
+		for _, name := range plots {
+			table += fmt.Sprintf("\n![%s](performance/%s.svg)\n", name, name)
+		}
 		text, err = between(text, mark, fmt.Sprintf("\nMeasured on %s, on a machine of %d processors with everything on it; rounds, whose medians these are: %d.\n\n%s",
-			time.Now().Format("2 January 2006"), runtime.NumCPU(), len(results[0].Rounds), s))
+			time.Now().Format("2 January 2006"), runtime.NumCPU(), len(results[0].Rounds), table))
 	}
 	if err == nil {
 		err = os.WriteFile(file, text, 0o644)

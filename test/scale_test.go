@@ -1,0 +1,142 @@
+//go:build e2e
+
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Daemons that send to a destination which answers after 200 ms on average, each with 64 calls: 320 jobs a second. The
+// answers differ, since calls that all begin and end at the same time would make seconds uneven.
+const (
+	mostDaemons   = 8
+	scaleCalls    = 64
+	scaleAnswer   = 200 * time.Millisecond
+	scaleSpread   = 50 * time.Millisecond
+	perDaemon     = scaleCalls * int(time.Second/scaleAnswer)
+	scaleRate     = 5000 // of the campaign: more than nine daemons can send
+	scaleInterval = 8 * time.Second
+	joinInterval  = 20 * time.Second
+)
+
+// scaleCampaigns are the numbers of campaigns that share 5,000 jobs a second.
+var scaleCampaigns = []int{1, 10, 100, 1000, 10_000}
+
+// scaleRows are the figures of `make scale`, in the order of the table.
+func scaleRows() (rows []speedRow) {
+	for n := 1; n <= mostDaemons; n++ {
+		rows = append(rows, speedRow{
+			name: fmt.Sprintf("daemons-%d", n), what: fmt.Sprintf("one campaign, answers in 200 ms, %d daemons x 64 calls", n), unit: "/s",
+			yardstick: "calls / 200 ms", bound: 0.95,
+		})
+	}
+	rows = append(rows,
+		speedRow{name: "join-used", what: "a ninth daemon starts: until it sends at 95 % of its calls", unit: "s", bound: 5, atMost: true},
+		speedRow{
+			name: "join-others", what: "the worst second of one of the others meanwhile", unit: "/s", yardstick: "its rate before", bound: 0.95,
+		})
+	for _, n := range scaleCampaigns {
+		what := fmt.Sprintf("%d campaigns with a backlog, together 5,000/s", n)
+		rows = append(rows,
+			speedRow{name: fmt.Sprintf("backlogs-%d-cpu", n), what: what + ": CPU of a job", unit: "µs"},
+			speedRow{name: fmt.Sprintf("backlogs-%d-reads", n), what: "records read from lanes for a job of that"},
+			speedRow{name: fmt.Sprintf("backlogs-%d-memory", n), what: "peak memory of that", unit: "MiB"},
+			speedRow{name: fmt.Sprintf("backlogs-%d-least", n), what: "least share of its rate that a campaign of that got", unit: "%"},
+		)
+	}
+	const among = "5,000/s among 10,000 campaigns of 1/s, all with a backlog"
+	return append(rows,
+		speedRow{name: "among-fast", what: among + ": it", unit: "/s", yardstick: "its rate", bound: 0.98},
+		speedRow{name: "among-slow", what: "the others together", unit: "/s", yardstick: "their rates", bound: 0.95},
+		speedRow{name: "among-least", what: "the one of them that got least", unit: "%", yardstick: "its rate", bound: 0.95},
+	)
+}
+
+// TestScale measures how pacer grows with daemons and campaigns, and prints one table. With PLOTS in the environment it
+// also draws.
+func TestScale(t *testing.T) {
+	table := newSpeedTable(scaleRows())
+	defer table.publish(t, "scale", "daemons", "join", "backlogs-cpu", "backlogs-reads", "backlogs-memory")
+	inRounds(t, table, 1, []speedFigure{
+		{"daemons", measureDaemons}, {"backlogs", measureBacklogs}, {"among", measureAmong},
+	})
+	plotBacklogs(t, table)
+}
+
+// measureDaemons: one to eight daemons send the backlog of one campaign; then a ninth joins.
+func measureDaemons(t *testing.T, table *speedTable) {
+	target, s, daemons := newFleet(t, 1, scaleCalls, scaleAnswer)
+	target.spread = scaleSpread
+	s.campaigns("counted", "active", []string{"c"}, func(int) float64 { return scaleRate })
+	interval := scaledTime(t, scaleInterval)
+	settle := max(2*time.Second, interval/2)
+	const jobs = 600_000 // about twice of what is sent, so that no lane runs dry
+	s.publishOf("c", jobs, nil)
+	s.await(3*time.Minute, "the overflow", func() bool { return s.committed(s.ingress) > jobs*99/100 })
+	grows := plotLine{name: "measured"}
+	for n := 1; ; n++ {
+		time.Sleep(settle)
+		from := target.now()
+		time.Sleep(interval)
+		rate := float64(target.between(-1, from, from+interval)) / interval.Seconds()
+		table.add(t, fmt.Sprintf("daemons-%d", n), speedSample{
+			Figure: rate, Yardstick: float64(n * perDaemon), Note: s.shares(target, daemons, from, interval),
+		})
+		grows.at = append(grows.at, [2]float64{float64(n), rate})
+		if n == mostDaemons {
+			break
+		}
+		daemons = append(daemons, s.startCounted(target, n))
+		s.awaitWhole(n+1, daemons[n])
+	}
+	(&plot{
+		title: "One campaign with a backlog, answers in 200 ms, 64 calls a daemon", x: "daemons", y: "jobs a second",
+		lines: []plotLine{
+			grows, {name: "calls / 200 ms", dashed: true, at: [][2]float64{{1, float64(perDaemon)}, {mostDaemons, float64(mostDaemons * perDaemon)}}},
+		},
+	}).write(t, "daemons.svg")
+	measureJoin(t, table, target, s)
+	target.check(t, false)
+	if target.count() >= jobs {
+		t.Error("the backlog ended before the measuring")
+	}
+}
+
+// measureJoin: a ninth daemon joins eight that send with all their calls.
+func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack) {
+	const before, step, second = 5 * time.Second, 100 * time.Millisecond, time.Second
+	began := target.now()
+	ninth := s.startCounted(target, mostDaemons)
+	ninth.awaitReady(30 * time.Second)
+	ready := target.now()
+	time.Sleep(time.Until(target.began.Add(began + joinInterval)))
+
+	used := joinInterval
+	for at := began; at+second <= began+joinInterval; at += step {
+		if target.between(mostDaemons, at, at+second) >= perDaemon*95/100 {
+			used = at + second - began
+			break
+		}
+	}
+	table.add(t, "join-used", speedSample{
+		Figure: used.Seconds(), Note: fmt.Sprintf("ready %.1f s after its start", (ready - began).Seconds()),
+	})
+	picture := &plot{title: "A ninth daemon is started under load", x: "seconds from its start", y: "jobs in the second around"}
+	worst := speedSample{Figure: 1, Yardstick: 0}
+	for i := range mostDaemons + 1 {
+		was := float64(target.between(i, began-before, began)) / before.Seconds()
+		l := plotLine{name: fmt.Sprintf("daemon %d", i+1)}
+		for at := began - before; at+second <= began+joinInterval; at += step {
+			n := float64(target.between(i, at, at+second))
+			l.at = append(l.at, [2]float64{(at + second/2 - began).Seconds(), n})
+			if i < mostDaemons && at >= began && (worst.Yardstick == 0 || n/was < worst.Figure/worst.Yardstick) {
+				worst = speedSample{Figure: n, Yardstick: was, Note: fmt.Sprintf("daemon %d, from second %.1f on", i+1, (at - began).Seconds())}
+			}
+		}
+		picture.lines = append(picture.lines, l)
+	}
+	table.add(t, "join-others", worst)
+	picture.write(t, "join.svg")
+}
