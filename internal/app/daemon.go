@@ -44,6 +44,7 @@ type Catalog interface {
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
+	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
 	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
 
@@ -78,7 +79,6 @@ type Daemon struct {
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
 	console  *console.Server
-	state    *campaignGauges
 	windows  *lastWindows
 	closures *gateGauges
 	progress *progress.Tracker
@@ -118,7 +118,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}
 	d.windows = &lastWindows{ReplicaPeeker: d.limits}
 	d.gauges = limits.NewGauges(d.windows, parts.Catalog.Snapshot, parts.Log, parts.Registry)
-	d.state = newCampaignGauges(parts.Catalog.Snapshot, parts.Registry)
+	showBuild(parts.Registry)
 	if d.sinks, err = sink.New(sink.Options{
 		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
@@ -160,7 +160,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	context.AfterFunc(intake, func() { close(d.ending) })
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
-		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run, "campaign gauges": d.state.Run,
+		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
 		"watchdog": d.watch, "gate gauges": d.closures.Run,
 	}
 	if d.janitor != nil {
@@ -237,6 +237,14 @@ func (d *Daemon) await(ctx context.Context) bool {
 }
 
 const awaitEvery = 100 * time.Millisecond
+
+// size returns how many campaigns the catalog has, and how many have had jobs here.
+func (d *Daemon) size() (campaigns, busy int) {
+	if s := d.parts.Catalog.Snapshot(); s != nil {
+		campaigns = len(s.Campaigns)
+	}
+	return campaigns, d.pacer.Busy()
+}
 
 // Ready is the answer of /readyz: whether jobs can flow, and if not, what is missing.
 func (d *Daemon) Ready() (ok bool, why string) {

@@ -5,44 +5,51 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"time"
 
-	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
 	memoryFloor = 64 << 20 // bytes for everything but jobs and campaigns
-	// memoryPerCampaign, in bytes, is four times what a campaign with jobs takes in the catalog, the scheduler, the
-	// quota engine and the metrics, measured with ten thousand, so that the collector has room.
-	memoryPerCampaign = 32 << 10
-	// growth is the percentage by which the heap may grow between two collections, within the limit.
-	growth = 400
+	// memoryPerCampaign, in bytes, is twice what a campaign of the catalog takes. memoryPerBusy is four times what one with
+	// jobs takes in the scheduler, the quota engine and the metrics, measured with ten thousand, so that the collector has
+	// room.
+	memoryPerCampaign = 1 << 10
+	memoryPerBusy     = 32 << 10
+	// growth is the percentage by which the heap may grow between two collections, within the limit, while the catalog takes
+	// less than smallCatalog bytes. A larger one does not become garbage, so the heap need not grow with it.
+	growth       = 400
+	smallCatalog = 32 << 20
+	memoryEvery  = time.Second
 )
 
 // followMemory sets the memory limit of the garbage collector until ctx ends: twice the buffer, for the jobs' bytes
-// and what surrounds them, plus a constant for each campaign of the catalog, plus a floor. Near its limit the
-// collector takes the processors from sending, so the limit has to grow with the real need; within it, collections are
-// a quarter as frequent as usual. GOMEMLIMIT and GOGC in the environment take precedence.
-func followMemory(ctx context.Context, buffer int64, snapshot func() *delivery.Snapshot, changed <-chan struct{}) {
+// and what surrounds them, plus a constant for each campaign of the catalog and a larger one for each that has had jobs here,
+// plus a floor. Near its limit the collector takes the processors from sending, so the limit has to grow with the real need;
+// within it, collections are a quarter as frequent as usual. GOMEMLIMIT and GOGC in the environment take precedence.
+func followMemory(ctx context.Context, buffer int64, size func() (campaigns, busy int)) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(growth)
-	}
-	for {
-		campaigns := 0
-		if s := snapshot(); s != nil {
-			campaigns = len(s.Campaigns)
-		}
-		debug.SetMemoryLimit(memoryLimit(buffer, campaigns))
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
+	percent := -1
+	update := func(time.Time) {
+		campaigns, busy := size()
+		debug.SetMemoryLimit(memoryLimit(buffer, campaigns, busy))
+		if next := growthFor(campaigns); next != percent && os.Getenv("GOGC") == "" {
+			percent = next
+			debug.SetGCPercent(percent)
 		}
 	}
+	update(time.Time{})
+	retry.Every(ctx, memoryEvery, update)
 }
 
-func memoryLimit(buffer int64, campaigns int) int64 {
-	return 2*buffer + memoryFloor + int64(campaigns)*memoryPerCampaign
+func memoryLimit(buffer int64, campaigns, busy int) int64 {
+	return 2*buffer + memoryFloor + int64(campaigns)*memoryPerCampaign + int64(busy)*memoryPerBusy
+}
+
+// growthFor returns by how much the heap may grow with so many campaigns in the catalog.
+func growthFor(campaigns int) int {
+	return growth * smallCatalog / max(smallCatalog, campaigns*memoryPerCampaign/2)
 }

@@ -6,11 +6,11 @@ import (
 	"runtime/debug"
 	"testing"
 	"testing/synctest"
-
-	"github.com/pacer/pacer/internal/delivery"
+	"time"
 )
 
-// TestMemoryFollowsTheCatalog: the collector's limit grows with the campaigns, and a limit that was set outside stays.
+// TestMemoryFollowsTheCatalog: the collector's limit grows with the campaigns that have jobs, and little with others, and a
+// limit that was set outside stays.
 func TestMemoryFollowsTheCatalog(t *testing.T) {
 	if before := debug.SetMemoryLimit(-1); before != math.MaxInt64 {
 		t.Fatalf("the tests run with a memory limit of %d", before)
@@ -20,23 +20,31 @@ func TestMemoryFollowsTheCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var s *delivery.Snapshot
-		changed := make(chan struct{})
-		go followMemory(ctx, 64<<20, func() *delivery.Snapshot { return s }, changed)
+		var campaigns, busy int
+		go followMemory(ctx, 64<<20, func() (int, int) { return campaigns, busy })
 		synctest.Wait()
 		if limit := debug.SetMemoryLimit(-1); limit != 192<<20 {
 			t.Errorf("%d bytes before there is a catalog, want 192 MiB", limit)
 		}
-		s = &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"a": {}, "b": {}}}
-		changed <- struct{}{}
+		campaigns, busy = 100_000, 2
+		time.Sleep(memoryEvery)
 		synctest.Wait()
-		if limit := debug.SetMemoryLimit(-1); limit != 192<<20+2*memoryPerCampaign {
-			t.Errorf("%d bytes with two campaigns", limit)
+		if limit := debug.SetMemoryLimit(-1); limit != 192<<20+100_000*memoryPerCampaign+2*memoryPerBusy {
+			t.Errorf("%d bytes with two campaigns that have jobs", limit)
 		}
 	})
 	debug.SetMemoryLimit(1 << 30)
-	followMemory(t.Context(), 64<<20, func() *delivery.Snapshot { return nil }, nil)
+	followMemory(t.Context(), 64<<20, func() (int, int) { return 0, 0 })
 	if limit := debug.SetMemoryLimit(-1); limit != 1<<30 {
 		t.Errorf("a limit that was set outside became %d", limit)
+	}
+}
+
+// TestALargeCatalogIsNoReasonToWait: the heap of a catalog that does not change grows by a part of it, not by a multiple.
+func TestALargeCatalogIsNoReasonToWait(t *testing.T) {
+	for campaigns, want := range map[int]int{0: 400, 10_000: 400, 65_536: 400, 131_072: 200, 1_000_000: 26} {
+		if got := growthFor(campaigns); got != want {
+			t.Errorf("%d campaigns: %d %%, want %d", campaigns, got, want)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func (s *Services) RunDaemon(ctx context.Context, hangup <-chan os.Signal) error
 	if err != nil {
 		return config.UsageError{Err: err}
 	}
-	go followMemory(ctx, int64(s.Config.Pacing.MaxBufferBytes), parts.Catalog.Snapshot, parts.Catalog.Subscribe())
+	go followMemory(ctx, int64(s.Config.Pacing.MaxBufferBytes), d.size)
 	go s.followAccess(ctx, hangup)
 	s.Log.Info("pacer starts", "version", Version)
 	if err := d.RunToEnd(ctx); err != nil {

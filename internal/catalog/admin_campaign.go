@@ -96,7 +96,9 @@ func (r CampaignRow) Campaign() *delivery.Campaign {
 		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince,
 		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
 	}
-	return newState().build(r.ID, record.entry())
+	entry := record.entry(newWords())
+	newState().build(r.ID, entry)
+	return entry.row
 }
 
 // text returns raw in the form of a query argument.

@@ -15,11 +15,11 @@ func (a *Admin) Snapshot(ctx context.Context) (*delivery.Snapshot, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (s *delivery.Snapshot, err error) {
 		started, options := time.Now(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 		err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
-			d, err := readDelta(ctx, tx, everything, true)
+			all := newState()
+			d, err := all.readDelta(ctx, tx, everything, true)
 			if err != nil {
 				return err
 			}
-			all := newState()
 			d.apply(all)
 			s = all.snapshot(started)
 			return nil

@@ -8,18 +8,25 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// BenchmarkSnapshot is what one changed campaign of ten thousand costs after it was read.
+// BenchmarkSnapshot is what one changed campaign of many costs after it was read.
 func BenchmarkSnapshot(b *testing.B) {
-	s := newState()
-	for i := range 10_000 {
-		id := fmt.Sprintf("c%d", i)
-		quota := fmt.Sprintf("q%d", i%100)
-		s.quotas[quota] = &quotaEntry{quota: &delivery.Quota{ID: quota}}
-		s.campaigns[id] = &campaignEntry{row: delivery.Campaign{ID: id}, quotas: []string{quota}}
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s.campaigns["c7"] = &campaignEntry{row: delivery.Campaign{ID: "c7"}}
-		s.snapshot(time.Time{})
+	for _, campaigns := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("campaigns=%d", campaigns), func(b *testing.B) {
+			s := newState()
+			for i := range campaigns {
+				quota := fmt.Sprintf("q%d", i%100)
+				s.quotas[quota] = &quotaEntry{quota: &delivery.Quota{ID: quota}}
+				s.putCampaign(&campaignEntry{row: &delivery.Campaign{ID: fmt.Sprintf("c%d", i)}, quotas: []string{quota}})
+			}
+			before := s.snapshot(time.Time{})
+			b.ReportAllocs()
+			for b.Loop() {
+				s.putCampaign(&campaignEntry{row: &delivery.Campaign{ID: "c7"}})
+				next := s.snapshot(time.Time{})
+				for range next.Changed(before) {
+				}
+				before = next
+			}
+		})
 	}
 }

@@ -496,7 +496,7 @@ func (e memoryEditor) status(id string, status delivery.Status) { e.m.SetStatus(
 
 func (e memoryEditor) remove(campaign string) {
 	e.m.change(func(s *state, revision int64) {
-		delete(s.campaigns, campaign)
+		s.removeCampaign(campaign)
 		s.removed = revision
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -28,12 +29,9 @@ SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
        CASE WHEN isfinite(c.starts_at) THEN c.starts_at END, CASE WHEN isfinite(c.ends_at) THEN c.ends_at END,
        c.overflow, least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
        coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
-       CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END
+       CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END,
+       ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C")
 FROM pacer.campaigns c WHERE c.revision > $1`
-
-	selectLinks = `
-SELECT l.campaign_id, l.quota_id FROM pacer.campaign_quotas l JOIN pacer.campaigns c ON c.id = l.campaign_id
-WHERE c.revision > $1 ORDER BY l.quota_id COLLATE "C"`
 
 	selectQuotas = `
 SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.rollout::bigint, q.shard,
@@ -79,25 +77,24 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 		return
 	}
 	next := p.state.snapshot(started)
-	if previous != nil {
-		next.Revision = max(next.Revision, previous.Revision)
+	if previous == nil {
+		previous = &delivery.Snapshot{}
 	}
-	invalid := 0
-	for id, campaign := range next.Campaigns {
-		if campaign.Invalid == "" {
-			if !p.canSend(campaign) {
-				invalid++ // the pacer logs it
-			}
+	next.Revision = max(next.Revision, previous.Revision)
+	for id := range next.Changed(previous) {
+		campaign := next.Campaigns[id]
+		if campaign == nil || campaign.Invalid == "" && p.canSend(campaign) {
+			delete(p.invalid, id)
 			continue
 		}
-		invalid++
+		p.invalid[id] = true
 		known := previous.Campaign(id)
-		if known == nil || known.Revision != campaign.Revision || known.Invalid != campaign.Invalid {
+		if campaign.Invalid != "" && (known == nil || known.Revision != campaign.Revision || known.Invalid != campaign.Invalid) {
 			p.options.Logger.Error("campaign is held: its row cannot be used",
 				"campaign", id, "reason", campaign.Invalid, "revision", campaign.Revision)
-		}
+		} // of one without a sink the pacer says so
 	}
-	p.metrics.invalid.Set(float64(invalid))
+	p.metrics.invalid.Set(float64(len(p.invalid)))
 	p.metrics.campaigns.Set(float64(len(next.Campaigns)))
 	p.metrics.revision.Set(float64(next.Revision))
 	p.publish(next)
@@ -127,42 +124,42 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 		if full {
 			since = everything
 		}
-		d, err := readDelta(ctx, tx, since, full || wanted.pins || wanted.poll)
+		d, err := p.state.readDelta(ctx, tx, since, full || wanted.pins || wanted.poll)
 		if err == nil && !full && d.removed != p.state.removed {
 			// Rows were removed, and no revision says which.
 			full = true
-			d, err = readDelta(ctx, tx, everything, true)
+			d, err = p.state.readDelta(ctx, tx, everything, true)
 		}
 		if err != nil {
 			return err
 		}
-		changed = full || d.changes(p.state)
-		if full {
-			p.state = newState()
-		}
 		d.apply(p.state)
 		return nil
 	})
-	return changed, full, err
+	return p.state.changed(), full, err
 }
 
 // delta is the result of one read.
 type delta struct {
+	full      bool
 	removed   int64
-	campaigns []*campaignEntry
+	revision  int64            // the highest that was read
+	campaigns []*campaignEntry // those that are new or changed
+	gone      []string         // campaigns that are no more; of a full read
 	quotas    []*quotaEntry
 	lanes     map[string][]int // nil if not read
 }
 
-// readDelta reads the rows with a revision above since, in one round trip.
-func readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, error) {
-	d := &delta{}
+// readDelta reads the rows with a revision above since, in one round trip. It compares them with the state, which it does not
+// change, so that rows that are as they were cost next to nothing.
+func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, error) {
+	d := &delta{full: since == everything}
+	s.loads++
 	batch := &pgx.Batch{}
 	batch.Queue(tunePlans)
 	batch.Queue(selectRemoved).QueryRow(func(row pgx.Row) error { return row.Scan(&d.removed) })
-	batch.Queue(selectCampaigns, since).Query(d.scanCampaigns)
-	batch.Queue(selectLinks, since).Query(d.scanLinks)
-	batch.Queue(selectQuotas, since).Query(d.scanQuotas)
+	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error { return d.scanCampaigns(rows, s) })
+	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
 	if pins {
 		batch.Queue(selectPins).Query(d.scanPins)
 	}
@@ -172,35 +169,43 @@ func readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool) (*delta, 
 	return d, nil
 }
 
-func (d *delta) scanCampaigns(rows pgx.Rows) error {
-	var r campaignRecord
-	_, err := pgx.ForEachRow(rows, []any{&r.ID, &r.Revision, &r.rate, &r.per, &r.Burst, &r.Status, &r.Sink, &r.PriorityWeight,
-		&r.MaxInFlight, &r.startsAt, &r.endsAt, &r.Overflow, &r.ttl, &r.ExpectedTotal, &r.hours, &r.zone, &r.ramp, &r.rampSince,
-	}, func() error {
-		d.campaigns = append(d.campaigns, r.entry())
-		return nil
-	})
-	return err
-}
-
-// scanLinks adds the quotas to the campaigns read before.
-func (d *delta) scanLinks(rows pgx.Rows) error {
-	byID := make(map[string]*campaignEntry, len(d.campaigns))
-	for _, entry := range d.campaigns {
-		byID[entry.row.ID] = entry
-	}
-	var campaign, quota string
-	_, err := pgx.ForEachRow(rows, []any{&campaign, &quota}, func() error {
-		if entry := byID[campaign]; entry != nil {
-			entry.quotas = append(entry.quotas, quota)
+// scanCampaigns converts the rows that differ from the state.
+func (d *delta) scanCampaigns(rows pgx.Rows, s *state) error {
+	r, found := campaignReader{words: newWords()}, 0
+	for rows.Next() {
+		raw := rows.RawValues()
+		digest, before := digestOf(raw), s.campaigns[string(raw[0])]
+		if before != nil {
+			found++
+			before.load = s.loads
+			if before.digest == digest {
+				d.revision = max(d.revision, before.row.Revision)
+				continue
+			}
 		}
-		return nil
-	})
-	return err
+		entry, err := r.read(rows, raw)
+		if err != nil {
+			return err
+		}
+		if before != nil {
+			entry.row.ID = before.row.ID // one copy of it is enough
+		}
+		entry.digest, entry.load = digest, s.loads
+		d.revision = max(d.revision, entry.row.Revision)
+		d.campaigns = append(d.campaigns, entry)
+	}
+	if d.full && found < len(s.campaigns) {
+		for id, entry := range s.campaigns {
+			if entry.load != s.loads {
+				d.gone = append(d.gone, id)
+			}
+		}
+	}
+	return rows.Err()
 }
 
 // scanQuotas reads one row per window; the rows of a quota are adjacent.
-func (d *delta) scanQuotas(rows pgx.Rows) error {
+func (d *delta) scanQuotas(rows pgx.Rows, s *state) error {
 	var quotas []*delivery.Quota
 	for rows.Next() {
 		var q delivery.Quota
@@ -216,7 +221,12 @@ func (d *delta) scanQuotas(rows pgx.Rows) error {
 		w.add(quotas[len(quotas)-1])
 	}
 	for _, q := range quotas {
-		d.quotas = append(d.quotas, newQuotaEntry(q))
+		entry := s.quotas[q.ID]
+		if entry == nil || !reflect.DeepEqual(entry.quota, q) {
+			entry = newQuotaEntry(q)
+		}
+		d.quotas = append(d.quotas, entry)
+		d.revision = max(d.revision, q.Revision)
 	}
 	return rows.Err()
 }
@@ -226,26 +236,48 @@ func (d *delta) scanPins(rows pgx.Rows) (err error) {
 	return err
 }
 
-// changes reports whether the delta differs from s.
-func (d *delta) changes(s *state) bool {
-	if len(d.campaigns) > 0 || len(d.quotas) > 0 || d.removed != s.removed {
-		return true
-	}
-	return d.lanes != nil && !maps.EqualFunc(d.lanes, s.lanes, slices.Equal)
-}
-
 // apply applies the delta to s.
 func (d *delta) apply(s *state) {
+	if d.full {
+		s.revision = 0 // it may be lower than before: that of a database that was brought back from a backup
+	}
+	s.seen(d.revision)
+	for _, id := range d.gone {
+		s.removeCampaign(id)
+	}
 	for _, entry := range d.campaigns {
-		s.campaigns[entry.row.ID] = entry
-		s.seen(entry.row.Revision)
+		s.putCampaign(entry)
 	}
-	for _, entry := range d.quotas {
-		s.quotas[entry.quota.ID] = entry
-		s.seen(entry.quota.Revision)
-	}
+	d.applyQuotas(s)
 	if d.lanes != nil {
+		for id, lanes := range d.lanes {
+			if !slices.Equal(lanes, s.lanes[id]) {
+				s.touched[id] = true
+			}
+		}
+		for id := range s.lanes {
+			if d.lanes[id] == nil {
+				s.touched[id] = true
+			}
+		}
 		s.lanes = d.lanes
 	}
 	s.removed = d.removed
+}
+
+func (d *delta) applyQuotas(s *state) {
+	read := make(map[string]bool, len(d.quotas))
+	changed := d.quotas[:0]
+	for _, entry := range d.quotas {
+		if read[entry.quota.ID] = true; s.quotas[entry.quota.ID] != entry {
+			changed = append(changed, entry)
+		}
+	}
+	if len(changed) > 0 {
+		s.putQuotas(changed...)
+	}
+	if d.full && len(read) < len(s.quotas) {
+		maps.DeleteFunc(s.quotas, func(id string, _ *quotaEntry) bool { return !read[id] })
+		s.touchQuotas()
+	}
 }

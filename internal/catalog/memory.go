@@ -63,7 +63,7 @@ func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 		}
 		ids := slices.Clone(quotas)
 		slices.Sort(ids)
-		s.campaigns[c.ID] = &campaignEntry{row: c, quotas: slices.Compact(ids)}
+		s.putCampaign(&campaignEntry{row: &c, fault: c.Invalid, quotas: slices.Compact(ids)})
 	})
 }
 
@@ -73,7 +73,7 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 		q = model.WithDefaults(q)
 		q.Revision = revision
 		q.Windows = slices.SortedFunc(slices.Values(q.Windows), func(a, b delivery.Window) int { return int(a.Span - b.Span) })
-		s.quotas[q.ID] = newQuotaEntry(&q)
+		s.putQuotas(newQuotaEntry(&q))
 	})
 }
 
@@ -94,10 +94,11 @@ func (m *Memory) alter(campaign string, mutate func(*delivery.Campaign)) (found 
 		if !ok {
 			return
 		}
-		row := entry.row
+		row := *entry.row
+		row.Invalid = entry.fault
 		mutate(&row)
 		row.Revision = revision
-		s.campaigns[campaign] = &campaignEntry{row: row, quotas: entry.quotas}
+		s.putCampaign(&campaignEntry{row: &row, fault: row.Invalid, quotas: entry.quotas})
 		found = true
 	})
 	return found
@@ -153,7 +154,8 @@ func (m *Memory) Pin(ctx context.Context, wanted map[string]int, lanes int, avoi
 				for _, lane := range m.state.lanes[id] { // one may be replaced
 					delete(m.drainedAt, pin{id, lane})
 				}
-				m.state.lanes[id], m.pinnedAt[pin{id, added.lanes[i]}] = sets[id].all(), now
+				m.state.setLanes(id, sets[id].all())
+				m.pinnedAt[pin{id, added.lanes[i]}] = now
 			}
 		}
 		m.publish(m.state.snapshot(now))
@@ -216,7 +218,7 @@ func (m *Memory) Unpin(ctx context.Context, campaign string, lane int, seen bool
 				delete(m.pinnedAt, pin{campaign, other})
 				delete(m.drainedAt, pin{campaign, other})
 			}
-			delete(m.state.lanes, campaign)
+			m.state.setLanes(campaign, nil)
 			m.publish(m.state.snapshot(now))
 		}
 	})
@@ -262,3 +264,6 @@ func (m *Memory) LoadSettled(ctx context.Context) (map[string]delivery.Settled, 
 	})
 	return all, err
 }
+
+// LoadOutlooks returns none: none are stored.
+func (m *Memory) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) { return nil, nil }

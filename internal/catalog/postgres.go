@@ -71,6 +71,7 @@ type Postgres struct {
 
 	// Owned by the goroutine of Run.
 	state    *state
+	invalid  map[string]bool // campaigns that cannot be sent
 	lastFull time.Time
 	degraded string       // the logged reason of the current failure; "" when healthy
 	deaf     retry.Outage // of the notifications
@@ -91,6 +92,7 @@ func NewPostgres(options Options) (*Postgres, error) {
 		metrics:  newMetrics(options.Registerer),
 		hints:    hints{wake: retry.NewSignal()},
 		state:    newState(),
+		invalid:  map[string]bool{},
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -453,4 +454,54 @@ func TestCampaignsWithoutASinkAreCounted(t *testing.T) {
 	}
 	run(t, conn, `UPDATE pacer.campaigns SET sink = null`)
 	eventually(t, "they can send", func() bool { return testutil.ToFloat64(p.metrics.invalid) == 0 })
+}
+
+// TestAFullLoadCompares: rows that are as they were stay the same campaigns, and no reader is woken for them. What changed
+// without a revision is found.
+func TestAFullLoadCompares(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q1'), ('q2')`)
+	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q1', '1 minute', 5), ('q2', '1 hour', 7)`)
+	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, sink) SELECT 'c' || i, i, 'receiver' FROM generate_series(1, 50) i`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'c' || i, 'q1' FROM generate_series(1, 10) i`)
+	p, err := NewPostgres(Options{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	woken := p.Subscribe()
+	load := func(full bool) *delivery.Snapshot {
+		t.Helper()
+		if err := p.load(t.Context(), scope{full: full}); err != nil {
+			t.Fatal(err)
+		}
+		return p.Snapshot()
+	}
+	changed := func(s, since *delivery.Snapshot) []string { return slices.Sorted(s.Changed(since)) }
+	first := load(true)
+	<-woken
+	if len(first.Campaigns) != 50 || len(first.Campaigns["c3"].Quotas) != 1 || first.Campaigns["c3"].Sink != "receiver" {
+		t.Fatalf("%d campaigns, c3 %+v", len(first.Campaigns), first.Campaigns["c3"])
+	}
+	again := load(true)
+	if !maps.Equal(first.Campaigns, again.Campaigns) || !maps.Equal(first.Quotas, again.Quotas) || len(woken) != 0 ||
+		len(changed(again, first)) != 0 || !again.LoadedAt.After(first.LoadedAt) {
+		t.Errorf("a load of what was known changes %v, and wakes %d", changed(again, first), len(woken))
+	}
+	run(t, conn, `SET session_replication_role = replica`) // no triggers
+	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 7000 WHERE id = 'c20'`)
+	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c21'`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('c22', 'q2')`)
+	run(t, conn, `UPDATE pacer.quota_windows SET max_units = 6 WHERE quota_id = 'q1'`)
+	if s := load(false); len(changed(s, first)) != 0 {
+		t.Errorf("without a revision %v changed", changed(s, first))
+	}
+	s := load(true)
+	if got := changed(s, first); len(got) != 13 || s.Campaigns["c20"].Rate != rateOf(7000) || s.Campaigns["c21"] != nil ||
+		s.Campaigns["c22"].Quotas[0] != s.Quotas["q2"] || s.Quotas["q2"] != first.Quotas["q2"] || s.Campaigns["c3"].Quotas[0].Windows[0].Limit != 6 {
+		t.Errorf("changed %v: %+v", got, s.Campaigns["c22"])
+	}
+	<-woken
 }

@@ -93,3 +93,20 @@ FROM pacer.campaign_progress p JOIN pacer.campaigns c ON c.id = p.campaign_id WH
 	})
 	return all, err
 }
+
+// LoadOutlooks returns the outlooks that are stored, except those of campaigns without a backlog and an end.
+func (p *Postgres) LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error) {
+	all, id := map[string]delivery.Outlook{}, ""
+	var o delivery.Outlook
+	var at *time.Time
+	err := p.database.do(ctx, queryTimeout, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
+		rows, _ := pool.Query(ctx, `
+SELECT campaign_id, backlog, done_at FROM pacer.campaign_progress WHERE backlog <> 0 OR done_at IS NOT NULL`)
+		_, err := pgx.ForEachRow(rows, []any{&id, &o.Backlog, &at}, func() error {
+			all[id] = delivery.Outlook{Backlog: o.Backlog, DoneAt: orZero(at)}
+			return nil
+		})
+		return err
+	})
+	return all, err
+}

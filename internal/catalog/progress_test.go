@@ -54,6 +54,10 @@ func TestProgressAddsUp(t *testing.T) {
 	if err != nil || len(settled) != 50 || settled["c0"] != (delivery.Settled{Delivered: 20, Dead: 40, Expired: 60, Cancelled: 80, Rejected: 100}) {
 		t.Fatalf("%d, c0 %+v, %v", len(settled), settled["c0"], err)
 	}
+	outlooks, err := p.LoadOutlooks(t.Context())
+	if c1 := outlooks["c1"]; err != nil || len(outlooks) != 2 || outlooks["c2"] != (delivery.Outlook{Backlog: 3}) || c1.Backlog != 9 || !c1.DoneAt.Equal(done) {
+		t.Errorf("%+v, %v", outlooks, err)
+	}
 	row, err := oneCampaign(t.Context(), conn, "c1")
 	if err != nil {
 		t.Fatal(err)

@@ -2,8 +2,11 @@ package catalog
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -23,24 +26,24 @@ type campaignRecord struct {
 }
 
 // entry converts the record to an entry of the state.
-func (r *campaignRecord) entry() *campaignEntry {
+func (r *campaignRecord) entry(known *words) *campaignEntry {
 	c := r.Campaign
 	c.TTL, c.StartsAt, c.EndsAt = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt)
 	var err error
 	if c.Rate, err = parseStoredRate(r.rate, micros(r.per)); err != nil {
 		c.Invalid = err.Error()
 	} else if c.Invalid = r.defect(); c.Invalid == "" {
-		if err := r.schedule(&c); err != nil {
+		if err := r.schedule(&c, known); err != nil {
 			c.Invalid = err.Error()
 		}
 	}
-	return &campaignEntry{row: c}
+	return &campaignEntry{row: &c, fault: c.Invalid}
 }
 
 // schedule sets the campaign's hours and ramp. The error says in one line why they are invalid.
-func (r *campaignRecord) schedule(c *delivery.Campaign) (err error) {
+func (r *campaignRecord) schedule(c *delivery.Campaign, known *words) (err error) {
 	if r.hours != nil {
-		if c.Hours, err = notation.DecodeHours(*r.hours, r.zone); err != nil {
+		if c.Hours, err = known.hours(*r.hours, r.zone); err != nil {
 			return err
 		}
 	}
@@ -48,6 +51,94 @@ func (r *campaignRecord) schedule(c *delivery.Campaign) (err error) {
 		c.Ramp, err = notation.DecodeRamp(*r.ramp, micros(r.per), orZero(r.rampSince))
 	}
 	return err
+}
+
+// campaignReader reads rows of campaigns. Text is taken from the raw values, so that what many rows have in common is kept
+// once.
+type campaignReader struct {
+	words  *words
+	record campaignRecord
+}
+
+// read converts the current row.
+func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, error) {
+	r := &c.record
+	err := rows.Scan(nil, &r.Revision, nil, &r.per, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, &r.startsAt, &r.endsAt,
+		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, nil)
+	if err != nil {
+		return nil, err
+	}
+	text := func(column int) *string {
+		if raw[column] == nil {
+			return nil
+		}
+		s := c.words.text(raw[column])
+		return &s
+	}
+	r.ID, r.rate = string(raw[0]), string(raw[2])
+	r.Status, r.Sink, r.Overflow = delivery.Status(c.words.text(raw[5])), c.words.text(raw[6]), delivery.Overflow(c.words.text(raw[11]))
+	r.hours, r.zone, r.ramp = text(14), c.words.text(raw[15]), text(16)
+	quotas, ok := c.words.lists[string(raw[18])]
+	if !ok {
+		field := rows.FieldDescriptions()[18]
+		if err := rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, raw[18], &quotas); err != nil {
+			return nil, err
+		}
+		c.words.lists[string(raw[18])] = quotas
+	}
+	entry := r.entry(c.words)
+	entry.quotas = quotas
+	return entry, nil
+}
+
+// digestSeed makes digests of this process differ from those of others.
+var digestSeed = maphash.MakeSeed()
+
+// digestOf returns a hash of a row: rows that differ have different ones, as good as always.
+func digestOf(raw [][]byte) uint64 {
+	var h maphash.Hash
+	h.SetSeed(digestSeed)
+	for _, value := range raw {
+		_ = h.WriteByte(byte(min(len(value), 254) + 1)) // which never fails
+		if value == nil {
+			_ = h.WriteByte(0)
+		}
+		_, _ = h.Write(value)
+	}
+	return h.Sum64()
+}
+
+// words are values that many rows have in common; each is kept once. They are those of one load.
+type words struct {
+	texts    map[string]string
+	schedule map[[2]string]*delivery.ActiveHours
+	lists    map[string][]string
+}
+
+func newWords() *words {
+	return &words{texts: map[string]string{}, schedule: map[[2]string]*delivery.ActiveHours{}, lists: map[string][]string{}}
+}
+
+// text returns the bytes as a string.
+func (w *words) text(b []byte) string {
+	text, ok := w.texts[string(b)]
+	if !ok {
+		text = string(b)
+		w.texts[text] = text
+	}
+	return text
+}
+
+func (w *words) hours(text, zone string) (*delivery.ActiveHours, error) {
+	key := [2]string{text, zone}
+	if hours, ok := w.schedule[key]; ok {
+		return hours, nil
+	}
+	hours, err := notation.DecodeHours(text, zone)
+	if err == nil {
+		w.schedule[key] = hours
+	}
+	return hours, err
 }
 
 // orZero returns what p points to, the zero value if p is nil.

@@ -11,7 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// state holds the rows of a catalog and builds snapshots. It belongs to one goroutine, or to the holder of one lock.
+// state holds the rows of a catalog and makes snapshots. It belongs to one goroutine, or to the holder of one lock.
 // Campaigns and quotas in a snapshot are immutable; a change replaces them.
 type state struct {
 	campaigns map[string]*campaignEntry
@@ -21,13 +21,21 @@ type state struct {
 	revision int64
 	// removed is the revision of the last deletion that the state contains.
 	removed int64
+
+	last    *delivery.Snapshot
+	touched map[string]bool // campaigns that may differ from those of last
+	quoted  bool            // so may the quotas
+	loads   uint64          // reads so far, by which rows are marked as found
 }
 
 // campaignEntry is a row of campaigns with its links.
 type campaignEntry struct {
-	row    delivery.Campaign // without Quotas and Lanes
-	quotas []string          // ids, in order
-	built  *delivery.Campaign
+	row    *delivery.Campaign // as built last; before that without Quotas and Lanes
+	built  bool               // row is in a snapshot
+	fault  string             // why the row itself cannot be used; "" if it can
+	quotas []string           // ids, in order
+	digest uint64             // of the row as the database sent it
+	load   uint64             // the full load that it was last found in
 }
 
 // quotaEntry is a row of quotas with its windows.
@@ -47,51 +55,100 @@ func newQuotaEntry(q *delivery.Quota) *quotaEntry {
 
 func newState() *state {
 	return &state{
-		campaigns: make(map[string]*campaignEntry),
-		quotas:    make(map[string]*quotaEntry),
-		lanes:     make(map[string][]int),
+		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), lanes: make(map[string][]int),
+		last: &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true,
 	}
 }
 
 // seen records that the state contains everything up to revision.
 func (s *state) seen(revision int64) { s.revision = max(s.revision, revision) }
 
-// snapshot returns an immutable snapshot of the state as of loadedAt. It shares the unchanged parts with the previous
-// snapshot, so that one changed row of ten thousand costs one map, not ten thousand campaigns.
-func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
-	snapshot := &delivery.Snapshot{
-		Revision:  max(s.revision, s.removed),
-		LoadedAt:  loadedAt,
-		Campaigns: make(map[string]*delivery.Campaign, len(s.campaigns)),
-		Quotas:    make(map[string]*delivery.Quota, len(s.quotas)),
-	}
-	for id, entry := range s.quotas {
-		snapshot.Quotas[id] = entry.quota
-	}
-	for id, entry := range s.campaigns {
-		if !s.current(id, entry) {
-			entry.built = s.build(id, entry)
-		}
-		snapshot.Campaigns[id] = entry.built
-	}
-	return snapshot
+// putCampaign adds or replaces a campaign.
+func (s *state) putCampaign(entry *campaignEntry) {
+	s.campaigns[entry.row.ID], s.touched[entry.row.ID] = entry, true
+	s.seen(entry.row.Revision)
 }
 
-// current reports whether the campaign built last is still up to date.
-func (s *state) current(id string, entry *campaignEntry) bool {
-	if entry.built == nil || !slices.Equal(entry.built.Lanes, s.lanes[id]) {
-		return false
+// removeCampaign removes a campaign.
+func (s *state) removeCampaign(id string) {
+	delete(s.campaigns, id)
+	s.touched[id] = true
+}
+
+// putQuotas adds or replaces quotas. The campaigns that are linked to them change as well.
+func (s *state) putQuotas(entries ...*quotaEntry) {
+	for _, entry := range entries {
+		s.quotas[entry.quota.ID] = entry
+		s.seen(entry.quota.Revision)
 	}
-	return slices.EqualFunc(entry.quotas, entry.built.Quotas, func(quota string, built *delivery.Quota) bool {
+	s.touchQuotas()
+}
+
+// touchQuotas looks for the campaigns of quotas that have changed.
+func (s *state) touchQuotas() {
+	s.quoted = true
+	for id, entry := range s.campaigns {
+		if len(entry.quotas) > 0 && !s.current(entry) {
+			s.touched[id] = true
+		}
+	}
+}
+
+// current reports whether the quotas of a campaign are those of its row.
+func (s *state) current(entry *campaignEntry) bool {
+	return slices.EqualFunc(entry.quotas, entry.row.Quotas, func(quota string, built *delivery.Quota) bool {
 		known, ok := s.quotas[quota]
 		return ok && known.quota == built
 	})
 }
 
-// build builds the campaign of a row, its links and its pin.
-func (s *state) build(id string, entry *campaignEntry) *delivery.Campaign {
+// setLanes replaces the pins of a campaign.
+func (s *state) setLanes(id string, lanes []int) {
+	s.touched[id] = true
+	if len(lanes) == 0 {
+		delete(s.lanes, id)
+	} else {
+		s.lanes[id] = lanes
+	}
+}
+
+// changed reports whether the next snapshot may differ from the last one.
+func (s *state) changed() bool {
+	return len(s.touched) > 0 || s.quoted || s.last.Revision < max(s.revision, s.removed)
+}
+
+// snapshot returns an immutable snapshot of the state as of loadedAt. It shares the unchanged parts with the previous
+// snapshot, so that one changed row of a hundred thousand costs one map, not a hundred thousand campaigns.
+func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
+	changed := make(map[string]*delivery.Campaign, len(s.touched))
+	for id := range s.touched {
+		if entry := s.campaigns[id]; entry != nil {
+			s.build(id, entry)
+			changed[id] = entry.row
+		} else {
+			changed[id] = nil
+		}
+	}
+	next := s.last.Next(changed)
+	next.Revision, next.LoadedAt = max(s.revision, s.removed), loadedAt
+	if s.quoted {
+		next.Quotas = make(map[string]*delivery.Quota, len(s.quotas))
+		for id, entry := range s.quotas {
+			next.Quotas[id] = entry.quota
+		}
+	}
+	s.last, s.touched, s.quoted = next, make(map[string]bool), false
+	return next
+}
+
+// build builds the campaign of a row, its links and its pins.
+func (s *state) build(id string, entry *campaignEntry) {
 	campaign := entry.row
-	campaign.Lanes = s.lanes[id]
+	if entry.built {
+		campaign = new(delivery.Campaign)
+		*campaign = *entry.row
+	}
+	campaign.Lanes, campaign.Invalid = s.lanes[id], entry.fault
 	if campaign.Ramp != nil && campaign.Invalid == "" {
 		if err := campaign.Ramp.Validate(campaign.Rate); err != nil {
 			campaign.Invalid = err.Error()
@@ -107,7 +164,7 @@ func (s *state) build(id string, entry *campaignEntry) *delivery.Campaign {
 		}
 	}
 	campaign.Invalid = cmp.Or(campaign.Invalid, spread(campaign.Quotas))
-	return &campaign
+	entry.row, entry.built = campaign, true
 }
 
 // spread returns an error text if a campaign's quotas are in several shards of the store, else "". Quotas of mode

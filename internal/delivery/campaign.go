@@ -92,22 +92,6 @@ type Window struct {
 	Anchor string
 }
 
-// Snapshot is the catalog at one moment. It is immutable once published.
-type Snapshot struct {
-	Revision  int64
-	LoadedAt  time.Time
-	Campaigns map[string]*Campaign
-	Quotas    map[string]*Quota
-}
-
-// Campaign looks a campaign up; nil when it is unknown.
-func (s *Snapshot) Campaign(id string) *Campaign {
-	if s == nil {
-		return nil
-	}
-	return s.Campaigns[id]
-}
-
 // CampaignHash is FNV-1a, 64 bits, of the campaign's id; it replaces the id where there is no room for names.
 func CampaignHash(id string) uint64 {
 	h := uint64(14695981039346656037)

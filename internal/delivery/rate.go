@@ -3,7 +3,7 @@ package delivery
 import (
 	"errors"
 	"fmt"
-	"math/big"
+	"math"
 	"math/bits"
 	"strconv"
 	"time"
@@ -39,21 +39,32 @@ func NewRate(micros int64, period time.Duration) (Rate, error) {
 	if micros == 0 {
 		return Rate{}, nil
 	}
-	n := big.NewInt(micros)
-	per := new(big.Int).Mul(big.NewInt(period.Microseconds()), big.NewInt(rateScale))
-	g := new(big.Int).GCD(nil, nil, n, per)
-	n.Div(n, g)
-	per.Div(per, g)
-	spacing := new(big.Int).Div(per, n)
+	// Both are divided by what they have in common before they are multiplied.
+	per, common := period.Microseconds(), gcd(micros, rateScale)
+	n, scale := micros/common, rateScale/common
+	common = gcd(n, per)
+	n, per = n/common, per/common
+	hi, lo := bits.Mul64(uint64(per), uint64(scale))
+	spacing := uint64(math.MaxUint64)
+	if hi < uint64(n) {
+		spacing, _ = bits.Div64(hi, lo, uint64(n))
+	}
 	switch {
-	case !spacing.IsInt64() || spacing.Int64() > maxSpacing.Microseconds():
+	case spacing > uint64(maxSpacing.Microseconds()):
 		return Rate{}, fmt.Errorf("send_rate is below one unit in %s; use 0 to hold the campaign", maxSpacing)
-	case spacing.Sign() == 0:
+	case spacing == 0:
 		return Rate{}, fmt.Errorf("send_rate is above %d per second", maxPerSecond)
-	case n.Cmp(big.NewInt(maxRateUnits)) > 0 || !per.IsInt64():
+	case n > maxRateUnits || hi > 0 || lo > math.MaxInt64:
 		return Rate{}, errors.New("send_rate has too many digits for its size; use fewer decimals")
 	}
-	return Rate{N: n.Int64(), Per: per.Int64()}, nil
+	return Rate{N: n, Per: int64(lo)}, nil
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // PerSecond makes the rate of n units per second; it panics if that is out of range and is meant for constants.

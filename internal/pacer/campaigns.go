@@ -57,8 +57,8 @@ func (s *campaigns) use(snapshot *delivery.Snapshot, grace time.Duration, now in
 	}
 	live := 0
 	missing := map[string]*delivery.Campaign{}
-	for id, c := range was.Campaigns {
-		if snapshot.Campaign(id) == nil {
+	for id := range snapshot.Changed(was) {
+		if c := was.Campaign(id); c != nil && snapshot.Campaign(id) == nil {
 			missing[id] = c
 			if standingOf(c, &sinkState{}, now.wall) < cancelled {
 				live++

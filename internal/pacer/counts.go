@@ -83,6 +83,13 @@ func (r *countingReceipt) Settle(j *delivery.Job, o delivery.Outcome) {
 	r.next.Settle(j, o)
 }
 
+// Busy returns how many campaigns have had jobs here.
+func (p *Pacer) Busy() int {
+	p.counts.mu.Lock()
+	defer p.counts.mu.Unlock()
+	return len(p.counts.byID)
+}
+
 // Receipt counts the jobs that are settled at next.
 func (p *Pacer) Receipt(next delivery.Receipt) delivery.Receipt {
 	return &countingReceipt{counts: p.counts, next: next}

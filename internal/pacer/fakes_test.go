@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -253,24 +254,21 @@ func newBook(campaigns ...delivery.Campaign) *book {
 	return b
 }
 
-// set publishes a snapshot with the campaign changed.
-func (b *book) set(c delivery.Campaign) {
+// set publishes a snapshot with the campaigns changed.
+func (b *book) set(list ...delivery.Campaign) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next := &delivery.Snapshot{
-		Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{},
+	next := &delivery.Snapshot{Revision: b.snapshot.Revision + 1, LoadedAt: time.Now(), Campaigns: maps.Clone(b.snapshot.Campaigns)}
+	for _, c := range list {
+		c.Revision = next.Revision
+		if c.Status == "" {
+			c.Status = delivery.StatusActive
+		}
+		if c.PriorityWeight == 0 {
+			c.PriorityWeight = 1
+		}
+		next.Campaigns[c.ID] = &c
 	}
-	for id, was := range b.snapshot.Campaigns {
-		next.Campaigns[id] = was
-	}
-	c.Revision = next.Revision
-	if c.Status == "" {
-		c.Status = delivery.StatusActive
-	}
-	if c.PriorityWeight == 0 {
-		c.PriorityWeight = 1
-	}
-	next.Campaigns[c.ID] = &c
 	b.snapshot = next
 	for _, w := range b.watchers {
 		select {

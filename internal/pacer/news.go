@@ -12,13 +12,19 @@ const (
 	// toldAfter is how long after a change of its limits the store is told of a campaign that has no jobs here: daemons that
 	// have jobs of it hand back their slots first, and tell the store themselves.
 	toldAfter = time.Second
-	// maxTold bounds the campaigns of which the store is told in one round of maintenance.
-	maxTold = 256
+	// maxTold bounds the campaigns of which the store is told in one round of maintenance, and maxLooked those that are looked
+	// at: any of them, so that each has its turn.
+	maxTold   = 256
+	maxLooked = 2048
+	// newsFor is how long after its change the store is told of a campaign that gets jobs only then.
+	newsFor = time.Hour
 )
 
 // news are the campaigns whose limits have changed, with the local times at which the store is to be told. The store uses
 // the highest revision that it has seen, but sees only those of the daemons that ask. All jobs of a campaign may be at a
 // daemon that cannot read the catalog: without the news it would go on with the limits that it knows.
+// Of campaigns that nobody has jobs of, the store is not told before somebody has: all campaigns of a large catalog may change
+// at once.
 type news map[string]int64
 
 // note adds the campaigns whose limits differ between two snapshots.
@@ -26,8 +32,9 @@ func (n news) note(was, is *delivery.Snapshot, now instant) {
 	if was == nil {
 		return
 	}
-	for id, c := range is.Campaigns {
-		if before := was.Campaigns[id]; before != nil && before != c && relimited(before, c) {
+	for id := range is.Changed(was) {
+		c, before := is.Campaigns[id], was.Campaigns[id]
+		if before != nil && c != nil && before != c && relimited(before, c) {
 			if _, known := n[id]; !known {
 				n[id] = now.in(toldAfter)
 			}
@@ -46,11 +53,18 @@ func relimited(a, b *delivery.Campaign) bool {
 // tellStore tells the store of the campaigns that are due, by asks that want nothing. Those with jobs here are asked for anyway.
 func (p *Pacer) tellStore(now instant) {
 	var asks []delivery.Ask
+	looked := 0
 	for id, due := range p.news {
-		if due > now.local || len(asks) == maxTold {
+		if looked++; looked > maxLooked || len(asks) == maxTold {
+			break
+		}
+		old := now.local-due > newsFor.Microseconds()
+		if due > now.local || !old && p.opt.HasJobs != nil && !p.opt.HasJobs(id) {
 			continue
 		}
-		delete(p.news, id)
+		if delete(p.news, id); old {
+			continue
+		}
 		if q := p.queues.byID[id]; q != nil && !q.empty() {
 			continue
 		}

@@ -3,7 +3,9 @@ package pacer
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +79,60 @@ func TestNewsAreToldOnceTheStoreAnswers(t *testing.T) {
 		f.store.mu.Unlock()
 		if got := reply.Items[0].Rate; got != delivery.PerSecond(19) {
 			t.Errorf("the store knows %v", got)
+		}
+	})
+}
+
+// TestTheStoreIsNotToldOfIdleCampaigns: when all campaigns of a large catalog change at once, the store is told of those that
+// somebody has jobs of, and of the others when somebody gets some.
+func TestTheStoreIsNotToldOfIdleCampaigns(t *testing.T) {
+	const n = maxLooked + 100
+	all := func(rate int64) (list []delivery.Campaign) {
+		for i := range n {
+			list = append(list, campaign(fmt.Sprint("c", i), rate))
+		}
+		return list
+	}
+	var busy atomic.Int64 // how many of them have jobs
+	busy.Store(10)
+	b := newBook(all(100)...)
+	tune := func(o *Options) {
+		o.HasJobs = func(id string) bool {
+			i, err := strconv.ParseInt(id[1:], 10, 64)
+			return err == nil && i < busy.Load()
+		}
+	}
+	one(t, b, tune, func(t *testing.T, f *fleet) {
+		told := func() (told int64) {
+			f.store.mu.Lock()
+			defer f.store.mu.Unlock()
+			for i := range n {
+				reply := f.store.model.Take(f.store.now(), "other", []delivery.Ask{{Campaign: &delivery.Campaign{ID: fmt.Sprint("c", i), Revision: 1}}})
+				if reply.Items[0].Rate == delivery.PerSecond(50) {
+					told++
+				}
+			}
+			return told
+		}
+		b.set(all(50)...)
+		time.Sleep(time.Minute)
+		if got := told(); got != 10 {
+			t.Errorf("the store was told of %d campaigns, 10 of which have jobs", got)
+		}
+		busy.Store(15)
+		time.Sleep(time.Minute)
+		if got := told(); got != 15 {
+			t.Errorf("the store was told of %d campaigns, 15 of which have jobs", got)
+		}
+		f.daemons[0].inbox.do(func(instant) {
+			for id := range f.daemons[0].news {
+				f.daemons[0].news[id] -= newsFor.Microseconds()
+			}
+		})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got, left := told(), len(f.daemons[0].news); got != 15 || left != 0 {
+			t.Errorf("later the store was told of %d campaigns, and %d are remembered", got, left)
 		}
 	})
 }

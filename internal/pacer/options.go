@@ -94,6 +94,8 @@ type Options struct {
 	// Owns reports whether the jobs that were offered are still this daemon's at now; nil for always. If not, those that
 	// wait are dropped, and none is accepted until they are again.
 	Owns func(now time.Time) bool
+	// HasJobs reports whether a daemon has jobs of the campaign, as far as is known; nil for always. It is called from Run.
+	HasJobs func(campaign string) bool
 
 	Logger     *slog.Logger          // slog.Default()
 	Registerer prometheus.Registerer // a registry of its own

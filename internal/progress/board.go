@@ -147,8 +147,11 @@ func (b *Board) stripes(campaigns map[uint64]*delivery.Campaign) map[uint64]map[
 	return all
 }
 
-// nameOf returns the id of the campaign with this hash, "(unknown)" if it is not in the catalog.
+// nameOf returns the id of the campaign with this hash, "(unknown)" if it is not in the catalog, and "" for none.
 func nameOf(hash uint64, s *delivery.Snapshot) string {
+	if hash == 0 {
+		return ""
+	}
 	if s != nil {
 		for id := range s.Campaigns {
 			if delivery.CampaignHash(id) == hash {

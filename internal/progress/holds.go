@@ -62,16 +62,17 @@ func newHolds(log *slog.Logger, r prometheus.Registerer) holds {
 type findings struct {
 	board    *Board
 	snapshot *delivery.Snapshot
+	listed   map[string]*delivery.Campaign // those to look at
 	gates    []delivery.Gate
 	windows  map[string][]delivery.WindowState // nil: not known
 	sink     func(name string) (id string, ok bool)
 	sent     map[uint64]float64 // units since the last look, by campaign
 }
 
-// look finds out what holds each campaign.
+// look finds out what holds each of the campaigns.
 func (h *holds) look(f findings) {
 	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
-	for id, c := range f.snapshot.Campaigns {
+	for id, c := range f.listed {
 		e := hold.Evidence{Now: f.board.at, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c, f.snapshot)}
 		var ok bool
 		if e.Sink, ok = f.sink(c.Sink); !ok {
@@ -104,7 +105,7 @@ func (h *holds) look(f findings) {
 		h.show(before, held[id])
 	}
 	for id, before := range h.held {
-		if f.snapshot.Campaigns[id] == nil {
+		if f.listed[id] == nil {
 			h.hide(before)
 		}
 	}

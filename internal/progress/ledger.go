@@ -19,6 +19,7 @@ type ledger struct {
 	loaded  map[string]delivery.Settled // settled jobs of all daemons in the catalog, of campaigns with an expected total
 	outlook map[string]delivery.Outlook // to be saved
 	kept    map[string]delivery.Outlook // as stored in the catalog
+	asked   bool                        // the catalog was asked which outlooks other leaders have stored
 	outage  retry.Outage                // of the store
 }
 
@@ -49,10 +50,15 @@ func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 		}
 		l.outlook[id] = o
 	}
-	for id := range l.kept {
-		if _, ok := figures[id]; !ok {
+	for id, kept := range l.kept {
+		if _, ok := figures[id]; ok {
+			continue
+		}
+		if kept == (delivery.Outlook{}) {
 			delete(l.kept, id)
 			delete(l.outlook, id)
+		} else {
+			l.outlook[id] = delivery.Outlook{} // it has no jobs, or is gone
 		}
 	}
 }
@@ -61,6 +67,7 @@ func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 func (l *ledger) stepDown() {
 	clear(l.outlook)
 	clear(l.kept)
+	l.asked = false
 }
 
 // near reports whether two instants that lie ahead seconds in the future are equal for display.
@@ -136,20 +143,32 @@ func (l *ledger) note(list []delivery.Progress) {
 	}
 }
 
-// load reads the settled jobs of all daemons, of the campaigns with an expected total.
-func (l *ledger) load(ctx context.Context, s *delivery.Snapshot) {
-	expected := false
-	if s != nil {
-		for _, c := range s.Campaigns {
-			expected = expected || c.ExpectedTotal > 0
+// load reads the settled jobs of all daemons, of the campaigns with an expected total; these are among the campaigns given. A
+// daemon that has begun to lead reads the outlooks that are stored as well: those of campaigns that have no jobs any more are
+// out of date.
+func (l *ledger) load(ctx context.Context, campaigns map[string]*delivery.Campaign, leads bool) {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	if leads && !l.asked {
+		stored, err := l.store.LoadOutlooks(ctx)
+		if err != nil {
+			l.log.Debug("the outlooks of campaigns are not known", "error", err)
 		}
+		l.asked = err == nil
+		for id, o := range stored {
+			if _, ok := l.kept[id]; !ok {
+				l.kept[id] = o
+			}
+		}
+	}
+	expected := false
+	for _, c := range campaigns {
+		expected = expected || c.ExpectedTotal > 0
 	}
 	if !expected {
 		l.loaded = nil
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
 	if loaded, err := l.store.LoadSettled(ctx); err == nil {
 		l.loaded = loaded
 	} else {

@@ -1,18 +1,24 @@
 package progress
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // metrics are those of the whole cluster, equal on every daemon.
 type metrics struct {
+	rate    *prometheus.GaugeVec
 	backlog *prometheus.GaugeVec
 	eta     *prometheus.GaugeVec
 	late    *prometheus.GaugeVec
 	lost    prometheus.Counter
 
 	shown map[string]figure
+	rates map[string]float64 // as shown
 }
 
 // figure is what the metrics show of a campaign.
@@ -25,6 +31,9 @@ type figure struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	factory := promauto.With(r)
 	return &metrics{
+		rate: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_campaign_send_rate", Help: "Units per second that the campaign may send.",
+		}, []string{"campaign"}),
 		backlog: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_campaign_backlog",
 			Help: "Jobs of the campaign that wait in lanes or in the memory of a daemon, over all daemons.",
@@ -44,7 +53,24 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		lost: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_progress_failures_total", Help: "Times that progress could not be exchanged with the other daemons.",
 		}),
-		shown: map[string]figure{},
+		shown: map[string]figure{}, rates: map[string]float64{},
+	}
+}
+
+// showRates sets the gauges of the rates of these campaigns, as they are now, and removes those of others.
+func (m *metrics) showRates(campaigns map[string]*delivery.Campaign, now time.Time) {
+	for id, c := range campaigns {
+		rate, _, _ := c.RateAt(now)
+		if before, shown := m.rates[id]; !shown || before != rate.PerSecond() {
+			m.rates[id] = rate.PerSecond()
+			m.rate.WithLabelValues(id).Set(rate.PerSecond())
+		}
+	}
+	for id := range m.rates {
+		if campaigns[id] == nil {
+			delete(m.rates, id)
+			m.rate.DeleteLabelValues(id)
+		}
 	}
 }
 

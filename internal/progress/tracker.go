@@ -47,6 +47,8 @@ type Store interface {
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	// LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
+	// LoadOutlooks returns the outlooks that are stored, except empty ones.
+	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
 	// CatchUp gives everything in the catalog new revisions if all are below one that was seen, and returns whether that was so.
 	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
@@ -92,6 +94,8 @@ type Tracker struct {
 
 	snapshot *delivery.Snapshot
 	byHash   map[uint64]*delivery.Campaign // of snapshot
+	watched  map[string]*delivery.Campaign // of these, those that matter without jobs
+	lively   map[string]time.Time          // when they last had jobs, if not all campaigns have figures
 
 	active    map[string]activity // when this daemon last sent something of a campaign
 	merger    merger              // while this daemon leads
@@ -99,9 +103,9 @@ type Tracker struct {
 	toldAt    int64               // when that was
 	sent      map[uint64]int64    // units sent of each campaign, as counted by the leader
 	debts     map[uint64]debt
-	campaigns int                                      // campaigns with entries in the last exchange
-	stripes   atomic.Pointer[map[uint64]map[int]int64] // see Waiting
-	late      lateness                                 // as computed by this daemon
+	campaigns int                    // campaigns with entries in the last exchange
+	last      atomic.Pointer[lately] // see Waiting and HasJobs
+	late      lateness               // as computed by this daemon
 	at        time.Time
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
@@ -122,6 +126,7 @@ type activity struct {
 func New(o Options) *Tracker {
 	return &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
+		watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
 		answers: answers{of: o.Answering}, revisions: revisions{exchange: o.Exchange, store: o.Store, log: o.Logger},
 	}
@@ -142,7 +147,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			exchange.Reset(exchangeAfter(t.campaigns))
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
-			t.ledger.load(ctx, t.snapshot)
+			t.ledger.load(ctx, t.watched, t.leader == t.opt.Daemon)
 		case <-compare.C:
 			if t.snapshot != nil {
 				t.revisions.compare(ctx, t.snapshot.Revision)
@@ -165,6 +170,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 	if t.snapshot == nil {
 		return
 	}
+	t.metrics.showRates(t.shown(), time.Now())
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	mine, err := t.part(call)
@@ -233,21 +239,6 @@ func (t *Tracker) hear(ctx context.Context, told Told) {
 	t.combine(s, sent, gates)
 }
 
-// look switches to a new snapshot of the catalog.
-func (t *Tracker) look() {
-	s := t.opt.Snapshot()
-	if s == nil || s == t.snapshot {
-		return
-	}
-	t.snapshot, t.byHash = s, make(map[uint64]*delivery.Campaign, len(s.Campaigns))
-	for id, c := range s.Campaigns {
-		t.byHash[delivery.CampaignHash(id)] = c
-	}
-	known := func(campaign uint64) bool { return t.byHash[campaign] != nil }
-	forget(t.sent, known)
-	t.merger.forget(known)
-}
-
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
 
 // sentFor is how long after its last job a campaign's tally is included in the part. Longer pauses do no harm: the
@@ -296,9 +287,15 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate) {
 	now := time.Now()
 	board := newBoard(now, s)
-	stripes := board.stripes(t.byHash)
-	t.stripes.Store(&stripes)
 	totals := board.totals
+	busy := make(map[uint64]bool, len(totals))
+	for hash := range totals {
+		busy[hash] = true
+	}
+	for _, one := range s.sent {
+		busy[one.campaign] = true
+	}
+	t.last.Store(&lately{now, board.stripes(t.byHash), busy})
 	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign
 	for hash, total := range totals {
@@ -308,14 +305,17 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	}
 	windows := t.opt.Windows()
 	f := newForecast(now, waiting, windows)
-	seen := findings{board: board, snapshot: t.snapshot, gates: gates, sink: t.opt.Sink, sent: sent}
+	listed := t.listed(board, sent)
+	t.enliven(listed, now)
+	seen := findings{board: board, snapshot: t.snapshot, listed: listed, gates: gates, sink: t.opt.Sink, sent: sent}
 	if windows != nil {
 		seen.windows = hold.Windows(windows)
 	}
 	t.holds.look(seen)
-	figures := make(map[string]figure, len(t.byHash)+1)
-	for hash, c := range t.byHash {
-		figures[c.ID] = t.figure(f, c, totals[hash])
+	shown := t.shown()
+	figures := make(map[string]figure, len(shown)+1)
+	for id, c := range shown {
+		figures[id] = t.figure(f, c, totals[delivery.CampaignHash(id)])
 	}
 	var unknown figure
 	for hash, total := range totals {
@@ -332,16 +332,6 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	t.metrics.show(figures, t.late)
 	t.ledger.foresee(now, figures)
 	t.holds.say(now)
-}
-
-// Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
-// exchange; nil if that is not known. It may be called from any goroutine.
-func (t *Tracker) Waiting(campaign string) map[int]int64 {
-	stripes := t.stripes.Load()
-	if stripes == nil {
-		return nil
-	}
-	return (*stripes)[delivery.CampaignHash(campaign)]
 }
 
 // figure computes the figure of one campaign.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,12 @@ func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error 
 	return nil
 }
 
+func (s *shelf) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) {
+	all := maps.Clone(s.outlook)
+	maps.DeleteFunc(all, func(_ string, o delivery.Outlook) bool { return o == delivery.Outlook{} })
+	return all, s.fail
+}
+
 func (s *shelf) LoadSettled(context.Context) (map[string]delivery.Settled, error) {
 	return s.settled, s.fail
 }
@@ -144,7 +151,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 	b.ledger.save(t.Context(), b.tallies, func(string) bool { return true })
 	for range 2 {
 		for _, m := range []*member{a, b} {
-			m.ledger.load(t.Context(), snapshot)
+			m.ledger.load(t.Context(), m.watched, false)
 			m.exchange(t.Context())
 		}
 	}
@@ -227,6 +234,117 @@ func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
 	turn(a)
 	if got := store.outlook["c"].Backlog; got != 5 || len(a.ledger.kept)+len(a.ledger.outlook) > 0 {
 		t.Errorf("%d wait by the word of one that does not lead; it remembers %v", got, a.ledger.kept)
+	}
+}
+
+// TestWhatOtherLeadersHaveStored: of campaigns that have no jobs any more is corrected, also if these have no figures.
+func TestWhatOtherLeadersHaveStored(t *testing.T) {
+	store := newShelf()
+	m, _ := alone(vast("c"))
+	m.opt.Store, m.ledger.store = store, store
+	store.outlook = map[string]delivery.Outlook{"campaign-7": {Backlog: 5}, "campaign-8": {DoneAt: time.Now()}, "c": {Backlog: 4}}
+	m.lane(1, 0, "c", 9)
+	for range 3 {
+		m.exchange(t.Context())
+		m.ledger.save(t.Context(), nil, m.known)
+		m.ledger.load(t.Context(), m.watched, true)
+	}
+	left, _ := store.LoadOutlooks(t.Context())
+	if len(left) != 1 || left["c"].Backlog != 9 || len(m.ledger.kept) != 1 {
+		t.Errorf("%+v are stored, %d kept", left, len(m.ledger.kept))
+	}
+}
+
+// vast returns a catalog with so many campaigns that those without jobs have no figures.
+func vast(more ...string) *delivery.Snapshot {
+	list := make([]*delivery.Campaign, maxIdle, maxIdle+len(more))
+	for i := range list {
+		list[i] = campaign("campaign-"+strconv.Itoa(i), 10, 1)
+	}
+	for _, id := range more {
+		list = append(list, campaign(id, 10, 1))
+	}
+	return catalogOf(list...)
+}
+
+// TestIdleCampaignsHaveNoFigures: in a large catalog only those with jobs have, for a while longer, and those with a fault.
+func TestIdleCampaignsHaveNoFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := vast("c", "faulty", "expected")
+		s.Campaigns["faulty"].Invalid, s.Campaigns["expected"].ExpectedTotal = "burst must not be negative", 100
+		m, _ := alone(s)
+		m.lane(1, 0, "c", 100)
+		series := func() (backlogs, rates, holds int) {
+			return testutil.CollectAndCount(m.metrics.backlog), testutil.CollectAndCount(m.metrics.rate), testutil.CollectAndCount(m.holds.gauge)
+		}
+		for range 2 {
+			m.exchange(t.Context())
+			time.Sleep(exchangeEvery)
+		}
+		m.shows(t, "c", 100, 10)
+		m.shows(t, "expected", 0, 10)
+		if backlogs, rates, holds := series(); backlogs != 4 || rates != 3 || holds != 1 { // one is (unknown)
+			t.Errorf("%d backlogs, %d rates, %d holds", backlogs, rates, holds)
+		}
+		m.lanes.Lanes = nil
+		m.exchange(t.Context())
+		m.shows(t, "c", 0, 0)
+		time.Sleep(livelyFor + time.Second)
+		m.exchange(t.Context())
+		m.exchange(t.Context())
+		if backlogs, rates, holds := series(); backlogs != 3 || rates != 2 || holds != 1 {
+			t.Errorf("later %d backlogs, %d rates, %d holds", backlogs, rates, holds)
+		}
+		delete(s.Campaigns, "campaign-1")
+		delete(s.Campaigns, "campaign-2")
+		delete(s.Campaigns, "campaign-3")
+		m.exchange(t.Context())
+		if backlogs, rates, _ := series(); backlogs != maxIdle+1 || rates != maxIdle {
+			t.Errorf("%d backlogs, %d rates in a smaller catalog", backlogs, rates)
+		}
+	})
+}
+
+// TestWhoHasJobs: a campaign has jobs while some wait or have been sent lately, and if nothing is known.
+func TestWhoHasJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := alone(catalogOf(campaign("waits", 10, 1), campaign("sends", 10, 1), campaign("idle", 10, 1)))
+		has := func(want ...string) {
+			t.Helper()
+			for _, id := range []string{"waits", "sends", "idle"} {
+				if got := m.HasJobs(id); got != slices.Contains(want, id) {
+					t.Errorf("%s: %t", id, got)
+				}
+			}
+		}
+		has("waits", "sends", "idle")
+		m.lane(1, 0, "waits", 9)
+		m.tallies = []delivery.Tally{{Campaign: "sends", Sent: 3}}
+		m.exchange(t.Context())
+		has("waits", "sends")
+		time.Sleep(sentFor)
+		m.exchange(t.Context())
+		has("waits")
+		time.Sleep(showFor + time.Second)
+		has("waits", "sends", "idle")
+	})
+}
+
+// TestRampsShowInTheGauge: the rate exported is the one in force.
+func TestRampsShowInTheGauge(t *testing.T) {
+	ramp := &delivery.Ramp{Start: 2_000_000, Add: 1_000_000, Per: time.Second, Every: time.Minute, Since: time.Now().Add(-90 * time.Second)}
+	c := campaign("c", 100, 1)
+	c.Ramp = ramp
+	m := newMetrics(prometheus.NewRegistry())
+	for after, want := range map[time.Duration]float64{90 * time.Second: 3, 200 * time.Second: 5, 24 * time.Hour: 100} {
+		m.showRates(catalogOf(c).Campaigns, ramp.Since.Add(after))
+		if got := testutil.ToFloat64(m.rate.WithLabelValues("c")); got != want {
+			t.Errorf("%v/s after %s, want %v", got, after, want)
+		}
+	}
+	m.showRates(nil, time.Now())
+	if n := testutil.CollectAndCount(m.rate); n != 0 {
+		t.Errorf("%d rates of a campaign that is gone", n)
 	}
 }
 

@@ -1,0 +1,87 @@
+package delivery
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Snapshot is the catalog at one moment. It is immutable once published.
+type Snapshot struct {
+	Revision  int64
+	LoadedAt  time.Time
+	Campaigns map[string]*Campaign
+	Quotas    map[string]*Quota
+
+	serial  int64      // of the snapshots that followed each other; 0: not known
+	changes [][]string // campaigns that differ from the one before, in each of the last ones
+}
+
+// Campaign looks a campaign up; nil when it is unknown.
+func (s *Snapshot) Campaign(id string) *Campaign {
+	if s == nil {
+		return nil
+	}
+	return s.Campaigns[id]
+}
+
+const (
+	// maxHistory and the number of campaigns bound what a snapshot remembers of those before it.
+	maxHistory = 64
+	leastKept  = 1024 // ids
+)
+
+// Next returns a copy of the snapshot in which these campaigns are others, or none where they are nil. What it costs to find
+// them again (see Changed) does not grow with the catalog.
+func (s *Snapshot) Next(changed map[string]*Campaign) *Snapshot {
+	next := *s
+	if next.Campaigns = maps.Clone(s.Campaigns); next.Campaigns == nil {
+		next.Campaigns = make(map[string]*Campaign, len(changed))
+	}
+	for id, c := range changed {
+		if c == nil {
+			delete(next.Campaigns, id)
+		} else {
+			next.Campaigns[id] = c
+		}
+	}
+	next.serial = max(1, s.serial) + 1
+	next.changes = append(slices.Clone(s.changes), slices.Collect(maps.Keys(changed)))
+	ids := 0
+	for i, step := range slices.Backward(next.changes) {
+		if ids += len(step); len(next.changes)-i > maxHistory || ids > max(leastKept, len(next.Campaigns)/4) {
+			next.changes = slices.Clone(next.changes[i+1:])
+			break
+		}
+	}
+	return &next
+}
+
+// Changed yields the ids of all campaigns that differ from those of an earlier snapshot of the same catalog, and of those
+// that are there no more; some of them may be the same.
+func (s *Snapshot) Changed(since *Snapshot) iter.Seq[string] {
+	if steps := s.serial - since.serial; since.serial > 0 && steps >= 0 && steps <= int64(len(s.changes)) {
+		return func(yield func(string) bool) {
+			for _, step := range s.changes[len(s.changes)-int(steps):] {
+				for _, id := range step {
+					if !yield(id) {
+						return
+					}
+				}
+			}
+		}
+	}
+	return func(yield func(string) bool) {
+		for id, c := range s.Campaigns {
+			if since.Campaigns[id] != c && !yield(id) {
+				return
+			}
+		}
+		for id := range since.Campaigns {
+			if s.Campaigns[id] == nil && !yield(id) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package progress
+
+import (
+	"maps"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// look switches to a new snapshot of the catalog.
+func (t *Tracker) look() {
+	s := t.opt.Snapshot()
+	if s == nil || s == t.snapshot {
+		return
+	}
+	was, gone := t.snapshot, false
+	if was == nil {
+		was, t.byHash = &delivery.Snapshot{}, make(map[uint64]*delivery.Campaign, len(s.Campaigns))
+	}
+	for id := range s.Changed(was) {
+		c, hash := s.Campaigns[id], delivery.CampaignHash(id)
+		if c == nil {
+			gone = true
+			delete(t.byHash, hash)
+			delete(t.watched, id)
+			continue
+		}
+		t.byHash[hash] = c
+		if t.matters(c) {
+			t.watched[id] = c
+		} else {
+			delete(t.watched, id)
+		}
+	}
+	t.snapshot = s
+	if gone {
+		known := func(campaign uint64) bool { return t.byHash[campaign] != nil }
+		forget(t.sent, known)
+		t.merger.forget(known)
+	}
+}
+
+// matters reports whether there is something to find out about a campaign although it has no jobs.
+func (t *Tracker) matters(c *delivery.Campaign) bool {
+	_, sink := t.opt.Sink(c.Sink)
+	return !sink || c.Invalid != "" || c.ExpectedTotal > 0 || len(c.Lanes) > 0
+}
+
+const (
+	// maxIdle is the size of the catalog beyond which campaigns that have no jobs are left out of all figures, so that what
+	// these cost grows with what has jobs.
+	maxIdle = 10_000
+	// livelyFor is for how long a campaign has figures after its last job.
+	livelyFor = 10 * time.Minute
+)
+
+// listed returns the campaigns to look at.
+func (t *Tracker) listed(b *Board, sent map[uint64]float64) map[string]*delivery.Campaign {
+	if len(t.snapshot.Campaigns) <= maxIdle {
+		return t.snapshot.Campaigns
+	}
+	list := maps.Clone(t.watched)
+	add := func(hash uint64) {
+		if c := t.byHash[hash]; c != nil {
+			list[c.ID] = c
+		}
+	}
+	for hash := range b.totals {
+		add(hash)
+	}
+	for hash := range sent {
+		add(hash)
+	}
+	for hash := range b.stuck {
+		add(hash)
+	}
+	return list
+}
+
+// enliven notes that these campaigns have jobs.
+func (t *Tracker) enliven(listed map[string]*delivery.Campaign, now time.Time) {
+	if len(t.snapshot.Campaigns) <= maxIdle {
+		clear(t.lively)
+		return
+	}
+	for id := range listed {
+		t.lively[id] = now
+	}
+	maps.DeleteFunc(t.lively, func(id string, at time.Time) bool {
+		return now.Sub(at) > livelyFor || t.snapshot.Campaigns[id] == nil
+	})
+}
+
+// shown returns the campaigns that have figures.
+func (t *Tracker) shown() map[string]*delivery.Campaign {
+	if len(t.snapshot.Campaigns) <= maxIdle {
+		return t.snapshot.Campaigns
+	}
+	list := make(map[string]*delivery.Campaign, len(t.lively))
+	for id := range t.lively {
+		if c := t.snapshot.Campaigns[id]; c != nil {
+			list[id] = c
+		}
+	}
+	return list
+}
+
+// lately is what was known at the last exchange.
+type lately struct {
+	at      time.Time
+	stripes map[uint64]map[int]int64
+	busy    map[uint64]bool // campaigns that have jobs, or had them within sentFor
+}
+
+// Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
+// exchange; nil if that is not known. It may be called from any goroutine.
+func (t *Tracker) Waiting(campaign string) map[int]int64 {
+	last := t.last.Load()
+	if last == nil {
+		return nil
+	}
+	return last.stripes[delivery.CampaignHash(campaign)]
+}
+
+// HasJobs reports whether a daemon has jobs of the campaign, or had lately, as of the last exchange; true if that is not known.
+// It may be called from any goroutine.
+func (t *Tracker) HasJobs(campaign string) bool {
+	last := t.last.Load()
+	return last == nil || time.Since(last.at) > showFor || last.busy[delivery.CampaignHash(campaign)]
+}
