@@ -54,6 +54,7 @@ var tells = map[string]telling{
 	"kafka-slow":                            {},
 	"lane-drained-while-a-job-arrives":      {},
 	"lanes-made-anew":                       {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
+	"lanes-below-min-isr":                   {line: "kafka refuses re-enqueued jobs"},
 	"last-millisecond-of-a-window":          {metric: "pacer_quota_denied_total"},
 	"logs-truncated":                        {line: "the log has lost its last records", metric: "pacer_log_lost_records_total"},
 	"more-campaigns-than-lanes":             {},
