@@ -81,7 +81,7 @@ speed: build ## How fast pacer is, beside what could be: one table (FIGURE=name,
 
 .PHONY: scale
 scale: build ## How speed grows with daemons and campaigns: a table and plots (FIGURE=name, ROUNDS=n, JOBS=n; docs/performance.md)
-	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) PLOTS=$(if $(JOBS),,$(CURDIR)/docs/performance) \
+	$(WITH_SERVICES) SPEED_REPORT=$(abspath $(SPEED_REPORT)) PLOTS=$(or $(abspath $(PLOTS)),$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance)) \
 		SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
 		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestScale$$/($(FIGURE))' -v .
 

@@ -100,7 +100,7 @@ func (s *stack) waiting(ids []string, each int, rate func(i int) float64) *daemo
 	began := time.Now()
 	s.publishTurns(ids, 0, each)
 	published := time.Since(began)
-	s.awaitLanes(5*time.Minute, int64(len(ids)*each))
+	s.awaitLanes(10*time.Minute, int64(len(ids)*each))
 	s.t.Logf("%d jobs published in %.1f s, in lanes after %.1f s (%.0f/s)", len(ids)*each, published.Seconds(),
 		time.Since(began).Seconds(), float64(len(ids)*each)/time.Since(began).Seconds())
 	s.await(time.Minute, "the lanes to be read", func() bool { return d.laneReads().read >= float64(len(ids)*each) })

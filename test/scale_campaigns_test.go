@@ -76,7 +76,7 @@ func measureAmong(t *testing.T, table *speedTable) {
 	d := s.waiting(slow, each, one)
 	s.publishOf("fast", fast*each, nil)
 	all := int64(each * (len(slow) + fast))
-	s.awaitLanes(5*time.Minute, all)
+	s.awaitLanes(10*time.Minute, all)
 	s.await(time.Minute, "the lanes to be read", func() bool { return d.laneReads().read >= float64(all) })
 	from := s.resume(settle)
 	time.Sleep(time.Until(from))

@@ -155,9 +155,13 @@ func (s *speedTable) publish(t *testing.T, mark string, plots ...string) {
 	}
 	fmt.Printf("\n%s\n", s)
 	if file := os.Getenv("SPEED_REPORT"); file != "" {
-		text, err := json.MarshalIndent(results, "", "  ")
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		err := encoder.Encode(results)
 		if err == nil {
-			err = os.WriteFile(file, append(text, '\n'), 0o644)
+			err = os.WriteFile(file, text.Bytes(), 0o644)
 		}
 		if err != nil {
 			t.Errorf("write the report: %v", err)
