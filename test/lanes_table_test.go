@@ -54,6 +54,7 @@ func TestLanes(t *testing.T) {
 	}{
 		{"raise", measureRaise}, {"cut", measureCut}, {"uneven", measureUneven}, {"many", measureMany},
 		{"restart", measureRestart}, {"cancel", measureCancel}, {"rolling", measureRolling}, {"disk", measureDisk},
+		{"order", measureOrder}, {"burst", measureBurst},
 	} {
 		t.Run(figure.name, func(t *testing.T) { figure.measure(t, table) })
 	}

@@ -83,7 +83,8 @@ func (p *Pacer) maintainQueue(q *queue, now instant) {
 }
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay
-// open for long, except if the campaign's overflow is block. Jobs that hold a slot stay.
+// open for long, except if the campaign's overflow is block. Jobs that hold a slot stay, and, for half as
+// long again, those that are sent soon: in the lane they would be last.
 func (p *Pacer) moveOn(q *queue, now instant) {
 	latest := now.wall.Add(now.until(q.turnAt) - p.opt.MaxOpenAge) // jobs read before must not wait any longer
 	if q.direct == 0 || q.oldest.After(latest) {
@@ -91,11 +92,12 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	}
 	var moved []*delivery.Job
 	q.oldest = now.wall
+	grace := latest.Add(-p.opt.MaxOpenAge / 2)
 	q.filter(func(ahead int64, j *delivery.Job) bool {
 		if stays(j, q.campaign) {
 			return true
 		}
-		if ahead < q.granted || j.ReadAt.After(latest) {
+		if ahead < q.granted || j.ReadAt.After(latest) || j.ReadAt.After(grace) && q.soon(ahead, now) {
 			if j.ReadAt.Before(q.oldest) {
 				q.oldest = j.ReadAt
 			}

@@ -68,6 +68,9 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 			q.await(src)
 			return false
 		}
+		if now.local >= q.behindUntil && j.From == delivery.FromIngress && rank(j) == rankOther {
+			q.behindUntil = now.in(lanesKnown)
+		}
 		return p.overflow(j, e, now)
 	}
 	q.push(j)
@@ -77,6 +80,10 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 	p.takes.want(q)
 	return true
 }
+
+// lanesKnown is how soon after its first job went to a lane a campaign is known to have one. Until then the jobs behind it
+// must not take the room of those that are sent meanwhile.
+const lanesKnown = 3 * time.Second
 
 // stays tells whether a job of the campaign that does not fit here waits where it was read: in a lane, or in ingress if
 // the campaign's overflow is block.
@@ -114,7 +121,7 @@ func (p *Pacer) relay(j *delivery.Job, c *delivery.Campaign, now instant) {
 // those before, and whether the campaign's part of the memory has room for it. A job that stays where it is until it is
 // taken may wait there for any time: of a campaign whose turn is far off, only one is taken, to ask for slots with.
 func (p *Pacer) fits(q *queue, j *delivery.Job, now instant) bool {
-	if len(q.campaign.Lanes) > 0 && j.From == delivery.FromIngress && rank(j) == rankOther {
+	if j.From == delivery.FromIngress && rank(j) == rankOther && (len(q.campaign.Lanes) > 0 || now.local < q.behindUntil && !stays(j, q.campaign)) {
 		return false // behind the campaign's backlog
 	}
 	room, far := p.laneRoom(q), p.far(q, now)

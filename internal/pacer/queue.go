@@ -25,6 +25,7 @@ type queue struct {
 	competitors int64 // daemons that compete for the campaign's slots, this one included
 	calls       calls
 	takenAt     int64 // local time when its sink last took a job; 0: never
+	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
 	window      int64 // units that may wait here, after yielding; 0: as many as usual
 
 	place   int                 // in the list of queues

@@ -104,3 +104,18 @@ func TestHowLateASlotMayBeUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestOldSlotsAreHandedBack: after a change of the rate, slots that were granted under it already stay.
+func TestOldSlotsAreHandedBack(t *testing.T) {
+	tl := &timeline{}
+	for i := range int64(4) {
+		tl.add(delivery.Grant{First: delivery.Slot{At: 100 * i}, Rate: delivery.PerSecond(1000), Units: 3, Revision: i})
+	}
+	back, units := tl.handBack(2)
+	if units != 6 || len(back) != 2 || back[0].Revision != 1 || back[1].Revision != 0 {
+		t.Errorf("%d units handed back: %+v", units, back)
+	}
+	if tl.granted != 6 || len(tl.grants) != 2 || tl.grants[0].Revision != 2 {
+		t.Errorf("%d units kept: %+v", tl.granted, tl.grants)
+	}
+}

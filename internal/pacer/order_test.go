@@ -1,0 +1,51 @@
+package pacer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestBacklogIsNotOvertaken: once jobs of a campaign have gone to its lane, those that are read behind them go there as well,
+// also while the catalog does not know of the lane yet. After a while in which none came, they are sent at once again.
+func TestBacklogIsNotOvertaken(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		p := newPartition("jobs/0")
+		inLane := func() int { return f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow) }
+		f.offer(t, jobs(p, delivery.FromIngress, "c", 0, 600))
+		before := inLane()
+		if before < 50 || before > 150 {
+			t.Fatalf("%d of 600 went to the lane", before)
+		}
+		time.Sleep(time.Second)
+		f.offer(t, jobs(p, delivery.FromIngress, "c", 600, 50))
+		if n := inLane() - before; n != 50 {
+			t.Errorf("%d of 50 behind the backlog went to the lane", n)
+		}
+		time.Sleep(2 * lanesKnown)
+		before = inLane()
+		f.offer(t, jobs(p, delivery.FromIngress, "c", 650, 50))
+		if n := inLane() - before; n != 0 {
+			t.Errorf("%d of 50 went to the lane long after", n)
+		}
+	})
+}
+
+// TestNextJobsStay: a queue as long as may wait here is sent whole, though its last jobs are a little late: in the lane they
+// would be behind all others.
+func TestNextJobsStay(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("jobs/0"), delivery.FromIngress, "c", 0, 500))
+		for _, down := range []bool{false, true, false} { // a moment without slots
+			f.store.mu.Lock()
+			f.store.down = down
+			f.store.mu.Unlock()
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		if n := f.outboxes[0].count(delivery.ToLane, delivery.ReasonOverflow); n != 0 || f.count("c") != 500 {
+			t.Errorf("%d went to the lane, %d were sent", n, f.count("c"))
+		}
+	})
+}
