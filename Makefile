@@ -52,8 +52,8 @@ e2e: build ## Figures of speed, latency, backlog and ETA over real services
 
 .PHONY: bench
 bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COUNT=n, PKG=./internal/... for all)
-	$(WITH_SERVICES) go test -timeout 5m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) $(or $(PKG),./internal/limits)
-	$(if $(PKG),,$(WITH_SERVICES) $(GO_TEST) test -timeout 5m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) .)
+	$(WITH_SERVICES) go test -timeout 15m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) $(or $(PKG),./internal/limits)
+	$(if $(PKG),,$(WITH_SERVICES) $(GO_TEST) test -timeout 15m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) .)
 
 .PHONY: properties
 properties: ## 10,000 random histories put to the scripts and to the model (CHECKS=n); two minutes
