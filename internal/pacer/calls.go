@@ -116,7 +116,9 @@ func (p *Pacer) askSooner(q *queue, now instant) int64 {
 	return max(now.local, q.ask.last+p.quantum.length/2)
 }
 
-// waitedForCall tells whether the queue's slots are late because no call was free, not for want of CPU.
+// waitedForCall tells whether the queue's slots are late because no call was free, of the campaign or of its sink, not for want of
+// CPU.
 func (q *queue) waitedForCall(now, late int64) bool {
-	return q.outOfCalls() || q.calls.freeAt != 0 && now-q.calls.freeAt <= late
+	lately := func(at int64) bool { return at != 0 && now-at <= late }
+	return q.outOfCalls() || q.blocked || lately(q.calls.freeAt) || q.sink != nil && lately(q.sink.fullAt)
 }

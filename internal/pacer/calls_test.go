@@ -155,3 +155,23 @@ func TestCallRoom(t *testing.T) {
 		})
 	}
 }
+
+// TestSlotsThatAwaitACall: slots that pass because no call is free are no sign of a busy machine, so that nothing that gives way to
+// sending stops for them.
+func TestSlotsThatAwaitACall(t *testing.T) {
+	one(t, newBook(campaign("c", 500)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 16
+		f.receiver.setLatency(time.Second)
+		f.offer(t, jobs(newPartition("lanes/3"), delivery.FromLane, "c", 0, 900))
+		time.Sleep(10500 * time.Millisecond)
+		behind := make(chan bool)
+		p := f.daemons[0]
+		p.inbox.do(func(now instant) { behind <- p.sends.behind(now) })
+		if <-behind || f.outboxes[0].throttled > 0 {
+			t.Errorf("relaying has been stopped %d times", f.outboxes[0].throttled)
+		}
+		if n := f.count("c"); n < 160 {
+			t.Errorf("%d jobs are sent", n)
+		}
+	})
+}

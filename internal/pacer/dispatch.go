@@ -41,7 +41,7 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 	}
 	if s.inFlight >= s.max {
 		q.blocked = true
-		s.full = append(s.full, q)
+		s.full, s.fullAt = append(s.full, q), now.local
 		return false
 	}
 	if q.outOfCalls() { // it is scheduled again when one comes free
@@ -115,8 +115,8 @@ type sent struct {
 
 // send passes the job, whose slot came at the local time at, to a goroutine that calls its sink; see deliver.
 func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64, now instant) {
-	late := now.local - max(at, q.calls.freeAt)
 	s := q.sink
+	late := now.local - max(at, q.calls.freeAt, s.fullAt)
 	q.calls.began(now.local)
 	s.inFlight++
 	p.sends.inFlight++

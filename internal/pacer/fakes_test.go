@@ -194,6 +194,8 @@ type put struct {
 type outbox struct {
 	mu   sync.Mutex
 	puts []put
+
+	throttled int
 }
 
 func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
@@ -215,7 +217,12 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
 	}
 }
 func (o *outbox) Drain(context.Context) int { return 0 }
-func (o *outbox) Throttle(time.Duration)    {}
+
+func (o *outbox) Throttle(time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.throttled++
+}
 
 // all lists where jobs went.
 func (o *outbox) all() (list []delivery.Destination) {

@@ -24,6 +24,9 @@ func (p *Pacer) settle(r sent, now instant) {
 		s.latency += (r.took.Microseconds() - s.latency) / 8
 	}
 	p.callEnded(q, &r, now)
+	if len(s.full) > 0 {
+		s.fullAt = now.local
+	}
 	p.wake(s)
 	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
 		p.unsent.add(r.used)

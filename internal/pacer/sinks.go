@@ -19,6 +19,7 @@ type sinkState struct {
 	latency  int64    // of a call, smoothed; microseconds
 	steady   int64    // the same, as it has been for some seconds while the sink worked
 	full     []*queue // queues whose slot came due while no call was free, in order
+	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
 	gate     gateCalls
 
