@@ -66,7 +66,8 @@ func (d *daemon) noteHops() {
 	d.s.again += int(d.samplesOf("pacer_requeue_hops_count") - d.samplesOf(`pacer_requeue_hops_bucket{le="1"}`))
 }
 
-// maxHops is the largest pacer-hops of a record in the lanes, and 2 if one was gone already that had as many.
+// maxHops is the largest pacer-hops of a record in the lanes, without the one by which a job was moved to another lane, and 2
+// if one was gone already that had as many.
 func (s *stack) maxHops() (most int) {
 	s.t.Helper()
 	if s.again > 0 {
@@ -74,6 +75,9 @@ func (s *stack) maxHops() (most int) {
 	}
 	s.each("lanes", func(_ string, r delivery.Record) {
 		n, _ := strconv.Atoi(r.Header("pacer-hops"))
+		if r.Header("pacer-widened") != "" {
+			n--
+		}
 		most = max(most, n)
 	})
 	return most

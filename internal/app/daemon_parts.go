@@ -36,7 +36,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	cfg := d.parts.Config
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
-		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Catalog: d.parts.Catalog,
+		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(),
@@ -257,9 +257,17 @@ func (d *Daemon) newProgress() *progress.Tracker {
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: d.stuck,
-		Answering: d.pacer, Sinks: slices.Sorted(maps.Keys(d.parts.Sinks)),
+		Needs: d.stripes, Narrow: d.narrow, Answering: d.pacer, Sinks: slices.Sorted(maps.Keys(d.parts.Sinks)),
 		Logger: d.log, Registerer: d.parts.Registry,
 	})
+}
+
+// narrow tells the pacer which lanes hold too much of a campaign's backlog. While a lane refuses records, nothing is moved.
+func (d *Daemon) narrow(list []delivery.Narrow) {
+	if d.relay.LanesRefuse() {
+		list = nil
+	}
+	d.pacer.Narrow(list)
 }
 
 // stuck returns the campaigns whose jobs their sinks do not take from this daemon.

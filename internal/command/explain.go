@@ -28,6 +28,7 @@ type explanation struct {
 	*heldView
 	Waiting *int64 `json:"waiting,omitempty"` // jobs; nil if not known
 	Lanes   []int  `json:"lanes,omitempty"`   // where its backlog waits
+	Uneven  []int  `json:"uneven,omitempty"`  // those that hold much more of it than the others
 	Note    string `json:"note,omitempty"`
 }
 
@@ -42,6 +43,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 	}
 	if o.board != nil {
 		v.Waiting = &a.Waiting
+		v.Uneven = o.board.Uneven(id, row.Lanes)
 	}
 	return c.print(v, func(p *printer) {
 		p.line("%s", v.Sentence)
@@ -54,6 +56,9 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 				p.line("waiting\t%d jobs", *v.Waiting)
 			}
 			showLanes(p, v.Lanes)
+			if len(v.Uneven) > 0 {
+				p.line("uneven\tmuch waits in %s; the daemons that read that move it on while they have no free call", notation.List(v.Uneven))
+			}
 		})
 		if v.Note != "" {
 			p.line("not known: %s", v.Note)

@@ -38,6 +38,16 @@ func (e laneEntrance) Release(_ string, offset int64) {
 	e.giveBack(offset, e.era, func(int64, int64) int64 { return 0 })
 }
 
+// Lane is its number.
+func (e laneEntrance) Lane() int { return e.ID }
+
+// Roomy reports whether jobs of the campaign may be moved to other lanes without stopping those that are sent.
+func (e laneEntrance) Roomy(campaign string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lane.Roomy(delivery.CampaignHash(campaign))
+}
+
 // seenCampaign is a campaign that had jobs in this lane since the generation began, or is pinned to it, until the lane is
 // found drained of it.
 type seenCampaign struct {

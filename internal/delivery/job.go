@@ -92,6 +92,7 @@ type History struct {
 	Attempt    int       // answers so far that counted as an attempt, the last one included
 	Hops       int32     // re-enqueues into a lane
 	TimerHops  int32     // re-enqueues into a timer
+	Widened    bool      // one of the hops was from a lane to another one of its campaign
 	Origin     Origin    // the first record
 	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
 	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
@@ -248,6 +249,7 @@ const (
 	ReasonOverflow  Reason = "overflow"   // no turn within max_open_age
 	ReasonRetry     Reason = "retry"      // back-off after a temporary failure
 	ReasonNotBefore Reason = "not_before" // not due yet
+	ReasonWidened   Reason = "widened"    // from a lane that holds too much of its campaign's backlog to another one
 )
 
 // Destination is where a job is to be written: a lane, a timer or the dead letters.

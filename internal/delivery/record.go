@@ -52,7 +52,8 @@ const (
 	HeaderDue           = "pacer-due"             // RFC 3339 with nanoseconds; a retry is not sent before
 	HeaderFirstRead     = "pacer-first-read"      // RFC 3339 with nanoseconds; kept on every re-enqueue
 	HeaderReason        = "pacer-reason"
-	HeaderDetail        = "pacer-detail" // dead letters: one line for the reader
+	HeaderWidened       = "pacer-widened" // 1 once the job was moved to another lane of its campaign; it is not moved so again
+	HeaderDetail        = "pacer-detail"  // dead letters: one line for the reader
 	// HeaderEnvelopeCampaign names the campaign in the envelope of a dead letter whose value is that envelope.
 	// HeaderCampaign would make the envelope the payload when the letter is replayed.
 	HeaderEnvelopeCampaign = "pacer-envelope-campaign"

@@ -307,6 +307,7 @@ type partition struct {
 	twice    int
 	released []int64
 	rooms    []string
+	cramped  bool // no room for jobs that are moved on
 }
 
 func newPartition(name string) *partition {

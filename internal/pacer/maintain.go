@@ -79,6 +79,7 @@ func (p *Pacer) maintainQueue(q *queue, now instant) {
 	}
 	p.unpark(q, now)
 	p.moveOn(q, now)
+	p.readOn(q, now)
 	p.roomFor(q, now)
 }
 

@@ -50,6 +50,12 @@ type Requeuer interface {
 	Throttle(d time.Duration)
 }
 
+// Widener gives campaigns more lanes.
+type Widener interface {
+	// Widen gives each of the campaigns as many lanes as it needs. The catalog tells of them.
+	Widen(ctx context.Context, campaigns []string)
+}
+
 // roomer is a source whose jobs may be refused for want of room: they wait there, in a lane or in ingress.
 type roomer interface {
 	// Room reports that the campaign, whose jobs were refused before, has room in its queue for about units more. It never
@@ -79,6 +85,7 @@ type Options struct {
 	Sinks    Sinks
 	Requeuer Requeuer
 	Catalog  Catalog
+	Widener  Widener // nil: campaigns keep the lanes that they have
 
 	MinQuantum     time.Duration // 25 ms; the stretch of a timeline asked for at once
 	MaxQuantum     time.Duration // 1 s; what it may grow to

@@ -26,6 +26,7 @@ type queue struct {
 	calls       calls
 	takenAt     int64 // local time when its sink last took a job; 0: never
 	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
+	narrow      *narrow
 	window      int64 // units that may wait here, after yielding; 0: as many as usual
 
 	place   int                 // in the list of queues

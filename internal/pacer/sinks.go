@@ -22,6 +22,7 @@ type sinkState struct {
 	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
 	gate     gateCalls
+	pressure pressure // on its calls
 
 	workedAt      int64         // local time when it last took a job, or refused one for good; 0: never
 	othersAt      int64         // the same of other daemons, as far as it is known
@@ -65,6 +66,7 @@ func (p *Pacer) showPaces(now instant) {
 	paces := make(map[string]pace, len(p.sinks))
 	for id, s := range p.sinks {
 		s.settleLatency(now.local)
+		s.pressure.look(s.inFlight, s.max)
 		paces[id] = pace{time.Duration(s.steady) * time.Microsecond, s.max}
 	}
 	p.sends.paces.Store(&paces)

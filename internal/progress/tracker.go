@@ -69,6 +69,10 @@ type Options struct {
 	Sink func(name string) (id string, ok bool)
 	// Stuck returns what this daemon found out about campaigns.
 	Stuck func(ctx context.Context) []Stuck
+	// Needs returns how many lanes the backlog of a campaign needs, and Narrow is told, after each exchange, which lanes of
+	// this daemon hold too much of a campaign's.
+	Needs  func(campaign string) int
+	Narrow func(list []delivery.Narrow)
 	// Answering is what passes answers of sinks on, and Sinks lists the configured ones.
 	Answering  Answering
 	Sinks      []string
@@ -178,7 +182,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 		var told Told
 		if told, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), t.sumUp); err == nil {
 			t.outage.Worked()
-			t.hear(call, told)
+			t.hear(call, told, mine.lanes.Lanes)
 			return
 		}
 	}
@@ -212,7 +216,7 @@ func (t *Tracker) sumUp(left []Left) []byte {
 
 // hear shows what a summary says. One that was used before, or is out of date, since a daemon that led has died, changes
 // nothing: another takes over within seconds.
-func (t *Tracker) hear(ctx context.Context, told Told) {
+func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBacklog) {
 	leads := told.Leader == t.opt.Daemon
 	if !leads || time.Since(t.okAt) >= freshFor { // the other daemons have taken this one for dead
 		t.ledger.stepDown()
@@ -236,7 +240,7 @@ func (t *Tracker) hear(ctx context.Context, told Told) {
 		t.at = time.Time{} // what was sent meanwhile is not known, so nothing is late by it
 	}
 	t.leader, t.toldAt = told.Leader, told.At
-	t.combine(s, sent, gates)
+	t.combine(s, sent, gates, mine)
 }
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
@@ -283,8 +287,8 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	return p, t.answers.add(ctx, p)
 }
 
-// combine computes the figures and shows them.
-func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate) {
+// combine computes the figures and shows them. mine are the lanes of this daemon.
+func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.Gate, mine []delivery.LaneBacklog) {
 	now := time.Now()
 	board := newBoard(now, s)
 	totals := board.totals
@@ -295,7 +299,9 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	for _, one := range s.sent {
 		busy[one.campaign] = true
 	}
-	t.last.Store(&lately{now, board.stripes(t.byHash), busy})
+	stripes := board.stripes(t.byHash)
+	t.last.Store(&lately{now, stripes, busy})
+	t.opt.Narrow(board.narrow(mine, t.byHash, stripes, t.opt.Needs))
 	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign
 	for hash, total := range totals {

@@ -31,7 +31,13 @@ type desk struct {
 	mine    delivery.Answers
 	asked   []string
 	heard   delivery.Elsewhere
+	needs   map[string]int // lanes, 0 for one
+	narrow  []delivery.Narrow
 }
+
+func (d *desk) lanesOf(campaign string) int { return max(1, d.needs[campaign]) }
+
+func (d *desk) hear(list []delivery.Narrow) { d.narrow = list }
 
 func (d *desk) Answers(_ context.Context, asked []string) (delivery.Answers, error) {
 	d.asked = asked
@@ -111,7 +117,7 @@ func newMember(t *testing.T, name string, exchange Exchange, store Store, snapsh
 	d := &desk{}
 	tracker := New(Options{
 		Daemon: name, Work: d, Exchange: exchange, Store: store, Snapshot: func() *delivery.Snapshot { return snapshot },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	return &member{tracker, d}
 }
@@ -592,7 +598,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 	tracker := New(Options{
 		Daemon: "a", Work: d, Exchange: echo{}, Store: newShelf(), Snapshot: func() *delivery.Snapshot { return nil },
-		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Windows: func() []delivery.WindowState { return nil }, Gates: d.closed, Sink: anySink, Stuck: func(context.Context) []Stuck { return d.stuck }, Needs: d.lanesOf, Narrow: d.hear, Answering: d, Sinks: []string{"sink"}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	snapshot := catalogOf(list...)
 	tracker.opt.Snapshot = func() *delivery.Snapshot { return snapshot }

@@ -198,7 +198,7 @@ func applyHistory(j *delivery.Job, h *scanned, written time.Time) (moved bool) {
 		j.FirstRead = written
 	}
 	j.Due = instant(h.due)
-	j.Reason = string(h.reason)
+	j.Reason, j.Widened = string(h.reason), count(h.widened) > 0
 	return moved
 }
 

@@ -60,6 +60,9 @@ func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []del
 		timerHops++
 	}
 	h.count(delivery.HeaderTimerHops, int(timerHops))
+	if widened(job, to) {
+		h.count(delivery.HeaderWidened, 1)
+	}
 	h.text(delivery.HeaderOrigin, FormatOrigin(job.Origin))
 	h.text(delivery.HeaderOriginTopicID, job.Origin.TopicID.String())
 	h.time(delivery.HeaderEnqueuedAt, now)
@@ -93,6 +96,11 @@ func HopsAfter(job *delivery.Job, to delivery.Destination) int32 {
 		return job.Hops + 1
 	}
 	return job.Hops
+}
+
+// widened reports whether the job has been moved from one lane to another once it is at its destination.
+func widened(job *delivery.Job, to delivery.Destination) bool {
+	return job.Widened || to.Reason == delivery.ReasonWidened
 }
 
 // DueAt returns when the job may be sent again. A job can be moved while an earlier due time still holds (its campaign

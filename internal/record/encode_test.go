@@ -59,7 +59,7 @@ func genJob(t *rapid.T) *delivery.Job {
 				Topic: "pacer.jobs", Partition: rapid.IntRange(0, 99).Draw(t, "p"), Offset: rapid.Int64Range(0, 1<<60).Draw(t, "o"),
 				TopicID: rapid.SampledFrom([]delivery.TopicID{{}, delivery.NewTopicID(numbers)}).Draw(t, "topic id"),
 			},
-			FirstRead: genTime(t, "first read"),
+			FirstRead: genTime(t, "first read"), Widened: rapid.Bool().Draw(t, "widened"),
 		},
 		Timing: delivery.Timing{Due: genTime(t, "due")},
 	}
@@ -84,7 +84,8 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job := genJob(t)
 		kind := delivery.DestinationKind(rapid.IntRange(0, 1).Draw(t, "kind"))
-		to := delivery.Destination{Kind: kind, Reason: "why", Due: genTime(t, "to due")}
+		why := rapid.SampledFrom([]delivery.Reason{"why", delivery.ReasonWidened}).Draw(t, "why")
+		to := delivery.Destination{Kind: kind, Reason: why, Due: genTime(t, "to due")}
 		written := Encode(job, to, now)
 		written.Topic, written.Partition, written.Offset = "t", 3, 42
 		written.Headers = slices.Clone(written.Headers)
@@ -94,7 +95,8 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 		got := Decode(&written, from, Limits{MaxWeight: delivery.MaxWeight}, readAt)
 
 		want := *job
-		want.EnqueuedAt, want.Reason, want.Due = now, "why", job.Due
+		want.EnqueuedAt, want.Reason, want.Due = now, string(why), job.Due
+		want.Widened = job.Widened || why == delivery.ReasonWidened
 		if to.Due.After(job.Due) {
 			want.Due = to.Due
 		}

@@ -22,6 +22,7 @@ type scanned struct {
 	attempt, hops, timerHops           []byte
 	origin, originTopicID              []byte
 	enqueuedAt, due, firstRead, reason []byte
+	widened                            []byte
 
 	// The first header that no producer can have meant as it is: its name belongs to pacer and is not known, or it is
 	// there twice. "" if there is none.
@@ -74,6 +75,8 @@ func (s *scanned) written(key string) *[]byte {
 		return &s.firstRead
 	case delivery.HeaderReason:
 		return &s.reason
+	case delivery.HeaderWidened:
+		return &s.widened
 	}
 	return nil
 }

@@ -10,6 +10,7 @@
 //	                            at most 500 jobs and 512 KiB of this one queue
 //	                            destination partition: the campaign's pin (lanes), the source (timers),
 //	                            the campaign (dead letters)
+//	                            a job that is moved from lane to lane goes to any of the pin but its own, or back
 //	                            one produce request per broker, acks=all
 //	  -> acknowledged           Job.Settle: requeued, retried, dead or expired
 //	     refused                waits for its partition, tried again with back-off, for ever; after some seconds

@@ -18,6 +18,7 @@ type metrics struct {
 	records   map[delivery.DestinationKind]prometheus.Counter
 	dead      *prometheus.CounterVec // reason
 	fallbacks prometheus.Counter
+	widened   prometheus.Counter
 }
 
 // newMetrics registers the metrics of a relay, some of which it reads at each scrape; a nil registerer leaves them
@@ -31,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	m := &metrics{
 		hops: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "pacer_requeue_hops",
-			Help:    "Lane writes a job has behind it, observed at each of them. Above 1 is a defect.",
+			Help:    "Lane writes a job has behind it besides widening, observed at each of them. Above 1 is a defect.",
 			Buckets: []float64{1, 2, 3, 5, 10},
 		}),
 		produce: factory.NewHistogram(prometheus.HistogramOpts{
@@ -49,6 +50,10 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 			Help: "Lane lookups answered from memory or by hash because the catalog did not answer.",
 		}),
 	}
+	m.widened = factory.NewCounter(prometheus.CounterOpts{
+		Name: "pacer_widened_total",
+		Help: "Jobs moved from a lane that held too much of their campaign's backlog to another one, each once.",
+	})
 	for kind, label := range kinds {
 		m.records[kind] = records.WithLabelValues(label)
 	}

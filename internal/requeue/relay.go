@@ -116,6 +116,14 @@ func (r *Relay) Put(job *delivery.Job, to delivery.Destination) {
 	r.wake[classOf(to)].Send()
 }
 
+// Widen gives each of the campaigns as many lanes as it needs, if it has fewer and Pins can be asked.
+func (r *Relay) Widen(ctx context.Context, campaigns []string) {
+	r.mu.Lock()
+	avoid := r.avoid(LaneTopic(r.opts.Topics.Prefix), time.Now())
+	r.mu.Unlock()
+	r.pins.find(ctx, campaigns, avoid)
+}
+
 // wakeAll wakes a worker of each class.
 func (r *Relay) wakeAll() {
 	for _, signal := range r.wake {

@@ -51,6 +51,27 @@ func (s *stripes) weigh(waiting map[int]int64) {
 	}
 }
 
+// level returns the lanes that jobs are moved to from another lane of their campaign: all but those that nobody reads, or in which
+// half as much again waits as in all lanes on average; all if there are no others. These are not weighed: they are empty at first,
+// and weights would change with each count, so that a job that is moved a second time after a crash would meet its first record
+// in another lane.
+func level(lanes []int, waiting map[int]int64) []int {
+	sum := int64(0)
+	for _, n := range waiting {
+		sum += n
+	}
+	var free []int
+	for _, lane := range lanes {
+		if n, ok := waiting[lane]; ok && 2*n*int64(len(waiting)) <= 3*sum {
+			free = append(free, lane)
+		}
+	}
+	if len(free) == 0 {
+		return lanes
+	}
+	return free
+}
+
 // of returns the lane of a job.
 func (s *stripes) of(j *delivery.Job) int {
 	if len(s.lanes) == 1 {

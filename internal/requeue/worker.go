@@ -131,7 +131,10 @@ func (t *turn) settle(items []*item) {
 	for _, it := range items {
 		m.records[it.to.Kind].Inc()
 		if it.to.Kind == delivery.ToLane {
-			m.hops.Observe(float64(record.HopsAfter(it.job, it.to)))
+			m.hops.Observe(float64(hopsBesidesWidening(it)))
+			if it.to.Reason == delivery.ReasonWidened {
+				m.widened.Inc()
+			}
 		}
 		if it.to.Kind == delivery.ToDead {
 			it.job.Reason = string(it.to.Reason)
@@ -147,6 +150,15 @@ func (t *turn) settle(items []*item) {
 	}
 	t.relay.worked[items[0].to.Kind] = time.Now()
 	t.open -= len(items)
+}
+
+// hopsBesidesWidening returns how often the job has been written to a lane, without the time when it was moved to another one.
+func hopsBesidesWidening(it *item) int32 {
+	hops := record.HopsAfter(it.job, it.to)
+	if it.job.Widened || it.to.Reason == delivery.ReasonWidened {
+		hops--
+	}
+	return hops
 }
 
 // fail records that items were not written to a place, or not certainly.

@@ -178,6 +178,14 @@ func (l *Lane) exhausted(c *campaign) bool {
 	return len(c.records) >= maxHandedOver || c.bytes >= l.maxBytes
 }
 
+// Roomy reports whether a quarter of what may be handed over of the campaign is still to be had. The rest is for jobs that
+// are sent: others are moved on only if they do not take their place, since those that are settled count as well until
+// all before them are.
+func (l *Lane) Roomy(hash uint64) bool {
+	c := l.campaigns[hash]
+	return c == nil || len(c.records) < maxHandedOver/4*3 && c.bytes < l.maxBytes/4*3
+}
+
 // Pass moves main over offsets that hold no record.
 func (l *Lane) Pass(offset int64) { l.main = max(l.main, offset) }
 
