@@ -184,7 +184,17 @@ DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2
 		if err != nil || tag.RowsAffected() > 0 {
 			return true, err
 		}
-		return inTx(ctx, pool, func(tx pgx.Tx) (bool, error) { return unpinOne(ctx, tx, campaign, lane, seen) })
+		rows, _ := pool.Query(ctx, noteDrained, campaign, drainedAge, idlePin, lane)
+		stripes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stripe])
+		switch {
+		case err != nil:
+			return false, err
+		case !slices.ContainsFunc(stripes, func(s stripe) bool { return s.Lane == lane }):
+			return true, nil
+		case !allDrained(stripes, seen):
+			return false, nil
+		}
+		return inTx(ctx, pool, func(tx pgx.Tx) (bool, error) { return unpinAll(ctx, tx, campaign, seen) })
 	})
 }
 
@@ -195,26 +205,39 @@ const (
 	idlePin = 10 * time.Minute
 )
 
-// unpinOne notes that one of several lanes of a campaign is drained, and removes all its pins if it was the last.
-func unpinOne(ctx context.Context, tx pgx.Tx, campaign string, lane int, seen bool) (released bool, err error) {
-	var stripes []stripe
-	batch := lockedBatch()
-	for _, table := range []string{"lane_pins", "lane_stripes"} {
-		batch.Queue(`UPDATE pacer.`+table+` SET drained_at = now() WHERE campaign_id = $1 AND lane = $2`, campaign, lane)
-	}
-	batch.Queue(`
+const (
+	// selectStripes reads the lanes of a campaign.
+	selectStripes = `
 SELECT lane, coalesce(drained_at > now() - $2::interval, false), pinned_at < now() - $3::interval FROM (
     SELECT campaign_id, lane, pinned_at, drained_at FROM pacer.lane_pins
     UNION ALL SELECT campaign_id, lane, pinned_at, drained_at FROM pacer.lane_stripes
-) AS stripes WHERE campaign_id = $1`, campaign, drainedAge, idlePin).Query(func(rows pgx.Rows) (err error) {
+) AS stripes WHERE campaign_id = $1`
+
+	// noteDrained notes that one of several lanes of a campaign is drained, and reads all of them. It takes no lock but that of the
+	// row: while many campaigns have almost nothing left, there are many reports, and each is repeated.
+	noteDrained = `
+WITH first AS (
+    UPDATE pacer.lane_pins SET drained_at = now() WHERE campaign_id = $1 AND lane = $4 RETURNING lane, pinned_at
+), further AS (
+    UPDATE pacer.lane_stripes SET drained_at = now() WHERE campaign_id = $1 AND lane = $4 RETURNING lane, pinned_at
+)
+SELECT lane, true, pinned_at < now() - $3::interval FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS noted
+UNION ALL` + selectStripes + ` AND lane <> $4`
+)
+
+// unpinAll removes all pins of a campaign, if all its lanes are drained still. The row of lane_pins is locked first, as by daemons of
+// earlier versions, which remove that row alone and, by its trigger, one of lane_stripes: in another order each would wait for the
+// other.
+func unpinAll(ctx context.Context, tx pgx.Tx, campaign string, seen bool) (released bool, err error) {
+	var stripes []stripe
+	batch := lockedBatch()
+	batch.Queue(`SELECT FROM pacer.lane_pins WHERE campaign_id = $1 FOR UPDATE`, campaign)
+	batch.Queue(selectStripes, campaign, drainedAge, idlePin).Query(func(rows pgx.Rows) (err error) {
 		stripes, err = pgx.CollectRows(rows, pgx.RowToStructByPos[stripe])
 		return err
 	})
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return false, err
-	}
-	if !slices.ContainsFunc(stripes, func(s stripe) bool { return s.Lane == lane }) {
-		return true, nil
 	}
 	if !allDrained(stripes, seen) {
 		return false, nil

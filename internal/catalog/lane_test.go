@@ -3,9 +3,11 @@ package catalog
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -207,5 +209,68 @@ func TestLaneBySQLNeedsOneRightOnly(t *testing.T) {
 	}
 	if _, err := conn.Exec(t.Context(), `DELETE FROM pacer.lane_pins`); err == nil {
 		t.Error("the producer may take pins away")
+	}
+}
+
+// striped pins a campaign to two lanes and returns the first, which older daemons know, and the other.
+func striped(t *testing.T, p *Postgres, conn *pgx.Conn) (first, other int) {
+	t.Helper()
+	lanes, err := p.Pin(t.Context(), map[string]int{"wide": 2}, 16, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRow(t.Context(), `SELECT lane FROM pacer.lane_pins WHERE campaign_id = 'wide'`).Scan(&first); err != nil {
+		t.Fatal(err)
+	}
+	return first, lanes["wide"][0] + lanes["wide"][1] - first
+}
+
+// TestReportsWaitForNobody: that one of several lanes is drained is noted while lanes are chosen for others.
+func TestReportsWaitForNobody(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	p := started(t, Options{DSN: dsn})
+	first, other := striped(t, p, conn)
+	run(t, conn, `SELECT pg_advisory_lock(`+strconv.FormatInt(pinLock, 10)+`)`)
+	for range 2 {
+		if released, err := p.Unpin(t.Context(), "wide", other, true); err != nil || released {
+			t.Errorf("one of two lanes is drained: released %t, %v", released, err)
+		}
+	}
+	run(t, conn, `SELECT pg_advisory_unlock(`+strconv.FormatInt(pinLock, 10)+`)`)
+	if released, err := p.Unpin(t.Context(), "wide", first, true); err != nil || !released {
+		t.Errorf("both lanes are drained: released %t, %v", released, err)
+	}
+}
+
+// TestTwoVersionsUnpin: a daemon of an earlier version removes the first lane, and with it moves another one, while one of this
+// version removes them all. Neither waits for the other for ever.
+func TestTwoVersionsUnpin(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, watch := connected(t, dsn), connected(t, dsn)
+	p := started(t, Options{DSN: dsn})
+	first, other := striped(t, p, conn)
+	if released, err := p.Unpin(t.Context(), "wide", first, true); err != nil || released {
+		t.Fatalf("released %t, %v", released, err)
+	}
+	run(t, conn, `BEGIN`)
+	run(t, conn, `SELECT FROM pacer.lane_pins WHERE campaign_id = 'wide' FOR UPDATE`) // as DELETE does before its trigger
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Unpin(t.Context(), "wide", other, true)
+		done <- err
+	}()
+	for waits := false; !waits && len(done) == 0; time.Sleep(5 * time.Millisecond) {
+		const waiting = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`
+		if err := watch.QueryRow(t.Context(), waiting).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, conn, `DELETE FROM pacer.lane_pins WHERE campaign_id = 'wide'`)
+	run(t, conn, `COMMIT`)
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
