@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -18,6 +19,8 @@ type checkpointer struct {
 	opt     *Options
 	sources []*source
 	lanes   []*laneSource
+	// count returns how many lanes there are; nil if that is not known.
+	count func(ctx context.Context) (int, error)
 
 	saving retry.Outage
 }
@@ -126,11 +129,32 @@ func (k *checkpointer) pinned(ctx context.Context) {
 	for _, lane := range k.lanes {
 		byID[lane.ID] = lane
 	}
+	count := k.counted(call)
 	for campaign, ids := range pins {
 		for _, id := range ids {
 			if lane := byID[id]; lane != nil {
 				lane.expect(campaign)
+			} else if id >= count && byID[0] != nil {
+				k.gone(call, campaign, id)
 			}
 		}
+	}
+}
+
+// counted returns how many lanes there are, or more than any pin says.
+func (k *checkpointer) counted(ctx context.Context) int {
+	if k.count != nil {
+		if n, err := k.count(ctx); err == nil && n > 0 {
+			return n
+		}
+	}
+	return math.MaxInt
+}
+
+// gone reports a lane as drained of a campaign that the topic does not have any more, since nobody reads it. One daemon does so, that
+// with the first lane. The campaign is released if its other lanes are drained at that moment.
+func (k *checkpointer) gone(ctx context.Context, campaign string, lane int) {
+	if _, err := k.opt.Lanes.Unpin(ctx, campaign, lane, true); err != nil {
+		k.opt.Logger.Debug("a pin to a lane that is gone was not removed", "campaign", campaign, "lane", lane, "error", err)
 	}
 }

@@ -134,7 +134,9 @@ func assigned(gen *kafka.Generation) []partition {
 // build makes a source and a reader for every partition. It starts nothing.
 func (g *generation) build(partitions []partition, starts map[partition]start) {
 	g.idle = broker.NewPoll(g.opt.Client)
-	g.keep = &checkpointer{opt: &g.opt}
+	g.keep = &checkpointer{opt: &g.opt, count: func(ctx context.Context) (int, error) {
+		return g.opt.Client.Partitions(ctx, g.opt.LaneTopic)
+	}}
 	g.locate = newLocator(&g.opt, g.metrics, g.health)
 	for _, at := range partitions {
 		place, _ := g.opt.place(at.Topic)

@@ -463,6 +463,32 @@ func TestPinsWithoutJobs(t *testing.T) {
 	}
 }
 
+// TestPinsToLanesThatAreGone: a lane that the topic does not have any more is reported as drained, by the daemon that reads the first
+// lane, and only once it is known how many there are.
+func TestPinsToLanesThatAreGone(t *testing.T) {
+	for _, c := range []struct {
+		lane, lanes int
+		err         error
+		want        []string
+	}{
+		{0, 7, nil, []string{"elsewhere that had jobs"}},
+		{0, 8, nil, nil},
+		{0, 0, errors.New("no broker"), nil},
+		{1, 7, nil, nil},
+	} {
+		b := newBudget(1 << 20)
+		s := newLaneSource(partition{Topic: "lanes", ID: c.lane}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
+		notes := &drainNotes{calls: 1}
+		k := &checkpointer{
+			opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s},
+			count: func(context.Context) (int, error) { return c.lanes, c.err },
+		}
+		if k.pinned(t.Context()); !slices.Equal(notes.heard, c.want) {
+			t.Errorf("reader of lane %d of %d: heard %q, want %q", c.lane, c.lanes, notes.heard, c.want)
+		}
+	}
+}
+
 // TestDrainedIsRepeated: that a lane is drained of a campaign is reported again and again while its other lanes are not, and
 // no more once it has jobs here again.
 func TestDrainedIsRepeated(t *testing.T) {
