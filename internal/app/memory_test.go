@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +21,14 @@ func TestMemoryFollowsTheCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var campaigns, busy int
-		go followMemory(ctx, 64<<20, func() (int, int) { return campaigns, busy })
+		var campaigns, busy atomic.Int64
+		go followMemory(ctx, 64<<20, func() (int, int) { return int(campaigns.Load()), int(busy.Load()) })
 		synctest.Wait()
 		if limit := debug.SetMemoryLimit(-1); limit != 192<<20 {
 			t.Errorf("%d bytes before there is a catalog, want 192 MiB", limit)
 		}
-		campaigns, busy = 100_000, 2
+		campaigns.Store(100_000)
+		busy.Store(2)
 		time.Sleep(memoryEvery)
 		synctest.Wait()
 		if limit := debug.SetMemoryLimit(-1); limit != 192<<20+100_000*memoryPerCampaign+2*memoryPerBusy {

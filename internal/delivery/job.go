@@ -64,6 +64,9 @@ type Job struct {
 	Priority Priority
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
+	// Widened says that one of its hops was from a lane to another one of its campaign: history as well, here for the sake
+	// of the size.
+	Widened   bool
 	NotBefore time.Time // zero: at once
 	ExpiresAt time.Time // zero: never
 	Payload   []byte
@@ -92,7 +95,6 @@ type History struct {
 	Attempt    int       // answers so far that counted as an attempt, the last one included
 	Hops       int32     // re-enqueues into a lane
 	TimerHops  int32     // re-enqueues into a timer
-	Widened    bool      // one of the hops was from a lane to another one of its campaign
 	Origin     Origin    // the first record
 	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
 	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl

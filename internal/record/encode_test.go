@@ -59,9 +59,10 @@ func genJob(t *rapid.T) *delivery.Job {
 				Topic: "pacer.jobs", Partition: rapid.IntRange(0, 99).Draw(t, "p"), Offset: rapid.Int64Range(0, 1<<60).Draw(t, "o"),
 				TopicID: rapid.SampledFrom([]delivery.TopicID{{}, delivery.NewTopicID(numbers)}).Draw(t, "topic id"),
 			},
-			FirstRead: genTime(t, "first read"), Widened: rapid.Bool().Draw(t, "widened"),
+			FirstRead: genTime(t, "first read"),
 		},
-		Timing: delivery.Timing{Due: genTime(t, "due")},
+		Timing:  delivery.Timing{Due: genTime(t, "due")},
+		Widened: rapid.Bool().Draw(t, "widened"),
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "foreign headers") {
 		j.Headers = append(j.Headers, delivery.Header{
