@@ -33,13 +33,12 @@ SIMULATIONS := ./internal/limits/... ./internal/demo ./internal/pacer ./internal
 # Tests of those packages that wait for servers to die and to come back: once is enough.
 ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. All but the
-# heaviest mostly wait, and run six at a time after those; what they leave of the processors is for the simulations.
+# heaviest mostly wait, and run five at a time after those.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
-	$(WITH_SERVICES) { nice go test -shuffle=on -timeout 9m -skip '$(ONLY_RACED)' $(SIMULATIONS) >bin/simulations.log 2>&1 & } && \
-		$(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 6 . && \
-		{ wait $$! && passed=0 || passed=$$?; cat bin/simulations.log; exit $$passed; }
+	$(WITH_SERVICES) go test -shuffle=on -timeout 5m -skip '$(ONLY_RACED)' $(SIMULATIONS)
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 5 .
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services

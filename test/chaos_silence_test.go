@@ -30,6 +30,7 @@ type telling struct{ line, metric string }
 var tells = map[string]telling{
 	"429-storm-beyond-expiry":               {metric: "pacer_dead_letters_total"},
 	"a-hundred-paused-campaigns":            {},
+	"backlog-in-too-few-lanes":              {},
 	"broker-killed":                         {line: "kafka does not answer as it should"},
 	"broker-refuses-the-lane-produce":       {line: "kafka refuses re-enqueued jobs"},
 	"broker-restarted":                      {line: "kafka does not answer as it should"},
@@ -39,6 +40,7 @@ var tells = map[string]telling{
 	"crash-after-the-sink-accepted":         {},
 	"crash-between-lane-produce-and-commit": {},
 	"crash-while-relaying-to-several-lanes": {},
+	"crash-while-widening":                  {},
 	"daemon-suspended-for-a-minute":         {line: "the group has gone on without this daemon"},
 	"daemons-that-disagree":                 {line: "catalog cannot be read"},
 	"database-of-yesterday":                 {line: "catalog cannot be read"},

@@ -44,7 +44,7 @@ func (s *stack) everyMetric() *daemon {
 	s.publish([]job{twice})
 	s.await(20*time.Second, "a job", func() bool { return s.receiver.count("shadow") > 0 })
 	s.publish(append(mix(jobs), twice))
-	s.await(20*time.Second, "metrics that only work makes appear", func() bool {
+	s.await(time.Minute, "metrics that only work makes appear", func() bool {
 		families := d.gather()
 		for _, name := range []string{
 			"pacer_quota_denied_total", "pacer_quota_shadow_denied_total", "pacer_duplicates_suppressed_total",

@@ -50,7 +50,7 @@ func TestWhatWasDeliveredIsRemoved(t *testing.T) {
 	s.publish(append(sent, waits...))
 	s.await(40*time.Second, "every job but those that wait", func() bool { return s.receiver.count("sent") >= len(sent) })
 	lanes, timer := requeue.LaneTopic(s.prefix), requeue.TimerTopic(s.prefix, 5*time.Second)
-	s.await(45*time.Second, "what was delivered to be gone", func() bool {
+	s.await(2*time.Minute, "what was delivered to be gone", func() bool {
 		begins, ends := s.kept(lanes)
 		timerBegins, timerEnds := s.kept(timer)
 		return timerEnds > 0 && timerBegins == timerEnds && ends-begins <= int64(len(waits))
