@@ -79,11 +79,13 @@ func TestWhatWasDeliveredIsRemoved(t *testing.T) {
 	if n, duplicates := s.receiver.accepted(""); n != len(sent)+len(waits) || duplicates != 0 {
 		t.Errorf("%d distinct of %d, %d duplicates", n, len(sent)+len(waits), duplicates)
 	}
-	// Another group has no offsets: lanes and timers go on from the positions in PostgreSQL, ingress begins anew.
-	s.sql(`UPDATE pacer.positions SET group_id = 'another'`)
+	// Another group has no offsets: lanes and timers go on from the positions in PostgreSQL, ingress begins anew, as that of a
+	// group that has never read it.
+	s.sql(`UPDATE pacer.positions SET group_id = 'another' WHERE topic <> $1`, s.ingress)
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)
 	four := s.start("four", "PACER_KAFKA_GROUP=another")
 	four.awaitReady(15 * time.Second)
+	s.await(20*time.Second, "ingress read anew", func() bool { return four.metric(`pacer_records_read_total{place="ingress"}`) > 0 })
 	for _, d := range []*daemon{one, two, three, four} {
 		if n := d.log.lines("level=ERROR") + d.log.lines("level=WARN", "delete"); n != 0 {
 			t.Errorf("%s: %d errors and warnings", d.name, n)
