@@ -69,8 +69,8 @@ func (p *Pacer) Narrow(list []delivery.Narrow) {
 }
 
 func (p *Pacer) narrowed(list []delivery.Narrow, now instant) {
-	was := p.narrows.queues
-	p.narrows.queues = nil
+	was := p.queues.narrows.queues
+	p.queues.narrows.queues = nil
 	for _, q := range was {
 		q.narrow.surplus, q.narrow.few = nil, false
 	}
@@ -84,7 +84,7 @@ func (p *Pacer) narrowed(list []delivery.Narrow, now instant) {
 		}
 		if q.narrow.surplus == nil {
 			q.narrow.surplus = map[int]int64{}
-			p.narrows.queues = append(p.narrows.queues, q)
+			p.queues.narrows.queues = append(p.queues.narrows.queues, q)
 		}
 		q.narrow.surplus[n.Lane], q.narrow.until = n.Surplus, now.in(narrowFor)
 		q.narrow.few = q.narrow.few || n.Few
@@ -100,18 +100,18 @@ func (p *Pacer) narrowed(list []delivery.Narrow, now instant) {
 // askForLanes gets more lanes for the campaigns that need them now.
 func (p *Pacer) askForLanes() {
 	var campaigns []string
-	for _, q := range p.narrows.queues {
+	for _, q := range p.queues.narrows.queues {
 		if q.narrow.few && p.pressed(q) && len(campaigns) < maxWiden {
 			campaigns = append(campaigns, q.id)
 		}
 	}
-	if len(campaigns) == 0 || p.narrows.asking || p.opt.Widener == nil {
+	if len(campaigns) == 0 || p.queues.narrows.asking || p.opt.Widener == nil {
 		return
 	}
-	p.narrows.asking = true
+	p.queues.narrows.asking = true
 	p.background(func(ctx context.Context) {
 		p.opt.Widener.Widen(ctx, campaigns)
-		p.inbox.do(func(instant) { p.narrows.asking = false })
+		p.inbox.do(func(instant) { p.queues.narrows.asking = false })
 	})
 }
 

@@ -41,7 +41,6 @@ type Pacer struct {
 	news      news   // of which the store is told
 	upkeep    upkeep
 	drain     draining
-	narrows   narrows
 }
 
 // New makes a Pacer; it starts nothing.

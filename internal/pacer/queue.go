@@ -130,6 +130,8 @@ func (q *queue) next(n int, f func(j *delivery.Job)) {
 type queues struct {
 	byID map[string]*queue
 	list []*queue // the same, in any order
+
+	narrows narrows // of those whose lanes hold too much of a backlog
 }
 
 // add makes the queue of a campaign.

@@ -96,16 +96,11 @@ type Tracker struct {
 	metrics *metrics
 	started time.Time
 
-	snapshot *delivery.Snapshot
-	byHash   map[uint64]*delivery.Campaign // of snapshot
-	watched  map[string]*delivery.Campaign // of these, those that matter without jobs
-	lively   map[string]time.Time          // when they last had jobs, if not all campaigns have figures
+	view
+	lastSummary
 
 	active    map[string]activity // when this daemon last sent something of a campaign
 	merger    merger              // while this daemon leads
-	leader    string              // that made the summary used last
-	toldAt    int64               // when that was
-	sent      map[uint64]int64    // units sent of each campaign, as counted by the leader
 	debts     map[uint64]debt
 	campaigns int                    // campaigns with entries in the last exchange
 	last      atomic.Pointer[lately] // see Waiting and HasJobs
@@ -120,6 +115,21 @@ type Tracker struct {
 	revisions revisions
 }
 
+// view is what is known of the catalog.
+type view struct {
+	snapshot *delivery.Snapshot
+	byHash   map[uint64]*delivery.Campaign // of snapshot
+	watched  map[string]*delivery.Campaign // of these, those that matter without jobs
+	lively   map[string]time.Time          // when they last had jobs, if not all campaigns have figures
+}
+
+// lastSummary is the summary that was used last.
+type lastSummary struct {
+	leader string           // that made it
+	toldAt int64            // when that was
+	sent   map[uint64]int64 // units sent of each campaign, as counted by the leader
+}
+
 // activity is how much of a campaign a daemon had sent when it last sent something.
 type activity struct {
 	units int64
@@ -130,7 +140,7 @@ type activity struct {
 func New(o Options) *Tracker {
 	return &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
-		watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{},
+		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
 		answers: answers{of: o.Answering}, revisions: revisions{exchange: o.Exchange, store: o.Store, log: o.Logger},
 	}
