@@ -82,6 +82,14 @@ type Quota struct {
 	Shard int
 }
 
+// Binds reports whether the quota limits anything: one in shadow mode, one that is rolled out to no units and one without
+// windows do not.
+func (q *Quota) Binds() bool { return q.Mode != ModeShadow && q.Exempt < 100 && len(q.Windows) > 0 }
+
+// Strict reports whether the windows of the quota must never be exceeded. Those of mode eventual bind, but may be exceeded
+// a little: a job that weighs more than their limit is sent.
+func (q *Quota) Strict() bool { return q.Binds() && q.Mode != ModeEventual }
+
 // Window is "at most Limit units in any Span".
 type Window struct {
 	Span      time.Duration // at least 1 ms, whole microseconds

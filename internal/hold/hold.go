@@ -197,13 +197,15 @@ func (e *Evidence) outside() (a Answer, found bool) {
 
 // unanswered reports whether the campaign waits for a store that does not answer.
 func (e *Evidence) unanswered() bool {
+	silent, closed, binding := e.Store, false, false
 	for _, q := range e.Campaign.Quotas {
-		silent := e.Store || e.Windows != nil && e.Windows[q.ID] == nil && counts(q)
-		if silent && (q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed) {
-			return true
+		silent = silent || e.Windows != nil && e.Windows[q.ID] == nil && counts(q)
+		if q.Binds() {
+			binding = true
+			closed = closed || q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed
 		}
 	}
-	return e.Store && len(e.Campaign.Quotas) == 0
+	return silent && (closed || !binding)
 }
 
 // counts reports whether the store counts the windows of the quota.
@@ -229,7 +231,7 @@ func SinkFault(name string) string {
 // quota looks for the window of a quota that nothing remains of for the longest time.
 func (e *Evidence) quota() (a Answer, found bool) {
 	for _, q := range e.Campaign.Quotas {
-		if q.Mode == delivery.ModeShadow || q.Exempt >= 100 {
+		if !q.Binds() {
 			continue
 		}
 		if q.Mode == delivery.ModeEventual || q.Spend == delivery.SpendEven {

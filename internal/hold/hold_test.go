@@ -162,9 +162,13 @@ func TestNothingHoldsIt(t *testing.T) {
 		"a window that is gone":       func(e *Evidence) { e.Windows["provider"] = []delivery.WindowState{{Quota: "provider", Window: 2}} },
 		"a quota of mode eventual":    func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Windows = delivery.ModeEventual, Windows(nil) },
 		"a store that need not count": func(e *Evidence) { e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen },
-		"nothing waits":               func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
-		"it was idle for a moment":    func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
-		"one an hour":                 func(e *Evidence) { e.Campaign.Rate, e.Board.Idle = perHour(t), 2*time.Hour },
+		"the store, and a quota that is tried out": func(e *Evidence) {
+			e.Store, e.Campaign.Quotas[0].OnStoreFailure = true, delivery.PolicyOpen
+			e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow, Windows: e.Campaign.Quotas[0].Windows})
+		},
+		"nothing waits":            func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
+		"it was idle for a moment": func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
+		"one an hour":              func(e *Evidence) { e.Campaign.Rate, e.Board.Idle = perHour(t), 2*time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()

@@ -85,8 +85,8 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 func (p *Pacer) horizon(c *delivery.Campaign) int64 {
 	horizon := 3 * p.quantum.length
 	for _, quota := range c.Quotas {
-		if quota.Mode == delivery.ModeEventual {
-			continue // a soft limit, which the horizon does not widen
+		if !quota.Strict() {
+			continue // it is not the horizon that may exceed it
 		}
 		for _, w := range quota.Windows {
 			horizon = min(horizon, max(w.Span.Microseconds()/50, p.quantum.length))

@@ -188,9 +188,12 @@ func (p *Pacer) dead(j *delivery.Job, why delivery.Reason, detail string) {
 func maxUnits(c *delivery.Campaign) int64 {
 	most := int64(delivery.MaxGrant)
 	for _, q := range c.Quotas {
+		if !q.Strict() {
+			continue
+		}
 		for _, w := range q.Windows {
 			if w.Limit > 0 { // a limit of 0 holds; it does not condemn
-				most = min(most, w.Limit)
+				most = min(most, w.Limit*100/(100-q.Exempt))
 			}
 		}
 	}

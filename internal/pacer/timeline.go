@@ -95,9 +95,9 @@ func (t *timeline) tooLate(late int64) int64 {
 // lateBy is how late, in microseconds, a slot of the given spacing may be handed to its sink: three quarters of the
 // configured tolerance, or of a tenth of the spacing where that is longer, since a tenth of a unit does not move the
 // bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
-// widened by the plain tolerance only, so under a quota only that applies.
+// widened by the plain tolerance only, so under a strict quota only that applies.
 func lateBy(c *delivery.Campaign, tolerance, spacing int64) int64 {
-	if len(c.Quotas) == 0 {
+	if !slices.ContainsFunc(c.Quotas, (*delivery.Quota).Strict) {
 		tolerance = max(tolerance, spacing/10)
 	}
 	return tolerance * 3 / 4

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -94,7 +95,7 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 // A slot may be three quarters of the tolerance late, and where slots are far apart, of a tenth of what lies between them,
 // unless a quota counts.
 func TestHowLateASlotMayBeUsed(t *testing.T) {
-	free, limited := &delivery.Campaign{}, &delivery.Campaign{Quotas: []*delivery.Quota{{}}}
+	free, limited := &delivery.Campaign{}, &delivery.Campaign{Quotas: []*delivery.Quota{{Windows: []delivery.Window{{Span: time.Hour, Limit: 1}}}}}
 	for _, tc := range []struct {
 		c             *delivery.Campaign
 		spacing, want int64

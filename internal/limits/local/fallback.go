@@ -81,9 +81,7 @@ func New(log *slog.Logger, r prometheus.Registerer, count int, patience time.Dur
 }
 
 // binding reports whether the store enforces the limits of a quota's windows.
-func binding(q *delivery.Quota) bool {
-	return len(q.Windows) > 0 && (q.Mode == "" || q.Mode == delivery.ModeStrict)
-}
+func binding(q *delivery.Quota) bool { return q.Strict() }
 
 // policyOf is the strictest policy of the campaign's binding quotas; without any it is closed.
 func policyOf(c *delivery.Campaign) string {

@@ -322,6 +322,8 @@ func TestPolicyOfACampaign(t *testing.T) {
 		{[]*delivery.Quota{share, open}, "local-share"},
 		{[]*delivery.Quota{open, closed, share}, "closed"},
 		{[]*delivery.Quota{open, quota("", "shadow", w)}, "open"},
+		{[]*delivery.Quota{open, {ID: "tried", Exempt: 100, Windows: w}}, "open"},
+		{[]*delivery.Quota{{ID: "tried", Exempt: 100, OnStoreFailure: "open", Windows: w}}, "closed"},
 		{[]*delivery.Quota{share, quota("nonsense", "", w)}, "closed"},
 	} {
 		if got := policyOf(&delivery.Campaign{Quotas: tc.quotas}); got != tc.want {
