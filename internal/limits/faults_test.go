@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,4 +236,29 @@ func TestMonitoringOpensNoWindow(t *testing.T) {
 			t.Errorf("%+v: the window does not begin with the first job, at %d", g, now)
 		}
 	})
+}
+
+// Releases before this one could leave a window that counts units in no period: on a day without a midnight.
+func TestUnitsCountedInNoPeriodHaveLeft(t *testing.T) {
+	l := newLua(t, realClient(t))
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
+		{Span: 24 * time.Hour, Limit: 10, Algorithm: delivery.AlgorithmFixed, Anchor: "day@America/Santiago"},
+	}}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	if g := take1(l, now, "a", ask(c, 20)); g.Units != 10 {
+		t.Fatalf("%+v", g)
+	}
+	ctx, shard := context.Background(), l.engine("a").shards[0]
+	key := shard.keys.quota("q")
+	v, err := shard.master.client.Get(ctx, key).Result()
+	must(t, err)
+	const reset = 17 + 1 + 6 + 7 + 4 + 7 // its place in the key, see window.lua
+	must(t, shard.master.client.Set(ctx, key, v[:reset]+strings.Repeat("\x00", 7)+v[reset+7:], time.Hour).Err())
+	if g := take1(l, now+second, "a", ask(c, 20)); g.Units != 10 {
+		t.Errorf("%+v", g)
+	}
+	if w := l.Peek(now+second, c.Quotas)[0]; w.Remaining != 0 || w.ResetAt <= now || w.ResetAt > now+25*3600*second {
+		t.Errorf("%+v", w)
+	}
 }

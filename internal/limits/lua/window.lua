@@ -86,9 +86,11 @@ local function saveQuota(q, now)
   end
 end
 
--- The calendar at a time: where the period began and where it ends. period holds three boundaries.
+-- The calendar at a time: where the period began and where it ends. period holds three boundaries. Releases before this
+-- one may send an empty last period, for a day without a midnight.
 local function calendar(period, now)
   local a, b, c = period[1], period[2], period[3]
+  if c <= b then c = b + 86400000000 end
   if now < a then return min(now, a - 1), a end
   if now < b then return a, b end
   if now < c then return b, c end
@@ -102,6 +104,7 @@ local function leaves(w, index) return (index + 1) * w[WIDTH] + w[SPAN] + w[WIDE
 -- Passes the resets of a fixed window. period is nil where it begins at its first use.
 local function roll(w, now, period)
   local start = w[INDEX]
+  if start == 0 then w[COUNT], w[UNITS] = 0, 0 end -- what is counted in no window has left it
   if start == 0 or now < start then return end
   w[COUNT], w[UNITS] = w[UNITS], 0
   if period then

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -63,7 +64,8 @@ func ParseAnchor(s string) (Anchor, error) {
 // Span is how long the window must be, 0 where any length will do.
 func (a Anchor) Span() time.Duration { return nominal[a.unit] }
 
-// Period is the calendar around now, microseconds since the Unix epoch.
+// Period is the calendar around now, microseconds since the Unix epoch. Its three boundaries ascend, whatever the zone's
+// clocks do.
 func (a Anchor) Period(now int64) Period {
 	if a.unit == "" {
 		return Period{}
@@ -73,37 +75,137 @@ func (a Anchor) Period(now int64) Period {
 	return Period{start.UnixMicro(), end.UnixMicro(), a.next(end).UnixMicro()}
 }
 
-// begin is the beginning of t's period.
+// begin is the beginning of the period that t is in.
 func (a Anchor) begin(t time.Time) time.Time {
+	if a.unit == "minute" || a.unit == "hour" {
+		return a.beginClock(t)
+	}
+	// Clocks that are put back over midnight show the day before again, in a day that has begun.
+	date := a.dateAfter(a.first(t))
+	for a.midnight(date).After(t) {
+		date = a.dateBefore(date)
+	}
+	return a.midnight(date)
+}
+
+// next is the beginning of the period after the one that begins at t. A day that the zone left out has no period.
+func (a Anchor) next(t time.Time) time.Time {
+	if a.unit == "minute" || a.unit == "hour" {
+		return a.nextClock(t)
+	}
+	date := a.first(t)
+	for !a.midnight(date).After(t) {
+		date = a.dateAfter(date)
+	}
+	return a.midnight(date)
+}
+
+// A date is a midnight in UTC that stands for its year, month and day.
+
+// first is the first date of the period whose dates t's is among.
+func (a Anchor) first(t time.Time) time.Time {
 	y, m, d := t.Date()
 	switch a.unit {
-	case "minute", "hour": // zones differ from UTC by whole minutes, and a repeated hour is two hours
-		_, offset := t.Zone()
-		shift := time.Duration(offset) * time.Second
-		return t.Add(shift).Truncate(nominal[a.unit]).Add(-shift)
-	case "day":
 	case "week":
 		d -= (int(t.Weekday()) + 6) % 7
 	case "month":
 		d = 1
 	}
-	return time.Date(y, m, d, 0, 0, 0, 0, a.zone)
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
-// next is the beginning of the period after the one that begins at t.
-func (a Anchor) next(t time.Time) time.Time {
-	y, m, d := t.Date()
+func (a Anchor) dateAfter(date time.Time) time.Time  { return a.step(date, 1) }
+func (a Anchor) dateBefore(date time.Time) time.Time { return a.step(date, -1) }
+
+func (a Anchor) step(date time.Time, n int) time.Time {
 	switch a.unit {
-	case "day":
-		d++
 	case "week":
-		d += 7
+		return date.AddDate(0, 0, 7*n)
 	case "month":
-		m++
-	default:
-		return a.begin(t.Add(nominal[a.unit]))
+		return date.AddDate(0, n, 0)
 	}
-	return time.Date(y, m, d, 0, 0, 0, 0, a.zone)
+	return date.AddDate(0, 0, n)
+}
+
+// midnight is the first instant at which the zone's calendar shows the date, or a later one if it leaves the date out:
+// where clocks are put forward at midnight, a day begins at one o'clock.
+func (a Anchor) midnight(date time.Time) time.Time {
+	from, to := date.Add(-maxOffset).In(a.zone), date.Add(maxOffset).In(a.zone)
+	before := date.Add(-offset(from)).In(a.zone)
+	change, changed := changeIn(from, to)
+	if !changed || before.Before(change) {
+		return before
+	}
+	if after := date.Add(-offset(change)).In(a.zone); after.After(change) {
+		return after
+	}
+	return change
+}
+
+// maxOffset is more than any zone's clocks have ever been ahead of UTC.
+const maxOffset = 26 * time.Hour
+
+func offset(t time.Time) time.Duration {
+	_, seconds := t.Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// changeIn is when the zone's clocks are changed after from and not after to, if they are; not more than once, as clocks
+// are not changed twice in some days. Time.ZoneBounds would not do: at the ends of leap years it names a change in the past.
+func changeIn(from, to time.Time) (at time.Time, changed bool) {
+	was := offset(from)
+	if offset(to) == was {
+		return at, false
+	}
+	begin := from.Truncate(time.Second)
+	seconds := sort.Search(int(to.Sub(begin)/time.Second), func(n int) bool {
+		return offset(begin.Add(time.Duration(n)*time.Second)) != was
+	})
+	return begin.Add(time.Duration(seconds) * time.Second), true
+}
+
+// Minutes and hours begin whenever the clock shows a whole one, and where it is put forward over one. An hour that is
+// repeated is two hours.
+
+// whole is what the clock shows at t in whole minutes or hours; they are counted in the zone's own time.
+func (a Anchor) whole(t time.Time) (count int64, into time.Duration) {
+	shown, unit := t.UnixMicro()+offset(t).Microseconds(), nominal[a.unit].Microseconds()
+	into = time.Duration((shown%unit+unit)%unit) * time.Microsecond
+	return (shown - into.Microseconds()) / unit, into
+}
+
+// jumped tells whether a change of the clock at t begins a period.
+func (a Anchor) jumped(t time.Time) bool {
+	was, _ := a.whole(t.Add(-time.Microsecond))
+	is, into := a.whole(t)
+	return into == 0 || is > was
+}
+
+// nearby is longer than an hour is, also one in which clocks are put back.
+const nearby = 3 * time.Hour
+
+func (a Anchor) beginClock(t time.Time) time.Time {
+	_, into := a.whole(t)
+	change, changed := changeIn(t.Add(-nearby), t)
+	switch begin := t.Add(-into); {
+	case !changed || !begin.Before(change):
+		return begin
+	case a.jumped(change):
+		return change
+	}
+	return a.beginClock(change.Add(-time.Microsecond))
+}
+
+func (a Anchor) nextClock(t time.Time) time.Time {
+	_, into := a.whole(t)
+	change, changed := changeIn(t, t.Add(nearby))
+	switch next := t.Add(nominal[a.unit] - into); {
+	case !changed || next.Before(change):
+		return next
+	case a.jumped(change):
+		return change
+	}
+	return a.nextClock(change)
 }
 
 var zones sync.Map // name to *time.Location
