@@ -145,6 +145,25 @@ func TestAPinnedCampaignsNewJobsGoToItsLane(t *testing.T) {
 	})
 }
 
+// TestJobsGoDirectAsSoonAsTheLaneIsDrained: those that went to the lane because of the backlog are no reason for the next to
+// follow them, or a campaign with a steady trickle of jobs would never leave its lane.
+func TestJobsGoDirectAsSoonAsTheLaneIsDrained(t *testing.T) {
+	c := campaign("c", 100)
+	c.Lanes = []int{3}
+	b := newBook(c)
+	one(t, b, nil, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 10))
+		b.set(campaign("c", 100))
+		time.Sleep(100 * time.Millisecond)
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 10, 10))
+		time.Sleep(time.Second)
+		if laned, sent := src.count(delivery.OutcomeRequeued), f.count("c"); laned != 10 || sent != 10 {
+			t.Errorf("%d went to the lane and %d direct, want 10 and 10", laned, sent)
+		}
+	})
+}
+
 func TestPauseResumeCancel(t *testing.T) {
 	b := newBook(campaign("c", 100), campaign("other", 200))
 	one(t, b, nil, func(t *testing.T, f *fleet) {

@@ -68,7 +68,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 			q.await(src)
 			return false
 		}
-		if now.local >= q.behindUntil && j.From == delivery.FromIngress && rank(j) == rankOther {
+		if len(e.campaign.Lanes) == 0 && now.local >= q.behindUntil && j.From == delivery.FromIngress && rank(j) == rankOther {
 			q.behindUntil = now.in(lanesKnown)
 		}
 		return p.overflow(j, e, now)
