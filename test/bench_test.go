@@ -74,7 +74,7 @@ func benchLeaves(t *testing.T, folder string) (left []string) {
 
 // TestBenchLeavesNothing looks at one measurement after the other: what one leaves behind is not told from another's.
 func TestBenchLeavesNothing(t *testing.T) {
-	t.Parallel()
+	alongside(t, 10*time.Second)
 	t.Run("measured", benchMeasures)
 	t.Run("interrupted", benchInterrupted)
 }

@@ -65,7 +65,7 @@ func TestChaos(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				if !report.full {
-					t.Parallel()
+					alongside(t, 15*time.Second)
 				}
 				runChaos(t, each, report)
 			})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var update = flag.Bool("update", false, "record what is new in testdata/contract.txt")
@@ -29,7 +30,7 @@ var onlyEncrypted = map[string]map[string]bool{
 // with their labels, headers, tables and columns, notifications and topics. All are taken from the built program and
 // from what it does. A name that was removed on purpose is moved to the list's last section by hand.
 func TestContract(t *testing.T) {
-	t.Parallel()
+	alongside(t, 15*time.Second)
 	s := newStack(t, stackOptions{partitions: 2, settings: deduped})
 	s.withResults()
 	families := s.everyMetric().gather()

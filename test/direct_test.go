@@ -61,7 +61,7 @@ func (s *stack) pin(campaign string) (lane int) {
 // TestDirectProduction: jobs that producers write into lanes themselves are sent at the campaign's rate without a hop,
 // ones of ingress go behind them, and a producer that uses an old pin strands nothing and moves no campaign's pin.
 func TestDirectProduction(t *testing.T) {
-	t.Parallel()
+	alongside(t, 30*time.Second)
 	s := newStack(t, stackOptions{partitions: 2, lanes: directLanes})
 	const rate = 200
 	s.campaign("spring", rate)
@@ -134,7 +134,7 @@ func (r *receiver) has(id string) bool {
 
 // TestDirectJobsExpire: a direct job counts from when it was written, however often its lane is read.
 func TestDirectJobsExpire(t *testing.T) {
-	t.Parallel()
+	alongside(t, 0)
 	s := newStack(t, stackOptions{partitions: 1, lanes: directLanes})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '3 seconds', 'paused')`)
 	d := s.start("one")
@@ -154,7 +154,7 @@ func TestDirectJobsExpire(t *testing.T) {
 // TestFirstOverflowWithoutPostgres: a campaign that overflows for the first time while PostgreSQL cannot be reached goes
 // to the lane that every daemon finds by hash, and loses nothing.
 func TestFirstOverflowWithoutPostgres(t *testing.T) {
-	t.Parallel()
+	alongside(t, 0)
 	s := newStack(t, stackOptions{partitions: 4, lanes: directLanes})
 	dsn, err := url.Parse(s.dsn)
 	if err != nil {

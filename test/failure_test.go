@@ -19,7 +19,7 @@ import (
 
 // TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
 func TestBadRecordsAreKept(t *testing.T) {
-	t.Parallel()
+	alongside(t, 0)
 	s := newStack(t, stackOptions{partitions: 2, settings: "unknown_grace: 3s"})
 	s.campaign("good", 1000)
 	header := func(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
@@ -76,7 +76,7 @@ func TestBadRecordsAreKept(t *testing.T) {
 // TestOneClearLine: what is wrong with a command's input is said in one line that names it, with exit code 2, and no
 // secret in it.
 func TestOneClearLine(t *testing.T) {
-	t.Parallel()
+	alongside(t, 0)
 	s := newStack(t, stackOptions{})
 	base, err := os.ReadFile(s.config())
 	if err != nil {
@@ -133,7 +133,7 @@ func TestOneClearLine(t *testing.T) {
 
 // TestWaitsForServices: nothing is there at the start, one after the other appears, and jobs flow; one Warn line each.
 func TestWaitsForServices(t *testing.T) {
-	t.Parallel()
+	alongside(t, 12*time.Second)
 	s := newStack(t, stackOptions{})
 	s.campaign("c", 100)
 	topic := s.ingress + "-late"
@@ -177,7 +177,7 @@ func TestWaitsForServices(t *testing.T) {
 // TestKilledBroker: the broker is killed with -9 under load and started again on its data. Neither a record that it has
 // acknowledged is lost, nor a job of two daemons, nor a result of another one.
 func TestKilledBroker(t *testing.T) {
-	t.Parallel()
+	alongside(t, 70*time.Second)
 	broker := freshKafka(t, "")
 	kept := broker.acknowledged(t)
 	s := newStack(t, stackOptions{partitions: 6, brokers: broker.brokers})

@@ -46,7 +46,7 @@ func (d *daemon) settledBy(campaign string) int {
 // TestStripes: the backlog of a fast campaign, from ingress and written directly, lies in several lanes; two daemons send
 // it, each job once, after one hop at most; then the campaign loses its lanes. A slow campaign has one lane.
 func TestStripes(t *testing.T) {
-	t.Parallel()
+	alongside(t, 15*time.Second)
 	s := newStack(t, stackOptions{partitions: 4, lanes: stripedLanes})
 	const rate, published, direct = 2000, 8192, 1000
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('wide', $1, 'paused'), ('narrow', 20, 'paused')`, rate)
@@ -113,7 +113,7 @@ func TestStripes(t *testing.T) {
 // TestStripesOfAnEarlierVersion: a campaign that a daemon of an earlier version has pinned to one lane keeps it as its
 // first, and gets more; when such a daemon finds the first drained, another takes its place.
 func TestStripesOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
+	alongside(t, 15*time.Second)
 	s := newStack(t, stackOptions{partitions: 2, lanes: stripedLanes})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('wide', 2000, 'paused')`)
 	s.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ('wide', 7)`)
