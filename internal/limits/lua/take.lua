@@ -299,7 +299,7 @@ local function openQuota(it, i, spec)
   return {
     index = i - 1, spec = spec, held = q, windows = openWindows(q, spec, now, it[HORIZON] + it[LATE]), next = 0,
     shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
-    self = false, tight = false, window = 0, room = 0, share = 0,
+    self = false, tight = false, window = 0, room = 0, pace = 0, share = 0,
   }
 end
 
@@ -312,7 +312,7 @@ local function pacing(w)
   return {0, 0, 0, at, frac, n, floor(per / n), per % n}
 end
 
--- How many of the units that remain may go up to the horizon.
+-- How many of the units that remain begin up to the horizon.
 local function paced(it, w)
   local room = min(remaining(w), GRANT)
   if room == 0 then return 0 end
@@ -327,15 +327,19 @@ local function spend(w, units)
   w[PAT], w[PFRAC] = advance(p, p[AT], p[FRAC], units)
 end
 
--- Finds the window with the least room.
+-- Finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be within the
+-- horizon. What remains is hard: all of the job must fit.
 local function measure(it, c)
-  local room, windows, even = nil, c.windows, c.even
+  local room, pace, windows, even = GRANT, nil, c.windows, c.even
   for j = 1, #windows do
     local w = windows[j]
-    local left = even and paced(it, w) or remaining(w)
-    if not room or left < room then room, c.tight, c.window = left, w, j - 1 end
+    local left = remaining(w)
+    room = min(room, left)
+    if even then left = paced(it, w) end
+    if not pace or left < pace then pace, c.tight, c.window = left, w, j - 1 end
   end
-  c.room = fits(c.held, min(room, GRANT), c.spec.part)
+  local part = c.spec.part
+  c.room, c.pace = fits(c.held, room, part), fits(c.held, min(pace, GRANT), part)
 end
 
 -- Counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would have
@@ -345,11 +349,12 @@ local function debitQuota(it, c, units)
   if part == 0 then return end
   if c.shadow then
     measure(it, c)
-    if c.room < units then
+    local would = jobs(it, min(units, c.pace), c.room)
+    if would < units then
       local list = g.shadowed or {}
       g.shadowed = list
-      list[#list + 1] = pack('<BI4', c.index, units - c.room)
-      units = c.room
+      list[#list + 1] = pack('<BI4', c.index, units - would)
+      units = would
     end
   end
   local n = countIn(c.held, units, part)
@@ -372,7 +377,7 @@ local function rivalShare(it, c, slots)
   q.rivals, c.self = rivals, self
   self[COST] = it[ICOST]
   if #rivals == 1 then
-    return min(slots, c.room)
+    return min(slots, c.pace)
   end
   local active = self[DEMAND] > 0 and now <= self[DUE] + grace
   local others, low, high, tie = {}, 0, 0, 1
@@ -392,7 +397,7 @@ local function rivalShare(it, c, slots)
   if #others == 0 then low = high end
   if not isNew and (active or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * self[COST] end
   self[SERVICE] = max(self[SERVICE], low)
-  return shareRivals(self, c.room, slots, others)
+  return shareRivals(self, c.pace, slots, others)
 end
 
 local function quotaShare(it, tl, self, slots)
@@ -421,14 +426,16 @@ local function quotaShare(it, tl, self, slots)
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
--- When the window can grant units, which fit the limit; 0 if it can now.
+-- When the window can grant a job of units, which fit the limit; 0 if it can now.
 local function windowNext(it, c, w, units)
-  if remaining(w) < units then return freeAt(w, units) end
-  if c.even and paced(it, w) < units then
-    local p = pacing(w)
-    return micros(p, p[AT], p[FRAC], units - 1) - it[HORIZON]
+  local next = 0
+  if remaining(w) < units then next = freeAt(w, units) end
+  if c.even then
+    local first = w[PAT] - it[HORIZON]
+    if w[PFRAC] > 0 then first = first + 1 end
+    if first > now then next = max(next, first) end
   end
-  return 0
+  return next
 end
 
 local function quotaNext(it, units)

@@ -26,7 +26,8 @@ type demand struct {
 	tight   *window // the one with the least room, the first of equals
 	index   int     // of tight
 	room    int64   // what all windows can give
-	share   int64   // what of it falls to the campaign
+	pace    int64   // how many units of it may begin up to the horizon: less than room only where spending is even
+	share   int64   // what of them falls to the campaign
 	next    int64   // when a job refused for want of room will find it
 }
 
@@ -150,9 +151,9 @@ func (t *taking) debit(q *demand, units int64) {
 	}
 	if q.spec.Mode == delivery.ModeShadow {
 		q.measure(t)
-		if q.room < units {
-			t.out.Shadowed = append(t.out.Shadowed, delivery.Shadowed{Quota: q.spec.ID, Units: units - q.room})
-			units = q.room
+		if would := jobs(t.ask, min(units, q.pace), q.room); would < units {
+			t.out.Shadowed = append(t.out.Shadowed, delivery.Shadowed{Quota: q.spec.ID, Units: units - would})
+			units = would
 		}
 	}
 	n := q.held.granted(units, q.part)
@@ -306,7 +307,7 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		low -= min(q.tight.limit, delivery.MaxGrant) * q.self.cost
 	}
 	q.self.service = max(q.self.service, low)
-	return share(q.self.service, q.self.cost, q.room, slots, others)
+	return share(q.self.service, q.self.cost, q.pace, slots, others)
 }
 
 // quotaNext is when the job after the granted units can be granted by every quota, 0 if it never can, and names
@@ -322,10 +323,13 @@ func (t *taking) quotaNext(units int64) int64 {
 		for _, w := range q.windows {
 			if need > w.limit {
 				next = never
-			} else if w.remaining() < need {
+				continue
+			}
+			if w.remaining() < need {
 				q.next = max(q.next, w.freeAt(need))
-			} else if q.even && w.paced(t.now, t.ask.Horizon) < need {
-				q.next = max(q.next, w.pacedAt(t.now, t.ask.Horizon, need))
+			}
+			if first := w.pace.Micros() - t.ask.Horizon; q.even && first > t.now {
+				q.next = max(q.next, first)
 			}
 		}
 		if next != never {
@@ -342,19 +346,21 @@ func (t *taking) quotaNext(units int64) int64 {
 	return next
 }
 
-// measure finds the window with the least room.
+// measure finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be
+// within the horizon. What remains is hard: all of the job must fit.
 func (q *demand) measure(t *taking) {
-	room := int64(-1)
+	room, pace := int64(delivery.MaxGrant), int64(-1)
 	for i, w := range q.windows {
 		left := w.remaining()
+		room = min(room, left)
 		if q.even {
 			left = w.paced(t.now, t.ask.Horizon)
 		}
-		if room < 0 || left < room {
-			q.tight, q.index, room = w.window, i, left
+		if pace < 0 || left < pace {
+			q.tight, q.index, pace = w.window, i, left
 		}
 	}
-	q.room = q.held.fits(min(room, delivery.MaxGrant), q.part)
+	q.room, q.pace = q.held.fits(room, q.part), q.held.fits(min(pace, delivery.MaxGrant), q.part)
 }
 
 // settleQuotas records what each quota granted the campaign, and how much more the campaign can

@@ -205,7 +205,7 @@ func (w *window) pacing(now int64) (delivery.Slot, delivery.Rate) {
 	return delivery.Slot{At: at.At}, delivery.Rate{N: w.remaining(), Per: max(0, w.reset-at.At)}
 }
 
-// paced is how many of the units that remain may go up to the horizon.
+// paced is how many of the units that remain begin up to the horizon.
 func (w *window) paced(now, horizon int64) int64 {
 	room := min(w.remaining(), delivery.MaxGrant)
 	if room == 0 {
@@ -213,12 +213,6 @@ func (w *window) paced(now, horizon int64) int64 {
 	}
 	at, rate := w.pacing(now)
 	return at.CountUntil(now+horizon, rate, room)
-}
-
-// pacedAt is when units, for which there is room, are within the horizon.
-func (w *window) pacedAt(now, horizon, units int64) int64 {
-	at, rate := w.pacing(now)
-	return at.Advance(units-1, rate).Micros() - horizon
 }
 
 // spend moves the pace past units; before they are debited.

@@ -1,0 +1,93 @@
+package limits
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// These tests know what docs/quotas.md promises, and nothing of how it is kept.
+
+// sent is units that were granted at a time.
+type sent struct{ at, units int64 }
+
+// within is how many units were granted in the stretch of the given length that ends at now.
+func within(list []sent, now, length int64) (units int64) {
+	for _, s := range list {
+		if s.at > now-length {
+			units += s.units
+		}
+	}
+	return units
+}
+
+// slack is how much longer than its span a window may count: a sixtieth for its steps, and what the daemons ask ahead.
+func slack(span int64) int64 { return span/60 + 1 + horizon + late }
+
+// A job of any weight that fits the limit is sent when its quota allows it, whatever the algorithm, and however the quota is
+// spent: no later than a horizon after the units before it have left the window or, where it is spent evenly, after their
+// part of the span.
+func TestAJobThatItsQuotaAllowsIsSentWhateverItsWeight(t *testing.T) {
+	const span, limit = 12 * second, 60
+	for _, spend := range []string{delivery.SpendGreedy, delivery.SpendEven} {
+		for _, w := range []delivery.Window{
+			{Algorithm: delivery.AlgorithmSliding}, {Algorithm: delivery.AlgorithmLog}, {Algorithm: delivery.AlgorithmFixed},
+		} {
+			for _, weight := range []int64{1, 2, 7, 30, limit} {
+				w.Span, w.Limit = 12*time.Second, limit
+				t.Run(fmt.Sprint(spend, " ", w.Algorithm, " ", weight), func(t *testing.T) {
+					simulate(t, func(t *testing.T, s store) {
+						q := &delivery.Quota{ID: "q", Revision: 1, Spend: spend, Windows: []delivery.Window{w}}
+						sendsWhatIsAllowed(t, s, campaign(1000, q), weight)
+					})
+				})
+			}
+		}
+	}
+}
+
+func sendsWhatIsAllowed(t *testing.T, s store, c *delivery.Campaign, weight int64) {
+	q := c.Quotas[0]
+	span, limit := q.Windows[0].Span.Microseconds(), q.Windows[0].Limit
+	now := settle(s, epoch, c)
+	begin := now
+	var list []sent
+	for now < begin+3*span {
+		a := ask(c, 3*weight)
+		a.Weights = []int64{weight, weight, weight}
+		g := take1(s, now, "a", a)
+		room := limit - within(list, now, span+slack(span))
+		after := int64(0) // the part of the span that the units before take
+		if n := len(list); n > 0 && q.Spend == delivery.SpendEven {
+			after = list[n-1].at + list[n-1].units*span/limit
+		}
+		if g.Units == 0 && room >= weight && now >= after+horizon {
+			t.Fatalf("%d µs after the begin nothing is sent, with %d units left: %+v", now-begin, room, g)
+		}
+		if g.Units%weight != 0 {
+			t.Fatalf("%d units of jobs of %d", g.Units, weight)
+		}
+		if g.Units > 0 {
+			list = append(list, sent{now, g.Units})
+		}
+		next := now + quantum
+		if g.Units < a.Want && g.NextAt > next {
+			next = g.NextAt
+		}
+		now = min(next, now+second)
+	}
+	units := within(list, now, 4*span)
+	if least := 2 * limit / weight * weight; units < least {
+		t.Errorf("%d units in three spans", units)
+	}
+	for i := range list {
+		if n := within(list[:i+1], list[i].at, span); n > limit && q.Windows[0].Algorithm != delivery.AlgorithmFixed {
+			t.Errorf("%d units in a span", n)
+		}
+		if q.Spend == delivery.SpendEven && i > 0 && list[i].at+horizon < list[i-1].at+(list[i-1].units-weight)*span/limit {
+			t.Errorf("%d units %d µs after %d", list[i].units, list[i].at-list[i-1].at, list[i-1].units)
+		}
+	}
+}
