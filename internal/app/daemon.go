@@ -110,6 +110,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
+		Leads: func() bool { return d.progress.Leads() },
 		Eventual: eventual.Options{
 			Roots: parts.Roots, Sync: cfg.Eventual.Sync, LowBurst: cfg.Eventual.LowBurst, HighBurst: cfg.Eventual.HighBurst,
 		}, Logger: parts.Log, Registerer: parts.Registry,

@@ -19,7 +19,7 @@ type right struct {
 // The rights of the roles that docs/operations.md describes.
 var (
 	daemonRights = []right{
-		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"lane_pins", "lane_stripes", "positions", "quota_usage", "quota_anchors", "store_incarnations"}},
+		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"lane_pins", "lane_stripes", "positions", "quota_usage", "quota_checkpoints", "quota_anchors", "store_incarnations"}},
 		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
 	}
 	opsRights = []right{

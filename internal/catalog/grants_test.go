@@ -164,7 +164,7 @@ func everyWrite(t *testing.T, p *Postgres) {
 	}
 	_, err = p.LoadPositions(ctx, "g")
 	check("load positions", err)
-	check("prune usage", p.PruneUsage(ctx, 9))
+	check("prune usage", p.PruneUsage(ctx, 9, 9))
 	for old := range int64(2) {
 		_, err = p.ReplaceEpoch(ctx, 0, old, old+1, "test")
 		check("replace the epoch", err)

@@ -16,8 +16,9 @@ import (
 )
 
 // The ledger is a copy in the database of the counts in the quota store, by which a loss of the store's data is
-// detected and its windows are restored. It holds the epoch of each shard's data, the units that each daemon used or
-// reserved in each minute, and the ends of windows that began at their first use.
+// detected and its windows are restored. It holds the epoch of each shard's data, the units that each daemon reserved
+// in each minute, those that the store has counted, which replace them, and the ends of windows that began at their
+// first use.
 
 const (
 	selectEpoch = `SELECT coalesce(max(incarnation), 0) FROM pacer.store_incarnations WHERE shard = $1`
@@ -25,11 +26,48 @@ const (
 	// Rows are written in order, so that daemons that write at the same time cannot deadlock. (Locking the quotas
 	// first would need the privilege to change them.)
 	writeUsage = `
-INSERT INTO pacer.quota_usage (quota_id, minute, node, units)
-SELECT u.quota, u.minute, $1, u.units
-FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS u(quota, minute, units) JOIN pacer.quotas q ON q.id = u.quota
+INSERT INTO pacer.quota_usage (quota_id, minute, node, units, incarnation)
+SELECT u.quota, u.minute, $1, u.units, nullif(u.incarnation, 0)
+FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u(quota, minute, units, incarnation)
+JOIN pacer.quotas q ON q.id = u.quota
 ORDER BY u.quota, u.minute
-ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units`
+ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units, incarnation = excluded.incarnation`
+
+	// replaced finds the rows of u that a checkpoint has replaced; a daemon may write one again after that.
+	replaced = `EXISTS (SELECT 1 FROM pacer.quota_checkpoints k WHERE k.quota_id = u.quota_id AND u.node <> ''
+    AND k.incarnation = u.incarnation AND u.minute >= k.begun AND u.minute < k.at / 60000000)`
+
+	selectCheckpoints = `
+SELECT u.quota_id, coalesce(k.incarnation, 0), coalesce(k.since, 0), coalesce(k.at, 0), coalesce(k.counted_in, ''),
+    coalesce(k.born, 0), coalesce(k.counted, 0), coalesce(k.begun, 0), 0::bigint
+FROM (SELECT DISTINCT quota_id FROM pacer.quota_usage WHERE minute >= $1 AND node <> '') u
+LEFT JOIN pacer.quota_checkpoints k USING (quota_id) ORDER BY u.quota_id COLLATE "C"`
+
+	// A checkpoint follows the one that its writer has read, of the incarnation in force; others are dropped. What was
+	// counted just after the end of a minute belongs to that minute. Rows that a daemon is writing are left for the next
+	// checkpoint.
+	writeCheckpoints = `
+WITH told AS (
+    SELECT n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+        $10::bigint[]) AS n(quota, since, at, counted_in, born, counted, begun, used)
+    JOIN pacer.quotas q ON q.id = n.quota JOIN pacer.store_incarnations i ON i.shard = $1 AND i.incarnation = $2
+), stored AS (
+    INSERT INTO pacer.quota_checkpoints AS k (quota_id, incarnation, since, at, counted_in, born, counted, begun)
+    SELECT quota, $2, since, at, counted_in, born, counted, begun FROM told ORDER BY quota
+    ON CONFLICT (quota_id) DO UPDATE SET incarnation = excluded.incarnation, since = excluded.since, at = excluded.at,
+        counted_in = excluded.counted_in, born = excluded.born, counted = excluded.counted, begun = excluded.begun
+    WHERE k.at = excluded.since
+    RETURNING quota_id
+), gone AS (
+    DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
+        SELECT u.ctid FROM told n JOIN stored s ON s.quota_id = n.quota JOIN pacer.quota_usage u ON u.quota_id = n.quota
+        WHERE u.minute >= n.begun AND u.minute < n.at / 60000000 AND u.node <> '' AND u.incarnation = $2
+        ORDER BY u.quota_id, u.minute FOR UPDATE OF u SKIP LOCKED))
+)
+INSERT INTO pacer.quota_usage AS u (quota_id, minute, node, units)
+SELECT n.quota, (n.at - 5000000) / 60000000, '', n.used FROM told n JOIN stored s ON s.quota_id = n.quota
+WHERE n.used > 0 ORDER BY n.quota
+ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = u.units + excluded.units`
 
 	writeAnchors = `
 INSERT INTO pacer.quota_anchors AS a (quota_id, span, resets_at)
@@ -44,7 +82,23 @@ ON CONFLICT (quota_id, span) DO UPDATE SET resets_at = excluded.resets_at WHERE 
 DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
-	// pruneBatch is how many rows one statement prunes.
+	// The rows of an hour become one, of its last minute.
+	mergeUsage = `
+WITH old AS (
+    DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM pacer.quota_usage WHERE minute >= $1 AND minute < $2 AND (node <> '' OR minute % 60 <> 59)
+        ORDER BY minute LIMIT $3 FOR UPDATE SKIP LOCKED))
+    RETURNING quota_id, minute, node, units, incarnation
+), merged AS (
+    INSERT INTO pacer.quota_usage AS h (quota_id, minute, node, units)
+    SELECT u.quota_id, u.minute / 60 * 60 + 59, '', least(sum(u.units), 9e15)::bigint FROM old u
+    WHERE u.units > 0 AND NOT ` + replaced + `
+    GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = h.units + excluded.units
+)
+SELECT count(*), coalesce(max(minute), 0) FROM old`
+
+	// pruneBatch is how many rows one statement prunes or merges.
 	pruneBatch = 5000
 
 	// writeAttempts bounds how often a write is repeated because quotas were deleted during it.
@@ -113,7 +167,8 @@ func ledgerBatch(node string, usage []delivery.Usage, anchors []delivery.Anchor)
 		batch.Queue(writeUsage, node,
 			column(usage, func(u delivery.Usage) string { return u.Quota }),
 			column(usage, func(u delivery.Usage) int64 { return u.Minute }),
-			column(usage, func(u delivery.Usage) int64 { return u.Units }))
+			column(usage, func(u delivery.Usage) int64 { return u.Units }),
+			column(usage, func(u delivery.Usage) int64 { return u.Epoch }))
 	}
 	if len(anchors) > 0 {
 		batch.Queue(writeAnchors,
@@ -163,8 +218,8 @@ func readUsage(quota string, since, until int64,
 	for {
 		page, err := with(func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Usage, error) {
 			rows, _ := pool.Query(ctx, `
-SELECT quota_id, minute, least(sum(units), 9e15)::bigint FROM pacer.quota_usage
-WHERE quota_id = $1 AND minute >= $2 AND minute < $3
+SELECT quota_id, minute, least(sum(units), 9e15)::bigint, 0::bigint FROM pacer.quota_usage u
+WHERE quota_id = $1 AND minute >= $2 AND minute < $3 AND NOT `+replaced+`
 GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, until, usagePage)
 			return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
 		})
@@ -191,8 +246,45 @@ WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
 	})
 }
 
-// PruneUsage deletes the minutes before beforeMinute, some thousand rows at a time, so that no statement takes long.
-func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute int64) error {
+// Checkpoints returns the last checkpoint of each quota of which daemons have reserved units in minutes from sinceMinute
+// on that were not replaced yet, ordered by quota. Those that have none have only the name.
+func (p *Postgres) Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error) {
+	return read(ctx, p.database, queryTimeout, "read the checkpoints of quotas", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Checkpoint, error) {
+		rows, _ := pool.Query(ctx, selectCheckpoints, sinceMinute)
+		return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Checkpoint])
+	})
+}
+
+// WriteCheckpoints records what the shard's store has counted: the units replace those that daemons reserved of the same
+// data in the minutes between Begun and At. A checkpoint is dropped if epoch is not the recorded one, or if another one
+// was written since Since.
+func (p *Postgres) WriteCheckpoints(ctx context.Context, shard int, epoch int64, list []delivery.Checkpoint) error {
+	numbers := func(field func(delivery.Checkpoint) int64) []int64 { return column(list, field) }
+	return p.database.do(ctx, queryTimeout, "write checkpoints of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, writeCheckpoints, shard, epoch,
+			column(list, func(c delivery.Checkpoint) string { return c.Quota }),
+			numbers(func(c delivery.Checkpoint) int64 { return c.Since }),
+			numbers(func(c delivery.Checkpoint) int64 { return c.At }),
+			column(list, func(c delivery.Checkpoint) string { return c.Window }),
+			numbers(func(c delivery.Checkpoint) int64 { return c.Born }),
+			numbers(func(c delivery.Checkpoint) int64 { return c.Counted }),
+			numbers(func(c delivery.Checkpoint) int64 { return c.Begun }),
+			numbers(func(c delivery.Checkpoint) int64 { return c.Used }))
+		return err
+	})
+}
+
+// PruneUsage deletes the minutes before beforeMinute, and merges those before mergeBefore to hours, some thousand rows at
+// a time, so that no statement takes long.
+func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error {
+	for since, merged := beforeMinute, pruneBatch; merged == pruneBatch; {
+		err := p.database.do(ctx, queryTimeout, "merge the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+			return pool.QueryRow(ctx, mergeUsage, since, mergeBefore/60*60, pruneBatch).Scan(&merged, &since)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for {
 		var pruned int64
 		err := p.database.do(ctx, queryTimeout, "prune the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {

@@ -111,7 +111,7 @@ func usageIsSet(t *testing.T, s *Postgres, e editor) {
 	if got, err := s.Usage(ctx, nil, 0); err != nil || len(got) != 0 {
 		t.Errorf("of none: %+v, %v", got, err)
 	}
-	if err := s.PruneUsage(ctx, 31); err != nil {
+	if err := s.PruneUsage(ctx, 31, 31); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Usage(ctx, []string{"a", "b"}, 0); err != nil || !slices.Equal(got, want[1:]) {
@@ -142,13 +142,13 @@ func pruningGoesOn(t *testing.T, s *Postgres, e editor) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			if err := s.PruneUsage(context.Background(), minutes-3); err != nil {
+			if err := s.PruneUsage(context.Background(), minutes-3, 0); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if err := s.PruneUsage(ctx, minutes-3); err != nil { // each may have left rows that the other was about to take
+	if err := s.PruneUsage(ctx, minutes-3, 0); err != nil { // each may have left rows that the other was about to take
 		t.Fatal(err)
 	}
 	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage[minutes-3:]) {
@@ -242,7 +242,7 @@ func TestLedgerRights(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := p.PruneUsage(ctx, 9); err != nil {
+	if err := p.PruneUsage(ctx, 9, 9); err != nil {
 		t.Error(err)
 	}
 	if _, err := p.Admin().SetQuota(ctx, "q", QuotaChange{Mode: new("shadow")}); err == nil {

@@ -42,6 +42,8 @@ func TestDownFindsWhatItWouldRemove(t *testing.T) {
 	dsn, ctx := migrated(t), t.Context()
 	m, conn := migrator(t, dsn), connected(t, dsn)
 	data := map[string]struct{ put, remove, holding string }{
+		"00016_quota_checkpoints.sql": {`INSERT INTO pacer.quotas (id) VALUES ('q'); INSERT INTO pacer.quota_checkpoints VALUES ('q', 1, 0, 1, 'w', 0, 0, 0)`,
+			`DELETE FROM pacer.quotas`, "pacer.quota_checkpoints"},
 		"00013_rejected.sql": {`INSERT INTO pacer.campaigns (id) VALUES ('c'); INSERT INTO pacer.campaign_progress (campaign_id, rejected) VALUES ('c', 1)`,
 			`DELETE FROM pacer.campaigns`, "pacer.campaign_progress.rejected"},
 		"00009_turns.sql": {`UPDATE pacer.store SET changes_kept = '1 day'`, `UPDATE pacer.store SET changes_kept = DEFAULT`, "pacer.store.changes_kept"},

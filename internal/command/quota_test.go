@@ -197,7 +197,7 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	table := d.run(usage)
 	d.fields(table, "FROM UNITS LEFT OF 9/1s LEFT OF 300/1h")
 	d.fields(table, at+" 120 - 180")
-	d.fields(table, "the last two minutes may hold units that are reserved and not sent")
+	d.fields(table, "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour")
 	var answer quotaUsage
 	if err := json.Unmarshal([]byte(d.run(usage+" --json")), &answer); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,21 @@ type Usage struct {
 	Quota  string
 	Minute int64 // minutes since the Unix epoch on the store's clock
 	Units  int64
+	Epoch  int64 // of the store's data that the units are taken from; 0: unknown
+}
+
+// Checkpoint is what the store has counted of a quota up to a time. It takes the place of what daemons have reserved of
+// the same data before.
+type Checkpoint struct {
+	Quota   string
+	Epoch   int64  // of the store's data that was counted
+	Since   int64  // the time of the checkpoint before, microseconds of the store's time; 0: there is none
+	At      int64  // its time
+	Window  string // whose counts are compared, and how they are kept; counts of others cannot be compared
+	Born    int64  // when the oldest units were counted that the window holds
+	Counted int64  // units in the newest part of the window
+	Begun   int64  // the first minute of which reservations are replaced
+	Used    int64  // units counted since Since; 0 when it is read
 }
 
 // Anchor is the reset of a fixed window that begins at its first use; a rebuild needs it, since it cannot be

@@ -44,6 +44,8 @@ type Options struct {
 	// rebuilt from it. Without a Ledger a loss of the store's data is not detected.
 	Ledger ledger.Records
 	Quotas func() []*delivery.Quota
+	// Leads reports whether this daemon does what one daemon of the fleet is to do; several do no harm. nil: it does.
+	Leads func() bool
 	// Eventual configures the quotas of mode eventual. Its roots are the shards' masters unless it names others;
 	// fields that the engine knows itself may be left out.
 	Eventual eventual.Options
@@ -72,6 +74,7 @@ type Engine struct {
 
 	fence    *ledger.Fence   // nil without a ledger
 	reserve  *ledger.Reserve // nil without a ledger
+	keeper   *ledger.Keeper  // nil without a ledger
 	eventual *eventual.Quotas
 	fallback *local.Fallback
 
@@ -103,11 +106,12 @@ func New(o Options) (*Engine, error) {
 // watch makes the components of the engine other than its shards.
 func (e *Engine) watch(o *Options) (err error) {
 	books := ledger.Options{
-		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
+		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
 		Now: func(shard int) (int64, bool) { return e.shards[shard].time() },
 	}
 	e.reserve = ledger.NewReserve(books)
 	e.fence = ledger.NewFence(books, dataStore{e}, e.reserve)
+	e.keeper = ledger.NewKeeper(books, dataStore{e}, e.fence)
 	for _, s := range e.shards {
 		s.fence, s.ended = e.fence, e.ended
 	}
@@ -128,6 +132,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var all errgroup.Group
 	all.Go(func() error { return e.fence.Run(ctx) })
 	all.Go(func() error { return e.reserve.Run(ctx) })
+	all.Go(func() error { return e.keeper.Run(ctx) })
 	all.Go(func() error { return e.eventual.Run(ctx) })
 	all.Go(func() error {
 		retry.Every(ctx, chargeEvery, func(time.Time) { _ = e.settleDebts(ctx) }) // a take that is affected returns the error

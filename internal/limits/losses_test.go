@@ -309,7 +309,13 @@ func (r *records) Anchors(_ context.Context, quotas []string) (list []delivery.A
 	return list, nil
 }
 
-func (*records) PruneUsage(context.Context, int64) error { return nil }
+func (*records) Checkpoints(context.Context, int64) ([]delivery.Checkpoint, error) { return nil, nil }
+
+func (*records) WriteCheckpoints(context.Context, int, int64, []delivery.Checkpoint) error {
+	return nil
+}
+
+func (*records) PruneUsage(context.Context, int64, int64) error { return nil }
 
 // stopReplicating disconnects the replica until the process is restarted: the replica receives nothing any more and
 // cannot reconnect, while all other clients are served. What is written from here on will be lost in a failover. (A

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/ledger"
 	"github.com/pacer/pacer/internal/limits/local"
 	"github.com/pacer/pacer/internal/shards"
@@ -60,6 +61,34 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 		}
 		part = 0
 	}
+}
+
+// forms are the ways in which windows count, by the scripts' numbers.
+var forms = []string{"", delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed + " until %d"}
+
+// Count implements ledger.Counter.
+func (e dataStore) Count(ctx context.Context, shard int, list []ledger.Counting) (now int64, counted []ledger.Counted, err error) {
+	s := e.shards[shard]
+	l := newKeyList(s.keys.clock())
+	var specs, windows []byte
+	for _, c := range list {
+		specs = appendSpec(specs, l.add(s.keys.quota(c.Quota.ID)), c.Quota, s.now())
+		windows = put(put(windows, 1, int64(c.Window)), 7, c.Since)
+	}
+	c := &call{keys: l.keys, args: []any{specs, windows}}
+	if s.run(ctx, countScript, []*call{c}); c.err != nil {
+		return 0, nil, c.err
+	}
+	in := reader{rest: c.reply}
+	for range list {
+		kind, reset := in.next(1), in.next(7)
+		form := forms[min(kind, int64(len(forms))-1)]
+		if reset > 0 {
+			form = fmt.Sprintf(form, reset)
+		}
+		counted = append(counted, ledger.Counted{Form: form, Born: in.next(7), Since: in.next(7), Newest: in.next(7)})
+	}
+	return c.now, counted, in.err
 }
 
 // The parts of a restore; one can be both.

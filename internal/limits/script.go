@@ -29,6 +29,7 @@ var (
 	refundScript  = newScript("state", "window", "refund")
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")
+	countScript   = newScript("state", "window", "count")
 	restoreScript = newScript("state", "window", "restore")
 	inspectScript = newScript("state", "inspect")
 	retireScript  = newScript("state", "retire")

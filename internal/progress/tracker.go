@@ -128,6 +128,7 @@ type lastSummary struct {
 	leader string           // that made it
 	toldAt int64            // when that was
 	sent   map[uint64]int64 // units sent of each campaign, as counted by the leader
+	leads  atomic.Int64     // until when this daemon leads, by what it was told, Unix nanoseconds
 }
 
 // activity is how much of a campaign a daemon had sent when it last sent something.
@@ -228,6 +229,11 @@ func (t *Tracker) sumUp(left []Left) []byte {
 // nothing: another takes over within seconds.
 func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBacklog) {
 	leads := told.Leader == t.opt.Daemon
+	if leads {
+		t.leads.Store(time.Now().Add(leadFor).UnixNano())
+	} else {
+		t.leads.Store(0)
+	}
 	if !leads || time.Since(t.okAt) >= freshFor { // the other daemons have taken this one for dead
 		t.ledger.stepDown()
 	}
@@ -252,6 +258,10 @@ func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBackl
 	t.leader, t.toldAt = told.Leader, told.At
 	t.combine(s, sent, gates, mine)
 }
+
+// Leads reports whether this daemon leads the exchange. For seconds after a change, two daemons may do so, or none.
+// It may be called concurrently.
+func (t *Tracker) Leads() bool { return time.Now().UnixNano() < t.leads.Load() }
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
 

@@ -24,12 +24,19 @@ type Records interface {
 	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of
 	// each anchor and the known one. It is atomic.
 	WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error
-	// Usage is the units of the quotas in the minutes from sinceMinute on, of all nodes together, by minute.
+	// Usage is the units of the quotas in the minutes from sinceMinute on, of all nodes together, by minute. Reservations
+	// that a checkpoint has replaced are left out.
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
 	// Anchors are the known resets of the quotas' windows, past ones included.
 	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
-	// PruneUsage deletes the minutes before one.
-	PruneUsage(ctx context.Context, beforeMinute int64) error
+	// Checkpoints are those of the quotas of which units were reserved in minutes from sinceMinute on and not replaced
+	// yet; a quota without one has an empty one.
+	Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error)
+	// WriteCheckpoints puts what a shard's store has counted in place of what was reserved, each atomically. It does
+	// nothing if epoch is not the recorded one, or if another checkpoint was written since Since.
+	WriteCheckpoints(ctx context.Context, shard int, epoch int64, list []delivery.Checkpoint) error
+	// PruneUsage deletes the minutes before one, and merges those before another to hours.
+	PruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error
 }
 
 const (
@@ -40,14 +47,16 @@ const (
 	ledgerMinute = int64(60_000_000)
 )
 
-// Options configure a reserve and a fence over the same ledger. All but Records are required.
+// Options configure a reserve, a fence and a keeper of the same ledger. All but Records and Leads are required.
 type Options struct {
 	Records Records // nil: the store is not watched and nothing is kept
 	Node    string  // the name of this process, never used by another
 	// Quotas are those of the catalog; nil, unlike an empty list, says that it is not loaded yet.
 	Quotas func() []*delivery.Quota
 	// Now is the time of a shard's store, false before it is known.
-	Now        func(shard int) (int64, bool)
+	Now func(shard int) (int64, bool)
+	// Leads reports whether this daemon is the one of the fleet that writes checkpoints; several do no harm. nil: it is.
+	Leads      func() bool
 	Shards     int
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer

@@ -17,8 +17,9 @@ const (
 	rebuildBatch = 8
 	// rebuildTimeout bounds the reading of one batch.
 	rebuildTimeout = 30 * time.Second
-	// clockSlack is how far ahead of the lost store's clock the new one may be.
-	clockSlack = 5 * second
+	// clockSlack is how far ahead of the lost store's clock the new one may be, and how long after the end of a minute a
+	// checkpoint may count for it.
+	clockSlack = 10 * second
 )
 
 // rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low.

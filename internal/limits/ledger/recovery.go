@@ -194,7 +194,7 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 		epoch, err := r.step(ctx)
 		switch {
 		case epoch != 0:
-			g.reserve.resume(shard, r.now)
+			g.reserve.resume(shard, epoch, r.now)
 			g.admit(shard, epoch)
 			r.done(epoch)
 			if epoch == believed {

@@ -139,6 +139,37 @@ func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Res
 	return part(len(quotas) == 0, func() { s.data.epoch, s.data.adopted = epoch, s.process })
 }
 
+// Count counts in buckets of a microsecond.
+func (s *memStore) Count(ctx context.Context, _ int, list []Counting) (now int64, counted []Counted, err error) {
+	err = s.do(ctx, func() error {
+		if s.inForce() == 0 {
+			return ErrEpoch
+		}
+		now = time.Now().UnixMicro()
+		for _, of := range list {
+			c := Counted{Form: "sliding"}
+			units := s.data.windows[of.Quota.ID][of.Quota.Windows[of.Window].Span]
+			if len(units) == 0 {
+				c.Form = ""
+			}
+			for i, u := range units {
+				if i == 0 {
+					c.Born = u.At
+				}
+				if u.At >= of.Since {
+					c.Since += u.Units
+				}
+				if u.At >= now {
+					c.Newest += u.Units
+				}
+			}
+			counted = append(counted, c)
+		}
+		return nil
+	})
+	return now, counted, err
+}
+
 // take grants what fits into all windows.
 func (s *memStore) take(
 	ctx context.Context, epoch int64, q *delivery.Quota, want int64,
@@ -185,6 +216,7 @@ func (s *memStore) flushAll() { s.change(func() { s.data = emptyData() }) }
 type guarded struct {
 	*Fence
 	reserve *Reserve
+	keeper  *Keeper
 	log     *journal
 	reg     *prometheus.Registry
 	stop    func()
@@ -198,10 +230,12 @@ func newGuarded(node string, l Records, s Store, quotas []*delivery.Quota) *guar
 	}
 	d.reserve = NewReserve(o)
 	d.Fence = NewFence(o, s, d.reserve)
+	d.keeper = NewKeeper(o, s.(Counter), d.Fence)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = d.Fence.Run(ctx) })
 	running.Go(func() { _ = d.reserve.Run(ctx) })
+	running.Go(func() { _ = d.keeper.Run(ctx) })
 	d.stop = func() { cancel(); running.Wait() }
 	return d
 }

@@ -50,7 +50,7 @@ type Reserve struct {
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
 	seen     map[int]sighting // the shards' times when they were opened
-	retired  map[int]bool     // shards without reservations beyond what is used
+	epochs   map[int]int64    // of the open shards' data; of others nothing is reserved beyond what is used
 	finished bool             // the same for all shards, for good
 }
 
@@ -93,7 +93,7 @@ func NewReserve(o Options) *Reserve {
 	factory := promauto.With(o.Registerer)
 	r := &Reserve{
 		opt: o, urgent: retry.NewSignal(), writing: make(chan struct{}, 1),
-		accounts: map[string]*account{}, seen: map[int]sighting{}, retired: map[int]bool{},
+		accounts: map[string]*account{}, seen: map[int]sighting{}, epochs: map[int]int64{},
 		units: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used.",
 		}),
@@ -104,10 +104,14 @@ func NewReserve(o Options) *Reserve {
 	return r
 }
 
-// now is the time of a quota's store: as predicted from the calls, and before the first one from when the shard was
-// opened. Under mu.
+// now is the time of a quota's store. Under mu.
 func (r *Reserve) now(q *delivery.Quota) (int64, bool) {
-	shard := shards.Of(uint64(q.Shard), r.opt.Shards)
+	return r.nowIn(shards.Of(uint64(q.Shard), r.opt.Shards))
+}
+
+// nowIn is the time of a shard's store: as predicted from the calls, and before the first one from when the shard was
+// opened. Under mu.
+func (r *Reserve) nowIn(shard int) (int64, bool) {
 	if now, known := r.opt.Now(shard); known {
 		return now, true
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ type memLedger struct {
 	epochs  map[int]int64
 	causes  []string
 	usage   map[memMinute]int64
+	written map[memMinute]int64            // the epoch that the units are taken from
+	points  map[string]delivery.Checkpoint // the last of each quota
 	anchors map[delivery.Anchor]int64
 	writes  []time.Time
 	pruned  []int64
@@ -45,7 +48,8 @@ type memMinute struct {
 
 func newMemLedger() *memLedger {
 	return &memLedger{
-		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, usage: map[memMinute]int64{},
+		delay: func() time.Duration { return 0 }, epochs: map[int]int64{}, usage: map[memMinute]int64{}, written: map[memMinute]int64{},
+		points:  map[string]delivery.Checkpoint{},
 		anchors: map[delivery.Anchor]int64{},
 	}
 }
@@ -110,7 +114,8 @@ func (l *memLedger) WriteUsage(
 	return l.do(ctx, func() {
 		l.writes = append(l.writes, time.Now())
 		for _, u := range usage {
-			l.usage[memMinute{node, u.Quota, u.Minute}] = u.Units
+			m := memMinute{node, u.Quota, u.Minute}
+			l.usage[m], l.written[m] = u.Units, u.Epoch
 		}
 		for _, a := range anchors {
 			key := delivery.Anchor{Quota: a.Quota, Span: a.Span}
@@ -123,7 +128,7 @@ func (l *memLedger) Usage(ctx context.Context, quotas []string, sinceMinute int6
 	err = l.do(ctx, func() {
 		sums := map[delivery.Usage]int64{}
 		for m, units := range l.usage {
-			if slices.Contains(quotas, m.quota) && m.minute >= sinceMinute {
+			if slices.Contains(quotas, m.quota) && m.minute >= sinceMinute && !l.replaced(m, l.points[m.quota]) {
 				sums[delivery.Usage{Quota: m.quota, Minute: m.minute}] += units
 			}
 		}
@@ -148,8 +153,51 @@ func (l *memLedger) Anchors(ctx context.Context, quotas []string) (list []delive
 	return list, err
 }
 
-func (l *memLedger) PruneUsage(ctx context.Context, beforeMinute int64) error {
+// replaced reports whether a checkpoint has replaced a reservation.
+func (l *memLedger) replaced(m memMinute, c delivery.Checkpoint) bool {
+	return m.node != "" && l.written[m] != 0 && l.written[m] == c.Epoch && m.minute >= c.Begun && m.minute < c.At/ledgerMinute
+}
+
+func (l *memLedger) Checkpoints(ctx context.Context, sinceMinute int64) (list []delivery.Checkpoint, err error) {
+	err = l.do(ctx, func() {
+		found := map[string]bool{}
+		for m := range l.usage {
+			if m.node != "" && m.minute >= sinceMinute && !found[m.quota] {
+				found[m.quota] = true
+				c := l.points[m.quota]
+				c.Quota = m.quota
+				list = append(list, c)
+			}
+		}
+	})
+	return list, err
+}
+
+func (l *memLedger) WriteCheckpoints(ctx context.Context, shard int, epoch int64, list []delivery.Checkpoint) error {
+	return l.do(ctx, func() {
+		for _, c := range list {
+			if l.epochs[shard] != epoch || l.points[c.Quota].At != c.Since {
+				continue
+			}
+			l.usage[memMinute{"", c.Quota, (c.At - 5*second) / ledgerMinute}] += c.Used
+			c.Used = 0
+			l.points[c.Quota] = c
+			maps.DeleteFunc(l.usage, func(m memMinute, _ int64) bool { return m.quota == c.Quota && l.replaced(m, c) })
+		}
+	})
+}
+
+func (l *memLedger) PruneUsage(ctx context.Context, beforeMinute, _ int64) error {
 	return l.do(ctx, func() { l.pruned = append(l.pruned, beforeMinute) })
+}
+
+// total is what the ledger holds of a quota.
+func (l *memLedger) total(quota string) (sum int64) {
+	list, _ := l.Usage(context.Background(), []string{quota}, 0)
+	for _, u := range list {
+		sum += u.Units
+	}
+	return sum
 }
 
 // read looks into the ledger.
@@ -159,8 +207,8 @@ func (l *memLedger) read(what func()) {
 	what()
 }
 
-// written is how many writes there were.
-func (l *memLedger) written() (n int) {
+// writings is how many writes there were.
+func (l *memLedger) writings() (n int) {
 	l.read(func() { n = len(l.writes) })
 	return n
 }
@@ -216,6 +264,8 @@ func newReserving(quotas ...*delivery.Quota) *reserving {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
+	now, _ := storeNow(0)
+	r.resume(0, 1, now)
 	running.Go(func() { _ = r.Run(ctx) })
 	r.stop = func() { cancel(); running.Wait() }
 	return r
@@ -412,12 +462,12 @@ func TestSteadyUseIsWrittenRarely(t *testing.T) {
 			used[minuteNow()] += r.take(q, 10)
 			time.Sleep(100 * time.Millisecond)
 		}
-		before := r.ledger.written()
+		before := r.ledger.writings()
 		for range 3000 {
 			used[minuteNow()] += r.take(q, 10)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := r.ledger.written() - before; n > 15 {
+		if n := r.ledger.writings() - before; n > 15 {
 			t.Errorf("%d writes in five minutes of steady use", n)
 		}
 		for m := minuteNow() - 5; m < minuteNow()-1; m++ {
@@ -568,29 +618,9 @@ func TestAnchorsAreKept(t *testing.T) {
 		if list := known(); len(list) != 1 || list[0] != want {
 			t.Errorf("%v", list)
 		}
-		writes := r.ledger.written()
-		if note(now + 5*second); r.ledger.written() > writes+1 {
+		writes := r.ledger.writings()
+		if note(now + 5*second); r.ledger.writings() > writes+1 {
 			t.Errorf("what is known is written again")
-		}
-	})
-}
-
-func TestPruningKeepsTheLongestWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, tc := range []struct{ span, kept time.Duration }{
-			{30 * 24 * time.Hour, 31 * 24 * time.Hour}, {model.MaxSpan, 367 * 24 * time.Hour},
-		} {
-			q := &delivery.Quota{ID: "q", Windows: windows(10, tc.span, 1, time.Minute)}
-			r := newReserving(q)
-			time.Sleep(3*time.Hour + time.Minute)
-			r.stop()
-			if n := len(r.ledger.pruned); n < 3 || n > 4 {
-				t.Errorf("pruned %d times in three hours", n)
-			}
-			if last := r.ledger.pruned[len(r.ledger.pruned)-1]; minuteNow()-last < int64(tc.kept/time.Minute) ||
-				minuteNow()-last > int64((tc.kept+2*time.Hour)/time.Minute) {
-				t.Errorf("%v: pruned before %d minutes ago", tc.span, minuteNow()-last)
-			}
 		}
 	})
 }
@@ -605,6 +635,7 @@ func TestAClockThatGoesBackDoesNotRewriteThePast(t *testing.T) {
 			Quotas: func() []*delivery.Quota { return nil },
 			Now:    func(int) (int64, bool) { return time.Now().UnixMicro() - back, true },
 		})
+		r.resume(0, 1, time.Now().UnixMicro())
 		quotas := []*delivery.Quota{q}
 		take := func(want int64) (n int64) {
 			for range 2 {

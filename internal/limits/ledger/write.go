@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -15,9 +14,6 @@ const (
 	hurryPause   = 20 * time.Millisecond // between urgent writes
 	writeTimeout = 2 * time.Second       // of one write
 	maxRows      = 5000                  // of one write
-	pruneEvery   = time.Hour
-	pruneTimeout = time.Minute
-	maxKept      = 400 * 24 * time.Hour // longest time that use is kept
 )
 
 // Run writes the ledger until ctx ends, and then the actual use. It must end after the last call and refund.
@@ -28,7 +24,6 @@ func (r *Reserve) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
-	var pruned time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,8 +34,6 @@ func (r *Reserve) Run(ctx context.Context) error {
 		pause := hurryPause
 		if err := r.flush(ctx); err != nil {
 			pause = writeEvery
-		} else if time.Since(pruned) >= pruneEvery && r.prune(ctx) {
-			pruned = time.Now()
 		}
 		_ = retry.Sleep(ctx, pause)
 	}
@@ -90,14 +83,14 @@ func (r *Reserve) finish(ctx context.Context) error {
 func (r *Reserve) retire(shard int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.retired[shard] = true
+	delete(r.epochs, shard)
 }
 
-// resume lets quotas of a shard be reserved again, whose store's time is now.
-func (r *Reserve) resume(shard int, now int64) {
+// resume lets quotas of a shard be reserved again, whose store holds an epoch and whose time is now.
+func (r *Reserve) resume(shard int, epoch, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.retired[shard] = false
+	r.epochs[shard] = epoch
 	r.seen[shard] = sighting{now, time.Now()}
 }
 
@@ -137,11 +130,12 @@ func (r *Reserve) collect() *page {
 			continue
 		}
 		target := (*account).lastTarget
-		if !r.finished && !r.retired[shards.Of(uint64(a.quota.Shard), r.opt.Shards)] {
+		epoch := r.epochs[shards.Of(uint64(a.quota.Shard), r.opt.Shards)]
+		if !r.finished && epoch != 0 {
 			target = (*account).target
 			a.open(now)
 		}
-		a.collect(p, now, target)
+		a.collect(p, now, epoch, target)
 		for _, t := range a.minutes {
 			reserved += max(0, t.durable-t.units())
 		}
@@ -169,7 +163,7 @@ func (a *account) open(now int64) {
 	}
 }
 
-func (a *account) collect(p *page, now int64, target func(a *account, minute, now int64) int64) {
+func (a *account) collect(p *page, now, epoch int64, target func(a *account, minute, now int64) int64) {
 	for m, t := range a.minutes {
 		if p.full() {
 			return
@@ -179,7 +173,7 @@ func (a *account) collect(p *page, now int64, target func(a *account, minute, no
 			continue
 		}
 		t.durable, t.sent, t.unsure = min(t.durable, n), n, true
-		p.usage = append(p.usage, delivery.Usage{Quota: a.quota.ID, Minute: m, Units: n})
+		p.usage = append(p.usage, delivery.Usage{Quota: a.quota.ID, Minute: m, Units: n, Epoch: epoch})
 		p.tallies = append(p.tallies, t)
 	}
 	for span, n := range a.anchors {
@@ -215,31 +209,4 @@ func (r *Reserve) note(ctx context.Context, p *page, err error) {
 	if away, over := r.outage.Worked(); over {
 		r.opt.Logger.Info("the usage ledger is written again", "away", away.Round(time.Second))
 	}
-}
-
-// prune deletes minutes that no window can need again; false when that is not known yet.
-func (r *Reserve) prune(ctx context.Context) bool {
-	kept, oldest := time.Duration(0), int64(math.MaxInt64)
-	for _, q := range r.opt.Quotas() {
-		r.mu.Lock()
-		now, known := r.now(q)
-		r.mu.Unlock()
-		if !known {
-			return false
-		}
-		oldest = min(oldest, now)
-		for _, w := range q.Windows {
-			kept = max(kept, w.Span)
-		}
-	}
-	if kept == 0 {
-		return false // no quotas, or the catalog is not loaded yet
-	}
-	kept = min(kept+24*time.Hour, maxKept)
-	ctx, cancel := context.WithTimeout(ctx, pruneTimeout)
-	defer cancel()
-	if err := r.opt.Records.PruneUsage(ctx, (oldest-kept.Microseconds())/ledgerMinute); err != nil {
-		r.opt.Logger.Debug("the usage ledger was not pruned; the next attempt is in an hour", "error", err)
-	}
-	return true
 }

@@ -1,0 +1,153 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// ledgerOf is a started catalog with a quota q and an epoch 1 of shard 0.
+func ledgerOf(t *testing.T) (p *Postgres, total func(since int64) []delivery.Usage) {
+	t.Helper()
+	dsn := migrated(t)
+	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) VALUES ('q'), ('other')`)
+	p = started(t, Options{DSN: dsn})
+	if _, err := p.ReplaceEpoch(t.Context(), 0, 0, 1, "test"); err != nil {
+		t.Fatal(err)
+	}
+	return p, func(since int64) []delivery.Usage {
+		t.Helper()
+		list, err := p.Usage(t.Context(), []string{"q"}, since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+}
+
+// TestACheckpointReplacesReservations: of its incarnation, of its minutes, and no others.
+func TestACheckpointReplacesReservations(t *testing.T) {
+	t.Parallel()
+	p, total := ledgerOf(t)
+	ctx := t.Context()
+	const minute = int64(60_000_000)
+	reserve := func(node string, epoch int64, minutes ...int64) {
+		t.Helper()
+		var list []delivery.Usage
+		for _, m := range minutes {
+			list = append(list, delivery.Usage{Quota: "q", Minute: m, Units: 100, Epoch: epoch})
+		}
+		if err := p.WriteUsage(ctx, node, list, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	point := func(epoch, since, at, begun, used int64) delivery.Checkpoint {
+		t.Helper()
+		c := delivery.Checkpoint{
+			Quota: "q", Epoch: epoch, Since: since, At: at, Window: "1h sliding", Born: 5, Counted: 3, Begun: begun, Used: used,
+		}
+		if err := p.WriteCheckpoints(ctx, 0, epoch, []delivery.Checkpoint{c}); err != nil {
+			t.Fatal(err)
+		}
+		c.Used = 0
+		return c
+	}
+	holds := func(what string, want ...delivery.Usage) {
+		t.Helper()
+		if got := total(0); !slices.Equal(got, want) {
+			t.Errorf("%s: got %+v, want %+v", what, got, want)
+		}
+	}
+	units := func(minute, units int64) delivery.Usage {
+		return delivery.Usage{Quota: "q", Minute: minute, Units: units}
+	}
+	last := func(want ...delivery.Checkpoint) {
+		t.Helper()
+		if got, err := p.Checkpoints(ctx, 10); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v, got %+v, want %+v", err, got, want)
+		}
+	}
+	reserve("dead", 1, 10, 11, 12, 13)
+	reserve("old version", 0, 11)
+	reserve("n", 1, 11, 12)
+	last(delivery.Checkpoint{Quota: "q"})
+	first := point(1, 0, 10*minute+1, 11, 0)
+	last(first)
+	holds("the first checkpoint counts nothing", units(10, 100), units(11, 300), units(12, 200), units(13, 100))
+	second := point(1, first.At, 12*minute+2_000_000, 11, 70)
+	holds("the second one", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
+	last(second)
+	point(1, first.At, 13*minute, 11, 999)
+	holds("one that has not seen the second", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
+	point(2, second.At, 13*minute, 11, 999)
+	holds("one of an incarnation that is not recorded", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
+	reserve("n", 1, 11)
+	holds("a daemon settles what is replaced", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
+	third := point(1, second.At, 14*minute+6_000_000, 11, 30)
+	holds("long after the minute", units(10, 100), units(11, 170), units(14, 30))
+	last(third)
+	if _, err := p.ReplaceEpoch(ctx, 0, 1, 2, "test"); err != nil {
+		t.Fatal(err)
+	}
+	reserve("cut off", 1, 15)
+	reserve("n", 2, 15)
+	fourth := point(2, third.At, 14*minute+7_000_000, 15, 0)
+	point(2, fourth.At, 16*minute, 15, 1)
+	holds("a daemon that takes from the data of before", units(10, 100), units(11, 170), units(14, 30), units(15, 101))
+}
+
+// TestTheLedgerOfAMonthIsSmall: minutes become hours after a day, in which no unit is lost, whoever reserved it, also
+// while others write and merge.
+func TestTheLedgerOfAMonthIsSmall(t *testing.T) {
+	t.Parallel()
+	p, total := ledgerOf(t)
+	ctx := t.Context()
+	const hours, now = 100, 100*60 - 17
+	for node := range 3 {
+		var list []delivery.Usage
+		for m := int64(node); m < now; m += 5 {
+			list = append(list, delivery.Usage{Quota: "q", Minute: m, Units: 1, Epoch: int64(node)})
+		}
+		if err := p.WriteUsage(ctx, fmt.Sprint("n", node), list, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := func(list []delivery.Usage) (n int64) {
+		for _, u := range list {
+			n += u.Units
+		}
+		return n
+	}
+	before := sum(total(0))
+	merged := make(chan error, 2)
+	for range cap(merged) {
+		go func() { merged <- p.PruneUsage(context.WithoutCancel(ctx), 60, now-1500) }()
+	}
+	for range cap(merged) {
+		if err := <-merged; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.PruneUsage(ctx, 60, now-1500); err != nil {
+		t.Fatal(err)
+	}
+	list := total(0)
+	if n := sum(list); n != before-36 { // the first hour
+		t.Errorf("%d units of %d", n, before-36)
+	}
+	merges := 0
+	for _, u := range list {
+		if u.Minute < now-1500-60 && u.Minute%60 != 59 {
+			t.Errorf("minute %d is kept apart", u.Minute)
+		}
+		if u.Minute%60 == 59 && u.Units == 36 {
+			merges++
+		}
+	}
+	if want := hours - 1 - 26; merges < want || merges > want+1 {
+		t.Errorf("%d hours, want about %d", merges, want)
+	}
+}
