@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"net/http"
@@ -24,6 +25,7 @@ var laneCases = []chaosCase{
 	{"lane-drained-while-a-job-arrives", false, laneDrained},
 	{"cancel-with-many-queued", true, cancelQueued},
 	{"a-hundred-paused-campaigns", false, hundredPaused},
+	{"behind-a-backlog-in-one-partition", false, behindBacklog},
 }
 
 // rateUpAndDown raises the rate of a campaign whose jobs wait in a lane from 50 to 1,000 a second and lowers it again.
@@ -390,4 +392,37 @@ func withHeaders(jobs []job, headers ...kafka.Header) []job {
 // throttled answers 429 with a Retry-After.
 func throttled(wait time.Duration) func(arrival) (int, time.Duration) {
 	return func(arrival) (int, time.Duration) { return http.StatusTooManyRequests, wait }
+}
+
+// behindBacklog publishes single jobs of a slow campaign behind a backlog of another, all in one partition. What is sent soon
+// is not relayed, which stops the partition again and again; yet none of the single jobs waits for the backlog to be sent,
+// only to be read.
+func behindBacklog(t *testing.T, c *chaos) {
+	const perSecond, seconds, within = 300, 40, 15 * time.Second
+	c.world(t, stackOptions{partitions: 1})
+	c.campaign("fast", perSecond)
+	c.campaign("single", 20)
+	payload := fmt.Appendf(nil, `{"rows":"%s"}`, bytes.Repeat([]byte("0123456789abcdef"), 1280)) // 600 of them are more than the memory of a queue
+	backlog := ofCampaign("fast", 0, perSecond*seconds)
+	for i := range backlog {
+		backlog[i].payload = payload
+	}
+	one, two := c.join("one"), c.join("two")
+	c.publish(backlog)
+	published := map[string]int64{}
+	for i := range 50 {
+		single := job{campaign: "single", id: fmt.Sprintf("single-%d", i)}
+		c.publish([]job{single})
+		published[single.id] = c.receiver.now()
+		time.Sleep(200 * time.Millisecond)
+	}
+	c.await(seconds*time.Second, "the single jobs", func() bool { return c.receiver.count("single") == len(published) })
+	for _, a := range c.receiver.arrivals("single") {
+		if waited := time.Duration(a.at-published[a.id]) * time.Microsecond; waited > within {
+			t.Errorf("%s arrived %s after it was published behind a backlog of %d s", a.id, waited, seconds)
+		}
+	}
+	c.delivered(60 * time.Second)
+	c.oneHop(len(c.published))
+	c.quiet(one, two)
 }

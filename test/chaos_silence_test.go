@@ -31,6 +31,7 @@ var tells = map[string]telling{
 	"429-storm-beyond-expiry":               {metric: "pacer_dead_letters_total"},
 	"a-hundred-paused-campaigns":            {},
 	"backlog-in-too-few-lanes":              {},
+	"behind-a-backlog-in-one-partition":     {},
 	"broker-killed":                         {line: "kafka does not answer as it should"},
 	"broker-refuses-the-lane-produce":       {line: "kafka refuses re-enqueued jobs"},
 	"broker-restarted":                      {line: "kafka does not answer as it should"},
