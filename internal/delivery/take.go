@@ -110,6 +110,17 @@ type Grant struct {
 	GrantedAt int64
 	Revision  int64
 	From      Provenance
+	// BeginBy, where it is set, is the store time of the last slot at which a job may begin: the slots after it are those of
+	// a heavy job that begins before, and once the windows of its quotas have lost the units they must not be used.
+	BeginBy int64
+}
+
+// Beyond is how many of the slots no job may begin at.
+func (g *Grant) Beyond() int64 {
+	if g.BeginBy == 0 {
+		return 0
+	}
+	return g.Units - g.First.CountUntil(g.BeginBy, g.Rate, g.Units)
 }
 
 // TakeReply answers a take. Items are in the order of the asks.

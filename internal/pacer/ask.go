@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -51,7 +52,8 @@ func (p *Pacer) ask(now instant) {
 // scheduled for a later look.
 func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	p.forfeit(q, now)
-	if q.campaign == nil || q.sink == nil || q.units <= q.granted {
+	p.returnBeyond(q, now)
+	if q.ask.busy > 0 || q.campaign == nil || q.sink == nil || q.units <= q.granted {
 		return a, false
 	}
 	if opens := q.opens(); opens > now.local {
@@ -141,7 +143,11 @@ func (p *Pacer) takeFailed(queues []*queue, err error, now instant) {
 // grant records the slots a queue was granted and decides when it asks again.
 func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
 	q.competitors = max(1, g.Competitors)
-	q.add(g.Grant())
+	held := g.Grant()
+	if a.Weights != nil {
+		held.BeginBy = g.GrantedAt + a.Horizon
+	}
+	q.add(held)
 	if q.sink != nil {
 		q.sink.granted += g.Units
 	}
@@ -190,7 +196,7 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 
 // schedule keeps the queue in the slot heap while it has slots that it can use.
 func (p *Pacer) schedule(q *queue) {
-	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && (q.heavy == 0 || q.granted >= q.head().Weight) {
+	if q.granted > 0 && !q.blocked && !q.empty() && !q.outOfCalls() && q.granted >= q.goes().Weight {
 		p.slots.set(q, p.due(q))
 	} else {
 		p.slots.remove(q)
@@ -209,6 +215,29 @@ func (p *Pacer) handBack(q *queue) { p.handBackOld(q, noRevision) }
 // handBackOld hands back the slots before a revision.
 func (p *Pacer) handBackOld(q *queue, revision int64) {
 	refunds, units := q.timeline.handBack(revision)
+	p.refund(q, refunds, units)
+}
+
+// returnBeyond hands back the slots that are held for a heavy job that has gone.
+func (p *Pacer) returnBeyond(q *queue, now instant) {
+	var refunds []delivery.Grant
+	var units int64
+	for {
+		grant, n, _ := q.beyond()
+		if heavy, _ := q.awaited(); n == 0 || heavy != nil {
+			break
+		}
+		refunds, units = append(refunds, q.cut(grant, n)), units+n
+	}
+	if units > 0 {
+		slices.Reverse(refunds)           // see timeline.handBack
+		q.ask.at, q.turnAt = now.local, 0 // it was told to wait until they have passed
+		p.refund(q, refunds, units)
+	}
+}
+
+// refund returns slots that a queue has given up.
+func (p *Pacer) refund(q *queue, refunds []delivery.Grant, units int64) {
 	p.schedule(q)
 	if len(refunds) == 0 {
 		return

@@ -47,13 +47,16 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 	if q.outOfCalls() { // it is scheduled again when one comes free
 		return false
 	}
-	if q.granted < q.head().Weight { // a heavier job has come to the front since
+	if p.returnBeyond(q, now); q.granted == 0 {
+		return false
+	}
+	j := q.goes()
+	if q.granted < j.Weight { // a heavier job has come to the front since
 		p.schedule(q)
 		p.takes.want(q)
 		return false
 	}
-	j := q.pop()
-	if j.Expired(now.wall) {
+	if q.remove(j); j.Expired(now.wall) {
 		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
 		p.roomFor(q, now)
 		p.returnUnused(q)

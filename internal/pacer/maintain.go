@@ -78,6 +78,7 @@ func (p *Pacer) maintainQueue(q *queue, now instant) {
 		return
 	}
 	p.unpark(q, now)
+	p.returnBeyond(q, now)
 	p.moveOn(q, now)
 	p.readOn(q, now)
 	p.roomFor(q, now)

@@ -114,6 +114,7 @@ func TestTheStoreIsNotToldOfIdleCampaigns(t *testing.T) {
 			}
 			return told
 		}
+		synctest.Wait() // the daemon has seen the catalog as it was
 		b.set(all(50)...)
 		time.Sleep(time.Minute)
 		if got := told(); got != 10 {

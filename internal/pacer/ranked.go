@@ -91,12 +91,23 @@ func (r *ranked) first() *fifo { return &r.parts[r.turn([ranks]int{}, r.returned
 func (r *ranked) head() *delivery.Job { return r.first().at(0) }
 
 func (r *ranked) pop() *delivery.Job {
-	j := r.first().popFront()
-	if k := rank(j); k != rankHigh {
+	j := r.head()
+	r.remove(j)
+	return j
+}
+
+// remove takes a job out that is sent now.
+func (r *ranked) remove(j *delivery.Job) {
+	k := rank(j)
+	if part := &r.parts[k]; part.at(0) == j {
+		part.popFront()
+	} else {
+		part.filter(func(_ int, other *delivery.Job) bool { return other != j })
+	}
+	if k != rankHigh {
 		r.returned = k == rankReturned
 	}
 	r.count(j, -1)
-	return j
 }
 
 func (r *ranked) count(j *delivery.Job, sign int) {
