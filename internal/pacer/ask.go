@@ -185,11 +185,11 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 		}
 		next = max(at, next)
 	}
-	switch g.Bound {
-	case delivery.BindQuota:
+	switch {
+	case g.Bound == delivery.BindHeld, g.Bound == delivery.BindQuota && g.NextAt == 0 && g.Units < a.Want:
+		next = now.in(time.Second) // nothing but a change helps; if the store knows of one already, it will come
+	case g.Bound == delivery.BindQuota:
 		next = min(next, now.local+askAgain+rand.Int64N(askAgain/4))
-	case delivery.BindHeld:
-		next = now.in(time.Second) // the store knows a newer revision; ours will come
 	}
 	return next
 }

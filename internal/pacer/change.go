@@ -91,9 +91,29 @@ func (p *Pacer) change(q *queue, now instant) {
 		q.sink = sink
 	}
 	q.campaign, q.turnAt = is, 0
+	p.condemn(q, now)
 	p.schedule(q)                  // it may have more calls now
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised
 	p.review(q, now)
+}
+
+// condemn places the jobs again that weigh more than a limit, which may have been lowered: the first of them would never be
+// granted, and the others would wait behind it for ever.
+func (p *Pacer) condemn(q *queue, now instant) {
+	if q.heavy == 0 || q.campaign == nil {
+		return
+	}
+	var jobs []*delivery.Job
+	most := maxUnits(q.campaign)
+	q.filter(func(_ int64, j *delivery.Job) bool {
+		if j.Weight > most {
+			jobs = append(jobs, j)
+		}
+		return j.Weight <= most
+	})
+	for _, j := range jobs {
+		p.replace(j, now)
+	}
 }
 
 // changeCircuit forgets what its sink has answered, where somebody has changed what matters to it. A step of a schedule

@@ -173,7 +173,7 @@ func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now inst
 		}
 		return
 	}
-	if q.campaign == nil || q.standing(now) != sending {
+	if q.campaign == nil || q.standing(now) != sending || j.Weight > maxUnits(q.campaign) {
 		p.replace(j, now)
 		return
 	}
