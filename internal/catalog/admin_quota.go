@@ -21,7 +21,7 @@ type QuotaRow struct {
 	OnStoreFailure string      `json:"on_store_failure"`
 	Mode           string      `json:"mode"`
 	Spend          string      `json:"spend"`
-	Rollout        int64       `json:"rollout"` // percent of the units that the quota counts and limits
+	Rollout        int64       `json:"rollout"` // percent of its campaigns that the quota counts and limits
 	Unit           string      `json:"unit"`
 	Shard          int         `json:"shard"`
 	Campaigns      []string    `json:"campaigns"`

@@ -41,16 +41,31 @@ type campaignEntry struct {
 // quotaEntry is a row of quotas with its windows.
 type quotaEntry struct {
 	quota   *delivery.Quota
-	invalid string // why the campaigns of the quota are held, in one line that names it; "" if they are not
+	whole   *delivery.Quota // for the campaigns that it covers; quota itself if these are all or none
+	exempt  *delivery.Quota // for the others
+	invalid string          // why the campaigns of the quota are held, in one line that names it; "" if they are not
 }
 
 // newQuotaEntry checks whether the engine accepts the quota.
 func newQuotaEntry(q *delivery.Quota) *quotaEntry {
-	entry := &quotaEntry{quota: q}
+	entry := &quotaEntry{quota: q, whole: q, exempt: q}
+	if q.Exempt > 0 && q.Exempt < 100 {
+		whole, exempt := *q, *q
+		whole.Exempt, exempt.Exempt = 0, 100
+		entry.whole, entry.exempt = &whole, &exempt
+	}
 	if err := model.CheckQuota(q); err != nil {
 		entry.invalid = fmt.Sprintf("quota %s: %s", q.ID, err)
 	}
 	return entry
+}
+
+// of is the quota as it applies to a campaign.
+func (e *quotaEntry) of(campaign string) *delivery.Quota {
+	if e.quota.Covers(campaign) {
+		return e.whole
+	}
+	return e.exempt
 }
 
 func newState() *state {
@@ -98,7 +113,7 @@ func (s *state) touchQuotas() {
 func (s *state) current(entry *campaignEntry) bool {
 	return slices.EqualFunc(entry.quotas, entry.row.Quotas, func(quota string, built *delivery.Quota) bool {
 		known, ok := s.quotas[quota]
-		return ok && known.quota == built
+		return ok && known.of(entry.row.ID) == built
 	})
 }
 
@@ -157,7 +172,7 @@ func (s *state) build(id string, entry *campaignEntry) {
 	campaign.Quotas = make([]*delivery.Quota, 0, len(entry.quotas))
 	for _, quota := range entry.quotas {
 		if known, ok := s.quotas[quota]; ok {
-			campaign.Quotas = append(campaign.Quotas, known.quota)
+			campaign.Quotas = append(campaign.Quotas, known.of(id))
 			campaign.Invalid = cmp.Or(campaign.Invalid, known.invalid)
 		} else {
 			campaign.Invalid = cmp.Or(campaign.Invalid, "quota "+quota+" does not exist")

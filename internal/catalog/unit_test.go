@@ -215,3 +215,35 @@ func TestSmallCampaignsSpread(t *testing.T) {
 		}
 	}
 }
+
+// While a quota is rolled out, each campaign has it whole or not at all, and always the same one.
+func TestACampaignHasAQuotaThatIsRolledOutWhollyOrNotAtAll(t *testing.T) {
+	m := NewMemory()
+	m.PutQuota(delivery.Quota{ID: "q", Exempt: 50, Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}})
+	for i := range 40 {
+		m.PutCampaign(delivery.Campaign{ID: fmt.Sprint(i)}, "q")
+	}
+	before, exempt := m.Snapshot(), 0
+	for id, c := range before.Campaigns {
+		if q := c.Quotas[0]; q.Exempt == 100 {
+			exempt++
+		} else if q.Exempt != 0 || !q.Binds() {
+			t.Errorf("campaign %s: %+v", id, q)
+		}
+	}
+	if exempt < 5 || exempt > 35 || before.Quotas["q"].Exempt != 50 {
+		t.Errorf("%d of 40 campaigns are exempt; %+v", exempt, before.Quotas["q"])
+	}
+	m.PutCampaign(delivery.Campaign{ID: "another"}, "q")
+	for id, c := range before.Campaigns {
+		if m.Snapshot().Campaigns[id] != c {
+			t.Errorf("campaign %s has changed", id)
+		}
+	}
+	m.PutQuota(delivery.Quota{ID: "q", Exempt: 49, Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}})
+	for id, c := range m.Snapshot().Campaigns {
+		if was := before.Campaigns[id]; was != nil && c.Quotas[0].Exempt > was.Quotas[0].Exempt {
+			t.Errorf("campaign %s is exempt since more are covered", id)
+		}
+	}
+}

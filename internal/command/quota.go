@@ -35,7 +35,7 @@ func (c *cli) quotaSet() *cobra.Command {
 	optional(f, &change.OnStoreFailure, "on-store-failure", "", text, "when Redis fails: closed (wait), local-share (each daemon its share) or open")
 	optional(f, &change.Mode, "mode", "", text, "strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)")
 	optional(f, &change.Spend, "spend", "", text, "how it is spent: greedy (as fast as asked for) or even (over the span)")
-	optional(f, &change.Rollout, "rollout", "100", wholeNumber, "`PERCENT` of the units that the quota counts and limits")
+	optional(f, &change.Rollout, "rollout", "100", wholeNumber, "`PERCENT` of its campaigns that the quota counts and limits, chosen by their ids")
 	optional(f, &change.Unit, "unit", "", text, "what is counted: units (weights of jobs) or bytes (of payloads; mode eventual only)")
 	optional(f, &change.With, "with", "", text, "create it in the shard of this `QUOTA`, so that campaigns can have both")
 	return cmd

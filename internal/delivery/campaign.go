@@ -76,7 +76,8 @@ type Quota struct {
 	Mode           string // strict (default), shadow, eventual
 	Spend          string // greedy (default), even
 	Unit           string // units (default), bytes
-	// Exempt is the percentage, 0 to 100, of the units that the quota neither counts nor limits while it is rolled out.
+	// Exempt is the percentage, 0 to 100, of the campaigns that the quota neither counts nor limits while it is rolled out.
+	// Which these are, see Covers. The quotas of a campaign in a snapshot cover it wholly or not at all: 0 or 100.
 	Exempt int64
 	// Shard is where the counts live, fixed when the quota is created.
 	Shard int
@@ -98,6 +99,30 @@ type Window struct {
 	// Anchor of a fixed window: "" begins at its first use; otherwise a unit of the calendar and a time zone, such as
 	// day@Europe/Moscow.
 	Anchor string
+}
+
+// Covers reports whether the quota, while it is rolled out, counts and limits a campaign that is linked to it: the same answer
+// on every daemon, and one that stays when the percentage grows. Each quota begins with other campaigns.
+func (q *Quota) Covers(campaign string) bool {
+	switch {
+	case q.Exempt <= 0:
+		return true
+	case q.Exempt >= 100:
+		return false
+	}
+	return int64(CampaignHash(q.ID+" "+campaign)>>16%100) >= q.Exempt
+}
+
+// For returns the quota as it applies to a campaign: rolled out to all, or to none. The quota itself stays as it is.
+func (q *Quota) For(campaign string) *Quota {
+	if q.Exempt <= 0 || q.Exempt >= 100 {
+		return q
+	}
+	own := *q
+	if own.Exempt = 100; q.Covers(campaign) {
+		own.Exempt = 0
+	}
+	return &own
 }
 
 // CampaignHash is FNV-1a, 64 bits, of the campaign's id; it replaces the id where there is no room for names.

@@ -52,7 +52,7 @@ func (x *request) admit(t *taking) bool {
 func (x *request) admitSoft(t *taking, want int64) int64 {
 	a := x.ask
 	for _, q := range a.Campaign.Quotas {
-		if q.Mode != delivery.ModeEventual || len(q.Windows) == 0 {
+		if q.Mode != delivery.ModeEventual || len(q.Windows) == 0 || !q.Covers(a.Campaign.ID) {
 			continue
 		}
 		use := softUse{quota: q}

@@ -40,7 +40,8 @@ const (
 	flagEven   = 2
 )
 
-// appendSpec encodes a quota for parseSpecs of window.lua. now is the store's time, for the calendar.
+// appendSpec encodes a quota for parseSpecs of window.lua. now is the store's time, for the calendar. A quota that is rolled out
+// in part must be that of a campaign, see delivery.Quota.For.
 func appendSpec(b []byte, key int64, q *delivery.Quota, now int64) []byte {
 	flags := int64(0)
 	if q.Mode == delivery.ModeShadow {
@@ -145,6 +146,7 @@ func (b *takeBatch) quotasOf(c *delivery.Campaign) (places []int64) {
 		if !counts(q) {
 			continue
 		}
+		q = q.For(c.ID)
 		i, ok := b.quota[q]
 		if !ok {
 			b.quotas = append(b.quotas, q)
@@ -207,7 +209,7 @@ func appendRefundQuotas(list []byte, l *keyList, k keys, c *delivery.Campaign, n
 		}
 		list[at]++
 		list = put(list, 2, l.add(k.quota(q.ID)))
-		list = put(list, 1, model.Part(q), int64(len(q.Windows)))
+		list = put(list, 1, model.Part(q.For(c.ID)), int64(len(q.Windows)))
 		for _, w := range q.Windows {
 			list = appendSpan(list, w, now)
 		}

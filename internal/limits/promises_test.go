@@ -91,3 +91,70 @@ func sendsWhatIsAllowed(t *testing.T, s store, c *delivery.Campaign, weight int6
 		}
 	}
 }
+
+// A quota that is rolled out limits some of its campaigns, together, to its limit. The others send as if there were none.
+func TestARollOutLimitsSomeCampaignsAndLeavesTheOthersAlone(t *testing.T) {
+	const limit, campaigns, want = 40, 100, 8
+	for _, rollout := range []int64{10, 50, 99} {
+		t.Run(fmt.Sprint(rollout), func(t *testing.T) {
+			eachStore(t, func(t *testing.T, s store) {
+				q := &delivery.Quota{ID: "q", Revision: 1, Exempt: 100 - rollout, Windows: windows(limit, time.Minute)}
+				var asks []delivery.Ask
+				for i := range campaigns {
+					c := campaign(1000, q)
+					c.ID = fmt.Sprintf("c%d", i)
+					asks = append(asks, ask(c, want))
+				}
+				s.Take(epoch, "a", asks) // the timelines' first slots
+				counted := limit - s.Peek(epoch, []*delivery.Quota{q})[0].Remaining
+				got := make([]int64, campaigns)
+				for step := range int64(20) {
+					for i, g := range s.Take(epoch+(step+1)*second, "a", asks).Items {
+						got[i] += g.Units
+					}
+				}
+				covered, used := int64(0), counted
+				for _, units := range got {
+					if units != 20*want { // the campaign was held back
+						covered++
+						used += units
+					}
+				}
+				if used != limit {
+					t.Errorf("%d units of campaigns that were limited, limit %d", used, limit)
+				}
+				if covered < rollout-10 || covered > rollout+10 {
+					t.Errorf("%d of %d campaigns were limited", covered, campaigns)
+				}
+			})
+		})
+	}
+}
+
+// Units that are handed back one by one are all handed back, also while a quota is rolled out.
+func TestUnitsHandedBackOneByOneAreThereAgain(t *testing.T) {
+	for _, rollout := range []int64{1, 34, 50, 99, 100} {
+		eachStore(t, func(t *testing.T, s store) {
+			q := &delivery.Quota{ID: "q", Revision: 1, Exempt: 100 - rollout, Windows: windows(1000, time.Minute, 5000, time.Hour)}
+			now := settle(s, epoch, campaign(1000, q))
+			for i := range 10 {
+				c := campaign(1000, q)
+				c.ID = fmt.Sprintf("c%d", i)
+				settle(s, epoch, c)
+				granted := take1(s, now, "a", ask(c, 10))
+				g := granted.Grant()
+				for g.Units > 0 {
+					back := g
+					back.Units, back.First = 1, g.First.Advance(g.Units-1, g.Rate)
+					s.Refund(now, []delivery.Grant{back})
+					g.Units--
+				}
+			}
+			for _, w := range s.Peek(now, []*delivery.Quota{q}) {
+				if w.Remaining != q.Windows[w.Window].Limit {
+					t.Errorf("rollout %d: %d left of %d", rollout, w.Remaining, q.Windows[w.Window].Limit)
+				}
+			}
+		})
+	}
+}

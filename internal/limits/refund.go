@@ -35,7 +35,7 @@ func (e *Engine) unspend(g *delivery.Grant) {
 	}
 	e.reserve.GiveBack(g.From.Campaign.Quotas, g.Units, g.GrantedAt)
 	for _, q := range g.From.Campaign.Quotas {
-		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes {
+		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes && q.Covers(g.From.Campaign.ID) {
 			e.eventual.GiveBack(q, g.Units) // which jobs' bytes they were is no longer known
 		}
 	}

@@ -193,7 +193,7 @@ func maxUnits(c *delivery.Campaign) int64 {
 		}
 		for _, w := range q.Windows {
 			if w.Limit > 0 { // a limit of 0 holds; it does not condemn
-				most = min(most, w.Limit*100/(100-q.Exempt))
+				most = min(most, w.Limit)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func binds(q *delivery.Quota) bool {
 
 // sustained returns the long-term rate of the window, in units per second.
 func sustained(q *delivery.Quota, w delivery.Window) float64 {
-	return float64(w.Limit) / w.Span.Seconds() * 100 / float64(100-q.Exempt)
+	return float64(w.Limit) / w.Span.Seconds()
 }
 
 // divide divides the rate of a window among campaigns by weight, as the quota engine does in the long run; what one

@@ -20,7 +20,7 @@ func TestForecast(t *testing.T) {
 	minute := &delivery.Quota{ID: "minute", Windows: []delivery.Window{{Span: time.Minute, Limit: 600}, {Span: time.Hour, Limit: 1e6}}}
 	even := &delivery.Quota{ID: "even", Spend: delivery.SpendEven, Windows: minute.Windows}
 	shadow := &delivery.Quota{ID: "shadow", Mode: delivery.ModeShadow, Windows: minute.Windows}
-	half := &delivery.Quota{ID: "half", Exempt: 50, Windows: []delivery.Window{{Span: time.Minute, Limit: 300}}}
+	exempt := &delivery.Quota{ID: "exempt", Exempt: 100, Windows: minute.Windows}
 	none := &delivery.Quota{ID: "none", Windows: []delivery.Window{{Span: time.Minute, Limit: 0}}}
 	left := []delivery.WindowState{{Quota: "minute", Window: 0, Remaining: 300}, {Quota: "minute", Window: 1, Remaining: 1e6}}
 	paused := campaign("paused", 100, 9, minute)
@@ -36,7 +36,7 @@ func TestForecast(t *testing.T) {
 		"300 are left":        {campaign("c", 100, 1, minute), nil, left, 570},
 		"even":                {campaign("c", 100, 1, even), nil, nil, 600},
 		"shadow":              {campaign("c", 100, 1, shadow), nil, nil, 60},
-		"half is exempt":      {campaign("c", 100, 1, half), nil, nil, 600},
+		"exempt":              {campaign("c", 100, 1, exempt), nil, nil, 60},
 		"a limit of 0":        {campaign("c", 100, 1, none), nil, nil, -1},
 		"does not bind":       {campaign("c", 5, 1, minute), nil, left, 1200},
 		"shared":              {campaign("c", 100, 1, minute), []*delivery.Campaign{campaign("d", 100, 1, minute)}, nil, 1200},

@@ -567,22 +567,6 @@ func TestIdleQuotasAreForgotten(t *testing.T) {
 	})
 }
 
-func TestPartOfAQuotaThatIsRolledOutCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := hourly(1_000_000)
-		q.Exempt = 90
-		r := newReserving(q)
-		r.await(q, 1)
-		for range 999 {
-			r.take(q, 1)
-		}
-		r.stop()
-		if n := r.ledger.units("n", "q", minuteNow()); n != 100 {
-			t.Errorf("%d of 1000 units", n)
-		}
-	})
-}
-
 func TestAnchorsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &delivery.Quota{ID: "q", Windows: []delivery.Window{

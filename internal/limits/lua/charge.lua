@@ -14,9 +14,8 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   units, widen, pos = parse('<I7I5', ARGV[3], pos)
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))
-  local n = countIn(q, units, spec.part)
   for i, w in ipairs(openWindows(q, spec, now, widen)) do
-    if n > 0 then debit(w, now, n, spec[i].period) end
+    if units > 0 and spec.part > 0 then debit(w, now, units, spec[i].period) end
   end
   saveQuota(q, now)
 end

@@ -83,7 +83,7 @@ while pos <= #ARGV[2] do
     key, part, windows, pos = parse('<I2BB', ARGV[2], pos)
     local q = quotas[key] or loadQuota(KEYS[key], call('GET', KEYS[key]))
     quotas[key] = q
-    local back = floor(units * part / 100)
+    local back = part > 0 and units or 0
     for _ = 1, windows do
       local follows, span, period
       follows, span, pos = parse('<BI6', ARGV[2], pos)

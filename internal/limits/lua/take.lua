@@ -338,15 +338,13 @@ local function measure(it, c)
     if even then left = paced(it, w) end
     if not pace or left < pace then pace, c.tight, c.window = left, w, j - 1 end
   end
-  local part = c.spec.part
-  c.room, c.pace = fits(c.held, room, part), fits(c.held, min(pace, GRANT), part)
+  c.room, c.pace = room, min(pace, GRANT)
 end
 
 -- Counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would have
 -- granted, and reports the rest.
 local function debitQuota(it, c, units)
-  local part = c.spec.part
-  if part == 0 then return end
+  if c.spec.part == 0 then return end
   if c.shadow then
     measure(it, c)
     local would = jobs(it, min(units, c.pace), c.room)
@@ -357,11 +355,10 @@ local function debitQuota(it, c, units)
       units = would
     end
   end
-  local n = countIn(c.held, units, part)
   local windows, spec, even = c.windows, c.spec, c.even
   for j = 1, #windows do
-    if even then spend(windows[j], n) end
-    if n > 0 then debit(windows[j], now, n, spec[j].period) end
+    if even then spend(windows[j], units) end
+    if units > 0 then debit(windows[j], now, units, spec[j].period) end
   end
 end
 
@@ -443,12 +440,11 @@ local function quotaNext(it, units)
   for _, c in ipairs(it[CLAIMS]) do
     if c.binds then
       if not bound or min(c.share, c.room) < min(bound.share, bound.room) then bound = c end
-      local need = counted(c.held, weight, c.spec.part)
       for _, w in ipairs(c.windows) do
-        if need > w[LIMIT] then
+        if weight > w[LIMIT] then
           never = true
         else
-          c.next = max(c.next, windowNext(it, c, w, need))
+          c.next = max(c.next, windowNext(it, c, w, weight))
         end
       end
       next = max(next, c.next)

@@ -1,6 +1,7 @@
 -- The state of quotas: their windows, and the campaigns that compete for them.
 --
---   quota   renew rev part windows rivals, then each
+--   quota   renew rev part windows rivals, then each; part is kept for releases before this one, which count every so manieth
+--     unit of a quota that is rolled out
 --   window  kind span limit widen count index units first last paceAt paceFrac bytes, then the list
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
@@ -249,7 +250,7 @@ local function resetAt(w, now)
   return leaves(w, at)
 end
 
--- The quotas that the caller names, each: key, rev, flags, part, windows, and per window kind, calendar, span, limit and,
+-- The quotas that the caller names, each: key, rev, flags, part (100, or 0 where it does not cover the campaign), windows, and per window kind, calendar, span, limit and,
 -- with a calendar, its three boundaries. flags: 1 shadow, 2 even.
 local function parseSpecs(blob)
   local specs, pos = {}, 1
@@ -306,14 +307,3 @@ local function openWindows(q, spec, now, widen)
   end
   return list
 end
-
--- Part of the units count while a quota is rolled out.
-local function counted(q, units, part) return floor((q.part + units * part) / 100) end
-
-local function countIn(q, units, part)
-  local total = q.part + units * part
-  q.part = total % 100
-  return floor(total / 100)
-end
-
-local function fits(q, room, part) return min(floor((100 * (room + 1) - 1 - q.part) / part), GRANT) end

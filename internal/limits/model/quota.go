@@ -17,7 +17,6 @@ const (
 // quota is the windows of one quota, by span, and the campaigns that compete for them.
 type quota struct {
 	rev     int64 // the newest revision seen
-	part    int64 // hundredths of a unit granted and not counted yet, while only a part of the units counts
 	windows map[int64]*window
 	rivals  []*rival // in the order in which they came
 }
@@ -92,31 +91,23 @@ func PeriodOf(w delivery.Window, now int64) Period {
 	return a.Period(now)
 }
 
-// Part is the percentage of units that a quota counts.
-func Part(q *delivery.Quota) int64 { return 100 - q.Exempt }
-
-// counted is how many of the granted units the quota counts.
-func (q *quota) counted(units, part int64) int64 { return (q.part + units*part) / 100 }
-
-// granted notes that units were granted and returns how many of them count.
-func (q *quota) granted(units, part int64) int64 {
-	n := q.counted(units, part)
-	q.part = (q.part + units*part) % 100
-	return n
-}
-
-// fits is how many units can be granted while at most room of them count.
-func (q *quota) fits(room, part int64) int64 {
-	return min((100*(room+1)-1-q.part)/part, delivery.MaxGrant)
+// Part is the percentage of its units that a quota counts, of campaigns that it covers: all or, with a rollout of 0, none.
+func Part(q *delivery.Quota) int64 {
+	if q.Exempt >= 100 {
+		return 0
+	}
+	return 100
 }
 
 // refund gives units back to the windows they were granted from.
 func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
-	units := g.Units * Part(spec) / 100
+	if !spec.Covers(g.From.Campaign.ID) {
+		return
+	}
 	for _, s := range spec.Windows {
-		if w := q.windows[s.Span.Microseconds()]; w != nil && units > 0 {
+		if w := q.windows[s.Span.Microseconds()]; w != nil {
 			w.expire(now, PeriodOf(s, now))
-			w.refund(g.GrantedAt, units)
+			w.refund(g.GrantedAt, g.Units)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type demand struct {
 	spec    *delivery.Quota
 	held    *quota
 	windows []opened
-	part    int64 // percentage of units that count
+	covers  bool // false: the quota is rolled out to others
 	even    bool
 	self    *rival
 	tight   *window // the one with the least room, the first of equals
@@ -61,10 +61,10 @@ func (t *taking) openQuotas() {
 		if len(spec.Windows) == 0 {
 			continue
 		}
-		q := &demand{spec: spec, held: t.store.quota(spec.ID), part: Part(spec), even: spec.Spend == delivery.SpendEven}
+		q := &demand{spec: spec, held: t.store.quota(spec.ID), covers: spec.Covers(t.ask.Campaign.ID), even: spec.Spend == delivery.SpendEven}
 		q.windows = q.held.open(spec, t.now, t.ask.Horizon+t.ask.LateTolerance)
 		t.quotas = append(t.quotas, q)
-		if spec.Mode != delivery.ModeShadow && q.part > 0 {
+		if spec.Mode != delivery.ModeShadow && q.covers {
 			t.binds = append(t.binds, q)
 		}
 	}
@@ -146,7 +146,7 @@ func (t *taking) take() {
 // debit counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would
 // have granted, and reports the rest.
 func (t *taking) debit(q *demand, units int64) {
-	if q.part == 0 {
+	if !q.covers {
 		return
 	}
 	if q.spec.Mode == delivery.ModeShadow {
@@ -156,13 +156,12 @@ func (t *taking) debit(q *demand, units int64) {
 			units = would
 		}
 	}
-	n := q.held.granted(units, q.part)
 	for _, w := range q.windows {
 		if q.even {
-			w.spend(t.now, n)
+			w.spend(t.now, units)
 		}
-		if n > 0 {
-			w.debit(t.now, n, w.period)
+		if units > 0 {
+			w.debit(t.now, units, w.period)
 		}
 	}
 }
@@ -316,17 +315,16 @@ func (t *taking) quotaNext(units int64) int64 {
 	var bound *demand
 	next, weight := int64(0), t.weightAfter(units)
 	for _, q := range t.binds {
-		need := q.held.counted(weight, q.part)
 		if bound == nil || min(q.share, q.room) < min(bound.share, bound.room) {
 			bound = q
 		}
 		for _, w := range q.windows {
-			if need > w.limit {
+			if weight > w.limit {
 				next = never
 				continue
 			}
-			if w.remaining() < need {
-				q.next = max(q.next, w.freeAt(need))
+			if w.remaining() < weight {
+				q.next = max(q.next, w.freeAt(weight))
 			}
 			if first := w.pace.Micros() - t.ask.Horizon; q.even && first > t.now {
 				q.next = max(q.next, first)
@@ -360,7 +358,7 @@ func (q *demand) measure(t *taking) {
 			q.tight, q.index, pace = w.window, i, left
 		}
 	}
-	q.room, q.pace = q.held.fits(room, q.part), q.held.fits(min(pace, delivery.MaxGrant), q.part)
+	q.room, q.pace = room, min(pace, delivery.MaxGrant)
 }
 
 // settleQuotas records what each quota granted the campaign, and how much more the campaign can
