@@ -125,7 +125,7 @@ func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
 		}
 		var moved []*delivery.Job
 		q.filter(func(ahead int64, j *delivery.Job) bool {
-			if j.Source != src || j.Offset >= before || ahead < q.granted || stays(j, q.campaign) || q.soon(ahead, now) {
+			if j.Source != src || j.Offset >= before || ahead < q.granted || stays(j, q.campaign) || q.fast(ahead, now) {
 				return true
 			}
 			moved = append(moved, j)

@@ -19,7 +19,7 @@ func heavy(src *partition, campaign string, n int) []*delivery.Job {
 // TestWhatIsSentSoonIsNotRelayed: a backlog that is larger than the memory of its campaign, and is sent as fast as it could be
 // moved, waits in ingress instead of going through a lane.
 func TestWhatIsSentSoonIsNotRelayed(t *testing.T) {
-	one(t, newBook(campaign("c", 5000)), nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("c", 20_000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 256
 		src := newPartition("in/0")
 		if left := f.hand(t, src, heavy(src, "c", 20_000), 10*time.Second); len(left) > 0 {
@@ -32,10 +32,30 @@ func TestWhatIsSentSoonIsNotRelayed(t *testing.T) {
 	})
 }
 
+// TestABacklogDoesNotHoldUpWhatLiesBehindIt: a backlog of 40 s that is larger than the memory of its campaign leaves the
+// partition sooner than it is sent.
+func TestABacklogDoesNotHoldUpWhatLiesBehindIt(t *testing.T) {
+	one(t, newBook(campaign("c", 300), campaign("behind", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 256
+		src := newPartition("in/0")
+		list := append(heavy(src, "c", 12_000), jobs(src, delivery.FromIngress, "behind", 12_000, 10)...)
+		for _, j := range list {
+			j.Size = max(j.Size, 20<<10)
+		}
+		if left := f.hand(t, src, list, 2*time.Second); len(left) > 0 {
+			t.Errorf("%d of %d are refused after two seconds", len(left), len(list))
+		}
+		time.Sleep(time.Second)
+		if n := f.count("behind"); n != 10 {
+			t.Errorf("%d of 10 jobs behind the backlog are sent", n)
+		}
+	})
+}
+
 // TestIntakeDoesNotWaitForASlowSink: jobs that seemed to be sent soon, and are not, leave ingress within two seconds, and the
 // others follow at once.
 func TestIntakeDoesNotWaitForASlowSink(t *testing.T) {
-	one(t, newBook(campaign("c", 5000)), nil, func(t *testing.T, f *fleet) {
+	one(t, newBook(campaign("c", 20_000)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 256
 		src := newPartition("in/0")
 		list := heavy(src, "c", 30_000)
@@ -58,7 +78,7 @@ func TestIntakeDoesNotWaitForASlowSink(t *testing.T) {
 
 // TestIntakeDoesNotWaitForAPausedCampaign: neither when it is paused while jobs of it are refused.
 func TestIntakeDoesNotWaitForAPausedCampaign(t *testing.T) {
-	b := newBook(campaign("c", 5000))
+	b := newBook(campaign("c", 20_000))
 	one(t, b, nil, func(t *testing.T, f *fleet) {
 		f.receiver.max = 256
 		src := newPartition("in/0")
@@ -67,7 +87,7 @@ func TestIntakeDoesNotWaitForAPausedCampaign(t *testing.T) {
 		if len(left) == 0 {
 			t.Fatal("nothing is refused")
 		}
-		paused := campaign("c", 5000)
+		paused := campaign("c", 20_000)
 		paused.Status = delivery.StatusPaused
 		b.set(paused)
 		began := time.Now()

@@ -22,31 +22,45 @@ func (p *Pacer) laneRoom(q *queue) int64 {
 }
 
 const (
-	// soonWithin is within what time jobs are sent that are not worth a trip through a lane: writing one there and reading
-	// it again costs several times what sending it costs.
+	// soonWithin is within what time jobs are sent that are not worth a trip through a lane.
 	soonWithin = 2 * time.Second
+	// relayed is how many jobs a daemon relays in a second, as measured, about. What is sent no slower may stop its partition:
+	// relaying it would let those behind it through no sooner, and writing a job to a lane and reading it again costs
+	// several times what sending it costs. What is sent more slowly must not, or those behind it would wait for its rate.
+	relayed = 10_000
 	// refuseFor bounds how long intake waits for jobs that seem to be sent soon and are not, and refuseAgain how long after that
 	// it is not tried again.
 	refuseFor, refuseAgain = time.Second, 5 * time.Second
 )
 
 // soon tells whether the units ahead are sent within a moment, as far as the campaign's rate and the calls of its sink go.
-func (q *queue) soon(ahead int64, now instant) bool {
+func (q *queue) soon(ahead int64, now instant) bool { return ahead <= q.sentIn(soonWithin, now) }
+
+// fast tells whether the units ahead are sent soon, and as fast as they would be relayed.
+func (q *queue) fast(ahead int64, now instant) bool {
+	sent := q.sentIn(soonWithin, now)
+	return ahead <= sent && sent >= relayed*int64(soonWithin/time.Second)
+}
+
+// sentIn is how many units may be sent within a time, as far as the campaign's rate and the calls of its sink go; -1 if
+// its turn is later.
+func (q *queue) sentIn(within time.Duration, now instant) int64 {
 	s, calls := q.sink, int64(0)
-	if s == nil || now.until(max(q.turnAt, q.opens())) > soonWithin {
-		return false
+	if s == nil || now.until(max(q.turnAt, q.opens())) > within {
+		return -1
 	}
 	if calls = int64(s.max); q.campaign.MaxInFlight > 0 {
 		calls = min(calls, int64(q.campaign.MaxInFlight))
 	}
-	return ahead <= q.campaign.Rate.UnitsIn(soonWithin)/q.competitors && ahead*s.latency <= calls*soonWithin.Microseconds()
+	return min(q.campaign.Rate.UnitsIn(within)/q.competitors, calls*within.Microseconds()/max(s.latency, 1))
 }
 
 // refuses tells whether a job of ingress that does not fit, for want of memory alone, is refused although its campaign uses
-// lanes: when what is before it is sent soon. Its partition is not read meanwhile. When that takes longer, jobs are relayed.
+// lanes: when what is before it is sent as fast as it would be relayed. Its partition is not read meanwhile. When that takes
+// longer, jobs are relayed.
 func (p *Pacer) refuses(q *queue, j *delivery.Job, now instant) bool {
 	ahead := q.ahead(rank(j))
-	if j.From != delivery.FromIngress || len(q.campaign.Lanes) > 0 || q.size+j.Size <= p.opt.MaxQueueBytes || !q.soon(ahead, now) {
+	if j.From != delivery.FromIngress || len(q.campaign.Lanes) > 0 || q.size+j.Size <= p.opt.MaxQueueBytes || !q.fast(ahead, now) {
 		return false
 	}
 	if q.refusesSince == 0 || now.local-q.refusesSince > refuseAgain.Microseconds() {
