@@ -28,6 +28,46 @@ func ledgerOf(t *testing.T) (p *Postgres, total func(since int64) []delivery.Usa
 	}
 }
 
+// putUsage writes usage under no epoch.
+func putUsage(ctx context.Context, p *Postgres, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
+	_, err := p.WriteUsage(ctx, delivery.UsagePage{Node: node, Usage: usage, Anchors: anchors})
+	return err
+}
+
+// TestUsageOfAnotherIncarnationIsRefused: nothing of a page is written that names an epoch that is not recorded.
+func TestUsageOfAnotherIncarnationIsRefused(t *testing.T) {
+	t.Parallel()
+	p, total := ledgerOf(t)
+	ctx := t.Context()
+	if _, err := p.ReplaceEpoch(ctx, 3, 0, 7, "test"); err != nil {
+		t.Fatal(err)
+	}
+	want := int64(0)
+	for i, tc := range []struct {
+		epochs map[int]int64
+		stale  []int
+	}{
+		{nil, nil}, {map[int]int64{0: 1}, nil}, {map[int]int64{0: 1, 3: 7}, nil}, {map[int]int64{3: 6, 0: 1}, []int{3}},
+		{map[int]int64{0: 2, 3: 6}, []int{0, 3}}, {map[int]int64{9: 1}, []int{9}},
+	} {
+		page := delivery.UsagePage{Node: "n", Epochs: tc.epochs}
+		for _, units := range []int64{0, want + 1} {
+			if units > 0 {
+				page.Usage = []delivery.Usage{{Quota: "q", Minute: 1, Units: units}}
+			}
+			if stale, err := p.WriteUsage(ctx, page); err != nil || !slices.Equal(stale, tc.stale) {
+				t.Errorf("%d: %v, %v, want %v", i, stale, err, tc.stale)
+			}
+		}
+		if tc.stale == nil {
+			want++
+		}
+		if got := total(0); len(got) != 1 || got[0].Units != want {
+			t.Errorf("%d: the ledger holds %+v, want %d", i, got, want)
+		}
+	}
+}
+
 // TestACheckpointReplacesReservations: of its incarnation, of its minutes, and no others.
 func TestACheckpointReplacesReservations(t *testing.T) {
 	t.Parallel()
@@ -40,7 +80,7 @@ func TestACheckpointReplacesReservations(t *testing.T) {
 		for _, m := range minutes {
 			list = append(list, delivery.Usage{Quota: "q", Minute: m, Units: 100, Epoch: epoch})
 		}
-		if err := p.WriteUsage(ctx, node, list, nil); err != nil {
+		if err := putUsage(ctx, p, node, list, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +151,7 @@ func TestTheLedgerOfAMonthIsSmall(t *testing.T) {
 		for m := int64(node); m < now; m += 5 {
 			list = append(list, delivery.Usage{Quota: "q", Minute: m, Units: 1, Epoch: int64(node)})
 		}
-		if err := p.WriteUsage(ctx, fmt.Sprint("n", node), list, nil); err != nil {
+		if err := putUsage(ctx, p, fmt.Sprint("n", node), list, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,12 @@ import (
 const (
 	selectEpoch = `SELECT coalesce(max(incarnation), 0) FROM pacer.store_incarnations WHERE shard = $1`
 
+	// stale finds the epochs of e that are not the recorded ones.
+	stale = `NOT EXISTS (SELECT 1 FROM pacer.store_incarnations i WHERE i.shard = e.shard AND i.incarnation = e.incarnation)`
+
+	// It comes after what was written, so that all was written under these epochs or the answer names one.
+	selectStale = `SELECT e.shard FROM unnest($1::integer[], $2::bigint[]) AS e(shard, incarnation) WHERE ` + stale + ` ORDER BY e.shard`
+
 	// Rows are written in order, so that daemons that write at the same time cannot deadlock. (Locking the quotas
 	// first would need the privilege to change them.)
 	writeUsage = `
@@ -30,6 +37,7 @@ INSERT INTO pacer.quota_usage (quota_id, minute, node, units, incarnation)
 SELECT u.quota, u.minute, $1, u.units, nullif(u.incarnation, 0)
 FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u(quota, minute, units, incarnation)
 JOIN pacer.quotas q ON q.id = u.quota
+WHERE NOT EXISTS (SELECT 1 FROM unnest($6::integer[], $7::bigint[]) AS e(shard, incarnation) WHERE ` + stale + `)
 ORDER BY u.quota, u.minute
 ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units, incarnation = excluded.incarnation`
 
@@ -138,22 +146,24 @@ WHERE shard = $1 AND incarnation = $2`, shard, old, next, cause)
 	})
 }
 
-// WriteUsage sets this node's units of each quota and minute, and stores each anchor unless the known one is later. It
+// WriteUsage sets the node's units of each quota and minute, and stores each anchor unless the known one is later. It
 // takes one round trip and is atomic, and it is as durable when it returns as the server's synchronous_commit setting
-// provides. Quotas that do not exist are skipped; of two entries for the same minute the last counts.
-func (p *Postgres) WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
-	if len(usage)+len(anchors) == 0 {
-		return nil
+// provides. Quotas that do not exist are skipped; of two entries for the same minute the last counts. It returns the
+// shards of which another epoch is recorded than the page names; then the units do not count as written, and may
+// have been.
+func (p *Postgres) WriteUsage(ctx context.Context, page delivery.UsagePage) (stale []int, err error) {
+	if len(page.Usage)+len(page.Anchors)+len(page.Epochs) == 0 {
+		return nil, nil
 	}
-	usage = lastOfEach(usage, func(a, b delivery.Usage) int {
+	page.Usage = lastOfEach(page.Usage, func(a, b delivery.Usage) int {
 		return cmp.Or(cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Minute, b.Minute))
 	})
-	return p.database.do(ctx, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (stale []int, err error) {
 		for attempt := 1; ; attempt++ {
-			err := pool.SendBatch(ctx, ledgerBatch(node, usage, anchors)).Close()
+			err := pool.SendBatch(ctx, ledgerBatch(&page, &stale)).Close()
 			var server *pgconn.PgError
 			if !errors.As(err, &server) || server.Code != "23503" || attempt == writeAttempts {
-				return err
+				return stale, err
 			}
 			// A quota was deleted after it was looked up; the next lookup does not find it.
 		}
@@ -161,20 +171,28 @@ func (p *Postgres) WriteUsage(ctx context.Context, node string, usage []delivery
 }
 
 // ledgerBatch holds the statements of one write.
-func ledgerBatch(node string, usage []delivery.Usage, anchors []delivery.Anchor) *pgx.Batch {
-	batch := &pgx.Batch{}
+func ledgerBatch(page *delivery.UsagePage, stale *[]int) *pgx.Batch {
+	batch, usage, anchors := &pgx.Batch{}, page.Usage, page.Anchors
+	shards := slices.Sorted(maps.Keys(page.Epochs))
+	epochs := column(shards, func(shard int) int64 { return page.Epochs[shard] })
 	if len(usage) > 0 {
-		batch.Queue(writeUsage, node,
+		batch.Queue(writeUsage, page.Node,
 			column(usage, func(u delivery.Usage) string { return u.Quota }),
 			column(usage, func(u delivery.Usage) int64 { return u.Minute }),
 			column(usage, func(u delivery.Usage) int64 { return u.Units }),
-			column(usage, func(u delivery.Usage) int64 { return u.Epoch }))
+			column(usage, func(u delivery.Usage) int64 { return u.Epoch }), shards, epochs)
 	}
 	if len(anchors) > 0 {
 		batch.Queue(writeAnchors,
 			column(anchors, func(a delivery.Anchor) string { return a.Quota }),
 			column(anchors, func(a delivery.Anchor) time.Duration { return a.Span }),
 			column(anchors, func(a delivery.Anchor) time.Time { return time.UnixMicro(a.ResetAt) }))
+	}
+	if len(shards) > 0 {
+		batch.Queue(selectStale, shards, epochs).Query(func(rows pgx.Rows) (err error) {
+			*stale, err = pgx.CollectRows(rows, pgx.RowTo[int])
+			return err
+		})
 	}
 	return batch
 }

@@ -92,7 +92,7 @@ func usageIsSet(t *testing.T, s *Postgres, e editor) {
 	await(t, s, changed, "two quotas", func(s *delivery.Snapshot) bool { return len(s.Quotas) == 2 })
 	write := func(node string, usage ...delivery.Usage) {
 		t.Helper()
-		if err := s.WriteUsage(ctx, node, usage, nil); err != nil {
+		if err := putUsage(ctx, s, node, usage, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,7 +119,7 @@ func usageIsSet(t *testing.T, s *Postgres, e editor) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := s.WriteUsage(cancelled, "n1", want, nil); !errors.Is(err, context.Canceled) {
+	if err := putUsage(cancelled, s, "n1", want, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("written although the context had ended: %v", err)
 	}
 }
@@ -133,7 +133,7 @@ func pruningGoesOn(t *testing.T, s *Postgres, e editor) {
 	for i := range usage {
 		usage[i] = delivery.Usage{Quota: "q", Minute: int64(i), Units: 1}
 	}
-	if err := s.WriteUsage(ctx, "n", usage, nil); err != nil {
+	if err := putUsage(ctx, s, "n", usage, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Usage(ctx, []string{"q"}, 0); err != nil || !slices.Equal(got, usage) {
@@ -167,7 +167,7 @@ func anchorsKeepTheLatest(t *testing.T, s *Postgres, e editor) {
 		{{Quota: "b", Span: day, ResetAt: at - 1}, {Quota: "a", Span: 31 * day, ResetAt: at + 2}, {Quota: "a", Span: 31 * day, ResetAt: at}},
 		{{Quota: "deleted", Span: day, ResetAt: at}},
 	} {
-		if err := s.WriteUsage(ctx, "n", nil, anchors); err != nil {
+		if err := putUsage(ctx, s, "n", nil, anchors); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,7 +194,7 @@ func TestWritingUsageDuringADeletion(t *testing.T) {
 	run(t, conn, `DELETE FROM pacer.quotas WHERE id = 'goes'`)
 	written := make(chan error, 1)
 	go func() {
-		written <- p.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "goes", Minute: 1, Units: 1}, {Quota: "stays", Minute: 1, Units: 2}},
+		written <- putUsage(ctx, p, "n", []delivery.Usage{{Quota: "goes", Minute: 1, Units: 1}, {Quota: "stays", Minute: 1, Units: 2}},
 			[]delivery.Anchor{{Quota: "goes", Span: day, ResetAt: 1}, {Quota: "stays", Span: day, ResetAt: 2}})
 	}()
 	watch := connected(t, dsn)
@@ -237,7 +237,7 @@ func TestLedgerRights(t *testing.T) {
 		t.Error(err)
 	}
 	for range 2 {
-		err := p.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
+		err := putUsage(ctx, p, "n", []delivery.Usage{{Quota: "q", Minute: 1, Units: 1}}, []delivery.Anchor{{Quota: "q", Span: day, ResetAt: 1}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -277,7 +277,7 @@ func TestLedgersOfManyNodes(t *testing.T) {
 					slices.Reverse(usage)
 					slices.Reverse(anchors)
 				}
-				if err := p.WriteUsage(context.Background(), fmt.Sprint("n", n), usage, anchors); err != nil {
+				if err := putUsage(context.Background(), p, fmt.Sprint("n", n), usage, anchors); err != nil {
 					t.Error(err)
 				}
 			}

@@ -189,17 +189,18 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 	defer c.Close()
 	minute := time.Now().Unix()/60 - 60
-	if err := c.WriteUsage(ctx, "n", []delivery.Usage{{Quota: "provider", Minute: minute, Units: 120}}, nil); err != nil {
+	usage := []delivery.Usage{{Quota: "provider", Minute: minute, Units: 120}}
+	if _, err := c.WriteUsage(ctx, delivery.UsagePage{Node: "n", Usage: usage}); err != nil {
 		t.Fatal(err)
 	}
-	const usage = "quota usage provider --last 3h --step 30m"
+	const last3h = "quota usage provider --last 3h --step 30m"
 	at := time.Unix(60*minute, 0).UTC().Truncate(30 * time.Minute).Format(time.RFC3339)
-	table := d.run(usage)
+	table := d.run(last3h)
 	d.fields(table, "FROM UNITS LEFT OF 9/1s LEFT OF 300/1h")
 	d.fields(table, at+" 120 - 180")
 	d.fields(table, "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour")
 	var answer quotaUsage
-	if err := json.Unmarshal([]byte(d.run(usage+" --json")), &answer); err != nil {
+	if err := json.Unmarshal([]byte(d.run(last3h+" --json")), &answer); err != nil {
 		t.Fatal(err)
 	}
 	var units int64

@@ -10,6 +10,14 @@ type Usage struct {
 	Epoch  int64 // of the store's data that the units are taken from; 0: unknown
 }
 
+// UsagePage is what one daemon writes into the ledger at once.
+type UsagePage struct {
+	Node    string
+	Epochs  map[int]int64 // of the shards' data, which must be the recorded ones
+	Usage   []Usage
+	Anchors []Anchor
+}
+
 // Checkpoint is what the store has counted of a quota up to a time. It takes the place of what daemons have reserved of
 // the same data before.
 type Checkpoint struct {

@@ -262,20 +262,26 @@ func (r *records) ReplaceEpoch(_ context.Context, shard int, old, next int64, _ 
 	return r.epochs[shard], nil
 }
 
-func (r *records) WriteUsage(_ context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error {
+func (r *records) WriteUsage(_ context.Context, p delivery.UsagePage) (stale []int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for shard, epoch := range p.Epochs {
+		if r.epochs[shard] != epoch {
+			return []int{shard}, nil
+		}
+	}
+	node := p.Node
 	if r.usage[node] == nil {
 		r.usage[node] = map[delivery.Usage]int64{}
 	}
-	for _, u := range usage {
+	for _, u := range p.Usage {
 		r.usage[node][delivery.Usage{Quota: u.Quota, Minute: u.Minute}] = u.Units
 	}
-	for _, a := range anchors {
+	for _, a := range p.Anchors {
 		key := delivery.Anchor{Quota: a.Quota, Span: a.Span}
 		r.anchors[key] = max(r.anchors[key], a.ResetAt)
 	}
-	return nil
+	return nil, nil
 }
 
 func (r *records) Usage(_ context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {

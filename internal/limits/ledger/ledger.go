@@ -22,8 +22,9 @@ type Records interface {
 	// afterwards. The cause is informative only.
 	ReplaceEpoch(ctx context.Context, shard int, old, next int64, cause string) (int64, error)
 	// WriteUsage sets the units that the node used, or may still use, of a quota in a minute, and keeps the later of
-	// each anchor and the known one. It is atomic.
-	WriteUsage(ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor) error
+	// each anchor and the known one. It is atomic. It returns the shards of which another epoch is recorded than the
+	// page names; if there are any, nothing is written.
+	WriteUsage(ctx context.Context, page delivery.UsagePage) (stale []int, err error)
 	// Usage is the units of the quotas in the minutes from sinceMinute on, of all nodes together, by minute. Reservations
 	// that a checkpoint has replaced are left out.
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)

@@ -126,6 +126,7 @@ func NewFence(o Options, store Store, r *Reserve) *Fence {
 		g.shards[i].wake.Send()
 	}
 	g.closed.Set(float64(o.Shards))
+	r.lost = g.Lost
 	return g
 }
 

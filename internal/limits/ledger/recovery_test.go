@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -434,8 +435,12 @@ func (c *stumbler) ReplaceEpoch(ctx context.Context, shard int, old, next int64,
 	return n, err
 }
 
-func (c *stumbler) WriteUsage(ctx context.Context, node string, u []delivery.Usage, a []delivery.Anchor) error {
-	return c.step(func() error { return c.memLedger.WriteUsage(ctx, node, u, a) })
+func (c *stumbler) WriteUsage(ctx context.Context, p delivery.UsagePage) (stale []int, err error) {
+	err = c.step(func() error {
+		stale, err = c.memLedger.WriteUsage(ctx, p)
+		return err
+	})
+	return stale, err
 }
 
 func (c *stumbler) Usage(ctx context.Context, quotas []string, since int64) (list []delivery.Usage, err error) {
@@ -569,6 +574,61 @@ func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
 			t.Errorf("counts on %d (%v), the ledger on %d", n, ok, l.recorded())
 		}
 	})
+}
+
+// TestTwoPrimariesDoNotGrantTwice: a daemon goes on with a server that others have given up. What is granted twice is
+// what it takes in the seconds before it hears of it; if it cannot hear of it, what it takes in confirmedFor.
+func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cutOff bool // the daemon's writes fail
+		twice  int64
+	}{"heard": {false, 10_000}, "cut off": {true, 150_000}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, first, second := newMemLedger(), newMemStore(), newMemStore()
+				quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(3_000_000, 24*time.Hour)}}
+				link := &cutLedger{memLedger: l}
+				old := newGuarded("old", link, first, quotas)
+				used := old.takeAll(first, quotas[0], 3*time.Minute)
+				fresh := newGuarded("fresh", l, second, quotas)
+				link.cut.Store(tc.cutOff)
+				var both sync.WaitGroup
+				var more [2]int64
+				for i, d := range []*guarded{old, fresh} {
+					store := []*memStore{first, second}[i]
+					both.Go(func() {
+						for range 40 * 60 * 2 {
+							n, _, _ := d.take(context.Background(), store, quotas[0], 500)
+							more[i] += n
+							time.Sleep(500 * time.Millisecond)
+						}
+					})
+				}
+				both.Wait()
+				if tc.cutOff && (more[0] == 0 || more[0] > tc.twice) {
+					t.Errorf("the daemon that was cut off took %d units, want at most %d", more[0], tc.twice)
+				}
+				if used += more[0] + more[1]; used > 3_000_000+tc.twice {
+					t.Errorf("%d units of 3,000,000", used)
+				}
+				old.stop()
+				fresh.stop()
+			})
+		})
+	}
+}
+
+// cutLedger is a ledger that cannot be reached while cut.
+type cutLedger struct {
+	*memLedger
+	cut atomic.Bool
+}
+
+func (c *cutLedger) WriteUsage(ctx context.Context, p delivery.UsagePage) (stale []int, err error) {
+	if c.cut.Load() {
+		return nil, errors.New("cut off")
+	}
+	return c.memLedger.WriteUsage(ctx, p)
 }
 
 // lateStore keeps the first restore on its way for a while.

@@ -30,11 +30,17 @@ const (
 	settledAfter = 10 * second
 	// idleAfter is how long a quota is reserved for after it was last asked for.
 	idleAfter = 2 * ledgerMinute
+	// confirmEvery is how often a daemon asks whether the epochs it takes from are still the recorded ones, if it writes
+	// nothing else; confirmedFor is how long it goes on without an answer: for as long as reservations last.
+	confirmEvery, confirmedFor = 5 * time.Second, 130 * time.Second
 )
 
 // Reserve keeps the ledger ahead of the use of long windows: of a quota that has one, this daemon is granted in each
 // minute at most the units it has durably recorded for that minute. So whatever happens to the store, the daemons
 // and the network, the ledger never holds less than what was sent; the excess is corrected when the minute is over.
+//
+// What is written names the epochs of the data that the units are taken from, and is refused if another one is recorded:
+// then this daemon's server is not the one that others take from. A daemon that cannot write goes on for confirmedFor.
 //
 // A call is preceded by Allow, which holds the units, and followed by Use, which releases them; GiveBack follows a
 // refund. They do no I/O. Run writes the ledger; nothing can be granted of such quotas unless it runs. A nil *Reserve
@@ -47,11 +53,15 @@ type Reserve struct {
 	writing chan struct{} // holds one value while a goroutine writes
 	outage  retry.Outage  // of the writes
 
+	lost func(shard int, epoch int64) // tells that an epoch is not the recorded one; set once
+
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
 	seen     map[int]sighting // the shards' times when they were opened
 	epochs   map[int]int64    // of the open shards' data; of others nothing is reserved beyond what is used
 	finished bool             // the same for all shards, for good
+	// confirmed is when it was last certain that the epochs are the recorded ones.
+	confirmed map[int]time.Time
 }
 
 // sighting is the time of a shard's store at a local time.
@@ -93,7 +103,7 @@ func NewReserve(o Options) *Reserve {
 	factory := promauto.With(o.Registerer)
 	r := &Reserve{
 		opt: o, urgent: retry.NewSignal(), writing: make(chan struct{}, 1),
-		accounts: map[string]*account{}, seen: map[int]sighting{}, epochs: map[int]int64{},
+		accounts: map[string]*account{}, seen: map[int]sighting{}, epochs: map[int]int64{}, confirmed: map[int]time.Time{},
 		units: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "pacer_ledger_reserved_units", Help: "Units of quotas reserved in the usage ledger and not used.",
 		}),
@@ -140,7 +150,11 @@ func (r *Reserve) Allow(quotas []*delivery.Quota, least, want int64) int64 {
 		}
 		a := r.account(q, now)
 		a.ask(now, want)
-		if free := a.free(now); free < n && r.binds(q) {
+		free := a.free(now)
+		if time.Since(r.confirmed[shards.Of(uint64(q.Shard), r.opt.Shards)]) > confirmedFor {
+			free = 0 // another server may grant the same units
+		}
+		if free < n && r.binds(q) {
 			n = max(0, free)
 		}
 		hurry = hurry || a.lacks(now)

@@ -108,20 +108,27 @@ func (l *memLedger) ReplaceEpoch(
 	return n, err
 }
 
-func (l *memLedger) WriteUsage(
-	ctx context.Context, node string, usage []delivery.Usage, anchors []delivery.Anchor,
-) error {
-	return l.do(ctx, func() {
+func (l *memLedger) WriteUsage(ctx context.Context, p delivery.UsagePage) (stale []int, err error) {
+	err = l.do(ctx, func() {
+		for shard, epoch := range p.Epochs {
+			if l.epochs[shard] != epoch {
+				stale = append(stale, shard)
+			}
+		}
+		if len(stale) > 0 || len(p.Usage)+len(p.Anchors) == 0 {
+			return
+		}
 		l.writes = append(l.writes, time.Now())
-		for _, u := range usage {
-			m := memMinute{node, u.Quota, u.Minute}
+		for _, u := range p.Usage {
+			m := memMinute{p.Node, u.Quota, u.Minute}
 			l.usage[m], l.written[m] = u.Units, u.Epoch
 		}
-		for _, a := range anchors {
+		for _, a := range p.Anchors {
 			key := delivery.Anchor{Quota: a.Quota, Span: a.Span}
 			l.anchors[key] = max(l.anchors[key], a.ResetAt)
 		}
 	})
+	return stale, err
 }
 
 func (l *memLedger) Usage(ctx context.Context, quotas []string, sinceMinute int64) (list []delivery.Usage, err error) {
@@ -265,6 +272,7 @@ func newReserving(quotas ...*delivery.Quota) *reserving {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	now, _ := storeNow(0)
+	r.ledger.epochs[0] = 1
 	r.resume(0, 1, now)
 	running.Go(func() { _ = r.Run(ctx) })
 	r.stop = func() { cancel(); running.Wait() }
@@ -619,6 +627,7 @@ func TestAClockThatGoesBackDoesNotRewriteThePast(t *testing.T) {
 			Quotas: func() []*delivery.Quota { return nil },
 			Now:    func(int) (int64, bool) { return time.Now().UnixMicro() - back, true },
 		})
+		l.epochs[0] = 1
 		r.resume(0, 1, time.Now().UnixMicro())
 		quotas := []*delivery.Quota{q}
 		take := func(want int64) (n int64) {

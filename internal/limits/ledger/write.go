@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -39,7 +40,8 @@ func (r *Reserve) Run(ctx context.Context) error {
 	}
 }
 
-// flush updates the ledger, in as many writes as necessary. One caller writes at a time.
+// flush updates the ledger, in as many writes as necessary, and finds out whether the shards' epochs are still the
+// recorded ones. One caller writes at a time.
 func (r *Reserve) flush(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -52,11 +54,15 @@ func (r *Reserve) flush(ctx context.Context) error {
 	}
 	for {
 		p := r.collect()
-		if len(p.usage)+len(p.resets) > 0 {
-			err := r.send(ctx, p)
-			r.note(ctx, p, err)
+		if len(p.Usage)+len(p.Anchors) > 0 || p.confirm {
+			began := time.Now()
+			stale, err := r.send(ctx, p)
+			r.note(ctx, p, began, stale, err)
 			if err != nil {
 				return err
+			}
+			if len(stale) > 0 {
+				return nil // what was not written is collected again when these shards are retired
 			}
 		}
 		if !p.full() {
@@ -90,7 +96,7 @@ func (r *Reserve) retire(shard int) {
 func (r *Reserve) resume(shard int, epoch, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epochs[shard] = epoch
+	r.epochs[shard], r.confirmed[shard] = epoch, time.Now()
 	r.seen[shard] = sighting{now, time.Now()}
 }
 
@@ -105,25 +111,31 @@ func (a *account) lastTarget(minute, now int64) int64 {
 
 // page is the rows of one write, and the entries they come from.
 type page struct {
-	usage   []delivery.Usage
+	delivery.UsagePage
 	tallies []*tally
-	resets  []delivery.Anchor
 	anchors []*anchor
+	confirm bool // it is time to confirm the epochs
 }
 
-func (p *page) full() bool { return len(p.usage)+len(p.resets) >= maxRows }
+func (p *page) full() bool { return len(p.Usage)+len(p.Anchors) >= maxRows }
 
-func (r *Reserve) send(ctx context.Context, p *page) error {
+func (r *Reserve) send(ctx context.Context, p *page) (stale []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return r.opt.Records.WriteUsage(ctx, r.opt.Node, p.usage, p.resets)
+	return r.opt.Records.WriteUsage(ctx, p.UsagePage)
 }
 
 // collect gathers entries that differ from their target, up to a page, and drops outdated ones.
 func (r *Reserve) collect() *page {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p, reserved := &page{}, int64(0)
+	p, reserved := &page{UsagePage: delivery.UsagePage{Node: r.opt.Node}}, int64(0)
+	if !r.finished { // the last word is taken from anybody
+		p.Epochs = maps.Clone(r.epochs)
+		for shard := range r.epochs {
+			p.confirm = p.confirm || time.Since(r.confirmed[shard]) >= confirmEvery
+		}
+	}
 	for id, a := range r.accounts {
 		now, ok := r.now(a.quota)
 		if !ok {
@@ -173,7 +185,7 @@ func (a *account) collect(p *page, now, epoch int64, target func(a *account, min
 			continue
 		}
 		t.durable, t.sent, t.unsure = min(t.durable, n), n, true
-		p.usage = append(p.usage, delivery.Usage{Quota: a.quota.ID, Minute: m, Units: n, Epoch: epoch})
+		p.Usage = append(p.Usage, delivery.Usage{Quota: a.quota.ID, Minute: m, Units: n, Epoch: epoch})
 		p.tallies = append(p.tallies, t)
 	}
 	for span, n := range a.anchors {
@@ -184,13 +196,13 @@ func (a *account) collect(p *page, now, epoch int64, target func(a *account, min
 			continue
 		}
 		n.sent = n.at
-		p.resets = append(p.resets, delivery.Anchor{Quota: a.quota.ID, Span: span, ResetAt: n.at})
+		p.Anchors = append(p.Anchors, delivery.Anchor{Quota: a.quota.ID, Span: span, ResetAt: n.at})
 		p.anchors = append(p.anchors, n)
 	}
 }
 
 // note applies the outcome of a write, and logs when the ledger becomes unavailable and available.
-func (r *Reserve) note(ctx context.Context, p *page, err error) {
+func (r *Reserve) note(ctx context.Context, p *page, began time.Time, stale []int, err error) {
 	if err != nil {
 		if ctx.Err() == nil && r.outage.Failed() {
 			r.opt.Logger.Warn("the usage ledger cannot be written; quotas with policy closed continue for as long as units are reserved",
@@ -198,7 +210,23 @@ func (r *Reserve) note(ctx context.Context, p *page, err error) {
 		}
 		return
 	}
+	if away, over := r.outage.Worked(); over {
+		r.opt.Logger.Info("the usage ledger is written again", "away", away.Round(time.Second))
+	}
+	for _, shard := range stale {
+		r.opt.Logger.Warn("another daemon takes from other data of this shard; nothing is granted until that is settled",
+			"shard", shard, "incarnation", p.Epochs[shard])
+		r.lost(shard, p.Epochs[shard])
+	}
+	if len(stale) > 0 {
+		return
+	}
 	r.mu.Lock()
+	for shard, epoch := range p.Epochs {
+		if r.epochs[shard] == epoch {
+			r.confirmed[shard] = began
+		}
+	}
 	for _, t := range p.tallies {
 		t.durable, t.unsure = t.sent, false
 	}
@@ -206,7 +234,4 @@ func (r *Reserve) note(ctx context.Context, p *page, err error) {
 		n.written = n.sent
 	}
 	r.mu.Unlock()
-	if away, over := r.outage.Worked(); over {
-		r.opt.Logger.Info("the usage ledger is written again", "away", away.Round(time.Second))
-	}
 }
