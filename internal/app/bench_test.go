@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -33,13 +34,15 @@ import (
 // jobs of a campaign that may be sent at once. Run it with -benchtime 500000x and -cpuprofile; see docs/performance.md.
 func BenchmarkDaemon(b *testing.B) {
 	for _, bc := range []struct {
-		name  string
-		sink  func(b *testing.B) sink.Config
-		begin func(*delivery.Campaign)
+		name     string
+		sink     func(b *testing.B) sink.Config
+		overflow delivery.Overflow
+		begin    func(*delivery.Campaign)
 	}{
 		{name: "discard", sink: func(*testing.B) sink.Config { return discard.Default() }},
-		{name: "http-64", sink: func(b *testing.B) sink.Config { return receiverOf(b, 64) }},
-		{name: "http-256", sink: func(b *testing.B) sink.Config { return receiverOf(b, 256) }},
+		{name: "block", sink: func(*testing.B) sink.Config { return discard.Default() }, overflow: delivery.OverflowBlock},
+		{name: "http-64", sink: func(b *testing.B) sink.Config { return receiverOf(b, 64) }, overflow: delivery.OverflowBlock},
+		{name: "http-256", sink: func(b *testing.B) sink.Config { return receiverOf(b, 256) }, overflow: delivery.OverflowBlock},
 		{
 			name: "overflow", sink: func(*testing.B) sink.Config { return discard.Default() },
 			begin: func(c *delivery.Campaign) { c.Status = delivery.StatusPaused },
@@ -55,6 +58,7 @@ func BenchmarkDaemon(b *testing.B) {
 			campaigns := catalog.NewMemory()
 			c := delivery.Campaign{
 				ID: testCampaign, Rate: delivery.PerSecond(1_000_000), Sink: "to", PriorityWeight: 1, Status: delivery.StatusActive,
+				Overflow: bc.overflow,
 			}
 			first := c
 			if bc.begin != nil {
@@ -112,6 +116,7 @@ func (c *counted) Deliver(ctx context.Context, id string, job *delivery.Job) del
 // meter reports what a job costs, processors included.
 func meter(b *testing.B, work func()) {
 	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(growth)) // as a daemon does
 	runtime.GC()
 	cpu, began := processors(), time.Now()
 	b.ReportAllocs()

@@ -64,8 +64,14 @@ func RawOf(rec delivery.Record) Raw { return Raw{rec: rec} }
 // Epoch returns the epoch in which the record was written.
 func (r *Raw) Epoch() Epoch { return r.epoch }
 
+// Record returns the record, whose memory is that of the fetch.
+func (r *Raw) Record() delivery.Record { return r.rec }
+
 // Offset returns the offset of the record.
 func (r *Raw) Offset() int64 { return r.rec.Offset }
+
+// Time returns when the record was written, as it says itself.
+func (r *Raw) Time() time.Time { return r.rec.Time }
 
 // Header returns the value of the last header with that key.
 func (r *Raw) Header(key string) (value []byte, ok bool) {
@@ -169,6 +175,7 @@ type fetching struct {
 	aborted *abortedReads
 	visit   func(*Raw) error
 	out     *Fetched
+	raw     Raw // the last record
 	scratch scratch
 }
 
@@ -206,11 +213,11 @@ func (f *fetching) readRecords(b logBatch) error {
 		case rec.Offset < f.out.Next: // before from
 			continue
 		}
-		raw := Raw{rec: rec, epoch: b.epoch}
 		if size > f.limit {
-			raw.rec.Flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
+			rec.Flaw = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Detail: tooLarge(size, f.limit), Lost: size}
 		}
-		if err = f.pass(&raw); err != nil {
+		f.raw = Raw{rec: rec, epoch: b.epoch}
+		if err = f.pass(&f.raw); err != nil {
 			return err
 		}
 	}

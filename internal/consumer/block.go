@@ -9,7 +9,6 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -72,10 +71,9 @@ func (r *ingressReader) lookBehind(ctx context.Context, from int64) int64 {
 		return from
 	}
 	var behind []*delivery.Job
-	limits, now := r.opt.limits(), time.Now()
+	now := time.Now()
 	out, err := r.read(ctx, from, minFetchBytes, shortPoll, func(rec *broker.Raw) error {
-		c := r.copyOf(rec)
-		behind = append(behind, record.Decode(&c, r.src.from, limits, now))
+		behind = append(behind, r.decode(rec, now))
 		return nil
 	})
 	if err != nil {

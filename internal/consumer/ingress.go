@@ -8,7 +8,6 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -63,15 +62,14 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	defer r.src.budget.charge(-r.maxBytes)
 	defer func() { r.uncharge(r.copied) }()
 	var jobs []*delivery.Job
-	limits, now := r.opt.limits(), time.Now()
+	now := time.Now()
 	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec *broker.Raw) error {
 		if r.copied >= expansion*r.maxBytes {
 			return errEnough
 		}
-		c := r.copyOf(rec)
-		j := r.adopt(record.Decode(&c, r.src.from, limits, now))
+		j := r.adopt(r.decode(rec, now))
 		if len(jobs) == 0 {
-			r.src.dated(c.Offset, sinceOf(&c, j, r.src.from))
+			r.src.dated(j.Offset, sinceOf(rec, j))
 		}
 		r.copied += j.Size
 		r.src.budget.charge(j.Size)

@@ -8,7 +8,6 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/record"
 )
 
 const (
@@ -238,7 +237,7 @@ func (v *visit) record(rec *broker.Raw) error {
 		return errEnough
 	}
 	if j == nil {
-		j = v.decode(rec)
+		j = r.decode(rec, v.now)
 	}
 	r.adopt(j)
 	repeat := r.repeats.Repeated(j, j.Offset)
@@ -263,13 +262,8 @@ func (v *visit) campaignOf(rec *broker.Raw) (hash uint64, j *delivery.Job) {
 	if id, ok := headerCampaign(rec); ok {
 		return delivery.CampaignHash(id), nil
 	}
-	j = v.decode(rec)
+	j = v.reader.decode(rec, v.now)
 	return delivery.CampaignHash(j.Campaign), j
-}
-
-func (v *visit) decode(rec *broker.Raw) *delivery.Job {
-	full := v.reader.copyOf(rec)
-	return record.Decode(&full, delivery.FromLane, v.reader.opt.limits(), v.now)
 }
 
 // headerCampaign is the campaign that record.Decode would find in the headers; "" for one that it would not accept.

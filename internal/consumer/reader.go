@@ -7,6 +7,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -34,6 +35,7 @@ type reader struct {
 	source  delivery.Source
 	receipt delivery.Receipt
 	topic   delivery.TopicID
+	decoder record.Decoder
 }
 
 // run calls turn until ctx ends. A turn does one piece of work and returns whether there was any; it returns the error
@@ -142,15 +144,15 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 	return out, err
 }
 
-// copyOf copies a record out of the buffers of a fetch.
-func (r *reader) copyOf(rec *broker.Raw) delivery.Record {
-	c := rec.Copy()
+// decode makes a job of a record.
+func (r *reader) decode(rec *broker.Raw, now time.Time) *delivery.Job {
+	c := rec.Record()
 	c.TopicID = r.topic
 	if c.Flaw != nil {
 		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
 			"partition", r.base.String(), "offset", c.Offset, "reason", c.Flaw.Defect, "detail", c.Flaw.Detail)
 	}
-	return c
+	return r.decoder.Decode(&c, r.base.from, r.opt.limits(), now)
 }
 
 // adopt sets the fields of a decoded job that are common to the partition.

@@ -101,8 +101,8 @@ func (s *survey) date(ctx context.Context, p surveyed, offset int64) (since time
 	_, err := s.opt.Client.Fetch(ctx, broker.FetchRequest{
 		Partition: p.base().partition, Offset: offset, MaxBytes: 1, MaxWait: shortPoll,
 	}, func(rec *broker.Raw) error {
-		r := rec.Copy()
-		since = sinceOf(&r, record.Decode(&r, p.base().from, s.opt.limits(), time.Now()), p.base().from)
+		r := rec.Record()
+		since = sinceOf(rec, record.Decode(&r, p.base().from, s.opt.limits(), time.Now()))
 		return errEnough
 	})
 	if err != nil && !errors.Is(err, errEnough) {
@@ -114,9 +114,9 @@ func (s *survey) date(ctx context.Context, p surveyed, offset int64) (since time
 }
 
 // sinceOf returns since when a job waits: since it was published, or, when pacer has moved it, since it was first read.
-func sinceOf(r *delivery.Record, j *delivery.Job, from delivery.Place) time.Time {
-	if from == delivery.FromIngress && r.Time.Unix() > 0 { // not every producer says when
-		return r.Time
+func sinceOf(rec *broker.Raw, j *delivery.Job) time.Time {
+	if at := rec.Time(); j.From == delivery.FromIngress && at.Unix() > 0 { // not every producer says when
+		return at
 	}
 	return j.FirstRead
 }

@@ -205,9 +205,7 @@ func (s *Source) defect(r *delivery.Record, more bool) string {
 	if !more {
 		return ""
 	}
-	read := *r
-	read.Headers = slices.Clone(r.Headers) // Decode takes them over
-	job := record.Decode(&read, delivery.FromIngress, s.Limits, time.Now())
+	job := record.Decode(r, delivery.FromIngress, s.Limits, time.Now())
 	if job.Flaw == nil {
 		return ""
 	}

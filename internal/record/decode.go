@@ -33,16 +33,43 @@ type Limits struct {
 	MaxNotBefore time.Duration // between the first read and the time before which it must not be sent; 0: unlimited
 }
 
-// Decode turns a record into a job, which takes over its memory. It never fails: a record that cannot be delivered
+// Decoder decodes the records of one partition. It remembers the names that they have in common, so that their jobs share
+// them. It is not safe for concurrent use; the zero value is ready.
+type Decoder struct {
+	names map[string]string
+}
+
+// maxNames bounds the names that are remembered.
+const maxNames = 256
+
+// name returns the string of a name that other records are likely to have too.
+func (d *Decoder) name(b []byte) string {
+	if known, ok := d.names[string(b)]; ok {
+		return known
+	}
+	if d.names == nil || len(d.names) >= maxNames {
+		d.names = map[string]string{}
+	}
+	name := string(b)
+	d.names[name] = name
+	return name
+}
+
+// Decode is Decoder.Decode for one record.
+func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
+	return new(Decoder).Decode(r, from, limits, now)
+}
+
+// Decode turns a record into a job, which has memory of its own. It never fails: a record that cannot be delivered
 // becomes a job with a Flaw and with the payload and headers of the record, so that the dead letter is complete.
 // Headers written by pacer count only in topics that pacer owns (lanes and timers); in ingress any producer may have
 // written them. Names that are not known are a flaw where a producer wrote the record: in one that pacer wrote, they are
 // those of another version.
-func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
+func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
 	var h scanned
 	h.scan(r.Headers)
 	j := &delivery.Job{
-		Weight: 1, Payload: r.Value, Flaw: r.Flaw, Meta: delivery.Meta{Key: r.Key},
+		Weight: 1, Flaw: r.Flaw,
 		History: delivery.History{
 			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
 		},
@@ -57,9 +84,9 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 	}
 	switch {
 	case h.campaign != nil:
-		decodeHeaders(j, &h, limits)
+		d.decodeHeaders(j, &h, limits)
 	case r.Flaw == nil:
-		decodeEnvelope(j, r.Value, limits)
+		d.decodeEnvelope(j, r.Value, limits)
 	default:
 		j.ContentType = contentTypeBinary
 	}
@@ -67,14 +94,51 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 		j.ID = FormatOrigin(j.Origin)
 	}
 	j.TraceParent = traceParent(h.traceParent)
-	j.Headers = keptHeaders(r.Headers, unread(j))
+	keep(j, r)
 	return j
 }
 
+// keep copies what the job has of its record, into one piece of memory: its key, its headers that stay on the record when it is
+// written again, and its value, unless it was an envelope.
+func keep(j *delivery.Job, r *delivery.Record) {
+	unread, headers, n := unread(j), 0, len(r.Key)
+	for _, h := range r.Headers {
+		if !rewritten(h.Key, unread) {
+			headers++
+			n += len(h.Value)
+		}
+	}
+	if j.Payload == nil {
+		n += len(r.Value)
+	}
+	memory := make([]byte, 0, n)
+	copied := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		from := len(memory)
+		memory = append(memory, b...)
+		return memory[from:len(memory):len(memory)]
+	}
+	if j.Payload == nil {
+		j.Payload = copied(r.Value)
+	}
+	j.Key = copied(r.Key)
+	if headers == 0 {
+		return
+	}
+	j.Headers = make([]delivery.Header, 0, headers)
+	for _, h := range r.Headers {
+		if !rewritten(h.Key, unread) {
+			j.Headers = append(j.Headers, delivery.Header{Key: h.Key, Value: copied(h.Value)})
+		}
+	}
+}
+
 // decodeHeaders sets the job's fields from headers.
-func decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
+func (d *Decoder) decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
 	j.ContentType = contentTypeBinary
-	setCampaign(j, delivery.HeaderCampaign, h.campaign)
+	d.setCampaign(j, delivery.HeaderCampaign, h.campaign)
 	id, idHeader := h.jobID, delivery.HeaderJobID
 	if id == nil {
 		id, idHeader = h.cloudEvent, delivery.HeaderCloudEvent
@@ -98,8 +162,12 @@ func decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
 }
 
 // setCampaign leaves the campaign empty if the value cannot name one.
-func setCampaign(j *delivery.Job, name string, value []byte) {
-	switch id := string(value); {
+func (d *Decoder) setCampaign(j *delivery.Job, name string, value []byte) {
+	if len(value) > delivery.MaxIDLength {
+		invalid(j, name, idRule)
+		return
+	}
+	switch id := d.name(value); {
 	case delivery.ValidCampaign(id):
 		j.Campaign = id
 	case id == delivery.UnknownCampaign:

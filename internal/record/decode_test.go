@@ -109,6 +109,43 @@ func TestDecodeIngress(t *testing.T) {
 	}
 }
 
+// A record is in the buffers of a fetch, which are used again while its job is open.
+func TestJobHasMemoryOfItsOwn(t *testing.T) {
+	var d Decoder
+	for _, r := range []*delivery.Record{
+		rec("payload", "pacer-campaign", "c", "pacer-job-id", "1", "content-type", "text/plain", "x-own", "kept", "empty", ""),
+		rec(`{"campaign":"c","id":"1","payload":"payload"}`, "x-own", "kept"),
+		rec("flawed", "pacer-campaign", "c", "pacer-weight", "x", "content-type", "text/plain", "x-own", "kept"),
+	} {
+		r.Key = []byte("key")
+		j := d.Decode(r, delivery.FromIngress, limits, readAt)
+		show := func() string {
+			return fmt.Sprintf("%s %s %s %s %s %q", j.Campaign, j.ID, j.ContentType, j.Key, j.Payload, j.Headers)
+		}
+		want := show()
+		spoil := func(b []byte) {
+			for i := range b {
+				b[i] = '#'
+			}
+		}
+		spoil(r.Key)
+		spoil(r.Value)
+		for i := range r.Headers {
+			spoil(r.Headers[i].Value)
+			r.Headers[i].Key = "#"
+		}
+		if got := show(); got != want {
+			t.Errorf("after the record was overwritten:\n got %s\nwant %s", got, want)
+		}
+	}
+	for i := range 3 * maxNames {
+		d.Decode(rec("p", "pacer-campaign", fmt.Sprint(i)), delivery.FromIngress, limits, readAt)
+	}
+	if len(d.names) > maxNames {
+		t.Errorf("%d names are remembered", len(d.names))
+	}
+}
+
 // numbers are the bytes of an id.
 var numbers = [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 

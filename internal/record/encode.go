@@ -157,6 +157,12 @@ func NewLife(headers []delivery.Header) []delivery.Header {
 	return slices.DeleteFunc(slices.Clone(headers), func(h delivery.Header) bool { return bookkeeping(h.Key) })
 }
 
+// Header values of the content types, which need no memory for each record. They are never changed.
+var (
+	valueJSON   = []byte(contentTypeJSON)
+	valueBinary = []byte(contentTypeBinary)
+)
+
 // New returns the record that publishes a job. Its content type says whether the payload is JSON.
 func New(campaign, id string, payload []byte) delivery.Record {
 	kind := valueBinary

@@ -81,13 +81,13 @@ func (e *envelope) parse(value []byte) error {
 // decodeEnvelope reads a job from a value that is a JSON envelope. If something in it is invalid, the job keeps the
 // whole value as its payload, so that a corrected replay is read as an envelope again, and its campaign if that can be
 // read.
-func decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
+func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 	j.ContentType = contentTypeBinary
 	var e envelope
 	err := e.parse(value)
 	campaign, isText := text(e.campaign)
 	if isText {
-		setCampaign(j, "campaign", campaign)
+		d.setCampaign(j, "campaign", campaign)
 	}
 	switch {
 	case e.campaign == nil:

@@ -158,51 +158,22 @@ func bookkeeping(key string) bool {
 	case delivery.HeaderDetail, delivery.HeaderEnvelopeCampaign, HeaderTruncated:
 		return true
 	}
-	var s scanned
-	return s.written(key) != nil
+	return known.written(key) != nil
 }
+
+// known has no values: its fields say which headers there are.
+var known scanned
 
 // rewritten reports whether pacer writes the header itself, from the fields of the job. If the record could not be
 // decoded, the producer's headers are kept as they are.
 func rewritten(key string, unread bool) bool {
-	var s scanned
-	return bookkeeping(key) || !unread && strings.HasPrefix(key, delivery.HeaderPrefix) && s.field(key) != nil
-}
-
-// keptHeaders returns the headers that stay on the record when it is written again: all but those that pacer writes
-// itself. It overwrites the slice of the headers given.
-func keptHeaders(headers []delivery.Header, unread bool) []delivery.Header {
-	kept := headers[:0]
-	for _, h := range headers {
-		if !rewritten(h.Key, unread) {
-			kept = append(kept, interned(h))
-		}
+	switch {
+	case key == delivery.HeaderContentType:
+		return !unread
+	case !strings.HasPrefix(key, delivery.HeaderPrefix):
+		return false
 	}
-	if len(kept) == 0 {
-		return nil
-	}
-	return kept
-}
-
-// Header values of the content types that need no memory per job. They are never changed.
-var (
-	valueJSON   = []byte(contentTypeJSON)
-	valueBinary = []byte(contentTypeBinary)
-)
-
-// interned returns a copy without memory of its own for a header that nearly every record has, or else the header.
-func interned(h delivery.Header) delivery.Header {
-	if h.Key != delivery.HeaderContentType {
-		return h
-	}
-	h.Key = delivery.HeaderContentType
-	switch string(h.Value) {
-	case contentTypeJSON:
-		h.Value = valueJSON
-	case contentTypeBinary:
-		h.Value = valueBinary
-	}
-	return h
+	return bookkeeping(key) || !unread && known.field(key) != nil
 }
 
 // traceParentLength is the length of version 00 of W3C Trace Context; later versions may only be longer.
