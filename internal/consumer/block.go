@@ -18,6 +18,8 @@ const (
 	blockedProbe = 10 * time.Second
 	// blockedPause is the least time between two offers of which the first was refused as a whole.
 	blockedPause = 100 * time.Millisecond
+	// keptFor is how long jobs that were fetched behind refused ones are kept. Then they are dropped, and read again later.
+	keptFor = time.Second
 	// blockedLook is how often is looked for jobs of other campaigns behind refused ones, until one is found.
 	blockedLook = 2 * time.Second
 	// maxBlockers bounds the campaigns that are remembered to have been warned about.
@@ -25,7 +27,7 @@ const (
 )
 
 // unblock offers the refused jobs again, when room is granted and periodically, until all are accepted. Nothing
-// is read meanwhile: they are registered, and charged to the budget, and later records stay in the log.
+// is read meanwhile: they are registered, and charged to the budget. What was fetched behind them is kept for a moment.
 func (r *ingressReader) unblock(ctx context.Context) error {
 	if len(r.refused) == 0 {
 		return nil
@@ -38,10 +40,15 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	defer probe.Stop()
 	look, ahead := time.NewTicker(blockedLook), r.src.next()
 	defer look.Stop()
+	kept := time.NewTimer(keptFor)
+	defer kept.Stop()
 	for {
 		select {
 		case <-r.room:
 		case <-probe.C:
+		case <-kept.C:
+			r.drop()
+			continue
 		case <-look.C:
 			ahead = r.lookBehind(ctx, ahead)
 			continue

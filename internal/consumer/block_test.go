@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -127,6 +128,45 @@ func TestBlockedJobsComeInOrder(t *testing.T) {
 			t.Errorf("%d warnings of a campaign that has the partition to itself", n)
 		}
 	})
+}
+
+// Jobs that were fetched behind refused ones are kept until these are accepted: while a campaign sends, none is read twice.
+func TestJobsBehindRefusedOnesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	const jobs = 8000 // a fetch brings some 1,700, of which 500 are offered at once
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	for piece := range slices.Chunk(numbered("b", 0, jobs), 1000) {
+		r.produceIDs(r.jobs(), 0, "b", piece)
+	}
+	s, registry := newStayers("b", 200), newRegistry()
+	defer s.run(t, 50)()
+	c := r.start(s.fake, func(o *Options) { o.Handler, o.Registerer = s, registry })
+	r.eventually("all is sent", func() bool { return c.count() == jobs })
+	if read := testutil.ToFloat64(c.metrics.records.WithLabelValues("ingress")); read > jobs*3/2 { // some, if the machine stood still
+		t.Errorf("%v records were read for %d jobs", read, jobs)
+	}
+}
+
+// What is kept behind jobs that are refused for long is given back to the budget, and read again afterwards.
+func TestJobsBehindRefusedOnesAreDropped(t *testing.T) {
+	t.Parallel()
+	const jobs = 1600
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	r.produceIDs(r.jobs(), 0, "b", numbered("b", 0, jobs))
+	s := newStayers("b", 0)
+	c := r.start(s.fake, func(o *Options) { o.Handler = s })
+	r.eventually("one piece is held", func() bool {
+		held := c.budget.inUse() / record.Overhead
+		return s.calls() > 0 && held >= offerJobs && held < offerJobs*3/2
+	})
+	s.resize(200)
+	defer s.run(t, 50)()
+	r.eventually("all is sent", func() bool { return c.count() == jobs })
+	if !slices.Equal(c.orderOf("b"), numbered("b", 0, jobs)) {
+		t.Error("out of order, or twice")
+	}
 }
 
 // A campaign that stands still keeps its partition, what lies behind it included: nothing is fetched or offered, no

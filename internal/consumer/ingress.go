@@ -25,7 +25,7 @@ type ingressReader struct {
 	// repeats recognises records that were written twice, because the answer to the first write was lost; nil in ingress.
 	repeats *offset.Repeats
 
-	copied  int64           // bytes of jobs that are charged and not registered yet
+	fetched fetched
 	refused []*delivery.Job // by the handler, because they stay here until there is room (block.go); in order
 	room    <-chan struct{} // closed when there may be
 
@@ -33,8 +33,17 @@ type ingressReader struct {
 	askedAt  time.Time
 }
 
+// fetched are the jobs of the last fetch that are not registered yet. They are charged to the budget.
+type fetched struct {
+	jobs  []*delivery.Job
+	bytes int64
+	next  int64 // the offset after the last record that the fetch covers; 0 if it failed
+}
+
 // run reads until ctx ends.
 func (r *ingressReader) run(ctx context.Context) {
+	defer r.drop()
+	r.doubted = r.drop
 	if r.repeats != nil {
 		defer r.repeats.Forget()
 		r.corrected = r.repeats.Forget
@@ -42,10 +51,13 @@ func (r *ingressReader) run(ctx context.Context) {
 	r.reader.run(ctx, r.turn)
 }
 
-// turn fetches once and offers the jobs of the fetch.
+// turn fetches once and offers the jobs of the fetch, or those that are left of the last one.
 func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	if err = r.unblock(ctx); err != nil {
 		return false, err
+	}
+	if len(r.fetched.jobs) > 0 {
+		return true, r.handOver(ctx)
 	}
 	from := r.src.next()
 	if err = r.awaitIntake(ctx, from); err != nil {
@@ -60,20 +72,19 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	defer r.src.budget.charge(-r.maxBytes)
-	defer func() { r.uncharge(r.copied) }()
-	var jobs []*delivery.Job
+	f := &r.fetched
 	now := time.Now()
 	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec *broker.Raw) error {
-		if r.copied >= expansion*r.maxBytes {
+		if f.bytes >= expansion*r.maxBytes {
 			return errEnough
 		}
 		j := r.adopt(r.decode(rec, now))
-		if len(jobs) == 0 {
+		if len(f.jobs) == 0 {
 			r.src.dated(j.Offset, sinceOf(rec, j))
 		}
-		r.copied += j.Size
+		f.bytes += j.Size
 		r.src.budget.charge(j.Size)
-		jobs = append(jobs, j)
+		f.jobs = append(f.jobs, j)
 		return nil
 	})
 	if errors.Is(err, errEnough) {
@@ -81,26 +92,39 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	}
 	if err == nil {
 		r.src.edge.Store(out.End)
+		f.next = out.Next
 	}
-	if handErr := r.handOver(ctx, jobs); handErr != nil {
+	if handErr := r.handOver(ctx); handErr != nil {
 		return false, handErr
 	}
-	if err == nil && len(r.refused) == 0 {
-		r.src.passed(out.Next)
+	if err != nil {
+		r.drop()
 	}
 	return true, err
 }
 
-// uncharge gives back what jobs were charged when they were copied: they are charged again when they are registered.
+// uncharge gives back what jobs were charged when they were fetched: they are charged again when they are registered.
 func (r *ingressReader) uncharge(bytes int64) {
-	r.copied -= bytes
+	r.fetched.bytes -= bytes
 	r.src.budget.charge(-bytes)
 }
 
-// handOver registers and offers the jobs in pieces, each as soon as the window has room for it. When the handler
-// refuses some of a piece, what comes after it is read again later.
-func (r *ingressReader) handOver(ctx context.Context, jobs []*delivery.Job) error {
-	for len(jobs) > 0 {
+// drop forgets what was fetched and is not registered; it is read again.
+func (r *ingressReader) drop() {
+	r.uncharge(r.fetched.bytes)
+	r.fetched = fetched{}
+}
+
+// handOver registers and offers the fetched jobs in pieces, each as soon as the window has room for it. When the handler
+// refuses some of a piece, what comes after it waits until they are accepted (block.go).
+func (r *ingressReader) handOver(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			r.drop()
+		}
+	}()
+	for len(r.fetched.jobs) > 0 {
+		jobs := r.fetched.jobs
 		offsets := r.piece(jobs)
 		n := len(offsets)
 		if r.hold != nil {
@@ -129,7 +153,7 @@ func (r *ingressReader) handOver(ctx context.Context, jobs []*delivery.Job) erro
 		}
 		r.uncharge(bytes)
 		clear(jobs[:n])
-		jobs = jobs[n:]
+		r.fetched.jobs = jobs[n:]
 		if len(fresh) == 0 {
 			continue
 		}
@@ -137,10 +161,13 @@ func (r *ingressReader) handOver(ctx context.Context, jobs []*delivery.Job) erro
 			return err
 		}
 		if len(r.refused) > 0 {
-			r.blockers.note(r.src.partition, r.refused[0], fresh, jobs)
-			return nil
+			r.blockers.note(r.src.partition, r.refused[0], fresh, r.fetched.jobs)
+			break
 		}
 		r.relieve()
+	}
+	if len(r.fetched.jobs) == 0 && len(r.refused) == 0 {
+		r.src.passed(r.fetched.next)
 	}
 	return nil
 }

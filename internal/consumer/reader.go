@@ -30,6 +30,7 @@ type reader struct {
 	partition placed
 	enter     func(era int) entrance // makes what jobs see of the partition
 	corrected func()                 // the position was corrected
+	doubted   func()                 // the log is about to be verified: what was fetched and not registered may not be in it; may be nil
 	waits     retry.Outage
 	// Common to all jobs that are read now.
 	source  delivery.Source
@@ -76,6 +77,9 @@ func (r *reader) turn(ctx context.Context, turn func(context.Context) (worked bo
 		case turning.Err() == nil || ctx.Err() != nil:
 			return worked, err
 		}
+	}
+	if r.doubted != nil {
+		r.doubted()
 	}
 	if err = r.verify(ctx); err == nil {
 		err = errVerified
