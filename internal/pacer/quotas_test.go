@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -53,12 +54,15 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 					t.Errorf("%d jobs sent, want that of weight %d", n, tc.heaviest)
 				}
 				p, free := f.daemons[0], campaign("c", 1000)
-				if got := p.horizon(&c) == p.horizon(&free); got != tc.asWithout {
-					t.Errorf("horizon %d us, %d without a quota", p.horizon(&c), p.horizon(&free))
-				}
+				p.inbox.do(func(instant) { // the goroutine that Run has
+					if got := p.horizon(&c) == p.horizon(&free); got != tc.asWithout {
+						t.Errorf("horizon %d us, %d without a quota", p.horizon(&c), p.horizon(&free))
+					}
+				})
 				if got := lateBy(&c, 20_000, 1_000_000) == lateBy(&free, 20_000, 1_000_000); got != tc.asWithout {
 					t.Errorf("slots may be %d us late, %d without a quota", lateBy(&c, 20_000, 1_000_000), lateBy(&free, 20_000, 1_000_000))
 				}
+				synctest.Wait()
 			})
 		})
 	}
