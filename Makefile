@@ -34,21 +34,12 @@ LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo
 SIMULATIONS := ./internal/limits/... ./internal/demo ./internal/pacer ./internal/dedupe
 # Tests of those packages that wait for servers to die and to come back: once is enough.
 ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes
-# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. They mostly
-# wait; simulations, whose time is their own, take what processor time is left.
-WHEN_IDLE := $(if $(shell command -v chrt),chrt --idle 0,nice -n 19)
+# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
-	$(WITH_SERVICES) $(MAKE) --no-print-directory -j 2 test-simulations test-from-outside
-
-.PHONY: test-simulations
-test-simulations:
-	$(WHEN_IDLE) go test -shuffle=on -timeout 9m -skip '$(ONLY_RACED)' $(SIMULATIONS)
-
-.PHONY: test-from-outside
-test-from-outside:
-	$(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
+	$(WITH_SERVICES) go test -shuffle=on -timeout 5m -skip '$(ONLY_RACED)' $(SIMULATIONS)
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services
