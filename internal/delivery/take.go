@@ -24,6 +24,8 @@ type Ask struct {
 	// Bytes are the payload lengths of the jobs at the head of the queue, in order; nil unless the campaign has a quota
 	// that counts bytes.
 	Bytes []int64
+	// Was, if it is set, is the campaign as it was before it changed, for a limiter that may not have been asked for it then.
+	Was *Campaign
 }
 
 // Kept is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little

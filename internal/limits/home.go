@@ -3,6 +3,7 @@ package limits
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/shards"
@@ -54,11 +55,16 @@ type home struct {
 	reach    int64 // how long after an ask its slots may be used
 	moved    bool  // since it is known
 	closed   int64 // nothing is asked for before this, so that the slots of the last home have passed
+	left     []int // shards that have not been told yet that it has moved away
+	tell     int64 // until when they are waited for
 	latest   int64 // store time of the latest slot granted since it moved
 }
 
+// tellFor is how long a shard that a campaign has left is waited for, in microseconds.
+const tellFor = 10_000_000
+
 // at updates the campaign's home for an ask. A campaign that moved must not be granted slots before those of its last
-// home have passed.
+// home have passed, and before daemons that do not know of the move are granted none there any more.
 func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
 	h.sweep(now)
 	x := h.known[a.Campaign.ID]
@@ -66,16 +72,34 @@ func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
 		x = &home{}
 		h.known[a.Campaign.ID] = x
 	}
+	if x.campaign == nil && a.Was != nil {
+		x.campaign, x.shard = a.Was, homeOf(a.Was, count)
+	}
 	if x.campaign != a.Campaign {
 		shard := homeOf(a.Campaign, count)
 		if x.campaign != nil && x.shard != shard {
 			x.moved, x.latest = true, 0
 			x.closed = now + max(x.reach, a.Horizon+a.LateTolerance)
+			x.left, x.tell = append(x.without(shard), x.shard), now+tellFor
 		}
 		x.campaign, x.shard = a.Campaign, shard
 	}
 	x.asked, x.reach = now, a.Horizon+a.LateTolerance
 	return x
+}
+
+// without is the shards that it has left, less one.
+func (x *home) without(shard int) []int {
+	return slices.DeleteFunc(slices.Clone(x.left), func(is int) bool { return is == shard })
+}
+
+// farewell is what a shard that the campaign has left is asked: its timeline there has no rate from now on, by a revision
+// above those of all daemons that do not know of the move, and below those of all that might bring it back.
+func (x *home) farewell(a *delivery.Ask) *delivery.Ask {
+	return &delivery.Ask{
+		Campaign: &delivery.Campaign{ID: a.Campaign.ID, Revision: a.Campaign.Revision - 1, Rate: delivery.Rate{Per: a.Campaign.Rate.Per}},
+		Horizon:  a.Horizon, Quantum: a.Quantum, LateTolerance: a.LateTolerance,
+	}
 }
 
 func (h *homes) sweep(now int64) {

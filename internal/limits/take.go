@@ -38,9 +38,10 @@ func (e *Engine) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeRe
 // taking is the state of one take.
 type taking struct {
 	*Engine
-	all    []request
-	nows   []int64 // of the shards that answered, 0 of others
-	unpaid []error // why shards cannot be charged for grants made without them, and so not be asked
+	all       []request
+	nows      []int64   // of the shards that answered, 0 of others
+	farewells []request // to shards that campaigns have left
+	unpaid    []error   // why shards cannot be charged for grants made without them, and so not be asked
 }
 
 // request is one ask to the shard of its campaign.
@@ -53,6 +54,7 @@ type request struct {
 	admission
 	limited bool  // own wants less than the ask
 	wait    int64 // microseconds for which the campaign is not granted anything, since it moved
+	leaves  bool  // own tells the shard that the campaign has left it
 }
 
 // plan decides what each shard is asked for. Asks that the scripts cannot handle are answered at once.
@@ -67,6 +69,7 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 		t.all = append(t.all, request{ask: &asks[i], out: &items[i]})
 		t.prepare(&t.all[len(t.all)-1], now)
 	}
+	t.all = append(t.all, t.farewells...)
 	return t
 }
 
@@ -76,7 +79,15 @@ func (t *taking) prepare(x *request, now int64) {
 	x.home = t.homes.at(x.ask, len(t.shards), now)
 	held, closed := x.home.heldUntil(x.ask.HeldUntil), x.home.closed
 	x.shard, x.own = x.home.shard, x.ask
+	left, tell := x.home.left, x.home.tell
 	t.mu.Unlock()
+	if len(left) > 0 && now < tell {
+		closed = max(closed, now+x.ask.Quantum)
+		for _, shard := range left {
+			own := x.home.farewell(x.ask)
+			t.farewells = append(t.farewells, request{ask: own, own: own, out: &delivery.Granted{}, home: x.home, shard: shard, leaves: true})
+		}
+	}
 	if later := t.fallback.HeldUntil(t.shards[x.shard].now(), x.ask); later > x.ask.HeldUntil {
 		held = max(held, later)
 	}
@@ -185,7 +196,10 @@ func (t *taking) finish() {
 	}
 	e.mu.Lock()
 	for i := range t.all {
-		t.all[i].home.granted(t.all[i].out)
+		x := &t.all[i]
+		if x.home.granted(x.out); x.leaves && x.out.GrantedAt > 0 {
+			x.home.left = x.home.without(x.shard)
+		}
 	}
 	e.mu.Unlock()
 	for i := range t.all {

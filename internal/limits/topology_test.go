@@ -277,6 +277,79 @@ func TestACampaignThatMovesWaitsUntilItsSlotsAreOver(t *testing.T) {
 	}
 }
 
+// TestACampaignThatMovesLeavesNothingBehind: a daemon that does not know of the move is granted nothing in the old shard once
+// another daemon asks in the new one, or has told the store of the change without having jobs of the campaign. It may move
+// back.
+func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
+	const step = 1 << 14 // what a change of the row adds to the revision
+	at := func(shard int, revision, rate int64) *delivery.Campaign {
+		c := campaign(rate, quotaIn(shard, 100_000))
+		c.Revision = revision * step
+		return c
+	}
+	before, after, again := at(0, 1, 1000), at(1, 2, 10), at(0, 3, 10)
+	for name, other := range map[string]func(r *ring, now int64) bool{ // what a daemon does that knows of the move
+		"it asks": func(r *ring, now int64) bool {
+			take1(r, now-quantum, "b", ask(before, 5))
+			return take1(r, now, "b", ask(after, 5)).Units == 0
+		},
+		"it tells the store": func(r *ring, now int64) bool {
+			a := ask(after, 0)
+			a.Was = before
+			return take1(r, now, "b", a).Units == 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRing(t, 2)
+			now := settle(r, epoch, before) + second
+			if g := take1(r, now, "a", ask(before, 5)); g.Units == 0 {
+				t.Fatalf("%+v", g)
+			}
+			now += second
+			if !other(r, now) {
+				t.Error("granted in the new shard before the old one was told")
+			}
+			now += second
+			if g := take1(r, now, "a", ask(before, 5)); g.Units != 0 || g.Bound != delivery.BindHeld {
+				t.Errorf("the daemon that does not know of the move: %+v", g)
+			}
+			sent := int64(0)
+			for range 40 { // the engine measures by its own clock when the last slots in the old shard have passed
+				time.Sleep(5 * time.Millisecond)
+				now += 100_000
+				sent += take1(r, now, "b", ask(after, 5)).Units
+			}
+			if sent < 20 {
+				t.Errorf("%d units at 10/s in the new shard in four seconds", sent)
+			}
+			sent = 0
+			for range 40 {
+				time.Sleep(5 * time.Millisecond)
+				now += 100_000
+				sent += take1(r, now, "b", ask(again, 5)).Units
+			}
+			if sent < 20 {
+				t.Errorf("%d units at 10/s in four seconds after it has moved back", sent)
+			}
+		})
+	}
+}
+
+// TestALostShardHoldsNobodyForLong: a campaign has left a shard that does not answer any more.
+func TestALostShardHoldsNobodyForLong(t *testing.T) {
+	h := homes{known: map[string]*home{}}
+	before, after := campaign(1000, quotaIn(0, 1)), campaign(1000, quotaIn(1, 1))
+	a, b := ask(before, 1), ask(after, 1)
+	h.at(&a, 2, 0)
+	x := h.at(&b, 2, 1)
+	if !slices.Equal(x.left, []int{0}) || x.tell != 1+tellFor {
+		t.Errorf("%+v", x)
+	}
+	if x = h.at(&a, 2, 2); !slices.Equal(x.left, []int{1}) {
+		t.Errorf("after it has moved back: %+v", x)
+	}
+}
+
 func TestAGateIsClosedInEveryShard(t *testing.T) {
 	r := newRing(t, 3)
 	var asks []delivery.Ask

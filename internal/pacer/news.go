@@ -25,7 +25,13 @@ const (
 // daemon that cannot read the catalog: without the news it would go on with the limits that it knows.
 // Of campaigns that nobody has jobs of, the store is not told before somebody has: all campaigns of a large catalog may change
 // at once.
-type news map[string]int64
+type news map[string]untold
+
+// untold is a campaign as it was before its limits changed, and the local time at which the store is to be told.
+type untold struct {
+	was *delivery.Campaign
+	due int64
+}
 
 // note adds the campaigns whose limits differ between two snapshots.
 func (n news) note(was, is *delivery.Snapshot, now instant) {
@@ -36,7 +42,7 @@ func (n news) note(was, is *delivery.Snapshot, now instant) {
 		c, before := is.Campaigns[id], was.Campaigns[id]
 		if before != nil && c != nil && before != c && relimited(before, c) {
 			if _, known := n[id]; !known {
-				n[id] = now.in(toldAfter)
+				n[id] = untold{was: before, due: now.in(toldAfter)}
 			}
 		}
 	}
@@ -50,30 +56,41 @@ func relimited(a, b *delivery.Campaign) bool {
 	})
 }
 
+// shardOf is the shard of the store in which the campaign's quotas are counted, -1 if it has none there.
+func shardOf(c *delivery.Campaign) int {
+	for _, q := range c.Quotas {
+		if len(q.Windows) > 0 && q.Mode != delivery.ModeEventual {
+			return q.Shard
+		}
+	}
+	return -1
+}
+
 // tellStore tells the store of the campaigns that are due, by asks that want nothing. Those with jobs here are asked for anyway.
 func (p *Pacer) tellStore(now instant) {
 	var asks []delivery.Ask
 	looked := 0
-	for id, due := range p.news {
+	for id, told := range p.news {
 		if looked++; looked > maxLooked || len(asks) == maxTold {
 			break
 		}
-		old := now.local-due > newsFor.Microseconds()
-		if due > now.local || !old && p.opt.HasJobs != nil && !p.opt.HasJobs(id) {
+		old := now.local-told.due > newsFor.Microseconds()
+		if told.due > now.local || !old && p.opt.HasJobs != nil && !p.opt.HasJobs(id) {
 			continue
 		}
 		if delete(p.news, id); old {
 			continue
 		}
-		if q := p.queues.byID[id]; q != nil && !q.empty() {
+		c := p.campaigns.current(id, now)
+		if q := p.queues.byID[id]; q != nil && !q.empty() && (c == nil || shardOf(c) == shardOf(told.was)) {
 			continue
 		}
-		c := p.campaigns.current(id, now)
 		if c == nil || c.Status != delivery.StatusActive || c.Invalid != "" {
 			continue
 		}
 		asks = append(asks, delivery.Ask{
 			Campaign: c, Horizon: p.horizon(c), Quantum: p.quantum.length, LateTolerance: p.opt.LateTolerance.Microseconds(),
+			Was: told.was,
 		})
 	}
 	if len(asks) == 0 || p.drain.stopped {
@@ -87,7 +104,7 @@ func (p *Pacer) tellStore(now instant) {
 		p.inbox.do(func(now instant) {
 			for i, a := range asks {
 				if i >= len(reply.Items) || reply.Items[i].GrantedAt == 0 {
-					p.news[a.Campaign.ID] = now.in(toldAfter)
+					p.news[a.Campaign.ID] = untold{was: a.Was, due: now.in(toldAfter)}
 				}
 			}
 		})

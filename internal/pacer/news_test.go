@@ -127,7 +127,9 @@ func TestTheStoreIsNotToldOfIdleCampaigns(t *testing.T) {
 		}
 		f.daemons[0].inbox.do(func(instant) {
 			for id := range f.daemons[0].news {
-				f.daemons[0].news[id] -= newsFor.Microseconds()
+				was := f.daemons[0].news[id]
+				was.due -= newsFor.Microseconds()
+				f.daemons[0].news[id] = was
 			}
 		})
 		time.Sleep(10 * time.Second)
