@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -157,4 +158,86 @@ func TestUnitsHandedBackOneByOneAreThereAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// waiter is a campaign that asks as daemons do: at the time it was told, and every 12 s at least.
+type waiter struct {
+	ask  delivery.Ask
+	at   int64
+	asks int
+	got  int64
+}
+
+// wait lets the campaigns ask until the given time.
+func wait(s store, now, until int64, list ...*waiter) {
+	for ; now < until; now += quantum {
+		for _, w := range list {
+			if now < w.at {
+				continue
+			}
+			g := take1(s, now, "a", w.ask)
+			w.asks++
+			w.got += g.Units
+			if w.at = now + quantum; g.Units < w.ask.Want && g.NextAt > w.at {
+				w.at = min(g.NextAt, now+12*second)
+			}
+		}
+	}
+}
+
+// waiting is a campaign with as many jobs of one weight.
+func waiting(id string, q *delivery.Quota, jobs int, weight int64) *waiter {
+	c := campaign(100, q)
+	c.ID = id
+	a := ask(c, int64(jobs)*weight)
+	a.Weights = slices.Repeat([]int64{weight}, jobs)
+	return &waiter{ask: a}
+}
+
+// What a campaign that is gone could not use goes to the others within 16 s, however far off its turn was. Until then they
+// do not ask all the time.
+func TestNothingIsKeptForACampaignThatIsGone(t *testing.T) {
+	simulate(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1000, 24*time.Hour)}
+		gone, light := waiting("gone", q, 1, 500), waiting("light", q, 1, 1)
+		used := waiting("light", q, 1, 700)
+		now := settle(s, epoch, light.ask.Campaign)
+		settle(s, epoch, gone.ask.Campaign)
+		wait(s, now, now+quantum, used) // a first job uses more than a half
+		if used.got != 700 {
+			t.Fatalf("%+v", used)
+		}
+		now += 23 * 3600 * second // which leaves the window an hour later
+		wait(s, now, now+quantum, gone)
+		if gone.got != 0 {
+			t.Fatalf("%+v", gone)
+		}
+		wait(s, now, now+17*second, light)
+		if light.got < 40 || light.asks > int(light.got)+20 {
+			t.Errorf("%d units with %d asks", light.got, light.asks)
+		}
+	})
+}
+
+// A heavy job that waits for much room is sent, although others would use every unit of it. All have their share, and nobody
+// asks all the time.
+func TestAHeavyJobIsNotStarvedByLightOnes(t *testing.T) {
+	simulate(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, time.Minute)}
+		heavy, light, other := waiting("heavy", q, 5, 50), waiting("light", q, 60, 1), waiting("other", q, 20, 3)
+		now := epoch
+		for _, w := range []*waiter{heavy, light, other} {
+			now = settle(s, epoch, w.ask.Campaign)
+		}
+		wait(s, now, now+30*second, light, other)
+		wait(s, now+30*second, now+600*second, heavy, light, other)
+		for _, w := range []*waiter{heavy, light, other} {
+			if w.got < 170 || w.asks > 400 {
+				t.Errorf("%s: %d units in ten minutes, with %d asks", w.ask.Campaign.ID, w.got, w.asks)
+			}
+		}
+		if all := heavy.got + light.got + other.got; all < 570 {
+			t.Errorf("%d units in ten minutes, 600 are allowed", all)
+		}
+	})
 }

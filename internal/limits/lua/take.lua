@@ -127,8 +127,9 @@ local function weightAfter(it, units)
 end
 
 -- Removes outdated entries from a list of nodes or rivals and finds id in it. If id is missing, there is room
--- for one more afterwards: the one not seen for longest is removed if necessary.
-local function join(list, id, fresh, grace)
+-- for one more afterwards: the one not seen for longest is removed if necessary. Nobody is awaited for longer than most after
+-- the last ask.
+local function join(list, id, fresh, grace, most)
   if #list == 1 and list[1][ID] == id then return list, list[1] end
   local kept, self = {}, nil
   for i = 1, #list do
@@ -136,7 +137,7 @@ local function join(list, id, fresh, grace)
     if e[ID] == id then
       self = e
       kept[#kept + 1] = e
-    elseif now - e[SEEN] <= fresh or now <= e[DUE] + grace then
+    elseif now - e[SEEN] <= fresh or now <= min(e[DUE] + grace, e[SEEN] + most) then
       kept[#kept + 1] = e
     end
   end
@@ -299,7 +300,7 @@ local function openQuota(it, i, spec)
   return {
     index = i - 1, spec = spec, held = q, windows = openWindows(q, spec, now, it[HORIZON] + it[LATE]), next = 0,
     shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
-    self = false, tight = false, window = 0, room = 0, pace = 0, share = 0,
+    self = false, tight = false, window = 0, room = 0, pace = 0, share = 0, kept = 0,
   }
 end
 
@@ -362,10 +363,14 @@ local function debitQuota(it, c, units)
   end
 end
 
+-- Until when room is kept for a campaign that said how much it can use. It may be gone: its daemons ask every 12.5 s at least.
+local CLAIM = 15 * SECOND
+local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) end
+
 -- How many units of a quota's room fall to the campaign.
 local function rivalShare(it, c, slots)
   local q, id, grace = c.held, it[CAMPAIGN], 2 * it[QUANTUM]
-  local rivals, self = join(q.rivals, id, SECOND, grace)
+  local rivals, self = join(q.rivals, id, SECOND, grace, CLAIM)
   local isNew = not self
   if isNew then
     self = {0, id, 0, 0, 0, 0, 0, 0}
@@ -376,7 +381,7 @@ local function rivalShare(it, c, slots)
   if #rivals == 1 then
     return min(slots, c.pace)
   end
-  local active = self[DEMAND] > 0 and now <= self[DUE] + grace
+  local active = self[DEMAND] > 0 and now <= claimEnd(self, grace)
   local others, low, high, tie = {}, 0, 0, 1
   for i = 1, #rivals do
     local r = rivals[i]
@@ -384,8 +389,10 @@ local function rivalShare(it, c, slots)
       tie = 0
     else
       high = max(high, r[SERVICE])
-      if r[DEMAND] > 0 and now <= r[DUE] + grace then
+      local till = claimEnd(r, grace)
+      if r[DEMAND] > 0 and now <= till then
         if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
+        if #others == 0 or till < c.kept then c.kept = till end
         r[TIE] = tie
         others[#others + 1] = r
       end
@@ -394,7 +401,9 @@ local function rivalShare(it, c, slots)
   if #others == 0 then low = high end
   if not isNew and (active or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * self[COST] end
   self[SERVICE] = max(self[SERVICE], low)
-  return shareRivals(self, c.pace, slots, others)
+  local n = shareRivals(self, c.pace, slots, others)
+  if n == min(slots, c.pace) then c.kept = 0 end
+  return n
 end
 
 local function quotaShare(it, tl, self, slots)
@@ -435,6 +444,20 @@ local function windowNext(it, c, w, units)
   return next
 end
 
+-- When there is more room, of which some may fall to the campaign.
+local function growsAt(it, c)
+  local w = c.tight
+  if c.even then
+    local n = paced(it, w)
+    if n < remaining(w) then
+      local p = pacing(w)
+      return micros(p, p[AT], p[FRAC], n) - it[HORIZON]
+    end
+  end
+  if w[COUNT] == 0 then return math.huge end
+  return freeAt(w, remaining(w) + 1)
+end
+
 local function quotaNext(it, units)
   local bound, next, never, weight = nil, 0, false, weightAfter(it, units)
   for _, c in ipairs(it[CLAIMS]) do
@@ -447,6 +470,7 @@ local function quotaNext(it, units)
           c.next = max(c.next, windowNext(it, c, w, weight))
         end
       end
+      if c.next == 0 and c.kept > 0 then c.next = max(now + it[QUANTUM], min(c.kept + 1, growsAt(it, c))) end
       next = max(next, c.next)
     end
   end
@@ -535,7 +559,7 @@ local function take(it, tl)
     end
   end
   local open = countUntil(tl, at, frac, last, GRANT)
-  local nodes, self = join(tl[NODES], NODE, tl[FRESH], 2 * it[QUANTUM])
+  local nodes, self = join(tl[NODES], NODE, tl[FRESH], 2 * it[QUANTUM], math.huge)
   if not self then
     self = {0, NODE, 0, 0, 0, -1}
     nodes[#nodes + 1] = self

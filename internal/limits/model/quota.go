@@ -112,14 +112,17 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 	}
 }
 
+// until is how long the rival is awaited.
+func (r *rival) until(grace int64) int64 { return min(r.due+grace, r.seen+claimFor) }
+
 // active tells whether room is kept for the rival.
-func (r *rival) active(now, grace int64) bool { return r.demand > 0 && now <= r.due+grace }
+func (r *rival) active(now, grace int64) bool { return r.demand > 0 && now <= r.until(grace) }
 
 // join finds the campaign among the rivals, removes those that have gone, and adds a new one at the end.
 // grace is how late a rival may be for the time it was told.
 func (q *quota) join(now int64, campaign string, grace int64) *rival {
 	q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool {
-		return r.campaign != campaign && now-r.seen > second && now > r.due+grace
+		return r.campaign != campaign && now-r.seen > second && now > r.until(grace)
 	})
 	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.campaign == campaign }); i >= 0 {
 		return q.rivals[i]

@@ -13,6 +13,9 @@ const (
 	// the one that has not asked for longest is removed, which costs it only its place in the queue.
 	maxNodes  = 64
 	maxRivals = 64
+	// claimFor is how long after its last ask room is kept for a campaign, however far off the time is that it was told: it may
+	// be gone. A daemon whose campaign waits for a quota asks at least every 12.5 s.
+	claimFor = 15 * second
 	// maxPhase bounds the delay of the first slot of a new timeline.
 	maxPhase = 200_000
 	// sparse is the spacing from which on it matters where a campaign's slots lie.

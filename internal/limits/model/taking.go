@@ -1,6 +1,10 @@
 package model
 
-import "github.com/pacer/pacer/internal/delivery"
+import (
+	"math"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // taking is the state of one ask while the store serves it.
 type taking struct {
@@ -28,6 +32,7 @@ type demand struct {
 	room    int64   // what all windows can give
 	pace    int64   // how many units of it may begin up to the horizon: less than room only where spending is even
 	share   int64   // what of them falls to the campaign
+	kept    int64   // until when the rest is kept for others at least, if it is
 	next    int64   // when a job refused for want of room will find it
 }
 
@@ -297,6 +302,9 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 			low = r.service
 		}
 		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
+		if until := r.until(t.grace()); q.kept == 0 || until < q.kept {
+			q.kept = until
+		}
 	}
 	if len(others) == 0 {
 		low = high
@@ -306,7 +314,11 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		low -= min(q.tight.limit, delivery.MaxGrant) * q.self.cost
 	}
 	q.self.service = max(q.self.service, low)
-	return share(q.self.service, q.self.cost, q.pace, slots, others)
+	n := share(q.self.service, q.self.cost, q.pace, slots, others)
+	if n == min(slots, q.pace) {
+		q.kept = 0
+	}
+	return n
 }
 
 // quotaNext is when the job after the granted units can be granted by every quota, 0 if it never can, and names
@@ -330,6 +342,9 @@ func (t *taking) quotaNext(units int64) int64 {
 				q.next = max(q.next, first)
 			}
 		}
+		if q.next == 0 && q.kept > 0 {
+			q.next = max(t.now+t.ask.Quantum, min(q.kept+1, q.growsAt(t)))
+		}
 		if next != never {
 			next = max(next, q.next)
 		}
@@ -338,7 +353,7 @@ func (t *taking) quotaNext(units int64) int64 {
 	switch next {
 	case never:
 		return 0
-	case 0: // there is room, but it is kept for others
+	case 0: // there is room, but it is kept for the campaign on other daemons
 		return t.now + t.ask.Quantum
 	}
 	return next
@@ -359,6 +374,21 @@ func (q *demand) measure(t *taking) {
 		}
 	}
 	q.room, q.pace = room, min(pace, delivery.MaxGrant)
+}
+
+// growsAt is when there is more room, of which some may fall to the campaign.
+func (q *demand) growsAt(t *taking) int64 {
+	w := q.tight
+	if left := w.remaining(); q.even {
+		if n := w.paced(t.now, t.ask.Horizon); n < left {
+			at, rate := w.pacing(t.now)
+			return at.Advance(n, rate).Micros() - t.ask.Horizon
+		}
+	}
+	if w.count == 0 {
+		return math.MaxInt64
+	}
+	return w.freeAt(w.remaining() + 1)
 }
 
 // settleQuotas records what each quota granted the campaign, and how much more the campaign can
