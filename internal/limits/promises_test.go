@@ -241,3 +241,45 @@ func TestAHeavyJobIsNotStarvedByLightOnes(t *testing.T) {
 		}
 	})
 }
+
+// A daemon that once asked far ahead costs the others nothing once what it was granted has left.
+func TestAWindowGetsNarrowerAgain(t *testing.T) {
+	for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {
+		simulate(t, func(t *testing.T, s store) {
+			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, 10*time.Second)}
+			q.Windows[0].Algorithm = algorithm
+			c := campaign(1000, q)
+			now := settle(s, epoch, c)
+			far := ask(c, 100)
+			far.Horizon = 5 * second
+			var list []sent // by the latest time at which they may be sent
+			spend := func(a delivery.Ask, until int64) (units int64) {
+				for now < until {
+					g := take1(s, now, "a", a)
+					if g.Units > 0 {
+						list = append(list, sent{now + a.Horizon + late, g.Units})
+					}
+					units += g.Units
+					next := now + quantum
+					if g.Units < a.Want && g.NextAt > next {
+						next = g.NextAt
+					}
+					now = min(next, now+second)
+				}
+				now = until
+				return units
+			}
+			spend(far, now+20*second)
+			spend(ask(c, 100), now+30*second)
+			got := spend(ask(c, 100), now+200*second)
+			if least := int64(200*100/10) * 95 / 100; got < least {
+				t.Errorf("%s: %d units in 200 s, at least %d are allowed", algorithm, got, least)
+			}
+			for i := range list {
+				if n := within(list[:i+1], list[i].at, 10*second); n > 100 && algorithm != delivery.AlgorithmFixed {
+					t.Errorf("%s: %d units in a span", algorithm, n)
+				}
+			}
+		})
+	}
+}

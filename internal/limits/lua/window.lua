@@ -1,12 +1,14 @@
 -- The state of quotas: their windows, and the campaigns that compete for them.
 --
---   quota   renew rev part windows rivals, then each; part is kept for releases before this one, which count every so manieth
+--   quota   renew rev part windows rivals, then each, then what follows the rivals, if anything; part is kept for releases before this one, which count every so manieth
 --     unit of a quota that is rolled out
 --   window  kind span limit widen count index units first last paceAt paceFrac bytes, then the list
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
 --     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
 --   rival   id seen due demand cut cost service
+--   after the rivals: per window that gets narrower its place, at and widen, see model/window.go; releases before this one do
+--     not write it
 --   renew is when the key's time to live is to be set again.
 
 local SECOND, GRANT = 1000000, 65536
@@ -17,6 +19,7 @@ local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I3'
 -- Fields that are not part of the format come first: a table that is constructed in full need not
 -- grow.
 local OLDER, WIDTH = 1, 2
+local NARROWAT, NARROWTO = 16, 17 -- after the format; 0: the window does not get narrower
 local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, BYTES = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 local RIVAL = '<I2c0I7I7I4I7I4I7'
 local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
@@ -33,7 +36,7 @@ local function width(kind, span)
   return max(1000, floor((span + 59) / 60))
 end
 
-local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
@@ -46,12 +49,18 @@ local function loadQuota(key, v)
     pos = from + w[BYTES]
     w[WIDTH] = width(w[KIND], w[SPAN])
     if pos > from then w[OLDER] = sub(v, from, pos - 1) end
+    w[NARROWAT], w[NARROWTO] = 0, 0
     windows[i] = w
   end
   for i = 1, others do
     local r = {0, parse(RIVAL, v, pos)}
     pos = r[9]
     rivals[i] = r
+  end
+  while pos <= #v do
+    local i, at, to
+    i, at, to, pos = parse('<BI7I4', v, pos)
+    windows[i][NARROWAT], windows[i][NARROWTO] = at, to
   end
   return {key = key, renew = renew, rev = rev, part = part, windows = windows, rivals = rivals}
 end
@@ -79,6 +88,10 @@ local function saveQuota(q, now)
   for i = 1, #rivals do
     local r = rivals[i]
     out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
+  end
+  for i = 1, #windows do
+    local w = windows[i]
+    if w[NARROWAT] > 0 then out[#out + 1] = pack('<BI7I4', i, w[NARROWAT], w[NARROWTO]) end
   end
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 90000))
@@ -283,6 +296,18 @@ local function setLimit(q, w, limit)
   if w[PFRAC] > 0 then w[PAT], w[PFRAC] = w[PAT] + 1, 0 end -- the fraction was one of the limit
 end
 
+-- Makes sure that the window counts units for as long as they may be sent later than granted. What was granted under a larger
+-- widening is counted by that until it has left.
+local function widenTo(w, widen, now)
+  if widen >= w[WIDEN] then
+    w[WIDEN], w[NARROWAT], w[NARROWTO] = widen, 0, 0
+    return
+  end
+  if w[NARROWAT] == 0 then w[NARROWAT] = now + w[SPAN] + w[WIDEN] end
+  w[NARROWTO] = max(w[NARROWTO], widen)
+  if now >= w[NARROWAT] then w[WIDEN], w[NARROWAT], w[NARROWTO] = w[NARROWTO], 0, 0 end
+end
+
 -- Brings the quota's windows to now and to the newest revision seen; returns those of spec in their order.
 local function openWindows(q, spec, now, widen)
   local newer = spec.rev >= q.rev
@@ -297,7 +322,7 @@ local function openWindows(q, spec, now, widen)
       q.windows[#q.windows + 1] = w
       q.renew = 0
     end
-    if widen > w[WIDEN] then w[WIDEN] = widen end
+    if widen > 0 then widenTo(w, widen, now) end
     expire(w, now, s.period)
     if newer then
       become(w, s.kind, now, s.period)

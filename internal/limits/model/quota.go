@@ -55,7 +55,7 @@ func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 			w.limit = s.Limit
 			q.windows[w.span] = w
 		}
-		w.widen = max(w.widen, widen)
+		w.widenTo(widen, now)
 		w.expire(now, period)
 		if newer {
 			w.become(s.Algorithm, now, period)

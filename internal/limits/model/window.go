@@ -26,6 +26,7 @@ type window struct {
 	span, width int64
 	limit       int64
 	widen       int64
+	narrowing   narrowing
 	count       int64
 
 	buckets []bucket // sliding, log: oldest first, none of them empty
@@ -34,6 +35,29 @@ type window struct {
 	tail         int64 // fixed: units of count granted within widen before reset
 
 	pace delivery.Slot // of a quota that is spent evenly: when the next unit may go
+}
+
+// narrowing is how a window gets narrower again: since a smaller widening than the window's was asked for, none as large was.
+type narrowing struct {
+	at    int64 // when all that was granted before that will have left; 0: the widening was asked for lately
+	widen int64 // the largest that was asked for since
+}
+
+// widenTo makes sure that the window counts units for as long as they may be sent later than granted. What was granted under
+// a larger widening is counted by that until it has left.
+func (w *window) widenTo(widen, now int64) {
+	if widen >= w.widen {
+		w.widen, w.narrowing = widen, narrowing{}
+		return
+	}
+	n := &w.narrowing
+	if n.at == 0 {
+		n.at = now + w.span + w.widen
+	}
+	n.widen = max(n.widen, widen)
+	if now >= n.at {
+		w.widen, w.narrowing = n.widen, narrowing{}
+	}
 }
 
 func newWindow(span int64, algorithm string) *window {
@@ -53,7 +77,7 @@ func (w *window) become(algorithm string, now int64, p Period) {
 		return
 	}
 	n := newWindow(w.span, algorithm)
-	n.limit, n.widen, n.pace = w.limit, w.widen, w.pace
+	n.limit, n.widen, n.narrowing, n.pace = w.limit, w.widen, w.narrowing, w.pace
 	if w.count > 0 {
 		n.debit(now, w.count, p)
 	}
