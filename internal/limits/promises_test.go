@@ -283,3 +283,75 @@ func TestAWindowGetsNarrowerAgain(t *testing.T) {
 		})
 	}
 }
+
+// A window whose span is edited, or that is added to a quota, counts what its quota remembers: it gives no second helping.
+func TestANewWindowCountsWhatItsQuotaRemembers(t *testing.T) {
+	old := windows(20, 10*time.Second, 100, time.Minute)
+	for name, next := range map[string][]delivery.Window{
+		"longer":              windows(20, 10*time.Second, 100, 61*time.Second),
+		"much longer":         windows(20, 10*time.Second, 100, time.Hour),
+		"shorter":             windows(20, 10*time.Second, 100, 59*time.Second),
+		"between":             windows(20, 10*time.Second, 30, 30*time.Second, 100, time.Minute),
+		"the others are gone": windows(30, 30*time.Second),
+		"log":                 {{Span: 61 * time.Second, Limit: 100, Algorithm: delivery.AlgorithmLog}},
+		"fixed":               {{Span: 61 * time.Second, Limit: 100, Algorithm: delivery.AlgorithmFixed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s store) {
+				was := &delivery.Quota{ID: "q", Revision: 1, Windows: old}
+				is := &delivery.Quota{ID: "q", Revision: 2, Windows: next}
+				now := settle(s, epoch, campaign(1000, was))
+				var list []sent
+				spend := func(q *delivery.Quota, until int64) {
+					for now < until {
+						g := take1(s, now, "a", ask(campaign(1000, q), 50))
+						if g.Units > 0 {
+							list = append(list, sent{now, g.Units})
+						}
+						now = min(until, max(now+quantum, g.NextAt), now+second)
+					}
+				}
+				spend(was, now+57*second) // all but a few seconds after the first units were granted
+				edit := len(list)
+				spend(is, now+90*second)
+				for i := edit; i < len(list); i++ {
+					for _, w := range next {
+						span := min(w.Span, time.Minute).Microseconds()
+						if n := within(list[:i+1], list[i].at, span); n > w.Limit {
+							t.Fatalf("%d units in %s, %d µs after the edit; limit %d", n, w.Span, list[i].at-list[edit-1].at, w.Limit)
+						}
+					}
+				}
+				if len(list) == edit && name != "much longer" {
+					t.Error("nothing is sent any more")
+				}
+			})
+		})
+	}
+}
+
+// Windows that a quota does not have any more are forgotten; a daemon that has not heard of it does not bring them back.
+func TestWindowsThatAreRemovedAreForgotten(t *testing.T) {
+	l := newLua(t, realClient(t))
+	many := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Second, 100, time.Minute, 100, time.Hour, 100, 24*time.Hour)}
+	few := &delivery.Quota{ID: "q", Revision: 2, Windows: windows(100, time.Second)}
+	now := settle(l, epoch, campaign(1000, many))
+	take1(l, now, "a", ask(campaign(1000, many), 100))
+	size := func() int64 {
+		s := l.engine("a").shards[0]
+		n, err := s.master.client.StrLen(t.Context(), s.keys.quota("q")).Result()
+		must(t, err)
+		return n
+	}
+	before := size()
+	for range 3 {
+		now += 2 * second
+		if g := take1(l, now, "a", ask(campaign(1000, few), 10)); g.Units != 10 {
+			t.Errorf("%+v", g)
+		}
+		take1(l, now, "stale", ask(campaign(1000, many), 10))
+	}
+	if after := size(); after > before/2 {
+		t.Errorf("%d bytes with one window, %d with four", after, before)
+	}
+}

@@ -3,6 +3,7 @@ package limits
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -205,7 +206,22 @@ func (h *history) reconfigure(rt *rapid.T) {
 		q.Revision += rapid.Int64Range(-1, 2).Draw(rt, "quota revision")
 		q.Revision = max(0, q.Revision)
 		q.Windows = append([]delivery.Window(nil), q.Windows...)
-		q.Windows[0] = drawWindow(rt, q.Windows[0].Span)
+		switch last := len(q.Windows) - 1; rapid.IntRange(0, 5).Draw(rt, "change") {
+		case 0: // a window more
+			span := rapid.SampledFrom(spans).Draw(rt, "span")
+			if !slices.ContainsFunc(q.Windows, func(w delivery.Window) bool { return w.Span == span }) {
+				q.Windows = append(q.Windows, drawWindow(rt, span))
+			}
+		case 1: // another span
+			span := q.Windows[last].Span + rapid.SampledFrom([]time.Duration{-time.Microsecond, time.Microsecond, time.Second}).Draw(rt, "longer")
+			if span >= time.Millisecond && !slices.ContainsFunc(q.Windows, func(w delivery.Window) bool { return w.Span == span }) {
+				q.Windows[last] = drawWindow(rt, span)
+			}
+		case 2: // one less
+			q.Windows = q.Windows[:max(1, last)]
+		default:
+			q.Windows[0] = drawWindow(rt, q.Windows[0].Span)
+		}
 		drawModes(rt, &q)
 		c.Quotas = append([]*delivery.Quota{&q}, c.Quotas[1:]...)
 	}

@@ -295,10 +295,12 @@ local function openQuota(it, i, spec)
     q = loadQuota(KEYS[key], held[key - 2])
     quotas[key] = q
   end
+  local windows = openWindows(q, spec, now, it[HORIZON] + it[LATE])
+  if #q.windows > #spec and q.rev == spec.rev then dropWindows(q, spec) end
   local flags = spec.flags
   local shadow = flags % 2 == SHADOW
   return {
-    index = i - 1, spec = spec, held = q, windows = openWindows(q, spec, now, it[HORIZON] + it[LATE]), next = 0,
+    index = i - 1, spec = spec, held = q, windows = windows, next = 0,
     shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
     self = false, tight = false, window = 0, room = 0, pace = 0, share = 0, kept = 0,
   }

@@ -308,9 +308,67 @@ local function widenTo(w, widen, now)
   if now >= w[NARROWAT] then w[WIDEN], w[NARROWAT], w[NARROWTO] = w[NARROWTO], 0, 0 end
 end
 
--- Brings the quota's windows to now and to the newest revision seen; returns those of spec in their order.
+-- Of the first windows of a quota the one that tells most of what was granted in the last span: the shortest of those that are
+-- as long and know when, else the longest of the others.
+local function longer(windows, count, span)
+  local best
+  for i = 1, count do
+    local w = windows[i]
+    local knows = w[SPAN] >= span
+    if knows and w[KIND] == FIXED then
+    elseif not best or knows and best[SPAN] < span or
+      knows == (best[SPAN] >= span) and (w[SPAN] < best[SPAN]) == knows then
+      best = w
+    end
+  end
+  return best
+end
+
+-- Counts what was granted lately in a new window, as far as another window of the quota tells: the units of a bucket as if
+-- granted at its end, those of a fixed window, which does not know when, as if granted now.
+local function seed(w, from, now, period)
+  if not from or from[COUNT] == 0 then return end
+  if from[KIND] == FIXED then
+    if from[INDEX] > now then debit(w, now, from[COUNT], period) end
+    return
+  end
+  local begin, total = now - w[SPAN], 0
+  if period then begin = calendar(period, now) end
+  local function count(index, units)
+    if units == 0 then return end
+    local at = min(now, (index + 1) * from[WIDTH] - 1)
+    if w[KIND] == FIXED then
+      if at >= begin then total = total + units end
+    elseif leaves(w, floor(at / w[WIDTH])) > now then
+      debit(w, at, units, period)
+    end
+  end
+  local list, form, size, index = from[OLDER], ENTRY[from[KIND]], SIZE[from[KIND]], from[FIRST]
+  for pos = 1, #list, size do
+    local gap, units = parse(form, list, pos)
+    if pos > 1 then index = index + gap end
+    count(index, units)
+  end
+  count(from[INDEX], from[UNITS])
+  if total > 0 then debit(w, now, total, period) end
+end
+
+-- Removes the windows that spec does not have.
+local function dropWindows(q, spec)
+  local kept = {}
+  for i = 1, #q.windows do
+    local w = q.windows[i]
+    for j = 1, #spec do
+      if spec[j].span == w[SPAN] then kept[#kept + 1] = w end
+    end
+  end
+  q.windows = kept
+end
+
+-- Brings the quota's windows to now and to the newest revision seen; returns those of spec in their order. The windows of an
+-- older revision that the quota does not have any more are returned empty, and not kept.
 local function openWindows(q, spec, now, widen)
-  local newer = spec.rev >= q.rev
+  local newer, known = spec.rev >= q.rev, #q.windows
   if newer then q.rev = spec.rev end
   local list = {}
   for i = 1, #spec do
@@ -319,8 +377,12 @@ local function openWindows(q, spec, now, widen)
     if not w then
       w = newWindow(s.kind, s.span)
       w[LIMIT] = s.limit
-      q.windows[#q.windows + 1] = w
-      q.renew = 0
+      if newer then
+        w[WIDEN] = widen
+        seed(w, longer(q.windows, known, s.span), now, s.period)
+        q.windows[#q.windows + 1] = w
+        q.renew = 0
+      end
     end
     if widen > 0 then widenTo(w, widen, now) end
     expire(w, now, s.period)

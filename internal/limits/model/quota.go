@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,19 +42,25 @@ type opened struct {
 	period Period
 }
 
-// open brings the quota's windows to now and to the newest revision seen, and returns those of spec in their order.
+// open brings the quota's windows to now and to the newest revision seen, and returns those of spec in their order. The
+// windows of an older revision that the quota does not have any more are returned empty, and not kept.
 func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 	newer := spec.Revision >= q.rev
 	if newer {
 		q.rev = spec.Revision
 	}
+	before := maps.Clone(q.windows)
 	list := make([]opened, len(spec.Windows))
 	for i, s := range spec.Windows {
 		w, period := q.windows[s.Span.Microseconds()], PeriodOf(s, now)
 		if w == nil {
 			w = newWindow(s.Span.Microseconds(), s.Algorithm)
 			w.limit = s.Limit
-			q.windows[w.span] = w
+			if newer {
+				w.widen = widen
+				w.seed(longer(before, w.span), now, period)
+				q.windows[w.span] = w
+			}
 		}
 		w.widenTo(widen, now)
 		w.expire(now, period)
@@ -63,7 +70,27 @@ func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 		}
 		list[i] = opened{w, period}
 	}
+	if newer {
+		maps.DeleteFunc(q.windows, func(span int64, _ *window) bool {
+			return !slices.ContainsFunc(list, func(w opened) bool { return w.span == span })
+		})
+	}
 	return list
+}
+
+// longer is the window that tells most of what was granted in the last span: the shortest of those that are as long and know
+// when, else the longest of the others.
+func longer(windows map[int64]*window, span int64) (best *window) {
+	for _, w := range windows {
+		switch knows := w.span >= span; {
+		case knows && w.algorithm == delivery.AlgorithmFixed:
+		case best == nil, knows && best.span < span:
+			best = w
+		case knows == (best.span >= span) && (w.span < best.span) == knows:
+			best = w
+		}
+	}
+	return best
 }
 
 // limit sets a window's limit.

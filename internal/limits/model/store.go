@@ -84,8 +84,8 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	var out []delivery.WindowState
 	for _, q := range quotas {
 		for i, w := range q.Windows {
-			held, newer := s.peekWindow(q, w)
 			period := PeriodOf(w, now)
+			held, newer := s.peekWindow(q, w, now, period)
 			held.expire(now, period)
 			if newer {
 				held.become(w.Algorithm, now, period)
@@ -101,17 +101,24 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	return out
 }
 
-// peekWindow is a copy of the window, or an empty one, and whether spec is not older than what the store has seen.
-func (s *Store) peekWindow(spec *delivery.Quota, w delivery.Window) (peeked *window, newer bool) {
+// peekWindow is a copy of the window, or the one that a take would make, and whether spec is not older than what the store has
+// seen.
+func (s *Store) peekWindow(spec *delivery.Quota, w delivery.Window, now int64, p Period) (peeked *window, newer bool) {
 	span := w.Span.Microseconds()
-	if q := s.quotas[spec.ID]; q != nil {
-		if held := q.windows[span]; held != nil {
-			c := *held
-			c.buckets = append([]bucket(nil), held.buckets...)
-			return &c, spec.Revision >= q.rev
-		}
+	peeked = newWindow(span, w.Algorithm)
+	peeked.limit = w.Limit
+	q := s.quotas[spec.ID]
+	if q == nil {
+		return peeked, true
 	}
-	return newWindow(span, w.Algorithm), true
+	newer = spec.Revision >= q.rev
+	if held := q.windows[span]; held != nil {
+		*peeked = *held
+		peeked.buckets = append([]bucket(nil), held.buckets...)
+	} else if newer {
+		peeked.seed(longer(q.windows, span), now, p)
+	}
+	return peeked, newer
 }
 
 // quota returns the state of a quota, opening it if there is none.

@@ -84,6 +84,36 @@ func (w *window) become(algorithm string, now int64, p Period) {
 	*w = *n
 }
 
+// seed counts what was granted lately in a new window, as far as another window of the quota tells: the units of a bucket as
+// if granted at its end, those of a fixed window, which does not know when, as if granted now.
+func (w *window) seed(from *window, now int64, p Period) {
+	if from == nil {
+		return
+	}
+	if from.algorithm == delivery.AlgorithmFixed {
+		if from.reset > now && from.count > 0 {
+			w.debit(now, from.count, p)
+		}
+		return
+	}
+	begin, total := now-w.span, int64(0)
+	if p.Calendar() {
+		begin, _ = p.at(now)
+	}
+	for _, b := range from.buckets {
+		at := min(now, (b.index+1)*from.width-1)
+		switch {
+		case w.algorithm == delivery.AlgorithmFixed && at >= begin:
+			total += b.units
+		case w.algorithm != delivery.AlgorithmFixed && w.leaves(bucket{index: at / w.width}) > now:
+			w.debit(at, b.units, p)
+		}
+	}
+	if total > 0 {
+		w.debit(now, total, p)
+	}
+}
+
 // leaves is when a bucket falls out: when its end lies a span, and the widening, in the past.
 func (w *window) leaves(b bucket) int64 { return (b.index+1)*w.width + w.span + w.widen }
 
