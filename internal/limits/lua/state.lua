@@ -74,6 +74,17 @@ local SEQ, OVERRIDE, LOW, HIGH, STEPS, SURE, EPOCH, CHECK = parse(HEADER, ARGV[1
 local CLOCK, STEP = '<I7I7I4I7', 50000
 local OFFSET = 4503599627370496 -- added to offsets, which may be negative
 
+-- An offset goes away again, by a microsecond in so many: a clock that was set right must not be contradicted for good, since
+-- calendars are the world's. That is 0.05 %, less than what forecasts allow in a minute, and than the steps of a window.
+local SLEW = 2000
+
+-- The offset, nearer to 0 for the time that has passed.
+local function slewed(offset, seen, now)
+  local back = max(0, floor(now / SLEW) - floor(seen / SLEW))
+  if offset > 0 then return max(0, offset - back) end
+  return min(0, offset + back)
+end
+
 -- The store's time, which only passing time moves: it never goes back, and a step of Redis' clock is absorbed into the
 -- offset. A request that was merely in transit for long looks like a step forward, so the caller is first asked
 -- whether it is sure. Returns now, the steps and the time that was stored, or nil and the error.
@@ -95,6 +106,7 @@ local function clock(key, keep)
       return nil, redis.error_reply('EPOCH the data is not what it was')
     end
   end
+  if offset ~= 0 then offset = slewed(offset, seen, raw + offset) end
   local now = raw + offset
   if LOW == 0 and HIGH > 0 and keep and now > seen + HIGH then return nil, redis.error_reply('CLOCK has it stepped?') end
   if LOW > 0 and steps == STEPS then
