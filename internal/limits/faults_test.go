@@ -262,3 +262,28 @@ func TestUnitsCountedInNoPeriodHaveLeft(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 }
+
+// TestATimelineLivesAsLongAsItsRateAsks: with its key a timeline loses its last slot, and the credit of a burst.
+func TestATimelineLivesAsLongAsItsRateAsks(t *testing.T) {
+	client := realClient(t)
+	l := newLua(t, client)
+	life := func(c *delivery.Campaign) time.Duration {
+		d, err := client.PTTL(t.Context(), l.engine("a").shards[0].keys.timeline(c.ID)).Result()
+		must(t, err)
+		return d
+	}
+	fast := campaign(1000)
+	take1(l, epoch, "a", ask(fast, 1))
+	slow := *fast
+	slow.Revision, slow.Rate = 2, delivery.Rate{N: 1, Per: 24 * 3600 * second}
+	take1(l, epoch+60*second, "a", ask(&slow, 1))
+	if d := life(&slow); d < 72*time.Hour {
+		t.Errorf("at one a day since a minute, its key lives for %s", d)
+	}
+	bursts := *fast
+	bursts.Revision, bursts.Burst = 3, 100
+	take1(l, epoch+120*second, "a", ask(&bursts, 1))
+	if d := life(&bursts); d < 30*24*time.Hour {
+		t.Errorf("with a burst, its key lives for %s", d)
+	}
+}

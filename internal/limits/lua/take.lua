@@ -177,6 +177,7 @@ local function loadTimeline(it, v)
   if it[IREV] <= tl[TREV] then return tl, false end
   local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
   tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
+  tl[RENEW] = 0 -- the time to live depends on these
   if changed and tl[N] > 0 then
     local spacing = tl[WHOLE]
     if tl[REST] > 0 then spacing = spacing + 1 end
@@ -186,7 +187,8 @@ local function loadTimeline(it, v)
   return tl, true
 end
 
--- Kept for an hour and three spacings at least: with the timeline its last slot would be lost.
+-- Kept for an hour and three spacings at least: with the timeline its last slot would be lost; and for a month where unused slots
+-- are credited, which would be lost as well.
 local function saveTimeline(tl, key)
   local renew = now >= tl[RENEW]
   if renew then tl[RENEW] = now + 1800000000 end
@@ -198,7 +200,9 @@ local function saveTimeline(tl, key)
   end
   v = v .. packHoles(tl[HOLES])
   if renew then
-    call('SET', key, v, 'PX', string.format('%d', 5400000 + floor(tl[WHOLE] * 3 / 1000)))
+    local life = 5400000 + floor(tl[WHOLE] * 3 / 1000)
+    if tl[BURST] > 0 then life = life + 2678400000 end
+    call('SET', key, v, 'PX', string.format('%d', life))
   else
     call('SET', key, v, 'KEEPTTL')
   end
