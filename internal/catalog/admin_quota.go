@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func (c QuotaChange) validate(id string) error {
 		if c.Spend != nil {
 			q.Spend = *c.Spend
 		}
-		if err := model.CheckQuota(&q); err != nil {
+		if err := cmp.Or(model.CheckQuota(&q), model.CheckNewWindows(q.Windows)); err != nil {
 			return invalid("%s", err)
 		}
 	}
@@ -114,7 +115,7 @@ func ParseWindows(text string) ([]delivery.Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	return windows, model.CheckWindows(windows)
+	return windows, cmp.Or(model.CheckWindows(windows), model.CheckNewWindows(windows))
 }
 
 // ListQuotas returns all quotas in the order of their ids.

@@ -30,6 +30,8 @@ local ENTRY = {'<BI3', '<I5I3'}
 local SIZE = {4, 8}
 local GAP = {255, 1099511627775}
 local MOST = 16777215
+-- What one bucket holds: its length in the list is bounded by that. The rest counts in the bucket after it, so for longer.
+local BUCKET = 4096 * MOST
 
 local function width(kind, span)
   if kind == LOG then return 1 end
@@ -154,19 +156,23 @@ end
 
 local function remaining(w) return max(0, w[LIMIT] - w[COUNT]) end
 
--- Puts the newest bucket into the list.
+-- Puts the newest bucket into the list, and returns what does not fit.
 local function age(w)
-  local kind, units = w[KIND], w[UNITS]
+  local kind, units = w[KIND], min(w[UNITS], BUCKET)
+  local rest = w[UNITS] - units
   local form, gap = ENTRY[kind], w[INDEX] - w[LAST]
   local list = w[OLDER]
   if list == '' then w[FIRST], gap = w[INDEX], 0 end
   while gap > GAP[kind] do
     list, gap = list .. pack(form, GAP[kind], 0), gap - GAP[kind]
   end
-  while units > MOST do
-    list, units, gap = list .. pack(form, gap, MOST), units - MOST, 0
+  if units > MOST then
+    local full = floor((units - 1) / MOST)
+    list = list .. pack(form, gap, MOST) .. rep(pack(form, 0, MOST), full - 1)
+    units, gap = units - full * MOST, 0
   end
   w[OLDER], w[LAST] = list .. pack(form, gap, units), w[INDEX]
+  return rest
 end
 
 local function debit(w, now, units, period)
@@ -186,12 +192,13 @@ local function debit(w, now, units, period)
   if w[COUNT] == 0 then
     w[INDEX], w[UNITS], w[FIRST], w[LAST], w[OLDER] = index, 0, index, index, ''
   elseif index > w[INDEX] then
+    local rest = 0
     if w[UNITS] > 0 then
-      age(w)
+      rest = age(w)
     elseif w[OLDER] == '' then
       w[FIRST] = index
     end
-    w[INDEX], w[UNITS] = index, 0
+    w[INDEX], w[UNITS] = index, rest
   end
   w[UNITS], w[COUNT] = w[UNITS] + units, w[COUNT] + units
 end
@@ -221,16 +228,16 @@ local function refund(w, granted, units)
     w[UNITS], w[COUNT] = w[UNITS] - units, w[COUNT] - units
     return
   end
-  local list, form, size, at = w[OLDER], ENTRY[w[KIND]], SIZE[w[KIND]], w[FIRST]
-  for pos = 1, #list, size do
+  local list, form, size, at = w[OLDER], ENTRY[w[KIND]], SIZE[w[KIND]], w[LAST]
+  for pos = #list - size + 1, 1, -size do -- what comes back was mostly granted lately
     local gap, n = parse(form, list, pos)
-    if pos > 1 then at = at + gap end
-    if at > index or units == 0 then break end
+    if at < index or units == 0 then break end
     if at == index then
       local back = min(units, n)
       list = sub(list, 1, pos - 1) .. pack(form, gap, n - back) .. sub(list, pos + size)
       units, w[COUNT] = units - back, w[COUNT] - back
     end
+    at = at - gap
   end
   w[OLDER] = list
 end

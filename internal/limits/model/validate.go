@@ -14,8 +14,10 @@ import (
 const (
 	// MaxWindows is how many windows a quota may have; the work of a script grows with them.
 	MaxWindows = 16
-	// MaxLog bounds what a log window remembers.
-	MaxLog = 10_000
+	// MaxLog bounds what a log window remembers. It is written with every take, so new windows are bound by MaxNewLog; those that
+	// earlier versions accepted go on working.
+	MaxLog    = 10_000
+	MaxNewLog = 1_000
 	// MaxEven is the greatest limit that can be spent evenly: what a timeline of slots can divide exactly.
 	MaxEven = 1 << 36
 )
@@ -97,6 +99,17 @@ func CheckWindows(windows []delivery.Window) error {
 		}
 		if slices.ContainsFunc(windows[:i], func(o delivery.Window) bool { return o.Span == w.Span }) {
 			return fmt.Errorf("windows: two windows of %s; keep the one with the lower limit", notation.FormatSpan(w.Span))
+		}
+	}
+	return nil
+}
+
+// CheckNewWindows refuses windows that a quota may have but should not be given.
+func CheckNewWindows(windows []delivery.Window) error {
+	for _, w := range windows {
+		if w.Algorithm == delivery.AlgorithmLog && w.Limit > MaxNewLog {
+			return fmt.Errorf("window %s: log remembers every grant, and is read and written with each; use sliding above %d units",
+				notation.FormatWindow(w), MaxNewLog)
 		}
 	}
 	return nil

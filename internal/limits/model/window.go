@@ -8,7 +8,9 @@ import (
 
 const (
 	ringBuckets = 60
-	minBucket   = 1000 // microseconds: a ring of finer buckets would only be longer, never tighter than the widening
+	// maxBucket bounds the length of a bucket in the scripts' state. The rest counts in the bucket after it, so for longer.
+	maxBucket = 4096 * (1<<24 - 1)
+	minBucket = 1000 // microseconds: a ring of finer buckets would only be longer, never tighter than the widening
 )
 
 // bucket holds the units granted in [index*width, (index+1)*width).
@@ -167,9 +169,16 @@ func (w *window) debit(now, units int64, p Period) {
 		return
 	}
 	index := now / w.width
-	if n := len(w.buckets); n > 0 && w.buckets[n-1].index >= index {
-		w.buckets[n-1].units += units
-		return
+	if n := len(w.buckets); n > 0 {
+		newest := &w.buckets[n-1]
+		if newest.index >= index {
+			newest.units += units
+			return
+		}
+		if rest := newest.units - maxBucket; rest > 0 {
+			newest.units -= rest
+			units += rest
+		}
 	}
 	w.buckets = append(w.buckets, bucket{index, units})
 }

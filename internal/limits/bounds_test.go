@@ -1,0 +1,37 @@
+package limits
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/local"
+)
+
+// TestHugeCountsStayShort: how long the state of a window is does not grow with its count, and nothing counts for less.
+func TestHugeCountsStayShort(t *testing.T) {
+	client := privateClient(t, harness.FreshRedis(t))
+	l := newLua(t, client)
+	const used = 1_000_000_000_000
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(2*used, time.Hour)}
+	c := campaign(1000, q)
+	now := settle(l, epoch, c)
+	s := l.engine("a").shards[0]
+	must(t, s.once(t.Context(), chargeScript, func(slot *scriptSlot) *call {
+		return encodeCharge(s.keys, "a", slot, []local.Charge{{Quota: q, Units: used}}, now)
+	}))
+	for granted := int64(1); granted <= 5; granted++ {
+		now += 70 * second
+		if g := take1(l, now, "a", ask(c, 1)); g.Units != 1 || g.Windows[0].Remaining != used-granted {
+			t.Fatalf("%+v", g)
+		}
+	}
+	if n, err := client.StrLen(t.Context(), s.keys.quota("q")).Result(); err != nil || n > 120_000 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	now += 2 * 3600 * second
+	if w := l.Peek(now, c.Quotas)[0]; w.Remaining != 2*used {
+		t.Errorf("%+v", w)
+	}
+}
