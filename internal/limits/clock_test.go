@@ -177,3 +177,53 @@ func TestAStepIsNoticedByEveryScript(t *testing.T) {
 		t.Errorf("%d in rolling 5 s, want 50", most)
 	}
 }
+
+// delay holds up the first scripts on their way to the store.
+type delay struct {
+	redis.Hook
+
+	by []time.Duration
+}
+
+func (l *delay) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		l.wait()
+		return next(ctx, command)
+	}
+}
+
+func (l *delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		l.wait()
+		return next(ctx, commands)
+	}
+}
+
+func (l *delay) wait() {
+	if len(l.by) > 0 {
+		time.Sleep(l.by[0])
+		l.by = l.by[1:]
+	}
+}
+
+// TestARequestThatIsLateTwice: on a busy machine each request is under way for longer than what the scripts take for
+// a step of the clock. It is repeated once, and then granted.
+func TestARequestThatIsLateTwice(t *testing.T) {
+	l := newLua(t, realClient(t))
+	e := l.engine("a")
+	m := &e.shards[0].master
+	m.timeout, m.override = 10*time.Second, nil
+	c := campaign(200)
+	take := func() int64 {
+		reply, err := e.Take(context.Background(), []delivery.Ask{ask(c, 1)})
+		must(t, err)
+		return reply.Items[0].Units
+	}
+	take()
+	m.client.AddHook(&delay{by: []time.Duration{300 * time.Millisecond, 80 * time.Millisecond}})
+	if n := take(); n != 1 {
+		t.Errorf("%d units for a request that is late twice, want 1", n)
+	}
+}

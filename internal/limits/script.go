@@ -97,8 +97,13 @@ func (r *runner) run(ctx context.Context, s *shards.Script, calls []*call) {
 			case redis.HasErrorPrefix(c.err, "EPOCH"):
 				c.err = ledger.ErrEpoch
 			case redis.HasErrorPrefix(c.err, "CLOCK"), !answered(c.err):
-				// It cannot have been under way for longer than the whole attempt took.
-				c.head.sure, c.again = ahead(c.err) > took, true
+				// It cannot have been under way for longer than the whole attempt took. If it may have been, the reading is
+				// good for the next prediction: on a busy machine, that is as late again.
+				by := ahead(c.err)
+				c.head.sure, c.again = by > took, true
+				if by > 0 && !c.head.sure {
+					r.clock.observe(c.head.high+by.Microseconds(), c.head.steps, sent, sent.Add(took))
+				}
 				again = append(again, c)
 			}
 		}
