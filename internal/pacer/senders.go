@@ -12,12 +12,18 @@ import (
 // senders are the goroutines that call sinks, with one job at a time each. They are reused: a new goroutine would have
 // to grow its stack for every job. There are as many as calls were in flight recently; passing a job to one never
 // blocks.
+//
+// A goroutine that has taken a job wakes the next one, if there are more jobs, before it calls its sink. So all jobs are on
+// their way at once while calls take time, and one goroutine sends many where the sink answers at once.
 type senders struct {
 	send    func(dispatch)
 	running *sync.WaitGroup
 
 	mu     sync.Mutex      // guards the rest
-	idle   []chan dispatch // of the goroutines without a job; the one that was busy last gets the next
+	jobs   []dispatch      // that no goroutine has taken
+	taken  int             // of jobs, from the first on
+	coming bool            // a goroutine was woken that has not taken a job yet; it is so while there are jobs
+	idle   []chan struct{} // of the goroutines without a job; the one that was busy last gets the next
 	fewest int             // idle ones since the last trim
 	closed bool
 }
@@ -39,39 +45,79 @@ type dispatch struct {
 // hand gives a job to a goroutine that is idle, or to a new one.
 func (s *senders) hand(x dispatch) {
 	s.mu.Lock()
-	var jobs chan dispatch
-	if last := len(s.idle) - 1; last >= 0 {
-		jobs, s.idle = s.idle[last], s.idle[:last]
-		s.fewest = min(s.fewest, last)
+	if s.taken > len(s.jobs)/2 { // the place of those that were taken is used again
+		n := copy(s.jobs, s.jobs[s.taken:])
+		clear(s.jobs[n:])
+		s.jobs, s.taken = s.jobs[:n], 0
 	}
+	s.jobs = append(s.jobs, x)
+	wake := s.call()
 	s.mu.Unlock()
-	if jobs == nil {
-		jobs = make(chan dispatch, 1)
-		s.running.Go(func() { s.work(jobs) })
+	if wake != nil {
+		wake <- struct{}{} // it holds one, and nobody else sends one
 	}
-	jobs <- x // it holds one, and no other goroutine has it
+}
+
+// call returns the channel of a goroutine to be woken, if there are jobs and none is coming. Needs the lock.
+func (s *senders) call() chan struct{} {
+	if s.coming || s.taken == len(s.jobs) {
+		return nil
+	}
+	s.coming = true
+	if last := len(s.idle) - 1; last >= 0 {
+		wake := s.idle[last]
+		s.idle = s.idle[:last]
+		s.fewest = min(s.fewest, last)
+		return wake
+	}
+	wake := make(chan struct{}, 1)
+	s.running.Go(func() { s.work(wake) })
+	return wake
 }
 
 // work sends jobs until it is idle for long, or closed.
-func (s *senders) work(jobs chan dispatch) {
-	for x := range jobs {
-		s.send(x)
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			return
+func (s *senders) work(woken chan struct{}) {
+	for range woken {
+		for x, ok := s.take(woken, true); ok; x, ok = s.take(woken, false) {
+			s.send(x)
 		}
-		s.idle = append(s.idle, jobs)
-		s.mu.Unlock()
 	}
+}
+
+// take takes a job for a goroutine, and wakes another one for the next job. If there is none, the goroutine is idle, or ends.
+// came says that it has just been woken.
+func (s *senders) take(woken chan struct{}, came bool) (x dispatch, ok bool) {
+	s.mu.Lock()
+	if came {
+		s.coming = false
+	}
+	if ok = s.taken < len(s.jobs); ok {
+		x, s.jobs[s.taken] = s.jobs[s.taken], dispatch{}
+		if s.taken++; s.taken == len(s.jobs) {
+			s.taken, s.jobs = 0, s.jobs[:0]
+			if cap(s.jobs) > maxSpare {
+				s.jobs = nil
+			}
+		}
+	} else if s.closed {
+		close(woken)
+	} else {
+		s.idle = append(s.idle, woken)
+	}
+	wake := s.call()
+	s.mu.Unlock()
+	if wake != nil {
+		wake <- struct{}{}
+	}
+	return x, ok
 }
 
 // trim ends the goroutines that were not needed since the last trim.
 func (s *senders) trim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, jobs := range s.idle[:s.fewest] {
-		close(jobs)
+	for _, woken := range s.idle[:s.fewest] {
+		close(woken)
 	}
 	n := copy(s.idle, s.idle[s.fewest:])
 	clear(s.idle[n:])
@@ -84,8 +130,8 @@ func (s *senders) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, jobs := range s.idle {
-		close(jobs)
+	for _, woken := range s.idle {
+		close(woken)
 	}
 	s.idle = nil
 }

@@ -51,3 +51,45 @@ func TestSendersAreKeptAndTrimmed(t *testing.T) {
 		}
 	})
 }
+
+// Jobs of a sink that answers at once are sent by few goroutines, and each once.
+func TestSendersSendManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 2 * maxSpare
+		var running sync.WaitGroup
+		var sent [jobs]atomic.Int64
+		s := &senders{running: &running, send: func(x dispatch) { sent[x.at].Add(1) }}
+		for i := range jobs {
+			s.hand(dispatch{at: int64(i)})
+		}
+		synctest.Wait()
+		for i := range sent {
+			if n := sent[i].Load(); n != 1 {
+				t.Fatalf("job %d was sent %d times", i, n)
+			}
+		}
+		if s.coming || s.taken != 0 || len(s.jobs) != 0 || cap(s.jobs) > 2*maxSpare {
+			t.Errorf("in the end: coming %t, %d of %d taken, room for %d", s.coming, s.taken, len(s.jobs), cap(s.jobs))
+		}
+		s.close()
+		running.Wait()
+	})
+}
+
+// Jobs that wait for a goroutine all the time take no more memory than they are.
+func TestSendersUsePlacesAgain(t *testing.T) {
+	var running sync.WaitGroup
+	s := &senders{running: &running, coming: true, closed: true} // a goroutine is on its way, and never comes
+	for i := range int64(10_000) {
+		s.hand(dispatch{at: i})
+		if i < 10 {
+			continue
+		}
+		if x, ok := s.take(nil, false); !ok || x.at != i-10 {
+			t.Fatalf("job %d came as number %d", x.at, i-10)
+		}
+	}
+	if cap(s.jobs) > 100 {
+		t.Errorf("room for %d jobs, of which at most 11 wait", cap(s.jobs))
+	}
+}
