@@ -1,7 +1,6 @@
 package http
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -40,7 +39,8 @@ const (
 	keyUserAgent      = "User-Agent"
 	keyAuthorization  = "Authorization"
 	keyConnection     = "Connection"
-	headersOfEveryJob = 8
+	headersOfEveryJob = 5 // not more than needed: a map of up to eight takes half of the memory of a larger one
+	headersOfTrace    = 2
 )
 
 // client is what a Sink makes of its configuration and of the files that it names. It never changes.
@@ -147,7 +147,11 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	}
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
 	values := [...]string{job.ID, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
-	header := make(http.Header, headersOfEveryJob+len(c.fixed))
+	size := headersOfEveryJob + len(c.fixed)
+	if job.TraceParent != "" {
+		size += headersOfTrace
+	}
+	header := make(http.Header, size)
 	for _, f := range c.fixed {
 		header[f.name] = f.values
 	}
@@ -177,7 +181,8 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	if len(job.Payload) > 0 {
 		// net/http recognises a NopCloser around a bytes.Reader as data in memory, and then sends header and body in
 		// one write instead of two.
-		template.Body = io.NopCloser(bytes.NewReader(job.Payload))
+		t.body.Reset(job.Payload)
+		template.Body = io.NopCloser(&t.body)
 		template.GetBody = t.payloadAgain
 	}
 	t.header = header

@@ -25,6 +25,8 @@ import (
 // for idempotent.
 type trip struct {
 	payload []byte
+	body    bytes.Reader // of the first try
+	hooks   httptrace.ClientTrace
 	header  http.Header // of the request
 	cancel  context.CancelFunc
 	resent  *atomic.Uint64
@@ -42,7 +44,8 @@ type trip struct {
 var errRefused = errors.New("the request was sent twice, and processed neither time")
 
 func (t *trip) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{GotConn: t.gotConn, WroteHeaders: func() { t.written.Store(true) }}
+	t.hooks = httptrace.ClientTrace{GotConn: t.gotConn, WroteHeaders: func() { t.written.Store(true) }}
+	return &t.hooks
 }
 
 // repeat tells whether the request may be written now, as far as it has been written before.
