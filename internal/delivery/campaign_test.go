@@ -26,7 +26,8 @@ func TestCoveredCampaigns(t *testing.T) {
 			if own := q.For(id); own.Exempt != 0 || q.Exempt != 100-percent {
 				t.Fatalf("%+v", own)
 			}
-			if q.Exempt -= 1; !q.Covers(id) {
+			q.Exempt--
+			if !q.Covers(id) {
 				t.Fatalf("%s is not covered any more when the percentage grows", id)
 			}
 		}

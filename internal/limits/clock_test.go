@@ -75,7 +75,7 @@ func TestAClockThatIsSetRightIsFollowed(t *testing.T) {
 	for _, wrong := range []int64{-15 * second, 15 * second} {
 		l := newLua(t, realClient(t))
 		m := &l.engine("a").shards[0].master
-		var world, off int64 = epoch, wrong
+		world, off := epoch, wrong
 		m.override = func() int64 { return world + off }
 		m.local = func() time.Time { return time.UnixMicro(world - epoch/2) }
 		before := int64(0)

@@ -1,10 +1,6 @@
 package model
 
-import (
-	"math"
-
-	"github.com/pacer/pacer/internal/delivery"
-)
+import "github.com/pacer/pacer/internal/delivery"
 
 // taking is the state of one ask while the store serves it.
 type taking struct {
@@ -17,23 +13,6 @@ type taking struct {
 	quotas []*demand // all that have windows
 	binds  []*demand // those of them that limit the campaign
 	out    delivery.Granted
-}
-
-// demand is the state of one quota during an ask.
-type demand struct {
-	spec    *delivery.Quota
-	held    *quota
-	windows []opened
-	covers  bool // false: the quota is rolled out to others
-	even    bool
-	self    *rival
-	tight   *window // the one with the least room, the first of equals
-	index   int     // of tight
-	room    int64   // what all windows can give
-	pace    int64   // how many units of it may begin up to the horizon: less than room only where spending is even
-	share   int64   // what of them falls to the campaign
-	kept    int64   // until when the rest is kept for others at least, if it is
-	next    int64   // when a job refused for want of room will find it
 }
 
 const never = int64(-1)
@@ -357,38 +336,6 @@ func (t *taking) quotaNext(units int64) int64 {
 		return t.now + t.ask.Quantum
 	}
 	return next
-}
-
-// measure finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be
-// within the horizon. What remains is hard: all of the job must fit.
-func (q *demand) measure(t *taking) {
-	room, pace := int64(delivery.MaxGrant), int64(-1)
-	for i, w := range q.windows {
-		left := w.remaining()
-		room = min(room, left)
-		if q.even {
-			left = w.paced(t.now, t.ask.Horizon)
-		}
-		if pace < 0 || left < pace {
-			q.tight, q.index, pace = w.window, i, left
-		}
-	}
-	q.room, q.pace = room, min(pace, delivery.MaxGrant)
-}
-
-// growsAt is when there is more room, of which some may fall to the campaign.
-func (q *demand) growsAt(t *taking) int64 {
-	w := q.tight
-	if left := w.remaining(); q.even {
-		if n := w.paced(t.now, t.ask.Horizon); n < left {
-			at, rate := w.pacing(t.now)
-			return at.Advance(n, rate).Micros() - t.ask.Horizon
-		}
-	}
-	if w.count == 0 {
-		return math.MaxInt64
-	}
-	return w.freeAt(w.remaining() + 1)
 }
 
 // settleQuotas records what each quota granted the campaign, and how much more the campaign can

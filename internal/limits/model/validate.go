@@ -14,9 +14,10 @@ import (
 const (
 	// MaxWindows is how many windows a quota may have; the work of a script grows with them.
 	MaxWindows = 16
-	// MaxLog bounds what a log window remembers. It is written with every take, so new windows are bound by MaxNewLog; those that
-	// earlier versions accepted go on working.
-	MaxLog    = 10_000
+	// MaxLog bounds what a log window remembers.
+	MaxLog = 10_000
+	// MaxNewLog bounds that of a new one, since it is written with every take; those that earlier versions accepted go on
+	// working.
 	MaxNewLog = 1_000
 	// MaxEven is the greatest limit that can be spent evenly: what a timeline of slots can divide exactly.
 	MaxEven = 1 << 36
