@@ -47,6 +47,9 @@ func (d *Decoder) name(b []byte) string {
 	if known, ok := d.names[string(b)]; ok {
 		return known
 	}
+	if len(b) > delivery.MaxIDLength {
+		return string(b)
+	}
 	if d.names == nil || len(d.names) >= maxNames {
 		d.names = map[string]string{}
 	}
@@ -77,7 +80,7 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 	}
 	moved := false
 	if from != delivery.FromIngress {
-		moved = applyHistory(j, &h, r.Time)
+		moved = d.applyHistory(j, &h, r.Time)
 	}
 	if !moved {
 		h.check(j)
@@ -163,10 +166,6 @@ func (d *Decoder) decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
 
 // setCampaign leaves the campaign empty if the value cannot name one.
 func (d *Decoder) setCampaign(j *delivery.Job, name string, value []byte) {
-	if len(value) > delivery.MaxIDLength {
-		invalid(j, name, idRule)
-		return
-	}
 	switch id := d.name(value); {
 	case delivery.ValidCampaign(id):
 		j.Campaign = id
@@ -229,6 +228,9 @@ func setPriority(j *delivery.Job, name string, value []byte) {
 
 // setNotBefore is setTime with a limit, so that no job circulates in the timers for years.
 func setNotBefore(j *delivery.Job, name string, value []byte, limits Limits) {
+	if value == nil {
+		return
+	}
 	setTime(j, name, value, &j.NotBefore)
 	if limits.MaxNotBefore > 0 && j.NotBefore.Sub(j.FirstRead) > limits.MaxNotBefore {
 		invalid(j, name, fmt.Sprintf("%s is further ahead than max_not_before (%s)", value, notation.FormatSpan(limits.MaxNotBefore)))
@@ -249,9 +251,9 @@ func setTime(j *delivery.Job, name string, value []byte, t *time.Time) {
 
 // applyHistory reads the headers that pacer wrote when it moved the job. A header that is missing or unreadable,
 // because another program wrote the record, counts as zero. moved reports whether pacer wrote the record.
-func applyHistory(j *delivery.Job, h *scanned, written time.Time) (moved bool) {
+func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (moved bool) {
 	j.Attempt, j.Hops, j.TimerHops = int(count(h.attempt)), count(h.hops), count(h.timerHops)
-	o, moved := ParseOrigin(string(h.origin))
+	o, moved := d.origin(h.origin)
 	if moved {
 		j.Origin = o
 		j.Origin.TopicID = delivery.ParseTopicID(string(h.originTopicID))
@@ -266,7 +268,7 @@ func applyHistory(j *delivery.Job, h *scanned, written time.Time) (moved bool) {
 		j.FirstRead = written
 	}
 	j.Due = instant(h.due)
-	j.Reason, j.Widened = string(h.reason), count(h.widened) > 0
+	j.Reason, j.Widened = d.name(h.reason), count(h.widened) > 0
 	return moved
 }
 

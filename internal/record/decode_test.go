@@ -141,7 +141,9 @@ func TestJobHasMemoryOfItsOwn(t *testing.T) {
 	for i := range 3 * maxNames {
 		d.Decode(rec("p", "pacer-campaign", fmt.Sprint(i)), delivery.FromIngress, limits, readAt)
 	}
-	if len(d.names) > maxNames {
+	long := strings.Repeat("x", delivery.MaxIDLength+1)
+	d.Decode(rec("p", "pacer-campaign", "c", "pacer-reason", long, "pacer-origin", long+"/1/2"), delivery.FromLane, limits, readAt)
+	if _, kept := d.names[long]; kept || len(d.names) > maxNames {
 		t.Errorf("%d names are remembered", len(d.names))
 	}
 }

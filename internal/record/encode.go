@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -39,11 +40,14 @@ func unread(job *delivery.Job) bool {
 
 // ownHeaders returns the headers that pacer writes for the job at its destination.
 func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
-	h := make(headers, 0, 16+len(job.Headers))
+	h := headers{
+		list:   make([]delivery.Header, 0, 16+len(job.Headers)),
+		memory: make([]byte, 0, 256+len(job.Campaign)+len(job.ID)+len(job.Origin.Topic)),
+	}
 	h.text(campaignHeader(job), job.Campaign)
 	h.text(delivery.HeaderJobID, job.ID)
 	if job.Weight > 1 {
-		h.text(delivery.HeaderWeight, strconv.FormatInt(job.Weight, 10))
+		h.number(delivery.HeaderWeight, job.Weight)
 	}
 	if job.Priority == delivery.PriorityHigh {
 		h.text(delivery.HeaderPriority, "high")
@@ -53,7 +57,7 @@ func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []del
 	h.text(delivery.HeaderContentType, job.ContentType)
 	h.text(delivery.HeaderTraceParent, job.TraceParent)
 
-	h.text(delivery.HeaderAttempt, strconv.Itoa(job.Attempt))
+	h.number(delivery.HeaderAttempt, int64(job.Attempt))
 	h.count(delivery.HeaderHops, int(HopsAfter(job, to)))
 	timerHops := job.TimerHops
 	if to.Kind == delivery.ToTimer {
@@ -77,7 +81,7 @@ func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []del
 			h.count(HeaderTruncated, int(job.Flaw.Lost))
 		}
 	}
-	return h
+	return h.list
 }
 
 // campaignHeader returns the header for the job's campaign. A value that could not be read and named its campaign itself
@@ -176,24 +180,36 @@ func New(campaign, id string, payload []byte) delivery.Record {
 	}}
 }
 
-// headers builds a list of record headers; empty values are left out.
-type headers []delivery.Header
+// headers builds a list of record headers, whose values share memory; empty values are left out.
+type headers struct {
+	list   []delivery.Header
+	memory []byte
+}
+
+// add adds a header whose value was appended to the memory.
+func (h *headers) add(key string, memory []byte) {
+	from := len(h.memory)
+	h.memory = memory
+	h.list = append(h.list, delivery.Header{Key: key, Value: memory[from:len(memory):len(memory)]})
+}
 
 func (h *headers) text(key, value string) {
 	if value != "" {
-		*h = append(*h, delivery.Header{Key: key, Value: []byte(value)})
+		h.add(key, append(h.memory, value...))
 	}
 }
 
+func (h *headers) number(key string, n int64) { h.add(key, strconv.AppendInt(h.memory, n, 10)) }
+
 func (h *headers) count(key string, n int) {
 	if n > 0 {
-		h.text(key, strconv.Itoa(n))
+		h.number(key, int64(n))
 	}
 }
 
 func (h *headers) time(key string, t time.Time) {
 	if !t.IsZero() {
-		h.text(key, t.UTC().Format(time.RFC3339Nano))
+		h.add(key, t.UTC().AppendFormat(h.memory, time.RFC3339Nano))
 	}
 }
 
@@ -221,21 +237,23 @@ func OneLine(s string, limit int) string {
 func FormatOrigin(o delivery.Origin) string { return o.String() }
 
 // ParseOrigin parses the output of FormatOrigin.
-func ParseOrigin(s string) (delivery.Origin, bool) {
+func ParseOrigin(s string) (delivery.Origin, bool) { return new(Decoder).origin([]byte(s)) }
+
+func (d *Decoder) origin(s []byte) (delivery.Origin, bool) {
 	rest, offset, ok1 := cutLast(s)
 	topic, partition, ok2 := cutLast(rest)
-	o, err1 := strconv.ParseInt(offset, 10, 64)
-	p, err2 := strconv.ParseInt(partition, 10, 32)
-	if !ok1 || !ok2 || err1 != nil || err2 != nil || o < 0 || p < 0 || topic == "" {
+	o, err1 := strconv.ParseInt(string(offset), 10, 64)
+	p, err2 := strconv.ParseInt(string(partition), 10, 32)
+	if !ok1 || !ok2 || err1 != nil || err2 != nil || o < 0 || p < 0 || len(topic) == 0 {
 		return delivery.Origin{}, false
 	}
-	return delivery.Origin{Topic: topic, Partition: int(p), Offset: o}, true
+	return delivery.Origin{Topic: d.name(topic), Partition: int(p), Offset: o}, true
 }
 
-func cutLast(s string) (before, after string, ok bool) {
-	i := strings.LastIndexByte(s, '/')
+func cutLast(s []byte) (before, after []byte, ok bool) {
+	i := bytes.LastIndexByte(s, '/')
 	if i < 0 {
-		return "", "", false
+		return nil, nil, false
 	}
 	return s[:i], s[i+1:], true
 }

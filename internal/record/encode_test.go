@@ -230,3 +230,25 @@ func TestParseOrigin(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkThroughALane is what a job costs that is written to a lane and read again.
+func BenchmarkThroughALane(b *testing.B) {
+	r := New("spring", "job-1", make([]byte, 200))
+	r.Topic = "jobs"
+	job, to := Decode(&r, delivery.FromIngress, limits, readAt), delivery.Destination{Kind: delivery.ToLane, Reason: delivery.ReasonOverflow}
+	job.Origin.TopicID = delivery.NewTopicID(numbers)
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = Encode(job, to, readAt)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		var d Decoder
+		moved := Encode(job, to, readAt)
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = d.Decode(&moved, delivery.FromLane, limits, readAt)
+		}
+	})
+}
