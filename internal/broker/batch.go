@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync"
 
 	"github.com/segmentio/kafka-go/protocol"
 	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
@@ -61,11 +62,24 @@ func (s *recordSet) ReadFrom(r io.Reader) (int64, error) {
 	if size <= 0 {
 		return int64(len(head)), nil
 	}
-	var b bytes.Buffer
-	b.Grow(int(min(size, 1<<20)) + bytes.MinRead)
-	n, err := io.CopyN(&b, r, int64(size))
+	b := sets.Get().(*bytes.Buffer)
+	b.Grow(int(min(size, maxKeptSet)) + bytes.MinRead)
+	n, err := io.CopyN(b, r, int64(size))
 	*s = b.Bytes()
 	return int64(len(head)) + n, err
+}
+
+// sets has the memory of sets that were read, for the next ones.
+var sets = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxKeptSet bounds the memory of a set, in bytes, that is kept, and that is believed to be needed before it is read.
+const maxKeptSet = 1 << 20
+
+// release gives the memory of the set back: nobody has a part of it any more.
+func (s recordSet) release() {
+	if n := cap(s); n > 0 && n <= 2*maxKeptSet {
+		sets.Put(bytes.NewBuffer(s[:0]))
+	}
 }
 
 // logBatch is one batch of a log.

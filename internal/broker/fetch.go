@@ -126,6 +126,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*Raw) err
 		return out, fmt.Errorf("fetch %s: the answer is for another partition", r.Partition)
 	}
 	p := &response.Topics[0].Partitions[0]
+	defer p.RecordSet.release()
 	if err := codeError(p.ErrorCode); err != nil {
 		return out, fmt.Errorf("fetch %s at %d: %w", r.Partition, r.Offset, err)
 	}

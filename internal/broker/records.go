@@ -112,9 +112,15 @@ func (r *records) read(rec *delivery.Record, size, from int64) error {
 	if n < 0 || n > int64(len(f.b)) { // each takes two bytes at least
 		return errMalformed
 	}
+	before := r.headers
 	r.headers = r.headers[:0]
-	for range n {
-		r.headers = append(r.headers, delivery.Header{Key: r.name(f.bytes()), Value: f.bytes()})
+	for i := range int(n) {
+		key := f.bytes()
+		if i < len(before) && before[i].Key == string(key) {
+			r.headers = append(r.headers, delivery.Header{Key: before[i].Key, Value: f.bytes()})
+		} else {
+			r.headers = append(r.headers, delivery.Header{Key: r.name(key), Value: f.bytes()})
+		}
 	}
 	rec.Headers = r.headers
 	return f.err
