@@ -110,7 +110,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
-		Leads: func() bool { return d.progress.Leads() },
+		Leads: func() bool { return d.progress.Leads() }, Fleet: func() int { return d.progress.Fleet() },
 		Eventual: eventual.Options{
 			Roots: parts.Roots, Sync: cfg.Eventual.Sync, LowBurst: cfg.Eventual.LowBurst, HighBurst: cfg.Eventual.HighBurst,
 		}, Logger: parts.Log, Registerer: parts.Registry,

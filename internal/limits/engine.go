@@ -46,6 +46,8 @@ type Options struct {
 	Quotas func() []*delivery.Quota
 	// Leads reports whether this daemon does what one daemon of the fleet is to do; several do no harm. nil: it does.
 	Leads func() bool
+	// Fleet is how many daemons there are, as far as known; nil: not at all.
+	Fleet func() int
 	// Eventual configures the quotas of mode eventual. Its roots are the shards' masters unless it names others;
 	// fields that the engine knows itself may be left out.
 	Eventual eventual.Options
@@ -115,7 +117,9 @@ func (e *Engine) watch(o *Options) (err error) {
 	for _, s := range e.shards {
 		s.fence, s.ended = e.fence, e.ended
 	}
-	e.fallback = local.New(o.Logger, o.Registerer, len(e.shards), attempts*o.Timeout)
+	e.fallback = local.New(local.Options{
+		Shards: len(e.shards), Patience: attempts * o.Timeout, Fleet: o.Fleet, Logger: o.Logger, Registerer: o.Registerer,
+	})
 	soft := o.Eventual
 	soft.KeyPrefix, soft.Node, soft.Logger, soft.Registerer = o.KeyPrefix, e.node, o.Logger, o.Registerer
 	if len(soft.Roots) == 0 {

@@ -129,6 +129,7 @@ type lastSummary struct {
 	toldAt int64            // when that was
 	sent   map[uint64]int64 // units sent of each campaign, as counted by the leader
 	leads  atomic.Int64     // until when this daemon leads, by what it was told, Unix nanoseconds
+	fleet  atomic.Int64     // how many daemons run
 }
 
 // activity is how much of a campaign a daemon had sent when it last sent something.
@@ -246,6 +247,7 @@ func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBackl
 		t.outdated()
 		return
 	}
+	t.fleet.Store(int64(s.daemons))
 	gates, err := t.opt.Gates(ctx)
 	if err != nil {
 		t.log.Debug("the gates of sinks could not be read", "error", err)
@@ -262,6 +264,9 @@ func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBackl
 // Leads reports whether this daemon leads the exchange. For seconds after a change, two daemons may do so, or none.
 // It may be called concurrently.
 func (t *Tracker) Leads() bool { return time.Now().UnixNano() < t.leads.Load() }
+
+// Fleet returns how many daemons run, as told last; 0 before that. It may be called concurrently.
+func (t *Tracker) Fleet() int { return int(t.fleet.Load()) }
 
 func (t *Tracker) known(campaign string) bool { return t.snapshot.Campaign(campaign) != nil }
 

@@ -30,8 +30,9 @@ const Epoch = -1
 
 // Fallback grants without the store, as the policies of a campaign's quotas allow.
 //
-// Every answer of the store is observed, so that when it fails the process knows the rate in force, how many daemons
-// ask, and what is left of each window. A daemon then keeps its own timeline, at its reduced share of the rate, and
+// Every answer of the store is observed, so that when it fails the process knows the rate in force and what is left of
+// each window. All daemons of the fleet are reckoned with, those as well that have no jobs of a campaign: they may get
+// some. Their number is the largest of the last minutes. A daemon then keeps its own timeline, at its reduced share of the rate, and
 // windows of its share of the limits, in a model.Store. Daemons do not communicate, so the sum of what they send stays
 // within the limits only because of when they begin and end:
 //
@@ -52,6 +53,7 @@ const Epoch = -1
 type Fallback struct {
 	log      *slog.Logger
 	granted  *prometheus.CounterVec
+	fleet    func() int
 	patience int64 // the longest time until an attempt is known to have failed
 
 	mu        sync.Mutex // of everything below
@@ -63,12 +65,25 @@ type Fallback struct {
 	local     *model.Store // of the current outages
 }
 
-// New makes a fallback for a number of shards. patience is the longest time from an attempt to reach the
-// store to its failure.
-func New(log *slog.Logger, r prometheus.Registerer, count int, patience time.Duration) *Fallback {
+// Options configure a Fallback.
+type Options struct {
+	Shards   int
+	Patience time.Duration // the longest time from an attempt to reach the store to its failure
+	// Fleet is how many daemons there are, as far as known; 0: not at all. nil: only those count that are seen to ask for
+	// the same campaigns.
+	Fleet      func() int
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// New makes a Fallback.
+func New(o Options) *Fallback {
+	if o.Fleet == nil {
+		o.Fleet = func() int { return 0 }
+	}
 	f := &Fallback{
-		log: log, patience: patience.Microseconds(), shards: make([]seenShard, count),
-		granted: promauto.With(r).NewCounterVec(prometheus.CounterOpts{
+		log: o.Logger, fleet: o.Fleet, patience: o.Patience.Microseconds(), shards: make([]seenShard, o.Shards),
+		granted: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_local_granted_total", Help: "Units granted while the quota store did not answer, by policy.",
 		}, []string{"policy"}),
 		campaigns: map[string]*seenCampaign{}, quotas: map[string]*seenQuota{},
@@ -129,7 +144,7 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 		if policy == delivery.PolicyLocalShare && q.at == 0 {
 			return false // it is not known what is left of it
 		}
-		q.begin(g.failed, max(v.count, g.daemons.most()), ask.Horizon+ask.LateTolerance)
+		q.begin(g.failed, g.daemons.most(), ask.Horizon+ask.LateTolerance)
 	}
 	f.announce(g, policy)
 	f.take(now, v, ask, out)
@@ -155,7 +170,7 @@ func (f *Fallback) take(now int64, v *seenCampaign, ask *delivery.Ask, out *deli
 	if out.Units < a.Want && (out.NextAt == 0 || out.NextAt > now+Recheck) {
 		out.NextAt = now + Recheck
 	}
-	out.Revision, out.Daemons, out.Windows = v.inForce, v.count, nil
+	out.Revision, out.Daemons, out.Windows = v.inForce, v.home.daemons.most(), nil
 	out.From = delivery.Provenance{Shard: v.shard, Epoch: Epoch, Campaign: ask.Campaign}
 }
 

@@ -49,8 +49,7 @@ type feed struct {
 
 func testFallback(t testing.TB) *Fallback {
 	t.Helper()
-	f := New(slog.New(slog.DiscardHandler), prometheus.NewRegistry(), 1, 0)
-	return f
+	return New(Options{Shards: 1, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 }
 
 func newOutage(t testing.TB, seed uint64, lasts time.Duration) *outage {
@@ -58,6 +57,22 @@ func newOutage(t testing.TB, seed uint64, lasts time.Duration) *outage {
 	down := epoch + 10*second
 	return &outage{
 		store: model.NewStore(), rnd: rand.New(rand.NewPCG(seed, 1)), down: down, up: down + lasts.Microseconds(),
+	}
+}
+
+// strangers adds daemons that know how many they are, and each of which has jobs for a while in which the others have none.
+func (o *outage) strangers(t testing.TB, k int, c *delivery.Campaign) {
+	t.Helper()
+	for range k {
+		o.add(t, 0, c)
+	}
+	for i, d := range o.daemons {
+		d.f.fleet = func() int { return k }
+		for step := range int64(100) {
+			d.feeds[0].queued = 1
+			o.ask(d, d.feeds[0], epoch+int64(i)*3_600_000+step*quantum)
+		}
+		d.at, d.feeds[0].next = o.down+1000, o.down+1000
 	}
 }
 
@@ -251,6 +266,25 @@ func (o *outage) checkUse(t *testing.T, windows string, c *delivery.Campaign, k 
 	if every == 0 {
 		if got := float64(between(slots, o.up+4*second, o.up+30*second)) / 26; got < 0.99*rate-1 {
 			t.Errorf("%.1f/s after the outage, want about %.0f", got, rate)
+		}
+	}
+}
+
+// TestDaemonsThatNeverMetShareToo: three daemons have had a trickle of jobs, each at its own time; when the store fails,
+// all have a backlog.
+func TestDaemonsThatNeverMetShareToo(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(5) {
+		q := localShare(windows(4_000, 10*time.Second))
+		c := campaign(300, q)
+		o := newOutage(t, seed, 30*time.Second)
+		o.down += 2 * second
+		o.strangers(t, 3, c)
+		o.run(o.up + 20*second)
+		o.check(t.Errorf, []*delivery.Campaign{c}, []*delivery.Quota{q})
+		slots := o.slots(0, func(*delivery.Campaign) bool { return true })
+		if n := between(slots, o.down+5*second, o.up); n < 25*200 {
+			t.Errorf("%d sent without the store in 27 s", n)
 		}
 	}
 }

@@ -29,17 +29,17 @@ func (f *Fallback) homeOf(c *delivery.Campaign) (shard int, ok bool) {
 	return 0, false
 }
 
-// seenShard records when a shard answered and failed, and how many daemons asked it. All times are store time, in
+// seenShard records when a shard answered and failed, and how many daemons there were then. All times are store time, in
 // microseconds.
 type seenShard struct {
 	answered  int64 // the latest answer
 	failing   bool
-	failed    int64 // the first failure of the latest outage
-	before    int64 // the last answer before it
-	latest    int64 // the latest failure
-	back      int64 // the first answer after it
-	lasted    bool  // a daemon may have granted locally in it
-	daemons   recent
+	failed    int64           // the first failure of the latest outage
+	before    int64           // the last answer before it
+	latest    int64           // the latest failure
+	back      int64           // the first answer after it
+	lasted    bool            // a daemon may have granted locally in it
+	daemons   recent          // of the fleet
 	announced map[string]bool // policies that were logged
 }
 
@@ -69,11 +69,9 @@ type seenCampaign struct {
 	rate      delivery.Rate
 	revision  int64 // of rate
 	first, at int64 // the first of the answers that came without a long pause, and the latest
-	daemons   recent
 	weight    int64 // the heaviest job seen
 
 	failed  int64 // the outage of the fields below, identified by its first failure
-	count   int64 // number of daemons
 	known   bool  // enough to grant
 	start   int64 // no slot before this
 	share   delivery.Rate
@@ -137,9 +135,8 @@ func (f *Fallback) see(ask *delivery.Ask, g *delivery.Granted) {
 	}
 	v.at, v.rate, v.revision = now, g.Rate, g.Revision
 	v.weight = max(v.weight, heaviest(ask))
-	v.daemons.observe(now, g.Daemons)
-	v.home.daemons.observe(now, g.Daemons)
 	f.answer(v.home, now)
+	v.home.daemons.observe(now, g.Daemons)
 	for _, q := range v.quotas {
 		q.at = now
 	}
@@ -209,6 +206,7 @@ func (f *Fallback) answer(g *seenShard, now int64) {
 		g.lasted = false
 	}
 	g.answered = max(g.answered, now)
+	g.daemons.observe(now, int64(f.fleet()))
 }
 
 // prune removes campaigns and quotas that have not been asked for within unseenAfter.
@@ -234,10 +232,7 @@ func (f *Fallback) prune(now int64) {
 func (v *seenCampaign) begin(ask *delivery.Ask) bool {
 	g := v.home
 	if v.failed != g.failed {
-		v.failed, v.count = g.failed, v.daemons.most()
-		if g.answered-v.at > acquainted {
-			v.count = max(v.count, g.daemons.most())
-		}
+		v.failed = g.failed
 		v.known = g.answered-v.at <= recently && v.at-v.first >= acquainted
 	}
 	rate := v.rate
@@ -246,7 +241,7 @@ func (v *seenCampaign) begin(ask *delivery.Ask) bool {
 		rate, v.inForce = v.spec.Rate, v.spec.Revision
 	}
 	v.weight = max(v.weight, heaviest(ask))
-	share := shareOf(rate, v.count, v.weight)
+	share := shareOf(rate, g.daemons.most(), v.weight)
 	if share != v.share || v.version == 0 {
 		v.share = share
 		v.version++
