@@ -18,7 +18,7 @@ func (c *cli) quota() *cobra.Command {
 	return group("quota", "Quotas: limits shared by campaigns",
 		c.plain("list", "List all quotas", c.listQuotas),
 		c.ofID("show", "Show one quota, what is left of its windows and who uses it", c.showQuota),
-		c.quotaSet(), c.quotaUsage())
+		c.quotaSet(), c.quotaWindow(), c.quotaAdjust(), c.quotaTouch(), c.quotaDelete(), c.quotaUsage())
 }
 
 func (c *cli) quotaSet() *cobra.Command {
@@ -105,11 +105,7 @@ func (c *cli) setQuota(ctx context.Context, id string, change *catalog.QuotaChan
 	if *change == (catalog.QuotaChange{}) {
 		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
 	}
-	q, err := ask(c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.SetQuota(ctx, id, *change) })
-	if err != nil {
-		return err
-	}
-	return c.printTable(q, func(p *printer) { printQuota(p, &q) })
+	return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.SetQuota(ctx, id, *change) })
 }
 
 // printQuota prints the quota's row in the catalog.

@@ -19,6 +19,7 @@ type quotaView struct {
 	*catalog.QuotaRow
 	State  []windowView   `json:"state"`
 	Note   string         `json:"note,omitempty"` // why the state lacks counts
+	Claims []claimView    `json:"claims"`
 	UsedBy []campaignView `json:"used_by"`
 }
 
@@ -28,6 +29,15 @@ type windowView struct {
 	Limit     int64      `json:"limit"`
 	Remaining *int64     `json:"remaining"`
 	ResetAt   *time.Time `json:"reset_at"` // when the window would be full again if nothing more were sent
+	NextAt    *time.Time `json:"next_at"`  // where nothing remains, when the next unit will; nil: something does, or never
+}
+
+// claimView is units that are kept for a campaign which was refused some.
+type claimView struct {
+	Campaign string    `json:"campaign"`
+	Units    int64     `json:"units"`
+	AskedAt  time.Time `json:"asked_at"`
+	DueAt    time.Time `json:"due_at"` // when it is expected to ask again
 }
 
 // campaignView is one of the campaigns that share the quota.
@@ -39,7 +49,7 @@ type campaignView struct {
 }
 
 func newQuotaView(row *catalog.QuotaRow, campaigns []catalog.CampaignRow) *quotaView {
-	v := &quotaView{QuotaRow: row, State: []windowView{}, UsedBy: []campaignView{}}
+	v := &quotaView{QuotaRow: row, State: []windowView{}, Claims: []claimView{}, UsedBy: []campaignView{}}
 	for _, w := range row.Windows {
 		v.State = append(v.State, windowView{Span: w.Span, Limit: w.MaxUnits})
 	}
@@ -77,6 +87,13 @@ func peek(ctx context.Context, s *app.Services, v *quotaView) error {
 	if err != nil {
 		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 	}
+	claims, err := engine.Claims(ctx, quota)
+	if err != nil {
+		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
+	}
+	for _, one := range claims {
+		v.Claims = append(v.Claims, claimView{Campaign: one.Campaign, Units: one.Units, AskedAt: one.Asked, DueAt: one.Due})
+	}
 	for i := range states {
 		state := &states[i]
 		if state.Window < 0 || state.Window >= len(v.State) {
@@ -84,6 +101,10 @@ func peek(ctx context.Context, s *app.Services, v *quotaView) error {
 		}
 		resetAt := time.UnixMicro(state.ResetAt).UTC()
 		v.State[state.Window].Remaining, v.State[state.Window].ResetAt = &state.Remaining, &resetAt
+		if state.FreeAt > 0 {
+			next := time.UnixMicro(state.FreeAt).UTC()
+			v.State[state.Window].NextAt = &next
+		}
 	}
 	return nil
 }
@@ -92,17 +113,32 @@ func (v *quotaView) print(p *printer) {
 	printQuota(p, v.QuotaRow)
 	if len(v.State) > 0 {
 		p.line("")
-		p.line("WINDOW\tLIMIT\tREMAINING\tFULL AGAIN AT")
+		p.line("WINDOW\tLIMIT\tREMAINING\tNEXT UNIT AT\tFULL AGAIN AT")
 	}
 	for _, w := range v.State {
-		remaining, resetAt := "-", "-"
+		remaining, next, resetAt := "-", "-", "-"
 		if w.Remaining != nil {
 			remaining, resetAt = fmt.Sprint(*w.Remaining), w.ResetAt.Format(preciseTime)
 		}
-		p.line("%s\t%d\t%s\t%s", w.Span, w.Limit, remaining, resetAt)
+		switch {
+		case w.NextAt != nil:
+			next = w.NextAt.Format(preciseTime)
+		case w.Remaining != nil && *w.Remaining > 0:
+			next = "now"
+		case w.Remaining != nil:
+			next = "never" // the limit is 0
+		}
+		p.line("%s\t%d\t%s\t%s\t%s", w.Span, w.Limit, remaining, next, resetAt)
 	}
 	if v.Note != "" {
 		p.line("what remains is not known: %s", v.Note)
+	}
+	if len(v.Claims) > 0 {
+		p.line("")
+		p.line("UNITS ARE KEPT FOR\tUNITS\tASKED AT\tASKS AGAIN AT")
+	}
+	for _, one := range v.Claims {
+		p.line("%s\t%d\t%s\t%s", one.Campaign, one.Units, one.AskedAt.Format(preciseTime), one.DueAt.Format(preciseTime))
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -107,7 +108,112 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 		if fmt.Sprint(*w.Remaining) != want.remaining || w.ResetAt.Before(before) || w.ResetAt.After(time.Now().Add(within+within/16+time.Second)) {
 			t.Errorf("%s: %d of %d remain until %s", w.Span, *w.Remaining, w.Limit, w.ResetAt)
 		}
-		d.fields(shown, fmt.Sprintf("%s %d %s %s", w.Span, w.Limit, want.remaining, w.ResetAt.Format(preciseTime)))
+		d.fields(shown, fmt.Sprintf("%s %d %s now %s", w.Span, w.Limit, want.remaining, w.ResetAt.Format(preciseTime)))
+	}
+}
+
+// TestQuotasAreChangedInPart: one window is added, changed or removed and the others stay, with their counts; a quota that limits
+// campaigns is deleted only on demand; a quota that is touched has a new revision and is as it was.
+func TestQuotasAreChangedInPart(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.run("quota set provider --window 300/1m,2/1h:log --mode strict")
+	d.run("campaign create spring --rate 150/m --quota provider --status paused")
+	spend(t, store.Addr, d.dsn, "provider", 2)
+	d.fields(d.run("quota window add provider 9/1d 200/1m"), "windows 200/1m,2/1h:log,9/1d")
+	d.fields(d.run("quota window remove provider 1d"), "windows 200/1m,2/1h:log")
+	d.refuses("quota window remove provider 7d", "has no window of 7d; it has 1m, 1h")
+	d.refuses("quota window add provider", "needs an id and a window")
+	d.refuses("quota window add provider 3/1s:slow", "slow")
+	d.refuses("quota window add nobody 3/1s", "does not exist")
+
+	var view quotaView
+	shown := d.run("quota show provider")
+	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
+		t.Fatal(err)
+	}
+	if minute, hour := view.State[0], view.State[1]; *minute.Remaining != 198 || minute.NextAt != nil || *hour.Remaining != 0 || hour.NextAt == nil ||
+		hour.NextAt.After(*hour.ResetAt) || hour.NextAt.Before(time.Now().Add(58*time.Minute)) {
+		t.Errorf("%+v", view.State)
+	} else {
+		d.fields(shown, fmt.Sprintf("1h 2 0 %s %s", hour.NextAt.Format(preciseTime), hour.ResetAt.Format(preciseTime)))
+	}
+
+	var before, after catalog.QuotaRow
+	for _, at := range []*catalog.QuotaRow{&before, &after} {
+		if err := json.Unmarshal([]byte(d.run("quota touch provider --json")), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after.Revision <= before.Revision || fmt.Sprint(after.Windows) != fmt.Sprint(before.Windows) {
+		t.Errorf("%+v, then %+v", before, after)
+	}
+	d.refuses("quota delete provider", "give --yes")
+	d.refuses("quota delete provider --yes", "limits 1 campaigns, such as spring; take them out of it, or give --unlink")
+	if said := d.run("quota delete provider --yes --unlink"); said != "deleted quota provider, which limited 1 campaigns\n" {
+		t.Errorf("%q", said)
+	}
+	d.refuses("quota show provider", "does not exist")
+	d.refuses("quota delete provider --yes", "does not exist")
+	d.fields(d.run("campaign show spring"), "quotas -")
+}
+
+// TestQuotaAdjust: the count of one window is set while the others stay; making room has to be asked for, and every change is
+// recorded with its reason.
+func TestQuotaAdjust(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.run("quota set provider --window 300/1m,1000/1h")
+	spend(t, store.Addr, d.dsn, "provider", 5)
+	if said := d.run("quota adjust provider 1h --used 200 --reason", "the contract began earlier"); said !=
+		"window 1h of quota provider has counted 200 of 1000 units, and 5 before\n" {
+		t.Errorf("%q", said)
+	}
+	d.refuses("quota adjust provider 1h --used 150 --reason credit", "has counted 200 units: --used 150 would make room for 50 more; give --lower")
+	d.refuses("quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
+	d.refuses("quota adjust provider 1h --used 150", "--reason")
+	d.refuses("quota adjust provider 1h --used -1 --reason credit", "between 0 and")
+	var done adjustment
+	if err := json.Unmarshal([]byte(d.run("quota adjust provider 1h --used 150 --lower --reason credit --json")), &done); err != nil ||
+		done != (adjustment{"provider", "1h", 1000, 200, 150}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	spend(t, store.Addr, d.dsn, "provider", 5)
+	var view quotaView
+	if err := json.Unmarshal([]byte(d.run("quota show provider --json")), &view); err != nil {
+		t.Fatal(err)
+	}
+	if *view.State[0].Remaining != 290 || *view.State[1].Remaining != 845 || view.Claims == nil {
+		t.Errorf("%+v", view.State)
+	}
+	conn, err := pgx.Connect(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	rows, err := conn.Query(t.Context(), `SELECT concat_ws(' ', relation, old->>'span', old->>'used', new->>'used', new->>'reason', who <> '')
+FROM pacer.campaign_changes WHERE operation = 'adjust' AND quota_id = 'provider' ORDER BY change`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(list) != 2 || list[0] != "quota_windows 01:00:00 5 200 the contract began earlier t" || list[1] != "quota_windows 01:00:00 200 150 credit t" {
+		t.Errorf("%q, %v", list, err)
+	}
+	var units int64
+	if err := conn.QueryRow(t.Context(), `SELECT sum(units) FROM pacer.quota_usage WHERE node LIKE 'adjust-%'`).Scan(&units); err != nil || units != 195 {
+		t.Errorf("%d units in the ledger, %v", units, err)
+	}
+	d.run("quota set soft --mode eventual --window 5/1h")
+	d.refuses("quota adjust soft 1h --used 1 --reason credit", "the daemons count by themselves")
+}
+
+// refuses checks that a command line fails and says why.
+func (d *desk) refuses(line, why string) {
+	d.t.Helper()
+	var out, errs bytes.Buffer
+	if code := Run(d.t.Context(), strings.Fields(line), World{strings.NewReader(""), &out, &errs, d.environ}); code == 0 || !strings.Contains(errs.String(), why) {
+		d.t.Errorf("%s: exit code %d, %s; want %q", line, code, errs.String(), why)
 	}
 }
 
@@ -166,7 +272,7 @@ func TestQuotaShowWithoutTheStore(t *testing.T) {
 		if took := time.Since(started); took > 5*time.Second {
 			t.Errorf("after %s", took)
 		}
-		d.fields(shown, "1m 300 - -")
+		d.fields(shown, "1m 300 - - -")
 		if strings.Count(shown, want) != 1 {
 			t.Errorf("no %q in\n%s", want, shown)
 		}

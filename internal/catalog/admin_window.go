@@ -1,0 +1,126 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// ChangeWindows adds windows to the quota, each in the place of the one of the same span, and removes those of other spans; the
+// others stay as they are.
+func (a *Admin) ChangeWindows(ctx context.Context, id string, add []delivery.Window, remove []time.Duration) (QuotaRow, error) {
+	return a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
+		q, err := row.Quota()
+		if err != nil {
+			return err
+		}
+		for _, w := range model.WindowsWithDefaults(add) {
+			same := func(is delivery.Window) bool { return is.Span == w.Span }
+			q.Windows = append(slices.DeleteFunc(q.Windows, same), w)
+		}
+		for _, span := range remove {
+			kept := slices.DeleteFunc(slices.Clone(q.Windows), func(w delivery.Window) bool { return w.Span == span })
+			if len(kept) == len(q.Windows) {
+				return invalid("quota %s has no window of %s; it has %s", id, notation.FormatSpan(span), spellSpans(q.Windows))
+			}
+			q.Windows = kept
+		}
+		if err := model.CheckQuota(q); err != nil {
+			return invalid("%s", err)
+		}
+		return replaceWindows(ctx, tx, id, q.Windows)
+	})
+}
+
+func spellSpans(windows []delivery.Window) string {
+	if len(windows) == 0 {
+		return "none"
+	}
+	var list []string
+	for _, w := range windows {
+		list = append(list, notation.FormatSpan(w.Span))
+	}
+	return strings.Join(list, ", ")
+}
+
+// DeleteQuota deletes a quota and its history, and returns what it was. Campaigns are taken out of it only if unlink says so:
+// those without another quota are limited by their rate alone from then on.
+func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool) (was QuotaRow, err error) {
+	_, err = a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
+		if was = *row; len(row.Campaigns) > 0 && !unlink {
+			return invalid("quota %s limits %d campaigns, such as %s; take them out of it, or give --unlink", id, len(row.Campaigns), row.Campaigns[0])
+		}
+		_, err := tx.Exec(ctx, `DELETE FROM pacer.quotas WHERE id = $1`, id)
+		return err
+	})
+	return was, err
+}
+
+// TouchQuota gives the quota a new revision and changes nothing else, so that the store takes it over as the catalog has it.
+func (a *Admin) TouchQuota(ctx context.Context, id string) (QuotaRow, error) {
+	return a.alterQuota(ctx, id, func(tx pgx.Tx, _ *QuotaRow) error {
+		_, err := tx.Exec(ctx, `UPDATE pacer.quotas SET revision = revision + 1 WHERE id = $1`, id)
+		return err
+	})
+}
+
+// maxReason bounds the words in which somebody says why.
+const maxReason = 1000
+
+// AdjustQuota records that the count of one window is corrected, which adjust does: it returns what was counted before and
+// is now, and the minute since the Unix epoch on the store's clock. If it returns an error, nothing is recorded.
+func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration, reason string,
+	adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error),
+) (QuotaRow, error) {
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > maxReason {
+		return QuotaRow{}, invalid("reason: say in 1 to %d bytes why the count is adjusted", maxReason)
+	}
+	return a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
+		q, err := row.Quota()
+		if err != nil {
+			return err
+		}
+		window := slices.IndexFunc(q.Windows, func(w delivery.Window) bool { return w.Span == span })
+		if window < 0 {
+			return invalid("quota %s has no window of %s; it has %s", id, notation.FormatSpan(span), spellSpans(q.Windows))
+		}
+		before, after, minute, err := adjust(q, window)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `SELECT pacer.record_adjustment($1, $2, $3, $4, $5, $6)`, id, span, before, after, reason, minute)
+		return err
+	})
+}
+
+// alterQuota makes one change of a quota that exists, in the turn of writers of quotas, and returns the quota as it is then;
+// if it was deleted, as it was.
+func (a *Admin) alterQuota(ctx context.Context, id string, change func(tx pgx.Tx, row *QuotaRow) error) (QuotaRow, error) {
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (QuotaRow, error) {
+		if err := takeTurn(ctx, tx); err != nil {
+			return QuotaRow{}, err
+		}
+		row, err := oneQuota(ctx, tx, id)
+		if err == nil {
+			err = change(tx, &row)
+		}
+		if err == nil {
+			err = number(ctx, tx)
+		}
+		if err != nil {
+			return QuotaRow{}, err
+		}
+		rows, err := queryQuotas(ctx, tx, `WHERE q.id = $1`, id)
+		if err == nil && len(rows) > 0 {
+			row = rows[0]
+		}
+		return row, err
+	})
+}

@@ -1,0 +1,180 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (c *cli) quotaDelete() *cobra.Command {
+	var yes, unlink bool
+	cmd := c.ofID("delete", "Delete a quota, its counts and its history", func(ctx context.Context, id string) error {
+		if err := c.confirm(ctx, yes, "delete quota "+id); err != nil {
+			return err
+		}
+		row, err := ask(c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.DeleteQuota(ctx, id, unlink) })
+		if err != nil {
+			return err
+		}
+		return c.print(row, func(p *printer) { p.line("deleted quota %s, which limited %d campaigns", id, len(row.Campaigns)) })
+	})
+	cmd.Flags().BoolVar(&unlink, "unlink", false, "also take its campaigns out of it; those without another are limited by their rate alone")
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (c *cli) quotaTouch() *cobra.Command {
+	return c.ofID("touch", "Give a quota a new revision, so that Redis takes it over as it is", func(ctx context.Context, id string) error {
+		return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.TouchQuota(ctx, id) })
+	})
+}
+
+func (c *cli) quotaWindow() *cobra.Command {
+	add := &cobra.Command{
+		Use: "add ID WINDOW...", Short: "Add windows to a quota, each in the place of the one of the same span", Args: idAnd("a window, such as 300/1m"),
+		Example: `  pacer quota window add provider 15750/1h
+  pacer quota window add provider 300000/1d:fixed:day@Europe/Moscow`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			windows, err := parseWindows(args[1:])
+			if err != nil {
+				return config.Usagef("quota window add: %s", err)
+			}
+			return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) {
+				return a.ChangeWindows(cmd.Context(), args[0], windows, nil)
+			})
+		},
+	}
+	remove := &cobra.Command{
+		Use: "remove ID SPAN...", Short: "Remove the windows of these spans from a quota", Args: idAnd("the span of a window, such as 1h"),
+		Example: `  pacer quota window remove provider 1h`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spans := make([]time.Duration, 0, len(args)-1)
+			for _, word := range args[1:] {
+				span, err := notation.ParseSpan(word)
+				if err != nil {
+					return config.Usagef("quota window remove: %s", err)
+				}
+				spans = append(spans, span)
+			}
+			return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) {
+				return a.ChangeWindows(cmd.Context(), args[0], nil, spans)
+			})
+		},
+	}
+	return group("window", "Single windows of a quota", c.withJSON(add), c.withJSON(remove))
+}
+
+// adjustment is the output of `quota adjust`.
+type adjustment struct {
+	Quota  string `json:"quota"`
+	Window string `json:"window"`
+	Limit  int64  `json:"limit"`
+	Before int64  `json:"before"` // units that were counted
+	Used   int64  `json:"used"`   // and that are now
+}
+
+func (c *cli) quotaAdjust() *cobra.Command {
+	var used int64
+	var lower bool
+	var reason string
+	cmd := c.withJSON(&cobra.Command{
+		Use: "adjust ID SPAN", Short: "Set how many units a window of a quota has counted",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 || !cmd.Flags().Changed("used") || reason == "" {
+				return fmt.Errorf("%s needs an id, the span of a window, --used and --reason", cmd.CommandPath())
+			}
+			return nil
+		},
+		Example: `  pacer quota adjust provider 31d --used 120000 --reason "the contract began on the 1st"
+  pacer quota adjust provider 1d --used 0 --lower --reason "credit, ticket 4711"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			span, err := notation.ParseSpan(args[1])
+			if err != nil {
+				return config.Usagef("quota adjust: %s", err)
+			}
+			if used < 0 || used > maxAdjusted {
+				return config.Usagef("quota adjust: --used must lie between 0 and %d", int64(maxAdjusted))
+			}
+			return c.adjustQuota(cmd.Context(), args[0], span, reason, limits.Adjustment{Used: used, Lower: lower})
+		},
+	})
+	f := cmd.Flags()
+	f.Int64Var(&used, "used", 0, "the units that the window has counted from now on")
+	f.BoolVar(&lower, "lower", false, "also where that is less than it has counted, which makes room")
+	f.StringVar(&reason, "reason", "", "why, for pacer.campaign_changes")
+	return cmd
+}
+
+// maxAdjusted bounds what a window is told that it has counted.
+const maxAdjusted = 10_000_000_000
+
+// adjustQuota corrects a count in the store, and records it.
+func (c *cli) adjustQuota(ctx context.Context, id string, span time.Duration, reason string, a limits.Adjustment) error {
+	s, err := c.services(config.NeedPostgres, config.NeedRedis)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	admin, err := openAdmin(s.Config)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	engine, shards, err := openLimits(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = shards.Close() }() // nothing is written on closing
+	var done adjustment
+	_, err = admin.AdjustQuota(ctx, id, span, reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
+		if q.Mode == delivery.ModeEventual {
+			return 0, 0, 0, fmt.Errorf("quota %s is of mode eventual: the daemons count by themselves", id)
+		}
+		a.Quota, a.Window = q, window
+		ctx, cancel := context.WithTimeout(ctx, 5*peekTimeout)
+		defer cancel()
+		is, err := engine.Adjust(ctx, a)
+		if err != nil {
+			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
+		}
+		if is.Used > a.Used {
+			return 0, 0, 0, fmt.Errorf("window %s of quota %s has counted %d units: --used %d would make room for %d more; give --lower to allow it",
+				notation.FormatSpan(span), id, is.Before, a.Used, is.Before-a.Used)
+		}
+		done = adjustment{id, notation.FormatSpan(span), q.Windows[window].Limit, is.Before, is.Used}
+		return is.Before, is.Used, is.At / time.Minute.Microseconds(), nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(done, func(p *printer) {
+		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, id, done.Used, done.Limit, done.Before)
+	})
+}
+
+// idAnd requires an id and at least one more argument.
+func idAnd(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < 2 {
+			return fmt.Errorf("%s needs an id and %s", cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+// changeQuota makes one change and prints the quota as it is then.
+func (c *cli) changeQuota(change func(*catalog.Admin) (catalog.QuotaRow, error)) error {
+	q, err := ask(c, change)
+	if err != nil {
+		return err
+	}
+	return c.printTable(q, func(p *printer) { printQuota(p, &q) })
+}

@@ -1,0 +1,80 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// Adjustment is a correction of what one window of a quota has counted.
+type Adjustment struct {
+	Quota  *delivery.Quota
+	Window int   // index into Quota.Windows
+	Used   int64 // units that it is to have counted
+	Lower  bool  // whether that may be fewer than it has
+}
+
+// Adjusted is what an adjustment did. Used is as before if it would have made room and was not allowed to.
+type Adjusted struct {
+	Before, Used int64
+	At           int64 // store time, microseconds
+}
+
+// Adjust corrects a count, while daemons take from the quota or not. What is added counts as if it were granted now. Where
+// units are taken off, those that remain do: they count for at least as long as before.
+func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err error) {
+	if err := Validate(a.Quota); err != nil {
+		return Adjusted{}, err
+	}
+	if !counts(a.Quota) {
+		return Adjusted{}, fmt.Errorf("quota %s is not counted in the store", a.Quota.ID)
+	}
+	s := e.shards[shards.Of(uint64(a.Quota.Shard), len(e.shards))]
+	lower := int64(0)
+	if a.Lower {
+		lower = 1
+	}
+	var c *call
+	err = s.once(ctx, adjustScript, func(slot *scriptSlot) *call {
+		l := newKeyList(s.keys.clock(), s.keys.reply(e.node, slot.index))
+		spec := appendSpec(nil, l.add(s.keys.quota(a.Quota.ID)), a.Quota, s.now())
+		c = &call{head: header{seq: slot.seq}, keys: l.keys, args: []any{spec, put(put(put(nil, 1, int64(a.Window)), 7, a.Used), 1, lower)}}
+		return c
+	})
+	if err != nil {
+		return Adjusted{}, fmt.Errorf("adjust quota %s: %w", a.Quota.ID, err)
+	}
+	in := reader{rest: c.reply}
+	return Adjusted{Before: in.next(7), Used: in.next(7), At: c.now}, in.err
+}
+
+// Claim is units of a quota that are kept for a campaign which was refused some.
+type Claim struct {
+	Campaign string
+	Units    int64
+	Asked    time.Time // when the campaign last asked
+	Due      time.Time // when it is expected to ask again
+}
+
+// Claims lists the claims on a quota, and changes nothing.
+func (e *Engine) Claims(ctx context.Context, q *delivery.Quota) (list []Claim, err error) {
+	if !counts(q) {
+		return nil, nil
+	}
+	s := e.shards[shards.Of(uint64(q.Shard), len(e.shards))]
+	c := &call{keys: []string{s.keys.clock(), s.keys.quota(q.ID)}}
+	if s.run(ctx, claimsScript, []*call{c}); c.err != nil {
+		return nil, fmt.Errorf("read the claims on quota %s: %w", q.ID, c.err)
+	}
+	in := reader{rest: c.reply}
+	for range in.next(2) {
+		one := Claim{Campaign: in.text(int(in.next(2)))}
+		one.Asked, one.Due = time.UnixMicro(in.next(7)).UTC(), time.UnixMicro(in.next(7)).UTC()
+		one.Units = in.next(4)
+		list = append(list, one)
+	}
+	return list, in.err
+}
