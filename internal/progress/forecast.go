@@ -3,6 +3,7 @@ package progress
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ type forecast struct {
 	now    time.Time
 	rates  map[*delivery.Campaign]float64                    // of those that send now, units per second
 	shares map[*delivery.Quota]map[*delivery.Campaign]*share // of the quotas that bind at least one of them
-	left   map[string]map[int]int64                          // units that could be granted now, by quota and window
+	seen   map[string]map[int]delivery.WindowState           // by quota and window
 }
 
 // share is a campaign's part of a quota.
@@ -28,14 +29,14 @@ type share struct {
 // newForecast makes a forecast for the campaigns with waiting jobs, from the windows as last observed.
 func newForecast(now time.Time, waiting []*delivery.Campaign, windows []delivery.WindowState) *forecast {
 	f := &forecast{
-		now: now, rates: map[*delivery.Campaign]float64{}, left: map[string]map[int]int64{},
+		now: now, rates: map[*delivery.Campaign]float64{}, seen: map[string]map[int]delivery.WindowState{},
 		shares: map[*delivery.Quota]map[*delivery.Campaign]*share{},
 	}
 	for _, w := range windows {
-		if f.left[w.Quota] == nil {
-			f.left[w.Quota] = map[int]int64{}
+		if f.seen[w.Quota] == nil {
+			f.seen[w.Quota] = map[int]delivery.WindowState{}
 		}
-		f.left[w.Quota][w.Window] = w.Remaining
+		f.seen[w.Quota][w.Window] = w
 	}
 	for _, c := range waiting {
 		rate := rateNow(c, now)
@@ -90,12 +91,15 @@ func (f *forecast) divide(shares []*share, all float64) {
 	for _, s := range shares {
 		weights += s.weight
 	}
-	for _, s := range shares {
-		got := min(f.rates[s.campaign], left*s.weight/weights)
-		left, weights = left-got, weights-s.weight
+	got := make([]float64, len(shares))
+	for i, s := range shares {
+		got[i] = min(f.rates[s.campaign], left*s.weight/weights)
+		left, weights = left-got[i], weights-s.weight
+	}
+	for i, s := range shares {
 		part := 0.0
 		if all > 0 {
-			part = got / all
+			part = (got[i] + left) / all // what is left over is there for each of them
 		}
 		s.parts = append(s.parts, part)
 	}
@@ -103,7 +107,10 @@ func (f *forecast) divide(shares []*share, all float64) {
 
 // done returns when that many units of the campaign will have been sent; ok is false if that cannot be predicted.
 func (f *forecast) done(c *delivery.Campaign, units float64) (at time.Time, ok bool) {
-	at, ok = c.Finish(f.now, units, delivery.Unbounded)
+	if at, ok = c.Finish(f.now, units, delivery.Unbounded); !ok {
+		return at, ok
+	}
+	p := &spending{campaign: c, now: f.now, most: math.Inf(1)}
 	for _, q := range c.Quotas {
 		share, shared := f.shares[q][c]
 		if !binds(q) {
@@ -114,13 +121,12 @@ func (f *forecast) done(c *delivery.Campaign, units float64) (at time.Time, ok b
 			if shared {
 				part = share.parts[w]
 			}
-			all := sustained(q, window)
-			if part*all >= f.rates[c] && shared {
-				continue // it has all that it can use
-			}
-			bound := delivery.Sustained{PerSecond: part * all}
-			if q.Spend != delivery.SpendEven {
-				bound.Credit = part * float64(f.left[q.ID][w])
+			bound := delivery.Sustained{PerSecond: part * sustained(q, window)}
+			state, seen := f.seen[q.ID][w]
+			if !seen || q.Spend == delivery.SpendEven || q.Mode == delivery.ModeEventual {
+				p.most = min(p.most, bound.PerSecond)
+			} else if bound.Credit = part * float64(state.Remaining); bound.Credit < units {
+				p.windows = append(p.windows, newSpent(q, w, part, f.seen[q.ID], f.now))
 			}
 			later, can := c.Finish(f.now, units, bound)
 			if !can {
@@ -129,6 +135,11 @@ func (f *forecast) done(c *delivery.Campaign, units float64) (at time.Time, ok b
 			if later.After(at) {
 				at = later
 			}
+		}
+	}
+	if len(p.windows) > 0 {
+		if in, can, known := p.finish(units, at.Sub(f.now).Seconds()); known {
+			return f.now.Add(seconds(in)), can
 		}
 	}
 	return at, ok
@@ -142,7 +153,7 @@ func (f *forecast) held(c *delivery.Campaign) bool {
 			continue
 		}
 		for w := range q.Windows {
-			if left, seen := f.left[q.ID][w]; !seen || float64(left) < f.rates[c] {
+			if s, seen := f.seen[q.ID][w]; !seen || float64(s.Remaining) < f.rates[c] {
 				return true
 			}
 		}

@@ -1,0 +1,84 @@
+package progress
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// greedy sends units of a campaign against the reference model as fast as it grants them.
+type greedy struct {
+	store    *model.Store
+	campaign *delivery.Campaign
+	now      int64 // microseconds
+	takes    int
+}
+
+// send sends units, and returns when the last of them was; false if that takes more takes than the test has time for.
+func (g *greedy) send(units, until int64) (at int64, ok bool) {
+	for units > 0 && g.now < until {
+		if g.takes++; g.takes > 1_500 {
+			return 0, false
+		}
+		got := g.store.Take(g.now, "daemon", []delivery.Ask{{
+			Campaign: g.campaign, Want: min(units, delivery.MaxGrant), Horizon: 25_000, Quantum: 25_000, LateTolerance: 20_000,
+		}}).Items[0]
+		if got.Units > 0 {
+			at = got.First.Advance(got.Units-1, got.Rate).Micros()
+		}
+		units -= got.Units
+		g.now = max(g.now+25_000, got.NextAt)
+	}
+	return at, true
+}
+
+// TestForecastsComeTrue: for any set of windows of any quotas, fresh or used up in part or whole, a campaign that sends as fast
+// as they allow is done within a fifth of the time that was forecast.
+func TestForecastsComeTrue(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := campaign("c", rapid.Int64Range(1, 100).Draw(rt, "rate"), 1)
+		used, quotas := rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(0, 3000)).Draw(rt, "used before"), 1
+		if used == 0 { // what one quota has counted says nothing of another, which others may use
+			quotas = rapid.IntRange(1, 3).Draw(rt, "quotas")
+		}
+		for i := range quotas {
+			q := &delivery.Quota{ID: fmt.Sprint("q", i), Revision: 1}
+			spans := rapid.SliceOfNDistinct(rapid.SampledFrom([]int{1, 5, 10, 30, 60, 300, 600, 3600, 86_400}), 1, 4, rapid.ID[int]).Draw(rt, "spans")
+			for _, span := range spans {
+				w := delivery.Window{Span: time.Duration(span) * time.Second, Limit: rapid.Int64Range(5, 2000).Draw(rt, "limit")}
+				w.Algorithm = rapid.SampledFrom([]string{"sliding", "sliding", "fixed", "log"}).Draw(rt, "algorithm")
+				q.Windows = append(q.Windows, w)
+			}
+			c.Quotas = append(c.Quotas, q)
+		}
+		g := &greedy{store: model.NewStore(), campaign: c, now: 1_790_000_000_000_000}
+		if used > 0 {
+			if _, ok := g.send(used, g.now+rapid.Int64Range(1, 3_600_000_000).Draw(rt, "for")); !ok {
+				rt.Skip("it takes too long")
+			}
+			g.now += rapid.SampledFrom([]int64{0, 100_000, 20_000_000, 1_000_000_000}).Draw(rt, "idle")
+		}
+		units := rapid.Int64Range(1, 5000).Draw(rt, "units")
+		f := newForecast(time.UnixMicro(g.now), []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas))
+		began := g.now
+		early, _ := f.done(c, max(0.5, float64(units-1))) // forecasts know of no whole units
+		late, ok := f.done(c, float64(units+1))
+		if !ok {
+			rt.Fatal("no forecast")
+		}
+		done, can := g.send(units, math.MaxInt64)
+		if !can {
+			rt.Skip("it takes too long")
+		}
+		took, from, to := float64(done-began)/1e6, early.Sub(f.now).Seconds(), late.Sub(f.now).Seconds()
+		if took < from*0.8-2 || took > to*1.2+2 {
+			rt.Fatalf("%d units in %.1f s, forecast %.1f to %.1f s", units, took, from, to)
+		}
+	})
+}
