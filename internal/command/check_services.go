@@ -61,7 +61,7 @@ func (c *checks) redis(ctx context.Context, s *app.Services) {
 		err = fmt.Errorf("the user of redis.username may not do all that a daemon does: %s", strings.Join(found.Refused, "; "))
 	}
 	if err == nil && len(found.Evicts) > 0 {
-		err = fmt.Errorf("maxmemory-policy must be noeviction, or limits are forgotten once the memory is full: %s",
+		err = fmt.Errorf("maxmemory-policy must be noeviction, or limits are forgotten once the memory is full; run CONFIG SET maxmemory-policy noeviction: %s",
 			strings.Join(found.Evicts, ", "))
 	}
 	c.say("redis", err)

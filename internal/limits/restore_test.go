@@ -4,14 +4,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/ledger"
+	"github.com/pacer/pacer/internal/shards"
 )
+
+// TestAStoreWithoutARunIDIsRefused: its next process could not be told from this one.
+func TestAStoreWithoutARunIDIsRefused(t *testing.T) {
+	t.Parallel()
+	client := realClient(t)
+	l := newLua(t, client)
+	l.now = epoch
+	store := dataStore{l.engine("a")}
+	s := store.shards[0]
+	state, err := sources.ReadFile("lua/state.lua")
+	must(t, err)
+	restore, err := sources.ReadFile("lua/restore.lua")
+	must(t, err)
+	nameless := `
+local answer = call
+call = function(name, ...) if name == 'INFO' then return 'redis_version:7' end return answer(name, ...) end
+`
+	files := fstest.MapFS{"state": {Data: append(state, nameless...)}, "restore": {Data: restore}}
+	err = s.bare(t.Context(), shards.NewScript(files, "state", "restore"), encodeRestore(s.keys, 7, nil, epoch, firstPart|lastPart))
+	if err == nil || !strings.Contains(err.Error(), "run_id") {
+		t.Errorf("it was adopted: %v", err)
+	}
+	adopted := put(put(put(nil, 7, epoch, 1<<52), 4, 0), 7, 7) // by a release before this one
+	must(t, client.Set(t.Context(), s.keys.clock(), adopted, time.Minute).Err())
+	if got, _, err := store.Inspect(t.Context(), 0); err != nil || got != 0 {
+		t.Errorf("it holds %d, %v", got, err)
+	}
+}
 
 // TestARestoreInPartsIsWholeOrNothing: between the parts of a restore the store loses its data, is taken over by
 // another restore, or neither.

@@ -44,16 +44,19 @@ func (s *Set) Probe(ctx context.Context, prefix string) (Condition, error) {
 			}
 		}
 	}
-	for _, master := range s.Masters() {
-		if err := eachServer(ctx, master, found.look); err != nil {
-			return Condition{}, err
-		}
+	if err := found.lookAt(ctx, s.Masters()); err != nil {
+		return Condition{}, err
 	}
 	c := found.condition
 	c.Refused = slices.Sorted(maps.Keys(found.refused))
-	slices.Sort(c.Evicts)
-	slices.Sort(c.Unbounded)
 	return c, nil
+}
+
+// Evicting names the servers that may evict keys once their memory is full, with their policy.
+func (s *Set) Evicting(ctx context.Context) ([]string, error) {
+	found := &findings{refused: map[string]bool{}}
+	err := found.lookAt(ctx, s.Masters())
+	return found.condition.Evicts, err
 }
 
 // readOnly is a script for the commands that run one which only reads.
@@ -93,6 +96,18 @@ func eachServer(ctx context.Context, client redis.UniversalClient, look func(con
 	case *redis.Client:
 		return look(ctx, c)
 	}
+	return nil
+}
+
+// lookAt looks at all servers.
+func (f *findings) lookAt(ctx context.Context, masters []redis.UniversalClient) error {
+	for _, master := range masters {
+		if err := eachServer(ctx, master, f.look); err != nil {
+			return err
+		}
+	}
+	slices.Sort(f.condition.Evicts)
+	slices.Sort(f.condition.Unbounded)
 	return nil
 }
 

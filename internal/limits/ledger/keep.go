@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -160,6 +161,11 @@ func (k *Keeper) countShard(ctx context.Context, shard int, last []delivery.Chec
 	}
 	var next []delivery.Checkpoint
 	for i := range last {
+		if vanished(&last[i], &asks[i], &counted[i], epoch, now) {
+			k.opt.Logger.Error("a quota's counts are gone from the store, as if it had evicted them: is its maxmemory-policy noeviction? "+
+				"All windows of the shard are rebuilt", "quota", last[i].Quota, "shard", shard)
+			return k.fence.giveUp(ctx, shard, epoch)
+		}
 		if c, ok := nextCheckpoint(&last[i], &asks[i], &counted[i], epoch, now); ok {
 			next = append(next, c)
 		}
@@ -200,6 +206,20 @@ func nextCheckpoint(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, 
 	// Less than before: units were given back. What is used soon makes up for it.
 	next.Begun, next.Used = last.Begun, c.Since-last.Counted
 	return next, next.Used >= 0
+}
+
+// vanished reports whether counts that the last checkpoint has seen are missing, although none of them can have left the
+// window yet: the quota's key was removed, and perhaps made anew.
+func vanished(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, now int64) bool {
+	span := of.Quota.Windows[of.Window].Span
+	kind := span.String() + " " + c.Form
+	if i := strings.Index(c.Form, " "); i > 0 { // the reset of a fixed window
+		kind = span.String() + " " + c.Form[:i]
+	}
+	if last.Epoch != epoch || last.Born == 0 || now >= last.Born+span.Microseconds() || !strings.HasPrefix(last.Window, kind) {
+		return false
+	}
+	return c.Born != last.Born || 2*c.Since < last.Counted
 }
 
 // prune deletes minutes that no window can need again and merges those of the last days; false when that is not

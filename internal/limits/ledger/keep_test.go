@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +57,62 @@ func TestCrashesDoNotInflateTheLedger(t *testing.T) {
 		}
 		d.stop()
 	})
+}
+
+// TestAnEvictedKeyIsNoticed: within a minute, and then counts as used what the ledger knows.
+func TestAnEvictedKeyIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newMemLedger(), newMemStore()
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100_000, 24*time.Hour)}
+		d := newGuarded("n", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		used := int64(0)
+		for range 4 {
+			used += d.takeAll(s, q, 3*time.Minute)
+			s.change(func() { delete(s.data.windows, "q") })
+		}
+		used += d.takeAll(s, q, 20*time.Minute)
+		if used < 90_000 || used > 100_000+4*60_000 {
+			t.Errorf("%d of 100,000 used", used)
+		}
+		if n := strings.Count(d.log.String(), "counts are gone from the store"); n != 4 {
+			t.Errorf("noticed %d times of 4: %s", n, d.log)
+		}
+	})
+}
+
+func TestWhatHasVanished(t *testing.T) {
+	const minute, hour = ledgerMinute, 60 * ledgerMinute
+	q := &delivery.Quota{ID: "q", Windows: windows(1000, time.Hour)}
+	seen := delivery.Checkpoint{Epoch: 7, At: 10 * hour, Window: "1h0m0s sliding", Born: 10*hour - 30*minute, Counted: 100}
+	for name, tc := range map[string]struct {
+		window string
+		now    Counted
+		epoch  int64
+		later  int64
+		want   bool
+	}{
+		"as it was":              {"", Counted{"sliding", seen.Born, 120, 9}, 7, minute, false},
+		"gone":                   {"", Counted{}, 7, minute, true},
+		"made anew":              {"", Counted{"sliding", seen.Born + 40*minute, 20, 9}, 7, minute, true},
+		"anew in the same part":  {"", Counted{"sliding", seen.Born, 20, 20}, 7, minute, true},
+		"units were given back":  {"", Counted{"sliding", seen.Born, 90, 0}, 7, minute, false},
+		"it has expired":         {"", Counted{}, 7, 31 * minute, false},
+		"lost and rebuilt":       {"", Counted{}, 8, minute, false},
+		"another algorithm":      {"", Counted{"log", seen.Born + 5, 20, 9}, 7, minute, false},
+		"another window":         {"24h0m0s sliding", Counted{}, 7, minute, false},
+		"fixed, as it was":       {"1h0m0s fixed until 38000000000", Counted{"fixed until 38000000000", seen.Born, 120, 120}, 7, minute, false},
+		"fixed, begun anew":      {"1h0m0s fixed until 38000000000", Counted{"fixed until 39000000000", seen.Born + 40*minute, 3, 3}, 7, minute, true},
+		"fixed, after its reset": {"1h0m0s fixed until 38000000000", Counted{"fixed until 39000000000", seen.Born + hour, 3, 3}, 7, 31 * minute, false},
+	} {
+		last := seen
+		if tc.window != "" {
+			last.Window = tc.window
+		}
+		if got := vanished(&last, &Counting{Quota: q}, &tc.now, tc.epoch, seen.At+tc.later); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
 
 func TestPruningKeepsTheLongestWindow(t *testing.T) {

@@ -3,7 +3,8 @@
 -- KEYS  1 clock, then quotas
 -- ARGV  1 header, 2 quotas, as parseSpecs reads them, 3 per quota: window, from 0, and since
 -- Returns head, then per quota kind, 0 where there is no such window, reset (fixed windows), when the oldest bucket
--- began, and the units in the buckets from that of since on, and from that of now on. A fixed window is one bucket.
+-- began, and the units in the buckets from that of since on, and from that of now on. A fixed window is one bucket, which
+-- began a span before its reset.
 
 local now, steps = clock(KEYS[1], false)
 if not now then return steps end
@@ -32,7 +33,8 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
     expire(w, now, s.period)
     kind = w[KIND]
     if kind == FIXED then
-      reset, born, units, newest = w[INDEX], w[FIRST], w[COUNT], w[COUNT]
+      reset, units, newest = w[INDEX], w[COUNT], w[COUNT]
+      if reset > 0 then born = reset - w[SPAN] end
     else
       if w[COUNT] > 0 then born = w[FIRST] * w[WIDTH] end
       units, newest = from(w, floor(since / w[WIDTH])), from(w, floor(now / w[WIDTH]))

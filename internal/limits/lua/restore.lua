@@ -7,7 +7,8 @@
 -- Returns head. A store that is in force already is not changed. The first part leaves a mark in place of the run id,
 -- which the others must find: otherwise the data of the earlier parts is lost again, or another daemon is restoring.
 
-local process = match(call('INFO', 'server'), 'run_id:(%x+)') or ''
+local process = match(call('INFO', 'server'), 'run_id:(%x+)')
+if not process then return redis.error_reply('NORUNID INFO names no run_id: a restart of this server could not be noticed') end
 local mark = string.format('restoring %d on %s', EPOCH, process)
 local first, last = num(ARGV[4]) % 2 == 1, num(ARGV[4]) >= 2
 local v = call('GET', KEYS[1])
