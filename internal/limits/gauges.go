@@ -55,7 +55,7 @@ func NewGauges(r ReplicaPeeker, snapshot func() *delivery.Snapshot, log *slog.Lo
 }
 
 // Run updates the gauges every second until ctx ends. The last values of a shard that does not answer are kept for
-// ten seconds.
+// ten seconds, after those for which SharedWindows keeps them.
 func (g *Gauges) Run(ctx context.Context) error {
 	for {
 		g.update(ctx)
