@@ -12,7 +12,15 @@ import (
 // ledgerOf is a started catalog with a quota q and an epoch 1 of shard 0.
 func ledgerOf(t *testing.T) (p *Postgres, total func(since int64) []delivery.Usage) {
 	t.Helper()
+	p, total, _ = ledgerAndSQL(t)
+	return p, total
+}
+
+// ledgerAndSQL is ledgerOf, and runs statements.
+func ledgerAndSQL(t *testing.T) (p *Postgres, total func(since int64) []delivery.Usage, sql func(string)) {
+	t.Helper()
 	dsn := migrated(t)
+	sql = func(statement string) { run(t, connected(t, dsn), statement) }
 	run(t, connected(t, dsn), `INSERT INTO pacer.quotas (id) VALUES ('q'), ('other')`)
 	p = started(t, Options{DSN: dsn})
 	if _, err := p.ReplaceEpoch(t.Context(), 0, 0, 1, "test"); err != nil {
@@ -25,7 +33,7 @@ func ledgerOf(t *testing.T) (p *Postgres, total func(since int64) []delivery.Usa
 			t.Fatal(err)
 		}
 		return list
-	}
+	}, sql
 }
 
 // putUsage writes usage under no epoch.
@@ -137,6 +145,28 @@ func TestACheckpointReplacesReservations(t *testing.T) {
 	fourth := point(2, third.At, 14*minute+7_000_000, 15, 0)
 	point(2, fourth.At, 16*minute, 15, 1)
 	holds("a daemon that takes from the data of before", units(10, 100), units(11, 170), units(14, 30), units(15, 101))
+}
+
+// TestACorrectionEndsACheckpoint: the next one is not compared with it.
+func TestACorrectionEndsACheckpoint(t *testing.T) {
+	t.Parallel()
+	p, total, sql := ledgerAndSQL(t)
+	ctx := t.Context()
+	if err := putUsage(ctx, p, "n", []delivery.Usage{{Quota: "q", Minute: 20, Units: 7, Epoch: 1}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	list := []delivery.Checkpoint{{Quota: "q", Epoch: 1, At: 19 * 60_000_000, Window: "1h sliding", Begun: 20}}
+	if err := p.WriteCheckpoints(ctx, 0, 1, list); err != nil {
+		t.Fatal(err)
+	}
+	sql(`SELECT pacer.record_adjustment('q', '1 hour', 5, 3, 'test', 20)`)
+	want := []delivery.Checkpoint{{Quota: "q"}}
+	if got, err := p.Checkpoints(ctx, 10); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, got %+v, want %+v", err, got, want)
+	}
+	if got := total(0); len(got) != 1 || got[0].Units != 7 {
+		t.Errorf("the ledger holds %+v", got)
+	}
 }
 
 // TestTheLedgerOfAMonthIsSmall: minutes become hours after a day, in which no unit is lost, whoever reserved it, also
