@@ -8,7 +8,7 @@
 --   reply     string: the reply, which begins with its seq
 --   gate      string: until mode since by, see gateOf; releases before this one wrote no since. by: it was opened by hand,
 --             until is 0, and since is when
---   timeline  string, see take.lua
+--   timeline  string, see timeline.lua
 --   quota     string, see window.lua
 --
 -- ARGV[1] of every script: seq, override, low, high, steps, sure, epoch, check

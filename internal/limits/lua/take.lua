@@ -11,24 +11,9 @@
 --   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining and reset_at.
 --   bound as in delivery.Binding; quotas and windows are positions, from 0.
---
--- A timeline is stored as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut
--- served; then, if it has holes, how many, and before and last of each.
 
 local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
 
--- Fields of items.
-local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2B'
-local CAMPAIGN, WEIGHTLIST, CLAIMS = 1, 2, 3 -- beside the format; false where there are none
-local TIMELINE, ISGATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, HELDUNTIL, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
-  QUOTAS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
--- Fields of timelines; SPACING and FRESH are computed when one is used.
-local LINE = '<I7I7I7I7I7I7I7I7I7I7B'
-local NODES, SPACING, FRESH = 1, 2, 3
-local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, RENEW, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
-local HOLES = 15 -- beside the format
-local MEMBER = '<Bc0I7I7I7I7'
-local CUT, SERVED = 5, 6
 local RESULT = '<I4I7I7I7I7I7I7I7BBBI2I2B'
 local SHADOW, EVEN = 1, 2
 
@@ -43,243 +28,6 @@ if #KEYS > 2 then held = call('MGET', unpack(KEYS, 3)) end
 
 -- The answer to the current item: one table for all, since growing one per item costs more than filling it.
 local g = {}
-
--- The slot k places after (at, frac), and the first whole microsecond not before it.
-local function advance(tl, at, frac, k)
-  local f, n = frac + k * tl[REST], tl[N]
-  return at + k * tl[WHOLE] + floor(f / n), f % n
-end
-
-local function micros(tl, at, frac, k)
-  local a, f = advance(tl, at, frac, k)
-  if f > 0 then return a + 1 end
-  return a
-end
-
--- How many slots from (at, frac) on lie not after last, at most limit.
-local function countUntil(tl, at, frac, last, limit)
-  if limit <= 0 or micros(tl, at, frac, 0) > last then return 0 end
-  local step, k = tl[WHOLE] + tl[REST] / tl[N], limit - 1
-  if step > 0 then k = max(0, min(k, floor((last - at) / step))) end
-  while micros(tl, at, frac, k) > last do k = k - 1 end
-  while k + 1 < limit and micros(tl, at, frac, k + 1) <= last do k = k + 1 end
-  return k + 1
-end
-
--- Shares among nodes, whose units cost 1 and whose demand is unbounded: the largest n such that fewer than room
--- units go before the n-th. That count is convex in n, so Newton's steps approach it from above and never pass it.
-local function shareNodes(self, room, want, others)
-  local n = min(want, room)
-  while n > 0 do
-    local ahead, slope, x = n - 1, 1, self + n - 1
-    for i = 1, #others do
-      local b = x - others[i][SERVED] + others[i][TIE]
-      if b > 0 then ahead, slope = ahead + b, slope + 1 end
-    end
-    if ahead < room then return n end
-    n = n - floor((ahead - room + slope) / slope)
-  end
-  return 0
-end
-
--- The same for rivals, with costs and demands, by bisection.
-local function shareRivals(self, room, want, others)
-  local lo, hi = 0, max(0, min(want, room))
-  if #others == 0 then return hi end
-  while lo < hi do
-    local i = floor((lo + hi) / 2)
-    local ahead, x = i, self[SERVICE] + i * self[COST]
-    for j = 1, #others do
-      local o = others[j]
-      local d = x - o[SERVICE]
-      if d >= 0 then
-        local n = floor(d / o[COST])
-        if d % o[COST] ~= 0 or o[TIE] == 1 then n = n + 1 end
-        ahead = ahead + min(n, o[DEMAND])
-      end
-    end
-    if ahead >= room then hi = i else lo = i + 1 end
-  end
-  return lo
-end
-
--- The units of the jobs at the head that begin within the first soft units and end within the first hard ones.
-local function jobs(it, soft, hard)
-  soft = min(soft, it[WANT])
-  local weights = it[WEIGHTLIST]
-  if not weights then return max(0, min(soft, hard)) end
-  local units = 0
-  for i = 1, #weights do
-    if units >= soft or units + weights[i] > hard then break end
-    units = units + weights[i]
-  end
-  return units
-end
-
-local function weightAfter(it, units)
-  local weights = it[WEIGHTLIST]
-  if not weights then return 1 end
-  for i = 1, #weights do
-    if units <= 0 then return weights[i] end
-    units = units - weights[i]
-  end
-  return 1
-end
-
--- Removes outdated entries from a list of nodes or rivals and finds id in it. If id is missing, there is room
--- for one more afterwards: the one not seen for longest is removed if necessary. Nobody is awaited for longer than most after
--- the last ask.
-local function join(list, id, fresh, grace, most)
-  if #list == 1 and list[1][ID] == id then return list, list[1] end
-  local kept, self = {}, nil
-  for i = 1, #list do
-    local e = list[i]
-    if e[ID] == id then
-      self = e
-      kept[#kept + 1] = e
-    elseif now - e[SEEN] <= fresh or now <= min(e[DUE] + grace, e[SEEN] + most) then
-      kept[#kept + 1] = e
-    end
-  end
-  if not self and #kept >= 64 then
-    local oldest = 1
-    for i = 1, #kept do
-      if kept[i][SEEN] < kept[oldest][SEEN] then oldest = i end
-    end
-    table.remove(kept, oldest)
-  end
-  return kept, self
-end
-
--- Timelines -------------------------------------------------------------------------------------------------------
-
--- The first slot at or after from of a new timeline: at the campaign's phase on a common grid.
-local function firstSlot(it, from)
-  local grid = it[IWHOLE]
-  if it[IREST] > 0 then grid = grid + 1 end
-  grid = min(grid, 200000)
-  if grid == 0 then return from end
-  return from + (it[PHASE] - from) % grid
-end
-
--- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
-local function loadTimeline(it, v)
-  if not v then
-    return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0, {}}, true
-  end
-  local tl = {false, 0, 0, parse(LINE, v)}
-  local nodes, pos = {}, tl[15]
-  for i = 1, tl[MEMBERS] do
-    local e = {0, parse(MEMBER, v, pos)}
-    nodes[i], pos = e, e[7]
-  end
-  tl[NODES], tl[HOLES] = nodes, holesOf(v, pos, now)
-  if it[IREV] <= tl[TREV] then return tl, false end
-  local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
-  tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
-  tl[RENEW] = 0 -- the time to live depends on these
-  if changed and tl[N] > 0 then
-    local spacing = tl[WHOLE]
-    if tl[REST] > 0 then spacing = spacing + 1 end
-    tl[AT], tl[FRAC] = max(now, tl[LASTSLOT] + spacing), 0
-    if tl[LASTSLOT] == 0 then tl[AT] = firstSlot(it, now) end
-  end
-  return tl, true
-end
-
--- Kept for an hour and three spacings at least: with the timeline its last slot would be lost; and for a month where unused slots
--- are credited, which would be lost as well.
-local function saveTimeline(tl, key)
-  local renew = now >= tl[RENEW]
-  if renew then tl[RENEW] = now + 1800000000 end
-  local nodes = tl[NODES]
-  local v = pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes)
-  for i = 1, #nodes do
-    local e = nodes[i]
-    v = v .. pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
-  end
-  v = v .. packHoles(tl[HOLES])
-  if renew then
-    local life = 5400000 + floor(tl[WHOLE] * 3 / 1000)
-    if tl[BURST] > 0 then life = life + 2678400000 end
-    call('SET', key, v, 'PX', string.format('%d', life))
-  else
-    call('SET', key, v, 'KEEPTTL')
-  end
-  return v
-end
-
--- Whether a node was recently cut short for want of slots.
-local function wanted(tl)
-  local nodes = tl[NODES]
-  for i = 1, #nodes do
-    local cut = nodes[i][CUT]
-    if cut > 0 and now - cut <= 5 * SECOND then return true end
-  end
-  return false
-end
-
--- Moves the timeline past the slots a daemon holds, in case the store lost them, and past unused time. A slow timeline
--- that has not idled is kept if its slot is still in time; otherwise it starts again at its phase.
-local function catchUp(tl, it)
-  local spacing, heldUntil = tl[SPACING], it[HELDUNTIL]
-  if heldUntil > tl[HIGHEST] then
-    tl[HIGHEST], tl[LASTSLOT] = heldUntil, max(tl[LASTSLOT], heldUntil)
-    if micros(tl, tl[AT], tl[FRAC], 0) < heldUntil + spacing then
-      tl[AT], tl[FRAC] = heldUntil + spacing, 0
-    end
-  end
-  local credit = 0
-  if tl[BURST] > 0 then
-    credit = advance(tl, 0, 0, min(tl[BURST], GRANT, floor(1125899906842624 / spacing)))
-  end
-  local from = now - credit
-  if tl[AT] >= from then return end
-  if spacing >= 10000 and (it[WANT] > 1 and tl[AT] + min(spacing, 200000) >= from or wanted(tl)) then
-    if tl[AT] >= from - floor(it[LATE] / 4) then return end
-    from = firstSlot(it, from)
-  end
-  tl[AT], tl[FRAC] = from, 0
-end
-
--- Whether a node is expected to ask for units of a quota soon.
-local function awaited(e, grace)
-  return e[DUE] > 0 and e[DUE] - SECOND <= now and now <= e[DUE] + grace
-end
-
-local function slotShare(it, tl, self, at, frac, open)
-  local nodes = tl[NODES]
-  if #nodes == 1 then
-    if self[SERVED] < 0 then self[SERVED] = 0 end
-    return open
-  end
-  local others, low, high, found, tie, grace = {}, 0, 0, false, 1, 2 * it[QUANTUM]
-  for i = 1, #nodes do
-    local e = nodes[i]
-    if e == self then
-      tie = 0
-    else
-      high = max(high, e[SERVED])
-      local cut = e[CUT] > 0 and now - e[CUT] <= tl[FRESH]
-      if cut then
-        e[TIE] = tie
-        others[#others + 1] = e
-      end
-      if cut or awaited(e, grace) then
-        if not found or e[SERVED] < low then low, found = e[SERVED], true end
-      end
-    end
-  end
-  g.competitors = #others + 1
-  if self[SERVED] < 0 then
-    if found then self[SERVED] = max(0, low - 1) else self[SERVED] = high end
-  elseif found then
-    self[SERVED] = max(self[SERVED], low - (2 * floor(it[HORIZON] / tl[SPACING]) + 8 + weightAfter(it, 0)))
-  end
-  if #others == 0 then return open end
-  local near = countUntil(tl, at, frac, now + floor(it[HORIZON] / 2), open)
-  return max(near, shareNodes(self[SERVED], open, open, others))
-end
 
 local function rateNext(it, tl, at, frac, units, open)
   local next = micros(tl, at, frac, max(units, open)) - it[HORIZON]
@@ -310,30 +58,6 @@ local function openQuota(it, i, spec)
   }
 end
 
--- A window that is spent evenly is a timeline of its own, whose slots are a limit's part of the span apart; for a fixed
--- one, a part of what is left of it. This is that timeline from its first free slot on.
-local function pacing(w)
-  local at, frac, n, per = w[PAT], w[PFRAC], w[LIMIT], w[SPAN]
-  if at < now then at, frac = now, 0 end
-  if w[KIND] == FIXED and w[INDEX] > 0 then frac, n, per = 0, remaining(w), max(0, w[INDEX] - at) end
-  return {0, 0, 0, at, frac, n, floor(per / n), per % n}
-end
-
--- How many of the units that remain begin up to the horizon.
-local function paced(it, w)
-  local room = min(remaining(w), GRANT)
-  if room == 0 then return 0 end
-  local p = pacing(w)
-  return countUntil(p, p[AT], p[FRAC], now + it[HORIZON], room)
-end
-
--- Moves the pace past units that are about to be debited.
-local function spend(w, units)
-  if units == 0 or remaining(w) == 0 then return end
-  local p = pacing(w)
-  w[PAT], w[PFRAC] = advance(p, p[AT], p[FRAC], units)
-end
-
 -- Finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be within the
 -- horizon. What remains is hard: all of the job must fit.
 local function measure(it, c)
@@ -342,7 +66,7 @@ local function measure(it, c)
     local w = windows[j]
     local left = remaining(w)
     room = min(room, left)
-    if even then left = paced(it, w) end
+    if even then left = paced(it, w, now) end
     if not pace or left < pace then pace, c.tight, c.window = left, w, j - 1 end
   end
   c.room, c.pace = room, min(pace, GRANT)
@@ -364,7 +88,7 @@ local function debitQuota(it, c, units)
   end
   local windows, spec, even = c.windows, c.spec, c.even
   for j = 1, #windows do
-    if even then spend(windows[j], units) end
+    if even then spend(windows[j], now, units) end
     if units > 0 then debit(windows[j], now, units, spec[j].period) end
   end
 end
@@ -376,7 +100,7 @@ local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) en
 -- How many units of a quota's room fall to the campaign.
 local function rivalShare(it, c, slots)
   local q, id, grace = c.held, it[CAMPAIGN], 2 * it[QUANTUM]
-  local rivals, self = join(q.rivals, id, SECOND, grace, CLAIM)
+  local rivals, self = join(q.rivals, id, now, SECOND, grace, CLAIM)
   local isNew = not self
   if isNew then
     self = {0, id, 0, 0, 0, 0, 0, 0}
@@ -429,7 +153,7 @@ local function quotaShare(it, tl, self, slots)
     local e = nodes[i]
     if e == self then
       tie = 0
-    elseif awaited(e, grace) then
+    elseif awaited(e, now, grace) then
       e[TIE] = tie
       others[#others + 1] = e
     end
@@ -454,9 +178,9 @@ end
 local function growsAt(it, c)
   local w = c.tight
   if c.even then
-    local n = paced(it, w)
+    local n = paced(it, w, now)
     if n < remaining(w) then
-      local p = pacing(w)
+      local p = pacing(w, now)
       return micros(p, p[AT], p[FRAC], n) - it[HORIZON]
     end
   end
@@ -535,7 +259,7 @@ local function take(it, tl)
       return
     end
   end
-  catchUp(tl, it)
+  catchUp(tl, it, now)
   local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
   local limit, gate, horizon = want, false, now + it[HORIZON]
   local gateKey = it[ISGATE]
@@ -565,13 +289,15 @@ local function take(it, tl)
     end
   end
   local open = countUntil(tl, at, frac, last, GRANT)
-  local nodes, self = join(tl[NODES], NODE, tl[FRESH], 2 * it[QUANTUM], math.huge)
+  local nodes, self = join(tl[NODES], NODE, now, tl[FRESH], 2 * it[QUANTUM], math.huge)
   if not self then
     self = {0, NODE, 0, 0, 0, -1}
     nodes[#nodes + 1] = self
   end
   tl[NODES], g.daemons = nodes, #nodes
-  local slots = min(jobs(it, slotShare(it, tl, self, at, frac, open), GRANT), limit)
+  local mine
+  mine, g.competitors = slotShare(it, tl, self, now, at, frac, open)
+  local slots = min(jobs(it, mine, GRANT), limit)
   local units = slots
   if slots > 0 and it[CLAIMS] then units = quotaShare(it, tl, self, slots) end
   if units > 0 then
@@ -607,26 +333,6 @@ local function take(it, tl)
   if it[CLAIMS] then settleQuotas(it, tl, units, slots, want) end
 end
 
-local function parseItem(blob, pos)
-  local it = {false, false, false, parse(ITEM, blob, pos)}
-  pos = it[20]
-  if it[WEIGHTS] > 0 then -- one more than there are
-    local weights = {}
-    for i = 1, it[WEIGHTS] - 1 do weights[i], pos = parse('<I4', blob, pos) end
-    it[WEIGHTLIST] = weights
-  end
-  if it[QUOTAS] > 0 then
-    local list = {}
-    for i = 1, it[QUOTAS] do
-      local index
-      index, pos = parse('<I2', blob, pos)
-      list[i] = openQuota(it, i, specs[index])
-    end
-    it[CLAIMS] = list
-  end
-  return it, pos
-end
-
 local function reply(out, it, tl)
   local shadowed = g.shadowed
   out[#out + 1] = pack(RESULT, g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], g.next, g.bound, g.quota,
@@ -639,14 +345,16 @@ local function reply(out, it, tl)
   end
 end
 
-local out, items, pos, prefix, it = {head(now, steps)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
-while pos <= #items do
-  it, pos = parseItem(items, pos)
+-- Serves one item: opens its quotas, takes from its timeline and them, and appends the answer to out.
+local function serve(it, prefix, out)
   g.units, g.at, g.frac, g.next, g.bound, g.quota, g.window, g.competitors, g.daemons = 0, 0, 0, 0, 0, 0, 0, 1, 1
   g.shadowed = nil
-  local key = KEYS[it[TIMELINE]]
-  if it[QUOTAS] > 0 then it[CAMPAIGN] = sub(key, prefix) end
-  local tl, changed = loadTimeline(it, held[it[TIMELINE] - 2])
+  local key, claims = KEYS[it[TIMELINE]], it[CLAIMS]
+  if claims then
+    it[CAMPAIGN] = sub(key, prefix)
+    for i = 1, #claims do claims[i] = openQuota(it, i, specs[claims[i]]) end
+  end
+  local tl, changed = loadTimeline(it, held[it[TIMELINE] - 2], now)
   if tl[N] == 0 then
     g.bound = HELD
   elseif it[WANT] > 0 then
@@ -656,8 +364,18 @@ while pos <= #items do
     tl[FRESH] = max(SECOND, 2 * tl[SPACING])
     take(it, tl)
   end
-  if changed then held[it[TIMELINE] - 2] = saveTimeline(tl, key) end
+  if changed then held[it[TIMELINE] - 2] = saveTimeline(tl, key, now) end
   reply(out, it, tl)
 end
-for _, q in pairs(quotas) do saveQuota(q, now) end
-return store(KEYS[2], table.concat(out))
+
+local function run()
+  local out, items, pos, prefix, it = {head(now, steps)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
+  while pos <= #items do
+    it, pos = parseItem(items, pos)
+    serve(it, prefix, out)
+  end
+  for _, q in pairs(quotas) do saveQuota(q, now) end
+  return store(KEYS[2], table.concat(out))
+end
+
+return run()
