@@ -8,13 +8,14 @@ import (
 )
 
 // maxLaneUnits bounds the units of one campaign held here that could also wait where they were
-// read.
+// read, unless it sends as many in a tenth of a second.
 const maxLaneUnits = 2048
 
-// laneRoom is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth,
-// or fewer after yielding.
+// laneRoom is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
+// maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta; fewer after yielding.
 func (p *Pacer) laneRoom(q *queue) int64 {
-	room := min(max(16, q.campaign.Rate.UnitsIn(2*time.Second)), maxLaneUnits)
+	rate := q.campaign.Rate
+	room := max(16, min(rate.UnitsIn(2*time.Second), maxLaneUnits), rate.UnitsIn(100*time.Millisecond))
 	if q.window > 0 {
 		return min(room, q.window)
 	}
