@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/ledger"
 )
 
 // TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted: what a window has counted since the last look, less what it had
 // counted in that bucket by then, is what was granted in between and not handed back.
 func TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted(t *testing.T) {
+	harness.Simulation(t)
 	t.Parallel()
 	l := newLua(t, realClient(t))
 	of := func(algorithm, anchor string, span time.Duration) *delivery.Quota {

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
 // TestCrashesDoNotInflateTheLedger: five daemons, one after the other, send at 1,000/s and are killed after 150 s each.
 // What they had reserved and not used is no use, a few minutes later.
 func TestCrashesDoNotInflateTheLedger(t *testing.T) {
+	harness.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		const perMinute = 60_000
 		l, s := newMemLedger(), newMemStore()
