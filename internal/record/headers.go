@@ -24,10 +24,12 @@ type scanned struct {
 	enqueuedAt, due, firstRead, reason []byte
 	widened                            []byte
 
-	// The first header that no producer can have meant as it is: its name belongs to pacer and is not known, or it is
-	// there twice. "" if there is none.
-	stray, twice string
+	odd
 }
+
+// odd is the first header that no producer can have meant as it is: its name belongs to pacer and is not known, or it is
+// there twice. "" if there is none.
+type odd struct{ stray, twice string }
 
 // field returns where to store the header's value; nil for headers that pacer does not use.
 func (s *scanned) field(key string) *[]byte {
