@@ -13,12 +13,12 @@ import (
 
 // TestTopicMadeAnewHasAnotherID: a name does not say which topic it is.
 func TestTopicMadeAnewHasAnotherID(t *testing.T) {
-	for name, brokers := range map[string]func() []string{
-		"in process": func() []string { return kafkatest.Cluster(t).ListenAddrs() },
-		"real":       func() []string { return harness.Kafka(t) },
+	for name, brokers := range map[string]func(t *testing.T) []string{
+		"in process": func(t *testing.T) []string { return kafkatest.Cluster(t).ListenAddrs() },
+		"real":       func(t *testing.T) []string { return harness.Kafka(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := dial(t, Options{Brokers: brokers()})
+			client := dial(t, Options{Brokers: brokers(t)})
 			topic := harness.Unique("identity")
 			t.Cleanup(func() { _ = client.DeleteTopics(t.Context(), []string{topic}) })
 			first := makeTopic(t, client, topic)
