@@ -3,8 +3,8 @@
 
 -- +goose Up
 
--- record_adjustment is called in the transaction in which the count is corrected in the store. added are units that the ledger
--- does not know, in a minute of the store's clock.
+-- record_adjustment is called in the transaction in which the count is corrected in the store, in a minute of the store's
+-- clock.
 -- +goose StatementBegin
 CREATE FUNCTION pacer.record_adjustment(quota text, span interval, before bigint, after bigint, reason text, minute bigint)
 RETURNS void
@@ -21,6 +21,8 @@ BEGIN
         jsonb_build_object('quota_id', quota, 'span', span, 'used', before),
         jsonb_build_object('quota_id', quota, 'span', span, 'used', after, 'reason', reason))
     RETURNING change INTO number;
+    -- What the store counts from here on cannot be compared with what it had counted before. The next checkpoint begins anew.
+    DELETE FROM pacer.quota_checkpoints k WHERE k.quota_id = record_adjustment.quota;
     IF after > before THEN
         INSERT INTO pacer.quota_usage (quota_id, node, minute, units)
         VALUES (quota, 'adjust-' || number, minute, after - before);

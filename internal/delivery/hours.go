@@ -99,6 +99,9 @@ func (h *ActiveHours) NextChange(now time.Time) time.Time {
 	for { // from one step of the zone's clocks to the next; weeks without one have an edge
 		_, step := at.In(h.zone).ZoneBounds()
 		change := h.nextEdge(at)
+		if !step.IsZero() && !step.After(at) { // what ZoneBounds says at the ends of some leap years
+			step = at.Add(time.Hour)
+		}
 		if step.IsZero() || change.Before(step) {
 			return change
 		}

@@ -378,3 +378,24 @@ func TestRampsThatMakeNoSense(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHoursGoOnAtTheEndOfLeapYears: there, a zone may say that its clocks change at a time that has passed.
+func TestHoursGoOnAtTheEndOfLeapYears(t *testing.T) {
+	cairo := zone(t, "Africa/Cairo")
+	h := hours(t, cairo, HoursSpan{From: 9 * 60, To: 18 * 60})
+	for year := 2028; year <= 2060; year += 4 {
+		for hour := range 48 {
+			now := time.Date(year, 12, 30, hour, 30, 0, 0, cairo)
+			want := time.Date(now.Year(), now.Month(), now.Day(), 9, 0, 0, 0, cairo)
+			for h.Active(want) == h.Active(now) || !want.After(now) {
+				want = want.Add(9 * time.Hour) // 09:00, 18:00, and 03:00, which changes nothing
+				if want.Hour() == 3 {
+					want = want.Add(6 * time.Hour)
+				}
+			}
+			if got := h.NextChange(now); !got.Equal(want) {
+				t.Fatalf("after %s the hours change at %s, want %s", now, got.In(cairo), want)
+			}
+		}
+	}
+}
