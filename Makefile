@@ -32,8 +32,9 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
 # Packages with tests that are left out or shorter under -race: simulations (harness.Simulation, harness.Raced).
 SIMULATIONS := ./internal/limits/... ./internal/demo ./internal/pacer ./internal/dedupe
-# Tests of those packages that wait for servers to die and to come back: once is enough.
-ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes
+# Tests of those packages that take long and show nothing more without the race detector: once is enough.
+ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes|TestDemoKeepsItsPromises
+ONLY_RACED := $(ONLY_RACED)|TestNoJobIsSentTwice|TestAFrozenRedis|TestForgottenClaims|TestTwoPrimaries|TestTopologies
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh

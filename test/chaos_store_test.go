@@ -20,7 +20,7 @@ var storeCases = []chaosCase{
 	{"redis-slow", false, redisSlow},
 	{"redis-flushed", false, redisFlushed},
 	{"redis-failed-over", true, redisFailedOver},
-	{"quota-exhausted-for-a-day", true, quotaExhausted},
+	{"quota-exhausted-for-a-day", false, quotaExhausted},
 	{"last-millisecond-of-a-window", false, lastMillisecond},
 }
 

@@ -236,6 +236,7 @@ func TestKilledBroker(t *testing.T) {
 // TestMemoryWithManyWaiting: jobs wait in Kafka for slow campaigns; the daemon stays small. Held in memory they would be
 // more than it may have. TestFigureMemory has a million of them.
 func TestMemoryWithManyWaiting(t *testing.T) {
+	alongside(t, 10*time.Second)
 	s := newStack(t, stackOptions{partitions: 6})
 	s.manyWaiting(300_000)
 }

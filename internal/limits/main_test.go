@@ -63,11 +63,13 @@ func (b *suite) connect(o shards.Options) *shards.Set {
 	return set
 }
 
-// topologies are all ways in which an engine can be spread over servers.
-var topologies = []struct {
+type topology struct {
 	name  string
 	start func() *shards.Set
-}{
+}
+
+// topologies are all ways in which an engine can be spread over servers.
+var topologies = []topology{
 	{"cluster", sync.OnceValue(func() *shards.Set {
 		c := harness.RedisCluster(&shared)
 		return shared.connect(shards.Options{Mode: shards.ModeCluster, Addrs: c.Addrs(), Shards: 4})

@@ -88,11 +88,9 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 // TestRepliesLostAtRandomDebitOnce: takes and refunds whose request or reply is lost are repeated under their sequence
 // number, and count once, on several daemons.
 func TestRepliesLostAtRandomDebitOnce(t *testing.T) {
+	harness.Simulation(t)
 	mini, _ := miniClient(t)
 	for name, addr := range map[string]string{"miniredis": mini.Addr(), "redis": harness.RedisAddr(t)} {
-		if harness.Raced && name == "miniredis" {
-			continue // its Lua is slow under the race detector
-		}
 		t.Run(name, func(t *testing.T) {
 			l := &lossy{rnd: rand.New(rand.NewPCG(5, 5)), replies: &atomic.Int64{}, requests: &atomic.Int64{}}
 			o := shards.ClientOptions(addr)

@@ -21,12 +21,12 @@ func TestScriptsDoWhatTheModelSays(t *testing.T) { onBoth(t, compare) }
 func TestScriptsFillHolesAsTheModelDoes(t *testing.T) { onBoth(t, compareStorms) }
 
 func onBoth(t *testing.T, compare func(*testing.T, redis.UniversalClient)) {
-	if !harness.Raced { // its Lua is slow under the race detector
-		t.Run("miniredis", func(t *testing.T) {
-			_, c := miniClient(t)
-			compare(t, c)
-		})
-	}
+	t.Helper()
+	harness.Simulation(t)
+	t.Run("miniredis", func(t *testing.T) {
+		_, c := miniClient(t)
+		compare(t, c)
+	})
 	t.Run("redis", func(t *testing.T) { compare(t, realClient(t)) })
 }
 

@@ -2,7 +2,9 @@ package limits
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"hash/fnv"
 	"testing"
 	"time"
 
@@ -125,18 +127,29 @@ func realClient(t testing.TB) redis.UniversalClient {
 // speaks for it.
 func eachStore(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
-	onStores(t, !harness.Raced, test)
+	onStores(t, !harness.Raced, topologies, test)
 }
 
+// everywhere makes simulations run on all topologies.
+var everywhere = flag.Bool("everywhere", false, "simulations run on every topology, instead of one each")
+
 // simulate is eachStore for simulations of hundreds of takes, one after the other. Miniredis, ten times as slow as Redis,
-// stands in for it only where there is none: that it runs scripts as Redis does is shown by the tests of eachStore.
+// stands in for it only where there is none. Each simulation runs on one of the topologies, which depends on its name, or
+// with -everywhere on all of them: that scripts do the same on all is shown by the tests of eachStore.
 func simulate(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
 	harness.Simulation(t)
-	onStores(t, testing.Short(), test)
+	chosen := topologies
+	if !*everywhere {
+		name := fnv.New32a()
+		_, _ = name.Write([]byte(t.Name())) // never fails, as documented
+		n := int(name.Sum32() % uint32(len(topologies)))
+		chosen = topologies[n : n+1]
+	}
+	onStores(t, testing.Short(), chosen, test)
 }
 
-func onStores(t *testing.T, onMiniredis bool, test func(t *testing.T, s store)) {
+func onStores(t *testing.T, onMiniredis bool, topologies []topology, test func(t *testing.T, s store)) {
 	t.Helper()
 	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
 	if onMiniredis {

@@ -281,6 +281,7 @@ func TestACampaignThatMovesWaitsUntilItsSlotsAreOver(t *testing.T) {
 // another daemon asks in the new one, or has told the store of the change without having jobs of the campaign. It may move
 // back.
 func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
+	harness.Simulation(t)
 	const step = 1 << 14 // what a change of the row adds to the revision
 	at := func(shard int, revision, rate int64) *delivery.Campaign {
 		c := campaign(rate, quotaIn(shard, 100_000))
