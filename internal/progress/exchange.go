@@ -21,10 +21,14 @@ var publishSource string
 //go:embed lua/newest.lua
 var newestSource string
 
+//go:embed lua/resign.lua
+var resignSource string
+
 var (
 	leaveScript   = redis.NewScript(leaveSource)
 	publishScript = redis.NewScript(publishSource)
 	newestScript  = redis.NewScript(newestSource)
+	resignScript  = redis.NewScript(resignSource)
 )
 
 // Exchange passes progress between daemons. Safe for concurrent use.
@@ -32,6 +36,8 @@ type Exchange interface {
 	// Swap stores this daemon's part and returns the newest summary of all parts. If this daemon leads, sumUp makes it from
 	// them; if that returns nil, nothing is stored.
 	Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error)
+	// Resign ends the lead of a daemon that stops, if it leads, so that another one leads at once.
+	Resign(ctx context.Context, daemon string) error
 	// Newest returns the highest revision of the catalog that it was ever told, this one included.
 	Newest(ctx context.Context, revision int64) (int64, error)
 }
@@ -83,6 +89,14 @@ func (x *RedisExchange) Newest(ctx context.Context, revision int64) (int64, erro
 		return 0, fmt.Errorf("exchange revisions: %w", err)
 	}
 	return newest, nil
+}
+
+// Resign implements Exchange.
+func (x *RedisExchange) Resign(ctx context.Context, daemon string) error {
+	if err := resignScript.Run(ctx, x.client, []string{x.leader}, daemon).Err(); err != nil {
+		return fmt.Errorf("resign: %w", err)
+	}
+	return nil
 }
 
 var (

@@ -99,6 +99,8 @@ type beside struct {
 
 func (b *beside) Newest(_ context.Context, revision int64) (int64, error) { return revision, nil }
 
+func (b *beside) Resign(context.Context, string) error { return nil }
+
 func (b *beside) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
 	return Told{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}, {Daemon: "b", Part: b.part, Age: b.age}})}, nil
 }

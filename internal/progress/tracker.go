@@ -169,9 +169,20 @@ func (t *Tracker) Run(ctx context.Context) error {
 				t.revisions.compare(ctx, t.snapshot.Revision)
 			}
 		case <-ctx.Done():
+			t.resign(context.WithoutCancel(ctx))
 			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)
 			return nil
 		}
+	}
+}
+
+// resign gives up the lead if this daemon has it; otherwise nobody would sum up until it has expired. An exchange that was
+// given up may have made it the leader, so the exchange decides.
+func (t *Tracker) resign(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := t.opt.Exchange.Resign(ctx, t.opt.Daemon); err != nil {
+		t.log.Debug("the lead of the exchange of progress is not given up; it expires", "error", err)
 	}
 }
 

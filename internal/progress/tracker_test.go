@@ -453,6 +453,30 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// TestALeaderThatStops: it gives up its lead, so that another one sums up at its next exchange; one that does not lead takes
+// nothing from the leader.
+func TestALeaderThatStops(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	exchange := NewRedisExchange(client, "p.")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	a, b := newMember(t, "a", exchange, newShelf(), catalogOf()), newMember(t, "b", exchange, newShelf(), catalogOf())
+	a.exchange(t.Context())
+	for _, c := range []struct {
+		stops  *member
+		leader string
+	}{{b, "a"}, {a, "b"}} {
+		if err := c.stops.Run(stopped); err != nil {
+			t.Fatal(err)
+		}
+		b.exchange(t.Context())
+		if leader := client.Get(t.Context(), "{p.}progress-leader").Val(); leader != c.leader {
+			t.Errorf("after the stop of %s, %q leads, want %s", c.stops.opt.Daemon, leader, c.leader)
+		}
+	}
+}
+
 // TestASummaryOfADeposedLeader: it does not replace that of its successor.
 func TestASummaryOfADeposedLeader(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
@@ -534,6 +558,13 @@ func (x *table) Swap(_ context.Context, daemon string, part []byte, sumUp func([
 	return x.told, nil
 }
 
+func (x *table) Resign(_ context.Context, daemon string) error {
+	if x.leader == daemon {
+		x.leader = ""
+	}
+	return nil
+}
+
 // broken is an exchange that does not answer.
 type broken struct{ Exchange }
 
@@ -611,6 +642,8 @@ func BenchmarkExchange(b *testing.B) {
 type echo struct{}
 
 func (echo) Newest(_ context.Context, revision int64) (int64, error) { return revision, nil }
+
+func (echo) Resign(context.Context, string) error { return nil }
 
 func (echo) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {
 	return Told{Leader: daemon, Summary: sumUp([]Left{{Daemon: daemon, Part: part}})}, nil
