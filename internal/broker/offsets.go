@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/leavegroup"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 
@@ -189,6 +190,23 @@ func (c *Client) Members(ctx context.Context, group string) (members int, stable
 		return 0, false, err
 	}
 	return len(answer.Groups[0].Members), answer.Groups[0].GroupState == "Stable", nil
+}
+
+// Leave removes a member from its group. It is no error if the group does not know it.
+func (c *Client) Leave(ctx context.Context, m Member) error {
+	answer, err := ask[*leavegroup.Response](ctx, c, &leavegroup.Request{
+		GroupID: m.Group, Members: []leavegroup.RequestMember{{MemberID: m.ID}},
+	})
+	if err == nil {
+		err = codeError(answer.ErrorCode)
+	}
+	if err == nil && len(answer.Members) == 1 { // brokers since Kafka 2.4
+		err = codeError(answer.Members[0].ErrorCode)
+	}
+	if err != nil && !errors.Is(err, kafka.UnknownMemberId) {
+		return fmt.Errorf("leave group %s: %w", m.Group, err)
+	}
+	return nil
 }
 
 // DeleteGroup deletes the committed offsets of a group. It is no error if the group does not exist.

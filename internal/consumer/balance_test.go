@@ -2,10 +2,12 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -267,5 +269,45 @@ func TestPartitionsAddedDuringARebalance(t *testing.T) {
 	r.eventually("all partitions are read", func() bool { return c.count() == 30 })
 	if lines := r.logs.lines("level=INFO", "other partitions"); len(lines) != 1 {
 		t.Errorf("%d lines: %s", len(lines), r.logs)
+	}
+}
+
+// TestAFailedJoinLeavesNoMember: the member whose join was not answered is removed, since it begins anew as another one; the
+// group would wait for the first one until its session times out.
+func TestAFailedJoinLeavesNoMember(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	r.create(2, r.jobs(), r.opt.LaneTopic)
+	first := r.start(newFake())
+	r.eventually("the first joins", first.Joined)
+	member := r.memberOf()
+	var mu sync.Mutex
+	failed, left := false, false
+	cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		if failed || req.(*kmsg.JoinGroupRequest).MemberID != member {
+			return nil, nil, false
+		}
+		failed = true
+		return nil, errors.New("the connection is lost"), true
+	})
+	cluster.ControlKey(int16(kmsg.LeaveGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		leaving := req.(*kmsg.LeaveGroupRequest)
+		left = left || leaving.MemberID == member ||
+			slices.ContainsFunc(leaving.Members, func(m kmsg.LeaveGroupRequestMember) bool { return m.MemberID == member })
+		return nil, nil, false
+	})
+	second := r.start(newFake())
+	r.eventually("both are members", func() bool { return first.Joined() && second.Joined() && len(r.logs.lines("ingress=1")) >= 2 })
+	mu.Lock()
+	defer mu.Unlock()
+	if !failed || !left {
+		t.Errorf("the join failed: %t; the member was removed: %t", failed, left)
 	}
 }

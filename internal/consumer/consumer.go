@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -16,8 +17,11 @@ import (
 )
 
 const (
-	joinBackoff    = time.Second
-	heartbeat      = time.Second
+	joinBackoff = time.Second
+	// heartbeat is how soon a member learns that the group rebalances. The group waits for the last one, and those that
+	// have learned it before read nothing meanwhile.
+	heartbeat      = 250 * time.Millisecond
+	leaveTimeout   = 2 * time.Second
 	sessionTimeout = 10 * time.Second
 	topicCheck     = time.Second
 )
@@ -105,18 +109,37 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("consumer group %s: %w", c.opt.Group, err)
 	}
+	member := broker.Member{Group: c.opt.Group}
 	for ctx.Err() == nil {
 		gen, err := group.Next(ctx)
 		switch {
 		case err == nil:
 			c.health.OK("group")
+			member.ID = gen.MemberID
 			c.runGeneration(ctx, gen)
 		case ctx.Err() == nil:
 			c.health.Fail("group", fmt.Errorf("join group %s: %w", c.opt.Group, err))
+			c.abandon(ctx, &member, err)
 		}
 	}
 	// Leaving takes connections of its own and may fail; the session timeout then does the same.
 	return group.Close()
+}
+
+// abandon has the group forget a member whose join failed. kafka-go begins anew as another member then, and without
+// leaving: the group would wait for the first one until its session times out, in each rebalance. A group that rebalances
+// still knows the member, which goes on.
+func (c *Consumer) abandon(ctx context.Context, member *broker.Member, failure error) {
+	if member.ID == "" || errors.Is(failure, kafka.RebalanceInProgress) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	if err := c.opt.Client.Leave(ctx, *member); err != nil {
+		c.opt.Logger.Debug("a member of the group whose join failed is not removed; trying again", "error", err)
+		return
+	}
+	member.ID = ""
 }
 
 // awaitTopics returns when every topic exists. It logs once what it waits for.
