@@ -45,6 +45,7 @@ type Fetched struct {
 	Next    int64 // the offset after the last one that the answer covers; the request's when it covers none
 	End     int64 // the end of the readable log: the last stable offset, or the high watermark
 	Bytes   int64 // of keys, values and headers
+	Packed  int64 // of the batches that contain them, as the broker has sent them
 	Records int
 	Epoch   Epoch // of the last record that the answer covers; unknown if it covers none
 }
@@ -186,6 +187,7 @@ func (f *fetching) read(b logBatch) error {
 		return f.readOld(b)
 	}
 	if b.last >= f.from && (b.attributes.Control() || !f.aborted.hides(b)) {
+		f.out.Packed += int64(len(b.body))
 		if err := f.readRecords(b); err != nil {
 			return err
 		}

@@ -307,7 +307,8 @@ type partition struct {
 	twice    int
 	released []int64
 	rooms    []string
-	cramped  bool // no room for jobs that are moved on
+	units    int64 // of room, in all
+	cramped  bool  // no room for jobs that are moved on
 }
 
 func newPartition(name string) *partition {
@@ -338,10 +339,11 @@ func (p *partition) source(from delivery.Place) delivery.Source {
 // ingressSource hears of room.
 type ingressSource struct{ *partition }
 
-func (p ingressSource) Room(campaign string, _ int64) {
+func (p ingressSource) Room(campaign string, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rooms = append(p.rooms, campaign)
+	p.units += units
 }
 
 // laneSource takes jobs back as well.

@@ -21,6 +21,7 @@ type upkeep struct {
 	begun int64 // local time when the round began
 
 	yielding bool // jobs are given back to lanes; see yield
+	ahead    ahead
 }
 
 // step is how many queues of a list the next step maintains.
@@ -69,6 +70,7 @@ func (p *Pacer) maintain(now instant) {
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
 	p.quantum.adapt()
+	p.lookAhead(now)
 }
 
 // maintainQueue maintains one queue.

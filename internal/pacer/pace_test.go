@@ -60,21 +60,3 @@ func TestPace(t *testing.T) {
 		}
 	})
 }
-
-// TestRoomIsDivided: of several lanes with jobs of a campaign, each gets a part of its room.
-func TestRoomIsDivided(t *testing.T) {
-	q := newQueue("c")
-	var told []int64
-	for range 3 {
-		q.await(&roomNotes{&told})
-	}
-	q.tellRoom(100)
-	if len(told) != 3 || told[0] != 34 || told[1] != 34 || told[2] != 34 {
-		t.Errorf("room %v of 100", told)
-	}
-}
-
-// roomNotes is a source that notes the room it is told of.
-type roomNotes struct{ told *[]int64 }
-
-func (r *roomNotes) Room(_ string, units int64) { *r.told = append(*r.told, units) }

@@ -11,6 +11,9 @@ import (
 // that order is kept; high-priority jobs overtake those of ingress.
 func (p *Pacer) place(jobs []*delivery.Job, now instant) (refused []*delivery.Job) {
 	full := map[string]bool{}
+	if len(jobs) > 0 && jobs[0].From == delivery.FromLane {
+		p.upkeep.ahead.saw(jobs[0])
+	}
 	for _, j := range jobs {
 		if full[j.Campaign] && (j.From == delivery.FromLane || j.Priority != delivery.PriorityHigh) {
 			refused = append(refused, j)
@@ -74,6 +77,9 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		return p.overflow(j, e, now)
 	}
 	q.push(j)
+	if j.From == delivery.FromLane {
+		q.came(j.Weight)
+	}
 	if q.granted > 0 {
 		p.schedule(q)
 	}

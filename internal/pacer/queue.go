@@ -27,10 +27,9 @@ type queue struct {
 	takenAt     int64 // local time when its sink last took a job; 0: never
 	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
 	narrow      *narrow
-	window      int64 // units that may wait here, after yielding; 0: as many as usual
 
-	place   int                 // in the list of queues
-	waiting map[roomer]struct{} // sources with jobs that were refused for want of room
+	place int // in the list of queues
+	intake
 
 	refusesSince int64 // local time since when ingress waits although the campaign uses lanes; 0: it does not
 }
@@ -63,24 +62,6 @@ func (q *queue) standing(now instant) standing { return standingOf(q.campaign, q
 
 // opens is the local time until which nothing of the campaign is sent to its sink.
 func (q *queue) opens() int64 { return max(q.sink.breaker.openUntil, q.circuit.openUntil) }
-
-// await adds a source that keeps jobs until there is room for them.
-func (q *queue) await(src roomer) {
-	if q.waiting == nil {
-		q.waiting = map[roomer]struct{}{}
-	}
-	q.waiting[src] = struct{}{}
-}
-
-// tellRoom notifies waiting sources of room for units, of which each gets a part: the campaign may have several lanes
-// here, and what is read for room that another has taken is read again.
-func (q *queue) tellRoom(units int64) {
-	n := int64(len(q.waiting))
-	for src := range q.waiting {
-		src.Room(q.id, (units+n-1)/n)
-	}
-	q.waiting = nil
-}
 
 // settleAll is room for all jobs: they need no slots any more.
 const settleAll = math.MaxInt32

@@ -12,10 +12,10 @@ import (
 const maxLaneUnits = 2048
 
 // laneRoom is how many units of a campaign may wait here that could also wait where they were read: two seconds' worth up to
-// maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta; fewer after yielding.
+// maxLaneUnits, or a tenth of a second's worth if that is more, since room is told of once in a few quanta. It is less if there
+// are so many campaigns that these would not fit into the memory (see ahead), and after yielding.
 func (p *Pacer) laneRoom(q *queue) int64 {
-	rate := q.campaign.Rate
-	room := max(16, min(rate.UnitsIn(2*time.Second), maxLaneUnits), rate.UnitsIn(100*time.Millisecond))
+	room := p.upkeep.ahead.room(q.campaign.Rate)
 	if q.window > 0 {
 		return min(room, q.window)
 	}
@@ -95,16 +95,39 @@ func (p *Pacer) roomFor(q *queue, now instant) {
 	case q.refusesSince == 0:
 	case q.size <= p.opt.MaxQueueBytes/8*7:
 		q.refusesSince = 0
-		q.tellRoom(room)
+		q.tell(q.id, room)
 		return
 	case q.refusedLong(now):
-		q.tellRoom(room) // they are relayed
+		q.tell(q.id, room) // they are relayed
 		return
 	}
 	if q.units > room/2 || q.size > p.opt.MaxQueueBytes/2 {
 		return
 	}
-	q.tellRoom(room - q.units)
+	p.tellLanes(q, room, now)
+}
+
+// tellLanes tells lanes of the room that is left of room units, less what was told and is still to come, and less what there is
+// no memory for.
+func (p *Pacer) tellLanes(q *queue, room int64, now instant) {
+	if q.units > 0 {
+		q.unit = max(1, q.size/q.units)
+	}
+	left := room - q.units
+	if q.unit > 0 {
+		left = min(left, max(1, (p.opt.MaxQueueBytes-q.size)/q.unit))
+	}
+	if now.local < q.until {
+		if left -= q.coming; left < (room+1)/2 && left < leastTold {
+			return
+		}
+	} else {
+		q.coming = 0
+	}
+	told := q.tell(q.id, left)
+	q.coming += told
+	soon := time.Duration(float64(time.Second) * float64(room) / 4 / max(q.campaign.Rate.PerSecond(), 1))
+	q.until = now.in(min(max(soon, leastComing), mostComing))
 }
 
 // widen lets more jobs wait in a queue that has yielded, each time that it has sent half of them: a campaign that sends
@@ -119,8 +142,8 @@ func (p *Pacer) widen(q *queue) {
 }
 
 // Yield gives jobs of lanes back to them, because a lane that has something to read waits for memory: those of campaigns
-// whose turn is far off, all but one of each; or, if there are none, the later half of the jobs of every campaign. It is
-// called again while lanes wait.
+// whose turn is far off, all but one of each; or, if there are none, those of campaigns that are sent more slowly than their rate
+// allows, all but what is sent in time; or the later half of the jobs of every campaign. It is called again while lanes wait.
 func (p *Pacer) Yield() { p.inbox.do(p.yield) }
 
 // maxYield bounds the jobs given back in one turn: slots come due in between.
@@ -130,7 +153,10 @@ func (p *Pacer) yield(now instant) {
 	if p.upkeep.yielding {
 		return
 	}
-	var far, all []*queue
+	one := func(*queue, int) int { return 1 }
+	half := func(_ *queue, jobs int) int { return jobs / 2 }
+	timely := func(q *queue, jobs int) int { return min(jobs/2, p.timely(q, jobs, now)) }
+	var far, slow, all []*queue
 	for _, q := range p.queues.list {
 		n := q.len() - q.direct
 		if n == 0 {
@@ -140,28 +166,50 @@ func (p *Pacer) yield(now instant) {
 		if n > 1 && p.far(q, now) {
 			far = append(far, q)
 		}
+		if n > 1 && p.timely(q, n, now) < n/2 {
+			slow = append(slow, q)
+		}
 	}
-	if len(far) > 0 {
-		p.yieldSome(far, false, now)
-	} else {
-		p.yieldSome(all, true, now)
+	switch {
+	case len(far) > 0:
+		p.yieldSome(far, one, false, now)
+	case len(slow) > 0:
+		p.yieldSome(slow, timely, true, now)
+	default:
+		p.yieldSome(all, half, true, now)
 	}
 }
 
-// yieldSome gives back half of the jobs of each queue, or all but one, and goes on in the next turn.
-func (p *Pacer) yieldSome(queues []*queue, half bool, now instant) {
+// timely is how many of its jobs the queue would hold if they had been read as long before their turn as they should be, by how
+// long its next job has waited: a campaign whose destination is slow sends fewer than its rate allows.
+func (p *Pacer) timely(q *queue, jobs int, now instant) int {
+	if q.campaign == nil {
+		return 0
+	}
+	should := float64(p.laneRoom(q)) / max(q.campaign.Rate.PerSecond(), 1e-6)
+	waited := now.wall.Sub(q.head().ReadAt).Seconds()
+	if waited <= should {
+		return jobs
+	}
+	return int(float64(jobs) * should / waited)
+}
+
+// yieldSome gives back the jobs of each queue but for those to keep, and goes on in the next turn. narrows tells that these are
+// all that may wait there until the campaign sends.
+func (p *Pacer) yieldSome(queues []*queue, keep func(q *queue, jobs int) int, narrows bool, now instant) {
 	for most := maxYield; len(queues) > 0 && most > 0; queues = queues[1:] {
-		q, keep := queues[0], 1
-		if half {
-			keep = (queues[0].len() - queues[0].direct) / 2
+		q := queues[0]
+		n := q.len() - q.direct
+		if n == 0 {
+			continue
 		}
-		most -= p.giveLanes(q, keep, now)
-		if half {
+		most -= p.giveLanes(q, keep(q, n), now)
+		if narrows {
 			q.window = max(1, q.units)
 		}
 	}
 	if p.upkeep.yielding = len(queues) > 0; p.upkeep.yielding {
-		p.inbox.do(func(now instant) { p.yieldSome(queues, half, now) })
+		p.inbox.do(func(now instant) { p.yieldSome(queues, keep, narrows, now) })
 	}
 }
 

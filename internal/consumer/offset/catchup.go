@@ -6,7 +6,8 @@ package offset
 // Candidate returns the offset at which the next catch-up read begins and how many bytes it should read; ok is false
 // if no campaign that was left behind has room. Usually the offset is the smallest position, since the same read
 // serves other campaigns with room in the range; every fourth time it is that of the campaign served longest ago, so
-// that a fast campaign far behind does not starve the others.
+// that a fast campaign far behind does not starve the others. It is smaller by up to the length of the read if
+// there are campaigns whose queues probably have room: they would soon need a read of their own over the same records.
 func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	var best *campaign
 	oldest := l.reads%4 == 3
@@ -24,7 +25,42 @@ func (l *Lane) Candidate() (from, bytes int64, ok bool) {
 	// A quarter more than is expected to hold the records, and one more record: a read that ends just before the last
 	// of them needs a second read.
 	room := min(best.room, maxHandedOver)
-	return best.next, (room + room/4 + 1) * best.stride, true
+	apart := max(1, best.stride/max(1, l.each)) // its records, on average
+	l.span = 5 * room * apart
+	from = best.next
+	for _, c := range l.campaigns {
+		if c.next < from && c.next >= best.next-room*apart && c.passes() {
+			from = c.next
+		}
+	}
+	return from, (room + room/4 + 1 + (best.next-from)/apart) * best.stride, true
+}
+
+// leastReach is how many offsets beyond its start a read looks for campaigns that take part, at least. What lies further away is
+// read on its own: there may be many records of others before it.
+const leastReach = 512
+
+// near reports whether a read that begins at from looks for records of the campaign.
+func (l *Lane) near(c *campaign, from int64) bool {
+	return c.next >= from && c.next <= from+max(l.span, leastReach)
+}
+
+// passes reports whether the queue of a campaign that was left behind probably has room, of which it has not told yet, since
+// fewer of its units are open than when it last refused.
+func (c *campaign) passes() bool { return c.behind && !c.capped && c.room <= 0 && c.queued > c.units }
+
+// Expected returns about how many records a catch-up read that begins at from will hand over.
+func (l *Lane) Expected(from int64) (n int64) {
+	for _, c := range l.campaigns {
+		switch {
+		case !c.behind || !l.near(c, from):
+		case c.room > 0:
+			n += min(c.room, c.left, maxHandedOver) + 1
+		case c.passes():
+			n += min(c.queued-c.units, c.left)
+		}
+	}
+	return n
 }
 
 // BeginCatchUp determines which campaigns take part in a read that begins at from: those with room, and those with
@@ -35,11 +71,12 @@ func (l *Lane) BeginCatchUp(from int64) {
 	l.readFrom, l.chasing = from, 0
 	for _, c := range l.campaigns {
 		c.found = 0
-		c.passing = c.behind && !c.capped && c.room <= 0 && c.next >= from && c.queued > c.units
+		near := l.near(c, from)
+		c.passing = near && c.passes()
 		if c.passing {
 			c.room = c.queued - c.units - 1
 		}
-		if c.chase = c.passing || c.behind && c.room > 0 && c.next >= from; c.chase {
+		if c.chase = c.passing || near && c.behind && c.room > 0; c.chase {
 			l.chasing++
 		}
 	}
@@ -109,6 +146,9 @@ func (l *Lane) stopChase(c *campaign) {
 // EndCatchUp records that the read covered everything before the offset to, with the given bytes of records.
 func (l *Lane) EndCatchUp(to, bytes int64) {
 	to = min(to, l.main)
+	if to > l.readFrom && bytes > 0 {
+		l.each = max(1, bytes/(to-l.readFrom))
+	}
 	for _, c := range l.campaigns {
 		if c.chase {
 			c.next = max(c.next, to)

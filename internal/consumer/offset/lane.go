@@ -28,6 +28,8 @@ type Lane struct {
 	at        map[int64]*campaign // of the open offsets
 	reads     uint64              // number of catch-up reads begun
 	readFrom  int64               // the offset at which the current catch-up read began
+	span      int64               // how many offsets from its start a catch-up read looks for campaigns that take part
+	each      int64               // bytes of a record in the last catch-up read
 	chasing   int                 // campaigns that take part in the current catch-up read and have room left
 	freed     bool                // see TakeFreed
 	maxBytes  int64               // of the open records of one campaign; see Bound

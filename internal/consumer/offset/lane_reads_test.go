@@ -21,6 +21,7 @@ type readSim struct {
 	owed  []bool
 	queue [][]int64
 	due   []float64
+	ahead int // units that may wait of a campaign, beyond two seconds' worth
 	read  int // records
 	reads int
 	sent  []int
@@ -35,7 +36,7 @@ const (
 )
 
 func newReadSim(rates []float64, each int) *readSim {
-	s := &readSim{lane: NewLane(0), rates: rates}
+	s := &readSim{lane: NewLane(0), rates: rates, ahead: 16}
 	n := len(rates)
 	s.owed, s.queue, s.due, s.sent = make([]bool, n), make([][]int64, n), make([]float64, n), make([]int, n)
 	for i := range rates {
@@ -51,7 +52,7 @@ func newReadSim(rates []float64, each int) *readSim {
 	return s
 }
 
-func (s *readSim) room(i int) int { return max(16, int(2*s.rates[i])) }
+func (s *readSim) room(i int) int { return max(s.ahead, int(2*s.rates[i])) }
 
 // main reads the whole log, as the main reader does while others wait.
 func (s *readSim) main() {
@@ -133,19 +134,22 @@ func TestLaneReadsLittleMoreThanIsSent(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		rates []float64
+		ahead int
 		most  float64
 	}{
-		{"alone", []float64{100}, 1.3},
-		{"alone and slow", []float64{1}, 2},
-		{"equal rates read together", []float64{2, 2, 2, 2, 2, 2, 2, 2}, 3},
-		{"unequal rates read for themselves", []float64{1, 14, 200}, 4},
-		{"a crowd of equals", repeatRate(5, 40), 2.5},
+		{"alone", []float64{100}, 16, 1.3},
+		{"alone and slow", []float64{1}, 16, 2},
+		{"equal rates read together", []float64{2, 2, 2, 2, 2, 2, 2, 2}, 16, 1.8},
+		{"unequal rates read for themselves", []float64{1, 14, 200}, 16, 4},
+		{"a crowd of equals", repeatRate(5, 40), 16, 2.5},
+		{"a crowd with little memory", repeatRate(1, 40), 4, 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const runs = 20 // chance decides who is read first; one run says little
 			read, sent := 0, 0
 			for range runs {
 				s := newReadSim(tc.rates, int(slices.Max(tc.rates)*simSeconds*1.1)+50)
+				s.ahead = tc.ahead
 				s.run(t)
 				read += s.read
 				for _, n := range s.sent {
