@@ -63,7 +63,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	horizon := p.horizon(q.campaign)
 	want := min(q.units-q.granted, q.sink.room(horizon), delivery.MaxGrant)
 	room := p.callRoom(q, horizon, now)
-	q.calls.short = room < want
+	q.ask.short = room < want
 	want = min(want, room)
 	if !q.circuit.closed() { // half-open: one job is tried, and its result decides
 		want = min(want, 1-int64(q.calls.inFlight)-q.granted)
@@ -175,7 +175,7 @@ func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant)
 func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
 	next := now.local + p.quantum.length - p.quantum.spread()
 	q.turnAt = 0
-	if q.calls.short = q.calls.short && g.Units == a.Want; q.calls.short {
+	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short {
 		next = min(next, p.askSooner(q, now))
 	}
 	if g.Units < a.Want && g.NextAt > 0 {

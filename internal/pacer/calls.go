@@ -1,20 +1,17 @@
 package pacer
 
-import "github.com/pacer/pacer/internal/delivery"
-
 const (
 	callSmoothing = 8                 // about how many calls their duration is averaged over
 	farSpacing    = int64(10_000_000) // slots as far apart as this, in microseconds, are never too many for the calls
 )
 
-// calls are the calls of a campaign that are in flight in one daemon, and how long they last. It is pure; times are local
-// ones, in microseconds.
+// calls are the calls of a campaign, or of a sink, that are in flight in one daemon, and how long they last. It is pure; times
+// are local ones, in microseconds.
 type calls struct {
 	inFlight int
 	lasts    int64 // how long a call lasts, until the next job can take its place; smoothed; 0: not known
 	endedAt  int64 // when a call last ended, or the first of those in flight began
-	freeAt   int64 // when a call last came free while all were in flight; 0: never
-	short    bool  // the last ask was for fewer slots than there were jobs, for want of calls
+	freeAt   int64 // of a campaign: when a call last came free while all were in flight; 0: never
 }
 
 // began records the begin of a call.
@@ -38,7 +35,7 @@ func (c *calls) ended(since, now int64) {
 // need is what slots are to be used for.
 type need struct {
 	most    int64 // calls that may be in flight at once
-	spacing int64 // of the slots of two jobs; this and the others in microseconds
+	spacing int64 // of the slots of two jobs that come to this daemon; this and the others in microseconds
 	late    int64 // how long a slot can wait for a call
 	soon    int64 // until the slots of the next ask can be used
 	horizon int64 // how far ahead slots are granted
@@ -78,18 +75,21 @@ func (q *queue) outOfCalls() bool {
 	return q.campaign != nil && q.campaign.MaxInFlight > 0 && q.calls.inFlight >= q.campaign.MaxInFlight
 }
 
-// callRoom is for how many further units the campaign has calls; its queue has jobs.
+// callRoom is for how many further units the campaign and its sink have calls; its queue has jobs.
 func (p *Pacer) callRoom(q *queue, horizon int64, now instant) int64 {
 	c := q.campaign
-	if c.MaxInFlight == 0 {
-		return delivery.MaxGrant
-	}
 	weight := max(1, q.units/int64(q.len())) // of a job, on average
 	late := p.lateBy(c, c.Rate)
-	return weight*q.calls.room(need{
-		most: int64(min(c.MaxInFlight, q.sink.max)), spacing: weight * min(c.Rate.Spacing(), farSpacing), late: late - late/16,
+	n := need{
+		most: int64(q.sink.max), spacing: weight * q.competitors * min(c.Rate.Spacing(), farSpacing), late: late - late/16,
 		soon: p.quantum.length * 5 / 8, horizon: horizon,
-	}, now.local) - q.granted
+	}
+	room := q.sink.calls.room(n, now.local)
+	if c.MaxInFlight > 0 {
+		n.most = min(n.most, int64(c.MaxInFlight))
+		room = min(room, q.calls.room(n, now.local))
+	}
+	return weight*room - q.granted
 }
 
 // callEnded records the end of a call. A campaign that was short of calls then uses the slots that have waited for one, or
@@ -98,14 +98,16 @@ func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
 	waited := q.outOfCalls()
 	if r.forfeited {
 		q.calls.inFlight--
+		r.sink.calls.inFlight--
 	} else {
 		q.calls.ended(r.begun, now.local)
+		r.sink.calls.ended(r.begun, now.local)
 	}
 	if waited {
 		q.calls.freeAt = now.local
 		p.schedule(q)
 	}
-	if q.calls.short && q.ask.index >= 0 {
+	if q.ask.short && q.ask.index >= 0 {
 		p.takes.askLater(q, min(q.ask.at, p.askSooner(q, now)))
 	}
 }

@@ -39,7 +39,7 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 		p.takes.askLater(q, opens)
 		return false
 	}
-	if s.inFlight >= s.max {
+	if s.calls.inFlight >= s.max {
 		q.blocked = true
 		s.full, s.fullAt = append(s.full, q), now.local
 		return false
@@ -121,7 +121,7 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 	s := q.sink
 	late := now.local - max(at, q.calls.freeAt, s.fullAt)
 	q.calls.began(now.local)
-	s.inFlight++
+	s.calls.began(now.local)
 	p.sends.inFlight++
 	if late > p.opt.LateTolerance.Microseconds()/2 {
 		p.sends.lateAt = now.local

@@ -41,6 +41,7 @@ type asking struct {
 	mayBring int64      // about how many slots it may bring
 	at       int64      // local time of the next ask
 	last     int64      // of the last one
+	short    bool       // it was for fewer slots than there were jobs, for want of calls
 	index    int        // in the ask heap, -1 when not there
 }
 

@@ -18,7 +18,6 @@ const (
 // settle applies a sink's answer to its job and to the sink's gate.
 func (p *Pacer) settle(r sent, now instant) {
 	q, s, j := r.queue, r.sink, r.job
-	s.inFlight--
 	p.sends.inFlight--
 	if !r.forfeited {
 		s.latency += (r.took.Microseconds() - s.latency) / 8

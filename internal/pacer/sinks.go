@@ -13,7 +13,7 @@ import (
 type sinkState struct {
 	id       string
 	max      int      // calls that may be in flight
-	inFlight int      // calls that are
+	calls    calls    // that are
 	granted  int64    // slots that the campaigns of this sink have
 	asked    int64    // slots that takes in flight may bring
 	latency  int64    // of a call, smoothed; microseconds
@@ -40,7 +40,7 @@ type sinkState struct {
 // free meanwhile.
 func (s *sinkState) room(horizon int64) int64 {
 	within := int64(s.max) * horizon / max(s.latency, 1000)
-	return int64(s.max-s.inFlight) + within - s.granted - s.asked
+	return int64(s.max-s.calls.inFlight) + within - s.granted - s.asked
 }
 
 // steadyFor is how recently a sink must have taken a job for the latency of its calls to count.
@@ -66,7 +66,7 @@ func (p *Pacer) showPaces(now instant) {
 	paces := make(map[string]pace, len(p.sinks))
 	for id, s := range p.sinks {
 		s.settleLatency(now.local)
-		s.pressure.look(s.inFlight, s.max)
+		s.pressure.look(s.calls.inFlight, s.max)
 		paces[id] = pace{time.Duration(s.steady) * time.Microsecond, s.max}
 	}
 	p.sends.paces.Store(&paces)
@@ -112,7 +112,7 @@ func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
 
 // wake lets the queues that wait for a free call try again.
 func (p *Pacer) wake(s *sinkState) {
-	for free := s.max - s.inFlight; free > 0 && len(s.full) > 0; {
+	for free := s.max - s.calls.inFlight; free > 0 && len(s.full) > 0; {
 		q := s.full[0]
 		s.full = s.full[1:]
 		q.blocked = false
