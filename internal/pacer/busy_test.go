@@ -27,8 +27,8 @@ func TestSinkIsKeptBusy(t *testing.T) {
 		least float64       // of what is possible
 	}{
 		{64, 4 * time.Millisecond, time.Millisecond, []int64{million}, 0.97},
-		{64, 4 * time.Millisecond, 4 * time.Millisecond, []int64{million}, 0.95},
-		{64, 4 * time.Millisecond, 8 * time.Millisecond, []int64{million}, 0.85},
+		{64, 4 * time.Millisecond, 4 * time.Millisecond, []int64{million}, 0.97},
+		{64, 4 * time.Millisecond, 8 * time.Millisecond, []int64{million}, 0.9},
 		{256, 14 * time.Millisecond, time.Millisecond, []int64{million}, 0.97},
 		{64, 4 * time.Millisecond, time.Millisecond, []int64{million, million, million}, 0.97},
 		{64, 4 * time.Millisecond, time.Millisecond, []int64{million, 100, 1000}, 0.97},

@@ -113,9 +113,14 @@ func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
 }
 
 // askSooner is when a campaign that is short of calls asks again: half a quantum after it has asked last, or now. It asks
-// for what is used until then.
+// for what is used until then. If its calls are short, it asks in half that time, so that it still has slots when a take is slow,
+// or calls become quicker.
 func (p *Pacer) askSooner(q *queue, now instant) int64 {
-	return max(now.local, q.ask.last+p.quantum.length/2)
+	after := p.quantum.length / 2
+	if q.calls.lasts < p.quantum.length {
+		after /= 2
+	}
+	return max(now.local, q.ask.last+after)
 }
 
 // waitedForCall tells whether the queue's slots are late because no call was free, of the campaign or of its sink, not for want of

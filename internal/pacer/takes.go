@@ -10,6 +10,7 @@ import (
 const (
 	maxTakes = 4    // takes in flight at once
 	maxItems = 4096 // items of one take
+	fewItems = 8    // so few campaigns need not be gathered: after a take of them, the next may follow sooner
 	// recoveredAfter is how long no take must have failed before the store counts as answering again. If one of several
 	// shards does not answer, only the takes that need it fail.
 	recoveredAfter = time.Second
@@ -20,7 +21,7 @@ const (
 // microseconds.
 type takes struct {
 	asks      timeHeap[*queue] // by the time of their next ask
-	gap       int64            // the least time between two takes: campaigns that come due in it ask together
+	gap       int64            // the least time between two takes of many items: campaigns that come due in it ask together
 	underWay  int
 	last      int64 // when the last take was made
 	lastItems int
@@ -51,15 +52,23 @@ func (t *takes) askLater(q *queue, at int64) {
 	t.want(q)
 }
 
+// from is when the next take may be made, if not too many are under way.
+func (t *takes) from() int64 {
+	if t.lastItems <= fewItems {
+		return t.last + t.gap/2
+	}
+	return t.last + t.gap
+}
+
 // ready tells whether a take may be made now.
-func (t *takes) ready(now int64) bool { return t.underWay < maxTakes && now >= t.last+t.gap }
+func (t *takes) ready(now int64) bool { return t.underWay < maxTakes && now >= t.from() }
 
 // next is when a take is next to be made; ok is false while no queue asks, or the end of a take has to be awaited.
 func (t *takes) next() (at int64, ok bool) {
 	if t.asks.len() == 0 || t.underWay >= maxTakes {
 		return 0, false
 	}
-	return max(t.asks.first().at, t.last+t.gap), true
+	return max(t.asks.first().at, t.from()), true
 }
 
 // begin records a take.

@@ -19,7 +19,7 @@ func TestQueuesAskInTurn(t *testing.T) {
 	q.push(&delivery.Job{Weight: 1})
 	takes.want(q)
 	takes.want(q)
-	if at, ok := takes.next(); takes.asks.len() != 1 || !ok || at != 10*millisecond {
+	if at, ok := takes.next(); takes.asks.len() != 1 || !ok || at != 5*millisecond {
 		t.Errorf("%d ask, next at %d, %t", takes.asks.len(), at, ok)
 	}
 	takes.askLater(q, 70*millisecond)
@@ -33,11 +33,16 @@ func TestQueuesAskInTurn(t *testing.T) {
 	}
 	q.ask.busy--
 	takes.askLater(q, 71*millisecond)
-	takes.begin(1, 70*millisecond)
-	if at, _ := takes.next(); at != 80*millisecond || takes.ready(79*millisecond) || !takes.ready(80*millisecond) {
-		t.Errorf("the gap between two takes is not kept: next at %d", at)
+	for _, tc := range []struct {
+		items int
+		next  int64
+	}{{fewItems + 1, 80 * millisecond}, {fewItems, 75 * millisecond}} {
+		takes.begin(tc.items, 70*millisecond)
+		if at, _ := takes.next(); at != tc.next || takes.ready(tc.next-1) || !takes.ready(tc.next) {
+			t.Errorf("the gap after a take of %d items is not kept: next at %d", tc.items, at)
+		}
 	}
-	for range maxTakes - 1 {
+	for range maxTakes - 2 {
 		takes.begin(1, 70*millisecond)
 	}
 	if _, ok := takes.next(); ok || takes.ready(time.Hour.Microseconds()) {
