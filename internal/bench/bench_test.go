@@ -214,9 +214,36 @@ func TestStormReport(t *testing.T) {
 		{"above the rate", stream(110, 0, 10*sec), "above the largest rate"},
 		{"standing still", stream(100, 300*ms, 10*sec), "without a job"},
 	} {
-		got := misses((&storm{changes: changes}).report(c.run).Facts)
+		got := misses((&storm{changes: changes, inForce: changes}).report(c.run).Facts)
 		if (len(got) == 0) != (c.miss == "") || len(got) > 1 || len(got) == 1 && !strings.Contains(got[0], c.miss) {
 			t.Errorf("%s: misses %q", c.name, got)
+		}
+	}
+}
+
+// TestStormIsMeasuredByItsRates: a stream that follows the rates as they are changed has sent all that they gave. The tolerance for
+// slots that are used late bounds what may be sent; it is no time for which the rate before was given.
+func TestStormIsMeasuredByItsRates(t *testing.T) {
+	for seed := range uint64(5) {
+		s := newStorm(seed)
+		s.begin()
+		run := &Run{Loads: []measure.Load{{Published: 100_000}}, Window: measure.Interval{To: stormWindow}}
+		at, rate, next := time.Duration(0), s.rates[0], 0
+		for units := 0.0; at < stormWindow; at += ms / 100 {
+			if next < len(s.after) && at >= s.after[next] {
+				s.changed(rate, s.rates[next+1], at, at)
+				next++
+				rate = s.rates[next]
+			}
+			if units += float64(rate) * (ms / 100).Seconds(); units >= 1 {
+				units--
+				run.Events = append(run.Events, measure.Event{At: at, Job: int32(len(run.Events))})
+			}
+		}
+		for _, f := range s.report(run).Facts {
+			if f.Name == "jobs of those that the rates gave" && math.Abs(f.Measured-100) > 0.5 {
+				t.Errorf("seed %d: %.1f %% of what the rates gave", seed, f.Measured)
+			}
 		}
 	}
 }

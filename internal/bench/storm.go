@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -32,9 +33,10 @@ type StormFlags struct {
 // storm is a plan of changes of one campaign's rate, and their times.
 type storm struct {
 	st      *environment
-	rates   []int64         // per second, the first before the window begins
-	after   []time.Duration // of each but the first, from the beginning of the window
-	changes []measure.RateChange
+	rates   []int64              // per second, the first before the window begins
+	after   []time.Duration      // of each but the first, from the beginning of the window
+	changes []measure.RateChange // as they bound what may be sent: with the tolerance for slots that are used late
+	inForce []measure.RateChange // as they were made
 }
 
 // newStorm draws the changes: rates with uniform logarithms, at uniform instants within each tenth of a second.
@@ -81,7 +83,7 @@ func Storm(ctx context.Context, o *Options, flags *StormFlags) (*Report, error) 
 // its last slots may have been used.
 func (s *storm) blow(ctx context.Context) error {
 	began := time.Now()
-	s.changes = []measure.RateChange{{Rate: delivery.PerSecond(s.rates[0])}}
+	s.begin()
 	for i, after := range s.after {
 		if retry.Sleep(ctx, time.Until(began.Add(after))) != nil {
 			return nil // the caller returns the error of ctx
@@ -90,18 +92,31 @@ func (s *storm) blow(ctx context.Context) error {
 		if err := s.st.setRate(ctx, "storm", s.rates[i+1]); err != nil {
 			return err
 		}
-		at := before
-		if s.rates[i+1] < s.rates[i] {
-			at = time.Since(s.st.epoch) + measure.LateTolerance // slots before the change may be used this late
-		}
-		s.changes = append(s.changes, measure.RateChange{At: at, Rate: delivery.PerSecond(s.rates[i+1])})
+		s.changed(s.rates[i], s.rates[i+1], before, time.Since(s.st.epoch))
 	}
 	if retry.Sleep(ctx, time.Until(began.Add(stormWindow))) != nil {
 		return nil
 	}
 	// The rest is sent at the highest rate, after the window.
-	s.changes = append(s.changes, measure.RateChange{At: time.Since(s.st.epoch), Rate: delivery.PerSecond(stormHighest)})
+	end := time.Since(s.st.epoch)
+	s.changed(stormHighest, stormHighest, end, end)
 	return s.st.setRate(ctx, "storm", stormHighest)
+}
+
+// begin notes the first rate.
+func (s *storm) begin() {
+	s.changes = []measure.RateChange{{Rate: delivery.PerSecond(s.rates[0])}}
+	s.inForce = slices.Clone(s.changes)
+}
+
+// changed notes a change that was made between two instants.
+func (s *storm) changed(was, is int64, before, after time.Duration) {
+	c := measure.RateChange{At: after, Rate: delivery.PerSecond(is)}
+	s.inForce = append(s.inForce, c)
+	if c.At = before; is < was {
+		c.At = after + measure.LateTolerance // slots before the change may be used this late
+	}
+	s.changes = append(s.changes, c)
 }
 
 // setRate changes a rate as an operator would.
@@ -115,7 +130,7 @@ func (st *environment) setRate(ctx context.Context, campaign string, perSecond i
 
 // report checks that the stream stayed below the rates in force and never stopped. It is pure.
 func (s *storm) report(run *Run) *Report {
-	line := measure.NewTimeline(s.changes, 0)
+	line := measure.NewTimeline(s.inForce, 0)
 	due := line.Units(run.Window.To) - line.Units(run.Window.From)
 	cut := run.Window.Cut(run.Events)
 	distinct, duplicates := measure.Tally(run.Events, run.Loads)
