@@ -46,6 +46,7 @@ type campaignView struct {
 	SendRate       string          `json:"send_rate"`
 	Status         delivery.Status `json:"status"`
 	PriorityWeight int64           `json:"priority_weight"`
+	Covered        bool            `json:"covered"` // the quota is rolled out to it
 }
 
 func newQuotaView(row *catalog.QuotaRow, campaigns []catalog.CampaignRow) *quotaView {
@@ -53,10 +54,11 @@ func newQuotaView(row *catalog.QuotaRow, campaigns []catalog.CampaignRow) *quota
 	for _, w := range row.Windows {
 		v.State = append(v.State, windowView{Span: w.Span, Limit: w.MaxUnits})
 	}
+	rolled := delivery.Quota{ID: row.ID, Exempt: 100 - row.Rollout}
 	for i := range campaigns {
 		c := &campaigns[i]
 		v.UsedBy = append(v.UsedBy, campaignView{
-			ID: c.ID, SendRate: c.Rate(), Status: c.Status, PriorityWeight: c.PriorityWeight,
+			ID: c.ID, SendRate: c.Rate(), Status: c.Status, PriorityWeight: c.PriorityWeight, Covered: rolled.Covers(c.ID),
 		})
 	}
 	return v
@@ -111,6 +113,15 @@ func peek(ctx context.Context, s *app.Services, v *quotaView) error {
 
 func (v *quotaView) print(p *printer) {
 	printQuota(p, v.QuotaRow)
+	if v.Rollout < 100 {
+		covered := 0
+		for _, c := range v.UsedBy {
+			if c.Covered {
+				covered++
+			}
+		}
+		p.line("covers\t%d of %d campaigns", covered, len(v.UsedBy))
+	}
 	if len(v.State) > 0 {
 		p.line("")
 		p.line("WINDOW\tLIMIT\tREMAINING\tNEXT UNIT AT\tFULL AGAIN AT")
@@ -142,10 +153,10 @@ func (v *quotaView) print(p *printer) {
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")
-		p.line("CAMPAIGN\tRATE\tSTATUS\tPRIORITY WEIGHT")
+		p.line("CAMPAIGN\tRATE\tSTATUS\tPRIORITY WEIGHT\tCOVERED")
 	}
 	for _, c := range v.UsedBy {
-		p.line("%s\t%s\t%s\t%d", c.ID, c.SendRate, c.Status, c.PriorityWeight)
+		p.line("%s\t%s\t%s\t%d\t%s", c.ID, c.SendRate, c.Status, c.PriorityWeight, map[bool]string{true: "yes", false: "no"}[c.Covered])
 	}
 }
 

@@ -88,7 +88,7 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
 	shown := d.run("quota show provider")
 	for _, want := range []string{
-		"shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3", "spring 150/1m paused 3",
+		"shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3 yes", "spring 150/1m paused 3 yes",
 	} {
 		d.fields(shown, want)
 	}
@@ -156,6 +156,39 @@ func TestQuotasAreChangedInPart(t *testing.T) {
 	d.refuses("quota show provider", "does not exist")
 	d.refuses("quota delete provider --yes", "does not exist")
 	d.fields(d.run("campaign show spring"), "quotas -")
+}
+
+// TestQuotaShowSaysWhomItCovers: a quota that is rolled out in part covers some of its campaigns, which are named.
+func TestQuotaShowSaysWhomItCovers(t *testing.T) {
+	d := newDesk(t, "")
+	d.run("quota set trial --window 300/1m --rollout 40")
+	q, covered := delivery.Quota{ID: "trial", Exempt: 60}, 0
+	for i := range 10 {
+		id := fmt.Sprint("c", i)
+		d.run("campaign create " + id + " --rate 10 --quota trial")
+		if q.Covers(id) {
+			covered++
+		}
+	}
+	shown := d.run("quota show trial")
+	d.fields(shown, "rollout 40%")
+	d.fields(shown, fmt.Sprintf("covers %d of 10 campaigns", covered))
+	for i := range 10 {
+		id := fmt.Sprint("c", i)
+		d.fields(shown, fmt.Sprintf("%s 10 active 1 %s", id, map[bool]string{true: "yes", false: "no"}[q.Covers(id)]))
+	}
+	var view quotaView
+	if err := json.Unmarshal([]byte(d.run("quota show trial --json")), &view); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range view.UsedBy {
+		if c.Covered != q.Covers(c.ID) {
+			t.Errorf("%+v", c)
+		}
+	}
+	if covered == 0 || covered == 10 {
+		t.Errorf("%d of 10 are covered: the test shows nothing", covered)
+	}
 }
 
 // TestQuotaAdjust: the count of one window is set while the others stay; making room has to be asked for, and every change is

@@ -59,7 +59,10 @@ type Claim struct {
 	Due      time.Time // when it is expected to ask again
 }
 
-// Claims lists the claims on a quota, and changes nothing.
+// claimKept is how long after a campaign's last ask units are kept for it, as in take.lua.
+const claimKept = 15 * second
+
+// Claims lists the claims on a quota that others give way to, and changes nothing.
 func (e *Engine) Claims(ctx context.Context, q *delivery.Quota) (list []Claim, err error) {
 	if !counts(q) {
 		return nil, nil
@@ -72,9 +75,12 @@ func (e *Engine) Claims(ctx context.Context, q *delivery.Quota) (list []Claim, e
 	in := reader{rest: c.reply}
 	for range in.next(2) {
 		one := Claim{Campaign: in.text(int(in.next(2)))}
-		one.Asked, one.Due = time.UnixMicro(in.next(7)).UTC(), time.UnixMicro(in.next(7)).UTC()
+		asked, due := in.next(7), in.next(7)
+		one.Asked, one.Due = time.UnixMicro(asked).UTC(), time.UnixMicro(due).UTC()
 		one.Units = in.next(4)
-		list = append(list, one)
+		if c.now <= asked+claimKept {
+			list = append(list, one)
+		}
 	}
 	return list, in.err
 }

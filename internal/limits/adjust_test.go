@@ -84,6 +84,14 @@ func TestClaims(t *testing.T) {
 	if one := list[0]; one.Campaign != "c" || one.Units == 0 || one.Asked.UnixMicro() != now+quantum || !one.Due.After(one.Asked) {
 		t.Errorf("%+v", one)
 	}
+	l.now = now + quantum + 15*second
+	if list, err = l.engine("person").Claims(t.Context(), q); err != nil || len(list) != 1 {
+		t.Errorf("15 s later: %+v, %v", list, err)
+	}
+	l.now++
+	if list, err = l.engine("person").Claims(t.Context(), q); err != nil || len(list) != 0 {
+		t.Errorf("nothing is kept any more: %+v, %v", list, err)
+	}
 	if list, err = l.engine("person").Claims(t.Context(), &delivery.Quota{ID: "soft", Mode: delivery.ModeEventual}); list != nil || err != nil {
 		t.Errorf("%+v, %v", list, err)
 	}
