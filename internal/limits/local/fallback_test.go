@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -586,5 +587,44 @@ func TestLocalSlotsLeaveAGap(t *testing.T) {
 	gap := shareOf(c.Rate, 1, 1).Spacing()
 	if got := list[0].First.Micros() - now; got < outageAfter+gap {
 		t.Errorf("the first slot is %d µs after the failure, want %d at least", got, outageAfter+gap)
+	}
+}
+
+// TestTheExampleOfAnOutageIsTrue plays the example of docs/quotas.md: what is sent in a second while the store is away.
+func TestTheExampleOfAnOutageIsTrue(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/quotas.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(text), "\n```outage\n")
+	example, _, _ = strings.Cut(example, "\n```")
+	first, rest, _ := strings.Cut(example, "\n")
+	var limit, daemons, played int
+	if _, err := fmt.Sscanf(first, "quota %d/1s, %d daemons", &limit, &daemons); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(rest) {
+		policy, bounds, _ := strings.Cut(line, ":")
+		var least, most int64
+		if _, err := fmt.Sscanf(bounds, "%d to %d", &least, &most); err != nil {
+			t.Fatal(err)
+		}
+		q := localShare(windows(limit, time.Second))
+		q.OnStoreFailure = policy
+		c := campaign(300, q)
+		o := newOutage(t, 1, 20*time.Second)
+		for range daemons {
+			o.add(t, 0, c)
+		}
+		o.run(o.up)
+		slots := o.slots(0, func(*delivery.Campaign) bool { return true })
+		if n := between(slots, o.down+5*second, o.up) / 15; n < least || n > most {
+			t.Errorf("%s: %d in a second", policy, n)
+		}
+		played++
+	}
+	if played != 3 {
+		t.Errorf("%d policies", played)
 	}
 }
