@@ -57,8 +57,9 @@ bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COU
 	$(if $(PKG),,$(WITH_SERVICES) $(GO_TEST) test -timeout 15m -run '^$$' -bench '$(or $(BENCH),.)' -count $(or $(COUNT),1) .)
 
 .PHONY: properties
-properties: ## 10,000 random histories put to the scripts and to the model (CHECKS=n); two minutes
-	$(WITH_SERVICES) go test -count=1 -timeout 15m -run Scripts -v ./internal/limits -rapid.checks=$(or $(CHECKS),10000)
+properties: ## 10,000 random histories for each promise of the quota engine (CHECKS=n); some hours, minutes with CHECKS=200
+	$(WITH_SERVICES) go test -count=1 -timeout 12h -run 'Scripts|Histories|ClocksThatStep|ServersThatPart|Forecasts' -v \
+		./internal/limits ./internal/limits/ledger ./internal/progress -rapid.checks=$(or $(CHECKS),10000)
 
 .PHONY: pace
 pace: build ## How exactly rates are kept: a table, over real services (ARGS="--rates 1000 --daemons 3"; docs/pace.md)

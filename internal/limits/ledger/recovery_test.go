@@ -3,8 +3,10 @@ package ledger
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -932,5 +934,92 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 				rt.Fatalf("when %d has left: %d restored, %d used", later, count(got.Units, later), count(used, later))
 			}
 		}
+	})
+}
+
+// TestServersThatPartAndMeet: at random times some daemons take from one server, which others have given up or never seen, and
+// at random times they come together again. What is granted twice is what a daemon that cannot reach the ledger takes until
+// it gives up, and one that can until it hears of it.
+func TestServersThatPartAndMeet(t *testing.T) {
+	fewRuns(t, 3, func(rt *rapid.T) {
+		const perSecond, limit = 20, 100_000
+		parts := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 3).Draw(rt, "how long")
+		cut := rapid.SliceOfN(rapid.Bool(), len(parts), len(parts)).Draw(rt, "cut off")
+		begins := rapid.IntRange(1, 300).Draw(rt, "begins")
+		used, twice, quiet := int64(0), int64(0), ""
+		synctest.Test(t, func(*testing.T) {
+			l, servers := newMemLedger(), []*memStore{newMemStore(), newMemStore()}
+			link := &cutLedger{memLedger: l}
+			quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(limit, 24*time.Hour)}}
+			daemons := []*guarded{newGuarded("a", link, servers[0], quotas), newGuarded("b", l, servers[0], quotas)}
+			at := []int{0, 0}
+			spend := func(seconds int) {
+				var both sync.WaitGroup
+				var got [2]int64
+				for i, d := range daemons {
+					both.Go(func() {
+						for range seconds {
+							n, _, _ := d.take(context.Background(), servers[at[i]], quotas[0], perSecond)
+							got[i] += n
+							time.Sleep(time.Second)
+						}
+					})
+				}
+				both.Wait()
+				used += got[0] + got[1]
+			}
+			spend(begins)
+			for i, seconds := range parts {
+				daemons[1].stop()
+				at[1] = 1 - at[0]
+				link.cut.Store(cut[i])
+				daemons[1] = newGuarded(fmt.Sprint("b", i), l, servers[at[1]], quotas)
+				spend(seconds)
+				if twice += 15 * perSecond; cut[i] {
+					twice += 150 * perSecond
+				}
+				daemons[0].stop()
+				at[0] = at[1]
+				link.cut.Store(false)
+				daemons[0] = newGuarded(fmt.Sprint("a", i), link, servers[at[0]], quotas)
+				spend(60)
+			}
+			spend(900)
+			if n := daemons[1].takeAll(servers[at[1]], quotas[0], 10*time.Minute); used+n < limit/2 {
+				quiet = fmt.Sprintf("only %d of %d were granted: %s", used+n, limit, daemons[1].log)
+			} else {
+				used += n
+			}
+			for _, d := range daemons {
+				d.stop()
+			}
+		})
+		if used > limit+twice {
+			rt.Fatalf("%d units of %d, of which %d may be granted twice", used, limit, twice)
+		}
+		if quiet != "" {
+			rt.Fatal(quiet)
+		}
+	})
+}
+
+// fewRuns checks a property a few times, or as often as -rapid.checks says.
+func fewRuns(t *testing.T, few int, property func(*rapid.T)) {
+	t.Helper()
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "rapid.checks" {
+			few = math.MaxInt
+		}
+	})
+	failed := false
+	rapid.Check(t, func(rt *rapid.T) {
+		if few <= 0 && !failed {
+			return
+		}
+		few--
+		done := false
+		defer func() { failed = failed || !done }()
+		property(rt)
+		done = true
 	})
 }
