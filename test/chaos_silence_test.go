@@ -73,6 +73,8 @@ var tells = map[string]telling{
 	"postgres-slow":                         {line: "lanes cannot be looked up", metric: "pacer_requeue_pin_fallbacks_total"},
 	"postgres-slow-during-rebalances":       {},
 	"quota-exhausted-for-a-day":             {metric: "pacer_quota_denied_total"},
+	"quota-flushed-in-the-middle":           {line: "the store has lost its data", metric: "pacer_store_losses_total"},
+	"quota-of-three-windows":                {metric: "pacer_quota_denied_total"},
 	"random-faults":                         {},
 	"rate-0":                                {},
 	"rate-up-and-down-mid-backlog":          {},
@@ -94,6 +96,7 @@ var tells = map[string]telling{
 	"sink-trickles":                         {},
 	"timers-made-anew":                      {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
 	"two-on-a-lane-one-paused":              {},
+	"usage-after-five-crashes":              {},
 }
 
 // TestEveryChaosCaseSaysWhatTellsOfIt: a new case has to say what tells a person of its fault, and under which name.

@@ -1,0 +1,169 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// quotaCases are about how much of a quota is used, and what is known of it, when daemons and the store come and go.
+var quotaCases = []chaosCase{
+	{"quota-of-three-windows", false, threeWindows},
+	{"quota-flushed-in-the-middle", false, quotaFlushed},
+	{"usage-after-five-crashes", false, usageAfterCrashes},
+}
+
+// three are the windows of a quota whose tightest is the longest.
+var three = []window{{40, time.Second}, {150, 5 * time.Second}, {400, 20 * time.Second}}
+
+// period is after how long a window of so long a span, whose oldest part counts in full, has room again.
+func period(span time.Duration) time.Duration { return span + span/60 + 100*time.Millisecond }
+
+// shareThree has three daemons send three campaigns under one quota of three windows, which are a part of the verdict.
+func (c *chaos) shareThree(jobs int) (ids []string, daemons []*daemon) {
+	c.t.Helper()
+	ids = []string{"a", "b", "c"}
+	numbers := map[string]int{}
+	var texts []string
+	for _, w := range three {
+		texts = append(texts, fmt.Sprintf("%d/%s", w.limit, w.span))
+		c.windows = append(c.windows, windowBound{campaigns: ids, limit: w.limit, span: w.span})
+	}
+	c.stack.quota("q", "closed", texts...)
+	for _, id := range ids {
+		c.campaign(id, 200)
+		c.under("q", id)
+		numbers[id] = jobs
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		daemons = append(daemons, c.join(name))
+	}
+	c.publish(mix(numbers))
+	return ids, daemons
+}
+
+// forfeited is how many slots have passed unused, each of which has used up a unit.
+func forfeited(daemons []*daemon) (n int) {
+	for _, d := range daemons {
+		n += int(d.metric("pacer_slots_forfeited_total"))
+	}
+	return n
+}
+
+// threeWindows: of the tightest window 99 % are used, and each campaign has its third of that.
+func threeWindows(t *testing.T, c *chaos) {
+	const spans = 3
+	tightest := three[len(three)-1]
+	c.world(t, stackOptions{partitions: 6})
+	ids, daemons := c.shareThree(1000)
+	c.await(30*time.Second, "the first job", func() bool { return c.receiver.count("") > 0 })
+	first := c.receiver.arrivals("")[0].at
+	end := first + spans*period(tightest.span).Microseconds() - 1_000_000 // not the next span's first
+	time.Sleep(time.Duration(end-c.receiver.now()) * time.Microsecond)
+	missed := forfeited(daemons)
+	n := c.between("", first, end)
+	t.Logf("%d of %d units in %d spans, and %d slots passed unused", n, spans*tightest.limit, spans, missed)
+	if n+missed < spans*tightest.limit*99/100 {
+		t.Errorf("%d of %d units were used", n, spans*tightest.limit)
+	}
+	for _, id := range ids {
+		off := math.Abs(float64(c.between(id, first, end))*3/float64(n) - 1)
+		t.Logf("%s is %.1f %% off its third", id, 100*off)
+		if off > 0.02+3*float64(missed)/float64(n) {
+			t.Errorf("%s is %.1f %% off its third", id, 100*off)
+		}
+	}
+}
+
+// quotaFlushed empties the store in the middle of the longest window. It waits for a span; after that it is used as before.
+func quotaFlushed(t *testing.T, c *chaos) {
+	const spans = 2
+	tightest := three[len(three)-1]
+	store := harness.FreshRedis(t)
+	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
+	_, daemons := c.shareThree(1000)
+	c.await(30*time.Second, "half of the first span's jobs", func() bool { return c.receiver.count("") > tightest.limit/2 })
+	c.bystander.spare(rebuild)
+	store.Flush(t)
+	flushed := c.receiver.now()
+	c.healed()
+	const settled = int64(2_000_000) // slots that are granted may still be used
+	c.await(tightest.span+10*time.Second, "a job after the loss", func() bool {
+		return c.between("", flushed+settled, c.receiver.now()) > 0
+	})
+	first := int64(0)
+	for _, a := range c.receiver.arrivals("") {
+		if a.at >= flushed+settled {
+			first = a.at
+			break
+		}
+	}
+	before := forfeited(daemons)
+	end := first + spans*period(tightest.span).Microseconds() - 1_000_000 // not the next span's first
+	time.Sleep(time.Duration(end-c.receiver.now()) * time.Microsecond)
+	n, missed := c.between("", first, end), forfeited(daemons)-before
+	t.Logf("sent again after %.1f s; then %d of %d units in %d spans, and %d slots passed unused", float64(first-flushed)/1e6, n,
+		spans*tightest.limit, spans, missed)
+	if n+missed < spans*tightest.limit*95/100 {
+		t.Errorf("%d of %d units were used after the loss", n, spans*tightest.limit)
+	}
+}
+
+// usageAfterCrashes kills a daemon five times. What it had reserved and not used is no use: `pacer quota usage` says what was sent,
+// to a minute's units.
+func usageAfterCrashes(t *testing.T, c *chaos) {
+	const perSecond, lives, each = 50, 5, 600
+	c.world(t, stackOptions{partitions: 6})
+	c.campaign("day", perSecond)
+	c.stack.quota("q", "closed", "1000000/1d")
+	c.under("q", "day")
+	one := c.join("one")
+	c.join("two")
+	c.publish(mix(map[string]int{"day": (lives + 2) * each}))
+	for range lives {
+		n := c.receiver.count("day") + each
+		c.await(2*time.Minute, fmt.Sprintf("%d jobs", n), func() bool { return c.receiver.count("day") >= n })
+		c.crash(one)
+		c.again(one)
+		one.awaitReady(30 * time.Second)
+	}
+	c.healed()
+	c.delivered(3 * time.Minute)
+	sent := c.receiver.count("day") + forfeited(c.up)
+	used := 0
+	for deadline := time.Now().Add(6 * time.Minute); ; time.Sleep(5 * time.Second) {
+		used = c.usage("q")
+		if used < sent-perSecond { // some may be counted a moment later
+			t.Errorf("%d units used, though %d were sent", used, sent)
+		}
+		if used <= sent+60*perSecond || time.Now().After(deadline) {
+			break
+		}
+	}
+	t.Logf("%d units sent, and %d used by quota usage", sent, used)
+	if used > sent+60*perSecond {
+		t.Errorf("%d units used by quota usage, though %d were sent", used, sent)
+	}
+}
+
+// usage is what `pacer quota usage` says of the last two hours.
+func (s *stack) usage(quota string) (units int) {
+	s.t.Helper()
+	var said struct {
+		Steps []struct {
+			Units int `json:"units"`
+		} `json:"steps"`
+	}
+	out := s.run("quota", "usage", quota, "--last", "2h", "--step", "1h", "--json")
+	if err := json.Unmarshal([]byte(out), &said); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	for _, step := range said.Steps {
+		units += step.Units
+	}
+	return units
+}
