@@ -98,7 +98,7 @@ type WindowState struct {
 	Window    int   // index into Quota.Windows
 	Remaining int64 // units that could be granted now
 	ResetAt   int64 // store time at which the window would be full again if nothing more were granted
-	// FreeAt, where nothing remains, is the store time at which the next unit will; 0 if the limit is 0. Of a peek only.
+	// FreeAt, where nothing remains, is the store time at which the next unit will; 0 if the limit is 0.
 	FreeAt int64
 }
 

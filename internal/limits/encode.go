@@ -84,8 +84,14 @@ type takeBatch struct {
 	gates  map[string]int64 // the keys of gates, by sink
 	items  []byte
 	quotas []*delivery.Quota
-	quota  map[*delivery.Quota]int64 // its place in quotas, from 1
-	cost   int                       // in halves of what an item without quotas takes
+	quota  map[covered]int64 // its place in quotas, from 1
+	cost   int               // in halves of what an item without quotas takes
+}
+
+// covered is a quota of campaigns that it covers, or of others.
+type covered struct {
+	quota *delivery.Quota
+	is    bool
 }
 
 // Memory for usualItems, of itemBytes each without weights and with two quotas, is allocated at the
@@ -100,7 +106,7 @@ func (b *takeBatch) full() bool { return len(b.asks) >= maxItems || b.cost >= ma
 
 func newTakeBatch(k keys) *takeBatch {
 	return &takeBatch{
-		names: k, keys: newKeyList(k.clock(), ""), gates: map[string]int64{}, quota: map[*delivery.Quota]int64{},
+		names: k, keys: newKeyList(k.clock(), ""), gates: map[string]int64{}, quota: map[covered]int64{},
 		items: make([]byte, 0, usualItems*itemBytes),
 	}
 }
@@ -146,12 +152,12 @@ func (b *takeBatch) quotasOf(c *delivery.Campaign) (places []int64) {
 		if !counts(q) {
 			continue
 		}
-		q = q.For(c.ID)
-		i, ok := b.quota[q]
+		key := covered{q, q.Covers(c.ID)}
+		i, ok := b.quota[key]
 		if !ok {
-			b.quotas = append(b.quotas, q)
+			b.quotas = append(b.quotas, q.For(c.ID))
 			i = int64(len(b.quotas))
-			b.quota[q] = i
+			b.quota[key] = i
 			b.cost++
 		}
 		b.cost += len(q.Windows)
@@ -291,7 +297,9 @@ func decodeItem(in *reader, c *call, campaign *delivery.Campaign) delivery.Grant
 
 func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) []delivery.WindowState {
 	for i := range q.Windows {
-		list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7)})
+		list = append(list, delivery.WindowState{
+			Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7),
+		})
 	}
 	return list
 }
@@ -301,11 +309,7 @@ func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, 
 	in := reader{rest: c.reply}
 	kept = in.next(7)
 	for _, q := range quotas {
-		for i := range q.Windows {
-			out = append(out, delivery.WindowState{
-				Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7),
-			})
-		}
+		out = decodeWindows(&in, out, q)
 	}
 	if in.err != nil {
 		return nil, 0, fmt.Errorf("read the reply of a peek: %w", in.err)

@@ -306,8 +306,10 @@ func TestResetAndNextStandStill(t *testing.T) {
 					now += 1_234_567
 					g := take1(s, now, "a", ask(c, 50))
 					peeked, want := s.Peek(now+7, []*delivery.Quota{q})[0], first.Windows[0]
-					want.FreeAt = first.NextAt
-					if g.Units != 0 || g.NextAt != first.NextAt || g.Windows[0] != first.Windows[0] || peeked != want {
+					if want.FreeAt != first.NextAt {
+						t.Fatalf("%+v", first)
+					}
+					if g.Units != 0 || g.NextAt != first.NextAt || g.Windows[0] != want || peeked != want {
 						t.Fatalf("ask %d: %+v, peek %+v; first %+v", i, g, peeked, first)
 					}
 				}

@@ -25,7 +25,7 @@ func newScript(names ...string) *shards.Script {
 }
 
 var (
-	takeScript    = newScript("state", "window", "item", "timeline", "share", "take")
+	takeScript    = newScript("state", "window", "item", "timeline", "opened", "share", "take")
 	refundScript  = newScript("state", "window", "refund")
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")

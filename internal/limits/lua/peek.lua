@@ -12,9 +12,7 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))
   for _, w in ipairs(openWindows(q, spec, now, 0)) do
-    local free = 0
-    if remaining(w) == 0 and w[LIMIT] > 0 then free = freeAt(w, 1) end
-    out[#out + 1] = pack('<I7I7I7', remaining(w), resetAt(w, now), free)
+    out[#out + 1] = pack('<I7I7I7', remaining(w), resetAt(w, now), nextUnit(w))
   end
 end
 return table.concat(out)

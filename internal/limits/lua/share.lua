@@ -38,10 +38,19 @@ local function shareRivals(self, room, want, others)
   return lo
 end
 
--- Removes outdated entries from a list of nodes or rivals and finds id in it. If id is missing, there is room
--- for one more afterwards: the one not seen for longest is removed if necessary. Nobody is awaited for longer than most after
--- the last ask.
-local function join(list, id, now, fresh, grace, most)
+-- Makes room in a list of nodes or rivals for one more: removes the one that has not been seen for longest, if necessary, and
+-- returns it.
+local function makeRoom(list)
+  if #list < 64 then return nil end
+  local oldest = 1
+  for i = 1, #list do
+    if list[i][SEEN] < list[oldest][SEEN] then oldest = i end
+  end
+  return table.remove(list, oldest)
+end
+
+-- Removes outdated nodes from a list and finds id in it. If it is missing, there is room for one more afterwards.
+local function joinNodes(list, id, now, fresh, grace)
   if #list == 1 and list[1][ID] == id then return list, list[1] end
   local kept, self = {}, nil
   for i = 1, #list do
@@ -49,18 +58,47 @@ local function join(list, id, now, fresh, grace, most)
     if e[ID] == id then
       self = e
       kept[#kept + 1] = e
-    elseif now - e[SEEN] <= fresh or now <= min(e[DUE] + grace, e[SEEN] + most) then
+    elseif now - e[SEEN] <= fresh or now <= e[DUE] + grace then
       kept[#kept + 1] = e
     end
   end
-  if not self and #kept >= 64 then
-    local oldest = 1
-    for i = 1, #kept do
-      if kept[i][SEEN] < kept[oldest][SEEN] then oldest = i end
-    end
-    table.remove(kept, oldest)
-  end
+  if not self then makeRoom(kept) end
   return kept, self
+end
+
+-- Until when room is kept for a campaign that said how much it can use. It may be gone: its daemons ask every 12.5 s at least.
+local CLAIM = 15 * SECOND
+local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) end
+
+-- Finds a campaign among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are
+-- removed first, once for all items: what is now is the same for all.
+local function joinRivals(q, id, now, grace)
+  if q.joined ~= grace then
+    local kept, known = {}, {}
+    for i = 1, #q.rivals do
+      local r = q.rivals[i]
+      if r[ID] == id or now - r[SEEN] <= SECOND or now <= claimEnd(r, grace) then
+        kept[#kept + 1], known[r[ID]] = r, r
+      end
+    end
+    q.rivals, q.known, q.joined = kept, known, grace
+  end
+  local self = q.known[id]
+  if self then return self, false end
+  local gone = makeRoom(q.rivals)
+  if gone then q.known[gone[ID]] = nil end
+  self = {0, id, 0, 0, 0, 0, 0, 0}
+  q.rivals[#q.rivals + 1], q.known[id] = self, self
+  return self, true
+end
+
+-- Keeps service small: only differences matter.
+local function levelRivals(q)
+  local rivals = q.rivals
+  if #rivals == 0 then return end
+  local low = rivals[1][SERVICE]
+  for i = 2, #rivals do low = min(low, rivals[i][SERVICE]) end
+  for i = 1, #rivals do rivals[i][SERVICE] = rivals[i][SERVICE] - low end
 end
 
 -- Whether a node is expected to ask for units of a quota soon.

@@ -9,7 +9,8 @@
 --       5 the length of the prefix before the campaign in the key of a timeline
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
---   units, and per window of each quota remaining and reset_at.
+--   units, and per window of each quota remaining, reset_at and, where nothing remains,
+--   when the next unit will, 0 for never.
 --   bound as in delivery.Binding; quotas and windows are positions, from 0.
 
 local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
@@ -39,7 +40,7 @@ end
 
 local specs, quotas = parseSpecs(ARGV[4]), {}
 
--- The state of one quota for an item: its windows, brought to now and to the newest revision.
+-- The state of one quota for an item.
 local function openQuota(it, i, spec)
   local key = spec.key
   local q = quotas[key]
@@ -47,29 +48,14 @@ local function openQuota(it, i, spec)
     q = loadQuota(KEYS[key], held[key - 2])
     quotas[key] = q
   end
-  local windows = openWindows(q, spec, now, it[HORIZON] + it[LATE])
-  if #q.windows > #spec and q.rev == spec.rev then dropWindows(q, spec) end
+  local opened = windowsOf(q, spec, now, it[HORIZON] + it[LATE])
   local flags = spec.flags
   local shadow = flags % 2 == SHADOW
   return {
-    index = i - 1, spec = spec, held = q, windows = windows, next = 0,
+    index = i - 1, spec = spec, held = q, opened = opened, windows = opened.windows, next = 0,
     shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
     self = false, tight = false, window = 0, room = 0, pace = 0, share = 0, kept = 0,
   }
-end
-
--- Finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be within the
--- horizon. What remains is hard: all of the job must fit.
-local function measure(it, c)
-  local room, pace, windows, even = GRANT, nil, c.windows, c.even
-  for j = 1, #windows do
-    local w = windows[j]
-    local left = remaining(w)
-    room = min(room, left)
-    if even then left = paced(it, w, now) end
-    if not pace or left < pace then pace, c.tight, c.window = left, w, j - 1 end
-  end
-  c.room, c.pace = room, min(pace, GRANT)
 end
 
 -- Counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would have
@@ -77,7 +63,7 @@ end
 local function debitQuota(it, c, units)
   if c.spec.part == 0 then return end
   if c.shadow then
-    measure(it, c)
+    measure(it, c, now)
     local would = jobs(it, min(units, c.pace), c.room)
     if would < units then
       local list = g.shadowed or {}
@@ -87,31 +73,25 @@ local function debitQuota(it, c, units)
     end
   end
   local windows, spec, even = c.windows, c.spec, c.even
+  changedWindows(c.opened)
   for j = 1, #windows do
     if even then spend(windows[j], now, units) end
     if units > 0 then debit(windows[j], now, units, spec[j].period) end
   end
 end
 
--- Until when room is kept for a campaign that said how much it can use. It may be gone: its daemons ask every 12.5 s at least.
-local CLAIM = 15 * SECOND
-local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) end
-
 -- How many units of a quota's room fall to the campaign.
 local function rivalShare(it, c, slots)
-  local q, id, grace = c.held, it[CAMPAIGN], 2 * it[QUANTUM]
-  local rivals, self = join(q.rivals, id, now, SECOND, grace, CLAIM)
-  local isNew = not self
-  if isNew then
-    self = {0, id, 0, 0, 0, 0, 0, 0}
-    rivals[#rivals + 1] = self
-  end
-  q.rivals, c.self = rivals, self
+  local grace = 2 * it[QUANTUM]
+  local self, isNew = joinRivals(c.held, it[CAMPAIGN], now, grace)
+  local rivals = c.held.rivals
+  c.self = self
   self[COST] = it[ICOST]
   if #rivals == 1 then
     return min(slots, c.pace)
   end
   local active = self[DEMAND] > 0 and now <= claimEnd(self, grace)
+  if active and c.pace == 0 then return 0 end -- there is nothing to share
   local others, low, high, tie = {}, 0, 0, 1
   for i = 1, #rivals do
     local r = rivals[i]
@@ -141,7 +121,7 @@ local function quotaShare(it, tl, self, slots)
   for i = 1, #quotas do
     local c = quotas[i]
     if c.binds then
-      measure(it, c)
+      measure(it, c, now)
       c.share = rivalShare(it, c, slots)
       soft, hard = min(soft, c.share), min(hard, c.room)
     end
@@ -223,9 +203,6 @@ local function settleQuotas(it, tl, units, slots, want)
         if now <= r[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
         r[DUE], r[DEMAND] = g.next, min(want - units, floor(use / tl[SPACING]) + 1)
       end
-      local rivals, low = c.held.rivals, r[SERVICE]
-      for i = 1, #rivals do low = min(low, rivals[i][SERVICE]) end
-      for i = 1, #rivals do rivals[i][SERVICE] = rivals[i][SERVICE] - low end
     end
   end
 end
@@ -289,7 +266,7 @@ local function take(it, tl)
     end
   end
   local open = countUntil(tl, at, frac, last, GRANT)
-  local nodes, self = join(tl[NODES], NODE, now, tl[FRESH], 2 * it[QUANTUM], math.huge)
+  local nodes, self = joinNodes(tl[NODES], NODE, now, tl[FRESH], 2 * it[QUANTUM])
   if not self then
     self = {0, NODE, 0, 0, 0, -1}
     nodes[#nodes + 1] = self
@@ -340,8 +317,7 @@ local function reply(out, it, tl)
   if shadowed then out[#out + 1] = table.concat(shadowed) end
   local claims = it[CLAIMS]
   for i = 1, it[QUOTAS] do
-    local windows = claims[i].windows
-    for j = 1, #windows do out[#out + 1] = pack('<I7I7', remaining(windows[j]), resetAt(windows[j], now)) end
+    out[#out + 1] = stateOf(claims[i].opened, now)
   end
 end
 
@@ -374,7 +350,10 @@ local function run()
     it, pos = parseItem(items, pos)
     serve(it, prefix, out)
   end
-  for _, q in pairs(quotas) do saveQuota(q, now) end
+  for _, q in pairs(quotas) do
+    levelRivals(q)
+    saveQuota(q, now)
+  end
   return store(KEYS[2], table.concat(out))
 end
 

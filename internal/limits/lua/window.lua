@@ -42,7 +42,7 @@ local function newWindow(kind, span) return {'', width(kind, span), kind, span, 
 
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
-  if not v then return {key = key, renew = 0, rev = 0, part = 0, windows = {}, rivals = {}} end
+  if not v then return {key = key, renew = 0, rev = 0, part = 0, windows = {}, rivals = {}, opened = false, joined = false} end
   local renew, rev, part, count, others, pos = parse(QUOTA, v)
   local windows, rivals = {}, {}
   for i = 1, count do
@@ -64,7 +64,7 @@ local function loadQuota(key, v)
     i, at, to, pos = parse('<BI7I4', v, pos)
     windows[i][NARROWAT], windows[i][NARROWTO] = at, to
   end
-  return {key = key, renew = renew, rev = rev, part = part, windows = windows, rivals = rivals}
+  return {key = key, renew = renew, rev = rev, part = part, windows = windows, rivals = rivals, opened = false, joined = false}
 end
 
 local function findWindow(q, span)
@@ -254,6 +254,12 @@ local function freeAt(w, units)
     if lack <= 0 then return leaves(w, at) end
   end
   return leaves(w, w[INDEX])
+end
+
+-- When the next unit will be free, where none is now; 0 where one is, or where there will never be one.
+local function nextUnit(w)
+  if remaining(w) > 0 or w[LIMIT] == 0 then return 0 end
+  return freeAt(w, 1)
 end
 
 -- When the window will be full again if nothing is granted. The newest buckets may have been emptied by refunds.

@@ -91,11 +91,7 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 				held.become(w.Algorithm, now, period)
 				held.limit = w.Limit
 			}
-			state := held.state(now, q.ID, i)
-			if state.Remaining == 0 && held.limit > 0 {
-				state.FreeAt = held.freeAt(1)
-			}
-			out = append(out, state)
+			out = append(out, held.state(now, q.ID, i))
 		}
 	}
 	return out

@@ -264,6 +264,9 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 	fresh := len(q.held.rivals) > before
 	q.self.cost = Cost(c.PriorityWeight)
 	active := q.self.active(t.now, t.grace())
+	if active && q.pace == 0 {
+		return 0 // there is nothing to share
+	}
 
 	var others []flow
 	low, high := int64(0), int64(0)

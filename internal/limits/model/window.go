@@ -250,7 +250,11 @@ func (w *window) resetAt(now int64) int64 {
 }
 
 func (w *window) state(now int64, quota string, i int) delivery.WindowState {
-	return delivery.WindowState{Quota: quota, Window: i, Remaining: w.remaining(), ResetAt: w.resetAt(now)}
+	s := delivery.WindowState{Quota: quota, Window: i, Remaining: w.remaining(), ResetAt: w.resetAt(now)}
+	if s.Remaining == 0 && w.limit > 0 {
+		s.FreeAt = w.freeAt(1)
+	}
+	return s
 }
 
 // Even spending: the window is a timeline of its own, whose slots are a limit's part of the span apart; for a fixed

@@ -1,0 +1,51 @@
+-- The quotas that items of a take have in common: each is brought to now once, and its windows are looked at again only after
+-- units were counted.
+
+-- The windows of a quota, brought to now and to the newest revision. Items of one quota find them as the one before left them.
+local function windowsOf(q, spec, now, widen)
+  local o = q.opened
+  if o and o.spec == spec and o.widen == widen then return o end
+  o = {spec = spec, widen = widen, windows = openWindows(q, spec, now, widen), state = false, tight = false, window = 0, room = 0}
+  if #q.windows > #spec and q.rev == spec.rev then dropWindows(q, spec) end
+  q.opened = o
+  return o
+end
+
+-- What was found of windows is no longer so.
+local function changedWindows(o) o.state, o.tight = false, false end
+
+-- Finds the window with the least room, by what left gives for each, and what all of them have.
+local function tightest(o, left)
+  local room, pace = GRANT, nil
+  for j, w in ipairs(o.windows) do
+    room = min(room, remaining(w))
+    local n = left(w)
+    if not pace or n < pace then pace, o.tight, o.window = n, w, j - 1 end
+  end
+  o.room = room
+  return min(pace, GRANT)
+end
+
+-- What a quota has for an item. A pace is soft, as that of a timeline: the first unit of a job must be within the horizon.
+-- What remains is hard: all of the job must fit.
+local function measure(it, c, now)
+  local o = c.opened
+  if c.even then
+    c.pace = tightest(o, function(w) return paced(it, w, now) end)
+  elseif o.tight then
+    c.pace = o.room
+  else
+    c.pace = tightest(o, remaining)
+  end
+  c.room, c.tight, c.window = o.room, o.tight, o.window
+end
+
+-- The states of a quota's windows, which many items share.
+local function stateOf(o, now)
+  if not o.state then
+    local list = {}
+    for j, w in ipairs(o.windows) do list[j] = pack('<I7I7I7', remaining(w), resetAt(w, now), nextUnit(w)) end
+    o.state = table.concat(list)
+  end
+  return o.state
+end
