@@ -26,7 +26,7 @@ func newScript(names ...string) *shards.Script {
 
 var (
 	takeScript    = newScript("state", "window", "item", "timeline", "opened", "share", "take")
-	refundScript  = newScript("state", "window", "refund")
+	refundScript  = newScript("state", "window", "item", "timeline", "refund")
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")
 	adjustScript  = newScript("state", "window", "adjust")

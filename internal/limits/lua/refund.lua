@@ -11,14 +11,6 @@ if again then return again end
 local now, steps = clock(KEYS[1], true)
 if not now then return steps end
 
--- The first whole microsecond not before the slot k places after (at, frac) on a timeline of n, whole and rest.
-local function slotAfter(k, n, whole, rest, at, frac)
-  local f = frac + k * rest
-  at = at + k * whole + floor(f / n)
-  if f % n > 0 then at = at + 1 end
-  return at
-end
-
 local MAXHOLES = 32
 
 -- Adds a hole, in order, and joins it with those it touches.
@@ -38,46 +30,45 @@ local function addHole(holes, before, last)
   return kept
 end
 
--- Frees slots, of this revision or an earlier one: the timeline ends before them if they are the last ones, and has a hole
--- otherwise.
-local function refundTimeline(key, rev, n, whole, rest, at, frac, units)
-  local v = call('GET', key)
-  if not v or n == 0 or units > 65536 then return end
-  local nat, nfrac, nn, nwhole, nrest, nrev, burst, nlast, after = parse('<I7I7I7I7I7I7I7I7', v)
-  if nn == 0 then return end
-  local before, last = slotAfter(-1, n, whole, rest, at, frac), slotAfter(units - 1, n, whole, rest, at, frac)
-  local _, _, count, pos = parse('<I7I7B', v, after)
-  for _ = 1, count do
-    local _, _, _, _, _, next = parse('<Bc0I7I7I7I7', v, pos)
-    pos = next
+-- Frees slots after the last one before them: the end of the timeline, which holes that reach it join.
+local function freeEnd(tl, grant, before)
+  local holes, joined = tl[HOLES], false
+  tl[LASTSLOT] = before
+  while #holes > 0 and holes[#holes][HOLELAST] >= tl[LASTSLOT] do
+    tl[LASTSLOT], joined = min(tl[LASTSLOT], holes[#holes][HOLEBEFORE]), true
+    table.remove(holes)
   end
-  local holes = holesOf(v, pos, now)
-  if last ~= nlast then
-    if last < now or last > nlast then return end
-    holes = addHole(holes, before, last)
+  if not joined and tl[N] == grant[N] and tl[WHOLE] == grant[WHOLE] and tl[REST] == grant[REST] and tl[TREV] == grant[TREV] then
+    tl[AT], tl[FRAC] = grant[AT], grant[FRAC]
   else
-    nlast = before
-    local joined = false
-    while #holes > 0 and holes[#holes][HOLELAST] >= nlast do
-      nlast, joined = min(nlast, holes[#holes][HOLEBEFORE]), true
-      table.remove(holes)
-    end
-    if not joined and nn == n and nwhole == whole and nrest == rest and nrev == rev then
-      nat, nfrac = at, frac
-    else
-      nat, nfrac = nlast + nwhole, 0
-      if nrest > 0 then nat = nat + 1 end
-    end
+    tl[AT], tl[FRAC] = tl[LASTSLOT] + tl[WHOLE], 0
+    if tl[REST] > 0 then tl[AT] = tl[AT] + 1 end
   end
-  call('SET', key, pack('<I7I7I7I7I7I7I7I7', nat, nfrac, nn, nwhole, nrest, nrev, burst, nlast) .. sub(v, after, pos - 1) ..
-    packHoles(holes), 'KEEPTTL')
+end
+
+-- Frees slots, of this revision or an earlier one: the timeline ends before them if they are the last ones, and has a hole
+-- otherwise. The grant is a timeline that begins with its first slot.
+local function refundTimeline(key, grant, units)
+  local v = call('GET', key)
+  if not v or grant[N] == 0 or units > GRANT then return end
+  local tl = readTimeline(v, now)
+  if tl[N] == 0 then return end
+  local before, last = micros(grant, grant[AT], grant[FRAC], -1), micros(grant, grant[AT], grant[FRAC], units - 1)
+  if last == tl[LASTSLOT] then
+    freeEnd(tl, grant, before)
+  elseif last < now or last > tl[LASTSLOT] then
+    return
+  else
+    tl[HOLES] = addHole(tl[HOLES], before, last)
+  end
+  saveTimeline(tl, key, now)
 end
 
 local quotas, pos = {}, 1
 while pos <= #ARGV[2] do
   local timeline, rev, n, whole, rest, at, frac, units, granted, count
   timeline, rev, n, whole, rest, at, frac, units, granted, count, pos = parse('<I2I7I7I7I7I7I7I4I7B', ARGV[2], pos)
-  refundTimeline(KEYS[timeline], rev, n, whole, rest, at, frac, units)
+  refundTimeline(KEYS[timeline], {0, 0, 0, at, frac, n, whole, rest, rev}, units)
   for _ = 1, count do
     local key, part, windows
     key, part, windows, pos = parse('<I2BB', ARGV[2], pos)

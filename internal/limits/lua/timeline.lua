@@ -42,11 +42,8 @@ local function firstSlot(it, from)
   return from + (it[PHASE] - from) % grid
 end
 
--- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
-local function loadTimeline(it, v, now)
-  if not v then
-    return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0, {}}, true
-  end
+-- A timeline as it was stored.
+local function readTimeline(v, now)
   local tl = {false, 0, 0, parse(LINE, v)}
   local nodes, pos = {}, tl[15]
   for i = 1, tl[MEMBERS] do
@@ -54,6 +51,15 @@ local function loadTimeline(it, v, now)
     nodes[i], pos = e, e[7]
   end
   tl[NODES], tl[HOLES] = nodes, holesOf(v, pos, now)
+  return tl
+end
+
+-- The campaign's timeline, brought to the ask's revision if that is newer, and whether it has changed.
+local function loadTimeline(it, v, now)
+  if not v then
+    return {{}, 0, 0, firstSlot(it, now), 0, it[IN], it[IWHOLE], it[IREST], it[IREV], it[IBURST], 0, 0, 0, 0, {}}, true
+  end
+  local tl = readTimeline(v, now)
   if it[IREV] <= tl[TREV] then return tl, false end
   local changed = tl[N] ~= it[IN] or tl[WHOLE] ~= it[IWHOLE] or tl[REST] ~= it[IREST]
   tl[TREV], tl[BURST], tl[N], tl[WHOLE], tl[REST] = it[IREV], it[IBURST], it[IN], it[IWHOLE], it[IREST]
