@@ -85,7 +85,7 @@ type takeBatch struct {
 	items  []byte
 	quotas []*delivery.Quota
 	quota  map[covered]int64 // its place in quotas, from 1
-	cost   int               // in halves of what an item without quotas takes
+	cost   int               // in what an item without quotas takes
 }
 
 // covered is a quota of campaigns that it covers, or of others.
@@ -140,7 +140,38 @@ func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	line = put(line, 1, int64(len(quotas)))
 	line = put(line, 4, weights...)
 	b.items = put(line, 2, quotas...)
-	b.cost += 2
+	b.cost++
+}
+
+// weight is about how long a script takes for the windows of a quota, in what an item without quotas takes. All that a log
+// remembers is read.
+func weight(q *delivery.Quota) (cost int) {
+	for _, w := range q.Windows {
+		cost++
+		if w.Algorithm == delivery.AlgorithmLog {
+			cost += int(min(w.Limit, 10_000) / 100)
+		}
+	}
+	return cost
+}
+
+// byWeight divides a list into parts that a script can do in a few milliseconds.
+func byWeight[T any](list []T, quotas func(T) []*delivery.Quota) (parts [][]T) {
+	from, cost := 0, 0
+	for i, one := range list {
+		own := 1
+		for _, q := range quotas(one) {
+			own += weight(q)
+		}
+		if i > from && (cost+own > maxCost || i-from >= maxItems) {
+			parts, from, cost = append(parts, list[from:i]), i, 0
+		}
+		cost += own
+	}
+	if from < len(list) {
+		parts = append(parts, list[from:])
+	}
+	return parts
 }
 
 // counts reports whether the scripts count for the quota.
@@ -158,9 +189,9 @@ func (b *takeBatch) quotasOf(c *delivery.Campaign) (places []int64) {
 			b.quotas = append(b.quotas, q.For(c.ID))
 			i = int64(len(b.quotas))
 			b.quota[key] = i
-			b.cost++
+			b.cost += weight(q)
 		}
-		b.cost += len(q.Windows)
+		b.cost++
 		places = append(places, i)
 	}
 	return places

@@ -27,7 +27,7 @@ const (
 	// maxItems is the largest number of items of one script. The items of a take are also weighted: a script
 	// should not block Redis for much more than 2 ms.
 	maxItems = 256
-	maxCost  = 256
+	maxCost  = 128 // see weight
 )
 
 // Options configure an Engine.

@@ -159,12 +159,35 @@ func TestOneTakeIsOneRoundTripOfBoundedScripts(t *testing.T) {
 	l.Take(epoch, "a", asks) // loads the script
 	counter.trips, counter.scripts = 0, 0
 	r := l.Take(epoch+second, "a", asks)
-	if counter.trips != 1 || counter.scripts > 1000/(maxCost/2)+1 {
+	if counter.trips != 1 || counter.scripts > 1000/maxCost+1 {
 		t.Errorf("%d round trips, %d scripts", counter.trips, counter.scripts)
 	}
 	for i, g := range r.Items {
 		if g.Units != 1 {
 			t.Fatalf("item %d: %+v", i, g)
+		}
+	}
+}
+
+// TestScriptsAreBoundedByWhatTheyRead: what is asked for at once is divided by the windows that are read, of which logs weigh
+// most, and nothing is left out.
+func TestScriptsAreBoundedByWhatTheyRead(t *testing.T) {
+	of := func(w []delivery.Window) []*delivery.Quota {
+		return []*delivery.Quota{{ID: "q", Revision: 1, Windows: w}}
+	}
+	log := []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmLog}}
+	for name, tc := range map[string]struct {
+		quotas []*delivery.Quota
+		most   int
+	}{"none": {nil, 128}, "five": {of(smev), 21}, "log": {of(log), 10}} {
+		all := 0
+		for _, part := range byWeight(make([]int, 256), func(int) []*delivery.Quota { return tc.quotas }) {
+			if all += len(part); len(part) > tc.most {
+				t.Errorf("%s: %d at once", name, len(part))
+			}
+		}
+		if all != 256 {
+			t.Errorf("%s: %d of 256", name, all)
 		}
 	}
 }

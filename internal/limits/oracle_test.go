@@ -537,7 +537,7 @@ func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
 		}
 		perTick, stats := trips.Load()/ticks, commandStats(t, client)
 		calls := stats["evalsha"].calls - before["evalsha"].calls
-		cost := 2
+		cost := 1
 		if n > 0 {
 			cost += 1 + n
 		}

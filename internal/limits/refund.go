@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/local"
@@ -51,7 +50,7 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 	}
 	return spread(e, lists, func(s *shard, list []delivery.Grant) error {
 		var errs []error
-		for part := range slices.Chunk(list, maxItems) {
+		for _, part := range byWeight(list, func(g delivery.Grant) []*delivery.Quota { return g.From.Campaign.Quotas }) {
 			if err := s.once(ctx, refundScript, func(slot *scriptSlot) *call {
 				return encodeRefund(s.keys, e.node, slot, part, s.now())
 			}); err != nil {
