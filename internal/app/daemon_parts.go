@@ -257,7 +257,7 @@ func (d *Daemon) newProgress() *progress.Tracker {
 		Daemon: rand.Text(), Work: work{d.pacer, d.consumer}, Store: d.parts.Catalog, Snapshot: d.parts.Catalog.Snapshot,
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: d.stuck,
-		Needs: d.stripes, Narrow: d.narrow, Answering: d.pacer, Sinks: slices.Sorted(maps.Keys(d.parts.Sinks)),
+		Seen: d.limits.NewestSeen, Needs: d.stripes, Narrow: d.narrow, Answering: d.pacer, Sinks: slices.Sorted(maps.Keys(d.parts.Sinks)),
 		Logger: d.log, Registerer: d.parts.Registry,
 	})
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -253,6 +254,14 @@ func (d *desk) refuses(line, why string) {
 // spend takes units of a quota as a daemon would.
 func spend(t *testing.T, redis, dsn, quota string, units int64) {
 	t.Helper()
+	if granted, _ := takeUnits(t, redis, dsn, quota, units); granted != units {
+		t.Fatalf("%d of %d units granted", granted, units)
+	}
+}
+
+// takeUnits takes units of a quota as the catalog has it; seen is the revision by which the store is ahead.
+func takeUnits(t *testing.T, redis, dsn, quota string, units int64) (granted, seen int64) {
+	t.Helper()
 	admin, err := catalog.NewAdmin(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -283,8 +292,48 @@ func spend(t *testing.T, redis, dsn, quota string, units int64) {
 		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}},
 		Want:     units, Horizon: 1_000_000, Quantum: 100_000, LateTolerance: 100_000,
 	}})
-	if err != nil || reply.Items[0].Units != units {
-		t.Fatalf("%+v, %v", reply, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.Items[0].Units, engine.NewestSeen()
+}
+
+// TestADatabaseOfYesterdayGrantsAgain: a database that was brought back from a backup has lower revisions than the store; the
+// store itself tells which, whatever else is forgotten, and with new revisions the quota goes on with its counts.
+func TestADatabaseOfYesterdayGrantsAgain(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.run("quota set provider --window 10/1h")
+	conn, err := pgx.Connect(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	exec := func(statement string, args ...any) {
+		if _, err := conn.Exec(t.Context(), statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`SELECT setval('pacer.revisions', 5000)`)
+	d.run("quota touch provider") // as many changes as that
+	spend(t, store.Addr, d.dsn, "provider", 4)
+
+	exec(`SET session_replication_role = replica`) // no triggers, as when a backup is brought back
+	exec(`UPDATE pacer.quotas SET revision = 2`)
+	exec(`SET session_replication_role = DEFAULT`)
+	exec(`SELECT setval('pacer.revisions', 2)`)
+	d.run("quota set provider --window 20/1h")
+	granted, seen := takeUnits(t, store.Addr, d.dsn, "provider", 1)
+	if granted != 0 || seen <= 5000 {
+		t.Fatalf("granted %d, the store is seen at revision %d", granted, seen)
+	}
+	var behind bool
+	if err := conn.QueryRow(t.Context(), `SELECT pacer.catch_up($1)`, seen).Scan(&behind); err != nil || !behind {
+		t.Fatalf("behind %t, %v", behind, err)
+	}
+	spend(t, store.Addr, d.dsn, "provider", 16)
+	if granted, _ := takeUnits(t, store.Addr, d.dsn, "provider", 1); granted != 0 {
+		t.Error("the counts from before are forgotten")
 	}
 }
 

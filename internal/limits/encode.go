@@ -86,6 +86,7 @@ type takeBatch struct {
 	quotas []*delivery.Quota
 	quota  map[covered]int64 // its place in quotas, from 1
 	cost   int               // in what an item without quotas takes
+	stale  []staleRevision
 }
 
 // covered is a quota of campaigns that it covers, or of others.
@@ -282,6 +283,10 @@ func (b *takeBatch) decode(c *call) error {
 	items := make([]delivery.Granted, len(b.asks))
 	for i, a := range b.asks {
 		items[i] = decodeItem(&in, c, a.Campaign)
+		if g := &items[i]; g.BoundWindow == behindWindow {
+			b.stale = append(b.stale, staleRevision{g.BoundQuota, g.First.At})
+			g.BoundWindow, g.First.At = 0, 0
+		}
 	}
 	if in.err != nil {
 		return fmt.Errorf("read the reply of a take: %w", in.err)

@@ -84,6 +84,8 @@ type Engine struct {
 	end      sync.Once           // closes it
 	settling *semaphore.Weighted // held while grants made without the shards are charged
 
+	stale *stale
+
 	mu     sync.Mutex
 	warned map[string]int64 // refused campaigns and the revision complained about; under mu
 	homes  homes            // under mu
@@ -100,6 +102,7 @@ func New(o Options) (*Engine, error) {
 	m := newMetrics(o.Registerer)
 	e := &Engine{
 		set: o.Shards, shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
+		stale: &stale{log: o.Logger, quotas: map[string]*staleQuota{}},
 		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
 	}
 	return e, e.watch(&o)

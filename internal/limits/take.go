@@ -155,6 +155,7 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 			errs = append(errs, err)
 			continue
 		}
+		t.stale.note(batches[i].stale, batches[i].quotas, t.local())
 		t.nows[s.index] = c.now
 		s.keep(c.now)
 		for _, g := range batches[i].out {

@@ -60,6 +60,8 @@ type Options struct {
 	Exchange Exchange
 	Store    Store
 	Snapshot func() *delivery.Snapshot // nil while the catalog is not loaded
+	// Seen, if it is set, returns the highest revision that the quota store has shown to be ahead of the catalog's.
+	Seen func() int64
 	// Windows returns the states of quota windows as last observed; windows that were not observed recently are left
 	// out.
 	Windows func() []delivery.WindowState
@@ -166,7 +168,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			t.ledger.load(ctx, t.watched, t.leader == t.opt.Daemon)
 		case <-compare.C:
 			if t.snapshot != nil {
-				t.revisions.compare(ctx, t.snapshot.Revision)
+				t.revisions.compare(ctx, t.newest())
 			}
 		case <-ctx.Done():
 			t.resign(context.WithoutCancel(ctx))
@@ -444,4 +446,12 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 		}
 	}
 	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].waiting == 0 && d.planned < 0.01 })
+}
+
+// newest is the highest revision that this daemon knows of.
+func (t *Tracker) newest() int64 {
+	if t.opt.Seen == nil {
+		return t.snapshot.Revision
+	}
+	return max(t.snapshot.Revision, t.opt.Seen())
 }

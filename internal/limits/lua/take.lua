@@ -11,9 +11,11 @@
 --   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining, reset_at and, where nothing remains,
 --   when the next unit will, 0 for never.
---   bound as in delivery.Binding; quotas and windows are positions, from 0.
+--   bound as in delivery.Binding; quotas and windows are positions, from 0. window is 255 where the caller's revision of the
+--   quota is an old one; at is then the newest.
 
 local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
+local BEHIND = 255 -- in place of a window: the caller's revision of the quota is an old one
 
 local RESULT = '<I4I7I7I7I7I7I7I7BBBI2I2B'
 local SHADOW, EVEN = 1, 2
@@ -232,7 +234,7 @@ local function take(it, tl)
     local c = it[CLAIMS][i]
     if c.spec.rev < c.held.rev then
       -- A daemon with an old revision of the quota waits until its catalog is up to date.
-      g.bound, g.quota, g.next = QUOTABOUND, c.index, now + it[QUANTUM]
+      g.bound, g.quota, g.window, g.at, g.next = QUOTABOUND, c.index, BEHIND, c.held.rev, now + it[QUANTUM]
       return
     end
   end
