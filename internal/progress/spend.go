@@ -13,6 +13,7 @@ const (
 	maxBends    = 400 // of the curve of one campaign, before its shortest window counts as a rate
 	maxSpending = 4   // attempts to find the curve of a campaign
 	manySpans   = 50  // a window of which so many spans pass counts as a rate
+	fewSpans    = 10  // but not one of which fewer pass in a stretch of active hours: it is full again when they begin
 	// settling is about how long after its grant a unit is sent and counted, in seconds.
 	settling = 0.1
 	tiny     = 1e-6
@@ -179,10 +180,20 @@ func (p *spending) run(units float64) (at float64, ok, known bool) {
 		until = max(until, t+tiny)
 		sent += slope * (until - t)
 		t = until
-		p.at, p.sent = append(p.at, t), append(p.sent, sent)
+		p.draw(t, sent, slope)
 		p.renew(t, sent)
 	}
 	return 0, false, false
+}
+
+// draw adds a line of the given slope to the curve. One that goes on as the last one is made a part of it: where the curve bends,
+// windows bend it again a span later.
+func (p *spending) draw(t, sent, slope float64) {
+	if n := len(p.at); n > 1 && math.Abs(p.sent[n-1]-p.sent[n-2]-slope*(p.at[n-1]-p.at[n-2])) < tiny {
+		p.at[n-1], p.sent[n-1] = t, sent
+		return
+	}
+	p.at, p.sent = append(p.at, t), append(p.sent, sent)
 }
 
 // finish returns when so many units will have been sent; about is when that is in the long run. known is false if it takes too
@@ -190,7 +201,8 @@ func (p *spending) run(units float64) (at float64, ok, known bool) {
 func (p *spending) finish(units float64, about float64) (at float64, ok, known bool) {
 	sort.Slice(p.windows, func(i, j int) bool { return p.windows[i].span < p.windows[j].span })
 	kept := p.windows
-	for len(kept) > 0 && kept[0].span*manySpans < about {
+	stretch := p.stretch()
+	for len(kept) > 0 && kept[0].span*manySpans < about && kept[0].span*fewSpans < stretch {
 		p.most, kept = min(p.most, kept[0].limit/kept[0].span), kept[1:]
 	}
 	for range maxSpending {
@@ -205,6 +217,26 @@ func (p *spending) finish(units float64, about float64) (at float64, ok, known b
 		p.most, kept = min(p.most, kept[0].limit/kept[0].span), kept[1:]
 	}
 	return 0, false, false
+}
+
+// stretch is how long the shortest of the campaign's next active hours are, in seconds.
+func (p *spending) stretch() float64 {
+	shortest := math.Inf(1)
+	if p.campaign.Hours == nil {
+		return shortest
+	}
+	at, active := p.now, false
+	for range 16 { // of a week with two stretches a day
+		next := p.campaign.Hours.NextChange(at)
+		if next.IsZero() {
+			break
+		}
+		if active {
+			shortest = min(shortest, next.Sub(at).Seconds())
+		}
+		at, active = next, p.campaign.Hours.Active(next)
+	}
+	return shortest
 }
 
 func seconds(s float64) time.Duration {

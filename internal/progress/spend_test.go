@@ -16,18 +16,30 @@ import (
 type greedy struct {
 	store    *model.Store
 	campaign *delivery.Campaign
-	now      int64 // microseconds
+	asked    *delivery.Campaign // as the store knows it: with the rate of a step of its ramp
+	now      int64              // microseconds
 	takes    int
 }
 
-// send sends units, and returns when the last of them was; false if that takes more takes than the test has time for.
+// send sends units when its schedule and the quotas let it, and returns when the last of them was; false if that takes more
+// takes than the test has time for.
 func (g *greedy) send(units, until int64) (at int64, ok bool) {
 	for units > 0 && g.now < until {
 		if g.takes++; g.takes > 1_500 {
 			return 0, false
 		}
+		c, now := g.campaign, time.UnixMicro(g.now)
+		if !c.Active(now) {
+			g.now = c.NextChange(now).UnixMicro()
+			continue
+		}
+		if rate, step, _ := c.RateAt(now); rate != g.asked.Rate {
+			next := *c
+			next.Rate, next.Ramp, next.Revision = rate, nil, 2+step
+			g.asked = &next
+		}
 		got := g.store.Take(g.now, "daemon", []delivery.Ask{{
-			Campaign: g.campaign, Want: min(units, delivery.MaxGrant), Horizon: 25_000, Quantum: 25_000, LateTolerance: 20_000,
+			Campaign: g.asked, Want: min(units, delivery.MaxGrant), Horizon: 25_000, Quantum: 25_000, LateTolerance: 20_000,
 		}}).Items[0]
 		if got.Units > 0 {
 			at = got.First.Advance(got.Units-1, got.Rate).Micros()
@@ -36,6 +48,28 @@ func (g *greedy) send(units, until int64) (at int64, ok bool) {
 		g.now = max(g.now+25_000, got.NextAt)
 	}
 	return at, true
+}
+
+// TestAWindowIsFullAgainWhenActiveHoursBegin: a campaign that is active for half an hour a day sends the limit of a window of an hour
+// each day.
+func TestAWindowIsFullAgainWhenActiveHoursBegin(t *testing.T) {
+	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 0, To: 30}}, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 5}}}
+	c := campaign("c", 1, 1, q)
+	c.Hours = hours
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	f := newForecast(now, []*delivery.Campaign{c}, model.NewStore().Peek(now.UnixMicro(), c.Quotas))
+	for _, units := range []int64{4, 12, 52} {
+		forecast, ok := f.done(c, float64(units))
+		g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: now.UnixMicro()}
+		done, can := g.send(units, math.MaxInt64)
+		if !ok || !can || forecast.Sub(time.UnixMicro(done)).Abs() > time.Minute {
+			t.Errorf("%d units until %s, forecast %s, %v, %v", units, time.UnixMicro(done).UTC(), forecast, ok, can)
+		}
+	}
 }
 
 // TestForecastsComeTrue: for any set of windows of any quotas, fresh or used up in part or whole, a campaign that sends as fast
@@ -57,7 +91,7 @@ func TestForecastsComeTrue(t *testing.T) {
 			}
 			c.Quotas = append(c.Quotas, q)
 		}
-		g := &greedy{store: model.NewStore(), campaign: c, now: 1_790_000_000_000_000}
+		g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: 1_790_000_000_000_000}
 		if used > 0 {
 			if _, ok := g.send(used, g.now+rapid.Int64Range(1, 3_600_000_000).Draw(rt, "for")); !ok {
 				rt.Skip("it takes too long")
