@@ -62,7 +62,9 @@ func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 				q.windows[w.span] = w
 			}
 		}
-		w.widenTo(widen, now)
+		if widen > 0 {
+			w.widenTo(widen, now)
+		}
 		w.expire(now, period)
 		if newer {
 			w.become(s.Algorithm, now, period)
@@ -76,6 +78,21 @@ func (q *quota) open(spec *delivery.Quota, now, widen int64) []opened {
 		})
 	}
 	return list
+}
+
+// copied returns the windows of a quota, which may be nil, as a quota of its own without rivals.
+func (q *quota) copied() *quota {
+	c := &quota{windows: map[int64]*window{}}
+	if q == nil {
+		return c
+	}
+	c.rev = q.rev
+	for span, w := range q.windows {
+		held := *w
+		held.buckets = slices.Clone(w.buckets)
+		c.windows[span] = &held
+	}
+	return c
 }
 
 // longer is the window that tells most of what was granted in the last span: the shortest of those that are as long and know

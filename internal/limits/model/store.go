@@ -83,38 +83,11 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	now = max(now, s.now)
 	var out []delivery.WindowState
 	for _, q := range quotas {
-		for i, w := range q.Windows {
-			period := PeriodOf(w, now)
-			held, newer := s.peekWindow(q, w, now, period)
-			held.expire(now, period)
-			if newer {
-				held.become(w.Algorithm, now, period)
-				held.limit = w.Limit
-			}
-			out = append(out, held.state(now, q.ID, i))
+		for i, w := range s.quotas[q.ID].copied().open(q, now, 0) {
+			out = append(out, w.state(now, q.ID, i))
 		}
 	}
 	return out
-}
-
-// peekWindow is a copy of the window, or the one that a take would make, and whether spec is not older than what the store has
-// seen.
-func (s *Store) peekWindow(spec *delivery.Quota, w delivery.Window, now int64, p Period) (peeked *window, newer bool) {
-	span := w.Span.Microseconds()
-	peeked = newWindow(span, w.Algorithm)
-	peeked.limit = w.Limit
-	q := s.quotas[spec.ID]
-	if q == nil {
-		return peeked, true
-	}
-	newer = spec.Revision >= q.rev
-	if held := q.windows[span]; held != nil {
-		*peeked = *held
-		peeked.buckets = append([]bucket(nil), held.buckets...)
-	} else if newer {
-		peeked.seed(longer(q.windows, span), now, p)
-	}
-	return peeked, newer
 }
 
 // quota returns the state of a quota, opening it if there is none.
