@@ -31,15 +31,15 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 # Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
 LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
 # Packages with tests that are left out or shorter under -race: simulations (harness.Simulation, harness.Raced).
-SIMULATIONS := ./internal/limits/... ./internal/demo ./internal/pacer ./internal/dedupe
+SIMULATIONS := ./internal/limits ./internal/pacer ./internal/demo ./internal/limits/... ./internal/dedupe
 # Tests of those packages that take long and show nothing more without the race detector: once is enough.
 ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes|TestDemoKeepsItsPromises
 ONLY_RACED := $(ONLY_RACED)|TestNoJobIsSentTwice|TestAFrozenRedis|TestForgottenClaims|TestTwoPrimaries|TestTopologies
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
-	$(WITH_SERVICES) go test -shuffle=on -timeout 5m -skip '$(ONLY_RACED)' $(SIMULATIONS)
+	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 4 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
+	$(WITH_SERVICES) go test -shuffle=on -timeout 5m -p 3 -skip '$(ONLY_RACED)' $(SIMULATIONS)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 
 .PHONY: test-fast
