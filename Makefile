@@ -38,7 +38,7 @@ ONLY_RACED := $(ONLY_RACED)|TestNoJobIsSentTwice|TestAFrozenRedis|TestForgottenC
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 4 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
+	$(WITH_SERVICES) go test -race -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
 	$(WITH_SERVICES) go test -shuffle=on -timeout 5m -p 3 -skip '$(ONLY_RACED)' $(SIMULATIONS)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 

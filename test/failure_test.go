@@ -194,7 +194,7 @@ func TestKilledBroker(t *testing.T) {
 	s.publish(jobs)
 	told.publish(toldOf)
 	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 700 && told.receiver.count("") > 700 })
-	since := s.receiver.now() - commitLag.Microseconds()
+	since := s.receiver.now() - time.Second.Microseconds() // commits of a new group, on a busy machine
 	if err := broker.kill(); err != nil {
 		t.Fatal(err)
 	}
