@@ -60,6 +60,7 @@ bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COU
 properties: ## 10,000 random histories for each promise of the quota engine (CHECKS=n); some hours, minutes with CHECKS=200
 	$(WITH_SERVICES) go test -count=1 -timeout 12h -run 'Scripts|Histories|ClocksThatStep|ServersThatPart|Forecasts' -v \
 		./internal/limits ./internal/limits/ledger ./internal/progress -rapid.checks=$(or $(CHECKS),10000)
+	$(WITH_SERVICES) go test -count=1 -timeout 1h ./internal/limits -everywhere
 
 .PHONY: pace
 pace: build ## How exactly rates are kept: a table, over real services (ARGS="--rates 1000 --daemons 3"; docs/pace.md)

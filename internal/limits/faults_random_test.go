@@ -17,7 +17,7 @@ import (
 func TestClocksThatStepAndHeal(t *testing.T) {
 	harness.Simulation(t)
 	client := realClient(t)
-	fewHistories(t, 5, func(rt *rapid.T) {
+	harness.Few(t, 5, func(rt *rapid.T) {
 		l := newLua(t, client)
 		world, off := epoch, rapid.Int64Range(-20*second, 20*second).Draw(rt, "off at first")
 		nodes := []string{"a", "b"}

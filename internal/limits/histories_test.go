@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"slices"
@@ -25,41 +24,20 @@ import (
 func TestHistoriesKeepTheirPromises(t *testing.T) {
 	harness.Simulation(t)
 	t.Run("model", func(t *testing.T) {
-		fewHistories(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, model.NewStore()) })
+		harness.Few(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, model.NewStore()) })
 	})
 	t.Run("redis", func(t *testing.T) {
 		client := realClient(t)
-		fewHistories(t, 5, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLua(t, client)) })
+		harness.Few(t, 5, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLua(t, client)) })
 	})
 	for _, top := range topologies {
 		t.Run(top.name, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("Redis is needed: not under -short")
 			}
-			fewHistories(t, 3, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLuaOn(t, top.start())) })
+			harness.Few(t, 3, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLuaOn(t, top.start())) })
 		})
 	}
-}
-
-// fewHistories checks a property with a few histories, or with as many as -rapid.checks says.
-func fewHistories(t *testing.T, few int, property func(*rapid.T)) {
-	t.Helper()
-	flag.Visit(func(f *flag.Flag) {
-		if f.Name == "rapid.checks" {
-			few = math.MaxInt
-		}
-	})
-	failed := false
-	rapid.Check(t, func(rt *rapid.T) {
-		if few <= 0 && !failed { // after a failure, histories are made shorter
-			return
-		}
-		few--
-		done := false
-		defer func() { failed = failed || !done }()
-		property(rt)
-		done = true
-	})
 }
 
 // play is a history: campaigns with jobs that come now and then, under quotas that people change.

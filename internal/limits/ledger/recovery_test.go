@@ -3,10 +3,8 @@ package ledger
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -945,7 +943,7 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 // at random times they come together again. What is granted twice is what a daemon that cannot reach the ledger takes until
 // it gives up, and one that can until it hears of it.
 func TestServersThatPartAndMeet(t *testing.T) {
-	fewRuns(t, 3, func(rt *rapid.T) {
+	harness.Few(t, 3, func(rt *rapid.T) {
 		const perSecond, limit = 20, 100_000
 		parts := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 3).Draw(rt, "how long")
 		cut := rapid.SliceOfN(rapid.Bool(), len(parts), len(parts)).Draw(rt, "cut off")
@@ -1004,26 +1002,5 @@ func TestServersThatPartAndMeet(t *testing.T) {
 		if quiet != "" {
 			rt.Fatal(quiet)
 		}
-	})
-}
-
-// fewRuns checks a property a few times, or as often as -rapid.checks says.
-func fewRuns(t *testing.T, few int, property func(*rapid.T)) {
-	t.Helper()
-	flag.Visit(func(f *flag.Flag) {
-		if f.Name == "rapid.checks" {
-			few = math.MaxInt
-		}
-	})
-	failed := false
-	rapid.Check(t, func(rt *rapid.T) {
-		if few <= 0 && !failed {
-			return
-		}
-		few--
-		done := false
-		defer func() { failed = failed || !done }()
-		property(rt)
-		done = true
 	})
 }
