@@ -115,7 +115,7 @@ func sinkKey(variable string, fromFile any) []string {
 		cfg, _ := sink.NewConfig(kind)
 		for _, leaf := range schemaOf("", cfg).leaves {
 			if leaf.path != "headers" && sinkVariable(leaf.path) == variable {
-				return []string{leaf.path}
+				return strings.Split(leaf.path, ".")
 			}
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/record"
 )
 
-// Config is the configuration of one sink: *http.Config, *log.Config or *discard.Config. The `yaml` tags of its fields
-// are their keys, and `secret` tags mark values that must never be shown.
+// Config is the configuration of one sink, of the type that its kind declares. The `yaml` tags of its fields are their
+// keys, and `secret` tags mark values that must never be shown.
 type Config interface {
 	// Problems returns the errors in the configuration, one line each, beginning with the key.
 	Problems() []string
@@ -22,33 +22,65 @@ type Config interface {
 	InFlight() int
 }
 
-var kinds = map[string]func() Config{
-	"http":    func() Config { return http.Default() },
-	"log":     func() Config { return log.Default() },
-	"discard": func() Config { return discard.Default() },
+// kinds are the types of sinks by name, one line each.
+var kinds = map[string]kind{
+	"http":    kindOf(http.Default, openHTTP),
+	"log":     kindOf(log.Default, openLog),
+	"discard": kindOf(discard.Default, openDiscard),
+}
+
+// kind is a type of sink.
+type kind struct {
+	config func() Config // the default configuration
+	has    func(cfg Config) bool
+	open   func(cfg Config, host Host) (Entry, error)
+}
+
+// kindOf returns the kind whose configurations are of type C. The function open makes a sink of a valid one; it may leave
+// MaxInFlight out of the entry. It reads the files that the configuration names, and opens no connection. An error begins
+// with the key.
+func kindOf[C Config](config func() C, open func(cfg C, host Host) (Entry, error)) kind {
+	return kind{
+		config: func() Config { return config() },
+		has:    func(cfg Config) bool { _, ok := cfg.(C); return ok },
+		open:   func(cfg Config, host Host) (Entry, error) { return open(cfg.(C), host) },
+	}
+}
+
+func openHTTP(c *http.Config, host Host) (Entry, error) {
+	s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter}, nil
+}
+
+func openLog(c *log.Config, host Host) (Entry, error) {
+	return Entry{Sink: recorded(c.Record, log.New(host.Logger), host.Logger)}, nil
+}
+
+func openDiscard(c *discard.Config, host Host) (Entry, error) {
+	return Entry{Sink: recorded(c.Record, discard.Sink{}, host.Logger)}, nil
 }
 
 // Kinds returns the types that a sink may have.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // NewConfig returns the default configuration of a sink of the given type; ok is false for an unknown one.
-func NewConfig(kind string) (cfg Config, ok bool) {
-	f, ok := kinds[kind]
+func NewConfig(name string) (cfg Config, ok bool) {
+	k, ok := kinds[name]
 	if !ok {
 		return nil, false
 	}
-	return f(), true
+	return k.config(), true
 }
 
 // KindOf returns the type of the sink that cfg configures.
 func KindOf(cfg Config) string {
-	switch cfg.(type) {
-	case *http.Config:
-		return "http"
-	case *log.Config:
-		return "log"
-	case *discard.Config:
-		return "discard"
+	for name, k := range kinds {
+		if k.has(cfg) {
+			return name
+		}
 	}
 	return fmt.Sprintf("%T", cfg)
 }
@@ -76,21 +108,15 @@ func Open(cfg Config, host Host) (Entry, error) {
 	if p := Problems(cfg); len(p) > 0 {
 		return Entry{}, errors.New(p[0])
 	}
-	e := Entry{MaxInFlight: cfg.InFlight()}
-	switch c := cfg.(type) {
-	case *http.Config:
-		s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-		if err != nil {
-			return Entry{}, err
-		}
-		e.Sink, e.Timeout, e.MaxRetryAfter = s, c.Timeout, c.MaxRetryAfter
-	case *log.Config:
-		e.Sink = recorded(c.Record, log.New(host.Logger), host.Logger)
-	case *discard.Config:
-		e.Sink = recorded(c.Record, discard.Sink{}, host.Logger)
-	default:
+	k, ok := kinds[KindOf(cfg)]
+	if !ok {
 		return Entry{}, fmt.Errorf("type: no sink is made from a %T", cfg)
 	}
+	e, err := k.open(cfg, host)
+	if err != nil {
+		return Entry{}, err
+	}
+	e.MaxInFlight = cfg.InFlight()
 	return e, nil
 }
 
