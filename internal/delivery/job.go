@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -189,8 +190,18 @@ type Receipt interface {
 // Call describes one call of a sink.
 type Call struct {
 	At     time.Time // zero: there was none
-	Took   time.Duration
-	Status int // HTTP status where there is one
+	Took   Micros
+	Status int32 // HTTP status where there is one
+	// Provider is what the answer said in the destination's own words; nil if nothing.
+	Provider *Provider
+}
+
+// Micros is a time span in microseconds, of at most 71 minutes: half of a time.Duration, since a Job may not be larger.
+type Micros uint32
+
+// MicrosOf returns the span d, or the nearest one that there is.
+func MicrosOf(d time.Duration) Micros {
+	return Micros(min(max(0, d.Microseconds()), math.MaxUint32))
 }
 
 // Settle settles the job: its last owner calls it once, and does not touch the job afterwards.
@@ -238,12 +249,13 @@ const (
 	ReasonRefused           Reason = "refused"
 	ReasonAttemptsExhausted Reason = "attempts_exhausted"
 	ReasonExpired           Reason = "expired"
+	ReasonRejected          Reason = "rejected" // a sink that is set to keep such jobs
 )
 
 // DeadReasons lists every reason of a dead letter.
 var DeadReasons = []Reason{
 	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonTooLarge, ReasonOverweight,
-	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired,
+	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected,
 }
 
 // Reasons of re-enqueues.

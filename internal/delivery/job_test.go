@@ -33,6 +33,14 @@ func TestJobIsMarkedWithItsSpan(t *testing.T) {
 	}
 }
 
+func TestMicrosOf(t *testing.T) {
+	for d, want := range map[time.Duration]Micros{-time.Second: 0, 0: 0, 1999: 1, time.Minute: 60_000_000, 90 * time.Minute: 1<<32 - 1} {
+		if got := MicrosOf(d); got != want {
+			t.Errorf("%s: %d, want %d", d, got, want)
+		}
+	}
+}
+
 // TestScope: an id counts in what it is unique in.
 func TestScope(t *testing.T) {
 	topic := NewTopicID([16]byte{1})

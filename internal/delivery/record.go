@@ -54,6 +54,11 @@ const (
 	HeaderReason        = "pacer-reason"
 	HeaderWidened       = "pacer-widened" // 1 once the job was moved to another lane of its campaign; it is not moved so again
 	HeaderDetail        = "pacer-detail"  // dead letters: one line for the reader
+	// HeaderProviderCode, HeaderProviderMessageID and HeaderGoneSince are what the last answer said in the destination's own
+	// words, on a dead letter. See Provider.
+	HeaderProviderCode      = "pacer-provider-code"
+	HeaderProviderMessageID = "pacer-provider-message-id"
+	HeaderGoneSince         = "pacer-gone-since" // RFC 3339
 	// HeaderEnvelopeCampaign names the campaign in the envelope of a dead letter whose value is that envelope.
 	// HeaderCampaign would make the envelope the payload when the letter is replayed.
 	HeaderEnvelopeCampaign = "pacer-envelope-campaign"

@@ -82,4 +82,17 @@ type Result struct {
 	By         Answerer // who said so: Temporary
 	Status     int      // HTTP status where there is one
 	Detail     string   // one line, bounded, without secrets
+	// Keep is set for a Rejected job that is to be kept as a dead letter.
+	Keep     bool
+	Provider *Provider // nil: the answer named nothing of it
 }
+
+// Provider is what an answer says in the destination's own words. It does not change once it is part of a Result.
+type Provider struct {
+	Code      string    // of an error, such as UNREGISTERED; one line of at most MaxProviderText bytes
+	MessageID string    // by which the destination knows the message; the same
+	GoneSince time.Time // since when the recipient's token has not been valid; zero: not said
+}
+
+// MaxProviderText bounds the texts of a Provider, in bytes.
+const MaxProviderText = 256

@@ -36,3 +36,26 @@ func TestRejectedJobs(t *testing.T) {
 		}
 	})
 }
+
+// A sink may be set to keep what is rejected: a dead letter with that reason, and as little a sign of trouble. What the
+// destination said goes with the job.
+func TestRejectedJobsThatAreKept(t *testing.T) {
+	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
+		said := &delivery.Provider{Code: "UNREGISTERED"}
+		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected, Keep: true, Provider: said}))
+		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 200)
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		if n := f.dead(delivery.ReasonRejected); n != 200 {
+			t.Errorf("%d of 200 kept", n)
+		}
+		for _, j := range list {
+			if j.Attempt != 1 || j.Call.Provider != said {
+				t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)
+			}
+		}
+		if held, err := f.daemons[0].Troubles(t.Context()); err != nil || len(held) != 0 {
+			t.Errorf("held: %+v, %v", held, err)
+		}
+	})
+}

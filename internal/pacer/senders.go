@@ -150,7 +150,7 @@ func (p *Pacer) deliver(x dispatch) {
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
 	took := time.Since(begun)
 	if r.Class <= delivery.Interrupted {
-		x.job.Call = delivery.Call{At: begun, Took: took, Status: r.Status}
+		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
 	}
 	p.inbox.result(sent{dispatch: x, result: r, took: took})
 }

@@ -45,7 +45,11 @@ func (p *Pacer) settle(r sent, now instant) {
 		p.worked(q, s, now)
 	case delivery.Rejected:
 		j.Attempt++
-		j.Settle(delivery.OutcomeRejected)
+		if r.result.Keep {
+			p.dead(j, delivery.ReasonRejected, r.result.Detail)
+		} else {
+			j.Settle(delivery.OutcomeRejected)
+		}
 		p.worked(q, s, now)
 	case delivery.Permanent:
 		p.refused(q, s, j, r.result, now)

@@ -77,6 +77,11 @@ func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []del
 	h.text(delivery.HeaderReason, string(to.Reason))
 	if to.Kind == delivery.ToDead {
 		h.text(delivery.HeaderDetail, OneLine(to.Detail, MaxDetail))
+		if p := job.Call.Provider; p != nil {
+			h.text(delivery.HeaderProviderCode, p.Code)
+			h.text(delivery.HeaderProviderMessageID, p.MessageID)
+			h.time(delivery.HeaderGoneSince, p.GoneSince)
+		}
 		if job.Flaw != nil {
 			h.count(HeaderTruncated, int(job.Flaw.Lost))
 		}
@@ -151,6 +156,9 @@ func Size(job *delivery.Job) int {
 	n := 496 + len(job.ID) + len(job.Campaign) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
 	for _, h := range job.Headers {
 		n += len(h.Key) + len(h.Value) + 8
+	}
+	if p := job.Call.Provider; p != nil {
+		n += 128 + len(p.Code) + len(p.MessageID)
 	}
 	return n
 }

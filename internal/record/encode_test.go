@@ -203,6 +203,25 @@ func TestALargeRecordIsKeptWhole(t *testing.T) {
 	}
 }
 
+// TestProviderOfADeadLetter: what the destination said is on the dead letter, and on no other record of the job.
+func TestProviderOfADeadLetter(t *testing.T) {
+	job := plainJob(7, "c")
+	job.Headers = []delivery.Header{{Key: delivery.HeaderProviderCode, Value: []byte("of an earlier letter")}}
+	job.Call.Provider = &delivery.Provider{Code: "UNREGISTERED", MessageID: "m-1", GoneSince: time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC)}
+	names := []string{delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince}
+	dead := Encode(job, delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRejected}, time.Now())
+	for i, want := range []string{"UNREGISTERED", "m-1", "2026-11-01T02:03:04Z"} {
+		if got := dead.Header(names[i]); got != want {
+			t.Errorf("%s %q, want %q", names[i], got, want)
+		}
+	}
+	for _, h := range append(Encode(job, toLane, time.Now()).Headers, NewLife(dead.Headers)...) {
+		if slices.Contains(names, h.Key) {
+			t.Errorf("%s is on a record that is no dead letter", h.Key)
+		}
+	}
+}
+
 func TestOneLine(t *testing.T) {
 	for in, want := range map[string]string{"a\r\nb\tc": "a  b c", " x ": "x", "\xff": "?", "": ""} {
 		if got := OneLine(in, 100); got != want {

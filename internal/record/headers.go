@@ -157,7 +157,8 @@ func quoted(name string) string { return fmt.Sprintf("%q", notation.Shorten(name
 // anew every time and never inherited.
 func bookkeeping(key string) bool {
 	switch key {
-	case delivery.HeaderDetail, delivery.HeaderEnvelopeCampaign, HeaderTruncated:
+	case delivery.HeaderDetail, delivery.HeaderEnvelopeCampaign, HeaderTruncated,
+		delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince:
 		return true
 	}
 	return known.written(key) != nil

@@ -20,6 +20,11 @@ type event struct {
 	Reason   string `json:"reason,omitempty"` // of a dead letter
 	Attempts int    `json:"attempts"`
 	Status   int    `json:"status,omitempty"` // of the last call, if it had one
+
+	ProviderCode      string    `json:"provider_code,omitempty"` // of the last call
+	ProviderMessageID string    `json:"provider_message_id,omitempty"`
+	GoneSince         time.Time `json:"gone_since,omitzero"` // since when the recipient's token has not been valid
+
 	Origin   string `json:"origin"`           // <topic>/<partition>/<offset> of the first record
 
 	EnqueuedAt   time.Time `json:"enqueued_at,omitzero"`   // when pacer last moved the job to a lane or a timer
@@ -38,7 +43,10 @@ func encode(f *finalJob) []byte {
 		EnqueuedAt: eventTime(j.EnqueuedAt), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
 	}
 	if c := j.Call; !c.At.IsZero() {
-		e.Status, e.DispatchedAt, e.SinkLatency = c.Status, eventTime(c.At), milliseconds(c.Took)
+		e.Status, e.DispatchedAt, e.SinkLatency = int(c.Status), eventTime(c.At), float64(c.Took)/1000
+	}
+	if p := j.Call.Provider; p != nil {
+		e.ProviderCode, e.ProviderMessageID, e.GoneSince = p.Code, p.MessageID, eventTime(p.GoneSince)
 	}
 	if f.outcome == delivery.OutcomeDead {
 		e.Reason = j.Reason

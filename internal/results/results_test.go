@@ -175,7 +175,10 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 		job := s.job(i, "spring")
 		job.Attempt, job.FirstRead, job.Reason = 2, first, "refused"
 		if i%2 == 0 {
-			job.Call = delivery.Call{At: first.Add(time.Second), Took: 1500 * time.Microsecond, Status: 410}
+			job.Call = delivery.Call{
+				At: first.Add(time.Second), Took: 1500, Status: 410,
+				Provider: &delivery.Provider{Code: "GONE", MessageID: "m-1", GoneSince: first.Add(-time.Hour)},
+			}
 		}
 		report(r, job, []delivery.Outcome{delivery.OutcomeDelivered, delivery.OutcomeDead, delivery.OutcomeExpired, delivery.OutcomeCancelled}[i%4])
 	}
@@ -206,8 +209,9 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 	delivered, dead := seen["spring-0"], seen["spring-1"]
 	delete(delivered, "settled_at")
 	delete(delivered, "total_latency_ms")
-	want := "map[attempts:2 campaign:spring dispatched_at:2026-12-01T12:00:01Z first_read_at:2026-12-01T12:00:00Z job_id:spring-0 " +
-		"origin:pacer.jobs/0/0 outcome:delivered sink_latency_ms:1.5 status:410]"
+	want := "map[attempts:2 campaign:spring dispatched_at:2026-12-01T12:00:01Z first_read_at:2026-12-01T12:00:00Z " +
+		"gone_since:2026-12-01T11:00:00Z job_id:spring-0 origin:pacer.jobs/0/0 outcome:delivered provider_code:GONE " +
+		"provider_message_id:m-1 sink_latency_ms:1.5 status:410]"
 	if got := fmt.Sprint(delivered); got != want {
 		t.Errorf("event %s\nwant  %s", got, want)
 	}
@@ -224,7 +228,7 @@ func BenchmarkResults(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		job := s.job(int64(i), "spring")
-		job.Call = delivery.Call{At: time.Now(), Took: time.Millisecond, Status: 200}
+		job.Call = delivery.Call{At: time.Now(), Took: 1000, Status: 200}
 		report(r, job, delivery.OutcomeDelivered)
 	}
 	r.Drain(b.Context())

@@ -43,6 +43,8 @@ type Entry struct {
 	Timeout time.Duration
 	// MaxRetryAfter is how long a wait that the destination asks for is believed; 0 for one that asks for none.
 	MaxRetryAfter time.Duration
+	// KeepRejected makes dead letters of jobs that the destination rejects.
+	KeepRejected bool
 }
 
 // Options configure a Router.
@@ -136,7 +138,7 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	rt, ok := r.routes[sink]
 	if !ok {
 		r.log.Error("a job was routed to a sink that is not configured", "sink", sink, "campaign", job.Campaign)
-		return delivery.Result{Class: delivery.Temporary, Detail: oneLine("sink " + sink + " is not configured")}
+		return delivery.Result{Class: delivery.Temporary, Detail: oneLine("sink "+sink+" is not configured", maxDetail)}
 	}
 	rt.metrics.inFlight.Inc()
 	begun := time.Now()
@@ -144,8 +146,14 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	rt.metrics.seconds[res.Class].Observe(time.Since(begun).Seconds())
 	rt.metrics.inFlight.Dec()
 	if res.Detail != "" {
-		res.Detail = oneLine(res.Detail)
+		res.Detail = oneLine(res.Detail, maxDetail)
 	}
+	if p := res.Provider; p != nil {
+		res.Provider = &delivery.Provider{
+			Code: oneLine(p.Code, delivery.MaxProviderText), MessageID: oneLine(p.MessageID, delivery.MaxProviderText), GoneSince: p.GoneSince,
+		}
+	}
+	res.Keep = res.Class == delivery.Rejected && rt.entry.KeepRejected
 	return res
 }
 
@@ -200,10 +208,10 @@ func (r *Router) Close() error {
 // maxDetail bounds Result.Detail in bytes: it is written to a record header.
 const maxDetail = 200
 
-// oneLine returns s as one line of printable text of at most maxDetail bytes, cut between characters.
-func oneLine(s string) string {
-	if len(s) > 4*maxDetail { // enough to fill the line
-		s = s[:4*maxDetail]
+// oneLine returns s as one line of printable text of at most limit bytes, cut between characters.
+func oneLine(s string, limit int) string {
+	if len(s) > 4*limit { // enough to fill the line
+		s = s[:4*limit]
 	}
 	s = strings.Map(func(c rune) rune {
 		switch {
@@ -215,10 +223,10 @@ func oneLine(s string) string {
 		return c
 	}, s)
 	s = strings.TrimSpace(s)
-	if len(s) <= maxDetail {
+	if len(s) <= limit {
 		return s
 	}
-	end := maxDetail - len("...")
+	end := limit - len("...")
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}

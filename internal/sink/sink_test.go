@@ -132,6 +132,30 @@ func TestDeliverMeasures(t *testing.T) {
 	}
 }
 
+// TestProviderIsBounded: what a destination says in its own words is one short line, whatever it is.
+func TestProviderIsBounded(t *testing.T) {
+	said := &delivery.Provider{Code: "A\nB", MessageID: strings.Repeat("m", 1000), GoneSince: time.Unix(7, 0)}
+	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(answers(delivery.Result{Provider: said}))}})
+	p := r.Deliver(t.Context(), "a", &delivery.Job{}).Provider
+	if p.Code != "A B" || len(p.MessageID) != delivery.MaxProviderText || !p.GoneSince.Equal(said.GoneSince) || len(said.MessageID) != 1000 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestKeepRejected: only rejected jobs are kept, and only where the sink is set to.
+func TestKeepRejected(t *testing.T) {
+	for _, class := range delivery.ResultClasses {
+		for _, keep := range []bool{false, true} {
+			e := entry(answers(delivery.Result{Class: class}))
+			e.KeepRejected = keep
+			r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
+			if res := r.Deliver(t.Context(), "a", &delivery.Job{}); res.Keep != (keep && class == delivery.Rejected) {
+				t.Errorf("%s, set to keep %t: %+v", class, keep, res)
+			}
+		}
+	}
+}
+
 func TestPanicIsATemporaryResult(t *testing.T) {
 	for name, f := range map[string]fake{
 		"panic":        {deliver: func(context.Context, *delivery.Job) delivery.Result { panic("hunter22") }},
