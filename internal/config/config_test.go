@@ -74,7 +74,7 @@ func TestExample(t *testing.T) {
 	want.Postgres.DSN = "postgres://pacer@127.0.0.1:5432/pacer"
 	want.DefaultSink = "receiver"
 	want.Sinks = map[string]sink.Config{
-		"receiver": &http.Config{URL: "http://127.0.0.1:9000/deliver", MaxInFlight: 128, Timeout: 5 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute},
+		"receiver": &http.Config{URL: "http://127.0.0.1:9000/deliver", Method: "POST", MaxInFlight: 128, Timeout: 5 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute},
 		"nowhere":  discard.Default(),
 	}
 	if !reflect.DeepEqual(cfg, want) {

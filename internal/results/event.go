@@ -25,7 +25,7 @@ type event struct {
 	ProviderMessageID string    `json:"provider_message_id,omitempty"`
 	GoneSince         time.Time `json:"gone_since,omitzero"` // since when the recipient's token has not been valid
 
-	Origin   string `json:"origin"`           // <topic>/<partition>/<offset> of the first record
+	Origin string `json:"origin"` // <topic>/<partition>/<offset> of the first record
 
 	EnqueuedAt   time.Time `json:"enqueued_at,omitzero"`   // when pacer last moved the job to a lane or a timer
 	FirstReadAt  time.Time `json:"first_read_at,omitzero"` // by pacer

@@ -1,10 +1,10 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -48,7 +48,10 @@ type client struct {
 	from      *files
 	target    *url.URL // without user and password
 	where     string   // host and port, for details
-	fixed     []field  // sent with every request; read-only
+	method    string
+	form      *form   // nil: each job's request is made of its payload and metadata alone
+	fixed     []field // sent with every request; read-only
+	typed     bool    // the content type is one of them
 	timeout   time.Duration
 	transport *http.Transport
 	secrets   *strings.Replacer // replaces what must not appear in a detail
@@ -62,12 +65,24 @@ type field struct {
 
 func newClient(f *files, version string) (*client, error) {
 	cfg := &f.config
-	target, err := url.Parse(cfg.URL)
+	address := cfg.URL
+	if cfg.isTemplate("url", cfg.URL) {
+		address, _, _, _ = splitURL(cfg.URL)
+	}
+	target, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
-	c := &client{from: f, where: target.Host, timeout: cfg.Timeout}
+	c := &client{from: f, where: target.Host, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
+	if c.form, err = cfg.form(); err != nil {
+		return nil, err
+	}
 	secrets := []string{target.RawQuery}
+	if c.form != nil {
+		for _, text := range c.form.texts() {
+			secrets = append(secrets, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
+		}
+	}
 	for _, values := range target.Query() {
 		secrets = append(secrets, values...)
 	}
@@ -81,18 +96,28 @@ func newClient(f *files, version string) (*client, error) {
 		target.User = nil
 	}
 	for name, value := range cfg.Headers {
+		if cfg.isTemplate("headers."+name, value) {
+			continue
+		}
 		fixed.Set(name, value)
 		secrets = append(append(secrets, value), strings.Fields(value)...)
 	}
 	for name, values := range fixed {
-		if strings.EqualFold(name, "x-"+keyIdempotency) {
-			name = strings.ToLower(name)
-		}
-		c.fixed = append(c.fixed, field{name, values})
+		c.fixed = append(c.fixed, field{spelling(name), values})
+		c.typed = c.typed || name == keyContentType
 	}
 	c.target, c.secrets = target, scrubber(secrets)
 	c.transport, err = newTransport(f)
 	return c, err
+}
+
+// spelling returns the name of a header as it is written; see keyIdempotency.
+func spelling(name string) string {
+	name = http.CanonicalHeaderKey(name)
+	if strings.EqualFold(name, "x-"+keyIdempotency) {
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 func newTransport(f *files) (*http.Transport, error) {
@@ -148,6 +173,9 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
 	values := [...]string{job.ID, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
 	size := headersOfEveryJob + len(c.fixed)
+	if c.form != nil {
+		size += len(c.form.headers)
+	}
 	if job.TraceParent != "" {
 		size += headersOfTrace
 	}
@@ -160,7 +188,9 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	header[keyIdempotency] = v[0:1:1]
 	header[keyCampaign] = v[1:2:2]
 	header[keyAttempt] = v[2:3:3]
-	header[keyContentType] = v[3:4:4]
+	if !c.typed {
+		header[keyContentType] = v[3:4:4]
+	}
 	if job.TraceParent != "" {
 		header[keyTraceParent] = v[4:5:5]
 		if state := job.TraceState(); state != "" {
@@ -168,23 +198,20 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 		}
 	}
 	template := http.Request{
-		Method:        http.MethodPost,
-		URL:           c.target,
-		Host:          c.target.Host,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		Header:        header,
-		ContentLength: int64(len(job.Payload)),
-		Body:          http.NoBody, // an empty body instead of none would be sent chunked, which not every server accepts
+		Method:     c.method,
+		URL:        c.target,
+		Host:       c.target.Host,
+		Proto:      "HTTP/1.1",
+		ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header:     header,
 	}
-	if len(job.Payload) > 0 {
-		// net/http recognises a NopCloser around a bytes.Reader as data in memory, and then sends header and body in
-		// one write instead of two.
-		t.body.Reset(job.Payload)
-		template.Body = io.NopCloser(&t.body)
-		template.GetBody = t.payloadAgain
+	if c.form != nil {
+		if problem = c.form.fill(&template, job, t, time.Now()); problem != "" {
+			return nil, problem
+		}
 	}
 	t.header = header
+	t.addBody(&template)
 	return template.WithContext(httptrace.WithClientTrace(ctx, t.trace())), ""
 }

@@ -10,19 +10,25 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pacer/pacer/internal/sink/render"
 )
 
 // Config configures an http sink.
 type Config struct {
-	// URL is where jobs are POSTed. A user and password in it become an Authorization header.
+	// URL is where jobs are sent. A user and password in it become an Authorization header. Its path and query may be templates.
 	URL string `yaml:"url" secret:"url"`
+	// Method is that of a request; "" for POST. It may be a template.
+	Method string `yaml:"method"`
+	// Body is the template of a request's body; "" for the payload as it is.
+	Body string `yaml:"body" secret:"value"`
 	// MaxInFlight is the number of concurrent requests of one daemon, and of idle connections that it keeps.
 	MaxInFlight int `yaml:"max_in_flight"`
 	// Timeout bounds a request, from opening the connection to the end of the answer.
 	Timeout time.Duration `yaml:"timeout"`
 	// MaxRetryAfter is how long a wait that the destination asks for is believed.
 	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
-	// Headers are sent with every request, after those of pacer. Values are secrets.
+	// Headers are sent with every request, after those of pacer. Values are secrets, and may be templates.
 	Headers map[string]string `yaml:"headers" secret:"value"`
 	// CAFile holds the PEM certificates that verify the destination's; "" for those of the system.
 	CAFile string `yaml:"ca_file"`
@@ -35,8 +41,8 @@ type Config struct {
 	sources map[string]func() (string, error) // reads a secret again, by key
 }
 
-// SecretFrom says how to read a secret that comes from a file: read returns its content as it is now. The key is "url"
-// or "headers." and a name.
+// SecretFrom says how to read a secret that comes from a file: read returns its content as it is now. The key is "url",
+// "body" or "headers." and a name.
 func (c *Config) SecretFrom(key string, read func() (string, error)) {
 	if c.sources == nil {
 		c.sources = map[string]func() (string, error){}
@@ -54,7 +60,7 @@ const (
 // Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
 // in flight have at a rebalance, so that none is interrupted and sent twice.
 func Default() *Config {
-	return &Config{MaxInFlight: 256, Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute}
+	return &Config{Method: http.MethodPost, MaxInFlight: 256, Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute}
 }
 
 // InFlight returns the number of deliveries that may be in flight at once.
@@ -62,15 +68,24 @@ func (c *Config) InFlight() int { return c.MaxInFlight }
 
 // own are the headers that a configuration may not set: pacer's and those of the protocol.
 var own = []string{
-	"Idempotency-Key", "Webhook-Id", "Content-Type", "Content-Length", "Traceparent", "Host", "Connection",
+	"Idempotency-Key", "Webhook-Id", "Content-Length", "Traceparent", "Host", "Connection",
 	"Transfer-Encoding", "Trailer", "Te", "Upgrade", "Keep-Alive", "Proxy-Connection", "Expect",
 }
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p []string
-	if why := urlProblem(c.URL); why != "" {
+	address := c.URL
+	if c.isTemplate("url", c.URL) {
+		address, _, _, _ = splitURL(c.URL)
+	}
+	switch why := urlProblem(address); {
+	case address == "" && c.URL != "":
+		p = append(p, "url: a template may stand in the path and the query; use one such as https://example.com/{{ .Campaign }}")
+	case why != "":
 		p = append(p, "url: "+why)
+	default:
+		p = append(p, c.formProblems()...)
 	}
 	if c.Timeout < time.Millisecond || c.Timeout > maxTimeout {
 		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between 1ms and %s, such as 3s", c.Timeout, maxTimeout))
@@ -128,8 +143,8 @@ func urlProblem(s string) string {
 
 // String returns the configuration without its secrets.
 func (c *Config) String() string {
-	return fmt.Sprintf("{url: %s, max_in_flight: %d, timeout: %s, headers: %v, ca_file: %s, cert_file: %s, key_file: %s, max_conn_age: %s}",
-		Redacted(c.URL), c.MaxInFlight, c.Timeout, slices.Sorted(maps.Keys(c.Headers)), c.CAFile, c.CertFile, c.KeyFile, c.MaxConnAge)
+	return fmt.Sprintf("{method: %s, url: %s, max_in_flight: %d, timeout: %s, headers: %v, ca_file: %s, cert_file: %s, key_file: %s, max_conn_age: %s}",
+		c.Method, Redacted(c.URL), c.MaxInFlight, c.Timeout, slices.Sorted(maps.Keys(c.Headers)), c.CAFile, c.CertFile, c.KeyFile, c.MaxConnAge)
 }
 
 // GoString keeps secrets out of %#v.
@@ -140,6 +155,13 @@ func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // Redacted returns the URL without user, password and query, any of which may be a secret.
 func Redacted(s string) string {
+	if render.IsTemplate(s) {
+		base, path, _, ok := splitURL(s)
+		if !ok {
+			return "(not a URL)"
+		}
+		return Redacted(base) + path
+	}
 	u, err := url.Parse(s)
 	if err != nil {
 		return "(not a URL)"

@@ -22,23 +22,25 @@ const (
 
 // files is a configuration with the content of the files that it names.
 type files struct {
-	config        Config // with the secrets as they are now
+	config        Config            // with the secrets as they are now
+	secrets       map[string]string // those of them that came from files, by key
 	ca, cert, key []byte
 }
 
 // read reads the files that the configuration names.
 func (c *Config) read() (*files, error) {
-	f := &files{config: *c}
+	f := &files{config: *c, secrets: map[string]string{}}
 	f.config.Headers = maps.Clone(c.Headers)
 	for _, key := range slices.Sorted(maps.Keys(c.sources)) {
 		value, err := c.sources[key]()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}
+		f.secrets[key] = value
 		if name, isHeader := strings.CutPrefix(key, "headers."); isHeader {
 			f.config.Headers[name] = value
-		} else {
-			f.config.URL = value
+		} else if at := f.config.secret(key); at != nil {
+			*at = value
 		}
 	}
 	for _, from := range []struct {
@@ -56,6 +58,17 @@ func (c *Config) read() (*files, error) {
 	return f, nil
 }
 
+// secret returns where a secret other than a header is; nil if there is none of that key.
+func (c *Config) secret(key string) *string {
+	switch key {
+	case "url":
+		return &c.URL
+	case "body":
+		return &c.Body
+	}
+	return nil
+}
+
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -66,7 +79,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 func (f *files) equal(o *files) bool {
-	return f.config.URL == o.config.URL && maps.Equal(f.config.Headers, o.config.Headers) &&
+	return maps.Equal(f.secrets, o.secrets) &&
 		bytes.Equal(f.ca, o.ca) && bytes.Equal(f.cert, o.cert) && bytes.Equal(f.key, o.key)
 }
 

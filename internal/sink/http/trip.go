@@ -48,6 +48,25 @@ func (t *trip) trace() *httptrace.ClientTrace {
 	return &t.hooks
 }
 
+// addBody adds the payload to the request. A GET has none, and is not written again by net/http, which repeats a GET that has
+// been written if it has no body: it gets an empty one that cannot be read again.
+func (t *trip) addBody(req *http.Request) {
+	switch {
+	case req.Method == http.MethodGet:
+		t.payload = nil
+		t.body.Reset(nil)
+		req.Body = io.NopCloser(&t.body)
+	case len(t.payload) == 0:
+		req.Body = http.NoBody // an empty body instead of none would be sent chunked, which not every server accepts
+	default:
+		// net/http recognises a NopCloser around a bytes.Reader as data in memory, and then sends header and body in
+		// one write instead of two.
+		t.body.Reset(t.payload)
+		req.Body, req.ContentLength = io.NopCloser(&t.body), int64(len(t.payload))
+		req.GetBody = t.payloadAgain
+	}
+}
+
 // repeat tells whether the request may be written now, as far as it has been written before.
 func (t *trip) repeat() (allowed bool) {
 	if !t.written.Swap(false) || !isHTTP2(t.whole) {

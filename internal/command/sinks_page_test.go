@@ -1,0 +1,132 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+)
+
+var (
+	pageBlock = regexp.MustCompile("(?s)\n```(json|yaml|http)\n(.*?)\n```")
+	fromFile  = regexp.MustCompile(`file:(/[a-z/_-]+)`)
+)
+
+// secretsOfPage are the contents of the files that docs/sinks.md names, by the end of their path.
+var secretsOfPage = map[string]string{}
+
+// TestSinksPage sends the job of docs/sinks.md with each configuration there, and compares the request with the one below it.
+func TestSinksPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/sinks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var payload, configuration string
+	compared := 0
+	for _, block := range pageBlock.FindAllStringSubmatch(string(text), -1) {
+		switch block[1] {
+		case "json":
+			payload = block[2]
+		case "yaml":
+			configuration = block[2]
+		case "http":
+			compareRequest(t, configuration, payload, block[2])
+			compared++
+		}
+	}
+	if compared < 1 {
+		t.Errorf("%d requests compared; the test looks at the wrong thing", compared)
+	}
+}
+
+// compareRequest sends the job with the only sink of a configuration. In the request, … stands for any value.
+func compareRequest(t *testing.T, configuration, payload, want string) {
+	t.Helper()
+	var line, body string
+	header := http.Header{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/token" {
+			_, _ = w.Write([]byte(`{"access_token":"t0ken-of-the-page","expires_in":3600}`))
+			return
+		}
+		line, body, header = r.Method+" "+r.RequestURI+" HTTP/1.1", string(b), r.Header
+	}))
+	defer srv.Close()
+	name, entry := openPage(t, configuration, srv.URL)
+	router, err := sink.New(sink.Options{Sinks: map[string]sink.Entry{name: entry}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = router.Close() }()
+	res := router.Deliver(t.Context(), name, &delivery.Job{
+		ID: "u-42", Campaign: "spring", Weight: 1, Payload: []byte(payload),
+		Meta: delivery.Meta{ContentType: "application/json", Headers: []delivery.Header{{Key: "tenant", Value: []byte("blue")}}},
+	})
+	if res.Class != delivery.Delivered {
+		t.Errorf("%s: %+v", name, res)
+		return
+	}
+	head, wanted, _ := strings.Cut(want, "\n\n")
+	lines := strings.Split(head, "\n")
+	if line != lines[0] || wanted != "…" && body != wanted {
+		t.Errorf("%s: %s\n%s\nwant %s\n%s", name, line, body, lines[0], wanted)
+	}
+	for _, l := range lines[1:] {
+		key, value, _ := strings.Cut(l, ": ")
+		if !strings.EqualFold(key, l[:len(key)]) || header.Get(key) == "" || value != "…" && header.Get(key) != value {
+			t.Errorf("%s: header %s %q, want %s", name, key, header[http.CanonicalHeaderKey(key)], value)
+		}
+	}
+	for key := range header {
+		said := slices.ContainsFunc(lines[1:], func(l string) bool { return strings.HasPrefix(strings.ToLower(l), strings.ToLower(key)+": ") })
+		if !said && !slices.Contains([]string{"User-Agent", "Content-Length", "Content-Type"}, key) {
+			t.Errorf("%s: the page does not show the header %s: %s", name, key, header.Get(key))
+		}
+	}
+}
+
+// openPage opens the only sink of a configuration, with the server in the place of its destination.
+func openPage(t *testing.T, configuration, url string) (name string, entry sink.Entry) {
+	t.Helper()
+	dir := t.TempDir()
+	configuration = fromFile.ReplaceAllStringFunc(configuration, func(ref string) string {
+		file := filepath.Base(ref)
+		if secretsOfPage[file] == "" {
+			t.Fatalf("the test knows no content of %s", ref)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(secretsOfPage[file]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "file:" + filepath.Join(dir, file)
+	})
+	path := filepath.Join(dir, "pacer.yaml")
+	if err := os.WriteFile(path, []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, warnings, err := config.Load(path, true, nil)
+	if err != nil || len(warnings) > 0 || len(cfg.Sinks) != 1 {
+		t.Fatalf("%d sinks, %q, %v", len(cfg.Sinks), warnings, err)
+	}
+	for sinkName, c := range cfg.Sinks {
+		h := c.(*sinkhttp.Config)
+		h.URL = strings.Replace(h.URL, "https://api.example.com", url, 1)
+		if entry, err = sink.Open(c, sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(fmt.Errorf("%s: %w", sinkName, err))
+		}
+		name = sinkName
+	}
+	return name, entry
+}

@@ -1,0 +1,215 @@
+package http
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/render"
+)
+
+// Bounds on what is made of a job.
+const (
+	maxURL        = 8 << 10  // bytes of a URL's path and query together
+	maxBody       = 64 << 10 // bytes of a body, beyond
+	bodyOfPayload = 4        // times those of the payload
+)
+
+// methods are those that a request may have. A GET has no body. It is not sent again by net/http, see bodyOf.
+var methods = []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet}
+
+const useMethod = "use POST, PUT, PATCH, DELETE or GET"
+
+// formProblems returns what is wrong with the parts of a request.
+func (c *Config) formProblems() (p []string) {
+	if _, err := c.form(); err != nil {
+		p = append(p, err.Error())
+	}
+	if !c.isTemplate("method", c.Method) && c.Method != "" && !slices.Contains(methods, c.Method) {
+		p = append(p, fmt.Sprintf("method: %q is not available; %s", c.Method, useMethod))
+	}
+	if c.Method == http.MethodGet && c.Body != "" {
+		p = append(p, "body: a GET has none; remove it, or use another method")
+	}
+	return p
+}
+
+// form makes the parts of a request that differ from job to job. Those that are nil are the same for all jobs.
+type form struct {
+	method      *render.Template
+	path, query *render.Template // both or neither
+	headers     []formHeader
+	body        *render.Template
+}
+
+type formHeader struct {
+	name  string
+	value *render.Template
+}
+
+// isTemplate tells whether the value of a key is a template. One that was read from a file is what it is, but for a body.
+func (c *Config) isTemplate(key, value string) bool {
+	return render.IsTemplate(value) && (c.sources[key] == nil || key == "body")
+}
+
+// form parses the templates of the configuration; nil if it has none. An error begins with the key.
+func (c *Config) form() (*form, error) {
+	var f form
+	some := false
+	parse := func(to **render.Template, key, name, text string, escape render.Escape) error {
+		var err error
+		if *to, err = render.Parse(name, text, escape); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		some = true
+		return nil
+	}
+	if c.isTemplate("method", c.Method) {
+		if err := parse(&f.method, "method", "method", c.Method, render.Plain); err != nil {
+			return nil, err
+		}
+	}
+	if c.isTemplate("url", c.URL) {
+		_, path, query, _ := splitURL(c.URL)
+		if err := parse(&f.path, "url", "url", path, render.Path); err != nil {
+			return nil, err
+		}
+		if query != "" {
+			if err := parse(&f.query, "url", "url", query, render.Query); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		key := "headers." + name
+		if !c.isTemplate(key, c.Headers[name]) {
+			continue
+		}
+		h := formHeader{name: spelling(name)}
+		if err := parse(&h.value, key, key, c.Headers[name], render.Plain); err != nil {
+			return nil, err
+		}
+		f.headers = append(f.headers, h)
+	}
+	if c.Body != "" {
+		if err := parse(&f.body, "body", "body", c.Body, render.Plain); err != nil {
+			return nil, err
+		}
+	}
+	if !some {
+		return nil, nil
+	}
+	return &f, nil
+}
+
+// splitURL divides a URL that is a template. The base has the scheme and the host, which are the same for all jobs, and the
+// path begins with a slash; ok is false if it is not so. Actions may hold question marks.
+func splitURL(s string) (base, path, query string, ok bool) {
+	scheme := strings.Index(s, "://")
+	if scheme < 0 {
+		return "", "", "", false
+	}
+	host := scheme + len("://")
+	slash := strings.IndexByte(s[host:], '/')
+	if slash < 0 || strings.Contains(s[:host+slash], "{{") {
+		return "", "", "", false
+	}
+	base, path = s[:host+slash], s[host+slash:]
+	inside := false
+	for i := range len(path) {
+		switch {
+		case strings.HasPrefix(path[i:], "{{"):
+			inside = true
+		case strings.HasPrefix(path[i:], "}}"):
+			inside = false
+		case path[i] == '?' && !inside:
+			return base, path[:i], path[i+1:], true
+		}
+	}
+	return base, path, "", true
+}
+
+// texts are the constant parts of the templates in which secrets may be.
+func (f *form) texts() (list []string) {
+	if f.query != nil {
+		list = append(list, f.query.Texts()...)
+	}
+	for _, h := range f.headers {
+		list = append(list, h.value.Texts()...)
+	}
+	return list
+}
+
+// fill makes the parts of a job's request. The problem says why that cannot be done, now or ever.
+func (f *form) fill(req *http.Request, job *delivery.Job, t *trip, now time.Time) (problem string) {
+	j := render.NewJob(job, now)
+	if f.method != nil {
+		method, err := f.method.Text(j, maxHeaderBytes)
+		if err != nil {
+			return err.Error()
+		}
+		if !slices.Contains(methods, method) {
+			return "method: the template makes a method that is not available; " + useMethod
+		}
+		req.Method = method
+	}
+	if f.path != nil {
+		if problem = f.address(req, j); problem != "" {
+			return problem
+		}
+	}
+	for i := range f.headers {
+		h := &f.headers[i]
+		value, err := h.value.Text(j, maxHeaderBytes)
+		if err != nil {
+			return err.Error()
+		}
+		if !validValue(value) {
+			return "headers." + h.name + ": the template makes a value with control characters"
+		}
+		req.Header[h.name] = []string{strings.Trim(value, " \t")}
+	}
+	if f.body != nil {
+		body, err := f.body.Append(nil, j, maxBody+bodyOfPayload*len(job.Payload))
+		if err != nil {
+			return err.Error()
+		}
+		t.payload = body
+	}
+	return ""
+}
+
+// address makes the path and the query. Values are escaped, so that a job cannot add a segment or a parameter; it could only
+// go up, by two dots.
+func (f *form) address(req *http.Request, j *render.Job) (problem string) {
+	path, err := f.path.Text(j, maxURL)
+	if err != nil {
+		return err.Error()
+	}
+	u, err := url.Parse(path)
+	if err != nil || u.Host != "" || u.RawQuery != "" {
+		return "url: the template makes a path that is not one of a URL"
+	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return "url: the template makes a path with a segment " + segment
+		}
+	}
+	target := *req.URL
+	target.Path, target.RawPath = u.Path, u.RawPath
+	if f.query != nil {
+		if target.RawQuery, err = f.query.Text(j, maxURL); err != nil {
+			return err.Error()
+		}
+		if strings.ContainsFunc(target.RawQuery, func(c rune) bool { return c <= ' ' || c == '#' || c >= 0x7f }) {
+			return "url: the template makes a query that is not one of a URL"
+		}
+	}
+	req.URL = &target
+	return ""
+}

@@ -1,0 +1,76 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Job is what a template sees of a job and of the attempt to deliver it: the exported fields and methods. It is for one
+// attempt and one goroutine.
+type Job struct {
+	ID          string
+	Campaign    string
+	Weight      int64
+	Attempt     int       // the number of this attempt, from 1
+	Time        time.Time // of this attempt, in UTC
+	ContentType string
+	TraceParent string
+
+	job     *delivery.Job
+	decoded bool
+	value   any
+	failed  error
+}
+
+// NewJob returns what a template sees of the job at an attempt that is made at now.
+func NewJob(j *delivery.Job, now time.Time) *Job {
+	return &Job{
+		ID: j.ID, Campaign: j.Campaign, Weight: j.Weight, Attempt: j.Attempt + 1, Time: now.UTC(),
+		ContentType: j.ContentType, TraceParent: j.TraceParent, job: j,
+	}
+}
+
+// Payload returns the job's payload.
+func (j *Job) Payload() string { return string(j.job.Payload) }
+
+// Key returns the key of the job's record.
+func (j *Job) Key() string { return string(j.job.Key) }
+
+// Header returns the value of a header of the job's record that is not pacer's own, "" if there is none. The last one counts.
+func (j *Job) Header(name string) string {
+	for i := len(j.job.Headers) - 1; i >= 0; i-- {
+		if j.job.Headers[i].Key == name {
+			return string(j.job.Headers[i].Value)
+		}
+	}
+	return ""
+}
+
+// JSON returns the payload as JSON, decoded when it is first asked for. Numbers keep their digits.
+func (j *Job) JSON() (any, error) {
+	if !j.decoded {
+		j.decoded = true
+		j.value, j.failed = decode(j.job.Payload)
+	}
+	return j.value, j.failed
+}
+
+var errJSON = errors.New("the payload is not JSON")
+
+func decode(payload []byte) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return nil, errJSON // without the error, which quotes the payload
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows it", errJSON)
+	}
+	return value, nil
+}
