@@ -76,6 +76,7 @@ func (d *Daemon) newConsumer() (*consumer.Consumer, error) {
 		Client: d.parts.Kafka, Group: cfg.Kafka.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog, Lanes: d.parts.Catalog, LaneRate: d.laneRate,
+		Snapshot: d.parts.Catalog.Snapshot,
 		Blocking: d.blocking, MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
 		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, OpenAge: d.parts.openAge(), Waits: d.waits, Waiting: d.waiting,
 		ShutdownTimeout: drainWithin(cfg.ShutdownTimeout), Logger: d.parts.Log, Registerer: d.parts.Registry,

@@ -22,7 +22,8 @@ type checkpointer struct {
 	// count returns how many lanes there are; nil if that is not known.
 	count func(ctx context.Context) (int, error)
 
-	saving retry.Outage
+	saving   retry.Outage
+	snapshot *delivery.Snapshot // that follow has seen; nil: none
 }
 
 // run works until ctx ends.
@@ -38,6 +39,7 @@ func (k *checkpointer) run(ctx context.Context) {
 		case <-save.C:
 			k.save(ctx)
 		case now := <-look.C:
+			k.follow()
 			k.drained(ctx, now)
 		case <-pins.C:
 			k.pinned(ctx)
@@ -104,6 +106,40 @@ func (k *checkpointer) drained(ctx context.Context, now time.Time) {
 	}
 }
 
+// follow makes the lanes watch the campaigns that have got one of them besides others: it may stay without a job, and the campaign
+// keeps all its lanes until it, too, is reported as drained. A campaign's only lane was asked for because there is a job for it.
+func (k *checkpointer) follow() {
+	is, was := k.opt.Snapshot(), k.snapshot
+	if is == nil || is == was {
+		return
+	}
+	if was == nil {
+		was = &delivery.Snapshot{}
+	}
+	k.snapshot = is
+	lanes := k.byID()
+	for id := range is.Changed(was) {
+		c := is.Campaign(id)
+		if c == nil || len(c.Lanes) < 2 {
+			continue
+		}
+		for _, number := range c.Lanes {
+			if lane := lanes[number]; lane != nil {
+				lane.expect(id)
+			}
+		}
+	}
+}
+
+// byID returns the lanes by their numbers.
+func (k *checkpointer) byID() map[int]*laneSource {
+	lanes := make(map[int]*laneSource, len(k.lanes))
+	for _, lane := range k.lanes {
+		lanes[lane.ID] = lane
+	}
+	return lanes
+}
+
 const (
 	// pinsEvery is how often pins are compared with what their lanes hold.
 	pinsEvery = time.Minute
@@ -125,11 +161,7 @@ func (k *checkpointer) pinned(ctx context.Context) {
 		k.opt.Logger.Debug("the pins of lanes cannot be read; trying again in a minute", "error", err)
 		return
 	}
-	byID := make(map[int]*laneSource, len(k.lanes))
-	for _, lane := range k.lanes {
-		byID[lane.ID] = lane
-	}
-	count := k.counted(call)
+	byID, count := k.byID(), k.counted(call)
 	for campaign, ids := range pins {
 		for _, id := range ids {
 			if lane := byID[id]; lane != nil {

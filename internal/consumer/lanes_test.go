@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -461,6 +463,47 @@ func TestPinsWithoutJobs(t *testing.T) {
 	if heard := later(time.Hour); len(heard) != 1 {
 		t.Errorf("heard %q", heard)
 	}
+}
+
+// TestFurtherLanesAreWatchedSoon: a lane that a campaign gets besides another, and in which nothing is written, is reported as
+// drained as soon as one that had jobs, not after the next look at all pins.
+func TestFurtherLanesAreWatchedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(1 << 20)
+		s := newLaneSource(partition{Topic: "lanes", ID: 4}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
+		var catalog atomic.Pointer[delivery.Snapshot]
+		notes := &drainNotes{calls: 1}
+		k := &checkpointer{
+			opt: &Options{
+				Lanes: notes, LaneRate: unknownRate, Snapshot: catalog.Load, PositionInterval: time.Minute, Logger: discardLog(),
+			},
+			lanes: []*laneSource{s},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(2 * time.Second)
+		catalog.Store((&delivery.Snapshot{}).Next(map[string]*delivery.Campaign{
+			"wide": {Lanes: []int{3}}, "one": {Lanes: []int{4}}, "elsewhere": {Lanes: []int{3, 5}},
+		}))
+		time.Sleep(2 * time.Second)
+		catalog.Store(catalog.Load().Next(map[string]*delivery.Campaign{"wide": {Lanes: []int{3, 4}}}))
+		time.Sleep(2 * time.Second)
+		select {
+		case <-s.wake:
+			s.edge.Store(0) // as the reader does when it finds nothing
+		default:
+			t.Error("the reader is not woken")
+		}
+		time.Sleep(drainedFor + 2*time.Second)
+		notes.mu.Lock()
+		defer notes.mu.Unlock()
+		if !slices.Equal(notes.heard, []string{"wide"}) {
+			t.Errorf("heard %q", notes.heard)
+		}
+	})
 }
 
 // TestPinsToLanesThatAreGone: a lane that the topic does not have any more is reported as drained, by the daemon that reads the first

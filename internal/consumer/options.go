@@ -79,6 +79,8 @@ type Options struct {
 	Receipt   func(delivery.Receipt) delivery.Receipt
 	Positions Positions
 	Lanes     Lanes
+	// Snapshot returns the catalog, nil while it is not loaded.
+	Snapshot func() *delivery.Snapshot
 	// Trim reports that no record of a partition of a lane or a timer before offset will be read again: the group's commit
 	// of offset was acknowledged, and Positions holds no smaller one. The offset is one in the log of the topic with
 	// this id; 0 takes back what was reported before. It is called every PositionInterval and never blocks. May be
