@@ -46,6 +46,7 @@ type Options struct {
 	// changes.
 	Security    func() Security
 	MetadataTTL time.Duration // how long the layout of topics is cached; 2 s
+	DialTimeout time.Duration // of a new connection; 5 s
 	// MaxRecordBytes is how large a record may be that is read; 16 MiB. Of a larger one, its headers are.
 	MaxRecordBytes int64
 	// Wrap, if set, wraps the connections of the client. Tests simulate network failures with it.
@@ -76,7 +77,7 @@ func New(o Options) (*Client, error) {
 	}
 	dial := dialer(o.Security).dial
 	transport := &kafka.Transport{
-		Dial: dial, ClientID: clientID, DialTimeout: dialTimeout, MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
+		Dial: dial, ClientID: clientID, DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), MetadataTTL: cmp.Or(o.MetadataTTL, metadataTTL),
 		MetadataTopics: o.Topics, SASL: mechanism,
 	}
 	var network kafka.RoundTripper = transport

@@ -26,7 +26,7 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 	}
 	if encryption := d().TLS; encryption != nil {
 		if conn, err = encrypt(ctx, conn, encryption, address); err != nil {
-			return nil, err
+			return nil, &unsent{err}
 		}
 	}
 	return &brokerConn{Conn: conn, address: address}, nil

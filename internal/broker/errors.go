@@ -35,6 +35,12 @@ func TooLarge(err error) bool {
 // leader may have the batch or not.
 var errAppended = errors.New("appended by a leader that was deposed")
 
+// unsent is an error after which nothing of a request was sent: there was no encrypted connection, or it was not known
+// where to.
+type unsent struct{ error }
+
+func (u *unsent) Unwrap() error { return u.error }
+
 // NotWritten reports whether err means that the broker certainly did not write a batch. Any other error (a lost
 // connection, a timeout, a leader or replicas that failed after the append) leaves the outcome unknown.
 func NotWritten(err error) bool {
@@ -46,6 +52,9 @@ func NotWritten(err error) bool {
 		return false
 	}
 	if dialing, ok := errors.AsType[*net.OpError](err); ok && dialing.Op == "dial" {
+		return true
+	}
+	if _, ok := errors.AsType[*unsent](err); ok {
 		return true
 	}
 	code, ok := errors.AsType[kafka.Error](err)

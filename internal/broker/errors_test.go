@@ -25,6 +25,7 @@ func TestNotWritten(t *testing.T) {
 		{fmt.Errorf("produce: %w", protocol.NewErrNoPartition("x", 1)), true},
 		{fmt.Errorf("produce: %w", protocol.NewErrNoLeader("x", 1)), true},
 		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
+		{fmt.Errorf("produce: %w", &unsent{context.DeadlineExceeded}), true},
 		{&net.OpError{Op: "read", Err: errors.New("connection reset")}, false},
 		{io.ErrUnexpectedEOF, false},
 		{kafka.Unknown, false},

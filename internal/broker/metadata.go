@@ -27,6 +27,12 @@ func (c *Client) Partitions(ctx context.Context, topic string) (int, error) {
 	return len(leaders), err
 }
 
+// Leaders returns the number of the leader of each partition of the topic, negative where there is none; the error is
+// ErrNoTopic if the topic does not exist. The result is shared, and not to be changed.
+func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
+	return c.leaders(ctx, topic)
+}
+
 // PartitionsOf returns all partitions of topics, in order; the error is ErrNoTopic if one does not exist.
 func (c *Client) PartitionsOf(ctx context.Context, topics ...string) (all []Partition, err error) {
 	for _, topic := range topics {

@@ -154,7 +154,7 @@ func (c *Client) send(ctx context.Context, batches []*batch) {
 	for _, b := range batches {
 		to[b.to] = b
 	}
-	groups := c.byLeader(ctx, maps.Keys(to), func(at Partition, err error) { to[at].err = err })
+	groups := c.byLeader(ctx, maps.Keys(to), func(at Partition, err error) { to[at].err = &unsent{err} })
 	var wg sync.WaitGroup
 	for _, group := range groups {
 		led := make([]*batch, len(group))

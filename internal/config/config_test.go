@@ -459,6 +459,21 @@ func TestTLSClient(t *testing.T) {
 	}
 }
 
+// TestSinksDoNotWriteToPacersTopics: jobs would come back, or take the place of others.
+func TestSinksDoNotWriteToPacersTopics(t *testing.T) {
+	for topic, want := range map[string]string{
+		"orders": "", "p.jobs": "", "p.lanes": "topic of pacer's own", "p.dead": "topic of pacer's own", "p.timer.5s": "topic of pacer's own",
+		"p.results": "topic of pacer's own", "p.replays": "topic of pacer's own", "in": "jobs are read from",
+	} {
+		_, _, err := load(t, `
+kafka: {topics: [in], topic_prefix: p.}
+sinks: {out: {type: kafka, brokers: ["elsewhere:9092"], topic: "`+topic+`"}}`)
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "sinks.out.topic: ")) {
+			t.Errorf("%s: %v", topic, err)
+		}
+	}
+}
+
 // TestPageDescribesEveryKey keeps docs/configuration.md in step: one row per key, with its default and its variable.
 func TestPageDescribesEveryKey(t *testing.T) {
 	b, err := os.ReadFile("../../docs/configuration.md")

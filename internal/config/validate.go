@@ -191,6 +191,20 @@ func ownedTopic(topic, prefix string) bool {
 	return ok && (rest == "lanes" || rest == "dead" || rest == "replays" || rest == "results" || strings.HasPrefix(rest, "timer."))
 }
 
+// writer is the configuration of a sink that writes to a topic.
+type writer interface{ WritesTo() (topic string) }
+
+// notOwn refuses a topic that pacer reads or writes itself: jobs written to it would come back, or take the place of its
+// own. Brokers are not compared, since one cluster has many addresses.
+func (v *validator) notOwn(path, topic string, k *Kafka) {
+	switch {
+	case ownedTopic(topic, k.TopicPrefix):
+		v.add(path, "%s is a topic of pacer's own; name one that is not, also in another cluster", quoted(topic))
+	case slices.Contains(k.Topics, topic):
+		v.add(path, "%s is one that jobs are read from (kafka.topics), so each would be sent again and again; name another topic", quoted(topic))
+	}
+}
+
 func (v *validator) timers(delays []time.Duration) {
 	const path = "kafka.timer_delays"
 	if len(delays) == 0 || len(delays) > maxTimers {
@@ -297,6 +311,9 @@ func (v *validator) sinks(c *Config) {
 	for _, name := range names {
 		for _, problem := range sink.Problems(c.Sinks[name]) {
 			v.problems = append(v.problems, "sinks."+name+"."+problem)
+		}
+		if w, ok := c.Sinks[name].(writer); ok {
+			v.notOwn("sinks."+name+".topic", w.WritesTo(), &c.Kafka)
 		}
 	}
 	if _, ok := c.Sinks[c.DefaultSink]; ok || c.DefaultSink == "" {

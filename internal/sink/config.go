@@ -9,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/sink/record"
 )
@@ -27,6 +28,7 @@ var kinds = map[string]kind{
 	"http":    kindOf(http.Default, openHTTP),
 	"log":     kindOf(log.Default, openLog),
 	"discard": kindOf(discard.Default, openDiscard),
+	"kafka":   kindOf(kafka.Default, openKafka),
 }
 
 // kind is a type of sink.
@@ -53,6 +55,14 @@ func openHTTP(c *http.Config, host Host) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter}, nil
+}
+
+func openKafka(c *kafka.Config, host Host) (Entry, error) {
+	s, err := kafka.New(kafka.Options{Config: *c, Logger: host.Logger})
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{Sink: s, Timeout: c.Timeout}, nil
 }
 
 func openLog(c *log.Config, host Host) (Entry, error) {

@@ -22,7 +22,7 @@ import (
 var host = sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}
 
 func TestKindsHaveUsableDefaults(t *testing.T) {
-	if got := fmt.Sprint(sink.Kinds()); got != "[discard http log]" {
+	if got := fmt.Sprint(sink.Kinds()); got != "[discard http kafka log]" {
 		t.Errorf("kinds %s", got)
 	}
 	for _, kind := range sink.Kinds() {
@@ -35,6 +35,9 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 		}
 		if c, isHTTP := cfg.(*http.Config); isHTTP {
 			c.URL = "http://127.0.0.1:9/"
+		}
+		if p, ok := plays[kind]; ok { // has settings without a default
+			cfg = p.start(t, func(string, int) act { return takes }).config
 		}
 		e, err := sink.Open(cfg, host)
 		if err != nil || e.MaxInFlight < 1 || e.Sink == nil {

@@ -1,0 +1,99 @@
+package config
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// sinkSection is a section of docs/sinks.md about one type of sink, and its configuration.
+var sinkSection = regexp.MustCompile("(?s)\n## ([a-z]+)\n(.*?)\n```yaml\n(.*?)\n```")
+
+// stage is what a configuration of the page meets here: what stands in for the addresses and files in it, and a job.
+type stage struct {
+	replace []string
+	job     *delivery.Job
+}
+
+// stages start the stand-in of a type.
+var stages = map[string]func(t *testing.T) stage{
+	"kafka": func(t *testing.T) stage {
+		b := standin.StartBroker(t, standin.BrokerOptions{
+			Topic: "orders.paced", Partitions: 3, More: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "pacer", "s3cret")},
+		})
+		return stage{
+			replace: []string{"k1.orders.example:9093", b.Addr, "/etc/pacer/orders-ca.pem", b.CAFile, "/run/secrets/orders", write(t, "secret", "s3cret\n")},
+			job:     &delivery.Job{Meta: delivery.Meta{Headers: []delivery.Header{{Key: "customer", Value: []byte("c-1")}}}},
+		}
+	},
+}
+
+// TestSinksPage delivers a job with each configuration of docs/sinks.md.
+func TestSinksPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/sinks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, section := range sinkSection.FindAllStringSubmatch(string(page), -1) {
+		kind, text := section[1], section[3]
+		start, ok := stages[kind]
+		if !ok {
+			continue
+		}
+		found[kind] = true
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			cfg := mustLoad(t, strings.NewReplacer(s.replace...).Replace(text))
+			deliverOne(t, cfg, s.job)
+		})
+	}
+	for kind := range stages {
+		if !found[kind] {
+			t.Errorf("the page has no configuration of a sink of type %s", kind)
+		}
+	}
+}
+
+// deliverOne delivers a job to the only sink of a configuration.
+func deliverOne(t *testing.T, cfg *Config, job *delivery.Job) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	entries, err := sink.OpenAll(cfg.Sinks, sink.Host{Version: "1", Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sink.New(sink.Options{Sinks: entries, Logger: log, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	for _, e := range entries {
+		if err := e.Sink.(interface{ Check(context.Context) error }).Check(ctx); err != nil {
+			t.Errorf("check: %v", err)
+		}
+	}
+	job.ID, job.Campaign = "u-1", "spring"
+	name, _ := r.Resolve("")
+	if res := r.Deliver(ctx, name, job); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	_ = r.Close()
+}

@@ -1,0 +1,498 @@
+package kafka
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) {
+	// kafka-go keeps a goroutine for each connection until it has closed.
+	goleak.VerifyTestMain(m)
+}
+
+const topic = "orders.paced"
+
+// open opens a sink for the broker, and runs it until the test ends.
+func open(t *testing.T, b *standin.Broker, change func(*Config)) *Sink {
+	t.Helper()
+	cfg := Default()
+	cfg.Brokers, cfg.Topic, cfg.TLS, cfg.Timeout = []string{b.Addr}, topic, true, 15*time.Second
+	cfg.Certificates = access.Certificates{CAFile: b.CAFile}
+	if change != nil {
+		change(cfg)
+	}
+	s, err := New(Options{Config: *cfg, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = s.Close()
+	})
+	return s
+}
+
+func job(id string) *delivery.Job {
+	return &delivery.Job{ID: id, Campaign: "spring", Payload: []byte("payload of " + id)}
+}
+
+// all delivers jobs at once and returns the results by id.
+func all(t *testing.T, s *Sink, jobs []*delivery.Job) map[string]delivery.Result {
+	t.Helper()
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	results := map[string]delivery.Result{}
+	for _, j := range jobs {
+		calls.Go(func() {
+			r := s.Deliver(t.Context(), j)
+			mu.Lock()
+			results[j.ID] = r
+			mu.Unlock()
+		})
+	}
+	calls.Wait()
+	return results
+}
+
+// TestRecord: the value and the headers of the job's own record, its id and campaign, and none of what pacer keeps there.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: 3})
+	for name, compression := range map[string]string{"plain": plain, "compressed": zstd} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, b, func(c *Config) { c.Compression = compression })
+			j := job(name)
+			j.Key, j.ContentType, j.TraceParent = []byte("user-7"), "text/x", "00-1-2-01"
+			j.Headers = []delivery.Header{{Key: "tenant", Value: []byte("acme")}, {Key: "ce_id", Value: []byte("e1")}, {Key: "tenant", Value: []byte("b")}}
+			if res := s.Deliver(t.Context(), j); res != (delivery.Result{Class: delivery.Delivered}) {
+				t.Fatalf("%+v", res)
+			}
+			seen := b.Seen()
+			r := seen[len(seen)-1]
+			var headers []string
+			for _, h := range r.Headers {
+				headers = append(headers, h.Key+"="+string(h.Value))
+			}
+			want := []string{"tenant=acme", "ce_id=e1", "tenant=b", "content-type=text/x", "traceparent=00-1-2-01", "pacer-job-id=" + name, "pacer-campaign=spring"}
+			if string(r.Key) != "user-7" || !bytes.Equal(r.Value, j.Payload) || !slices.Equal(headers, want) {
+				t.Errorf("key %q, value %q, headers %q", r.Key, r.Value, headers)
+			}
+		})
+	}
+}
+
+// TestKeys: a key is kept, or made by a template, and is in the partition where other clients of Kafka write it.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	const partitions = 7
+	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: partitions})
+	for name, tt := range map[string]struct{ template, want string }{
+		"kept": {"", "user-7"}, "templated": {`{{ .Campaign }}/{{ .Header "tenant" }}`, "spring/acme"}, "none": {`{{ .Header "nothing" }}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, b, func(c *Config) { c.Key = tt.template })
+			j := job(name)
+			j.Key, j.Headers = []byte("user-7"), []delivery.Header{{Key: "tenant", Value: []byte("acme")}}
+			if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+				t.Fatalf("%+v", res)
+			}
+			seen := b.Seen()
+			r := seen[len(seen)-1]
+			if string(r.Key) != tt.want || (r.Key == nil) != (tt.want == "") {
+				t.Errorf("key %q, want %q", r.Key, tt.want)
+			}
+			if want := kgo.StickyKeyPartitioner(nil).ForTopic(topic).Partition(&kgo.Record{Key: r.Key}, partitions); r.Key != nil && int(r.Partition) != want {
+				t.Errorf("partition %d, others write it to %d", r.Partition, want)
+			}
+		})
+	}
+	t.Run("impossible", func(t *testing.T) {
+		s := open(t, b, func(c *Config) { c.Key = `{{ .JSON.user }}` })
+		if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "key") {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
+// TestClasses: what each answer of a broker means, whether or not the record was written.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	var how atomic.Pointer[standin.Treatment]
+	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: 1, Treat: func(int32, []standin.Written) standin.Treatment { return *how.Load() }})
+	for _, tt := range []struct {
+		code int16
+		want delivery.ResultClass
+	}{
+		{0, delivery.Delivered},
+		{10, delivery.Permanent},     // MESSAGE_TOO_LARGE
+		{18, delivery.Permanent},     // RECORD_LIST_TOO_LARGE
+		{87, delivery.Permanent},     // INVALID_RECORD
+		{32, delivery.Permanent},     // INVALID_TIMESTAMP
+		{3, delivery.Misconfigured},  // UNKNOWN_TOPIC_OR_PARTITION
+		{17, delivery.Misconfigured}, // INVALID_TOPIC_EXCEPTION
+		{29, delivery.Misconfigured}, // TOPIC_AUTHORIZATION_FAILED
+		{31, delivery.Misconfigured}, // CLUSTER_AUTHORIZATION_FAILED
+		{44, delivery.Misconfigured}, // POLICY_VIOLATION
+		{76, delivery.Misconfigured}, // UNSUPPORTED_COMPRESSION_TYPE
+		{19, delivery.Temporary},     // NOT_ENOUGH_REPLICAS
+		{20, delivery.Temporary},     // NOT_ENOUGH_REPLICAS_AFTER_APPEND
+		{7, delivery.Temporary},      // REQUEST_TIMED_OUT
+		{56, delivery.Temporary},     // KAFKA_STORAGE_ERROR
+		{2, delivery.Temporary},      // CORRUPT_MESSAGE
+		{-1, delivery.Temporary},     // UNKNOWN_SERVER_ERROR
+		{89, delivery.Temporary},     // THROTTLING_QUOTA_EXCEEDED
+	} {
+		t.Run(fmt.Sprint(tt.code), func(t *testing.T) {
+			s := open(t, b, nil)
+			before := b.Kept(topic)
+			how.Store(&standin.Treatment{Code: tt.code})
+			res := s.Deliver(t.Context(), job("x"))
+			if res.Class != tt.want || (res.Provider == nil) != (tt.code == 0) || (res.Detail == "") != (tt.code == 0) {
+				t.Errorf("%+v, want %s", res, tt.want)
+			}
+			if doubt := map[int16]bool{20: true, 7: true, 56: true, -1: true}[tt.code]; strings.Contains(res.Detail, "may have been written") != doubt {
+				t.Errorf("detail %q", res.Detail)
+			}
+			if got := b.Kept(topic) - before; (got == 1) != (tt.want == delivery.Delivered) {
+				t.Errorf("%d were written", got)
+			}
+			how.Store(&standin.Treatment{})
+			if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered {
+				t.Errorf("afterwards: %+v", res)
+			}
+		})
+	}
+}
+
+// TestOneBadRecord: a batch that is refused for one of its records costs the others nothing.
+func TestOneBadRecord(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]int16{"too large": 10, "not valid": 87} {
+		t.Run(name, func(t *testing.T) {
+			b := standin.StartBroker(t, standin.BrokerOptions{
+				Topic: topic, Partitions: 2,
+				Treat: func(_ int32, records []standin.Written) standin.Treatment {
+					if slices.ContainsFunc(records, func(w standin.Written) bool { return strings.HasPrefix(w.ID, "bad") }) {
+						return standin.Treatment{Code: code}
+					}
+					return standin.Treatment{}
+				},
+			})
+			s := open(t, b, func(c *Config) { c.Linger = 200 * time.Millisecond })
+			jobs := []*delivery.Job{job("bad-1"), job("bad-2")}
+			for i := range 40 {
+				jobs = append(jobs, job(fmt.Sprint(i)))
+			}
+			for id, res := range all(t, s, jobs) {
+				want := delivery.Delivered
+				if strings.HasPrefix(id, "bad") {
+					want = delivery.Permanent
+				}
+				if res.Class != want {
+					t.Errorf("%s: %+v", id, res)
+				}
+			}
+			if n := b.Kept(topic); n != 40 {
+				t.Errorf("%d were written", n)
+			}
+		})
+	}
+}
+
+// TestLeaderThatHasMoved: what was certainly not written is written again, while the call lasts.
+func TestLeaderThatHasMoved(t *testing.T) {
+	t.Parallel()
+	var refusals atomic.Int32
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: topic, Partitions: 1,
+		Treat: func(int32, []standin.Written) standin.Treatment {
+			if refusals.Add(-1) >= 0 {
+				return standin.Treatment{Code: 6}
+			}
+			return standin.Treatment{}
+		},
+	})
+	s := open(t, b, nil)
+	refusals.Store(3)
+	if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered || b.Kept(topic) != 1 || s.Resent() != 3 {
+		t.Errorf("%+v, %d kept, %d resent", res, b.Kept(topic), s.Resent())
+	}
+	refusals.Store(1 << 20)
+	s = open(t, b, func(c *Config) { c.Timeout = 300 * time.Millisecond })
+	if res := s.Deliver(t.Context(), job("y")); res.Class != delivery.Unreachable || b.Kept(topic) != 1 {
+		t.Errorf("%+v, %d kept", res, b.Kept(topic))
+	}
+}
+
+// TestABrokerThatHangs delays the records of its own partitions only.
+func TestABrokerThatHangs(t *testing.T) {
+	t.Parallel()
+	var hanging atomic.Int32
+	hanging.Store(-1)
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: topic, Partitions: 2, Brokers: 2,
+		Treat: func(node int32, _ []standin.Written) standin.Treatment {
+			return standin.Treatment{Hang: node == hanging.Load()}
+		},
+	})
+	for p := range int32(2) {
+		if err := b.Cluster.MoveTopicPartition(topic, p, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, b, func(c *Config) { c.Timeout = time.Second })
+	keys := map[int32]string{} // by partition
+	for i := 0; len(keys) < 2; i++ {
+		j := job(fmt.Sprint("k", i))
+		j.Key = []byte(j.ID)
+		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+		seen := b.Seen()
+		keys[seen[len(seen)-1].Partition] = j.ID
+	}
+	hanging.Store(1)
+	stuck := make(chan delivery.Result, 1)
+	go func() {
+		j := job("stuck")
+		j.Key = []byte(keys[1])
+		stuck <- s.Deliver(t.Context(), j)
+	}()
+	for len(stuck) == 0 {
+		j := job("other")
+		j.Key = []byte(keys[0])
+		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+			t.Fatalf("the other broker's: %+v", res)
+		}
+		if res := s.Deliver(t.Context(), job("without a key")); res.Class != delivery.Delivered && len(stuck) == 0 {
+			t.Fatalf("without a key: %+v", res)
+		}
+	}
+	if res := <-stuck; res.Class != delivery.Temporary || !strings.Contains(res.Detail, "may have been written") {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestNotSentInTime: what waits behind a request that hangs has certainly not been written, and is never.
+func TestNotSentInTime(t *testing.T) {
+	t.Parallel()
+	var hang atomic.Bool
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: topic, Partitions: 1,
+		Treat: func(int32, []standin.Written) standin.Treatment { return standin.Treatment{Hang: hang.Load()} },
+	})
+	s := open(t, b, func(c *Config) { c.Timeout = time.Second })
+	hang.Store(true)
+	first := make(chan delivery.Result, 1)
+	go func() { first <- s.Deliver(t.Context(), job("first")) }()
+	for len(b.Seen()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	late := make(chan delivery.Result, 2)
+	go func() { late <- s.Deliver(ctx, job("given up")) }()
+	go func() { late <- s.Deliver(t.Context(), job("late")) }()
+	time.Sleep(50 * time.Millisecond)
+	cancel()
+	if res := <-late; res.Class != delivery.Interrupted {
+		t.Errorf("given up: %+v", res)
+	}
+	hang.Store(false)
+	if res := <-first; res.Class != delivery.Temporary {
+		t.Errorf("first: %+v", res)
+	}
+	<-late // before or after the first one's request has ended
+	if res := s.Deliver(t.Context(), job("next")); res.Class != delivery.Delivered {
+		t.Errorf("next: %+v", res)
+	}
+	if slices.ContainsFunc(b.Seen(), func(w standin.Written) bool { return w.ID == "given up" }) {
+		t.Error("a job that was given up before it was sent has been written")
+	}
+}
+
+// TestManyAtOnce: all are written, once, in few requests.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: topic, Partitions: 6, Brokers: 3,
+		Treat: func(int32, []standin.Written) standin.Treatment { requests.Add(1); return standin.Treatment{} },
+	})
+	s := open(t, b, func(c *Config) { c.Linger = 50 * time.Millisecond })
+	var jobs []*delivery.Job
+	for i := range 2000 {
+		j := job(fmt.Sprint(i))
+		if i%2 == 0 {
+			j.Key = []byte(j.ID)
+		}
+		jobs = append(jobs, j)
+	}
+	for id, res := range all(t, s, jobs) {
+		if res.Class != delivery.Delivered {
+			t.Fatalf("%s: %+v", id, res)
+		}
+	}
+	seen := b.Seen()
+	slices.SortFunc(seen, func(a, b standin.Written) int { return cmp.Compare(a.ID, b.ID) })
+	seen = slices.CompactFunc(seen, func(a, b standin.Written) bool { return a.ID == b.ID })
+	if len(seen) != 2000 || b.Kept(topic) != 2000 || requests.Load() > 500 {
+		t.Errorf("%d ids, %d records, %d requests", len(seen), b.Kept(topic), requests.Load())
+	}
+}
+
+// TestLogins: a password that is wrong is no fault of the jobs; one that is read again heals it.
+func TestLogins(t *testing.T) {
+	t.Parallel()
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: topic, Partitions: 1, More: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "pacer", "opensesame")},
+	})
+	b.Cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster.KeepControl()
+		if !bytes.Contains(r.(*kmsg.SASLAuthenticateRequest).SASLAuthBytes, []byte("swordfish")) {
+			return nil, nil, false
+		}
+		refusal := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		refusal.ErrorCode = 58 // as brokers of Apache Kafka do
+		return refusal, nil, true
+	})
+	var password atomic.Pointer[string]
+	login := func(c *Config) {
+		c.SASLMechanism, c.Username, c.Password = "plain", "pacer", "x"
+		c.SecretFrom("password", func() (string, error) { return *password.Load(), nil })
+	}
+	wrong, right := "swordfish", "opensesame"
+	password.Store(&wrong)
+	s := open(t, b, login)
+	if res := s.Deliver(t.Context(), job("1")); res.Class != delivery.Misconfigured || strings.Contains(res.Detail, wrong) {
+		t.Errorf("%+v", res)
+	}
+	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "username: ") {
+		t.Errorf("check: %v", err)
+	}
+	password.Store(&right)
+	s = open(t, b, login)
+	if res := s.Deliver(t.Context(), job("2")); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+}
+
+// TestCheck names the setting, and writes nothing.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: topic, Partitions: 1, More: []kfake.Opt{
+			kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "admin", "admin"),
+			kfake.User("PLAIN", "reader", "secret", kfake.ACL{
+				Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral,
+				Operation: kmsg.ACLOperationDescribe, Allow: true,
+			}),
+		},
+	})
+	_, other := standin.Certificate(t)
+	for want, change := range map[string]func(*Config){
+		"":                                   func(*Config) {},
+		"topic: orders.paced may not be":     func(c *Config) { c.Username, c.Password = "reader", "secret" },
+		"topic: topic nowhere at":            func(c *Config) { c.Topic = "nowhere" },
+		"tls: topic orders.paced at":         func(c *Config) { c.CAFile = other },
+		"brokers: topic orders.paced at 127": func(c *Config) { c.Brokers = []string{"127.0.0.1:1"} },
+	} {
+		s := open(t, b, func(c *Config) {
+			c.SASLMechanism, c.Username, c.Password, c.Timeout = "plain", "admin", "admin", 2*time.Second
+			change(c)
+		})
+		err := s.Check(t.Context())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if len(b.Seen()) != 0 {
+		t.Error("a check has written")
+	}
+}
+
+// TestConnections: what keeps a record from being sent is known to have done so.
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	b := standin.StartBroker(t, standin.BrokerOptions{Topic: topic, Partitions: 1})
+	_, other := standin.Certificate(t)
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		want   delivery.ResultClass
+	}{
+		"nobody listens":        {func(c *Config) { c.Brokers = []string{"127.0.0.1:1"} }, delivery.Unreachable},
+		"another certificate":   {func(c *Config) { c.CAFile = other }, delivery.Misconfigured},
+		"no topic of that name": {func(c *Config) { c.Topic = "nowhere" }, delivery.Misconfigured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, b, func(c *Config) { c.Timeout = 5 * time.Second; tt.change(c) })
+			if res := s.Deliver(t.Context(), job("x")); res.Class != tt.want || res.Detail == "" {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+}
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	good := func() *Config {
+		c := Default()
+		c.Brokers, c.Topic = []string{"127.0.0.1:9092"}, topic
+		return c
+	}
+	if p := good().Problems(); len(p) > 0 {
+		t.Fatal(p)
+	}
+	for want, change := range map[string]func(*Config){
+		"brokers: 0 of them":        func(c *Config) { c.Brokers = nil },
+		"brokers: item 2 is not":    func(c *Config) { c.Brokers = []string{"a:1", "b"} },
+		"topic: required":           func(c *Config) { c.Topic = "" },
+		"topic: not a name":         func(c *Config) { c.Topic = "a b" },
+		"key: ":                     func(c *Config) { c.Key = "{{ .Header" },
+		"timeout: 1m0s is out":      func(c *Config) { c.Timeout = time.Minute },
+		"linger: 2s is out":         func(c *Config) { c.Linger = 2 * time.Second },
+		"compression: unknown":      func(c *Config) { c.Compression = "gzip" },
+		"cert_file: goes together":  func(c *Config) { c.TLS, c.CertFile = true, "x" },
+		"tls: ca_file, cert_file":   func(c *Config) { c.CAFile = "x" },
+		"sasl_mechanism: required":  func(c *Config) { c.Username = "x" },
+		"sasl_mechanism: unknown":   func(c *Config) { c.SASLMechanism = "x" },
+		"username: required togeth": func(c *Config) { c.SASLMechanism, c.Username = "plain", "x" },
+	} {
+		c := good()
+		change(c)
+		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+	c := good()
+	c.SASLMechanism, c.Username, c.Password = "plain", "me", "opensesame"
+	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "opensesame") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,237 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// The suite that every kind of sink has to pass whose stand-in is told for each recipient how to treat him. (That of kind
+// http, whose stand-in is told for each request, is in conformance_test.go.) What a protocol cannot say is left out.
+
+// act is how a destination treats a recipient.
+type act string
+
+const (
+	takes       act = "takes it"
+	rejects     act = "rejects the recipient"
+	refuses     act = "refuses it for good"
+	fails       act = "fails"
+	failsFor7s  act = "fails, and names seven seconds"
+	throttles   act = "throttles everybody, for 90 seconds"
+	throttlesIt act = "throttles the recipient, for 90 seconds"
+	distrusts   act = "does not accept the credentials"
+	hangs       act = "reads the request, and does not answer"
+	resets      act = "reads the request, and closes the connection"
+	babbles     act = "takes it, with an answer of a megabyte"
+	trickles    act = "takes it, with an answer that does not end"
+)
+
+// expected is what the result has to be.
+type expected struct {
+	classes []delivery.ResultClass // any of these
+	scope   delivery.Scope
+	wait    time.Duration
+}
+
+var situations = map[act]expected{
+	takes:       {classes: classes(delivery.Delivered)},
+	rejects:     {classes: classes(delivery.Rejected)},
+	refuses:     {classes: classes(delivery.Permanent)},
+	fails:       {classes: classes(delivery.Temporary)},
+	failsFor7s:  {classes: classes(delivery.Temporary, delivery.Throttled), wait: 7 * time.Second},
+	throttles:   {classes: classes(delivery.Throttled), wait: 90 * time.Second},
+	throttlesIt: {classes: classes(delivery.Throttled), scope: delivery.ScopeRecipient, wait: 90 * time.Second},
+	distrusts:   {classes: classes(delivery.Misconfigured)},
+	hangs:       {classes: classes(delivery.Temporary)},
+	resets:      {classes: classes(delivery.Temporary)},
+	babbles:     {classes: classes(delivery.Delivered)},
+	trickles:    {classes: classes(delivery.Delivered)},
+}
+
+// stage is a sink's configuration and the stand-in that it leads to.
+type stage struct {
+	config sink.Config
+	// job returns a job for the recipient of that name, and whose id it is.
+	job func(recipient string) *delivery.Job
+	// received returns how many requests for the recipient were read to their end.
+	received func(recipient string) int
+	secrets  []string
+}
+
+// play is a kind of sink under test.
+type play struct {
+	// start starts a stand-in. It asks how to treat the n-th request for a recipient, n from 1.
+	start func(t *testing.T, treat func(recipient string, n int) act) stage
+	acts  []act // what the protocol can say
+	// shorten sets the timeout, and divert the address, of the configuration.
+	shorten func(c sink.Config, timeout time.Duration)
+	divert  func(c sink.Config, addr string)
+}
+
+// plays are the kinds under test.
+var plays = map[string]play{"kafka": kafkaPlay}
+
+// open opens the sink and runs it until the test ends.
+func (s stage) open(t *testing.T) *sink.Router {
+	t.Helper()
+	e, err := sink.Open(s.config, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = r.Close()
+	})
+	return r
+}
+
+// each runs the test for each kind.
+func each(t *testing.T, test func(t *testing.T, p play)) {
+	for name, p := range plays {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, p)
+		})
+	}
+}
+
+// TestSuite: what each treatment means, that it is sent once, that no secret is in a detail, and that what was wrong is not
+// remembered.
+func TestSuite(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		for _, a := range p.acts {
+			t.Run(string(a), func(t *testing.T) {
+				t.Parallel()
+				p.check(t, a)
+			})
+		}
+	})
+}
+
+func (p play) check(t *testing.T, a act) {
+	s := p.start(t, func(_ string, n int) act {
+		if n > 1 {
+			return takes
+		}
+		return a
+	})
+	if p.shorten(s.config, 20*time.Second); a == hangs {
+		p.shorten(s.config, 500*time.Millisecond)
+	}
+	r := s.open(t)
+	res := r.Deliver(t.Context(), "a", s.job("anna"))
+	want := situations[a]
+	if !slices.Contains(want.classes, res.Class) || res.Scope != want.scope {
+		t.Errorf("%+v, want %v", res, want)
+	}
+	if want.wait > 0 && res.RetryAfter != want.wait {
+		t.Errorf("a wait of %s, want %s", res.RetryAfter, want.wait)
+	}
+	if (res.Detail == "") != (res.Class == delivery.Delivered) {
+		t.Errorf("detail %q", res.Detail)
+	}
+	if n := s.received("anna"); n != 1 {
+		t.Errorf("received %d times", n)
+	}
+	for _, secret := range append(s.secrets, string(s.job("anna").Payload)) {
+		if strings.Contains(res.Detail, secret) {
+			t.Errorf("%q is in detail %q", secret, res.Detail)
+		}
+	}
+	again := r.Deliver(t.Context(), "a", s.job("anna"))
+	for i := 0; a == hangs && again.Class != delivery.Delivered && i < 20; i++ { // until the sink has given the connection up
+		again = r.Deliver(t.Context(), "a", s.job("anna"))
+	}
+	if again.Class != delivery.Delivered {
+		t.Errorf("afterwards: %+v", again)
+	}
+}
+
+// TestSuiteUnreachable: where nobody listens, nothing was written.
+func TestSuiteUnreachable(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		s := p.start(t, func(string, int) act { return takes })
+		p.shorten(s.config, 5*time.Second)
+		p.divert(s.config, "127.0.0.1:1")
+		if res := s.open(t).Deliver(t.Context(), "a", s.job("anna")); res.Class != delivery.Unreachable || res.Detail == "" {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
+// TestSuiteCancelled: a call that pacer gives up says nothing about the destination, and returns at once.
+func TestSuiteCancelled(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var once sync.Once
+		s := p.start(t, func(string, int) act { once.Do(cancel); return hangs })
+		p.shorten(s.config, 10*time.Second)
+		begun := time.Now()
+		if res := s.open(t).Deliver(ctx, "a", s.job("anna")); res.Class != delivery.Interrupted {
+			t.Errorf("%+v", res)
+		}
+		if took := time.Since(begun); took > 9*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// TestSuiteMany: many at once are all delivered, each once.
+func TestSuiteMany(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		s := p.start(t, func(string, int) act { return takes })
+		p.shorten(s.config, 15*time.Second)
+		r := s.open(t)
+		var calls sync.WaitGroup
+		for i := range 200 {
+			calls.Go(func() {
+				name := fmt.Sprint("u", i)
+				if res := r.Deliver(t.Context(), "a", s.job(name)); res.Class != delivery.Delivered {
+					t.Errorf("%s: %+v", name, res)
+				}
+				if n := s.received(name); n != 1 {
+					t.Errorf("%s was received %d times", name, n)
+				}
+			})
+		}
+		calls.Wait()
+	})
+}
+
+// tally counts by name. Safe for concurrent use.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func newTally() *tally { return &tally{n: map[string]int{}} }
+
+// add counts one, and returns how many there are.
+func (t *tally) add(name string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n[name]++
+	return t.n[name]
+}
+
+// of returns how many there are.
+func (t *tally) of(name string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n[name]
+}
