@@ -105,6 +105,7 @@ const (
 	batchAttributes = 21
 	batchLastDelta  = 23
 	batchSince      = 27
+	batchLatest     = 35
 	batchProducer   = 43
 	batchRecords    = 57
 	batchHeader     = 61

@@ -1,19 +1,19 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
 	produceapi "github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -30,7 +30,7 @@ type Chunk[T any] struct {
 // by the goroutine of Write.
 type Writer[T any] struct {
 	Client *Client
-	// Encode returns the record of an item, written at now.
+	// Encode returns the record of an item, written at now, which need not be valid after the next call.
 	Encode func(item T, now time.Time) delivery.Record
 	// Compress writes batches with zstd. The limits of topics are of compressed bytes, so a record that was written
 	// compressed has to be, wherever else it is written.
@@ -101,11 +101,13 @@ func (w *Writer[T]) send(ctx context.Context, round []Chunk[T]) []*batch {
 	now := time.Now()
 	batches := make([]*batch, len(round))
 	for i, c := range round {
-		records := make([]delivery.Record, len(c.Items))
-		for k, item := range c.Items {
-			records[k] = w.Encode(item, now)
+		e := beginBatch()
+		for _, item := range c.Items {
+			r := w.Encode(item, now)
+			e.add(&r, now)
 		}
-		batches[i] = &batch{to: c.To, records: records, compress: w.Compress}
+		batches[i] = &batch{to: c.To, set: e.set(w.Compress)}
+		e.end()
 	}
 	w.Client.send(ctx, batches)
 	if w.Sent != nil {
@@ -138,10 +140,9 @@ const (
 
 // batch is what one produce request writes to one partition: accepted or refused as a whole.
 type batch struct {
-	to       Partition
-	records  []delivery.Record
-	compress bool
-	err      error // set by send; nil: acknowledged by all in-sync replicas
+	to  Partition
+	set []byte // encoded, with its length before it; kafka-go may still read it when a call has failed
+	err error  // set by send; nil: acknowledged by all in-sync replicas
 }
 
 // send writes the batches, at most one per partition, with acks=all: one request per leader, all at the same time. It
@@ -190,47 +191,16 @@ func (c *Client) request(ctx context.Context, batches []*batch) {
 	}
 }
 
-func produceRequest(batches []*batch) *produceapi.Request {
-	req := &produceapi.Request{Acks: int16(kafka.RequireAll), Timeout: int32(ackTimeout.Milliseconds())}
-	for topic, list := range byTopic(batches, func(b *batch) (string, produceapi.RequestPartition) {
-		return b.to.Topic, produceapi.RequestPartition{Partition: int32(b.to.ID), RecordSet: b.recordSet()}
+func produceRequest(batches []*batch) *rawproduce.Request {
+	req := &rawproduce.Request{Acks: int16(kafka.RequireAll), Timeout: int32(ackTimeout.Milliseconds())}
+	for topic, list := range byTopic(batches, func(b *batch) (string, rawproduce.RequestPartition) {
+		return b.to.Topic, rawproduce.RequestPartition{
+			Partition: int32(b.to.ID), RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(b.set)},
+		}
 	}) {
-		req.Topics = append(req.Topics, produceapi.RequestTopic{Topic: topic, Partitions: list})
+		req.Topics = append(req.Topics, rawproduce.RequestTopic{Topic: topic, Partitions: list})
 	}
 	return req
-}
-
-// The lowest level takes two thirds of the time of the default, and batches of jobs become no larger (BenchmarkBatch).
-func init() { compress.ZstdCodec.Level = 1 }
-
-// recordSet returns the records in kafka-go's own form.
-func (b *batch) recordSet() protocol.RecordSet {
-	set := protocol.RecordSet{Records: &recordReader{records: b.records}}
-	if b.compress {
-		set.Attributes = protocol.Attributes(compress.Zstd)
-	}
-	return set
-}
-
-// recordReader passes records to kafka-go one by one, in its own form. Its headers are valid until the next call.
-type recordReader struct {
-	records []delivery.Record
-	headers []kafka.Header
-}
-
-// ReadRecord implements protocol.RecordReader.
-func (r *recordReader) ReadRecord() (*protocol.Record, error) {
-	if len(r.records) == 0 {
-		return nil, io.EOF
-	}
-	next := &r.records[0]
-	r.records, r.headers = r.records[1:], r.headers[:0]
-	for _, h := range next.Headers {
-		r.headers = append(r.headers, kafka.Header(h))
-	}
-	return &protocol.Record{
-		Time: next.Time, Key: kafka.NewBytes(next.Key), Value: kafka.NewBytes(next.Value), Headers: r.headers,
-	}, nil
 }
 
 // outcomes returns the error of each partition in the answer; nil for acknowledged.

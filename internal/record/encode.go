@@ -20,13 +20,26 @@ const HeaderTruncated = "pacer-truncated"
 // MaxDetail bounds the detail of a dead letter in bytes.
 const MaxDetail = 500
 
-// Encode returns the record of a job for its destination, written at now. The record shares the job's memory.
+// Encoder encodes records one after the other in the same memory. It is not safe for concurrent use; the zero value is ready.
+type Encoder struct {
+	headers headers
+}
+
+// Encode is Encoder.Encode for one record.
 func Encode(job *delivery.Job, to delivery.Destination, now time.Time) delivery.Record {
-	own := ownHeaders(job, to, now)
+	return new(Encoder).Encode(job, to, now)
+}
+
+// Encode returns the record of a job for its destination, written at now. The record shares the job's memory, and is valid until
+// the next call.
+func (e *Encoder) Encode(job *delivery.Job, to delivery.Destination, now time.Time) delivery.Record {
+	own := e.ownHeaders(job, to, now)
 	if unread(job) {
 		own = withoutInherited(own, job.Headers)
 	}
-	return delivery.Record{Time: now, Key: job.Key, Value: job.Payload, Headers: appendForeign(own, job)}
+	all := appendForeign(own, job)
+	e.headers.list = all
+	return delivery.Record{Time: now, Key: job.Key, Value: job.Payload, Headers: all}
 }
 
 // unread reports whether the job's fields were not read from its record, which is therefore kept as it came.
@@ -39,11 +52,10 @@ func unread(job *delivery.Job) bool {
 }
 
 // ownHeaders returns the headers that pacer writes for the job at its destination.
-func ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
-	h := headers{
-		list:   make([]delivery.Header, 0, 16+len(job.Headers)),
-		memory: make([]byte, 0, 256+len(job.Campaign)+len(job.ID)+len(job.Origin.Topic)),
-	}
+func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
+	h := &e.headers
+	h.list = slices.Grow(h.list[:0], 16+len(job.Headers))
+	h.memory = slices.Grow(h.memory[:0], 256+len(job.Campaign)+len(job.ID)+len(job.Origin.Topic))
 	h.text(campaignHeader(job), job.Campaign)
 	h.text(delivery.HeaderJobID, job.ID)
 	if job.Weight > 1 {

@@ -93,9 +93,10 @@ func (t *turn) flush(ctx context.Context) error {
 // write sends the chunks and settles what is acknowledged. It ends early if the outbox was drained: the rest stays
 // open.
 func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
+	var encoder record.Encoder
 	w := broker.Writer[*item]{
 		Client: t.relay.opts.Client, Compress: true,
-		Encode: func(it *item, now time.Time) delivery.Record { return record.Encode(it.job, it.to, now) },
+		Encode: func(it *item, now time.Time) delivery.Record { return encoder.Encode(it.job, it.to, now) },
 		Begin:  t.enter, Acked: t.settle, Halved: t.relay.lowerBatchBytes,
 		Failed: func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
 		Sent:   func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
