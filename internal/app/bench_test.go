@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -38,6 +39,9 @@ func BenchmarkDaemon(b *testing.B) {
 		sink     func(b *testing.B) sink.Config
 		overflow delivery.Overflow
 		begin    func(*delivery.Campaign)
+		// If the rate is limited, it is the speed; what a job costs is the figure.
+		campaigns int           // 0: 1
+		rate      delivery.Rate // zero: what nothing reaches
 	}{
 		{name: "discard", sink: func(*testing.B) sink.Config { return discard.Default() }},
 		{name: "block", sink: func(*testing.B) sink.Config { return discard.Default() }, overflow: delivery.OverflowBlock},
@@ -47,24 +51,32 @@ func BenchmarkDaemon(b *testing.B) {
 			name: "overflow", sink: func(*testing.B) sink.Config { return discard.Default() },
 			begin: func(c *delivery.Campaign) { c.Status = delivery.StatusPaused },
 		},
+		{name: "one", sink: func(*testing.B) sink.Config { return discard.Default() }, rate: delivery.PerSecond(50_000)},
+		{
+			name: "campaigns", sink: func(*testing.B) sink.Config { return discard.Default() }, campaigns: 10_000, rate: delivery.PerSecond(5),
+		},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			services := benchServices(b)
-			publish(b, services)
+			bc.campaigns = max(1, bc.campaigns)
+			publish(b, services, bc.campaigns)
 			entry, err := sink.Open(bc.sink(b), sink.Host{Version: Version, Logger: services.Log})
 			if err != nil {
 				b.Fatal(err)
 			}
 			campaigns := catalog.NewMemory()
 			c := delivery.Campaign{
-				ID: testCampaign, Rate: delivery.PerSecond(1_000_000), Sink: "to", PriorityWeight: 1, Status: delivery.StatusActive,
-				Overflow: bc.overflow,
+				ID: campaignID(0), Rate: cmp.Or(bc.rate, delivery.PerSecond(1_000_000)), Sink: "to", PriorityWeight: 1,
+				Status: delivery.StatusActive, Overflow: bc.overflow,
 			}
 			first := c
 			if bc.begin != nil {
 				bc.begin(&first)
 			}
-			campaigns.PutCampaign(first)
+			for i := range bc.campaigns {
+				first.ID = campaignID(i)
+				campaigns.PutCampaign(first)
+			}
 			set, err := shards.Connect(shards.Options{Addrs: []string{harness.RedisAddr(b)}})
 			if err != nil {
 				b.Fatal(err)
@@ -154,8 +166,11 @@ func benchServices(b *testing.B) *Services {
 	return services
 }
 
-// publish writes b.N jobs with payloads of 200 bytes.
-func publish(b *testing.B, s *Services) {
+// campaignID is the id of one of several campaigns.
+func campaignID(i int) string { return testCampaign + strconv.Itoa(i) }
+
+// publish writes b.N jobs with payloads of 200 bytes, of the campaigns in turn.
+func publish(b *testing.B, s *Services, campaigns int) {
 	producer := broker.NewProducer(broker.ProducerOptions{Client: s.Kafka})
 	var at []broker.Partition
 	for p := range benchPartitions {
@@ -164,7 +179,7 @@ func publish(b *testing.B, s *Services) {
 	payload := make([]byte, 200)
 	jobs := func(yield func(delivery.Record, error) bool) {
 		for i := range b.N {
-			if !yield(record.New(testCampaign, "job-"+strconv.Itoa(i), payload), nil) {
+			if !yield(record.New(campaignID(i%campaigns), "job-"+strconv.Itoa(i), payload), nil) {
 				return
 			}
 		}
