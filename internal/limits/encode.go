@@ -85,7 +85,7 @@ type takeBatch struct {
 	items  []byte
 	quotas []*delivery.Quota
 	quota  map[covered]int64 // its place in quotas, from 1
-	cost   int               // in what an item without quotas takes
+	cost   int               // see itemCost
 	stale  []staleRevision
 }
 
@@ -102,8 +102,26 @@ const (
 	itemBytes  = 85
 )
 
-// full reports whether the script has no room for another item.
-func (b *takeBatch) full() bool { return len(b.asks) >= maxItems || b.cost >= maxCost }
+// fits reports whether the script has room for one more item of a cost. There is always room for one.
+func (b *takeBatch) fits(cost int) bool {
+	return len(b.asks) == 0 || len(b.asks) < maxItems && b.cost+cost <= maxCost
+}
+
+// costOf is what an item adds to the script. The windows of a quota are read once, unless it depends on the item what is to be
+// found there: when there is room for a heavy job, or how many units may begin within its horizon.
+func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string]int64) int {
+	cost := itemCost(a, daemons)
+	for _, q := range a.Campaign.Quotas {
+		if !counts(q) {
+			continue
+		}
+		known := b.quota[covered{q, q.Covers(a.Campaign.ID)}] > 0
+		if cost += claimCost(contenders[q.ID]); !known || a.Weights != nil || q.Spend == delivery.SpendEven {
+			cost += windowsCost(q)
+		}
+	}
+	return cost
+}
 
 func newTakeBatch(k keys) *takeBatch {
 	return &takeBatch{
@@ -113,8 +131,8 @@ func newTakeBatch(k keys) *takeBatch {
 }
 
 // add encodes an ask for take.lua.
-func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
-	b.asks, b.out = append(b.asks, a), append(b.out, out)
+func (b *takeBatch) add(a *delivery.Ask, cost int, out *delivery.Granted) {
+	b.asks, b.out, b.cost = append(b.asks, a), append(b.out, out), b.cost+cost
 	c := a.Campaign
 	timeline, gate := b.keys.add(b.names.timeline(c.ID)), int64(0)
 	if a.Gate != "" {
@@ -141,38 +159,6 @@ func (b *takeBatch) add(a *delivery.Ask, out *delivery.Granted) {
 	line = put(line, 1, int64(len(quotas)))
 	line = put(line, 4, weights...)
 	b.items = put(line, 2, quotas...)
-	b.cost++
-}
-
-// weight is about how long a script takes for the windows of a quota, in what an item without quotas takes. All that a log
-// remembers is read.
-func weight(q *delivery.Quota) (cost int) {
-	for _, w := range q.Windows {
-		cost++
-		if w.Algorithm == delivery.AlgorithmLog {
-			cost += int(min(w.Limit, 10_000) / 100)
-		}
-	}
-	return cost
-}
-
-// byWeight divides a list into parts that a script can do in a few milliseconds.
-func byWeight[T any](list []T, quotas func(T) []*delivery.Quota) (parts [][]T) {
-	from, cost := 0, 0
-	for i, one := range list {
-		own := 1
-		for _, q := range quotas(one) {
-			own += weight(q)
-		}
-		if i > from && (cost+own > maxCost || i-from >= maxItems) {
-			parts, from, cost = append(parts, list[from:i]), i, 0
-		}
-		cost += own
-	}
-	if from < len(list) {
-		parts = append(parts, list[from:])
-	}
-	return parts
 }
 
 // counts reports whether the scripts count for the quota.
@@ -190,9 +176,7 @@ func (b *takeBatch) quotasOf(c *delivery.Campaign) (places []int64) {
 			b.quotas = append(b.quotas, q.For(c.ID))
 			i = int64(len(b.quotas))
 			b.quota[key] = i
-			b.cost += weight(q)
 		}
-		b.cost++
 		places = append(places, i)
 	}
 	return places

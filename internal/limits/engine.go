@@ -22,13 +22,7 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-const (
-	defaultTimeout = 250 * time.Millisecond
-	// maxItems is the largest number of items of one script. The items of a take are also weighted: a script
-	// should not block Redis for much more than 2 ms.
-	maxItems = 256
-	maxCost  = 128 // see weight
-)
+const defaultTimeout = 250 * time.Millisecond
 
 // Options configure an Engine.
 type Options struct {
@@ -72,7 +66,8 @@ type Engine struct {
 	node   string // the name under which this process competes: random, so that sequence numbers never meet earlier ones
 	log    *slog.Logger
 	m      *metrics
-	start  time.Time // of the engine's local clock
+	start  time.Time    // of the engine's local clock
+	fleet  func() int64 // how many daemons there are, as far as known
 
 	fence    *ledger.Fence   // nil without a ledger
 	reserve  *ledger.Reserve // nil without a ledger
@@ -102,8 +97,12 @@ func New(o Options) (*Engine, error) {
 	m := newMetrics(o.Registerer)
 	e := &Engine{
 		set: o.Shards, shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
+		fleet: func() int64 { return 1 },
 		stale: &stale{log: o.Logger, quotas: map[string]*staleQuota{}},
 		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
+	}
+	if o.Fleet != nil {
+		e.fleet = func() int64 { return int64(o.Fleet()) }
 	}
 	return e, e.watch(&o)
 }

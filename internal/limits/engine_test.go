@@ -111,7 +111,7 @@ func TestALateScriptIsRefused(t *testing.T) {
 		slot.seq = seq
 		b := newTakeBatch(shard.keys)
 		a := ask(campaign(1000), 10)
-		b.add(&a, &delivery.Granted{})
+		b.add(&a, 1, &delivery.Granted{})
 		c := b.call(e.node, slot, epoch)
 		shard.run(context.Background(), takeScript, []*call{c})
 		return c
@@ -165,29 +165,6 @@ func TestOneTakeIsOneRoundTripOfBoundedScripts(t *testing.T) {
 	for i, g := range r.Items {
 		if g.Units != 1 {
 			t.Fatalf("item %d: %+v", i, g)
-		}
-	}
-}
-
-// TestScriptsAreBoundedByWhatTheyRead: what is asked for at once is divided by the windows that are read, of which logs weigh
-// most, and nothing is left out.
-func TestScriptsAreBoundedByWhatTheyRead(t *testing.T) {
-	of := func(w []delivery.Window) []*delivery.Quota {
-		return []*delivery.Quota{{ID: "q", Revision: 1, Windows: w}}
-	}
-	log := []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmLog}}
-	for name, tc := range map[string]struct {
-		quotas []*delivery.Quota
-		most   int
-	}{"none": {nil, 128}, "five": {of(smev), 21}, "log": {of(log), 10}} {
-		all := 0
-		for _, part := range byWeight(make([]int, 256), func(int) []*delivery.Quota { return tc.quotas }) {
-			if all += len(part); len(part) > tc.most {
-				t.Errorf("%s: %d at once", name, len(part))
-			}
-		}
-		if all != 256 {
-			t.Errorf("%s: %d of 256", name, all)
 		}
 	}
 }

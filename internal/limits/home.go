@@ -58,6 +58,7 @@ type home struct {
 	left     []int // shards that have not been told yet that it has moved away
 	tell     int64 // until when they are waited for
 	latest   int64 // store time of the latest slot granted since it moved
+	daemons  int64 // on its timeline, at the last answer
 }
 
 // tellFor is how long a shard that a campaign has left is waited for, in microseconds.
@@ -125,8 +126,11 @@ func (x *home) heldUntil(asked int64) int64 {
 	return asked
 }
 
-// granted records slots on the timeline of the campaign's present home.
+// granted records an answer about the timeline of the campaign's present home.
 func (x *home) granted(g *delivery.Granted) {
+	if g.GrantedAt > 0 {
+		x.daemons = g.Daemons
+	}
 	if x.moved && g.Units > 0 {
 		x.latest = max(x.latest, g.First.Advance(g.Units-1, g.Rate).Micros())
 	}

@@ -541,7 +541,7 @@ func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
 		if n > 0 {
 			cost += 1 + n
 		}
-		perScript := (maxCost + cost - 1) / cost
+		perScript := maxCost / cost
 		scripts := int64((len(asks) + perScript - 1) / perScript)
 		if perTick != 1 || calls != ticks*scripts || stats["eval"].calls != before["eval"].calls {
 			t.Errorf("%d windows: %d round trips a tick, %d scripts in %d ticks, want %d a tick", n, perTick, calls, ticks, scripts)

@@ -97,7 +97,7 @@ func refill(quotas []*delivery.Quota, v view, now int64) {
 type runs func(ctx context.Context, script *shards.Script, calls []*call)
 
 func peek(ctx context.Context, s *shard, run runs, quotas []*delivery.Quota) (view, error) {
-	parts := byWeight(quotas, func(q *delivery.Quota) []*delivery.Quota { return []*delivery.Quota{q} })
+	parts := byCost(quotas, quotaCost)
 	var calls []*call
 	for _, part := range parts {
 		calls = append(calls, encodePeek(s.keys, part, s.now()))

@@ -42,7 +42,7 @@ func (e *Engine) unspend(g *delivery.Grant) {
 
 // refund hands back what was granted by the store.
 func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
-	lists := make([][]delivery.Grant, len(e.shards))
+	lists, costs := make([][]delivery.Grant, len(e.shards)), e.grantCosts(grants)
 	for _, g := range grants {
 		if shard := g.From.Shard; e.shards[shard].epoch.Load() == g.From.Epoch {
 			lists[shard] = append(lists[shard], g)
@@ -50,7 +50,7 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 	}
 	return spread(e, lists, func(s *shard, list []delivery.Grant) error {
 		var errs []error
-		for _, part := range byWeight(list, func(g delivery.Grant) []*delivery.Quota { return g.From.Campaign.Quotas }) {
+		for _, part := range byCost(list, func(g delivery.Grant) int { return costs[g.From.Campaign.ID] }) {
 			if err := s.once(ctx, refundScript, func(slot *scriptSlot) *call {
 				return encodeRefund(s.keys, e.node, slot, part, s.now())
 			}); err != nil {
@@ -59,4 +59,19 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// grantCosts is what it costs to hand a grant back, by campaign.
+func (e *Engine) grantCosts(grants []delivery.Grant) map[string]int {
+	costs, fleet := map[string]int{}, e.fleet()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range grants {
+		id, daemons := grants[i].From.Campaign.ID, fleet
+		if x := e.homes.known[id]; x != nil && x.daemons > 0 {
+			daemons = x.daemons
+		}
+		costs[id] = max(costs[id], grantCost(&grants[i], daemons))
+	}
+	return costs
 }

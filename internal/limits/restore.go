@@ -114,7 +114,7 @@ func encodeRestore(k keys, epoch int64, quotas []ledger.Restored, now int64, par
 
 // charge counts units that were sent without asking a shard's store.
 func (e *Engine) charge(ctx context.Context, s *shard, list []local.Charge) error {
-	for _, part := range byWeight(list, func(c local.Charge) []*delivery.Quota { return []*delivery.Quota{c.Quota} }) {
+	for _, part := range byCost(list, chargeCost) {
 		if err := s.once(ctx, chargeScript, func(slot *scriptSlot) *call {
 			return encodeCharge(s.keys, e.node, slot, part, s.now())
 		}); err != nil {

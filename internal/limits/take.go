@@ -41,16 +41,18 @@ type taking struct {
 	all       []request
 	nows      []int64   // of the shards that answered, 0 of others
 	farewells []request // to shards that campaigns have left
+	fleet     int64     // how many daemons there are, as far as known
 	unpaid    []error   // why shards cannot be charged for grants made without them, and so not be asked
 }
 
 // request is one ask to the shard of its campaign.
 type request struct {
-	ask   *delivery.Ask // as it came
-	out   *delivery.Granted
-	home  *home
-	shard int
-	own   *delivery.Ask // what the shard is asked; nil: nothing
+	ask     *delivery.Ask // as it came
+	out     *delivery.Granted
+	home    *home
+	shard   int
+	daemons int64         // on its timeline, as far as known
+	own     *delivery.Ask // what the shard is asked; nil: nothing
 	admission
 	limited bool  // own wants less than the ask
 	wait    int64 // microseconds for which the campaign is not granted anything, since it moved
@@ -59,7 +61,7 @@ type request struct {
 
 // plan decides what each shard is asked for. Asks that the scripts cannot handle are answered at once.
 func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
-	t := &taking{Engine: e, all: make([]request, 0, len(asks)), nows: make([]int64, len(e.shards))}
+	t := &taking{Engine: e, all: make([]request, 0, len(asks)), nows: make([]int64, len(e.shards)), fleet: e.fleet()}
 	now := e.local()
 	for i := range asks {
 		if err := validAsk(&asks[i], len(e.shards)); err != nil {
@@ -78,7 +80,10 @@ func (t *taking) prepare(x *request, now int64) {
 	t.mu.Lock()
 	x.home = t.homes.at(x.ask, len(t.shards), now)
 	held, closed := x.home.heldUntil(x.ask.HeldUntil), x.home.closed
-	x.shard, x.own = x.home.shard, x.ask
+	x.shard, x.own, x.daemons = x.home.shard, x.ask, x.home.daemons
+	if x.daemons == 0 {
+		x.daemons = t.fleet
+	}
 	left, tell := x.home.left, x.home.tell
 	t.mu.Unlock()
 	if len(left) > 0 && now < tell {
@@ -112,17 +117,23 @@ func (t *taking) prepare(x *request, now int64) {
 
 // run sends the requests to their shards, concurrently.
 func (t *taking) run(ctx context.Context) error {
-	batches := make([][]*takeBatch, len(t.shards))
+	batches, contenders := make([][]*takeBatch, len(t.shards)), t.contenders()
 	for i := range t.all {
 		x := &t.all[i]
 		if x.own == nil || t.unpaid[x.shard] != nil {
 			continue
 		}
-		list := batches[x.shard]
-		if n := len(list); n == 0 || list[n-1].full() {
-			list = append(list, newTakeBatch(t.shards[x.shard].keys))
+		list, cost := batches[x.shard], 0
+		n := len(list)
+		if n > 0 {
+			cost = list[n-1].costOf(x.own, x.daemons, contenders)
 		}
-		list[len(list)-1].add(x.own, x.out)
+		if n == 0 || !list[n-1].fits(cost) {
+			list = append(list, newTakeBatch(t.shards[x.shard].keys))
+			cost = list[n].costOf(x.own, x.daemons, contenders)
+			n++
+		}
+		list[n-1].add(x.own, cost, x.out)
 		batches[x.shard] = list
 	}
 	return spread(t.Engine, batches, func(s *shard, list []*takeBatch) error {
@@ -132,6 +143,17 @@ func (t *taking) run(ctx context.Context) error {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// contenders is how many of the campaigns ask for each quota.
+func (t *taking) contenders() map[string]int64 {
+	list := map[string]int64{}
+	for i := range t.all {
+		for _, q := range t.all[i].ask.Campaign.Quotas {
+			list[q.ID]++
+		}
+	}
+	return list
 }
 
 func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch) error {

@@ -19,7 +19,7 @@ const (
 	keptApart = 25 * 60
 	// firstLook is how many past minutes are searched at first for reservations to be replaced, and laterLook afterwards.
 	firstLook, laterLook = 24 * 60, 15
-	maxCounted           = 256 // quotas that are counted at once
+	maxCounted           = 32 // quotas that are counted at once
 	pruneEvery           = time.Hour
 	pruneTimeout         = time.Minute
 	maxKept              = 400 * 24 * time.Hour // longest time that use is kept

@@ -188,7 +188,7 @@ local function quotaNext(it, units)
   end
   g.quota, g.window = bound.index, bound.window
   if never then return 0 end
-  if next == 0 then return now + it[QUANTUM] end
+  if next <= now then return now + it[QUANTUM] end
   return next
 end
 

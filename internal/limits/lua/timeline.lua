@@ -79,12 +79,13 @@ local function saveTimeline(tl, key, now)
   local renew = now >= tl[RENEW]
   if renew then tl[RENEW] = now + 1800000000 end
   local nodes = tl[NODES]
-  local v = pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes)
+  local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes)}
   for i = 1, #nodes do
     local e = nodes[i]
-    v = v .. pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
+    out[i + 1] = pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
   end
-  v = v .. packHoles(tl[HOLES])
+  out[#nodes + 2] = packHoles(tl[HOLES])
+  local v = table.concat(out)
   if renew then
     local life = 5400000 + floor(tl[WHOLE] * 3 / 1000)
     if tl[BURST] > 0 then life = life + 2678400000 end

@@ -137,21 +137,25 @@ local function roll(w, now, period)
   end
 end
 
+-- How many more buckets this run may remove. Those that are left over count until the next one.
+local trims = 4000
+
 local function expire(w, now, period)
   if w[KIND] == FIXED then return roll(w, now, period) end
   if w[COUNT] == 0 or leaves(w, w[FIRST]) > now then return end
+  if leaves(w, w[INDEX]) <= now then -- so has all the rest
+    w[COUNT], w[UNITS], w[OLDER], w[FIRST] = 0, 0, '', w[INDEX]
+    return
+  end
   local list, pos, form, size = w[OLDER], 1, ENTRY[w[KIND]], SIZE[w[KIND]]
   while pos <= #list do
     local gap, units = parse(form, list, pos)
     if pos > 1 then w[FIRST] = w[FIRST] + gap end
-    if leaves(w, w[FIRST]) > now then break end
-    w[COUNT], pos = w[COUNT] - units, pos + size
+    if leaves(w, w[FIRST]) > now or trims == 0 then break end
+    w[COUNT], pos, trims = w[COUNT] - units, pos + size, trims - 1
   end
   if pos > 1 then w[OLDER] = sub(list, pos) end
-  if w[OLDER] == '' then
-    w[FIRST] = w[INDEX]
-    if leaves(w, w[INDEX]) <= now then w[COUNT], w[UNITS] = 0, 0 end
-  end
+  if w[OLDER] == '' then w[FIRST] = w[INDEX] end
 end
 
 local function remaining(w) return max(0, w[LIMIT] - w[COUNT]) end

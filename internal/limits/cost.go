@@ -1,0 +1,74 @@
+package limits
+
+import (
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/local"
+)
+
+// Lists are divided into scripts by about how long their items take. The unit is what an item of one daemon without quotas
+// takes, some 10 µs. What an item reads and writes decides: the daemons on its timeline, the weights of its jobs, the windows of
+// its quotas, all that a log remembers, and who else competes for a quota.
+const (
+	// maxItems and maxCost bound one script, which should not block Redis for much more than 2 ms.
+	maxItems = 256
+	maxCost  = 128
+
+	weightsOfOne = 48 // weights of jobs that cost as much as an item
+	unitsOfOne   = 50 // units of a log that do
+	daemonsOfOne = 4  // daemons on a timeline that do
+	rivalsOfOne  = 8  // campaigns that compete for a quota that do
+)
+
+// itemCost is the cost of an ask without its quotas, given how many daemons its timeline has.
+func itemCost(a *delivery.Ask, daemons int64) int {
+	return lineCost(daemons) + len(a.Weights)/weightsOfOne
+}
+
+// lineCost is the cost of a timeline.
+func lineCost(daemons int64) int { return 1 + int(max(0, min(daemons, mostListed)-1))/daemonsOfOne }
+
+// claimCost is the cost of a claim to a quota that so many ask for.
+func claimCost(contenders int64) int { return 1 + int(min(contenders, mostListed))/rivalsOfOne }
+
+// mostListed is how many daemons a timeline lists at most, and how many campaigns a quota.
+const mostListed = 64
+
+// windowsCost is the cost of the windows of a quota.
+func windowsCost(q *delivery.Quota) (cost int) {
+	for _, w := range q.Windows {
+		cost++
+		if w.Algorithm == delivery.AlgorithmLog {
+			cost += int(min(w.Limit, 10_000) / unitsOfOne)
+		}
+	}
+	return cost
+}
+
+// quotaCost is the cost of an item that is one quota, and grantCost that of a grant that is handed back.
+func quotaCost(q *delivery.Quota) int { return 1 + windowsCost(q) }
+
+func chargeCost(c local.Charge) int { return quotaCost(c.Quota) }
+
+func grantCost(g *delivery.Grant, daemons int64) int {
+	cost := lineCost(daemons)
+	for _, q := range g.From.Campaign.Quotas {
+		cost += windowsCost(q)
+	}
+	return cost
+}
+
+// byCost divides a list into parts that a script can do in a few milliseconds.
+func byCost[T any](list []T, costOf func(T) int) (parts [][]T) {
+	from, cost := 0, 0
+	for i, one := range list {
+		own := costOf(one)
+		if i > from && (cost+own > maxCost || i-from >= maxItems) {
+			parts, from, cost = append(parts, list[from:i]), i, 0
+		}
+		cost += own
+	}
+	if from < len(list) {
+		parts = append(parts, list[from:])
+	}
+	return parts
+}
