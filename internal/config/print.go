@@ -95,7 +95,11 @@ func (l setting) shown() string {
 	case map[string]string:
 		names := slices.Sorted(maps.Keys(v))
 		for i, name := range names {
-			names[i] = name + ": " + redacted
+			value := redacted
+			if l.tag == "" {
+				value = v[name]
+			}
+			names[i] = name + ": " + value
 		}
 		return "{" + strings.Join(names, ", ") + "}"
 	case []time.Duration:

@@ -42,7 +42,8 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		for _, leaf := range schemaOf("", cfg).leaves {
 			isText := leaf.value.Kind() != reflect.Map // the names of headers are no secrets
 			for _, shape := range shapes(leaf.tag != "" && isText) {
-				check(leaf.path, "sinks: {a: {type: "+kind+", "+leaf.path+": "+shape+"}}")
+				keys := strings.Split(leaf.path, ".")
+				check(leaf.path, "sinks: {a: {type: "+kind+", "+strings.Join(keys, ": {")+": "+shape+strings.Repeat("}", len(keys)-1)+"}}")
 			}
 		}
 	}

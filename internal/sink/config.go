@@ -54,7 +54,7 @@ func openHTTP(c *http.Config, host Host) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter}, nil
+	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
 }
 
 func openKafka(c *kafka.Config, host Host) (Entry, error) {

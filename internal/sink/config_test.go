@@ -68,6 +68,27 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 	}
 }
 
+// TestKeepRejectedOfHTTP: the setting reaches the results.
+func TestKeepRejectedOfHTTP(t *testing.T) {
+	srv := httptest.NewServer(nethttp.NotFoundHandler())
+	defer srv.Close()
+	for _, keep := range []bool{false, true} {
+		cfg := http.Default()
+		cfg.URL, cfg.Classes, cfg.KeepRejected = srv.URL, map[string]string{"404": "rejected"}, keep
+		e, err := sink.Open(cfg, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e}})
+		if res := r.Deliver(t.Context(), "a", &delivery.Job{ID: "1"}); res.Class != delivery.Rejected || res.Keep != keep {
+			t.Errorf("%t: %+v", keep, res)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestCAFile(t *testing.T) {
 	srv := httptest.NewTLSServer(nethttp.HandlerFunc(func(nethttp.ResponseWriter, *nethttp.Request) {}))
 	defer srv.Close()

@@ -22,7 +22,7 @@ import (
 
 // The suite that every kind of sink has to pass: the kinds with a destination against a server that behaves as each case
 // says (TestConformance), and those without one (TestConformanceWithoutADestination). What a protocol cannot say is
-// left out: no answer of HTTP rejects a job in the normal course of things.
+// left out. What HTTP does not say by itself, a sink is told by its configuration (said).
 
 // behaviour is one case of the suite: how a destination behaves, and what the result has to be.
 type behaviour struct {
@@ -32,10 +32,12 @@ type behaviour struct {
 	handle    func(*standin.Call)
 	timeout   time.Duration // of the sink; 0: the default
 	payload   []byte        // nil: 1,000 bytes
+	change    func(*http.Config)
 
 	want   []delivery.ResultClass // any of these
 	status int
 	wait   time.Duration // RetryAfter
+	scope  delivery.Scope
 	sent   int           // how often the server read the request to its end; -1: that may differ
 	resent float64       // of these, counted as repeats
 	within time.Duration // how long the call may take; 0: any time
@@ -65,7 +67,7 @@ func first(handle func(*standin.Call)) func(*standin.Call) {
 
 func classes(c ...delivery.ResultClass) []delivery.ResultClass { return c }
 
-var behaviours = slices.Concat(answered, unanswered, repeated)
+var behaviours = slices.Concat(answered, said, unanswered, repeated)
 
 var answered = []behaviour{
 	{name: "delivered", handle: answer(200), want: classes(delivery.Delivered), status: 200, sent: 1},
@@ -130,6 +132,71 @@ var answered = []behaviour{
 			c.Hang()
 		},
 		timeout: time.Minute, want: classes(delivery.Throttled), status: 503, wait: 5 * time.Second, sent: 1, within: 20 * time.Second,
+	},
+}
+
+// meaning has the sink take an answer for the class, by its status or by its body.
+func meaning(class string) func(*http.Config) {
+	return func(c *http.Config) {
+		c.Classes = map[string]string{"418": class}
+		c.Rules = map[string]string{class: `body.error == "this"`}
+	}
+}
+
+// says answers with a status and a body.
+func says(status int, body string) func(*standin.Call) {
+	return func(c *standin.Call) {
+		c.Begin(status)
+		_ = c.Body([]byte(body))
+		c.End()
+	}
+}
+
+const thisError = `{"error":"this"}`
+
+var said = []behaviour{
+	{name: "rejected by status", handle: answer(418), change: meaning("rejected"), want: classes(delivery.Rejected), status: 418, sent: 1},
+	{name: "rejected by body", handle: says(200, thisError), change: meaning("rejected"), want: classes(delivery.Rejected), status: 200, sent: 1},
+	{name: "not rejected by body", handle: says(200, `{"error":"that"}`), change: meaning("rejected"), want: classes(delivery.Delivered), status: 200, sent: 1},
+	{name: "permanent by body", handle: says(200, thisError), change: meaning("permanent"), want: classes(delivery.Permanent), status: 200, sent: 1},
+	{name: "temporary by body", handle: says(200, thisError), change: meaning("temporary"), want: classes(delivery.Temporary), status: 200, sent: 1},
+	{name: "misconfigured by body", handle: says(200, thisError), change: meaning("misconfigured"), want: classes(delivery.Misconfigured), status: 200, sent: 1},
+	{
+		name: "throttled sink", handle: says(200, thisError), change: meaning("throttled"),
+		want: classes(delivery.Throttled), status: 200, sent: 1,
+	},
+	{
+		name: "throttled destination", handle: answer(418, "Retry-After", "7"), change: meaning("throttled destination"),
+		want: classes(delivery.Throttled), scope: delivery.ScopeDestination, wait: 7 * time.Second, status: 418, sent: 1,
+	},
+	{
+		name: "throttled campaign", handle: says(200, thisError), change: meaning("throttled campaign"),
+		want: classes(delivery.Throttled), scope: delivery.ScopeCampaign, status: 200, sent: 1,
+	},
+	{
+		name: "throttled recipient", handle: says(200, thisError), change: meaning("throttled recipient"),
+		want: classes(delivery.Throttled), scope: delivery.ScopeRecipient, status: 200, sent: 1,
+	},
+	{
+		name: "oversized body that rules look at", handle: func(c *standin.Call) {
+			c.Begin(200)
+			for range 64 {
+				if c.Body(make([]byte, 16<<10)) != nil {
+					return
+				}
+			}
+			c.End()
+		},
+		change: meaning("rejected"), want: classes(delivery.Delivered), status: 200, sent: 1,
+	},
+	{
+		name: "trickling body that rules look at", handle: func(c *standin.Call) {
+			c.Begin(200)
+			for c.Body([]byte(" ")) == nil {
+				time.Sleep(50 * time.Millisecond)
+			}
+		},
+		timeout: 300 * time.Millisecond, change: meaning("rejected"), want: classes(delivery.Temporary), status: 200, sent: 1,
 	},
 }
 
@@ -246,6 +313,9 @@ func (b *behaviour) run(t *testing.T, p standin.Protocol) {
 		if c.Timeout = b.timeout; b.timeout == 0 {
 			c.Timeout = 10 * time.Second // a machine under load is slow, and says nothing about the sink
 		}
+		if b.change != nil {
+			b.change(c)
+		}
 	})
 	j := &delivery.Job{ID: "u-1", Campaign: "spring", Payload: b.payload}
 	if j.Payload == nil {
@@ -254,8 +324,8 @@ func (b *behaviour) run(t *testing.T, p standin.Protocol) {
 	begun := time.Now()
 	res := r.Deliver(t.Context(), "a", j)
 	took := time.Since(begun)
-	if !slices.Contains(b.want, res.Class) || res.Status != b.status || res.RetryAfter != b.wait {
-		t.Errorf("result %+v, want class %s, status %d, wait %s", res, b.want, b.status, b.wait)
+	if !slices.Contains(b.want, res.Class) || res.Status != b.status || res.RetryAfter != b.wait || res.Scope != b.scope {
+		t.Errorf("result %+v, want class %s, scope %d, status %d, wait %s", res, b.want, b.scope, b.status, b.wait)
 	}
 	if (res.Detail == "") != (res.Class == delivery.Delivered) {
 		t.Errorf("detail %q", res.Detail)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/rule"
 )
 
 const (
@@ -49,9 +50,10 @@ type client struct {
 	target    *url.URL // without user and password
 	where     string   // host and port, for details
 	method    string
-	form      *form   // nil: each job's request is made of its payload and metadata alone
-	fixed     []field // sent with every request; read-only
-	typed     bool    // the content type is one of them
+	form      *form     // nil: each job's request is made of its payload and metadata alone
+	rules     *rule.Set // nil: an answer means what its status says by default
+	fixed     []field   // sent with every request; read-only
+	typed     bool      // the content type is one of them
 	timeout   time.Duration
 	transport *http.Transport
 	secrets   *strings.Replacer // replaces what must not appear in a detail
@@ -75,6 +77,9 @@ func newClient(f *files, version string) (*client, error) {
 	}
 	c := &client{from: f, where: target.Host, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
 	if c.form, err = cfg.form(); err != nil {
+		return nil, err
+	}
+	if c.rules, err = cfg.judging(); err != nil {
 		return nil, err
 	}
 	secrets := []string{target.RawQuery}

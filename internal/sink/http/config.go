@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/sink/render"
+	"github.com/pacer/pacer/internal/sink/rule"
 )
 
 // Config configures an http sink.
@@ -38,7 +39,29 @@ type Config struct {
 	// MaxConnAge is how long a connection is used; 0 for as long as it works.
 	MaxConnAge time.Duration `yaml:"max_conn_age"`
 
+	// Classes and Rules say what an answer means, and Take what else it says; see rule.Options.
+	Classes map[string]string `yaml:"classes"`
+	Rules   map[string]string `yaml:"rules"`
+	Take    Take              `yaml:"take"`
+	// KeepRejected makes dead letters of rejected jobs.
+	KeepRejected bool `yaml:"keep_rejected"`
+
 	sources map[string]func() (string, error) // reads a secret again, by key
+}
+
+// Take has the expressions for what an answer says in the destination's own words.
+type Take struct {
+	ProviderCode      string `yaml:"provider_code"`
+	ProviderMessageID string `yaml:"provider_message_id"`
+	RetryAfter        string `yaml:"retry_after"`
+}
+
+// judging compiles what the configuration says of answers; nil if it says nothing.
+func (c *Config) judging() (*rule.Set, error) {
+	return rule.New(rule.Options{
+		Classes: c.Classes, Rules: c.Rules,
+		ProviderCode: c.Take.ProviderCode, ProviderMessageID: c.Take.ProviderMessageID, RetryAfter: c.Take.RetryAfter,
+	})
 }
 
 // SecretFrom says how to read a secret that comes from a file: read returns its content as it is now. The key is "url",
@@ -92,6 +115,9 @@ func (c *Config) Problems() []string {
 	}
 	if c.MaxConnAge != 0 && (c.MaxConnAge < time.Second || c.MaxConnAge > maxConnAge) {
 		p = append(p, fmt.Sprintf("max_conn_age: %s is out of range; use a duration between 1s and 24h, such as 5m, or 0 for no limit", c.MaxConnAge))
+	}
+	if _, err := c.judging(); err != nil {
+		p = append(p, err.Error())
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		p = append(p, "cert_file: goes together with key_file; set both or neither")

@@ -81,6 +81,9 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 		}
 		return c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
 	}
+	if c.rules != nil {
+		return c.judge(ctx, resp, cancel)
+	}
 	res := c.classify(resp, time.Now())
 	finish(resp, cancel)
 	return res

@@ -427,7 +427,7 @@ func BenchmarkRequest(b *testing.B) {
 	j := job()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, problem := s.client.Load().request(b.Context(), j, &trip{}); problem != "" {
+		if _, problem := s.client.Load().request(b.Context(), j, &trip{payload: j.Payload}); problem != "" {
 			b.Fatal(problem)
 		}
 	}

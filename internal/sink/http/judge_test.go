@@ -1,0 +1,131 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// judging is a sink with rules for an API that says most things in its body.
+func judging(c *Config) {
+	c.Classes = map[string]string{"404": "rejected", "409": "delivered", "5xx": "temporary", "503": "throttled recipient"}
+	c.Rules = map[string]string{
+		"throttled campaign": `body.error == "quota"`,
+		"throttled":          `body.error == "slow"`,
+		"temporary":          `body.error == "later"`,
+		"misconfigured":      `body.error == "key"`,
+		"rejected":           `body.error == "gone"`,
+	}
+	c.Take = Take{ProviderCode: "body.error", ProviderMessageID: "body.id", RetryAfter: "body.wait"}
+}
+
+func TestJudgedAnswers(t *testing.T) {
+	date := time.Now().Add(time.Minute).UTC().Truncate(time.Second)
+	for _, tt := range []struct {
+		status       int
+		header, body string
+		want         delivery.Result // without the detail
+		code, id     string
+		detail       string
+	}{
+		{200, "", `{"id":"m-1"}`, delivery.Result{Class: delivery.Delivered}, "", "m-1", ""},
+		{200, "", `no JSON`, delivery.Result{Class: delivery.Delivered}, "", "", ""},
+		{200, "", strings.Repeat(" ", maxAnswerBody) + `{"error":"gone"}`, delivery.Result{Class: delivery.Delivered}, "", "", ""},
+		{409, "", ``, delivery.Result{Class: delivery.Delivered}, "", "", ""},
+		{404, "", ``, delivery.Result{Class: delivery.Rejected}, "", "", "HTTP 404 Not Found from HOST"},
+		{200, "", `{"error":"gone","id":7}`, delivery.Result{Class: delivery.Rejected}, "gone", "7", "HTTP 200 OK from HOST, rejected by a rule, code gone"},
+		{200, "", `{"error":"quota"}`, delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeCampaign}, "quota", "", "HTTP 200 OK"},
+		{400, "9", `{"error":"slow"}`, delivery.Result{Class: delivery.Throttled, RetryAfter: 9 * time.Second}, "slow", "", "HTTP 400 Bad Request"},
+		{400, "9", `{"error":"slow","wait":1.2}`, delivery.Result{Class: delivery.Throttled, RetryAfter: 2 * time.Second}, "slow", "", "HTTP 400"},
+		{503, "9", ``, delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 9 * time.Second}, "", "", "HTTP 503"},
+		{502, "", ``, delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody}, "", "", "HTTP 502"},
+		{502, "4", `{"error":"later","wait":60}`, delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, RetryAfter: time.Minute}, "later", "", "HTTP 502"},
+		{401, "", ``, delivery.Result{Class: delivery.Misconfigured}, "", "", "HTTP 401"},
+		{200, "", `{"error":"key","wait":60}`, delivery.Result{Class: delivery.Misconfigured}, "key", "", "HTTP 200"},
+		{400, "", `{"error":"other"}`, delivery.Result{Class: delivery.Permanent}, "other", "", "HTTP 400 Bad Request from HOST, code other"},
+	} {
+		t.Run(fmt.Sprintf("%d %.30s", tt.status, strings.TrimSpace(tt.body)), func(t *testing.T) {
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if tt.header != "" {
+					w.Header().Set("Retry-After", tt.header)
+				}
+				w.WriteHeader(tt.status)
+				_, _ = w.Write([]byte(tt.body))
+			})
+			r := newSink(t, Config{URL: url}, judging).Deliver(t.Context(), job())
+			code, id := "", ""
+			if r.Provider != nil {
+				code, id = r.Provider.Code, r.Provider.MessageID
+			}
+			detail := strings.Replace(r.Detail, strings.TrimPrefix(url, "http://"), "HOST", 1)
+			if !strings.HasPrefix(detail, tt.detail) || (tt.detail == "") != (detail == "") || code != tt.code || id != tt.id {
+				t.Errorf("%+v: %q, %q", r, code, id)
+			}
+			tt.want.Status = tt.status
+			if r.Detail, r.Provider = "", nil; r != tt.want {
+				t.Errorf("%+v, want %+v", r, tt.want)
+			}
+		})
+	}
+	for said, want := range map[string]time.Duration{
+		"": 0, "x": 0, "-1": 0, "NaN": 0, "7": 7 * time.Second, "0.1": time.Second, "1e300": maxRetryAfter, "999999999999999999999": maxRetryAfter,
+		date.Format(http.TimeFormat): time.Minute, fmt.Sprint(date.Unix()): time.Minute,
+	} {
+		if d, ok := waitSaid(said, date.Add(-time.Minute)); d != want || ok != (want > 0) {
+			t.Errorf("%q: %s, %t", said, d, ok)
+		}
+	}
+}
+
+// TestBodyThatDoesNotCome: where rules look at the body, an answer without it does not say what became of the job.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	for _, p := range standin.Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			begun := make(chan bool, 1)
+			srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) {
+				c.Begin(200, "Content-Length", "10")
+				_ = c.Body([]byte("{"))
+				begun <- true
+				c.Hang()
+			})
+			s := newSink(t, Config{URL: srv.URL}, judging, func(c *Config) { c.CAFile, c.Timeout = srv.CAFile, 300*time.Millisecond })
+			r := s.Deliver(t.Context(), job())
+			if r.Class != delivery.Temporary || r.By != delivery.ByNobody || r.Status != 200 || !strings.Contains(r.Detail, "did not come") {
+				t.Errorf("%+v", r)
+			}
+			<-begun
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { <-begun; cancel() }()
+			s = newSink(t, Config{URL: srv.URL}, judging, func(c *Config) { c.CAFile, c.Timeout = srv.CAFile, time.Minute })
+			if r := s.Deliver(ctx, job()); r.Class != delivery.Interrupted {
+				t.Errorf("cancelled: %+v", r)
+			}
+		})
+	}
+}
+
+// TestProviderWithoutSecrets: a destination that repeats what it was sent does not get a secret into results.
+func TestProviderWithoutSecrets(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = fmt.Fprintf(w, `{"error":"bad key %s","id":"%[1]s"}`, r.Header.Get("X-Key"))
+	})
+	r := newSink(t, Config{URL: url}, judging, func(c *Config) { c.Headers = map[string]string{"x-key": "opensesame"} }).Deliver(t.Context(), job())
+	if r.Provider == nil || r.Provider.Code != "bad key ***" || strings.Contains(fmt.Sprint(r.Detail, *r.Provider), "opensesame") {
+		t.Errorf("%+v %+v", r, r.Provider)
+	}
+}
+
+func TestBadRules(t *testing.T) {
+	c := Default()
+	c.URL, c.Rules = "https://example.com/", map[string]string{"rejected": "statsu == 404"}
+	if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], "rules.rejected: not an expression: unknown name statsu") {
+		t.Errorf("%q", p)
+	}
+}

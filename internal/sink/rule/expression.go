@@ -1,0 +1,154 @@
+package rule
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/vm"
+)
+
+// Bounds on expressions. With no loop in a loop, and answers of bounded size, they bound the time that one takes.
+const (
+	maxExpression = 4 << 10 // bytes of its text
+	maxNodes      = 500
+	maxMemory     = 100_000 // values made at once
+)
+
+// builtins are the functions that expressions have: none takes much longer than its argument is long, and none looks at
+// anything else.
+var builtins = []string{
+	"all", "any", "none", "one", "filter", "map", "find", "count", "len", "int", "float", "string", "abs", "max", "min",
+	"trim", "trimPrefix", "trimSuffix", "upper", "lower", "split", "join", "indexOf", "hasPrefix", "hasSuffix", "first", "last", "get", "keys", "values",
+}
+
+// expression is a compiled expression; nil makes nil.
+type expression struct{ program *vm.Program }
+
+// compile compiles an expression, and notes what it looks at.
+func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
+	if len(text) > maxExpression {
+		return nil, fmt.Errorf("%s: the expression is longer than %d bytes", key, maxExpression)
+	}
+	look := &looks{needs: &s.needs}
+	options := []expr.Option{expr.Env(Answer{}), expr.MaxNodes(maxNodes), expr.DisableAllBuiltins(), expr.Patch(look), expr.AsAny()}
+	for _, name := range builtins {
+		options = append(options, expr.EnableBuiltin(name))
+	}
+	if isBool {
+		options[len(options)-len(builtins)-1] = expr.AsBool()
+	}
+	program, err := expr.Compile(text, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not an expression: %s", key, firstLine(err))
+	}
+	if look.nested {
+		return nil, fmt.Errorf("%s: a loop in a loop is not available; use one of them", key)
+	}
+	return &expression{program}, nil
+}
+
+// firstLine leaves out the lines of an error that quote the expression.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// run returns the value of the expression for an answer; nil if it has none.
+func (e *expression) run(a *Answer) any {
+	if e == nil {
+		return nil
+	}
+	machine := vm.VM{MemoryBudget: maxMemory}
+	v, err := machine.Run(e.program, a)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// looks finds out what an expression looks at, and whether it has a loop in a loop.
+type looks struct {
+	needs  *needs
+	nested bool
+}
+
+// Visit implements ast.Visitor.
+func (l *looks) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.IdentifierNode:
+		all := n.Value == "$env"
+		l.needs.body = l.needs.body || all || n.Value == "body" || n.Value == "text"
+		l.needs.headers = l.needs.headers || all || n.Value == "headers"
+	case *ast.PredicateNode:
+		inner := loops{}
+		ast.Walk(&n.Node, &inner)
+		l.nested = l.nested || inner.found
+	}
+}
+
+type loops struct{ found bool }
+
+// Visit implements ast.Visitor.
+func (l *loops) Visit(node *ast.Node) {
+	if _, is := (*node).(*ast.PredicateNode); is {
+		l.found = true
+	}
+}
+
+// decode returns a body decoded from JSON; nil if it is none.
+func decode(body []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil
+	}
+	return numbers(v)
+}
+
+// numbers replaces the numbers in a decoded value by whole ones where they fit.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		if n, err := v.Float64(); err == nil && (n < math.MinInt64 || n > math.MaxInt64) && !strings.ContainsAny(v.String(), ".eE") {
+			return v.String() // an id that no number holds
+		}
+		n, _ := v.Float64()
+		return n
+	case map[string]any:
+		for key := range v {
+			v[key] = numbers(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	}
+	return v
+}
+
+// text returns a value as text: "" for one that is not text, a number, true or false.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int, bool:
+		return fmt.Sprint(v)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return ""
+}

@@ -1,0 +1,241 @@
+// Package rule says what an answer means: by its status, or by expressions over its status, its headers and its body.
+package rule
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Options are what a configuration says of answers. Its keys are the names of the fields below.
+type Options struct {
+	Classes map[string]string // by status: 404, 5xx or 520-529
+	Rules   map[string]string // expressions that are true or false, by class
+
+	// Expressions for what an answer says in the destination's own words; "" for none.
+	ProviderCode, ProviderMessageID, RetryAfter string
+}
+
+// Set is a compiled Options. It is safe for concurrent use.
+type Set struct {
+	byStatus map[int]Verdict
+	rules    []judge // in the order in which they are asked
+
+	code, messageID, retryAfter *expression
+
+	needs needs
+}
+
+// needs are the parts of an answer that expressions look at.
+type needs struct{ body, headers bool }
+
+// Verdict is what an answer means.
+type Verdict struct {
+	Class  delivery.ResultClass
+	Scope  delivery.Scope
+	ByRule bool // an expression said so, not the status
+}
+
+type judge struct {
+	verdict Verdict
+	when    *expression
+}
+
+// Answer is what expressions see.
+type Answer struct {
+	Status  int               `expr:"status"`
+	Headers map[string]string `expr:"headers"` // by name in lower case; the first value of each
+	Body    any               `expr:"body"`    // decoded from JSON; nil if it is none
+	Text    string            `expr:"text"`    // the body as it is
+}
+
+// New compiles the options; it returns nil if they say nothing. The error is one line, which begins with the key.
+func New(opt Options) (*Set, error) {
+	s := &Set{}
+	var err error
+	if s.byStatus, err = classes(opt.Classes); err != nil {
+		return nil, err
+	}
+	for _, text := range slices.Sorted(maps.Keys(opt.Rules)) {
+		key := "rules." + text
+		v, problem := parseVerdict(text)
+		if problem != "" {
+			return nil, fmt.Errorf("%s: %s", key, problem)
+		}
+		v.ByRule = true
+		when, err := s.compile(key, opt.Rules[text], true)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(s.rules, func(j judge) bool { return j.verdict == v }) {
+			return nil, fmt.Errorf("%s: the same class is there twice; join the expressions by or", key)
+		}
+		s.rules = append(s.rules, judge{v, when})
+	}
+	slices.SortFunc(s.rules, func(a, b judge) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.verdict.Class), slices.Index(order, b.verdict.Class)),
+			cmp.Compare(a.verdict.Scope, b.verdict.Scope))
+	})
+	for _, take := range []struct {
+		key, text string
+		to        **expression
+	}{
+		{"take.provider_code", opt.ProviderCode, &s.code}, {"take.provider_message_id", opt.ProviderMessageID, &s.messageID},
+		{"take.retry_after", opt.RetryAfter, &s.retryAfter},
+	} {
+		if take.text == "" {
+			continue
+		}
+		if *take.to, err = s.compile(take.key, take.text, false); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.byStatus) == 0 && len(s.rules) == 0 && s.code == nil && s.messageID == nil && s.retryAfter == nil {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// order is the one in which rules are asked: those that lose nothing come first.
+var order = []delivery.ResultClass{
+	delivery.Misconfigured, delivery.Throttled, delivery.Temporary, delivery.Rejected, delivery.Permanent, delivery.Delivered,
+}
+
+const useClass = "use delivered, rejected, permanent, temporary, throttled or misconfigured; the latter two may be followed by " +
+	"sink, campaign or recipient, as in \"throttled campaign\""
+
+// parseVerdict parses a class, perhaps with a scope: "throttled campaign".
+func parseVerdict(text string) (v Verdict, problem string) {
+	words := strings.Fields(text)
+	if len(words) == 0 || len(words) > 2 {
+		return v, fmt.Sprintf("%q is not a class; %s", text, useClass)
+	}
+	i := slices.IndexFunc(order, func(c delivery.ResultClass) bool { return c.String() == words[0] })
+	if i < 0 {
+		return v, fmt.Sprintf("%q is not a class; %s", text, useClass)
+	}
+	v.Class = order[i]
+	if len(words) == 1 {
+		return v, ""
+	}
+	scope, ok := scopes[words[1]]
+	switch {
+	case !ok:
+		return v, fmt.Sprintf("%q has no such scope; %s", text, useClass)
+	case v.Class != delivery.Throttled && (v.Class != delivery.Misconfigured || scope == delivery.ScopeRecipient):
+		return v, fmt.Sprintf("%q cannot have this scope; %s", text, useClass)
+	}
+	v.Scope = scope
+	return v, ""
+}
+
+var scopes = map[string]delivery.Scope{
+	"sink": delivery.ScopeSink, "destination": delivery.ScopeDestination, "campaign": delivery.ScopeCampaign, "recipient": delivery.ScopeRecipient,
+}
+
+// classes returns the verdict of each status. The narrower of two ranges that overlap counts.
+func classes(texts map[string]string) (map[int]Verdict, error) {
+	type span struct {
+		from, to int
+		verdict  Verdict
+	}
+	var spans []span
+	for _, status := range slices.Sorted(maps.Keys(texts)) {
+		key := "classes." + status
+		from, to, ok := parseStatus(status)
+		if !ok {
+			return nil, fmt.Errorf("%s: not a status; use one such as \"404\", \"5xx\" or \"520-529\"", key)
+		}
+		v, problem := parseVerdict(texts[status])
+		if problem != "" {
+			return nil, fmt.Errorf("%s: %s", key, problem)
+		}
+		for _, other := range spans {
+			if from <= other.to && other.from <= to && to-from == other.to-other.from {
+				return nil, fmt.Errorf("%s: overlaps with %d-%d, which has as many; divide them otherwise", key, other.from, other.to)
+			}
+		}
+		spans = append(spans, span{from, to, v})
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(b.to-b.from, a.to-a.from) })
+	by := map[int]Verdict{}
+	for _, s := range spans {
+		for code := s.from; code <= s.to; code++ {
+			by[code] = s.verdict
+		}
+	}
+	return by, nil
+}
+
+// Bounds on a status that an answer may end with.
+const (
+	minStatus = 200
+	maxStatus = 599
+)
+
+func parseStatus(text string) (from, to int, ok bool) {
+	if digit, isRange := strings.CutSuffix(strings.ToLower(text), "xx"); isRange {
+		n, err := strconv.Atoi(digit)
+		return n * 100, n*100 + 99, err == nil && len(digit) == 1 && n >= 2 && n <= 5
+	}
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	from, err := strconv.Atoi(first)
+	to, err2 := strconv.Atoi(last)
+	return from, to, err == nil && err2 == nil && len(first) == 3 && len(last) == 3 && minStatus <= from && from <= to && to <= maxStatus
+}
+
+// NeedsBody tells whether an expression looks at the body of answers.
+func (s *Set) NeedsBody() bool { return s.needs.body }
+
+// NewAnswer returns an answer as expressions see it. The body is nil if none looks at it.
+func (s *Set) NewAnswer(status int, header http.Header, body []byte) *Answer {
+	a := &Answer{Status: status}
+	if s.needs.headers {
+		a.Headers = make(map[string]string, len(header))
+		for name, values := range header {
+			if len(values) > 0 {
+				a.Headers[strings.ToLower(name)] = values[0]
+			}
+		}
+	}
+	if s.needs.body {
+		a.Text, a.Body = string(body), decode(body)
+	}
+	return a
+}
+
+// Judge returns what an answer means; ok is false if nothing is said of it. An expression that makes no sense for an answer
+// is not true.
+func (s *Set) Judge(a *Answer) (v Verdict, ok bool) {
+	for _, r := range s.rules {
+		if is, _ := r.when.run(a).(bool); is {
+			return r.verdict, true
+		}
+	}
+	v, ok = s.byStatus[a.Status]
+	return v, ok
+}
+
+// Provider returns what an answer says in the destination's own words; nil if nothing.
+func (s *Set) Provider(a *Answer) *delivery.Provider {
+	if s.code == nil && s.messageID == nil {
+		return nil
+	}
+	p := delivery.Provider{Code: text(s.code.run(a)), MessageID: text(s.messageID.run(a))}
+	if p == (delivery.Provider{}) {
+		return nil
+	}
+	return &p
+}
+
+// RetryAfter returns how long an answer says to wait, as a Retry-After header would; "" if it does not say.
+func (s *Set) RetryAfter(a *Answer) string { return text(s.retryAfter.run(a)) }
