@@ -25,7 +25,9 @@ var (
 )
 
 // secretsOfPage are the contents of the files that docs/sinks.md names, by the end of their path.
-var secretsOfPage = map[string]string{}
+var secretsOfPage = map[string]string{
+	"webhook-new": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "webhook-old": "whsk_" + strings.Repeat("QUFB", 10) + "QUE=",
+}
 
 // TestSinksPage sends the job of docs/sinks.md with each configuration there, and compares the request with the one below it.
 func TestSinksPage(t *testing.T) {

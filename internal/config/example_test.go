@@ -50,9 +50,19 @@ func TestExamplesLoad(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("postgres://pacer:s3cret@127.0.0.1/pacer\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	signing := filepath.Join(dir, "signing")
+	if err := os.WriteFile(signing, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range examples(t) {
 		path := filepath.Join(dir, "pacer.yaml")
-		if err := os.WriteFile(path, []byte(secretFile.ReplaceAllString(text, "file:"+secret)), 0o600); err != nil {
+		text = secretFile.ReplaceAllStringFunc(text, func(ref string) string {
+			if strings.Contains(ref, "webhook") {
+				return "file:" + signing
+			}
+			return "file:" + secret
+		})
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		cfg, warnings, err := Load(path, true, nil)

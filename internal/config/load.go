@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -296,6 +297,10 @@ func (l *loader) resolveSecrets() {
 				*target = Secret(l.secret(s, leaf.path, string(*target)))
 			case *string:
 				*target = l.secret(s, leaf.path, *target)
+			case *[]string:
+				for i, value := range *target {
+					(*target)[i] = l.secret(s, leaf.path+"."+strconv.Itoa(i), value)
+				}
 			case *map[string]string:
 				for _, name := range slices.Sorted(maps.Keys(*target)) {
 					(*target)[name] = l.secret(s, leaf.path+"."+name, (*target)[name])

@@ -109,6 +109,9 @@ func (l setting) shown() string {
 		}
 		return strings.Join(parts, ",")
 	case []string:
+		if l.tag != "" {
+			v = slices.Repeat([]string{redacted}, len(v))
+		}
 		return strings.Join(v, ",")
 	case time.Duration:
 		return notation.FormatSpan(v)

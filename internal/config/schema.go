@@ -113,6 +113,11 @@ func (l setting) set(raw any) error {
 	case *notation.Size:
 		return setScalar(target, raw, notation.ParseSize, "not a size; use one such as 64MiB")
 	case *[]string:
+		if _, isText := raw.(string); !isText && l.tag != "" {
+			if _, isList := raw.([]any); !isList {
+				return fmt.Errorf("must be a list; write [a, b], or a,b in the environment")
+			}
+		}
 		return setList(target, raw, setText)
 	case *[]time.Duration:
 		return setList(target, raw, setDuration)

@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/rule"
+	"github.com/pacer/pacer/internal/sink/signature"
 )
 
 const (
@@ -35,6 +37,8 @@ const (
 	keyCampaign       = "Pacer-Campaign"
 	keyAttempt        = "Pacer-Attempt"
 	keyContentType    = "Content-Type"
+	keyTimestamp      = "Webhook-Timestamp"
+	keySignature      = "Webhook-Signature"
 	keyTraceParent    = "Traceparent"
 	keyTraceState     = "Tracestate"
 	keyUserAgent      = "User-Agent"
@@ -50,10 +54,11 @@ type client struct {
 	target    *url.URL // without user and password
 	where     string   // host and port, for details
 	method    string
-	form      *form     // nil: each job's request is made of its payload and metadata alone
-	rules     *rule.Set // nil: an answer means what its status says by default
-	fixed     []field   // sent with every request; read-only
-	typed     bool      // the content type is one of them
+	form      *form             // nil: each job's request is made of its payload and metadata alone
+	signer    *signature.Signer // nil: requests are not signed
+	rules     *rule.Set         // nil: an answer means what its status says by default
+	fixed     []field           // sent with every request; read-only
+	typed     bool              // the content type is one of them
 	timeout   time.Duration
 	transport *http.Transport
 	secrets   *strings.Replacer // replaces what must not appear in a detail
@@ -82,7 +87,10 @@ func newClient(f *files, version string) (*client, error) {
 	if c.rules, err = cfg.judging(); err != nil {
 		return nil, err
 	}
-	secrets := []string{target.RawQuery}
+	if c.signer, err = cfg.signing(); err != nil {
+		return nil, err
+	}
+	secrets := append(slices.Clone(cfg.Sign.Secrets), target.RawQuery)
 	if c.form != nil {
 		for _, text := range c.form.texts() {
 			secrets = append(secrets, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
@@ -176,10 +184,17 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 		}
 	}
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
-	values := [...]string{job.ID, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
+	id := job.ID
+	if c.signer != nil {
+		id = signature.ID(id)
+	}
+	values := [...]string{id, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
 	size := headersOfEveryJob + len(c.fixed)
 	if c.form != nil {
 		size += len(c.form.headers)
+	}
+	if c.signer != nil {
+		size += len(signed)
 	}
 	if job.TraceParent != "" {
 		size += headersOfTrace
@@ -218,5 +233,10 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	}
 	t.header = header
 	t.addBody(&template)
+	if c.signer != nil {
+		timestamp := signature.Timestamp(time.Now())
+		header[keyTimestamp] = []string{timestamp}
+		header[keySignature] = []string{c.signer.Sign(id, timestamp, t.payload)}
+	}
 	return template.WithContext(httptrace.WithClientTrace(ctx, t.trace())), ""
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/rule"
+	"github.com/pacer/pacer/internal/sink/signature"
 )
 
 // Config configures an http sink.
@@ -43,6 +44,8 @@ type Config struct {
 	Classes map[string]string `yaml:"classes"`
 	Rules   map[string]string `yaml:"rules"`
 	Take    Take              `yaml:"take"`
+	// Sign signs requests; without secrets, they are not signed.
+	Sign Sign `yaml:"sign"`
 	// KeepRejected makes dead letters of rejected jobs.
 	KeepRejected bool `yaml:"keep_rejected"`
 
@@ -54,6 +57,23 @@ type Take struct {
 	ProviderCode      string `yaml:"provider_code"`
 	ProviderMessageID string `yaml:"provider_message_id"`
 	RetryAfter        string `yaml:"retry_after"`
+}
+
+// Sign has the secrets of Standard Webhooks. A request is signed with each of them.
+type Sign struct {
+	Secrets []string `yaml:"secrets" secret:"value"`
+}
+
+// signing returns the signer of requests; nil for none.
+func (c *Config) signing() (*signature.Signer, error) {
+	if len(c.Sign.Secrets) == 0 {
+		return nil, nil
+	}
+	s, err := signature.New(c.Sign.Secrets)
+	if err != nil {
+		return nil, fmt.Errorf("sign.secrets: %w", err)
+	}
+	return s, nil
 }
 
 // judging compiles what the configuration says of answers; nil if it says nothing.
@@ -95,6 +115,9 @@ var own = []string{
 	"Transfer-Encoding", "Trailer", "Te", "Upgrade", "Keep-Alive", "Proxy-Connection", "Expect",
 }
 
+// signed are the headers that a signer sets.
+var signed = []string{keyTimestamp, keySignature}
+
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p []string
@@ -119,6 +142,9 @@ func (c *Config) Problems() []string {
 	if _, err := c.judging(); err != nil {
 		p = append(p, err.Error())
 	}
+	if _, err := c.signing(); err != nil {
+		p = append(p, err.Error())
+	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		p = append(p, "cert_file: goes together with key_file; set both or neither")
 	}
@@ -133,7 +159,7 @@ func (c *Config) Problems() []string {
 		switch {
 		case !validName(name):
 			p = append(p, fmt.Sprintf("headers.%s: not a header name; use letters, digits and -", name))
-		case slices.Contains(own, canonical) || strings.HasPrefix(canonical, "Pacer-"):
+		case slices.Contains(own, canonical) || len(c.Sign.Secrets) > 0 && slices.Contains(signed, canonical) || strings.HasPrefix(canonical, "Pacer-"):
 			p = append(p, fmt.Sprintf("headers.%s: pacer sets this header itself; remove it", name))
 		case !validValue(c.Headers[name]) || len(c.Headers[name]) > maxHeaderBytes:
 			p = append(p, fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, maxHeaderBytes))

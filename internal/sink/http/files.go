@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -30,7 +31,7 @@ type files struct {
 // read reads the files that the configuration names.
 func (c *Config) read() (*files, error) {
 	f := &files{config: *c, secrets: map[string]string{}}
-	f.config.Headers = maps.Clone(c.Headers)
+	f.config.Headers, f.config.Sign.Secrets = maps.Clone(c.Headers), slices.Clone(c.Sign.Secrets)
 	for _, key := range slices.Sorted(maps.Keys(c.sources)) {
 		value, err := c.sources[key]()
 		if err != nil {
@@ -65,6 +66,11 @@ func (c *Config) secret(key string) *string {
 		return &c.URL
 	case "body":
 		return &c.Body
+	}
+	if i, isItem := strings.CutPrefix(key, "sign.secrets."); isItem {
+		if n, err := strconv.Atoi(i); err == nil && n >= 0 && n < len(c.Sign.Secrets) {
+			return &c.Sign.Secrets[n]
+		}
 	}
 	return nil
 }
