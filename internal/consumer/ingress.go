@@ -192,7 +192,7 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error
 // relieve asks the handler to move on the older half of the open jobs of a window that is three quarters full or has no
 // room for the offsets: once for every position of its base, and again while that does not help.
 func (r *ingressReader) relieve(offsets ...int64) {
-	base, middle, crowded := r.src.crowded(r.opt.MaxOpen, offsets)
+	base, crowded := r.src.crowded(r.opt.MaxOpen, offsets)
 	if !crowded {
 		return
 	}
@@ -201,7 +201,7 @@ func (r *ingressReader) relieve(offsets ...int64) {
 		return
 	}
 	r.relieved, r.askedAt = base, now
-	r.opt.Handler.Relieve(r.source, middle)
+	r.opt.Handler.Relieve(r.source, r.src.middle())
 }
 
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs

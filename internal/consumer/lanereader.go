@@ -29,6 +29,7 @@ type laneReader struct {
 	repeats *offset.Repeats
 	probe   <-chan time.Time
 	packing packing
+	named   namedCampaign // by the last record
 
 	stopped bool      // the main reader may not go on before a campaign has finished
 	since   time.Time // when it was first found stopped; zero if it is not
@@ -294,18 +295,28 @@ func (v *visit) record(rec *broker.Raw) error {
 // campaignOf finds the record's campaign. Without a header for it, the whole record has to be
 // decoded.
 func (v *visit) campaignOf(rec *broker.Raw) (hash uint64, j *delivery.Job) {
-	if id, ok := headerCampaign(rec); ok {
-		return delivery.CampaignHash(id), nil
+	if value, ok := rec.Header(delivery.HeaderCampaign); ok {
+		return v.reader.named.hashOf(value), nil
 	}
 	j = v.reader.decode(rec, v.now)
 	return delivery.CampaignHash(j.Campaign), j
 }
 
-// headerCampaign is the campaign that record.Decode would find in the headers; "" for one that it would not accept.
-func headerCampaign(rec *broker.Raw) (id string, ok bool) {
-	value, ok := rec.Header(delivery.HeaderCampaign)
-	if id = string(value); !delivery.ValidCampaign(id) {
-		id = ""
+// namedCampaign is a campaign as a header names it, and its hash. Most records of a lane are of the campaign of the one before. The
+// zero value is ready.
+type namedCampaign struct {
+	id   string
+	hash uint64
+}
+
+// hashOf returns the hash of the campaign that record.Decode would find in the header; that of "" for one that it would not accept.
+func (c *namedCampaign) hashOf(header []byte) uint64 {
+	if string(header) == c.id && c.id != "" {
+		return c.hash
 	}
-	return id, ok
+	if c.id = string(header); !delivery.ValidCampaign(c.id) {
+		c.id = ""
+	}
+	c.hash = delivery.CampaignHash(c.id)
+	return c.hash
 }

@@ -105,14 +105,18 @@ func (s *windowSource) block(is bool) {
 }
 
 // crowded reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
-// will be committed, and one before which there is the older half of the open ones.
-func (s *windowSource) crowded(maxOpen int, offsets []int64) (base, middle int64, is bool) {
+// will be committed.
+func (s *windowSource) crowded(maxOpen int, offsets []int64) (base int64, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.window.Fill(maxOpen) < 0.75 && s.window.HasRoom(maxOpen, offsets...) {
-		return 0, 0, false
-	}
-	return s.window.Base(), s.window.Middle(), true
+	return s.window.Base(), s.window.Fill(maxOpen) >= 0.75 || !s.window.HasRoom(maxOpen, offsets...)
+}
+
+// middle returns an offset before which there is the older half of the open ones. It looks at all of them.
+func (s *windowSource) middle() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.window.Middle()
 }
 
 // waits implements surveyed.
