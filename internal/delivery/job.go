@@ -36,6 +36,16 @@ func (o Origin) String() string {
 	return o.Topic + "/" + strconv.Itoa(o.Partition) + "/" + strconv.FormatInt(o.Offset, 10)
 }
 
+// Append appends String.
+func (o Origin) Append(b []byte) []byte {
+	if o.Topic == "" {
+		return b
+	}
+	b = append(append(b, o.Topic...), '/')
+	b = append(strconv.AppendInt(b, int64(o.Partition), 10), '/')
+	return strconv.AppendInt(b, o.Offset, 10)
+}
+
 // Header is one Kafka record header.
 type Header struct {
 	Key   string

@@ -34,9 +34,29 @@ type Limits struct {
 }
 
 // Decoder decodes the records of one partition. It remembers the names that they have in common, so that their jobs share
-// them. It is not safe for concurrent use; the zero value is ready.
+// them, and what the last ones meant by what those that were written together have in common. It is not safe for concurrent use;
+// the zero value is ready.
 type Decoder struct {
-	names map[string]string
+	names          map[string]string
+	written, first last[time.Time]
+	topicID        last[delivery.TopicID]
+}
+
+// last is the last value of a header, and what it means; that of none is the zero value.
+type last[T any] struct {
+	text string
+	is   T
+}
+
+// parse is parse(value).
+func (l *last[T]) parse(value []byte, parse func([]byte) T) T {
+	if len(value) > delivery.MaxIDLength {
+		return parse(value)
+	}
+	if string(value) != l.text {
+		l.text, l.is = string(value), parse(value)
+	}
+	return l.is
 }
 
 // maxNames bounds the names that are remembered.
@@ -256,12 +276,12 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 	o, moved := d.origin(h.origin)
 	if moved {
 		j.Origin = o
-		j.Origin.TopicID = delivery.ParseTopicID(string(h.originTopicID))
+		j.Origin.TopicID = d.topicID.parse(h.originTopicID, func(b []byte) delivery.TopicID { return delivery.ParseTopicID(string(b)) })
 	}
-	if j.EnqueuedAt = instant(h.enqueuedAt); j.EnqueuedAt.IsZero() {
+	if j.EnqueuedAt = d.written.parse(h.enqueuedAt, instant); j.EnqueuedAt.IsZero() {
 		j.EnqueuedAt = written
 	}
-	switch first := instant(h.firstRead); {
+	switch first := d.first.parse(h.firstRead, instant); {
 	case !first.IsZero():
 		j.FirstRead = first
 	case written.Unix() > 0 && written.Before(j.FirstRead): // by a producer, into a lane; the same at every read
@@ -273,6 +293,9 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 }
 
 func count(value []byte) int32 {
+	if len(value) == 0 { // most records do not have it, and an error costs more than a number
+		return 0
+	}
 	n, err := strconv.ParseInt(string(value), 10, 32)
 	if err != nil || n < 0 {
 		return 0
@@ -281,6 +304,9 @@ func count(value []byte) int32 {
 }
 
 func instant(value []byte) time.Time {
+	if len(value) == 0 { // as in count
+		return time.Time{}
+	}
 	t, err := time.Parse(time.RFC3339Nano, string(value))
 	if err != nil {
 		return time.Time{}

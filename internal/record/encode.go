@@ -23,6 +23,8 @@ const MaxDetail = 500
 // Encoder encodes records one after the other in the same memory. It is not safe for concurrent use; the zero value is ready.
 type Encoder struct {
 	headers headers
+	topic   delivery.TopicID // of the last record
+	topicID string           // as it is written
 }
 
 // Encode is Encoder.Encode for one record.
@@ -79,10 +81,15 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 	if widened(job, to) {
 		h.count(delivery.HeaderWidened, 1)
 	}
-	h.text(delivery.HeaderOrigin, FormatOrigin(job.Origin))
-	h.text(delivery.HeaderOriginTopicID, job.Origin.TopicID.String())
-	h.time(delivery.HeaderEnqueuedAt, now)
-	h.time(delivery.HeaderFirstRead, job.FirstRead)
+	if job.Origin.Topic != "" {
+		h.add(delivery.HeaderOrigin, job.Origin.Append(h.memory))
+	}
+	if e.topic != job.Origin.TopicID {
+		e.topic, e.topicID = job.Origin.TopicID, job.Origin.TopicID.String()
+	}
+	h.text(delivery.HeaderOriginTopicID, e.topicID)
+	h.common(delivery.HeaderEnqueuedAt, now, &h.written)
+	h.common(delivery.HeaderFirstRead, job.FirstRead, &h.read)
 	if to.Kind != delivery.ToDead {
 		h.time(delivery.HeaderDue, DueAt(job, to))
 	}
@@ -204,6 +211,14 @@ func New(campaign, id string, payload []byte) delivery.Record {
 type headers struct {
 	list   []delivery.Header
 	memory []byte
+
+	written, read stamp // which many records have in common
+}
+
+// stamp is a time, and how it is written.
+type stamp struct {
+	at   time.Time
+	text string
 }
 
 // add adds a header whose value was appended to the memory.
@@ -231,6 +246,17 @@ func (h *headers) time(key string, t time.Time) {
 	if !t.IsZero() {
 		h.add(key, t.UTC().AppendFormat(h.memory, time.RFC3339Nano))
 	}
+}
+
+// common is time for one that the record before is likely to have as well.
+func (h *headers) common(key string, t time.Time, last *stamp) {
+	if t != last.at {
+		*last = stamp{at: t}
+		if !t.IsZero() {
+			last.text = t.UTC().Format(time.RFC3339Nano)
+		}
+	}
+	h.text(key, last.text)
 }
 
 // OneLine converts s to one line of at most limit bytes of valid UTF-8.
