@@ -329,7 +329,13 @@ func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, 
 	in := reader{rest: c.reply}
 	kept = in.next(7)
 	for _, q := range quotas {
-		out = decodeWindows(&in, out, q)
+		for i := range q.Windows {
+			w := delivery.WindowState{Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7)}
+			for n := range w.Leaving {
+				w.Leaving[n] = in.next(7)
+			}
+			out = append(out, w)
+		}
 	}
 	if in.err != nil {
 		return nil, 0, fmt.Errorf("read the reply of a peek: %w", in.err)

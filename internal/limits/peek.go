@@ -87,7 +87,7 @@ func refill(quotas []*delivery.Quota, v view, now int64) {
 	for _, q := range quotas {
 		for i, w := range v.states[q.ID] {
 			if w.ResetAt <= now {
-				v.states[q.ID][i].Remaining, v.states[q.ID][i].FreeAt = q.Windows[w.Window].Limit, 0
+				v.states[q.ID][i] = delivery.WindowState{Quota: q.ID, Window: w.Window, Remaining: q.Windows[w.Window].Limit, ResetAt: w.ResetAt}
 			}
 		}
 	}

@@ -147,6 +147,7 @@ func (s *SharedWindows) listen(ctx context.Context, byID map[string]*delivery.Qu
 			}
 			states = append(states, delivery.WindowState{
 				Quota: id, Window: int(in.number()), Remaining: in.number(), ResetAt: in.number(), FreeAt: in.number(),
+				Leaving: [4]int64{in.number(), in.number(), in.number(), in.number()},
 			})
 		}
 		if q := byID[id]; q != nil && !in.short && q.Revision == revision && int(count) == len(q.Windows) {
@@ -162,7 +163,7 @@ func appendQuota(b []byte, q *delivery.Quota, states []delivery.WindowState) []b
 	b = append(binary.AppendVarint(b, int64(len(q.ID))), q.ID...)
 	b = binary.AppendVarint(binary.AppendVarint(b, q.Revision), int64(len(states)))
 	for _, w := range states {
-		for _, v := range []int64{int64(w.Window), w.Remaining, w.ResetAt, w.FreeAt} {
+		for _, v := range append([]int64{int64(w.Window), w.Remaining, w.ResetAt, w.FreeAt}, w.Leaving[:]...) {
 			b = binary.AppendVarint(b, v)
 		}
 	}

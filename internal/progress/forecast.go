@@ -107,10 +107,8 @@ func (f *forecast) divide(shares []*share, all float64) {
 
 // done returns when that many units of the campaign will have been sent; ok is false if that cannot be predicted.
 func (f *forecast) done(c *delivery.Campaign, units float64) (at time.Time, ok bool) {
-	if at, ok = c.Finish(f.now, units, delivery.Unbounded); !ok {
-		return at, ok
-	}
-	p := &spending{campaign: c, now: f.now, most: math.Inf(1)}
+	// The last unit goes as soon as there is room for any of it.
+	p := &spending{campaign: c, now: f.now, most: math.Inf(1), units: max(0, units-1) + 0.01}
 	for _, q := range c.Quotas {
 		share, shared := f.shares[q][c]
 		if !binds(q) {
@@ -121,26 +119,19 @@ func (f *forecast) done(c *delivery.Campaign, units float64) (at time.Time, ok b
 			if shared {
 				part = share.parts[w]
 			}
-			bound := delivery.Sustained{PerSecond: part * sustained(q, window)}
-			state, seen := f.seen[q.ID][w]
-			if !seen || q.Spend == delivery.SpendEven || q.Mode == delivery.ModeEventual {
-				p.most = min(p.most, bound.PerSecond)
-			} else if bound.Credit = part * float64(state.Remaining); bound.Credit < units {
-				p.windows = append(p.windows, newSpent(q, w, part, f.seen[q.ID], f.now))
-			}
-			later, can := c.Finish(f.now, units, bound)
-			if !can {
-				return time.Time{}, false
-			}
-			if later.After(at) {
-				at = later
+			if state, seen := f.seen[q.ID][w]; !seen || q.Mode == delivery.ModeEventual {
+				p.most = min(p.most, part*sustained(q, window))
+			} else if part*float64(state.Remaining) < units || q.Spend == delivery.SpendEven {
+				p.windows = append(p.windows, newSpent(q, part, state, f.now))
 			}
 		}
 	}
-	if len(p.windows) > 0 {
-		if in, can, known := p.finish(units, at.Sub(f.now).Seconds()); known {
-			return f.now.Add(seconds(in)), can
-		}
+	if at, ok = c.Finish(f.now, units, delivery.Sustained{PerSecond: p.most}); !ok || len(p.windows) == 0 {
+		return at, ok
+	}
+	in, ok := p.finish(max(minBends, min(maxBends, forecastBends/max(1, len(f.rates)))))
+	if last := f.now.Add(seconds(in)); last.After(at) {
+		at = last
 	}
 	return at, ok
 }

@@ -2,7 +2,7 @@ package progress
 
 import (
 	"math"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -10,235 +10,231 @@ import (
 )
 
 const (
-	maxBends    = 400 // of the curve of one campaign, before its shortest window counts as a rate
-	maxSpending = 4   // attempts to find the curve of a campaign
-	manySpans   = 50  // a window of which so many spans pass counts as a rate
-	fewSpans    = 10  // but not one of which fewer pass in a stretch of active hours: it is full again when they begin
 	// settling is about how long after its grant a unit is sent and counted, in seconds.
 	settling = 0.1
+	ahead    = 0.05 // about how long before its time an evenly spent unit is granted
 	tiny     = 1e-6
 )
 
-// spending is how the units that a campaign has sent grow, as the windows of its quotas allow: as fast as its rate while all of
-// them have room, and while one has none, as fast as what it has counted leaves it. So a long window that is used up at once
-// stands still until its units leave it, all at once again. The curve is made of straight lines; times are seconds from now.
-type spending struct {
-	campaign *delivery.Campaign
-	now      time.Time
-	windows  []*spent
-	most     float64 // units per second that short windows and evenly spent ones allow
-	at, sent []float64
-}
-
-// spent is a window as one campaign sees it: its part of the limit.
+// spent is a window as one campaign sees it: its part of the limit. Times are seconds from now, as in a curve.
 type spent struct {
 	window      delivery.Window
 	limit, left float64
-	span        float64   // for how long units count
+	span        float64   // for how long units count, to the end of their bucket
+	even        bool      // units take their part of the span
 	leave       []leaving // of the units that are counted now, in order; evenly between one and the next
+	width       float64   // of a bucket; 0: each unit leaves by itself
+	phase       float64   // by how much now is after the begin of a bucket
 	base        float64   // fixed: what was sent when its period began
-	reset       float64   // fixed: when that ends
+	reset       float64   // fixed: when that ends; infinite: it begins with the next unit
+	bound       float64   // until when there was no room last
+	allow, due  float64   // even: what may be sent until when
+	step        float64   // even: the units that go together
 }
 
 // leaving is how many units have left a window by a time.
 type leaving struct{ at, units float64 }
 
-// newSpent makes the state of a window of a quota of which the campaign has a part, as it was observed. The shorter windows of
-// the quota have counted the same units: what one of them has not counted was sent before its span.
-func newSpent(q *delivery.Quota, index int, part float64, seen map[int]delivery.WindowState, now time.Time) *spent {
-	w, s := q.Windows[index], seen[index]
-	x := &spent{window: w, limit: part * float64(w.Limit), left: part * float64(s.Remaining), span: w.Span.Seconds()}
-	from := func(at int64) float64 { return max(0, time.UnixMicro(at).Sub(now).Seconds()) }
-	full, gone := x.span, 0.0
-	if s.ResetAt != 0 {
-		full = min(x.span, from(s.ResetAt))
+// newSpent makes the state of a window of a quota of which the campaign has a part, as it was observed.
+func newSpent(q *delivery.Quota, part float64, s delivery.WindowState, now time.Time) *spent {
+	w := q.Windows[s.Window]
+	x := &spent{
+		window: w, limit: part * float64(w.Limit), left: part * float64(s.Remaining), span: w.Span.Seconds(), even: q.Spend == delivery.SpendEven,
 	}
-	if s.FreeAt != 0 {
-		gone = min(full, from(s.FreeAt))
+	in := func(at int64) float64 { return max(0, time.UnixMicro(at).Sub(now).Seconds()) }
+	switch w.Algorithm {
+	case delivery.AlgorithmFixed:
+		x.reset = math.Inf(1)
+		if w.Anchor != "" {
+			x.reset = max(tiny, in(model.PeriodOf(w, now.UnixMicro())[1]))
+		} else if s.Remaining < w.Limit {
+			x.reset = min(x.span, in(s.ResetAt))
+		}
+		return x
+	case delivery.AlgorithmLog:
+		x.span += settling
+	default: // a bucket leaves when all of it may
+		width := max(1000, (w.Span.Microseconds()+59)/60)
+		x.width, x.phase = float64(width)/1e6, float64(now.UnixMicro()%width)/1e6
+		x.span += settling
 	}
 	used := x.limit - x.left
-	x.leave = []leaving{{gone, 0}}
-	for i, shorter := range q.Windows {
-		at, state := x.span-shorter.Span.Seconds(), seen[i]
-		if i == index || shorter.Algorithm == delivery.AlgorithmFixed || state.ResetAt == 0 || at <= gone || at >= full {
-			continue
-		}
-		if units := used - part*float64(shorter.Limit-state.Remaining); units > 0 {
-			x.leave = append(x.leave, leaving{at, min(used, units)})
-		} else {
-			x.leave = append(x.leave, leaving{at, 0})
+	if used <= 0 {
+		return x
+	}
+	full := x.span + x.width
+	if s.ResetAt != 0 {
+		full = min(full, in(s.ResetAt))
+	}
+	first := 0.0
+	if s.FreeAt != 0 {
+		first = min(full, in(s.FreeAt))
+	}
+	if s.Leaving[0] != 0 {
+		first = min(full, in(s.Leaving[0]))
+	}
+	x.leave = []leaving{{first, 0}}
+	if s.Leaving[0] != 0 {
+		for i := 1; i < len(s.Leaving); i++ {
+			x.leave = append(x.leave, leaving{min(full, in(s.Leaving[i])), used * float64(i) / float64(len(s.Leaving))})
 		}
 	}
 	x.leave = append(x.leave, leaving{full, used})
-	sort.Slice(x.leave, func(i, j int) bool { return x.leave[i].at < x.leave[j].at })
-	switch w.Algorithm {
-	case delivery.AlgorithmFixed:
-		if x.reset = full; w.Anchor != "" {
-			x.reset = max(tiny, from(model.PeriodOf(w, now.UnixMicro())[1]))
-		} else if s.Remaining >= w.Limit {
-			x.reset = x.span
-		}
-	case delivery.AlgorithmLog:
-		x.span += settling
-	default: // the oldest bucket counts in full
-		x.span += x.span/120 + settling
-	}
 	return x
 }
 
+// gone is when what is sent at a time has left the window.
+func (x *spent) gone(at float64) float64 {
+	if x.width > 0 {
+		at = (math.Floor((at+x.phase)/x.width+tiny)+1)*x.width - x.phase
+	}
+	return at + x.span
+}
+
 // room is how much may have been sent at t, how fast that grows, and until when it does.
-func (x *spent) room(p *spending, t float64) (units, slope, until float64) {
+func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 	if x.window.Algorithm == delivery.AlgorithmFixed {
 		return x.base + x.left, 0, x.reset
 	}
 	units, until = x.left, math.Inf(1)
+	line := func(at, next leaving) { // of those that leave from one time to the next
+		if until = min(until, next.at); next.units > at.units && next.at > at.at {
+			grows := (next.units - at.units) / (next.at - at.at)
+			units, slope = units+grows*max(0, t-at.at), slope+grows
+		}
+	}
 	for i := len(x.leave) - 1; i >= 0; i-- {
 		if l := x.leave[i]; t >= l.at-tiny {
 			if units += l.units; i+1 < len(x.leave) {
-				next := x.leave[i+1]
-				slope = (next.units - l.units) / max(tiny, next.at-l.at)
-				units += slope * max(0, t-l.at)
+				line(l, x.leave[i+1])
 			}
 			break
 		}
 		until = x.leave[i].at
 	}
-	if t < x.span-tiny {
-		return units, slope, min(until, x.span)
+	if x.width > 0 {
+		begin := math.Floor((t-x.span+x.phase)/x.width+tiny)*x.width - x.phase // of the first bucket that counts
+		gone := c.by(begin)
+		if i := c.last(func(i int) bool { return c.sent[i] <= gone }); i+1 < len(c.at) {
+			until = min(until, x.gone(max(begin, c.at[i])))
+		} else if end, _ := c.end(); true {
+			until = min(until, x.gone(end))
+		}
+		return units + gone, slope, until
 	}
-	before := t - x.span + tiny
-	i := sort.SearchFloat64s(p.at, before) // the line from i-1 to i
-	if i >= len(p.at) {
-		return units + p.sent[len(p.at)-1], slope, until
+	i := c.last(func(i int) bool { return x.gone(c.at[i]) <= t+tiny })
+	if i < 0 {
+		return units, slope, min(until, x.gone(0))
 	}
-	line := (p.sent[i] - p.sent[i-1]) / (p.at[i] - p.at[i-1])
-	return units + p.sent[i-1] + line*(t-x.span-p.at[i-1]), slope + line, min(until, p.at[i]+x.span)
+	units += c.sent[i]
+	if i+1 < len(c.at) {
+		line(leaving{x.gone(c.at[i]), c.sent[i]}, leaving{x.gone(c.at[i+1]), c.sent[i+1]})
+	}
+	return units, slope, until
 }
 
-// renew begins the periods of fixed windows that have ended by t.
-func (p *spending) renew(t, sent float64) {
-	for _, x := range p.windows {
-		if x.window.Algorithm != delivery.AlgorithmFixed || t < x.reset-tiny {
-			continue
+// evenly is how much may be sent at t, and until when no more, if units are spent evenly; room is what the window has.
+// Units go one by one or, of many, together: a hundredth of what may go until the schedule changes, or a fiftieth of all.
+func (x *spent) evenly(p *spending, t, sent, room float64) (allow, next float64) {
+	if t >= x.due-ahead-tiny {
+		part := x.window.Span.Seconds() / max(tiny, x.limit)
+		if x.window.Algorithm == delivery.AlgorithmFixed && !math.IsInf(x.reset, 1) {
+			part = (x.reset - t) / max(tiny, room)
 		}
-		x.base, x.left = sent, x.limit
-		if x.reset = t + x.span; x.window.Anchor != "" {
-			at := p.now.Add(seconds(t + tiny))
-			x.reset = max(t+tiny, time.UnixMicro(model.PeriodOf(x.window, at.UnixMicro()+1)[1]).Sub(p.now).Seconds())
-		}
+		x.step = max(1, math.Ceil(min((p.next-t)/part/100, x.limit, (p.units-sent)/50)))
+		x.allow, x.due = sent+x.step, max(t, x.due)+x.step*part
 	}
+	return x.allow, x.due - ahead
 }
 
-// rate is what the schedule allows at t, and until when.
-func (p *spending) rate(t float64) (perSecond, until float64, ended bool) {
-	at := p.now.Add(seconds(t + tiny))
-	if p.campaign.Ended(at) {
-		return 0, 0, true
-	}
-	until = math.Inf(1)
-	if next := p.campaign.NextChange(at); !next.IsZero() {
-		until = next.Sub(p.now).Seconds()
-	}
-	if !p.campaign.Active(at) {
-		return 0, until, false
-	}
-	rate, _, _ := p.campaign.RateAt(at)
-	return rate.PerSecond(), until, false
-}
-
-// run returns when so many units will have been sent: never if ok is false, and not known if known is.
-func (p *spending) run(units float64) (at float64, ok, known bool) {
-	p.at, p.sent = []float64{0}, []float64{0}
-	t, sent := 0.0, 0.0
-	for range maxBends {
-		slope, until, ended := p.rate(t)
-		if ended {
-			return 0, false, true
-		}
-		slope = min(slope, p.most)
-		hit := math.Inf(1)
-		type line struct{ room, slope float64 }
-		lines := make([]line, len(p.windows))
-		for i, x := range p.windows {
-			units, grows, ends := x.room(p, t)
-			lines[i] = line{units, grows}
-			if until = min(until, ends); units-sent < tiny*(1+sent) {
-				slope = min(slope, max(0, grows))
-			}
-		}
-		for _, l := range lines {
-			if l.room-sent >= tiny*(1+sent) && slope > l.slope {
-				hit = min(hit, t+(l.room-sent)/(slope-l.slope))
-			}
-		}
-		if until = min(until, hit); slope > 0 && sent+slope*(until-t) >= units-tiny {
-			return t + (units-sent)/slope, true, true
-		}
-		if math.IsInf(until, 1) {
-			return 0, false, true
-		}
-		until = max(until, t+tiny)
-		sent += slope * (until - t)
-		t = until
-		p.draw(t, sent, slope)
-		p.renew(t, sent)
-	}
-	return 0, false, false
-}
-
-// draw adds a line of the given slope to the curve. One that goes on as the last one is made a part of it: where the curve bends,
-// windows bend it again a span later.
-func (p *spending) draw(t, sent, slope float64) {
-	if n := len(p.at); n > 1 && math.Abs(p.sent[n-1]-p.sent[n-2]-slope*(p.at[n-1]-p.at[n-2])) < tiny {
-		p.at[n-1], p.sent[n-1] = t, sent
+// renew begins the period of a fixed window anew if it has ended by t. What is sent at its end counts in the next one, too.
+func (x *spent) renew(c *curve, now time.Time, t float64) {
+	if x.window.Algorithm != delivery.AlgorithmFixed || t < x.reset-tiny {
 		return
 	}
-	p.at, p.sent = append(p.at, t), append(p.sent, sent)
+	x.base, x.left = c.by(t), x.limit
+	late := x.base - c.by(t-settling)
+	x.left = max(0, x.left-late)
+	switch {
+	case x.window.Anchor != "":
+		at := now.Add(seconds(t + tiny))
+		x.reset = max(t+tiny, time.UnixMicro(model.PeriodOf(x.window, at.UnixMicro()+1)[1]).Sub(now).Seconds())
+	case late > tiny:
+		x.reset = t + x.span
+	default:
+		x.reset = math.Inf(1)
+	}
 }
 
-// finish returns when so many units will have been sent; about is when that is in the long run. known is false if it takes too
-// long to find out.
-func (p *spending) finish(units float64, about float64) (at float64, ok, known bool) {
-	sort.Slice(p.windows, func(i, j int) bool { return p.windows[i].span < p.windows[j].span })
-	kept := p.windows
-	stretch := p.stretch()
-	for len(kept) > 0 && kept[0].span*manySpans < about && kept[0].span*fewSpans < stretch {
-		p.most, kept = min(p.most, kept[0].limit/kept[0].span), kept[1:]
+// move moves on the period of a fixed window after periods in which so much was sent have been passed over.
+func (x *spent) move(c *curve, now time.Time, long, units float64) {
+	if x.window.Algorithm != delivery.AlgorithmFixed {
+		return
 	}
-	for range maxSpending {
-		p.windows = make([]*spent, len(kept))
-		for i, x := range kept {
-			fresh := *x
-			p.windows[i] = &fresh
-		}
-		if at, ok, known = p.run(units); known || len(kept) == 0 {
-			return at, ok, known
-		}
-		p.most, kept = min(p.most, kept[0].limit/kept[0].span), kept[1:]
+	x.base += units
+	if x.window.Anchor == "" {
+		x.reset += long
+		return
 	}
-	return 0, false, false
+	end, _ := c.end()
+	at := model.PeriodOf(x.window, now.Add(seconds(end)).UnixMicro())
+	x.base, x.left = c.by(time.UnixMicro(at[0]).Sub(now).Seconds()), x.limit
+	x.reset = time.UnixMicro(at[1]).Sub(now).Seconds()
 }
 
-// stretch is how long the shortest of the campaign's next active hours are, in seconds.
-func (p *spending) stretch() float64 {
-	shortest := math.Inf(1)
-	if p.campaign.Hours == nil {
-		return shortest
-	}
-	at, active := p.now, false
-	for range 16 { // of a week with two stretches a day
-		next := p.campaign.Hours.NextChange(at)
-		if next.IsZero() {
-			break
+// curve is how many units a campaign has sent by a time: straight lines from one point to the next, the first at 0.
+type curve struct{ at, sent []float64 }
+
+// last is the last point that passes, of which all earlier ones do.
+func (c *curve) last(passes func(i int) bool) int {
+	low, high := 0, len(c.at)
+	for low < high {
+		if i := (low + high) / 2; passes(i) {
+			low = i + 1
+		} else {
+			high = i
 		}
-		if active {
-			shortest = min(shortest, next.Sub(at).Seconds())
-		}
-		at, active = next, p.campaign.Hours.Active(next)
 	}
-	return shortest
+	return low - 1
 }
 
-func seconds(s float64) time.Duration {
-	return time.Duration(min(s, (20*366*24*time.Hour).Seconds()) * float64(time.Second))
+// by is how many units were sent by a time.
+func (c *curve) by(at float64) float64 {
+	i, exact := slices.BinarySearch(c.at, at)
+	switch {
+	case exact:
+		return c.sent[i]
+	case i == 0:
+		return 0
+	case i == len(c.at):
+		return c.sent[i-1]
+	}
+	return c.sent[i-1] + (c.sent[i]-c.sent[i-1])*(at-c.at[i-1])/(c.at[i]-c.at[i-1])
+}
+
+// end is the last point.
+func (c *curve) end() (at, sent float64) { return c.at[len(c.at)-1], c.sent[len(c.sent)-1] }
+
+// insert inserts a line at a time, after which the curve goes on as it did.
+func (c *curve) insert(at, long, units float64) {
+	sent := c.by(at)
+	i := c.last(func(i int) bool { return c.at[i] < at-tiny }) + 1
+	for j := i; j < len(c.at); j++ {
+		c.at[j] += long
+		c.sent[j] += units
+	}
+	c.at = slices.Insert(c.at, i, at, at+long)
+	c.sent = slices.Insert(c.sent, i, sent, sent+units)
+	if j := i + 2; j < len(c.at) && c.at[j] <= c.at[j-1]+tiny { // a point was there
+		c.at, c.sent = slices.Delete(c.at, j, j+1), slices.Delete(c.sent, j, j+1)
+	}
+}
+
+// draw adds a line. One that goes on as the last one is made a part of it: where the curve bends, windows bend it again later.
+func (c *curve) draw(t, sent, slope float64) {
+	if n := len(c.at); n > 1 && math.Abs(c.sent[n-1]-c.sent[n-2]-slope*(c.at[n-1]-c.at[n-2])) < tiny {
+		c.at[n-1], c.sent[n-1] = t, sent
+		return
+	}
+	c.at, c.sent = append(c.at, t), append(c.sent, sent)
 }

@@ -84,7 +84,9 @@ func (s *Store) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState
 	var out []delivery.WindowState
 	for _, q := range quotas {
 		for i, w := range s.quotas[q.ID].copied().open(q, now, 0) {
-			out = append(out, w.state(now, q.ID, i))
+			s := w.state(now, q.ID, i)
+			s.Leaving = w.leaving()
+			out = append(out, s)
 		}
 	}
 	return out

@@ -1,0 +1,238 @@
+package progress
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// maxBends bounds the steps to the curve of one campaign, forecastBends those of all that are forecast together.
+	maxBends, minBends, forecastBends = 4000, 400, 100_000
+	// alike is how many periods of a window must be alike, to alikeTo, until more of them are passed over at once.
+	alike, alikeTo = 4, 0.03
+	stepTo         = 0.01 // of what is sent in them is at most one step of an evenly spent window
+	// triedEvery is after how many points it is looked for periods again.
+	triedEvery = 8
+	week       = 7 * 24 * 60 * 60.0
+	longest    = 10 * 366 * 24 * 60 * 60.0
+)
+
+// spending is how the units that a campaign has sent grow, as the windows of its quotas allow: as fast as its rate while all of
+// them have room, and while one has none, as fast as what it has counted leaves it. So a long window that is used up at once
+// stands still until its units leave it, all at once again. What goes on alike, span after span of a window, while no longer one
+// binds, is passed over. Times are seconds from now.
+type spending struct {
+	campaign *delivery.Campaign
+	now      time.Time
+	windows  []*spent
+	most     float64 // units per second that is allowed besides
+	units    float64 // to be sent
+	curve    curve
+	next     float64 // when the schedule changes
+	since    float64 // when it did so last
+	pace     float64 // units per second of the schedule, in its active hours
+	paced    float64 // since when
+	try      int     // with how many points it is looked for periods next
+}
+
+// rate is what the schedule allows at t, and until when.
+func (p *spending) rate(t float64) (perSecond, until float64, ended bool) {
+	at := p.now.Add(seconds(t + tiny))
+	if p.campaign.Ended(at) {
+		return 0, 0, true
+	}
+	until = math.Inf(1)
+	if next := p.campaign.NextChange(at); !next.IsZero() {
+		until = next.Sub(p.now).Seconds()
+	}
+	if !p.campaign.Active(at) {
+		return 0, until, false
+	}
+	rate, _, _ := p.campaign.RateAt(at)
+	return rate.PerSecond(), until, false
+}
+
+// finish returns when the units will have been sent: never if ok is false. If so many bends are not enough to tell, the rest goes on
+// like that, or as windows that are longer allow in the long run.
+func (p *spending) finish(bends int) (at float64, ok bool) {
+	slices.SortFunc(p.windows, func(a, b *spent) int { return int(a.window.Span - b.window.Span) })
+	p.curve = curve{at: []float64{0}, sent: []float64{0}}
+	t, sent := 0.0, 0.0
+	for range bends {
+		slope, until, ended := p.step(t, sent)
+		if ended {
+			return 0, false
+		}
+		if slope > 0 && sent+slope*(until-t) >= p.units-tiny {
+			return t + (p.units-sent)/slope, true
+		}
+		if math.IsInf(until, 1) || t > longest {
+			return 0, false
+		}
+		until = max(until, t+tiny)
+		sent += slope * (until - t)
+		t = until
+		p.curve.draw(t, sent, slope)
+		if len(p.curve.at) >= p.try {
+			t, sent = p.pass(t, sent)
+			p.try = len(p.curve.at) + triedEvery
+		}
+	}
+	at = t
+	if sent > 0 {
+		at = t * p.units / sent
+	}
+	for _, x := range p.windows {
+		if x.span*alike > t {
+			at = max(at, (p.units-x.limit)*x.window.Span.Seconds()/x.limit)
+		}
+	}
+	return at, at < longest
+}
+
+// step is how fast units are sent at t, and until when.
+func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
+	slope, until, ended = p.rate(t)
+	if t >= p.next-tiny {
+		p.since, p.next = t, until
+	}
+	if slope > 0 && slope != p.pace {
+		p.pace, p.paced = slope, t
+	}
+	if slope = min(slope, p.most); slope == 0 || ended {
+		return slope, until, ended
+	}
+	type line struct{ room, slope, until float64 }
+	lines := make([]line, len(p.windows))
+	stands := 0.0 // until when it stands still
+	for i, x := range p.windows {
+		x.renew(&p.curve, p.now, t)
+		room, grows, ends := x.room(&p.curve, t)
+		room -= sent
+		lines[i] = line{room, grows, ends}
+		some := min(max(1, min(x.limit/100, (p.units-sent)/20)), x.limit, p.units-sent)
+		if room >= some-tiny || room >= tiny && x.bound < t-tiny {
+			continue
+		}
+		if grows > 0 { // units are whole, and of many, some go together
+			ends = min(ends, t+max(tiny, some-room)/grows)
+		}
+		x.bound, stands = ends, max(stands, ends)
+	}
+	if stands > 0 {
+		return 0, stands, false
+	}
+	for i, x := range p.windows {
+		if x.even && slope*x.window.Span.Seconds() > x.limit {
+			allow, next := x.evenly(p, t, sent, lines[i].room)
+			if allow-sent < tiny {
+				return 0, next, false
+			}
+			until = min(until, t+(allow-sent)/slope)
+		}
+		if x.window.Algorithm == delivery.AlgorithmFixed {
+			if math.IsInf(x.reset, 1) && slope > 0 {
+				x.reset = t + x.span
+			}
+			until = min(until, x.reset)
+		}
+		l := lines[i]
+		hit := math.Inf(1)
+		if slope > l.slope {
+			hit = t + l.room/(slope-l.slope)
+		}
+		if hit > l.until && slope > 0 { // not before what is sent comes to what there is room for at the end of the line
+			hit = t + (l.room+l.slope*(l.until-t))/slope
+		}
+		until = min(until, hit)
+	}
+	return slope, until, false
+}
+
+// pass passes over periods that are alike, if there are many to come.
+func (p *spending) pass(t, sent float64) (float64, float64) {
+	var lengths []float64
+	for _, x := range p.windows {
+		length := x.span
+		if x.width > 0 {
+			length = (math.Floor(settling/x.width)+1)*x.width + x.window.Span.Seconds()
+		}
+		lengths = append(lengths, length)
+	}
+	for i, length := range lengths {
+		if t-p.since < alike*length {
+			break
+		}
+		if p.passes(t, sent, length, p.next, p.windows[i].window.Span) {
+			return p.curve.end()
+		}
+	}
+	if p.campaign.Hours == nil || t-p.paced < alike*week {
+		return t, sent
+	}
+	changes := math.Inf(1)
+	at := p.now.Add(seconds(t))
+	if _, _, step := p.campaign.RateAt(at); !step.IsZero() {
+		return t, sent
+	}
+	if !p.campaign.EndsAt.IsZero() {
+		changes = p.campaign.EndsAt.Sub(p.now).Seconds()
+	}
+	p.passes(t, sent, week, changes, 7*24*time.Hour)
+	return p.curve.end()
+}
+
+// passes passes over periods of a length, if the last ones were alike, until the schedule changes or a window longer than span
+// may bind.
+func (p *spending) passes(t, sent, length, changes float64, span time.Duration) bool {
+	each := (sent - p.curve.by(t-alike*length)) / alike
+	if each <= tiny {
+		return false
+	}
+	for i := range alike {
+		n := p.curve.by(t-float64(i)*length) - p.curve.by(t-float64(i+1)*length)
+		if math.Abs(n-each) > each*alikeTo {
+			return false
+		}
+	}
+	most := min((p.units-sent)/each, (changes-t)/length)
+	for _, x := range p.windows {
+		if x.even && x.step > alike*each*stepTo {
+			return false
+		}
+		if x.window.Span <= span {
+			continue
+		}
+		if x.bound > t-alike*length {
+			return false // they may have been alike because of it
+		}
+		room, _, _ := x.room(&p.curve, t)
+		most = min(most, (room-sent)/each)
+		if x.even && x.due > t+length {
+			most = min(most, (x.allow-sent)/each)
+		}
+		if x.window.Algorithm == delivery.AlgorithmFixed {
+			most = min(most, (x.reset-t)/length)
+		}
+	}
+	n := math.Floor(most) - 1
+	if n < alike {
+		return false
+	}
+	p.curve.insert(t-alike*length, n*length, n*each)
+	for _, x := range p.windows {
+		if x.due <= t+length {
+			x.due += n * length
+			x.allow += n * each
+		}
+		if x.window.Span <= span {
+			x.move(&p.curve, p.now, n*length, n*each)
+		}
+	}
+	return true
+}
+
+func seconds(s float64) time.Duration { return time.Duration(min(s, 2*longest) * float64(time.Second)) }
