@@ -91,7 +91,9 @@ func TestRoomOfSinkAndCampaign(t *testing.T) {
 			q.campaign = &delivery.Campaign{ID: "c", Rate: delivery.PerSecond(1_000_000), MaxInFlight: tc.max}
 			q.sink, q.calls = &sinkState{max: 16, calls: tc.sink}, tc.own
 			q.push(&delivery.Job{Weight: 1})
-			if got := p.callRoom(q, 75_000, instant{}); got != tc.want {
+			room := make(chan int64, 1)
+			p.inbox.do(func(instant) { room <- p.callRoom(q, 75_000, instant{}) })
+			if got := <-room; got != tc.want {
 				t.Errorf("room for %d, want %d: %+v", got, tc.want, tc)
 			}
 		}
