@@ -217,6 +217,7 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
 	}
 }
 func (o *outbox) Drain(context.Context) int { return 0 }
+func (o *outbox) Revoke()                   {}
 
 func (o *outbox) Throttle(time.Duration) {
 	o.mu.Lock()
@@ -309,6 +310,27 @@ type partition struct {
 	rooms    []string
 	units    int64 // of room, in all
 	cramped  bool  // no room for jobs that are moved on
+	revoked  bool
+	dropped  int
+}
+
+func (p *partition) Revoked() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.revoked
+}
+
+func (p *partition) Drop(int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped++
+}
+
+// revoke begins to take the partition away.
+func (p *partition) revoke() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revoked = true
 }
 
 func newPartition(name string) *partition {

@@ -170,23 +170,30 @@ func (p *Pacer) background(f func(ctx context.Context)) {
 // again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	answer := make(chan []*delivery.Job, 1)
+	var begun atomic.Bool // by the scheduler, or given up here
 	p.inbox.do(func(now instant) {
-		if p.drain.stopped || p.disown(now) {
+		if !begun.CompareAndSwap(false, true) || p.drain.stopped || p.disown(now) {
 			close(answer)
 			return
 		}
 		answer <- p.place(jobs, now)
 	})
-	select {
-	case refused, ok := <-answer:
-		if !ok {
+	ended := ctx.Done()
+	for {
+		select {
+		case refused, ok := <-answer:
+			if !ok {
+				return nil, ErrDraining
+			}
+			return refused, nil
+		case <-p.inbox.closed:
 			return nil, ErrDraining
+		case <-ended:
+			if begun.CompareAndSwap(false, true) {
+				return nil, ctx.Err()
+			}
+			ended = nil // the scheduler is at it
 		}
-		return refused, nil
-	case <-p.inbox.closed:
-		return nil, ErrDraining
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 

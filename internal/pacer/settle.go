@@ -33,6 +33,9 @@ func (p *Pacer) settle(r sent, now instant) {
 	if r.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
+	if (r.forfeited || !settles(r.result.Class)) && drop(j) {
+		return // the daemon that reads it next sends it
+	}
 	if r.forfeited {
 		p.metrics.forfeited.Add(float64(j.Weight))
 		p.putBack(q, j, 0, now)
@@ -154,7 +157,7 @@ func (p *Pacer) retry(j *delivery.Job, r delivery.Result, counts bool, asked tim
 
 // waitAlone lets a job that was sent wait for its next attempt, and others of its campaign pass it.
 func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
-	if p.drain.stopped {
+	if p.drain.stopped || drop(j) {
 		return // stays open; it is tried again by the daemon that reads it next
 	}
 	j.Account.Tried(j)

@@ -27,6 +27,20 @@ type fakeSource struct {
 	settled map[int64]delivery.Outcome
 	twice   int
 	flushes int
+	revoked bool
+	dropped int
+}
+
+func (s *fakeSource) Revoked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revoked
+}
+
+func (s *fakeSource) Drop(int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped++
 }
 
 func newSource(name string) *fakeSource {

@@ -150,6 +150,7 @@ func (r *Relay) probe(ctx context.Context, box *outbox, h *hold) {
 
 		partitions, err := r.opts.Client.Partitions(ctx, h.at.Topic)
 		switch {
+		case len(h.trying) == 0: // nothing waits any more
 		case h.at.ID != anyPartition:
 			t.write(ctx, []broker.Chunk[*item]{{To: h.at, Items: h.trying}})
 		case err != nil:

@@ -1,6 +1,7 @@
 package requeue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -183,6 +184,41 @@ func (o *outbox) closeLanes() {
 		}
 	}
 	o.rings[lanes] = nil
+}
+
+// revocable is a source whose partition may move to another daemon while others stay.
+type revocable interface {
+	// Revoked reports whether it is about to.
+	Revoked() bool
+	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
+	Drop(offset int64)
+}
+
+// revoke takes out the items for lanes of revoked sources that are certainly not written, and returns their jobs.
+func (o *outbox) revoke() (dropped []*delivery.Job) {
+	drops := func(it *item) bool {
+		src, ok := it.job.Source.(revocable)
+		if it.unknown || classOf(it.to) != lanes || !ok || !src.Revoked() {
+			return false
+		}
+		dropped = append(dropped, it.job)
+		return true
+	}
+	for _, q := range o.queues {
+		before := len(q.items)
+		q.items = slices.DeleteFunc(q.items, drops)
+		o.queued -= before - len(q.items)
+		if q.listed && len(q.items) == 0 {
+			o.rings[q.class] = slices.DeleteFunc(o.rings[q.class], func(other *queue) bool { return other == q })
+			q.listed = false
+		}
+	}
+	for _, h := range o.held {
+		if h.items = slices.DeleteFunc(h.items, drops); h.len() == 0 {
+			delete(o.held, h.place)
+		}
+	}
+	return dropped
 }
 
 // close drops everything that is not being sent.

@@ -147,6 +147,34 @@ func TestHeldLanesWait(t *testing.T) {
 	}
 }
 
+// TestRevokedSources: what was never tried for a lane is taken out; what may have been written, what is urgent and what is of other
+// sources is written.
+func TestRevokedSources(t *testing.T) {
+	o, gone, kept := newOutbox(), newSource("gone"), newSource("kept")
+	gone.revoked = true
+	o.put(&item{job: gone.job(1, "c"), to: lane})
+	o.put(&item{job: gone.job(2, "c"), to: timer})
+	o.put(&item{job: kept.job(3, "c"), to: lane})
+	if dropped := o.revoke(); len(dropped) != 1 || dropped[0].Offset != 1 || o.queued != 2 {
+		t.Fatalf("dropped %v, queued %d", dropped, o.queued)
+	}
+	o.put(&item{job: gone.job(4, "c"), to: lane, unknown: true})
+	o.put(&item{job: gone.job(5, "c"), to: lane})
+	if dropped := o.revoke(); len(dropped) != 1 || o.queued != 3 {
+		t.Fatalf("dropped %v, queued %d", dropped, o.queued)
+	}
+	var written []int64
+	for _, class := range []queueClass{urgent, lanes, lanes} {
+		q, _ := o.next(class, time.Now(), time.Time{})
+		for _, it := range serve(o, q, 1<<20) {
+			written = append(written, it.job.Offset)
+		}
+	}
+	if slices.Sort(written); !slices.Equal(written, []int64{2, 3, 4}) {
+		t.Errorf("written %v", written)
+	}
+}
+
 func TestForgottenSources(t *testing.T) {
 	o := newOutbox()
 	for range 3 * maxIdleQueues {

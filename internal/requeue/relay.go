@@ -160,6 +160,17 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	return inDoubt
 }
 
+// Revoke drops the items for lanes whose source is revoked, that no produce call has and that are certainly not written.
+// Everything else of these sources is written.
+func (r *Relay) Revoke() {
+	r.mu.Lock()
+	dropped := r.box.revoke()
+	r.mu.Unlock()
+	for _, job := range dropped {
+		job.Source.(revocable).Drop(job.Offset)
+	}
+}
+
 // finish waits until everything is written, except where Kafka refuses, or until ctx ends.
 func (r *Relay) finish(ctx context.Context, box *outbox) {
 	for {

@@ -1,0 +1,85 @@
+package pacer
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// revocable is a source whose partition may move to another daemon while others stay.
+type revocable interface {
+	// Revoked reports whether it is about to.
+	Revoked() bool
+	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
+	Drop(offset int64)
+}
+
+// drop forgets a job whose source is revoked, and reports whether it is.
+func drop(j *delivery.Job) bool {
+	src, ok := j.Source.(revocable)
+	if !ok || !src.Revoked() {
+		return false
+	}
+	src.Drop(j.Offset)
+	return true
+}
+
+// settles reports whether a result of the class settles its job.
+func settles(c delivery.ResultClass) bool {
+	return c == delivery.Delivered || c == delivery.Rejected || c == delivery.Permanent || c == delivery.Duplicate
+}
+
+// Revoke drops every job of a revoked source that is not in flight; one in flight that is not settled when it comes back is dropped
+// then. All other jobs stay, and the slots go to them.
+func (p *Pacer) Revoke(ctx context.Context) error {
+	done := make(chan struct{})
+	p.inbox.do(func(now instant) {
+		p.dropRevoked(now)
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-p.inbox.closed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.opt.Requeuer.Revoke()
+	return nil
+}
+
+func (p *Pacer) dropRevoked(now instant) {
+	keep := func(j *delivery.Job) bool { return !drop(j) }
+	for _, q := range p.queues.list {
+		q.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
+		q.waiting = slices.DeleteFunc(q.waiting, func(src roomer) bool {
+			r, ok := src.(revocable)
+			return ok && r.Revoked()
+		})
+		p.returnUnused(q)
+		p.roomFor(q, now)
+	}
+	p.aside.keep(keep)
+}
+
+// keep drops the jobs for which keep returns false.
+func (a *aside) keep(keep func(*delivery.Job) bool) {
+	entries := a.waits.entries
+	a.waits.entries = nil
+	for _, e := range entries {
+		if keep(e.item) {
+			a.waits.push(e.item, e.at)
+		}
+	}
+	for campaign, jobs := range a.parked {
+		kept := jobs[:0:0]
+		for _, j := range jobs {
+			if keep(j) {
+				kept = append(kept, j)
+			}
+		}
+		if a.parked[campaign] = kept; len(kept) == 0 {
+			delete(a.parked, campaign)
+		}
+	}
+}

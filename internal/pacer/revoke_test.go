@@ -1,0 +1,67 @@
+package pacer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestRevoke: jobs of a partition that is taken away are dropped where they wait, those in flight are settled, or dropped when they
+// failed, and jobs of other partitions go on without a pause.
+func TestRevoke(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		const each = 200
+		f.receiver.setLatency(700 * time.Millisecond)
+		gone, kept := newPartition("lanes/0"), newPartition("lanes/1")
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Offset%10 == 7 && gone.Revoked() && j.ID[:7] == "lanes/0" {
+				return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		for first := int64(0); first < each; first += 50 {
+			f.offer(t, jobs(gone, delivery.FromTimer, "c", first, 50))
+			f.offer(t, jobs(kept, delivery.FromTimer, "c", first, 50))
+		}
+		time.Sleep(time.Second)
+		gone.revoke()
+		if err := f.daemons[0].Revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sent := f.count("c")
+		time.Sleep(time.Second)
+		if more := f.count("c") - sent; more < 95 {
+			t.Errorf("%d sent in the second after", more)
+		}
+		if n := gone.counts().settled + gone.dropped; n != each || gone.counts().settled == 0 {
+			t.Errorf("%d of %d jobs were settled, %d dropped", gone.counts().settled, each, gone.dropped)
+		}
+		time.Sleep(5 * time.Second)
+		if n := kept.count(delivery.OutcomeDelivered); n != each || kept.dropped != 0 {
+			t.Errorf("%d of the other partition were delivered, %d dropped", n, kept.dropped)
+		}
+		if more := f.count("c") - each - gone.counts().settled; more > 10 {
+			t.Errorf("%d sent of the partition that is gone", more)
+		}
+	})
+}
+
+// TestAnOfferThatWasGivenUp: when its caller does not wait any more, no job is taken.
+func TestAnOfferThatWasGivenUp(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		src, taken := newPartition("lanes/0"), 0
+		for first := range int64(50) {
+			if _, err := f.daemons[0].Offer(ctx, jobs(src, delivery.FromTimer, "c", first, 1)); err == nil {
+				taken++
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if n := f.count("c"); n != taken {
+			t.Errorf("%d jobs were sent, and %d taken", n, taken)
+		}
+	})
+}
