@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -57,9 +56,9 @@ type Options struct {
 type Client struct {
 	kafka     *kafka.Client
 	idle      func() // closes idle connections
-	brokers   []string
-	dialer    *kafka.Dialer
 	maxRecord int64
+
+	coordinators sync.Map // group -> id of its broker, int32
 
 	mu     sync.Mutex
 	layout map[string][]int // topic -> partition -> leader
@@ -87,25 +86,9 @@ func New(o Options) (*Client, error) {
 	return &Client{
 		// No Timeout: kafka-go would halve it for the broker's waits.
 		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: explaining{network}},
-		idle:  transport.CloseIdleConnections, brokers: o.Brokers, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
-		dialer: &kafka.Dialer{
-			DialFunc: dial, ClientID: clientID, Timeout: dialTimeout, DualStack: true, SASLMechanism: mechanism,
-		},
+		idle:  transport.CloseIdleConnections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes),
 		layout: make(map[string][]int),
 	}, nil
-}
-
-// Group makes a member of a consumer group. kafka-go's own messages are logged at debug: all errors that matter are
-// returned as values, and most of the rest is the normal operation of a group.
-func (c *Client) Group(log *slog.Logger, config kafka.ConsumerGroupConfig) (*kafka.ConsumerGroup, error) {
-	config.Brokers, config.Dialer = c.brokers, c.dialer
-	config.Logger = kafka.LoggerFunc(func(format string, args ...any) {
-		if log.Enabled(context.Background(), slog.LevelDebug) {
-			log.Debug("kafka-go", "message", fmt.Sprintf(format, args...))
-		}
-	})
-	config.ErrorLogger = config.Logger
-	return kafka.NewConsumerGroup(config)
 }
 
 // Close closes idle connections.

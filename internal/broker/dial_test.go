@@ -48,10 +48,6 @@ func TestAServerThatIsNoBrokerIsToldFromOne(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), address+" ") || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: error %v, want %q", c.answer, err, c.says)
 		}
-		_, err = client.dialer.LookupPartitions(t.Context(), "tcp", address, "pacer.jobs")
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q: the dialer's error %v, want %q", c.answer, err, c.says)
-		}
 	}
 }
 

@@ -83,6 +83,15 @@ func Fenced(err error) bool {
 	return errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberId)
 }
 
+// Rebalances reports whether err means that the group rebalances: its members have to join anew.
+func Rebalances(err error) bool { return errors.Is(err, kafka.RebalanceInProgress) }
+
+// Outdated reports whether err means that a request was one of another generation than the group has, which knows the member.
+func Outdated(err error) bool { return errors.Is(err, kafka.IllegalGeneration) }
+
+// NamesMember reports whether err means that the group has told the member its ID, with which it has to join.
+func NamesMember(err error) bool { return errors.Is(err, kafka.MemberIDRequired) }
+
 // Answered reports whether err, the outcome of a request, is the answer of a broker that works. A broker that refuses
 // will go on to refuse; one that is busy does not count.
 func Answered(err error) bool {

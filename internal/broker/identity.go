@@ -127,8 +127,8 @@ func (r *identityRequest) RawExchange(conn io.ReadWriter) (protocol.Message, err
 	return answer, nil
 }
 
-// maxIdentityBytes bounds an answer: a hundred bytes for each partition of the topics.
-const maxIdentityBytes = 64 << 20
+// maxAnswerBytes bounds an answer: a hundred bytes for each partition of the topics, or what the members of a group say.
+const maxAnswerBytes = 64 << 20
 
 // exchange writes one request and reads its answer.
 func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) error {
@@ -142,8 +142,8 @@ func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response) er
 		return err
 	}
 	size := int64(binary.BigEndian.Uint32(head[:])) - 4
-	if size < 0 || size > maxIdentityBytes || binary.BigEndian.Uint32(head[4:]) != correlation {
-		return fmt.Errorf("the answer to a request for metadata begins with %x", head)
+	if size < 0 || size > maxAnswerBytes || binary.BigEndian.Uint32(head[4:]) != correlation {
+		return fmt.Errorf("the answer to a request begins with %x", head)
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(conn, body); err != nil {

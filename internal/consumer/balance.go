@@ -6,105 +6,136 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// A dealer deals the partitions of all topics to the members of the group: each topic evenly, and all of them together, and
-// what a member had it keeps as far as that allows. So a join or a leave moves little more than it must. The balancers of
-// kafka-go start over at the first member with each topic, so that with many topics of few partitions (timers) the first
-// member gets nearly all. Every member must subscribe to the same topics, as the daemons of one group do.
+// The protocols that a member offers, the best first; the group takes one that all its members have. What a protocol's name stands
+// for must never change.
 //
-// It remembers what it has dealt, so that the leader can tell when that is no longer all; see watchPartitions. The zero
-// value is ready. Safe for use by several goroutines.
-type dealer struct {
-	dealt atomic.Pointer[map[string]int] // partitions by topic, of the last assignment; nil: none since taken
-	owned atomic.Pointer[ownership]      // what this member was dealt last; nil: nothing yet
-}
+// In a cooperative group, members go on with what they hold while the group rebalances: see tenure. In the others, which have
+// members of earlier versions, they let go of everything before they join; but in the first generation of such a group, members may
+// still hold what they had in a cooperative one. A sticky group deals by what the members had; an even one by nothing, since some do
+// not say it.
+const (
+	cooperativeProtocol = "pacer-cooperative-1"
+	stickyProtocol      = "pacer-sticky-1"
+	evenProtocol        = "pacer-even-1"
+)
 
-// ownership is what a member had, in the generation in which it had it. Members exchange it as JSON.
+// ownership is what a member had, in the generation in which it had it. Members say it as JSON when they join.
 type ownership struct {
-	Generation int32            `json:"generation"`
-	Partitions map[string][]int `json:"partitions"` // by topic
+	Generation int              `json:"generation"`
+	Partitions map[string][]int `json:"partitions"`     // by topic
+	Held       bool             `json:"held,omitempty"` // it goes on with them while it joins: nobody else may begin
 }
 
-// taken returns what was dealt since the last call; nil if another member was the leader.
-func (d *dealer) taken() map[string]int {
-	if dealt := d.dealt.Swap(nil); dealt != nil {
-		return *dealt
+// owned makes an ownership.
+func owned(generation int, partitions []partition, held bool) ownership {
+	mine := ownership{generation, map[string][]int{}, held}
+	for _, at := range partitions {
+		mine.Partitions[at.Topic] = append(mine.Partitions[at.Topic], at.ID)
 	}
-	return nil
+	return mine
 }
 
-// own records what this member was dealt.
-func (d *dealer) own(gen *kafka.Generation) {
-	mine := ownership{gen.ID, map[string][]int{}}
-	for topic, list := range gen.Assignments {
-		for _, p := range list {
-			mine.Partitions[topic] = append(mine.Partitions[topic], p.ID)
-		}
+// offers are the protocols of a member that had this, or has it.
+func offers(mine ownership) (list []broker.Protocol) {
+	var said []byte
+	if mine.Generation > 0 {
+		said, _ = json.Marshal(mine) // numbers and strings
 	}
-	d.owned.Store(&mine)
-}
-
-// balancers are the protocols that this member offers; the group takes one that all its members have.
-func (d *dealer) balancers() []kafka.GroupBalancer {
-	return []kafka.GroupBalancer{stickyBalancer{d}, evenBalancer{d}}
-}
-
-// stickyBalancer deals by what members had. What a protocol's name stands for must never change.
-type stickyBalancer struct{ *dealer }
-
-// ProtocolName is what the members of a group agree on.
-func (stickyBalancer) ProtocolName() string { return "pacer-sticky-1" }
-
-// UserData is the claim of this member.
-func (b stickyBalancer) UserData() ([]byte, error) {
-	mine := b.owned.Load()
-	if mine == nil {
-		return nil, nil
+	for _, name := range []string{cooperativeProtocol, stickyProtocol, evenProtocol} {
+		list = append(list, broker.Protocol{Name: name, Data: said})
 	}
-	return json.Marshal(mine)
+	return list
 }
 
-// AssignGroups deals the partitions. A claim that cannot be read counts as none.
-func (b stickyBalancer) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
+// withheld is what a leader of this version says to each member: what the member held, and does not find in its hand, is dealt to
+// nobody. Leaders of earlier versions say nothing.
+const withheld = "withheld"
+
+// hands are what each member is dealt, by topic.
+type hands = map[string]map[string][]int
+
+// deal deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
+// them together, and what a member had it keeps as far as that allows. So a join or a leave moves little more than it must. The
+// balancers of kafka-go start over at the first member with each topic, so that with many topics of few partitions (timers) the
+// first member gets nearly all. Every member must subscribe to the same topics, as the daemons of one group do.
+//
+// A topic that is not there at the moment stays with those who had it. What another member still holds is dealt to nobody: its
+// holder finds it missing, lets go of it, and joins again.
+func deal(protocol string, members []broker.Subscriber, counts map[string]int) hands {
 	claims := map[string]ownership{}
 	for _, m := range members {
 		var c ownership
-		if err := json.Unmarshal(m.UserData, &c); err == nil {
+		if json.Unmarshal(m.Data, &c) == nil { // one that cannot be read counts as none
 			claims[m.ID] = c
 		}
 	}
-	return b.deal(members, partitions, claims)
-}
-
-// evenBalancer deals without regard to what members had: the protocol of members that do not say it.
-type evenBalancer struct{ *dealer }
-
-// ProtocolName is what the members of a group agree on.
-func (evenBalancer) ProtocolName() string { return "pacer-even-1" }
-
-// UserData is empty.
-func (evenBalancer) UserData() ([]byte, error) { return nil, nil }
-
-// AssignGroups deals the partitions.
-func (b evenBalancer) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
-	return b.deal(members, partitions, nil)
-}
-
-func (d *dealer) deal(members []kafka.GroupMember, partitions []kafka.Partition, claims map[string]ownership) kafka.GroupMemberAssignments {
-	members = slices.SortedFunc(slices.Values(members), func(a, b kafka.GroupMember) int { return cmp.Compare(a.ID, b.ID) })
-	topics, dealt := map[string][]int{}, map[string]int{}
-	for _, p := range partitions {
-		topics[p.Topic] = append(topics[p.Topic], p.ID)
-		dealt[p.Topic]++
+	had := claims
+	if protocol == evenProtocol {
+		had = nil
 	}
-	all, totals := kafka.GroupMemberAssignments{}, map[string]int{}
+	all, holders := dealAll(members, partitionsOf(members, counts, claims), had), holdersOf(claims)
+	for id, topics := range all {
+		for topic, list := range topics {
+			topics[topic] = slices.DeleteFunc(list, func(p int) bool {
+				holder, held := holders[partition{Topic: topic, ID: p}]
+				return held && holder != id
+			})
+		}
+	}
+	return all
+}
+
+// partitionsOf lists the partitions of each topic.
+func partitionsOf(members []broker.Subscriber, counts map[string]int, claims map[string]ownership) map[string][]int {
+	topics := map[string][]int{}
+	for topic, n := range counts {
+		for p := range n {
+			topics[topic] = append(topics[topic], p)
+		}
+	}
+	for _, m := range members {
+		for topic, list := range claims[m.ID].Partitions {
+			if counts[topic] == 0 {
+				topics[topic] = append(topics[topic], list...)
+			}
+		}
+	}
+	for topic, list := range topics {
+		slices.Sort(list)
+		topics[topic] = slices.Compact(list)
+	}
+	return topics
+}
+
+// holdersOf returns which member holds each partition. Of two who say so, the one of the later generation does.
+func holdersOf(claims map[string]ownership) map[partition]string {
+	holders := map[partition]string{}
+	for _, id := range slices.Sorted(maps.Keys(claims)) {
+		c := claims[id]
+		if !c.Held {
+			continue
+		}
+		for topic, list := range c.Partitions {
+			for _, p := range list {
+				at := partition{Topic: topic, ID: p}
+				if other, found := holders[at]; !found || c.Generation > claims[other].Generation {
+					holders[at] = id
+				}
+			}
+		}
+	}
+	return holders
+}
+
+func dealAll(members []broker.Subscriber, topics map[string][]int, claims map[string]ownership) hands {
+	members = slices.SortedFunc(slices.Values(members), func(a, b broker.Subscriber) int { return cmp.Compare(a.ID, b.ID) })
+	all, totals := hands{}, map[string]int{}
 	for _, m := range members {
 		all[m.ID] = map[string][]int{}
 	}
@@ -115,7 +146,6 @@ func (d *dealer) deal(members []kafka.GroupMember, partitions []kafka.Partition,
 				readers = append(readers, &hand{id: m.ID, total: totals[m.ID]})
 			}
 		}
-		slices.Sort(topics[topic])
 		dealTopic(readers, topics[topic], owners(topic, readers, claims))
 		for _, h := range readers {
 			if len(h.has) > 0 {
@@ -124,7 +154,6 @@ func (d *dealer) deal(members []kafka.GroupMember, partitions []kafka.Partition,
 			}
 		}
 	}
-	d.dealt.Store(&dealt)
 	return all
 }
 
@@ -210,15 +239,9 @@ func (h *hand) giveUp(i, n int) (given []int) {
 	return given
 }
 
-// watchPartitions returns when the topics have other numbers of partitions than were dealt, or ctx ends. Only the leader
-// of the group knows what was dealt, and only when the leader joins again are partitions dealt anew: the others wait
-// until ctx ends. kafka-go's own watch takes the numbers at its beginning for those dealt, and does not see partitions
-// that were added in between, while the group rebalanced.
-func (c *Consumer) watchPartitions(ctx context.Context, dealt map[string]int) {
-	if dealt == nil {
-		<-ctx.Done()
-		return
-	}
+// watchPartitions calls changed when the topics have other numbers of partitions than the leader has dealt, and returns then, or
+// when ctx ends. Only when the leader joins again are partitions dealt anew.
+func (c *Consumer) watchPartitions(ctx context.Context, dealt map[string]int, changed func()) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	retry.Every(ctx, c.opt.partitionsWatched, func(time.Time) {
@@ -228,6 +251,7 @@ func (c *Consumer) watchPartitions(ctx context.Context, dealt map[string]int) {
 			c.opt.Logger.Debug("the numbers of partitions cannot be read; trying again", "error", err)
 		case !maps.Equal(counts, dealt):
 			c.opt.Logger.Info("topics have other partitions than before; the group is rebalanced")
+			changed()
 			stop()
 		}
 	})

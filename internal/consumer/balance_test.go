@@ -14,45 +14,48 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/broker"
 )
 
 // group is a group of members whose partitions are dealt again and again.
 type group struct {
-	partitions []kafka.Partition
-	members    map[string]*dealer
-	generation int32
+	topics     map[string]int
+	partitions int
+	members    map[string]ownership
+	generation int
 	owner      map[partition]string
 }
 
 func (g *group) of(topics map[string]int) *group {
-	g.partitions, g.members, g.owner = nil, map[string]*dealer{}, map[partition]string{}
-	for topic, n := range topics {
-		for id := range n {
-			g.partitions = append(g.partitions, kafka.Partition{Topic: topic, ID: id})
-		}
+	g.topics, g.partitions, g.members, g.owner = topics, 0, map[string]ownership{}, map[partition]string{}
+	for _, n := range topics {
+		g.partitions += n
 	}
 	return g
+}
+
+// subscriber is a member as the leader sees it.
+func subscriber(id string, topics []string, mine ownership, protocol string) broker.Subscriber {
+	for _, p := range offers(mine) {
+		if p.Name == protocol {
+			return broker.Subscriber{ID: id, Topics: topics, Data: p.Data}
+		}
+	}
+	panic("no such protocol")
 }
 
 // deal deals the partitions, and returns how many have another owner than before, and by how many partitions the members
 // differ at most, in one topic and in all.
 func (g *group) deal(t require) (moved, inTopic, inAll int) {
-	var members []kafka.GroupMember
-	topics := map[string]bool{}
-	for _, p := range g.partitions {
-		topics[p.Topic] = true
-	}
-	for id, d := range g.members {
-		said, err := stickyBalancer{d}.UserData()
-		if err != nil {
-			t.Fatal(err)
-		}
-		members = append(members, kafka.GroupMember{ID: id, Topics: slices.Collect(maps.Keys(topics)), UserData: said})
+	var members []broker.Subscriber
+	for id, mine := range g.members {
+		members = append(members, subscriber(id, slices.Collect(maps.Keys(g.topics)), mine, stickyProtocol))
 	}
 	g.generation++
-	got, owner := stickyBalancer{new(dealer)}.AssignGroups(members, g.partitions), map[partition]string{}
-	for id, d := range g.members {
-		gen := &kafka.Generation{ID: g.generation, Assignments: map[string][]kafka.PartitionAssignment{}}
+	got, owner := deal(stickyProtocol, members, g.topics), map[partition]string{}
+	for id := range g.members {
+		var mine []partition
 		for topic, list := range got[id] {
 			for _, p := range list {
 				at := partition{Topic: topic, ID: p}
@@ -60,13 +63,13 @@ func (g *group) deal(t require) (moved, inTopic, inAll int) {
 					t.Fatalf("%s is dealt to %s and to %s", at, other, id)
 				}
 				owner[at] = id
-				gen.Assignments[topic] = append(gen.Assignments[topic], kafka.PartitionAssignment{ID: p})
+				mine = append(mine, at)
 			}
 		}
-		d.own(gen)
+		g.members[id] = owned(g.generation, mine, false)
 	}
-	if len(owner) != len(g.partitions) {
-		t.Fatalf("%d of %d partitions are dealt", len(owner), len(g.partitions))
+	if len(owner) != g.partitions {
+		t.Fatalf("%d of %d partitions are dealt", len(owner), g.partitions)
 	}
 	for at, id := range owner {
 		if before, was := g.owner[at]; was && before != id {
@@ -75,13 +78,13 @@ func (g *group) deal(t require) (moved, inTopic, inAll int) {
 	}
 	g.owner = owner
 	spread := func(count func(id string) int) int {
-		least, most := len(g.partitions), 0
+		least, most := g.partitions, 0
 		for id := range g.members {
 			least, most = min(least, count(id)), max(most, count(id))
 		}
 		return most - least
 	}
-	for topic := range topics {
+	for topic := range g.topics {
 		inTopic = max(inTopic, spread(func(id string) int { return len(got[id][topic]) }))
 	}
 	inAll = spread(func(id string) (n int) {
@@ -108,7 +111,7 @@ func TestPartitionsAreDealt(t *testing.T) {
 		for step := range rapid.IntRange(1, 8).Draw(t, "steps") {
 			joined, left := rapid.IntRange(0, 3).Draw(t, "joined"), 0
 			for i := range joined {
-				g.members[fmt.Sprintf("%d-%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), step, i)] = new(dealer)
+				g.members[fmt.Sprintf("%d-%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), step, i)] = ownership{}
 			}
 			for _, id := range slices.Sorted(maps.Keys(g.members)) {
 				if len(g.members) > 1 && rapid.IntRange(0, 5).Draw(t, "leaves") == 0 {
@@ -140,11 +143,11 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 	for _, n := range []int{3, 5, 8} {
 		g := new(group).of(topics)
 		for i := range n {
-			g.members[fmt.Sprintf("first-%02d", i)] = new(dealer)
+			g.members[fmt.Sprintf("first-%02d", i)] = ownership{}
 		}
 		g.deal(t)
-		all := len(g.partitions)
-		g.members["one-more"] = new(dealer)
+		all := g.partitions
+		g.members["one-more"] = ownership{}
 		if moved, _, _ := g.deal(t); moved > all/(n+1)+3*len(topics) {
 			t.Errorf("%d daemons: %d of %d partitions moved at a join", n, moved, all)
 		}
@@ -164,7 +167,7 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 			delete(g.members, fmt.Sprintf("first-%02d", i))
 			moved, _, _ := g.deal(t)
 			total += moved
-			g.members[fmt.Sprintf("second-%02d", i)] = new(dealer)
+			g.members[fmt.Sprintf("second-%02d", i)] = ownership{}
 			moved, _, _ = g.deal(t)
 			total += moved
 		}
@@ -178,57 +181,138 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 // What a member says of itself is believed only as far as it can be: of two owners the later one is, and what cannot be read
 // or does not exist counts for nothing.
 func TestClaimsOfMembers(t *testing.T) {
-	one, two := new(dealer), new(dealer)
-	mine := func(generation int32, partitions ...int) *kafka.Generation {
-		g := &kafka.Generation{ID: generation, Assignments: map[string][]kafka.PartitionAssignment{}}
-		for _, p := range partitions {
-			g.Assignments["lanes"] = append(g.Assignments["lanes"], kafka.PartitionAssignment{ID: p})
-		}
-		return g
+	of := func(generation int, ids ...int) ownership {
+		return ownership{Generation: generation, Partitions: map[string][]int{"lanes": ids}}
 	}
-	one.own(mine(4, 0, 1, 2, 3))
-	two.own(mine(7, 2, 3, 99, -1))
-	var members []kafka.GroupMember
-	for id, d := range map[string]*dealer{"a": one, "b": two} {
-		said, _ := stickyBalancer{d}.UserData()
-		members = append(members, kafka.GroupMember{ID: id, Topics: []string{"lanes"}, UserData: said})
-	}
-	members = append(members, kafka.GroupMember{ID: "c", Topics: []string{"other"}, UserData: []byte("{{")})
-	var partitions []kafka.Partition
-	for id := range 4 {
-		partitions = append(partitions, kafka.Partition{Topic: "lanes", ID: id})
-	}
-	partitions = append(partitions, kafka.Partition{Topic: "other", ID: 0})
-	got := stickyBalancer{new(dealer)}.AssignGroups(members, partitions)
-	want := kafka.GroupMemberAssignments{"a": {"lanes": {0, 1}}, "b": {"lanes": {2, 3}}, "c": {"other": {0}}}
+	lanes := []string{"lanes"}
+	got := deal(stickyProtocol, []broker.Subscriber{
+		subscriber("a", lanes, of(4, 0, 1, 2, 3), stickyProtocol),
+		subscriber("b", lanes, of(7, 2, 3, 99, -1), stickyProtocol),
+		{ID: "c", Topics: []string{"other"}, Data: []byte("{{")},
+	}, map[string]int{"lanes": 4, "other": 1})
+	want := hands{"a": {"lanes": {0, 1}}, "b": {"lanes": {2, 3}}, "c": {"other": {0}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-// TestAGroupWithOlderMembers: members that do not say what they had are in one group with those that do.
+// TestWhatIsHeldIsNotDealt: a partition that moves is dealt to nobody as long as its owner holds it, also when a member of an earlier
+// version has just joined.
+func TestWhatIsHeldIsNotDealt(t *testing.T) {
+	for _, protocol := range []string{cooperativeProtocol, stickyProtocol} {
+		t.Run(protocol, func(t *testing.T) { whatIsHeldIsNotDealt(t, protocol) })
+	}
+	members := []broker.Subscriber{
+		subscriber("a", []string{"lanes"}, ownership{5, map[string][]int{"lanes": {0, 1, 2, 3}}, true}, evenProtocol),
+		{ID: "b", Topics: []string{"lanes"}},
+	}
+	if got := deal(evenProtocol, members, map[string]int{"lanes": 4}); len(got["a"]["lanes"]) != 2 || len(got["b"]["lanes"]) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func whatIsHeldIsNotDealt(t *testing.T, protocol string) {
+	t.Helper()
+	members := map[string]ownership{
+		"a": {Generation: 5, Partitions: map[string][]int{"lanes": {0, 1, 2, 3}}, Held: true},
+		"b": {},
+		"c": {Generation: 3, Partitions: map[string][]int{"lanes": {3}}, Held: true}, // it has missed that it lost it
+	}
+	dealt := func() hands {
+		var list []broker.Subscriber
+		for id, mine := range members {
+			list = append(list, subscriber(id, []string{"lanes"}, mine, protocol))
+		}
+		return deal(protocol, list, map[string]int{"lanes": 4})
+	}
+	got := dealt()
+	kept := got["a"]["lanes"]
+	if len(kept) != 2 || len(got["b"]["lanes"]) != 0 || len(got["c"]["lanes"]) != 0 {
+		t.Fatalf("%v", got)
+	}
+	members["a"] = ownership{Generation: 6, Partitions: map[string][]int{"lanes": kept}, Held: true}
+	members["c"] = ownership{Generation: 6, Partitions: map[string][]int{}, Held: true}
+	if got = dealt(); len(got["a"]["lanes"]) != 2 || len(got["b"]["lanes"]) != 1 || len(got["c"]["lanes"]) != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestATopicThatIsNotThereStays: while a topic is not known to the brokers, those who had its partitions keep them.
+func TestATopicThatIsNotThereStays(t *testing.T) {
+	topics := []string{"jobs", "lanes"}
+	mine := ownership{Generation: 5, Partitions: map[string][]int{"lanes": {0, 2}, "jobs": {0}}, Held: true}
+	got := deal(cooperativeProtocol, []broker.Subscriber{subscriber("a", topics, mine, cooperativeProtocol)}, map[string]int{"jobs": 2})
+	if want := (hands{"a": {"lanes": {0, 2}, "jobs": {0, 1}}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// older deals as daemons of earlier versions do, whose membership is kafka-go's.
+type older struct{ name string }
+
+func (o older) ProtocolName() string      { return o.name }
+func (o older) UserData() ([]byte, error) { return nil, nil }
+func (o older) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
+	list, counts := []broker.Subscriber{}, map[string]int{}
+	for _, m := range members {
+		list = append(list, broker.Subscriber{ID: m.ID, Topics: m.Topics, Data: m.UserData})
+	}
+	for _, p := range partitions {
+		counts[p.Topic]++
+	}
+	return deal(o.name, list, counts)
+}
+
+// TestAGroupWithOlderMembers: members of earlier versions, which let go of everything at a rebalance, are in one group with those
+// that do not; whoever leads.
 func TestAGroupWithOlderMembers(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(4, r.jobs(), r.opt.LaneTopic)
 		c := r.start(newFake())
 		r.eventually("joined", c.Joined)
-		older, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-			ID: r.opt.Group, Brokers: r.brokers, Topics: c.opt.topics(), GroupBalancers: []kafka.GroupBalancer{evenBalancer{new(dealer)}},
+		earlier, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+			ID: r.opt.Group, Brokers: r.brokers, Topics: c.opt.topics(),
+			GroupBalancers:    []kafka.GroupBalancer{older{stickyProtocol}, older{evenProtocol}},
 			HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = older.Close() }()
+		closed := false
+		defer func() {
+			if !closed {
+				_ = earlier.Close()
+			}
+		}()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		gen, err := older.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
+		has := func(want int) {
+			t.Helper()
+			for {
+				gen, err := earlier.Next(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for _, list := range gen.Assignments {
+					n += len(list)
+				}
+				if n == want {
+					return
+				}
+			}
 		}
-		if n := len(assigned(gen)); n != 4 {
-			t.Errorf("%d partitions of 8", n)
-		}
+		lanes := func() int { return len(c.Backlog().Lanes) }
+		has(4)
+		r.eventually("both have half", func() bool { return lanes() == 2 })
+		c.stop()
+		has(8)
+		c = r.start(newFake()) // the other one leads
+		has(4)
+		r.eventually("both have half again", func() bool { return lanes() == 2 })
+		_ = earlier.Close()
+		closed = true
+		r.eventually("one has all", func() bool { return lanes() == 4 })
 	})
 }
 
@@ -272,9 +356,9 @@ func TestPartitionsAddedDuringARebalance(t *testing.T) {
 	}
 }
 
-// TestAFailedJoinLeavesNoMember: the member whose join was not answered is removed, since it begins anew as another one; the
-// group would wait for the first one until its session times out.
-func TestAFailedJoinLeavesNoMember(t *testing.T) {
+// TestAFailedJoinIsRepeated: a member whose join was not answered joins again as the same one, with what it holds: the group would
+// wait for it until its session times out, if it came back as another one.
+func TestAFailedJoinIsRepeated(t *testing.T) {
 	t.Parallel()
 	cluster := inProcess(t)
 	r := newRig(t, cluster.ListenAddrs())
@@ -294,20 +378,18 @@ func TestAFailedJoinLeavesNoMember(t *testing.T) {
 		failed = true
 		return nil, errors.New("the connection is lost"), true
 	})
-	cluster.ControlKey(int16(kmsg.LeaveGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+	cluster.ControlKey(int16(kmsg.LeaveGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		mu.Lock()
 		defer mu.Unlock()
-		leaving := req.(*kmsg.LeaveGroupRequest)
-		left = left || leaving.MemberID == member ||
-			slices.ContainsFunc(leaving.Members, func(m kmsg.LeaveGroupRequestMember) bool { return m.MemberID == member })
+		left = true
 		return nil, nil, false
 	})
 	second := r.start(newFake())
 	r.eventually("both are members", func() bool { return first.Joined() && second.Joined() && len(r.logs.lines("ingress=1")) >= 2 })
 	mu.Lock()
 	defer mu.Unlock()
-	if !failed || !left {
-		t.Errorf("the join failed: %t; the member was removed: %t", failed, left)
+	if !failed || left {
+		t.Errorf("the join failed: %t; a member was removed: %t", failed, left)
 	}
 }

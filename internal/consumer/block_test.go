@@ -25,12 +25,12 @@ type stayers struct {
 	campaign string
 	capacity int
 	queue    []*delivery.Job
-	waiting  delivery.Source
+	waiting  map[delivery.Source]bool
 	offers   int
 }
 
 func newStayers(campaign string, capacity int) *stayers {
-	return &stayers{fake: newFake(), campaign: campaign, capacity: capacity}
+	return &stayers{fake: newFake(), campaign: campaign, capacity: capacity, waiting: map[delivery.Source]bool{}}
 }
 
 func (s *stayers) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
@@ -44,7 +44,7 @@ func (s *stayers) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*d
 			rest = append(rest, j)
 		case len(refused) > 0 || len(s.queue) >= s.capacity:
 			refused = append(refused, j)
-			s.waiting = j.Source
+			s.waiting[j.Source] = true
 		default:
 			s.queue = append(s.queue, j)
 		}
@@ -60,9 +60,11 @@ func (s *stayers) send(ctx context.Context, n int) {
 	n = min(n, len(s.queue))
 	_, _ = s.fake.Offer(ctx, s.queue[:n]) // settles
 	s.queue = s.queue[n:]
-	if s.waiting != nil && len(s.queue) <= s.capacity/2 {
-		s.waiting.(roomer).Room(s.campaign, int64(s.capacity-len(s.queue)))
-		s.waiting = nil
+	if len(s.queue) <= s.capacity/2 {
+		for src := range s.waiting {
+			src.(roomer).Room(s.campaign, int64(s.capacity-len(s.queue)))
+		}
+		clear(s.waiting)
 	}
 }
 
@@ -76,9 +78,17 @@ func (s *stayers) resize(capacity int) {
 
 func (s *stayers) Drain(ctx context.Context) (int, error) {
 	s.mu.Lock()
-	s.queue, s.waiting = nil, nil
+	s.queue = nil
+	clear(s.waiting)
 	s.mu.Unlock()
 	return s.fake.Drain(ctx)
+}
+
+func (s *stayers) Revoke(ctx context.Context) error {
+	s.mu.Lock()
+	s.queue = slices.DeleteFunc(s.queue, revokedOf)
+	s.mu.Unlock()
+	return s.fake.Revoke(ctx)
 }
 
 func (s *stayers) calls() int {

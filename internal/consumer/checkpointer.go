@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -13,17 +14,18 @@ import (
 // positionTimeout bounds one save or load of positions, and one call of Lanes.Drained.
 const positionTimeout = 5 * time.Second
 
-// checkpointer saves the positions of lanes and timers, and tells Lanes which campaigns are drained. One goroutine per
-// generation runs it.
+// checkpointer saves the positions of lanes and timers, and tells Lanes which campaigns are drained. One goroutine runs
+// it.
 type checkpointer struct {
 	opt     *Options
-	sources []*source
-	lanes   []*laneSource
+	sources func() []*source
+	lanes   func() []*laneSource
 	// count returns how many lanes there are; nil if that is not known.
 	count func(ctx context.Context) (int, error)
 
 	saving   retry.Outage
 	snapshot *delivery.Snapshot // that follow has seen; nil: none
+	followed []*laneSource      // the lanes that it has told
 }
 
 // run works until ctx ends.
@@ -51,9 +53,10 @@ func (k *checkpointer) run(ctx context.Context) {
 
 // save stores the positions of the last commit or of the next one: they are used only when the group has none.
 func (k *checkpointer) save(ctx context.Context) {
-	positions := make([]delivery.Position, 0, len(k.sources))
-	sources := make([]*source, 0, len(k.sources)) // of the positions
-	for _, s := range k.sources {
+	held := k.sources()
+	positions := make([]delivery.Position, 0, len(held))
+	sources := make([]*source, 0, len(held)) // of the positions
+	for _, s := range held {
 		if p, ok := s.kept(); ok {
 			sources, positions = append(sources, s), append(positions, p)
 		}
@@ -92,7 +95,7 @@ func (k *checkpointer) store(ctx context.Context, positions []delivery.Position)
 // drained reports the campaigns that have almost nothing left in their lane. A report that fails is repeated later, as is
 // one that does not release the campaign.
 func (k *checkpointer) drained(ctx context.Context, now time.Time) {
-	for _, lane := range k.lanes {
+	for _, lane := range k.lanes() {
 		for _, d := range lane.drained(now, k.opt.LaneRate) {
 			call, cancel := context.WithTimeout(ctx, positionTimeout)
 			released, err := k.opt.Lanes.Unpin(call, d.id, lane.ID, d.used)
@@ -109,15 +112,16 @@ func (k *checkpointer) drained(ctx context.Context, now time.Time) {
 // follow makes the lanes watch the campaigns that have got one of them besides others: it may stay without a job, and the campaign
 // keeps all its lanes until it, too, is reported as drained. A campaign's only lane was asked for because there is a job for it.
 func (k *checkpointer) follow() {
-	is, was := k.opt.Snapshot(), k.snapshot
-	if is == nil || is == was {
+	is, was, held := k.opt.Snapshot(), k.snapshot, k.lanes()
+	same := slices.Equal(held, k.followed)
+	if is == nil || is == was && same {
 		return
 	}
-	if was == nil {
+	if was == nil || !same {
 		was = &delivery.Snapshot{}
 	}
-	k.snapshot = is
-	lanes := k.byID()
+	k.snapshot, k.followed = is, held
+	lanes := byNumber(held)
 	for id := range is.Changed(was) {
 		c := is.Campaign(id)
 		if c == nil || len(c.Lanes) < 2 {
@@ -131,10 +135,10 @@ func (k *checkpointer) follow() {
 	}
 }
 
-// byID returns the lanes by their numbers.
-func (k *checkpointer) byID() map[int]*laneSource {
-	lanes := make(map[int]*laneSource, len(k.lanes))
-	for _, lane := range k.lanes {
+// byNumber returns lanes by their numbers.
+func byNumber(list []*laneSource) map[int]*laneSource {
+	lanes := make(map[int]*laneSource, len(list))
+	for _, lane := range list {
 		lanes[lane.ID] = lane
 	}
 	return lanes
@@ -151,7 +155,8 @@ const (
 // began: nothing was written after the lane was requested, it went to other lanes of the campaign, or its last job was
 // settled between two generations.
 func (k *checkpointer) pinned(ctx context.Context) {
-	if len(k.lanes) == 0 {
+	lanes := k.lanes()
+	if len(lanes) == 0 {
 		return
 	}
 	call, cancel := context.WithTimeout(ctx, positionTimeout)
@@ -161,7 +166,7 @@ func (k *checkpointer) pinned(ctx context.Context) {
 		k.opt.Logger.Debug("the pins of lanes cannot be read; trying again in a minute", "error", err)
 		return
 	}
-	byID, count := k.byID(), k.counted(call)
+	byID, count := byNumber(lanes), k.counted(call)
 	for campaign, ids := range pins {
 		for _, id := range ids {
 			if lane := byID[id]; lane != nil {

@@ -22,16 +22,16 @@ const (
 	doubtEvery = time.Second
 )
 
-// committer commits the partitions of one generation, all that have changed in one request: every interval, and at once
-// when kicked. One goroutine runs it; kicked may be sent by any.
+// committer commits the partitions of a tenure, all that have changed in one request: every interval, and at once when kicked. One
+// goroutine runs it; kicked may be sent by any.
 type committer struct {
 	client  *broker.Client
-	member  broker.Member
+	member  *membership
 	metrics *metrics
 	health  *broker.Health
-	sources []*source
+	sources func() []*source
 	kicked  retry.Signal // a commit is wanted soon
-	fenced  bool         // the group has a later generation: nothing can be committed any more
+	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
 	lost    func()       // called when it has; may be nil
 
 	doubted  map[*source]time.Time // partitions of requests that were given up, and until when they are committed again
@@ -62,7 +62,7 @@ func (c *committer) note(f func(*commitState)) {
 	f(&c.state)
 }
 
-func newCommitter(c *broker.Client, m broker.Member, mx *metrics, h *broker.Health) *committer {
+func newCommitter(c *broker.Client, m *membership, mx *metrics, h *broker.Health) *committer {
 	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal(), doubted: map[*source]time.Time{}}
 }
 
@@ -87,8 +87,8 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// last commits once more, until nothing is left to commit, the group has a later generation, or ctx
-// ends. It returns the error of the last request if something is left.
+// last commits once more, until nothing is left to commit, the group has gone on without this daemon, or ctx ends. It returns the
+// error of the last request if something is left.
 func (c *committer) last(ctx context.Context) error {
 	var wait backoff
 	for {
@@ -109,7 +109,7 @@ func (c *committer) commit(ctx context.Context) error {
 	}
 	c.repeat(time.Now())
 	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
-	for _, s := range c.sources {
+	for _, s := range c.sources() {
 		if p, dirty := s.progress(); dirty {
 			commits[s.partition], sent[s] = broker.Commit{Offset: p.Offset, Metadata: p.Metadata, Epoch: p.epoch}, p
 		}
@@ -119,7 +119,8 @@ func (c *committer) commit(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	outcomes, err := c.client.Commit(ctx, c.member, commits)
+	member, _ := c.member.now()
+	outcomes, err := c.client.Commit(ctx, member, commits)
 	if err == nil {
 		err = acknowledge(outcomes, sent)
 	} else {
@@ -127,6 +128,9 @@ func (c *committer) commit(ctx context.Context) error {
 		for s := range sent {
 			c.doubted[s] = until
 		}
+	}
+	if c.member.outdated(member, err) {
+		return err // it is repeated as one of the generation that the member has by then
 	}
 	return c.judge(err)
 }
@@ -178,7 +182,7 @@ func (c *committer) judge(err error) error {
 	case broker.Fenced(err):
 		c.metrics.commits.WithLabelValues(resultFenced).Inc()
 		c.fenced = true
-		for _, s := range c.sources {
+		for _, s := range c.sources() {
 			s.fence()
 		}
 		if c.lost != nil {

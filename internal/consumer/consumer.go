@@ -2,13 +2,10 @@ package consumer
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
@@ -16,15 +13,7 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-const (
-	joinBackoff = time.Second
-	// heartbeat is how soon a member learns that the group rebalances. The group waits for the last one, and those that
-	// have learned it before read nothing meanwhile.
-	heartbeat      = 250 * time.Millisecond
-	leaveTimeout   = 2 * time.Second
-	sessionTimeout = 10 * time.Second
-	topicCheck     = time.Second
-)
+const topicCheck = time.Second
 
 // Consumer is one member of a consumer group. Make it with New and call Run once; Joined may be called at any time.
 //
@@ -36,14 +25,15 @@ type Consumer struct {
 	health   *broker.Health
 	origins  *offset.Origins
 	blockers *blockers
-	dealer   dealer
 	watch    watchState
-	lease    lease                      // of the generation
-	topics   map[string]broker.Identity // those that were read last; of the goroutine of Run
+	lease    lease // of what is held
+
+	known  sync.Mutex                 // guards topics
+	topics map[string]broker.Identity // those that were read last
 
 	warned  [len(placeNames)]atomic.Int64 // when it was last said that fetches wait, by place
 	joined  atomic.Bool
-	reading atomic.Pointer[reading] // the lanes of the last assignment; see Backlog
+	reading atomic.Pointer[reading] // the lanes that are held, or were last; see Backlog
 }
 
 // New makes a Consumer. It does no I/O.
@@ -95,51 +85,23 @@ func (c *Consumer) setJoined(is bool) {
 }
 
 // Run reads until ctx ends; then it stops fetching, lets the handler drain within Options.ShutdownTimeout, commits,
-// leaves the group and returns nil. It returns an error only for options that kafka-go does not accept.
+// leaves the group and returns nil.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.awaitTopics(ctx); err != nil {
 		return nil // ended before there was anything to read
 	}
-	group, err := c.opt.Client.Group(c.opt.Logger, kafka.ConsumerGroupConfig{
-		ID: c.opt.Group, Topics: c.opt.topics(),
-		GroupBalancers:    c.dealer.balancers(),
-		HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
-		JoinGroupBackoff: joinBackoff, StartOffset: kafka.FirstOffset,
-	})
-	if err != nil {
-		return fmt.Errorf("consumer group %s: %w", c.opt.Group, err)
-	}
-	member := broker.Member{Group: c.opt.Group}
+	member := newMembership(&c.opt, c.health, &c.lease)
+	lasting := context.WithoutCancel(ctx)
+	beating, stop := context.WithCancel(lasting)
+	var beats sync.WaitGroup
+	beats.Go(func() { member.beat(beating) })
 	for ctx.Err() == nil {
-		gen, err := group.Next(ctx)
-		switch {
-		case err == nil:
-			c.health.OK("group")
-			member.ID = gen.MemberID
-			c.runGeneration(ctx, gen)
-		case ctx.Err() == nil:
-			c.health.Fail("group", fmt.Errorf("join group %s: %w", c.opt.Group, err))
-			c.abandon(ctx, &member, err)
-		}
+		c.hold(ctx, member)
 	}
-	// Leaving takes connections of its own and may fail; the session timeout then does the same.
-	return group.Close()
-}
-
-// abandon has the group forget a member whose join failed. kafka-go begins anew as another member then, and without
-// leaving: the group would wait for the first one until its session times out, in each rebalance. A group that rebalances
-// still knows the member, which goes on.
-func (c *Consumer) abandon(ctx context.Context, member *broker.Member, failure error) {
-	if member.ID == "" || errors.Is(failure, kafka.RebalanceInProgress) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
-	defer cancel()
-	if err := c.opt.Client.Leave(ctx, *member); err != nil {
-		c.opt.Logger.Debug("a member of the group whose join failed is not removed; trying again", "error", err)
-		return
-	}
-	member.ID = ""
+	stop()
+	beats.Wait()
+	member.leave(lasting)
+	return nil
 }
 
 // awaitTopics returns when every topic exists. It logs once what it waits for.

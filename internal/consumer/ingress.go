@@ -16,7 +16,7 @@ type ingressReader struct {
 	reader
 	src      *windowSource
 	blockers *blockers
-	maxBytes int64
+	maxBytes func() int64
 	maxWait  time.Duration
 	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
 	hold func(ctx context.Context, jobs []*delivery.Job) (n int, err error)
@@ -42,7 +42,10 @@ type fetched struct {
 
 // run reads until ctx ends.
 func (r *ingressReader) run(ctx context.Context) {
-	defer r.drop()
+	defer func() {
+		r.drop()
+		r.src.abandon(r.refused)
+	}()
 	r.doubted = r.drop
 	if r.repeats != nil {
 		defer r.repeats.Forget()
@@ -68,14 +71,15 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 			return false, err
 		}
 	}
-	if err = r.src.budget.acquire(ctx, r.maxBytes); err != nil {
+	maxBytes := r.maxBytes()
+	if err = r.src.budget.acquire(ctx, maxBytes); err != nil {
 		return false, err
 	}
-	defer r.src.budget.charge(-r.maxBytes)
+	defer r.src.budget.charge(-maxBytes)
 	f := &r.fetched
 	now := time.Now()
-	out, err := r.read(ctx, from, r.maxBytes, r.maxWait, func(rec *broker.Raw) error {
-		if f.bytes >= expansion*r.maxBytes {
+	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *broker.Raw) error {
+		if f.bytes >= expansion*maxBytes {
 			return errEnough
 		}
 		j := r.adopt(r.decode(rec, now))
@@ -208,7 +212,7 @@ func (r *ingressReader) relieve(offsets ...int64) {
 // become due in the order of the log: the reader sleeps until the first job of what it has fetched is due, holding
 // that one small batch.
 func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll, origins *offset.Origins) {
-	r.maxBytes, r.maxWait = timerFetchBytes, shortPoll
+	r.maxBytes, r.maxWait = func() int64 { return timerFetchBytes }, shortPoll
 	r.repeats = offset.NewRepeats(origins)
 	r.hold = func(ctx context.Context, jobs []*delivery.Job) (int, error) { return holdUntilDue(ctx, jobs, delay) }
 	r.idle = func(ctx context.Context, offset int64) error {

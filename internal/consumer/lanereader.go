@@ -201,6 +201,7 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		r.src.offers(true)
 		refused, err := r.offer(ctx, piece)
 		if err != nil {
+			r.src.abandon(jobs)
 			return err
 		}
 		for _, j := range refused {

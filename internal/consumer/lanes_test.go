@@ -428,7 +428,7 @@ func TestPinsWithoutJobs(t *testing.T) {
 	m := newMetrics(newRegistry(), b)
 	s := newLaneSource(partition{Topic: "lanes", ID: 0}, leftBehind(t, "left", 4, 10), b, m, func() {})
 	notes := &drainNotes{calls: 1}
-	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: func() []*laneSource { return []*laneSource{s} }}
 	now := time.Now()
 	later := func(d time.Duration) []string {
 		now = now.Add(d)
@@ -477,7 +477,7 @@ func TestFurtherLanesAreWatchedSoon(t *testing.T) {
 			opt: &Options{
 				Lanes: notes, LaneRate: unknownRate, Snapshot: catalog.Load, PositionInterval: time.Minute, Logger: discardLog(),
 			},
-			lanes: []*laneSource{s},
+			lanes: func() []*laneSource { return []*laneSource{s} },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -523,7 +523,7 @@ func TestPinsToLanesThatAreGone(t *testing.T) {
 		s := newLaneSource(partition{Topic: "lanes", ID: c.lane}, offset.NewLane(0), b, newMetrics(newRegistry(), b), func() {})
 		notes := &drainNotes{calls: 1}
 		k := &checkpointer{
-			opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s},
+			opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: func() []*laneSource { return []*laneSource{s} },
 			count: func(context.Context) (int, error) { return c.lanes, c.err },
 		}
 		if k.pinned(t.Context()); !slices.Equal(notes.heard, c.want) {
@@ -540,7 +540,7 @@ func TestDrainedIsRepeated(t *testing.T) {
 	s.expect("wide")
 	s.edge.Store(0)
 	notes := &drainNotes{calls: 1, others: true}
-	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: unknownRate, Logger: discardLog()}, lanes: func() []*laneSource { return []*laneSource{s} }}
 	now := time.Now()
 	heard := func(d time.Duration) int {
 		before := len(notes.heard)
@@ -628,7 +628,7 @@ func TestDrained(t *testing.T) {
 		t.Errorf("drained too soon: %s", got)
 	}
 	notes := &drainNotes{}
-	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: rate, Logger: discardLog()}, lanes: []*laneSource{s}}
+	k := &checkpointer{opt: &Options{Lanes: notes, LaneRate: rate, Logger: discardLog()}, lanes: func() []*laneSource { return []*laneSource{s} }}
 	for i := range 4 {
 		k.drained(t.Context(), now.Add(time.Minute+time.Duration(i+1)*drainedFor))
 	}

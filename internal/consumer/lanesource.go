@@ -38,6 +38,9 @@ func (e laneEntrance) Release(_ string, offset int64) {
 	e.giveBack(offset, e.era, func(int64, int64) int64 { return 0 })
 }
 
+// Drop implements entrance.
+func (e laneEntrance) Drop(offset int64) { e.dropOf(offset, e.era) }
+
 // Lane is its number.
 func (e laneEntrance) Lane() int { return e.ID }
 
@@ -140,6 +143,7 @@ func (s *laneSource) giveBack(at int64, era int, room func(had, early int64) int
 	}
 	if ok {
 		s.lane.GrantRoom(back.Campaign, max(room(back.Room, s.early[back.Campaign]), 0))
+		signal(&s.onMove)
 	}
 	s.mu.Unlock()
 	if ok {
@@ -280,8 +284,7 @@ func (s *laneSource) observe(int) observation {
 	return out
 }
 
-// reading is an assignment's lanes. They are kept until the next assignment: jobs that waited when it ended
-// still wait.
+// reading is the lanes that are held, since a generation.
 type reading struct {
 	generation int32
 	lanes      []*laneSource
@@ -316,5 +319,5 @@ func (s *laneSource) backlog() (b delivery.LaneBacklog, read bool) {
 			b.Waiting = append(b.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: n})
 		}
 	}
-	return b, !s.held
+	return b, !s.held && !s.unplaced
 }

@@ -11,31 +11,42 @@ import (
 // lookEvery is how often a lease is looked at.
 const lookEvery = time.Second
 
-// lease tells whether the partitions of a generation still belong to this daemon, as far as it can know. They do not when
-// the group has refused a commit, or when the process stood still for longer than the session timeout: it was suspended,
-// or its machine was. The first goroutine that runs again finds that out, whichever it is, since the lease is looked at
-// every second and before jobs are sent. So jobs that have waited meanwhile, which other daemons have by now, are not sent.
+// lease tells whether the partitions that are held still belong to this daemon, as far as it can know. The group gives up on a
+// member that is silent for the session timeout, so every answer to a heartbeat proves that it has not until then. They do not
+// belong to it any more when the group has refused a heartbeat or a commit, or when that time is over: nobody answers, or the
+// process stood still, since it was suspended, or its machine was. The first goroutine that runs again finds that out, whichever it
+// is, since the lease is looked at before jobs are sent. So jobs that have waited meanwhile, which other daemons have by now, are
+// not sent.
 //
-// It is safe for concurrent use; the zero value has no generation, and nothing to lose.
+// It is safe for concurrent use; the zero value has no partitions, and nothing to lose.
 type lease struct {
 	mu     sync.Mutex
-	seen   time.Time                // at the last look; zero without a generation
-	lost   bool                     // until the generation has ended
-	onLost func(idle time.Duration) // called once, when the process stood still for idle; 0 for another reason
+	seen   time.Time                // when the last heartbeat that was answered was sent; zero while nothing is held
+	lost   bool                     // until everything is let go of
+	onLost func(idle time.Duration) // called once, when nothing was heard for idle; 0 for another reason
 }
 
-// begin begins a generation.
+// begin begins to hold partitions.
 func (l *lease) begin(now time.Time, onLost func(idle time.Duration)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen, l.lost, l.onLost = now, false, onLost
 }
 
-// end ends the generation.
+// end ends it: everything was let go of.
 func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen, l.lost, l.onLost = time.Time{}, false, nil
+}
+
+// renew notes that the group has answered a heartbeat that was sent at a time.
+func (l *lease) renew(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.seen.IsZero() && sent.After(l.seen) {
+		l.seen = sent
+	}
 }
 
 // lose ends the lease.
@@ -54,6 +65,12 @@ func (l *lease) drop(idle time.Duration) {
 	l.onLost(idle)
 }
 
+// idle is for how long nothing was heard at now. Needs the lock.
+func (l *lease) idle(now time.Time) time.Duration {
+	// The clock that only runs forward may stand still while a machine is suspended; the other one may be set.
+	return max(now.Sub(l.seen), now.Round(0).Sub(l.seen.Round(0)))
+}
+
 // holds reports whether the partitions belong to this daemon at now.
 func (l *lease) holds(now time.Time) bool {
 	l.mu.Lock()
@@ -61,16 +78,16 @@ func (l *lease) holds(now time.Time) bool {
 	if l.seen.IsZero() {
 		return true
 	}
-	// The clock that only runs forward may stand still while a machine is suspended; the other one may be set.
-	idle := max(now.Sub(l.seen), now.Round(0).Sub(l.seen.Round(0)))
-	if idle > sessionTimeout {
+	if idle := l.idle(now); idle > sessionTimeout {
 		l.drop(idle)
 	}
 	return !l.lost
 }
 
-// watch looks at the lease until ctx ends.
-func (l *lease) watch(ctx context.Context) {
+// watch looks at the lease until ctx ends, and ends it so long before the group does, so that there is time to let go of the
+// partitions. One look is not enough for that: a process that stood still for a moment has to be heard first.
+func (l *lease) watch(ctx context.Context, before time.Duration) {
+	silent := false
 	retry.Every(ctx, lookEvery, func(time.Time) {
 		now := time.Now() // a tick may be old
 		if !l.holds(now) {
@@ -78,7 +95,11 @@ func (l *lease) watch(ctx context.Context) {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.seen = now
+		idle := l.idle(now)
+		if silent && idle > sessionTimeout-before {
+			l.drop(idle)
+		}
+		silent = idle > sessionTimeout-before
 	})
 }
 

@@ -181,6 +181,7 @@ func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*de
 		}
 		r.opt.Logger.Debug("jobs are not taken yet", "jobs", len(jobs), "error", err)
 		if err = wait.pause(ctx); err != nil {
+			r.base.abandon(jobs)
 			return nil, err
 		}
 	}
@@ -192,6 +193,8 @@ type entrance interface {
 	delivery.Source
 	delivery.Receipt
 	base() *source
+	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
+	Drop(offset int64)
 	// Flush commits what is settled. It returns once the broker has acknowledged the commit, or nil if the partition
 	// is gone.
 	Flush(ctx context.Context) error

@@ -283,7 +283,9 @@ type fake struct {
 	open     map[string]*delivery.Job
 	defects  []*delivery.Job
 	relieved int
+	drains   int
 	yields   bool
+	lingers  bool // jobs that are kept are in flight, and do not end
 
 	keep     func(*delivery.Job) bool // jobs to keep open; nil for none
 	refuse   func(*delivery.Job) bool // lane jobs to refuse, with all later ones of their campaign in the call
@@ -357,8 +359,26 @@ func (f *fake) Yield() {
 	}
 }
 
+func (f *fake) Revoke(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.open, func(_ string, j *delivery.Job) bool { return !f.lingers && revokedOf(j) })
+	return nil
+}
+
+// revokedOf drops a job whose source is revoked, and reports whether it is.
+func revokedOf(j *delivery.Job) bool {
+	src := j.Source.(entrance)
+	if !src.base().Revoked() {
+		return false
+	}
+	src.Drop(j.Offset)
+	return true
+}
+
 func (f *fake) Drain(context.Context) (int, error) {
 	f.mu.Lock()
+	f.drains++
 	clear(f.open)
 	f.mu.Unlock()
 	f.inFlight.Wait()

@@ -45,7 +45,9 @@ type source struct {
 	unplaced  bool   // the position is not known yet
 	step      step
 	onSettled func()        // called with the lock when a job is settled; may be nil
-	gone      bool          // the generation has ended
+	revoked   bool          // the partition is about to move to another daemon
+	dropped   int           // open jobs of a revoked partition that nobody has in hand any more
+	gone      bool          // the partition is not this daemon's any more
 	fenced    bool          // nothing will be committed any more
 	onAck     chan struct{} // closed and set to nil at the next acknowledgement; nil while no goroutine waits
 	onMove    chan struct{} // the same, for any change that may let the reader go on
@@ -225,6 +227,7 @@ func (s *source) awaitIntake(ctx context.Context, room func() bool, stuck func()
 func (s *source) placedAt(from start) {
 	if !s.unplaced {
 		s.forget(s.position.Open(), s.position.OpenBytes(), 0)
+		s.dropped = 0
 	}
 	s.topic, s.proven, s.unplaced, s.epoch = from.topic, from.proven, false, from.epoch
 	s.doubted, s.foreign = false, false
@@ -339,8 +342,8 @@ func (s *source) suspect(noTopic bool) {
 func (s *source) confirm(now broker.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unplaced || another(s.topic, now) {
-		return !s.unplaced
+	if s.gone || s.unplaced || another(s.topic, now) {
+		return !s.gone && !s.unplaced
 	}
 	s.foreign = false
 	return false
@@ -371,7 +374,7 @@ func (s *source) beginTurn(ctx context.Context) (turn context.Context, end func(
 func (s *source) progress() (p progress, dirty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unplaced || s.foreign || s.commits.Uncommitted() == 0 {
+	if s.fenced || s.unplaced || s.foreign || s.commits.Uncommitted() == 0 {
 		return progress{}, false
 	}
 	return s.now(), true
@@ -388,7 +391,7 @@ func (s *source) again() {
 func (s *source) kept() (p delivery.Position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unplaced {
+	if s.unplaced || s.revoked || s.gone {
 		return delivery.Position{}, false
 	}
 	now := s.now()
@@ -424,7 +427,7 @@ func (s *source) lowWatermark(kept int64) (int64, bool) {
 	return s.commits.LowWatermark(kept)
 }
 
-// fence makes the source commit nothing from now on, although the generation has not ended yet.
+// fence makes the source commit nothing from now on.
 func (s *source) fence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -441,6 +444,10 @@ func (s *source) stop() {
 // leave marks the source as gone: it forgets its open offsets and returns their bytes to the budget.
 func (s *source) leave() {
 	s.mu.Lock()
+	if s.gone {
+		s.mu.Unlock()
+		return
+	}
 	bytes, open := s.position.OpenBytes(), s.position.Open()
 	s.gone = true
 	s.stop()

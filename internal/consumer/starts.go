@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
@@ -24,12 +25,12 @@ type start struct {
 // starts returns where reading begins in the partitions for which the group has committed an offset. It retries until
 // the coordinator has answered for all, or returns the error of the context: an offset that cannot be read for the
 // moment must not be taken for a missing one. Partitions without an offset are left out: see locator.
-func (g *generation) starts(ctx context.Context, partitions []partition) (map[partition]start, error) {
+func (l *locator) starts(ctx context.Context, partitions []partition) (map[partition]start, error) {
 	var wait backoff
 	for {
-		commits, err := g.opt.Client.Committed(ctx, g.opt.Group, partitions)
+		commits, err := l.opt.Client.Committed(ctx, l.opt.Group, partitions)
 		if err == nil {
-			g.health.OK("offsets")
+			l.health.OK("offsets")
 			starts := make(map[partition]start, len(commits))
 			for at, c := range commits {
 				starts[at] = start{offset: c.Offset, metadata: c.Metadata, committed: true, epoch: c.Epoch}
@@ -37,17 +38,17 @@ func (g *generation) starts(ctx context.Context, partitions []partition) (map[pa
 			return starts, nil
 		}
 		if ctx.Err() == nil {
-			g.health.Fail("offsets", err)
+			l.health.Fail("offsets", err)
 		}
 		if err = wait.pause(ctx); err != nil {
-			g.health.Forget("offsets")
+			l.health.Forget("offsets")
 			return nil, err
 		}
 	}
 }
 
-// locator finds out where to begin in partitions without a committed offset: new ones, and those whose offset has
-// expired with the group. An empty partition is begun at its end, and one of ingress at its earliest record; that its
+// locator finds out where to begin in partitions: at the offset that the group has committed, or, in new ones and those whose
+// offset has expired with the group, elsewhere. An empty partition is begun at its end, and one of ingress at its earliest record; that its
 // offset has expired is seen by its stored position, and logged. Lanes and timers go on from the stored position, because
 // their jobs may have waited for longer than offsets are kept, or else begin at the earliest record too. A partition
 // waits for what has to be asked for its own start only, and ingress at most for one attempt to load stored positions. A
@@ -56,8 +57,10 @@ type locator struct {
 	opt     *Options
 	metrics *metrics
 	health  *broker.Health
-	missing map[partition]chan start // of capacity 1
 	loading retry.Outage
+
+	mu      sync.Mutex
+	missing map[partition]chan start // of capacity 1; of those who still wait
 }
 
 func newLocator(opt *Options, m *metrics, health *broker.Health) *locator {
@@ -67,33 +70,54 @@ func newLocator(opt *Options, m *metrics, health *broker.Health) *locator {
 // await returns a function that waits until the start of the partition is known; its error is that of the context.
 func (l *locator) await(at partition) func(context.Context) (start, error) {
 	found := make(chan start, 1)
+	l.mu.Lock()
 	l.missing[at] = found
+	l.mu.Unlock()
 	return func(ctx context.Context) (start, error) {
 		select {
 		case s := <-found:
 			return s, nil
 		case <-ctx.Done():
+			l.mu.Lock()
+			delete(l.missing, at)
+			l.mu.Unlock()
 			return start{}, ctx.Err()
 		}
 	}
 }
 
-// run works until all starts are found or ctx ends.
-func (l *locator) run(ctx context.Context) {
+// run works until all starts of the partitions are found or ctx ends. It calls known when it is known which of them the group has
+// committed.
+func (l *locator) run(ctx context.Context, partitions []partition, known func()) {
+	commits, err := l.starts(ctx, partitions)
+	if err != nil {
+		return
+	}
+	for at, from := range commits {
+		l.found(at, from)
+	}
+	known()
 	defer l.health.Forget("offsets")
 	var wait backoff
-	for len(l.missing) > 0 {
-		if l.locate(ctx); len(l.missing) == 0 || wait.pause(ctx) != nil {
+	for len(l.left()) > 0 {
+		if l.locate(ctx); len(l.left()) == 0 || wait.pause(ctx) != nil {
 			return
 		}
 	}
+}
+
+// left lists the partitions whose start is not found.
+func (l *locator) left() []partition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.missing))
 }
 
 // locate finds the starts that can be found now.
 func (l *locator) locate(ctx context.Context) {
 	begins, ends := l.bounds(ctx)
 	waiting, needing := map[partition]int64{}, 0 // for stored positions, by the earliest record
-	for at := range l.missing {
+	for _, at := range l.left() {
 		begin, ok := begins[at]
 		end, answered := ends[at]
 		ingress := l.ingress(at)
@@ -180,13 +204,17 @@ func (l *locator) resume(at partition, stored map[partition]delivery.Position, t
 }
 
 func (l *locator) found(at partition, s start) {
-	l.missing[at] <- s
-	delete(l.missing, at)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if found := l.missing[at]; found != nil {
+		found <- s
+		delete(l.missing, at)
+	}
 }
 
 // bounds asks for the first offsets and the ends of the missing partitions. Those that do not answer are left out.
 func (l *locator) bounds(ctx context.Context) (begins, ends map[partition]int64) {
-	missing := slices.Collect(maps.Keys(l.missing))
+	missing := l.left()
 	begins, err := l.opt.Client.Offsets(ctx, broker.Earliest, missing...)
 	ends, failure := l.opt.Client.Offsets(ctx, broker.Latest, missing...)
 	switch err = cmp.Or(err, failure); {

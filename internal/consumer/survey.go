@@ -11,12 +11,12 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// survey measures, every Options.PositionInterval, what waits in the partitions of a generation, whether they are being
+// survey measures, every Options.PositionInterval, what waits in the partitions that are held, whether they are being
 // read or not. One goroutine runs it.
 type survey struct {
 	opt     *Options
 	metrics *metrics
-	sources []surveyed
+	sources func() []surveyed
 	ends    map[partition]int64 // of ingress and timers, as the brokers last said
 }
 
@@ -46,7 +46,7 @@ func (s *survey) measure(ctx context.Context) {
 	s.askEnds(ctx)
 	backlog, dates, now := map[string]int64{}, 0, time.Now()
 	var oldest [len(placeNames)]time.Duration
-	for _, p := range s.sources {
+	for _, p := range s.sources() {
 		w, ok := p.waits()
 		if !ok {
 			continue
@@ -75,7 +75,7 @@ func (s *survey) measure(ctx context.Context) {
 // answer, the last one counts.
 func (s *survey) askEnds(ctx context.Context) {
 	var partitions []partition
-	for _, p := range s.sources {
+	for _, p := range s.sources() {
 		if at := p.base(); at.from != delivery.FromLane {
 			partitions = append(partitions, at.partition)
 		}

@@ -18,14 +18,14 @@ const topicsWatched = 5 * time.Second
 
 // watchTopics looks for topics that were made anew, until ctx ends. A reader need not notice, because the new log may
 // contain the offset at which it goes on.
-func (g *generation) watchTopics(ctx context.Context) {
+func (t *tenure) watchTopics(ctx context.Context) {
 	retry.Every(ctx, topicsWatched, func(time.Time) {
-		found, err := g.opt.Client.Identify(ctx, g.opt.topics()...)
+		found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
 		if err != nil {
-			g.opt.Logger.Debug("the ids of topics cannot be read; trying again", "error", err)
+			t.opt.Logger.Debug("the ids of topics cannot be read; trying again", "error", err)
 			return
 		}
-		for _, s := range g.commit.sources {
+		for _, s := range t.sources() {
 			if topic, ok := found[s.Topic]; ok {
 				s.compare(topic)
 			}
@@ -36,27 +36,27 @@ func (g *generation) watchTopics(ctx context.Context) {
 // confirm asks, before the last commit, whether the topics are those that were read. One that was made anew a moment ago was
 // not noticed yet, and may have been committed in: the next owner would go on in it from a position in the topic before it.
 // A topic that is not there may be unknown to a broker that was just started.
-func (g *generation) confirm(ctx context.Context) {
-	left := map[string][]placed{} // by topic
-	for _, p := range g.placed {
+func (t *tenure) confirm(ctx context.Context, partitions []*holding) {
+	left := map[string][]*holding{} // by topic
+	for _, p := range partitions {
 		left[p.base().Topic] = append(left[p.base().Topic], p)
 	}
 	var wait backoff
 	for len(left) > 0 {
-		found, err := g.opt.Client.Identify(ctx, slices.Collect(maps.Keys(left))...)
+		found, err := t.opt.Client.Identify(ctx, slices.Collect(maps.Keys(left))...)
 		if err != nil {
-			g.opt.Logger.Debug("the ids of topics cannot be read before the last commit", "error", err)
+			t.opt.Logger.Debug("the ids of topics cannot be read before the last commit", "error", err)
 		}
 		for name, topic := range found {
 			anew := false
 			for _, p := range left[name] {
 				if p.base().confirm(topic) {
 					anew = true
-					g.place(p, start{topic: topic, proven: true})
+					t.place(p.placed, start{topic: topic, proven: true})
 				}
 			}
 			if anew {
-				g.tellAnew(name)
+				t.tellAnew(name)
 			}
 			delete(left, name)
 		}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ import (
 //   - a fetch that waits for its share of the budget gets it, since jobs of lanes can be given back.
 //
 // So a paused campaign, an empty partition, a full window and a broker that does not answer are no stalls.
-// One goroutine runs it for each generation. It takes the locks of the sources, so a deadlock blocks it too, which
+// One goroutine runs it. It takes the locks of the sources, so a deadlock blocks it too, which
 // watchState detects.
 type watchdog struct {
 	opt     *Options
@@ -37,20 +38,46 @@ type watchdog struct {
 	budget  *budget
 	state   *watchState
 	commit  *committer
-	works   func() bool // whether the generation goes on
+	held    func() []watched // what there is to watch
+	works   func() bool      // whether it is worked on
 	// watched and detectors have the same order; the last detector, one more, is that of the group.
 	watched   []watched
 	detectors []*stallDetector
 	last      time.Time // the last look
 }
 
-// watch sets the partitions to watch.
+// watch sets the partitions to watch, and goes on with those that were watched before.
 func (w *watchdog) watch(partitions []watched) {
-	w.watched = partitions
-	for _, p := range partitions {
-		w.detectors = append(w.detectors, &stallDetector{name: p.base().String(), label: placeNames[p.base().from]})
+	if w.detectors != nil && slices.Equal(partitions, w.watched) {
+		return
 	}
-	w.detectors = append(w.detectors, &stallDetector{name: "group " + w.opt.Group, label: labelGroup})
+	known := map[string]*stallDetector{}
+	for _, d := range w.detectors {
+		known[d.name] = d
+	}
+	w.watched, w.detectors = partitions, nil
+	keep := func(name, label string) {
+		d := known[name]
+		if d == nil {
+			d = &stallDetector{name: name, label: label}
+		}
+		delete(known, name)
+		w.detectors = append(w.detectors, d)
+	}
+	for _, p := range partitions {
+		keep(p.base().String(), placeNames[p.base().from])
+	}
+	keep("group "+w.opt.Group, labelGroup)
+	for _, d := range known {
+		w.forget(d)
+	}
+}
+
+// forget ends the watch of a partition.
+func (w *watchdog) forget(d *stallDetector) {
+	if d.found != nil {
+		w.metrics.stalled.WithLabelValues(d.label).Dec()
+	}
 }
 
 // looksWithin is the number of looks within Options.Watchdog.
@@ -61,6 +88,7 @@ func (w *watchdog) run(ctx context.Context) {
 	defer w.end()
 	look := func(time.Time) {
 		now := time.Now() // a tick may be old
+		w.watch(w.held())
 		w.look(now)
 		w.state.looked(now, w.detectors)
 	}
@@ -70,10 +98,8 @@ func (w *watchdog) run(ctx context.Context) {
 
 // end forgets everything: no partition is watched any more.
 func (w *watchdog) end() {
-	for _, v := range w.detectors {
-		if v.found != nil {
-			w.metrics.stalled.WithLabelValues(v.label).Dec()
-		}
+	for _, d := range w.detectors {
+		w.forget(d)
 	}
 	w.state.looked(time.Time{}, nil)
 }

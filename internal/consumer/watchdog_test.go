@@ -73,11 +73,11 @@ func newKennel(t *testing.T) *kennel {
 	b := newBudget(64 << 20)
 	m := newMetrics(newRegistry(), b)
 	health := broker.NewHealth(discardLog())
-	c := newCommitter(nil, broker.Member{}, m, health)
+	c := newCommitter(nil, &membership{}, m, health)
 	k.ingress = newWindowSource(partition{Topic: "jobs", ID: 0}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
 	k.timer = newWindowSource(partition{Topic: "timer", ID: 1}, delivery.FromTimer, offset.NewWindow(0), b, m, c.kicked.Send)
 	k.lane = newLaneSource(partition{Topic: "lanes", ID: 2}, offset.NewLane(0), b, m, c.kicked.Send)
-	c.sources = []*source{&k.ingress.source, &k.timer.source, &k.lane.source}
+	c.sources = func() []*source { return []*source{&k.ingress.source, &k.timer.source, &k.lane.source} }
 	o := &Options{
 		Group: "g", Blocking: blocking(), Watchdog: age, OpenAge: 10 * time.Second, ShutdownTimeout: 20 * time.Second,
 		Waits: func(source string, at int64) bool { return k.outage && source == "jobs/0" && at == 0 }, Waiting: func() int64 { return k.waiting },
@@ -88,7 +88,8 @@ func newKennel(t *testing.T) *kennel {
 	k.watchdog = &watchdog{
 		opt: o, metrics: m, health: health, budget: b, state: &watchState{}, commit: c, works: func() bool { return work.Err() == nil },
 	}
-	k.watch([]watched{k.ingress, k.timer, k.lane})
+	k.held = func() []watched { return []watched{k.ingress, k.timer, k.lane} }
+	k.watch(k.held())
 	return k
 }
 
@@ -111,7 +112,7 @@ func (k *kennel) commits() {
 
 // fetches lets the readers of ingress and lane come round.
 func (k *kennel) fetches() {
-	for _, s := range k.commit.sources {
+	for _, s := range k.commit.sources() {
 		k.fetch(s.String())
 	}
 }

@@ -27,6 +27,9 @@ type windowEntrance struct {
 // Settle implements delivery.Receipt.
 func (e windowEntrance) Settle(job *delivery.Job, _ delivery.Outcome) { e.settle(job.Offset, e.era) }
 
+// Drop implements entrance.
+func (e windowEntrance) Drop(offset int64) { e.dropOf(offset, e.era) }
+
 // ingressEntrance is what jobs of ingress see, where they may stay until there is room for them.
 type ingressEntrance struct{ windowEntrance }
 

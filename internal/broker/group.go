@@ -1,0 +1,233 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/findcoordinator"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A member of a group joins it, and the leader among them deals the partitions (Join, Sync); heartbeats tell the group that the
+// member lives, and the member that the group rebalances (Beat). This is the protocol of groups that have their members deal, as
+// in https://cwiki.apache.org/confluence/display/KAFKA/Kafka+Client-side+Assignment+Proposal. kafka-go's ConsumerGroup does all
+// that as well, but revokes everything at each rebalance, and keeps what the members agreed on to itself.
+
+// Protocol is a way of dealing partitions that a member offers, and what it says to the leader who deals so.
+type Protocol struct {
+	Name string
+	Data []byte
+}
+
+// Subscriber is a member of a group as the leader sees it.
+type Subscriber struct {
+	ID     string
+	Topics []string
+	Data   []byte // what it says, under the protocol that was agreed on
+}
+
+// Joining is how a member joins.
+type Joining struct {
+	Member             // without an ID: as a new one
+	Topics             []string
+	Protocols          []Protocol    // the best first
+	Session, Rebalance time.Duration // until the group gives up on a member that is silent, or does not join
+}
+
+// Joined is a generation of a group that a member has joined.
+type Joined struct {
+	Member
+	Protocol string       // that all members offer
+	Members  []Subscriber // only of the leader, who has to deal
+}
+
+// groupProtocol is the kind of group whose members share partitions among them.
+const groupProtocol = "consumer"
+
+// Join joins a group, and returns when all its members have, or when the group has given up on those that have not. A group that
+// does not know the member refuses it, and may tell it the ID to join with: it is the answer's, along with MemberIDRequired.
+func (c *Client) Join(ctx context.Context, j Joining) (Joined, error) {
+	request := kmsg.NewPtrJoinGroupRequest()
+	request.Group, request.MemberID, request.ProtocolType = j.Group, j.ID, groupProtocol
+	request.SessionTimeoutMillis, request.RebalanceTimeoutMillis = int32(j.Session.Milliseconds()), int32(j.Rebalance.Milliseconds())
+	// Version 0, as it is: leaders of earlier versions of pacer refuse what they do not expect.
+	said := kmsg.ConsumerMemberMetadata{Topics: j.Topics}
+	for _, p := range j.Protocols {
+		said.UserData = p.Data
+		request.Protocols = append(request.Protocols, kmsg.JoinGroupRequestProtocol{Name: p.Name, Metadata: said.AppendTo(nil)})
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.Rebalance+callTimeout)
+	defer cancel()
+	answer, err := coordinate(ctx, c, j.Group, request, func(a *kmsg.JoinGroupResponse) int16 { return a.ErrorCode })
+	out := Joined{Member: j.Member}
+	if answer != nil && answer.MemberID != "" {
+		out.ID = answer.MemberID
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Generation = int(answer.Generation)
+	if answer.Protocol != nil {
+		out.Protocol = *answer.Protocol
+	}
+	for _, m := range answer.Members {
+		sub, err := subscribes(m.ProtocolMetadata)
+		if err != nil {
+			return out, fmt.Errorf("a member of the group says what cannot be read: %w", err)
+		}
+		sub.ID = m.MemberID
+		out.Members = append(out.Members, sub)
+	}
+	return out, nil
+}
+
+// subscribes reads what a member says: what is common to all versions of it. kafka-go writes that, and calls it version 1.
+func subscribes(data []byte) (sub Subscriber, err error) {
+	if len(data) < 2 {
+		return sub, io.ErrUnexpectedEOF
+	}
+	data = slices.Clone(data)
+	binary.BigEndian.PutUint16(data, 0)
+	var said kmsg.ConsumerMemberMetadata
+	err = said.ReadFrom(data)
+	return Subscriber{Topics: said.Topics, Data: said.UserData}, err
+}
+
+// Hand is what a member is dealt.
+type Hand struct {
+	Partitions map[string][]int // by topic
+	Data       []byte           // what the leader says to the member
+}
+
+// Sync returns what a member is dealt. The leader says what each member is.
+func (c *Client) Sync(ctx context.Context, m Member, dealt map[string]Hand) (mine Hand, err error) {
+	request := kmsg.NewPtrSyncGroupRequest()
+	request.Group, request.MemberID, request.Generation = m.Group, m.ID, int32(m.Generation)
+	for id, of := range dealt {
+		hand := kmsg.ConsumerMemberAssignment{UserData: of.Data}
+		for topic, list := range of.Partitions {
+			t := kmsg.ConsumerMemberAssignmentTopic{Topic: topic}
+			for _, p := range list {
+				t.Partitions = append(t.Partitions, int32(p))
+			}
+			hand.Topics = append(hand.Topics, t)
+		}
+		request.GroupAssignment = append(request.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{
+			MemberID: id, MemberAssignment: hand.AppendTo(nil),
+		})
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := coordinate(ctx, c, m.Group, request, func(a *kmsg.SyncGroupResponse) int16 { return a.ErrorCode })
+	if err != nil {
+		return mine, err
+	}
+	mine.Partitions = map[string][]int{}
+	if len(answer.MemberAssignment) == 0 {
+		return mine, nil
+	}
+	var hand kmsg.ConsumerMemberAssignment
+	if err = hand.ReadFrom(answer.MemberAssignment); err != nil {
+		return mine, fmt.Errorf("the leader of the group deals what cannot be read: %w", err)
+	}
+	for _, t := range hand.Topics {
+		for _, p := range t.Partitions {
+			mine.Partitions[t.Topic] = append(mine.Partitions[t.Topic], int(p))
+		}
+	}
+	mine.Data = hand.UserData
+	return mine, nil
+}
+
+// Beat tells the group that the member lives. An error may be the answer that the group rebalances (see Rebalances), or that it
+// has gone on without the member (see Fenced).
+func (c *Client) Beat(ctx context.Context, m Member) error {
+	request := kmsg.NewPtrHeartbeatRequest()
+	request.Group, request.MemberID, request.Generation = m.Group, m.ID, int32(m.Generation)
+	_, err := coordinate(ctx, c, m.Group, request, func(a *kmsg.HeartbeatResponse) int16 { return a.ErrorCode })
+	return err
+}
+
+// coordinate sends a request to the coordinator of a group, which it asks for once, and again after a failure: a heartbeat must not
+// depend on another broker. code returns the code of an answer.
+func coordinate[R kmsg.Response](ctx context.Context, c *Client, group string, request kmsg.Request, code func(R) int16) (answer R, err error) {
+	id, err := c.coordinator(ctx, group)
+	if err != nil {
+		return answer, err
+	}
+	out, err := ask[*groupResponse](ctx, c, &groupRequest{broker: id, request: request})
+	if err == nil {
+		answer, _ = out.Response.(R) // the response that request makes
+		err = codeError(code(answer))
+	}
+	if err != nil && !Fenced(err) && !Rebalances(err) && !errors.Is(err, kafka.MemberIDRequired) {
+		c.coordinators.Delete(group)
+	}
+	return answer, err
+}
+
+// coordinator returns the broker that coordinates a group.
+func (c *Client) coordinator(ctx context.Context, group string) (id int32, err error) {
+	if known, ok := c.coordinators.Load(group); ok {
+		return known.(int32), nil
+	}
+	answer, err := ask[*findcoordinator.Response](ctx, c, &findcoordinator.Request{Key: group})
+	if err == nil {
+		err = codeError(answer.ErrorCode)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the coordinator: %w", err)
+	}
+	c.coordinators.Store(group, answer.NodeID)
+	return answer.NodeID, nil
+}
+
+// groupRequest is a request to the coordinator of a group in the encoding of kmsg: kafka-go's messages of the newer versions are
+// not those of the protocol.
+type groupRequest struct {
+	broker  int32
+	request kmsg.Request
+}
+
+type groupResponse struct{ kmsg.Response }
+
+// The last versions without tagged fields, which brokers since Kafka 2.3 understand. kafka-go knows them too, so it has found
+// out whether the broker does.
+var groupVersions = map[protocol.ApiKey]int16{protocol.JoinGroup: 5, protocol.SyncGroup: 3, protocol.Heartbeat: 3}
+
+// ApiKey implements protocol.Message.
+func (r *groupRequest) ApiKey() protocol.ApiKey { return protocol.ApiKey(r.request.Key()) } //nolint:revive // its spelling
+
+// ApiKey implements protocol.Message.
+func (r *groupResponse) ApiKey() protocol.ApiKey { return protocol.ApiKey(r.Key()) } //nolint:revive // its spelling
+
+// Broker returns the coordinator, or any broker, which will answer that it is not.
+func (r *groupRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
+	if b, ok := cluster.Brokers[r.broker]; ok {
+		return b, nil
+	}
+	return protocol.Broker{ID: noLeader}, nil
+}
+
+// Required makes kafka-go call RawExchange, after it has told the versions.
+func (r *groupRequest) Required(versions map[protocol.ApiKey]int16) bool {
+	r.request.SetVersion(min(versions[r.ApiKey()], groupVersions[r.ApiKey()]))
+	return true
+}
+
+// RawExchange sends the request and reads the answer. A connection has one exchange at a time, with kafka-go's deadline.
+func (r *groupRequest) RawExchange(conn io.ReadWriter) (protocol.Message, error) {
+	answer := r.request.ResponseKind()
+	answer.SetVersion(r.request.GetVersion())
+	if err := exchange(conn, r.request, answer); err != nil {
+		return nil, err
+	}
+	return &groupResponse{answer}, nil
+}

@@ -1,0 +1,57 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// revoke begins to let go of the partition: its reader has to end, and who has jobs of it in hand finishes or drops them.
+func (s *source) revoke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revoked = true
+}
+
+// Revoked reports whether the partition is about to move to another daemon: its jobs must not be begun any more.
+func (s *source) Revoked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revoked
+}
+
+// dropOf notes that nobody has a job any more that was read in an era, and was not settled: it stays open for the next owner of
+// the partition.
+func (s *source) dropOf(at int64, era int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.revoked && !s.forgotten(at, era) {
+		s.dropped++
+		signal(&s.onMove)
+	}
+}
+
+// abandon notes that the reader hands over no more of the jobs that it has registered.
+func (s *source) abandon(jobs []*delivery.Job) {
+	for _, j := range jobs {
+		j.Source.(entrance).Drop(j.Offset)
+	}
+}
+
+// awaitInHand waits until nobody has jobs of a revoked partition in hand, or ctx ends, and returns how many they are then.
+func (s *source) awaitInHand(ctx context.Context) (jobs int) {
+	for {
+		s.mu.Lock()
+		jobs = s.position.Open() - s.dropped
+		moved := waitOn(&s.onMove)
+		s.mu.Unlock()
+		if jobs <= 0 {
+			return 0
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return jobs
+		}
+	}
+}

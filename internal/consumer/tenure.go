@@ -1,0 +1,375 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// tenure is the time in which this daemon holds partitions: from a join until it has let go of all of them. In a cooperative
+// group, that is until it stops, or until the group has gone on without it: the daemon goes on with what it holds while the group
+// rebalances, and says so when it joins. A partition that is missing in what it is dealt then, it lets go of alone (revoke), and
+// joins once more, so that the group deals it. So nobody waits for the slowest to drain, and only what moves stands still. The way
+// is that of https://cwiki.apache.org/confluence/display/KAFKA/KIP-429.
+//
+// In a group with members of earlier versions, everything is let go of before the next join. When the first of them joins, a leader of
+// this version withholds what is held all the same.
+type tenure struct {
+	*Consumer
+	member *membership
+	work   context.Context // of readers
+	stop   context.CancelFunc
+	hurry  chan struct{} // closed when others may have the partitions soon, so that there is little time to let go of them
+	again  retry.Signal  // the group has to deal anew
+	idle   *broker.Poll
+	commit *committer
+
+	id      atomic.Int64   // of the generation
+	ingress atomic.Int64   // partitions of ingress that are held
+	helpers sync.WaitGroup // the readers, and those who work for them
+
+	mu      sync.Mutex // guards those below
+	held    map[partition]*holding
+	list    []*holding // held, in order; replaced at every change
+	hurried bool
+	ending  bool // no more helpers begin
+}
+
+// holding is a partition that is held, and its reader.
+type holding struct {
+	placed
+	read  func(context.Context)
+	stop  context.CancelFunc
+	done  chan struct{} // closed when the reader has ended
+	going bool          // it is being let go of
+}
+
+// help runs f until work ends; ok is false if it has.
+func (t *tenure) help(f func(ctx context.Context)) (ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ending {
+		t.helpers.Go(func() { f(t.work) })
+	}
+	return !t.ending
+}
+
+// hold joins the group, works on what it is dealt, and returns when it has let go of everything. While it drains after ctx has
+// ended, it goes on to be a member.
+func (c *Consumer) hold(ctx context.Context, m *membership) {
+	gen, err := m.join(ctx, nil)
+	if err != nil {
+		return
+	}
+	t := &tenure{
+		Consumer: c, member: m, hurry: make(chan struct{}), again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
+		held: map[partition]*holding{},
+	}
+	t.work, t.stop = context.WithCancel(ctx)
+	defer t.stop()
+	t.commit = newCommitter(c.opt.Client, m, c.metrics, c.health)
+	t.commit.sources = t.sources
+	t.commit.lost = c.lease.lose
+	c.lease.begin(time.Now(), t.lost)
+	defer c.lease.end()
+
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		t.run(ctx)
+	}()
+	for next := &gen; next != nil; {
+		t.take(*next)
+		next = t.follow(*next, ended)
+	}
+	<-ended
+}
+
+// lost is called when the group has gone on without this daemon, or may do so soon.
+func (t *tenure) lost(idle time.Duration) {
+	if t.work.Err() == nil && (idle == 0 || idle > sessionTimeout) {
+		t.opt.Logger.Warn("the group has gone on without this daemon; its queued jobs are dropped, since others have them, and it "+
+			"joins anew", "group", t.opt.Group, "generation", t.id.Load(), "stood_still", idle.Round(time.Second))
+	}
+	t.letGo()
+}
+
+// letGo begins to let go of everything, in a hurry.
+func (t *tenure) letGo() {
+	t.mu.Lock()
+	if !t.hurried {
+		t.hurried = true
+		close(t.hurry)
+	}
+	t.mu.Unlock()
+	t.stop()
+}
+
+// follow waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
+// everything is let go of, or has to be.
+func (t *tenure) follow(g generation, ended <-chan struct{}) *generation {
+	over, stop := context.WithCancel(context.WithoutCancel(t.work))
+	defer stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() {
+		select {
+		case <-ended:
+		case <-t.hurry:
+		case <-over.Done():
+		}
+		stop()
+	})
+	if g.dealt != nil {
+		watching.Go(func() { t.watchPartitions(over, g.dealt, t.again.Send) })
+	}
+	select {
+	case <-t.member.rebalances:
+	case <-t.again:
+	case <-over.Done():
+		return nil
+	}
+	if !g.cooperative {
+		t.letGo()
+		return nil
+	}
+	claimed := t.partitions()
+	next, err := t.member.join(over, claimed)
+	next.claimed = claimed
+	if err != nil {
+		t.letGo() // unless that is why it failed
+		return nil
+	}
+	return &next
+}
+
+// take goes on in a generation: with what it has and this daemon does not hold, and without what it has not.
+func (t *tenure) take(g generation) {
+	select {
+	case <-t.again:
+	default:
+	}
+	gained, gone := t.compare(g)
+	if t.orphaned(g) {
+		t.again.Send()
+	}
+	if !g.withheld { // others have it by now
+		for _, h := range gone {
+			h.base().fence()
+		}
+	}
+	t.member.enter(g)
+	t.id.Store(int64(g.Generation))
+	if len(gained) > 0 {
+		t.add(gained)
+	}
+	if len(gone) > 0 {
+		t.help(func(context.Context) { t.revoke(gone, g.withheld) })
+	}
+	t.show()
+	t.metrics.generation.Set(float64(g.Generation))
+	t.opt.Logger.Info("joined the group", "group", t.opt.Group, "generation", g.Generation, "ingress", t.count(delivery.FromIngress),
+		"lanes", t.count(delivery.FromLane), "timers", t.count(delivery.FromTimer))
+	if len(gained) == 0 {
+		t.reads()
+	}
+}
+
+// reads notes that this daemon reads what it holds, unless it is letting go of everything.
+func (t *tenure) reads() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ending {
+		t.setJoined(true)
+	}
+}
+
+// compare returns which partitions of a generation are not held, and what is held and not in it.
+func (t *tenure) compare(g generation) (gained []partition, gone []*holding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, at := range g.assigned {
+		if t.held[at] == nil { // one that is being let go of comes back with a later assignment
+			gained = append(gained, at)
+		}
+	}
+	for _, h := range t.list {
+		if !h.going && !slices.Contains(g.assigned, h.base().partition) {
+			h.going = true
+			gone = append(gone, h)
+		}
+	}
+	return gained, gone
+}
+
+// orphaned reports whether partitions are dealt to nobody: this daemon has said that it holds them, and has let go of them since.
+func (t *tenure) orphaned(g generation) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(g.claimed, func(at partition) bool { return t.held[at] == nil && !slices.Contains(g.assigned, at) })
+}
+
+// holdings are what is held, in order. The list does not change.
+func (t *tenure) holdings() []*holding {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.list
+}
+
+// change changes what is held.
+func (t *tenure) change(f func(held map[partition]*holding)) {
+	t.mu.Lock()
+	f(t.held)
+	t.list = nil
+	for _, h := range t.held {
+		t.list = append(t.list, h)
+	}
+	slices.SortFunc(t.list, func(a, b *holding) int { return inOrder(a.base().partition, b.base().partition) })
+	t.mu.Unlock()
+	t.ingress.Store(int64(t.count(delivery.FromIngress)))
+	t.show()
+}
+
+// show shows what is held. The lanes are shown until others are held: jobs that waited when they were let go of still wait.
+func (t *tenure) show() {
+	for place := range placeNames {
+		t.metrics.partitions[place].Set(float64(t.count(delivery.Place(place))))
+	}
+	if t.work.Err() == nil {
+		t.reading.Store(&reading{int32(t.id.Load()), t.lanes()})
+	}
+}
+
+// count is the number of partitions of a place.
+func (t *tenure) count(place delivery.Place) (n int) {
+	for _, h := range t.holdings() {
+		if h.base().from == place {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *tenure) partitions() (list []partition) {
+	for _, h := range t.holdings() {
+		list = append(list, h.base().partition)
+	}
+	return list
+}
+
+func (t *tenure) sources() []*source {
+	holdings := t.holdings()
+	list := make([]*source, len(holdings))
+	for i, h := range holdings {
+		list[i] = h.base()
+	}
+	return list
+}
+
+func (t *tenure) lanes() (list []*laneSource) {
+	for _, h := range t.holdings() {
+		if lane, is := h.placed.(*laneSource); is {
+			list = append(list, lane)
+		}
+	}
+	return list
+}
+
+// add begins to hold partitions, and to find out where they begin.
+func (t *tenure) add(gained []partition) {
+	locate := newLocator(&t.opt, t.metrics, t.health)
+	made := t.build(gained, locate)
+	if !t.help(func(ctx context.Context) {
+		t.identify(ctx)
+		locate.run(ctx, gained, t.reads)
+	}) {
+		return // everything is let go of
+	}
+	t.change(func(held map[partition]*holding) {
+		for _, h := range made {
+			held[h.base().partition] = h
+		}
+	})
+	for _, h := range made {
+		var reading context.Context
+		reading, h.stop = context.WithCancel(t.work)
+		if !t.help(func(context.Context) {
+			defer close(h.done)
+			h.read(reading)
+		}) {
+			close(h.done)
+		}
+	}
+}
+
+// revoke lets go of partitions that the group has withheld, and has it deal them. Those that it has given to others are dropped.
+func (t *tenure) revoke(gone []*holding, withheld bool) {
+	for _, h := range gone {
+		h.base().revoke()
+		h.stop()
+	}
+	for _, h := range gone {
+		<-h.done
+	}
+	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
+	defer cancel()
+	err, open := t.opt.Handler.Revoke(ctx), 0
+	if withheld {
+		for _, h := range gone {
+			open += h.base().awaitInHand(ctx)
+		}
+	}
+	if t.work.Err() != nil {
+		return // everything is let go of
+	}
+	t.metrics.doubt.Add(float64(open))
+	if open > 0 || err != nil {
+		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice", "jobs", open)
+	}
+	if withheld {
+		t.settleUp(gone)
+	}
+	if t.work.Err() != nil {
+		return
+	}
+	for _, h := range gone {
+		h.base().leave()
+	}
+	t.remember(gone)
+	t.change(func(held map[partition]*holding) {
+		for _, h := range gone {
+			delete(held, h.base().partition)
+		}
+	})
+	if withheld {
+		t.again.Send()
+	}
+}
+
+// settleUp has everything committed that was settled of partitions that nobody reads or sends any more.
+func (t *tenure) settleUp(gone []*holding) {
+	confirming, confirmed := context.WithTimeout(t.work, commitTimeout)
+	defer confirmed()
+	t.confirm(confirming, gone)
+	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
+	defer cancel()
+	for _, h := range gone {
+		if err := h.base().Flush(ctx); err != nil && t.work.Err() == nil {
+			t.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
+				"partition", h.base().String(), "error", err)
+		}
+	}
+}
+
+// inOrder orders partitions.
+func inOrder(a, b partition) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID))
+}

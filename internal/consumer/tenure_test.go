@@ -1,0 +1,157 @@
+package consumer
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestWhatIsKeptGoesOn: a member that joins takes over some partitions, after their jobs in flight are settled; of all others the
+// first member goes on, and nothing is handed over twice.
+func TestWhatIsKeptGoesOn(t *testing.T) {
+	onBrokers(t, func(t *testing.T, r *rig) {
+		const partitions, jobs = 4, 5
+		r.create(partitions, r.jobs(), r.opt.LaneTopic)
+		f := newFake()
+		f.keep = func(*delivery.Job) bool { return true }
+		first := r.start(f)
+		r.eventually("joined", first.Joined)
+		for p := range partitions {
+			r.produceIDs(r.opt.LaneTopic, p, "c", numbered(string(rune('a'+p)), 0, jobs))
+		}
+		r.eventually("all are in hand", func() bool { return first.count() == partitions*jobs })
+		first.settle(func(j *delivery.Job) bool { return j.Offset == 0 })
+
+		second := r.start(newFake())
+		r.eventually("the second has its part", func() bool { return second.count() == 2*(jobs-1) })
+		first.fake.mu.Lock()
+		drains, kept := first.drains, len(first.open)
+		first.fake.mu.Unlock()
+		if drains != 0 || kept != 2*(jobs-1) {
+			t.Errorf("the first has let go of everything %d times, and has %d jobs in hand", drains, kept)
+		}
+		first.settle(nil)
+		for p := range partitions {
+			r.eventually("all is committed", func() bool { return r.committed(r.opt.LaneTopic, p) == jobs })
+		}
+		second.stop()
+		r.eventually("the first has all of them again", func() bool {
+			return len(first.Backlog().Lanes) == partitions
+		})
+		for _, c := range []*running{first, second} {
+			for id, n := range c.seen {
+				if n != 1 {
+					t.Errorf("%s was handed over %d times", id, n)
+				}
+			}
+		}
+		if warns := r.logs.lines("level=WARN"); len(warns) > 0 {
+			t.Errorf("warned of ordinary life: %v", warns)
+		}
+	})
+}
+
+// TestACoordinatorThatIsAway: while the coordinator does not answer, or says that it is not one any more, a member keeps what it holds,
+// and goes on where it was when there is one again.
+func TestACoordinatorThatIsAway(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	r.create(2, r.jobs(), r.opt.LaneTopic)
+	f := newFake()
+	f.keep = func(*delivery.Job) bool { return true }
+	c := r.start(f)
+	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 20))
+	r.eventually("the jobs are in hand", func() bool { return c.count() == 20 })
+	var beats atomic.Int32
+	var away atomic.Bool
+	away.Store(true)
+	cluster.ControlKey(int16(kmsg.Heartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		n := beats.Add(1)
+		switch {
+		case !away.Load():
+			return nil, nil, false
+		case n%2 == 0:
+			return nil, errors.New("the connection is lost"), true
+		}
+		out := req.ResponseKind().(*kmsg.HeartbeatResponse)
+		out.ErrorCode = kerr.NotCoordinator.Code
+		return out, nil, true
+	})
+	r.eventually("it is missed", func() bool { return beats.Load() >= 6 })
+	away.Store(false)
+	r.eventually("there is one again", func() bool { return beats.Load() >= 10 })
+	c.settle(nil)
+	r.eventually("all are committed", func() bool { return r.committed(r.jobs(), 0) == 20 })
+	if n := len(r.logs.lines("joined the group")); n != 1 || f.drains != 0 {
+		t.Errorf("joined %d times, let go of everything %d times: %s", n, f.drains, r.logs)
+	}
+	for id, n := range c.seen {
+		if n != 1 {
+			t.Errorf("%s was handed over %d times", id, n)
+		}
+	}
+}
+
+// TestASilentGroupIsLeftInTime: a member that hears nothing lets go of everything before the group gives up on it, and joins again as
+// the same one.
+func TestASilentGroupIsLeftInTime(t *testing.T) {
+	t.Parallel()
+	cluster := inProcess(t)
+	r := newRig(t, cluster.ListenAddrs())
+	r.create(1, r.jobs(), r.opt.LaneTopic)
+	c, f := startWaiting(r)
+	member := r.memberOf()
+	var silent atomic.Bool
+	silent.Store(true)
+	cluster.ControlKey(int16(kmsg.Heartbeat), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if silent.Load() {
+			return nil, errors.New("the connection is lost"), true
+		}
+		return nil, nil, false
+	})
+	begun := time.Now()
+	r.eventually("it lets go", func() bool { return !c.Joined() })
+	if took := time.Since(begun); took > sessionTimeout {
+		t.Errorf("after %s", took)
+	}
+	silent.Store(false)
+	r.eventually("all are read again", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.open) == 20
+	})
+	if now := r.memberOf(); now != member {
+		t.Errorf("it came back as %s, and was %s", now, member)
+	}
+	c.settle(nil)
+	r.eventually("all are committed", func() bool { return r.committed(r.jobs(), 0) == 20 })
+}
+
+// TestWhatIsLetGoOfDuringAJoinIsDealt: a partition that a member claims in its join, and has let go of before the answer, is dealt to
+// nobody; the member joins once more.
+func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
+	at := func(id int) partition { return partition{Topic: "lanes", ID: id} }
+	held := map[partition]*holding{at(0): {}, at(1): {}}
+	tenure := &tenure{held: held}
+	for name, c := range map[string]struct {
+		assigned []partition
+		want     bool
+	}{
+		"dealt to nobody":  {[]partition{at(0), at(1)}, true},
+		"dealt to it anew": {[]partition{at(0), at(1), at(2)}, false},
+	} {
+		g := generation{claimed: []partition{at(0), at(1), at(2)}, assigned: c.assigned}
+		if got := tenure.orphaned(g); got != c.want {
+			t.Errorf("%s: orphaned %t", name, got)
+		}
+	}
+}
