@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"time"
 
@@ -37,7 +38,7 @@ type Limits struct {
 // them, and what the last ones meant by what those that were written together have in common. It is not safe for concurrent use;
 // the zero value is ready.
 type Decoder struct {
-	names          map[string]string
+	names          *[maxNames]string // each at a place of its hash
 	written, first last[time.Time]
 	topicID        last[delivery.TopicID]
 }
@@ -62,20 +63,21 @@ func (l *last[T]) parse(value []byte, parse func([]byte) T) T {
 // maxNames bounds the names that are remembered.
 const maxNames = 256
 
+var seed = maphash.MakeSeed()
+
 // name returns the string of a name that other records are likely to have too.
 func (d *Decoder) name(b []byte) string {
-	if known, ok := d.names[string(b)]; ok {
-		return known
-	}
 	if len(b) > delivery.MaxIDLength {
 		return string(b)
 	}
-	if d.names == nil || len(d.names) >= maxNames {
-		d.names = map[string]string{}
+	if d.names == nil {
+		d.names = new([maxNames]string)
 	}
-	name := string(b)
-	d.names[name] = name
-	return name
+	at := &d.names[maphash.Bytes(seed, b)%maxNames]
+	if *at != string(b) {
+		*at = string(b)
+	}
+	return *at
 }
 
 // Decode is Decoder.Decode for one record.
