@@ -12,6 +12,7 @@ import (
 // effective is a campaign of the catalog with its schedule applied at the current time.
 type effective struct {
 	row      *delivery.Campaign // as the catalog has it
+	looked   int                // the number of the catalog in which it was looked up last
 	campaign *delivery.Campaign // at the current rate and revision; used by queues and asks
 	sink     *sinkState         // nil while the campaign's sink is not configured
 	sinkless retry.Outage       // says so once
@@ -27,6 +28,7 @@ type campaigns struct {
 	counts  *counts                             // is told which campaigns there are
 
 	snapshot *delivery.Snapshot
+	number   int       // of the catalogs so far
 	begun    time.Time // when the first catalog was read: before, no campaign is known to be gone
 	byID     map[string]*effective
 	changes  timeHeap[*effective]          // by the wall clock
@@ -51,6 +53,7 @@ const leastLost = 3
 func (s *campaigns) use(snapshot *delivery.Snapshot, grace time.Duration, now instant) (lost int) {
 	was := s.snapshot
 	s.snapshot = snapshot
+	s.number++
 	if was == nil {
 		s.begun = now.wall
 		return 0
@@ -116,7 +119,11 @@ func (s *campaigns) absentSince(id string) time.Time {
 
 // effective is the campaign with this id, its schedule applied, nil while it is unknown.
 func (s *campaigns) effective(id string, now instant) *effective {
-	row, e := s.row(id), s.byID[id]
+	e := s.byID[id]
+	if e != nil && e.looked == s.number {
+		return e
+	}
+	row := s.row(id)
 	switch {
 	case row == nil && e == nil:
 		return nil
@@ -127,7 +134,7 @@ func (s *campaigns) effective(id string, now instant) *effective {
 		e = &effective{index: -1, account: s.counts.know(id)}
 		s.byID[id] = e
 	}
-	if e.row != row {
+	if e.looked = s.number; e.row != row {
 		e.row = row
 		s.refresh(e, now.wall)
 	}
