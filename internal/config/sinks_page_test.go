@@ -27,6 +27,13 @@ type stage struct {
 
 // stages start the stand-in of a type.
 var stages = map[string]func(t *testing.T) stage{
+	"fcm": func(t *testing.T) stage {
+		f := standin.StartFCM(t, nil)
+		return stage{
+			replace: []string{"type: fcm\n", "type: fcm\n    url: " + f.URL + "\n    ca_file: " + f.CAFile + "\n", "/run/secrets/fcm-service-account.json", f.KeyFile},
+			job:     &delivery.Job{Payload: []byte(`{"token":"t"}`)},
+		}
+	},
 	"kafka": func(t *testing.T) stage {
 		b := standin.StartBroker(t, standin.BrokerOptions{
 			Topic: "orders.paced", Partitions: 3, More: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "pacer", "s3cret")},

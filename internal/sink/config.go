@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pacer/pacer/internal/sink/discard"
+	"github.com/pacer/pacer/internal/sink/fcm"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
@@ -25,6 +26,7 @@ type Config interface {
 
 // kinds are the types of sinks by name, one line each.
 var kinds = map[string]kind{
+	"fcm":     kindOf(fcm.Default, openFCM),
 	"http":    kindOf(http.Default, openHTTP),
 	"log":     kindOf(log.Default, openLog),
 	"discard": kindOf(discard.Default, openDiscard),
@@ -51,6 +53,14 @@ func kindOf[C Config](config func() C, open func(cfg C, host Host) (Entry, error
 
 func openHTTP(c *http.Config, host Host) (Entry, error) {
 	s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
+}
+
+func openFCM(c *fcm.Config, host Host) (Entry, error) {
+	s, err := fcm.New(fcm.Options{Config: *c, Version: host.Version, Logger: host.Logger})
 	if err != nil {
 		return Entry{}, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 // The suite that every kind of sink has to pass whose stand-in is told for each recipient how to treat him. (That of kind
@@ -77,7 +78,7 @@ type play struct {
 }
 
 // plays are the kinds under test.
-var plays = map[string]play{"kafka": kafkaPlay}
+var plays = map[string]play{"fcm": fcmPlay, "kafka": kafkaPlay}
 
 // open opens the sink and runs it until the test ends.
 func (s stage) open(t *testing.T) *sink.Router {
@@ -211,6 +212,30 @@ func TestSuiteMany(t *testing.T) {
 		}
 		calls.Wait()
 	})
+}
+
+// misbehave treats a request over HTTP so; false for what has nothing to do with the protocol above it.
+func misbehave(c *standin.Call, how act) bool {
+	switch how {
+	case hangs:
+		c.Hang()
+	case resets:
+		c.Reset()
+	case babbles:
+		c.Begin(200)
+		for i := 0; i < 64 && c.Body(make([]byte, 16<<10)) == nil; i++ {
+			continue
+		}
+		c.End()
+	case trickles:
+		c.Begin(200)
+		for c.Body([]byte(" ")) == nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+	default:
+		return false
+	}
+	return true
 }
 
 // tally counts by name. Safe for concurrent use.

@@ -236,8 +236,7 @@ func (l *leader) request(topic string) (chunks []broker.Chunk[*entry]) {
 
 // send writes chunks and reports their outcomes. It returns the entries that were not written, and may be.
 func (s *Sink) send(ctx context.Context, chunks []broker.Chunk[*entry]) (again []*entry) {
-	// What is in flight when pacer stops is waited for: its outcome would not be known otherwise.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout) // ctx outlives the calls of Deliver
 	defer cancel()
 	w := &broker.Writer[*entry]{
 		Client: s.client, Compress: s.config.Compression == zstd,

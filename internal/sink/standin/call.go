@@ -15,6 +15,8 @@ type Call struct {
 	N          int    // of all requests of the server, from 1
 	Connection int    // from 1
 	Header     http.Header
+	Path       string // with the query
+	Payload    []byte // the body
 
 	exchanger
 	raw   net.Conn // without TLS

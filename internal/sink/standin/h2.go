@@ -72,7 +72,7 @@ func (x *session) take(frame http2.Frame) {
 			_ = x.framer.WritePing(true, f.Data)
 		}
 	case *http2.MetaHeadersFrame:
-		s := &stream{session: x, id: id, header: http.Header{}, gone: make(chan struct{})}
+		s := &stream{session: x, id: id, header: http.Header{}, path: f.PseudoValue("path"), gone: make(chan struct{})}
 		for _, h := range f.RegularFields() {
 			s.header.Add(h.Name, h.Value)
 		}
@@ -85,8 +85,10 @@ func (x *session) take(frame http2.Frame) {
 			_ = x.framer.WriteWindowUpdate(0, n)
 			_ = x.framer.WriteWindowUpdate(id, n)
 		}
-		if s := x.open[id]; s != nil && f.StreamEnded() {
-			x.call(s)
+		if s := x.open[id]; s != nil {
+			if s.body = append(s.body, f.Data()...); f.StreamEnded() {
+				x.call(s)
+			}
 		}
 	case *http2.RSTStreamFrame:
 		x.drop(id)
@@ -95,7 +97,8 @@ func (x *session) take(frame http2.Frame) {
 
 func (x *session) call(s *stream) {
 	call := &Call{
-		ID: s.header.Get("Webhook-Id"), Header: s.header, Connection: x.n, exchanger: s, raw: x.raw, ended: x.server.ended,
+		ID: s.header.Get("Webhook-Id"), Header: s.header, Path: s.path, Payload: s.body, Connection: x.n, exchanger: s, raw: x.raw,
+		ended: x.server.ended,
 	}
 	x.server.saw(call)
 	x.server.all.Go(func() { x.server.handle(call) })
@@ -113,6 +116,8 @@ type stream struct {
 	session *session
 	id      uint32
 	header  http.Header
+	path    string
+	body    []byte
 	gone    chan struct{}
 }
 

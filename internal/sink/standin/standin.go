@@ -178,10 +178,13 @@ func (s *Server) serve(c, raw net.Conn, n int) {
 		if err != nil {
 			return
 		}
-		if _, err = io.Copy(io.Discard, r.Body); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
 			return
 		}
-		call := &Call{ID: r.Header.Get("Webhook-Id"), Header: r.Header, Connection: n, raw: raw, ended: s.ended}
+		call := &Call{
+			ID: r.Header.Get("Webhook-Id"), Header: r.Header, Path: r.RequestURI, Payload: body, Connection: n, raw: raw, ended: s.ended,
+		}
 		x := &exchange{conn: c, in: in}
 		call.exchanger = x
 		s.saw(call)

@@ -1,0 +1,388 @@
+package fcm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open opens a sink for the stand-in, and runs it until the test ends.
+func open(t *testing.T, f *standin.FCM, change func(*Config)) *Sink {
+	t.Helper()
+	cfg := Default()
+	cfg.URL, cfg.CAFile, cfg.KeyFile = f.URL, f.CAFile, f.KeyFile
+	if change != nil {
+		change(cfg)
+	}
+	s, err := New(Options{Config: *cfg, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = s.Close()
+	})
+	return s
+}
+
+func job(payload string) *delivery.Job {
+	return &delivery.Job{ID: "1", Campaign: "c", Payload: []byte(payload)}
+}
+
+// TestMessages: a message comes as the payload says it, bare or wrapped.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	f := standin.StartFCM(t, nil)
+	s := open(t, f, nil)
+	for _, payload := range []string{`{"token":"t","notification":{"title":"ü"}}`, `{"message" : {"topic":"news","data":{"n":"1"}}}`, `{"condition":"'a' in topics"}`} {
+		res := s.Deliver(t.Context(), job(payload))
+		if res.Class != delivery.Delivered || !strings.HasPrefix(res.Provider.MessageID, "projects/demo/messages/") {
+			t.Errorf("%s: %+v", payload, res)
+		}
+	}
+	checking := open(t, f, func(c *Config) { c.ValidateOnly = true })
+	if res := checking.Deliver(t.Context(), job(`{"token":"v"}`)); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+	want := `{"message":{"token":"t","notification":{"title":"ü"}}};{"message":{"topic":"news","data":{"n":"1"}}};` +
+		`{"message":{"condition":"'a' in topics"}};{"validate_only":true,"message":{"token":"v"}}`
+	if got := string(bytes.Join(f.Bodies(), []byte(";"))); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// TestNotAMessage: what cannot be a message is refused before it is sent, and nothing of it is told.
+func TestNotAMessage(t *testing.T) {
+	for _, payload := range []string{
+		"", "hunter22", "[]", "null", `{"message":null}`, `{}`, `{"token":""}`, `{"token":"hunter22","topic":"b"}`, `{"token":1}`,
+		`{"topic":"a b"}`, `{"token":"a","data":{"hunter22":1}}`, `{"token":"a","data":["hunter22"]}`, `{"message":{"token":"a"},"x":1}`,
+		`{"token":"` + strings.Repeat("x", maxMessage) + `"}`,
+	} {
+		if b, err := request([]byte(payload), false); err == nil || strings.Contains(err.Error(), "hunter22") {
+			t.Errorf("%.40s: %s, %v", payload, b, err)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	own := func(code string) string {
+		return `{"error":{"status":"S","details":[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"` + code + `"}]}}`
+	}
+	const fields = `{"error":{"status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":"message.x"}]}]}}`
+	quota := func(subject string) string {
+		return `{"error":{"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"subject":"` + subject + `"}]}]}}`
+	}
+	for _, tt := range []struct {
+		status int
+		after  string
+		body   string
+		want   delivery.ResultClass
+		scope  delivery.Scope
+		wait   time.Duration
+		code   string
+	}{
+		{200, "", `{"name":"projects/p/messages/1"}`, delivery.Delivered, 0, 0, ""},
+		{200, "", ``, delivery.Delivered, 0, 0, ""},
+		{200, "", own("INTERNAL"), delivery.Temporary, 0, 0, "INTERNAL"},
+		{404, "", own("UNREGISTERED"), delivery.Rejected, 0, 0, "UNREGISTERED"},
+		{404, "", `{"error":{"status":"NOT_FOUND"}}`, delivery.Misconfigured, 0, 0, "NOT_FOUND"},
+		{404, "", `<html>`, delivery.Misconfigured, 0, 0, ""},
+		{400, "", own("INVALID_ARGUMENT"), delivery.Permanent, 0, 0, "INVALID_ARGUMENT"},
+		{400, "", fields, delivery.Permanent, 0, 0, "INVALID_ARGUMENT"},
+		{400, "", `{"error":{"status":"INVALID_ARGUMENT"}}`, delivery.Misconfigured, 0, 0, "INVALID_ARGUMENT"},
+		{403, "", own("SENDER_ID_MISMATCH"), delivery.Permanent, 0, 0, "SENDER_ID_MISMATCH"},
+		{403, "", `{"error":{"status":"PERMISSION_DENIED"}}`, delivery.Misconfigured, 0, 0, "PERMISSION_DENIED"},
+		{401, "", own("THIRD_PARTY_AUTH_ERROR"), delivery.Misconfigured, delivery.ScopeCampaign, 0, "THIRD_PARTY_AUTH_ERROR"},
+		{401, "", `{"error":{"status":"UNAUTHENTICATED"}}`, delivery.Misconfigured, 0, 0, "UNAUTHENTICATED"},
+		{429, "", own("QUOTA_EXCEEDED"), delivery.Throttled, 0, time.Minute, "QUOTA_EXCEEDED"},
+		{429, "30", own("QUOTA_EXCEEDED"), delivery.Throttled, 0, 30 * time.Second, "QUOTA_EXCEEDED"},
+		{429, "", quota("device:x"), delivery.Throttled, delivery.ScopeRecipient, time.Minute, "RESOURCE_EXHAUSTED"},
+		{429, "", quota("project:x"), delivery.Throttled, 0, time.Minute, "RESOURCE_EXHAUSTED"},
+		{429, "", ``, delivery.Throttled, 0, time.Minute, ""},
+		{500, "", own("INTERNAL"), delivery.Temporary, 0, 0, "INTERNAL"},
+		{503, "", own("UNAVAILABLE"), delivery.Temporary, 0, 0, "UNAVAILABLE"},
+		{503, "20", own("UNAVAILABLE"), delivery.Throttled, 0, 20 * time.Second, "UNAVAILABLE"},
+		{502, "", `<html>`, delivery.Temporary, 0, 0, ""},
+		{302, "", ``, delivery.Misconfigured, 0, 0, ""},
+		{413, "", ``, delivery.Misconfigured, 0, 0, ""},
+	} {
+		h := http.Header{}
+		if tt.after != "" {
+			h.Set("Retry-After", tt.after)
+		}
+		res := classify(sinkhttp.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
+		code := ""
+		if res.Provider != nil {
+			code = res.Provider.Code
+		}
+		if res.Class != tt.want || res.Scope != tt.scope || res.RetryAfter != tt.wait || code != tt.code || res.Status != tt.status {
+			t.Errorf("%d %s: %+v, code %q", tt.status, tt.body, res, code)
+		}
+	}
+}
+
+// TestRefusedToken: however many messages a token is refused for, one other is fetched, and they say nothing of the jobs.
+func TestRefusedToken(t *testing.T) {
+	t.Parallel()
+	f := standin.StartFCM(t, nil)
+	s := open(t, f, nil)
+	for round := range 3 {
+		if round > 0 {
+			f.Revoke()
+		}
+		before := f.Tokens()
+		var calls sync.WaitGroup
+		var delivered atomic.Int32
+		for range 60 {
+			calls.Go(func() {
+				switch res := s.Deliver(t.Context(), job(`{"token":"t"}`)); {
+				case res.Class == delivery.Delivered:
+					delivered.Add(1)
+				case res.Class != delivery.Misconfigured || res.Status == 401 && strings.Contains(res.Detail, "ya29"):
+					t.Errorf("%+v", res)
+				}
+			})
+		}
+		calls.Wait()
+		for s.Deliver(t.Context(), job(`{"token":"t"}`)).Class != delivery.Delivered {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n := f.Tokens() - before; n > 1 || round == 0 && delivered.Load() != 60 {
+			t.Errorf("round %d: %d tokens, %d delivered", round, n, delivered.Load())
+		}
+	}
+}
+
+// TestTokenServer: what goes wrong there is about the key or the network.
+func TestTokenServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		treat func(c *standin.Call)
+		want  delivery.ResultClass
+	}{
+		"refuses the key": {func(c *standin.Call) { c.JSON(400, `{"error":"invalid_grant"}`) }, delivery.Misconfigured},
+		"fails":           {func(c *standin.Call) { c.Answer(500) }, delivery.Unreachable},
+		"says nothing":    {func(c *standin.Call) { c.JSON(200, `{}`) }, delivery.Unreachable},
+		"resets":          {(*standin.Call).Reset, delivery.Unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := standin.StartFCM(t, nil)
+			f.Token = func(n int, c *standin.Call) bool {
+				if n == 1 {
+					tt.treat(c)
+				}
+				return n == 1
+			}
+			s := open(t, f, nil)
+			res := s.Deliver(t.Context(), job(`{"token":"t"}`))
+			if res.Class != tt.want || res.Detail == "" || f.Received("t") != 0 {
+				t.Errorf("%+v", res)
+			}
+			for deadline := time.Now().Add(20 * time.Second); s.Deliver(t.Context(), job(`{"token":"t"}`)).Class != delivery.Delivered; {
+				if time.Now().After(deadline) {
+					t.Fatal("it does not heal")
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestTokens: one token for each life, fetched at four fifths of it; the old one is used while there is no other; and the
+// more often tokens are refused, the less often they are fetched.
+func TestTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fetched atomic.Int32
+		var failing atomic.Bool
+		begun := time.Now()
+		k := newTokens(func(context.Context) (token, error) {
+			n := fetched.Add(1)
+			if failing.Load() {
+				return token{}, fmt.Errorf("HTTP 400: %w", errKey)
+			}
+			return token{fmt.Sprint("t", n), 100 * time.Second}, nil
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); k.run(ctx) }()
+		get := func() string {
+			synctest.Wait()
+			value, problem := k.get(ctx)
+			if problem != nil {
+				return problem.Class.String()
+			}
+			return value
+		}
+		at := func(d time.Duration, want string) {
+			time.Sleep(d - time.Since(begun))
+			if got := get(); got != want {
+				t.Errorf("at %s: %s, want %s", d, got, want)
+			}
+		}
+		at(time.Second, "t1")
+		at(79*time.Second, "t1")
+		at(81*time.Second, "t2")
+		failing.Store(true)
+		at(161*time.Second, "t2") // still good
+		at(182*time.Second, "misconfigured")
+		failing.Store(false)
+		time.Sleep(120 * time.Second)
+		n := fetched.Load()
+		at(302*time.Second, fmt.Sprint("t", n))
+		for range 20 {
+			k.refused(get())
+			time.Sleep(10 * time.Second)
+		}
+		if more := fetched.Load() - n; more < 4 || more > 12 {
+			t.Errorf("%d tokens in 200 s in which each was refused", more)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestFetchIsNotWaitedForBehindALock: deliveries that have a token go on while another one is fetched.
+func TestFetchIsNotWaitedForBehindALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		k := newTokens(func(ctx context.Context) (token, error) {
+			if n++; n > 1 {
+				<-ctx.Done()
+				return token{}, ctx.Err()
+			}
+			return token{"t1", 10 * time.Second}, nil
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); k.run(ctx) }()
+		time.Sleep(9 * time.Second)
+		if value, problem := k.get(ctx); value != "t1" || problem != nil {
+			t.Errorf("%s, %v", value, problem)
+		}
+		k.refused("t1")
+		short, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		if _, problem := k.get(short); problem == nil || problem.Class != delivery.Unreachable {
+			t.Errorf("%+v", problem)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestBearer: a token that does not change.
+func TestBearer(t *testing.T) {
+	t.Parallel()
+	f := standin.StartFCM(t, nil)
+	bearer := func(c *Config) { c.KeyFile, c.Bearer, c.Project = "", "ya29.token-1", "demo" }
+	s := open(t, f, bearer)
+	if res := s.Deliver(t.Context(), job(`{"token":"t"}`)); res.Class != delivery.Misconfigured || strings.Contains(res.Detail, "ya29") {
+		t.Errorf("%+v", res)
+	}
+	open(t, f, nil).Deliver(t.Context(), job(`{"token":"t"}`)) // has the stand-in give a token out
+	if res := s.Deliver(t.Context(), job(`{"token":"t"}`)); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestCheck has the service validate a message, and names the setting.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	f := standin.StartFCM(t, nil)
+	other := standin.StartFCM(t, nil)
+	for want, change := range map[string]func(*Config){
+		"":                       func(*Config) {},
+		"project: HTTP 404":      func(c *Config) { c.Project = "another" },
+		"url: cannot connect":    func(c *Config) { c.URL = "https://127.0.0.1:1" },
+		"service_account_file: ": func(c *Config) { c.KeyFile = other.KeyFile },
+	} {
+		cfg := Default()
+		cfg.URL, cfg.CAFile, cfg.KeyFile = f.URL, f.CAFile, f.KeyFile
+		change(cfg)
+		s, err := New(Options{Config: *cfg, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = s.Check(t.Context()); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		_ = s.Close()
+	}
+	for _, b := range f.Bodies() {
+		if !bytes.Contains(b, []byte(`"validate_only":true`)) {
+			t.Errorf("a check has sent %s", b)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"url: must begin":                func(c *Config) { c.URL = "ftp://x" },
+		"service_account_file: required": func(c *Config) { c.KeyFile = "" },
+		"bearer: goes not":               func(c *Config) { c.Bearer = "x" },
+		"project: required with":         func(c *Config) { c.KeyFile, c.Bearer = "", "x" },
+		"project: not the id":            func(c *Config) { c.Project = "a/b" },
+		"timeout: 1ms is out":            func(c *Config) { c.Timeout = time.Millisecond },
+		"max_retry_after: 0s is out":     func(c *Config) { c.MaxRetryAfter = 0 },
+	} {
+		c := Default()
+		c.KeyFile = "x"
+		change(c)
+		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+	c := Default()
+	c.Bearer = "opensesame"
+	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "opensesame") {
+		t.Error(text)
+	}
+}
+
+// TestKeyFiles: the key file is named, and nothing of its content.
+func TestKeyFiles(t *testing.T) {
+	dir := t.TempDir()
+	for content, want := range map[string]string{
+		"hunter22": "is not the JSON", `{"client_email":"hunter22"}`: "has no client_email",
+		`{"client_email":"a","token_uri":"http://hunter22"}`:                                                                              "no https URL",
+		`{"client_email":"a","token_uri":"https://a","private_key":"hunter22"}`:                                                           "no private_key in PEM",
+		`{"client_email":"a","token_uri":"https://a","private_key":"-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n"}`: "no RSA key",
+	} {
+		path := filepath.Join(dir, "key.json")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := Default()
+		c.KeyFile = path
+		_, err := New(Options{Config: *c})
+		if err == nil || !strings.HasPrefix(err.Error(), "service_account_file: "+path) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package http
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// API is how sinks of other kinds speak to a destination over HTTP: as a Sink does, a request is processed at most once,
+// and what is known of one that got no answer is a result. It is safe for concurrent use and starts no goroutines but
+// those of net/http, which end with Close.
+type API struct {
+	client *client
+	resent *atomic.Uint64
+}
+
+// APIOptions configure an API.
+type APIOptions struct {
+	URL         string // https:// or http://, and a host
+	Version     string // of pacer, for User-Agent
+	MaxInFlight int
+	Timeout     time.Duration // of a call
+	MaxConnAge  time.Duration // 0 for as long as a connection works
+	TLS         *tls.Config
+	Secrets     []string       // never in a detail
+	Resent      *atomic.Uint64 // counts the requests that were written once more
+}
+
+// NewAPI makes an API. It opens no connection. An error is about the URL.
+func NewAPI(o APIOptions) (*API, error) {
+	target, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, errors.New("not a URL")
+	}
+	f := &files{config: Config{MaxInFlight: o.MaxInFlight, Timeout: o.Timeout, MaxConnAge: o.MaxConnAge}}
+	c := &client{from: f, target: target, where: target.Host, timeout: o.Timeout, secrets: scrubber(o.Secrets)}
+	if c.transport, err = newTransport(f); err != nil {
+		return nil, err
+	}
+	c.transport.TLSClientConfig = o.TLS.Clone() // which the transport adds to
+	c.fixed = []field{{keyUserAgent, []string{"pacer/" + o.Version}}}
+	return &API{client: c, resent: o.Resent}, nil
+}
+
+// WrongSettings tells whether a request failed for what an operator has to change: a certificate, a protocol, a proxy.
+func WrongSettings(err error) bool { return wrongSettings(err) }
+
+// URLProblem returns the error in the URL of an API, without repeating it; "" if there is none.
+func URLProblem(s string) string { return urlProblem(s) }
+
+// Request is a request of an API.
+type Request struct {
+	Path   string      // from / on
+	Header http.Header // not used afterwards
+	Body   []byte
+}
+
+// Answer is an answer to a request.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte // the first 64 KiB, of those that came within 100 ms
+	Whole  bool   // that was all of it
+}
+
+// Post sends a request and returns the answer. If there is none, result is what is known, and otherwise nil.
+func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *delivery.Result) {
+	c := a.client
+	limited, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	t := &trip{payload: r.Body, cancel: cancel, resent: a.resent, header: r.Header}
+	defer t.end()
+	target := *c.target
+	target.Path = r.Path
+	for _, f := range c.fixed {
+		r.Header[f.name] = f.values
+	}
+	req := &http.Request{
+		Method: http.MethodPost, URL: &target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Header,
+	}
+	t.addBody(req)
+	resp, err := c.send(req.WithContext(httptrace.WithClientTrace(limited, t.trace())), t)
+	if err != nil {
+		res := delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
+		if ctx.Err() == nil {
+			res = c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
+		}
+		return Answer{}, &res
+	}
+	answer = Answer{Status: resp.StatusCode, Header: resp.Header}
+	enough := time.AfterFunc(maxAnswerTime, cancel)
+	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1))
+	enough.Stop()
+	_ = resp.Body.Close()
+	if answer.Whole = err == nil && len(answer.Body) <= maxAnswerBody; !answer.Whole {
+		answer.Body = answer.Body[:min(len(answer.Body), maxAnswerBody)]
+	}
+	return answer, nil
+}
+
+// Where is the destination's host and port, for details.
+func (a *API) Where() string { return a.client.where }
+
+// Scrub removes every secret from a detail.
+func (a *API) Scrub(detail string) string { return a.client.scrub(detail) }
+
+// Close closes idle connections. Those in use are closed once they are idle.
+func (a *API) Close() { a.client.transport.CloseIdleConnections() }
+
+// Wait returns how long an answer asks to wait; 0 if it does not say.
+func (a Answer) Wait(now time.Time) time.Duration { return waitOf(a.Header, now) }
+
+// ByStatus returns the class of an answer whose body says nothing of its own: as that of a Sink, but that every other 4xx is
+// about the settings.
+func (a Answer) ByStatus(now time.Time) delivery.Result {
+	res := delivery.Result{Class: delivery.Misconfigured, Status: a.Status}
+	switch {
+	case a.Status >= 200 && a.Status < 300:
+		res.Class = delivery.Delivered
+	case a.Status == http.StatusTooManyRequests:
+		res.Class, res.RetryAfter = delivery.Throttled, a.Wait(now)
+	case a.Status >= 500 || a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooEarly:
+		res.Class, res.By = delivery.Temporary, answerer(a.Status)
+		if res.RetryAfter, _ = retryAfter(a.Header, now); res.RetryAfter > 0 && a.Status == http.StatusServiceUnavailable {
+			res.Class, res.By = delivery.Throttled, delivery.ByUnknown
+		}
+	}
+	return res
+}
