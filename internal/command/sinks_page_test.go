@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pacer/pacer/internal/config"
@@ -26,6 +28,7 @@ var (
 
 // secretsOfPage are the contents of the files that docs/sinks.md names, by the end of their path.
 var secretsOfPage = map[string]string{
+	"partner":     "s3cret",
 	"webhook-new": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "webhook-old": "whsk_" + strings.Repeat("QUFB", 10) + "QUE=",
 }
 
@@ -72,7 +75,10 @@ func compareRequest(t *testing.T, configuration, payload, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = router.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = router.Run(ctx) })
+	defer func() { cancel(); running.Wait(); _ = router.Close() }()
 	res := router.Deliver(t.Context(), name, &delivery.Job{
 		ID: "u-42", Campaign: "spring", Weight: 1, Payload: []byte(payload),
 		Meta: delivery.Meta{ContentType: "application/json", Headers: []delivery.Header{{Key: "tenant", Value: []byte("blue")}}},
@@ -125,6 +131,7 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 	for sinkName, c := range cfg.Sinks {
 		h := c.(*sinkhttp.Config)
 		h.URL = strings.Replace(h.URL, "https://api.example.com", url, 1)
+		h.OAuth2.TokenURL = strings.Replace(h.OAuth2.TokenURL, "https://api.example.com", url, 1)
 		if entry, err = sink.Open(c, sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(fmt.Errorf("%s: %w", sinkName, err))
 		}

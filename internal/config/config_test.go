@@ -73,10 +73,9 @@ func TestExample(t *testing.T) {
 	want.Eventual.Roots = []string{"127.0.0.1:6379"}
 	want.Postgres.DSN = "postgres://pacer@127.0.0.1:5432/pacer"
 	want.DefaultSink = "receiver"
-	want.Sinks = map[string]sink.Config{
-		"receiver": &http.Config{URL: "http://127.0.0.1:9000/deliver", Method: "POST", MaxInFlight: 128, Timeout: 5 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute},
-		"nowhere":  discard.Default(),
-	}
+	receiver := http.Default()
+	receiver.URL, receiver.MaxInFlight, receiver.Timeout = "http://127.0.0.1:9000/deliver", 128, 5*time.Second
+	want.Sinks = map[string]sink.Config{"receiver": receiver, "nowhere": discard.Default()}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%v\nwant\n%v", cfg, want)
 	}

@@ -108,6 +108,11 @@ func newClient(f *files, version string) (*client, error) {
 		secrets = append(secrets, u.String(), pw, basic)
 		target.User = nil
 	}
+	if value, parts := cfg.authorization(); value != "" {
+		fixed.Set(keyAuthorization, value)
+		secrets = append(secrets, parts...)
+	}
+	secrets = append(secrets, cfg.OAuth2.ClientSecret)
 	for name, value := range cfg.Headers {
 		if cfg.isTemplate("headers."+name, value) {
 			continue
@@ -189,17 +194,7 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 		id = signature.ID(id)
 	}
 	values := [...]string{id, job.Campaign, strconv.Itoa(job.Attempt + 1), contentType, job.TraceParent}
-	size := headersOfEveryJob + len(c.fixed)
-	if c.form != nil {
-		size += len(c.form.headers)
-	}
-	if c.signer != nil {
-		size += len(signed)
-	}
-	if job.TraceParent != "" {
-		size += headersOfTrace
-	}
-	header := make(http.Header, size)
+	header := make(http.Header, c.headers(job, t))
 	for _, f := range c.fixed {
 		header[f.name] = f.values
 	}
@@ -226,17 +221,46 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 		ProtoMinor: 1,
 		Header:     header,
 	}
-	if c.form != nil {
-		if problem = c.form.fill(&template, job, t, time.Now()); problem != "" {
-			return nil, problem
-		}
-	}
 	t.header = header
-	t.addBody(&template)
-	if c.signer != nil {
-		timestamp := signature.Timestamp(time.Now())
-		header[keyTimestamp] = []string{timestamp}
-		header[keySignature] = []string{c.signer.Sign(id, timestamp, t.payload)}
+	if problem = c.complete(&template, job, t); problem != "" {
+		return nil, problem
 	}
 	return template.WithContext(httptrace.WithClientTrace(ctx, t.trace())), ""
+}
+
+// headers is how many headers the request has, about.
+func (c *client) headers(job *delivery.Job, t *trip) (n int) {
+	n = headersOfEveryJob + len(c.fixed)
+	if c.form != nil {
+		n += len(c.form.headers)
+	}
+	if c.signer != nil {
+		n += len(signed)
+	}
+	if t.token != nil {
+		n++
+	}
+	if job.TraceParent != "" {
+		n += headersOfTrace
+	}
+	return n
+}
+
+// complete adds the body, and what the configuration makes of the job.
+func (c *client) complete(req *http.Request, job *delivery.Job, t *trip) (problem string) {
+	if c.form != nil {
+		if problem = c.form.fill(req, job, t, time.Now()); problem != "" {
+			return problem
+		}
+	}
+	if t.token != nil {
+		req.Header[keyAuthorization] = t.token.Header
+	}
+	t.addBody(req)
+	if c.signer != nil {
+		timestamp := signature.Timestamp(time.Now())
+		req.Header[keyTimestamp] = []string{timestamp}
+		req.Header[keySignature] = []string{c.signer.Sign(req.Header[keyWebhookID][0], timestamp, t.payload)}
+	}
+	return ""
 }

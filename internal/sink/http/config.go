@@ -44,6 +44,10 @@ type Config struct {
 	Classes map[string]string `yaml:"classes"`
 	Rules   map[string]string `yaml:"rules"`
 	Take    Take              `yaml:"take"`
+	// Basic, Bearer and OAuth2 say who the sink is, in the header Authorization; at most one of them.
+	Basic  Basic  `yaml:"basic"`
+	Bearer string `yaml:"bearer" secret:"value"`
+	OAuth2 OAuth2 `yaml:"oauth2"`
 	// Sign signs requests; without secrets, they are not signed.
 	Sign Sign `yaml:"sign"`
 	// KeepRejected makes dead letters of rejected jobs.
@@ -103,7 +107,10 @@ const (
 // Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
 // in flight have at a rebalance, so that none is interrupted and sent twice.
 func Default() *Config {
-	return &Config{Method: http.MethodPost, MaxInFlight: 256, Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute}
+	return &Config{
+		Method: http.MethodPost, OAuth2: OAuth2{Auth: authHeader}, MaxInFlight: 256, Timeout: 3 * time.Second,
+		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute,
+	}
 }
 
 // InFlight returns the number of deliveries that may be in flight at once.
@@ -145,6 +152,7 @@ func (c *Config) Problems() []string {
 	if _, err := c.signing(); err != nil {
 		p = append(p, err.Error())
 	}
+	p = append(p, c.authProblems()...)
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		p = append(p, "cert_file: goes together with key_file; set both or neither")
 	}

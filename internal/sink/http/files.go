@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -66,6 +67,12 @@ func (c *Config) secret(key string) *string {
 		return &c.URL
 	case "body":
 		return &c.Body
+	case "basic.password":
+		return &c.Basic.Password
+	case "bearer":
+		return &c.Bearer
+	case "oauth2.client_secret":
+		return &c.OAuth2.ClientSecret
 	}
 	if i, isItem := strings.CutPrefix(key, "sign.secrets."); isItem {
 		if n, err := strconv.Atoi(i); err == nil && n >= 0 && n < len(c.Sign.Secrets) {
@@ -113,9 +120,15 @@ func (f *files) certificates() ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// Run reads the files that the configuration names every ten seconds until ctx is cancelled. When one has changed, new
-// requests use its content, and new connections. Files that cannot be used change nothing.
+// Run keeps the access token fresh, if the sink has one, and reads the files that the configuration names every ten seconds,
+// until ctx is cancelled. When one has changed, new requests use its content, and new connections. Files that cannot be used
+// change nothing.
 func (s *Sink) Run(ctx context.Context) error {
+	var tokens sync.WaitGroup
+	defer tokens.Wait()
+	if s.tokens != nil {
+		tokens.Go(func() { s.tokens.Run(ctx) })
+	}
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	for {
@@ -161,6 +174,9 @@ func (s *Sink) renew(old *client) (changed bool, err error) {
 		return false, err
 	}
 	s.client.Store(c)
+	if s.tokens != nil {
+		s.tokens.Renew()
+	}
 	old.transport.CloseIdleConnections() // those in use are closed once they are idle
 	return true, nil
 }

@@ -31,7 +31,7 @@ func (c *Config) formProblems() (p []string) {
 		p = append(p, err.Error())
 	}
 	if !c.isTemplate("method", c.Method) && c.Method != "" && !slices.Contains(methods, c.Method) {
-		p = append(p, fmt.Sprintf("method: %q is not available; %s", c.Method, useMethod))
+		p = append(p, "method: not available; "+useMethod)
 	}
 	if c.Method == http.MethodGet && c.Body != "" {
 		p = append(p, "body: a GET has none; remove it, or use another method")

@@ -92,7 +92,7 @@ func TestBadTemplates(t *testing.T) {
 		"url: line 1: unclosed action":                        func(c *Config) { c.URL = `https://example.com/?a={{ .ID` },
 		"headers.x-a: line 1: function \"env\" not defined":   func(c *Config) { c.Headers = map[string]string{"x-a": "{{ env }}"} },
 		"body: line 1: unexpected":                            func(c *Config) { c.Body = "{{ end }}" },
-		"method: \"get\" is not available; use POST, PUT,":    func(c *Config) { c.Method = "get" },
+		"method: not available; use POST, PUT,":               func(c *Config) { c.Method = "get" },
 		"body: a GET has none":                                func(c *Config) { c.Method, c.Body = "GET", "x" },
 	} {
 		c := Default()

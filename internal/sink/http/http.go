@@ -15,6 +15,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/token"
 )
 
 const (
@@ -40,7 +41,8 @@ type Sink struct {
 	options Options
 	client  atomic.Pointer[client] // replaced when a file that the configuration names changes
 	resent  atomic.Uint64
-	reading retry.Outage // of these files
+	reading retry.Outage  // of these files
+	tokens  *token.Source // nil: requests need no access token
 }
 
 // New makes a Sink. It reads the files that the configuration names and opens no connection.
@@ -58,6 +60,9 @@ func New(opt Options) (*Sink, error) {
 		return nil, err
 	}
 	s.client.Store(c)
+	if opt.Config.OAuth2.TokenURL != "" {
+		s.tokens = token.New(token.Options{Fetch: s.fetchToken, Logger: opt.Logger, Destination: c.where})
+	}
 	return s, nil
 }
 
@@ -67,6 +72,14 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent}
+	if s.tokens != nil {
+		return s.deliverWithToken(ctx, limited, c, job, t)
+	}
+	return c.deliver(ctx, limited, job, t)
+}
+
+// deliver sends the job. The context of the request, limited, ends before that of the caller.
+func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *trip) delivery.Result {
 	req, problem := c.request(limited, job, t)
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
@@ -82,10 +95,10 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 		return c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
 	}
 	if c.rules != nil {
-		return c.judge(ctx, resp, cancel)
+		return c.judge(ctx, resp, t.cancel)
 	}
 	res := c.classify(resp, time.Now())
-	finish(resp, cancel)
+	finish(resp, t.cancel)
 	return res
 }
 
@@ -112,10 +125,15 @@ func finish(resp *http.Response, cancel context.CancelFunc) {
 	_ = resp.Body.Close()
 }
 
-// Check connects to the destination, as a delivery would (through the proxy that the environment names, with TLS if the
+// Check fetches an access token if requests need one, and connects to the destination, as a delivery would (through the proxy that the environment names, with TLS if the
 // URL is https), and sends no request.
 func (s *Sink) Check(ctx context.Context) error {
 	c := s.client.Load()
+	if s.tokens != nil {
+		if _, err := s.fetchToken(ctx); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	transport := c.transport.Clone() // without connections

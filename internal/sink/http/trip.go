@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+
+	"github.com/pacer/pacer/internal/sink/token"
 )
 
 // trip follows one request through net/http: whether anything of it may have reached the destination, and how often it
@@ -25,6 +27,7 @@ import (
 // for idempotent.
 type trip struct {
 	payload []byte
+	token   *token.Held  // nil: the request needs none
 	body    bytes.Reader // of the first try
 	hooks   httptrace.ClientTrace
 	header  http.Header // of the request

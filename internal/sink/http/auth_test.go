@@ -1,0 +1,226 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// issuer is a token endpoint and the destination that takes its tokens.
+type issuer struct {
+	issued, asked atomic.Int32
+	answer        atomic.Pointer[func(w http.ResponseWriter)] // of the token endpoint; nil: a token
+	form          atomic.Pointer[url.Values]
+	user          atomic.Pointer[string]
+	revoked       atomic.Int32 // tokens up to this one are refused
+	url           string
+}
+
+func newIssuer(t *testing.T) *issuer {
+	i := &issuer{}
+	i.url = serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/token" {
+			var n int32
+			if _, err := fmt.Sscanf(r.Header.Get("Authorization"), "Bearer secret-token-%d", &n); err != nil || n <= i.revoked.Load() {
+				w.Header().Set("Location", r.Header.Get("Authorization"))
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+			return
+		}
+		i.asked.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		form, _ := url.ParseQuery(string(body))
+		user, password, _ := r.BasicAuth()
+		user += " " + password
+		i.form.Store(&form)
+		i.user.Store(&user)
+		if f := i.answer.Load(); f != nil {
+			(*f)(w)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"access_token":"secret-token-%d","token_type":"bearer","expires_in":"3600"}`, i.issued.Add(1))
+	})
+	return i
+}
+
+// sink is a sink that runs until the test ends.
+func (i *issuer) sink(t *testing.T, change ...func(*Config)) *Sink {
+	t.Helper()
+	s := newSink(t, Config{URL: i.url}, append([]func(*Config){func(c *Config) {
+		c.OAuth2 = OAuth2{TokenURL: i.url + "/token", ClientID: "me:", ClientSecret: "hunter22 %", Scopes: []string{"a", "b"}, Audience: "x", Auth: "header"}
+		c.Timeout = 10 * time.Second
+	}}, change...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return s
+}
+
+// eventually waits for what the source of tokens does beside the deliveries.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func TestOAuth2(t *testing.T) {
+	i := newIssuer(t)
+	s := i.sink(t)
+	for range 3 {
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if i.asked.Load() != 1 || i.form.Load().Encode() != "audience=x&grant_type=client_credentials&scope=a+b" || *i.user.Load() != "me%3A hunter22+%25" {
+		t.Errorf("asked %d times: %s by %s", i.asked.Load(), i.form.Load().Encode(), *i.user.Load())
+	}
+	// A refused token is about the sink, and is fetched anew.
+	i.revoked.Store(1)
+	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || strings.Contains(r.Detail, "secret-token") {
+		t.Errorf("%+v", r)
+	}
+	eventually(t, "another token", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
+	if n := i.asked.Load(); n != 2 {
+		t.Errorf("asked %d times", n)
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOAuth2CredentialsInTheBody(t *testing.T) {
+	i := newIssuer(t)
+	s := i.sink(t, func(c *Config) { c.OAuth2.Auth = "body" })
+	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered {
+		t.Fatalf("%+v", r)
+	}
+	if f := *i.form.Load(); f.Get("client_id") != "me:" || f.Get("client_secret") != "hunter22 %" || *i.user.Load() != " " {
+		t.Errorf("%v by %s", f, *i.user.Load())
+	}
+}
+
+// TestTokenEndpointThatFails: whatever it answers, no job is to blame; and no secret is told.
+func TestTokenEndpointThatFails(t *testing.T) {
+	answer := func(status int, body string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { w.WriteHeader(status); _, _ = w.Write([]byte(body)) }
+	}
+	for name, tt := range map[string]struct {
+		answer func(http.ResponseWriter)
+		class  delivery.ResultClass
+		want   string
+	}{
+		"refused":    {answer(401, `{"error":"invalid_client"}`), delivery.Misconfigured, "HTTP 401 Unauthorized from HOST, invalid_client: check oauth2.client_id"},
+		"quoting":    {answer(400, `{"error":"hunter22 % is wrong"}`), delivery.Misconfigured, "HTTP 400 Bad Request from HOST: check"},
+		"moved":      {answer(302, ""), delivery.Misconfigured, "HTTP 302 Found from HOST: check"},
+		"down":       {answer(503, ""), delivery.Unreachable, "HTTP 503 Service Unavailable from HOST"},
+		"throttling": {answer(429, ""), delivery.Unreachable, "HTTP 429 Too Many Requests from HOST"},
+		"no token":   {answer(200, `{}`), delivery.Misconfigured, "HTTP 200 OK from HOST has no access token"},
+		"no JSON":    {answer(200, `hunter22`), delivery.Misconfigured, "HTTP 200 OK from HOST has no access token"},
+		"two lines":  {answer(200, `{"access_token":"a\nb"}`), delivery.Misconfigured, "HTTP 200 OK from HOST has no access token"},
+		"other type": {answer(200, `{"access_token":"a","token_type":"mac"}`), delivery.Misconfigured, "HTTP 200 OK from HOST is a token of another type"},
+		"hanging up": {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, delivery.Unreachable, "HOST closed the connection before it answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newIssuer(t)
+			i.answer.Store(&tt.answer)
+			s := i.sink(t)
+			r := s.Deliver(t.Context(), job())
+			detail := strings.Replace(r.Detail, strings.TrimPrefix(i.url, "http://"), "HOST", 1)
+			if r.Class != tt.class || !strings.HasPrefix(detail, "oauth2.token_url: "+tt.want) || strings.Contains(r.Detail, "hunter22") {
+				t.Errorf("%+v", r)
+			}
+			if err := s.Check(t.Context()); err == nil || err.Error() != r.Detail {
+				t.Errorf("check: %v", err)
+			}
+			i.answer.Store(nil)
+			eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
+		})
+	}
+}
+
+func TestTokenEndpointThatCannotBeReached(t *testing.T) {
+	i := newIssuer(t)
+	s := i.sink(t, func(c *Config) { c.OAuth2.TokenURL = "http://127.0.0.1:1/token" })
+	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Unreachable || !strings.Contains(r.Detail, "connection refused") {
+		t.Errorf("%+v", r)
+	}
+	hangs := func(http.ResponseWriter) { time.Sleep(300 * time.Millisecond) }
+	i.answer.Store(&hangs)
+	s = i.sink(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
+	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Unreachable || r.Detail != "no access token within 20ms" {
+		t.Errorf("%+v", r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s = newSink(t, Config{URL: i.url}, func(c *Config) { c.OAuth2 = OAuth2{TokenURL: i.url, ClientID: "a", ClientSecret: "b"} })
+	if r := s.Deliver(ctx, job()); r.Class != delivery.Interrupted {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestBasicAndBearer(t *testing.T) {
+	address, last := got(t)
+	secret := "first"
+	for want, change := range map[string]func(*Config){
+		"Basic bWU6aHVudGVyMjI=": func(c *Config) { c.Basic = Basic{"me", "hunter22"} },
+		"Bearer first": func(c *Config) {
+			c.Bearer = secret
+			c.SecretFrom("bearer", func() (string, error) { return secret, nil })
+		},
+	} {
+		s := newSink(t, Config{URL: address}, change)
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.header.Get("Authorization") != want {
+			t.Errorf("%+v, %q, want %q", r, last.header.Get("Authorization"), want)
+		}
+		if want != "Bearer first" {
+			continue
+		}
+		secret = "second"
+		s.readAgain()
+		if r := s.Deliver(t.Context(), job()); r.Class != delivery.Delivered || last.header.Get("Authorization") != "Bearer second" {
+			t.Errorf("%+v, %q", r, last.header.Get("Authorization"))
+		}
+	}
+}
+
+func TestBadAuth(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"bearer: there is basic as well":                   func(c *Config) { c.Basic, c.Bearer = Basic{"a", "b"}, "c" },
+		"basic: there is user and password in url as well": func(c *Config) { c.URL, c.Basic = "https://u:p@h/", Basic{"a", "b"} },
+		"headers.authorization: there is bearer as well":   func(c *Config) { c.Bearer, c.Headers = "a", map[string]string{"authorization": "b"} },
+		"basic.username: required":                         func(c *Config) { c.Basic.Password = "x" },
+		"bearer: not a token":                              func(c *Config) { c.Bearer = "hunter22\n" },
+		"oauth2.auth: not a place; use header or body":     func(c *Config) { c.OAuth2.Auth = "query" },
+		"oauth2.token_url: required":                       func(c *Config) { c.OAuth2.ClientID, c.OAuth2.ClientSecret = "a", "b" },
+		"oauth2.token_url: has a user": func(c *Config) {
+			c.OAuth2 = OAuth2{TokenURL: "https://u:hunter22@h/", ClientID: "a", ClientSecret: "b"}
+		},
+		"oauth2.client_id: required":     func(c *Config) { c.OAuth2 = OAuth2{TokenURL: "https://h/", ClientSecret: "b"} },
+		"oauth2.client_secret: required": func(c *Config) { c.OAuth2 = OAuth2{TokenURL: "https://h/", ClientID: "b"} },
+	} {
+		c := Default()
+		c.URL = "https://example.com/"
+		change(c)
+		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) || strings.Contains(p[0], "hunter22") {
+			t.Errorf("%q, want %s", p, want)
+		}
+	}
+	c := Default() // as it always was: the header counts
+	c.URL, c.Headers = "https://u:p@example.com/", map[string]string{"authorization": "x"}
+	if p := c.Problems(); len(p) != 0 {
+		t.Errorf("%q", p)
+	}
+}

@@ -1,0 +1,157 @@
+package token
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// server hands out tokens.
+type server struct {
+	fetched atomic.Int32
+	life    time.Duration
+	failing atomic.Bool
+	slow    time.Duration
+}
+
+var errDown = errors.New("down")
+
+func (v *server) fetch(ctx context.Context) (Token, error) {
+	n := v.fetched.Add(1)
+	select {
+	case <-time.After(v.slow):
+	case <-ctx.Done():
+		return Token{}, ctx.Err()
+	}
+	if v.failing.Load() {
+		return Token{}, errDown
+	}
+	return Token{Value: fmt.Sprint("t", n), Life: v.life}, nil
+}
+
+// run runs a source in a bubble, until test returns.
+func run(t *testing.T, v *server, test func(t *testing.T, s *Source, log *bytes.Buffer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := New(Options{Fetch: v.fetch, Logger: slog.New(slog.NewTextHandler(&log, nil)), Destination: "x"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		test(t, s, &log)
+		cancel()
+		<-done
+	})
+}
+
+func (v *server) check(t *testing.T, when string, want int32) {
+	t.Helper()
+	synctest.Wait()
+	if n := v.fetched.Load(); n != want {
+		t.Errorf("%s: %d fetched, want %d", when, n, want)
+	}
+}
+
+func TestTokenIsRenewedInTime(t *testing.T) {
+	v := &server{life: 100 * time.Second, slow: time.Second}
+	run(t, v, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+		if h := s.Get(t.Context()); h.Value != "t1" || h.Header[0] != "Bearer t1" || !h.Valid(time.Now()) { // waits
+			t.Errorf("%+v", h)
+		}
+		time.Sleep(79 * time.Second)
+		v.check(t, "after 79 s", 1)
+		time.Sleep(1500 * time.Millisecond)
+		v.check(t, "after 81 s", 2)
+		if h := s.Get(t.Context()); h.Value != "t1" { // meanwhile
+			t.Errorf("%+v", h)
+		}
+		time.Sleep(time.Second)
+		if h := s.Get(t.Context()); h.Value != "t2" {
+			t.Errorf("%+v", h)
+		}
+	})
+	v = &server{}
+	run(t, v, func(t *testing.T, _ *Source, _ *bytes.Buffer) {
+		time.Sleep(47 * time.Minute)
+		v.check(t, "of an unknown life, after 47 min", 1)
+		time.Sleep(2 * time.Minute)
+		v.check(t, "after 49 min", 2)
+	})
+}
+
+// TestRefusedTokenIsReplacedOnce, however many say so, and ever more slowly when the next ones are refused as well.
+func TestRefusedTokenIsReplacedOnce(t *testing.T) {
+	v := &server{life: time.Hour}
+	run(t, v, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+		time.Sleep(2 * time.Minute)
+		h := s.Get(t.Context())
+		for range 256 {
+			s.Refused(h)
+		}
+		v.check(t, "refused", 2)
+		s.Refused(h) // a late one
+		time.Sleep(10 * time.Second)
+		v.check(t, "late", 2)
+		for range 10 * 60 { // every token is refused, ten times a second
+			s.Refused(s.Get(t.Context()))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := v.fetched.Load(); n < 5 || n > 10 {
+			t.Errorf("%d fetched in a minute", n)
+		}
+	})
+}
+
+func TestFailingFetch(t *testing.T) {
+	v := &server{life: 100 * time.Second}
+	v.failing.Store(true)
+	run(t, v, func(t *testing.T, s *Source, log *bytes.Buffer) {
+		if h := s.Get(t.Context()); !errors.Is(h.Err, errDown) || h.Valid(time.Now()) {
+			t.Errorf("%+v", h)
+		}
+		v.failing.Store(false)
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		h := s.Get(t.Context())
+		if h.Err != nil || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "level=INFO") {
+			t.Errorf("%+v\n%s", h, log)
+		}
+		v.failing.Store(true)
+		time.Sleep(90 * time.Second)
+		if s.Get(t.Context()) != h || !h.Valid(time.Now()) {
+			t.Error("a valid token was given up")
+		}
+		time.Sleep(60 * time.Second)
+		if got := s.Get(t.Context()); !errors.Is(got.Err, errDown) || h.Valid(time.Now()) {
+			t.Errorf("%+v", got)
+		}
+		if n := v.fetched.Load(); n < 5 || n > 12 {
+			t.Errorf("%d fetches", n)
+		}
+		v.failing.Store(false)
+		s.Renew() // the secret was corrected
+		time.Sleep(time.Minute)
+		if got := s.Get(t.Context()); got.Err != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+	hung := &server{slow: time.Hour}
+	run(t, hung, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if h := s.Get(ctx); h != nil {
+			t.Errorf("%+v", h)
+		}
+		time.Sleep(8 * time.Second)
+		if h := s.Get(t.Context()); h == nil || !errors.Is(h.Err, context.DeadlineExceeded) {
+			t.Errorf("%+v", h)
+		}
+	})
+}
