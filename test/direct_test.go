@@ -3,8 +3,6 @@ package test
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -149,59 +147,4 @@ func TestDirectJobsExpire(t *testing.T) {
 		t.Errorf("%d were sent after their time", n)
 	}
 	d.stop()
-}
-
-// TestFirstOverflowWithoutPostgres: a campaign that overflows for the first time while PostgreSQL cannot be reached goes
-// to the lane that every daemon finds by hash, and loses nothing.
-func TestFirstOverflowWithoutPostgres(t *testing.T) {
-	alongside(t, 0)
-	s := newStack(t, stackOptions{partitions: 4, lanes: directLanes})
-	dsn, err := url.Parse(s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	network := newProxy(t, dsn.Host)
-	dsn.Host = network.addr
-	ids := []string{"spring", "summer", "autumn", "winter"}
-	for _, id := range ids {
-		s.campaign(id, 20)
-	}
-	daemons := []*daemon{s.start("one", "PACER_POSTGRES_DSN="+dsn.String()), s.start("two", "PACER_POSTGRES_DSN="+dsn.String())}
-	for _, d := range daemons {
-		d.awaitReady(20 * time.Second)
-	}
-	network.down()
-	const each = 300
-	numbers := map[string]int{}
-	for _, id := range ids {
-		numbers[id] = each
-	}
-	s.publish(mix(numbers))
-	s.await(20*time.Second, "the overflow", func() bool {
-		return s.written(requeue.LaneTopic(s.prefix)) >= int64(len(ids)*each/2)
-	})
-	s.each("lanes", func(_ string, r delivery.Record) {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(r.Header("pacer-campaign")))
-		if want := int(h.Sum64() % directLanes); r.Partition != want {
-			t.Fatalf("a job of %s is in lane %d, want %d", r.Header("pacer-campaign"), r.Partition, want)
-		}
-	})
-	if n := daemons[0].metric("pacer_requeue_pin_fallbacks_total") + daemons[1].metric("pacer_requeue_pin_fallbacks_total"); n == 0 {
-		t.Error("no lane was found by hash")
-	}
-	network.heal()
-	s.sql(`UPDATE pacer.campaigns SET send_rate = 500`)
-	s.await(30*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(ids)*each })
-	for _, d := range daemons {
-		if code := d.stop(); code != 0 {
-			t.Errorf("%s exited with %d", d.name, code)
-		}
-	}
-	if n, duplicates := s.receiver.accepted(""); n != len(ids)*each || duplicates != 0 {
-		t.Errorf("%d of %d, %d duplicates", n, len(ids)*each, duplicates)
-	}
-	if hops := s.maxHops(); hops > 1 {
-		t.Errorf("a job made %d hops", hops)
-	}
 }
