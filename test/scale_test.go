@@ -4,6 +4,7 @@ package test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,6 +22,9 @@ const (
 	joinInterval  = 20 * time.Second
 )
 
+// joins are the numbers of daemons that another one joins. With eight, the last ones of a machine may wait for its processors.
+var joins = []int{4, mostDaemons}
+
 // scaleCampaigns are the numbers of campaigns that share 5,000 jobs a second.
 var scaleCampaigns = []int{1, 10, 100, 1000, 10_000}
 
@@ -32,11 +36,17 @@ func scaleRows() (rows []speedRow) {
 			yardstick: "calls / 200 ms", bound: 0.95,
 		})
 	}
-	rows = append(rows,
-		speedRow{name: "join-used", what: "a ninth daemon starts: until it sends at 95 % of its calls", unit: "s", bound: 5, atMost: true},
-		speedRow{
-			name: "join-others", what: "the worst second of one of the others meanwhile", unit: "/s", yardstick: "its rate before", bound: 0.95,
-		})
+	for _, n := range joins {
+		rows = append(rows,
+			speedRow{
+				name: fmt.Sprintf("join-%d-used", n), what: fmt.Sprintf("a daemon joins %d: until it sends at 95 %% of its calls", n),
+				unit: "s", bound: 5, atMost: true,
+			},
+			speedRow{
+				name: fmt.Sprintf("join-%d-others", n), what: "the worst second of one of the others meanwhile", unit: "/s",
+				yardstick: "its rate before", bound: 0.95,
+			})
+	}
 	for _, n := range scaleCampaigns {
 		what := fmt.Sprintf("%d campaigns with a backlog, together 5,000/s", n)
 		rows = append(rows,
@@ -85,8 +95,14 @@ func measureDaemons(t *testing.T, table *speedTable) {
 			Figure: rate, Yardstick: float64(n * perDaemon), Note: s.shares(target, daemons, from, interval),
 		})
 		grows.at = append(grows.at, [2]float64{float64(n), rate})
+		if slices.Contains(joins, n) {
+			daemons = append(daemons, measureJoin(t, table, target, s, n))
+		}
 		if n == mostDaemons {
 			break
+		}
+		if len(daemons) > n {
+			continue
 		}
 		daemons = append(daemons, s.startCounted(target, n))
 		s.awaitWhole(n+1, daemons[n])
@@ -97,46 +113,49 @@ func measureDaemons(t *testing.T, table *speedTable) {
 			grows, {name: "calls / 200 ms", dashed: true, at: [][2]float64{{1, float64(perDaemon)}, {mostDaemons, float64(mostDaemons * perDaemon)}}},
 		},
 	}).write(t, "daemons.svg")
-	measureJoin(t, table, target, s)
 	target.check(t, false)
 	if target.count() >= jobs {
 		t.Error("the backlog ended before the measuring")
 	}
 }
 
-// measureJoin: a ninth daemon joins eight that send with all their calls.
-func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack) {
+// measureJoin: a daemon joins so many others that send with all their calls.
+func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack, others int) *daemon {
+	t.Helper()
 	const before, step, second = 5 * time.Second, 100 * time.Millisecond, time.Second
 	began := target.now()
-	ninth := s.startCounted(target, mostDaemons)
-	ninth.awaitReady(30 * time.Second)
+	next := s.startCounted(target, others)
+	next.awaitReady(30 * time.Second)
 	ready := target.now()
 	time.Sleep(time.Until(target.began.Add(began + joinInterval)))
 
 	used := joinInterval
 	for at := began; at+second <= began+joinInterval; at += step {
-		if target.between(mostDaemons, at, at+second) >= perDaemon*95/100 {
+		if target.between(others, at, at+second) >= perDaemon*95/100 {
 			used = at + second - began
 			break
 		}
 	}
-	table.add(t, "join-used", speedSample{
+	table.add(t, fmt.Sprintf("join-%d-used", others), speedSample{
 		Figure: used.Seconds(), Note: fmt.Sprintf("ready %.1f s after its start", (ready - began).Seconds()),
 	})
-	picture := &plot{title: "A ninth daemon is started under load", x: "seconds from its start", y: "jobs in the second around"}
+	picture := &plot{title: fmt.Sprintf("A daemon joins %d others under load", others), x: "seconds from its start", y: "jobs in the second around"}
 	worst := speedSample{Figure: 1, Yardstick: 0}
-	for i := range mostDaemons + 1 {
+	for i := range others + 1 {
 		was := float64(target.between(i, began-before, began)) / before.Seconds()
 		l := plotLine{name: fmt.Sprintf("daemon %d", i+1)}
 		for at := began - before; at+second <= began+joinInterval; at += step {
 			n := float64(target.between(i, at, at+second))
 			l.at = append(l.at, [2]float64{(at + second/2 - began).Seconds(), n})
-			if i < mostDaemons && at >= began && (worst.Yardstick == 0 || n/was < worst.Figure/worst.Yardstick) {
+			if i < others && at >= began && (worst.Yardstick == 0 || n/was < worst.Figure/worst.Yardstick) {
 				worst = speedSample{Figure: n, Yardstick: was, Note: fmt.Sprintf("daemon %d, from second %.1f on", i+1, (at - began).Seconds())}
 			}
 		}
 		picture.lines = append(picture.lines, l)
 	}
-	table.add(t, "join-others", worst)
-	picture.write(t, "join.svg")
+	table.add(t, fmt.Sprintf("join-%d-others", others), worst)
+	if others == mostDaemons {
+		picture.write(t, "join.svg")
+	}
+	return next
 }
