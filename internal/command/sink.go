@@ -28,7 +28,7 @@ a few seconds. If the destination still does not work, the gate closes again.`,
 		Example: "  pacer sink open receiver",
 	}
 	return group("sink", "Sinks: whether their gates are open",
-		c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), c.withJSON(open))
+		c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), c.withJSON(open), c.sinkTest())
 }
 
 // sinkView is one sink of `sink list`.

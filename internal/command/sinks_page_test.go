@@ -81,7 +81,9 @@ func compareRequest(t *testing.T, configuration, payload, want string) {
 	defer func() { cancel(); running.Wait(); _ = router.Close() }()
 	res := router.Deliver(t.Context(), name, &delivery.Job{
 		ID: "u-42", Campaign: "spring", Weight: 1, Payload: []byte(payload),
-		Meta: delivery.Meta{ContentType: "application/json", Headers: []delivery.Header{{Key: "tenant", Value: []byte("blue")}}},
+		Meta: delivery.Meta{ContentType: "application/json", Headers: []delivery.Header{
+			{Key: "tenant", Value: []byte("blue")}, {Key: "ce_source", Value: []byte("/shop")}, {Key: "ce_type", Value: []byte("order.made")},
+		}},
 	})
 	if res.Class != delivery.Delivered {
 		t.Errorf("%s: %+v", name, res)

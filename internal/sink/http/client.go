@@ -55,6 +55,7 @@ type client struct {
 	where     string   // host and port, for details
 	method    string
 	form      *form             // nil: each job's request is made of its payload and metadata alone
+	events    string            // the mode of CloudEvents; "" for none
 	signer    *signature.Signer // nil: requests are not signed
 	rules     *rule.Set         // nil: an answer means what its status says by default
 	fixed     []field           // sent with every request; read-only
@@ -80,7 +81,7 @@ func newClient(f *files, version string) (*client, error) {
 	if err != nil {
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
-	c := &client{from: f, where: target.Host, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
+	c := &client{from: f, where: target.Host, events: cfg.CloudEvents, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
 	if c.form, err = cfg.form(); err != nil {
 		return nil, err
 	}
@@ -240,6 +241,9 @@ func (c *client) headers(job *delivery.Job, t *trip) (n int) {
 	if t.token != nil {
 		n++
 	}
+	if c.events != "" {
+		n += len(job.Headers)
+	}
 	if job.TraceParent != "" {
 		n += headersOfTrace
 	}
@@ -253,6 +257,11 @@ func (c *client) complete(req *http.Request, job *delivery.Job, t *trip) (proble
 			return problem
 		}
 	}
+	if c.events != "" {
+		if problem = c.event(req, job, t); problem != "" {
+			return problem
+		}
+	}
 	if t.token != nil {
 		req.Header[keyAuthorization] = t.token.Header
 	}
@@ -261,6 +270,9 @@ func (c *client) complete(req *http.Request, job *delivery.Job, t *trip) (proble
 		timestamp := signature.Timestamp(time.Now())
 		req.Header[keyTimestamp] = []string{timestamp}
 		req.Header[keySignature] = []string{c.signer.Sign(req.Header[keyWebhookID][0], timestamp, t.payload)}
+	}
+	if t.shown != nil {
+		c.show(req, t)
 	}
 	return ""
 }

@@ -48,6 +48,8 @@ type Config struct {
 	Basic  Basic  `yaml:"basic"`
 	Bearer string `yaml:"bearer" secret:"value"`
 	OAuth2 OAuth2 `yaml:"oauth2"`
+	// CloudEvents makes requests of events: binary, structured, or "" for none.
+	CloudEvents string `yaml:"cloudevents"`
 	// Sign signs requests; without secrets, they are not signed.
 	Sign Sign `yaml:"sign"`
 	// KeepRejected makes dead letters of rejected jobs.
@@ -152,7 +154,7 @@ func (c *Config) Problems() []string {
 	if _, err := c.signing(); err != nil {
 		p = append(p, err.Error())
 	}
-	p = append(p, c.authProblems()...)
+	p = append(append(p, c.authProblems()...), c.eventProblems()...)
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		p = append(p, "cert_file: goes together with key_file; set both or neither")
 	}

@@ -68,10 +68,15 @@ func New(opt Options) (*Sink, error) {
 
 // Deliver POSTs the job and waits for the answer, at most for the configured timeout.
 func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
+	return s.attempt(ctx, job, nil)
+}
+
+// attempt is Deliver. What is sent and answered is noted in shown, unless that is nil.
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *exchange) delivery.Result {
 	c := s.client.Load()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent}
+	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent, shown: shown}
 	if s.tokens != nil {
 		return s.deliverWithToken(ctx, limited, c, job, t)
 	}
@@ -93,6 +98,9 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 			return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
 		}
 		return c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
+	}
+	if t.shown != nil {
+		defer c.watch(resp, t)()
 	}
 	if c.rules != nil {
 		return c.judge(ctx, resp, t.cancel)

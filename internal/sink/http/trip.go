@@ -28,6 +28,7 @@ import (
 type trip struct {
 	payload []byte
 	token   *token.Held  // nil: the request needs none
+	shown   *exchange    // nil: nobody looks
 	body    bytes.Reader // of the first try
 	hooks   httptrace.ClientTrace
 	header  http.Header // of the request
@@ -37,10 +38,10 @@ type trip struct {
 	written atomic.Bool // the header was written to the connection of this try; by a goroutine of net/http
 	again   bool        // the request was written once more
 	refused bool        // and was to be written a third time
+	reused  bool        // the connection of this try had served another request
 
-	whole  net.Conn   // of this try
-	conn   *agingConn // the same, without TLS
-	reused bool       // it had served another request
+	whole net.Conn   // of this try
+	conn  *agingConn // the same, without TLS
 }
 
 // errRefused is the error of a request that would have to be written a third time.

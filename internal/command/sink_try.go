@@ -1,0 +1,221 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// trial is what `sink test` is asked for.
+type trial struct {
+	sink, payload, campaign, id, key string
+	headers                          []string
+}
+
+func (c *cli) sinkTest() *cobra.Command {
+	var t trial
+	cmd := &cobra.Command{
+		Use: "test SINK", Short: "Send one job through a sink, and show the request and the answer without secrets", Args: oneID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.sink = args[0]
+			return c.testSink(cmd.Context(), &t)
+		},
+		Long: `Sends one job through a sink of the configuration, as the daemon would: a real request, which the destination processes.
+No Kafka, Redis or PostgreSQL is needed, and no campaign's rate or quota applies. Prints the request and the answer without secrets,
+and what the answer means. Exit code 0: delivered; 2: the sink's configuration or credentials are wrong; 1: anything else.`,
+		Example: `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json`,
+	}
+	f := cmd.Flags()
+	f.StringVar(&t.payload, "payload", "", "payload of the job")
+	f.StringArrayVar(&t.headers, "header", nil, "header of the job's record, as name=value; may be given several times")
+	f.StringVar(&t.campaign, "campaign", "test", "campaign of the job")
+	f.StringVar(&t.id, "id", "", "id of the job (default test- and the time)")
+	f.StringVar(&t.key, "key", "", "key of the job's record")
+	return c.withJSON(cmd)
+}
+
+// job makes the job.
+func (t *trial) job(now time.Time) (*delivery.Job, error) {
+	if t.id == "" {
+		t.id = "test-" + strconv.FormatInt(now.UnixMicro(), 10)
+	}
+	if !delivery.ValidID(t.id) {
+		return nil, config.Usagef("--id: use 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
+	}
+	if !delivery.ValidCampaign(t.campaign) {
+		return nil, config.Usagef("--campaign: use 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
+	}
+	j := &delivery.Job{ID: t.id, Campaign: t.campaign, Weight: 1, Payload: []byte(t.payload), Meta: delivery.Meta{Key: []byte(t.key)}}
+	j.ContentType = "application/octet-stream"
+	for _, h := range t.headers {
+		name, value, ok := strings.Cut(h, "=")
+		switch {
+		case !ok || name == "":
+			return nil, config.Usagef("--header: %q is not of the form name=value", h)
+		case strings.HasPrefix(name, delivery.HeaderPrefix):
+			return nil, config.Usagef("--header: %s is pacer's own; use --campaign or --id", name)
+		case name == delivery.HeaderContentType:
+			j.ContentType = value
+		case name == delivery.HeaderTraceParent:
+			j.TraceParent = value
+		default:
+			j.Headers = append(j.Headers, delivery.Header{Key: name, Value: []byte(value)})
+		}
+	}
+	return j, nil
+}
+
+// sinkTested is the JSON output of `sink test`.
+type sinkTested struct {
+	Sink              string  `json:"sink"`
+	Job               string  `json:"job_id"`
+	Class             string  `json:"class"`
+	Scope             string  `json:"scope,omitempty"` // whom a throttled or misconfigured answer is about
+	Status            int     `json:"status,omitempty"`
+	RetryAfter        float64 `json:"retry_after_s,omitempty"`
+	ProviderCode      string  `json:"provider_code,omitempty"`
+	ProviderMessageID string  `json:"provider_message_id,omitempty"`
+	Detail            string  `json:"detail,omitempty"`
+	Took              float64 `json:"took_ms"`
+	Request           string  `json:"request,omitempty"`
+	Answer            string  `json:"answer,omitempty"`
+}
+
+func (c *cli) testSink(ctx context.Context, t *trial) error {
+	cfg, log, err := c.load(config.NeedSinks)
+	if err != nil {
+		return err
+	}
+	sc, ok := cfg.Sinks[t.sink]
+	if !ok {
+		return noSink(t.sink, slices.Sorted(maps.Keys(cfg.Sinks)))
+	}
+	job, err := t.job(time.Now())
+	if err != nil {
+		return err
+	}
+	entry, err := sink.Open(sc, sink.Host{Version: app.Version, Logger: log})
+	if err != nil {
+		return config.Usagef("sinks.%s.%s", t.sink, err)
+	}
+	watched := &watchedSink{Sink: entry.Sink}
+	router, err := sink.New(sink.Options{
+		Sinks: map[string]sink.Entry{t.sink: {Sink: watched, MaxInFlight: 1, KeepRejected: entry.KeepRejected}}, Logger: log, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { _ = watched.run(running) })
+	begun := time.Now()
+	res := router.Deliver(ctx, t.sink, job)
+	v := tested(t.sink, job, res, time.Since(begun))
+	v.Request, v.Answer = watched.request, watched.answer
+	stop()
+	background.Wait()
+	if err := watched.close(); err != nil {
+		return err
+	}
+	if err := c.print(v, func(p *printer) { v.show(p) }); err != nil {
+		return err
+	}
+	switch res.Class {
+	case delivery.Delivered:
+		return nil
+	case delivery.Misconfigured:
+		return config.Usagef("sinks.%s: %s", t.sink, res.Detail)
+	}
+	return ErrNotOK
+}
+
+// watchedSink notes the request and the answer, where the sink can tell them.
+type watchedSink struct {
+	sink.Sink
+	request, answer string
+}
+
+// Deliver implements sink.Sink.
+func (w *watchedSink) Deliver(ctx context.Context, job *delivery.Job) (res delivery.Result) {
+	shows, ok := w.Sink.(interface {
+		Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string)
+	})
+	if !ok {
+		return w.Sink.Deliver(ctx, job)
+	}
+	res, w.request, w.answer = shows.Try(ctx, job)
+	return res
+}
+
+func (w *watchedSink) run(ctx context.Context) error {
+	if r, ok := w.Sink.(interface {
+		Run(ctx context.Context) error
+	}); ok {
+		return r.Run(ctx)
+	}
+	return nil
+}
+
+func (w *watchedSink) close() error {
+	if c, ok := w.Sink.(interface{ Close() error }); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+func tested(name string, job *delivery.Job, res delivery.Result, took time.Duration) *sinkTested {
+	v := &sinkTested{
+		Sink: name, Job: job.ID, Class: res.Class.String(), Status: res.Status, RetryAfter: res.RetryAfter.Seconds(), Detail: res.Detail,
+		Took: float64(took.Microseconds()) / 1000,
+	}
+	if res.Class == delivery.Throttled || res.Class == delivery.Misconfigured {
+		v.Scope = [...]string{"sink", "destination", "campaign", "recipient"}[res.Scope]
+	}
+	if p := res.Provider; p != nil {
+		v.ProviderCode, v.ProviderMessageID = p.Code, p.MessageID
+	}
+	return v
+}
+
+func (v *sinkTested) show(p *printer) {
+	block := func(title, text string) {
+		if text == "" {
+			return
+		}
+		p.line("%s", title)
+		for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+			p.line("  %s", visible(line))
+		}
+		p.line("")
+	}
+	block("request", v.Request)
+	block("answer", v.Answer)
+	line := fmt.Sprintf("%s in %.0f ms", v.Class, v.Took)
+	for _, part := range []struct{ name, value string }{
+		{"about the", v.Scope}, {"code", v.ProviderCode}, {"message id", v.ProviderMessageID},
+	} {
+		if part.value != "" {
+			line += ", " + part.name + " " + visible(part.value)
+		}
+	}
+	if v.RetryAfter > 0 {
+		line += fmt.Sprintf(", asks to wait %g s", v.RetryAfter)
+	}
+	if v.Detail != "" {
+		line += ": " + visible(v.Detail)
+	}
+	p.line("%s", line)
+}

@@ -1,0 +1,84 @@
+package command
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestSinkTest sends one job, and shows no secret.
+func TestSinkTest(t *testing.T) {
+	sent := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent++
+		w.Header().Set("X-Echo", r.Header.Get("X-Api-Key"))
+		switch {
+		case r.URL.Path == "/denied":
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Header.Get("X-Tenant") != "blue":
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+		_, _ = w.Write([]byte(`{"id":"m-7","key":"` + r.Header.Get("X-Api-Key") + `"}`))
+	}))
+	defer srv.Close()
+	d := newDesk(t, "127.0.0.1:1")
+	text := `
+sinks:
+  receiver:
+    type: http
+    url: "` + srv.URL + `/x/{{ .JSON.n }}?token=swordfish"
+    headers: {x-api-key: opensesame, x-tenant: '{{ .Header "tenant" }}'}
+    take: {provider_message_id: body.id}
+  denied: {type: http, url: "` + srv.URL + `/denied", bearer: hunter2222}
+  nowhere: {type: discard}
+default_sink: nowhere
+`
+	if err := os.WriteFile("pacer.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		command string
+		code    int
+		sent    int
+		want    []string
+	}{
+		{"sink test receiver --payload {\"n\":7} --header tenant=blue --header content-type=application/json --id a-1 --campaign spring", 0, 1, []string{
+			"POST " + srv.URL + "/x/7?token=***\n", "  pacer-campaign: spring\n", "  webhook-id: a-1\n", "  content-type: application/json\n", "  x-api-key: ***\n",
+			"  {\"n\":7}\n", "  HTTP 200 OK\n", "  x-echo: ***\n", `{"id":"m-7","key":"***"}`, "\ndelivered in ", ", message id m-7\n",
+		}},
+		{"sink test receiver --payload {\"n\":7}", 1, 1, []string{"  webhook-id: test-", "HTTP 422", "\npermanent in ", ": HTTP 422 Unprocessable Entity from"}},
+		{"sink test receiver --payload {}", 1, 0, []string{"permanent in ", "url: at <.JSON.n>: map has no entry"}},
+		{"sink test denied", 2, 1, []string{"  authorization: ***\n", "misconfigured in ", "about the sink", "sinks.denied: HTTP 401 Unauthorized"}},
+		{"sink test nowhere", 0, 0, []string{"delivered in "}},
+		{"sink test reciever", 2, 0, []string{"did you mean receiver?"}},
+		{"sink test receiver --header tenant", 2, 0, []string{"--header: \"tenant\" is not of the form name=value"}},
+		{"sink test receiver --header pacer-weight=2", 2, 0, []string{"--header: pacer-weight is pacer's own"}},
+		{"sink test receiver --campaign (unknown)", 2, 0, []string{"--campaign: use 1 to 256"}},
+	} {
+		sent = 0
+		code, out, said := d.fails(tt.command)
+		if code != tt.code || sent != tt.sent {
+			t.Errorf("%s: code %d, %d requests\n%s%s", tt.command, code, sent, out, said)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(out+said, want) {
+				t.Errorf("%s: lacks %q\n%s%s", tt.command, want, out, said)
+			}
+		}
+		for _, secret := range []string{"swordfish", "opensesame", "hunter2222"} {
+			if strings.Contains(out+said, secret) {
+				t.Errorf("%s: shows %s\n%s%s", tt.command, secret, out, said)
+			}
+		}
+	}
+	var v sinkTested
+	if err := json.Unmarshal([]byte(d.run("sink test receiver --json --payload {\"n\":7} --header tenant=blue")), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Class != "delivered" || v.Status != 200 || v.ProviderMessageID != "m-7" || !strings.Contains(v.Request, "/x/7") || !strings.Contains(v.Answer, "HTTP 200") {
+		t.Errorf("%+v", v)
+	}
+}

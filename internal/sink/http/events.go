@@ -1,0 +1,152 @@
+package http
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Modes of CloudEvents in HTTP.
+const (
+	eventsBinary     = "binary"     // attributes as headers, the payload as the body
+	eventsStructured = "structured" // all in the body, as JSON
+)
+
+const (
+	eventHeader    = "ce_" // begins the headers of a record that are attributes
+	structuredType = "application/cloudevents+json"
+)
+
+// eventProblems returns what is wrong with the settings of CloudEvents.
+func (c *Config) eventProblems() (p []string) {
+	switch c.CloudEvents {
+	case "", eventsBinary:
+		return nil
+	case eventsStructured:
+	default:
+		return []string{"cloudevents: not a mode; use binary or structured"}
+	}
+	if c.Body != "" {
+		p = append(p, "cloudevents: structured makes the body; remove body, or use binary")
+	}
+	if c.Method == http.MethodGet {
+		p = append(p, "cloudevents: a GET has no body; use binary, or another method")
+	}
+	if slices.ContainsFunc(names(c.Headers), func(name string) bool { return http.CanonicalHeaderKey(name) == keyContentType }) {
+		p = append(p, "cloudevents: structured has a content type of its own; remove headers.content-type, or use binary")
+	}
+	return p
+}
+
+// event makes the request that of a CloudEvent. A record that has an event in its value is sent as it is.
+func (c *client) event(req *http.Request, job *delivery.Job, t *trip) (problem string) {
+	media, _, _ := mime.ParseMediaType(job.ContentType)
+	if media == structuredType {
+		return ""
+	}
+	attributes, problem := eventOf(job)
+	if problem != "" {
+		return problem
+	}
+	if c.events == eventsBinary {
+		for name, value := range attributes {
+			req.Header[http.CanonicalHeaderKey("ce-"+name)] = []string{percentEncoded(value)}
+		}
+		return missing(func(name string) bool { return req.Header[http.CanonicalHeaderKey("ce-"+name)] != nil })
+	}
+	if problem = missing(func(name string) bool { return attributes[name] != "" }); problem != "" {
+		return problem
+	}
+	if t.payload, problem = structured(attributes, job, media); problem != "" {
+		return problem
+	}
+	req.Header[keyContentType] = []string{structuredType}
+	return ""
+}
+
+// missing says which of the attributes that an event must have, and that pacer cannot know, is not there.
+func missing(has func(name string) bool) (problem string) {
+	for _, name := range [...]string{"source", "type"} {
+		if !has(name) {
+			return "cloudevents: the record has no header " + eventHeader + name
+		}
+	}
+	return ""
+}
+
+// eventOf returns the attributes of a job's event: those of its record, the last of each name.
+func eventOf(job *delivery.Job) (attributes map[string]string, problem string) {
+	attributes = map[string]string{"specversion": "1.0", "id": job.ID}
+	for _, h := range job.Headers {
+		name, is := strings.CutPrefix(h.Key, eventHeader)
+		if !is || name == "datacontenttype" { // which is content-type
+			continue
+		}
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			return nil, "cloudevents: a header of the record begins with ce_, and is not the name of an attribute"
+		}
+		if !utf8.Valid(h.Value) || len(h.Value) > maxHeaderBytes {
+			return nil, "cloudevents: the header " + eventHeader + name + " is not text, or is too long"
+		}
+		attributes[name] = string(h.Value)
+	}
+	if attributes["specversion"] != "1.0" {
+		return nil, "cloudevents: the record's ce_specversion is not 1.0"
+	}
+	return attributes, ""
+}
+
+// structured returns an event as JSON: with data as JSON, or as text, or in base64, by the content type.
+func structured(attributes map[string]string, job *delivery.Job, media string) (body []byte, problem string) {
+	event := make(map[string]any, len(attributes)+2)
+	for name := range maps.Keys(attributes) {
+		event[name] = attributes[name]
+	}
+	event["datacontenttype"] = job.ContentType
+	switch {
+	case job.ContentType == "":
+		event["datacontenttype"] = defaultContentType
+		event["data_base64"] = base64.StdEncoding.EncodeToString(job.Payload)
+	case len(job.Payload) == 0:
+	case strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json"):
+		if !json.Valid(job.Payload) {
+			return nil, "cloudevents: the payload is not JSON, which its content type says"
+		}
+		event["data"] = json.RawMessage(job.Payload)
+	case strings.HasPrefix(media, "text/") && utf8.Valid(job.Payload):
+		event["data"] = string(job.Payload)
+	default:
+		event["data_base64"] = base64.StdEncoding.EncodeToString(job.Payload)
+	}
+	body, err := json.Marshal(event)
+	if err != nil {
+		return nil, "cloudevents: the event has no form in JSON"
+	}
+	return body, ""
+}
+
+// percentEncoded returns the value of an attribute as a header's: what is not printable ASCII, and what would be ambiguous, as
+// percent and two digits for each byte of its UTF-8.
+func percentEncoded(s string) string {
+	const digits = "0123456789ABCDEF"
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	if !slices.ContainsFunc([]byte(s), func(c byte) bool { return !plain(c) }) {
+		return s
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
