@@ -27,6 +27,16 @@ type stage struct {
 
 // stages start the stand-in of a type.
 var stages = map[string]func(t *testing.T) stage{
+	"apns": func(t *testing.T) stage {
+		a := standin.StartAPNs(t, nil)
+		return stage{
+			replace: []string{
+				"type: apns\n", "type: apns\n    url: " + a.URL + "\n    ca_file: " + a.CAFile + "\n",
+				"/run/secrets/AuthKey_ABC123DEFG.p8", a.KeyFile, "ABC123DEFG", "KEY1", "DEF123GHIJ", "TEAM1",
+			},
+			job: &delivery.Job{Payload: []byte(`{"aps":{}}`), Meta: delivery.Meta{Headers: []delivery.Header{{Key: "device-token", Value: []byte("ab12")}}}},
+		}
+	},
 	"fcm": func(t *testing.T) stage {
 		f := standin.StartFCM(t, nil)
 		return stage{

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pacer/pacer/internal/sink/apns"
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/fcm"
 	"github.com/pacer/pacer/internal/sink/http"
@@ -29,6 +30,7 @@ var kinds = map[string]kind{
 	"fcm":     kindOf(fcm.Default, openFCM),
 	"http":    kindOf(http.Default, openHTTP),
 	"log":     kindOf(log.Default, openLog),
+	"apns":    kindOf(apns.Default, openAPNs),
 	"discard": kindOf(discard.Default, openDiscard),
 	"kafka":   kindOf(kafka.Default, openKafka),
 }
@@ -53,6 +55,14 @@ func kindOf[C Config](config func() C, open func(cfg C, host Host) (Entry, error
 
 func openHTTP(c *http.Config, host Host) (Entry, error) {
 	s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
+}
+
+func openAPNs(c *apns.Config, host Host) (Entry, error) {
+	s, err := apns.New(apns.Options{Config: *c, Version: host.Version, Logger: host.Logger})
 	if err != nil {
 		return Entry{}, err
 	}

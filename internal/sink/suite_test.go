@@ -78,7 +78,7 @@ type play struct {
 }
 
 // plays are the kinds under test.
-var plays = map[string]play{"fcm": fcmPlay, "kafka": kafkaPlay}
+var plays = map[string]play{"apns": apnsPlay, "fcm": fcmPlay, "kafka": kafkaPlay}
 
 // open opens the sink and runs it until the test ends.
 func (s stage) open(t *testing.T) *sink.Router {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 type API struct {
 	client *client
 	resent *atomic.Uint64
+	pool   *pool // nil: the connections are those of the client
 }
 
 // APIOptions configure an API.
@@ -32,6 +34,8 @@ type APIOptions struct {
 	TLS         *tls.Config
 	Secrets     []string       // never in a detail
 	Resent      *atomic.Uint64 // counts the requests that were written once more
+	// Connections, if set, are how many connections of HTTP/2 there may be, which then keep to the destination's limits.
+	Connections int
 }
 
 // NewAPI makes an API. It opens no connection. An error is about the URL.
@@ -47,7 +51,15 @@ func NewAPI(o APIOptions) (*API, error) {
 	}
 	c.transport.TLSClientConfig = o.TLS.Clone() // which the transport adds to
 	c.fixed = []field{{keyUserAgent, []string{"pacer/" + o.Version}}}
-	return &API{client: c, resent: o.Resent}, nil
+	a := &API{client: c, resent: o.Resent}
+	if o.Connections > 0 {
+		address := target.Host
+		if target.Port() == "" {
+			address = net.JoinHostPort(target.Hostname(), "443")
+		}
+		a.pool = newPool(c.transport, target.Scheme, address, o.Connections, o.Resent)
+	}
+	return a, nil
 }
 
 // WrongSettings tells whether a request failed for what an operator has to change: a certificate, a protocol, a proxy.
@@ -61,6 +73,8 @@ type Request struct {
 	Path   string      // from / on
 	Header http.Header // not used afterwards
 	Body   []byte
+	// Retires, if set, tells whether an answer takes its connection out of use, where the API has a number of them.
+	Retires func(Answer) bool
 }
 
 // Answer is an answer to a request.
@@ -87,7 +101,16 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		Method: http.MethodPost, URL: &target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Header,
 	}
 	t.addBody(req)
-	resp, err := c.send(req.WithContext(httptrace.WithClientTrace(limited, t.trace())), t)
+	var resp *http.Response
+	var err error
+	release := func(bool) {}
+	if a.pool != nil {
+		var inDoubt bool
+		resp, release, inDoubt, err = a.pool.do(req.WithContext(limited))
+		t.written.Store(inDoubt)
+	} else {
+		resp, err = c.send(req.WithContext(httptrace.WithClientTrace(limited, t.trace())), t)
+	}
 	if err != nil {
 		res := delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
 		if ctx.Err() == nil {
@@ -103,6 +126,7 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	if answer.Whole = err == nil && len(answer.Body) <= maxAnswerBody; !answer.Whole {
 		answer.Body = answer.Body[:min(len(answer.Body), maxAnswerBody)]
 	}
+	release(r.Retires != nil && r.Retires(answer))
 	return answer, nil
 }
 
@@ -113,7 +137,12 @@ func (a *API) Where() string { return a.client.where }
 func (a *API) Scrub(detail string) string { return a.client.scrub(detail) }
 
 // Close closes idle connections. Those in use are closed once they are idle.
-func (a *API) Close() { a.client.transport.CloseIdleConnections() }
+func (a *API) Close() {
+	a.client.transport.CloseIdleConnections()
+	if a.pool != nil {
+		a.pool.close()
+	}
+}
 
 // Wait returns how long an answer asks to wait; 0 if it does not say.
 func (a Answer) Wait(now time.Time) time.Duration { return waitOf(a.Header, now) }

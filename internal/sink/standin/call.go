@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/http2"
 )
 
 // Call is one request. Its handler answers it with Answer, with Begin, Body and End, or not at all.
@@ -71,6 +73,14 @@ func (c *Call) GoAway(processed bool) { c.exchanger.(*stream).goAway(processed) 
 
 // Refuse resets the stream of an HTTP/2 client with the code.
 func (c *Call) Refuse(code uint32) { c.exchanger.(*stream).reset(code) }
+
+// Limit tells an HTTP/2 client how many streams its connection may have from now on.
+func (c *Call) Limit(streams uint32) {
+	x := c.exchanger.(*stream).session
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_ = x.framer.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: streams})
+}
 
 // exchange is a request in HTTP/1.1.
 type exchange struct {

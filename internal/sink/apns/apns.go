@@ -1,0 +1,245 @@
+// Package apns is the sink that sends jobs as notifications of the Apple Push Notification service.
+package apns
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // what RFC 9562 makes ids of names with; nothing depends on its strength
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/render"
+)
+
+// Options configure a Sink.
+type Options struct {
+	Config  Config // valid: Config.Problems found none
+	Version string // of pacer, for User-Agent
+	Logger  *slog.Logger
+}
+
+// Sink sends each job's payload as a notification, over a few connections of HTTP/2 that keep to the limits of the service,
+// and classifies the answer (see classify). It is safe for concurrent use.
+//
+// A notification that was sent and got no answer may have arrived, and is sent again by the next attempt.
+type Sink struct {
+	options Options
+	texts   map[string]*render.Template
+	parts   *access.Kept[parts]
+	resent  atomic.Uint64
+}
+
+// parts are what is made of the files that the configuration names.
+type parts struct {
+	api    *sinkhttp.API
+	signer *signer // nil: a certificate stands for the sink
+}
+
+// New makes a Sink. It reads the files that the configuration names and opens no connection.
+func New(opt Options) (*Sink, error) {
+	if p := opt.Config.Problems(); len(p) > 0 {
+		return nil, errors.New(p[0])
+	}
+	s := &Sink{options: opt, texts: map[string]*render.Template{}}
+	for _, t := range opt.Config.texts() {
+		if t.text == "" {
+			continue
+		}
+		parsed, err := render.Parse(t.key, t.text, render.Plain)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.key, err)
+		}
+		s.texts[t.key] = parsed
+	}
+	var err error
+	s.parts, err = access.Keep(access.Secrets{}, s.build)
+	return s, err
+}
+
+func (s *Sink) build(r *access.Reader) (p parts) {
+	c, err := &s.options.Config, error(nil)
+	if c.AuthKeyFile != "" {
+		if p.signer, err = newSigner(r.File("auth_key_file", c.AuthKeyFile), c.KeyID, c.TeamID); err != nil {
+			r.Fail(fmt.Errorf("auth_key_file: %s %w", c.AuthKeyFile, err))
+		}
+	}
+	p.api, err = sinkhttp.NewAPI(sinkhttp.APIOptions{
+		URL: c.target(), Version: s.options.Version, MaxInFlight: c.MaxInFlight, Timeout: c.Timeout,
+		TLS: r.TLS(c.Certificates), Resent: &s.resent, Connections: c.Connections,
+	})
+	if err != nil {
+		r.Fail(fmt.Errorf("url: %w", err))
+	}
+	return p
+}
+
+const maxText = 512 // bytes that a template makes
+
+// Deliver sends the job's notification and waits for the answer, at most for the configured timeout.
+func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
+	now := time.Now()
+	token, header, problem := s.request(job, now)
+	if problem != "" {
+		return delivery.Result{Class: delivery.Permanent, Detail: problem}
+	}
+	return s.send(ctx, token, header, job.Payload)
+}
+
+func (s *Sink) send(ctx context.Context, token string, header http.Header, body []byte) delivery.Result {
+	p := s.parts.Now()
+	if p.signer != nil {
+		jwt, err := p.signer.token(time.Now())
+		if err != nil {
+			return delivery.Result{Class: delivery.Misconfigured, Detail: "auth_key_file: " + err.Error()}
+		}
+		header["Authorization"] = []string{"bearer " + jwt}
+	}
+	answer, none := p.api.Post(ctx, sinkhttp.Request{Path: "/3/device/" + token, Header: header, Body: body, Retires: retires})
+	if none != nil {
+		return *none
+	}
+	res := classify(answer, s.byJob, time.Now())
+	if res.Class != delivery.Delivered {
+		res.Detail += " from " + p.api.Where()
+		if p := res.Provider; p != nil && p.Code == "ExpiredProviderToken" {
+			res.Detail += ": is this machine's clock right?"
+		}
+	}
+	return res
+}
+
+// byJob tells whether a setting is a template.
+func (s *Sink) byJob(key string) bool {
+	for _, t := range s.options.Config.texts() {
+		if t.key == key {
+			return render.IsTemplate(t.text)
+		}
+	}
+	return false
+}
+
+// headers are those of a request, by the setting that makes them.
+var headers = map[string]string{
+	"topic": "Apns-Topic", "push_type": "Apns-Push-Type", "priority": "Apns-Priority", "collapse_id": "Apns-Collapse-Id",
+}
+
+const maxCollapseID = 64 // bytes
+
+// request returns the device's token and the header for a job; problem says why there can be none.
+func (s *Sink) request(job *delivery.Job, now time.Time) (token string, header http.Header, problem string) {
+	header = http.Header{"Apns-Id": {uuid(job.ID)}}
+	view := render.NewJob(job, now)
+	for key, t := range s.texts {
+		value, err := t.Text(view, maxText)
+		switch {
+		case err != nil:
+			return "", nil, err.Error()
+		case !printable(value):
+			return "", nil, key + ": it has characters that cannot be sent"
+		case key == "token":
+			token = value
+		case value != "":
+			header[headers[key]] = []string{value}
+		}
+	}
+	switch {
+	case token == "" || strings.Trim(token, "0123456789abcdefABCDEF") != "":
+		return "", nil, "token: the job has none, or one that is not hexadecimal"
+	case len(header.Get(headers["collapse_id"])) > maxCollapseID:
+		return "", nil, fmt.Sprintf("collapse_id: longer than %d bytes", maxCollapseID)
+	}
+	expires := time.Time{}
+	if s.options.Config.StoreFor > 0 {
+		expires = now.Add(s.options.Config.StoreFor)
+	}
+	if !job.ExpiresAt.IsZero() && (expires.IsZero() || job.ExpiresAt.Before(expires)) {
+		expires = job.ExpiresAt
+	}
+	if !expires.IsZero() {
+		header["Apns-Expiration"] = []string{strconv.FormatInt(expires.Unix(), 10)}
+	}
+	return token, header, ""
+}
+
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) < 0
+}
+
+// space is the one that ids of jobs are named in (RFC 9562, of version 5).
+var space = [16]byte{0x5b, 0x0e, 0x0c, 0x8e, 0x5d, 0x1f, 0x4c, 0x0a, 0x9d, 0x3e, 0x1a, 0x53, 0x70, 0x61, 0x63, 0x65}
+
+// uuid returns an id of a notification for a job's id, always the same.
+func uuid(id string) string {
+	sum := sha1.Sum(append(space[:], id...)) //nolint:gosec // see the import
+	u := sum[:16]
+	u[6], u[8] = u[6]&0x0f|0x50, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// Run reads the files that the configuration names again, until ctx is cancelled.
+func (s *Sink) Run(ctx context.Context) error {
+	s.parts.Follow(ctx, access.Following[parts]{
+		Logger: s.options.Logger, Destination: s.parts.Now().api.Where(), Changed: func(old parts) { old.api.Close() },
+	})
+	return nil
+}
+
+// checkToken is that of no device.
+const checkToken = "0000000000000000000000000000000000000000000000000000000000000000" //nolint:gosec // not a credential
+
+// Check sends a request for a device that does not exist, so that nothing is delivered: the service looks at the credentials
+// first.
+func (s *Sink) Check(ctx context.Context) error {
+	header := http.Header{}
+	for _, key := range []string{"topic", "push_type"} {
+		if t := s.texts[key]; !s.byJob(key) {
+			value, err := t.Text(render.NewJob(&delivery.Job{}, time.Now()), maxText)
+			if err != nil {
+				return err
+			}
+			header[headers[key]] = []string{value}
+		}
+	}
+	defer s.parts.Now().api.Close()
+	res := s.send(ctx, checkToken, header, []byte(`{"aps":{}}`))
+	code := ""
+	if res.Provider != nil {
+		code = res.Provider.Code
+	}
+	switch {
+	case res.Class == delivery.Unreachable && res.Status == 0:
+		return fmt.Errorf("url: cannot connect: %s", res.Detail)
+	case res.Status == 0:
+		return fmt.Errorf("url: %s", res.Detail)
+	case res.Class == delivery.Misconfigured:
+		key := settings[code]
+		if key != "" && s.byJob(key) {
+			return nil // a job says it
+		}
+		if key == "" {
+			key = "auth_key_file"
+			if s.parts.Now().signer == nil {
+				key = "cert_file"
+			}
+		}
+		return fmt.Errorf("%s: %s", key, res.Detail)
+	}
+	return nil
+}
+
+// Resent returns how many requests were written once more, since the service had certainly not processed them.
+func (s *Sink) Resent() uint64 { return s.resent.Load() }
+
+// Close closes the connections.
+func (s *Sink) Close() error {
+	s.parts.Now().api.Close()
+	return nil
+}

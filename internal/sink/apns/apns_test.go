@@ -1,0 +1,372 @@
+package apns
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func config(a *standin.APNs) *Config {
+	c := Default()
+	c.URL, c.CAFile, c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic, c.Timeout = a.URL, a.CAFile, a.KeyFile, "KEY1", "TEAM1", "com.example.app", 20*time.Second
+	return c
+}
+
+// open opens a sink for the stand-in until the test ends.
+func open(t *testing.T, a *standin.APNs, change func(*Config)) *Sink {
+	t.Helper()
+	c := config(a)
+	if change != nil {
+		change(c)
+	}
+	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func job(device string) *delivery.Job {
+	return &delivery.Job{
+		ID: "job of " + device, Campaign: "c", Payload: []byte(`{"aps":{"alert":"hi"}}`),
+		Meta: delivery.Meta{Headers: []delivery.Header{{Key: "device-token", Value: []byte(device)}, {Key: "kind", Value: []byte("background")}}},
+	}
+}
+
+// many delivers n jobs at once, and returns how many had each class.
+func many(t *testing.T, s *Sink, n int) map[delivery.ResultClass]int {
+	t.Helper()
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	got := map[delivery.ResultClass]int{}
+	for i := range n {
+		calls.Go(func() {
+			res := s.Deliver(t.Context(), job(fmt.Sprintf("%04x", i+1)))
+			mu.Lock()
+			got[res.Class]++
+			mu.Unlock()
+		})
+	}
+	calls.Wait()
+	return got
+}
+
+// TestHeaders: what a request says is what the settings and the job say, and its id is always the same.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	a := standin.StartAPNs(t, nil)
+	s := open(t, a, func(c *Config) {
+		c.PushType, c.Priority, c.CollapseID, c.StoreFor = `{{ .Header "kind" }}`, "5", "{{ .Campaign }}", time.Hour
+	})
+	j := job("ab")
+	j.ExpiresAt = time.Unix(2_000_000_000, 0)
+	for range 2 {
+		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered || res.Provider.MessageID != uuid(j.ID) {
+			t.Fatalf("%+v", res)
+		}
+	}
+	plain := open(t, a, nil)
+	if res := plain.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+		t.Fatalf("%+v", res)
+	}
+	got := a.Headers()
+	for name, want := range map[string]string{
+		"apns-topic": "com.example.app", "apns-push-type": "background", "apns-priority": "5", "apns-collapse-id": "c", "apns-id": uuid(j.ID),
+	} {
+		if got[0][name] != want || got[1][name] != want {
+			t.Errorf("%s: %q, want %q", name, got[0][name], want)
+		}
+	}
+	if got[0]["apns-expiration"] == "2000000000" || got[2]["apns-expiration"] != "2000000000" || got[2]["apns-priority"] != "" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestOneToken: sinks that know nothing of each other send the same token, and one that is expired or comes too early never.
+func TestOneToken(t *testing.T) {
+	t.Parallel()
+	a := standin.StartAPNs(t, nil)
+	content, err := os.ReadFile(a.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := newSigner(content, "KEY1", "TEAM1")
+	two, _ := newSigner(content, "KEY1", "TEAM1")
+	begun := time.Unix(1_700_000_000, 0)
+	tokens := map[string]time.Time{}
+	var last string
+	for d := time.Duration(0); d < 4*time.Hour; d += time.Minute {
+		x, err1 := one.token(begun.Add(d))
+		y, err2 := two.token(begun.Add(d))
+		if x != y || err1 != nil || err2 != nil {
+			t.Fatalf("%s, %s, %v, %v", x, y, err1, err2)
+		}
+		if since, ok := tokens[x]; !ok {
+			tokens[x] = begun.Add(d)
+		} else if begun.Add(d).Sub(since) >= life {
+			t.Errorf("a token is used for %s", begun.Add(d).Sub(since))
+		} else if x != last {
+			t.Error("a token came back")
+		}
+		last = x
+	}
+	if len(tokens) != 6 && len(tokens) != 7 {
+		t.Errorf("%d tokens in four hours", len(tokens))
+	}
+	for range 3 {
+		if got := many(t, open(t, a, nil), 20); got[delivery.Delivered] != 20 {
+			t.Errorf("%v", got)
+		}
+	}
+	if n := a.Tokens(); n > 2 { // two at the turn
+		t.Errorf("%d tokens", n)
+	}
+}
+
+// TestStreams: however few streams the service allows, lowers its limit to one and raises it again, no request is beyond the
+// limit of its connection, and all are delivered.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	var a *standin.APNs
+	var n atomic.Int32
+	a = standin.StartAPNs(t, func(c *standin.Call, _ string, _ int) bool {
+		switch n.Add(1) % 50 {
+		case 10:
+			a.SetLimit(c, 1)
+		case 40:
+			a.SetLimit(c, 100)
+		}
+		return false
+	})
+	s := open(t, a, nil)
+	if got := many(t, s, 300); got[delivery.Delivered] != 300 {
+		t.Errorf("%v", got)
+	}
+	if a.Excess() != 0 || a.Connections() > s.options.Config.Connections || s.Resent() != 0 {
+		t.Errorf("%d requests beyond the limit, %d connections, %d resent", a.Excess(), a.Connections(), s.Resent())
+	}
+	for i := range 300 {
+		if n := a.Received(fmt.Sprintf("%04x", i+1)); n != 1 {
+			t.Errorf("%d was received %d times", i, n)
+		}
+	}
+}
+
+// TestGoAway: what the service has not processed is written to another connection, once, and the connections that have
+// gone away are replaced.
+func TestGoAway(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		treat func(c *standin.Call)
+		want  delivery.ResultClass
+		reads int
+	}{
+		"before the stream":           {func(c *standin.Call) { c.GoAway(false) }, delivery.Delivered, 2},
+		"after it, and the answer":    {func(c *standin.Call) { c.GoAway(true); c.Answer(200) }, delivery.Delivered, 1},
+		"after it, and no answer":     {func(c *standin.Call) { c.GoAway(true); c.Close() }, delivery.Temporary, 1},
+		"a stream refused":            {func(c *standin.Call) { c.Refuse(7) }, delivery.Delivered, 2},
+		"a stream reset by an error":  {func(c *standin.Call) { c.Refuse(2) }, delivery.Temporary, 1},
+		"no answer, and a connection": {(*standin.Call).Reset, delivery.Temporary, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := standin.StartAPNs(t, func(c *standin.Call, device string, n int) bool {
+				if device == "ff" && n == 1 {
+					tt.treat(c)
+				}
+				return device == "ff" && n == 1
+			})
+			s := open(t, a, nil)
+			if res := s.Deliver(t.Context(), job("aa")); res.Class != delivery.Delivered {
+				t.Fatalf("%+v", res)
+			}
+			res := s.Deliver(t.Context(), job("ff"))
+			if res.Class != tt.want || a.Received("ff") != tt.reads || s.Resent() != uint64(tt.reads-1) {
+				t.Errorf("%+v, read %d times, %d resent", res, a.Received("ff"), s.Resent())
+			}
+			if got := many(t, s, 20); got[delivery.Delivered] != 20 {
+				t.Errorf("afterwards: %v", got)
+			}
+		})
+	}
+}
+
+// TestConnectionsThatEnd: some reasons end the use of their connection, and so do requests that get no answer.
+func TestConnectionsThatEnd(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"IdleTimeout", "Shutdown", "TooManyProviderTokenUpdates", "silence"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			var a *standin.APNs
+			a = standin.StartAPNs(t, func(c *standin.Call, _ string, _ int) bool {
+				switch {
+				case c.Connection > 1:
+					return false
+				case reason == "silence":
+					c.Hang()
+				default:
+					a.Fail(c, 400, reason)
+				}
+				return true
+			})
+			s := open(t, a, func(c *Config) {
+				c.Connections = 1
+				if reason == "silence" {
+					c.Timeout = 300 * time.Millisecond
+				}
+			})
+			want := delivery.Unreachable
+			if reason == "silence" {
+				want = delivery.Temporary
+			}
+			if res := s.Deliver(t.Context(), job("aa")); res.Class != want {
+				t.Errorf("%+v", res)
+			}
+			for i := 0; s.Deliver(t.Context(), job("aa")).Class != delivery.Delivered; i++ {
+				if i == 10 {
+					t.Fatal("it does not heal")
+				}
+			}
+			if a.Connections() < 2 {
+				t.Error("it went on with the connection")
+			}
+		})
+	}
+}
+
+func TestClassify(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, tt := range []struct {
+		status int
+		reason string
+		byJob  bool
+		want   delivery.ResultClass
+		scope  delivery.Scope
+	}{
+		{200, "", false, delivery.Delivered, 0},
+		{410, "Unregistered", false, delivery.Rejected, 0},
+		{410, "ExpiredToken", false, delivery.Rejected, 0},
+		{410, "", false, delivery.Rejected, 0},
+		{400, "BadDeviceToken", false, delivery.Permanent, 0},
+		{400, "DeviceTokenNotForTopic", false, delivery.Permanent, 0},
+		{413, "PayloadTooLarge", false, delivery.Permanent, 0},
+		{400, "BadCollapseId", false, delivery.Permanent, 0},
+		{400, "BadTopic", false, delivery.Misconfigured, 0},
+		{400, "BadTopic", true, delivery.Permanent, 0},
+		{400, "InvalidPushType", true, delivery.Permanent, 0},
+		{400, "TopicDisallowed", false, delivery.Misconfigured, 0},
+		{403, "InvalidProviderToken", true, delivery.Misconfigured, 0},
+		{403, "ExpiredProviderToken", false, delivery.Misconfigured, 0},
+		{403, "BadCertificateEnvironment", false, delivery.Misconfigured, 0},
+		{404, "BadPath", false, delivery.Misconfigured, 0},
+		{405, "MethodNotAllowed", false, delivery.Misconfigured, 0},
+		{429, "TooManyRequests", false, delivery.Throttled, delivery.ScopeRecipient},
+		{429, "TooManyProviderTokenUpdates", false, delivery.Unreachable, 0},
+		{400, "IdleTimeout", false, delivery.Unreachable, 0},
+		{503, "Shutdown", false, delivery.Unreachable, 0},
+		{503, "ServiceUnavailable", false, delivery.Temporary, 0},
+		{500, "InternalServerError", false, delivery.Temporary, 0},
+		{418, "", false, delivery.Misconfigured, 0},
+	} {
+		a := sinkhttp.Answer{Status: tt.status, Header: http.Header{}, Body: fmt.Appendf(nil, `{"reason":%q,"timestamp":1600000000000}`, tt.reason), Whole: true}
+		res := classify(a, func(string) bool { return tt.byJob }, now)
+		if res.Class != tt.want || res.Scope != tt.scope || (res.RetryAfter > 0) != (tt.want == delivery.Throttled) {
+			t.Errorf("%d %s: %+v", tt.status, tt.reason, res)
+		}
+		if tt.reason != "" && (res.Provider.Code != tt.reason || res.Provider.GoneSince.IsZero() == (tt.want == delivery.Rejected)) {
+			t.Errorf("%d %s: %+v", tt.status, tt.reason, res.Provider)
+		}
+	}
+}
+
+// TestNotANotification: what cannot be sent is refused before, and nothing of it is told.
+func TestNotANotification(t *testing.T) {
+	t.Parallel()
+	a := standin.StartAPNs(t, nil)
+	s := open(t, a, func(c *Config) { c.CollapseID = `{{ .Header "kind" }}` })
+	for device, kind := range map[string]string{"": "x", "hunter22": "x", "../ab": "x", "ab": strings.Repeat("hunter22", 20), "abc": "hunter22\n"} {
+		j := job(device)
+		j.Headers[1].Value = []byte(kind)
+		if res := s.Deliver(t.Context(), j); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") {
+			t.Errorf("%q, %.10q: %+v", device, kind, res)
+		}
+	}
+	if len(a.Seen()) != 0 {
+		t.Error("something was sent")
+	}
+}
+
+// TestCheck names the setting, and delivers nothing.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	a := standin.StartAPNs(t, nil)
+	other := standin.StartAPNs(t, nil)
+	for want, change := range map[string]func(*Config){
+		"":                         func(*Config) {},
+		"auth_key_file: HTTP 403 ": func(c *Config) { c.AuthKeyFile = other.KeyFile },
+		"url: ":                    func(c *Config) { c.CAFile = other.CAFile },
+		"url: cannot connect":      func(c *Config) { c.URL = "https://127.0.0.1:1" },
+	} {
+		s := open(t, a, change)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if err := s.Check(ctx); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		cancel()
+	}
+	if len(a.Headers()) != 0 {
+		t.Error("a check was delivered")
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"environment: unknown":     func(c *Config) { c.Environment = "x" },
+		"url: must begin with htt": func(c *Config) { c.URL = "http://a" },
+		"auth_key_file: required":  func(c *Config) { c.AuthKeyFile = "" },
+		"cert_file: goes not":      func(c *Config) { c.CertFile, c.KeyFile = "x", "y" },
+		"cert_file: goes together": func(c *Config) { c.AuthKeyFile, c.CertFile = "", "x" },
+		"key_id: required":         func(c *Config) { c.KeyID = "" },
+		"topic: required":          func(c *Config) { c.Topic = "" },
+		"token: ":                  func(c *Config) { c.Token = "{{ .Nothing" },
+		"push_type: unknown":       func(c *Config) { c.PushType = "x" },
+		"priority: unknown":        func(c *Config) { c.Priority = "7" },
+		"store_for: -1s is out":    func(c *Config) { c.StoreFor = -time.Second },
+		"connections: 0 is out":    func(c *Config) { c.Connections = 0 },
+		"timeout: 0s is out":       func(c *Config) { c.Timeout = 0 },
+		"max_retry_after: 0s is":   func(c *Config) { c.MaxRetryAfter = 0 },
+	} {
+		c := Default()
+		c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = "x", "K", "T", "t"
+		change(c)
+		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+	notKey := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(notKey, []byte("hunter22"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = notKey, "K", "T", "t"
+	if _, err := New(Options{Config: *c}); err == nil || !strings.HasPrefix(err.Error(), "auth_key_file: "+notKey) || strings.Contains(err.Error(), "hunter22") {
+		t.Error(err)
+	}
+}
