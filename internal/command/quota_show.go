@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,10 @@ type windowView struct {
 	NextAt    *time.Time `json:"next_at"`  // where nothing remains, when the next unit will; nil: something does, or never
 }
 
-// claimView is units that are kept for a campaign which was refused some.
+// claimView is units that are kept for a campaign which was refused some, or for many that wait on a daemon.
 type claimView struct {
 	Campaign string    `json:"campaign"`
+	Daemon   string    `json:"daemon,omitempty"` // in place of campaigns
 	Units    int64     `json:"units"`
 	AskedAt  time.Time `json:"asked_at"`
 	DueAt    time.Time `json:"due_at"` // when it is expected to ask again
@@ -94,7 +96,7 @@ func peek(ctx context.Context, s *app.Services, v *quotaView) error {
 		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 	}
 	for _, one := range claims {
-		v.Claims = append(v.Claims, claimView{Campaign: one.Campaign, Units: one.Units, AskedAt: one.Asked, DueAt: one.Due})
+		v.Claims = append(v.Claims, claimView{Campaign: one.Campaign, Daemon: one.Daemon, Units: one.Units, AskedAt: one.Asked, DueAt: one.Due})
 	}
 	for i := range states {
 		state := &states[i]
@@ -149,7 +151,7 @@ func (v *quotaView) print(p *printer) {
 		p.line("UNITS ARE KEPT FOR\tUNITS\tASKED AT\tASKS AGAIN AT")
 	}
 	for _, one := range v.Claims {
-		p.line("%s\t%d\t%s\t%s", one.Campaign, one.Units, one.AskedAt.Format(preciseTime), one.DueAt.Format(preciseTime))
+		p.line("%s\t%d\t%s\t%s", cmp.Or(one.Campaign, "several on daemon "+one.Daemon), one.Units, one.AskedAt.Format(preciseTime), one.DueAt.Format(preciseTime))
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")

@@ -24,8 +24,17 @@ type Ask struct {
 	// Bytes are the payload lengths of the jobs at the head of the queue, in order; nil unless the campaign has a quota
 	// that counts bytes.
 	Bytes []int64
+	// Joint, if it is set, says for each of the campaign's quotas whether the daemon asks for it for several campaigns.
+	Joint []Joint
 	// Was, if it is set, is the campaign as it was before it changed, for a limiter that may not have been asked for it then.
 	Was *Campaign
+}
+
+// Joint is a daemon's one claim to a quota that many of its campaigns wait for; the zero value is a claim of the campaign alone.
+type Joint struct {
+	Cost int64 // the virtual service of one unit: the less, the more those weigh that wait; 0: the claim is the campaign's own
+	All  int64 // how many units all that wait could use
+	Left int64 // and those of them for which nothing is asked yet
 }
 
 // Kept is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little

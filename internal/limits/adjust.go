@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -51,9 +52,10 @@ func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err e
 	return Adjusted{Before: in.next(7), Used: in.next(7), At: c.now}, in.err
 }
 
-// Claim is units of a quota that are kept for a campaign which was refused some.
+// Claim is units of a quota that are kept for a campaign which was refused some, or for all that wait on a daemon.
 type Claim struct {
-	Campaign string
+	Campaign string // "": there are several
+	Daemon   string // on which they wait, by the name under which it competes; "" where there is one
 	Units    int64
 	Asked    time.Time // when the campaign last asked
 	Due      time.Time // when it is expected to ask again
@@ -75,6 +77,9 @@ func (e *Engine) Claims(ctx context.Context, q *delivery.Quota) (list []Claim, e
 	in := reader{rest: c.reply}
 	for range in.next(2) {
 		one := Claim{Campaign: in.text(int(in.next(2)))}
+		if daemon, several := strings.CutPrefix(one.Campaign, " "); several { // see model.jointName
+			one.Campaign, one.Daemon = "", daemon
+		}
 		asked, due := in.next(7), in.next(7)
 		one.Asked, one.Due = time.UnixMicro(asked).UTC(), time.UnixMicro(due).UTC()
 		one.Units = in.next(4)

@@ -84,15 +84,27 @@ type takeBatch struct {
 	gates  map[string]int64 // the keys of gates, by sink
 	items  []byte
 	quotas []*delivery.Quota
+	joint  []delivery.Joint  // of quotas
 	quota  map[covered]int64 // its place in quotas, from 1
 	cost   int               // see itemCost
 	stale  []staleRevision
 }
 
-// covered is a quota of campaigns that it covers, or of others.
+// covered is a quota of campaigns that it covers, or of others, and who claims it.
 type covered struct {
 	quota *delivery.Quota
 	is    bool
+	joint delivery.Joint
+}
+
+// coveredBy is an ask's quota.
+func coveredBy(a *delivery.Ask, i int) covered {
+	q := a.Campaign.Quotas[i]
+	key := covered{quota: q, is: q.Covers(a.Campaign.ID)}
+	if a.Joint != nil {
+		key.joint = a.Joint[i]
+	}
+	return key
 }
 
 // Memory for usualItems, of itemBytes each without weights and with two quotas, is allocated at the
@@ -111,11 +123,11 @@ func (b *takeBatch) fits(cost int) bool {
 // found there: when there is room for a heavy job, or how many units may begin within its horizon.
 func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string]int64) int {
 	cost := itemCost(a, daemons)
-	for _, q := range a.Campaign.Quotas {
+	for i, q := range a.Campaign.Quotas {
 		if !counts(q) {
 			continue
 		}
-		known := b.quota[covered{q, q.Covers(a.Campaign.ID)}] > 0
+		known := b.quota[coveredBy(a, i)] > 0
 		if cost += claimCost(contenders[q.ID]); !known || a.Weights != nil || q.Spend == delivery.SpendEven {
 			cost += windowsCost(q)
 		}
@@ -142,7 +154,7 @@ func (b *takeBatch) add(a *delivery.Ask, cost int, out *delivery.Granted) {
 		}
 	}
 	whole, rest := split(c.Rate)
-	quotas := b.quotasOf(c)
+	quotas := b.quotasOf(a)
 	line := put(b.items, 2, timeline, gate)
 	line = put(line, 7, c.Revision, c.Rate.N, whole, rest, c.Burst)
 	line = put(line, 4, model.Phase(c.ID, c.Rate), min(a.Want, delivery.MaxGrant))
@@ -165,15 +177,15 @@ func (b *takeBatch) add(a *delivery.Ask, cost int, out *delivery.Granted) {
 func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
 
 // quotasOf are the places in the batch of the campaign's quotas.
-func (b *takeBatch) quotasOf(c *delivery.Campaign) (places []int64) {
-	for _, q := range c.Quotas {
+func (b *takeBatch) quotasOf(a *delivery.Ask) (places []int64) {
+	for at, q := range a.Campaign.Quotas {
 		if !counts(q) {
 			continue
 		}
-		key := covered{q, q.Covers(c.ID)}
+		key := coveredBy(a, at)
 		i, ok := b.quota[key]
 		if !ok {
-			b.quotas = append(b.quotas, q.For(c.ID))
+			b.quotas, b.joint = append(b.quotas, q.For(a.Campaign.ID)), append(b.joint, key.joint)
 			i = int64(len(b.quotas))
 			b.quota[key] = i
 		}
@@ -193,14 +205,15 @@ func split(r delivery.Rate) (whole, rest int64) {
 // call is the batch as a run of the take script in a script slot; now is approximately the store's
 // time.
 func (b *takeBatch) call(node string, s *scriptSlot, now int64) *call {
-	var specs []byte
-	for _, q := range b.quotas {
+	var specs, joint []byte
+	for i, q := range b.quotas {
 		specs = appendSpec(specs, b.keys.add(b.names.quota(q.ID)), q, now)
+		joint = put(joint, 4, b.joint[i].Cost, b.joint[i].All, b.joint[i].Left)
 	}
 	b.keys.keys[1] = b.names.reply(node, s.index)
 	return &call{
 		head: header{seq: s.seq}, keys: b.keys.keys,
-		args: []any{node, b.items, specs, len(b.names.timeline(""))},
+		args: []any{node, b.items, specs, len(b.names.timeline("")), joint},
 	}
 }
 

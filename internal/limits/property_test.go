@@ -190,6 +190,15 @@ func (h *history) asks(rt *rapid.T) []delivery.Ask {
 		if rapid.IntRange(0, 3).Draw(rt, "gated") == 0 {
 			a.Gate = "g"
 		}
+		if len(c.Quotas) > 0 && rapid.IntRange(0, 2).Draw(rt, "joint") == 0 {
+			for range c.Quotas {
+				a.Joint = append(a.Joint, delivery.Joint{
+					Cost: rapid.SampledFrom([]int64{0, 1, 333, 1_000_000, 1 << 31}).Draw(rt, "cost"),
+					All:  rapid.SampledFrom([]int64{0, 1, 50, 1<<32 - 1}).Draw(rt, "all"),
+					Left: rapid.SampledFrom([]int64{0, 0, 1, 50}).Draw(rt, "left"),
+				})
+			}
+		}
 		asks = append(asks, a)
 	}
 	return asks

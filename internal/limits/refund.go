@@ -46,6 +46,7 @@ func (e *Engine) refund(ctx context.Context, grants []delivery.Grant) error {
 	for _, g := range grants {
 		if shard := g.From.Shard; e.shards[shard].epoch.Load() == g.From.Epoch {
 			lists[shard] = append(lists[shard], g)
+			e.shards[shard].crowds.returned(g.From.Campaign)
 		}
 	}
 	return spread(e, lists, func(s *shard, list []delivery.Grant) error {

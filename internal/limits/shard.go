@@ -45,7 +45,9 @@ type shard struct {
 	epoch atomic.Int64
 	fence *ledger.Fence
 	kept  atomic.Pointer[kept]
-	told  atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
+	// crowds are the quotas that many of this daemon's campaigns wait for.
+	crowds crowds
+	told   atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
 
 	sem  *semaphore.Weighted
 	mu   sync.Mutex

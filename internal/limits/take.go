@@ -47,16 +47,13 @@ type taking struct {
 
 // request is one ask to the shard of its campaign.
 type request struct {
-	ask     *delivery.Ask // as it came
-	out     *delivery.Granted
-	home    *home
-	shard   int
-	daemons int64         // on its timeline, as far as known
-	own     *delivery.Ask // what the shard is asked; nil: nothing
+	contender
+	ask   *delivery.Ask // as it came
+	home  *home
+	shard int
 	admission
-	limited bool  // own wants less than the ask
-	wait    int64 // microseconds for which the campaign is not granted anything, since it moved
-	leaves  bool  // own tells the shard that the campaign has left it
+	wait   int64 // microseconds for which the campaign is not granted anything, since it moved
+	leaves bool  // own tells the shard that the campaign has left it
 }
 
 // plan decides what each shard is asked for. Asks that the scripts cannot handle are answered at once.
@@ -68,7 +65,7 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 			e.refuse(&asks[i], err, &items[i])
 			continue
 		}
-		t.all = append(t.all, request{ask: &asks[i], out: &items[i]})
+		t.all = append(t.all, request{ask: &asks[i], contender: contender{out: &items[i]}})
 		t.prepare(&t.all[len(t.all)-1], now)
 	}
 	t.all = append(t.all, t.farewells...)
@@ -90,7 +87,9 @@ func (t *taking) prepare(x *request, now int64) {
 		closed = max(closed, now+x.ask.Quantum)
 		for _, shard := range left {
 			own := x.home.farewell(x.ask)
-			t.farewells = append(t.farewells, request{ask: own, own: own, out: &delivery.Granted{}, home: x.home, shard: shard, leaves: true})
+			t.farewells = append(t.farewells, request{
+				ask: own, contender: contender{own: own, out: &delivery.Granted{}}, home: x.home, shard: shard, leaves: true,
+			})
 		}
 	}
 	if later := t.fallback.HeldUntil(t.shards[x.shard].now(), x.ask); later > x.ask.HeldUntil {
@@ -117,43 +116,47 @@ func (t *taking) prepare(x *request, now int64) {
 
 // run sends the requests to their shards, concurrently.
 func (t *taking) run(ctx context.Context) error {
-	batches, contenders := make([][]*takeBatch, len(t.shards)), t.contenders()
+	lists := make([][]*contender, len(t.shards))
 	for i := range t.all {
-		x := &t.all[i]
-		if x.own == nil || t.unpaid[x.shard] != nil {
-			continue
+		if x := &t.all[i]; x.own != nil && t.unpaid[x.shard] == nil {
+			lists[x.shard] = append(lists[x.shard], &x.contender)
 		}
-		list, cost := batches[x.shard], 0
-		n := len(list)
-		if n > 0 {
-			cost = list[n-1].costOf(x.own, x.daemons, contenders)
-		}
-		if n == 0 || !list[n-1].fits(cost) {
-			list = append(list, newTakeBatch(t.shards[x.shard].keys))
-			cost = list[n].costOf(x.own, x.daemons, contenders)
-			n++
-		}
-		list[n-1].add(x.own, cost, x.out)
-		batches[x.shard] = list
 	}
-	return spread(t.Engine, batches, func(s *shard, list []*takeBatch) error {
+	return spread(t.Engine, lists, func(s *shard, list []*contender) error {
 		var errs []error
-		for part := range slices.Chunk(list, scriptSlots) {
-			errs = append(errs, t.takeBatches(ctx, s, part))
-		}
+		from := delivery.Provenance{Shard: s.index, Epoch: s.epoch.Load()}
+		s.crowds.run(list, s.now(), from, func(wave []*contender) {
+			for part := range slices.Chunk(batchesOf(s, wave), scriptSlots) {
+				errs = append(errs, t.takeBatches(ctx, s, part))
+			}
+		})
 		return errors.Join(errs...)
 	})
 }
 
-// contenders is how many of the campaigns ask for each quota.
-func (t *taking) contenders() map[string]int64 {
-	list := map[string]int64{}
-	for i := range t.all {
-		for _, q := range t.all[i].ask.Campaign.Quotas {
-			list[q.ID]++
+// batchesOf divides asks into scripts.
+func batchesOf(s *shard, list []*contender) (batches []*takeBatch) {
+	claims := map[string]int64{}
+	for _, x := range list {
+		for i, q := range x.own.Campaign.Quotas {
+			if x.own.Joint == nil || x.own.Joint[i].Cost == 0 {
+				claims[q.ID]++
+			}
 		}
 	}
-	return list
+	for _, x := range list {
+		n, cost := len(batches), 0
+		if n > 0 {
+			cost = batches[n-1].costOf(x.own, x.daemons, claims)
+		}
+		if n == 0 || !batches[n-1].fits(cost) {
+			batches = append(batches, newTakeBatch(s.keys))
+			cost = batches[n].costOf(x.own, x.daemons, claims)
+			n++
+		}
+		batches[n-1].add(x.own, cost, x.out)
+	}
+	return batches
 }
 
 func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch) error {

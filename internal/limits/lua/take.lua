@@ -7,6 +7,7 @@
 --         timeline and gate (0: none) are indexes into KEYS, quotas are positions in the list of quotas
 --       4 quotas, as parseSpecs reads them
 --       5 the length of the prefix before the campaign in the key of a timeline
+--       6 per quota cost, all, left: see delivery.Joint
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window competitors daemons shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining, reset_at and, where nothing remains,
@@ -54,7 +55,7 @@ local function openQuota(it, i, spec)
   local flags = spec.flags
   local shadow = flags % 2 == SHADOW
   return {
-    index = i - 1, spec = spec, held = q, opened = opened, windows = opened.windows, next = 0,
+    index = i - 1, spec = spec, joint = spec.cost > 0, held = q, opened = opened, windows = opened.windows, next = 0,
     shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
     self = false, tight = false, window = 0, room = 0, pace = 0, share = 0, kept = 0,
   }
@@ -82,13 +83,14 @@ local function debitQuota(it, c, units)
   end
 end
 
--- How many units of a quota's room fall to the campaign.
+-- How many units of a quota's room fall to the campaign, or to all those of the daemon that it asks for.
 local function rivalShare(it, c, slots)
-  local grace = 2 * it[QUANTUM]
-  local self, isNew = joinRivals(c.held, it[CAMPAIGN], now, grace)
+  local grace, name, cost = 2 * it[QUANTUM], it[CAMPAIGN], it[ICOST]
+  if c.joint then name, cost = ' ' .. NODE, c.spec.cost end
+  local self, isNew = joinRivals(c.held, name, now, grace)
   local rivals = c.held.rivals
   c.self = self
-  self[COST] = it[ICOST]
+  self[COST] = cost
   if #rivals == 1 then
     return min(slots, c.pace)
   end
@@ -197,6 +199,7 @@ local function settleQuotas(it, tl, units, slots, want)
   for _, c in ipairs(it[CLAIMS]) do
     local r = c.self
     if r then
+      local due = r[DUE]
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
       if units < want and g.next > 0 and g.next <= max(now, c.next) + SECOND then
@@ -204,6 +207,9 @@ local function settleQuotas(it, tl, units, slots, want)
         local use = g.next - now + 2 * it[QUANTUM]
         if now <= r[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
         r[DUE], r[DEMAND] = g.next, min(want - units, floor(use / tl[SPACING]) + 1)
+        if c.joint then r[DEMAND] = c.spec.all end
+      elseif c.joint and c.spec.left > 0 then
+        r[DUE], r[DEMAND] = max(due, now + it[QUANTUM]), c.spec.left -- it asks for them in a moment
       end
     end
   end
@@ -348,6 +354,10 @@ end
 
 local function run()
   local out, items, pos, prefix, it = {head(now, steps)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
+  for i = 1, #specs do
+    local s = specs[i]
+    s.cost, s.all, s.left = parse('<I4I4I4', ARGV[6], 12 * i - 11)
+  end
   while pos <= #items do
     it, pos = parseItem(items, pos)
     serve(it, prefix, out)

@@ -6,7 +6,7 @@
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
 --     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
---   rival   id seen due demand cut cost service
+--   rival   id seen due demand cut cost service; the id of a daemon that asks for many campaigns begins with a space
 --   after the rivals: per window that gets narrower its place, at and widen, see model/window.go; releases before this one do
 --     not write it
 --   renew is when the key's time to live is to be set again.

@@ -11,6 +11,7 @@ type demand struct {
 	spec    *delivery.Quota
 	held    *quota
 	windows []opened
+	joint   delivery.Joint
 	covers  bool // false: the quota is rolled out to others
 	even    bool
 	self    *rival

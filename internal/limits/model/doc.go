@@ -22,4 +22,6 @@
 // than the others and so gets all it wants, without reducing the others' shares.
 //
 // Campaigns that compete for a quota share it by the same rule, with service divided by the campaign's weight.
+// A daemon that asks for many campaigns at once is one of those who compete, with the sum of their weights
+// (delivery.Joint).
 package model

@@ -15,17 +15,17 @@ const (
 	MaxLimit = int64(1_000_000_000_000_000) // as in the schema; far below 2^53, so that sums stay exact in Lua
 )
 
-// quota is the windows of one quota, by span, and the campaigns that compete for them.
+// quota is the windows of one quota, by span, and those who compete for them.
 type quota struct {
 	rev     int64 // the newest revision seen
 	windows map[int64]*window
 	rivals  []*rival // in the order in which they came
 }
 
-// rival is a campaign that asked for units of the quota recently.
+// rival is a campaign that asked for units of the quota recently, or a daemon that asked for several.
 type rival struct {
-	campaign string
-	seen     int64
+	name string
+	seen int64
 	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as
 	// long as others have been served more. While it counts as cut short by the quota (until cut), demand is all
 	// it can use in a span: units taken in bursts become free in bursts, and a slow campaign would miss each burst
@@ -162,20 +162,23 @@ func (r *rival) until(grace int64) int64 { return min(r.due+grace, r.seen+claimF
 // active tells whether room is kept for the rival.
 func (r *rival) active(now, grace int64) bool { return r.demand > 0 && now <= r.until(grace) }
 
-// join finds the campaign among the rivals, removes those that have gone, and adds a new one at the end.
+// jointName is the name of a daemon's claim, which no campaign has.
+func jointName(node string) string { return " " + node }
+
+// join finds the rival, removes those that have gone, and adds a new one at the end.
 // grace is how late a rival may be for the time it was told.
-func (q *quota) join(now int64, campaign string, grace int64) *rival {
+func (q *quota) join(now int64, name string, grace int64) *rival {
 	q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool {
-		return r.campaign != campaign && now-r.seen > second && now > r.until(grace)
+		return r.name != name && now-r.seen > second && now > r.until(grace)
 	})
-	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.campaign == campaign }); i >= 0 {
+	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.name == name }); i >= 0 {
 		return q.rivals[i]
 	}
 	if len(q.rivals) >= maxRivals {
 		oldest := slices.MinFunc(q.rivals, func(a, b *rival) int { return cmp.Compare(a.seen, b.seen) })
 		q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool { return r == oldest })
 	}
-	self := &rival{campaign: campaign}
+	self := &rival{name: name}
 	q.rivals = append(q.rivals, self)
 	return self
 }

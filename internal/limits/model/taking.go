@@ -41,11 +41,14 @@ func (t *taking) run() delivery.Granted {
 
 // openQuotas brings the windows of the campaign's quotas to now.
 func (t *taking) openQuotas() {
-	for _, spec := range t.ask.Campaign.Quotas {
+	for i, spec := range t.ask.Campaign.Quotas {
 		if len(spec.Windows) == 0 {
 			continue
 		}
 		q := &demand{spec: spec, held: t.store.quota(spec.ID), covers: spec.Covers(t.ask.Campaign.ID), even: spec.Spend == delivery.SpendEven}
+		if t.ask.Joint != nil {
+			q.joint = t.ask.Joint[i]
+		}
 		q.windows = q.held.open(spec, t.now, t.ask.Horizon+t.ask.LateTolerance)
 		t.quotas = append(t.quotas, q)
 		if spec.Mode != delivery.ModeShadow && q.covers {
@@ -256,13 +259,16 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 	return jobs(t.ask, min(soft, slots), min(hard, slots))
 }
 
-// rivalShare is how many units of the quota's room fall to the campaign.
+// rivalShare is how many units of the quota's room fall to the campaign, or to all those of the daemon that it asks for.
 func (t *taking) rivalShare(q *demand, slots int64) int64 {
-	c := t.ask.Campaign
+	name, cost := t.ask.Campaign.ID, Cost(t.ask.Campaign.PriorityWeight)
+	if q.joint.Cost > 0 {
+		name, cost = jointName(t.node), q.joint.Cost
+	}
 	before := len(q.held.rivals)
-	q.self = q.held.join(t.now, c.ID, t.grace())
+	q.self = q.held.join(t.now, name, t.grace())
 	fresh := len(q.held.rivals) > before
-	q.self.cost = Cost(c.PriorityWeight)
+	q.self.cost = cost
 	active := q.self.active(t.now, t.grace())
 	if active && q.pace == 0 {
 		return 0 // there is nothing to share
@@ -350,6 +356,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		if r == nil {
 			continue
 		}
+		due := r.due
 		r.seen, r.demand, r.due = t.now, 0, 0
 		r.service += units * r.cost
 		// Nothing is kept for a campaign that another limit prevents from asking.
@@ -362,6 +369,11 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 				use = q.tight.span
 			}
 			r.due, r.demand = next, min(want-units, use/spacing+1)
+			if q.joint.Cost > 0 {
+				r.demand = q.joint.All
+			}
+		} else if q.joint.Cost > 0 && q.joint.Left > 0 {
+			r.due, r.demand = max(due, t.now+t.ask.Quantum), q.joint.Left // it asks for them in a moment
 		}
 		q.held.level()
 	}

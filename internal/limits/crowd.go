@@ -1,0 +1,371 @@
+package limits
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+const (
+	// few is how many campaigns of a daemon may wait for a quota with a claim of their own each. Of more, so many are asked for
+	// first where it is not known how much there is.
+	few = 4
+	// waitsFor is how long after its last ask a campaign counts as waiting, and stoodFor how long after it was used up last a
+	// quota is remembered. Microseconds.
+	waitsFor, stoodFor = 15 * second, 60 * second
+	// refusedFor is how long a refusal answers for others: units may be handed back.
+	refusedFor = second
+	// maxWaves is how often the store is asked within one take. Those that are left then ask again a quantum later.
+	maxWaves = 8
+	// whole is the weight of a campaign on one daemon, in parts.
+	whole = 1000
+)
+
+// crowds are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store,
+// in proportion to the weights of those that wait, and what it gets is shared here, by the rule of the store: units go in the order
+// of the service that they bring to a campaign, by its weight, and what falls to one that asks again soon is kept for it. Who has
+// been served least is asked for first. A refusal answers for all who wait behind, without the store.
+//
+// A campaign that waits on several daemons counts for a part of its weight on each. The zero value is ready; the time is the
+// store's. It is safe for concurrent use.
+type crowds struct {
+	mu     sync.Mutex
+	takes  int64             // numbers them; under mu
+	swept  int64             // when those that are gone were removed last; under mu
+	quotas map[string]*crowd // that were used up lately, by id; under mu
+}
+
+// crowd is who waits for one quota, and what the store said of it last.
+type crowd struct {
+	quota   *delivery.Quota // of the revision of the last answer
+	waiting map[string]*member
+	grace   int64 // how late one may be for the time it was told
+	begun   int64 // the service at which the last one began that was asked for: where new ones begin
+	refused int64 // when something was refused last
+	window  int   // which refused it
+	next    int64 // when the refused one was to ask again
+	stopped int64 // the take in which nothing more is asked for
+
+	at      int64 // of the last answer
+	room    int64 // what remained
+	until   int64 // nothing remains before; 0: something did
+	windows []delivery.WindowState
+
+	wave wave
+}
+
+// member is one campaign in a crowd.
+type member struct {
+	weight  int64
+	demand  int64 // units that it could use in a span
+	due     int64 // when it was told to ask again: later, nothing is kept for it
+	daemons int64 // on which it waits, this one included
+	counted int64 // when that was found
+	seen    int64
+	service int64 // what it was granted, by weight
+	part    int64 // what falls to it in this wave
+}
+
+// contender is what the store is asked for a campaign, and the answer.
+type contender struct {
+	own     *delivery.Ask // nil: nothing is asked
+	out     *delivery.Granted
+	daemons int64 // on the campaign's timeline, as far as known
+	limited bool  // own wants less than the campaign
+}
+
+// run asks the store for all, by send, and answers those itself for which a refusal of others answers. Those that are not
+// answered in the end could not be asked for.
+func (c *crowds) run(list []*contender, now int64, from delivery.Provenance, send func([]*contender)) {
+	take := c.join(list, now)
+	for waves := 0; len(list) > 0; waves++ {
+		if waves == maxWaves {
+			c.stop(list, take)
+		}
+		chosen, later := c.choose(list, now, take, waves, from)
+		if len(chosen) > 0 {
+			send(chosen)
+			if !c.learn(chosen, take) {
+				return
+			}
+		}
+		list = later
+	}
+}
+
+// join notes who waits, and numbers the take.
+func (c *crowds) join(list []*contender, now int64) (take int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.takes++
+	if now >= c.swept+second || now < c.swept {
+		c.sweep(now)
+	}
+	if len(c.quotas) == 0 {
+		return c.takes
+	}
+	for _, x := range list {
+		for _, quota := range x.own.Campaign.Quotas {
+			if q := c.of(quota, x.own); q != nil {
+				q.join(x.own, now)
+			}
+		}
+	}
+	return c.takes
+}
+
+// sweep removes those that are gone. Under mu.
+func (c *crowds) sweep(now int64) {
+	c.swept = now
+	for id, q := range c.quotas {
+		for campaign, m := range q.waiting {
+			if now > m.seen+waitsFor || now < m.seen {
+				delete(q.waiting, campaign)
+			}
+		}
+		if now > q.refused+stoodFor || now < q.refused {
+			delete(c.quotas, id)
+		}
+	}
+}
+
+// of is what is known of a quota that was used up lately; nil: it was not, or it does not limit the ask. Under mu.
+func (c *crowds) of(quota *delivery.Quota, a *delivery.Ask) *crowd {
+	q := c.quotas[quota.ID]
+	if q == nil || a.Want <= 0 || !contended(quota, a) {
+		return nil
+	}
+	if q.quota.Revision != quota.Revision {
+		q.quota, q.until, q.room, q.window = quota, 0, 0, 0
+	}
+	return q
+}
+
+// contended reports whether the quota limits the campaign by what is counted in the store.
+func contended(q *delivery.Quota, a *delivery.Ask) bool {
+	return counts(q) && q.Mode != delivery.ModeShadow && q.Covers(a.Campaign.ID)
+}
+
+func (q *crowd) join(a *delivery.Ask, now int64) {
+	m := q.waiting[a.Campaign.ID]
+	if m == nil {
+		m = &member{daemons: 1, service: q.begun}
+		q.waiting[a.Campaign.ID] = m
+	}
+	w := &q.quota.Windows[q.window]
+	q.grace = 2 * a.Quantum
+	m.weight, m.seen, m.due, m.demand = max(1, a.Campaign.PriorityWeight), now, now, a.Want
+	if r := a.Campaign.Rate; !r.Zero() {
+		m.demand = min(m.demand, w.Span.Microseconds()/max(1, r.Spacing())+1)
+	}
+	// What was not asked for is not owed later, beyond what the window holds.
+	m.service = max(m.service, q.begun-min(w.Limit, delivery.MaxGrant)*model.Cost(m.weight))
+}
+
+// crowded are the crowds that an ask is in. Under mu.
+func (c *crowds) crowded(a *delivery.Ask) (list []*crowd) {
+	for _, quota := range a.Campaign.Quotas {
+		if q := c.of(quota, a); q != nil && len(q.waiting) > few && q.waiting[a.Campaign.ID] != nil {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+// ranked is a contender with its crowds.
+type ranked struct {
+	*contender
+	in      []*crowd
+	service int64 // in the first crowd, beyond where new ones begin
+}
+
+// choose divides those that are left into those that are asked for now, in their order, and later; it answers the others.
+func (c *crowds) choose(list []*contender, now, take int64, waves int, from delivery.Provenance) (chosen, later []*contender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var order []ranked
+	begun := map[*crowd]bool{}
+	for _, x := range list {
+		in := c.crowded(x.own)
+		if len(in) == 0 {
+			chosen = append(chosen, x)
+			continue
+		}
+		if i := slices.IndexFunc(in, func(q *crowd) bool { return q.answers(now, take) }); i >= 0 {
+			answer(x, in, in[i], in[i].next, now, from)
+			continue
+		}
+		order = append(order, ranked{x, in, in[0].waiting[x.own.Campaign.ID].service - in[0].begun})
+		for _, q := range in {
+			if !begun[q] {
+				begun[q] = true
+				q.begin(now, waves)
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.own.Campaign.ID, b.own.Campaign.ID))
+	})
+	var first []ranked
+	for _, x := range order {
+		switch i := slices.IndexFunc(x.in, func(q *crowd) bool { return !q.admits(x.own) }); {
+		case i < 0:
+			for _, q := range x.in {
+				q.admit(x.own)
+			}
+			first = append(first, x)
+		case x.in[i].wave.known:
+			answer(x.contender, x.in, x.in[i], now+x.in[i].grace, now, from) // what there is is kept for others
+		default:
+			later = append(later, x.contender)
+		}
+	}
+	for _, x := range first {
+		x.claim()
+		chosen = append(chosen, x.contender)
+	}
+	return chosen, later
+}
+
+// hopes reports whether units are kept for the member.
+func (m *member) hopes(now, grace int64) bool {
+	return m.demand > 0 && now <= min(m.due+grace, m.seen+waitsFor)
+}
+
+// below is how many of the member's units begin at less service.
+func (m *member) below(level int64) int64 {
+	cost := model.Cost(m.weight)
+	return max(0, (level-m.service+cost-1)/cost)
+}
+
+// stop ends the take for those that are left.
+func (c *crowds) stop(list []*contender, take int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range list {
+		for _, q := range c.crowded(x.own) {
+			q.stopped = take
+		}
+	}
+}
+
+// answers reports whether what was refused before answers an ask of now.
+func (q *crowd) answers(now, take int64) bool {
+	return q.stopped == take || q.until > now && now < q.at+refusedFor && now > q.at-refusedFor
+}
+
+// learn notes answers of the store, and reports whether all were answered.
+func (c *crowds) learn(chosen []*contender, take int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range chosen {
+		if x.out.GrantedAt == 0 {
+			return false
+		}
+		for _, quota := range x.own.Campaign.Quotas {
+			c.learnOf(quota, x, take)
+		}
+	}
+	return true
+}
+
+// learnOf notes what an answer says of a quota. Under mu.
+func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) {
+	g := x.out
+	if x.own.Want <= 0 || !contended(quota, x.own) {
+		return
+	}
+	refused := g.Bound == delivery.BindQuota && g.BoundQuota == quota.ID
+	q := c.of(quota, x.own)
+	if q == nil && refused && g.NextAt > 0 && g.GrantedAt > 0 {
+		if c.quotas == nil {
+			c.quotas = map[string]*crowd{}
+		}
+		q = &crowd{quota: quota, waiting: map[string]*member{}, window: g.BoundWindow}
+		q.join(x.own, g.GrantedAt)
+		c.quotas[quota.ID] = q
+	}
+	if q != nil {
+		q.learn(x, refused, take)
+	}
+}
+
+func (q *crowd) learn(x *contender, refused bool, take int64) {
+	g, id := x.out, x.own.Campaign.ID
+	q.at, q.until, q.room, q.windows = g.GrantedAt, 0, delivery.MaxGrant, nil
+	for _, s := range g.Windows {
+		if s.Quota == q.quota.ID {
+			q.windows, q.room, q.until = append(q.windows, s), min(q.room, s.Remaining), max(q.until, s.FreeAt)
+		}
+	}
+	heavy := refused && headAfter(x.own, g.Units) > max(1, q.room)
+	elsewhere := g.NextAt > max(q.at, q.until)+second && !heavy // another limit prevents it from asking
+	if m := q.waiting[id]; m != nil {
+		m.service += g.Units * model.Cost(m.weight)
+		m.demand, m.due = max(0, m.demand-g.Units), g.GrantedAt
+		if g.Bound != delivery.BindNone {
+			m.due = g.NextAt
+		}
+		if elsewhere {
+			m.demand = 0
+		}
+		if g.Daemons >= m.daemons || g.GrantedAt > m.counted+stoodFor {
+			m.daemons, m.counted = max(1, g.Daemons), g.GrantedAt
+		}
+	}
+	switch {
+	case !refused:
+	case g.NextAt == 0: // its job is too heavy, ever, or a limit is 0
+		delete(q.waiting, id)
+	default:
+		q.refused, q.window = g.GrantedAt, g.BoundWindow
+		if q.room == 0 || !elsewhere && !heavy { // else there is room for others
+			q.next, q.stopped = g.NextAt, take
+		}
+	}
+}
+
+// answer refuses an ask of a member of crowds on behalf of one of them. It is to ask again when units become free or, where some
+// are there, at next.
+func answer(x *contender, in []*crowd, by *crowd, next, now int64, from delivery.Provenance) {
+	c := x.own.Campaign
+	if next = max(now+x.own.Quantum, min(next, now+refusedFor)); by.until > now {
+		next = by.until
+	}
+	for _, q := range in {
+		m := q.waiting[c.ID]
+		if m.due = next; q != by && next > now+second {
+			m.demand = 0 // another quota prevents it from asking
+		}
+	}
+	from.Campaign = c
+	*x.out = delivery.Granted{
+		Rate: c.Rate, Revision: c.Revision, GrantedAt: by.at, NextAt: next, Bound: delivery.BindQuota, BoundQuota: by.quota.ID,
+		BoundWindow: by.window, Competitors: 1, Daemons: by.waiting[c.ID].daemons, Windows: by.windows, From: from,
+	}
+}
+
+// headAfter is the weight of the job that follows the first units.
+func headAfter(a *delivery.Ask, units int64) int64 {
+	for _, w := range a.Weights {
+		if units <= 0 {
+			return w
+		}
+		units -= w
+	}
+	return 1
+}
+
+// returned notes that units of a campaign's quotas were handed back.
+func (c *crowds) returned(campaign *delivery.Campaign) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, quota := range campaign.Quotas {
+		if q := c.quotas[quota.ID]; q != nil {
+			q.until, q.room = 0, 0
+		}
+	}
+}

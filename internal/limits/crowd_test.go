@@ -1,0 +1,303 @@
+package limits
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// behind puts daemons' crowds in front of the model, as engines have them in front of the scripts.
+type behind struct {
+	*model.Store
+	crowds map[string]*crowds
+}
+
+func newBehind() *behind { return &behind{Store: model.NewStore(), crowds: map[string]*crowds{}} }
+
+func (b *behind) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
+	if b.crowds[node] == nil {
+		b.crowds[node] = &crowds{}
+	}
+	reply := delivery.TakeReply{Clocks: []delivery.ShardClock{{Now: now}}, Items: make([]delivery.Granted, len(asks))}
+	list := make([]*contender, len(asks))
+	for i := range asks {
+		list[i] = &contender{own: &asks[i], out: &reply.Items[i]}
+	}
+	b.crowds[node].run(list, now, delivery.Provenance{}, func(wave []*contender) {
+		own := make([]delivery.Ask, len(wave))
+		for i, x := range wave {
+			own[i] = *x.own
+		}
+		for i, g := range b.Store.Take(now, node, own).Items {
+			*wave[i].out = g
+		}
+	})
+	for _, x := range list {
+		if x.limited && x.out.Bound == delivery.BindNone {
+			x.out.Bound, x.out.NextAt = delivery.BindRate, now+x.own.Quantum
+		}
+	}
+	return reply
+}
+
+// onCrowds runs a test on the model and on Redis.
+func onCrowds(t *testing.T, test func(t *testing.T, s store)) {
+	t.Helper()
+	harness.Simulation(t)
+	t.Run("model", func(t *testing.T) { test(t, newBehind()) })
+	t.Run("redis", func(t *testing.T) { test(t, newLua(t, realClient(t))) })
+}
+
+// shorter is length for a model behind crowds.
+func shorter(s store, onModel, onRedis int64) int64 {
+	if _, ok := s.(*behind); ok {
+		return onModel * second
+	}
+	return onRedis * second
+}
+
+// party is a campaign's jobs on one daemon.
+type party struct {
+	node string
+	ask  delivery.Ask
+	at   int64
+	got  int64
+}
+
+// together lets all ask until the given time, those of one daemon in one take, and notes every grant.
+func together(s store, now, until int64, all []*party) (list []sent) {
+	for ; now < until; now += quantum {
+		byNode := map[string][]*party{}
+		for _, p := range all {
+			if p.at <= now {
+				byNode[p.node] = append(byNode[p.node], p)
+			}
+		}
+		nodes := make([]string, 0, len(byNode))
+		for node := range byNode {
+			nodes = append(nodes, node)
+		}
+		slices.Sort(nodes)
+		if now/quantum%2 == 0 { // nobody is always the first
+			slices.Reverse(nodes)
+		}
+		for _, node := range nodes {
+			due := byNode[node]
+			asks := make([]delivery.Ask, len(due))
+			for i, p := range due {
+				asks[i] = p.ask
+			}
+			for i, g := range s.Take(now, node, asks).Items {
+				p := due[i]
+				p.got += g.Units
+				if g.Units > 0 {
+					list = append(list, sent{now, g.Units})
+				}
+				p.at = now + quantum
+				if g.Units < p.ask.Want && g.NextAt > p.at {
+					p.at = min(g.NextAt, now+10*second)
+				}
+			}
+		}
+	}
+	return list
+}
+
+func newParty(node, id string, weight int64, q *delivery.Quota) *party {
+	c := campaign(20, q)
+	c.ID, c.PriorityWeight = id, weight
+	return &party{node: node, ask: ask(c, 1000), at: epoch}
+}
+
+// Of a used-up quota every campaign gets its part by weight, whichever daemon it is on and however many others wait there; nothing
+// is lost by that, and the limit holds.
+func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
+	for name, w := range map[string][]delivery.Window{
+		"sliding": windows(300, 30*time.Second), "two": windows(150, 10*time.Second, 300, 30*time.Second),
+		"fixed": {{Span: 30 * time.Second, Limit: 300, Algorithm: delivery.AlgorithmFixed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onCrowds(t, func(t *testing.T, s store) {
+				q := &delivery.Quota{ID: "q", Revision: 1, Windows: w}
+				var all []*party
+				var weights int64
+				for d, campaigns := range []int{30, 9, 3} {
+					for i := range campaigns {
+						p := newParty(fmt.Sprint("n", d), fmt.Sprintf("c%d-%d", d, i), 1+2*int64(i%3/2), q)
+						all, weights = append(all, p), weights+p.ask.Campaign.PriorityWeight
+					}
+				}
+				lasts := shorter(s, 600, 60)
+				most, mostOfNode := 0.25, 0.12
+				if lasts < 600*second { // few units for each
+					most, mostOfNode = 2, 0.3
+				}
+				together(s, epoch, epoch+60*second, all)
+				for _, p := range all {
+					p.got = 0
+				}
+				list := together(s, epoch+60*second, epoch+60*second+lasts, all)
+				var units int64
+				byNode, fairByNode := map[string]int64{}, map[string]float64{}
+				for _, p := range all {
+					units += p.got
+				}
+				for _, p := range all {
+					fair := float64(units) * float64(p.ask.Campaign.PriorityWeight) / float64(weights)
+					byNode[p.node] += p.got
+					fairByNode[p.node] += fair
+					if d := float64(p.got)/fair - 1; math.Abs(d) > most {
+						t.Errorf("%s of %s, weight %d, got %d, fair is %.0f", p.ask.Campaign.ID, p.node, p.ask.Campaign.PriorityWeight, p.got, fair)
+					}
+				}
+				for node, got := range byNode {
+					if d := float64(got)/fairByNode[node] - 1; math.Abs(d) > mostOfNode {
+						t.Errorf("%s got %d, fair is %.0f", node, got, fairByNode[node])
+					}
+				}
+				if least := 300 * lasts / (30 * second) * 93 / 100; units < least {
+					t.Errorf("%d units, at least %d are allowed", units, least)
+				}
+				for i := range list {
+					if n := within(list[:i+1], list[i].at, 30*second); n > 300 && name != "fixed" {
+						t.Fatalf("%d units in a span", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Campaigns that wait on every daemon share by weight as well.
+func TestACrowdOnEveryDaemonSharesByWeight(t *testing.T) {
+	onCrowds(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(300, 30*time.Second)}
+		const campaigns, daemons = 12, 3
+		var all []*party
+		for d := range daemons {
+			for i := range campaigns {
+				all = append(all, newParty(fmt.Sprint("n", d), fmt.Sprint("c", i), 1+2*int64(i%2), q))
+			}
+		}
+		lasts, most := shorter(s, 600, 90), 0.25
+		if lasts < 600*second { // few units for each
+			most = 0.5
+		}
+		together(s, epoch, epoch+60*second, all)
+		for _, p := range all {
+			p.got = 0
+		}
+		together(s, epoch+60*second, epoch+60*second+lasts, all)
+		var units int64
+		got := make([]int64, campaigns)
+		for i, p := range all {
+			got[i%campaigns] += p.got
+			units += p.got
+		}
+		for i, n := range got {
+			fair := float64(units) * float64(1+2*(i%2)) / (2 * campaigns)
+			if d := float64(n)/fair - 1; math.Abs(d) > most {
+				t.Errorf("c%d got %d, fair is %.0f", i, n, fair)
+			}
+		}
+		if least := 10 * lasts / second * 93 / 100; units < least {
+			t.Errorf("%d units, at least %d are allowed", units, least)
+		}
+	})
+}
+
+// A crowd gets what there is as soon as it is there, each no more than its part of it, and what some leave goes to the others.
+func TestACrowdUsesWhatBecomesFree(t *testing.T) {
+	onCrowds(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Minute, Limit: 100, Algorithm: delivery.AlgorithmFixed}}}
+		var all []*party
+		for i := range 20 {
+			all = append(all, newParty("n", fmt.Sprint("c", i), 1, q))
+		}
+		together(s, epoch, epoch+59*second, all) // begins with a grant, at the earliest a moment after epoch
+		for _, p := range all {
+			p.got = 0
+			if p.ask.Campaign.ID == "c3" {
+				p.ask.Want = 1
+			}
+		}
+		together(s, epoch+59*second, epoch+63*second, all)
+		var units int64
+		for _, p := range all {
+			units += p.got
+			if p.got < 1 || p.got > 10 {
+				t.Errorf("%s got %d of 100 for 20", p.ask.Campaign.ID, p.got)
+			}
+		}
+		if units != 100 {
+			t.Errorf("%d of 100 units are used", units)
+		}
+	})
+}
+
+// A heavy job in a crowd is sent, although the others would use every unit, and a job that can never be sent stops nobody.
+func TestAHeavyJobInACrowd(t *testing.T) {
+	onCrowds(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, 30*time.Second)}
+		heavy, never := newParty("n", "heavy", 1, q), newParty("n", "never", 1, q)
+		heavy.ask.Want, heavy.ask.Weights = 60, []int64{20, 20, 20}
+		never.ask.Want, never.ask.Weights = 61, []int64{61}
+		all := []*party{heavy}
+		for i := range 9 {
+			all = append(all, newParty("n", fmt.Sprint("c", i), 1, q))
+		}
+		together(s, epoch, epoch+10*second, all)
+		all = append(all, never)
+		lasts := shorter(s, 600, 150)
+		together(s, epoch+10*second, epoch+10*second+lasts, all)
+		for _, p := range all {
+			if least := 2 * lasts / second / 10 * 6 / 10; p.got < least && p != never {
+				t.Errorf("%s got %d of %d", p.ask.Campaign.ID, p.got, 2*lasts/second)
+			}
+		}
+	})
+}
+
+// A campaign of a crowd that another quota holds back costs the others nothing.
+func TestACrowdIsNotStoppedByAnotherQuota(t *testing.T) {
+	onCrowds(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, 10*time.Second)}
+		tight := &delivery.Quota{ID: "tight", Revision: 1, Windows: windows(1, time.Hour)}
+		var all []*party
+		for i := range 10 {
+			p := newParty("n", fmt.Sprint("a", i), 1, q)
+			p.ask.Campaign.Quotas = append(p.ask.Campaign.Quotas, tight)
+			all = append(all, p, newParty("n", fmt.Sprint("c", i), 1, q))
+		}
+		list := together(s, epoch, epoch+60*second, all)
+		if units := within(list, epoch+60*second, 50*second); units < 450 {
+			t.Errorf("%d units in 50 s, 500 are allowed", units)
+		}
+	})
+}
+
+// What an ask costs the store does not grow with the number of those who wait: of many, most are not asked for.
+func TestManyWhoWaitCostLittle(t *testing.T) {
+	harness.Simulation(t)
+	in, client := newInterpreter(t)
+	l, q := newLua(t, client), &delivery.Quota{ID: "q", Revision: 1, Windows: smev}
+	var all []*contending
+	for i := range 360 {
+		c := campaign(10, q)
+		c.ID = fmt.Sprint("c", i)
+		all = append(all, &contending{engine: "d", ask: ask(c, 100), at: epoch})
+	}
+	contend(l, all, epoch, epoch+20*second)
+	in.reset()
+	asks, units := contend(l, all, epoch+20*second, epoch+80*second)
+	t.Logf("%d asks, %d units, %d scripts, %d instructions an ask, %d in the longest", asks, units, in.runs, in.all/asks, in.most)
+	if in.all > 1000*asks || in.most > mostWork || units < 300 {
+		t.Errorf("%d instructions for %d asks, %d units", in.all, asks, units)
+	}
+}

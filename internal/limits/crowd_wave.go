@@ -1,0 +1,119 @@
+package limits
+
+import (
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// wave is what is asked for at once.
+type wave struct {
+	known  bool  // how much there is
+	left   int   // how many campaigns are asked for if it is not
+	level  int64 // units that begin at less service are shared out,
+	extra  int64 // and so many of those that begin at it
+	demand int64 // of the campaigns asked for
+
+	// Of all that wait.
+	weights int64 // on this daemon, in parts
+	hopes   int64 // what they could use
+}
+
+// begin begins a wave.
+func (q *crowd) begin(now int64, waves int) {
+	w := wave{known: q.until <= now && q.room > 0 && q.quota.Spend != delivery.SpendEven, left: few << waves}
+	var list []*member
+	for _, m := range q.waiting {
+		if m.hopes(now, q.grace) {
+			list = append(list, m)
+			w.weights, w.hopes = w.weights+m.weight*whole/m.daemons, w.hopes+m.demand
+		}
+	}
+	room := q.room
+	if !w.known {
+		room = delivery.MaxGrant
+		for _, window := range q.quota.Windows {
+			room = min(room, window.Limit)
+		}
+	}
+	w.level, w.extra = levelOf(list, room)
+	q.wave = w
+}
+
+// levelOf is up to which service the room suffices for the demand of all, and how many units are left of it.
+func levelOf(list []*member, room int64) (level, extra int64) {
+	if len(list) == 0 {
+		return 0, room
+	}
+	low, high := list[0].service, list[0].service
+	for _, m := range list {
+		low, high = min(low, m.service), max(high, m.service+min(m.demand, room)*model.Cost(m.weight))
+	}
+	left := func(level int64) int64 {
+		left := room
+		for _, m := range list {
+			if left -= min(m.demand, m.below(level)); left < 0 {
+				break
+			}
+		}
+		return left
+	}
+	for low < high {
+		middle := low + (high-low+1)/2
+		if left(middle) >= 0 {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return low, left(low)
+}
+
+// part is how many units fall to a member now.
+func (q *crowd) part(m *member) int64 {
+	n := m.below(q.wave.level)
+	if m.service+n*model.Cost(m.weight) == q.wave.level && q.wave.extra > 0 {
+		n++
+	}
+	return n
+}
+
+// admits reports whether an ask is made now.
+func (q *crowd) admits(a *delivery.Ask) bool {
+	if q.wave.known {
+		return q.part(q.waiting[a.Campaign.ID]) > 0
+	}
+	return q.wave.left > 0
+}
+
+func (q *crowd) admit(a *delivery.Ask) {
+	m := q.waiting[a.Campaign.ID]
+	m.part = q.part(m)
+	if m.part > m.below(q.wave.level) {
+		q.wave.extra--
+	}
+	q.wave.left, q.wave.demand = q.wave.left-1, q.wave.demand+m.demand
+	q.begun = max(q.begun, m.service)
+}
+
+// claim makes the ask that of one of those that wait: for its part.
+func (x *ranked) claim() {
+	own := *x.own
+	own.Joint = make([]delivery.Joint, len(own.Campaign.Quotas))
+	want := own.Want
+	for i, quota := range own.Campaign.Quotas {
+		for _, q := range x.in {
+			if q.quota.ID != quota.ID {
+				continue
+			}
+			own.Joint[i] = delivery.Joint{
+				Cost: max(1, model.Cost(1)*whole/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand,
+			}
+			want = min(want, max(1, q.waiting[own.Campaign.ID].part))
+		}
+	}
+	if want < own.Want {
+		own.Want = unitsOf(&own, jobsBegun(&own, want))
+	}
+	x.limited = x.limited || own.Want < x.own.Want
+	x.own = &own
+}
