@@ -132,7 +132,7 @@ func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *de
 	case !held.Valid(time.Now()):
 		return delivery.Result{Class: delivery.Unreachable, Detail: "the access token has expired, and there is no other yet"}
 	}
-	t.token = held
+	t.extra = &extra{token: held, shown: t.shown()}
 	res := c.deliver(ctx, limited, job, t)
 	if res.Status == http.StatusUnauthorized && res.Class != delivery.Delivered {
 		s.tokens.Refused(held)

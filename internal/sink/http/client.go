@@ -238,7 +238,7 @@ func (c *client) headers(job *delivery.Job, t *trip) (n int) {
 	if c.signer != nil {
 		n += len(signed)
 	}
-	if t.token != nil {
+	if t.token() != nil {
 		n++
 	}
 	if c.events != "" {
@@ -262,8 +262,8 @@ func (c *client) complete(req *http.Request, job *delivery.Job, t *trip) (proble
 			return problem
 		}
 	}
-	if t.token != nil {
-		req.Header[keyAuthorization] = t.token.Header
+	if t.token() != nil {
+		req.Header[keyAuthorization] = t.token().Header
 	}
 	t.addBody(req)
 	if c.signer != nil {
@@ -271,7 +271,7 @@ func (c *client) complete(req *http.Request, job *delivery.Job, t *trip) (proble
 		req.Header[keyTimestamp] = []string{timestamp}
 		req.Header[keySignature] = []string{c.signer.Sign(req.Header[keyWebhookID][0], timestamp, t.payload)}
 	}
-	if t.shown != nil {
+	if t.shown() != nil {
 		c.show(req, t)
 	}
 	return ""

@@ -76,7 +76,10 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *exchange) 
 	c := s.client.Load()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent, shown: shown}
+	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent}
+	if shown != nil {
+		t.extra = &extra{shown: shown}
+	}
 	if s.tokens != nil {
 		return s.deliverWithToken(ctx, limited, c, job, t)
 	}
@@ -99,7 +102,7 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 		}
 		return c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
 	}
-	if t.shown != nil {
+	if t.shown() != nil {
 		defer c.watch(resp, t)()
 	}
 	if c.rules != nil {

@@ -27,8 +27,7 @@ import (
 // for idempotent.
 type trip struct {
 	payload []byte
-	token   *token.Held  // nil: the request needs none
-	shown   *exchange    // nil: nobody looks
+	extra   *extra       // what most requests have not; nil for them
 	body    bytes.Reader // of the first try
 	hooks   httptrace.ClientTrace
 	header  http.Header // of the request
@@ -42,6 +41,28 @@ type trip struct {
 
 	whole net.Conn   // of this try
 	conn  *agingConn // the same, without TLS
+}
+
+// extra is what few requests have. It is apart, so that a trip of the others takes no more memory.
+type extra struct {
+	token *token.Held // nil: the request needs none
+	shown *exchange   // nil: nobody looks
+}
+
+// token returns the access token of the request; nil if it needs none.
+func (t *trip) token() *token.Held {
+	if t.extra == nil {
+		return nil
+	}
+	return t.extra.token
+}
+
+// shown returns where the request and its answer are noted; nil if nobody looks.
+func (t *trip) shown() *exchange {
+	if t.extra == nil {
+		return nil
+	}
+	return t.extra.shown
 }
 
 // errRefused is the error of a request that would have to be written a third time.

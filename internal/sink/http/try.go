@@ -43,7 +43,7 @@ func (c *client) show(req *http.Request, t *trip) {
 	}
 	body := t.payload
 	fmt.Fprintf(&b, "\n%s", shorten(body))
-	t.shown.request = t.hide(c.scrub(b.String()))
+	t.shown().request = t.hide(c.scrub(b.String()))
 }
 
 // hides tells whether the value of a header is that of a setting.
@@ -60,28 +60,28 @@ func (c *client) hides(name string) bool {
 
 // watch has the beginning of the answer's body noted as it is read, and notes its head.
 func (c *client) watch(resp *http.Response, t *trip) (end func()) {
-	fmt.Fprintf(&t.shown.answer, "HTTP %s\n", strings.TrimSpace(resp.Status))
+	fmt.Fprintf(&t.shown().answer, "HTTP %s\n", strings.TrimSpace(resp.Status))
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 		value := t.hide(c.scrub(strings.Join(resp.Header[name], ", ")))
 		if name == "Set-Cookie" {
 			value = "***"
 		}
-		fmt.Fprintf(&t.shown.answer, "%s: %s\n", strings.ToLower(name), value)
+		fmt.Fprintf(&t.shown().answer, "%s: %s\n", strings.ToLower(name), value)
 	}
 	var body bytes.Buffer
 	resp.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.TeeReader(resp.Body, &body), resp.Body}
-	return func() { fmt.Fprintf(&t.shown.answer, "\n%s", t.hide(c.scrub(shorten(body.Bytes())))) }
+	return func() { fmt.Fprintf(&t.shown().answer, "\n%s", t.hide(c.scrub(shorten(body.Bytes())))) }
 }
 
 // hide removes the access token from a text.
 func (t *trip) hide(text string) string {
-	if t.token == nil {
+	if t.token() == nil {
 		return text
 	}
-	return strings.ReplaceAll(text, t.token.Value, "***")
+	return strings.ReplaceAll(text, t.token().Value, "***")
 }
 
 func shorten(b []byte) string {
