@@ -30,15 +30,21 @@ type ownership struct {
 	Generation int              `json:"generation"`
 	Partitions map[string][]int `json:"partitions"`     // by topic
 	Held       bool             `json:"held,omitempty"` // it goes on with them while it joins: nobody else may begin
+	// Leaving is what it holds as well, and has begun to let go of: that is to be dealt to others, once it is not held.
+	Leaving map[string][]int `json:"leaving,omitempty"`
 }
 
 // owned makes an ownership.
 func owned(generation int, partitions []partition, held bool) ownership {
-	mine := ownership{generation, map[string][]int{}, held}
+	return ownership{Generation: generation, Partitions: byTopic(partitions), Held: held}
+}
+
+func byTopic(partitions []partition) map[string][]int {
+	topics := map[string][]int{}
 	for _, at := range partitions {
-		mine.Partitions[at.Topic] = append(mine.Partitions[at.Topic], at.ID)
+		topics[at.Topic] = append(topics[at.Topic], at.ID)
 	}
-	return mine
+	return topics
 }
 
 // offers are the protocols of a member that had this, or has it.
@@ -121,11 +127,13 @@ func holdersOf(claims map[string]ownership) map[partition]string {
 		if !c.Held {
 			continue
 		}
-		for topic, list := range c.Partitions {
-			for _, p := range list {
-				at := partition{Topic: topic, ID: p}
-				if other, found := holders[at]; !found || c.Generation > claims[other].Generation {
-					holders[at] = id
+		for _, topics := range []map[string][]int{c.Partitions, c.Leaving} {
+			for topic, list := range topics {
+				for _, p := range list {
+					at := partition{Topic: topic, ID: p}
+					if other, found := holders[at]; !found || c.Generation > claims[other].Generation {
+						holders[at] = id
+					}
 				}
 			}
 		}

@@ -203,7 +203,7 @@ func TestWhatIsHeldIsNotDealt(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) { whatIsHeldIsNotDealt(t, protocol) })
 	}
 	members := []broker.Subscriber{
-		subscriber("a", []string{"lanes"}, ownership{5, map[string][]int{"lanes": {0, 1, 2, 3}}, true}, evenProtocol),
+		subscriber("a", []string{"lanes"}, ownership{Generation: 5, Partitions: map[string][]int{"lanes": {0, 1, 2, 3}}, Held: true}, evenProtocol),
 		{ID: "b", Topics: []string{"lanes"}},
 	}
 	if got := deal(evenProtocol, members, map[string]int{"lanes": 4}); len(got["a"]["lanes"]) != 2 || len(got["b"]["lanes"]) != 0 {
@@ -230,7 +230,21 @@ func whatIsHeldIsNotDealt(t *testing.T, protocol string) {
 	if len(kept) != 2 || len(got["b"]["lanes"]) != 0 || len(got["c"]["lanes"]) != 0 {
 		t.Fatalf("%v", got)
 	}
-	members["a"] = ownership{Generation: 6, Partitions: map[string][]int{"lanes": kept}, Held: true}
+	// One of the two has been let go of: the other stays where it is withheld, and what is kept does not change.
+	var leaving []int
+	for p := range 4 {
+		if !slices.Contains(kept, p) {
+			leaving = []int{p}
+		}
+	}
+	members["a"] = ownership{
+		Generation: 6, Partitions: map[string][]int{"lanes": kept}, Held: true, Leaving: map[string][]int{"lanes": leaving},
+	}
+	members["c"] = ownership{Generation: 6, Partitions: map[string][]int{}, Held: true}
+	if got = dealt(); !slices.Equal(got["a"]["lanes"], kept) || len(got["b"]["lanes"])+len(got["c"]["lanes"]) != 1 {
+		t.Errorf("%v", got)
+	}
+	members["a"] = ownership{Generation: 7, Partitions: map[string][]int{"lanes": kept}, Held: true}
 	members["c"] = ownership{Generation: 6, Partitions: map[string][]int{}, Held: true}
 	if got = dealt(); len(got["a"]["lanes"]) != 2 || len(got["b"]["lanes"]) != 1 || len(got["c"]["lanes"]) != 1 {
 		t.Errorf("%v", got)

@@ -93,7 +93,9 @@ func (r *ingressReader) lookBehind(ctx context.Context, from int64) int64 {
 // offerOnce offers the jobs, and keeps those that are refused for unblock.
 func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) (err error) {
 	r.room = r.src.listen()
-	r.refused, err = r.offer(ctx, jobs)
+	if r.refused, err = r.offer(ctx, jobs); err != nil {
+		r.refused = jobs // they are registered; if the log is only verified, they are offered again
+	}
 	return err
 }
 

@@ -108,6 +108,7 @@ func (c *committer) commit(ctx context.Context) error {
 		return nil
 	}
 	c.repeat(time.Now())
+	member, _ := c.member.now() // before the positions: those of a partition that moves meanwhile are refused
 	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
 	for _, s := range c.sources() {
 		if p, dirty := s.progress(); dirty {
@@ -119,7 +120,6 @@ func (c *committer) commit(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	member, _ := c.member.now()
 	outcomes, err := c.client.Commit(ctx, member, commits)
 	if err == nil {
 		err = acknowledge(outcomes, sent)

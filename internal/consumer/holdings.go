@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -13,7 +12,7 @@ import (
 
 // identify asks for the ids of the topics. Where that fails, they are not known. A topic that was made anew while nobody
 // read it has no reader that notices.
-func (t *tenure) identify(ctx context.Context) {
+func (t *tenure) identify(ctx context.Context) map[string]broker.Identity {
 	found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
 	if err != nil {
 		t.opt.Logger.Debug("the ids of topics are not known", "error", err)
@@ -29,6 +28,7 @@ func (t *tenure) identify(ctx context.Context) {
 			t.topics[name] = topic // this daemon may have no partition of it
 		}
 	}
+	return found
 }
 
 // readNow returns the topics that are read at the moment: their readers notice what becomes of them.
@@ -40,13 +40,6 @@ func (t *tenure) readNow() map[string]bool {
 		}
 	}
 	return read
-}
-
-// identity is that of a topic when it was read last.
-func (t *tenure) identity(topic string) broker.Identity {
-	t.known.Lock()
-	defer t.known.Unlock()
-	return t.topics[topic]
 }
 
 // tellAnew tells of a topic that was made anew where no reader does.
@@ -127,7 +120,6 @@ func (t *tenure) make(p placed, locate *locator, read func(context.Context)) *ho
 // not known: a version that is newer has written it, or a tool. From the offset alone, all that was sent beyond a paused
 // campaign would be sent again.
 func (t *tenure) place(p placed, from start) (ok bool) {
-	from.topic = cmp.Or(from.topic, t.identity(p.base().Topic))
 	err := p.place(from)
 	log := t.opt.Logger.With("partition", p.base().String(), "offset", from.offset)
 	switch {

@@ -201,7 +201,9 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 		r.src.offers(true)
 		refused, err := r.offer(ctx, piece)
 		if err != nil {
-			r.src.abandon(jobs)
+			for _, j := range append(piece, jobs...) {
+				r.src.withheld(j.Offset)
+			}
 			return err
 		}
 		for _, j := range refused {

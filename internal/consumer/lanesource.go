@@ -138,7 +138,7 @@ func (s *laneSource) withheld(offset int64) {
 func (s *laneSource) giveBack(at int64, era int, room func(had, early int64) int64) {
 	s.mu.Lock()
 	back, ok := offset.Returned{}, false
-	if !s.gone && !s.forgotten(at, era) {
+	if !s.left() && !s.forgotten(at, era) {
 		back, ok = s.lane.GiveBack(at)
 	}
 	if ok {

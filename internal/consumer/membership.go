@@ -49,6 +49,11 @@ type generation struct {
 	dealt       map[string]int // by the leader, which this member is: how many partitions of each topic; nil at the others
 }
 
+// holds is what a member holds when it joins.
+type holds struct{ kept, leaving []partition }
+
+func (h holds) nothing() bool { return len(h.kept)+len(h.leaving) == 0 }
+
 // now returns the member in its present generation, and whether it is about to have a later one.
 func (m *membership) now() (member broker.Member, joining bool) {
 	m.mu.Lock()
@@ -68,18 +73,30 @@ func (m *membership) enter(g generation) {
 }
 
 // join joins the group while this daemon holds partitions, or none. It tries until that works, until ctx ends, or until the
-// group has gone on without a member that holds some.
-func (m *membership) join(ctx context.Context, held []partition) (generation, error) {
+// group has gone on without a member that holds some. A member that is stopping joins to keep what it holds, and asks for nothing.
+func (m *membership) join(ctx context.Context, held holds, stopping func() bool) (g generation, err error) {
 	m.mu.Lock()
 	m.joining = true
 	mine := m.last
-	if len(held) > 0 {
-		mine = owned(m.member.Generation, held, true)
+	if !held.nothing() {
+		mine = owned(m.member.Generation, held.kept, true)
+		mine.Leaving = byTopic(held.leaving)
 	}
 	m.mu.Unlock()
+	defer func() {
+		if err != nil {
+			m.mu.Lock()
+			m.joining = false
+			m.mu.Unlock()
+		}
+	}()
 	var wait backoff
 	for {
-		g, err := m.attempt(ctx, mine)
+		topics := m.opt.topics()
+		if stopping() {
+			topics = nil
+		}
+		g, err = m.attempt(ctx, mine, topics)
 		switch {
 		case err == nil:
 			m.health.OK("group")
@@ -91,7 +108,8 @@ func (m *membership) join(ctx context.Context, held []partition) (generation, er
 		case broker.Outdated(err): // the group was faster
 		case broker.Fenced(err):
 			m.forget(err)
-			if len(held) > 0 {
+			if !held.nothing() {
+				m.lease.lose()
 				return g, err
 			}
 		default:
@@ -103,10 +121,9 @@ func (m *membership) join(ctx context.Context, held []partition) (generation, er
 	}
 }
 
-// attempt joins once.
-func (m *membership) attempt(ctx context.Context, mine ownership) (g generation, err error) {
+// attempt joins once, as a member that reads topics.
+func (m *membership) attempt(ctx context.Context, mine ownership, topics []string) (g generation, err error) {
 	member, _ := m.now()
-	topics := m.opt.topics()
 	joined, err := m.opt.Client.Join(ctx, broker.Joining{
 		Member: member, Topics: topics, Protocols: offers(mine), Session: sessionTimeout, Rebalance: m.opt.RebalanceTimeout,
 	})
@@ -119,7 +136,7 @@ func (m *membership) attempt(ctx context.Context, mine ownership) (g generation,
 	g = generation{Member: joined.Member, cooperative: joined.Protocol == cooperativeProtocol}
 	var dealt map[string]broker.Hand
 	if len(joined.Members) > 0 {
-		if g.dealt, err = m.opt.Client.Counts(ctx, topics); err != nil {
+		if g.dealt, err = m.opt.Client.Counts(ctx, m.opt.topics()); err != nil {
 			return g, err
 		}
 		dealt = map[string]broker.Hand{}
@@ -174,7 +191,8 @@ func (m *membership) heard(of broker.Member, sent time.Time, err error) {
 		if !m.joining {
 			m.rebalances.Send()
 		}
-	case m.joining && broker.Outdated(err): // it has, with this member: the answer to the join is under way
+	case m.joining && broker.Outdated(err): // it has, with this member, whose answer is under way, and who keeps what it holds
+		m.lease.renew(sent)
 	case broker.Fenced(err):
 		m.drop(err)
 		m.lease.lose()

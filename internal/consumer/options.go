@@ -96,11 +96,13 @@ type Options struct {
 	// the campaign does not exist.
 	LaneRate func(campaign string) (unitsPerSecond float64, known bool)
 
-	MaxBufferBytes   int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
-	MaxWeight        int64         // delivery.MaxWeight
-	MaxNotBefore     time.Duration // how far ahead a job's pacer-not-before may lie; 0: unlimited
-	MaxOpen          int           // 20,000, the maximum: open jobs of one partition of ingress or a timer
-	RebalanceTimeout time.Duration // 8 s
+	MaxBufferBytes int64         // 64 MiB: jobs in memory and fetches in flight, of the whole process
+	MaxWeight      int64         // delivery.MaxWeight
+	MaxNotBefore   time.Duration // how far ahead a job's pacer-not-before may lie; 0: unlimited
+	MaxOpen        int           // 20,000, the maximum: open jobs of one partition of ingress or a timer
+	// RebalanceTimeout is how long the group waits for a member that does not join; 15 s. It is longer than the session timeout:
+	// otherwise the group could give up on a member whose last heartbeat was answered later than that.
+	RebalanceTimeout time.Duration
 	DrainTimeout     time.Duration // 3 s: of a drain when others may have the partitions soon
 	ShutdownTimeout  time.Duration // 20 s: of a drain at the end of Run, and of what is in flight of a partition that moves
 	PositionInterval time.Duration // 5 s
@@ -127,7 +129,7 @@ func (o *Options) defaults() error {
 	o.MaxBufferBytes = cmp.Or(o.MaxBufferBytes, DefaultMaxBufferBytes)
 	o.MaxWeight = cmp.Or(o.MaxWeight, delivery.MaxWeight)
 	o.MaxOpen = cmp.Or(o.MaxOpen, offset.MaxOpen)
-	o.RebalanceTimeout = cmp.Or(o.RebalanceTimeout, 8*time.Second)
+	o.RebalanceTimeout = cmp.Or(o.RebalanceTimeout, sessionTimeout+5*time.Second)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 3*time.Second)
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 20*time.Second)
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
@@ -142,9 +144,10 @@ func (o *Options) defaults() error {
 		return fmt.Errorf("max_buffer_bytes must be at least %d", 2*maxFetchBytes)
 	case o.MaxOpen < offerJobs || o.MaxOpen > offset.MaxOpen:
 		return fmt.Errorf("max_open must be between %d and %d", offerJobs, offset.MaxOpen)
-	case o.DrainTimeout+2*commitTimeout >= o.RebalanceTimeout: // one may be in flight
-		return fmt.Errorf("drain timeout %s leaves no time for the last commits within the rebalance timeout %s",
-			o.DrainTimeout, o.RebalanceTimeout)
+	case o.DrainTimeout+2*commitTimeout >= sessionTimeout: // one may be in flight
+		return fmt.Errorf("drain timeout %s leaves no time for the last commits within the session timeout %s", o.DrainTimeout, sessionTimeout)
+	case o.RebalanceTimeout < sessionTimeout:
+		return fmt.Errorf("the rebalance timeout %s is shorter than the session timeout %s", o.RebalanceTimeout, sessionTimeout)
 	}
 	return o.distinctTopics()
 }

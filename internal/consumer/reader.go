@@ -181,7 +181,6 @@ func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*de
 		}
 		r.opt.Logger.Debug("jobs are not taken yet", "jobs", len(jobs), "error", err)
 		if err = wait.pause(ctx); err != nil {
-			r.base.abandon(jobs)
 			return nil, err
 		}
 	}

@@ -6,18 +6,28 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// The stages of a partition.
+const (
+	staying int32 = iota
+	leaves        // it is about to move to another daemon
+	hasLeft       // it is not this daemon's any more
+)
+
+// left reports whether the partition is not this daemon's any more.
+func (s *source) left() bool { return s.stage.Load() == hasLeft }
+
 // revoke begins to let go of the partition: its reader has to end, and who has jobs of it in hand finishes or drops them.
 func (s *source) revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revoked = true
+	s.stage.Store(leaves)
 }
 
-// Revoked reports whether the partition is about to move to another daemon: its jobs must not be begun any more.
-func (s *source) Revoked() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revoked
+// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and whether
+// it has.
+func (s *source) Revoked() (leaving, left bool) {
+	stage := s.stage.Load()
+	return stage == leaves, stage == hasLeft
 }
 
 // dropOf notes that nobody has a job any more that was read in an era, and was not settled: it stays open for the next owner of
@@ -25,13 +35,13 @@ func (s *source) Revoked() bool {
 func (s *source) dropOf(at int64, era int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.revoked && !s.forgotten(at, era) {
+	if s.stage.Load() == leaves && !s.forgotten(at, era) {
 		s.dropped++
 		signal(&s.onMove)
 	}
 }
 
-// abandon notes that the reader hands over no more of the jobs that it has registered.
+// abandon notes that the reader does not hand over jobs that it has registered.
 func (s *source) abandon(jobs []*delivery.Job) {
 	for _, j := range jobs {
 		j.Source.(entrance).Drop(j.Offset)

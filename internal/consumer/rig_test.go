@@ -276,16 +276,17 @@ func (c *running) stop() {
 
 // fake is a Handler. By default it settles every job at once.
 type fake struct {
-	mu       sync.Mutex
-	seen     map[string]int // by job id
-	order    map[string][]string
-	at       map[string]time.Time
-	open     map[string]*delivery.Job
-	defects  []*delivery.Job
-	relieved int
-	drains   int
-	yields   bool
-	lingers  bool // jobs that are kept are in flight, and do not end
+	mu        sync.Mutex
+	seen      map[string]int // by job id
+	order     map[string][]string
+	at        map[string]time.Time
+	open      map[string]*delivery.Job
+	defects   []*delivery.Job
+	relieved  int
+	drains    int
+	yields    bool
+	drainsFor time.Duration
+	lingers   bool // jobs that are kept are in flight, and do not end
 
 	keep     func(*delivery.Job) bool // jobs to keep open; nil for none
 	refuse   func(*delivery.Job) bool // lane jobs to refuse, with all later ones of their campaign in the call
@@ -369,7 +370,7 @@ func (f *fake) Revoke(context.Context) error {
 // revokedOf drops a job whose source is revoked, and reports whether it is.
 func revokedOf(j *delivery.Job) bool {
 	src := j.Source.(entrance)
-	if !src.base().Revoked() {
+	if leaving, _ := src.base().Revoked(); !leaving {
 		return false
 	}
 	src.Drop(j.Offset)
@@ -381,8 +382,16 @@ func (f *fake) Drain(context.Context) (int, error) {
 	f.drains++
 	clear(f.open)
 	f.mu.Unlock()
+	time.Sleep(f.drainsFor)
 	f.inFlight.Wait()
 	return 0, nil
+}
+
+// draining reports whether a drain has begun.
+func (f *fake) draining() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.drains > 0
 }
 
 // settle settles kept jobs, and returns how many.

@@ -45,9 +45,8 @@ type source struct {
 	unplaced  bool   // the position is not known yet
 	step      step
 	onSettled func()        // called with the lock when a job is settled; may be nil
-	revoked   bool          // the partition is about to move to another daemon
-	dropped   int           // open jobs of a revoked partition that nobody has in hand any more
-	gone      bool          // the partition is not this daemon's any more
+	stage     atomic.Int32  // a stage; changed with the lock
+	dropped   int           // open jobs of a partition that leaves that nobody has in hand any more
 	fenced    bool          // nothing will be committed any more
 	onAck     chan struct{} // closed and set to nil at the next acknowledgement; nil while no goroutine waits
 	onMove    chan struct{} // the same, for any change that may let the reader go on
@@ -120,7 +119,7 @@ func (s *source) Name() string { return s.String() }
 func (s *source) settle(at int64, era int) {
 	s.mu.Lock()
 	size, ok := int64(0), false
-	if !s.gone && !s.forgotten(at, era) {
+	if !s.left() && !s.forgotten(at, era) {
 		size, ok = s.position.Settle(at)
 	}
 	full := false
@@ -181,7 +180,7 @@ func (s *source) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.commits.Version()
 	for {
-		if s.gone || s.fenced || s.commits.Acknowledged() >= target {
+		if s.left() || s.fenced || s.commits.Acknowledged() >= target {
 			s.mu.Unlock()
 			return nil
 		}
@@ -342,8 +341,8 @@ func (s *source) suspect(noTopic bool) {
 func (s *source) confirm(now broker.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone || s.unplaced || another(s.topic, now) {
-		return !s.gone && !s.unplaced
+	if s.left() || s.unplaced || another(s.topic, now) {
+		return !s.left() && !s.unplaced
 	}
 	s.foreign = false
 	return false
@@ -391,7 +390,7 @@ func (s *source) again() {
 func (s *source) kept() (p delivery.Position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unplaced || s.revoked || s.gone {
+	if s.unplaced || s.stage.Load() != staying {
 		return delivery.Position{}, false
 	}
 	now := s.now()
@@ -444,12 +443,12 @@ func (s *source) stop() {
 // leave marks the source as gone: it forgets its open offsets and returns their bytes to the budget.
 func (s *source) leave() {
 	s.mu.Lock()
-	if s.gone {
+	if s.left() {
 		s.mu.Unlock()
 		return
 	}
 	bytes, open := s.position.OpenBytes(), s.position.Open()
-	s.gone = true
+	s.stage.Store(hasLeft)
 	s.stop()
 	s.mu.Unlock()
 	s.metrics.openJobs[s.from].Sub(float64(open))

@@ -58,6 +58,7 @@ type locator struct {
 	metrics *metrics
 	health  *broker.Health
 	loading retry.Outage
+	topics  map[string]broker.Identity // as they were when the partitions were assigned
 
 	mu      sync.Mutex
 	missing map[partition]chan start // of capacity 1; of those who still wait
@@ -204,6 +205,7 @@ func (l *locator) resume(at partition, stored map[partition]delivery.Position, t
 }
 
 func (l *locator) found(at partition, s start) {
+	s.topic = cmp.Or(s.topic, l.topics[at.Topic])
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if found := l.missing[at]; found != nil {

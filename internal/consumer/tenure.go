@@ -64,7 +64,7 @@ func (t *tenure) help(f func(ctx context.Context)) (ok bool) {
 // hold joins the group, works on what it is dealt, and returns when it has let go of everything. While it drains after ctx has
 // ended, it goes on to be a member.
 func (c *Consumer) hold(ctx context.Context, m *membership) {
-	gen, err := m.join(ctx, nil)
+	gen, err := m.join(ctx, holds{}, func() bool { return false })
 	if err != nil {
 		return
 	}
@@ -141,9 +141,9 @@ func (t *tenure) follow(g generation, ended <-chan struct{}) *generation {
 		t.letGo()
 		return nil
 	}
-	claimed := t.partitions()
-	next, err := t.member.join(over, claimed)
-	next.claimed = claimed
+	held := t.holds()
+	next, err := t.member.join(over, held, func() bool { return t.work.Err() != nil })
+	next.claimed = slices.Concat(held.kept, held.leaving)
 	if err != nil {
 		t.letGo() // unless that is why it failed
 		return nil
@@ -258,11 +258,18 @@ func (t *tenure) count(place delivery.Place) (n int) {
 	return n
 }
 
-func (t *tenure) partitions() (list []partition) {
-	for _, h := range t.holdings() {
-		list = append(list, h.base().partition)
+// holds is what is held, and what of that is being let go of.
+func (t *tenure) holds() (is holds) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.list {
+		if at := h.base().partition; h.going {
+			is.leaving = append(is.leaving, at)
+		} else {
+			is.kept = append(is.kept, at)
+		}
 	}
-	return list
+	return is
 }
 
 func (t *tenure) sources() []*source {
@@ -288,14 +295,16 @@ func (t *tenure) add(gained []partition) {
 	locate := newLocator(&t.opt, t.metrics, t.health)
 	made := t.build(gained, locate)
 	if !t.help(func(ctx context.Context) {
-		t.identify(ctx)
+		locate.topics = t.identify(ctx)
 		locate.run(ctx, gained, t.reads)
 	}) {
 		return // everything is let go of
 	}
 	t.change(func(held map[partition]*holding) {
 		for _, h := range made {
-			held[h.base().partition] = h
+			if !t.ending {
+				held[h.base().partition] = h
+			}
 		}
 	})
 	for _, h := range made {
@@ -310,63 +319,84 @@ func (t *tenure) add(gained []partition) {
 	}
 }
 
-// revoke lets go of partitions that the group has withheld, and has it deal them. Those that it has given to others are dropped.
+// revoke lets go of partitions that the group has withheld, each as soon as it can, and has it deal them. Those that it has given to
+// others are dropped.
 func (t *tenure) revoke(gone []*holding, withheld bool) {
 	for _, h := range gone {
 		h.base().revoke()
 		h.stop()
 	}
+	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
+	defer cancel()
+	if !withheld { // at once, and once more below
+		t.forfeit(ctx)
+	}
 	for _, h := range gone {
 		<-h.done
 	}
-	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
-	defer cancel()
-	err, open := t.opt.Handler.Revoke(ctx), 0
+	t.forfeit(ctx)
 	if withheld {
-		for _, h := range gone {
-			open += h.base().awaitInHand(ctx)
-		}
+		confirming, confirmed := context.WithTimeout(ctx, commitTimeout)
+		t.confirm(confirming, gone)
+		confirmed()
 	}
-	if t.work.Err() != nil {
-		return // everything is let go of
-	}
-	t.metrics.doubt.Add(float64(open))
-	if open > 0 || err != nil {
-		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice", "jobs", open)
-	}
-	if withheld {
-		t.settleUp(gone)
-	}
-	if t.work.Err() != nil {
-		return
-	}
+	var leaving sync.WaitGroup
+	var left atomic.Bool // something that could not be waited for
 	for _, h := range gone {
-		h.base().leave()
+		leaving.Go(func() {
+			if withheld && t.finishOne(ctx, h) > 0 {
+				left.Store(true)
+			}
+			if t.work.Err() != nil {
+				return // everything is let go of
+			}
+			if t.release(h); withheld {
+				t.again.Send()
+			}
+		})
 	}
-	t.remember(gone)
-	t.change(func(held map[partition]*holding) {
-		for _, h := range gone {
-			delete(held, h.base().partition)
-		}
-	})
-	if withheld {
-		t.again.Send()
+	leaving.Wait()
+	if left.Load() {
+		t.forfeit(t.work)
 	}
 }
 
-// settleUp has everything committed that was settled of partitions that nobody reads or sends any more.
-func (t *tenure) settleUp(gone []*holding) {
-	confirming, confirmed := context.WithTimeout(t.work, commitTimeout)
-	defer confirmed()
-	t.confirm(confirming, gone)
+// forfeit has the handler forget what it has of partitions that move.
+func (t *tenure) forfeit(ctx context.Context) {
+	if err := t.opt.Handler.Revoke(ctx); err != nil && t.work.Err() == nil {
+		t.opt.Logger.Warn("jobs of partitions that were lost are not forgotten; they may be sent twice", "error", err)
+	}
+}
+
+// finishOne waits until what is in flight of a partition has ended, and is committed. It returns how many jobs have not.
+func (t *tenure) finishOne(ctx context.Context, h *holding) (open int) {
+	s := h.base()
+	open = s.awaitInHand(ctx)
+	if t.work.Err() != nil {
+		return open
+	}
+	t.metrics.doubt.Add(float64(open))
+	if open > 0 {
+		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice",
+			"partition", s.String(), "jobs", open)
+	}
+	if _, foreign := s.identity(); foreign {
+		return open // nothing can be committed in it
+	}
 	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
 	defer cancel()
-	for _, h := range gone {
-		if err := h.base().Flush(ctx); err != nil && t.work.Err() == nil {
-			t.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
-				"partition", h.base().String(), "error", err)
-		}
+	if err := s.Flush(ctx); err != nil && t.work.Err() == nil {
+		t.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
+			"partition", s.String(), "error", err)
 	}
+	return open
+}
+
+// release ends a holding.
+func (t *tenure) release(h *holding) {
+	h.base().leave()
+	t.remember([]*holding{h})
+	t.change(func(held map[partition]*holding) { delete(held, h.base().partition) })
 }
 
 // inOrder orders partitions.

@@ -155,3 +155,56 @@ func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
 		}
 	}
 }
+
+// TestEachPartitionMovesWhenItCan: a partition whose jobs in flight take long does not keep others from moving.
+func TestEachPartitionMovesWhenItCan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs())
+	r.create(4, r.opt.LaneTopic)
+	f := newFake()
+	f.keep = func(j *delivery.Job) bool { return j.Source.(entrance).base().ID == 0 }
+	f.lingers = true
+	first := r.start(f)
+	for p := range 4 {
+		r.produceIDs(r.opt.LaneTopic, p, "c", numbered(string(rune('a'+p)), 0, 5))
+	}
+	r.eventually("all are read", func() bool { return first.count() == 20 })
+	g := newFake()
+	g.keep, g.lingers = f.keep, true
+	second := r.start(g)
+	r.eventually("what can move has", func() bool { return len(second.Backlog().Lanes) == 2 || movesTo(first, second) })
+	first.settle(nil)
+	r.eventually("all have moved", func() bool { return len(second.Backlog().Lanes) == 2 && len(first.Backlog().Lanes) == 2 })
+}
+
+// movesTo reports whether one of two partitions has moved, and the other one waits.
+func movesTo(first, second *running) bool {
+	return len(second.Backlog().Lanes) == 1 && len(first.Backlog().Lanes)+len(first.Backlog().Held) == 3
+}
+
+// TestAStoppingMemberIsDealtNothing: while two members stop, of which one has to wait for what is in flight, the third one reads what the
+// other had at once.
+func TestAStoppingMemberIsDealtNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs())
+	r.create(6, r.opt.LaneTopic)
+	slow := newFake()
+	slow.drainsFor = 3 * time.Second
+	lanes := func(c *running) int { return len(c.Backlog().Lanes) }
+	a, b, c := r.start(slow), r.start(newFake()), r.start(newFake())
+	r.eventually("each has its part", func() bool { return lanes(a) == 2 && lanes(b) == 2 && lanes(c) == 2 })
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); a.stop() }()
+	r.eventually("the first stops", func() bool { return !a.Joined() || slow.draining() })
+	b.stop()
+	r.eventually("the third has what the second had", func() bool { return lanes(c) == 4 })
+	select {
+	case <-stopped:
+		t.Error("the first has ended before")
+	default:
+	}
+	<-stopped
+	r.eventually("it has all", func() bool { return lanes(c) == 6 })
+}

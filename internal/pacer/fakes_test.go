@@ -314,10 +314,10 @@ type partition struct {
 	dropped  int
 }
 
-func (p *partition) Revoked() bool {
+func (p *partition) Revoked() (leaving, left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.revoked
+	return p.revoked, false
 }
 
 func (p *partition) Drop(int64) {

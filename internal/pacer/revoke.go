@@ -9,25 +9,25 @@ import (
 
 // revocable is a source whose partition may move to another daemon while others stay.
 type revocable interface {
-	// Revoked reports whether it is about to.
-	Revoked() bool
+	// Revoked reports whether it is about to, and whether it has.
+	Revoked() (leaving, left bool)
 	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
 	Drop(offset int64)
+}
+
+func leaves(src revocable) bool {
+	leaving, left := src.Revoked()
+	return leaving || left
 }
 
 // drop forgets a job whose source is revoked, and reports whether it is.
 func drop(j *delivery.Job) bool {
 	src, ok := j.Source.(revocable)
-	if !ok || !src.Revoked() {
+	if !ok || !leaves(src) {
 		return false
 	}
 	src.Drop(j.Offset)
 	return true
-}
-
-// settles reports whether a result of the class settles its job.
-func settles(c delivery.ResultClass) bool {
-	return c == delivery.Delivered || c == delivery.Rejected || c == delivery.Permanent || c == delivery.Duplicate
 }
 
 // Revoke drops every job of a revoked source that is not in flight; one in flight that is not settled when it comes back is dropped
@@ -54,7 +54,7 @@ func (p *Pacer) dropRevoked(now instant) {
 		q.filter(func(_ int64, j *delivery.Job) bool { return keep(j) })
 		q.waiting = slices.DeleteFunc(q.waiting, func(src roomer) bool {
 			r, ok := src.(revocable)
-			return ok && r.Revoked()
+			return ok && leaves(r)
 		})
 		p.returnUnused(q)
 		p.roomFor(q, now)

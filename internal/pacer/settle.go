@@ -33,9 +33,6 @@ func (p *Pacer) settle(r sent, now instant) {
 	if r.epoch != p.drain.epoch {
 		return // outlived a drain; the job has been read again
 	}
-	if (r.forfeited || !settles(r.result.Class)) && drop(j) {
-		return // the daemon that reads it next sends it
-	}
 	if r.forfeited {
 		p.metrics.forfeited.Add(float64(j.Weight))
 		p.putBack(q, j, 0, now)
@@ -167,7 +164,7 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 
 // putBack returns a job that was not delivered through no fault of its own to the head of its queue.
 func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now instant) {
-	if p.drain.stopped {
+	if p.drain.stopped || drop(j) {
 		return // stays open; it is sent by the daemon that reads it next
 	}
 	if pause > 0 {

@@ -28,13 +28,14 @@ type fakeSource struct {
 	twice   int
 	flushes int
 	revoked bool
+	left    bool
 	dropped int
 }
 
-func (s *fakeSource) Revoked() bool {
+func (s *fakeSource) Revoked() (leaving, left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.revoked
+	return s.revoked, s.left
 }
 
 func (s *fakeSource) Drop(int64) {

@@ -65,9 +65,10 @@ func (h *hold) each() iter.Seq[*item] {
 
 func (h *hold) len() int { return len(h.trying) + len(h.items) }
 
-// take takes the items to try. While the outcome of some is unknown, only those are tried: the others may still go
+// try takes the items to try. While the outcome of some is unknown, only those are tried: the others may still go
 // elsewhere.
-func (h *hold) take(maxBytes int) {
+func (o *outbox) try(h *hold, maxBytes int) {
+	h.items = slices.DeleteFunc(h.items, o.leaves)
 	jobs := maxBatchJobs
 	if h.large {
 		jobs = 1
@@ -102,7 +103,7 @@ func (o *outbox) hold(f failure, now time.Time) *hold {
 		h, known = &hold{place: f.place, since: now}, false
 		o.held[f.place] = h
 	}
-	h.items = append(h.items, f.items...)
+	h.items = append(h.items, slices.DeleteFunc(f.items, o.leaves)...)
 	if f.err != nil {
 		h.err = f.err
 	}
@@ -114,7 +115,9 @@ func (o *outbox) hold(f failure, now time.Time) *hold {
 
 // release returns all items of a hold to their queues.
 func (o *outbox) release(h *hold) {
-	delete(o.held, h.place)
+	if o.held[h.place] == h {
+		delete(o.held, h.place)
+	}
 	o.putBack(h.items)
 }
 
@@ -144,7 +147,7 @@ func (r *Relay) probe(ctx context.Context, box *outbox, h *hold) {
 			r.mu.Unlock()
 			return
 		}
-		h.take(int(r.batchBytes.Load()))
+		box.try(h, int(r.batchBytes.Load()))
 		box.begin(t, h.trying)
 		r.mu.Unlock()
 

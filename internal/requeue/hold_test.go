@@ -124,6 +124,60 @@ func TestOnePartitionRefusesAlone(t *testing.T) {
 	})
 }
 
+// TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved: what a partition that moves has left for a place that refuses is dropped, also
+// after it has moved; what others have for that place is written when it accepts.
+func TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		lane3 := &refusal{at: "t.lanes/3", code: kafka.NotEnoughReplicas}
+		m.Refuse = lane3.answer
+		pins := &pinsByName{of: func(string, []int) int { return 3 }}
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: pins})
+		a, b := newSource("a"), newSource("b")
+		r.Put(a.job(0, "c"), lane)
+		time.Sleep(4 * time.Second) // its attempts are two seconds apart by now
+		set(a, true, false)
+		r.Revoke()
+		r.Put(b.job(1, "c"), lane)
+		time.Sleep(3 * time.Second)
+		if a.dropped != 1 || b.count() != 0 {
+			t.Errorf("%d dropped, %d settled", a.dropped, b.count())
+		}
+		lane3.mend()
+		time.Sleep(time.Minute)
+		if b.count() != 1 || m.Total("") != 1 {
+			t.Errorf("%d settled, %d written", b.count(), m.Total(""))
+		}
+	})
+}
+
+// TestWhatHasMovedIsNotWritten: a timer record of a job whose partition has moved while the timer refused would be another copy of it.
+func TestWhatHasMovedIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory("t.")
+		m.Refuse = func(string, int, int) (int16, bool) { return int16(kafka.NotEnoughReplicas), false }
+		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Pins: &pinsByName{of: unlucky}})
+		a := newSource("a")
+		r.Put(a.job(0, "c"), timer)
+		time.Sleep(time.Second)
+		set(a, true, false)
+		r.Revoke()
+		set(a, false, true)
+		m.Refuse = nil
+		time.Sleep(time.Minute)
+		if m.Total("") != 0 || a.count() != 0 {
+			t.Errorf("%d written, %d settled", m.Total(""), a.count())
+		}
+	})
+}
+
+// set sets how far a source is on its way to another daemon.
+func set(s *fakeSource, leaving, left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revoked, s.left = leaving, left
+}
+
 // TestALeaderThatMovesIsNotLogged: leaders move in normal operation. What stays without one for longer is logged.
 func TestALeaderThatMovesIsNotLogged(t *testing.T) {
 	for after, logged := range map[time.Duration]bool{300 * time.Millisecond: false, time.Minute: true} {

@@ -46,7 +46,7 @@ const maxIdleQueues = 1024
 
 func (o *outbox) put(it *item) {
 	class := classOf(it.to)
-	if o.closed || o.noLanes && class == lanes {
+	if o.closed || o.noLanes && class == lanes || o.leaves(it) {
 		return
 	}
 	key := queueKey{it.job.Source, class}
@@ -114,6 +114,9 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 	if o.closed {
 		return nil
 	}
+	before := len(t.q.items)
+	t.q.items = slices.DeleteFunc(t.q.items, o.leaves)
+	o.queued -= before - len(t.q.items)
 	items, rest := split(t.q.items, maxBatchJobs, maxBytes)
 	t.q.items = rest
 	o.queued -= len(items)
@@ -160,6 +163,9 @@ func (o *outbox) end(t *turn) bool {
 func (o *outbox) putBack(items []*item) {
 	of := make(map[*queue][]*item)
 	for _, it := range items {
+		if o.leaves(it) {
+			continue
+		}
 		of[it.q] = append(of[it.q], it)
 	}
 	for q, list := range of {
@@ -188,37 +194,41 @@ func (o *outbox) closeLanes() {
 
 // revocable is a source whose partition may move to another daemon while others stay.
 type revocable interface {
-	// Revoked reports whether it is about to.
-	Revoked() bool
+	// Revoked reports whether it is about to, and whether it has.
+	Revoked() (leaving, left bool)
 	// Drop notes that nobody has the job at an offset any more, and that it was not settled.
 	Drop(offset int64)
 }
 
-// revoke takes out the items for lanes of revoked sources that are certainly not written, and returns their jobs.
-func (o *outbox) revoke() (dropped []*delivery.Job) {
-	drops := func(it *item) bool {
-		src, ok := it.job.Source.(revocable)
-		if it.unknown || classOf(it.to) != lanes || !ok || !src.Revoked() {
-			return false
-		}
-		dropped = append(dropped, it.job)
-		return true
+// leaves drops an item whose partition has moved to another daemon, which has its job now, or is about to move, if the item is one for a
+// lane and certainly not written. What was sent is written to its timer, or as a dead letter, as long as its partition is here.
+func (o *outbox) leaves(it *item) bool {
+	src, ok := it.job.Source.(revocable)
+	if !ok {
+		return false
 	}
+	leaving, left := src.Revoked()
+	if !left && (!leaving || it.unknown || classOf(it.to) != lanes) {
+		return false
+	}
+	src.Drop(it.job.Offset)
+	return true
+}
+
+// revoke drops the items of partitions that move, except those in a turn or an attempt: they are dropped when it has failed.
+func (o *outbox) revoke() {
 	for _, q := range o.queues {
 		before := len(q.items)
-		q.items = slices.DeleteFunc(q.items, drops)
+		q.items = slices.DeleteFunc(q.items, o.leaves)
 		o.queued -= before - len(q.items)
 		if q.listed && len(q.items) == 0 {
 			o.rings[q.class] = slices.DeleteFunc(o.rings[q.class], func(other *queue) bool { return other == q })
 			q.listed = false
 		}
 	}
-	for _, h := range o.held {
-		if h.items = slices.DeleteFunc(h.items, drops); h.len() == 0 {
-			delete(o.held, h.place)
-		}
+	for _, h := range o.held { // an empty one ends itself
+		h.items = slices.DeleteFunc(h.items, o.leaves)
 	}
-	return dropped
 }
 
 // close drops everything that is not being sent.

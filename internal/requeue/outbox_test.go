@@ -147,31 +147,42 @@ func TestHeldLanesWait(t *testing.T) {
 	}
 }
 
-// TestRevokedSources: what was never tried for a lane is taken out; what may have been written, what is urgent and what is of other
-// sources is written.
+// TestRevokedSources: while a partition is about to move, what is certainly not written of it to lanes is dropped; what may have
+// been written, what is urgent and what is of other sources is written. Once it has moved, nothing of it is.
 func TestRevokedSources(t *testing.T) {
+	written := func(o *outbox) (offsets []int64) {
+		for _, class := range []queueClass{urgent, urgent, lanes, lanes} {
+			if q, _ := o.next(class, time.Now(), time.Time{}); q != nil {
+				for _, it := range serve(o, q, 1<<20) {
+					offsets = append(offsets, it.job.Offset)
+				}
+			}
+		}
+		slices.Sort(offsets)
+		return offsets
+	}
 	o, gone, kept := newOutbox(), newSource("gone"), newSource("kept")
-	gone.revoked = true
 	o.put(&item{job: gone.job(1, "c"), to: lane})
 	o.put(&item{job: gone.job(2, "c"), to: timer})
 	o.put(&item{job: kept.job(3, "c"), to: lane})
-	if dropped := o.revoke(); len(dropped) != 1 || dropped[0].Offset != 1 || o.queued != 2 {
-		t.Fatalf("dropped %v, queued %d", dropped, o.queued)
-	}
 	o.put(&item{job: gone.job(4, "c"), to: lane, unknown: true})
+	gone.revoked = true
+	o.revoke()
 	o.put(&item{job: gone.job(5, "c"), to: lane})
-	if dropped := o.revoke(); len(dropped) != 1 || o.queued != 3 {
-		t.Fatalf("dropped %v, queued %d", dropped, o.queued)
+	o.putBack([]*item{{job: gone.job(6, "c"), to: lane, q: o.queues[queueKey{gone, lanes}]}})
+	if gone.dropped != 3 || o.queued != 3 {
+		t.Errorf("dropped %d, queued %d", gone.dropped, o.queued)
 	}
-	var written []int64
-	for _, class := range []queueClass{urgent, lanes, lanes} {
-		q, _ := o.next(class, time.Now(), time.Time{})
-		for _, it := range serve(o, q, 1<<20) {
-			written = append(written, it.job.Offset)
-		}
+	if got := written(o); !slices.Equal(got, []int64{2, 3, 4}) {
+		t.Errorf("written %v", got)
 	}
-	if slices.Sort(written); !slices.Equal(written, []int64{2, 3, 4}) {
-		t.Errorf("written %v", written)
+	gone.revoked = false
+	o.put(&item{job: gone.job(7, "c"), to: timer})
+	o.put(&item{job: gone.job(8, "c"), to: lane, unknown: true})
+	gone.left = true
+	o.put(&item{job: gone.job(9, "c"), to: dead})
+	if got := written(o); len(got) > 0 {
+		t.Errorf("written of a partition that has moved: %v", got)
 	}
 }
 

@@ -160,15 +160,12 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	return inDoubt
 }
 
-// Revoke drops the items for lanes whose source is revoked, that no produce call has and that are certainly not written.
-// Everything else of these sources is written.
+// Revoke drops the items of partitions that have moved to other daemons, and those for lanes of partitions that are about to, if no
+// produce call has them and they are certainly not written. What a call has is dropped when that has failed.
 func (r *Relay) Revoke() {
 	r.mu.Lock()
-	dropped := r.box.revoke()
-	r.mu.Unlock()
-	for _, job := range dropped {
-		job.Source.(revocable).Drop(job.Offset)
-	}
+	defer r.mu.Unlock()
+	r.box.revoke()
 }
 
 // finish waits until everything is written, except where Kafka refuses, or until ctx ends.
