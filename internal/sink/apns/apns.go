@@ -193,7 +193,7 @@ func (s *Sink) Run(ctx context.Context) error {
 }
 
 // checkToken is that of no device.
-const checkToken = "0000000000000000000000000000000000000000000000000000000000000000" //nolint:gosec // not a credential
+const checkToken = "0000000000000000000000000000000000000000000000000000000000000000"
 
 // Check sends a request for a device that does not exist, so that nothing is delivered: the service looks at the credentials
 // first.

@@ -57,7 +57,7 @@ var environments = map[string]string{
 // Default returns the configuration of an apns sink without a key and a topic. The timeout is no longer than the time that
 // requests in flight have at a rebalance.
 func Default() *Config {
-	return &Config{
+	return &Config{ //nolint:gosec // Token is the template of a header, no credential
 		Environment: "production", PushType: "alert", Token: `{{ .Header "device-token" }}`, Connections: 2, MaxInFlight: 500,
 		Timeout: 3 * time.Second, MaxRetryAfter: 5 * time.Minute,
 	}
