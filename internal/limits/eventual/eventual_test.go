@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +181,37 @@ func TestEventualOvershootStaysWithinItsBound(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestTheExampleOfEventualQuotasIsTrue plays the example of docs/quotas.md: what is sent in the first minute.
+func TestTheExampleOfEventualQuotasIsTrue(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/quotas.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(text), "\n```eventual\n")
+	example, _, _ = strings.Cut(example, "\n```")
+	first, rest, _ := strings.Cut(example, "\n")
+	var limit, played int
+	if _, err := fmt.Sscanf(first, "quota %d/1m", &limit); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(rest) {
+		var daemons int
+		var least, most int64
+		if _, err := fmt.Sscanf(line, "%d daemons: %d to %d", &daemons, &least, &most); err != nil {
+			t.Fatal(err)
+		}
+		c := newSoftCluster(t, 2, daemons)
+		if n := c.run(time.Minute, softQuota("", limit, time.Minute), always(1)); n < least || n > most {
+			t.Errorf("%d daemons: %d", daemons, n)
+		}
+		played++
+	}
+	if played != 3 {
+		t.Errorf("%d lines", played)
 	}
 }
 

@@ -322,7 +322,9 @@ local function widenTo(w, widen, now)
   end
   if w[NARROWAT] == 0 then w[NARROWAT] = now + w[SPAN] + w[WIDEN] end
   w[NARROWTO] = max(w[NARROWTO], widen)
-  if now >= w[NARROWAT] then w[WIDEN], w[NARROWAT], w[NARROWTO] = w[NARROWTO], 0, 0 end
+  if now < w[NARROWAT] then return end
+  w[WIDEN], w[NARROWAT], w[NARROWTO] = w[NARROWTO], 0, 0
+  if widen < w[WIDEN] then w[NARROWAT], w[NARROWTO] = now + w[SPAN] + w[WIDEN], widen end -- and it gets narrower still
 end
 
 -- Of the first windows of a quota the one that tells most of what was granted in the last span: the shortest of those that are

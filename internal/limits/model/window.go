@@ -56,9 +56,12 @@ func (w *window) widenTo(widen, now int64) {
 	if n.at == 0 {
 		n.at = now + w.span + w.widen
 	}
-	n.widen = max(n.widen, widen)
-	if now >= n.at {
-		w.widen, w.narrowing = n.widen, narrowing{}
+	if n.widen = max(n.widen, widen); now < n.at {
+		return
+	}
+	w.widen, w.narrowing = n.widen, narrowing{}
+	if widen < w.widen { // and it gets narrower still
+		w.narrowing = narrowing{now + w.span + w.widen, widen}
 	}
 }
 
