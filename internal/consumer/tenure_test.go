@@ -208,3 +208,43 @@ func TestAStoppingMemberIsDealtNothing(t *testing.T) {
 	<-stopped
 	r.eventually("it has all", func() bool { return lanes(c) == 6 })
 }
+
+// TestAPartitionIsGainedOfATopicThatWasMadeAnew: a member that gains a partition takes it for one of the topic as it is now, and goes on
+// where the last owner was, although it has read an earlier topic of that name.
+func TestAPartitionIsGainedOfATopicThatWasMadeAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inProcess(t).ListenAddrs())
+	r.create(1, r.jobs())
+	r.create(2, r.opt.LaneTopic)
+	first, second := r.start(newFake()), r.start(newFake())
+	lanes := func(c *running) int { return len(c.Backlog().Lanes) }
+	r.eventually("each has one", func() bool { return lanes(first) == 1 && lanes(second) == 1 })
+	fill := func(name string) {
+		for p := range 2 {
+			r.produceIDs(r.opt.LaneTopic, p, "c", numbered(name+string(rune('a'+p)), 0, 10))
+		}
+	}
+	fill("old")
+	r.eventually("the old jobs", func() bool { return first.count()+second.count() == 20 })
+	if err := newBroker(t, r.brokers).DeleteTopics(t.Context(), []string{r.opt.LaneTopic}); err != nil {
+		t.Fatal(err)
+	}
+	r.create(2, r.opt.LaneTopic)
+	fill("new")
+	r.eventually("the new jobs", func() bool { return first.count()+second.count() == 40 })
+	for p := range 2 {
+		r.eventually("their commit", func() bool { return r.committed(r.opt.LaneTopic, p) == 10 })
+	}
+	noticed := len(r.logs.lines("made anew"))
+	second.stop()
+	r.eventually("the first has both", func() bool { return lanes(first) == 2 })
+	time.Sleep(topicsWatched + time.Second)
+	if n := len(r.logs.lines("made anew")); n != noticed {
+		t.Errorf("%d lines more: %s", n-noticed, r.logs)
+	}
+	for id, n := range first.seen {
+		if n+second.seen[id] != 1 {
+			t.Errorf("%s was handed over %d times", id, n+second.seen[id])
+		}
+	}
+}
