@@ -225,6 +225,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"no type", "sinks: {a: {url: \"http://a\"}, b: }", nil, []string{
 			"sinks.a.type: required; use one of ", "sinks.b.type: required;"}},
 		{"unknown type", "sinks: {a: {type: htpp}}", nil, []string{`sinks.a.type: there is no type "htpp"; use one of`}},
+		{"type of a section", "sinks: {a: {type: http, url: \"http://a\", basic: {type: x}}}", nil, []string{
+			"sinks.a.basic.type: there is no such key; use one of username, password"}},
 		{"name of a sink", "sinks: {\"a b\": {type: log}}", nil, []string{"sinks.a b: not a name for a sink;"}},
 		{"sinks as a list", "sinks: [a]", nil, []string{"sinks: must be a section"}},
 		{"url", "sinks: {a: {type: http}}", nil, []string{"sinks.a.url: required; use one such as https://"}},

@@ -248,7 +248,7 @@ func (l *loader) unknownKey(s *schema, prefix, key string) {
 	switch {
 	case prefix == "":
 		known = append(known, "sinks")
-	case strings.HasPrefix(prefix, "sinks."):
+	case strings.HasPrefix(prefix, "sinks.") && strings.Count(prefix, ".") == 2: // of a sink itself
 		known = append(known, "type")
 	}
 	if near := notation.Nearest(key, known); near != "" {
