@@ -123,7 +123,7 @@ func usageAfterCrashes(t *testing.T, c *chaos) {
 	c.under("q", "day")
 	one := c.join("one")
 	c.join("two")
-	c.publish(mix(map[string]int{"day": (lives + 2) * each}))
+	c.publish(mix(map[string]int{"day": (lives + 4) * each})) // the other daemon goes on while one is down
 	for range lives {
 		n := c.receiver.count("day") + each
 		c.await(2*time.Minute, fmt.Sprintf("%d jobs", n), func() bool { return c.receiver.count("day") >= n })
