@@ -200,6 +200,7 @@ func (c *chaos) join(name string, more ...string) *daemon {
 		c.bystander.spare(rebalance)
 	}
 	d.awaitReady(30 * time.Second)
+	c.await(30*time.Second, "its partitions", func() bool { return d.metric("pacer_partitions") > 0 }) // others let go of them first
 	return d
 }
 

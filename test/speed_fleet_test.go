@@ -74,6 +74,7 @@ func (s *stack) awaitWhole(members int, daemons ...*daemon) {
 	s.t.Helper()
 	for _, d := range daemons {
 		d.awaitReady(30 * time.Second)
+		s.await(30*time.Second, "its partitions", func() bool { return d.metric("pacer_partitions") > 0 }) // others let go of them first
 	}
 	s.await(time.Minute, "the group to agree", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
