@@ -207,9 +207,13 @@ func (t *tenure) run(ctx context.Context) {
 	t.change(func(held map[partition]*holding) { clear(held) })
 }
 
-// finish commits what was settled last, unless others have the partitions already. While no coordinator answers, it tries on until
-// stopping ends: nothing is sent meanwhile, nobody can join either, and the one that comes back knows this member.
+// outageEndured is how long the last commit of a member waits for a coordinator.
+const outageEndured = time.Minute
+
+// finish commits what was settled last, unless others have the partitions already. While no coordinator answers, it tries on for a
+// while, or until stopping ends: nothing is sent meanwhile, nobody can join either, and the one that comes back knows this member.
 func (t *tenure) finish(ctx, stopping context.Context, within time.Duration, save func(context.Context)) {
+	begun := time.Now()
 	for {
 		final, cancel := context.WithTimeout(ctx, within)
 		if !t.commit.fenced {
@@ -218,7 +222,7 @@ func (t *tenure) finish(ctx, stopping context.Context, within time.Duration, sav
 			confirmed()
 		}
 		err := t.commit.last(final)
-		if err != nil && !t.commit.seen().answered && stopping.Err() == nil {
+		if err != nil && !t.commit.seen().answered && stopping.Err() == nil && time.Since(begun) < outageEndured {
 			cancel()
 			continue
 		}
