@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -170,7 +171,9 @@ type hand struct {
 	id     string
 	total  int // partitions of the topics before
 	has    []int
+	count  int // of those that it has so far
 	target int
+	crowd  []float64 // for each partition of the topic, how near to it the member has others
 }
 
 // owners returns who had each partition of a topic. Of two who say so, the one of the later generation had it; the other
@@ -187,22 +190,27 @@ func owners(topic string, readers []*hand, claims map[string]ownership) map[int]
 	return found
 }
 
-// dealTopic deals the partitions of one topic, in ascending order, to its readers.
+// dealTopic deals the partitions of one topic, in ascending order, to its readers. Those with more than their share give up what is
+// nearest to others that they have, and each partition goes where the fewest are near to it. So whoever came and went, the lanes of
+// one campaign, which are neighbours, are with many daemons.
 func dealTopic(readers []*hand, partitions []int, owner map[int]*hand) {
 	if len(readers) == 0 {
 		return
 	}
-	var free []int
-	for _, p := range partitions {
-		if h := owner[p]; h != nil {
-			h.has = append(h.has, p)
-		} else {
-			free = append(free, p)
+	for _, h := range readers {
+		h.crowd = make([]float64, len(partitions))
+	}
+	nobody := &hand{}
+	holders := make([]*hand, len(partitions))
+	for i, p := range partitions {
+		if holders[i] = owner[p]; holders[i] == nil {
+			holders[i] = nobody
 		}
+		holders[i].put(i, 1)
 	}
 	// Those with the fewest partitions so far get one more, and among them those who had it.
 	byNeed := slices.SortedStableFunc(slices.Values(readers), func(a, b *hand) int {
-		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(len(b.has), len(a.has)))
+		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(b.count, a.count))
 	})
 	for i, h := range byNeed {
 		h.target = len(partitions) / len(readers)
@@ -210,41 +218,53 @@ func dealTopic(readers []*hand, partitions []int, owner map[int]*hand) {
 			h.target++
 		}
 	}
-	for i, h := range readers {
-		free = append(free, h.giveUp(i, len(readers))...)
-	}
-	slices.Sort(free)
-	next := 0
-	for _, p := range free {
-		for len(readers[next%len(readers)].has) >= readers[next%len(readers)].target {
-			next++
+	for moves := true; moves; {
+		moves = false
+		for _, h := range readers {
+			if h.count < h.target {
+				i := h.choose(holders)
+				holders[i].put(i, -1)
+				holders[i] = h
+				h.put(i, 1)
+				moves = true
+			}
 		}
-		h := readers[next%len(readers)]
-		h.has = append(h.has, p)
-		next++
 	}
-	for _, h := range readers {
-		slices.Sort(h.has)
+	for i, h := range holders {
+		h.has = append(h.has, partitions[i])
 	}
 }
 
-// giveUp takes away what exceeds the target, spread evenly over what the i-th of n readers has, so that neighbours stay with
-// different members.
-func (h *hand) giveUp(i, n int) (given []int) {
-	had, surplus := h.has, len(h.has)-h.target
-	if surplus <= 0 {
-		return nil
-	}
-	h.has = nil
-	phase := i * len(had) / n
-	for k, p := range had {
-		if (k*surplus+phase)/len(had) != ((k+1)*surplus+phase)/len(had) {
-			given = append(given, p)
-		} else {
-			h.has = append(h.has, p)
+// choose returns which partition goes to the member: one of those whose holders have more than their target.
+func (h *hand) choose(holders []*hand) (best int) {
+	least := math.Inf(1)
+	for i, from := range holders {
+		if from.count <= from.target {
+			continue
+		}
+		if crowd := h.near(i) - from.near(i); crowd < least {
+			best, least = i, crowd
 		}
 	}
-	return given
+	return best
+}
+
+// near says how near to the i-th partition the member has others: the sum of 1 / distance, on a circle.
+func (h *hand) near(i int) float64 {
+	if h.crowd == nil {
+		return 0 // nobody's
+	}
+	return h.crowd[i]
+}
+
+// put adds the i-th partition to those of the member, or takes it away (-1).
+func (h *hand) put(i, sign int) {
+	h.count += sign
+	for k := range h.crowd {
+		if away := max(i-k, k-i); away > 0 {
+			h.crowd[k] += float64(sign) / float64(min(away, len(h.crowd)-away))
+		}
+	}
 }
 
 // watchPartitions calls changed when the topics have other numbers of partitions than the leader has dealt, and returns then, or

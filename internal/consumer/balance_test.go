@@ -178,6 +178,36 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 	}
 }
 
+// TestTheLanesOfACampaignAreWithMany: lanes that are neighbours, as those of one campaign are, are with many daemons, whoever came and
+// went.
+func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
+	const lanes = 256
+	rapid.Check(t, func(t *rapid.T) {
+		g := new(group).of(map[string]int{"lanes": lanes, "jobs": 12})
+		n := rapid.IntRange(2, 8).Draw(t, "daemons")
+		for i := range n {
+			g.members[fmt.Sprintf("%d-first", i)] = ownership{}
+		}
+		g.deal(t)
+		for step := range rapid.IntRange(1, 30).Draw(t, "steps") {
+			g.members[fmt.Sprintf("%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), step)] = ownership{}
+			g.deal(t)
+			ids := slices.Sorted(maps.Keys(g.members))
+			delete(g.members, ids[rapid.IntRange(0, n).Draw(t, "leaves")])
+			g.deal(t)
+		}
+		for from := range lanes {
+			has := map[string]int{}
+			for k := range 4 * n {
+				has[g.owner[partition{Topic: "lanes", ID: (from + k) % lanes}]]++
+			}
+			if len(has) < n {
+				t.Fatalf("of lanes %d to %d, %d of %d daemons have none: %v", from, from+4*n-1, n-len(has), n, has)
+			}
+		}
+	})
+}
+
 // What a member says of itself is believed only as far as it can be: of two owners the later one is, and what cannot be read
 // or does not exist counts for nothing.
 func TestClaimsOfMembers(t *testing.T) {
