@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // lateTolerance is the default pacing.late_tolerance; clockError what the receiver's clock and the network may add.
@@ -29,7 +31,8 @@ const (
 // stall is a stretch in which this process was kept from running.
 type stall struct{ from, to time.Time }
 
-// stallWatch notices stalls: goroutines that do nothing but sleep write down when they woke late.
+// stallWatch notices stalls: goroutines that do nothing but sleep write down when they woke late. Some run where the scheduler puts
+// them, and for each processor there is one that runs on no other: what is kept from one processor is felt there only.
 type stallWatch struct {
 	once sync.Once
 
@@ -45,7 +48,26 @@ func (w *stallWatch) watch() {
 		for range 4 {
 			go w.pulse(2 * time.Millisecond)
 		}
+		var ours unix.CPUSet
+		if unix.SchedGetaffinity(0, &ours) != nil {
+			return
+		}
+		for processor := range 64 * len(ours) {
+			if ours.IsSet(processor) {
+				go w.bound(processor)
+			}
+		}
 	})
+}
+
+// bound is pulse on one processor.
+func (w *stallWatch) bound(processor int) {
+	runtime.LockOSThread()
+	var only unix.CPUSet
+	only.Set(processor)
+	if unix.SchedSetaffinity(0, &only) == nil {
+		w.pulse(2 * time.Millisecond)
+	}
 }
 
 func (w *stallWatch) pulse(every time.Duration) {
