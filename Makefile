@@ -30,18 +30,13 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 .PHONY: test
 # Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
 LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
-# Packages with tests that are left out or shorter under -race: simulations (harness.Simulation, harness.Raced).
-SIMULATIONS := ./internal/limits ./internal/pacer ./internal/demo ./internal/limits/... ./internal/dedupe
-# Tests of those packages that take long and show nothing more without the race detector: once is enough.
-ONLY_RACED := TestADayOutlivesRedis|TestNoLossOfTheStore|TestAReplicaThatIsCutOff|TestConcurrentTakes|TestDemoKeepsItsPromises
-ONLY_RACED := $(ONLY_RACED)|TestNoJobIsSentTwice|TestAFrozenRedis|TestForgottenClaims|TestTwoPrimaries|TestTopologies
 # Without symbols, which nobody looks at, a program of tests takes a fifth less time to link.
 LINKED := -ldflags=-s
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
-	$(WITH_SERVICES) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -skip '$(ONLY_RACED)' $(SIMULATIONS)
+	$(WITH_SERVICES) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -run "$$(scripts/unraced.sh tests)" $$(scripts/unraced.sh packages)
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 
 .PHONY: test-fast

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // shown writes all of a record but its place.
@@ -52,7 +53,7 @@ func TestEncode(t *testing.T) {
 		}
 		return r
 	})
-	rapid.Check(t, func(t *rapid.T) {
+	harness.Few(t, 30, func(t *rapid.T) {
 		records := rapid.SliceOfN(record, 1, 20).Draw(t, "records")
 		e := beginBatch()
 		var want []string

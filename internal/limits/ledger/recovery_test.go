@@ -943,6 +943,7 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 // at random times they come together again. What is granted twice is what a daemon that cannot reach the ledger takes until
 // it gives up, and one that can until it hears of it.
 func TestServersThatPartAndMeet(t *testing.T) {
+	harness.Simulation(t)
 	harness.Few(t, 3, func(rt *rapid.T) {
 		const perSecond, limit = 20, 100_000
 		parts := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 3).Draw(rt, "how long")
