@@ -7,7 +7,7 @@ import (
 )
 
 // atOnce is how many tests run beside each other. Most of them mostly wait.
-const atOnce = 5
+const atOnce = 4
 
 var crowd = newTurns(atOnce)
 

@@ -1,9 +1,13 @@
 package test
 
 import (
-	"io/fs"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
-	"path"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -40,43 +44,73 @@ func TestMakeDemoPrintsNothingOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutUnderTheRaceDetectorRuns: a package with a test that is left out or shorter there is one of those that
-// `make test` also tests without it.
+// TestWhatIsLeftOutUnderTheRaceDetectorRuns: `make test` also runs without it the tests that are left out or shorter there, by
+// themselves or by a function that they call.
 func TestWhatIsLeftOutUnderTheRaceDetectorRuns(t *testing.T) {
-	text, err := os.ReadFile("../Makefile")
+	list := func(what string) string {
+		out, err := exec.Command("../scripts/unraced.sh", what).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	runs := regexp.MustCompile(list("tests"))
+	found := 0
+	for _, folder := range strings.Fields(list("packages")) {
+		for _, test := range leftOut(t, filepath.Join("..", folder)) {
+			if found++; !runs.MatchString(test) {
+				t.Errorf("%s of %s is shorter under the race detector and runs nowhere else", test, folder)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no tests")
+	}
+}
+
+// leftOut lists the tests of a folder that ask whether the race detector watches.
+func leftOut(t *testing.T, folder string) (tests []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "\nSIMULATIONS := ")
-	list, _, _ := strings.Cut(rest, "\n")
-	twice := func(dir string) bool {
-		for _, pattern := range strings.Fields(list) {
-			root, all := strings.CutSuffix(strings.TrimPrefix(pattern, "./"), "/...")
-			if dir == root || all && strings.HasPrefix(dir, root+"/") {
-				return true
-			}
-		}
-		return false
-	}
-	found := 0
-	repository := os.DirFS("..")
-	err = fs.WalkDir(repository, "internal", func(file string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(file, "_test.go") {
-			return err
-		}
-		source, err := fs.ReadFile(repository, file)
+	uses := map[string]map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		if strings.Contains(string(source), "harness.Simulation(") || strings.Contains(string(source), "harness.Raced") {
-			found++
-			if !twice(path.Dir(file)) {
-				t.Errorf("%s is shorter under the race detector, but not in SIMULATIONS of the Makefile", file)
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			names := map[string]bool{}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok {
+					names[id.Name] = true
+				}
+				return true
+			})
+			uses[f.Name.Name] = names
+		}
+	}
+	asks := map[string]bool{"Simulation": true, "Raced": true}
+	for more := true; more; {
+		more = false
+		for f, names := range uses {
+			for name := range names {
+				if asks[name] && !asks[f] && f != "TestMain" {
+					asks[f], more = true, true
+				}
 			}
 		}
-		return nil
-	})
-	if err != nil || found == 0 {
-		t.Errorf("%d files, %v", found, err)
 	}
+	for f := range asks {
+		if strings.HasPrefix(f, "Test") {
+			tests = append(tests, f)
+		}
+	}
+	return tests
 }
