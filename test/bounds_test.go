@@ -26,6 +26,7 @@ const (
 	handovers  = 3
 	stallReach = 100 * time.Millisecond
 	minStall   = 3 * time.Millisecond // timers are never exact
+	pulseEvery = 4 * time.Millisecond
 )
 
 // stall is a stretch in which this process was kept from running.
@@ -45,8 +46,8 @@ var stalls stallWatch
 // watch begins to watch, for as long as the process lives.
 func (w *stallWatch) watch() {
 	w.once.Do(func() {
-		for range 4 {
-			go w.pulse(2 * time.Millisecond)
+		for range 2 {
+			go w.pulse()
 		}
 		var ours unix.CPUSet
 		if unix.SchedGetaffinity(0, &ours) != nil {
@@ -66,14 +67,14 @@ func (w *stallWatch) bound(processor int) {
 	var only unix.CPUSet
 	only.Set(processor)
 	if unix.SchedSetaffinity(0, &only) == nil {
-		w.pulse(2 * time.Millisecond)
+		w.pulse()
 	}
 }
 
-func (w *stallWatch) pulse(every time.Duration) {
+func (w *stallWatch) pulse() {
 	for {
-		due := time.Now().Add(every)
-		time.Sleep(every)
+		due := time.Now().Add(pulseEvery)
+		time.Sleep(pulseEvery)
 		runtime.Gosched() // a timer's goroutine runs before those that wait; to wait as they do, it stands in line once more
 		if woke := time.Now(); woke.Sub(due) >= minStall {
 			w.mu.Lock()

@@ -169,16 +169,12 @@ func (p *process) end() {
 	<-p.ended
 }
 
-// freePorts returns different ports, each free like that of FreePort.
+// freePorts returns ports, each free like that of FreePort.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
-	taken := map[int]bool{}
-	ports := make([]int, 0, n)
-	for len(ports) < n {
-		if port := FreePort(t); !taken[port] {
-			taken[port] = true
-			ports = append(ports, port)
-		}
+	ports := make([]int, n)
+	for i := range ports {
+		ports[i] = FreePort(t)
 	}
 	return ports
 }

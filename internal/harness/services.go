@@ -6,8 +6,10 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -51,24 +53,38 @@ func PostgresDSN(t testing.TB) string {
 func Unique(prefix string) string { return prefix + "-" + randomHex() }
 
 // Ports are chosen below the range that systems use for outgoing connections (32768 and up on Linux), so that no
-// connection takes the port of a service while it is down.
+// connection takes the port of a service while it is down. Those above lastPort are of scripts/services.sh.
 const (
 	firstPort = 20000
-	lastPort  = 32000
+	lastPort  = 28000
 	loopback  = "127.0.0.1"
 )
 
-// FreePort returns a loopback TCP port that was just free, and that no outgoing connection will use.
+// FreePort returns a loopback TCP port that was just free, and that no outgoing connection will use. Until the test ends, nobody
+// else gets it, in this process or in another one: what listens there may be down for a while.
 func FreePort(t testing.TB) int {
 	t.Helper()
+	folder := filepath.Join(os.TempDir(), "pacer-ports")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	var err error
 	for range 100 {
-		port := firstPort + mathrand.IntN(lastPort-firstPort)
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port))); err == nil {
-			_ = l.Close()
-			return port
+		port := strconv.Itoa(firstPort + mathrand.IntN(lastPort-firstPort))
+		var mine *os.File
+		if mine, err = os.OpenFile(filepath.Join(folder, port), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+			continue
 		}
+		if err = syscall.Flock(int(mine.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			var l net.Listener
+			if l, err = net.Listen("tcp", net.JoinHostPort(loopback, port)); err == nil {
+				_ = l.Close()
+				t.Cleanup(func() { _ = mine.Close() })
+				n, _ := strconv.Atoi(port)
+				return n
+			}
+		}
+		_ = mine.Close()
 	}
 	t.Fatalf("no free port between %d and %d: %v", firstPort, lastPort, err)
 	return 0

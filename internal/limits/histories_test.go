@@ -26,10 +26,6 @@ func TestHistoriesKeepTheirPromises(t *testing.T) {
 	t.Run("model", func(t *testing.T) {
 		harness.Few(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, model.NewStore()) })
 	})
-	t.Run("redis", func(t *testing.T) {
-		client := realClient(t)
-		harness.Few(t, 5, func(rt *rapid.T) { newPlay(rt, 15*second).run(rt, newLua(t, client)) })
-	})
 	for _, top := range topologies {
 		t.Run(top.name, func(t *testing.T) {
 			if testing.Short() {

@@ -70,6 +70,9 @@ type topology struct {
 
 // topologies are all ways in which an engine can be spread over servers.
 var topologies = []topology{
+	{"redis", sync.OnceValue(func() *shards.Set {
+		return shared.connect(shards.Options{Mode: shards.ModeSingle, Addrs: []string{harness.RedisAddr(&shared)}})
+	})},
 	{"cluster", sync.OnceValue(func() *shards.Set {
 		c := harness.RedisCluster(&shared)
 		return shared.connect(shards.Options{Mode: shards.ModeCluster, Addrs: c.Addrs(), Shards: 4})

@@ -129,16 +129,16 @@ choose_ports() {
 }
 
 # free_port draws from below the range of outgoing connections, which could otherwise slip into a service's
-# port while it is down.
+# port while it is down, and above what tests take for theirs.
 free_port() {
   local port i
   for ((i = 0; i < 200; i++)); do
-    port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+    port=$((28000 + RANDOM % 4000))
     if listening "$port" || grep -qsx "$port" "$dir"/ports/*; then continue; fi
     echo "$port"
     return 0
   done
-  die "no free port between 20000 and 32000"
+  die "no free port between 28000 and 32000"
 }
 
 listening() {

@@ -287,8 +287,8 @@ func TestEventualRootWithoutItsDataChangesNothing(t *testing.T) {
 	if used < 3_800 || used > 4_300 { // use may be anywhere between the bursts when it begins and ends
 		t.Errorf("%d in 40 s, limit 4000", used)
 	}
-	// The daemons use 10 units at a time, and hear of each other a step of the simulation later than they might.
-	if got := c.ahead(q.Windows[0]); got > 400+3*2*10 {
+	// The daemons use 10 units at a time, and hear of each other a step of the simulation, or 2 units, later than they might.
+	if got := c.ahead(q.Windows[0]); got > 400+3*2*10+2 {
 		t.Errorf("%.0f units ahead, want at most 400 and six uses", got)
 	}
 }
