@@ -138,10 +138,13 @@ func (l *Lane) stopChase(c *campaign) {
 	case c.passing: // the handler will still report room
 		c.room = 0
 	case c.room <= 0: // all room is used: offer a little more, since only a refusal makes the handler report room again
-		c.room = max(1, c.granted/4)
+		c.room = c.unasked()
 	}
 	c.chase, c.passing = false, false
 }
+
+// unasked is the room with which a campaign is tried whose queue has not told of any.
+func (c *campaign) unasked() int64 { return max(1, c.granted/4) }
 
 // EndCatchUp records that the read covered everything before the offset to, with the given bytes of records.
 func (l *Lane) EndCatchUp(to, bytes int64) {

@@ -285,11 +285,12 @@ func (l *Lane) GrantRoom(hash uint64, units int64) bool {
 	return true
 }
 
-// Probe lets every campaign that was left behind be tried once more.
+// Probe lets every campaign that was left behind, and of which nothing is open, be tried once more. Of the others, a record that
+// is settled will make room.
 func (l *Lane) Probe() {
 	for _, c := range l.campaigns {
-		if c.behind && !c.capped && c.room <= 0 {
-			c.room = unlimitedRoom
+		if c.behind && !c.capped && c.room <= 0 && c.open == 0 {
+			c.room = c.unasked()
 		}
 	}
 }
