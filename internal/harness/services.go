@@ -3,6 +3,7 @@ package harness
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
@@ -64,7 +65,7 @@ const (
 // else gets it, in this process or in another one: what listens there may be down for a while.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	folder := filepath.Join(os.TempDir(), "pacer-ports")
+	folder := filepath.Join(os.TempDir(), fmt.Sprint("pacer-ports-", os.Getuid()))
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
