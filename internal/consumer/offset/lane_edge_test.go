@@ -85,3 +85,26 @@ func TestABrokenCatchUpGoesOn(t *testing.T) {
 		t.Error("everything handed over was settled, nothing was refused, and nothing is read until the next probe")
 	}
 }
+
+// TestOnlyWhatHasNothingOpenIsTried: while a record of a campaign is open, its queue will tell of room; if that is lost, the
+// campaign is tried once nothing of it is open, for no more than a little of what it was last granted.
+func TestOnlyWhatHasNothingOpenIsTried(t *testing.T) {
+	l, h := NewLane(0), delivery.CampaignHash("c")
+	for o := range int64(1000) {
+		if l.ClassifyMain(h, o) == HandOver {
+			l.Add(h, Record{Offset: o, Size: 1, Weight: 1})
+		}
+		if o == 1 {
+			l.GiveBack(1) // refused
+		}
+	}
+	l.Probe()
+	if _, _, ok := l.Candidate(); ok {
+		t.Error("tried while a record is open")
+	}
+	l.Settle(0)
+	l.Probe()
+	if from, _, ok := l.Candidate(); !ok || from != 1 || l.campaigns[h].room != 1 {
+		t.Errorf("from %d, %v, room %d", from, ok, l.campaigns[h].room)
+	}
+}
