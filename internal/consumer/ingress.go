@@ -247,7 +247,7 @@ func holdUntilDue(ctx context.Context, jobs []*delivery.Job, delay time.Duration
 // times come from the clock of the daemon that wrote the job. In case that clock is ahead, no job waits longer than
 // the delay from now.
 func dueAt(j *delivery.Job, delay time.Duration, now time.Time) time.Time {
-	due := j.EnqueuedAt.Add(delay)
+	due := j.EnqueuedAt.Time().Add(delay)
 	if own := j.ReadyAt(); !own.IsZero() && own.Before(due) {
 		due = own
 	}

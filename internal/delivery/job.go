@@ -71,8 +71,11 @@ const (
 type Job struct {
 	ID       string
 	Campaign string
-	Weight   int64 // units of rate and quota, at least 1
-	Priority Priority
+	// Destination is the id of one of pacer.destinations, by which a sink finds where to send the job; "" if the job names
+	// none.
+	Destination string
+	Weight      int64 // units of rate and quota, at least 1
+	Priority    Priority
 	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
 	Duplicate bool
 	// Widened says that one of its hops was from a lane to another one of its campaign: history as well, here for the sake
@@ -107,7 +110,7 @@ type History struct {
 	Hops       int32     // re-enqueues into a lane
 	TimerHops  int32     // re-enqueues into a timer
 	Origin     Origin    // the first record
-	EnqueuedAt time.Time // when pacer wrote the record this job was read from; zero for ingress
+	EnqueuedAt Stamp     // when pacer wrote the record this job was read from; 0 for ingress
 	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
 	Reason     string    // why pacer wrote the record this job was read from; of a dead letter, why it is one
 }
@@ -204,6 +207,25 @@ type Call struct {
 	Status int32 // HTTP status where there is one
 	// Provider is what the answer said in the destination's own words; nil if nothing.
 	Provider *Provider
+}
+
+// Stamp is an instant in nanoseconds since 1970, 0 for none: a third of a time.Time, since a Job may not be larger.
+type Stamp int64
+
+// StampOf returns the stamp of t, and 0 for one beyond the years 1678 to 2262, which no clock shows.
+func StampOf(t time.Time) Stamp {
+	if t.IsZero() || t.Unix() <= math.MinInt64/int64(time.Second) || t.Unix() >= math.MaxInt64/int64(time.Second) {
+		return 0
+	}
+	return Stamp(t.UnixNano())
+}
+
+// Time returns the instant in UTC, zero for none.
+func (s Stamp) Time() time.Time {
+	if s == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(s)).UTC()
 }
 
 // Micros is a time span in microseconds, of at most 71 minutes: half of a time.Duration, since a Job may not be larger.

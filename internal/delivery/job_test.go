@@ -66,3 +66,16 @@ func TestScope(t *testing.T) {
 		}
 	}
 }
+
+// TestStamp: an instant is what it was, to the nanosecond, or none.
+func TestStamp(t *testing.T) {
+	now := time.Date(2026, 11, 21, 1, 2, 3, 456789, time.FixedZone("", 3600))
+	if got := StampOf(now).Time(); !got.Equal(now) || got.Location() != time.UTC {
+		t.Errorf("%s", got)
+	}
+	for _, none := range []time.Time{{}, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		if got := StampOf(none); got != 0 || !got.Time().IsZero() {
+			t.Errorf("%s: %d", none, got)
+		}
+	}
+}

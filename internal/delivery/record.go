@@ -34,6 +34,7 @@ const (
 	HeaderJobID       = "pacer-job-id"
 	HeaderWeight      = "pacer-weight"
 	HeaderPriority    = "pacer-priority"
+	HeaderDestination = "pacer-destination"
 	HeaderNotBefore   = "pacer-not-before"
 	HeaderExpiresAt   = "pacer-expires-at"
 	HeaderContentType = "content-type"
@@ -70,11 +71,11 @@ const (
 // MaxQuotas is how many quotas a campaign may have: the schema allows as many, and the work of a script grows with them.
 const MaxQuotas = 16
 
-// MaxIDLength bounds the ids of jobs, campaigns and quotas.
+// MaxIDLength bounds the ids of jobs, campaigns, quotas and destinations.
 const MaxIDLength = 256
 
-// ValidID tells whether s may be the id of a job, a campaign or a quota: 1 to 256 printable ASCII characters
-// without spaces.
+// ValidID tells whether s may be the id of a job, a campaign, a quota or a destination: 1 to 256 printable ASCII
+// characters without spaces.
 func ValidID(s string) bool {
 	if s == "" || len(s) > MaxIDLength {
 		return false

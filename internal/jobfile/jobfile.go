@@ -42,20 +42,22 @@ type Map map[string]string
 
 // The fields of a job that a Map may name.
 const (
-	fieldPayload   = "payload"
-	fieldID        = "id"
-	fieldWeight    = "weight"
-	fieldPriority  = "priority"
-	fieldNotBefore = "not_before"
-	fieldExpiresAt = "expires_at"
+	fieldPayload     = "payload"
+	fieldID          = "id"
+	fieldWeight      = "weight"
+	fieldPriority    = "priority"
+	fieldNotBefore   = "not_before"
+	fieldExpiresAt   = "expires_at"
+	fieldDestination = "destination"
 )
 
-var fields = []string{fieldPayload, fieldID, fieldWeight, fieldPriority, fieldNotBefore, fieldExpiresAt}
+var fields = []string{fieldPayload, fieldID, fieldWeight, fieldPriority, fieldNotBefore, fieldExpiresAt, fieldDestination}
 
 // headerOf are the headers of the fields that may be missing.
 var headerOf = map[string]string{
 	fieldWeight: delivery.HeaderWeight, fieldPriority: delivery.HeaderPriority,
 	fieldNotBefore: delivery.HeaderNotBefore, fieldExpiresAt: delivery.HeaderExpiresAt,
+	fieldDestination: delivery.HeaderDestination,
 }
 
 // ParseMap parses pairs such as payload=body.

@@ -188,7 +188,7 @@ func TestAJobAloneWithoutAnAnswer(t *testing.T) {
 			one(t, newBook(campaign("c", 10)), impatient, func(t *testing.T, f *fleet) {
 				timer := newPartition("timer/0")
 				bad := jobs(timer, delivery.FromTimer, "c", 0, 1)
-				bad[0].Reason, bad[0].EnqueuedAt = string(delivery.ReasonRetry), time.Now().Add(-time.Second)
+				bad[0].Reason, bad[0].EnqueuedAt = string(delivery.ReasonRetry), delivery.StampOf(time.Now().Add(-time.Second))
 				f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
 					if j.From == delivery.FromTimer {
 						return r

@@ -139,7 +139,7 @@ func (p *Pacer) lastTry(j *delivery.Job, now instant) int64 {
 	case !j.Call.At.IsZero():
 		return p.at(j.Call.At).local
 	case j.From == delivery.FromTimer && j.Reason == string(delivery.ReasonRetry):
-		return p.at(j.EnqueuedAt).local
+		return p.at(j.EnqueuedAt.Time()).local
 	}
 	return now.local
 }

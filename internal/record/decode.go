@@ -180,6 +180,7 @@ func (d *Decoder) decodeHeaders(j *delivery.Job, h *scanned, limits Limits) {
 			invalid(j, delivery.HeaderContentType, "must be printable ASCII")
 		}
 	}
+	d.setDestination(j, delivery.HeaderDestination, h.destination)
 	setPriority(j, delivery.HeaderPriority, h.priority)
 	setNotBefore(j, delivery.HeaderNotBefore, h.notBefore, limits)
 	setTime(j, delivery.HeaderExpiresAt, h.expiresAt, &j.ExpiresAt)
@@ -194,6 +195,17 @@ func (d *Decoder) setCampaign(j *delivery.Job, name string, value []byte) {
 	case id == delivery.UnknownCampaign:
 		invalid(j, name, "must not be "+id+", which stands for jobs without a campaign")
 	default:
+		invalid(j, name, idRule)
+	}
+}
+
+// setDestination leaves the destination empty if the value cannot name one.
+func (d *Decoder) setDestination(j *delivery.Job, name string, value []byte) {
+	if value == nil {
+		return
+	}
+	if j.Destination = d.name(value); !delivery.ValidID(j.Destination) {
+		j.Destination = ""
 		invalid(j, name, idRule)
 	}
 }
@@ -280,8 +292,8 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 		j.Origin = o
 		j.Origin.TopicID = d.topicID.parse(h.originTopicID, func(b []byte) delivery.TopicID { return delivery.ParseTopicID(string(b)) })
 	}
-	if j.EnqueuedAt = d.written.parse(h.enqueuedAt, instant); j.EnqueuedAt.IsZero() {
-		j.EnqueuedAt = written
+	if j.EnqueuedAt = delivery.StampOf(d.written.parse(h.enqueuedAt, instant)); j.EnqueuedAt == 0 {
+		j.EnqueuedAt = delivery.StampOf(written)
 	}
 	switch first := d.first.parse(h.firstRead, instant); {
 	case !first.IsZero():

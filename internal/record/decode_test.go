@@ -36,6 +36,9 @@ func shape(j *delivery.Job) string {
 	if j.Priority == delivery.PriorityHigh {
 		s += " high"
 	}
+	if j.Destination != "" {
+		s += " to " + j.Destination
+	}
 	if !j.NotBefore.IsZero() {
 		s += " from " + j.NotBefore.UTC().Format(time.RFC3339Nano)
 	}
@@ -76,6 +79,9 @@ func TestDecodeIngress(t *testing.T) {
 		{"fraction", rec("", "pacer-campaign", "a", "pacer-weight", "1.5"), "invalid_header: pacer-weight must be an integer from 1 to 1000"},
 		{"too heavy", rec("", "pacer-campaign", "a", "pacer-weight", "1001"), "overweight: pacer-weight 1001 is above max_weight 1000"},
 		{"priority", rec("", "pacer-campaign", "a", "pacer-priority", "HIGH"), "invalid_header: pacer-priority must be high or normal"},
+		{"destination", rec("p", "pacer-campaign", "a", "pacer-destination", "shop-7"), `a jobs/3/42 w1 application/octet-stream "p" to shop-7`},
+		{"empty destination", rec("", "pacer-campaign", "a", "pacer-destination", ""), "invalid_header: pacer-destination " + idRule},
+		{"envelope destination", rec(`{"campaign":"c","payload":1,"destination":"shop-7"}`), `c jobs/3/42 w1 application/json "1" to shop-7`},
 		{"time", rec("", "pacer-campaign", "a", "pacer-expires-at", "tomorrow"),
 			"invalid_header: pacer-expires-at must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z"},
 		{"content type", rec("", "pacer-campaign", "a", "content-type", "a\r\nb"), "invalid_header: content-type must be printable ASCII"},
@@ -162,7 +168,7 @@ func TestDecodeHistory(t *testing.T) {
 	j := Decode(rec("", pairs...), delivery.FromTimer, limits, readAt)
 	if j.Attempt != 3 || j.Hops != 1 || j.TimerHops != 2 || j.Reason != "retry" ||
 		j.Origin != (delivery.Origin{Topic: "in/a", Partition: 7, Offset: 900, TopicID: delivery.NewTopicID(numbers)}) || j.ID != "in/a/7/900" ||
-		!j.EnqueuedAt.Equal(readAt.Add(-time.Minute+1)) || !j.Due.Equal(readAt.Add(5*time.Minute)) ||
+		j.EnqueuedAt != delivery.StampOf(readAt.Add(-time.Minute+1)) || !j.Due.Equal(readAt.Add(5*time.Minute)) ||
 		!j.FirstRead.Equal(readAt.Add(-34*time.Hour)) {
 		t.Errorf("from a timer: %+v", j)
 	}
@@ -174,14 +180,14 @@ func TestDecodeHistory(t *testing.T) {
 	own := delivery.Origin{Topic: "jobs", Partition: 3, Offset: 42}
 	pairs = slices.DeleteFunc(pairs, func(s string) bool { return s == "pacer-new" || s == "kept too" })
 	j = Decode(rec("", pairs...), delivery.FromIngress, limits, readAt)
-	if j.Attempt != 0 || j.Hops+j.TimerHops != 0 || j.Origin != own || j.Reason != "" || !j.EnqueuedAt.IsZero() || !j.Due.IsZero() ||
+	if j.Attempt != 0 || j.Hops+j.TimerHops != 0 || j.Origin != own || j.Reason != "" || j.EnqueuedAt != 0 || !j.Due.IsZero() ||
 		!j.FirstRead.Equal(readAt) || len(j.Headers) != 3 || j.Flaw != nil {
 		t.Errorf("from ingress: %+v", j)
 	}
 	for _, bad := range []string{"", "a", "a/b", "a/1/x", "a/-1/2", "/1/2", "a/1/-2"} {
 		j = Decode(rec("", "pacer-campaign", "c", "pacer-origin", bad, "pacer-attempt", "-1", "pacer-hops", "x",
 			"pacer-enqueued-at", "soon"), delivery.FromLane, limits, readAt)
-		if j.Origin != own || j.Attempt != 0 || j.Hops != 0 || !j.EnqueuedAt.Equal(readAt.Add(-time.Minute)) || j.Flaw != nil {
+		if j.Origin != own || j.Attempt != 0 || j.Hops != 0 || j.EnqueuedAt != delivery.StampOf(readAt.Add(-time.Minute)) || j.Flaw != nil {
 			t.Errorf("origin %q: %+v", bad, j)
 		}
 	}

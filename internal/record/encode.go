@@ -56,8 +56,8 @@ func unread(job *delivery.Job) bool {
 // ownHeaders returns the headers that pacer writes for the job at its destination.
 func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
 	h := &e.headers
-	h.list = slices.Grow(h.list[:0], 16+len(job.Headers))
-	h.memory = slices.Grow(h.memory[:0], 256+len(job.Campaign)+len(job.ID)+len(job.Origin.Topic))
+	h.list = slices.Grow(h.list[:0], 17+len(job.Headers))
+	h.memory = slices.Grow(h.memory[:0], 256+len(job.Campaign)+len(job.ID)+len(job.Destination)+len(job.Origin.Topic))
 	h.text(campaignHeader(job), job.Campaign)
 	h.text(delivery.HeaderJobID, job.ID)
 	if job.Weight > 1 {
@@ -66,6 +66,7 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 	if job.Priority == delivery.PriorityHigh {
 		h.text(delivery.HeaderPriority, "high")
 	}
+	h.text(delivery.HeaderDestination, job.Destination)
 	h.time(delivery.HeaderNotBefore, job.NotBefore)
 	h.time(delivery.HeaderExpiresAt, job.ExpiresAt)
 	h.text(delivery.HeaderContentType, job.ContentType)
@@ -172,7 +173,7 @@ func appendForeign(own []delivery.Header, job *delivery.Job) []delivery.Header {
 // Size estimates how many bytes the job's record takes in a batch: the producer's parts exactly, pacer's own headers
 // and the framing generously.
 func Size(job *delivery.Job) int {
-	n := 496 + len(job.ID) + len(job.Campaign) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
+	n := 520 + len(job.ID) + len(job.Campaign) + len(job.Destination) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
 	for _, h := range job.Headers {
 		n += len(h.Key) + len(h.Value) + 8
 	}

@@ -44,8 +44,9 @@ func genJob(t *rapid.T) *delivery.Job {
 	id := rapid.StringMatching(`[!-~]{1,40}`)
 	j := &delivery.Job{
 		ID: id.Draw(t, "id"), Campaign: id.Draw(t, "campaign"), Weight: rapid.Int64Range(1, 1000).Draw(t, "weight"),
-		Priority:  delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
-		NotBefore: genTime(t, "not before"), ExpiresAt: genTime(t, "expires"),
+		Priority:    delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
+		Destination: rapid.SampledFrom([]string{"", "shop-7"}).Draw(t, "destination"),
+		NotBefore:   genTime(t, "not before"), ExpiresAt: genTime(t, "expires"),
 		Meta: delivery.Meta{
 			ContentType: rapid.SampledFrom([]string{"", "application/json", "text/plain"}).Draw(t, "content type"),
 			TraceParent: rapid.SampledFrom([]string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}).Draw(t, "trace"),
@@ -96,7 +97,7 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 		got := Decode(&written, from, Limits{MaxWeight: delivery.MaxWeight}, readAt)
 
 		want := *job
-		want.EnqueuedAt, want.Reason, want.Due = now, string(why), job.Due
+		want.EnqueuedAt, want.Reason, want.Due = delivery.StampOf(now), string(why), job.Due
 		want.Widened = job.Widened || why == delivery.ReasonWidened
 		if to.Due.After(job.Due) {
 			want.Due = to.Due

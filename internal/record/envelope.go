@@ -13,13 +13,13 @@ import (
 // envelope is a job written as one JSON object. The values stay raw, so that an error can name its key; nil if the
 // object does not have the key.
 type envelope struct {
-	campaign, id, weight, priority, notBefore, expiresAt, payload json.RawMessage
+	campaign, id, weight, priority, destination, notBefore, expiresAt, payload json.RawMessage
 
 	// The first key that is not known, and the first that is there twice; nil if there is none.
 	stray, twice *string
 }
 
-var envelopeKeys = []string{"campaign", "id", "weight", "priority", "not_before", "expires_at", "payload"}
+var envelopeKeys = []string{"campaign", "id", "weight", "priority", "destination", "not_before", "expires_at", "payload"}
 
 func (e *envelope) field(key string) *json.RawMessage {
 	switch key {
@@ -31,6 +31,8 @@ func (e *envelope) field(key string) *json.RawMessage {
 		return &e.weight
 	case "priority":
 		return &e.priority
+	case "destination":
+		return &e.destination
 	case "not_before":
 		return &e.notBefore
 	case "expires_at":
@@ -116,6 +118,7 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 		}
 	}
 	setPriority(j, "priority", stringField(j, "priority", e.priority))
+	d.setDestination(j, "destination", stringField(j, "destination", e.destination))
 	setNotBefore(j, "not_before", stringField(j, "not_before", e.notBefore), limits)
 	setTime(j, "expires_at", stringField(j, "expires_at", e.expiresAt), &j.ExpiresAt)
 	setWeight(j, "weight", present(e.weight), limits)

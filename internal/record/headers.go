@@ -11,13 +11,14 @@ import (
 // producerHeaders are the headers of pacer's that a producer may write, for suggestions.
 var producerHeaders = []string{
 	delivery.HeaderCampaign, delivery.HeaderJobID, delivery.HeaderWeight, delivery.HeaderPriority, delivery.HeaderNotBefore,
-	delivery.HeaderExpiresAt,
+	delivery.HeaderExpiresAt, delivery.HeaderDestination,
 }
 
 // scanned holds the last value of every known header; nil if the record does not have it.
 type scanned struct {
 	campaign, jobID, cloudEvent, weight, priority  []byte
 	notBefore, expiresAt, contentType, traceParent []byte
+	destination                                    []byte
 
 	attempt, hops, timerHops           []byte
 	origin, originTopicID              []byte
@@ -44,6 +45,8 @@ func (s *scanned) field(key string) *[]byte {
 		return &s.weight
 	case delivery.HeaderPriority:
 		return &s.priority
+	case delivery.HeaderDestination:
+		return &s.destination
 	case delivery.HeaderNotBefore:
 		return &s.notBefore
 	case delivery.HeaderExpiresAt:

@@ -40,7 +40,7 @@ func encode(f *finalJob) []byte {
 	j := f.job
 	e := event{
 		JobID: j.ID, Campaign: j.Campaign, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: record.FormatOrigin(j.Origin),
-		EnqueuedAt: eventTime(j.EnqueuedAt), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
+		EnqueuedAt: eventTime(j.EnqueuedAt.Time()), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
 	}
 	if c := j.Call; !c.At.IsZero() {
 		e.Status, e.DispatchedAt, e.SinkLatency = int(c.Status), eventTime(c.At), float64(c.Took)/1000
