@@ -85,6 +85,14 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 	if sent > 0 {
 		at = t * p.units / sent
 	}
+	// What goes on as it has since the schedule changed last does so in active hours only.
+	if pace := (sent - p.curve.by(p.since)) / max(tiny, t-p.since); p.campaign.Hours != nil && pace > tiny {
+		last, ok := p.campaign.Finish(p.now.Add(seconds(t)), p.units-sent, delivery.Sustained{PerSecond: pace})
+		if !ok {
+			return 0, false
+		}
+		at = max(at, last.Sub(p.now).Seconds())
+	}
 	for _, x := range p.windows {
 		if x.span*alike > t {
 			at = max(at, (p.units-x.limit)*x.window.Span.Seconds()/x.limit)
