@@ -23,7 +23,7 @@ func DatabaseFrom(t testing.TB, template string) string {
 	if err != nil {
 		t.Fatalf("%s must be a URL such as postgres://pacer@127.0.0.1:5432/pacer", envPostgres)
 	}
-	if err := execute(server, `CREATE DATABASE `+name+` TEMPLATE `+template); err != nil {
+	if err := execute(server, `CREATE DATABASE `+name+` TEMPLATE `+template+` STRATEGY FILE_COPY`); err != nil {
 		t.Fatalf("create database %s: %v: %s", name, err, remedy)
 	}
 	t.Cleanup(func() {

@@ -109,7 +109,7 @@ postgres_launch() {
   for i in 1 2 3 4 5; do
     if as_postgres "$1/pg_ctl" -w -t 30 -s -D "$2" -l "$log" -o "-p $(port_of postgres) -c listen_addresses=127.0.0.1 \
       -c unix_socket_directories='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off \
-      -c max_connections=200" start </dev/null 9>&-; then
+      -c max_connections=200 -c jit=off -c autovacuum_naptime=5min -c wal_level=minimal -c max_wal_senders=0" start </dev/null 9>&-; then
       remember postgres "$(head -n 1 "$2/postmaster.pid")"
       return 0
     fi
