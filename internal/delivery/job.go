@@ -81,8 +81,9 @@ type Job struct {
 	// Widened says that one of its hops was from a lane to another one of its campaign: history as well, here for the sake
 	// of the size.
 	Widened   bool
-	NotBefore time.Time // zero: at once
-	ExpiresAt time.Time // zero: never
+	Published ShortStamp // when its first record was written, by that record's own timestamp; history and here as well
+	NotBefore time.Time  // zero: at once
+	ExpiresAt time.Time  // zero: never
 	Payload   []byte
 	Meta
 	History
@@ -234,6 +235,25 @@ type Micros uint32
 // MicrosOf returns the span d, or the nearest one that there is.
 func MicrosOf(d time.Duration) Micros {
 	return Micros(min(max(0, d.Microseconds()), math.MaxUint32))
+}
+
+// ShortStamp is a time in whole seconds since 1970, and 0 for none: four bytes, since a Job may not be larger.
+type ShortStamp uint32
+
+// ShortStampOf returns the stamp of t, or 0 if there is none before 1970 or after 2106.
+func ShortStampOf(t time.Time) ShortStamp {
+	if s := t.Unix(); s > 0 && s <= math.MaxUint32 {
+		return ShortStamp(s)
+	}
+	return 0
+}
+
+// Time returns the time of the stamp; zero for none.
+func (s ShortStamp) Time() time.Time {
+	if s == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(s), 0).UTC()
 }
 
 // Settle settles the job: its last owner calls it once, and does not touch the job afterwards.

@@ -41,6 +41,20 @@ func TestMicrosOf(t *testing.T) {
 	}
 }
 
+func TestShortStamp(t *testing.T) {
+	for at, want := range map[time.Time]ShortStamp{
+		{}: 0, time.Unix(0, 0): 0, time.Unix(-1, 0): 0, time.Unix(1<<32, 0): 0,
+		time.Unix(1, 999_999_999): 1, time.Unix(1<<32-1, 0): 1<<32 - 1,
+	} {
+		if got := ShortStampOf(at); got != want {
+			t.Errorf("%s: %d, want %d", at, got, want)
+		}
+		if want != 0 && !want.Time().Equal(at.Truncate(time.Second)) || want == 0 && !want.Time().IsZero() {
+			t.Errorf("%d is %s", want, want.Time())
+		}
+	}
+}
+
 // TestScope: an id counts in what it is unique in.
 func TestScope(t *testing.T) {
 	topic := NewTopicID([16]byte{1})

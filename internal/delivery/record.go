@@ -52,6 +52,7 @@ const (
 	HeaderEnqueuedAt    = "pacer-enqueued-at"     // RFC 3339 with nanoseconds
 	HeaderDue           = "pacer-due"             // RFC 3339 with nanoseconds; a retry is not sent before
 	HeaderFirstRead     = "pacer-first-read"      // RFC 3339 with nanoseconds; kept on every re-enqueue
+	HeaderPublishedAt   = "pacer-published-at"    // RFC 3339; the timestamp of the first record
 	HeaderReason        = "pacer-reason"
 	HeaderWidened       = "pacer-widened" // 1 once the job was moved to another lane of its campaign; it is not moved so again
 	HeaderDetail        = "pacer-detail"  // dead letters: one line for the reader

@@ -38,9 +38,9 @@ type Limits struct {
 // them, and what the last ones meant by what those that were written together have in common. It is not safe for concurrent use;
 // the zero value is ready.
 type Decoder struct {
-	names          *[maxNames]string // each at a place of its hash
-	written, first last[time.Time]
-	topicID        last[delivery.TopicID]
+	names                     *[maxNames]string // each at a place of its hash
+	written, first, published last[time.Time]
+	topicID                   last[delivery.TopicID]
 }
 
 // last is the last value of a header, and what it means; that of none is the zero value.
@@ -94,7 +94,7 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 	var h scanned
 	h.scan(r.Headers)
 	j := &delivery.Job{
-		Weight: 1, Flaw: r.Flaw,
+		Weight: 1, Flaw: r.Flaw, Published: delivery.ShortStampOf(r.Time),
 		History: delivery.History{
 			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
 		},
@@ -300,6 +300,12 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 		j.FirstRead = first
 	case written.Unix() > 0 && written.Before(j.FirstRead): // by a producer, into a lane; the same at every read
 		j.FirstRead = written
+	}
+	if moved {
+		j.Published = delivery.ShortStampOf(d.published.parse(h.publishedAt, instant))
+		if j.Published == 0 { // written by a version that did not keep it
+			j.Published = delivery.ShortStampOf(j.FirstRead)
+		}
 	}
 	j.Due = instant(h.due)
 	j.Reason, j.Widened = d.name(h.reason), count(h.widened) > 0

@@ -163,13 +163,14 @@ func TestDecodeHistory(t *testing.T) {
 		"pacer-campaign", "c", "pacer-attempt", "3", "pacer-hops", "1", "pacer-timer-hops", "2",
 		"pacer-origin", "in/a/7/900", "pacer-origin-topic-id", "AAECAwQFBgcICQoLDA0ODw", "pacer-enqueued-at", "2026-11-21T09:59:00.000000001Z",
 		"pacer-due", "2026-11-21T10:05:00Z", "pacer-first-read", "2026-11-20T00:00:00Z", "pacer-reason", "retry",
+		"pacer-published-at", "2026-11-19T23:59:59Z",
 		"pacer-detail", "d", "pacer-replayed-from", "dead/1/2", "x-own", "kept", "pacer-new", "kept too", "ce_type", "t",
 	}
 	j := Decode(rec("", pairs...), delivery.FromTimer, limits, readAt)
 	if j.Attempt != 3 || j.Hops != 1 || j.TimerHops != 2 || j.Reason != "retry" ||
 		j.Origin != (delivery.Origin{Topic: "in/a", Partition: 7, Offset: 900, TopicID: delivery.NewTopicID(numbers)}) || j.ID != "in/a/7/900" ||
 		j.EnqueuedAt != delivery.StampOf(readAt.Add(-time.Minute+1)) || !j.Due.Equal(readAt.Add(5*time.Minute)) ||
-		!j.FirstRead.Equal(readAt.Add(-34*time.Hour)) {
+		!j.FirstRead.Equal(readAt.Add(-34*time.Hour)) || !j.Published.Time().Equal(j.FirstRead.Add(-time.Second)) {
 		t.Errorf("from a timer: %+v", j)
 	}
 	if got := fmt.Sprint(j.Headers); got != fmt.Sprint([]delivery.Header{
@@ -181,7 +182,7 @@ func TestDecodeHistory(t *testing.T) {
 	pairs = slices.DeleteFunc(pairs, func(s string) bool { return s == "pacer-new" || s == "kept too" })
 	j = Decode(rec("", pairs...), delivery.FromIngress, limits, readAt)
 	if j.Attempt != 0 || j.Hops+j.TimerHops != 0 || j.Origin != own || j.Reason != "" || j.EnqueuedAt != 0 || !j.Due.IsZero() ||
-		!j.FirstRead.Equal(readAt) || len(j.Headers) != 3 || j.Flaw != nil {
+		!j.FirstRead.Equal(readAt) || !j.Published.Time().Equal(readAt.Add(-time.Minute)) || len(j.Headers) != 3 || j.Flaw != nil {
 		t.Errorf("from ingress: %+v", j)
 	}
 	for _, bad := range []string{"", "a", "a/b", "a/1/x", "a/-1/2", "/1/2", "a/1/-2"} {

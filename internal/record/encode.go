@@ -56,8 +56,8 @@ func unread(job *delivery.Job) bool {
 // ownHeaders returns the headers that pacer writes for the job at its destination.
 func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now time.Time) []delivery.Header {
 	h := &e.headers
-	h.list = slices.Grow(h.list[:0], 17+len(job.Headers))
-	h.memory = slices.Grow(h.memory[:0], 256+len(job.Campaign)+len(job.ID)+len(job.Destination)+len(job.Origin.Topic))
+	h.list = slices.Grow(h.list[:0], 18+len(job.Headers))
+	h.memory = slices.Grow(h.memory[:0], 288+len(job.Campaign)+len(job.ID)+len(job.Destination)+len(job.Origin.Topic))
 	h.text(campaignHeader(job), job.Campaign)
 	h.text(delivery.HeaderJobID, job.ID)
 	if job.Weight > 1 {
@@ -91,6 +91,7 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 	h.text(delivery.HeaderOriginTopicID, e.topicID)
 	h.common(delivery.HeaderEnqueuedAt, now, &h.written)
 	h.common(delivery.HeaderFirstRead, job.FirstRead, &h.read)
+	h.common(delivery.HeaderPublishedAt, job.Published.Time(), &h.published)
 	if to.Kind != delivery.ToDead {
 		h.time(delivery.HeaderDue, DueAt(job, to))
 	}
@@ -173,7 +174,7 @@ func appendForeign(own []delivery.Header, job *delivery.Job) []delivery.Header {
 // Size estimates how many bytes the job's record takes in a batch: the producer's parts exactly, pacer's own headers
 // and the framing generously.
 func Size(job *delivery.Job) int {
-	n := 520 + len(job.ID) + len(job.Campaign) + len(job.Destination) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
+	n := 568 + len(job.ID) + len(job.Campaign) + len(job.Destination) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
 	for _, h := range job.Headers {
 		n += len(h.Key) + len(h.Value) + 8
 	}
@@ -213,7 +214,7 @@ type headers struct {
 	list   []delivery.Header
 	memory []byte
 
-	written, read stamp // which many records have in common
+	written, read, published stamp // which many records have in common
 }
 
 // stamp is a time, and how it is written.

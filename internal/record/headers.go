@@ -23,7 +23,7 @@ type scanned struct {
 	attempt, hops, timerHops           []byte
 	origin, originTopicID              []byte
 	enqueuedAt, due, firstRead, reason []byte
-	widened                            []byte
+	publishedAt, widened               []byte
 
 	odd
 }
@@ -78,6 +78,8 @@ func (s *scanned) written(key string) *[]byte {
 		return &s.due
 	case delivery.HeaderFirstRead:
 		return &s.firstRead
+	case delivery.HeaderPublishedAt:
+		return &s.publishedAt
 	case delivery.HeaderReason:
 		return &s.reason
 	case delivery.HeaderWidened:
