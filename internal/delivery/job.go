@@ -206,7 +206,8 @@ type Call struct {
 	At     time.Time // zero: there was none
 	Took   Micros
 	Status int32 // HTTP status where there is one
-	// Provider is what the answer said in the destination's own words; nil if nothing.
+	// Provider is what the answer said in the destination's own words; nil if nothing. Its MessageID is kept when the job is
+	// written to a lane or a timer.
 	Provider *Provider
 }
 

@@ -57,7 +57,7 @@ const (
 	HeaderWidened       = "pacer-widened" // 1 once the job was moved to another lane of its campaign; it is not moved so again
 	HeaderDetail        = "pacer-detail"  // dead letters: one line for the reader
 	// HeaderProviderCode, HeaderProviderMessageID and HeaderGoneSince are what the last answer said in the destination's own
-	// words, on a dead letter. See Provider.
+	// words, on a dead letter; the second one is kept on every re-enqueue as well. See Provider.
 	HeaderProviderCode      = "pacer-provider-code"
 	HeaderProviderMessageID = "pacer-provider-message-id"
 	HeaderGoneSince         = "pacer-gone-since" // RFC 3339

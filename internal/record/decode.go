@@ -306,6 +306,9 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 		if j.Published == 0 { // written by a version that did not keep it
 			j.Published = delivery.ShortStampOf(j.FirstRead)
 		}
+		if len(h.messageID) > 0 && len(h.messageID) <= delivery.MaxProviderText {
+			j.Call.Provider = &delivery.Provider{MessageID: string(h.messageID)}
+		}
 	}
 	j.Due = instant(h.due)
 	j.Reason, j.Widened = d.name(h.reason), count(h.widened) > 0

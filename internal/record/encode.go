@@ -96,12 +96,15 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 		h.time(delivery.HeaderDue, DueAt(job, to))
 	}
 	h.text(delivery.HeaderReason, string(to.Reason))
+	provider := job.Call.Provider
+	if provider != nil { // a retry may have to use the same id, which the destination may know by now
+		h.text(delivery.HeaderProviderMessageID, provider.MessageID)
+	}
 	if to.Kind == delivery.ToDead {
 		h.text(delivery.HeaderDetail, OneLine(to.Detail, MaxDetail))
-		if p := job.Call.Provider; p != nil {
-			h.text(delivery.HeaderProviderCode, p.Code)
-			h.text(delivery.HeaderProviderMessageID, p.MessageID)
-			h.time(delivery.HeaderGoneSince, p.GoneSince)
+		if provider != nil {
+			h.text(delivery.HeaderProviderCode, provider.Code)
+			h.time(delivery.HeaderGoneSince, provider.GoneSince)
 		}
 		if job.Flaw != nil {
 			h.count(HeaderTruncated, int(job.Flaw.Lost))

@@ -65,6 +65,9 @@ func genJob(t *rapid.T) *delivery.Job {
 		Timing:  delivery.Timing{Due: genTime(t, "due")},
 		Widened: rapid.Bool().Draw(t, "widened"), Published: delivery.ShortStampOf(genTime(t, "published")),
 	}
+	if rapid.Bool().Draw(t, "called") {
+		j.Call.Provider = &delivery.Provider{MessageID: id.Draw(t, "message id")}
+	}
 	for range rapid.IntRange(0, 4).Draw(t, "foreign headers") {
 		j.Headers = append(j.Headers, delivery.Header{
 			Key: rapid.SampledFrom([]string{"a", "b", "ce_id", "", "X-Übung"}).Draw(t, "name"), Value: genBytes(t, "value"),
@@ -207,7 +210,8 @@ func TestALargeRecordIsKeptWhole(t *testing.T) {
 	}
 }
 
-// TestProviderOfADeadLetter: what the destination said is on the dead letter, and on no other record of the job.
+// TestProviderOfADeadLetter: what the destination said is on the dead letter, and on no other record of the job but for the id
+// of the message, which a retry may need.
 func TestProviderOfADeadLetter(t *testing.T) {
 	job := plainJob(7, "c")
 	job.Headers = []delivery.Header{{Key: delivery.HeaderProviderCode, Value: []byte("of an earlier letter")}}
@@ -219,10 +223,17 @@ func TestProviderOfADeadLetter(t *testing.T) {
 			t.Errorf("%s %q, want %q", names[i], got, want)
 		}
 	}
-	for _, h := range append(Encode(job, toLane, time.Now()).Headers, NewLife(dead.Headers)...) {
+	lane := Encode(job, toLane, time.Now())
+	if got := lane.Header(delivery.HeaderProviderMessageID); got != "m-1" {
+		t.Errorf("%s %q on the way to a retry", delivery.HeaderProviderMessageID, got)
+	}
+	for _, h := range append(NewLife(lane.Headers), NewLife(dead.Headers)...) {
 		if slices.Contains(names, h.Key) {
-			t.Errorf("%s is on a record that is no dead letter", h.Key)
+			t.Errorf("%s is on a record that begins a job", h.Key)
 		}
+	}
+	if lane.Header(delivery.HeaderProviderCode)+lane.Header(delivery.HeaderGoneSince) != "" {
+		t.Errorf("%v is on the way to a retry", lane.Headers)
 	}
 }
 

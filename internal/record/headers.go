@@ -23,7 +23,7 @@ type scanned struct {
 	attempt, hops, timerHops           []byte
 	origin, originTopicID              []byte
 	enqueuedAt, due, firstRead, reason []byte
-	publishedAt, widened               []byte
+	publishedAt, widened, messageID    []byte
 
 	odd
 }
@@ -80,6 +80,8 @@ func (s *scanned) written(key string) *[]byte {
 		return &s.firstRead
 	case delivery.HeaderPublishedAt:
 		return &s.publishedAt
+	case delivery.HeaderProviderMessageID:
+		return &s.messageID
 	case delivery.HeaderReason:
 		return &s.reason
 	case delivery.HeaderWidened:
@@ -163,7 +165,7 @@ func quoted(name string) string { return fmt.Sprintf("%q", notation.Shorten(name
 func bookkeeping(key string) bool {
 	switch key {
 	case delivery.HeaderDetail, delivery.HeaderEnvelopeCampaign, HeaderTruncated,
-		delivery.HeaderProviderCode, delivery.HeaderProviderMessageID, delivery.HeaderGoneSince:
+		delivery.HeaderProviderCode, delivery.HeaderGoneSince:
 		return true
 	}
 	return known.written(key) != nil
