@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ type API struct {
 	client *client
 	resent *atomic.Uint64
 	pool   *pool // nil: the connections are those of the client
+	judged bool
 }
 
 // APIOptions configure an API.
@@ -36,6 +38,9 @@ type APIOptions struct {
 	Resent      *atomic.Uint64 // counts the requests that were written once more
 	// Connections, if set, are how many connections of HTTP/2 there may be, which then keep to the destination's limits.
 	Connections int
+	// Judged says that the body of an answer tells what became of the request: it is read until the timeout, and not only
+	// for as long as it takes to use the connection again.
+	Judged bool
 }
 
 // NewAPI makes an API. It opens no connection. An error is about the URL.
@@ -51,7 +56,7 @@ func NewAPI(o APIOptions) (*API, error) {
 	}
 	c.transport.TLSClientConfig = o.TLS.Clone() // which the transport adds to
 	c.fixed = []field{{keyUserAgent, []string{"pacer/" + o.Version}}}
-	a := &API{client: c, resent: o.Resent}
+	a := &API{client: c, resent: o.Resent, judged: o.Judged}
 	if o.Connections > 0 {
 		address := target.Host
 		if target.Port() == "" {
@@ -75,13 +80,15 @@ type Request struct {
 	Body   []byte
 	// Retires, if set, tells whether an answer takes its connection out of use, where the API has a number of them.
 	Retires func(Answer) bool
+	// Shown, if set, gets the request and its answer as text.
+	Shown *Exchange
 }
 
 // Answer is an answer to a request.
 type Answer struct {
 	Status int
 	Header http.Header
-	Body   []byte // the first 64 KiB, of those that came within 100 ms
+	Body   []byte // the first 64 KiB, of those that came within 100 ms if the API is not Judged
 	Whole  bool   // that was all of it
 }
 
@@ -101,6 +108,9 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		Method: http.MethodPost, URL: &target, Host: target.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Header,
 	}
 	t.addBody(req)
+	if r.Shown != nil {
+		r.Shown.Request = a.shown(r.Header, requestText(req, r.Body, func(name string) bool { return name == keyAuthorization }))
+	}
 	var resp *http.Response
 	var err error
 	release := func(bool) {}
@@ -112,22 +122,53 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		resp, err = c.send(req.WithContext(httptrace.WithClientTrace(limited, t.trace())), t)
 	}
 	if err != nil {
-		res := delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
+		res := a.interrupted()
 		if ctx.Err() == nil {
 			res = c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
 		}
 		return Answer{}, &res
 	}
-	answer = Answer{Status: resp.StatusCode, Header: resp.Header}
-	enough := time.AfterFunc(maxAnswerTime, cancel)
-	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1))
-	enough.Stop()
+	answer = a.read(resp, cancel)
 	_ = resp.Body.Close()
+	if r.Shown != nil {
+		r.Shown.Answer = a.shown(r.Header, answerText(resp, answer.Body))
+	}
+	release(r.Retires != nil && r.Retires(answer))
+	if a.judged && !answer.Whole && ctx.Err() != nil {
+		res := a.interrupted()
+		return Answer{}, &res
+	}
+	return answer, nil
+}
+
+func (a *API) interrupted() delivery.Result {
+	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + a.client.where + " answered"}
+}
+
+// read reads the body of an answer, within its bounds.
+func (a *API) read(resp *http.Response, cancel context.CancelFunc) Answer {
+	answer := Answer{Status: resp.StatusCode, Header: resp.Header}
+	var err error
+	if a.judged {
+		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1))
+	} else {
+		enough := time.AfterFunc(maxAnswerTime, cancel)
+		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1))
+		enough.Stop()
+	}
 	if answer.Whole = err == nil && len(answer.Body) <= maxAnswerBody; !answer.Whole {
 		answer.Body = answer.Body[:min(len(answer.Body), maxAnswerBody)]
 	}
-	release(r.Retires != nil && r.Retires(answer))
-	return answer, nil
+	return answer
+}
+
+// shown returns text of an exchange without secrets: neither those of the API, nor what the request has as its credentials.
+func (a *API) shown(header http.Header, text string) string {
+	text = a.Scrub(text)
+	if _, credentials, ok := strings.Cut(header.Get(keyAuthorization), " "); ok && len(credentials) >= minSecret {
+		text = strings.ReplaceAll(text, credentials, "***")
+	}
+	return text
 }
 
 // Where is the destination's host and port, for details.

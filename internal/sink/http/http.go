@@ -72,7 +72,7 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 }
 
 // attempt is Deliver. What is sent and answered is noted in shown, unless that is nil.
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *exchange) delivery.Result {
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result {
 	c := s.client.Load()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

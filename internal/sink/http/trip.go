@@ -46,7 +46,7 @@ type trip struct {
 // extra is what few requests have. It is apart, so that a trip of the others takes no more memory.
 type extra struct {
 	token *token.Held // nil: the request needs none
-	shown *exchange   // nil: nobody looks
+	shown *Exchange   // nil: nobody looks
 }
 
 // token returns the access token of the request; nil if it needs none.
@@ -58,7 +58,7 @@ func (t *trip) token() *token.Held {
 }
 
 // shown returns where the request and its answer are noted; nil if nobody looks.
-func (t *trip) shown() *exchange {
+func (t *trip) shown() *Exchange {
 	if t.extra == nil {
 		return nil
 	}

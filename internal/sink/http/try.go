@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -16,34 +17,55 @@ import (
 // maxShown bounds what is shown of a body, in bytes.
 const maxShown = 4 << 10
 
-// exchange is a request and its answer, as a person is to see them.
-type exchange struct {
-	request string
-	answer  strings.Builder
+// Exchange is a request and its answer, as a person is to see them: without secrets, and with the beginnings of their bodies.
+// Each is "" if there was none.
+type Exchange struct{ Request, Answer string }
+
+// Try delivers a job as Deliver does, and returns the request and its answer as text.
+func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
+	return Trying(func(shown *Exchange) delivery.Result { return s.attempt(ctx, job, shown) })
 }
 
-// Try delivers a job as Deliver does, and returns the request and its answer as text: without secrets, and with the beginnings
-// of their bodies. Each is "" if there was none.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	var shown exchange
-	res = s.attempt(ctx, job, &shown)
-	return res, shown.request, shown.answer.String()
+// Trying returns what an attempt has noted.
+func Trying(attempt func(shown *Exchange) delivery.Result) (res delivery.Result, request, answer string) {
+	var shown Exchange
+	res = attempt(&shown)
+	return res, shown.Request, shown.Answer
 }
 
 // show notes a request. What the configuration adds to it is not shown, since it may be a secret.
 func (c *client) show(req *http.Request, t *trip) {
+	t.shown().Request = t.hide(c.scrub(requestText(req, t.payload, c.hides)))
+}
+
+// requestText returns a request as text, without the values of the headers that are hidden.
+func requestText(req *http.Request, body []byte, hides func(name string) bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s\n", req.Method, req.URL)
 	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
 		value := strings.Join(req.Header[name], ", ")
-		if c.hides(name) {
+		if hides(name) {
 			value = "***"
 		}
 		fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(name), value)
 	}
-	body := t.payload
 	fmt.Fprintf(&b, "\n%s", shorten(body))
-	t.shown().request = t.hide(c.scrub(b.String()))
+	return b.String()
+}
+
+// answerText returns an answer as text.
+func answerText(resp *http.Response, body []byte) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP %s\n", strings.TrimSpace(resp.Status))
+	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
+		value := strings.Join(resp.Header[name], ", ")
+		if name == "Set-Cookie" {
+			value = "***"
+		}
+		fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(name), value)
+	}
+	fmt.Fprintf(&b, "\n%s", shorten(body))
+	return b.String()
 }
 
 // hides tells whether the value of a header is that of a setting.
@@ -58,22 +80,14 @@ func (c *client) hides(name string) bool {
 		c.form != nil && slices.ContainsFunc(c.form.headers, func(h formHeader) bool { return h.name == name })
 }
 
-// watch has the beginning of the answer's body noted as it is read, and notes its head.
+// watch has the beginning of the answer's body noted as it is read; end notes the answer.
 func (c *client) watch(resp *http.Response, t *trip) (end func()) {
-	fmt.Fprintf(&t.shown().answer, "HTTP %s\n", strings.TrimSpace(resp.Status))
-	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
-		value := t.hide(c.scrub(strings.Join(resp.Header[name], ", ")))
-		if name == "Set-Cookie" {
-			value = "***"
-		}
-		fmt.Fprintf(&t.shown().answer, "%s: %s\n", strings.ToLower(name), value)
-	}
 	var body bytes.Buffer
 	resp.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.TeeReader(resp.Body, &body), resp.Body}
-	return func() { fmt.Fprintf(&t.shown().answer, "\n%s", t.hide(c.scrub(shorten(body.Bytes())))) }
+	return func() { t.shown().Answer = t.hide(c.scrub(answerText(resp, body.Bytes()))) }
 }
 
 // hide removes the access token from a text.
@@ -85,6 +99,9 @@ func (t *trip) hide(text string) string {
 }
 
 func shorten(b []byte) string {
+	if !utf8.Valid(b) {
+		return fmt.Sprintf("(%d bytes that are not text)", len(b))
+	}
 	if len(b) > maxShown {
 		return fmt.Sprintf("%s… (%d bytes)", b[:maxShown], len(b))
 	}
