@@ -44,6 +44,15 @@ var stages = map[string]func(t *testing.T) stage{
 			job:     &delivery.Job{Payload: []byte(`{"token":"t"}`)},
 		}
 	},
+	"telegram": func(t *testing.T) stage {
+		g := standin.StartTelegram(t, nil)
+		return stage{
+			replace: []string{
+				"type: telegram\n", "type: telegram\n    url: " + g.URL + "\n    ca_file: " + g.CAFile + "\n", "/run/secrets/telegram-bot", write(t, "token", g.Token+"\n"),
+			},
+			job: &delivery.Job{Payload: []byte(`{"chat_id":5,"text":"Hello"}`)},
+		}
+	},
 	"kafka": func(t *testing.T) stage {
 		b := standin.StartBroker(t, standin.BrokerOptions{
 			Topic: "orders.paced", Partitions: 3, More: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "pacer", "s3cret")},

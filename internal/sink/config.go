@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/sink/record"
+	"github.com/pacer/pacer/internal/sink/telegram"
 )
 
 // Config is the configuration of one sink, of the type that its kind declares. The `yaml` tags of its fields are their
@@ -27,12 +28,13 @@ type Config interface {
 
 // kinds are the types of sinks by name, one line each.
 var kinds = map[string]kind{
-	"fcm":     kindOf(fcm.Default, openFCM),
-	"http":    kindOf(http.Default, openHTTP),
-	"log":     kindOf(log.Default, openLog),
-	"apns":    kindOf(apns.Default, openAPNs),
-	"discard": kindOf(discard.Default, openDiscard),
-	"kafka":   kindOf(kafka.Default, openKafka),
+	"fcm":      kindOf(fcm.Default, openFCM),
+	"http":     kindOf(http.Default, openHTTP),
+	"log":      kindOf(log.Default, openLog),
+	"apns":     kindOf(apns.Default, openAPNs),
+	"discard":  kindOf(discard.Default, openDiscard),
+	"kafka":    kindOf(kafka.Default, openKafka),
+	"telegram": kindOf(telegram.Default, openTelegram),
 }
 
 // kind is a type of sink.
@@ -83,6 +85,16 @@ func openKafka(c *kafka.Config, host Host) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{Sink: s, Timeout: c.Timeout}, nil
+}
+
+func openTelegram(c *telegram.Config, host Host) (Entry, error) {
+	s, err := telegram.New(telegram.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	return ofService(s, c.Service, err)
+}
+
+// ofService is the entry of a sink that sends to a service.
+func ofService(s Sink, c http.Service, err error) (Entry, error) {
+	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, err
 }
 
 func openLog(c *log.Config, host Host) (Entry, error) {

@@ -33,6 +33,7 @@ const (
 	resets      act = "reads the request, and closes the connection"
 	babbles     act = "takes it, with an answer of a megabyte"
 	trickles    act = "takes it, with an answer that does not end"
+	mumbles     act = "answers with success, and with nothing of its own protocol"
 )
 
 // expected is what the result has to be.
@@ -55,6 +56,7 @@ var situations = map[act]expected{
 	resets:      {classes: classes(delivery.Temporary)},
 	babbles:     {classes: classes(delivery.Delivered)},
 	trickles:    {classes: classes(delivery.Delivered)},
+	mumbles:     {classes: classes(delivery.Temporary)},
 }
 
 // stage is a sink's configuration and the stand-in that it leads to.
@@ -72,13 +74,15 @@ type play struct {
 	// start starts a stand-in. It asks how to treat the n-th request for a recipient, n from 1.
 	start func(t *testing.T, treat func(recipient string, n int) act) stage
 	acts  []act // what the protocol can say
+	// judged says that answers are judged by their bodies, which are read until the timeout.
+	judged bool
 	// shorten sets the timeout, and divert the address, of the configuration.
 	shorten func(c sink.Config, timeout time.Duration)
 	divert  func(c sink.Config, addr string)
 }
 
 // plays are the kinds under test.
-var plays = map[string]play{"apns": apnsPlay, "fcm": fcmPlay, "kafka": kafkaPlay}
+var plays = map[string]play{"apns": apnsPlay, "fcm": fcmPlay, "kafka": kafkaPlay, "telegram": telegramPlay}
 
 // open opens the sink and runs it until the test ends.
 func (s stage) open(t *testing.T) *sink.Router {
@@ -131,7 +135,7 @@ func (p play) check(t *testing.T, a act) {
 		}
 		return a
 	})
-	if p.shorten(s.config, 20*time.Second); a == hangs {
+	if p.shorten(s.config, 20*time.Second); a == hangs || a == trickles && p.judged {
 		p.shorten(s.config, 500*time.Millisecond)
 	}
 	r := s.open(t)
@@ -214,8 +218,9 @@ func TestSuiteMany(t *testing.T) {
 	})
 }
 
-// misbehave treats a request over HTTP so; false for what has nothing to do with the protocol above it.
-func misbehave(c *standin.Call, how act) bool {
+// misbehave treats a request over HTTP so; false for what has nothing to do with the protocol above it. Bodies that are too long
+// begin with what says that the request was taken.
+func misbehave(c *standin.Call, how act, took ...string) bool {
 	switch how {
 	case hangs:
 		c.Hang()
@@ -223,15 +228,21 @@ func misbehave(c *standin.Call, how act) bool {
 		c.Reset()
 	case babbles:
 		c.Begin(200)
+		_ = c.Body([]byte(strings.Join(took, "")))
 		for i := 0; i < 64 && c.Body(make([]byte, 16<<10)) == nil; i++ {
 			continue
 		}
 		c.End()
 	case trickles:
 		c.Begin(200)
+		_ = c.Body([]byte(strings.Join(took, "")))
 		for c.Body([]byte(" ")) == nil {
 			time.Sleep(50 * time.Millisecond)
 		}
+	case mumbles:
+		c.Begin(200, "Content-Type", "text/html")
+		_ = c.Body([]byte("<html>Welcome</html>"))
+		c.End()
 	default:
 		return false
 	}

@@ -1,0 +1,64 @@
+package telegram
+
+import (
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/http"
+)
+
+// Config configures a telegram sink.
+type Config struct {
+	http.Service
+	// Token is that of the bot.
+	Token string `yaml:"token" secret:"value"`
+	// Method is the method of the Bot API that jobs are sent by.
+	Method string `yaml:"method"`
+
+	secrets access.Secrets
+}
+
+// SecretFrom says how to read a secret that comes from a file.
+func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
+
+// Default returns the configuration of a telegram sink without a token.
+func Default() *Config {
+	return &Config{
+		Service: http.Service{URL: "https://api.telegram.org", MaxInFlight: 64, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute},
+		Method:  "sendMessage",
+	}
+}
+
+var (
+	tokenPattern  = regexp.MustCompile(`^[0-9]{1,20}:[A-Za-z0-9_-]{8,100}$`)
+	methodPattern = regexp.MustCompile(`^[a-zA-Z]{1,64}$`)
+)
+
+const notAToken = "token: not the token of a bot; use one such as 123456:ABC-DEF, best by file:PATH"
+
+// Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
+func (c *Config) Problems() []string {
+	p := c.Service.Problems()
+	switch {
+	case c.Token == "":
+		p = append(p, "token: required; use that of the bot, best by file:PATH")
+	case !tokenPattern.MatchString(c.Token):
+		p = append(p, notAToken)
+	}
+	if !methodPattern.MatchString(c.Method) {
+		p = append(p, "method: not a method of the Bot API; use one such as sendMessage")
+	}
+	return p
+}
+
+// String returns the configuration without its secrets.
+func (c *Config) String() string { return fmt.Sprintf("{%s, method: %s}", c.Text(), c.Method) }
+
+// GoString keeps secrets out of %#v.
+func (c *Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer, without secrets.
+func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -1,0 +1,58 @@
+package telegram
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestFlood(t *testing.T) {
+	begun := time.Unix(1_700_000_000, 0)
+	type refused struct {
+		chat string
+		at   time.Duration
+		want bool
+	}
+	for name, steps := range map[string][]refused{
+		"one chat, however often":    {{"a", 0, false}, {"a", 1, false}, {"a", 2, false}, {"a", 3, false}},
+		"two chats, in turn":         {{"a", 0, false}, {"b", 1, false}, {"a", 2, false}, {"b", 3, false}},
+		"three at once":              {{"a", 0, false}, {"b", 0, false}, {"c", 0, true}},
+		"three within the second":    {{"a", 0, false}, {"b", 500 * time.Millisecond, false}, {"c", time.Second, true}},
+		"three, too far apart":       {{"a", 0, false}, {"b", 500 * time.Millisecond, false}, {"c", time.Second + 1, false}},
+		"and the next ones":          {{"a", 0, false}, {"b", 1, false}, {"c", 2, true}, {"d", 3, true}, {"a", 4, true}, {"b", time.Hour, false}},
+		"a chat counts at its last":  {{"a", 0, false}, {"b", 900 * time.Millisecond, false}, {"a", time.Second, false}, {"c", 1800 * time.Millisecond, true}},
+		"a busy chat among the slow": {{"a", 0, false}, {"b", 2 * time.Second, false}, {"b", 3 * time.Second, false}, {"c", 3 * time.Second, false}, {"a", 5 * time.Second, false}},
+	} {
+		var f flood
+		for i, s := range steps {
+			if got := f.refused(s.chat, begun.Add(s.at)); got != s.want {
+				t.Errorf("%s: step %d: %t", name, i+1, got)
+			}
+		}
+	}
+}
+
+// TestFloodIsWhatItSays: against the list of all refusals.
+func TestFloodIsWhatItSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var f flood
+		last := map[string]time.Time{}
+		now := time.Unix(1_700_000_000, 0)
+		for range rapid.IntRange(1, 40).Draw(t, "refusals") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
+			chat := fmt.Sprint(rapid.IntRange(1, 5).Draw(t, "chat"))
+			last[chat] = now
+			recent := 0
+			for _, at := range last {
+				if now.Sub(at) <= within {
+					recent++
+				}
+			}
+			if got := f.refused(chat, now); got != (recent >= enough) {
+				t.Fatalf("%t, with %d chats within a second", got, recent)
+			}
+		}
+	})
+}

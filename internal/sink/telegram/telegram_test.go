@@ -1,0 +1,219 @@
+package telegram
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, g *standin.Telegram, change func(*Config)) *Sink {
+	t.Helper()
+	cfg := Default()
+	cfg.URL, cfg.CAFile, cfg.Token = g.URL, g.CAFile, g.Token
+	if change != nil {
+		change(cfg)
+	}
+	s, err := New(Options{Config: *cfg, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func job(payload string) *delivery.Job {
+	return &delivery.Job{ID: "1", Campaign: "c", Payload: []byte(payload)}
+}
+
+func TestClassify(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	no := func(code int, description, more string) string {
+		return fmt.Sprintf(`{"ok":false,"error_code":%d,"description":%q%s}`, code, description, more)
+	}
+	for _, tt := range []struct {
+		status int
+		body   string
+		want   delivery.ResultClass
+		scope  delivery.Scope
+		wait   time.Duration
+		code   string
+	}{
+		{200, `{"ok":true,"result":{"message_id":7}}`, delivery.Delivered, 0, 0, "7"},
+		{200, `{"ok":true,"result":[{"message_id":8},{"message_id":9}]}`, delivery.Delivered, 0, 0, "8"},
+		{200, `{"ok":true,"result":true}`, delivery.Delivered, 0, 0, ""},
+		{200, `{"ok":true,"result":{"message_id":7,"te`, delivery.Delivered, 0, 0, ""}, // cut off
+		{200, `{"result":{"ok":true`, delivery.Temporary, 0, 0, ""},
+		{200, `{}`, delivery.Temporary, 0, 0, ""},
+		{200, ``, delivery.Temporary, 0, 0, ""},
+		{200, no(403, "Forbidden: bot was kicked from the supergroup chat", ""), delivery.Rejected, 0, 0, "bot was kicked from the supergroup chat"},
+		{200, `{"ok":false}`, delivery.Temporary, 0, 0, "200"},
+		{403, no(403, "Forbidden: user is deactivated", ""), delivery.Rejected, 0, 0, "user is deactivated"},
+		{403, no(403, "Forbidden: something new", ""), delivery.Rejected, 0, 0, "something new"},
+		{403, `<html>`, delivery.Misconfigured, 0, 0, ""},
+		{400, no(400, "Bad Request: chat not found", ""), delivery.Rejected, 0, 0, "chat not found"},
+		{400, no(400, "Bad Request: not enough rights to send text messages to the chat", ""), delivery.Rejected, 0, 0, "not enough rights to send text messages to the chat"},
+		{400, no(400, "Bad Request: group chat was upgraded to a supergroup chat", `,"parameters":{"migrate_to_chat_id":-1001234567890}`), delivery.Rejected, 0, 0, "migrate_to_chat_id -1001234567890"},
+		{400, no(400, "Bad Request: message is too long", ""), delivery.Permanent, 0, 0, "message is too long"},
+		{400, no(400, `Bad Request: can't parse entities: Unsupported start tag "hunter22" at byte offset 5`, ""), delivery.Permanent, 0, 0, "can't parse entities: Unsupported start tag"},
+		{400, no(400, `Bad Request: inline keyboard button URL 'hunter22' is invalid`, ""), delivery.Permanent, 0, 0, "inline keyboard button URL"},
+		{413, no(413, "Request Entity Too Large", ""), delivery.Permanent, 0, 0, "Request Entity Too Large"},
+		{413, `<html>`, delivery.Permanent, 0, 0, ""},
+		{401, no(401, "Unauthorized", ""), delivery.Misconfigured, 0, 0, "Unauthorized"},
+		{404, no(404, "Not Found", ""), delivery.Misconfigured, 0, 0, "Not Found"},
+		{404, `<html>`, delivery.Misconfigured, 0, 0, ""},
+		{409, no(409, "Conflict: terminated", ""), delivery.Misconfigured, 0, 0, "Conflict: terminated"},
+		{429, no(429, "Too Many Requests: retry after 14", `,"parameters":{"retry_after":14}`), delivery.Throttled, delivery.ScopeRecipient, 14 * time.Second, "Too Many Requests"},
+		{429, no(429, "Too Many Requests: retry after 99999999999", `,"parameters":{"retry_after":99999999999}`), delivery.Throttled, delivery.ScopeRecipient, 24 * time.Hour, "Too Many Requests"},
+		{429, no(429, "", ""), delivery.Throttled, delivery.ScopeRecipient, 5 * time.Second, "429"},
+		{429, `<html>`, delivery.Throttled, 0, 0, ""}, // of what stands before the service
+		{500, no(500, "Internal Server Error: restart", ""), delivery.Temporary, 0, 0, "Internal Server Error: restart"},
+		{502, `<html>`, delivery.Temporary, 0, 0, ""},
+		{302, ``, delivery.Misconfigured, 0, 0, ""},
+	} {
+		res := classify(sinkhttp.Answer{Status: tt.status, Header: http.Header{}, Body: []byte(tt.body), Whole: true}, now)
+		code := ""
+		if res.Provider != nil {
+			code = res.Provider.Code + res.Provider.MessageID
+		}
+		if res.Class != tt.want || res.Scope != tt.scope || res.RetryAfter != tt.wait || code != tt.code || res.Status != tt.status ||
+			(res.Detail == "") != (res.Class == delivery.Delivered) || strings.Contains(res.Detail, "hunter22") {
+			t.Errorf("%d %s: %+v, code %q", tt.status, tt.body, res, code)
+		}
+	}
+}
+
+func TestChatOf(t *testing.T) {
+	for payload, want := range map[string]string{
+		`{"chat_id":5,"text":"x"}`: "5", `{"chat_id":"@news"}`: "@news", `{"chat_id":-1001234567890123456789}`: "-1001234567890123456789",
+		`{"text":"hunter22"}`: "", `{"chat_id":""}`: "", `{"chat_id":["hunter22"]}`: "", `null`: "", `hunter22`: "", ``: "", `[]`: "",
+		`{"chat_id":1,"text":"` + strings.Repeat("x", maxPayload) + `"}`: "",
+	} {
+		chat, problem := chatOf([]byte(payload))
+		if chat != want || (problem == "") != (want != "") || strings.Contains(problem, "hunter22") {
+			t.Errorf("%.40s: %q, %q", payload, chat, problem)
+		}
+	}
+}
+
+// TestBotIsThrottled: one chat that gets too many waits alone; when it is several at once, everybody does.
+func TestBotIsThrottled(t *testing.T) {
+	t.Parallel()
+	var g *standin.Telegram
+	g = standin.StartTelegram(t, func(c *standin.Call, chat string, _ int) bool {
+		if strings.HasPrefix(chat, "slow") {
+			g.Fail(c, 429, "Too Many Requests: retry after 14", `{"retry_after":14}`)
+		}
+		return strings.HasPrefix(chat, "slow")
+	})
+	s := open(t, g, nil)
+	for range 5 {
+		if res := s.Deliver(t.Context(), job(`{"chat_id":"slow1","text":"x"}`)); res.Class != delivery.Throttled || res.Scope != delivery.ScopeRecipient {
+			t.Errorf("%+v", res)
+		}
+	}
+	ofSink := 0
+	for n := range 100 { // on a machine that takes more than a second for three, the next three count
+		res := s.Deliver(t.Context(), job(fmt.Sprintf(`{"chat_id":"slow%d","text":"x"}`, n+2)))
+		if res.Class != delivery.Throttled || res.RetryAfter != 14*time.Second {
+			t.Errorf("%+v", res)
+		}
+		if res.Scope == delivery.ScopeSink {
+			ofSink++
+		}
+	}
+	if ofSink == 0 {
+		t.Error("no answer was about the bot")
+	}
+	if res := s.Deliver(t.Context(), job(`{"chat_id":"fast","text":"x"}`)); res.Class != delivery.Delivered || res.Provider.MessageID != "41" {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestTokenIsNotShown, which is a part of the path: wherever something goes wrong.
+func TestTokenIsNotShown(t *testing.T) {
+	t.Parallel()
+	echo := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) {
+		c.JSON(302+c.N*98, fmt.Sprintf(`{"ok":false,"error_code":%d,"description":%q}`, 302+c.N*98, c.Path), "Location", c.Path)
+	})
+	g := &standin.Telegram{Server: echo, Token: "1234567:opensesame-opensesame"}
+	for name, change := range map[string]func(*Config){
+		"echo":        func(c *Config) { c.URL = strings.TrimSuffix(c.URL, "/deliver") },
+		"unreachable": func(c *Config) { c.URL = "https://127.0.0.1:1" },
+		"no TLS":      func(c *Config) { c.URL = strings.Replace(c.URL, "https", "http", 1) },
+		"distrusted":  func(c *Config) { c.CAFile = "" },
+	} {
+		s := open(t, g, change)
+		for range 3 {
+			res, request, answer := s.Try(t.Context(), job(`{"chat_id":1,"text":"x"}`))
+			err := s.Check(t.Context())
+			text := fmt.Sprint(res, res.Provider, request, answer, err)
+			if strings.Contains(text, "opensesame") || res.Class == delivery.Delivered || err == nil {
+				t.Errorf("%s: %s", name, text)
+			}
+			if !strings.Contains(request, "/bot***/sendMessage\n") {
+				t.Errorf("%s: the request is shown as %q", name, request)
+			}
+		}
+	}
+	c := Default()
+	c.Token = "1234567:opensesame"
+	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "opensesame") {
+		t.Error(text)
+	}
+}
+
+// TestTry shows a request and its answer.
+func TestTry(t *testing.T) {
+	t.Parallel()
+	g := standin.StartTelegram(t, nil)
+	res, request, answer := open(t, g, func(c *Config) { c.Method = "sendPhoto" }).Try(t.Context(), job(`{"chat_id":1,"photo":"x"}`))
+	if res.Class != delivery.Delivered || !strings.HasPrefix(request, "POST "+g.URL+"/bot***/sendPhoto\n") || !strings.Contains(request, `{"chat_id":1,"photo":"x"}`) ||
+		!strings.HasPrefix(answer, "HTTP 200") || !strings.Contains(answer, `"message_id":41`) {
+		t.Errorf("%+v\n%s\n%s", res, request, answer)
+	}
+}
+
+// TestCheck asks who the bot is, and names the setting.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	g := standin.StartTelegram(t, func(*standin.Call, string, int) bool { t.Error("a check has sent something"); return false })
+	for want, change := range map[string]func(*Config){
+		"":                         func(*Config) {},
+		"token: code 401 Unauth":   func(c *Config) { c.Token = "1:aaaaaaaaaaaaa" },
+		"url: cannot connect: dia": func(c *Config) { c.URL = "https://127.0.0.1:1" },
+	} {
+		if err := open(t, g, change).Check(t.Context()); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"url: must begin":            func(c *Config) { c.URL = "ftp://x" },
+		"url: has a user":            func(c *Config) { c.URL = "https://a:b@x" },
+		"token: required":            func(c *Config) { c.Token = "" },
+		"token: not the token":       func(c *Config) { c.Token = "hunter22" },
+		"method: not a method":       func(c *Config) { c.Method = "send/../x" },
+		"timeout: 1ms is out":        func(c *Config) { c.Timeout = time.Millisecond },
+		"max_retry_after: 0s is out": func(c *Config) { c.MaxRetryAfter = 0 },
+	} {
+		c := Default()
+		c.Token = "1:aaaaaaaaaaaaa"
+		change(c)
+		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) || strings.Contains(p[0], "hunter22") {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+}
