@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -82,7 +83,7 @@ func compareRequest(t *testing.T, configuration, payload, want string) {
 	res := router.Deliver(t.Context(), name, &delivery.Job{
 		ID: "u-42", Campaign: "spring", Weight: 1, Payload: []byte(payload),
 		Meta: delivery.Meta{ContentType: "application/json", Headers: []delivery.Header{
-			{Key: "tenant", Value: []byte("blue")}, {Key: "ce_source", Value: []byte("/shop")}, {Key: "ce_type", Value: []byte("order.made")},
+			{Key: "tenant", Value: []byte("blue")}, {Key: "target-url", Value: []byte(srv.URL + "/hook")}, {Key: "ce_source", Value: []byte("/shop")}, {Key: "ce_type", Value: []byte("order.made")},
 		}},
 	})
 	if res.Class != delivery.Delivered {
@@ -133,6 +134,10 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 	for sinkName, c := range cfg.Sinks {
 		h := c.(*sinkhttp.Config)
 		h.URL = strings.Replace(h.URL, "https://api.example.com", url, 1)
+		if port, ok := strings.CutPrefix(url, "http://127.0.0.1:"); ok && strings.HasPrefix(h.URL, "{{") {
+			n, _ := strconv.Atoi(port)
+			h.Guard.Ports, h.Guard.Allow, h.Guard.AllowHTTP = []int{n}, []string{"127.0.0.0/8"}, true
+		}
 		h.OAuth2.TokenURL = strings.Replace(h.OAuth2.TokenURL, "https://api.example.com", url, 1)
 		if entry, err = sink.Open(c, sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(fmt.Errorf("%s: %w", sinkName, err))

@@ -119,6 +119,10 @@ func (l setting) set(raw any) error {
 			}
 		}
 		return setList(target, raw, setText)
+	case *[]int:
+		return setList(target, raw, func(target *int, raw any) error {
+			return setScalar(target, raw, strconv.Atoi, "not a whole number")
+		})
 	case *[]time.Duration:
 		return setList(target, raw, setDuration)
 	case *map[string]string:

@@ -3,6 +3,7 @@ package guard
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Config configures a Guard.
@@ -41,6 +42,11 @@ func (c *Config) Problems(prefix string) (p []string) {
 		}
 	}
 	return p
+}
+
+// Equal tells whether both say the same.
+func (c Config) Equal(o Config) bool {
+	return slices.Equal(c.Ports, o.Ports) && slices.Equal(c.Deny, o.Deny) && slices.Equal(c.Allow, o.Allow) && c.AllowHTTP == o.AllowHTTP
 }
 
 // networks parses networks, 10.0.0.0/8 or fd00::/8, and addresses.

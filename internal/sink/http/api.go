@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
 )
 
 // API is how sinks of other kinds speak to a destination over HTTP: as a Sink does, a request is processed at most once,
@@ -28,7 +29,7 @@ type API struct {
 
 // APIOptions configure an API.
 type APIOptions struct {
-	URL         string // https:// or http://, and a host
+	URL         string // https:// or http://, and a host; "" if each request has its own
 	Version     string // of pacer, for User-Agent
 	MaxInFlight int
 	Timeout     time.Duration // of a call
@@ -36,6 +37,10 @@ type APIOptions struct {
 	TLS         *tls.Config
 	Secrets     []string       // never in a detail
 	Resent      *atomic.Uint64 // counts the requests that were written once more
+	// Guard says where requests with a URL of their own may go; required for these.
+	Guard *guard.Guard
+	// Proxy is a proxy of the sink; "" for that of the environment, and for none if there is a Guard.
+	Proxy string
 	// Connections, if set, are how many connections of HTTP/2 there may be, which then keep to the destination's limits.
 	Connections int
 	// Judged says that the body of an answer tells what became of the request: it is read until the timeout, and not only
@@ -49,10 +54,13 @@ func NewAPI(o APIOptions) (*API, error) {
 	if err != nil {
 		return nil, errors.New("not a URL")
 	}
-	f := &files{config: Config{MaxInFlight: o.MaxInFlight, Timeout: o.Timeout, MaxConnAge: o.MaxConnAge}}
+	f := &files{config: Config{MaxInFlight: o.MaxInFlight, Timeout: o.Timeout, MaxConnAge: o.MaxConnAge, Proxy: o.Proxy}}
 	c := &client{from: f, target: target, where: target.Host, timeout: o.Timeout, secrets: scrubber(o.Secrets)}
-	if c.transport, err = newTransport(f); err != nil {
+	if c.transport, err = newTransport(f, o.Guard); err != nil {
 		return nil, err
+	}
+	if c.trusted, c.guard = c.transport, o.Guard; c.guard != nil {
+		c.reach = byJob
 	}
 	c.transport.TLSClientConfig = o.TLS.Clone() // which the transport adds to
 	c.fixed = []field{{keyUserAgent, []string{"pacer/" + o.Version}}}
@@ -76,6 +84,7 @@ func URLProblem(s string) string { return urlProblem(s) }
 // Request is a request of an API.
 type Request struct {
 	Path   string      // from / on
+	URL    *url.URL    // in place of the API's, and of Path; nil for these
 	Header http.Header // not used afterwards
 	Body   []byte
 	// Retires, if set, tells whether an answer takes its connection out of use, where the API has a number of them.
@@ -99,8 +108,16 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	defer cancel()
 	t := &trip{payload: r.Body, cancel: cancel, resent: a.resent, header: r.Header}
 	defer t.end()
+	if r.URL != nil {
+		var refused *delivery.Result
+		if c, refused = c.at(r.URL); refused != nil {
+			return Answer{}, refused
+		}
+	}
 	target := *c.target
-	target.Path = r.Path
+	if r.URL == nil {
+		target.Path = r.Path
+	}
 	for _, f := range c.fixed {
 		r.Header[f.name] = f.values
 	}
@@ -169,6 +186,19 @@ func (a *API) shown(header http.Header, text string) string {
 		text = strings.ReplaceAll(text, credentials, "***")
 	}
 	return text
+}
+
+// at returns the client for a URL, and if the guard refuses that, what this means for the job.
+func (c *client) at(u *url.URL) (*client, *delivery.Result) {
+	if c.guard == nil {
+		return nil, &delivery.Result{Class: delivery.Permanent, Detail: "a URL of its own, and no guard"}
+	}
+	if detail, refused := guard.Refused(c.guard.URL(u)); refused {
+		return nil, &delivery.Result{Class: delivery.Permanent, Detail: detail}
+	}
+	next := *c
+	next.target, next.where = u, u.Host
+	return &next, nil
 }
 
 // Where is the destination's host and port, for details.

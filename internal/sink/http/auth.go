@@ -55,18 +55,7 @@ func (c *Config) authorization() (value string, secrets []string) {
 
 // authProblems returns what is wrong with what the sink says of itself.
 func (c *Config) authProblems() (p []string) {
-	var ways []string
-	for _, way := range []struct {
-		key  string
-		used bool
-	}{
-		{"user and password in url", userIn(c.URL)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""}, {"oauth2", c.OAuth2.used()},
-		{"headers.authorization", slices.ContainsFunc(names(c.Headers), func(name string) bool { return http.CanonicalHeaderKey(name) == keyAuthorization })},
-	} {
-		if way.used {
-			ways = append(ways, way.key)
-		}
-	}
+	ways := c.ways()
 	if len(ways) > 1 && (ways[0] != "user and password in url" || ways[1] != "headers.authorization") { // the header counts, as it did
 		p = append(p, ways[len(ways)-1]+": there is "+ways[0]+" as well; use one of them")
 	}
@@ -79,6 +68,22 @@ func (c *Config) authProblems() (p []string) {
 	return append(p, c.OAuth2.problems()...)
 }
 
+// ways returns the settings that say who the sink is.
+func (c *Config) ways() (ways []string) {
+	for _, way := range []struct {
+		key  string
+		used bool
+	}{
+		{"user and password in url", userIn(c.URL)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""}, {"oauth2", c.OAuth2.used()},
+		{"headers.authorization", slices.ContainsFunc(names(c.Headers), func(name string) bool { return http.CanonicalHeaderKey(name) == keyAuthorization })},
+	} {
+		if way.used {
+			ways = append(ways, way.key)
+		}
+	}
+	return ways
+}
+
 func names(headers map[string]string) (list []string) {
 	for name := range headers {
 		list = append(list, name)
@@ -88,7 +93,8 @@ func names(headers map[string]string) (list []string) {
 
 func userIn(address string) bool {
 	if render.IsTemplate(address) {
-		address, _, _, _ = splitURL(address)
+		u, _ := splitURL(address)
+		address = actions.ReplaceAllString(u.base, "x")
 	}
 	u, err := url.Parse(address)
 	return err == nil && u.User != nil
@@ -177,7 +183,7 @@ func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
 	req.Header.Set(keyUserAgent, "pacer/"+s.options.Version)
 	at := *c
 	at.where = req.URL.Host
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.trusted.RoundTrip(req)
 	if err != nil {
 		e := &tokenError{class: delivery.Unreachable, detail: c.scrub(at.describe(err, false))}
 		if wrongSettings(err) {

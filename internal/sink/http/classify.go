@@ -15,7 +15,8 @@ import (
 //	503 with Retry-After    throttled
 //	408, 425, 5xx           temporary, for as long as Retry-After says; 502, 503 and 504 not by the destination itself
 //	401, 403, 407           misconfigured: the credentials are wrong, whatever the job
-//	3xx                     misconfigured: following would re-send the payload, maybe to another party, and not as a POST
+//	3xx                     misconfigured: following would re-send the payload, maybe to another party, and not as a POST;
+//	                        permanent if the address came from the job, since then so does where it leads
 //	101                     misconfigured: it answers an upgrade that was not asked for
 //	other                   permanent
 func (c *client) classify(resp *http.Response, now time.Time) delivery.Result {
@@ -35,6 +36,8 @@ func (c *client) classify(resp *http.Response, now time.Time) delivery.Result {
 				res.Class, res.By = delivery.Throttled, delivery.ByUnknown
 			}
 		}
+	case code < 400 && c.reach == byJob:
+		res.Class = delivery.Permanent
 	case code < 400 || aboutCredentials(code):
 		res.Class = delivery.Misconfigured
 	default:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/signature"
 )
@@ -51,8 +52,10 @@ const (
 // client is what a Sink makes of its configuration and of the files that it names. It never changes.
 type client struct {
 	from      *files
-	target    *url.URL // without user and password
-	where     string   // host and port, for details
+	reach     reach
+	guard     *guard.Guard // nil if one host is the same for all jobs
+	target    *url.URL     // without user and password
+	where     string       // host and port, for details
 	method    string
 	form      *form             // nil: each job's request is made of its payload and metadata alone
 	events    string            // the mode of CloudEvents; "" for none
@@ -62,6 +65,7 @@ type client struct {
 	typed     bool              // the content type is one of them
 	timeout   time.Duration
 	transport *http.Transport
+	trusted   *http.Transport   // for an address that the configuration names; the same unless there is a guard
 	secrets   *strings.Replacer // replaces what must not appear in a detail
 }
 
@@ -73,15 +77,12 @@ type field struct {
 
 func newClient(f *files, version string) (*client, error) {
 	cfg := &f.config
-	address := cfg.URL
-	if cfg.isTemplate("url", cfg.URL) {
-		address, _, _, _ = splitURL(cfg.URL)
-	}
+	address, _ := cfg.sample()
 	target, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
-	c := &client{from: f, where: target.Host, events: cfg.CloudEvents, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
+	c := &client{from: f, reach: cfg.reach(), where: target.Host, events: cfg.CloudEvents, method: cmp.Or(cfg.Method, http.MethodPost), timeout: cfg.Timeout}
 	if c.form, err = cfg.form(); err != nil {
 		return nil, err
 	}
@@ -125,8 +126,20 @@ func newClient(f *files, version string) (*client, error) {
 		c.fixed = append(c.fixed, field{spelling(name), values})
 		c.typed = c.typed || name == keyContentType
 	}
+	if u, err := url.Parse(cfg.Proxy); err == nil && u.User != nil {
+		pw, _ := u.User.Password()
+		secrets = append(secrets, u.User.String(), pw)
+	}
 	c.target, c.secrets = target, scrubber(secrets)
-	c.transport, err = newTransport(f)
+	if c.guard, err = cfg.guarding(); err != nil {
+		return nil, err
+	}
+	if c.transport, err = newTransport(f, c.guard); err != nil {
+		return nil, err
+	}
+	if c.trusted = c.transport; c.guard != nil {
+		c.trusted, err = newTransport(f, nil)
+	}
 	return c, err
 }
 
@@ -139,7 +152,8 @@ func spelling(name string) string {
 	return name
 }
 
-func newTransport(f *files) (*http.Transport, error) {
+// newTransport makes a transport. With a guard, it connects to nothing else but what that allows, and to a proxy of the sink.
+func newTransport(f *files, g *guard.Guard) (*http.Transport, error) {
 	cfg := &f.config
 	secure := tlsConfig()
 	var err error
@@ -149,12 +163,16 @@ func newTransport(f *files) (*http.Transport, error) {
 	if secure.Certificates, err = f.certificates(); err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: cfg.Timeout, KeepAlive: keepAlive}
+	dialer := net.Dialer{Timeout: cfg.Timeout, KeepAlive: keepAlive}
+	dial := dialer.DialContext
+	if g != nil && cfg.Proxy == "" {
+		dial = g.Dialer(dialer)
+	}
 	return &http.Transport{
-		Proxy:                  proxy,
+		Proxy:                  cfg.proxy(g != nil),
 		OnProxyConnectResponse: onProxyAnswer,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, addr)
+			conn, err := dial(ctx, network, addr)
 			if err != nil || cfg.MaxConnAge == 0 {
 				return conn, err
 			}

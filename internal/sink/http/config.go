@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/signature"
@@ -18,7 +19,8 @@ import (
 
 // Config configures an http sink.
 type Config struct {
-	// URL is where jobs are sent. A user and password in it become an Authorization header. Its path and query may be templates.
+	// URL is where jobs are sent. A user and password in it become an Authorization header. It may be a template; if the host is
+	// one, or all of it, the sink is guarded.
 	URL string `yaml:"url" secret:"url"`
 	// Method is that of a request; "" for POST. It may be a template.
 	Method string `yaml:"method"`
@@ -52,6 +54,10 @@ type Config struct {
 	CloudEvents string `yaml:"cloudevents"`
 	// Sign signs requests; without secrets, they are not signed.
 	Sign Sign `yaml:"sign"`
+	// Guard says where a sink may send whose addresses come from jobs.
+	Guard guard.Config `yaml:"guard"`
+	// Proxy is a proxy for this sink; "" for the one of the environment, or for none if the sink is guarded.
+	Proxy string `yaml:"proxy" secret:"url"`
 	// KeepRejected makes dead letters of rejected jobs.
 	KeepRejected bool `yaml:"keep_rejected"`
 
@@ -111,7 +117,7 @@ const (
 func Default() *Config {
 	return &Config{
 		Method: http.MethodPost, OAuth2: OAuth2{Auth: authHeader}, MaxInFlight: 256, Timeout: 3 * time.Second,
-		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute,
+		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(),
 	}
 }
 
@@ -129,19 +135,7 @@ var signed = []string{keyTimestamp, keySignature}
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	var p []string
-	address := c.URL
-	if c.isTemplate("url", c.URL) {
-		address, _, _, _ = splitURL(c.URL)
-	}
-	switch why := urlProblem(address); {
-	case address == "" && c.URL != "":
-		p = append(p, "url: a template may stand in the path and the query; use one such as https://example.com/{{ .Campaign }}")
-	case why != "":
-		p = append(p, "url: "+why)
-	default:
-		p = append(p, c.formProblems()...)
-	}
+	p := append(c.addressProblems(), c.guardProblems()...)
 	if c.Timeout < time.Millisecond || c.Timeout > maxTimeout {
 		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between 1ms and %s, such as 3s", c.Timeout, maxTimeout))
 	}
@@ -218,11 +212,16 @@ func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // Redacted returns the URL without user, password and query, any of which may be a secret.
 func Redacted(s string) string {
 	if render.IsTemplate(s) {
-		base, path, _, ok := splitURL(s)
-		if !ok {
+		u, ok := splitURL(s)
+		switch {
+		case u.whole:
+			return "(made of the job)"
+		case !ok || strings.Contains(u.base, "@") && u.byJob():
 			return "(not a URL)"
+		case u.byJob():
+			return u.base + u.path
 		}
-		return Redacted(base) + path
+		return Redacted(u.base) + u.path
 	}
 	u, err := url.Parse(s)
 	if err != nil {

@@ -67,6 +67,8 @@ func (c *Config) secret(key string) *string {
 		return &c.URL
 	case "body":
 		return &c.Body
+	case "proxy":
+		return &c.Proxy
 	case "basic.password":
 		return &c.Basic.Password
 	case "bearer":
@@ -177,6 +179,6 @@ func (s *Sink) renew(old *client) (changed bool, err error) {
 	if s.tokens != nil {
 		s.tokens.Renew()
 	}
-	old.transport.CloseIdleConnections() // those in use are closed once they are idle
+	old.closeIdle() // those in use are closed once they are idle
 	return true, nil
 }

@@ -42,7 +42,8 @@ func (c *Config) formProblems() (p []string) {
 // form makes the parts of a request that differ from job to job. Those that are nil are the same for all jobs.
 type form struct {
 	method      *render.Template
-	path, query *render.Template // both or neither
+	base        *render.Template // the scheme and the host, or all of a URL; nil if the host is the same for all jobs
+	path, query *render.Template
 	headers     []formHeader
 	body        *render.Template
 }
@@ -55,6 +56,29 @@ type formHeader struct {
 // isTemplate tells whether the value of a key is a template. One that was read from a file is what it is, but for a body.
 func (c *Config) isTemplate(key, value string) bool {
 	return render.IsTemplate(value) && (c.sources[key] == nil || key == "body")
+}
+
+// parser parses the template of a key.
+type parser func(to **render.Template, key, name, text string, escape render.Escape) error
+
+// urlForm parses the templates of the URL.
+func (c *Config) urlForm(f *form, parse parser) error {
+	u, _ := splitURL(c.URL)
+	if u.whole {
+		return parse(&f.base, "url", "url", c.URL, render.Plain)
+	}
+	if u.byJob() {
+		if err := parse(&f.base, "url", "url", u.base, render.Host); err != nil {
+			return err
+		}
+	}
+	if err := parse(&f.path, "url", "url", u.path, render.Path); err != nil {
+		return err
+	}
+	if u.query != "" {
+		return parse(&f.query, "url", "url", u.query, render.Query)
+	}
+	return nil
 }
 
 // form parses the templates of the configuration; nil if it has none. An error begins with the key.
@@ -75,14 +99,8 @@ func (c *Config) form() (*form, error) {
 		}
 	}
 	if c.isTemplate("url", c.URL) {
-		_, path, query, _ := splitURL(c.URL)
-		if err := parse(&f.path, "url", "url", path, render.Path); err != nil {
+		if err := c.urlForm(&f, parse); err != nil {
 			return nil, err
-		}
-		if query != "" {
-			if err := parse(&f.query, "url", "url", query, render.Query); err != nil {
-				return nil, err
-			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
@@ -105,33 +123,6 @@ func (c *Config) form() (*form, error) {
 		return nil, nil
 	}
 	return &f, nil
-}
-
-// splitURL divides a URL that is a template. The base has the scheme and the host, which are the same for all jobs, and the
-// path begins with a slash; ok is false if it is not so. Actions may hold question marks.
-func splitURL(s string) (base, path, query string, ok bool) {
-	scheme := strings.Index(s, "://")
-	if scheme < 0 {
-		return "", "", "", false
-	}
-	host := scheme + len("://")
-	slash := strings.IndexByte(s[host:], '/')
-	if slash < 0 || strings.Contains(s[:host+slash], "{{") {
-		return "", "", "", false
-	}
-	base, path = s[:host+slash], s[host+slash:]
-	inside := false
-	for i := range len(path) {
-		switch {
-		case strings.HasPrefix(path[i:], "{{"):
-			inside = true
-		case strings.HasPrefix(path[i:], "}}"):
-			inside = false
-		case path[i] == '?' && !inside:
-			return base, path[:i], path[i+1:], true
-		}
-	}
-	return base, path, "", true
 }
 
 // texts are the constant parts of the templates in which secrets may be.

@@ -85,15 +85,30 @@ func TestJobsThatFitNoTemplate(t *testing.T) {
 
 func TestBadTemplates(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"url: a template may stand in the path and the query": func(c *Config) { c.URL = `{{ .Header "url" }}` },
-		"url: a template may stand in":                        func(c *Config) { c.URL = `https://{{ .Campaign }}.example.com/` },
-		"url: a template may":                                 func(c *Config) { c.URL = `https://example.com{{ .ID }}` },
-		"url: must begin with http:// or https://":            func(c *Config) { c.URL = `ftp://example.com/{{ .ID }}` },
-		"url: line 1: unclosed action":                        func(c *Config) { c.URL = `https://example.com/?a={{ .ID` },
-		"headers.x-a: line 1: function \"env\" not defined":   func(c *Config) { c.Headers = map[string]string{"x-a": "{{ env }}"} },
-		"body: line 1: unexpected":                            func(c *Config) { c.Body = "{{ end }}" },
-		"method: not available; use POST, PUT,":               func(c *Config) { c.Method = "get" },
-		"body: a GET has none":                                func(c *Config) { c.Method, c.Body = "GET", "x" },
+		"url: a template must be all of it, or begin": func(c *Config) { c.URL = `http{{ .ID }}://example.com/` },
+		"url: a template must be all of it":           func(c *Config) { c.URL = `https://example.com?a={{ .ID }}` },
+		"url: begins with http://":                    func(c *Config) { c.URL = `http://{{ .ID }}.example.com/` },
+		"url: its port must be between":               func(c *Config) { c.URL = `https://{{ .ID }}.example.com:99999/` },
+		"url: has a user":                             func(c *Config) { c.URL = `https://u:p@{{ .ID }}.example.com/` },
+		"bearer: would be sent to any host":           func(c *Config) { c.URL, c.Bearer = `https://example.{{ .ID }}/`, "hunter22" },
+		"basic: would be sent to any host":            func(c *Config) { c.URL, c.Basic = `{{ .Header "to" }}`, Basic{"u", "p"} },
+		"oauth2: would be sent": func(c *Config) {
+			c.URL, c.OAuth2 = `https://{{ .ID }}.com/`, OAuth2{TokenURL: "https://id.example/", ClientID: "a", ClientSecret: "b"}
+		},
+		"headers.authorization: would be": func(c *Config) {
+			c.URL, c.Headers = `https://{{ .ID }}/`, map[string]string{"Authorization": "hunter22"}
+		},
+		"guard: is for addresses that come from jobs":       func(c *Config) { c.Guard.Ports = []int{8443} },
+		"guard.ports: 0 of them":                            func(c *Config) { c.URL, c.Guard.Ports = `{{ .Header "to" }}`, nil },
+		"guard.allow: item 1 is not":                        func(c *Config) { c.URL, c.Guard.Allow = `{{ .Header "to" }}`, []string{"x"} },
+		"proxy: not a URL":                                  func(c *Config) { c.Proxy = "proxy" },
+		"proxy: must begin with":                            func(c *Config) { c.Proxy = "ftp://u:hunter22@proxy" },
+		"url: must begin with http:// or https://":          func(c *Config) { c.URL = `ftp://example.com/{{ .ID }}` },
+		"url: line 1: unclosed action":                      func(c *Config) { c.URL = `https://example.com/?a={{ .ID` },
+		"headers.x-a: line 1: function \"env\" not defined": func(c *Config) { c.Headers = map[string]string{"x-a": "{{ env }}"} },
+		"body: line 1: unexpected":                          func(c *Config) { c.Body = "{{ end }}" },
+		"method: not available; use POST, PUT,":             func(c *Config) { c.Method = "get" },
+		"body: a GET has none":                              func(c *Config) { c.Method, c.Body = "GET", "x" },
 	} {
 		c := Default()
 		c.URL = "https://example.com/"
@@ -163,7 +178,8 @@ func TestTemplatesKeepSecrets(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for secret, shown := range map[string]string{
-		"https://u:p@example.com/a/{{ .ID }}?token=x": "https://example.com/a/{{ .ID }}", "{{ .ID }}": "(not a URL)",
+		"https://u:p@example.com/a/{{ .ID }}?token=x": "https://example.com/a/{{ .ID }}", "{{ .ID }}": "(made of the job)",
+		"https://{{ .ID }}.example.com/a?token=x": "https://{{ .ID }}.example.com/a", "https://u:p@{{ .ID }}.example.com/": "(not a URL)",
 	} {
 		if got := Redacted(secret); got != shown {
 			t.Errorf("%s is shown as %s", secret, got)

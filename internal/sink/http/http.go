@@ -88,6 +88,10 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *Exchange) 
 
 // deliver sends the job. The context of the request, limited, ends before that of the caller.
 func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *trip) delivery.Result {
+	c, problem := c.toward(job)
+	if problem != "" {
+		return delivery.Result{Class: delivery.Permanent, Detail: problem}
+	}
 	req, problem := c.request(limited, job, t)
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
@@ -106,11 +110,11 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 		defer c.watch(resp, t)()
 	}
 	if c.rules != nil {
-		return c.judge(ctx, resp, t.cancel)
+		return c.scope(c.judge(ctx, resp, t.cancel))
 	}
 	res := c.classify(resp, time.Now())
 	finish(resp, t.cancel)
-	return res
+	return c.scope(res)
 }
 
 // send writes the request, to another connection as long as it gets one that has been closed already.
@@ -145,6 +149,9 @@ func (s *Sink) Check(ctx context.Context) error {
 			return err
 		}
 	}
+	if c.reach != fixed {
+		return nil // it is known for each job only
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	transport := c.transport.Clone() // without connections
@@ -169,12 +176,17 @@ func (s *Sink) Check(ctx context.Context) error {
 	return fmt.Errorf("url: cannot connect: %s", c.scrub(err.Error()))
 }
 
+func (c *client) closeIdle() {
+	c.transport.CloseIdleConnections()
+	c.trusted.CloseIdleConnections()
+}
+
 // Resent returns how many requests were written once more (see trip).
 func (s *Sink) Resent() uint64 { return s.resent.Load() }
 
 // Close closes idle connections.
 func (s *Sink) Close() error {
-	s.client.Load().transport.CloseIdleConnections()
+	s.client.Load().closeIdle()
 	return nil
 }
 

@@ -13,14 +13,19 @@ import (
 	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
 )
 
 // unanswered returns the result of a request that ended with err and without an answer:
 //
+//	the guard does not allow the address                             permanent: nothing was dialled
 //	a certificate, a protocol or a proxy's credentials do not fit    misconfigured
 //	the request was written, in part or as a whole                   temporary: it may have arrived
 //	otherwise                                                        unreachable: it has certainly not arrived
 func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
+	if detail, refused := guard.Refused(err); refused {
+		return delivery.Result{Class: delivery.Permanent, Detail: c.scrub(detail)}
+	}
 	res := delivery.Result{Class: delivery.Unreachable, Detail: c.describe(err, timedOut)}
 	switch {
 	case wrongSettings(err):
@@ -30,7 +35,11 @@ func (c *client) unanswered(err error, timedOut bool, t *trip) delivery.Result {
 		res.Detail += "; the request may have arrived"
 	}
 	res.Detail = c.scrub(res.Detail)
-	return res
+	var op *net.OpError
+	if res.Class == delivery.Unreachable && errors.As(err, &op) && op.Op == "proxyconnect" {
+		return res // which all destinations have in common
+	}
+	return c.scope(res)
 }
 
 func (c *client) describe(err error, timedOut bool) string {

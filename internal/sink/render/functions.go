@@ -50,6 +50,22 @@ var escapes = map[Escape]template.FuncMap{
 	Plain: {write: text},
 	Path:  {write: escaped(url.PathEscape)},
 	Query: {write: escaped(url.QueryEscape)},
+	Host:  {write: partOfHost},
+}
+
+// partOfHost refuses what would end the host, or name a user or a port.
+func partOfHost(v any) (string, error) {
+	s, err := text(v)
+	if err != nil {
+		return "", err
+	}
+	other := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_'
+	}
+	if s == "" || strings.ContainsFunc(s, other) {
+		return "", errors.New("the value is not a part of a host name")
+	}
+	return s, nil
 }
 
 // encode returns a value as JSON.

@@ -23,6 +23,7 @@ const (
 	Plain Escape = iota // as they are
 	Path                // as one segment of a URL's path
 	Query               // as a part of a URL's query
+	Host                // as a part of a host name; other values are errors
 )
 
 // Template is a parsed template. It sees one job, and nothing of the environment, of files or of other jobs. It is safe

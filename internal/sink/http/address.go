@@ -1,0 +1,232 @@
+package http
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
+	"github.com/pacer/pacer/internal/sink/render"
+)
+
+// reach says where the addresses of a sink come from.
+type reach uint8
+
+const (
+	fixed reach = iota // from the configuration: one host for all jobs
+	byJob              // the host, or all of the address, is made of the job
+)
+
+// reach returns where the addresses of the sink come from.
+func (c *Config) reach() reach {
+	if u, ok := splitURL(c.URL); ok && c.isTemplate("url", c.URL) && u.byJob() {
+		return byJob
+	}
+	return fixed
+}
+
+// parts are those of a URL that is a template.
+type parts struct {
+	whole       bool   // it begins with an action, and so is nothing but what the job says
+	base        string // scheme and host, without a slash at the end
+	path, query string // the path begins with a slash
+}
+
+// byJob tells whether the host comes from the job.
+func (u *parts) byJob() bool { return u.whole || render.IsTemplate(u.base) }
+
+// splitURL divides a URL that is a template; ok is false for what is none. Actions may hold slashes and question marks.
+func splitURL(s string) (u parts, ok bool) {
+	if strings.HasPrefix(s, "{{") {
+		return parts{whole: true}, true
+	}
+	scheme := strings.Index(s, "://")
+	if scheme < 0 || strings.Contains(s[:scheme], "{{") {
+		return parts{}, false
+	}
+	host := scheme + len("://")
+	end := outside(s[host:], "/?")
+	if end < 0 {
+		return parts{base: s, path: "/"}, true
+	}
+	if end += host; s[end] == '?' {
+		return parts{}, false
+	}
+	u.base, u.path = s[:end], s[end:]
+	if mark := outside(u.path, "?"); mark >= 0 {
+		u.path, u.query = u.path[:mark], u.path[mark+1:]
+	}
+	return u, true
+}
+
+// outside returns the index of the first of some bytes that is in no action, -1 if there is none.
+func outside(s, any string) int {
+	inside := false
+	for i := range len(s) {
+		switch {
+		case strings.HasPrefix(s[i:], "{{"):
+			inside = true
+		case strings.HasPrefix(s[i:], "}}"):
+			inside = false
+		case !inside && strings.IndexByte(any, s[i]) >= 0:
+			return i
+		}
+	}
+	return -1
+}
+
+// actions matches those of a template.
+var actions = regexp.MustCompile(`\{\{.*?\}\}`)
+
+// sample is the URL with something in place of what comes from jobs, to be looked at; "" if all of it does.
+func (c *Config) sample() (address string, ok bool) {
+	if !c.isTemplate("url", c.URL) {
+		return c.URL, true
+	}
+	u, ok := splitURL(c.URL)
+	return actions.ReplaceAllString(u.base, "x"), ok
+}
+
+// addressProblems returns what is wrong with the address and the parts of a request.
+func (c *Config) addressProblems() (p []string) {
+	sample, ok := c.sample()
+	why := urlProblem(sample)
+	switch {
+	case !ok:
+		return []string{"url: a template must be all of it, or begin with http:// or https:// and have a / behind the host; use one such as https://example.com/{{ .Campaign }}"}
+	case sample == "" && c.reach() == byJob:
+	case why != "":
+		return []string{"url: " + why}
+	}
+	return c.formProblems()
+}
+
+// guardProblems returns what is wrong with the settings of a sink whose addresses come from jobs, and with the proxy.
+func (c *Config) guardProblems() (p []string) {
+	if c.Proxy != "" {
+		switch u, err := url.Parse(c.Proxy); {
+		case err != nil || u.Hostname() == "":
+			p = append(p, "proxy: not a URL; use one such as http://proxy.example:4750")
+		case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" && u.Scheme != "socks5h":
+			p = append(p, "proxy: must begin with http://, https:// or socks5://")
+		}
+	}
+	if c.reach() == fixed {
+		if !c.Guard.Equal(guard.Default()) && !c.Guard.Equal(guard.Config{}) {
+			p = append(p, "guard: is for addresses that come from jobs, and the host of url is always the same; remove it")
+		}
+		return p
+	}
+	p = append(p, c.Guard.Problems("guard.")...)
+	if sample, _ := c.sample(); strings.HasPrefix(sample, "http://") && !c.Guard.AllowHTTP {
+		p = append(p, "url: begins with http://; use https://, or set guard.allow_http and guard.ports")
+	}
+	if userIn(c.URL) {
+		return append(p, "url: has a user, which an address that is made of a job must not have; use basic")
+	}
+	if ways := c.ways(); len(ways) > 0 && !c.ownDomain() {
+		p = append(p, ways[0]+": would be sent to any host that a job names; let the host end in a domain of your own, such as https://{{ … }}.example.com/, or remove it")
+	}
+	return p
+}
+
+// ownDomain tells whether all hosts that jobs can name are in a domain that the configuration names.
+func (c *Config) ownDomain() bool {
+	u, _ := splitURL(c.URL)
+	i := strings.LastIndex(u.base, "}}")
+	if i < 0 {
+		return false
+	}
+	domain, isDomain := strings.CutPrefix(u.base[i+len("}}"):], ".")
+	domain, _, _ = strings.Cut(domain, ":")
+	return isDomain && strings.Contains(strings.Trim(domain, "."), ".")
+}
+
+// guarding returns the guard of the sink, nil if it needs none.
+func (c *Config) guarding() (*guard.Guard, error) {
+	if c.reach() == fixed {
+		return nil, nil
+	}
+	return guard.New(c.Guard)
+}
+
+// toward returns the client for the address of a job, which is the client itself if there is one for all jobs. The problem is
+// one of the job, now and ever.
+func (c *client) toward(job *delivery.Job) (to *client, problem string) {
+	if c.reach == fixed {
+		return c, ""
+	}
+	u, problem := c.form.place(render.NewJob(job, time.Now()))
+	if problem != "" {
+		return nil, problem
+	}
+	to, refused := c.at(u)
+	if refused != nil {
+		return nil, refused.Detail
+	}
+	return to, ""
+}
+
+// place returns the address that is made of a job. If the path is a template, it is left out.
+func (f *form) place(j *render.Job) (u *url.URL, problem string) {
+	text, err := f.base.Text(j, maxURL)
+	if err != nil {
+		return nil, err.Error()
+	}
+	u, err = url.Parse(text)
+	if err != nil || u.Opaque != "" || u.Fragment != "" || strings.Contains(text, "#") {
+		return nil, "url: the template makes no URL"
+	}
+	return u, ""
+}
+
+// Destination returns the name of the destination that a job is sent to: scheme, host and port. It is "" if the sink has only
+// one, or none for this job.
+func (s *Sink) Destination(job *delivery.Job) string {
+	c := s.client.Load()
+	if c.reach == fixed {
+		return ""
+	}
+	u, problem := c.form.place(render.NewJob(job, time.Now()))
+	if problem != "" || u.Host == "" {
+		return ""
+	}
+	port := cmp.Or(u.Port(), "443")
+	if u.Scheme == "http" {
+		port = cmp.Or(u.Port(), "80")
+	}
+	return strings.ToLower(u.Scheme + "://" + net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port))
+}
+
+// scope has an answer be about the job's destination, where the sink has more than one.
+func (c *client) scope(res delivery.Result) delivery.Result {
+	if c.reach == fixed || res.Scope != delivery.ScopeSink {
+		return res
+	}
+	switch res.Class {
+	case delivery.Throttled, delivery.Unreachable, delivery.Misconfigured:
+		res.Scope = delivery.ScopeDestination
+	}
+	return res
+}
+
+// proxy returns how a transport finds its proxy: the sink's own, or the one of the environment, but not for addresses from
+// outside, which a guard can only look at where they are dialled.
+func (c *Config) proxy(guarded bool) func(*http.Request) (*url.URL, error) {
+	switch {
+	case c.Proxy != "":
+		u, err := url.Parse(c.Proxy)
+		if err != nil {
+			return func(*http.Request) (*url.URL, error) { return nil, errProxy }
+		}
+		return http.ProxyURL(u)
+	case guarded:
+		return nil
+	}
+	return proxy
+}

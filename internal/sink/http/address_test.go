@@ -1,0 +1,232 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// toward is a job that names where it is sent.
+func toward(address string) *delivery.Job {
+	j := job()
+	j.Headers = []delivery.Header{{Key: "to", Value: []byte(address)}}
+	return j
+}
+
+// allowed lets a guarded sink send to a stand-in.
+func allowed(t *testing.T, srv *standin.Server) func(*Config) {
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, _ := strconv.Atoi(u.Port())
+	return func(c *Config) {
+		c.CAFile, c.Guard.Ports, c.Guard.Allow, c.Guard.AllowHTTP = srv.CAFile, []int{443, port}, []string{"127.0.0.0/8"}, srv.CAFile == ""
+	}
+}
+
+// TestAddressOfTheJob: the whole of it, or the host.
+func TestAddressOfTheJob(t *testing.T) {
+	for _, p := range standin.Protocols {
+		path := make(chan string, 1)
+		srv := standin.Start(t, p, standin.Options{}, func(c *standin.Call) { path <- c.Path; c.Answer(200) })
+		u, _ := url.Parse(srv.URL)
+		base := u.Scheme + "://" + u.Host
+		for _, c := range []struct{ template, header, want, destination string }{
+			{`{{ .Header "to" }}`, base + "/a/../b?c=d", "/a/../b?c=d", base},
+			{u.Scheme + `://{{ .Header "to" }}:` + u.Port() + `/x/{{ .Header "to" }}?a={{ .ID }}`, "127.0.0.1", "/x/127.0.0.1?a=u-42", base},
+			{u.Scheme + `://127.0.0.{{ .Header "to" }}:` + u.Port(), "1", "/", base},
+		} {
+			s := newSink(t, Config{URL: c.template}, allowed(t, srv))
+			if r := s.Deliver(t.Context(), toward(c.header)); r.Class != delivery.Delivered {
+				t.Errorf("%s: %s: %+v", p, c.template, r)
+				continue
+			}
+			if got := <-path; got != c.want {
+				t.Errorf("%s: %s: sent to %s", p, c.template, got)
+			}
+			if got := s.Destination(toward(c.header)); got != c.destination {
+				t.Errorf("%s: %s: the destination is %s", p, c.template, got)
+			}
+		}
+	}
+}
+
+func TestDestination(t *testing.T) {
+	for _, c := range []struct{ template, header, want string }{
+		{`{{ .Header "to" }}`, "https://Hooks.Example/a", "https://hooks.example:443"},
+		{`{{ .Header "to" }}`, "https://hooks.example.:8443/b?c", "https://hooks.example:8443"},
+		{`{{ .Header "to" }}`, "http://hooks.example", "http://hooks.example:80"},
+		{`{{ .Header "to" }}`, "https://[2A00::1]/", "https://[2a00::1]:443"},
+		{`{{ .Header "to" }}`, "hooks.example", ""},
+		{`{{ .Header "to" }}`, "%", ""},
+		{`https://{{ .Header "to" }}.shops.example/x`, "Blue", "https://blue.shops.example:443"},
+		{`https://{{ .Header "to" }}.shops.example/x`, "a/b", ""},
+		{`https://shops.example/{{ .Header "to" }}`, "x", ""},
+	} {
+		if got := newSink(t, Config{URL: c.template}).Destination(toward(c.header)); got != c.want {
+			t.Errorf("%s of %s: %q, want %q", c.template, c.header, got, c.want)
+		}
+	}
+}
+
+// watched has a guarded sink dial nothing at all, and returns what it would have dialled.
+func watched(s *Sink) (dialled *atomic.Pointer[string]) {
+	dialled = &atomic.Pointer[string]{}
+	c := s.client.Load()
+	c.transport.DialContext = c.guard.Dialer(net.Dialer{
+		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no DNS") }},
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			dialled.Store(&address)
+			return errors.New("stopped by the test")
+		},
+	})
+	return dialled
+}
+
+// TestAddressesThatTheGuardRefuses: such a job can never be sent, whatever else is wrong, and nothing is dialled for it.
+func TestAddressesThatTheGuardRefuses(t *testing.T) {
+	const refused = "refused by the sink's guard: "
+	for _, c := range []struct{ template, header, want string }{
+		{`{{ .Header "to" }}`, "https://127.0.0.1/", refused + "127.0.0.1 is not a public address; name its network in guard.allow if it is meant"},
+		{`{{ .Header "to" }}`, "https://localhost/", refused + "localhost, which is "},
+		{`{{ .Header "to" }}`, "https://[::ffff:7f00:1]/", refused + "127.0.0.1 is not a public"},
+		{`{{ .Header "to" }}`, "https://[64:ff9b::7f00:1]/", refused + "64:ff9b::7f00:1 is not"},
+		{`{{ .Header "to" }}`, "https://169.254.169.254/latest/meta-data", refused + "169.254.169.254 is in 169.254.169.254/32, which is denied"},
+		{`{{ .Header "to" }}`, "https://hooks.example:22/", refused + "port 22 is not in guard.ports"},
+		{`{{ .Header "to" }}`, "http://hooks.example/", refused + "the address must begin with https://"},
+		{`{{ .Header "to" }}`, "https://u:hunter22@hooks.example/", refused + "the address has a user or a password"},
+		{`{{ .Header "to" }}`, "https://hooks.example/#x", "url: the template makes no URL"},
+		{`{{ .Header "to" }}`, "hooks.example/x", refused + "the address must begin with https://"},
+		{`{{ .Header "to" }}`, "", refused + "the address must begin with https://"},
+		{`{{ .Header "to" }}`, "https:x", "url: the template makes no URL"},
+		{`{{ .Header "to" }}`, "https://a b/", "url: the template makes no URL"},
+		{`{{ .Header "other" }}`, "", refused + "the address must begin"},
+		{`https://{{ .Header "to" }}.example.com/`, "evil.example/?", "the value is not a part of a host name"},
+		{`https://{{ .Header "to" }}.example.com/`, "u@evil", "the value is not a part of a host name"},
+		{`https://{{ .Header "to" }}.example.com/`, "", "the value is not a part of a host name"},
+		{`https://{{ .Header "to" }}/`, "10.0.0.1", refused + "10.0.0.1 is not a public"},
+		{`https://{{ .Header "to" }}.0.0.1/`, "127", refused + "127.0.0.1 is not a public"},
+	} {
+		s := newSink(t, Config{URL: c.template})
+		dialled := watched(s)
+		r := s.Deliver(t.Context(), toward(c.header))
+		if r.Class != delivery.Permanent || !strings.Contains(r.Detail, c.want) || strings.Contains(r.Detail, "hunter22") || dialled.Load() != nil {
+			t.Errorf("%s of %q: %+v, dialled %v", c.template, c.header, r, dialled.Load())
+		}
+	}
+	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
+	dialled := watched(s)
+	if r := s.Deliver(t.Context(), toward("https://8.8.8.8/")); r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination || dialled.Load() == nil {
+		t.Errorf("a public address: %+v", r)
+	}
+}
+
+// TestRedirectOfAnAddressOfTheJob: where it leads is as little to be trusted, and is not asked.
+func TestRedirectOfAnAddressOfTheJob(t *testing.T) {
+	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(302, "Location", "https://169.254.169.254/latest") })
+	s := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv))
+	r := s.Deliver(t.Context(), toward(srv.URL))
+	if r.Class != delivery.Permanent || r.Status != 302 || !strings.Contains(r.Detail, "redirects are not followed") || len(srv.Seen()) != 1 {
+		t.Errorf("%+v after %v", r, srv.Seen())
+	}
+}
+
+// TestScopeOfAnAddressOfTheJob: an answer of one destination says nothing of others.
+func TestScopeOfAnAddressOfTheJob(t *testing.T) {
+	for status, class := range map[int]delivery.ResultClass{429: delivery.Throttled, 401: delivery.Misconfigured} {
+		srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { c.Answer(status) })
+		s := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv))
+		if r := s.Deliver(t.Context(), toward(srv.URL)); r.Class != class || r.Scope != delivery.ScopeDestination {
+			t.Errorf("%d: %+v", status, r)
+		}
+	}
+}
+
+// TestProxyOfAGuardedSink: the proxy of the environment would get past the guard; that of the sink guards itself.
+func TestProxyOfAGuardedSink(t *testing.T) {
+	if s := newSink(t, Config{URL: `{{ .Header "to" }}`}); s.client.Load().transport.Proxy != nil || s.client.Load().trusted.Proxy == nil {
+		t.Error("the guarded requests go through the proxy of the environment, or the others do not")
+	}
+	var asked atomic.Pointer[string]
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(&r.RequestURI)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(proxy.Close)
+	own := func(c *Config) { c.Proxy = strings.Replace(proxy.URL, "://", "://u:hunter22@", 1) }
+	s := newSink(t, Config{URL: `{{ .Header "to" }}`}, own)
+	r := s.Deliver(t.Context(), toward("https://hooks.invalid/"))
+	if at := asked.Load(); at == nil || *at != "hooks.invalid:443" || r.Class != delivery.Misconfigured || r.Scope != delivery.ScopeDestination {
+		t.Errorf("%+v, asked %v", r, at)
+	}
+	asked.Store(nil)
+	if r := s.Deliver(t.Context(), toward("https://10.0.0.1/")); r.Class != delivery.Permanent || asked.Load() != nil {
+		t.Errorf("%+v, asked %v", r, asked.Load())
+	}
+	proxy.Close()
+	if r := s.Deliver(t.Context(), toward("https://hooks.invalid/")); r.Class != delivery.Unreachable || r.Scope != delivery.ScopeSink || strings.Contains(r.Detail, "hunter22") {
+		t.Errorf("without the proxy: %+v", r)
+	}
+}
+
+// TestTokensOfAGuardedSink: the token endpoint is named by the configuration, and may be anywhere.
+func TestTokensOfAGuardedSink(t *testing.T) {
+	i := newIssuer(t)
+	s := i.sink(t, func(c *Config) { c.URL = `https://{{ .Header "to" }}.example.invalid/` })
+	if _, err := s.fetchToken(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAPIOfManyAddresses: a request of its own address is guarded as one of a Sink is.
+func TestAPIOfManyAddresses(t *testing.T) {
+	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { c.Answer(201) })
+	cfg := Default()
+	allowed(t, srv)(cfg)
+	cfg.URL = `{{ .Header "to" }}`
+	g, err := cfg.guarding()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := cfg.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := tlsConfig()
+	if secure.RootCAs, err = f.authorities(); err != nil {
+		t.Fatal(err)
+	}
+	api, err := NewAPI(APIOptions{Version: "1", MaxInFlight: 1, Timeout: cfg.Timeout, TLS: secure, Resent: new(atomic.Uint64), Guard: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	post := func(address string) (Answer, *delivery.Result) {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
+	}
+	if a, r := post(srv.URL); r != nil || a.Status != 201 {
+		t.Errorf("%+v, %+v", a, r)
+	}
+	if _, r := post("https://10.0.0.1/"); r == nil || r.Class != delivery.Permanent || !strings.Contains(r.Detail, "guard") {
+		t.Errorf("%+v", r)
+	}
+	if _, r := post("https://127.0.0.1:443/"); r == nil || r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination {
+		t.Errorf("%+v", r)
+	}
+}
