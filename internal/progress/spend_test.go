@@ -115,6 +115,25 @@ func TestWhatIsNotFollowedToItsEndKeepsToTheHours(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotFollowedToItsEndKeepsToThePeriods: the last units of three periods of a day go in the third.
+func TestWhatIsNotFollowedToItsEndKeepsToThePeriods(t *testing.T) {
+	c := campaign("c", 100, 1,
+		&delivery.Quota{ID: "a", Revision: 1, Windows: []delivery.Window{
+			{Span: time.Hour, Limit: 1227}, {Span: time.Second, Limit: 145},
+		}},
+		&delivery.Quota{ID: "b", Revision: 1, Windows: []delivery.Window{
+			{Span: 7 * time.Second, Limit: 6}, {Span: 24 * time.Hour, Limit: 1848, Algorithm: delivery.AlgorithmFixed}, {Span: time.Hour, Limit: 232},
+		}},
+	)
+	begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: begin.UnixMicro()}
+	forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 4262)
+	done, can := g.send(4262, math.MaxInt64)
+	if took, in := time.UnixMicro(done).Sub(begin), forecast.Sub(begin); !ok || !can || (in-took).Abs() > took/5 {
+		t.Errorf("in %s, forecast %s", took, in)
+	}
+}
+
 // TestAForecastKnowsWhenUnitsLeave: most of what a window counts leaves it long before the last of it does.
 func TestAForecastKnowsWhenUnitsLeave(t *testing.T) {
 	c := campaign("c", 100, 1, &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 1000}}})
@@ -215,7 +234,7 @@ func drawHistory(rt *rapid.T) *history {
 // fewInHours tells whether active hours last for so few parts of an evenly spent window that its phase decides how many units go
 // in them: where a period begins with a unit, that depends on some hundredths of a second.
 func (h *history) fewInHours() bool {
-	return h.closes > 0 && h.part > float64(h.closes-h.opens)*60/3
+	return h.closes > 0 && h.part > float64(h.closes-h.opens)*60/6
 }
 
 // setHours makes the campaign active in its hours, which last some minutes longer.

@@ -16,7 +16,8 @@ const (
 	stepTo         = 0.01 // of what is sent in them is at most one step of an evenly spent window
 	// triedEvery is after how many points it is looked for periods again.
 	triedEvery = 8
-	week       = 7 * 24 * 60 * 60.0
+	day        = 24 * 60 * 60.0
+	week       = 7 * day
 	longest    = 10 * 366 * 24 * 60 * 60.0
 )
 
@@ -82,20 +83,27 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 		}
 	}
 	at = t
-	if sent > 0 {
-		at = t * p.units / sent
-	}
-	// What goes on as it has since the schedule changed last does so in active hours only.
-	if pace := (sent - p.curve.by(p.since)) / max(tiny, t-p.since); p.campaign.Hours != nil && pace > tiny {
+	pace := (sent - p.curve.by(p.since)) / max(tiny, t-p.since) // since the schedule changed last
+	switch {
+	case p.campaign.Hours != nil && t < alike*day && pace > tiny: // what goes on like that does so in active hours only
 		last, ok := p.campaign.Finish(p.now.Add(seconds(t)), p.units-sent, delivery.Sustained{PerSecond: pace})
 		if !ok {
 			return 0, false
 		}
-		at = max(at, last.Sub(p.now).Seconds())
+		at = last.Sub(p.now).Seconds()
+	case sent > 0:
+		at = t * p.units / sent
 	}
 	for _, x := range p.windows {
-		if x.span*alike > t {
-			at = max(at, (p.units-x.limit)*x.window.Span.Seconds()/x.limit)
+		span := x.window.Span.Seconds()
+		switch after := p.units - x.base - x.left; { // the periods of which the first is under way
+		case x.span*alike <= t:
+		case x.window.Algorithm == delivery.AlgorithmFixed && !x.even && !math.IsInf(x.reset, 1):
+			if after > 0 {
+				at = max(at, x.reset+(math.Ceil(after/x.limit)-1)*span)
+			}
+		default:
+			at = max(at, (p.units-x.limit)*span/x.limit)
 		}
 	}
 	return at, at < longest
