@@ -33,6 +33,7 @@ LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo
 # Without symbols, which nobody looks at, a program of tests takes a fifth less time to link.
 LINKED := -ldflags=-s
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
+test: export PACER_KAFKA_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...

@@ -15,6 +15,7 @@
 # several checkouts can run their own at the same time. A test that needs services to itself sets PACER_STACK to a
 # name: that stack lives in .services/stacks/NAME, with its own ports, and ends with the checkout's `down`.
 # PACER_SECURE=yes at the first `up` of such a stack makes it secure: TLS, and a password for everyone.
+# PACER_KAFKA_BRIEF=yes is for a broker of tests, which need it for minutes; the next `up` without it starts it again.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -47,6 +48,7 @@ up() {
     "${service}_install"
   done
   for service in "$@"; do
+    if [ "$service" = kafka ] && [ -f "$dir/kafka/brief" ] && ! kafka_brief; then stop kafka; fi
     if running "$service" && "${service}_answers"; then continue; fi
     if running "$service"; then stop "$service"; fi # alive, but deaf: it was frozen, or its disk was full
     choose_ports "$service"

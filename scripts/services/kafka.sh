@@ -38,15 +38,22 @@ kafka_fetch() {
   if [ -d "$kafka_libs" ]; then rm -rf "$incoming"; else mv "$incoming" "$kafka_libs"; fi
 }
 
+# kafka_brief tells whether the broker lives for minutes at most, as that of tests does: it is not worth compiling well.
+kafka_brief() { [ -n "$stack" ] || [ "${PACER_KAFKA_BRIEF:-}" = yes ]; }
+
 kafka_start() {
   mkdir -p "$dir/kafka"
   kafka_configure
   local first=()
   if secure; then first=(--add-scram "SCRAM-SHA-512=[name=admin,password=$(secure_password)]"); fi
   if [ ! -f "$dir/kafka/data/meta.properties" ]; then kafka_format "${first[@]}"; fi
-  # A test's own broker lives for seconds: it is not worth compiling well.
-  # shellcheck disable=SC2086
-  spawn kafka java ${stack:+-XX:TieredStopAtLevel=1} -Xms256m -Xmx512m -XX:+UseSerialGC \
+  local compiler=()
+  rm -f "$dir/kafka/brief"
+  if kafka_brief; then
+    compiler=(-XX:TieredStopAtLevel=1)
+    touch "$dir/kafka/brief"
+  fi
+  spawn kafka java "${compiler[@]}" -Xms256m -Xmx512m -XX:+UseSerialGC \
     -Dlog4j2.configurationFile="file:$dir/kafka/log4j2.properties" \
     -cp "$kafka_libs/*" kafka.Kafka "$dir/kafka/server.properties"
 }
