@@ -30,6 +30,14 @@ type Sink interface {
 	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
 }
 
+// destined is a sink with destinations of its own, whose waits and outages are about them alone.
+type destined interface {
+	// Several tells whether it has any, and not one for all jobs.
+	Several() bool
+	// Destination returns the name of the one that a job is sent to, if the job does not name it itself; "" for none.
+	Destination(job *delivery.Job) string
+}
+
 type runner interface {
 	Run(ctx context.Context) error
 }
@@ -126,6 +134,17 @@ func (r *Router) Capacity(sink string) (maxInFlight int, ok bool) {
 		return 0, false
 	}
 	return rt.entry.MaxInFlight, true
+}
+
+// Destinations returns what finds the destination of a job of the sink that names none itself, "" for none; nil for a sink that has no
+// destinations of its own, whatever its jobs name.
+func (r *Router) Destinations(sink string) func(*delivery.Job) string {
+	if rt, ok := r.routes[sink]; ok {
+		if s, ok := rt.entry.Sink.(destined); ok && s.Several() {
+			return s.Destination
+		}
+	}
+	return nil
 }
 
 // names returns the names of the configured sinks in alphabetical order.

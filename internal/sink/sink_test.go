@@ -17,6 +17,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -283,4 +284,31 @@ func count(t *testing.T, reg *prometheus.Registry, sinkName, class string) uint6
 		}
 	}
 	return 0
+}
+
+// TestDestinations: only a sink that has several tells them.
+func TestDestinations(t *testing.T) {
+	entries := map[string]sink.Entry{"log": {Sink: &fake{}, MaxInFlight: 1}}
+	for name, url := range map[string]string{"fixed": "https://a.example/", "hooks": `{{ .Header "to" }}`} {
+		cfg := sinkhttp.Default()
+		cfg.URL = url
+		entry, err := sink.Open(cfg, sink.Host{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries[name] = entry
+	}
+	r, err := sink.New(sink.Options{Sinks: entries, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"log", "fixed", "none"} {
+		if r.Destinations(name) != nil {
+			t.Errorf("%s has several destinations", name)
+		}
+	}
+	job := &delivery.Job{Meta: delivery.Meta{Headers: []delivery.Header{{Key: "to", Value: []byte("https://b.example/x")}}}}
+	if got := r.Destinations("hooks")(job); got != "https://b.example:443" {
+		t.Errorf("the destination is %s", got)
+	}
 }

@@ -65,7 +65,7 @@ func splitURL(s string) (u parts, ok bool) {
 }
 
 // outside returns the index of the first of some bytes that is in no action, -1 if there is none.
-func outside(s, any string) int {
+func outside(s, chars string) int {
 	inside := false
 	for i := range len(s) {
 		switch {
@@ -73,7 +73,7 @@ func outside(s, any string) int {
 			inside = true
 		case strings.HasPrefix(s[i:], "}}"):
 			inside = false
-		case !inside && strings.IndexByte(any, s[i]) >= 0:
+		case !inside && strings.IndexByte(chars, s[i]) >= 0:
 			return i
 		}
 	}
@@ -184,6 +184,9 @@ func (f *form) place(j *render.Job) (u *url.URL, problem string) {
 	}
 	return u, ""
 }
+
+// Several tells whether the sink has destinations of its own, and not one for all jobs.
+func (s *Sink) Several() bool { return s.options.Config.reach() != fixed }
 
 // Destination returns the name of the destination that a job is sent to: scheme, host and port. It is "" if the sink has only
 // one, or none for this job.
