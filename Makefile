@@ -86,6 +86,10 @@ scale: build ## How speed grows with daemons and campaigns: a table and plots (F
 		SPEED_TABLE=$(if $(FIGURE)$(JOBS),,$(CURDIR)/docs/performance.md) \
 		$(GO_TEST) test -count=1 -timeout 3h -tags e2e -run '^TestScale$$/($(FIGURE))' -v .
 
+.PHONY: rules
+rules: ## Test the alerting rules: each alert fires by what it is for, and none in an hour of ordinary load
+	cd deploy/prometheus && "$$(../../scripts/promtool.sh)" check rules rules.yml && "$$(../../scripts/promtool.sh)" test rules rules_test.yml
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)
 	for target in $$(grep -ro --include='*_test.go' '^func Fuzz$(FUZZ)[A-Za-z]*' internal | sed -E 's#^(.*)/[^/]*:func #./\1:#'); do \

@@ -81,6 +81,7 @@ type Daemon struct {
 	console  *console.Server
 	windows  *lastWindows
 	closures *gateGauges
+	stores   *stores
 	progress *progress.Tracker
 
 	phase  atomic.Int32
@@ -143,9 +144,11 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		return nil, err
 	}
 	d.closures = d.newGateGauges()
+	d.stores = newStores(parts.Redis.Up, parts.Registry)
+	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
 	d.console = &console.Server{
-		Listen: cfg.HTTP.Listen, Ready: d.Ready, Healthy: d.healthy, Gatherer: parts.Registry, Logger: parts.Log,
+		Listen: cfg.HTTP.Listen, Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
 	return d, nil
 }
@@ -162,7 +165,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gate gauges": d.closures.Run,
+		"watchdog": d.watch, "gate gauges": d.closures.Run, "stores": d.stores.Run,
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run

@@ -42,6 +42,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(),
 		Owns:    func(now time.Time) bool { return d.consumer.Owns(now) },
 		HasJobs: func(campaign string) bool { return d.progress.HasJobs(campaign) },
+		Shows:   func(campaign string) bool { return d.progress.Shows(campaign) },
 		Logger:  d.parts.Log, Registerer: d.parts.Registry,
 	})
 }
@@ -259,7 +260,7 @@ func (d *Daemon) newProgress() *progress.Tracker {
 		Exchange: progress.NewRedisExchange(d.parts.Redis.Master(0), d.parts.Config.Redis.KeyPrefix),
 		Windows:  d.windows.latest, Gates: d.gates, Sink: d.sinks.Resolve, Stuck: d.stuck,
 		Seen: d.limits.NewestSeen, Needs: d.stripes, Narrow: d.narrow, Answering: d.pacer, Sinks: slices.Sorted(maps.Keys(d.parts.Sinks)),
-		Logger: d.log, Registerer: d.parts.Registry,
+		Show: progress.Show(d.parts.Config.Metrics.Campaigns), Logger: d.log, Registerer: d.parts.Registry,
 	})
 }
 

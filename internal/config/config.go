@@ -17,6 +17,7 @@ import (
 	"github.com/pacer/pacer/internal/limits/eventual"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/pacer"
+	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
@@ -33,6 +34,7 @@ type Config struct {
 	Eventual Eventual `yaml:"eventual"`
 	Postgres Postgres `yaml:"postgres"`
 	HTTP     HTTP     `yaml:"http"`
+	Metrics  Metrics  `yaml:"metrics"`
 	Pacing   Pacing   `yaml:"pacing"`
 	Retry    Retry    `yaml:"retry"`
 	Dedupe   Dedupe   `yaml:"dedupe"`
@@ -127,6 +129,11 @@ type HTTP struct {
 	Listen string `yaml:"listen"`
 }
 
+// Metrics configures /metrics.
+type Metrics struct {
+	Campaigns string `yaml:"campaigns"` // which have series of their own: all, active, none
+}
+
 // Pacing bounds the pacing core.
 type Pacing struct {
 	MinQuantum     time.Duration `yaml:"min_quantum"`
@@ -167,6 +174,7 @@ func Default() *Config {
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
 		HTTP:     HTTP{Listen: "127.0.0.1:8080"},
+		Metrics:  Metrics{Campaigns: string(progress.ShowActive)},
 		Pacing: Pacing{
 			MinQuantum: p.MinQuantum, MaxQuantum: p.MaxQuantum, LateTolerance: p.LateTolerance, MaxOpenAge: p.MaxOpenAge,
 			MaxBufferBytes: consumer.DefaultMaxBufferBytes, ItemsPerSecond: p.ItemsPerSecond,

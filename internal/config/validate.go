@@ -16,6 +16,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink"
 )
@@ -74,6 +75,7 @@ func (c *Config) Problems() Problems {
 	if c.HTTP.Listen != "" {
 		v.address("http.listen", c.HTTP.Listen, `use one such as 127.0.0.1:8080, or "off"`)
 	}
+	v.oneOf("metrics.campaigns", c.Metrics.Campaigns, string(progress.ShowAll), string(progress.ShowActive), string(progress.ShowNone))
 	v.duration("unknown_grace", c.UnknownGrace, time.Second, 30*24*time.Hour)
 	between(v, "max_weight", c.MaxWeight, 1, delivery.MaxGrant)
 	if n := len(c.AdminToken.Reveal()); n > 0 && n < minToken {

@@ -38,6 +38,8 @@ type Server struct {
 	// one line. They are called concurrently and must not block.
 	Ready   func() (ok bool, reason string)
 	Healthy func() (ok bool, reason string)
+	// Degraded, if it is set, says in one line what is wrong although the daemon is ready; "" if nothing is.
+	Degraded func() string
 	// Gatherer provides the metrics of /metrics.
 	Gatherer prometheus.Gatherer
 	Logger   *slog.Logger
@@ -91,8 +93,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", index)
-	mux.Handle("GET /healthz", verdict(s.Healthy))
-	mux.Handle("GET /readyz", verdict(s.Ready))
+	mux.Handle("GET /healthz", verdict(s.Healthy, nil))
+	mux.Handle("GET /readyz", verdict(s.Ready, s.Degraded))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(s.Logger.Handler(), slog.LevelError),
 		ErrorHandling:       promhttp.ContinueOnError, // one failing collector does not hide the others
@@ -118,13 +120,21 @@ func harden(next http.Handler) http.Handler {
 	})
 }
 
-// verdict answers 200 "ok", or 503 and the reason in one line.
-func verdict(probe func() (bool, string)) http.Handler {
+// verdict answers 200 "ok", or 503 and the reason in one line. What is wrong with one that is ok follows in a second line, and a
+// header says so.
+func verdict(probe func() (bool, string), degraded func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		ok, reason := probe()
 		if ok {
-			_, _ = w.Write([]byte("ok\n"))
+			answer := "ok\n"
+			if degraded != nil {
+				if why := degraded(); why != "" {
+					w.Header().Set("Pacer-Degraded", "true")
+					answer += "degraded: " + line(why) + "\n"
+				}
+			}
+			_, _ = w.Write([]byte(answer))
 			return
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)

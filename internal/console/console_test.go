@@ -40,6 +40,9 @@ func TestPages(t *testing.T) {
 	down := func() (bool, string) { return false, "redis has not answered\nyet" }
 	notReady, sick := newServer(), newServer()
 	notReady.Ready, sick.Healthy = down, down
+	degraded, downAndDegraded := newServer(), newServer()
+	degraded.Degraded = func() string { return "redis has not\nanswered for 9s" }
+	downAndDegraded.Ready, downAndDegraded.Degraded = down, degraded.Degraded
 	tests := []struct {
 		name, method, path string
 		server             *Server
@@ -52,6 +55,9 @@ func TestPages(t *testing.T) {
 		{"sick is not unready", "GET", "/readyz", sick, 200, "ok\n"},
 		{"ready", "GET", "/readyz", newServer(), 200, "ok\n"},
 		{"not ready", "GET", "/readyz", notReady, 503, "redis has not answered yet\n"},
+		{"degraded", "GET", "/readyz", degraded, 200, "ok\ndegraded: redis has not answered for 9s\n"},
+		{"degraded is not sick", "GET", "/healthz", degraded, 200, "ok\n"},
+		{"not ready and degraded", "GET", "/readyz", downAndDegraded, 503, "redis has not answered yet\n"},
 		{"not ready is not sick", "GET", "/healthz", notReady, 200, "ok\n"},
 		{"head", "HEAD", "/readyz", notReady, 503, ""},
 		{"metrics", "GET", "/metrics", newServer(), 200, "pacer_test 42"},

@@ -417,9 +417,20 @@ func TestGaugesFollowTheCatalog(t *testing.T) {
 	if n := testutil.ToFloat64(g.reset.WithLabelValues("q", "1h")); n < float64(now)/1e6+3600 || n > float64(now)/1e6+3700 {
 		t.Errorf("reset %v", n)
 	}
+	fixed := *q
+	fixed.Revision, fixed.Windows = 2, windows(5, time.Hour, 100, 7*24*time.Hour)
+	fixed.Windows[0].Algorithm = delivery.AlgorithmFixed
+	snapshot = &delivery.Snapshot{Quotas: map[string]*delivery.Quota{"q": &fixed}}
+	g.update(context.Background())
+	if n := testutil.ToFloat64(g.span.WithLabelValues("q", "1h", delivery.AlgorithmFixed)); n != 3600 {
+		t.Errorf("the window has %v seconds", n)
+	}
+	if n := testutil.CollectAndCount(g.span); n != 2 {
+		t.Errorf("%d lengths of two windows, of which one has another algorithm now", n)
+	}
 	snapshot = &delivery.Snapshot{}
 	g.update(context.Background())
-	if n := testutil.CollectAndCount(reg, "pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds"); n != 0 {
+	if n := testutil.CollectAndCount(reg, "pacer_quota_window_seconds", "pacer_quota_remaining", "pacer_quota_limit", "pacer_quota_reset_timestamp_seconds"); n != 0 {
 		t.Errorf("%d series of a quota that is gone", n)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

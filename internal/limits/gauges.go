@@ -34,12 +34,19 @@ type Gauges struct {
 	snapshot                func() *delivery.Snapshot
 	log                     *slog.Logger
 	remaining, limit, reset *prometheus.GaugeVec
+	span                    *prometheus.GaugeVec
 	shown                   map[series]time.Time // the exported series and when they were last brought up to date
+	algorithms              map[series]string    // of these
 	outage                  retry.Outage
 }
 
 // series are the labels of a window's metrics.
 type series struct{ quota, window string }
+
+// labels are those of all metrics of the window.
+func (s series) labels() prometheus.Labels {
+	return prometheus.Labels{"quota": s.quota, "window": s.window}
+}
 
 // NewGauges makes Gauges over the catalog that snapshot returns (nil: not loaded yet).
 func NewGauges(r ReplicaPeeker, snapshot func() *delivery.Snapshot, log *slog.Logger, reg prometheus.Registerer) *Gauges {
@@ -47,10 +54,13 @@ func NewGauges(r ReplicaPeeker, snapshot func() *delivery.Snapshot, log *slog.Lo
 		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"quota", "window"})
 	}
 	return &Gauges{
-		peeker: r, snapshot: snapshot, log: log, shown: map[series]time.Time{},
+		peeker: r, snapshot: snapshot, log: log, shown: map[series]time.Time{}, algorithms: map[series]string{},
 		remaining: vec("pacer_quota_remaining", "Units of a quota window that could be granted now."),
 		limit:     vec("pacer_quota_limit", "Units a quota window holds."),
 		reset:     vec("pacer_quota_reset_timestamp_seconds", "When a quota window would be full again if nothing more were sent."),
+		span: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_quota_window_seconds", Help: "Length of a quota window, by its algorithm.",
+		}, []string{"quota", "window", "algorithm"}),
 	}
 }
 
@@ -94,8 +104,9 @@ func (g *Gauges) update(ctx context.Context) {
 	for labels, at := range g.shown {
 		if !current[labels] || now.Sub(at) > showFor {
 			delete(g.shown, labels)
-			for _, vec := range []*prometheus.GaugeVec{g.remaining, g.limit, g.reset} {
-				vec.DeleteLabelValues(labels.quota, labels.window)
+			delete(g.algorithms, labels)
+			for _, vec := range []*prometheus.GaugeVec{g.remaining, g.limit, g.reset, g.span} {
+				vec.DeletePartialMatch(labels.labels())
 			}
 		}
 	}
@@ -104,6 +115,11 @@ func (g *Gauges) update(ctx context.Context) {
 func (g *Gauges) show(q *delivery.Quota, w delivery.WindowState, now time.Time) {
 	window := q.Windows[w.Window]
 	labels := series{q.ID, notation.FormatSpan(window.Span)}
+	if g.algorithms[labels] != window.Algorithm {
+		g.algorithms[labels] = window.Algorithm
+		g.span.DeletePartialMatch(labels.labels())
+		g.span.WithLabelValues(labels.quota, labels.window, window.Algorithm).Set(window.Span.Seconds())
+	}
 	g.shown[labels] = now
 	g.remaining.WithLabelValues(labels.quota, labels.window).Set(float64(w.Remaining))
 	g.limit.WithLabelValues(labels.quota, labels.window).Set(float64(window.Limit))

@@ -25,7 +25,7 @@ func instantAt(d time.Duration) instant {
 
 func testCampaigns(t testing.TB, resolve func(*delivery.Campaign) *sinkState) campaigns {
 	t.Helper()
-	c := newCounts(prometheus.NewRegistry())
+	c := newCounts(prometheus.NewRegistry(), nil)
 	return newCampaigns(resolve, c)
 }
 

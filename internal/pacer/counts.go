@@ -11,19 +11,37 @@ import (
 
 // counts keeps an account for each campaign of the catalog that has had jobs here, and one for all other jobs, so that the
 // labels of metrics stay a closed set. The scheduler says which campaigns there are, and gives each job its account when it
-// places it; the goroutine that settles the job adds to it. As a prometheus.Collector it shows the outcomes that occurred.
+// places it; the goroutine that settles the job adds to it. As a prometheus.Collector it shows the outcomes that occurred, and
+// from the first job of a campaign on those that rules look at, so that these begin at 0.
 type counts struct {
 	desc    *prometheus.Desc
 	unknown delivery.Account // of jobs whose campaign is not in the catalog
+	shows   func(campaign string) bool
 
-	mu   sync.Mutex // guards byID; the accounts need no lock
-	byID map[string]*delivery.Account
+	mu     sync.Mutex // guards the maps; the accounts need no lock
+	byID   map[string]*delivery.Account
+	folded map[string]*byOutcome // the part of these accounts that is in others
+	others byOutcome             // of campaigns without series of their own
+	hidden bool                  // there were such campaigns
 }
 
-func newCounts(r prometheus.Registerer) *counts {
-	c := &counts{byID: map[string]*delivery.Account{}, desc: prometheus.NewDesc(
-		"pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", []string{"campaign", "outcome"}, nil,
-	)}
+// byOutcome counts jobs.
+type byOutcome [delivery.OutcomeRejected + 1]int64
+
+// others is the label of all campaigns without series of their own.
+const others = "(others)"
+
+// newCounts makes counts that have series for the campaigns that shows tells; nil: for all.
+func newCounts(r prometheus.Registerer, shows func(campaign string) bool) *counts {
+	if shows == nil {
+		shows = func(string) bool { return true }
+	}
+	c := &counts{
+		byID: map[string]*delivery.Account{}, folded: map[string]*byOutcome{}, shows: shows,
+		desc: prometheus.NewDesc(
+			"pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", []string{"campaign", "outcome"}, nil,
+		),
+	}
 	r.MustRegister(c)
 	return c
 }
@@ -44,7 +62,11 @@ func (c *counts) know(campaign string) *delivery.Account {
 func (c *counts) forget(campaign string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if a := c.byID[campaign]; a != nil && !c.shows(campaign) {
+		c.fold(campaign, a)
+	}
 	delete(c.byID, campaign)
+	delete(c.folded, campaign)
 }
 
 // Describe implements prometheus.Collector.
@@ -52,18 +74,50 @@ func (c *counts) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 // Collect implements prometheus.Collector.
 func (c *counts) Collect(metrics chan<- prometheus.Metric) {
-	show := func(campaign string, a *delivery.Account, least int64) {
-		for _, o := range delivery.Outcomes {
-			if n := a.Jobs(o); n >= least {
-				metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n), campaign, o.String())
-			}
-		}
+	show := func(campaign string, o delivery.Outcome, n int64) {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n), campaign, o.String())
 	}
-	show(delivery.UnknownCampaign, &c.unknown, 0)
+	for _, o := range delivery.Outcomes {
+		show(delivery.UnknownCampaign, o, c.unknown.Jobs(o))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for campaign, a := range c.byID {
-		show(campaign, a, 1)
+		if !c.shows(campaign) {
+			c.fold(campaign, a)
+			continue
+		}
+		before := c.folded[campaign]
+		for _, o := range delivery.Outcomes {
+			n := a.Jobs(o)
+			if before != nil {
+				n -= before[o]
+			}
+			if n > 0 || o == delivery.OutcomeDelivered || o == delivery.OutcomeDead {
+				show(campaign, o, n)
+			}
+		}
+	}
+	if c.hidden {
+		for _, o := range delivery.Outcomes {
+			show(others, o, c.others[o])
+		}
+	}
+}
+
+// fold moves what was counted of a campaign to the others, where it stays: no series ever goes back. A series that the campaign
+// gets again begins at 0.
+func (c *counts) fold(campaign string, a *delivery.Account) {
+	c.hidden = true
+	before := c.folded[campaign]
+	if before == nil {
+		before = &byOutcome{}
+		c.folded[campaign] = before
+	}
+	for _, o := range delivery.Outcomes {
+		n := a.Jobs(o)
+		c.others[o] += n - before[o]
+		before[o] = n
 	}
 }
 

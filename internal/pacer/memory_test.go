@@ -95,8 +95,8 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		if n := testutil.CollectAndCount(p.counts); n != len(delivery.Outcomes)+2 {
-			t.Errorf("%d counters, want those of unknown campaigns and two", n)
+		if n := testutil.CollectAndCount(p.counts); n != len(delivery.Outcomes)+4 {
+			t.Errorf("%d counters, want those of unknown campaigns, and two of each other", n)
 		}
 		b.set(campaign("goes", 10))
 		time.Sleep(time.Second)

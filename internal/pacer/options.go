@@ -105,6 +105,8 @@ type Options struct {
 	Owns func(now time.Time) bool
 	// HasJobs reports whether a daemon has jobs of the campaign, as far as is known; nil for always. It is called from Run.
 	HasJobs func(campaign string) bool
+	// Shows reports whether a campaign has series of its own in the metrics; nil for always. It is called concurrently.
+	Shows func(campaign string) bool
 
 	Logger     *slog.Logger          // slog.Default()
 	Registerer prometheus.Registerer // a registry of its own

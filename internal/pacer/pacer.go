@@ -49,7 +49,7 @@ func New(o Options) (*Pacer, error) {
 		return nil, err
 	}
 	m := newMetrics(o.Registerer)
-	c := newCounts(o.Registerer)
+	c := newCounts(o.Registerer, o.Shows)
 	p := &Pacer{
 		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
 		queues:  queues{byID: map[string]*queue{}},

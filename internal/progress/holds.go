@@ -27,17 +27,19 @@ const (
 // holds finds the campaigns that are held. Every daemon does so by itself; the leader passes on since when, and writes
 // the log.
 type holds struct {
-	log   *slog.Logger
-	gauge *prometheus.GaugeVec
-	held  map[string]*holding
-	moved map[string]time.Time // when something was last sent, of campaigns with waiting jobs
-	said  map[string]utterance
+	log    *slog.Logger
+	gauge  *prometheus.GaugeVec
+	states map[string]prometheus.Gauge
+	held   map[string]*holding
+	moved  map[string]time.Time // when something was last sent, of campaigns with waiting jobs
+	said   map[string]utterance
 }
 
 // holding is a campaign that is held.
 type holding struct {
 	answer hold.Answer
 	shown  bool // jobs wait, or a fault keeps all that would come from being sent
+	hidden bool // it has no series of its own
 }
 
 // utterance is what the log last said of a campaign.
@@ -48,8 +50,17 @@ type utterance struct {
 }
 
 func newHolds(log *slog.Logger, r prometheus.Registerer) holds {
+	states := promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_campaigns",
+		Help: "Campaigns by what they do: sending or idle, or the cause for which they send nothing. Beyond 10,000 campaigns in the " +
+			"catalog, those that have neither jobs nor a fault are left out.",
+	}, []string{"state"})
+	byState := map[string]prometheus.Gauge{}
+	for _, name := range stateNames() {
+		byState[name] = states.WithLabelValues(name)
+	}
 	return holds{
-		log: log, held: map[string]*holding{}, moved: map[string]time.Time{}, said: map[string]utterance{},
+		states: byState, log: log, held: map[string]*holding{}, moved: map[string]time.Time{}, said: map[string]utterance{},
 		gauge: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_campaign_held_since_timestamp_seconds",
 			Help: "Since when the campaign sends nothing although jobs of it wait, or since when a fault of its own would keep them " +
@@ -63,6 +74,7 @@ type findings struct {
 	board    *Board
 	snapshot *delivery.Snapshot
 	listed   map[string]*delivery.Campaign // those to look at
+	shown    map[string]*delivery.Campaign // those with series of their own
 	gates    []delivery.Gate
 	windows  map[string][]delivery.WindowState // nil: not known
 	sink     func(name string) (id string, ok bool)
@@ -72,6 +84,7 @@ type findings struct {
 // look finds out what holds each of the campaigns.
 func (h *holds) look(f findings) {
 	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
+	count := make(map[string]int, len(h.states))
 	for id, c := range f.listed {
 		e := hold.Evidence{Now: f.board.at, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c, f.snapshot)}
 		var ok bool
@@ -94,6 +107,7 @@ func (h *holds) look(f findings) {
 		if e.Board.Waiting > 0 && a.Cause != hold.None && !a.Cause.Stall() {
 			moved[id] = e.Now // it stalls only if nothing known holds it
 		}
+		count[stateOf(a.Cause, f.sent[delivery.CampaignHash(id)] > 0)]++
 		if a.Cause == hold.None || a.Cause.Settles() {
 			h.hide(before)
 			continue
@@ -101,7 +115,7 @@ func (h *holds) look(f findings) {
 		if a.Since.IsZero() {
 			a.Since = e.Now
 		}
-		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own()}
+		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own(), hidden: f.shown[id] == nil}
 		h.show(before, held[id])
 	}
 	for id, before := range h.held {
@@ -110,6 +124,33 @@ func (h *holds) look(f findings) {
 		}
 	}
 	h.held, h.moved = held, moved
+	for name, gauge := range h.states {
+		gauge.Set(float64(count[name]))
+	}
+}
+
+// States of campaigns that nothing holds.
+const (
+	stateSending = "sending"
+	stateIdle    = "idle"
+)
+
+func stateOf(cause hold.Cause, sends bool) string {
+	switch {
+	case cause != hold.None:
+		return string(cause)
+	case sends:
+		return stateSending
+	}
+	return stateIdle
+}
+
+func stateNames() []string {
+	names := []string{stateSending, stateIdle}
+	for _, cause := range hold.Causes[1:] {
+		names = append(names, string(cause))
+	}
+	return names
 }
 
 // of returns what holds the campaign.
@@ -127,16 +168,18 @@ func (h *holds) unanswered(now time.Time) {
 		if before != nil && before.answer.Cause == hold.Store {
 			continue
 		}
-		h.held[id] = &holding{answer: hold.Answer{Campaign: id, Cause: hold.Store, Since: now}, shown: true}
+		h.held[id] = &holding{
+			answer: hold.Answer{Campaign: id, Cause: hold.Store, Since: now}, shown: true, hidden: before != nil && before.hidden,
+		}
 		h.show(before, h.held[id])
 	}
 }
 
 func (h *holds) show(before, is *holding) {
-	if before != nil && before.answer.Cause != is.answer.Cause || !is.shown {
+	if before != nil && before.answer.Cause != is.answer.Cause || !is.shown || is.hidden {
 		h.hide(before)
 	}
-	if is.shown {
+	if is.shown && !is.hidden {
 		h.gauge.WithLabelValues(is.answer.Campaign, string(is.answer.Cause)).Set(float64(is.answer.Since.UnixMilli()) / 1000)
 	}
 }

@@ -54,12 +54,19 @@ const (
 	livelyFor = 10 * time.Minute
 )
 
-// listed returns the campaigns to look at.
-func (t *Tracker) listed(b *Board, sent map[uint64]float64) map[string]*delivery.Campaign {
+// listed returns the campaigns to look at, and of these the busy ones: those that have jobs, or just had some.
+func (t *Tracker) listed(b *Board, sent map[uint64]float64) (listed, busy map[string]*delivery.Campaign) {
+	busy = t.busy(b, sent)
 	if len(t.snapshot.Campaigns) <= maxIdle {
-		return t.snapshot.Campaigns
+		return t.snapshot.Campaigns, busy
 	}
-	list := maps.Clone(t.watched)
+	listed = maps.Clone(t.watched)
+	maps.Copy(listed, busy)
+	return listed, busy
+}
+
+func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.Campaign {
+	list := map[string]*delivery.Campaign{}
 	add := func(hash uint64) {
 		if c := t.byHash[hash]; c != nil {
 			list[c.ID] = c
@@ -73,34 +80,6 @@ func (t *Tracker) listed(b *Board, sent map[uint64]float64) map[string]*delivery
 	}
 	for hash := range b.stuck {
 		add(hash)
-	}
-	return list
-}
-
-// enliven notes that these campaigns have jobs.
-func (t *Tracker) enliven(listed map[string]*delivery.Campaign, now time.Time) {
-	if len(t.snapshot.Campaigns) <= maxIdle {
-		clear(t.lively)
-		return
-	}
-	for id := range listed {
-		t.lively[id] = now
-	}
-	maps.DeleteFunc(t.lively, func(id string, at time.Time) bool {
-		return now.Sub(at) > livelyFor || t.snapshot.Campaigns[id] == nil
-	})
-}
-
-// shown returns the campaigns that have figures.
-func (t *Tracker) shown() map[string]*delivery.Campaign {
-	if len(t.snapshot.Campaigns) <= maxIdle {
-		return t.snapshot.Campaigns
-	}
-	list := make(map[string]*delivery.Campaign, len(t.lively))
-	for id := range t.lively {
-		if c := t.snapshot.Campaigns[id]; c != nil {
-			list[id] = c
-		}
 	}
 	return list
 }

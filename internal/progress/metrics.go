@@ -15,9 +15,11 @@ type metrics struct {
 	backlog *prometheus.GaugeVec
 	eta     *prometheus.GaugeVec
 	late    *prometheus.GaugeVec
+	lateOf  *prometheus.GaugeVec
 	lost    prometheus.Counter
 
 	shown map[string]figure
+	lates map[string]bool    // campaigns that are shown to be late
 	rates map[string]float64 // as shown
 }
 
@@ -50,10 +52,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 				"out of hours or held by a quota has none, however many wait. The cause is destination while a closed gate, or a " +
 				"destination that fails the campaign, kept them from being sent, else capacity.",
 		}, []string{"cause"}),
+		lateOf: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_campaign_late", Help: "The campaign's part of pacer_actionable_lag, in jobs; absent while it has none.",
+		}, []string{"campaign"}),
 		lost: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_progress_failures_total", Help: "Times that progress could not be exchanged with the other daemons.",
 		}),
-		shown: map[string]figure{}, rates: map[string]float64{},
+		shown: map[string]figure{}, rates: map[string]float64{}, lates: map[string]bool{},
 	}
 }
 
@@ -100,8 +105,31 @@ func (m *metrics) show(figures map[string]figure, late lateness) {
 	}
 }
 
+// showLate sets the gauges of late jobs, and removes those of campaigns that have none.
+func (m *metrics) showLate(late map[string]int64, shown map[string]*delivery.Campaign) {
+	byLabel := map[string]int64{}
+	for id, jobs := range late {
+		if shown[id] == nil {
+			id = Others
+		}
+		byLabel[id] += jobs
+	}
+	for id, jobs := range byLabel {
+		m.lates[id] = true
+		m.lateOf.WithLabelValues(id).Set(float64(jobs))
+	}
+	for id := range m.lates {
+		if byLabel[id] == 0 {
+			delete(m.lates, id)
+			m.lateOf.DeleteLabelValues(id)
+		}
+	}
+}
+
 // hide removes the metrics of all campaigns.
 func (m *metrics) hide() {
+	m.lateOf.Reset()
+	clear(m.lates)
 	m.backlog.Reset()
 	m.eta.Reset()
 	m.late.Reset()

@@ -1,9 +1,9 @@
 package progress
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -78,6 +78,7 @@ type Options struct {
 	// Answering is what passes answers of sinks on, and Sinks lists the configured ones.
 	Answering  Answering
 	Sinks      []string
+	Show       Show // "" is ShowAll
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -104,9 +105,10 @@ type Tracker struct {
 	active    map[string]activity // when this daemon last sent something of a campaign
 	merger    merger              // while this daemon leads
 	debts     map[uint64]debt
-	campaigns int                    // campaigns with entries in the last exchange
-	last      atomic.Pointer[lately] // see Waiting and HasJobs
-	late      lateness               // as computed by this daemon
+	campaigns int                                           // campaigns with entries in the last exchange
+	last      atomic.Pointer[lately]                        // see Waiting and HasJobs
+	showing   atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
+	late      lateness                                      // as computed by this daemon
 	at        time.Time
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
@@ -142,6 +144,7 @@ type activity struct {
 
 // New makes a Tracker; it starts nothing.
 func New(o Options) *Tracker {
+	o.Show = cmp.Or(o.Show, ShowAll)
 	return &Tracker{
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
@@ -349,55 +352,25 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	}
 	windows := t.opt.Windows()
 	f := newForecast(now, waiting, windows)
-	listed := t.listed(board, sent)
-	t.enliven(listed, now)
-	seen := findings{board: board, snapshot: t.snapshot, listed: listed, gates: gates, sink: t.opt.Sink, sent: sent}
+	listed, lively := t.listed(board, sent)
+	t.enliven(listed, lively, now)
+	shown := t.shown()
+	t.showing.Store(&shown)
+	seen := findings{board: board, snapshot: t.snapshot, listed: listed, shown: shown, gates: gates, sink: t.opt.Sink, sent: sent}
 	if windows != nil {
 		seen.windows = hold.Windows(windows)
 	}
 	t.holds.look(seen)
-	shown := t.shown()
-	figures := make(map[string]figure, len(shown)+1)
-	for id, c := range shown {
-		figures[id] = t.figure(f, c, totals[delivery.CampaignHash(id)])
-	}
-	var unknown figure
-	for hash, total := range totals {
-		if t.byHash[hash] == nil {
-			unknown.backlog += total.waiting
-		}
-	}
-	figures[delivery.UnknownCampaign] = unknown
-	t.compare(f, totals, sent)
+	figures := t.figures(f, shown, totals)
+	late := t.compare(f, totals, sent)
+	t.metrics.showLate(late, shown)
 	if t.leader != t.opt.Daemon {
 		t.metrics.show(figures, s.late)
 		return
 	}
 	t.metrics.show(figures, t.late)
-	t.ledger.foresee(now, figures)
+	t.ledger.foresee(now, t.foreseen(f, figures, listed, totals))
 	t.holds.say(now)
-}
-
-// figure computes the figure of one campaign.
-func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
-	todo := all.waiting
-	if c.ExpectedTotal > 0 {
-		todo = max(todo, c.ExpectedTotal-t.ledger.settled(c.ID))
-	}
-	if todo == 0 {
-		return figure{backlog: all.waiting, known: true}
-	}
-	at, ok := f.done(c, float64(todo)*all.meanWeight())
-	if a, held := t.holds.of(c.ID); held {
-		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
-		if a.Until.After(at) {
-			at = a.Until
-		}
-	}
-	if !ok {
-		return figure{backlog: all.waiting}
-	}
-	return figure{backlog: all.waiting, eta: at.Sub(f.now).Seconds(), known: true}
 }
 
 // sentSince returns how many units of each campaign all daemons have sent since the summary before; known is false if that
@@ -414,38 +387,6 @@ func (t *Tracker) sentSince(s *summary, leader string) (delta map[uint64]float64
 		t.sent[one.campaign] = one.units
 	}
 	return delta, known
-}
-
-// compare compares what was sent with what should have been, and sums up the late jobs.
-func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]float64) {
-	dt := min(f.now.Sub(t.at), 5*exchangeEvery)
-	if t.at.IsZero() {
-		dt = 0
-	}
-	t.at, t.late = f.now, lateness{}
-	for hash, all := range totals {
-		c := t.byHash[hash]
-		if c == nil || all.waiting == 0 {
-			continue
-		}
-		rate := f.rates[c]
-		if f.held(c) {
-			rate = 0
-		}
-		a, held := t.holds.of(c.ID)
-		d := t.debts[hash].after(dt, rate, sent[hash], held && a.Cause.Destination())
-		t.debts[hash] = d
-		if rate > 0 {
-			late := d.late(rate, all.waiting, all.meanWeight())
-			t.late.jobs, t.late.barred = t.late.jobs+late.jobs, t.late.barred+late.barred
-		}
-	}
-	for hash, d := range t.debts {
-		if totals[hash].waiting == 0 {
-			t.debts[hash] = d.after(dt, 0, 0, false)
-		}
-	}
-	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].waiting == 0 && d.planned < 0.01 })
 }
 
 // newest is the highest revision that this daemon knows of.

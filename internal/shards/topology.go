@@ -256,6 +256,9 @@ func (s *Set) Masters() []redis.UniversalClient { return s.masters[:min(len(s.ma
 // Ping returns an error unless every master answers.
 func (s *Set) Ping(ctx context.Context) error { return errors.Join(s.ping(ctx)...) }
 
+// Up pings every master and returns the error of each; nil of one that answers.
+func (s *Set) Up(ctx context.Context) []error { return s.ping(ctx) }
+
 // PingAny returns an error unless at least one master answers.
 func (s *Set) PingAny(ctx context.Context) error {
 	errs := s.ping(ctx)

@@ -12,6 +12,7 @@ type metrics struct {
 	factory  promauto.Factory
 	seconds  *prometheus.HistogramVec
 	inFlight *prometheus.GaugeVec
+	most     *prometheus.GaugeVec
 }
 
 // routeMetrics are the metrics of one sink, looked up once so that a delivery needs no map access by label.
@@ -33,11 +34,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "pacer_jobs_in_flight",
 			Help: "Jobs passed to a sink of this daemon that has not answered yet.",
 		}, []string{"sink"}),
+		most: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_sink_max_in_flight", Help: "Most jobs that a sink of this daemon is passed at once.",
+		}, []string{"sink"}),
 	}
 }
 
-func (m *metrics) route(name string, s Sink) routeMetrics {
-	if counted, ok := s.(interface{ Resent() uint64 }); ok {
+func (m *metrics) route(name string, e Entry) routeMetrics {
+	m.most.WithLabelValues(name).Set(float64(e.MaxInFlight))
+	if counted, ok := e.Sink.(interface{ Resent() uint64 }); ok {
 		m.factory.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "pacer_sink_resent_total",
 			Help:        "Requests that a sink wrote once more, since the destination had certainly not processed them.",

@@ -106,7 +106,7 @@ func New(opt Options) (*Router, error) {
 	r := &Router{fallback: opt.Default, routes: make(map[string]*route, len(opt.Sinks)), log: opt.Logger}
 	m := newMetrics(opt.Registerer)
 	for name, e := range opt.Sinks {
-		r.routes[name] = &route{name: name, entry: e, metrics: m.route(name, e.Sink)}
+		r.routes[name] = &route{name: name, entry: e, metrics: m.route(name, e)}
 		if len(opt.Sinks) == 1 {
 			r.fallback = name
 		}

@@ -1,0 +1,124 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+const (
+	storesEvery  = time.Second
+	storesWithin = time.Second
+	// degradedAfter is how long a service may be away before the daemon calls itself degraded: reconnecting takes a moment.
+	degradedAfter = 3 * time.Second
+	// catalogAge is how old the catalog may be: it is read every three seconds or so.
+	catalogAge = 30 * time.Second
+)
+
+// stores watches the servers of the quota store, so that an outage shows although everything that is computed from them
+// disappears.
+type stores struct {
+	ping func(ctx context.Context) []error // of each shard's server
+	up   *prometheus.GaugeVec
+	away atomic.Pointer[[]time.Time] // since when each is away; zero: it answers
+}
+
+func newStores(ping func(ctx context.Context) []error, r prometheus.Registerer) *stores {
+	s := &stores{ping: ping, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) answers this daemon, else 0.",
+	}, []string{"shard"})}
+	s.away.Store(&[]time.Time{})
+	return s
+}
+
+// Run pings the servers every second until ctx ends.
+func (s *stores) Run(ctx context.Context) error {
+	s.update(ctx)
+	retry.Every(ctx, storesEvery, func(time.Time) { s.update(ctx) })
+	return nil
+}
+
+func (s *stores) update(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, storesWithin)
+	defer cancel()
+	errs := s.ping(call)
+	if ctx.Err() != nil {
+		return
+	}
+	before, away := *s.away.Load(), make([]time.Time, len(errs))
+	for i, err := range errs {
+		up := 1.0
+		if err != nil {
+			up, away[i] = 0, time.Now()
+			if i < len(before) && !before[i].IsZero() {
+				away[i] = before[i]
+			}
+		}
+		s.up.WithLabelValues(strconv.Itoa(i)).Set(up)
+	}
+	s.away.Store(&away)
+}
+
+// degraded says which servers have been away for some seconds; "" if none has.
+func (s *stores) degraded(now time.Time) string {
+	var shards []string
+	var since time.Time
+	away := *s.away.Load()
+	for i, at := range away {
+		if at.IsZero() || now.Sub(at) < degradedAfter {
+			continue
+		}
+		if shards = append(shards, strconv.Itoa(i)); since.IsZero() || at.Before(since) {
+			since = at
+		}
+	}
+	switch {
+	case len(shards) == 0:
+		return ""
+	case len(shards) < len(away):
+		return fmt.Sprintf("redis has not answered for %s, shard %s", now.Sub(since).Round(time.Second), strings.Join(shards, ", "))
+	}
+	return fmt.Sprintf("redis has not answered for %s", now.Sub(since).Round(time.Second))
+}
+
+// stale says that the catalog has not been read for long; "" if it has.
+func stale(s *delivery.Snapshot, now time.Time) string {
+	if s == nil || s.LoadedAt.IsZero() || now.Sub(s.LoadedAt) < catalogAge {
+		return ""
+	}
+	return fmt.Sprintf("the catalog has not been read for %s: is PostgreSQL reachable?", now.Sub(s.LoadedAt).Round(time.Second))
+}
+
+// Degraded says what is wrong although the daemon is ready: jobs may wait, but another daemon would do no better. "" if nothing
+// is.
+func (d *Daemon) Degraded() string {
+	now := time.Now()
+	var why []string
+	for _, one := range []string{d.stores.degraded(now), stale(d.parts.Catalog.Snapshot(), now)} {
+		if one != "" {
+			why = append(why, one)
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// showReady exports what /readyz answers.
+func showReady(r prometheus.Registerer, ready func() (bool, string)) {
+	promauto.With(r).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pacer_ready", Help: "1 while /readyz answers 200: jobs can flow as far as this daemon knows.",
+	}, func() float64 {
+		if ok, _ := ready(); ok {
+			return 1
+		}
+		return 0
+	})
+}

@@ -1,0 +1,64 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestDegraded: an outage shows at once in the metric, and for readers only once it lasts.
+func TestDegraded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{nil, nil}
+		s := newStores(func(context.Context) []error { return answers }, prometheus.NewRegistry())
+		up := func(first, second float64) {
+			t.Helper()
+			a, b := testutil.ToFloat64(s.up.WithLabelValues("0")), testutil.ToFloat64(s.up.WithLabelValues("1"))
+			if a != first || b != second {
+				t.Errorf("up: %v and %v, want %v and %v", a, b, first, second)
+			}
+		}
+		says := func(want string) {
+			t.Helper()
+			if got := s.degraded(time.Now()); got != want {
+				t.Errorf("says %q, want %q", got, want)
+			}
+		}
+		says("")
+		s.update(t.Context())
+		up(1, 1)
+		answers = []error{nil, errors.New("refused")}
+		s.update(t.Context())
+		up(1, 0)
+		says("")
+		time.Sleep(5 * time.Second)
+		s.update(t.Context())
+		says("redis has not answered for 5s, shard 1")
+		answers[0] = answers[1]
+		s.update(t.Context())
+		time.Sleep(4 * time.Second)
+		says("redis has not answered for 9s")
+		answers = []error{nil, nil}
+		s.update(t.Context())
+		up(1, 1)
+		says("")
+	})
+}
+
+func TestTheCatalogGrowsOld(t *testing.T) {
+	now := time.Now()
+	if why := stale(nil, now) + stale(&delivery.Snapshot{LoadedAt: now.Add(-10 * time.Second)}, now); why != "" {
+		t.Error(why)
+	}
+	if why := stale(&delivery.Snapshot{LoadedAt: now.Add(-time.Minute)}, now); !strings.Contains(why, "not been read for 1m0s") {
+		t.Errorf("says %q", why)
+	}
+}

@@ -1,0 +1,108 @@
+package progress
+
+import (
+	"maps"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// figures computes the figures of the campaigns that have series of their own, and the sums of all others.
+func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, totals map[uint64]total) map[string]figure {
+	figures := make(map[string]figure, len(shown)+2)
+	for id, c := range shown {
+		figures[id] = t.figure(f, c, totals[delivery.CampaignHash(id)])
+	}
+	var unknown, others figure
+	for hash, total := range totals {
+		switch c := t.byHash[hash]; {
+		case c == nil:
+			unknown.backlog += total.waiting
+		case shown[c.ID] == nil:
+			others.backlog += total.waiting
+		}
+	}
+	figures[delivery.UnknownCampaign] = unknown
+	if !t.everything() && t.opt.Show != ShowAll { // without ShowAll, others may have jobs
+		figures[Others] = others
+	}
+	return figures
+}
+
+// foreseen returns the figures to be saved: also those of campaigns without series of their own.
+func (t *Tracker) foreseen(
+	f *forecast, figures map[string]figure, listed map[string]*delivery.Campaign, totals map[uint64]total,
+) map[string]figure {
+	if t.everything() {
+		return figures
+	}
+	all := make(map[string]figure, len(figures)+len(listed))
+	maps.Copy(all, figures)
+	delete(all, Others)
+	for id, c := range listed {
+		if _, known := all[id]; !known {
+			all[id] = t.figure(f, c, totals[delivery.CampaignHash(id)])
+		}
+	}
+	return all
+}
+
+// figure computes the figure of one campaign.
+func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
+	todo := all.waiting
+	if c.ExpectedTotal > 0 {
+		todo = max(todo, c.ExpectedTotal-t.ledger.settled(c.ID))
+	}
+	if todo == 0 {
+		return figure{backlog: all.waiting, known: true}
+	}
+	at, ok := f.done(c, float64(todo)*all.meanWeight())
+	if a, held := t.holds.of(c.ID); held {
+		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
+		if a.Until.After(at) {
+			at = a.Until
+		}
+	}
+	if !ok {
+		return figure{backlog: all.waiting}
+	}
+	return figure{backlog: all.waiting, eta: at.Sub(f.now).Seconds(), known: true}
+}
+
+// compare compares what was sent with what should have been, and sums up the late jobs. It returns those of each campaign that
+// has any.
+func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]float64) map[string]int64 {
+	byCampaign := map[string]int64{}
+	dt := min(f.now.Sub(t.at), 5*exchangeEvery)
+	if t.at.IsZero() {
+		dt = 0
+	}
+	t.at, t.late = f.now, lateness{}
+	for hash, all := range totals {
+		c := t.byHash[hash]
+		if c == nil || all.waiting == 0 {
+			continue
+		}
+		rate := f.rates[c]
+		if f.held(c) {
+			rate = 0
+		}
+		a, held := t.holds.of(c.ID)
+		d := t.debts[hash].after(dt, rate, sent[hash], held && a.Cause.Destination())
+		t.debts[hash] = d
+		if rate > 0 {
+			late := d.late(rate, all.waiting, all.meanWeight())
+			t.late.jobs, t.late.barred = t.late.jobs+late.jobs, t.late.barred+late.barred
+			if late.jobs > 0 {
+				byCampaign[c.ID] = late.jobs
+			}
+		}
+	}
+	for hash, d := range t.debts {
+		if totals[hash].waiting == 0 {
+			t.debts[hash] = d.after(dt, 0, 0, false)
+		}
+	}
+	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].waiting == 0 && d.planned < 0.01 })
+	return byCampaign
+}

@@ -1,0 +1,90 @@
+package progress
+
+import (
+	"maps"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Show says which campaigns have series of their own in the metrics.
+type Show string
+
+// The values of Show.
+const (
+	// ShowAll shows every campaign of a catalog of up to 10,000, and of a larger one those that have or had jobs, a fault
+	// or an expected total.
+	ShowAll Show = "all"
+	// ShowActive shows every campaign of a catalog of up to 1,000, and of a larger one those that have or had jobs, at most
+	// 2,000 at once. What the others wait for and did is added up as campaign (others).
+	ShowActive Show = "active"
+	// ShowNone shows no campaign; everything is added up as (others).
+	ShowNone Show = "none"
+)
+
+// Others is the label of all campaigns without series of their own.
+const Others = "(others)"
+
+const (
+	// maxInactive is the size of the catalog up to which ShowActive shows all campaigns, and maxActive how many it shows of a
+	// larger one. 2,000 campaigns are about 1.5 MB of a scrape.
+	maxInactive = 1000
+	maxActive   = 2000
+)
+
+// everything reports whether all campaigns of the catalog have series of their own.
+func (t *Tracker) everything() bool {
+	most := maxIdle
+	switch t.opt.Show {
+	case ShowNone:
+		most = 0
+	case ShowActive:
+		most = maxInactive
+	}
+	return len(t.snapshot.Campaigns) <= most
+}
+
+// enliven notes which campaigns are looked at and which have jobs.
+func (t *Tracker) enliven(listed, busy map[string]*delivery.Campaign, now time.Time) {
+	if t.everything() || t.opt.Show == ShowNone {
+		clear(t.lively)
+		return
+	}
+	maps.DeleteFunc(t.lively, func(id string, at time.Time) bool {
+		return now.Sub(at) > livelyFor || t.snapshot.Campaigns[id] == nil
+	})
+	if t.opt.Show != ShowActive {
+		busy = listed
+	}
+	for id := range busy {
+		if _, known := t.lively[id]; known || t.opt.Show != ShowActive || len(t.lively) < maxActive {
+			t.lively[id] = now
+		}
+	}
+}
+
+// shown returns the campaigns that have series of their own.
+func (t *Tracker) shown() map[string]*delivery.Campaign {
+	if t.everything() {
+		return t.snapshot.Campaigns
+	}
+	list := make(map[string]*delivery.Campaign, len(t.lively))
+	for id := range t.lively {
+		if c := t.snapshot.Campaigns[id]; c != nil {
+			list[id] = c
+		}
+	}
+	return list
+}
+
+// Shows reports whether the campaign has series of its own in the metrics, as of the last exchange. It may be called from any
+// goroutine.
+func (t *Tracker) Shows(campaign string) bool {
+	if t.opt.Show == ShowNone {
+		return false
+	}
+	if shown := t.showing.Load(); shown != nil {
+		return (*shown)[campaign] != nil
+	}
+	return true
+}
