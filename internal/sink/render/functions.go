@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"net/url"
 	"strings"
 	"text/template"
@@ -51,6 +52,7 @@ var escapes = map[Escape]template.FuncMap{
 	Path:  {write: escaped(url.PathEscape)},
 	Query: {write: escaped(url.QueryEscape)},
 	Host:  {write: partOfHost},
+	HTML:  {write: markup, "raw": raw},
 }
 
 // partOfHost refuses what would end the host, or name a user or a port.
@@ -66,6 +68,23 @@ func partOfHost(v any) (string, error) {
 		return "", errors.New("the value is not a part of a host name")
 	}
 	return s, nil
+}
+
+// marked is a text that is HTML already.
+type marked string
+
+// raw takes a value for HTML.
+func raw(v any) (marked, error) {
+	s, err := text(v)
+	return marked(s), err
+}
+
+func markup(v any) (string, error) {
+	if m, ok := v.(marked); ok {
+		return string(m), nil
+	}
+	s, err := text(v)
+	return html.EscapeString(s), err
 }
 
 // encode returns a value as JSON.

@@ -24,6 +24,7 @@ const (
 	Path                // as one segment of a URL's path
 	Query               // as a part of a URL's query
 	Host                // as a part of a host name; other values are errors
+	HTML                // as text of an HTML document, or as the value of an attribute in quotes; {{raw X}} leaves X as it is
 )
 
 // Template is a parsed template. It sees one job, and nothing of the environment, of files or of other jobs. It is safe

@@ -40,6 +40,8 @@ func TestText(t *testing.T) {
 		{`{{ index .JSON "missing" | default "d" }}{{ index .JSON "none" | default "e" }}{{ .Header "no" | default "f" }}{{ .ID | default "g" }}`, Plain, "defu-42"},
 		{`{{ json .JSON.none }} {{ base64 "a?" }} {{ sha256 "" | printf "%.8s" }} {{ replace "a" "b" "aac" }} {{ eq .JSON.user.name "Ann" }}`, Plain, "null YT8= e3b0c442 bbc true"},
 		{`no action`, Plain, "no action"},
+		{`<a href="{{ .Header "tenant" }}">{{ .JSON.html }}{{ raw .JSON.html }}{{ .JSON.html | raw }}{{ .JSON.user.age }}</a>`, HTML,
+			`<a href="blue &amp; Söhne/?">&lt;b&gt;<b><b>12345678901234567890</a>`},
 		{`{{ .Payload }}`, Plain, `{"user":{"name":"Ann","age":12345678901234567890},"tags":["a","b"],"none":null,"html":"<b>"}`},
 	} {
 		parsed, err := Parse("body", tt.template, tt.escape)
@@ -56,6 +58,7 @@ func TestText(t *testing.T) {
 func TestTemplatesThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"{{ .ID":                                       "line 1: unclosed action",
+		"{{ raw .ID }}":                                `function "raw" not defined`,
 		"a\n{{ env \"HOME\" }}":                        `line 2: function "env" not defined`,
 		`{{ define "a" }}{{ end }}x`:                   "define, block and template are not available",
 		`{{ block "a" . }}x{{ end }}`:                  "define, block and template are not available",
