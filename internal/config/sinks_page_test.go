@@ -62,6 +62,15 @@ var stages = map[string]func(t *testing.T) stage{
 			job:     &delivery.Job{Meta: delivery.Meta{Headers: []delivery.Header{{Key: "customer", Value: []byte("c-1")}}}},
 		}
 	},
+	"smtp": func(t *testing.T) stage {
+		s := standin.StartSMTP(t, standin.SMTPOptions{})
+		return stage{
+			replace: []string{
+				"smtp.example.com:587\n", s.Addr + "\n    ca_file: " + s.CAFile + "\n", "/run/secrets/smtp", write(t, "secret", standin.MailPassword+"\n"),
+			},
+			job: &delivery.Job{Payload: []byte(`{"user":{"name":"Ann","email":"ann@example.org"},"order":7}`)},
+		}
+	},
 }
 
 // TestSinksPage delivers a job with each configuration of docs/sinks.md.

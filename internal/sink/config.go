@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/sink/record"
+	"github.com/pacer/pacer/internal/sink/smtp"
 	"github.com/pacer/pacer/internal/sink/telegram"
 )
 
@@ -34,6 +35,7 @@ var kinds = map[string]kind{
 	"apns":     kindOf(apns.Default, openAPNs),
 	"discard":  kindOf(discard.Default, openDiscard),
 	"kafka":    kindOf(kafka.Default, openKafka),
+	"smtp":     kindOf(smtp.Default, openSMTP),
 	"telegram": kindOf(telegram.Default, openTelegram),
 }
 
@@ -85,6 +87,14 @@ func openKafka(c *kafka.Config, host Host) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{Sink: s, Timeout: c.Timeout}, nil
+}
+
+func openSMTP(c *smtp.Config, host Host) (Entry, error) {
+	s, err := smtp.New(smtp.Options{Config: *c, Logger: host.Logger})
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
 }
 
 func openTelegram(c *telegram.Config, host Host) (Entry, error) {

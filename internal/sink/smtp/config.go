@@ -1,0 +1,255 @@
+package smtp
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/mail"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/render"
+)
+
+// Config configures an smtp sink.
+type Config struct {
+	// Addr is the server's host:port.
+	Addr string `yaml:"addr"`
+	// TLS is starttls, implicit (from the first byte on) or none.
+	TLS string `yaml:"tls"`
+	access.Certificates
+
+	// Auth is the mechanism of authentication, auto for the best of those that the server offers.
+	Auth     string `yaml:"auth"`
+	Username string `yaml:"username"`
+	Password string `yaml:"password" secret:"value"`
+	// Hello is the name that the sink gives itself; "" for that of the machine.
+	Hello string `yaml:"hello"`
+
+	Texts
+
+	// MaxInFlight is the number of messages that one daemon sends at once, and of its connections.
+	MaxInFlight int `yaml:"max_in_flight"`
+	// Timeout bounds a delivery, from opening the connection to the answer to the message.
+	Timeout time.Duration `yaml:"timeout"`
+	// MaxConnAge and MaxConnMessages are how long, and for how many messages, a connection is used; 0 for any.
+	MaxConnAge      time.Duration `yaml:"max_conn_age"`
+	MaxConnMessages int           `yaml:"max_conn_messages"`
+	// RetryAfter is how long a job waits whose recipient the server does not take for now: it does not say how long.
+	RetryAfter time.Duration `yaml:"retry_after"`
+	// MaxRetryAfter is how long a wait is believed.
+	MaxRetryAfter time.Duration `yaml:"max_retry_after"`
+	// KeepRejected makes dead letters of rejected jobs.
+	KeepRejected bool `yaml:"keep_rejected"`
+
+	secrets access.Secrets
+}
+
+// Texts are the texts or templates of what is sent. Without a subject, a text and HTML the payload is the message.
+type Texts struct {
+	// From and To are addresses, EnvelopeFrom the one that bounces go to; "" for that of From.
+	From         string `yaml:"from"`
+	To           string `yaml:"to"`
+	EnvelopeFrom string `yaml:"envelope_from"`
+	ReplyTo      string `yaml:"reply_to"`
+	Subject      string `yaml:"subject"`
+	// Text and HTML are the body, in one or two forms.
+	Text string `yaml:"text" secret:"value"` // so that it may be in a file
+	HTML string `yaml:"html" secret:"value"`
+	// Headers are additional ones.
+	Headers map[string]string `yaml:"headers"`
+}
+
+// SecretFrom says how to read a secret that comes from a file.
+func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets.From(key, read) }
+
+// How connections are encrypted.
+const (
+	startTLS = "starttls"
+	implicit = "implicit"
+	noTLS    = "none"
+)
+
+// Mechanisms of authentication.
+const (
+	authAuto  = "auto"
+	authPlain = "plain"
+	authLogin = "login"
+	authSCRAM = "scram-sha-256"
+	authToken = "xoauth2"
+)
+
+var mechanisms = []string{authAuto, authPlain, authLogin, authSCRAM, authToken}
+
+const (
+	minTimeout      = 100 * time.Millisecond
+	maxTimeout      = 10 * time.Minute
+	minConnAge      = time.Second
+	maxConnAge      = 24 * time.Hour
+	maxConnMessages = 1_000_000
+	maxRetryAfter   = 24 * time.Hour
+	maxHeaders      = 50
+)
+
+// Default returns the configuration of an smtp sink without an address. The timeout is longer than what a rebalance leaves:
+// servers look at a message before they take it, and one that is sent twice is worse than one that takes long.
+func Default() *Config {
+	return &Config{
+		TLS: startTLS, Auth: authAuto, Texts: Texts{To: `{{ .Header "to" }}`}, MaxInFlight: 8, Timeout: 30 * time.Second,
+		MaxConnAge: 5 * time.Minute, MaxConnMessages: 100, RetryAfter: 5 * time.Minute, MaxRetryAfter: 15 * time.Minute,
+	}
+}
+
+// InFlight returns the number of deliveries that may be in flight at once.
+func (c *Config) InFlight() int { return c.MaxInFlight }
+
+var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?$|^\[[0-9a-fA-F:.]+\]$`)
+
+// Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
+func (c *Config) Problems() []string {
+	var p []string
+	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
+	host, port, err := net.SplitHostPort(c.Addr)
+	if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
+		add("addr: not host:port; use one such as smtp.example.com:587")
+	}
+	if !slices.Contains([]string{startTLS, implicit, noTLS}, c.TLS) {
+		add("tls: unknown; use one of %s, %s, %s", startTLS, implicit, noTLS)
+	}
+	p = append(p, c.Certificates.Problems()...)
+	if c.TLS == noTLS && c.Certificates != (access.Certificates{}) {
+		add("tls: ca_file, cert_file and key_file have no effect with %s; remove them or use %s", noTLS, startTLS)
+	}
+	switch {
+	case !slices.Contains(mechanisms, c.Auth):
+		add("auth: unknown; use one of %s", strings.Join(mechanisms, ", "))
+	case (c.Username == "") != (c.Password == ""):
+		add("username: goes together with password; set both or neither")
+	case c.Username != "" && c.TLS == noTLS:
+		add("username: would be sent unencrypted; set tls to %s or %s", startTLS, implicit)
+	case c.Username == "" && c.Auth != authAuto:
+		add("username: required with auth, as is password")
+	}
+	if c.Hello != "" && !hostPattern.MatchString(c.Hello) {
+		add("hello: not the name of a host; use one such as pacer.example.com")
+	}
+	p = append(p, c.Texts.problems()...)
+	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
+		add("timeout: %s is out of range; use a duration between %s and %s, such as 30s", c.Timeout, minTimeout, maxTimeout)
+	}
+	if c.MaxConnAge != 0 && (c.MaxConnAge < minConnAge || c.MaxConnAge > maxConnAge) {
+		add("max_conn_age: %s is out of range; use a duration between %s and %s, or 0", c.MaxConnAge, minConnAge, maxConnAge)
+	}
+	if c.MaxConnMessages < 0 || c.MaxConnMessages > maxConnMessages {
+		add("max_conn_messages: %d is out of range; use a number up to %d, or 0 for any", c.MaxConnMessages, maxConnMessages)
+	}
+	for key, d := range map[string]time.Duration{"retry_after": c.RetryAfter, "max_retry_after": c.MaxRetryAfter} {
+		if d < time.Second || d > maxRetryAfter {
+			add("%s: %s is out of range; use a duration between 1s and %s, such as 5m", key, d, maxRetryAfter)
+		}
+	}
+	return p
+}
+
+// composed tells whether the sink makes the message; otherwise the payload is the message.
+func (t *Texts) composed() bool { return t.Subject != "" || t.Text != "" || t.HTML != "" }
+
+// setting is a setting that is a text or a template.
+type setting struct {
+	key, text string
+	escape    render.Escape
+}
+
+// settings are those that are set.
+func (t *Texts) settings() []setting {
+	all := []setting{
+		{keyFrom, t.From, render.Plain}, {keyTo, t.To, render.Plain}, {keyEnvelopeFrom, t.EnvelopeFrom, render.Plain},
+		{keyReplyTo, t.ReplyTo, render.Plain}, {keySubject, t.Subject, render.Plain}, {keyText, t.Text, render.Plain},
+		{keyHTML, t.HTML, render.HTML},
+	}
+	return slices.DeleteFunc(all, func(s setting) bool { return s.text == "" })
+}
+
+// The keys of texts.
+const (
+	keyFrom         = "from"
+	keyTo           = "to"
+	keyEnvelopeFrom = "envelope_from"
+	keyReplyTo      = "reply_to"
+	keySubject      = "subject"
+	keyText         = "text"
+	keyHTML         = "html"
+)
+
+// ownHeaders are those that the sink writes itself, or that would say something about recipients whom it does not send to.
+var ownHeaders = []string{
+	"From", "To", "Cc", "Bcc", "Reply-To", "Sender", "Subject", "Date", "Message-Id", "Mime-Version", "Return-Path", "Received", "Dkim-Signature",
+}
+
+var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,63}$`)
+
+func (t *Texts) problems() (p []string) {
+	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
+	if t.To == "" {
+		add("to: required; use a text or a template such as {{ .Header \"to\" }}")
+	}
+	if t.composed() {
+		if t.From == "" {
+			add("from: required; use an address such as News <news@example.com>")
+		}
+		if t.Text == "" && t.HTML == "" {
+			add("text: required, or html; without both and a subject, the payload is the message")
+		}
+		if t.Subject == "" {
+			add("subject: required with text or html")
+		}
+	} else if t.From != "" || t.ReplyTo != "" || len(t.Headers) > 0 {
+		add("subject: from, reply_to and headers have no effect without it, since the payload is the message; set it or remove them")
+	}
+	for _, s := range t.settings() {
+		if _, err := render.Parse(s.key, s.text, s.escape); err != nil {
+			add("%s: %s", s.key, err)
+		} else if isAddress(s.key) && !render.IsTemplate(s.text) {
+			if _, err := mail.ParseAddress(s.text); err != nil {
+				add("%s: not an address; use one such as News <news@example.com>", s.key)
+			}
+		}
+	}
+	if len(t.Headers) > maxHeaders {
+		add("headers: %d of them; use at most %d", len(t.Headers), maxHeaders)
+	}
+	for name, text := range t.Headers {
+		canonical := canonicalHeader(name)
+		switch _, err := render.Parse(name, text, render.Plain); {
+		case !headerPattern.MatchString(name):
+			add("headers.%s: not a name for a header; use letters, digits and -", name)
+		case slices.Contains(ownHeaders, canonical) || strings.HasPrefix(canonical, "Content-"):
+			add("headers.%s: written by pacer; remove it", name)
+		case err != nil:
+			add("headers.%s: %s", name, err)
+		}
+	}
+	slices.Sort(p)
+	return p
+}
+
+// isAddress tells whether the text of a key is an address.
+func isAddress(key string) bool {
+	return slices.Contains([]string{keyFrom, keyTo, keyEnvelopeFrom, keyReplyTo}, key)
+}
+
+// String returns the configuration without its secrets.
+func (c *Config) String() string {
+	return fmt.Sprintf("{addr: %s, tls: %s, auth: %s, username: %s, from: %s, to: %s, max_in_flight: %d, timeout: %s}",
+		c.Addr, c.TLS, c.Auth, c.Username, c.From, c.To, c.MaxInFlight, c.Timeout)
+}
+
+// GoString keeps secrets out of %#v.
+func (c *Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer, without secrets.
+func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -1,0 +1,282 @@
+package smtp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	gosmtp "github.com/wneessen/go-mail/smtp"
+)
+
+// maxReply bounds what a server may say between two things that it is told, in bytes.
+const maxReply = 64 << 10
+
+var (
+	errLongReply = errors.New("it says too much")
+	errNoTLS     = errors.New("it offers no encryption (STARTTLS)")
+	errNoAuth    = errors.New("it offers no authentication that can be used")
+)
+
+// line is a connection below its encryption. What it reads between two writes is bounded.
+type line struct {
+	net.Conn
+	left int // bytes; owned by the goroutine that uses the connection
+}
+
+func (l *line) Read(b []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errLongReply
+	}
+	n, err := l.Conn.Read(b[:min(len(b), l.left)])
+	l.left -= n
+	return n, err
+}
+
+func (l *line) Write(b []byte) (int, error) {
+	l.left = maxReply
+	return l.Conn.Write(b)
+}
+
+// conn is a connection to the server: greeted, encrypted and authenticated. It is for one goroutine at a time.
+type conn struct {
+	client *gosmtp.Client
+	line   *line
+	born   time.Time
+	used   time.Time // when the server answered last
+	epoch  int       // of the pool when it was made
+
+	messages int
+	dirty    bool // a transaction was begun, and not ended
+	broken   bool // not to be used any more
+}
+
+// login is what connections are made with.
+type login struct {
+	tls      *tls.Config // without the server's name
+	password string
+}
+
+// dialer makes connections.
+type dialer struct {
+	config Config
+	host   string // of the server
+	hello  string
+	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func newDialer(c Config, hostname string) *dialer {
+	d := &dialer{config: c, hello: c.Hello, dial: (&net.Dialer{}).DialContext}
+	d.host, _, _ = net.SplitHostPort(c.Addr) // checked before
+	if d.hello == "" {
+		if d.hello = hostname; !hostPattern.MatchString(hostname) {
+			d.hello = "localhost"
+		}
+	}
+	return d
+}
+
+// connect makes a connection, as long as ctx lasts.
+func (d *dialer) connect(ctx context.Context, l login) (*conn, *failure) {
+	raw, err := d.dial(ctx, "tcp", d.config.Addr)
+	if err != nil {
+		return nil, &failure{stage: connecting, err: err}
+	}
+	c := &conn{line: &line{Conn: raw, left: maxReply}, born: time.Now()}
+	done := c.limit(ctx)
+	f := d.prepare(ctx, c, l)
+	done()
+	if f == nil && c.broken {
+		f = &failure{stage: connecting, err: ctx.Err()}
+	}
+	if f != nil {
+		_ = raw.Close()
+		return nil, f
+	}
+	c.used = time.Now()
+	return c, nil
+}
+
+// prepare greets the server, has the connection encrypted and logs in.
+func (d *dialer) prepare(ctx context.Context, c *conn, l login) *failure {
+	stream, secure := net.Conn(c.line), l.tls.Clone()
+	if secure != nil {
+		secure.ServerName = strings.Trim(d.host, "[]")
+	}
+	if d.config.TLS == implicit {
+		encrypted := tls.Client(c.line, secure)
+		if err := encrypted.HandshakeContext(ctx); err != nil {
+			return &failure{stage: securing, err: err}
+		}
+		stream = encrypted
+	}
+	var err error
+	if c.client, err = gosmtp.NewClient(stream, d.host); err != nil {
+		return &failure{stage: connecting, err: err}
+	}
+	c.client.SkipSMTPUTF8(true)
+	if err := c.client.Hello(d.hello); err != nil {
+		return &failure{stage: connecting, err: err}
+	}
+	if d.config.TLS == startTLS {
+		if offered, _ := c.client.Extension("STARTTLS"); !offered {
+			return &failure{stage: securing, err: errNoTLS}
+		}
+		if err := c.client.StartTLS(secure); err != nil {
+			return &failure{stage: securing, err: err}
+		}
+	}
+	if d.config.Username == "" {
+		return nil
+	}
+	auth, err := d.auth(c.client, l.password)
+	if err == nil {
+		err = c.client.Auth(auth)
+	}
+	if err != nil {
+		return &failure{stage: authenticating, err: err}
+	}
+	return nil
+}
+
+// auth chooses the mechanism. The connection is encrypted.
+func (d *dialer) auth(client *gosmtp.Client, password string) (gosmtp.Auth, error) {
+	_, offered := client.Extension("AUTH")
+	list := strings.Fields(strings.ToLower(offered))
+	mechanism := d.config.Auth
+	if mechanism == authAuto {
+		for _, m := range []string{authSCRAM, authPlain, authLogin} {
+			if slices.Contains(list, m) {
+				mechanism = m
+				break
+			}
+		}
+	}
+	if !slices.Contains(list, mechanism) {
+		return nil, fmt.Errorf("%w: %.60q", errNoAuth, offered)
+	}
+	switch user := d.config.Username; mechanism {
+	case authSCRAM:
+		return gosmtp.ScramSHA256Auth(user, password), nil
+	case authLogin:
+		return gosmtp.LoginAuth(user, password, d.host, false), nil
+	case authToken:
+		return gosmtp.XOAuth2Auth(user, password), nil
+	}
+	return gosmtp.PlainAuth("", d.config.Username, password, d.host, false), nil
+}
+
+// limit has everything on the connection fail when ctx ends, until done is called. The connection is broken then.
+func (c *conn) limit(ctx context.Context) (done func()) {
+	stop := context.AfterFunc(ctx, func() { _ = c.line.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		if !stop() {
+			c.broken = true
+		}
+	}
+}
+
+// send sends a message, and returns what the server says to it.
+func (c *conn) send(ctx context.Context, m *message) (said reply, f *failure) {
+	defer c.limit(ctx)()
+	said, f = c.transact(m)
+	if c.used = time.Now(); f != nil && f.closes() {
+		c.broken = true
+	}
+	c.messages++
+	return said, f
+}
+
+// transact is one transaction of mail.
+func (c *conn) transact(m *message) (said reply, f *failure) {
+	if c.dirty {
+		if err := c.client.Reset(); err != nil {
+			return said, &failure{stage: announcing, err: err}
+		}
+	}
+	if f := c.lacks(m); f != nil {
+		return said, f
+	}
+	c.dirty = true
+	c.client.SkipSMTPUTF8(!m.utf8)
+	if err := c.client.Mail(m.from); err != nil {
+		return said, &failure{stage: announcing, err: err}
+	}
+	if err := c.client.Rcpt(m.to); err != nil {
+		return said, &failure{stage: addressing, err: err}
+	}
+	w, err := c.client.Data()
+	if err != nil {
+		return said, &failure{stage: beginning, err: err}
+	}
+	if _, err := w.Write(m.data); err != nil {
+		return said, &failure{stage: beginning, err: err} // its end was not sent
+	}
+	if err = w.Close(); err != nil {
+		f = &failure{stage: ending, err: err}
+		if r, ok := f.reply(); ok && r.code/100 == 2 { // a client is to look at the first digit alone
+			c.dirty = false
+			return r, nil
+		}
+		return said, f
+	}
+	c.dirty = false
+	said = reply{code: 250}
+	if answered, ok := w.(*gosmtp.DataCloser); ok {
+		said = parseReply(said.code, answered.ServerResponse())
+	}
+	return said, nil
+}
+
+// lacks tells what the server cannot do that the message needs.
+func (c *conn) lacks(m *message) *failure {
+	needs := func(extension, why string) *failure {
+		if offered, _ := c.client.Extension(extension); offered {
+			return nil
+		}
+		return &failure{stage: refusing, err: fmt.Errorf("%s: the server does not offer %s", why, extension)}
+	}
+	if m.utf8 {
+		if f := needs("SMTPUTF8", "an address has characters that are not ASCII"); f != nil {
+			return f
+		}
+	}
+	if m.eightBit {
+		if f := needs("8BITMIME", "the message has characters that are not ASCII"); f != nil {
+			return f
+		}
+	}
+	_, size := c.client.Extension("SIZE")
+	if most, err := strconv.Atoi(size); err == nil && most > 0 && len(m.data) > most {
+		return &failure{stage: refusing, err: fmt.Errorf("the message has %d bytes, and the server takes at most %d", len(m.data), most)}
+	}
+	return nil
+}
+
+// lives tells whether the server still answers.
+func (c *conn) lives(ctx context.Context) bool {
+	done := c.limit(ctx)
+	err := c.client.Noop()
+	done()
+	if c.used = time.Now(); err != nil {
+		c.broken = true
+	}
+	return !c.broken
+}
+
+// goodbye is how long the end of a connection may take.
+const goodbye = time.Second
+
+// close ends the connection, with a word if it still works. The answer is not waited for.
+func (c *conn) close() {
+	if !c.broken {
+		_ = c.line.SetDeadline(time.Now().Add(goodbye))
+		_, _ = c.client.Text.Cmd("QUIT")
+	}
+	_ = c.client.Close()
+}

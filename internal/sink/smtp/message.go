@@ -1,0 +1,280 @@
+package smtp
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"net/mail"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+
+	gomail "github.com/wneessen/go-mail"
+	"golang.org/x/net/idna"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/render"
+)
+
+// Bounds on what is made of a job, in bytes.
+const (
+	maxHeader     = 900      // of a header's text: with its name it fits the longest line that there may be
+	maxAddress    = 254      // RFC 5321, section 4.5.3.1.3
+	maxBody       = 64 << 10 // of a text, beyond
+	bodyOfPayload = 4        // times those of the payload
+)
+
+// form makes messages of jobs.
+type form struct {
+	texts    map[string]*render.Template // by key; those that are not set are missing
+	headers  map[string]*render.Template // by name
+	composed bool                        // false: the payload is the message
+}
+
+// newForm parses the templates. An error begins with the key.
+func newForm(t *Texts) (*form, error) {
+	f := &form{texts: map[string]*render.Template{}, headers: map[string]*render.Template{}, composed: t.composed()}
+	var err error
+	for _, s := range t.settings() {
+		if f.texts[s.key], err = render.Parse(s.key, s.text, s.escape); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.key, err)
+		}
+	}
+	for name, text := range t.Headers {
+		if f.headers[name], err = render.Parse(name, text, render.Plain); err != nil {
+			return nil, fmt.Errorf("headers.%s: %w", name, err)
+		}
+	}
+	return f, nil
+}
+
+// message is what is sent for a job: to one recipient, so that there is one answer.
+type message struct {
+	from, to string // in angle brackets, as they are sent
+	utf8     bool   // an address has other characters than ASCII
+	eightBit bool   // the data have
+	data     []byte // lines end in CRLF or LF
+}
+
+// maxShown bounds what is shown of a message, in bytes.
+const maxShown = 4 << 10
+
+// String returns the message as a person is to see it.
+func (m *message) String() string {
+	data := strings.ReplaceAll(string(m.data[:min(len(m.data), maxShown)]), "\r\n", "\n")
+	if len(m.data) > maxShown {
+		data += fmt.Sprintf("… (%d bytes)", len(m.data))
+	}
+	return "MAIL FROM:" + m.from + "\nRCPT TO:" + m.to + "\nDATA\n" + data
+}
+
+// message returns the message for a job. An error is about the job, and holds nothing of it but what the error is about.
+func (f *form) message(job *delivery.Job, now time.Time) (*message, error) {
+	view := render.NewJob(job, now)
+	if f.composed {
+		return f.compose(job, view)
+	}
+	return f.whole(job, view)
+}
+
+// compose makes a message of texts.
+func (f *form) compose(job *delivery.Job, view *render.Job) (*message, error) {
+	from, err := f.address(keyFrom, view)
+	if err != nil {
+		return nil, err
+	}
+	to, err := f.address(keyTo, view)
+	if err != nil {
+		return nil, err
+	}
+	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
+	msg.FromMailAddress(from)
+	msg.ToMailAddress(to)
+	if f.texts[keyReplyTo] != nil {
+		reply, err := f.address(keyReplyTo, view)
+		if err != nil {
+			return nil, err
+		}
+		msg.ReplyToMailAddress(reply)
+	}
+	subject, err := f.line(keySubject, f.texts[keySubject], view)
+	if err != nil {
+		return nil, err
+	}
+	msg.Subject(subject)
+	msg.SetDateWithValue(view.Time)
+	msg.SetGenHeader(gomail.HeaderMessageID, "<"+messageID(job, from.Address)+">")
+	for name, t := range f.headers {
+		value, err := f.line(name, t, view)
+		if err != nil {
+			return nil, err
+		}
+		if value != "" {
+			msg.SetGenHeader(gomail.Header(name), value)
+		}
+	}
+	limit := maxBody + bodyOfPayload*len(job.Payload)
+	for _, part := range []struct {
+		key  string
+		kind gomail.ContentType
+		add  func(gomail.ContentType, string, ...gomail.PartOption)
+	}{{keyText, gomail.TypeTextPlain, msg.AddAlternativeString}, {keyHTML, gomail.TypeTextHTML, msg.AddAlternativeString}} {
+		if f.texts[part.key] == nil {
+			continue
+		}
+		body, err := f.texts[part.key].Text(view, limit)
+		if err != nil {
+			return nil, err
+		}
+		part.add(part.kind, body)
+	}
+	var data bytes.Buffer
+	if _, err := msg.WriteTo(&data); err != nil {
+		return nil, errors.New("the message cannot be written") // to memory: never
+	}
+	return f.envelope(from, to, view, data.Bytes())
+}
+
+// whole takes the payload for the message, and adds what every message needs.
+func (f *form) whole(job *delivery.Job, view *render.Job) (*message, error) {
+	if err := wellFormed(job.Payload); err != nil {
+		return nil, err
+	}
+	parsed, err := mail.ReadMessage(bytes.NewReader(job.Payload))
+	if err != nil {
+		return nil, errors.New("the payload is no message: it does not begin with headers")
+	}
+	from, err := mail.ParseAddress(parsed.Header.Get("From"))
+	if err != nil {
+		return nil, errors.New("the payload is no message: it has no From, or one that is not an address")
+	}
+	if from, err = checked("the payload's From", from); err != nil {
+		return nil, err
+	}
+	to, err := f.address(keyTo, view)
+	if errors.Is(err, errNoAddress) {
+		if to, err = mail.ParseAddress(strings.Join(parsed.Header["To"], ", ")); err != nil {
+			return nil, errors.New("to: the job names no recipient, and the payload's To is not one address")
+		}
+		to, err = checked("the payload's To", to)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var added string
+	if parsed.Header.Get("Message-Id") == "" {
+		added = "Message-ID: <" + messageID(job, from.Address) + ">\r\n"
+	}
+	if parsed.Header.Get("Date") == "" {
+		added += "Date: " + view.Time.Format(time.RFC1123Z) + "\r\n"
+	}
+	return f.envelope(from, to, view, append([]byte(added), job.Payload...))
+}
+
+// wellFormed looks for what a server could take for the end of the message, and for what no message may have.
+func wellFormed(payload []byte) error {
+	for i, c := range payload {
+		if c == 0 || c == '\r' && (i+1 == len(payload) || payload[i+1] != '\n') {
+			return errors.New("the payload is no message: it has a NUL, or a CR without LF")
+		}
+	}
+	return nil
+}
+
+// envelope returns the message with the addresses that it is sent from and to.
+func (f *form) envelope(from, to *mail.Address, view *render.Job, data []byte) (*message, error) {
+	if f.texts[keyEnvelopeFrom] != nil {
+		var err error
+		if from, err = f.address(keyEnvelopeFrom, view); err != nil {
+			return nil, err
+		}
+	}
+	bare := func(a *mail.Address) string { return (&mail.Address{Address: a.Address}).String() } // quoted where it has to be
+	return &message{
+		from: bare(from), to: bare(to), data: data, utf8: !isASCII(from.Address + to.Address), eightBit: !isASCII(string(data)),
+	}, nil
+}
+
+var errNoAddress = errors.New("the job names none")
+
+// address makes an address of a template.
+func (f *form) address(key string, view *render.Job) (*mail.Address, error) {
+	text, err := f.texts[key].Text(view, maxHeader)
+	if err != nil {
+		return nil, err
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return nil, fmt.Errorf("%s: %w", key, errNoAddress)
+	}
+	a, err := mail.ParseAddress(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not an address", key)
+	}
+	return checked(key, a)
+}
+
+// checked returns the address as it is sent.
+func checked(what string, a *mail.Address) (*mail.Address, error) {
+	address, err := a.Address, error(nil)
+	if at := strings.LastIndexByte(address, '@'); !isASCII(address[at:]) {
+		var domain string
+		domain, err = idna.Lookup.ToASCII(address[at+1:])
+		address = address[:at+1] + domain
+	}
+	if err != nil || len(address) > maxAddress || strings.ContainsFunc(address+a.Name, unicode.IsControl) {
+		return nil, fmt.Errorf("%s: not an address that mail can be sent to or from", what)
+	}
+	return &mail.Address{Name: a.Name, Address: address}, nil
+}
+
+// line makes the text of a header: on one line, so that a job cannot add headers.
+func (f *form) line(key string, t *render.Template, view *render.Job) (string, error) {
+	text, err := t.Text(view, maxHeader)
+	if err != nil {
+		return "", err
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return "", fmt.Errorf("%s: it has characters that a header cannot have", key)
+	}
+	return text, nil
+}
+
+var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// idLength bounds how much of a job's id is in that of its message.
+const idLength = 64
+
+// messageID returns the id of a job's message: always the same, so that servers and programs of mail can recognise the second
+// of two attempts, and of no other job, since they do throw away what they take for the second.
+func messageID(job *delivery.Job, from string) string {
+	sum := sha256.Sum256([]byte(job.Campaign + "\x00" + job.Scope() + "\x00" + job.ID))
+	id := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
+	if len(job.ID) <= idLength && plainID.MatchString(job.ID) {
+		id = job.ID + "." + id
+	}
+	return id + from[strings.LastIndexByte(from, '@'):]
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// canonicalHeader spells the name of a header with capitals.
+func canonicalHeader(name string) string {
+	parts := strings.Split(strings.ToLower(name), "-")
+	for i, p := range parts {
+		if p != "" {
+			parts[i] = strings.ToUpper(p[:1]) + p[1:]
+		}
+	}
+	return strings.Join(parts, "-")
+}

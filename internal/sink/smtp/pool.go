@@ -1,0 +1,162 @@
+package smtp
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// Keeping connections that nobody uses.
+const (
+	keepEvery   = 10 * time.Second // they are looked at
+	keepAlive   = 30 * time.Second // without an answer before the server is asked for one
+	keepTimeout = 5 * time.Second  // for that answer
+)
+
+// pool has the connections: at most as many as messages may be sent at once, since a connection takes one after the other. The
+// one that was used last is used next, so that those that are too many get old.
+//
+// Safe for concurrent use. A connection that is lent is its borrower's, and holds a slot; those that are idle hold none, and
+// there are only as many as there are slots that nobody holds.
+type pool struct {
+	slots       chan struct{}
+	maxAge      time.Duration // 0: any
+	maxMessages int           // 0: any
+
+	mu    sync.Mutex
+	idle  []*conn
+	epoch int // connections of an earlier one are not used any more
+	ended bool
+}
+
+func newPool(size int, maxAge time.Duration, maxMessages int) *pool {
+	return &pool{slots: make(chan struct{}, size), maxAge: maxAge, maxMessages: maxMessages}
+}
+
+// enter waits for a slot. leave gives it back.
+func (p *pool) enter(ctx context.Context) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *pool) leave() { <-p.slots }
+
+// take returns an idle connection; nil if there is none. The caller holds a slot.
+func (p *pool) take(now time.Time) *conn {
+	p.mu.Lock()
+	var old []*conn
+	var c *conn
+	for c == nil && len(p.idle) > 0 {
+		last := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		if p.done(last, now) {
+			old = append(old, last)
+		} else {
+			c = last
+		}
+	}
+	p.mu.Unlock()
+	closeAll(old)
+	return c
+}
+
+// now returns the epoch of connections that are made now.
+func (p *pool) now() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch
+}
+
+// put gives a connection back, or closes it. The caller holds a slot until then.
+func (p *pool) put(c *conn, now time.Time) {
+	p.mu.Lock()
+	keep := !p.ended && !p.done(c, now)
+	if keep {
+		p.idle = append(p.idle, c)
+	}
+	p.mu.Unlock()
+	if !keep {
+		c.close()
+	}
+}
+
+// done tells whether a connection has served its time.
+func (p *pool) done(c *conn, now time.Time) bool {
+	return c.broken || c.epoch != p.epoch || p.maxAge > 0 && now.Sub(c.born) >= p.maxAge ||
+		p.maxMessages > 0 && c.messages >= p.maxMessages
+}
+
+// renew has other connections made. Those in use are closed after use.
+func (p *pool) renew() {
+	p.mu.Lock()
+	old := p.idle
+	p.idle = nil
+	p.epoch++
+	p.mu.Unlock()
+	closeAll(old)
+}
+
+// end closes the idle connections, and those in use after use.
+func (p *pool) end() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.renew()
+}
+
+// keep looks after idle connections until ctx is cancelled: those that have served their time are closed, and the server is
+// asked for an answer over the others, so that neither it nor a firewall ends them, and those that are dead are known.
+func (p *pool) keep(ctx context.Context) {
+	retry.Every(ctx, keepEvery, func(now time.Time) {
+		for range cap(p.slots) {
+			select {
+			case p.slots <- struct{}{}:
+			default:
+				return // all are in use
+			}
+			c := p.quiet(now)
+			if c != nil {
+				asking, cancel := context.WithTimeout(ctx, keepTimeout)
+				c.lives(asking)
+				cancel()
+				p.put(c, time.Now())
+			}
+			p.leave()
+			if c == nil || ctx.Err() != nil {
+				return
+			}
+		}
+	})
+}
+
+// quiet closes the idle connections that have served their time, and takes one that was quiet for long.
+func (p *pool) quiet(now time.Time) (c *conn) {
+	p.mu.Lock()
+	var old, others []*conn
+	for _, i := range p.idle {
+		switch {
+		case p.done(i, now):
+			old = append(old, i)
+		case c == nil && now.Sub(i.used) >= keepAlive:
+			c = i
+		default:
+			others = append(others, i)
+		}
+	}
+	p.idle = others
+	p.mu.Unlock()
+	closeAll(old)
+	return c
+}
+
+func closeAll(conns []*conn) {
+	for _, c := range conns {
+		c.close()
+	}
+}

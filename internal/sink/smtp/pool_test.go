@@ -1,0 +1,190 @@
+package smtp
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// piped is a server without a network, so that time can be anything.
+type piped struct {
+	mu       sync.Mutex
+	commands []string // of all connections, in order
+	deaf     bool     // says nothing any more
+	mute     string   // the command that gets no answer; "." for the message
+	conns    int
+	open     int
+}
+
+func (s *piped) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	s.mu.Lock()
+	s.conns++
+	s.open++
+	s.mu.Unlock()
+	go func() {
+		defer server.Close()
+		s.serve(server)
+		s.mu.Lock()
+		s.open--
+		s.mu.Unlock()
+	}()
+	return client, nil
+}
+
+func (s *piped) serve(c net.Conn) {
+	say := func(text string) { _, _ = c.Write([]byte(text + "\r\n")) }
+	say("220 hello")
+	message := false
+	for in := bufio.NewScanner(c); in.Scan(); {
+		if message {
+			if message = in.Text() != "."; !message && s.mute != "." {
+				say("250 2.0.0 taken")
+			}
+			continue
+		}
+		command, _, _ := strings.Cut(in.Text(), " ")
+		s.mu.Lock()
+		s.commands = append(s.commands, command)
+		deaf := s.deaf
+		s.mu.Unlock()
+		switch {
+		case command == "QUIT":
+			return
+		case deaf || command == s.mute:
+		case command == "DATA":
+			message = true
+			say("354 go on")
+		case command == "RCPT" && strings.Contains(in.Text(), "gone"):
+			say("550 5.1.1 no such user")
+		default:
+			say("250 2.0.0 ok")
+		}
+	}
+}
+
+// told returns the commands so far, and forgets them.
+func (s *piped) told() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.Join(s.commands, " ")
+	s.commands = nil
+	return text
+}
+
+// inTime runs a test with a sink of that server, whose Run runs.
+func inTime(t *testing.T, change func(*Config), test func(t *testing.T, s *piped, deliver func(to string) delivery.Result)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := Default()
+		unencrypted(c)
+		c.Addr, c.From, c.Subject, c.Text, c.Hello = "mail:25", "news@example.com", "x", "y", "me"
+		change(c)
+		k, err := New(Options{Config: *c, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &piped{}
+		k.dialer.dial = s.dial
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.Run(ctx) }()
+		test(t, s, func(to string) delivery.Result { return k.Deliver(t.Context(), job(to, "")) })
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = k.Close()
+		synctest.Wait()
+		if s.mu.Lock(); s.open != 0 {
+			t.Errorf("%d connections are still open", s.open)
+		}
+		s.mu.Unlock()
+	})
+}
+
+// TestKeepAlive: a connection that nobody uses is asked for an answer, and one that gives none is replaced before a message
+// needs it.
+func TestKeepAlive(t *testing.T) {
+	inTime(t, func(c *Config) { c.MaxConnAge = 0 }, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
+		if res := deliver("ann@example.org"); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+		if got := s.told(); got != "EHLO MAIL RCPT DATA" {
+			t.Error(got)
+		}
+		time.Sleep(2*time.Minute + time.Second)
+		synctest.Wait()
+		if got := s.told(); got != "NOOP NOOP NOOP" && got != "NOOP NOOP NOOP NOOP" {
+			t.Error(got)
+		}
+		if res := deliver("gone@example.org"); res.Class != delivery.Rejected {
+			t.Fatalf("%+v", res)
+		}
+		if res := deliver("ann@example.org"); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+		if got := s.told(); got != "MAIL RCPT RSET MAIL RCPT DATA" || s.conns != 1 {
+			t.Errorf("%s over %d connections", got, s.conns)
+		}
+		s.mu.Lock()
+		s.deaf = true
+		s.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.mu.Lock()
+		s.deaf = false
+		s.mu.Unlock()
+		if got := s.told(); got != "NOOP" {
+			t.Error(got)
+		}
+		if res := deliver("ann@example.org"); res.Class != delivery.Delivered || s.conns != 2 {
+			t.Errorf("%+v over %d connections", res, s.conns)
+		}
+	})
+}
+
+// TestAge: a connection that is old is closed, idle or not.
+func TestAge(t *testing.T) {
+	inTime(t, func(c *Config) { c.MaxConnAge = time.Minute }, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
+		for want, pause := range []time.Duration{0, 70 * time.Second, 50 * time.Second, 15 * time.Second} {
+			time.Sleep(pause)
+			synctest.Wait()
+			if s.mu.Lock(); pause == 70*time.Second && s.open != 0 {
+				t.Error("an old connection is open")
+			}
+			s.mu.Unlock()
+			if res := deliver("ann@example.org"); res.Class != delivery.Delivered {
+				t.Fatalf("%+v", res)
+			}
+			if want = []int{1, 2, 2, 3}[want]; s.conns != want {
+				t.Errorf("after %s: %d connections, want %d", pause, s.conns, want)
+			}
+		}
+	})
+}
+
+// TestDeaf: what gets no answer in time may have been taken once its end was sent, and was not taken before.
+func TestDeaf(t *testing.T) {
+	for command, want := range map[string]delivery.ResultClass{
+		"EHLO": delivery.Unreachable, "MAIL": delivery.Unreachable, "RCPT": delivery.Unreachable, "DATA": delivery.Unreachable, ".": delivery.Temporary,
+	} {
+		inTime(t, func(*Config) {}, func(t *testing.T, s *piped, deliver func(string) delivery.Result) {
+			s.mute = command
+			begun := time.Now()
+			res := deliver("ann@example.org")
+			if took := time.Since(begun); res.Class != want || took != 30*time.Second || !strings.Contains(res.Detail, "no answer from mail:25 within 30s") ||
+				strings.Contains(res.Detail, "may have taken") != (want == delivery.Temporary) || (res.By == delivery.ByNobody) != (want == delivery.Temporary) {
+				t.Errorf("%s: %+v after %s", command, res, took)
+			}
+		})
+	}
+}

@@ -1,0 +1,390 @@
+package smtp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open opens a sink for the stand-in until the test ends.
+func open(t *testing.T, s *standin.SMTP, change func(*Config)) *Sink {
+	t.Helper()
+	c := Default()
+	c.Addr, c.CAFile, c.Username, c.Password, c.Timeout = s.Addr, s.CAFile, standin.MailUser, standin.MailPassword, 20*time.Second
+	c.From, c.Subject, c.Text = "News <news@example.com>", "Hello", "{{ .Payload }}"
+	if change != nil {
+		change(c)
+	}
+	k, err := New(Options{Config: *c, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func unencrypted(c *Config) { c.TLS, c.CAFile, c.Username, c.Password = noTLS, "", "", "" }
+
+// TestDelivered: over both kinds of encryption and with each mechanism, what arrives is what was sent, once.
+func TestDelivered(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		options standin.SMTPOptions
+		change  func(*Config)
+		user    string
+	}{
+		"starttls":          {user: standin.MailUser},
+		"implicit":          {standin.SMTPOptions{Implicit: true}, func(c *Config) { c.TLS = implicit }, standin.MailUser},
+		"unencrypted":       {standin.SMTPOptions{Plain: true, Open: true}, unencrypted, ""},
+		"nobody to be":      {standin.SMTPOptions{Open: true}, func(c *Config) { c.Username, c.Password = "", "" }, ""},
+		"the best there is": {standin.SMTPOptions{Mechanisms: []string{"LOGIN", "PLAIN", "SCRAM-SHA-256"}}, nil, standin.MailUser},
+		"login":             {standin.SMTPOptions{Mechanisms: []string{"LOGIN"}}, nil, standin.MailUser},
+		"plain, if asked":   {standin.SMTPOptions{Mechanisms: []string{"PLAIN", "SCRAM-SHA-256"}}, func(c *Config) { c.Auth = authPlain }, standin.MailUser},
+		"xoauth2":           {standin.SMTPOptions{Mechanisms: []string{"XOAUTH2"}}, func(c *Config) { c.Auth = authToken }, standin.MailUser},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := standin.StartSMTP(t, tt.options)
+			k := open(t, s, tt.change)
+			if err := k.Check(t.Context()); err != nil || len(s.Messages()) != 0 {
+				t.Fatalf("%v, %d messages", err, len(s.Messages()))
+			}
+			res := k.Deliver(t.Context(), job("Ann <ann@example.org>", "one\n.\n..two\nMAIL FROM:<x@y>\n"))
+			if res.Class != delivery.Delivered || res.Provider.MessageID != "4F7AB12" {
+				t.Fatalf("%+v", res)
+			}
+			got := s.Messages()
+			if len(got) != 1 || got[0].From != "news@example.com" || got[0].To != "ann@example.org" || got[0].User != tt.user || got[0].Encrypted == tt.options.Plain {
+				t.Fatalf("%+v", got)
+			}
+			if !strings.HasSuffix(string(got[0].Data), "\r\n\r\none\r\n.\r\n..two\r\nMAIL FROM:<x@y>\r\n") {
+				t.Errorf("%q", got[0].Data)
+			}
+		})
+	}
+}
+
+// TestMisconfigured: trouble with credentials and settings is told so, and a check names the setting.
+func TestMisconfigured(t *testing.T) {
+	t.Parallel()
+	s := standin.StartSMTP(t, standin.SMTPOptions{Sender: func(from string, _ int) error {
+		if from == "other@example.com" {
+			return standin.Refusal(553, [3]int{5, 7, 1}, "not your address")
+		}
+		return nil
+	}})
+	other := standin.StartSMTP(t, standin.SMTPOptions{Plain: true, Mechanisms: []string{"CRAM-MD5"}})
+	for _, tt := range []struct {
+		change      func(*Config)
+		check, said string
+	}{
+		{func(c *Config) { c.Password = "not-" + standin.MailPassword }, "username: 535 5.7.8", "535 5.7.8 Authentication failed"},
+		{func(c *Config) { c.Username, c.Password = "", "" }, "", "530 5.7.0 log in first"},
+		{func(c *Config) { c.Addr = other.Addr }, "tls: " + other.Addr + ": it offers no encryption", "it offers no encryption (STARTTLS)"},
+		{func(c *Config) { c.CAFile = "" }, "tls: ", "certificate"},
+		{func(c *Config) { c.TLS = implicit }, "tls: ", "first record does not look like a TLS handshake"},
+		{func(c *Config) { c.Auth = authToken }, "username: " + s.Addr + `: it offers no authentication that can be used: "PLAIN"`, "it offers no authentication"},
+		{func(c *Config) { c.From = "other@example.com" }, "", "553 5.7.1 not your address"},
+	} {
+		k := open(t, s, tt.change)
+		if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Misconfigured || !strings.Contains(res.Detail, tt.said) {
+			t.Errorf("%s: %+v", tt.said, res)
+		}
+		if err := k.Check(t.Context()); (err == nil) != (tt.check == "") || err != nil && !strings.HasPrefix(err.Error(), tt.check) {
+			t.Errorf("%v, want %s", err, tt.check)
+		}
+	}
+	if n := len(s.Messages()); n != 0 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// TestConnectionsAreKept: messages share connections, as many of them as may be sent at once and for as long as they are to
+// be used; refused recipients end none; and no message is lost or sent twice when a server ends those that are idle.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(recipient string, _ int) (how standin.MailTreatment) {
+		if strings.HasPrefix(recipient, "gone") {
+			how.Recipient = standin.Refusal(550, [3]int{5, 1, 1}, "no such user")
+		}
+		return how
+	}})
+	k := open(t, s, func(c *Config) { c.MaxInFlight, c.MaxConnMessages = 2, 40 })
+	var calls sync.WaitGroup
+	for i := range 60 {
+		calls.Go(func() {
+			name, want := "ann", delivery.Delivered
+			if i%3 == 0 {
+				name, want = "gone", delivery.Rejected
+			}
+			if res := k.Deliver(t.Context(), job(fmt.Sprintf("%s%d@example.org", name, i), "x")); res.Class != want {
+				t.Errorf("%s: %+v", name, res)
+			}
+		})
+	}
+	calls.Wait()
+	if n := s.Connections(); n < 2 || n > 4 {
+		t.Errorf("%d connections", n)
+	}
+	before := s.Connections()
+	s.Drop()
+	for i := range 4 {
+		if res := k.Deliver(t.Context(), job(fmt.Sprintf("bob%d@example.org", i), "x")); res.Class != delivery.Delivered {
+			t.Errorf("%+v", res)
+		}
+	}
+	if n := s.Connections() - before; n < 1 || n > 2 || k.Resent() < 1 || k.Resent() > 2 {
+		t.Errorf("%d connections, %d messages went over another one", n, k.Resent())
+	}
+	var got []string
+	for _, m := range s.Messages() {
+		got = append(got, m.To)
+	}
+	slices.Sort(got)
+	if n := len(slices.Compact(slices.Clone(got))); n != len(got) || n != 44 {
+		t.Errorf("%d messages, to %d", len(got), n)
+	}
+}
+
+// TestDoubt: only a message whose end was sent may have been taken.
+func TestDoubt(t *testing.T) {
+	t.Parallel()
+	var conns sync.Map
+	s := standin.StartSMTP(t, standin.SMTPOptions{
+		Accept: func(n int, c net.Conn) bool { conns.Store(n, c); return true },
+		Sender: func(from string, connection int) error {
+			if from == "reset@example.com" {
+				c, _ := conns.Load(connection)
+				standin.Reset(c.(net.Conn))
+			}
+			return nil
+		},
+		Treat: func(recipient string, _ int) (how standin.MailTreatment) {
+			how.Reset = strings.HasPrefix(recipient, "reset")
+			return how
+		},
+	})
+	k := open(t, s, func(c *Config) { c.From = `{{ .Header "from" }}` })
+	for _, tt := range []struct {
+		from, to string
+		want     delivery.ResultClass
+		said     string
+	}{
+		{"reset@example.com", "ann@example.org", delivery.Unreachable, "after MAIL"},
+		{"a@example.com", "reset@example.org", delivery.Temporary, "it may have taken the message"},
+		{"a@example.com", "ann@example.org", delivery.Delivered, ""},
+	} {
+		res := k.Deliver(t.Context(), job(tt.to, "x", "from", tt.from))
+		if res.Class != tt.want || (res.By == delivery.ByNobody) != (tt.want == delivery.Temporary) || !strings.Contains(res.Detail, tt.said) {
+			t.Errorf("%s to %s: %+v", tt.from, tt.to, res)
+		}
+	}
+	if s.Named("reset@example.org") != 1 {
+		t.Error("a message in doubt was sent again")
+	}
+}
+
+// TestNeeds: what a server cannot take is not sent to it.
+func TestNeeds(t *testing.T) {
+	t.Parallel()
+	limited := standin.StartSMTP(t, standin.SMTPOptions{Size: 2000})
+	able := standin.StartSMTP(t, standin.SMTPOptions{UTF8: true})
+	big := strings.Repeat("x", 3000)
+	for _, tt := range []struct {
+		server      *standin.SMTP
+		to, payload string
+		said        string
+	}{
+		{limited, "ann@example.org", big, "the server takes at most 2000"},
+		{limited, "änn@example.org", "x", "does not offer SMTPUTF8"},
+		{able, "änn@example.org", big, ""},
+		{able, "ann@example.org", "x", ""},
+	} {
+		res := open(t, tt.server, nil).Deliver(t.Context(), job(tt.to, tt.payload))
+		if (res.Class == delivery.Delivered) != (tt.said == "") || res.Class != delivery.Delivered && res.Class != delivery.Permanent || !strings.Contains(res.Detail, tt.said) {
+			t.Errorf("%s: %+v", tt.to, res)
+		}
+	}
+	if got := able.Messages(); len(limited.Messages()) != 0 || len(got) != 2 || !got[0].UTF8 || got[1].UTF8 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestCrowded: a recipient who gets too much waits alone, and many of them mean the sink.
+func TestCrowded(t *testing.T) {
+	t.Parallel()
+	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(string, int) standin.MailTreatment {
+		return standin.MailTreatment{Recipient: standin.Refusal(450, [3]int{4, 7, 1}, "too much")}
+	}})
+	k := open(t, s, nil)
+	for i := range manyRefused + 2 {
+		want := delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 5 * time.Minute}
+		if i >= manyRefused-1 {
+			want = delivery.Result{Class: delivery.Throttled, RetryAfter: busyWait}
+		}
+		res := k.Deliver(t.Context(), job("ann@example.org", "x"))
+		if res.Detail, res.Provider = "", nil; res != want {
+			t.Errorf("%d: %+v", i, res)
+		}
+	}
+}
+
+// TestSecretsThatChange: another password means other connections.
+func TestSecretsThatChange(t *testing.T) {
+	t.Parallel()
+	s := standin.StartSMTP(t, standin.SMTPOptions{})
+	password := "wrong"
+	k := open(t, s, func(c *Config) {
+		c.SecretFrom("password", func() (string, error) { return password, nil })
+	})
+	if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Misconfigured {
+		t.Fatalf("%+v", res)
+	}
+	password = standin.MailPassword
+	k = open(t, s, func(c *Config) { c.SecretFrom("password", func() (string, error) { return password, nil }) })
+	for range 2 {
+		if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+		k.pool.renew()
+	}
+	if got := s.Messages(); len(got) != 2 || got[0].Connection == got[1].Connection {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestTry shows the message and the answer, and no secret.
+func TestTry(t *testing.T) {
+	t.Parallel()
+	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(string, int) standin.MailTreatment {
+		return standin.MailTreatment{Message: standin.Refusal(554, [3]int{5, 6, 0}, "what is "+standin.MailPassword)}
+	}})
+	res, request, answer := open(t, s, nil).Try(t.Context(), job("ann@example.org", "about "+standin.MailPassword+strings.Repeat("!", 9000)))
+	if res.Class != delivery.Permanent || answer != "554 5.6.0 what is ***" || strings.Contains(request+res.Detail, standin.MailPassword) || res.Provider.Code != "5.6.0" {
+		t.Errorf("%+v, %s", res, answer)
+	}
+	for _, want := range []string{"MAIL FROM:<news@example.com>\nRCPT TO:<ann@example.org>\nDATA\n", "Subject: Hello\n", "\n\nabout ***!", " bytes)"} {
+		if !strings.Contains(request, want) {
+			t.Errorf("%q lacks %q", request, want)
+		}
+	}
+	res, request, answer = open(t, s, nil).Try(t.Context(), job("", "x"))
+	if res.Class != delivery.Permanent || request != "" || answer != "" {
+		t.Errorf("%+v, %s, %s", res, request, answer)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"addr: not host:port":                func(c *Config) { c.Addr = "smtp.example.com" },
+		"tls: unknown":                       func(c *Config) { c.TLS = "yes" },
+		"tls: ca_file, cert_file and":        func(c *Config) { c.TLS, c.CAFile = noTLS, "x" },
+		"cert_file: goes together":           func(c *Config) { c.CertFile = "x" },
+		"auth: unknown":                      func(c *Config) { c.Auth = "ntlm" },
+		"username: goes together":            func(c *Config) { c.Username = "x" },
+		"username: would be sent":            func(c *Config) { c.TLS, c.Username, c.Password = noTLS, "x", "y" },
+		"username: required with":            func(c *Config) { c.Auth = authLogin },
+		"hello: not the name":                func(c *Config) { c.Hello = "x y" },
+		"to: required":                       func(c *Config) { c.To = "" },
+		"from: required":                     func(c *Config) { c.From = "" },
+		"from: not an address":               func(c *Config) { c.From = "news" },
+		"envelope_from: line 1: unclosed":    func(c *Config) { c.EnvelopeFrom = "{{ .ID" },
+		"subject: required":                  func(c *Config) { c.Subject = "" },
+		"subject: from, reply_to and":        func(c *Config) { c.Subject, c.Text = "", "" },
+		"text: required, or html":            func(c *Config) { c.Text = "" },
+		"headers.bcc: written by pacer":      func(c *Config) { c.Headers = map[string]string{"bcc": "x"} },
+		"headers.Content-Type: written":      func(c *Config) { c.Headers = map[string]string{"Content-Type": "x"} },
+		"headers.X Y: not a name":            func(c *Config) { c.Headers = map[string]string{"X Y": "x"} },
+		"headers.X: line 1: unclosed action": func(c *Config) { c.Headers = map[string]string{"X": "{{"} },
+		"timeout: 0s is out":                 func(c *Config) { c.Timeout = 0 },
+		"max_conn_age: 1ms is out":           func(c *Config) { c.MaxConnAge = time.Millisecond },
+		"max_conn_messages: -1 is":           func(c *Config) { c.MaxConnMessages = -1 },
+		"retry_after: 0s is out":             func(c *Config) { c.RetryAfter = 0 },
+		"max_retry_after: 0s is out":         func(c *Config) { c.MaxRetryAfter = 0 },
+	} {
+		c := Default()
+		c.Addr, c.From, c.Subject, c.Text = "smtp.example.com:587", "news@example.com", "x", "y"
+		change(c)
+		if p := c.Problems(); len(p) != 1 || !strings.HasPrefix(p[0], want) {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+	c := Default()
+	c.Addr, c.From, c.Subject, c.HTML = "a:25", "a@example.com", "x", "as it was"
+	c.SecretFrom("html", func() (string, error) { return "{{ nothing }}", nil })
+	if _, err := New(Options{Config: *c}); err == nil || !strings.HasPrefix(err.Error(), "html: line 1: ") {
+		t.Error(err)
+	}
+}
+
+// speaking starts a server that says what it is told, and no TLS.
+func speaking(t *testing.T, serve func(c net.Conn)) *standin.SMTP {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { defer c.Close(); serve(c) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); all.Wait() })
+	return &standin.SMTP{Addr: l.Addr().String()}
+}
+
+// TestGreetings: what a server says first, or what says it and is none.
+func TestGreetings(t *testing.T) {
+	t.Parallel()
+	for greeting, want := range map[string]delivery.ResultClass{
+		"421 4.7.0 too many connections\r\n":    delivery.Throttled,
+		"554 5.7.1 your address is blocked\r\n": delivery.Misconfigured,
+		"HTTP/1.1 400 Bad Request\r\n\r\n":      delivery.Misconfigured,
+		"":                                      delivery.Unreachable,
+		"220-" + strings.Repeat(strings.Repeat("x", 1000)+"\r\n220-", 100): delivery.Unreachable,
+		"220 " + strings.Repeat("x", 2*maxReply):                           delivery.Unreachable,
+	} {
+		s := speaking(t, func(c net.Conn) { _, _ = c.Write([]byte(greeting)) })
+		res := open(t, s, unencrypted).Deliver(t.Context(), job("ann@example.org", "x"))
+		if res.Class != want || res.Detail == "" {
+			t.Errorf("%.50q: %+v", greeting, res)
+		}
+	}
+}
+
+// TestFull: a message that gets no connection in time was not sent.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(string, int) standin.MailTreatment { return standin.MailTreatment{Hang: true} }})
+	k := open(t, s, func(c *Config) { c.MaxInFlight = 1; c.Timeout = 300 * time.Millisecond })
+	if err := k.pool.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer k.pool.leave()
+	if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "took all connections") {
+		t.Errorf("%+v", res)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if res := k.Deliver(ctx, job("ann@example.org", "x")); res.Class != delivery.Interrupted {
+		t.Errorf("%+v", res)
+	}
+}

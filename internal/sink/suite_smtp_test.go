@@ -1,0 +1,53 @@
+package sink_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/sink/smtp"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+var smtpPlay = play{
+	acts:    []act{takes, rejects, refuses, fails, throttles, throttlesIt, distrusts, hangs, resets},
+	waits:   map[act]time.Duration{throttles: 10 * time.Second}, // a server does not say how long
+	shorten: func(c sink.Config, d time.Duration) { c.(*smtp.Config).Timeout = d },
+	divert:  func(c sink.Config, addr string) { c.(*smtp.Config).Addr = addr },
+	start: func(t *testing.T, treat func(string, int) act) stage {
+		const domain = "@example.org"
+		s := standin.StartSMTP(t, standin.SMTPOptions{Treat: func(recipient string, n int) (how standin.MailTreatment) {
+			switch treat(recipient[:len(recipient)-len(domain)], n) {
+			case rejects:
+				how.Recipient = standin.Refusal(550, [3]int{5, 1, 1}, "no such user here")
+			case refuses:
+				how.Message = standin.Refusal(554, [3]int{5, 7, 1}, "this looks like spam")
+			case fails:
+				how.Recipient = standin.Refusal(451, [3]int{4, 4, 1}, "try again later")
+			case throttles:
+				how.Message = standin.Refusal(452, [3]int{4, 3, 1}, "no space left")
+			case throttlesIt:
+				how.Recipient = standin.Refusal(450, [3]int{4, 7, 1}, "greylisted")
+			case distrusts:
+				how.Message = standin.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+			case hangs:
+				how.Hang = true
+			case resets:
+				how.Reset = true
+			}
+			return how
+		}})
+		c := smtp.Default()
+		c.Addr, c.CAFile, c.Username, c.Password, c.RetryAfter = s.Addr, s.CAFile, standin.MailUser, standin.MailPassword, 90*time.Second
+		c.From, c.Subject, c.Text = "news@example.com", "Hello", "{{ .Payload }}"
+		return stage{
+			config: c, received: func(recipient string) int { return s.Named(recipient + domain) }, secrets: []string{standin.MailPassword},
+			job: func(recipient string) *delivery.Job {
+				return &delivery.Job{ID: "job of " + recipient, Campaign: "spring", Payload: []byte("hello " + recipient), Meta: delivery.Meta{
+					Headers: []delivery.Header{{Key: "to", Value: []byte(recipient + domain)}},
+				}}
+			},
+		}
+	},
+}
