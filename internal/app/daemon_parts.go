@@ -39,7 +39,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
-		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(),
+		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), FollowUps: d.parts.followUps(),
 		Owns:    func(now time.Time) bool { return d.consumer.Owns(now) },
 		HasJobs: func(campaign string) bool { return d.progress.HasJobs(campaign) },
 		Shows:   func(campaign string) bool { return d.progress.Shows(campaign) },
@@ -52,6 +52,15 @@ func (p *Parts) maxRetryAfter() map[string]time.Duration {
 	most := make(map[string]time.Duration, len(p.Sinks))
 	for name, e := range p.Sinks {
 		most[name] = e.MaxRetryAfter
+	}
+	return most
+}
+
+// followUps returns how many calls a second may be made for steps after the first, by sink.
+func (p *Parts) followUps() map[string]int {
+	most := make(map[string]int, len(p.Sinks))
+	for name, e := range p.Sinks {
+		most[name] = e.FollowUps
 	}
 	return most
 }

@@ -74,17 +74,10 @@ type Job struct {
 	// Destination is the id of one of pacer.destinations, by which a sink finds where to send the job; "" if the job names
 	// none.
 	Destination string
-	Weight      int64 // units of rate and quota, at least 1
-	Priority    Priority
-	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
-	Duplicate bool
-	// Widened says that one of its hops was from a lane to another one of its campaign: history as well, here for the sake
-	// of the size.
-	Widened   bool
-	Published ShortStamp // when its first record was written, by that record's own timestamp; history and here as well
-	NotBefore time.Time  // zero: at once
-	ExpiresAt time.Time  // zero: never
-	Payload   []byte
+	Weight      int64     // units of rate and quota, at least 1
+	NotBefore   time.Time // zero: at once
+	ExpiresAt   time.Time // zero: never
+	Payload     []byte
 	Meta
 	History
 	Timing
@@ -107,13 +100,14 @@ type Meta struct {
 
 // History is the state that pacer wrote into the job's record when it moved the job.
 type History struct {
-	Attempt    int       // answers so far that counted as an attempt, the last one included
+	Attempt    int       // answers so far that counted as an attempt, the last one included; of a step, where there are several
 	Hops       int32     // re-enqueues into a lane
 	TimerHops  int32     // re-enqueues into a timer
 	Origin     Origin    // the first record
 	EnqueuedAt Stamp     // when pacer wrote the record this job was read from; 0 for ingress
 	FirstRead  time.Time // when pacer first read the job (HeaderFirstRead, or now for ingress); counts for job_ttl
 	Reason     string    // why pacer wrote the record this job was read from; of a dead letter, why it is one
+	State      *State    // of a request of several steps whose first is done; nil for any other
 }
 
 // Timing is set by the pacer, and says when a job may be sent.
@@ -132,11 +126,23 @@ type Flaw struct {
 
 // Reading says where and when a job was read.
 type Reading struct {
-	From   Place
-	Source Source
-	Offset int64 // in Source
-	Size   int64 // bytes charged to the process's buffer budget
-	ReadAt time.Time
+	From Place
+	Marks
+	// Published is when its first record was written, by that record's own timestamp: history, and here for the sake of the size.
+	Published ShortStamp
+	Source    Source
+	Offset    int64 // in Source
+	Size      int64 // bytes charged to the process's buffer budget
+	ReadAt    time.Time
+}
+
+// Marks are what a job is by a word each. They are together, where there is room for them, for the sake of the size.
+type Marks struct {
+	Priority Priority
+	// Duplicate is set before the job is offered to the pacer when one with its id is known to have been delivered.
+	Duplicate bool
+	// Widened says that one of its hops was from a lane to another one of its campaign.
+	Widened bool
 }
 
 // Defect is the reason of the job's flaw, "" when it has none.
@@ -303,12 +309,13 @@ const (
 	ReasonAttemptsExhausted Reason = "attempts_exhausted"
 	ReasonExpired           Reason = "expired"
 	ReasonRejected          Reason = "rejected" // a sink that is set to keep such jobs
+	ReasonDeadline          Reason = "deadline" // a request of several steps was not done in time
 )
 
 // DeadReasons lists every reason of a dead letter.
 var DeadReasons = []Reason{
 	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonTooLarge, ReasonOverweight,
-	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected,
+	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected, ReasonDeadline,
 }
 
 // Reasons of re-enqueues.
@@ -316,6 +323,7 @@ const (
 	ReasonOverflow  Reason = "overflow"   // no turn within max_open_age
 	ReasonRetry     Reason = "retry"      // back-off after a temporary failure
 	ReasonNotBefore Reason = "not_before" // not due yet
+	ReasonStep      Reason = "step"       // between two steps of a request, or two polls
 	ReasonWidened   Reason = "widened"    // from a lane that holds too much of its campaign's backlog to another one
 )
 

@@ -38,7 +38,7 @@ type LanesBacklog struct {
 type MemoryJobs struct {
 	Campaign string
 	Jobs     int64
-	Units    int64 // their weights
+	Units    int64 // the weights of those that still need slots
 	Direct   int64 // those that were not read from a lane
 	InHand   int64 // further jobs, which its sink has been given and has not answered
 }
@@ -125,7 +125,9 @@ func (a *Account) Add(j *Job, o Outcome) {
 	a.outcomes[o].Add(1)
 	switch o {
 	case OutcomeDelivered, OutcomeRejected, OutcomeDead, OutcomeExpired, OutcomeCancelled:
-		a.sent.Add(j.Weight)
+		if j.State == nil { // else it was counted when its first step was done
+			a.sent.Add(j.Weight)
+		}
 	default: // it has only moved (see Tried), or its first copy counts
 	}
 }

@@ -56,6 +56,11 @@ const (
 	HeaderReason        = "pacer-reason"
 	HeaderWidened       = "pacer-widened" // 1 once the job was moved to another lane of its campaign; it is not moved so again
 	HeaderDetail        = "pacer-detail"  // dead letters: one line for the reader
+	// HeaderStep and the following are a job's State: between the steps of a request, and on a dead letter.
+	HeaderStep  = "pacer-step"  // the name of the step that comes next
+	HeaderVars  = "pacer-vars"  // JSON
+	HeaderBegan = "pacer-began" // RFC 3339 with nanoseconds
+	HeaderWaits = "pacer-waits" // decimal
 	// HeaderProviderCode, HeaderProviderMessageID and HeaderGoneSince are what the last answer said in the destination's own
 	// words, on a dead letter; the second one is kept on every re-enqueue as well. See Provider.
 	HeaderProviderCode      = "pacer-provider-code"

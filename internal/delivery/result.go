@@ -25,6 +25,9 @@ const (
 	// Misconfigured: the answer is about credentials or settings and not about the job (401, 403, 407, 3xx, a
 	// certificate that is not valid). Uses up no attempt.
 	Misconfigured
+	// Pending: a step of a longer request is done, and the request goes on from State after RetryAfter: without a slot, and
+	// without another unit of rate or quota. Uses up no attempt; the attempts of the step before are forgotten.
+	Pending
 	// Interrupted: the call was cancelled by pacer itself (a drain that ran out of time). The job stays open and is
 	// read again by the daemon that owns the partition next: a possible duplicate.
 	Interrupted
@@ -41,14 +44,14 @@ const (
 
 func (c ResultClass) String() string {
 	return [...]string{
-		"delivered", "rejected", "permanent", "temporary", "throttled", "unreachable", "misconfigured", "interrupted",
+		"delivered", "rejected", "permanent", "temporary", "throttled", "unreachable", "misconfigured", "pending", "interrupted",
 		"withheld", "duplicate",
 	}[c]
 }
 
 // ResultClasses lists every class that a sink may answer with, for zero-initialising metrics.
 var ResultClasses = []ResultClass{
-	Delivered, Rejected, Permanent, Temporary, Throttled, Unreachable, Misconfigured, Interrupted,
+	Delivered, Rejected, Permanent, Temporary, Throttled, Unreachable, Misconfigured, Pending, Interrupted,
 }
 
 // Scope says what an answer of the classes Throttled, Unreachable and Misconfigured is about.
@@ -76,12 +79,19 @@ const (
 type Result struct {
 	Class ResultClass
 	Scope Scope
-	// RetryAfter is how long to wait: Throttled and Temporary, 0 when the destination did not say; Withheld, 0 for not at
-	// all.
+	// RetryAfter is how long to wait: Throttled and Temporary, 0 when the destination did not say; Withheld and Pending, 0
+	// for not at all.
 	RetryAfter time.Duration
 	By         Answerer // who said so: Temporary
 	Status     int      // HTTP status where there is one
 	Detail     string   // one line, bounded, without secrets
+	// Reason is why a Permanent job is a dead letter; "" for ReasonRefused. Only refusals are counted against its campaign.
+	Reason Reason
+	// State is what a Pending job goes on from.
+	State *State
+	// Repeatable says of a Pending job that the call may be made again after a crash: State need not be durable before the
+	// next call. Otherwise it is.
+	Repeatable bool
 	// Keep is set for a Rejected job that is to be kept as a dead letter.
 	Keep     bool
 	Provider *Provider // nil: the answer named nothing of it

@@ -12,9 +12,37 @@ import (
 type aside struct {
 	waits  timeHeap[*delivery.Job]    // by the local time at which they are ready: after a short back-off, or a not-before
 	parked map[string][]*delivery.Job // by campaign, in order: of ingress, which lost their place; see giveBack
+	sinks  []*sinkState               // with follow-ups
 }
 
-// each calls f for every job.
+// follow adds a sink that gets follow-ups.
+func (a *aside) follow(s *sinkState) {
+	if !slices.Contains(a.sinks, s) {
+		a.sinks = append(a.sinks, s)
+	}
+}
+
+// eachSink calls f for every sink with follow-ups.
+func (a *aside) eachSink(f func(*sinkState)) {
+	for i := 0; i < len(a.sinks); i++ { // f may add one
+		f(a.sinks[i])
+	}
+}
+
+// forget drops the sinks without follow-ups.
+func (a *aside) forget() {
+	a.sinks = slices.DeleteFunc(a.sinks, func(s *sinkState) bool { return s.followUps.len() == 0 })
+}
+
+// drop drops every job.
+func (a *aside) drop() {
+	for _, s := range a.sinks {
+		s.followUps.filter(func(*delivery.Job, bool) bool { return false })
+	}
+	*a = aside{}
+}
+
+// each calls f for every job but the follow-ups.
 func (a *aside) each(f func(*delivery.Job)) {
 	for _, e := range a.waits.entries {
 		f(e.item)
@@ -40,6 +68,11 @@ func (p *Pacer) release(now instant) {
 	for waits := &p.aside.waits; waits.len() > 0 && waits.first().at <= now.local; {
 		p.replace(waits.pop(), now)
 	}
+	p.aside.eachSink(func(s *sinkState) {
+		for j := s.followUps.due(now.local); j != nil; j = s.followUps.due(now.local) {
+			p.replace(j, now)
+		}
+	})
 }
 
 // replace places a job that was taken before.
@@ -108,14 +141,14 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 			})
 		}
 	}
-	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 {
+	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 {
 		return list
 	}
 	at := make(map[string]int, len(list))
 	for i := range list {
 		at[list[i].Campaign] = i
 	}
-	p.aside.each(func(j *delivery.Job) {
+	count := func(j *delivery.Job) {
 		i, ok := at[j.Campaign]
 		if !ok {
 			i = len(list)
@@ -123,10 +156,14 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 			list = append(list, delivery.MemoryJobs{Campaign: j.Campaign})
 		}
 		list[i].Jobs++
-		list[i].Units += j.Weight
+		if j.State == nil {
+			list[i].Units += j.Weight
+		}
 		if j.From != delivery.FromLane {
 			list[i].Direct++
 		}
-	})
+	}
+	p.aside.each(count)
+	p.aside.eachSink(func(s *sinkState) { s.followUps.each(count) })
 	return list
 }

@@ -89,7 +89,10 @@ func (p *Pacer) change(q *queue, now instant) {
 			q.blocked = false
 			q.sink.leave(q)
 		}
-		q.sink = sink
+		if q.sink != sink {
+			q.sink = sink
+			p.reviewSteps(q.id, now)
+		}
 	}
 	q.campaign, q.turnAt = is, 0
 	p.condemn(q, now)
@@ -138,6 +141,7 @@ func (p *Pacer) review(q *queue, now instant) {
 		return
 	}
 	p.handBack(q)
+	p.reviewSteps(q.id, now)
 	var jobs []*delivery.Job
 	q.filter(func(_ int64, j *delivery.Job) bool { jobs = append(jobs, j); return false })
 	for _, j := range slices.Backward(jobs) { // the last first: a lane gives them back from its end

@@ -66,7 +66,7 @@ func (p *Pacer) dropQueued() {
 		q.waiting = nil
 		p.takes.asks.remove(q)
 	}
-	p.aside = aside{}
+	p.aside.drop()
 }
 
 // drained answers a drain when nothing is in flight any more.

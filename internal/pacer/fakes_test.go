@@ -129,6 +129,7 @@ type arrival struct {
 	id       string
 	weight   int64
 	attempt  int
+	step     string // of a request that has begun
 }
 
 func newReceiver() *receiver {
@@ -152,9 +153,11 @@ func (d daemonSinks) Capacity(string) (int, bool) { return d.max, true }
 
 func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) delivery.Result {
 	d.mu.Lock()
-	d.sent = append(d.sent, arrival{
-		time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt,
-	})
+	a := arrival{time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt, ""}
+	if j.State != nil {
+		a.step = j.State.Step
+	}
+	d.sent = append(d.sent, a)
 	answer, latency := d.answer, d.latency()
 	d.flying++
 	d.most = max(d.most, d.flying)

@@ -62,6 +62,7 @@ func (p *Pacer) maintain(now instant) {
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 	}
+	p.maintainFollowUps(now)
 	p.showPaces(now)
 	p.returnUnsent()
 	p.tellStore(now)
@@ -149,6 +150,7 @@ func (p *Pacer) measure() {
 			rates = append(rates, q.campaign.Rate.PerSecond())
 		}
 	}
+	p.aside.eachSink(func(s *sinkState) { jobs += s.followUps.len() })
 	for _, parked := range p.aside.parked {
 		jobs += len(parked)
 	}

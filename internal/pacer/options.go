@@ -100,6 +100,8 @@ type Options struct {
 	Retry          Retry
 	// MaxRetryAfter is how long a wait that a destination asks for is believed, by sink; 5 min where it is not set.
 	MaxRetryAfter map[string]time.Duration
+	// FollowUps is how many calls a second may be made for steps after the first of requests, by sink; 100 where it is not set.
+	FollowUps map[string]int
 	// Owns reports whether the jobs that were offered are still this daemon's at now; nil for always. If not, those that
 	// wait are dropped, and none is accepted until they are again.
 	Owns func(now time.Time) bool

@@ -130,6 +130,7 @@ func (p *Pacer) turn() {
 	p.turned.Store(now.local)
 	p.spend(now)
 	p.release(now)
+	p.sendFollowUps(now)
 	if now.local >= p.upkeep.at {
 		p.maintain(now)
 	}
@@ -149,6 +150,11 @@ func (p *Pacer) wakeAt(now instant) int64 {
 	if p.aside.waits.len() > 0 {
 		at = min(at, p.aside.waits.first().at)
 	}
+	p.aside.eachSink(func(s *sinkState) {
+		if next, ok := s.followUps.nextAt(); ok {
+			at = min(at, next)
+		}
+	})
 	if ask, ok := p.takes.next(); ok {
 		at = min(at, ask)
 	}

@@ -52,6 +52,9 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 	case j.Expired(now.wall):
 		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl has passed")
 		return true
+	case j.State != nil:
+		p.placeStep(j, e, now)
+		return true
 	case j.Weight > p.opt.MaxWeight || j.Weight > maxUnits(c):
 		p.dead(j, delivery.ReasonOverweight, "the weight is above max_weight or above a limit of the campaign's quotas")
 		return true

@@ -71,6 +71,9 @@ func (a *aside) keep(keep func(*delivery.Job) bool) {
 			a.waits.push(e.item, e.at)
 		}
 	}
+	for _, s := range a.sinks {
+		s.followUps.filter(func(j *delivery.Job, _ bool) bool { return keep(j) })
+	}
 	for campaign, jobs := range a.parked {
 		kept := jobs[:0:0]
 		for _, j := range jobs {

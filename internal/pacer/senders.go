@@ -36,7 +36,7 @@ type dispatch struct {
 	job    *delivery.Job
 	used   []delivery.Grant // its slots, as counted by quotas
 	at     int64            // local time of its slot
-	latest int64            // local time until which the slot may be used
+	latest int64            // local time until which the slot may be used; never without a slot
 	epoch  int
 	begun  int64 // local time when it was passed on
 	since  int64 // local time when the job was last sent before, or else when it is now
@@ -141,12 +141,14 @@ func (s *senders) close() {
 func (p *Pacer) deliver(x dispatch) {
 	begun := time.Now()
 	now := p.at(begun).local
-	p.metrics.lateness.Observe(float64(now-x.at) / 1e6)
-	if now > x.latest {
-		p.inbox.result(sent{dispatch: x, forfeited: true})
-		return
+	if x.job.SendBy = (time.Time{}); x.latest != never {
+		p.metrics.lateness.Observe(float64(now-x.at) / 1e6)
+		if now > x.latest {
+			p.inbox.result(sent{dispatch: x, forfeited: true})
+			return
+		}
+		x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
 	}
-	x.job.SendBy = p.start.Add(time.Duration(x.latest) * time.Microsecond)
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
 	took := time.Since(begun)
 	if r.Class <= delivery.Interrupted {

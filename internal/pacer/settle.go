@@ -26,6 +26,7 @@ func (p *Pacer) settle(r sent, now instant) {
 	if len(s.full) > 0 {
 		s.fullAt = now.local
 	}
+	p.wakeFollowUp(s, now)
 	p.wake(s)
 	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
 		p.unsent.add(r.used)
@@ -51,14 +52,22 @@ func (p *Pacer) settle(r sent, now instant) {
 			j.Settle(delivery.OutcomeRejected)
 		}
 		p.worked(q, s, now)
+	case delivery.Pending:
+		p.goOn(q, s, j, r.result, now)
 	case delivery.Permanent:
+		if r.result.Reason != "" {
+			p.dead(j, r.result.Reason, r.result.Detail)
+			return
+		}
 		p.refused(q, s, j, r.result, now)
 	case delivery.Throttled:
 		p.throttled(q, s, j, r.result, now)
 	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured:
 		p.notTaken(r, now)
 	case delivery.Withheld:
-		p.metrics.forfeited.Add(float64(j.Weight))
+		if j.State == nil {
+			p.metrics.forfeited.Add(float64(j.Weight))
+		}
 		p.putBack(q, j, r.result.RetryAfter, now)
 	case delivery.Duplicate:
 		j.Settle(delivery.OutcomeDuplicate)
@@ -157,7 +166,9 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 	if p.drain.stopped || drop(j) {
 		return // stays open; it is tried again by the daemon that reads it next
 	}
-	j.Account.Tried(j)
+	if j.State == nil {
+		j.Account.Tried(j)
+	}
 	j.Due = now.wall.Add(d)
 	p.wait(j, d, delivery.ReasonRetry, now)
 }
@@ -166,6 +177,11 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 func (p *Pacer) putBack(q *queue, j *delivery.Job, pause time.Duration, now instant) {
 	if p.drain.stopped || drop(j) {
 		return // stays open; it is sent by the daemon that reads it next
+	}
+	if j.State != nil {
+		j.Due = now.wall.Add(pause)
+		p.replace(j, now)
+		return
 	}
 	if pause > 0 {
 		j.Due = now.wall.Add(pause)

@@ -34,6 +34,7 @@ type sinkState struct {
 	// untriedUntil is the local time until which another daemon is taken to have jobs for it that have not been tried, while
 	// it takes none.
 	untriedUntil int64
+	followUps    followUps
 }
 
 // room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
@@ -104,7 +105,8 @@ func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
 	s := p.sinks[id]
 	if s == nil {
 		n, _ := p.opt.Sinks.Capacity(id)
-		s = &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter)}
+		s = &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
+			followUps: newFollowUps(p.opt.FollowUps[id])}
 		p.sinks[id] = s
 	}
 	return s
@@ -234,6 +236,10 @@ func (p *Pacer) SeeGates(closed []delivery.Gate) {
 		for _, s := range p.sinks {
 			g, isShut := shut[s.id]
 			b := &s.breaker
+			s.followUps.shut, s.followUps.halfOpen = 0, isShut && g.Probe
+			if isShut {
+				s.followUps.shut = now.in(g.Until.Sub(now.wall))
+			}
 			switch {
 			case isShut:
 				b.elsewhere = b.elsewhere || g.Probe && !b.tripped

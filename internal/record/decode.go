@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"fmt"
 	"hash/maphash"
 	"strconv"
@@ -94,11 +95,13 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 	var h scanned
 	h.scan(r.Headers)
 	j := &delivery.Job{
-		Weight: 1, Flaw: r.Flaw, Published: delivery.ShortStampOf(r.Time),
+		Weight: 1, Flaw: r.Flaw,
 		History: delivery.History{
 			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
 		},
-		Reading: delivery.Reading{From: from, Offset: r.Offset, Size: size(r), ReadAt: now},
+		Reading: delivery.Reading{
+			From: from, Published: delivery.ShortStampOf(r.Time), Offset: r.Offset, Size: size(r), ReadAt: now,
+		},
 	}
 	moved := false
 	if from != delivery.FromIngress {
@@ -312,7 +315,22 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 	}
 	j.Due = instant(h.due)
 	j.Reason, j.Widened = d.name(h.reason), count(h.widened) > 0
+	if len(h.step) > 0 {
+		j.State = d.state(h)
+	}
 	return moved
+}
+
+// state returns how far the job's request has come; nil if its headers are not those of a state.
+func (d *Decoder) state(h *scanned) *delivery.State {
+	s := &delivery.State{Step: d.name(h.step), Began: instant(h.began), Waits: count(h.waits)}
+	if len(h.vars) > 0 {
+		s.Vars = bytes.Clone(h.vars)
+	}
+	if !s.Valid() {
+		return nil
+	}
+	return s
 }
 
 func count(value []byte) int32 {

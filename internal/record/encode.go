@@ -96,6 +96,12 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 		h.time(delivery.HeaderDue, DueAt(job, to))
 	}
 	h.text(delivery.HeaderReason, string(to.Reason))
+	if s := job.State; s.Valid() {
+		h.text(delivery.HeaderStep, s.Step)
+		h.text(delivery.HeaderVars, string(s.Vars))
+		h.time(delivery.HeaderBegan, s.Began)
+		h.count(delivery.HeaderWaits, int(s.Waits))
+	}
 	provider := job.Call.Provider
 	if provider != nil { // a retry may have to use the same id, which the destination may know by now
 		h.text(delivery.HeaderProviderMessageID, provider.MessageID)
@@ -180,6 +186,9 @@ func Size(job *delivery.Job) int {
 	n := 568 + len(job.ID) + len(job.Campaign) + len(job.Destination) + len(job.Origin.Topic) + len(job.Payload) + len(job.Key)
 	for _, h := range job.Headers {
 		n += len(h.Key) + len(h.Value) + 8
+	}
+	if s := job.State; s != nil {
+		n += 128 + len(s.Step) + len(s.Vars)
 	}
 	if p := job.Call.Provider; p != nil {
 		n += 128 + len(p.Code) + len(p.MessageID)

@@ -44,7 +44,6 @@ func genJob(t *rapid.T) *delivery.Job {
 	id := rapid.StringMatching(`[!-~]{1,40}`)
 	j := &delivery.Job{
 		ID: id.Draw(t, "id"), Campaign: id.Draw(t, "campaign"), Weight: rapid.Int64Range(1, 1000).Draw(t, "weight"),
-		Priority:    delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
 		Destination: rapid.SampledFrom([]string{"", "shop-7"}).Draw(t, "destination"),
 		NotBefore:   genTime(t, "not before"), ExpiresAt: genTime(t, "expires"),
 		Meta: delivery.Meta{
@@ -62,11 +61,19 @@ func genJob(t *rapid.T) *delivery.Job {
 			},
 			FirstRead: genTime(t, "first read"),
 		},
-		Timing:  delivery.Timing{Due: genTime(t, "due")},
-		Widened: rapid.Bool().Draw(t, "widened"), Published: delivery.ShortStampOf(genTime(t, "published")),
+		Timing: delivery.Timing{Due: genTime(t, "due")},
+		Reading: delivery.Reading{Marks: delivery.Marks{
+			Priority: delivery.Priority(rapid.IntRange(0, 1).Draw(t, "priority")), Widened: rapid.Bool().Draw(t, "widened"),
+		}, Published: delivery.ShortStampOf(genTime(t, "published"))},
 	}
 	if rapid.Bool().Draw(t, "called") {
 		j.Call.Provider = &delivery.Provider{MessageID: id.Draw(t, "message id")}
+	}
+	if rapid.Bool().Draw(t, "of several steps") {
+		j.State = &delivery.State{
+			Step: id.Draw(t, "step"), Vars: rapid.SampledFrom([][]byte{nil, []byte(`{"id":"a b","n":1}`), bytes.Repeat([]byte("v"), delivery.MaxVars)}).Draw(t, "vars"),
+			Began: genTime(t, "began"), Waits: rapid.Int32Range(0, 99).Draw(t, "waits"),
+		}
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "foreign headers") {
 		j.Headers = append(j.Headers, delivery.Header{

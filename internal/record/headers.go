@@ -24,6 +24,7 @@ type scanned struct {
 	origin, originTopicID              []byte
 	enqueuedAt, due, firstRead, reason []byte
 	publishedAt, widened, messageID    []byte
+	step, vars, began, waits           []byte
 
 	odd
 }
@@ -86,6 +87,14 @@ func (s *scanned) written(key string) *[]byte {
 		return &s.reason
 	case delivery.HeaderWidened:
 		return &s.widened
+	case delivery.HeaderStep:
+		return &s.step
+	case delivery.HeaderVars:
+		return &s.vars
+	case delivery.HeaderBegan:
+		return &s.began
+	case delivery.HeaderWaits:
+		return &s.waits
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ type Entry struct {
 	Timeout time.Duration
 	// MaxRetryAfter is how long a wait that the destination asks for is believed; 0 for one that asks for none.
 	MaxRetryAfter time.Duration
+	// FollowUps is how many calls a second this daemon may make for steps after the first of requests; 0 for the default.
+	FollowUps int
 	// KeepRejected makes dead letters of jobs that the destination rejects.
 	KeepRejected bool
 }
@@ -171,6 +173,10 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 		res.Provider = &delivery.Provider{
 			Code: oneLine(p.Code, delivery.MaxProviderText), MessageID: oneLine(p.MessageID, delivery.MaxProviderText), GoneSince: p.GoneSince,
 		}
+	}
+	if res.Class == delivery.Pending && !res.State.Valid() {
+		res.State, res.Class = nil, delivery.Permanent
+		res.Detail = fmt.Sprintf("what the steps so far have taken from answers is more than %d bytes: take less", delivery.MaxVars)
 	}
 	res.Keep = res.Class == delivery.Rejected && rt.entry.KeepRejected
 	return res

@@ -1,0 +1,203 @@
+package pacer
+
+import (
+	"math"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// A request of several steps takes a slot for the first one only. Between its steps the job waits here for a moment, or in a
+// timer with its state; what it does when its time has come is decided in this file. A step of a campaign that may not send
+// waits as well.
+
+const (
+	// never is a local time that does not come.
+	never = math.MaxInt64
+	// heldStep is how long a step of a campaign that may not send waits at a time, and longestHeldStep the same where the
+	// campaign's schedule says that it will be longer.
+	heldStep        = time.Minute
+	longestHeldStep = 10 * time.Minute
+)
+
+// goOn makes a job wait for its next step, whose state the sink has said. The state is durable before the step begins, unless
+// the call that led to it may be repeated.
+func (p *Pacer) goOn(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+	p.worked(q, s, now)
+	if j.State == nil {
+		j.Account.Tried(j) // its slot is used
+	}
+	j.State, j.Attempt = r.State, 0
+	wait := max(0, r.RetryAfter)
+	if r.Repeatable && !p.drain.stopped {
+		p.waitStep(j, s, wait, now)
+		return
+	}
+	p.storeStep(j, s, now.wall.Add(wait), false, now)
+}
+
+// waitStep lets the job wait here if its time is near, and there is memory; in a timer otherwise.
+func (p *Pacer) waitStep(j *delivery.Job, s *sinkState, d time.Duration, now instant) {
+	f := &s.followUps
+	if now.wall.Add(d).Sub(j.ReadAt) >= p.opt.MaxOpenAge || f.size+j.Size > p.opt.MaxQueueBytes {
+		p.storeStep(j, s, now.wall.Add(d), false, now)
+		return
+	}
+	j.Due = now.wall.Add(d)
+	p.follows(s)
+	f.wait(j, now.in(d)+1)
+}
+
+// storeStep writes the job with its state to a timer, until a time or later, if there is more to do than the ceiling allows.
+// late says that the job's time had come before.
+func (p *Pacer) storeStep(j *delivery.Job, s *sinkState, at time.Time, late bool, now instant) {
+	due := at
+	if s != nil {
+		until := now.in(at.Sub(now.wall))
+		due = at.Add(time.Duration(s.followUps.book(j.Campaign, until, late, now.local)-until) * time.Microsecond)
+	}
+	j.Due = due
+	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonStep, Due: due})
+}
+
+// follows has the scheduler look at the sink's follow-ups.
+func (p *Pacer) follows(s *sinkState) {
+	if s.followUps.len() == 0 {
+		p.aside.follow(s)
+	}
+}
+
+// placeStep decides where a job waits whose request has begun, and whose campaign is neither cancelled nor completed.
+func (p *Pacer) placeStep(j *delivery.Job, e *effective, now instant) {
+	if standingOf(e.campaign, e.sink, now.wall) == held {
+		wait := heldStep
+		if !e.next.IsZero() {
+			wait = min(max(wait, e.next.Sub(now.wall)), longestHeldStep)
+		}
+		p.storeStep(j, nil, now.wall.Add(wait), true, now)
+		return
+	}
+	s := e.sink
+	if wait := j.ReadyAt().Sub(now.wall); wait > 0 {
+		p.waitStep(j, s, wait, now)
+		return
+	}
+	f := &s.followUps
+	turn := max(f.turnOf(j.Campaign, now.local), p.shut(s))
+	if f.size+j.Size > p.opt.MaxQueueBytes || p.timeOf(turn).Sub(j.ReadAt) >= p.opt.MaxOpenAge {
+		p.storeStep(j, s, p.timeOf(max(now.local, p.shut(s))), true, now)
+		return
+	}
+	p.follows(s)
+	f.push(j)
+}
+
+// shut is the local time until which no follow-up of the sink is sent: this daemon or another has closed its gate.
+func (p *Pacer) shut(s *sinkState) int64 { return max(s.breaker.openUntil, s.followUps.shut) }
+
+// maxFollowUps bounds the follow-ups of a sink that are sent in one turn.
+const maxFollowUps = 128
+
+// sendFollowUps sends the follow-ups whose turn has come.
+func (p *Pacer) sendFollowUps(now instant) {
+	p.aside.eachSink(func(s *sinkState) {
+		for range maxFollowUps {
+			if !p.sendFollowUp(s, now) {
+				return
+			}
+		}
+	})
+}
+
+// sendFollowUp sends the sink's next follow-up, and tells whether there was one that could be sent.
+func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
+	f := &s.followUps
+	if f.ready == 0 || f.next > now.local || p.drain.stopped {
+		return false
+	}
+	if shut := p.shut(s); shut > now.local {
+		f.next = shut
+		return false
+	}
+	if s.calls.inFlight >= s.max {
+		f.full = true
+		return false
+	}
+	f.full = false
+	if (s.breaker.tripped || f.halfOpen) && s.calls.inFlight > 0 { // one job is tried
+		f.next = now.local + f.slack
+		return false
+	}
+	j := f.take(now.local, func(campaign string) bool {
+		q := p.queues.byID[campaign]
+		return q == nil || !q.outOfCalls() && q.circuit.openUntil <= now.local && (q.circuit.closed() || q.calls.inFlight == 0)
+	})
+	if j == nil {
+		return false
+	}
+	e := p.campaign(j.Campaign, now)
+	if e == nil || e.sink != s || standingOf(e.campaign, s, now.wall) != sending || j.Expired(now.wall) {
+		p.replace(j, now)
+		return true
+	}
+	q := p.queue(e)
+	q.calls.began(now.local)
+	s.calls.began(now.local)
+	p.sends.inFlight++
+	p.sends.hand(dispatch{
+		ctx: p.sends.ctx, queue: q, sink: s, job: j, at: now.local, epoch: p.drain.epoch, since: p.lastTry(j, now),
+		latest: never, begun: now.local,
+	})
+	return true
+}
+
+// wakeFollowUp gives a call that came free to a follow-up that waits for one. While queues wait for calls as well, they take
+// turns.
+func (p *Pacer) wakeFollowUp(s *sinkState, now instant) {
+	f := &s.followUps
+	if !f.full || s.calls.inFlight >= s.max {
+		return
+	}
+	f.full = false
+	if len(s.full) > 0 && f.last {
+		f.full, f.last = true, false
+		return
+	}
+	f.last = p.sendFollowUp(s, now)
+}
+
+// maintainFollowUps moves those on that were read too long ago.
+func (p *Pacer) maintainFollowUps(now instant) {
+	latest := now.wall.Add(-p.opt.MaxOpenAge * 3 / 2)
+	p.aside.eachSink(func(s *sinkState) {
+		var old []*delivery.Job
+		s.followUps.filter(func(j *delivery.Job, ready bool) bool {
+			if ready && j.ReadAt.Before(latest) {
+				old = append(old, j)
+				return false
+			}
+			return true
+		})
+		for _, j := range old {
+			p.storeStep(j, s, p.timeOf(max(now.local, p.shut(s))), true, now)
+		}
+		s.followUps.forget(now.local)
+	})
+	p.aside.forget()
+}
+
+// reviewSteps places the follow-ups of a campaign again that has changed.
+func (p *Pacer) reviewSteps(campaign string, now instant) {
+	var jobs []*delivery.Job
+	p.aside.eachSink(func(s *sinkState) {
+		s.followUps.filter(func(j *delivery.Job, _ bool) bool {
+			if j.Campaign == campaign {
+				jobs = append(jobs, j)
+			}
+			return j.Campaign != campaign
+		})
+	})
+	for _, j := range jobs {
+		p.replace(j, now)
+	}
+}
