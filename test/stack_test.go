@@ -52,6 +52,7 @@ type stackOptions struct {
 	brokers    []string
 	redis      string
 	settings   string // more top-level YAML
+	kafka      string // more YAML under kafka:
 	sinks      string // YAML under sinks: besides receiver
 }
 
@@ -87,7 +88,7 @@ func newStack(t *testing.T, o stackOptions) *stack {
 		lanes = defaultLanes
 	}
 	config := fmt.Sprintf(`
-kafka:    {brokers: ["%s"], topics: [%s], group: %s, topic_prefix: %s, lanes: %d}
+kafka:    {brokers: ["%s"], topics: [%s], group: %s, topic_prefix: %s, lanes: %d, %s}
 redis:    {addrs: ["%s"]}
 postgres: {dsn: "%s"}
 log:      {level: info, format: text}
@@ -96,7 +97,7 @@ sinks:
   receiver: {type: http, url: "%s", max_in_flight: 256, timeout: 5s}
 %s
 %s
-`, strings.Join(s.brokers, `","`), s.ingress, s.ingress, s.prefix, lanes, s.redis, s.dsn, s.receiver.url, o.sinks, o.settings)
+`, strings.Join(s.brokers, `","`), s.ingress, s.ingress, s.prefix, lanes, o.kafka, s.redis, s.dsn, s.receiver.url, o.sinks, o.settings)
 	if err := os.WriteFile(s.config(), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

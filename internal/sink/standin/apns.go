@@ -163,6 +163,12 @@ func (a *APNs) take(c *Call, treat func(c *Call, device string, n int) bool) {
 	}
 }
 
+// DeviceOf returns whose a notification is.
+func DeviceOf(c *Call) string {
+	device, _ := wrong(c)
+	return device
+}
+
 // wrong returns the device, and what is wrong with the request.
 func wrong(c *Call) (device, reason string) {
 	path := devicePath.FindStringSubmatch(c.Path)

@@ -67,8 +67,8 @@ func Reset(c net.Conn) {
 // Close ends the connection.
 func (c *Call) Close() { _ = c.raw.Close() }
 
-// GoAway tells an HTTP/2 client that the connection ends, and which stream was the last that is processed: this one or
-// the one before.
+// GoAway tells an HTTP/2 client that the connection ends, and which stream was the last that is processed: the last one so
+// far, or, if this one is not processed, the one before it. Later ones are not looked at any more.
 func (c *Call) GoAway(processed bool) { c.exchanger.(*stream).goAway(processed) }
 
 // Refuse resets the stream of an HTTP/2 client with the code.

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,14 @@ func (f *FCM) Fail(c *Call, status int, name, code string, header ...string) {
 		details = `[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"` + code + `"}]`
 	}
 	c.JSON(status, fmt.Sprintf(`{"error":{"code":%d,"message":"no","status":%q,"details":%s}}`, status, name, details), header...)
+}
+
+// Throttle answers that the quota of a subject, such as a device, is used up.
+func (f *FCM) Throttle(c *Call, subject string, wait time.Duration) {
+	c.JSON(429, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[
+		{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"QUOTA_EXCEEDED"},
+		{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"subject":"`+subject+`","description":"rate exceeded"}]}]}}`,
+		"Retry-After", strconv.Itoa(int(wait.Seconds())))
 }
 
 // Tokens returns how many tokens were given out.
@@ -178,6 +187,12 @@ func (f *FCM) take(c *Call, treat func(c *Call, recipient string, n int) bool) {
 	if treat == nil || !treat(c, recipient, count) {
 		c.JSON(200, fmt.Sprintf(`{"name":"projects/%s/messages/%s-%d"}`, f.Project, recipient, count))
 	}
+}
+
+// RecipientOf returns whose the message of a request is.
+func RecipientOf(c *Call) string {
+	recipient, _ := recipientOf(c.Payload)
+	return recipient
 }
 
 // recipientOf checks a request as the service does, and returns whose the message is.

@@ -25,6 +25,9 @@ type session struct {
 	head    bytes.Buffer
 	encoder *hpack.Encoder
 	open    map[uint32]*stream
+	highest uint32 // of the streams that were opened
+	left    bool   // a GOAWAY was sent: streams above last are not processed
+	last    uint32
 }
 
 // serveStreams speaks HTTP/2.
@@ -76,7 +79,7 @@ func (x *session) take(frame http2.Frame) {
 		for _, h := range f.RegularFields() {
 			s.header.Add(h.Name, h.Value)
 		}
-		x.open[id] = s
+		x.open[id], x.highest = s, max(id, x.highest)
 		if f.StreamEnded() {
 			x.call(s)
 		}
@@ -100,8 +103,20 @@ func (x *session) call(s *stream) {
 		ID: s.header.Get("Webhook-Id"), Header: s.header, Path: s.path, Payload: s.body, Connection: x.n, exchanger: s, raw: x.raw,
 		ended: x.server.ended,
 	}
+	if !x.left && x.server.Leave != nil && x.server.Leave(call) {
+		x.leave(max(s.id, 2) - 2)
+	}
+	if x.left && s.id > x.last {
+		return
+	}
 	x.server.saw(call)
 	x.server.all.Go(func() { x.server.handle(call) })
+}
+
+// leave sends a GOAWAY. The caller holds the lock.
+func (x *session) leave(last uint32) {
+	x.left, x.last = true, last
+	_ = x.framer.WriteGoAway(last, http2.ErrCodeNo, nil)
 }
 
 func (x *session) drop(id uint32) {
@@ -150,17 +165,24 @@ func (s *stream) Body(b []byte) error {
 }
 
 func (s *stream) End() {
-	_ = s.write(func(f *http2.Framer) error { return f.WriteData(s.id, true, nil) })
+	_ = s.write(func(f *http2.Framer) error {
+		delete(s.session.open, s.id)
+		return f.WriteData(s.id, true, nil)
+	})
 }
 
 func (s *stream) Gone() <-chan struct{} { return s.gone }
 
+// goAway says that what was opened so far is processed, or that this stream and later ones are not.
 func (s *stream) goAway(processed bool) {
-	last := s.id
-	if !processed {
-		last = max(s.id, 2) - 2
-	}
-	_ = s.write(func(f *http2.Framer) error { return f.WriteGoAway(last, http2.ErrCodeNo, nil) })
+	_ = s.write(func(*http2.Framer) error {
+		last := s.session.highest
+		if !processed {
+			last = max(s.id, 2) - 2
+		}
+		s.session.leave(last)
+		return nil
+	})
 }
 
 func (s *stream) reset(code uint32) {

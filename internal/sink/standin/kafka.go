@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -23,7 +24,7 @@ type Written struct {
 // Treatment is how a broker answers a request.
 type Treatment struct {
 	Code  int16 // of an error, for each partition; nothing is written
-	Write bool  // written all the same
+	Write bool  // all is written, whatever the code: that of REQUEST_TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND
 	Reset bool  // the connection is closed
 	Hang  bool  // there is no answer
 }
@@ -71,7 +72,12 @@ func StartBroker(t testing.TB, opt BrokerOptions) *Broker {
 		if opt.Treat == nil {
 			return nil, nil, false
 		}
-		answer, handled, err := answerTo(produce, opt.Treat(cluster.CurrentNode(), records))
+		how := opt.Treat(cluster.CurrentNode(), records)
+		if how.Code != 0 && how.Write {
+			// Requests are handled one after the other: this is the one that the fault meets, with all its partitions.
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TypedErrorForCode(how.Code)})
+		}
+		answer, handled, err := answerTo(produce, how)
 		return answer, err, handled
 	})
 	return b

@@ -1,0 +1,341 @@
+package test
+
+import (
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// fault is what a destination does with a job once, before it takes it, unless it says that it is for good.
+type fault string
+
+const (
+	faultless     fault = ""
+	fails         fault = "temporary"
+	throttlesAll  fault = "throttled: sink"
+	throttlesHost fault = "throttled: destination"
+	throttlesOne  fault = "throttled: campaign"
+	throttlesIt   fault = "throttled: recipient"
+	gone          fault = "gone"      // for good: rejected
+	refuses       fault = "refused"   // for good: permanent
+	alwaysFails   fault = "exhausted" // for good: temporary each time
+	loses         fault = "taken, and no answer"
+	resets        fault = "taken, and the connection reset"
+	goesAway      fault = "GOAWAY before it"
+	goesAwayNow   fault = "taken, and GOAWAY with the answer"
+	refusesOne    fault = "REFUSED_STREAM"
+)
+
+// What a destination does with jobs whatever their fault is, for a while.
+const (
+	deaf      fault = "deaf"
+	distrusts fault = "credential expired"
+)
+
+// forGood tells what becomes of a job that is never taken: the outcome of its event, with the reason of a dead letter.
+func (f fault) forGood() (outcome string, never bool) {
+	switch f {
+	case gone:
+		return "rejected", true
+	case refuses:
+		return "dead refused", true
+	case alwaysFails:
+		return "dead attempts_exhausted", true
+	}
+	return "delivered", false
+}
+
+// destination is where the jobs of one sink go: it decides what is done with each request, and notes what was. Its stand-in
+// asks it. Safe for concurrent use.
+type destination struct {
+	clock *receiver // whose time is that of all arrivals
+
+	mu       sync.Mutex
+	jobs     map[string]*fated
+	visits   []*visit
+	answered map[int][]*visit // by connection, in order, of the last moments
+	closed   map[int]int64    // connections that were reset
+	deaf     bool
+	expired  bool
+	strange  []string // ids that nobody published
+	distrust int      // requests whose credential was not accepted
+}
+
+// fated is a job and what is to happen to it.
+type fated struct {
+	campaign  string
+	fault     fault
+	spent     bool
+	taken     int
+	lost      int // answers that may not have arrived
+	concluded int // answers for good other than that it is taken
+	failed    int // answers that it failed
+}
+
+// visit is a request.
+type visit struct {
+	arrival
+	job  *fated
+	conn int
+	does fault
+	lost bool
+	done int64 // when it was answered; 0: not yet
+}
+
+// answerReach is how long before the end of its connection an answer may have been written and yet be lost with it.
+const answerReach = time.Second
+
+func newDestination(clock *receiver) *destination {
+	return &destination{clock: clock, jobs: map[string]*fated{}, answered: map[int][]*visit{}, closed: map[int]int64{}}
+}
+
+// expect gives the jobs their faults at random, to each of them a share of the jobs.
+func (d *destination) expect(jobs []job, shares map[fault]float64, random *rand.Rand) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var faults []fault
+	for _, f := range allFaults {
+		n := shares[f] * float64(len(jobs))
+		for range int(max(n, min(1, 1000*n)) + 0.5) {
+			faults = append(faults, f)
+		}
+	}
+	order := random.Perm(len(jobs))
+	for i, at := range order {
+		f := &fated{campaign: jobs[at].campaign}
+		if i < len(faults) {
+			f.fault = faults[i]
+		}
+		d.jobs[jobs[at].id] = f
+	}
+}
+
+// allFaults are those that jobs may have, in the order in which they are given.
+var allFaults = []fault{
+	fails, throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, refuses, alwaysFails, loses, resets, goesAway, goesAwayNow, refusesOne,
+}
+
+// arrives notes a request for a job on a connection, and decides what is done with it.
+func (d *destination) arrives(id string, conn int) *visit {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := &visit{arrival: arrival{at: d.clock.now(), id: id}, conn: conn}
+	if v.job = d.jobs[id]; v.job == nil {
+		d.strange = append(d.strange, id)
+		v.job = &fated{fault: refuses}
+	}
+	v.campaign = v.job.campaign
+	_, never := v.job.fault.forGood()
+	switch {
+	case d.deaf:
+		v.does = deaf
+	case d.expired:
+		v.does = distrusts
+		d.distrust++
+	case never || !v.job.spent:
+		v.does, v.job.spent = v.job.fault, true
+	}
+	switch v.does {
+	case faultless, loses, resets, goesAwayNow:
+		v.job.taken++
+	case deaf:
+		if !never && takenThough(id) {
+			v.job.taken++
+		}
+	case gone, refuses:
+		v.job.concluded++
+	case fails, alwaysFails:
+		v.job.failed++
+	}
+	d.visits = append(d.visits, v)
+	return v
+}
+
+// takenThough tells whether a destination that is deaf takes the job: it does half of them.
+func takenThough(id string) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32()%2 == 0
+}
+
+// leaves tells whether a connection goes away before the request.
+func (d *destination) leaves(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	j := d.jobs[id]
+	if j == nil || j.fault != goesAway || j.spent || d.deaf || d.expired {
+		return false
+	}
+	j.spent = true
+	return true
+}
+
+// lose notes that the answer of a visit did not arrive, or may not have.
+func (d *destination) lose(v *visit) {
+	if !v.lost {
+		v.lost = true
+		v.job.lost++
+	}
+}
+
+// ends notes that a visit is over. An answer that came late may have met nobody.
+func (d *destination) ends(v *visit, arrived bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v.done = d.clock.now()
+	_, closed := d.closed[v.conn]
+	if !arrived || closed || v.done-v.at > (time.Second/2).Microseconds() {
+		d.lose(v)
+	}
+	list := d.answered[v.conn]
+	for len(list) > 0 && list[0].done < v.done-answerReach.Microseconds() {
+		list = list[1:]
+	}
+	d.answered[v.conn] = append(list, v)
+}
+
+// breaks notes that a connection is reset: what it answered a moment ago may be lost.
+func (d *destination) breaks(conn int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.now()
+	d.closed[conn] = now
+	for _, v := range d.answered[conn] {
+		if v.done >= now-answerReach.Microseconds() {
+			d.lose(v)
+		}
+	}
+}
+
+// serve treats a request over HTTP for a job. say answers it in the words of the protocol; for faultless, and for what is
+// done with a job that is taken, it says that it is.
+func (d *destination) serve(c *standin.Call, id string, say func(v *visit)) {
+	v := d.arrives(id, c.Connection)
+	switch v.does {
+	case deaf, loses:
+		c.Hang()
+		d.ends(v, false)
+		return
+	case resets:
+		d.breaks(c.Connection)
+		c.Reset()
+		d.ends(v, false)
+		return
+	case refusesOne:
+		c.Refuse(7)
+		d.ends(v, true)
+		return
+	case goesAwayNow:
+		c.GoAway(true)
+	}
+	say(v)
+	select {
+	case <-c.Gone():
+		d.ends(v, false)
+	default:
+		d.ends(v, true)
+	}
+}
+
+// during does f while the destination is as set says.
+func (d *destination) set(isDeaf, isExpired bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deaf, d.expired = isDeaf, isExpired
+}
+
+// progress tells how many jobs have come to their end, as far as the destination knows, of how many. A job that always fails
+// has not.
+func (d *destination) progress() (done, of int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, j := range d.jobs {
+		if j.fault == alwaysFails {
+			continue
+		}
+		of++
+		if j.taken > 0 || j.concluded > 0 {
+			done++
+		}
+	}
+	return done, of
+}
+
+// requests are those of a campaign that took a slot, in order of time: a request that was certainly not processed is made
+// again within its own.
+func (d *destination) requests(campaign string) (list []arrival) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, v := range d.visits {
+		if v.campaign == campaign && v.does != refusesOne && v.does != goesAway {
+			list = append(list, v.arrival)
+		}
+	}
+	sortByTime(list)
+	return list
+}
+
+// fates are the jobs.
+func (d *destination) fates() map[string]fated {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := map[string]fated{}
+	for id, j := range maps.All(d.jobs) {
+		all[id] = *j
+	}
+	return all
+}
+
+// batch notes a request for several jobs, all of which are treated as the worst of them, and decides what that is.
+func (d *destination) batch(ids []string, worst []fault) fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now, does := d.clock.now(), faultless
+	var visits []*visit
+	for _, id := range ids {
+		v := &visit{arrival: arrival{at: now, id: id}, done: now}
+		if v.job = d.jobs[id]; v.job == nil {
+			d.strange = append(d.strange, id)
+			v.job = &fated{}
+		}
+		v.campaign = v.job.campaign
+		switch _, never := v.job.fault.forGood(); {
+		case d.deaf:
+			v.does = deaf
+		case d.expired:
+			v.does = distrusts
+			d.distrust++
+		case never || !v.job.spent:
+			v.does = v.job.fault
+		}
+		if slices.Index(worst, v.does) > slices.Index(worst, does) {
+			does = v.does
+		}
+		visits = append(visits, v)
+	}
+	for _, v := range visits {
+		// A batch that is refused for one of its records is written again without it, in the slots of the others.
+		again := does == refuses && len(visits) > 1
+		v.job.spent = v.job.spent || v.does == does && !again
+		switch v.does = does; {
+		case again:
+			v.does = refusesOne
+		case does == faultless:
+			v.job.taken++
+		case does == loses:
+			v.job.taken++
+			d.lose(v)
+		case does == refuses:
+			v.job.concluded++
+		case does == fails:
+			v.job.failed++
+		}
+		d.visits = append(d.visits, v)
+	}
+	return does
+}

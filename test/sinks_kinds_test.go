@@ -1,0 +1,180 @@
+package test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// sinkKind is a kind of sink under faults.
+type sinkKind struct {
+	name  string
+	start func(t *testing.T, d *destination) sinkEnd
+	never []fault // what its protocol does not know
+	// bursts: what waits in the sink while its destination is deaf reaches it at once, so that its arrivals tell nothing of the
+	// rate then.
+	bursts bool
+}
+
+// sinkEnd is a destination that runs.
+type sinkEnd struct {
+	settings string     // of the sink, without the braces
+	dress    func(*job) // gives a job what the sink needs
+	expire   func(bool) // expires the credential, or renews it; nil if the destination itself does
+	taken    func() int // how many jobs are really there; nil if the destination itself counts
+}
+
+// sinkKinds are all kinds that have a destination.
+var sinkKinds = []sinkKind{
+	{name: "http", start: startHTTPEnd},
+	{name: "fcm", start: startFCMEnd, never: []fault{throttlesHost, throttlesOne}},
+	{name: "apns", start: startAPNsEnd, never: []fault{throttlesHost, throttlesOne}, bursts: true},
+	{
+		name: "kafka", start: startKafkaEnd, bursts: true,
+		never: []fault{throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, alwaysFails, goesAway, goesAwayNow, refusesOne},
+	},
+}
+
+func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
+	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) {
+		d.serve(c, c.ID, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				c.Answer(http.StatusInternalServerError)
+			case gone:
+				c.Answer(http.StatusGone)
+			case refuses:
+				c.Answer(http.StatusUnprocessableEntity)
+			case distrusts:
+				c.Answer(http.StatusUnauthorized)
+			case throttlesAll, throttlesHost, throttlesOne, throttlesIt:
+				c.Answer(http.StatusTooManyRequests, "Retry-After", "1", "X-About", string(v.does))
+			default:
+				c.Answer(http.StatusAccepted)
+			}
+		})
+	})
+	srv.Leave = func(c *standin.Call) bool { return d.leaves(c.ID) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: http, url: %q, ca_file: %q, bearer: t0ken, classes: {"410": rejected},
+      rules: {throttled destination: 'headers["x-about"] == "%s"', throttled campaign: 'headers["x-about"] == "%s"',
+        throttled recipient: 'headers["x-about"] == "%s"'}`, srv.URL, srv.CAFile, throttlesHost, throttlesOne, throttlesIt),
+		dress: func(j *job) {},
+	}
+}
+
+func startFCMEnd(t *testing.T, d *destination) sinkEnd {
+	var f *standin.FCM
+	var expired atomic.Bool
+	f = standin.StartFCM(t, func(c *standin.Call, recipient string, _ int) bool {
+		d.serve(c, recipient, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				f.Fail(c, 500, "INTERNAL", "INTERNAL")
+			case gone:
+				f.Fail(c, 404, "NOT_FOUND", "UNREGISTERED")
+			case refuses:
+				f.Fail(c, 400, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
+			case throttlesAll:
+				f.Fail(c, 429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Retry-After", "1")
+			case throttlesIt:
+				f.Throttle(c, "device:x", time.Second)
+			default:
+				c.JSON(200, `{"name":"projects/demo/messages/`+recipient+`"}`)
+			}
+		})
+		return true
+	})
+	f.Token = func(_ int, c *standin.Call) bool {
+		if expired.Load() {
+			c.JSON(400, `{"error":"invalid_grant"}`)
+		}
+		return expired.Load()
+	}
+	f.Leave = func(c *standin.Call) bool { return d.leaves(standin.RecipientOf(c)) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: fcm, url: %q, ca_file: %q, service_account_file: %q`, f.URL, f.CAFile, f.KeyFile),
+		dress:    func(j *job) { j.payload = []byte(`{"token":"` + j.id + `","data":{"a":"b"}}`) },
+		expire: func(is bool) {
+			if expired.Store(is); is {
+				f.Revoke()
+			}
+		},
+	}
+}
+
+func startAPNsEnd(t *testing.T, d *destination) sinkEnd {
+	var a *standin.APNs
+	name := func(device string) string { b, _ := hex.DecodeString(device); return string(b) }
+	a = standin.StartAPNs(t, func(c *standin.Call, device string, _ int) bool {
+		d.serve(c, name(device), func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				a.Fail(c, 500, "InternalServerError")
+			case gone:
+				a.Gone(c, time.Unix(1_700_000_000, 0))
+			case refuses:
+				a.Fail(c, 400, "BadDeviceToken")
+			case throttlesAll:
+				a.Fail(c, 503, "ServiceUnavailable", "Retry-After", "1")
+			case throttlesIt:
+				a.Fail(c, 429, "TooManyRequests", "Retry-After", "1")
+			case distrusts:
+				a.Fail(c, 403, "ExpiredProviderToken")
+			default:
+				c.Answer(200, "Apns-Id", c.Header.Get("Apns-Id"))
+			}
+		})
+		return true
+	})
+	a.Leave = func(c *standin.Call) bool { return d.leaves(name(standin.DeviceOf(c))) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: apns, url: %q, ca_file: %q, auth_key_file: %q, key_id: KEY1, team_id: TEAM1, topic: com.example.app`,
+			a.URL, a.CAFile, a.KeyFile),
+		dress: func(j *job) {
+			j.payload = []byte(`{"aps":{"alert":"hello"}}`)
+			j.headers = append(j.headers, kafka.Header{Key: "device-token", Value: []byte(hex.EncodeToString([]byte(j.id)))})
+		},
+	}
+}
+
+// startKafkaEnd starts a broker. A batch is treated as the worst of its records is to be.
+func startKafkaEnd(t *testing.T, d *destination) sinkEnd {
+	worst := []fault{faultless, loses, fails, resets, deaf, distrusts, refuses}
+	b := standin.StartBroker(t, standin.BrokerOptions{
+		Topic: "orders.paced", Partitions: 3, Brokers: 3,
+		Treat: func(_ int32, records []standin.Written) standin.Treatment {
+			var ids []string
+			for _, w := range records {
+				ids = append(ids, w.ID)
+			}
+			return kafkaTreatments[d.batch(ids, worst)]
+		},
+	})
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: kafka, brokers: [%q], topic: orders.paced, tls: true, ca_file: %q`, b.Addr, b.CAFile),
+		dress:    func(j *job) {},
+		taken:    func() int { return int(b.Kept("orders.paced")) },
+	}
+}
+
+var kafkaTreatments = map[fault]standin.Treatment{
+	faultless: {},
+	loses:     {Code: 20, Write: true}, // NOT_ENOUGH_REPLICAS_AFTER_APPEND
+	fails:     {Code: 19},              // NOT_ENOUGH_REPLICAS
+	resets:    {Reset: true},
+	deaf:      {Hang: true},
+	distrusts: {Code: 29}, // TOPIC_AUTHORIZATION_FAILED
+	refuses:   {Code: 10}, // MESSAGE_TOO_LARGE
+}
+
+// knows tells whether the protocol of the kind knows a fault.
+func (k sinkKind) knows(f fault) bool { return !slices.Contains(k.never, f) }
