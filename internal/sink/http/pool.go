@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -114,9 +115,15 @@ func notProcessed(err error) bool {
 	return false
 }
 
-// acquire returns a connection that will take one request more.
+// acquire returns a connection that will take one request more. It waits for two thirds of the time that there is: a request
+// that is written later may be processed, and its answer come when nobody waits for it.
 func (p *pool) acquire(ctx context.Context) (*pooled, *start, error) {
 	begun := &start{}
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*2/3)
+		defer cancel()
+	}
 	for {
 		changed := *p.changed.Load() // before looking: what changes from now on is not missed
 		c, dial := p.choose(begun)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -22,6 +23,9 @@ const (
 	maxRequestBytes   = 4 << 20
 )
 
+// errLate is why an entry is not sent that has waited for too long.
+var errLate = errors.New("not written in time: others wait for an acknowledgement")
+
 // pause is how long a record that the broker has certainly not written waits before it is written again.
 const pause = 50 * time.Millisecond
 
@@ -31,6 +35,7 @@ type entry struct {
 	key    []byte
 	size   int
 	done   chan error // gets the outcome, nil for acknowledged; of one
+	latest time.Time  // it is not sent after this: its call would not wait for the acknowledgement
 
 	state atomic.Int32
 	last  error // why it was not written so far; written before the state becomes waiting again
@@ -56,8 +61,17 @@ func (e *entry) withdraw() bool {
 	return true
 }
 
-// take is called before the entry is sent. It reports whether somebody waits for it.
-func (e *entry) take() bool { return e.state.CompareAndSwap(waiting, sending) }
+// take is called before the entry is sent. It reports whether somebody waits for it. One for which it is too late ends here.
+func (e *entry) take(now time.Time) bool {
+	if !e.state.CompareAndSwap(waiting, sending) {
+		return false
+	}
+	if now.After(e.latest) {
+		e.done <- &notSent{cmp.Or(e.last, errLate)}
+		return false
+	}
+	return true
+}
 
 // back is called when the entry was not written, for a reason that passes.
 func (e *entry) back(why error) {
@@ -144,7 +158,7 @@ func (b *batches) distribute(ctx context.Context) {
 	cancel()
 	if err != nil {
 		for _, e := range collected {
-			if e.take() {
+			if e.state.CompareAndSwap(waiting, sending) {
 				e.done <- &notSent{err}
 			}
 		}
@@ -193,7 +207,7 @@ func (b *batches) start(ctx context.Context, l *leader) {
 	if l.busy {
 		return
 	}
-	chunks := l.request(b.sink.config.Topic)
+	chunks := l.request(b.sink.config.Topic, time.Now())
 	if len(chunks) == 0 {
 		return
 	}
@@ -208,7 +222,7 @@ func (b *batches) start(ctx context.Context, l *leader) {
 }
 
 // request takes entries for the next request, in order within each partition.
-func (l *leader) request(topic string) (chunks []broker.Chunk[*entry]) {
+func (l *leader) request(topic string, now time.Time) (chunks []broker.Chunk[*entry]) {
 	type filling struct{ chunk, bytes, most int }
 	open := map[int]*filling{} // by partition
 	records, bytes, taken := 0, 0, 0
@@ -217,7 +231,7 @@ func (l *leader) request(topic string) (chunks []broker.Chunk[*entry]) {
 			break
 		}
 		taken++
-		if !e.take() {
+		if !e.take(now) {
 			continue
 		}
 		f := open[e.to]

@@ -90,6 +90,7 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 	}
 	limited, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
+	e.latest = time.Now().Add(s.config.Timeout * 2 / 3)
 	select {
 	case s.queue <- e:
 	case <-limited.Done():
