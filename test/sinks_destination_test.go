@@ -84,8 +84,12 @@ type visit struct {
 	conn int
 	does fault
 	lost bool
-	done int64 // when it was answered; 0: not yet
+	done int64       // when it was answered; 0: not yet
+	late func() bool // tells whether the answer came too late; nil: no
 }
+
+// lateAnswer is how long after its request an answer may meet nobody.
+const lateAnswer = time.Second / 2
 
 // answerReach is how long before the end of its connection an answer may have been written and yet be lost with it.
 const answerReach = time.Second
@@ -189,7 +193,7 @@ func (d *destination) ends(v *visit, arrived bool) {
 	defer d.mu.Unlock()
 	v.done = d.clock.now()
 	_, closed := d.closed[v.conn]
-	if !arrived || closed || v.done-v.at > (time.Second/2).Microseconds() {
+	if !arrived || closed || v.done-v.at > lateAnswer.Microseconds() {
 		d.lose(v)
 	}
 	list := d.answered[v.conn]
@@ -216,6 +220,7 @@ func (d *destination) breaks(conn int) {
 // done with a job that is taken, it says that it is.
 func (d *destination) serve(c *standin.Call, id string, say func(v *visit)) {
 	v := d.arrives(id, c.Connection)
+	v.late = c.Cancelled
 	switch v.does {
 	case deaf, loses:
 		c.Hang()
@@ -280,10 +285,17 @@ func (d *destination) requests(campaign string) (list []arrival) {
 	return list
 }
 
-// fates are the jobs.
+// fates are the jobs. Answers are lost as well that came too late, and those that this process may have given late, since
+// it was kept from running.
 func (d *destination) fates() map[string]fated {
+	stalled := d.clock.blur()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, v := range d.visits {
+		if v.late != nil && v.late() || stalled(v.at) > lateAnswer.Microseconds() {
+			d.lose(v)
+		}
+	}
 	all := map[string]fated{}
 	for id, j := range maps.All(d.jobs) {
 		all[id] = *j

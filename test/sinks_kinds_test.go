@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,9 +18,10 @@ type sinkKind struct {
 	name  string
 	start func(t *testing.T, d *destination) sinkEnd
 	never []fault // what its protocol does not know
-	// bursts: what waits in the sink while its destination is deaf reaches it at once, so that its arrivals tell nothing of the
-	// rate then.
-	bursts bool
+	// queues: what a sink cannot write at once waits in it for a connection, a stream or a batch, at most as long as a request may take.
+	queues bool
+	// batches: the destination answers for several jobs at once, so that faults of single ones meet several.
+	batches bool
 }
 
 // sinkEnd is a destination that runs.
@@ -36,9 +36,9 @@ type sinkEnd struct {
 var sinkKinds = []sinkKind{
 	{name: "http", start: startHTTPEnd},
 	{name: "fcm", start: startFCMEnd, never: []fault{throttlesHost, throttlesOne}},
-	{name: "apns", start: startAPNsEnd, never: []fault{throttlesHost, throttlesOne}, bursts: true},
+	{name: "apns", start: startAPNsEnd, never: []fault{throttlesHost, throttlesOne}, queues: true},
 	{
-		name: "kafka", start: startKafkaEnd, bursts: true,
+		name: "kafka", start: startKafkaEnd, queues: true, batches: true,
 		never: []fault{throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, alwaysFails, goesAway, goesAwayNow, refusesOne},
 	},
 }
@@ -175,6 +175,3 @@ var kafkaTreatments = map[fault]standin.Treatment{
 	distrusts: {Code: 29}, // TOPIC_AUTHORIZATION_FAILED
 	refuses:   {Code: 10}, // MESSAGE_TOO_LARGE
 }
-
-// knows tells whether the protocol of the kind knows a fault.
-func (k sinkKind) knows(f fault) bool { return !slices.Contains(k.never, f) }

@@ -55,7 +55,7 @@ const (
 		"At random, and as far as the protocol can say it: 5 % of the jobs fail at first; 1 % each are throttled at first for the sink, the\n" +
 		"destination, the campaign, the recipient; 1 % are for a recipient who is gone, 1 % are refused for good, and 0.1 % fail always.\n" +
 		"0.2 % each are taken without an answer, and with a reset of the connection; at 0.5 % each, a GOAWAY comes before the job, and with\n" +
-		"the answer; of 1 % the stream is refused. When a fifth of the jobs is done, the credential is not accepted for five seconds; when\n" +
+		"the answer; of 1 % the stream is refused. Where an answer is one for several jobs (kafka), a fifth of these. When a fifth of the jobs is done, the credential is not accepted for five seconds; when\n" +
 		"half are done, the destination answers nothing for a second, though it takes half of what comes.\n\n" +
 		"- **lost**: jobs that were neither taken nor ended in another way. Must be 0.\n" +
 		"- **duplicates**: jobs that were taken again. Must not be more, for any job, than its answers that may not have arrived:\n" +
@@ -63,8 +63,8 @@ const (
 		"- **unheard**: these answers, of all jobs.\n" +
 		"- **dead**: dead letters. Must be exactly the jobs that are refused for good or fail always, with that reason.\n" +
 		"- **rejected**: jobs that ended so. Must be exactly those whose recipient is gone, and every job must have exactly one result.\n" +
-		"- **over**: requests beyond a campaign's rate in the worst stretch of any length, with a tolerance of 20 ms. Must be 0. What waited\n" +
-		"  in a sink while its destination was deaf (apns, kafka) does not count.\n" +
+		"- **over**: requests beyond a campaign's rate in the worst stretch of any length, with a tolerance of 20 ms; of sinks in which\n" +
+		"  jobs wait for a stream or a batch (apns, kafka), of 2 s more, the longest such wait. Must be 0.\n" +
 		"- **bystander**: a campaign with another sink, at 20/s: the part of its rate at which it was sent. Must be 99 %.\n" +
 		"- **seconds**: from the first job to the last, of which most are waits that the destinations asked for.\n\n"
 	sinksColumns = "| sink | jobs | lost | duplicates | unheard | dead | rejected | over | bystander | seconds |\n" +

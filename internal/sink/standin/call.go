@@ -35,6 +35,9 @@ type exchanger interface {
 	End()
 	// Gone is closed when the client has given the request up.
 	Gone() <-chan struct{}
+	// Cancelled tells whether the client of HTTP/2 has reset the request's stream. If it did so after the answer was written, the
+	// answer came too late for it.
+	Cancelled() bool
 }
 
 // Answer answers with a status and no body.
@@ -118,6 +121,8 @@ func (x *exchange) End() {
 		_, _ = x.conn.Write([]byte("0\r\n\r\n"))
 	}
 }
+
+func (x *exchange) Cancelled() bool { return false }
 
 func (x *exchange) Gone() <-chan struct{} {
 	x.closed = true

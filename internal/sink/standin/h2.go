@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -94,6 +95,9 @@ func (x *session) take(frame http2.Frame) {
 			}
 		}
 	case *http2.RSTStreamFrame:
+		if s := x.open[id]; s != nil {
+			s.cancelled.Store(true)
+		}
 		x.drop(id)
 	}
 }
@@ -134,6 +138,8 @@ type stream struct {
 	path    string
 	body    []byte
 	gone    chan struct{}
+
+	cancelled atomic.Bool // the client has reset it
 }
 
 // write writes frames, unless the client has given the stream up.
@@ -165,13 +171,12 @@ func (s *stream) Body(b []byte) error {
 }
 
 func (s *stream) End() {
-	_ = s.write(func(f *http2.Framer) error {
-		delete(s.session.open, s.id)
-		return f.WriteData(s.id, true, nil)
-	})
+	_ = s.write(func(f *http2.Framer) error { return f.WriteData(s.id, true, nil) })
 }
 
 func (s *stream) Gone() <-chan struct{} { return s.gone }
+
+func (s *stream) Cancelled() bool { return s.cancelled.Load() }
 
 // goAway says that what was opened so far is processed, or that this stream and later ones are not.
 func (s *stream) goAway(processed bool) {
