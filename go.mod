@@ -36,6 +36,8 @@ require code.dny.dev/ssrf v0.3.0
 
 require golang.org/x/crypto v0.58.0 // indirect
 
+require github.com/coreos/go-systemd/v22 v22.7.0
+
 require (
 	github.com/VividCortex/ewma v1.2.0 // indirect
 	github.com/acarl005/stripansi v0.0.0-20180116102854-5a71ef0e047d // indirect

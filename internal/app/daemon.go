@@ -83,6 +83,7 @@ type Daemon struct {
 	closures *gateGauges
 	stores   *stores
 	progress *progress.Tracker
+	manager  *supervisor
 
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run accepts no more jobs
@@ -150,6 +151,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	d.console = &console.Server{
 		Listen: cfg.HTTP.Listen, Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
+	d.manager = d.newSupervisor()
 	return d, nil
 }
 
@@ -165,7 +167,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gate gauges": d.closures.Run, "stores": d.stores.Run,
+		"watchdog": d.watch, "gate gauges": d.closures.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run
@@ -215,6 +217,7 @@ func (d *Daemon) consume(ctx context.Context) error {
 	context.AfterFunc(ctx, func() {
 		d.phase.Store(phaseDraining)
 		d.log.Info("draining")
+		d.manager.stopping()
 	})
 	if err := d.consumer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("consumer: %w", err)
