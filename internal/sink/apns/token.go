@@ -1,19 +1,12 @@
 package apns
 
 import (
-	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/asn1"
-	"encoding/base64"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
 	"sync/atomic"
 	"time"
+
+	"github.com/pacer/pacer/internal/sink/jwt"
 )
 
 // signer makes the token that requests are sent with. The service wants a token to be between 20 minutes and an hour old when
@@ -38,14 +31,9 @@ const life = 40 * time.Minute
 
 // newSigner reads the key file. An error does not repeat its content.
 func newSigner(content []byte, keyID, team string) (*signer, error) {
-	block, _ := pem.Decode(content)
-	if block == nil {
-		return nil, errors.New("holds no key in PEM; use the .p8 file of a signing key")
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	key, ok := parsed.(*ecdsa.PrivateKey)
-	if err != nil || !ok || key.Curve != elliptic.P256() {
-		return nil, errors.New("holds no key of P-256; use the .p8 file of a signing key")
+	key, err := jwt.P256(content)
+	if err != nil {
+		return nil, fmt.Errorf("%w; use the .p8 file of a signing key", err)
 	}
 	return &signer{key: key, keyID: keyID, team: team}, nil
 }
@@ -56,22 +44,10 @@ func (s *signer) token(now time.Time) (string, error) {
 	if c := s.current.Load(); c != nil && c.issued == issued {
 		return c.text, nil
 	}
-	encode := base64.RawURLEncoding.EncodeToString
-	text := encode(fmt.Appendf(nil, `{"alg":"ES256","kid":%q}`, s.keyID)) + "." +
-		encode(fmt.Appendf(nil, `{"iss":%q,"iat":%d}`, s.team, issued))
-	digest := sha256.Sum256([]byte(text))
-	der, err := s.key.Sign(nil, digest[:], crypto.SHA256) // without a source of randomness, it is deterministic
+	text, err := jwt.Sign(jwt.ES256, s.key, map[string]any{"kid": s.keyID}, map[string]any{"iss": s.team, "iat": issued})
 	if err != nil {
 		return "", err
 	}
-	var pair struct{ R, S *big.Int }
-	if _, err := asn1.Unmarshal(der, &pair); err != nil {
-		return "", err
-	}
-	var signature [64]byte
-	pair.R.FillBytes(signature[:32])
-	pair.S.FillBytes(signature[32:])
-	text += "." + encode(signature[:])
 	s.current.Store(&signed{issued, text})
 	return text, nil
 }

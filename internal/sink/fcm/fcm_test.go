@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -187,7 +186,7 @@ func TestTokenServer(t *testing.T) {
 	}{
 		"refuses the key": {func(c *standin.Call) { c.JSON(400, `{"error":"invalid_grant"}`) }, delivery.Misconfigured},
 		"fails":           {func(c *standin.Call) { c.Answer(500) }, delivery.Unreachable},
-		"says nothing":    {func(c *standin.Call) { c.JSON(200, `{}`) }, delivery.Unreachable},
+		"says nothing":    {func(c *standin.Call) { c.JSON(200, `{}`) }, delivery.Misconfigured},
 		"resets":          {(*standin.Call).Reset, delivery.Unreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,88 +211,6 @@ func TestTokenServer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestTokens: one token for each life, fetched at four fifths of it; the old one is used while there is no other; and the
-// more often tokens are refused, the less often they are fetched.
-func TestTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var fetched atomic.Int32
-		var failing atomic.Bool
-		begun := time.Now()
-		k := newTokens(func(context.Context) (token, error) {
-			n := fetched.Add(1)
-			if failing.Load() {
-				return token{}, fmt.Errorf("HTTP 400: %w", errKey)
-			}
-			return token{fmt.Sprint("t", n), 100 * time.Second}, nil
-		}, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); k.run(ctx) }()
-		get := func() string {
-			synctest.Wait()
-			value, problem := k.get(ctx)
-			if problem != nil {
-				return problem.Class.String()
-			}
-			return value
-		}
-		at := func(d time.Duration, want string) {
-			time.Sleep(d - time.Since(begun))
-			if got := get(); got != want {
-				t.Errorf("at %s: %s, want %s", d, got, want)
-			}
-		}
-		at(time.Second, "t1")
-		at(79*time.Second, "t1")
-		at(81*time.Second, "t2")
-		failing.Store(true)
-		at(161*time.Second, "t2") // still good
-		at(182*time.Second, "misconfigured")
-		failing.Store(false)
-		time.Sleep(120 * time.Second)
-		n := fetched.Load()
-		at(302*time.Second, fmt.Sprint("t", n))
-		for range 20 {
-			k.refused(get())
-			time.Sleep(10 * time.Second)
-		}
-		if more := fetched.Load() - n; more < 4 || more > 12 {
-			t.Errorf("%d tokens in 200 s in which each was refused", more)
-		}
-		cancel()
-		<-done
-	})
-}
-
-// TestFetchIsNotWaitedForBehindALock: deliveries that have a token go on while another one is fetched.
-func TestFetchIsNotWaitedForBehindALock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		k := newTokens(func(ctx context.Context) (token, error) {
-			if n++; n > 1 {
-				<-ctx.Done()
-				return token{}, ctx.Err()
-			}
-			return token{"t1", 10 * time.Second}, nil
-		}, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); k.run(ctx) }()
-		time.Sleep(9 * time.Second)
-		if value, problem := k.get(ctx); value != "t1" || problem != nil {
-			t.Errorf("%s, %v", value, problem)
-		}
-		k.refused("t1")
-		short, stop := context.WithTimeout(ctx, time.Second)
-		defer stop()
-		if _, problem := k.get(short); problem == nil || problem.Class != delivery.Unreachable {
-			t.Errorf("%+v", problem)
-		}
-		cancel()
-		<-done
-	})
 }
 
 // TestBearer: a token that does not change.
@@ -371,8 +288,8 @@ func TestKeyFiles(t *testing.T) {
 	for content, want := range map[string]string{
 		"hunter22": "is not the JSON", `{"client_email":"hunter22"}`: "has no client_email",
 		`{"client_email":"a","token_uri":"http://hunter22"}`:                                                                              "no https URL",
-		`{"client_email":"a","token_uri":"https://a","private_key":"hunter22"}`:                                                           "no private_key in PEM",
-		`{"client_email":"a","token_uri":"https://a","private_key":"-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n"}`: "no RSA key",
+		`{"client_email":"a","token_uri":"https://a","private_key":"hunter22"}`:                                                           "a private_key that holds no key in PEM",
+		`{"client_email":"a","token_uri":"https://a","private_key":"-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n"}`: "holds no RSA key",
 	} {
 		path := filepath.Join(dir, "key.json")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -139,7 +139,7 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		resp, err = c.send(req.WithContext(httptrace.WithClientTrace(limited, t.trace())), t)
 	}
 	if err != nil {
-		res := a.interrupted()
+		res := c.interrupted()
 		if ctx.Err() == nil {
 			res = c.unanswered(err, errors.Is(limited.Err(), context.DeadlineExceeded), t)
 		}
@@ -152,14 +152,14 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 	}
 	release(r.Retires != nil && r.Retires(answer))
 	if a.judged && !answer.Whole && ctx.Err() != nil {
-		res := a.interrupted()
+		res := c.interrupted()
 		return Answer{}, &res
 	}
 	return answer, nil
 }
 
-func (a *API) interrupted() delivery.Result {
-	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + a.client.where + " answered"}
+func (c *client) interrupted() delivery.Result {
+	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + c.where + " answered"}
 }
 
 // read reads the body of an answer, within its bounds.

@@ -3,16 +3,10 @@ package http
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -127,16 +121,9 @@ func (o *OAuth2) problems() (p []string) {
 
 // deliverWithToken sends the job with an access token. Without one, nothing is sent, and the job is not to blame.
 func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *delivery.Job, t *trip) delivery.Result {
-	held := s.tokens.Get(limited)
-	switch {
-	case held == nil && ctx.Err() != nil:
-		return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before there was an access token"}
-	case held == nil:
-		return delivery.Result{Class: delivery.Unreachable, Detail: "no access token within " + c.timeout.String()}
-	case held.Err != nil:
-		return noToken(held.Err)
-	case !held.Valid(time.Now()):
-		return delivery.Result{Class: delivery.Unreachable, Detail: "the access token has expired, and there is no other yet"}
+	held, none := s.tokens.Need(ctx, limited)
+	if none != nil {
+		return *none
 	}
 	t.extra = &extra{token: held, shown: t.shown()}
 	res := c.deliver(ctx, limited, job, t)
@@ -152,106 +139,24 @@ func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *de
 	return res
 }
 
-// tokenError is why there is no access token.
-type tokenError struct {
-	class  delivery.ResultClass
-	status int
-	detail string
-}
-
-func (e *tokenError) Error() string { return "oauth2.token_url: " + e.detail }
-
-func noToken(err error) delivery.Result {
-	var e *tokenError
-	if errors.As(err, &e) {
-		return delivery.Result{Class: e.class, Status: e.status, Detail: e.Error()}
-	}
-	return delivery.Result{Class: delivery.Unreachable, Detail: "no access token: " + err.Error()}
-}
-
-// maxTokenAnswer bounds the answer of a token endpoint, in bytes.
-const maxTokenAnswer = 64 << 10
-
 // fetchToken gets an access token.
 func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
-	c := s.client.Load()
-	o := &c.from.config.OAuth2
-	req, err := o.request(ctx)
-	if err != nil {
-		return token.Token{}, &tokenError{class: delivery.Misconfigured, detail: "not a URL"}
+	o := &s.client.Load().from.config.OAuth2
+	r := TokenRequest{
+		URL: o.TokenURL, Form: url.Values{"grant_type": {"client_credentials"}},
+		Key: "oauth2.token_url", Hint: "check oauth2.client_id and oauth2.client_secret",
 	}
-	req.Header.Set(keyUserAgent, "pacer/"+s.options.Version)
-	at := *c
-	at.where = req.URL.Host
-	resp, err := c.trusted.RoundTrip(req)
-	if err != nil {
-		e := &tokenError{class: delivery.Unreachable, detail: c.scrub(at.describe(err, false))}
-		if wrongSettings(err) {
-			e.class = delivery.Misconfigured
-		}
-		return token.Token{}, e
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
-	if err != nil {
-		return token.Token{}, &tokenError{class: delivery.Unreachable, detail: c.scrub(at.describe(err, false))}
-	}
-	return readToken(resp.StatusCode, body, at.where)
-}
-
-// request makes the request for a token.
-func (o *OAuth2) request(ctx context.Context) (*http.Request, error) {
-	form := url.Values{"grant_type": {"client_credentials"}}
 	if len(o.Scopes) > 0 {
-		form.Set("scope", strings.Join(o.Scopes, " "))
+		r.Form.Set("scope", strings.Join(o.Scopes, " "))
 	}
 	if o.Audience != "" {
-		form.Set("audience", o.Audience)
+		r.Form.Set("audience", o.Audience)
 	}
 	if o.Auth == authBody {
-		form.Set("client_id", o.ClientID)
-		form.Set("client_secret", o.ClientSecret)
+		r.Form.Set("client_id", o.ClientID)
+		r.Form.Set("client_secret", o.ClientSecret)
+	} else {
+		r.User = url.UserPassword(url.QueryEscape(o.ClientID), url.QueryEscape(o.ClientSecret))
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.TokenURL, strings.NewReader(form.Encode()))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(keyContentType, "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
-	if o.Auth != authBody {
-		req.SetBasicAuth(url.QueryEscape(o.ClientID), url.QueryEscape(o.ClientSecret))
-	}
-	return req, nil
-}
-
-// readToken reads the answer of a token endpoint. Of one that refuses, only the code of the error is told.
-func readToken(status int, body []byte, where string) (token.Token, error) {
-	var answer struct {
-		AccessToken string      `json:"access_token"`
-		TokenType   string      `json:"token_type"`
-		ExpiresIn   json.Number `json:"expires_in"` // some send it as text
-		Error       string      `json:"error"`
-	}
-	err := json.Unmarshal(body, &answer)
-	detail := fmt.Sprintf("HTTP %d %s from %s", status, http.StatusText(status), where)
-	e := &tokenError{class: delivery.Misconfigured, status: status, detail: detail}
-	switch {
-	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
-		e.class = delivery.Unreachable
-		return token.Token{}, e
-	case status < 200 || status > 299:
-		if code := answer.Error; code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == "" {
-			e.detail += ", " + code
-		}
-		e.detail += ": check oauth2.client_id and oauth2.client_secret"
-		return token.Token{}, e
-	case err != nil || answer.AccessToken == "" || !validValue(answer.AccessToken) || len(answer.AccessToken) > maxHeaderBytes:
-		e.detail += " has no access token"
-		return token.Token{}, e
-	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):
-		e.detail += " is a token of another type than Bearer"
-		return token.Token{}, e
-	}
-	seconds, _ := strconv.ParseFloat(answer.ExpiresIn.String(), 64)
-	return token.Token{Value: answer.AccessToken, Life: time.Duration(min(max(0, seconds), 1e9) * float64(time.Second))}, nil
+	return s.client.Load().fetchToken(ctx, r)
 }

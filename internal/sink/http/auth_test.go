@@ -160,7 +160,7 @@ func TestTokenEndpointThatCannotBeReached(t *testing.T) {
 	hangs := func(http.ResponseWriter) { time.Sleep(300 * time.Millisecond) }
 	i.answer.Store(&hangs)
 	s = i.sink(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Unreachable || r.Detail != "no access token within 20ms" {
+	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Unreachable || r.Detail != "no access token in time" {
 		t.Errorf("%+v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -46,10 +46,7 @@ type FCM struct {
 // returns false for the usual answer.
 func StartFCM(t testing.TB, treat func(c *Call, recipient string, n int) (treated bool)) *FCM {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, keyPEM := accountKey(t)
 	f := &FCM{Project: "demo", Life: 3600, key: &key.PublicKey, received: map[string]int{}}
 	f.Server = Start(t, HTTP2, Options{}, func(c *Call) {
 		if c.Path == "/token" {
@@ -58,14 +55,10 @@ func StartFCM(t testing.TB, treat func(c *Call, recipient string, n int) (treate
 		}
 		f.take(c, treat)
 	})
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	f.URL = strings.TrimSuffix(f.URL, "/deliver")
 	content, err := json.Marshal(map[string]string{
 		"type": "service_account", "project_id": f.Project, "private_key_id": "k1", "client_email": "pacer@demo.iam.example",
-		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "token_uri": f.URL + "/token",
+		"private_key": keyPEM, "token_uri": f.URL + "/token",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +68,22 @@ func StartFCM(t testing.TB, treat func(c *Call, recipient string, n int) (treate
 		t.Fatal(err)
 	}
 	return f
+}
+
+var accounts = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+// accountKey returns the key of service accounts, which is the same for all stand-ins, since making one takes long.
+func accountKey(t testing.TB) (key *rsa.PrivateKey, inPEM string) {
+	t.Helper()
+	key, err := accounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
 // JSON answers with a body of JSON.
@@ -103,6 +112,9 @@ func (f *FCM) Throttle(c *Call, subject string, wait time.Duration) {
 
 // Tokens returns how many tokens were given out.
 func (f *FCM) Tokens() int { return int(f.tokens.Load()) }
+
+// Give gives a token out, which is good until it is revoked.
+func (f *FCM) Give() string { return fmt.Sprintf("ya29.token-%d", f.tokens.Add(1)) }
 
 // Revoke makes the tokens that were given out so far invalid.
 func (f *FCM) Revoke() { f.revoke.Store(f.tokens.Load()) }

@@ -3,10 +3,12 @@ package token
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -27,13 +29,26 @@ type Token struct {
 	Life  time.Duration // 0: not said
 }
 
-// Held is a token, or why there is none. It never changes.
-type Held struct {
-	Value   string
-	Header  []string // the value of the header Authorization
-	Err     error    // there is no token; the others are empty
-	expires time.Time
+// Error is why there is no token.
+type Error struct {
+	Class  delivery.ResultClass // of deliveries that need one: Misconfigured or Unreachable
+	Status int                  // of the answer, if there was one
+	Detail string               // one line, without secrets
 }
+
+// Error implements error.
+func (e *Error) Error() string { return e.Detail }
+
+// Held is a token, or why there is none. It never changes. One that is empty stands for a token that is being fetched.
+type Held struct {
+	Value    string
+	Header   []string // the value of the header Authorization
+	Err      error    // there is no token; the others are empty
+	expires  time.Time
+	replaced chan struct{} // closed when another one has taken its place
+}
+
+func (h *Held) empty() bool { return h.Value == "" && h.Err == nil }
 
 // Options configure a Source.
 type Options struct {
@@ -43,34 +58,57 @@ type Options struct {
 }
 
 // Source keeps a token: Run fetches it, again when four fifths of its life have passed, and once for each token that was
-// refused. It is safe for concurrent use. Nobody waits for a fetch but those who come before the first has ended.
+// refused. It is safe for concurrent use. A fetch is waited for only where there is no token: before the first, and after one
+// that was refused.
 type Source struct {
 	opt   Options
-	now   atomic.Pointer[Held] // nil until the first fetch has ended; written by Run
-	first chan struct{}        // closed then
+	now   atomic.Pointer[Held] // written by Run and Refused
 	stale atomic.Pointer[Held] // the one that is to be replaced, if it is still the one that is held
-	bad   atomic.Pointer[Held] // the last one that was refused
 	wake  retry.Signal
 	fails retry.Outage
 }
 
 // New makes a Source, which has no token before Run.
 func New(opt Options) *Source {
-	return &Source{opt: opt, first: make(chan struct{}), wake: retry.NewSignal()}
+	s := &Source{opt: opt, wake: retry.NewSignal()}
+	s.now.Store(&Held{replaced: make(chan struct{})})
+	return s
 }
 
-// Get returns the token, or why there is none: Err is set then. It waits for the first fetch, at most until ctx ends, and
-// returns nil in that case.
+// Get returns the token, or why there is none: Err is set then. While one is being fetched without which there is none, it
+// waits for it, at most until ctx ends, and returns nil in that case.
 func (s *Source) Get(ctx context.Context) *Held {
-	if h := s.now.Load(); h != nil {
-		return h
+	for {
+		h := s.now.Load()
+		if !h.empty() {
+			return h
+		}
+		select {
+		case <-h.replaced:
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	select {
-	case <-s.first:
-		return s.now.Load()
-	case <-ctx.Done():
-		return nil
+}
+
+// Need returns the token for a delivery, or the result of the delivery without one. It waits as Get does, at most until limited
+// ends, which is when the delivery has to end; ctx is the context of its caller.
+func (s *Source) Need(ctx, limited context.Context) (*Held, *delivery.Result) {
+	h := s.Get(limited)
+	var e *Error
+	switch {
+	case h == nil && ctx.Err() != nil:
+		return nil, &delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before there was an access token"}
+	case h == nil:
+		return nil, &delivery.Result{Class: delivery.Unreachable, Detail: "no access token in time"}
+	case errors.As(h.Err, &e):
+		return nil, &delivery.Result{Class: e.Class, Status: e.Status, Detail: e.Detail}
+	case h.Err != nil:
+		return nil, &delivery.Result{Class: delivery.Unreachable, Detail: "no access token: " + h.Err.Error()}
+	case !h.Valid(time.Now()):
+		return nil, &delivery.Result{Class: delivery.Unreachable, Detail: "the access token has expired, and there is no other yet"}
 	}
+	return h, nil
 }
 
 // Valid tells whether the token may be used at now.
@@ -78,22 +116,20 @@ func (h *Held) Valid(now time.Time) bool { return h.Err == nil && now.Before(h.e
 
 // Refused says that the destination does not accept the token. It is fetched anew, once for all who say so.
 func (s *Source) Refused(h *Held) {
-	s.bad.Store(h)
-	s.replace(h)
-}
-
-func (s *Source) replace(h *Held) {
-	if s.now.Load() == h {
-		s.stale.Store(h)
+	if h.Err != nil {
+		return
+	}
+	none := &Held{replaced: make(chan struct{})}
+	if s.now.CompareAndSwap(h, none) {
+		close(h.replaced)
 		s.wake.Send()
 	}
 }
 
-// Renew says that what tokens are fetched with has changed.
+// Renew says that what tokens are fetched with has changed. The token is used until there is another.
 func (s *Source) Renew() {
-	if h := s.now.Load(); h != nil {
-		s.replace(h)
-	}
+	s.stale.Store(s.now.Load())
+	s.wake.Send()
 }
 
 // Run fetches tokens until ctx ends.
@@ -112,7 +148,14 @@ func (s *Source) Run(ctx context.Context) {
 		if time.Since(fetched) >= calm {
 			refused = 0
 		}
-		if refused++; retry.Sleep(ctx, back.Delay(refused)-time.Since(fetched)) != nil {
+		refused++
+		if wait = back.Delay(refused) - time.Since(fetched); wait <= 0 {
+			continue
+		}
+		if s.now.Load().empty() { // the one before was refused as well
+			s.hold(&Held{Err: &Error{Class: delivery.Misconfigured, Detail: "the access token is not accepted"}})
+		}
+		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
@@ -129,7 +172,7 @@ func (s *Source) rest(ctx context.Context, wait time.Duration) (stale bool) {
 		case <-timer.C:
 			return false
 		case <-s.wake:
-			if s.stale.Load() == s.now.Load() {
+			if now := s.now.Load(); now.empty() || now == s.stale.Load() {
 				return true
 			}
 		}
@@ -159,14 +202,13 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 	if s.fails.Failed() {
 		s.opt.Logger.Warn("the access token of a sink cannot be fetched; it is tried again", "destination", s.opt.Destination, "error", err)
 	}
-	if h := s.now.Load(); h == nil || !h.Valid(time.Now()) || h == s.bad.Load() {
+	if h := s.now.Load(); h.empty() || !h.Valid(time.Now()) {
 		s.hold(&Held{Err: err})
 	}
 	return back.Delay(s.fails.Failures())
 }
 
 func (s *Source) hold(h *Held) {
-	if s.now.Swap(h) == nil {
-		close(s.first)
-	}
+	h.replaced = make(chan struct{})
+	close(s.now.Swap(h).replaced)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // server hands out tokens.
@@ -107,6 +109,56 @@ func TestRefusedTokenIsReplacedOnce(t *testing.T) {
 			t.Errorf("%d fetched in a minute", n)
 		}
 	})
+}
+
+// TestRefusedTokenIsNotUsedAgain: who needs one waits for the next, and is told when that was refused as well.
+func TestRefusedTokenIsNotUsedAgain(t *testing.T) {
+	v := &server{life: time.Hour, slow: 2 * time.Second}
+	run(t, v, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+		h := s.Get(t.Context())
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		s.Refused(h)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got, none := s.Need(t.Context(), short); got != nil || none.Class != delivery.Unreachable {
+			t.Errorf("%+v, %+v", got, none)
+		}
+		if got, none := s.Need(short, short); got != nil || none.Class != delivery.Interrupted {
+			t.Errorf("%+v, %+v", got, none)
+		}
+		got, none := s.Need(t.Context(), t.Context())
+		if none != nil || got.Value != "t2" || time.Since(begun) != 2*time.Second {
+			t.Errorf("%+v, %+v after %s", got, none, time.Since(begun))
+		}
+		s.Refused(got)
+		synctest.Wait()
+		if got, none := s.Need(t.Context(), t.Context()); got != nil || none.Class != delivery.Misconfigured || none.Detail == "" {
+			t.Errorf("%+v, %+v", got, none)
+		}
+	})
+}
+
+// TestNeed: what a delivery is told that has no token.
+func TestNeed(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want delivery.Result
+	}{
+		{errDown, delivery.Result{Class: delivery.Unreachable, Detail: "no access token: down"}},
+		{fmt.Errorf("x: %w", &Error{Class: delivery.Misconfigured, Status: 401, Detail: "no"}), delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "no"}},
+	} {
+		s := New(Options{})
+		s.hold(&Held{Err: tt.err})
+		if h, none := s.Need(t.Context(), t.Context()); h != nil || *none != tt.want {
+			t.Errorf("%v: %+v, %+v", tt.err, h, none)
+		}
+	}
+	s := New(Options{})
+	s.hold(&Held{Value: "old", expires: time.Now()})
+	if h, none := s.Need(t.Context(), t.Context()); h != nil || none.Class != delivery.Unreachable {
+		t.Errorf("%+v, %+v", h, none)
+	}
 }
 
 func TestFailingFetch(t *testing.T) {

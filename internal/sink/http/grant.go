@@ -1,0 +1,109 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/token"
+)
+
+// maxTokenAnswer bounds the answer of a token endpoint, in bytes.
+const maxTokenAnswer = 64 << 10
+
+// TokenRequest is a request for an access token (RFC 6749).
+type TokenRequest struct {
+	URL  string
+	Form url.Values
+	User *url.Userinfo // nil: the credentials are in the form
+	Key  string        // of the setting that an error is about
+	Hint string        // what to do when the endpoint refuses
+}
+
+// FetchToken gets an access token over a connection as those to the destination. Errors are of type token.Error and begin
+// with the key; they repeat nothing that was sent or answered, but the code of an error.
+func (a *API) FetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {
+	return a.client.fetchToken(ctx, r)
+}
+
+func (c *client) fetchToken(ctx context.Context, r TokenRequest) (token.Token, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, strings.NewReader(r.Form.Encode()))
+	if err != nil {
+		return token.Token{}, &token.Error{Class: delivery.Misconfigured, Detail: r.Key + ": not a URL"}
+	}
+	req.Header.Set(keyContentType, "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	for _, f := range c.fixed {
+		if f.name == keyUserAgent {
+			req.Header[f.name] = f.values
+		}
+	}
+	if r.User != nil {
+		password, _ := r.User.Password()
+		req.SetBasicAuth(r.User.Username(), password)
+	}
+	at := *c
+	at.where = req.URL.Host
+	failed := func(err error) error {
+		e := &token.Error{Class: delivery.Unreachable, Detail: r.Key + ": " + c.scrub(at.describe(err, false))}
+		if wrongSettings(err) {
+			e.Class = delivery.Misconfigured
+		}
+		return e
+	}
+	resp, err := c.trusted.RoundTrip(req)
+	if err != nil {
+		return token.Token{}, failed(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
+	if err != nil {
+		return token.Token{}, failed(err)
+	}
+	t, e := readToken(resp.StatusCode, body, at.where, r.Hint)
+	if e != nil {
+		e.Detail = r.Key + ": " + e.Detail
+		return token.Token{}, e
+	}
+	return t, nil
+}
+
+// readToken reads the answer of a token endpoint. Of one that refuses, only the code of the error is told.
+func readToken(status int, body []byte, where, hint string) (token.Token, *token.Error) {
+	var answer struct {
+		AccessToken string      `json:"access_token"`
+		TokenType   string      `json:"token_type"`
+		ExpiresIn   json.Number `json:"expires_in"` // some send it as text
+		Error       any         `json:"error"`      // a code; some have other things there
+	}
+	err := json.Unmarshal(body, &answer)
+	e := &token.Error{
+		Class: delivery.Misconfigured, Status: status, Detail: fmt.Sprintf("HTTP %d %s from %s", status, http.StatusText(status), where),
+	}
+	switch {
+	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
+		e.Class = delivery.Unreachable
+		return token.Token{}, e
+	case status < 200 || status > 299:
+		if code, _ := answer.Error.(string); code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == "" {
+			e.Detail += ", " + code
+		}
+		e.Detail += ": " + hint
+		return token.Token{}, e
+	case err != nil || answer.AccessToken == "" || !validValue(answer.AccessToken) || len(answer.AccessToken) > maxHeaderBytes:
+		e.Detail += " has no access token"
+		return token.Token{}, e
+	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):
+		e.Detail += " is a token of another type than Bearer"
+		return token.Token{}, e
+	}
+	seconds, _ := strconv.ParseFloat(answer.ExpiresIn.String(), 64)
+	return token.Token{Value: answer.AccessToken, Life: time.Duration(min(max(0, seconds), 1e9) * float64(time.Second))}, nil
+}

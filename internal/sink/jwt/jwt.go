@@ -1,0 +1,117 @@
+// Package jwt makes signed tokens (RFC 7519).
+package jwt
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+)
+
+// Algorithm is how a token is signed.
+type Algorithm string
+
+// The algorithms, by their names in RFC 7518.
+const (
+	RS256 Algorithm = "RS256" // RSA, PKCS #1 v1.5
+	PS256 Algorithm = "PS256" // RSA, PSS: two tokens differ
+	ES256 Algorithm = "ES256" // ECDSA on P-256, deterministic (RFC 6979): the same header and claims make the same bytes
+)
+
+// Sign returns a token of the header, to which it adds the algorithm, and the claims, both of which are maps of texts and
+// numbers.
+func Sign(alg Algorithm, key crypto.Signer, header, claims map[string]any) (string, error) {
+	all := map[string]any{"alg": alg}
+	for name, value := range header {
+		all[name] = value
+	}
+	var text []byte
+	for i, part := range []map[string]any{all, claims} {
+		b, err := json.Marshal(part)
+		if err != nil {
+			return "", fmt.Errorf("sign a token: %w", err)
+		}
+		if i > 0 {
+			text = append(text, '.')
+		}
+		text = base64.RawURLEncoding.AppendEncode(text, b)
+	}
+	digest := sha256.Sum256(text)
+	signature, err := sign(alg, key, digest[:])
+	if err != nil {
+		return "", fmt.Errorf("sign a token: %w", err)
+	}
+	return string(base64.RawURLEncoding.AppendEncode(append(text, '.'), signature)), nil
+}
+
+func sign(alg Algorithm, key crypto.Signer, digest []byte) ([]byte, error) {
+	switch alg {
+	case RS256:
+		return key.Sign(rand.Reader, digest, crypto.SHA256)
+	case PS256:
+		return key.Sign(rand.Reader, digest, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
+	}
+	der, err := key.Sign(nil, digest, crypto.SHA256) // without a source of randomness, it is deterministic
+	if err != nil {
+		return nil, err
+	}
+	var pair struct{ R, S *big.Int }
+	if _, err := asn1.Unmarshal(der, &pair); err != nil {
+		return nil, err
+	}
+	signature := make([]byte, 64)
+	pair.R.FillBytes(signature[:32])
+	pair.S.FillBytes(signature[32:])
+	return signature, nil
+}
+
+// Errors of keys. They repeat nothing of the content.
+var (
+	ErrNoPEM  = errors.New("holds no key in PEM")
+	ErrNoRSA  = errors.New("holds no RSA key")
+	ErrNoP256 = errors.New("holds no key of P-256")
+)
+
+// RSA reads a private key in PEM.
+func RSA(content []byte) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, ErrNoPEM
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, ok := parsed.(*rsa.PrivateKey)
+	if err != nil || !ok {
+		return nil, ErrNoRSA
+	}
+	return key, nil
+}
+
+// P256 reads a private key in PEM.
+func P256(content []byte) (*ecdsa.PrivateKey, error) {
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, ErrNoPEM
+	}
+	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil && key.Curve == elliptic.P256() {
+		return key, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if err != nil || !ok || key.Curve != elliptic.P256() {
+		return nil, ErrNoP256
+	}
+	return key, nil
+}
