@@ -44,6 +44,16 @@ var stages = map[string]func(t *testing.T) stage{
 			job:     &delivery.Job{Payload: []byte(`{"token":"t"}`)},
 		}
 	},
+	"rustore": func(t *testing.T) stage {
+		f := standin.StartFCM(t, nil)
+		return stage{
+			replace: []string{
+				"type: rustore\n", "type: rustore\n    url: " + f.URL + "\n    ca_file: " + f.CAFile + "\n", "my-project", f.Project,
+				"/run/secrets/rustore", write(t, "bearer", f.Give()+"\n"),
+			},
+			job: &delivery.Job{Payload: []byte(`{"token":"t"}`)},
+		}
+	},
 	"telegram": func(t *testing.T) stage {
 		g := standin.StartTelegram(t, nil)
 		return stage{

@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/sink/record"
+	"github.com/pacer/pacer/internal/sink/rustore"
 	"github.com/pacer/pacer/internal/sink/smtp"
 	"github.com/pacer/pacer/internal/sink/telegram"
 )
@@ -36,6 +37,7 @@ var kinds = map[string]kind{
 	"discard":  kindOf(discard.Default, openDiscard),
 	"kafka":    kindOf(kafka.Default, openKafka),
 	"smtp":     kindOf(smtp.Default, openSMTP),
+	"rustore":  kindOf(rustore.Default, openRuStore),
 	"telegram": kindOf(telegram.Default, openTelegram),
 }
 
@@ -75,10 +77,7 @@ func openAPNs(c *apns.Config, host Host) (Entry, error) {
 
 func openFCM(c *fcm.Config, host Host) (Entry, error) {
 	s, err := fcm.New(fcm.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	if err != nil {
-		return Entry{}, err
-	}
-	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
+	return ofService(s, c.Service, err)
 }
 
 func openKafka(c *kafka.Config, host Host) (Entry, error) {
@@ -95,6 +94,11 @@ func openSMTP(c *smtp.Config, host Host) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
+}
+
+func openRuStore(c *rustore.Config, host Host) (Entry, error) {
+	s, err := rustore.New(rustore.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	return ofService(s, c.Service, err)
 }
 
 func openTelegram(c *telegram.Config, host Host) (Entry, error) {

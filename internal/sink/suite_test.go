@@ -84,7 +84,14 @@ type play struct {
 }
 
 // plays are the kinds under test.
-var plays = map[string]play{"apns": apnsPlay, "fcm": fcmPlay, "kafka": kafkaPlay, "smtp": smtpPlay, "telegram": telegramPlay}
+var plays = map[string]play{
+	"apns":     apnsPlay,
+	"fcm":      fcmPlay,
+	"kafka":    kafkaPlay,
+	"rustore":  rustorePlay,
+	"smtp":     smtpPlay,
+	"telegram": telegramPlay,
+}
 
 // open opens the sink and runs it until the test ends.
 func (s stage) open(t *testing.T) *sink.Router {

@@ -1,0 +1,126 @@
+// Package rustore is the sink that sends jobs as push messages of RuStore, whose API is that of Firebase Cloud Messaging.
+package rustore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/fcm"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+)
+
+// Config configures a rustore sink.
+type Config struct {
+	sinkhttp.Service
+	// Project is the id of the project, and Bearer its service token.
+	Project string `yaml:"project"`
+	Bearer  string `yaml:"bearer" secret:"value"`
+
+	again func() (string, error) // reads Bearer from its file; nil: it does not come from one
+}
+
+// SecretFrom says how to read a secret that comes from a file: there is one.
+func (c *Config) SecretFrom(_ string, read func() (string, error)) { c.again = read }
+
+// Default returns the configuration of a rustore sink without a project and a token.
+func Default() *Config {
+	return &Config{Service: sinkhttp.Service{
+		URL: "https://vkpns.rustore.ru", MaxInFlight: 256, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute,
+	}}
+}
+
+// Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
+func (c *Config) Problems() []string {
+	if c.Bearer == "" {
+		return append(c.Service.Problems(), "bearer: required; use the project's service token, best by file:PATH")
+	}
+	return c.client().Problems()
+}
+
+// client returns the configuration of the sink that does the work.
+func (c *Config) client() *fcm.Config {
+	inner := &fcm.Config{Service: c.Service, Project: c.Project, Bearer: c.Bearer}
+	if c.again != nil {
+		inner.SecretFrom("bearer", c.again)
+	}
+	return inner
+}
+
+// String returns the configuration without its secrets.
+func (c *Config) String() string { return fmt.Sprintf("{%s, project: %s}", c.Text(), c.Project) }
+
+// GoString keeps secrets out of %#v.
+func (c *Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer, without secrets.
+func (c *Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// Options configure a sink.
+type Options struct {
+	Config  Config // valid: Config.Problems found none
+	Version string // of pacer, for User-Agent
+	Logger  *slog.Logger
+}
+
+// checkMessage is one for a token that is none: the service looks at the credentials first.
+const checkMessage = `{"validate_only":true,"message":{"token":"pacer-check"}}`
+
+// New makes a sink. It reads the files that the configuration names and opens no connection.
+func New(opt Options) (*fcm.Sink, error) {
+	if p := opt.Config.Problems(); len(p) > 0 {
+		return nil, errors.New(p[0])
+	}
+	return fcm.New(fcm.Options{
+		Config: *opt.Config.client(), Version: opt.Version, Logger: opt.Logger,
+		Dialect: fcm.Dialect{Classify: classify, Check: checkMessage},
+	})
+}
+
+// said is an error, in the body of an answer or under the key error there.
+type said struct {
+	Status string `json:"status"`
+}
+
+// classify returns the result for an answer:
+//
+//	200                          delivered
+//	NOT_FOUND, 410               rejected: the token is gone
+//	INVALID_ARGUMENT, 413        permanent
+//	429                          throttled
+//	503 with Retry-After         throttled
+//	other 5xx                    temporary
+//	other, 401 and 403 of them   misconfigured; also a 404 that is not the service's own
+func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
+	var body struct {
+		said
+		Error *said `json:"error"`
+	}
+	if json.Unmarshal(a.Body, &body) == nil && body.Error != nil {
+		body.said = *body.Error
+	}
+	code := body.Status
+	res := a.ByStatus(now)
+	if res.Class == delivery.Delivered && body.Error == nil {
+		return res
+	}
+	switch {
+	case code == "NOT_FOUND" || a.Status == http.StatusGone:
+		res.Class = delivery.Rejected
+	case code == "INVALID_ARGUMENT" || a.Status == http.StatusRequestEntityTooLarge:
+		res.Class = delivery.Permanent
+	case res.Class == delivery.Delivered: // an error with a status of success
+		res.Class = delivery.Temporary
+	}
+	res.Detail = "HTTP " + strconv.Itoa(a.Status)
+	if code != "" {
+		res.Detail += " " + code
+		res.Provider = &delivery.Provider{Code: code}
+	}
+	return res
+}
