@@ -12,6 +12,8 @@ export PACER_BIN := $(CURDIR)/bin/pacer
 export GORACE := atexit_sleep_ms=50
 # What is tested from outside is a module of its own, so that what only it needs never mixes with the daemon's modules.
 GO_TEST := go -C test
+# So are the official clients and receivers of others, which have more packages than all the rest.
+GO_CLIENTS := go -C test/clients
 # The addresses of the services, for recipes that need them.
 WITH_SERVICES := scripts/services.sh up && eval "$$(scripts/services.sh env)" &&
 
@@ -38,12 +40,14 @@ test: build ## All tests, over real services (started here; `make down` ends the
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
 	$(WITH_SERVICES) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -run "$$(scripts/unraced.sh tests)" $$(scripts/unraced.sh packages)
+	$(GO_CLIENTS) test $(LINKED) -shuffle=on -timeout 5m .
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services
 	go test -short -shuffle=on -timeout 5m ./...
 	$(GO_TEST) test -short -shuffle=on -timeout 5m .
+	$(GO_CLIENTS) test -short -shuffle=on -timeout 5m .
 
 .PHONY: e2e
 e2e: build ## Figures of speed, latency, backlog and ETA over real services
@@ -106,6 +110,7 @@ fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=nam
 lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...
 	cd test && ../bin/golangci-lint run ./...
+	cd test/clients && ../../bin/golangci-lint run ./...
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities of what is called; without a network, list updates
@@ -115,6 +120,7 @@ vulnerabilities: ## Look for known vulnerabilities of what is called; without a 
 fmt: bin/golangci-lint ## Format the code
 	bin/golangci-lint fmt ./...
 	cd test && ../bin/golangci-lint fmt ./...
+	cd test/clients && ../../bin/golangci-lint fmt ./...
 
 # The linter's dependencies are a module of their own, so that they never mix with the daemon's.
 bin/golangci-lint: tools/go.mod tools/go.sum
