@@ -44,6 +44,16 @@ var stages = map[string]func(t *testing.T) stage{
 			job:     &delivery.Job{Payload: []byte(`{"token":"t"}`)},
 		}
 	},
+	"hms": func(t *testing.T) stage {
+		h := standin.StartHMS(t, nil)
+		return stage{
+			replace: []string{
+				"type: hms\n", "type: hms\n    url: " + h.URL + "\n    ca_file: " + h.CAFile + "\n    token_url: " + h.TokenURL() + "\n",
+				"/run/secrets/huawei-account.json", h.KeyFile,
+			},
+			job: &delivery.Job{Payload: []byte(`{"payload":{"notification":{"title":"x"}},"target":{"token":["t"]}}`)},
+		}
+	},
 	"rustore": func(t *testing.T) stage {
 		f := standin.StartFCM(t, nil)
 		return stage{

@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/apns"
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/fcm"
+	"github.com/pacer/pacer/internal/sink/hms"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/kafka"
 	"github.com/pacer/pacer/internal/sink/log"
@@ -31,6 +32,7 @@ type Config interface {
 // kinds are the types of sinks by name, one line each.
 var kinds = map[string]kind{
 	"fcm":      kindOf(fcm.Default, openFCM),
+	"hms":      kindOf(hms.Default, openHMS),
 	"http":     kindOf(http.Default, openHTTP),
 	"log":      kindOf(log.Default, openLog),
 	"apns":     kindOf(apns.Default, openAPNs),
@@ -94,6 +96,11 @@ func openSMTP(c *smtp.Config, host Host) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
+}
+
+func openHMS(c *hms.Config, host Host) (Entry, error) {
+	s, err := hms.New(hms.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	return ofService(s, c.Service, err)
 }
 
 func openRuStore(c *rustore.Config, host Host) (Entry, error) {

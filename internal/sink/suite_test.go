@@ -87,6 +87,7 @@ type play struct {
 var plays = map[string]play{
 	"apns":     apnsPlay,
 	"fcm":      fcmPlay,
+	"hms":      hmsPlay,
 	"kafka":    kafkaPlay,
 	"rustore":  rustorePlay,
 	"smtp":     smtpPlay,
