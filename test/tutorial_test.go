@@ -1,0 +1,63 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var fenced = regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$")
+
+// setUp are the commands of the documents that the test has done otherwise.
+const setUp = `
+make() { :; }
+scripts/services.sh() { :; }
+`
+
+// TestTheTutorialWorks types what docs/tutorial.md says. Each line of a text block has to be among what the commands before it print.
+func TestTheTutorialWorks(t *testing.T) {
+	alongside(t, 0)
+	page, err := os.ReadFile("../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStack(t, stackOptions{partitions: 6})
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Dir(s.binary), filepath.Join(dir, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	script := "set -euo pipefail\n" + setUp
+	blocks := fenced.FindAllStringSubmatch(string(page), -1)
+	for i, b := range blocks {
+		if b[1] == "sh" {
+			script += fmt.Sprintf("echo '=== %d'\n%s", i, b[2])
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	cmd.Env = append(environment(), "PACER_KAFKA_BROKERS="+strings.Join(s.brokers, ","), "PACER_REDIS_ADDRS="+s.redis,
+		"PACER_POSTGRES_DSN="+s.dsn, "PACER_KAFKA_TOPICS="+s.ingress, "PACER_KAFKA_GROUP="+s.ingress, "PACER_KAFKA_TOPIC_PREFIX="+s.prefix,
+		fmt.Sprint("PACER_KAFKA_LANES=", defaultLanes))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	printed := ""
+	for i, b := range blocks {
+		if b[1] == "sh" {
+			_, printed, _ = strings.Cut(string(out), fmt.Sprintf("=== %d\n", i))
+			printed, _, _ = strings.Cut(printed, "\n=== ")
+			continue
+		}
+		for line := range strings.Lines(b[2]) {
+			if !strings.Contains("\n"+printed+"\n", "\n"+strings.TrimSuffix(line, "\n")+"\n") {
+				t.Errorf("%q is not among what is printed:\n%s", line, printed)
+			}
+		}
+	}
+}
