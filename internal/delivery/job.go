@@ -71,8 +71,8 @@ const (
 type Job struct {
 	ID       string
 	Campaign string
-	// Destination is the id of one of pacer.destinations, by which a sink finds where to send the job; "" if the job names
-	// none.
+	// Destination is the id of one of pacer.destinations, by which a sink finds where to send the job; or what else its sink
+	// knows its destination by, which is not in its record, see Imply; "" if it has none.
 	Destination string
 	Weight      int64     // units of rate and quota, at least 1
 	NotBefore   time.Time // zero: at once
@@ -182,6 +182,22 @@ func (j *Job) ReadyAt() time.Time {
 		return j.Due
 	}
 	return j.NotBefore
+}
+
+// implied begins a destination that the job's record does not name. An id has no spaces.
+const implied = " "
+
+// Imply gives the job a destination that its record does not name, and that its sink has found in it.
+func (j *Job) Imply(destination string) { j.Destination = implied + destination }
+
+// Implied tells whether the record does not name the job's destination.
+func (j *Job) Implied() bool { return strings.HasPrefix(j.Destination, implied) }
+
+// ForgetDestination forgets an implied destination: the job may get another sink.
+func (j *Job) ForgetDestination() {
+	if j.Implied() {
+		j.Destination = ""
+	}
 }
 
 // Expired tells whether the job may no longer be sent at now.
@@ -324,7 +340,9 @@ const (
 	ReasonRetry     Reason = "retry"      // back-off after a temporary failure
 	ReasonNotBefore Reason = "not_before" // not due yet
 	ReasonStep      Reason = "step"       // between two steps of a request, or two polls
-	ReasonWidened   Reason = "widened"    // from a lane that holds too much of its campaign's backlog to another one
+	// ReasonDestination: the destination is closed, disabled or busy.
+	ReasonDestination Reason = "destination"
+	ReasonWidened     Reason = "widened" // from a lane that holds too much of its campaign's backlog to another one
 )
 
 // Destination is where a job is to be written: a lane, a timer or the dead letters.

@@ -159,10 +159,15 @@ const (
 	GateMisconfigured                  // the sink refuses pacer's credentials or settings
 )
 
-// GateCauses lists every cause, for zero-initialising metrics.
+// GateRefused is a cause of gates of single destinations: many jobs in a row were refused for good, and none is given up.
+const GateRefused = GateMisconfigured + 1
+
+// GateCauses lists every cause for the gate of a sink, for zero-initialising metrics.
 var GateCauses = []GateCause{GateThrottled, GateFailing, GateMisconfigured}
 
-func (c GateCause) String() string { return [...]string{"throttled", "failing", "misconfigured"}[c] }
+func (c GateCause) String() string {
+	return [...]string{"throttled", "failing", "misconfigured", "refused"}[c]
+}
 
 // Closure says why a gate is closed and for how long.
 type Closure struct {
@@ -180,6 +185,13 @@ type Gate struct {
 	Since time.Time // when it was closed for this cause; zero: not known
 	Until time.Time // nothing passes before
 	Probe bool      // see Closure
+}
+
+// DestinationGate is the gate of one destination of a sink. One without an Until is open.
+type DestinationGate struct {
+	Gate
+	Destination string
+	At          time.Time // when it was closed or opened last
 }
 
 // Opening is that somebody opened a gate.

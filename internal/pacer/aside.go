@@ -141,7 +141,7 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 			})
 		}
 	}
-	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 {
+	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 {
 		return list
 	}
 	at := make(map[string]int, len(list))
@@ -165,5 +165,6 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 	}
 	p.aside.each(count)
 	p.aside.eachSink(func(s *sinkState) { s.followUps.each(count) })
+	p.destinations.each(count)
 	return list
 }

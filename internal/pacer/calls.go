@@ -103,6 +103,9 @@ func (p *Pacer) callEnded(q *queue, r *sent, now instant) {
 		q.calls.ended(r.begun, now.local)
 		r.sink.calls.ended(r.begun, now.local)
 	}
+	if r.destination != nil {
+		p.callEndedAt(r, now)
+	}
 	if waited {
 		q.calls.freeAt = now.local
 		p.schedule(q)

@@ -39,7 +39,7 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	if s == nil {
 		return
 	}
-	p.news.note(p.campaigns.snapshot, s, now)
+	p.upkeep.news.note(p.campaigns.snapshot, s, now)
 	if lost := p.campaigns.use(s, p.opt.UnknownGrace, now); lost > 0 {
 		p.opt.Logger.Error("the catalog has lost most of its campaigns at once; they stay in force as they were until that is seen "+
 			"again after unknown_grace: restore their rows, or pause what is not to be sent", "lost", lost, "unknown_grace", p.opt.UnknownGrace)
@@ -90,6 +90,7 @@ func (p *Pacer) change(q *queue, now instant) {
 			q.sink.leave(q)
 		}
 		if q.sink != sink {
+			q.each(func(j *delivery.Job) bool { j.ForgetDestination(); return true })
 			q.sink = sink
 			p.reviewSteps(q.id, now)
 		}

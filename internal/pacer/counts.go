@@ -166,6 +166,8 @@ type metrics struct {
 	quantum   prometheus.Gauge
 	queued    prometheus.Gauge
 	queues    prometheus.Gauge
+
+	closedDestinations *prometheus.GaugeVec // by sink
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -187,5 +189,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		queues: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "pacer_queues", Help: "Campaigns with a queue in this daemon.",
 		}),
+		closedDestinations: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "pacer_destinations_closed", Help: "Destinations of a sink whose own gates are closed or half-open, as far as this daemon knows.",
+		}, []string{"sink"}),
 	}
 }

@@ -51,6 +51,12 @@ func (p *Pacer) spendOne(q *queue, at int64, now instant) bool {
 		return false
 	}
 	j := q.goes()
+	if !p.mayGo(q, j, now) { // the next one goes
+		p.roomFor(q, now)
+		p.takes.want(q)
+		p.returnUnused(q)
+		return false
+	}
 	if q.granted < j.Weight { // a heavier job has come to the front since
 		p.schedule(q)
 		p.takes.want(q)
@@ -128,8 +134,8 @@ func (p *Pacer) send(q *queue, j *delivery.Job, used []delivery.Grant, at int64,
 		p.opt.Requeuer.Throttle(p.opt.MinQuantum)
 	}
 	p.sends.hand(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, job: j, used: used, at: at, epoch: p.drain.epoch, since: p.lastTry(j, now),
-		latest: at + p.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
+		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, used: used, at: at, epoch: p.drain.epoch,
+		since: p.lastTry(j, now), latest: at + p.lateBy(q.campaign, q.campaign.Rate), begun: now.local,
 	})
 }
 

@@ -16,6 +16,7 @@
 //   - aside.waits: jobs in memory until a time that is near, a short back-off or not-before.
 //   - queue.waiting: lanes whose jobs were refused for want of room, until Room is called.
 //   - aside.parked: jobs of ingress that lost their place and stay in memory, since their campaign overflows by block.
+//   - destination.line: jobs in memory until their destination may have another call, or is tried again.
 //   - queue.blocked: the queue's slot has come and its sink has no call free; sinkState.full lists such queues.
 //   - held, a standing: the campaign may not send at all, and its jobs go to lanes.
 //
@@ -26,10 +27,11 @@
 //	circuit.openUntil    while the campaign's jobs fail and others of the sink do not: when the next one is tried
 //	breaker.openUntil    of its sink: until when no campaign sends, whether this daemon closed the gate or another
 //	breaker.waitUntil    of its sink: the part of it for which the destination asked
+//	shutter.openUntil    of one destination of its sink: until when none of its jobs is sent; its other jobs pass them
 //
 // The scheduler's decisions are split into types that it owns and that do no I/O: campaigns (the current state of the
-// catalog and the schedules), queue with ranked and timeline (jobs, slots), breaker and circuit (failures), takes and
-// quantum (when to ask for slots, and for how many). Their methods take the time as an argument: a turn reads the
+// catalog and the schedules), queue with ranked and timeline (jobs, slots), breaker and circuit (failures), destinations
+// with shutter and flow (failures and calls of single destinations), takes and quantum (when to ask for slots, and for how many). Their methods take the time as an argument: a turn reads the
 // clocks once.
 //
 // Two clocks are in use. Slots are in store time (the limiter's clock, microseconds). Everything else is the local

@@ -67,6 +67,9 @@ func (p *Pacer) dropQueued() {
 		p.takes.asks.remove(q)
 	}
 	p.aside.drop()
+	for d := range p.destinations.lines() {
+		p.destinations.filter(d, func(int, *delivery.Job) bool { return false })
+	}
 }
 
 // drained answers a drain when nothing is in flight any more.

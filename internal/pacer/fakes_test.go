@@ -117,9 +117,12 @@ type receiver struct {
 	latency func() time.Duration
 	answer  func(daemon int, j *delivery.Job) delivery.Result
 	hangs   func(j *delivery.Job) bool // whether a call takes a second
+	deaf    func(j *delivery.Job) bool // whether it is never answered, and given up after ten
 	max     int
 	flying  int // calls in flight
 	most    int // the most there were
+
+	flyingTo, mostTo map[string]int // the same by destination
 }
 
 type arrival struct {
@@ -130,6 +133,8 @@ type arrival struct {
 	weight   int64
 	attempt  int
 	step     string // of a request that has begun
+
+	destination string
 }
 
 func newReceiver() *receiver {
@@ -153,17 +158,28 @@ func (d daemonSinks) Capacity(string) (int, bool) { return d.max, true }
 
 func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) delivery.Result {
 	d.mu.Lock()
-	a := arrival{time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt, ""}
+	a := arrival{time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt, "", j.Destination}
 	if j.State != nil {
 		a.step = j.State.Step
 	}
 	d.sent = append(d.sent, a)
+	if d.flyingTo == nil {
+		d.flyingTo, d.mostTo = map[string]int{}, map[string]int{}
+	}
+	d.flyingTo[j.Destination]++
+	d.mostTo[j.Destination] = max(d.mostTo[j.Destination], d.flyingTo[j.Destination])
 	answer, latency := d.answer, d.latency()
 	d.flying++
 	d.most = max(d.most, d.flying)
-	defer d.landed()
+	defer d.landed(j.Destination)
 	if d.hangs != nil && d.hangs(j) {
 		latency = time.Second
+	}
+	if d.deaf != nil && d.deaf(j) {
+		latency = 10 * time.Second
+		answer = func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Detail: "no answer"}
+		}
 	}
 	d.mu.Unlock()
 	select {
@@ -180,10 +196,11 @@ func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) del
 }
 
 // landed notes the end of a call.
-func (r *receiver) landed() {
+func (r *receiver) landed(destination string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.flying--
+	r.flyingTo[destination]--
 }
 
 // put is one job that was re-enqueued.

@@ -22,6 +22,7 @@ type upkeep struct {
 
 	yielding bool // jobs are given back to lanes; see yield
 	ahead    ahead
+	news     news // of which the store is told
 }
 
 // step is how many queues of a list the next step maintains.
@@ -64,6 +65,7 @@ func (p *Pacer) maintain(now instant) {
 	}
 	p.maintainFollowUps(now)
 	p.showPaces(now)
+	p.closedDestinations()
 	p.returnUnsent()
 	p.tellStore(now)
 	p.recover(now.local)
@@ -138,6 +140,7 @@ func (p *Pacer) relieve(src delivery.Source, before int64, now instant) {
 			p.relay(j, q.campaign, now)
 		}
 	}
+	p.relieveLines(src, before, now)
 }
 
 // measure records the rates of the queues with jobs, and sets the gauges.
@@ -154,6 +157,7 @@ func (p *Pacer) measure() {
 	for _, parked := range p.aside.parked {
 		jobs += len(parked)
 	}
+	jobs += p.destinations.jobs
 	p.quantum.rates = rates
 	p.metrics.quantum.Set(float64(p.quantum.length) / 1e6)
 	p.metrics.queued.Set(float64(jobs))

@@ -70,7 +70,7 @@ func shardOf(c *delivery.Campaign) int {
 func (p *Pacer) tellStore(now instant) {
 	var asks []delivery.Ask
 	looked := 0
-	for id, told := range p.news {
+	for id, told := range p.upkeep.news {
 		if looked++; looked > maxLooked || len(asks) == maxTold {
 			break
 		}
@@ -78,7 +78,7 @@ func (p *Pacer) tellStore(now instant) {
 		if told.due > now.local || !old && p.opt.HasJobs != nil && !p.opt.HasJobs(id) {
 			continue
 		}
-		if delete(p.news, id); old {
+		if delete(p.upkeep.news, id); old {
 			continue
 		}
 		c := p.campaigns.current(id, now)
@@ -104,7 +104,7 @@ func (p *Pacer) tellStore(now instant) {
 		p.inbox.do(func(now instant) {
 			for i, a := range asks {
 				if i >= len(reply.Items) || reply.Items[i].GrantedAt == 0 {
-					p.news[a.Campaign.ID] = untold{was: a.Was, due: now.in(toldAfter)}
+					p.upkeep.news[a.Campaign.ID] = untold{was: a.Was, due: now.in(toldAfter)}
 				}
 			}
 		})

@@ -126,15 +126,15 @@ func TestTheStoreIsNotToldOfIdleCampaigns(t *testing.T) {
 			t.Errorf("the store was told of %d campaigns, 15 of which have jobs", got)
 		}
 		f.daemons[0].inbox.do(func(instant) {
-			for id := range f.daemons[0].news {
-				was := f.daemons[0].news[id]
+			for id := range f.daemons[0].upkeep.news {
+				was := f.daemons[0].upkeep.news[id]
 				was.due -= newsFor.Microseconds()
-				f.daemons[0].news[id] = was
+				f.daemons[0].upkeep.news[id] = was
 			}
 		})
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got, left := told(), len(f.daemons[0].news); got != 15 || left != 0 {
+		if got, left := told(), len(f.daemons[0].upkeep.news); got != 15 || left != 0 {
 			t.Errorf("later the store was told of %d campaigns, and %d are remembered", got, left)
 		}
 	})

@@ -30,6 +30,22 @@ type Gates interface {
 	OpenGate(ctx context.Context, gate string) error
 }
 
+// Destinations tells to which destinations of a sink jobs go.
+type Destinations interface {
+	// Of returns what finds the destination of a job of the sink that names none, "" where it has none; nil for a sink that has no
+	// destinations of its own, whatever its jobs name. It is called for each job, by one goroutine at a time.
+	Of(sink string) func(*delivery.Job) string
+	// Limits returns what is set for a destination: how many calls may be in flight in this daemon, 0 for as many as the sink has,
+	// and whether it is disabled, so that its jobs wait. It is called for each job, often, and never blocks.
+	Limits(sink, destination string) (inFlight int, disabled bool)
+}
+
+// DestinationGates closes and opens gates of destinations for every daemon.
+type DestinationGates interface {
+	// MoveDestinations closes each of the gates for as long as it says, or opens it where it has no Until.
+	MoveDestinations(ctx context.Context, gates []delivery.DestinationGate) error
+}
+
 // Sinks delivers jobs.
 type Sinks interface {
 	// Resolve turns a campaign's sink ("" for the default) into the id of a configured one, always in the same way.
@@ -88,6 +104,9 @@ type Options struct {
 	Requeuer Requeuer
 	Catalog  Catalog
 	Widener  Widener // nil: campaigns keep the lanes that they have
+
+	Destinations     Destinations     // nil: no sink has any
+	DestinationGates DestinationGates // nil: each daemon finds out alone
 
 	MinQuantum     time.Duration // 25 ms; the stretch of a timeline asked for at once
 	MaxQuantum     time.Duration // 1 s; what it may grow to

@@ -28,19 +28,19 @@ type Pacer struct {
 	turned  atomic.Int64   // local time of the last turn; written by the scheduler
 
 	// Everything below belongs to the scheduler goroutine.
-	campaigns campaigns
-	queues    queues
-	sinks     map[string]*sinkState
-	slots     timeHeap[*queue] // by the local time of their first slot
-	takes     takes
-	quantum   quantum
-	clocks    storeClocks
-	sends     sends
-	aside     aside
-	unsent    unsent // to be handed back to the windows of quotas
-	news      news   // of which the store is told
-	upkeep    upkeep
-	drain     draining
+	campaigns    campaigns
+	queues       queues
+	sinks        map[string]*sinkState
+	destinations destinations
+	slots        timeHeap[*queue] // by the local time of their first slot
+	takes        takes
+	quantum      quantum
+	clocks       storeClocks
+	sends        sends
+	aside        aside
+	unsent       unsent // to be handed back to the windows of quotas
+	upkeep       upkeep
+	drain        draining
 }
 
 // New makes a Pacer; it starts nothing.
@@ -52,13 +52,14 @@ func New(o Options) (*Pacer, error) {
 	c := newCounts(o.Registerer, o.Shows)
 	p := &Pacer{
 		opt: o, metrics: m, counts: c, start: time.Now(), inbox: newInbox(),
-		queues:  queues{byID: map[string]*queue{}},
-		sinks:   map[string]*sinkState{},
-		slots:   timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
-		takes:   newTakes(o.MinQuantum / 2),
-		quantum: newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
-		clocks:  storeClocks{},
-		news:    news{},
+		queues:       queues{byID: map[string]*queue{}},
+		sinks:        map[string]*sinkState{},
+		destinations: newDestinations(maxDestinations),
+		slots:        timeHeap[*queue]{index: func(q *queue) *int { return &q.slotIndex }},
+		takes:        newTakes(o.MinQuantum / 2),
+		quantum:      newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
+		clocks:       storeClocks{},
+		upkeep:       upkeep{news: news{}},
 	}
 	p.campaigns = newCampaigns(p.sinkOf, c)
 	p.sends.send, p.sends.running = p.deliver, &p.running
@@ -131,6 +132,7 @@ func (p *Pacer) turn() {
 	p.spend(now)
 	p.release(now)
 	p.sendFollowUps(now)
+	p.lookAtDestinations(now)
 	if now.local >= p.upkeep.at {
 		p.maintain(now)
 	}
@@ -155,6 +157,9 @@ func (p *Pacer) wakeAt(now instant) int64 {
 			at = min(at, next)
 		}
 	})
+	if p.destinations.looks.len() > 0 {
+		at = min(at, p.destinations.looks.first().at)
+	}
 	if ask, ok := p.takes.next(); ok {
 		at = min(at, ask)
 	}

@@ -65,6 +65,9 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		p.wait(j, wait, delivery.ReasonNotBefore, now)
 		return true
 	}
+	if p.placeApart(e.sink, j, now) {
+		return true
+	}
 	q := p.queue(e)
 	if p.holdBack(q, j, now) {
 		return true

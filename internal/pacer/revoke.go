@@ -60,6 +60,9 @@ func (p *Pacer) dropRevoked(now instant) {
 		p.roomFor(q, now)
 	}
 	p.aside.keep(keep)
+	for d := range p.destinations.lines() {
+		p.destinations.filter(d, func(_ int, j *delivery.Job) bool { return keep(j) })
+	}
 }
 
 // keep drops the jobs for which keep returns false.

@@ -30,16 +30,17 @@ type senders struct {
 
 // dispatch is one job to be passed to its sink.
 type dispatch struct {
-	ctx    context.Context
-	queue  *queue
-	sink   *sinkState
-	job    *delivery.Job
-	used   []delivery.Grant // its slots, as counted by quotas
-	at     int64            // local time of its slot
-	latest int64            // local time until which the slot may be used; never without a slot
-	epoch  int
-	begun  int64 // local time when it was passed on
-	since  int64 // local time when the job was last sent before, or else when it is now
+	ctx         context.Context
+	queue       *queue
+	sink        *sinkState
+	destination *destination // nil: the job has none of its own
+	job         *delivery.Job
+	used        []delivery.Grant // its slots, as counted by quotas
+	at          int64            // local time of its slot
+	latest      int64            // local time until which the slot may be used; never without a slot
+	epoch       int
+	begun       int64 // local time when it was passed on
+	since       int64 // local time when the job was last sent before, or else when it is now
 }
 
 // hand gives a job to a goroutine that is idle, or to a new one.

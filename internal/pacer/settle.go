@@ -28,6 +28,9 @@ func (p *Pacer) settle(r sent, now instant) {
 	}
 	p.wakeFollowUp(s, now)
 	p.wake(s)
+	if r.destination != nil {
+		defer p.settledAt(r.destination, now)
+	}
 	if r.forfeited || r.result.Class == delivery.Withheld || r.result.Class == delivery.Duplicate {
 		p.unsent.add(r.used)
 	}
@@ -39,11 +42,15 @@ func (p *Pacer) settle(r sent, now instant) {
 		p.putBack(q, j, 0, now)
 		return
 	}
+	if r.ofDestination() {
+		p.settleAt(r, now)
+		return
+	}
 	switch r.result.Class {
 	case delivery.Delivered:
 		j.Attempt++
 		j.Settle(delivery.OutcomeDelivered)
-		p.worked(q, s, now)
+		p.worked(&r, now)
 	case delivery.Rejected:
 		j.Attempt++
 		if r.result.Keep {
@@ -51,9 +58,10 @@ func (p *Pacer) settle(r sent, now instant) {
 		} else {
 			j.Settle(delivery.OutcomeRejected)
 		}
-		p.worked(q, s, now)
+		p.worked(&r, now)
 	case delivery.Pending:
-		p.goOn(q, s, j, r.result, now)
+		p.worked(&r, now)
+		p.goOn(s, j, r.result, now)
 	case delivery.Permanent:
 		if r.result.Reason != "" {
 			p.dead(j, r.result.Reason, r.result.Detail)
@@ -261,7 +269,11 @@ func (p *Pacer) tellClosed(s *sinkState, call *gateCall, r delivery.Result) {
 }
 
 // worked records that the sink works, and opens a gate that failures had closed.
-func (p *Pacer) worked(q *queue, s *sinkState, now instant) {
+func (p *Pacer) worked(x *sent, now instant) {
+	q, s := x.queue, x.sink
+	if x.destination != nil {
+		p.destinationWorked(x, now)
+	}
 	q.takenAt = now.local
 	if q.circuit.worked(now.local) {
 		p.takesAgain(q, s, now)

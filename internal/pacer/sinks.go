@@ -22,6 +22,7 @@ type sinkState struct {
 	fullAt   int64    // local time when there was last one; 0: never
 	breaker  breaker
 	gate     gateCalls
+	destined destined
 	pressure pressure // on its calls
 
 	workedAt      int64         // local time when it last took a job, or refused one for good; 0: never
@@ -102,11 +103,19 @@ func (p *Pacer) sinkOf(c *delivery.Campaign) *sinkState {
 	if !ok {
 		return nil
 	}
+	return p.sinkByID(id)
+}
+
+// sinkByID is the state of a configured sink.
+func (p *Pacer) sinkByID(id string) *sinkState {
 	s := p.sinks[id]
 	if s == nil {
 		n, _ := p.opt.Sinks.Capacity(id)
 		s = &sinkState{id: id, max: max(1, n), maxRetryAfter: cmp.Or(p.opt.MaxRetryAfter[id], defaultMaxRetryAfter),
 			followUps: newFollowUps(p.opt.FollowUps[id])}
+		if p.opt.Destinations != nil {
+			s.destined.of = p.opt.Destinations.Of(id)
+		}
 		p.sinks[id] = s
 	}
 	return s

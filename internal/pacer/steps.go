@@ -22,8 +22,7 @@ const (
 
 // goOn makes a job wait for its next step, whose state the sink has said. The state is durable before the step begins, unless
 // the call that led to it may be repeated.
-func (p *Pacer) goOn(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
-	p.worked(q, s, now)
+func (p *Pacer) goOn(s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
 	if j.State == nil {
 		j.Account.Tried(j) // its slot is used
 	}
@@ -80,6 +79,9 @@ func (p *Pacer) placeStep(j *delivery.Job, e *effective, now instant) {
 	s := e.sink
 	if wait := j.ReadyAt().Sub(now.wall); wait > 0 {
 		p.waitStep(j, s, wait, now)
+		return
+	}
+	if p.placeApart(s, j, now) {
 		return
 	}
 	f := &s.followUps
@@ -140,13 +142,16 @@ func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 		p.replace(j, now)
 		return true
 	}
+	if !p.mayFollow(s, j, now) {
+		return true
+	}
 	q := p.queue(e)
 	q.calls.began(now.local)
 	s.calls.began(now.local)
 	p.sends.inFlight++
 	p.sends.hand(dispatch{
-		ctx: p.sends.ctx, queue: q, sink: s, job: j, at: now.local, epoch: p.drain.epoch, since: p.lastTry(j, now),
-		latest: never, begun: now.local,
+		ctx: p.sends.ctx, queue: q, sink: s, destination: p.beginAt(s, j, now), job: j, at: now.local, epoch: p.drain.epoch,
+		since: p.lastTry(j, now), latest: never, begun: now.local,
 	})
 	return true
 }

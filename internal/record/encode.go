@@ -66,7 +66,9 @@ func (e *Encoder) ownHeaders(job *delivery.Job, to delivery.Destination, now tim
 	if job.Priority == delivery.PriorityHigh {
 		h.text(delivery.HeaderPriority, "high")
 	}
-	h.text(delivery.HeaderDestination, job.Destination)
+	if !job.Implied() {
+		h.text(delivery.HeaderDestination, job.Destination)
+	}
 	h.time(delivery.HeaderNotBefore, job.NotBefore)
 	h.time(delivery.HeaderExpiresAt, job.ExpiresAt)
 	h.text(delivery.HeaderContentType, job.ContentType)

@@ -1,0 +1,320 @@
+package pacer
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// A job whose destination is closed, disabled or busy waits apart from the others of its campaign: in the line of its destination if its
+// turn is near, in a timer if not. It uses no slot and no attempt meanwhile.
+
+const (
+	// mostApart is how long such a job waits in a timer at a time.
+	mostApart = 5 * time.Minute
+	// mostLines bounds the jobs in all lines, besides their bytes, and mostLine those in one.
+	mostLines, mostLine = 16_384, 1024
+	// shutLine is how many jobs wait in memory for a destination that is closed for a moment.
+	shutLine = 64
+	// lookEvery is how often a destination is looked at for which jobs wait here.
+	lookEvery = 250 * time.Millisecond
+	// releasedFor is how long jobs that have left a line are waited for.
+	releasedFor = time.Second
+	// maxLooks bounds the destinations that one turn looks at.
+	maxLooks = 256
+	// forgetShut is how long a destination that does not work is remembered after its last job.
+	forgetShut = time.Hour
+)
+
+// destined is what a sink has of destinations.
+type destined struct {
+	of   func(*delivery.Job) string // nil: it has none of its own
+	told int64                      // local time before which nothing is logged of another destination that was closed
+}
+
+// keyOf is the key of the job's destination; false if it has none. What the sink finds in a job is found once.
+func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
+	if s.destined.of == nil {
+		return key, false
+	}
+	if j.Destination == "" {
+		name := s.destined.of(j)
+		if name == "" {
+			return key, false
+		}
+		j.Imply(name[:min(len(name), delivery.MaxIDLength)])
+	}
+	return destinationKey{s.id, strings.TrimPrefix(j.Destination, " ")}, true
+}
+
+// limits is what is set for a destination: how many calls may be in flight, 0 for as many as the sink has, and whether it is
+// disabled.
+func (p *Pacer) limits(key destinationKey) (inFlight int, disabled bool) {
+	return p.opt.Destinations.Limits(key.sink, key.name)
+}
+
+// placeApart lets a job that is placed wait apart if it need not wait for a slot, and tells whether it does.
+func (p *Pacer) placeApart(s *sinkState, j *delivery.Job, now instant) bool {
+	key, ok := s.keyOf(j)
+	if !ok {
+		return false
+	}
+	d := p.destinations.find(key)
+	_, disabled := p.limits(key)
+	if !disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now)) {
+		return false
+	}
+	d = p.destinations.get(key)
+	p.setApart(s, d, j, false, now)
+	p.destinations.note(d, now.local)
+	return true
+}
+
+// mayGo tells whether the job at the queue's slot may go to its destination now. If not, it has been taken out of the queue and waits
+// apart.
+func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
+	key, destined := q.sink.keyOf(j)
+	if !destined {
+		return true
+	}
+	limit, disabled := p.limits(key)
+	d := p.destinations.find(key)
+	if !disabled && (d == nil || (d.released > 0 || d.line.len() == 0) && p.free(d, q, limit, now) > 0) {
+		return true
+	}
+	d = p.destinations.get(key)
+	returned := d.released > 0 // it is one of them, which are at the front of their queues
+	if returned {
+		d.released--
+	}
+	q.remove(j)
+	p.setApart(q.sink, d, j, returned, now)
+	p.destinations.note(d, now.local)
+	return false
+}
+
+// mayFollow tells whether a job between its steps may go to its destination now. If not, it waits apart.
+func (p *Pacer) mayFollow(s *sinkState, j *delivery.Job, now instant) bool {
+	key, destined := s.keyOf(j)
+	if !destined {
+		return true
+	}
+	limit, disabled := p.limits(key)
+	d := p.destinations.find(key)
+	if !disabled && (d == nil || p.free(d, nil, limit, now) > 0) {
+		return true
+	}
+	d = p.destinations.get(key)
+	p.setApart(s, d, j, false, now)
+	p.destinations.note(d, now.local)
+	return false
+}
+
+// beginAt records the begin of a call to the job's destination, nil if it has none.
+func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination {
+	key, destined := s.keyOf(j)
+	if !destined {
+		return nil
+	}
+	d := p.destinations.get(key)
+	d.calls.began(now.local)
+	if d.released > 0 {
+		if d.released--; d.released == 0 {
+			p.proceed(d, now)
+		}
+	}
+	p.destinations.note(d, now.local)
+	return d
+}
+
+// free is how many further calls to the destination may begin with jobs of the queue; any queue if it is nil.
+func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
+	s := p.sinks[d.sink]
+	switch {
+	case d.open(now.local):
+		return 0
+	case d.halfOpen(now.local):
+		return 1 - d.calls.inFlight
+	}
+	most := s.max
+	if q != nil && q.campaign.MaxInFlight > 0 {
+		most = min(most, q.campaign.MaxInFlight)
+	}
+	return d.room(most, limit)
+}
+
+// lineRoom is how many jobs may wait in the line of a destination: those whose turn comes within max_open_age.
+func (p *Pacer) lineRoom(d *destination, s *sinkState, now instant) int {
+	switch limit, disabled := p.limits(d.destinationKey); {
+	case disabled, now.until(d.openUntil) > p.opt.MaxOpenAge:
+		return 0
+	case d.open(now.local), d.tripped:
+		return shutLine
+	default:
+		each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
+		room := int64(d.room(s.max, limit)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
+		return int(min(max(room, 1), mostLine))
+	}
+}
+
+// callLasts is how long a call of the destination lasts, as far as it is known.
+func (d *destination) callLasts(now int64) int64 {
+	if d.calls.inFlight > 0 {
+		return max(d.calls.lasts, now-d.calls.endedAt)
+	}
+	return d.calls.lasts
+}
+
+// setApart lets a job wait in the line of its destination, or in a timer. The caller notes what has become of the destination.
+func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bool, now instant) {
+	if p.drain.stopped || drop(j) {
+		return // stays open; it is sent by the daemon that reads it next
+	}
+	if j.State != nil { // its next step needs no slot, and has a place in timers anyway
+		p.storeStep(j, s, p.timeOf(max(d.openUntil, now.in(p.opt.MaxOpenAge))), true, now)
+		return
+	}
+	l := &p.destinations
+	if d.line.len() >= p.lineRoom(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) {
+		p.apartLong(s, d, j, now)
+		return
+	}
+	l.push(d, j, front)
+	l.lookBy(d, now.in(lookEvery))
+}
+
+// overdue tells whether a job has been in memory for too long: its offset in ingress or a timer must not stay open.
+func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
+	e := p.campaigns.byID[j.Campaign]
+	return (e == nil || !stays(j, e.campaign)) && now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
+}
+
+// apartLong lets a job wait for its destination in a timer: while it is busy, until it could have its turn; otherwise ever longer, since
+// nobody knows when the destination will work.
+func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now instant) {
+	limit, disabled := p.limits(d.destinationKey)
+	wait := max(p.opt.Retry.after(1+int(j.TimerHops)), now.until(d.openUntil))
+	if !disabled && !d.open(now.local) && !d.tripped {
+		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.room(s.max, limit)+d.calls.inFlight)), 1)
+		d.turnAt = min(max(d.turnAt, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
+		wait = now.until(d.turnAt)
+	}
+	p.opt.Requeuer.Put(j, delivery.Destination{
+		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(max(min(wait, mostApart), p.opt.MaxOpenAge)),
+	})
+}
+
+// proceed lets as many jobs of the line go to their queues as the destination has calls for. When these have gone, the next ones follow: if
+// they went to the fronts of their queues sooner, they would pass them.
+func (p *Pacer) proceed(d *destination, now instant) {
+	if d.line.len() == 0 || d.released > 0 {
+		return
+	}
+	limit, disabled := p.limits(d.destinationKey)
+	if disabled {
+		return
+	}
+	n := min(p.free(d, nil, limit, now), d.line.len())
+	if n <= 0 {
+		return
+	}
+	var jobs []*delivery.Job
+	for range n {
+		jobs = append(jobs, p.destinations.pop(d))
+	}
+	d.released, d.releasedAt = n, now.local
+	for _, j := range slices.Backward(jobs) { // the last first: each goes to the front
+		p.rejoin(j, now)
+	}
+}
+
+// rejoin puts a job that has waited for its destination at the front of its queue.
+func (p *Pacer) rejoin(j *delivery.Job, now instant) {
+	j.ForgetDestination()
+	if q := p.queues.byID[j.Campaign]; q != nil && q.campaign != nil {
+		p.putBack(q, j, 0, now)
+		return
+	}
+	p.replace(j, now)
+}
+
+// lookAtDestinations looks at the destinations for which there is something to do.
+func (p *Pacer) lookAtDestinations(now instant) {
+	l := &p.destinations
+	for range maxLooks {
+		d := l.due(now.local)
+		if d == nil {
+			return
+		}
+		p.thinLine(d, now)
+		if now.local-d.releasedAt > releasedFor.Microseconds() {
+			d.released = 0 // what is left of them has gone elsewhere, or waits long for its slot: others may go
+		}
+		p.proceed(d, now)
+		if d.line.len() > 0 {
+			l.lookBy(d, now.in(lookEvery))
+		}
+		if d.tripped && d.idle() {
+			if now.local-d.openUntil > forgetShut.Microseconds() {
+				d.shutter = shutter{}
+			} else {
+				l.lookBy(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
+			}
+		}
+		l.note(d, now.local)
+	}
+}
+
+// thinLine moves jobs whose turn will not come soon from the line to timers: the last ones, and those that must not stay in memory.
+func (p *Pacer) thinLine(d *destination, now instant) {
+	if d.line.len() == 0 {
+		return
+	}
+	room := p.lineRoom(d, p.sinks[d.sink], now)
+	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) }, now)
+}
+
+// thin moves the jobs from a line to timers for which keep returns false.
+func (p *Pacer) thin(d *destination, keep func(i int, j *delivery.Job) bool, now instant) {
+	var long []*delivery.Job
+	p.destinations.filter(d, func(i int, j *delivery.Job) bool {
+		ok := keep(i, j)
+		if !ok {
+			long = append(long, j)
+		}
+		return ok
+	})
+	for _, j := range long {
+		if j.Expired(now.wall) {
+			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
+		} else {
+			p.apartLong(p.sinks[d.sink], d, j, now)
+		}
+	}
+}
+
+// relieveLines moves the jobs of a source below an offset from lines to timers.
+func (p *Pacer) relieveLines(src delivery.Source, before int64, now instant) {
+	for d := range p.destinations.lines() {
+		p.thin(d, func(_ int, j *delivery.Job) bool {
+			return j.Source != src || j.Offset >= before || j.From == delivery.FromLane
+		}, now)
+	}
+}
+
+// closedDestinations shows how many destinations of each sink are closed.
+func (p *Pacer) closedDestinations() {
+	for id, s := range p.sinks {
+		if s.destined.of == nil {
+			continue
+		}
+		n := 0
+		if shut := p.destinations.shut[id]; shut != nil {
+			n = *shut
+		}
+		p.metrics.closedDestinations.WithLabelValues(id).Set(float64(n))
+	}
+}

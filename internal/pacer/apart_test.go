@@ -1,0 +1,548 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// shops are the destinations of a test: what jobs name, if the sink is not "plain".
+type shops struct {
+	mu    sync.Mutex
+	limit map[string]int
+	off   map[string]bool
+}
+
+func (s *shops) Of(sink string) func(*delivery.Job) string {
+	if sink == "plain" {
+		return nil
+	}
+	return func(j *delivery.Job) string {
+		if sink == "hosts" {
+			return "host-" + string(j.Payload)
+		}
+		return ""
+	}
+}
+
+func (s *shops) Limits(_, name string) (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit[name], s.off[name]
+}
+
+// disable disables a destination, or enables it.
+func (s *shops) disable(name string, off bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off == nil {
+		s.off = map[string]bool{}
+	}
+	s.off[name] = off
+}
+
+// street is the gates of destinations as several daemons are told of them, every second.
+type street struct {
+	mu    sync.Mutex
+	gates []delivery.DestinationGate
+	moves int
+}
+
+func (s *street) MoveDestinations(_ context.Context, gates []delivery.DestinationGate) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gates = append(s.gates, gates...)
+	s.moves++
+	return nil
+}
+
+// run tells the daemons what is new every second until ctx ends.
+func (s *street) run(ctx context.Context, daemons []*Pacer) {
+	told := 0
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		fresh := s.gates[told:]
+		told = len(s.gates)
+		s.mu.Unlock()
+		for _, p := range daemons {
+			p.SeeDestinations(fresh)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// named has the jobs name destinations.
+func named(list []*delivery.Job, names ...string) []*delivery.Job {
+	for i, j := range list {
+		j.Destination = names[i%len(names)]
+	}
+	return list
+}
+
+// withShops gives a pacer destinations.
+func withShops(s *shops) func(*Options) { return func(o *Options) { o.Destinations = s } }
+
+// down has the jobs fail whose destinations begin with a prefix.
+func down(prefix string, r delivery.Result) func(int, *delivery.Job) delivery.Result {
+	return func(_ int, j *delivery.Job) delivery.Result {
+		if strings.HasPrefix(j.Destination, prefix) {
+			return r
+		}
+		return delivery.Result{Class: delivery.Delivered}
+	}
+}
+
+// The failures that a destination may show.
+var (
+	dead500      = delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination, Detail: "500"}
+	dead502      = delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Detail: "502"}
+	unreachable  = delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeDestination}
+	unauthorized = delivery.Result{Class: delivery.Misconfigured, Scope: delivery.ScopeDestination}
+	gone410      = delivery.Result{Class: delivery.Permanent, Detail: "410"}
+	slowDown     = delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: 30 * time.Second}
+)
+
+// TestDeadAndDeafDestinationsCostTheOthersNothing: of 10,000 destinations, 100 do not work and 10 never answer. Jobs of the others are sent as
+// fast as their campaign may send.
+func TestDeadAndDeafDestinationsCostTheOthersNothing(t *testing.T) {
+	const destinations, rate, jobsEach = 10_000, 4000, 2
+	for name, r := range map[string]delivery.Result{"no connection": unreachable, "500": dead500} {
+		t.Run(name, func(t *testing.T) {
+			one(t, newBook(campaign("c", rate)), withShops(&shops{}), func(t *testing.T, f *fleet) {
+				f.receiver.max = 512
+				f.receiver.setAnswer(down("dead", r))
+				f.receiver.deaf = func(j *delivery.Job) bool { return strings.HasPrefix(j.Destination, "deaf") }
+				lane := newPartition("lane/0")
+				list := jobs(lane, delivery.FromLane, "c", 0, jobsEach*destinations)
+				for i, j := range list {
+					switch n := i % destinations; {
+					case n%100 == 7:
+						j.Destination = fmt.Sprint("dead-", n)
+					case n%1000 == 11:
+						j.Destination = fmt.Sprint("deaf-", n)
+					default:
+						j.Destination = fmt.Sprint("shop-", n)
+					}
+				}
+				rand.New(rand.NewPCG(1, 1)).Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
+				others := len(list) * (destinations - 110) / destinations
+				begun := time.Now()
+				f.push(t, list)
+				for range 1000 {
+					if lane.count(delivery.OutcomeDelivered) >= others {
+						break
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				took, ideal := time.Since(begun), time.Duration(others)*time.Second/rate
+				if n := lane.count(delivery.OutcomeDelivered); n != others || took > ideal*102/100+100*time.Millisecond {
+					t.Errorf("%d of %d of the others in %s, ideal is %s", n, others, took, ideal)
+				}
+				if n := len(f.daemons[0].destinations.byKey); n > maxDestinations+512 {
+					t.Errorf("%d destinations are remembered", n)
+				}
+			})
+		})
+	}
+}
+
+// push offers jobs of a lane until all are accepted.
+func (f *fleet) push(t *testing.T, list []*delivery.Job) {
+	t.Helper()
+	for len(list) > 0 {
+		n := min(len(list), 64)
+		refused := f.offer(t, list[:n])
+		list = list[n-refused:]
+		if refused > 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+// comeBack has jobs that were put into timers come back when they are due, to the daemon that put them there, until ctx ends.
+func (f *fleet) comeBack(ctx context.Context, p *partition) {
+	seen := make([]int, len(f.outboxes))
+	type waiting struct {
+		job *delivery.Job
+		due time.Time
+	}
+	waits := make([][]waiting, len(f.outboxes))
+	for next := int64(1 << 20); ctx.Err() == nil; {
+		for i, o := range f.outboxes {
+			o.mu.Lock()
+			for _, put := range o.puts[seen[i]:] {
+				if put.to.Kind != delivery.ToTimer {
+					continue
+				}
+				j := jobs(p, delivery.FromTimer, put.job.Campaign, next, 1)[0]
+				next++
+				j.ID, j.Attempt, j.TimerHops, j.Reason = put.job.ID, put.job.Attempt, put.job.TimerHops+1, string(put.to.Reason)
+				j.EnqueuedAt = delivery.StampOf(put.at)
+				if j.Destination = put.job.Destination; put.job.Implied() {
+					j.Destination = ""
+				}
+				waits[i] = append(waits[i], waiting{j, put.to.Due})
+			}
+			seen[i] = len(o.puts)
+			o.mu.Unlock()
+			var due []*delivery.Job
+			kept := waits[i][:0]
+			for _, w := range waits[i] {
+				if w.due.After(time.Now()) {
+					kept = append(kept, w)
+					continue
+				}
+				w.job.ReadAt = time.Now()
+				due = append(due, w.job)
+			}
+			waits[i] = kept
+			if len(due) > 0 {
+				_, _ = f.daemons[i].Offer(ctx, f.counted(i, due))
+			}
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// played runs a fleet of daemons with destinations, which tell each other of gates, and timers.
+func played(t *testing.T, daemons int, b *book, s *shops, play func(t *testing.T, f *fleet, timer *partition)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		shared := &street{}
+		f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Destinations, o.DestinationGates = s, shared })
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		timer := newPartition("timer/0")
+		running.Go(func() { shared.run(ctx, f.daemons) })
+		running.Go(func() { f.comeBack(ctx, timer) })
+		play(t, f, timer)
+		cancel()
+		running.Wait()
+		f.stop()
+	})
+}
+
+// sentTo is how many jobs were sent to destinations that begin with a prefix, and the most attempts that one of them had used up.
+func (f *fleet) sentTo(prefix string) (n, attempts int) {
+	for _, a := range f.receiver.history() {
+		if strings.HasPrefix(strings.TrimSpace(a.destination), prefix) {
+			n, attempts = n+1, max(attempts, a.attempt)
+		}
+	}
+	return n, attempts
+}
+
+// TestADeadDestinationWaitsAlone: whatever a destination answers that does not work, it is tried rarely, the others of its campaign and sink
+// get theirs, and when it works again, all of its jobs are delivered without having used up an attempt that its failure was not worth.
+func TestADeadDestinationWaitsAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		r        delivery.Result
+		tries    int // in the first minute
+		attempts int // that a job may use up
+	}{
+		"no connection": {unreachable, 5 + 7, 0},
+		"a gateway":     {dead502, 5 + 7, 0},
+		"500":           {dead500, 5 + 9, 2},
+		"credentials":   {unauthorized, 5 + 7, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			played(t, 1, newBook(campaign("c", 100), campaign("d", 100)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
+				f.receiver.setAnswer(down("dead", tc.r))
+				lane, other := newPartition("lane/0"), newPartition("lane/1")
+				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 400), "dead", "a", "b", "e"))
+				f.push(t, named(jobs(other, delivery.FromLane, "d", 0, 200), "a", "b"))
+				time.Sleep(4 * time.Second)
+				if n, m := lane.count(delivery.OutcomeDelivered), other.count(delivery.OutcomeDelivered); n != 300 || m != 200 {
+					t.Errorf("%d of 300 and %d of 200 others are delivered after 4 s", n, m)
+				}
+				if n := other.counts().twice + lane.counts().twice; n > 0 {
+					t.Errorf("%d jobs were settled twice", n)
+				}
+				time.Sleep(56 * time.Second)
+				tried, attempts := f.sentTo("dead")
+				if tried > tc.tries || tried < 7 || attempts > tc.attempts {
+					t.Errorf("tried %d times in a minute, %d attempts", tried, attempts)
+				}
+				if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) > 0 {
+					t.Errorf("troubles of campaigns: %v, %v", list, err)
+				}
+				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 1 {
+					t.Errorf("%v destinations are closed", n)
+				}
+				f.receiver.setAnswer(nil)
+				time.Sleep(mostShut + mostApart + 30*time.Second)
+				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 400 {
+					t.Errorf("%d of 400 are delivered in the end", n)
+				}
+				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 0 {
+					t.Errorf("%v destinations are closed in the end", n)
+				}
+			})
+		})
+	}
+}
+
+// TestAThrottledDestinationWaitsOnEveryDaemon: for as long as it asks, nothing is sent to it, and the others are.
+func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
+	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
+		f.receiver.setAnswer(down("busy", slowDown))
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 2), "busy", "a"))
+		time.Sleep(1500 * time.Millisecond)
+		f.receiver.setAnswer(nil)
+		tried, _ := f.sentTo("busy")
+		if _, err := f.daemons[1].Offer(t.Context(), named(jobs(lane, delivery.FromLane, "c", 100, 100), "busy", "a")); err != nil {
+			t.Fatal(err)
+		}
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 200, 100), "busy", "a"))
+		time.Sleep(25 * time.Second)
+		if n, _ := f.sentTo("busy"); n != tried || tried != 1 {
+			t.Errorf("%d were sent to a destination that asks to wait, %d before", n, tried)
+		}
+		if n := lane.count(delivery.OutcomeDelivered); n != 101 {
+			t.Errorf("%d of 101 others are delivered", n)
+		}
+		time.Sleep(10*time.Second + mostApart)
+		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 202 {
+			t.Errorf("%d of 202 are delivered in the end", n)
+		}
+		if _, attempts := f.sentTo("busy"); attempts > 0 {
+			t.Errorf("%d attempts", attempts)
+		}
+	})
+}
+
+// TestASuccessOpensADestinationEverywhere: the other daemons need not wait until they try themselves.
+func TestASuccessOpensADestinationEverywhere(t *testing.T) {
+	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(down("dead", unreachable))
+		lane := newPartition("lane/0")
+		offer := func(daemon int, first int64, n int) {
+			t.Helper()
+			if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(lane, delivery.FromLane, "c", first, n), "dead")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		offer(0, 0, 20)
+		time.Sleep(10 * time.Second) // the next try is at 15 s
+		offer(1, 100, 1)
+		time.Sleep(time.Second)
+		if n := lane.count(delivery.OutcomeDelivered); n != 0 {
+			t.Fatalf("%d are delivered", n)
+		}
+		f.receiver.setAnswer(nil)
+		time.Sleep(time.Minute) // one has tried
+		offer(1, 200, 20)
+		time.Sleep(time.Second)
+		if n := lane.count(delivery.OutcomeDelivered); n < 20 {
+			t.Errorf("%d of 20 are delivered by the daemon that had none before", n)
+		}
+	})
+}
+
+// TestADisabledDestinationsJobsWait: until it is enabled, and then new ones go at once.
+func TestADisabledDestinationsJobsWait(t *testing.T) {
+	s := &shops{}
+	played(t, 1, newBook(campaign("c", 200)), s, func(t *testing.T, f *fleet, timer *partition) {
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 100), "shop", "a"))
+		s.disable("shop", true)
+		time.Sleep(5 * time.Second)
+		before, _ := f.sentTo("shop")
+		if before > 5 || lane.count(delivery.OutcomeDelivered) != 50+before {
+			t.Errorf("%d were sent to a disabled destination, %d delivered in all", before, lane.count(delivery.OutcomeDelivered))
+		}
+		time.Sleep(time.Hour)
+		if n, _ := f.sentTo("shop"); n != before {
+			t.Errorf("%d were sent to a disabled destination in an hour", n-before)
+		}
+		s.disable("shop", false)
+		fresh := newPartition("lane/1")
+		f.push(t, named(jobs(fresh, delivery.FromLane, "c", 0, 10), "shop"))
+		time.Sleep(time.Second)
+		if n := fresh.count(delivery.OutcomeDelivered); n != 10 {
+			t.Errorf("%d of 10 new jobs are delivered within a second", n)
+		}
+		time.Sleep(mostApart + 10*time.Second)
+		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 100 {
+			t.Errorf("%d of 100 are delivered in the end", n)
+		}
+		if _, attempts := f.sentTo("shop"); attempts > 0 {
+			t.Errorf("%d attempts were used up", attempts)
+		}
+	})
+}
+
+// TestCallsToADestinationAreBounded: no more are in flight than it may have, the others pass, and its own go as fast as its calls allow, in order.
+func TestCallsToADestinationAreBounded(t *testing.T) {
+	s := &shops{limit: map[string]int{"small": 2}}
+	played(t, 1, newBook(campaign("c", 500)), s, func(t *testing.T, f *fleet, timer *partition) {
+		f.receiver.latency = func() time.Duration { return 100 * time.Millisecond }
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 1000), "small", "a", "b", "d", "e"))
+		time.Sleep(2200 * time.Millisecond)
+		if n := lane.count(delivery.OutcomeDelivered); n < 800 {
+			t.Errorf("%d delivered, of 800 others", n)
+		}
+		time.Sleep(2800 * time.Millisecond)
+		if n, _ := f.sentTo("small"); n < 75 || n > 102 {
+			t.Errorf("%d were sent to a destination in 5 s that takes 20 a second", n)
+		}
+		if n := f.receiver.mostTo["small"]; n != 2 {
+			t.Errorf("%d calls in flight", n)
+		}
+		var order []string
+		for _, a := range f.receiver.history() {
+			if a.destination == "small" {
+				order = append(order, a.id)
+			}
+		}
+		for i := range order[:40] {
+			if want := fmt.Sprint("lane/0/", 5*i); order[i] != want {
+				t.Fatalf("%s was sent instead of %s: %v", order[i], want, order[:40])
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 1000 {
+			t.Errorf("%d of 1000 are delivered in the end", n)
+		}
+	})
+}
+
+// TestRefusalsOfOneDestinationHoldItAlone: the campaign goes on, and is held if several destinations refuse its jobs.
+func TestRefusalsOfOneDestinationHoldItAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		names []string
+		dead  int
+		held  bool
+	}{
+		"one":     {[]string{"gone"}, heldRefusals, false},
+		"several": {[]string{"gone-1", "gone-2", "gone-3", "gone-4", "gone-5", "gone-6"}, heldRefusals, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+				f.receiver.setAnswer(down("gone", gone410))
+				lane, other := newPartition("lane/0"), newPartition("lane/1")
+				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 200), tc.names...))
+				time.Sleep(5 * time.Second)
+				list, err := f.daemons[0].Troubles(t.Context())
+				if err != nil || (len(list) > 0) != tc.held {
+					t.Errorf("troubles: %+v, %v", list, err)
+				}
+				f.push(t, named(jobs(other, delivery.FromLane, "c", 0, 100), "fine"))
+				time.Sleep(10 * time.Second)
+				if n := other.count(delivery.OutcomeDelivered); n != 100 {
+					t.Errorf("%d of 100 for another destination are delivered", n)
+				}
+				if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonRefused); n < tc.dead || n > tc.dead+len(tc.names)*2 && !tc.held {
+					t.Errorf("%d dead letters", n)
+				}
+			})
+		})
+	}
+}
+
+// TestAnAnswerAboutTheSinkClosesTheSink: also if the job has a destination of its own.
+func TestAnAnswerAboutTheSinkClosesTheSink(t *testing.T) {
+	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}
+		})
+		f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100), "a", "b"))
+		time.Sleep(8 * time.Second)
+		if n := len(f.receiver.history()); n > 5 {
+			t.Errorf("%d were sent while the sink waits", n)
+		}
+	})
+}
+
+// TestJobsApartTakeLittleMemory: of many jobs for a destination that does not work, few wait in memory, and none for long.
+func TestJobsApartTakeLittleMemory(t *testing.T) {
+	played(t, 1, newBook(campaign("c", 1000)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(down("dead", unreachable))
+		in := newPartition("in/0")
+		f.push(t, named(jobs(in, delivery.FromIngress, "c", 0, 3000), "dead"))
+		for range 20 {
+			time.Sleep(500 * time.Millisecond)
+			held, err := f.daemons[0].InMemory(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range held {
+				if h.Jobs > shutLine+outageFailures && in.counts().settled > 1000 {
+					t.Errorf("%d jobs wait in memory", h.Jobs)
+				}
+			}
+		}
+		if n := in.counts().settled; n != 3000 {
+			t.Errorf("%d of 3000 offsets are closed after 10 s", n)
+		}
+	})
+}
+
+// TestADrainDropsJobsApart: their offsets stay open.
+func TestADrainDropsJobsApart(t *testing.T) {
+	s := &shops{limit: map[string]int{"small": 1}}
+	played(t, 1, newBook(campaign("c", 1000)), s, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.latency = func() time.Duration { return time.Second }
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 4), "small"))
+		time.Sleep(500 * time.Millisecond)
+		if held, err := f.daemons[0].InMemory(t.Context()); err != nil || len(held) != 1 || held[0].Jobs != 3 {
+			t.Errorf("%+v, %v", held, err)
+		}
+		if open, err := f.daemons[0].Drain(t.Context()); err != nil || open != 0 {
+			t.Errorf("drain: %d open, %v", open, err)
+		}
+		if n := lane.counts().settled; n != 1 {
+			t.Errorf("%d settled", n)
+		}
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 1, 3), "small"))
+		time.Sleep(6 * time.Second)
+		if n := lane.count(delivery.OutcomeDelivered); n != 4 {
+			t.Errorf("%d of 4 are delivered", n)
+		}
+	})
+}
+
+// TestDestinationsThatSinksFind: a destination that a job does not name is found in it by its sink, and forgotten with the sink.
+func TestDestinationsThatSinksFind(t *testing.T) {
+	c := campaign("c", 100)
+	c.Sink = "hosts"
+	played(t, 1, newBook(c), &shops{limit: map[string]int{"host-x": 1}}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.latency = func() time.Duration { return time.Second }
+		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 30)
+		for i, j := range list {
+			j.Payload = []byte([]string{"x", "y", "z"}[i%3])
+		}
+		f.push(t, list)
+		time.Sleep(1500 * time.Millisecond)
+		if n, _ := f.sentTo("host-x"); n != 2 {
+			t.Errorf("%d were sent to the busy one", n)
+		}
+		c.Sink = "plain"
+		f.book.set(c)
+		time.Sleep(20 * time.Second)
+		if n, _ := f.sentTo("host-x"); n > 3 {
+			t.Errorf("%d were sent to the host of another sink", n)
+		}
+		if n := len(f.receiver.history()); n != 30 {
+			t.Errorf("%d of 30 were sent", n)
+		}
+	})
+}

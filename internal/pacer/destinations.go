@@ -1,0 +1,232 @@
+package pacer
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// maxDestinations is how many destinations a daemon remembers of which no call is in flight and no job waits here.
+const maxDestinations = 10_000
+
+// destinationKey names a destination of a sink.
+type destinationKey struct{ sink, name string }
+
+// destination is one destination of a sink in this daemon: its circuit breaker, its calls, and the jobs that wait for it here.
+type destination struct {
+	destinationKey
+	shutter
+	flow
+	line       fifo  // jobs that wait for it in memory
+	released   int   // jobs that have left the line for the fronts of their queues and have not been sent; about
+	releasedAt int64 // local time when they have
+	turnAt     int64 // local time when one more job in a timer could have its turn, while it is busy
+
+	index      int          // in the heap of looks, -1 when not there
+	prev, next *destination // in a list of those that are idle; nil when it is in none
+	of         *idleList
+	shut       *int // the count of its sink that it is part of; nil: it is in none
+}
+
+// idle tells whether nothing here needs it but what is known of it.
+func (d *destination) idle() bool { return d.calls.inFlight == 0 && d.line.len() == 0 }
+
+// destinations are those destinations that have had jobs here lately. Keys come from jobs, so only so many are kept: of those without
+// calls and jobs here, the ones that were used longest ago are forgotten, and before any of those that do not work, all others. It
+// is pure; use newDestinations.
+type destinations struct {
+	byKey map[destinationKey]*destination
+	most  int
+	looks timeHeap[*destination] // by when there is something to do for them
+	fine  idleList               // without calls and jobs here, of which nothing is known
+	bad   idleList               // without calls and jobs here, of which something is
+	jobs  int                    // in all lines
+	bytes int64                  // of these
+	shut  map[string]*int        // by sink, how many are open or half-open
+	tells tells
+}
+
+func newDestinations(most int) destinations {
+	return destinations{
+		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]*int{},
+		looks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
+		tells: tells{pending: map[destinationKey]delivery.DestinationGate{}},
+	}
+}
+
+// find returns what is known of a destination, nil for nothing.
+func (l *destinations) find(key destinationKey) *destination { return l.byKey[key] }
+
+// get returns a destination, which is made if it is not known. The caller calls note when it has changed it.
+func (l *destinations) get(key destinationKey) *destination {
+	d := l.byKey[key]
+	if d == nil {
+		key.name = strings.Clone(key.name) // of the memory of a job
+		d = &destination{destinationKey: key, index: -1}
+		l.byKey[key] = d
+	}
+	return d
+}
+
+// note brings the lists and counts to what has become of a destination, and forgets others if they are too many. A destination that
+// has no calls and no jobs here may be forgotten by this itself.
+func (l *destinations) note(d *destination, now int64) {
+	l.countShut(d, now)
+	if d.of != nil {
+		d.of.remove(d)
+	}
+	if d.open(now) {
+		l.lookBy(d, d.openUntil)
+	}
+	if !d.idle() {
+		return
+	}
+	if d.troubled(now) {
+		l.bad.add(d)
+	} else {
+		l.fine.add(d)
+	}
+	for l.fine.n+l.bad.n > l.most {
+		if oldest := l.fine.oldest(); oldest != nil {
+			l.forget(oldest)
+		} else {
+			l.forget(l.bad.oldest())
+		}
+	}
+}
+
+// lookBy makes sure that the destination is looked at by then.
+func (l *destinations) lookBy(d *destination, at int64) {
+	if d.index < 0 || l.looks.entries[d.index].at > at {
+		l.looks.set(d, at)
+	}
+}
+
+// due returns the next destination to be looked at now, nil for none, and takes it out of those to be looked at.
+func (l *destinations) due(now int64) *destination {
+	if l.looks.len() == 0 || l.looks.first().at > now {
+		return nil
+	}
+	return l.looks.pop()
+}
+
+// countShut counts it among those of its sink that are open or half-open, or not.
+func (l *destinations) countShut(d *destination, now int64) {
+	is := d.tripped || d.open(now)
+	if is == (d.shut != nil) {
+		return
+	}
+	if !is {
+		*d.shut--
+		d.shut = nil
+		return
+	}
+	d.shut = l.shut[d.sink]
+	if d.shut == nil {
+		d.shut = new(int)
+		l.shut[d.sink] = d.shut
+	}
+	*d.shut++
+}
+
+// forget drops an idle destination.
+func (l *destinations) forget(d *destination) {
+	if d.shut != nil {
+		*d.shut--
+	}
+	d.of.remove(d)
+	l.looks.remove(d)
+	delete(l.byKey, d.destinationKey)
+}
+
+// push adds a job to the end of a line, or to its front.
+func (l *destinations) push(d *destination, j *delivery.Job, front bool) {
+	if front {
+		d.line.pushFront(j)
+	} else {
+		d.line.pushBack(j)
+	}
+	l.jobs, l.bytes = l.jobs+1, l.bytes+j.Size
+}
+
+// pop takes the first job of a line, which must not be empty.
+func (l *destinations) pop(d *destination) *delivery.Job {
+	j := d.line.popFront()
+	l.jobs, l.bytes = l.jobs-1, l.bytes-j.Size
+	if d.line.len() == 0 {
+		d.line = fifo{} // many may be remembered
+	}
+	return j
+}
+
+// filter keeps the jobs of a line for which keep returns true.
+func (l *destinations) filter(d *destination, keep func(i int, j *delivery.Job) bool) {
+	d.line.filter(func(i int, j *delivery.Job) bool {
+		ok := keep(i, j)
+		if !ok {
+			l.jobs, l.bytes = l.jobs-1, l.bytes-j.Size
+		}
+		return ok
+	})
+	if d.line.len() == 0 {
+		d.line = fifo{}
+	}
+}
+
+// lines yields the destinations for which jobs wait here. It visits all destinations if there are such jobs.
+func (l *destinations) lines() iter.Seq[*destination] {
+	return func(yield func(*destination) bool) {
+		if l.jobs == 0 {
+			return
+		}
+		for _, d := range l.byKey {
+			if d.line.len() > 0 && !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// each calls f for every job in a line.
+func (l *destinations) each(f func(*delivery.Job)) {
+	for d := range l.lines() {
+		for i := range d.line.len() {
+			f(d.line.at(i))
+		}
+	}
+}
+
+// idleList is a list of destinations, in the order in which they became idle. The zero value is empty.
+type idleList struct {
+	first, last *destination
+	n           int
+}
+
+func (l *idleList) oldest() *destination { return l.first }
+
+func (l *idleList) add(d *destination) {
+	d.of, d.prev, d.next = l, l.last, nil
+	if l.last != nil {
+		l.last.next = d
+	} else {
+		l.first = d
+	}
+	l.last = d
+	l.n++
+}
+
+func (l *idleList) remove(d *destination) {
+	if d.prev != nil {
+		d.prev.next = d.next
+	} else {
+		l.first = d.next
+	}
+	if d.next != nil {
+		d.next.prev = d.prev
+	} else {
+		l.last = d.prev
+	}
+	d.of, d.prev, d.next = nil, nil, nil
+	l.n--
+}

@@ -1,0 +1,105 @@
+package pacer
+
+import (
+	"context"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// maxTold bounds the gates of destinations of which the others are told in one call, and maxPending those that wait for it.
+	maxToldGates, maxPending = 1000, 10_000
+)
+
+// tells are the changes of destinations' gates of which the other daemons have not been told. One call is under way at a time, and of
+// each gate only the last change is told.
+type tells struct {
+	pending map[destinationKey]delivery.DestinationGate
+	calling bool
+}
+
+// tellDestination tells the other daemons that a destination is closed for a time, or, with no closure, that it works.
+func (p *Pacer) tellDestination(d *destination, c *delivery.Closure, now instant) {
+	t := &p.destinations.tells
+	if p.opt.DestinationGates == nil || len(t.pending) >= maxPending {
+		return
+	}
+	g := delivery.DestinationGate{Gate: delivery.Gate{Sink: d.sink}, Destination: d.name, At: now.wall}
+	if c != nil {
+		g.Cause, g.Probe, g.Until = c.Cause, c.Probe, now.wall.Add(c.For)
+	}
+	t.pending[d.destinationKey] = g
+	p.tellDestinations()
+}
+
+func (p *Pacer) tellDestinations() {
+	t := &p.destinations.tells
+	if t.calling || len(t.pending) == 0 {
+		return
+	}
+	gates := make([]delivery.DestinationGate, 0, min(len(t.pending), maxToldGates))
+	for key, g := range t.pending {
+		if len(gates) == maxToldGates {
+			break
+		}
+		gates = append(gates, g)
+		delete(t.pending, key)
+	}
+	t.calling = true
+	p.background(func(ctx context.Context) {
+		if err := p.opt.DestinationGates.MoveDestinations(ctx, gates); err != nil {
+			p.opt.Logger.Debug("other daemons were not told of the gates of destinations; they find out themselves", "gates", len(gates), "error", err)
+		}
+		p.inbox.do(func(instant) {
+			p.destinations.tells.calling = false
+			p.tellDestinations()
+		})
+	})
+}
+
+// SeeDestinations tells the pacer what became of gates of destinations since the last call, as far as the store knows.
+func (p *Pacer) SeeDestinations(gates []delivery.DestinationGate) {
+	if len(gates) == 0 {
+		return
+	}
+	p.inbox.do(func(now instant) {
+		for i := range gates {
+			p.seeDestination(&gates[i], now)
+		}
+	})
+}
+
+func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
+	if id, ok := p.opt.Sinks.Resolve(g.Sink); !ok || id != g.Sink || p.sinkByID(id).destined.of == nil {
+		return
+	}
+	key := destinationKey{g.Sink, g.Destination}
+	d := p.destinations.find(key)
+	switch {
+	case !g.Until.IsZero():
+		if d == nil && !g.Until.After(now.wall) {
+			return
+		}
+		d = p.destinations.get(key)
+		d.openedElsewhere(p.at(g.Until).local, g.Gate)
+	case d == nil || !d.closedElsewhere(p.at(g.At).local, now.local):
+		return
+	default:
+		p.proceed(d, now)
+	}
+	p.destinations.note(d, now.local)
+}
+
+// tellClosedDestination logs that a destination was closed: one of many in a while.
+func (p *Pacer) tellClosedDestination(s *sinkState, d *destination, detail string, now instant) {
+	if now.local < s.destined.told {
+		return
+	}
+	s.destined.told = now.in(tellEvery)
+	shut := 1
+	if n := p.destinations.shut[s.id]; n != nil {
+		shut = max(1, *n)
+	}
+	p.opt.Logger.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
+		"sink", s.id, "destination", d.name, "cause", d.cause.String(), "closed", shut, "detail", detail)
+}
