@@ -151,9 +151,10 @@ func (p *Pacer) Receipt(next delivery.Receipt) delivery.Receipt {
 
 // Tallies lists the work of this daemon for each campaign of the catalog that had jobs here. A campaign that was
 // deleted, and some minutes later created again, begins at zero.
-func (p *Pacer) Tallies() (list []delivery.Tally) {
+func (p *Pacer) Tallies() []delivery.Tally {
 	p.counts.mu.Lock()
 	defer p.counts.mu.Unlock()
+	list := make([]delivery.Tally, 0, len(p.counts.byID))
 	for campaign, a := range p.counts.byID {
 		list = append(list, a.Tally(campaign))
 	}
