@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-var fenced = regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$")
+var fenced = regexp.MustCompile("(?ms)^ *```(sh|text)\n(.*?)^ *```$")
 
 // setUp are the commands of the documents that the test has done otherwise.
 const setUp = `
@@ -19,10 +19,24 @@ make() { :; }
 scripts/services.sh() { :; }
 `
 
-// TestTheTutorialWorks types what docs/tutorial.md says. Each line of a text block has to be among what the commands before it print.
-func TestTheTutorialWorks(t *testing.T) {
+// TestDocumentsWork types what the tutorial and the pages of docs/howto say, each in an installation of its own. Each line of a text
+// block has to be among what the commands before it print.
+func TestDocumentsWork(t *testing.T) {
 	alongside(t, 0)
-	page, err := os.ReadFile("../docs/tutorial.md")
+	pages, err := filepath.Glob("../docs/howto/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range append(pages, "../docs/tutorial.md") {
+		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+			t.Parallel()
+			typePage(t, page)
+		})
+	}
+}
+
+func typePage(t *testing.T, path string) {
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +56,7 @@ func TestTheTutorialWorks(t *testing.T) {
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	cmd.Env = append(environment(), "PACER_KAFKA_BROKERS="+strings.Join(s.brokers, ","), "PACER_REDIS_ADDRS="+s.redis,
 		"PACER_POSTGRES_DSN="+s.dsn, "PACER_KAFKA_TOPICS="+s.ingress, "PACER_KAFKA_GROUP="+s.ingress, "PACER_KAFKA_TOPIC_PREFIX="+s.prefix,
-		fmt.Sprint("PACER_KAFKA_LANES=", defaultLanes))
+		fmt.Sprint("PACER_KAFKA_LANES=", defaultLanes), "PACER_SINKS_OUT_TYPE=log")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -55,7 +69,7 @@ func TestTheTutorialWorks(t *testing.T) {
 			continue
 		}
 		for line := range strings.Lines(b[2]) {
-			if !strings.Contains("\n"+printed+"\n", "\n"+strings.TrimSuffix(line, "\n")+"\n") {
+			if line = strings.TrimSpace(line); !strings.Contains(printed, line) {
 				t.Errorf("%q is not among what is printed:\n%s", line, printed)
 			}
 		}
