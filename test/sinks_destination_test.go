@@ -126,6 +126,13 @@ var allFaults = []fault{
 
 // arrives notes a request for a job on a connection, and decides what is done with it.
 func (d *destination) arrives(id string, conn int) *visit {
+	v := d.decides(id, conn)
+	d.does(v)
+	return v
+}
+
+// decides notes the beginning of a request, and decides what is to be done with it: see does.
+func (d *destination) decides(id string, conn int) *visit {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := &visit{arrival: arrival{at: d.clock.now(), id: id}, conn: conn}
@@ -144,11 +151,19 @@ func (d *destination) arrives(id string, conn int) *visit {
 	case never || !v.job.spent:
 		v.does, v.job.spent = v.job.fault, true
 	}
+	d.visits = append(d.visits, v)
+	return v
+}
+
+// does notes that it is done, since the request was read to its end.
+func (d *destination) does(v *visit) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch v.does {
 	case faultless, loses, resets, goesAwayNow:
 		v.job.taken++
 	case deaf:
-		if !never && takenThough(id) {
+		if _, never := v.job.fault.forGood(); !never && takenThough(v.id) {
 			v.job.taken++
 		}
 	case gone, refuses:
@@ -156,8 +171,6 @@ func (d *destination) arrives(id string, conn int) *visit {
 	case fails, alwaysFails:
 		v.job.failed++
 	}
-	d.visits = append(d.visits, v)
-	return v
 }
 
 // takenThough tells whether a destination that is deaf takes the job: it does half of them.
@@ -247,7 +260,17 @@ func (d *destination) serve(c *standin.Call, id string, say func(v *visit)) {
 	}
 }
 
-// during does f while the destination is as set says.
+// doubts tells whether the credential is not accepted, and notes that it was asked.
+func (d *destination) doubts() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.expired {
+		d.distrust++
+	}
+	return d.expired
+}
+
+// set says whether the destination is deaf, and whether the credential has expired.
 func (d *destination) set(isDeaf, isExpired bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

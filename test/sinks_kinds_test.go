@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ type sinkEnd struct {
 	taken    func() int // how many jobs are really there; nil if the destination itself counts
 }
 
-// sinkKinds are all kinds that have a destination.
+// sinkKinds are all kinds that have a destination, in the order of the table.
 var sinkKinds = []sinkKind{
 	{name: "http", start: startHTTPEnd},
 	{name: "fcm", start: startFCMEnd, never: []fault{throttlesHost, throttlesOne}},
@@ -40,6 +41,11 @@ var sinkKinds = []sinkKind{
 	{
 		name: "kafka", start: startKafkaEnd, queues: true, batches: true,
 		never: []fault{throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, alwaysFails, goesAway, goesAwayNow, refusesOne},
+	},
+	{name: "telegram", start: startTelegramEnd, never: []fault{throttlesAll, throttlesHost, throttlesOne}},
+	{
+		name: "smtp", start: startSMTPEnd, queues: true,
+		never: []fault{throttlesHost, throttlesOne, goesAway, goesAwayNow, refusesOne},
 	},
 }
 
@@ -174,4 +180,81 @@ var kafkaTreatments = map[fault]standin.Treatment{
 	deaf:      {Hang: true},
 	distrusts: {Code: 29}, // TOPIC_AUTHORIZATION_FAILED
 	refuses:   {Code: 10}, // MESSAGE_TOO_LARGE
+}
+
+func startTelegramEnd(t *testing.T, d *destination) sinkEnd {
+	var g *standin.Telegram
+	g = standin.StartTelegram(t, func(c *standin.Call, chat string, _ int) bool {
+		d.serve(c, chat, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				g.Fail(c, 500, "Internal Server Error", "")
+			case gone:
+				g.Fail(c, 403, "Forbidden: bot was blocked by the user", "")
+			case refuses:
+				g.Fail(c, 400, "Bad Request: message is too long", "")
+			case throttlesIt:
+				g.Fail(c, 429, "Too Many Requests: retry after 1", `{"retry_after":1}`)
+			case distrusts:
+				g.Fail(c, 401, "Unauthorized", "")
+			default:
+				c.JSON(200, `{"ok":true,"result":{"message_id":7}}`)
+			}
+		})
+		return true
+	})
+	g.Leave = func(c *standin.Call) bool { return d.leaves(standin.ChatOf(c)) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: telegram, url: %q, ca_file: %q, token: %q`, g.URL, g.CAFile, g.Token),
+		dress:    func(j *job) { j.payload = []byte(`{"chat_id":"` + j.id + `","text":"hello"}`) },
+	}
+}
+
+// startSMTPEnd starts a mail server. What it says of a recipient comes before the message.
+func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
+	const domain = "@example.org"
+	s := standin.StartSMTP(t, standin.SMTPOptions{
+		Sender: func(string, int) error {
+			if d.doubts() {
+				return standin.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+			}
+			return nil
+		},
+		Treat: func(recipient string, _ int) (how standin.MailTreatment) {
+			v := d.decides(strings.TrimSuffix(recipient, domain), 0)
+			how.Read = func() {
+				d.does(v)
+				d.ends(v, !how.Hang && !how.Reset)
+			}
+			switch v.does {
+			case fails, alwaysFails:
+				how.Recipient = standin.Refusal(451, [3]int{4, 4, 1}, "try again later")
+			case gone:
+				how.Recipient = standin.Refusal(550, [3]int{5, 1, 1}, "no such user here")
+			case refuses:
+				how.Message = standin.Refusal(554, [3]int{5, 6, 0}, "this cannot be read")
+			case throttlesAll:
+				how.Recipient = standin.Refusal(452, [3]int{4, 3, 1}, "no space left")
+			case throttlesIt:
+				how.Recipient = standin.Refusal(450, [3]int{4, 7, 1}, "greylisted")
+			case distrusts:
+				how.Recipient = standin.Refusal(530, [3]int{5, 7, 0}, "authentication required")
+			case loses, deaf:
+				how.Hang = true
+			case resets:
+				how.Reset = true
+			}
+			if how.Recipient != nil {
+				how.Read()
+			}
+			return how
+		},
+	})
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: smtp, addr: %q, ca_file: %q, username: %s, password: %s, from: "news@example.com", subject: Hello, text: Hello,
+      retry_after: 1s, max_retry_after: 1s`, s.Addr, s.CAFile, standin.MailUser, standin.MailPassword),
+		dress: func(j *job) {
+			j.headers = append(j.headers, kafka.Header{Key: "to", Value: []byte(j.id + domain)})
+		},
+	}
 }

@@ -37,6 +37,7 @@ type MailTreatment struct {
 	Message   error // to the message
 	// Hang and Reset are instead of an answer to the message.
 	Hang, Reset bool
+	Read        func() // is called when the message has been read to its end, before the answer
 }
 
 // SMTPOptions are what a mail server does.
@@ -244,6 +245,9 @@ func (m *mailSession) Data(r io.Reader) error {
 	s.mu.Lock()
 	s.messages = append(s.messages, m.current)
 	s.mu.Unlock()
+	if m.treated.Read != nil {
+		m.treated.Read()
+	}
 	switch {
 	case m.treated.Hang:
 		_, _ = m.conn.Conn().Read(make([]byte, 1)) // a client that waits for an answer sends nothing

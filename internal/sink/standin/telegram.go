@@ -40,6 +40,19 @@ func (g *Telegram) Fail(c *Call, code int, description, parameters string) {
 // Received returns how many messages for a chat were read to their end.
 func (g *Telegram) Received(chat string) int { return g.received.of(chat) }
 
+// message is what a method gets, as far as it is looked at.
+type message struct {
+	ChatID any `json:"chat_id"`
+	Text   string
+}
+
+// ChatOf returns which chat a request is for.
+func ChatOf(c *Call) string {
+	var m message
+	_ = json.Unmarshal(c.Payload, &m) // what is not JSON is for none
+	return fmt.Sprint(m.ChatID)
+}
+
 func (g *Telegram) take(c *Call, treat func(c *Call, chat string, n int) bool) {
 	path := botPath.FindStringSubmatch(c.Path)
 	switch {
@@ -56,10 +69,7 @@ func (g *Telegram) take(c *Call, treat func(c *Call, chat string, n int) bool) {
 		g.Fail(c, 404, "Not Found", "")
 		return
 	}
-	var m struct {
-		ChatID any `json:"chat_id"`
-		Text   string
-	}
+	var m message
 	switch {
 	case !strings.HasPrefix(c.Header.Get("Content-Type"), "application/json") || json.Unmarshal(c.Payload, &m) != nil:
 		g.Fail(c, 400, "Bad Request: can't parse JSON object", "")
