@@ -326,51 +326,73 @@ func (d *destination) fates() map[string]fated {
 	return all
 }
 
-// batch notes a request for several jobs, all of which are treated as the worst of them, and decides what that is.
-func (d *destination) batch(ids []string, worst []fault) fault {
+// batch notes a request for several jobs, by partition, and decides what is done with each partition: the worst of what is to
+// be done with its jobs. If that breaks the connection or leaves the request without an answer, it is done with all.
+func (d *destination) batch(ids map[int32][]string, worst []fault) map[int32]fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now, does := d.clock.now(), faultless
-	var visits []*visit
-	for _, id := range ids {
-		v := &visit{arrival: arrival{at: now, id: id}, done: now}
-		if v.job = d.jobs[id]; v.job == nil {
-			d.strange = append(d.strange, id)
-			v.job = &fated{}
+	now, all, does, visits := d.clock.now(), faultless, map[int32]fault{}, map[int32][]*visit{}
+	worse := func(a, b fault) bool { return slices.Index(worst, a) > slices.Index(worst, b) }
+	for p, list := range ids {
+		for _, id := range list {
+			v := d.isTo(id, &visit{arrival: arrival{at: now, id: id}, done: now})
+			if visits[p] = append(visits[p], v); worse(v.does, does[p]) {
+				does[p] = v.does
+			}
 		}
-		v.campaign = v.job.campaign
-		switch _, never := v.job.fault.forGood(); {
-		case d.deaf:
-			v.does = deaf
-		case d.expired:
-			v.does = distrusts
-			d.distrust++
-		case never || !v.job.spent:
-			v.does = v.job.fault
+		if (does[p] == resets || does[p] == deaf) && worse(does[p], all) {
+			all = does[p]
 		}
-		if slices.Index(worst, v.does) > slices.Index(worst, does) {
-			does = v.does
-		}
-		visits = append(visits, v)
 	}
-	for _, v := range visits {
-		// A batch that is refused for one of its records is written again without it, in the slots of the others.
-		again := does == refuses && len(visits) > 1
-		v.job.spent = v.job.spent || v.does == does && !again
-		switch v.does = does; {
-		case again:
-			v.does = refusesOne
-		case does == faultless:
-			v.job.taken++
-		case does == loses:
-			v.job.taken++
-			d.lose(v)
-		case does == refuses:
-			v.job.concluded++
-		case does == fails:
-			v.job.failed++
+	for p, list := range visits {
+		if all != faultless {
+			does[p] = all
 		}
-		d.visits = append(d.visits, v)
+		for _, v := range list {
+			d.isDone(v, does[p], len(list) > 1)
+		}
 	}
 	return does
+}
+
+// isTo decides what is to be done with one job of a batch. The caller holds the lock.
+func (d *destination) isTo(id string, v *visit) *visit {
+	if v.job = d.jobs[id]; v.job == nil {
+		d.strange = append(d.strange, id)
+		v.job = &fated{}
+	}
+	v.campaign = v.job.campaign
+	switch _, never := v.job.fault.forGood(); {
+	case d.deaf:
+		v.does = deaf
+	case d.expired:
+		v.does = distrusts
+		d.distrust++
+	case never || !v.job.spent:
+		v.does = v.job.fault
+	}
+	d.visits = append(d.visits, v)
+	return v
+}
+
+// isDone notes what is done with one job of a batch, which may have others. The caller holds the lock.
+func (d *destination) isDone(v *visit, does fault, others bool) {
+	// Jobs that are refused for one of them are written again without it, in their slots.
+	again := does == refuses && others
+	if does != faultless && does != deaf && does != distrusts && !again {
+		v.job.spent = true // those that failed with others, too, so that none meets the faults of others again and again
+	}
+	switch v.does = does; {
+	case again:
+		v.does = refusesOne
+	case does == faultless:
+		v.job.taken++
+	case does == loses:
+		v.job.taken++
+		d.lose(v)
+	case does == refuses:
+		v.job.concluded++
+	case does == fails:
+		v.job.failed++
+	}
 }

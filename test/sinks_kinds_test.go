@@ -37,6 +37,7 @@ type sinkEnd struct {
 var sinkKinds = []sinkKind{
 	{name: "http", start: startHTTPEnd},
 	{name: "fcm", start: startFCMEnd, never: []fault{throttlesHost, throttlesOne}},
+	{name: "rustore", start: startRuStoreEnd, never: []fault{throttlesHost, throttlesOne, throttlesIt}},
 	{name: "apns", start: startAPNsEnd, never: []fault{throttlesHost, throttlesOne}, queues: true},
 	{
 		name: "kafka", start: startKafkaEnd, queues: true, batches: true,
@@ -73,7 +74,7 @@ func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
 		settings: fmt.Sprintf(`type: http, url: %q, ca_file: %q, bearer: t0ken, classes: {"410": rejected},
       rules: {throttled destination: 'headers["x-about"] == "%s"', throttled campaign: 'headers["x-about"] == "%s"',
         throttled recipient: 'headers["x-about"] == "%s"'}`, srv.URL, srv.CAFile, throttlesHost, throttlesOne, throttlesIt),
-		dress: func(j *job) {},
+		dress: func(*job) {},
 	}
 }
 
@@ -117,6 +118,34 @@ func startFCMEnd(t *testing.T, d *destination) sinkEnd {
 	}
 }
 
+func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
+	var f *standin.FCM
+	f = standin.StartFCM(t, func(c *standin.Call, recipient string, _ int) bool {
+		d.serve(c, recipient, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				f.Fail(c, 500, "INTERNAL", "")
+			case gone:
+				f.Fail(c, 404, "NOT_FOUND", "")
+			case refuses:
+				f.Fail(c, 400, "INVALID_ARGUMENT", "")
+			case throttlesAll:
+				f.Fail(c, 429, "TOO_MANY_REQUESTS", "", "Retry-After", "1")
+			case distrusts:
+				f.Fail(c, 403, "PERMISSION_DENIED", "")
+			default:
+				c.JSON(200, `{"name":"projects/demo/messages/`+recipient+`"}`)
+			}
+		})
+		return true
+	})
+	f.Leave = func(c *standin.Call) bool { return d.leaves(standin.RecipientOf(c)) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: rustore, url: %q, ca_file: %q, project: %s, bearer: %q`, f.URL, f.CAFile, f.Project, f.Give()),
+		dress:    func(j *job) { j.payload = []byte(`{"token":"` + j.id + `","data":{"a":"b"}}`) },
+	}
+}
+
 func startAPNsEnd(t *testing.T, d *destination) sinkEnd {
 	var a *standin.APNs
 	name := func(device string) string { b, _ := hex.DecodeString(device); return string(b) }
@@ -152,34 +181,36 @@ func startAPNsEnd(t *testing.T, d *destination) sinkEnd {
 	}
 }
 
-// startKafkaEnd starts a broker. A batch is treated as the worst of its records is to be.
+// startKafkaEnd starts brokers. The records of a partition in a request are treated as the worst of them is to be.
 func startKafkaEnd(t *testing.T, d *destination) sinkEnd {
-	worst := []fault{faultless, loses, fails, resets, deaf, distrusts, refuses}
+	codes := map[fault]int16{
+		loses:     20, // NOT_ENOUGH_REPLICAS_AFTER_APPEND
+		fails:     19, // NOT_ENOUGH_REPLICAS
+		distrusts: 29, // TOPIC_AUTHORIZATION_FAILED
+		refuses:   10, // MESSAGE_TOO_LARGE
+	}
 	b := standin.StartBroker(t, standin.BrokerOptions{
 		Topic: "orders.paced", Partitions: 3, Brokers: 3,
 		Treat: func(_ int32, records []standin.Written) standin.Treatment {
-			var ids []string
+			ids := map[int32][]string{}
 			for _, w := range records {
-				ids = append(ids, w.ID)
+				ids[w.Partition] = append(ids[w.Partition], w.ID)
 			}
-			return kafkaTreatments[d.batch(ids, worst)]
+			how := standin.Treatment{Codes: map[int32]int16{}}
+			for p, does := range d.batch(ids, []fault{faultless, loses, fails, distrusts, refuses, resets, deaf}) {
+				how.Reset, how.Hang = how.Reset || does == resets, how.Hang || does == deaf
+				if code, fails := codes[does]; fails {
+					how.Codes[p] = code
+				}
+			}
+			return how
 		},
 	})
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: kafka, brokers: [%q], topic: orders.paced, tls: true, ca_file: %q`, b.Addr, b.CAFile),
-		dress:    func(j *job) {},
+		dress:    func(*job) {},
 		taken:    func() int { return int(b.Kept("orders.paced")) },
 	}
-}
-
-var kafkaTreatments = map[fault]standin.Treatment{
-	faultless: {},
-	loses:     {Code: 20, Write: true}, // NOT_ENOUGH_REPLICAS_AFTER_APPEND
-	fails:     {Code: 19},              // NOT_ENOUGH_REPLICAS
-	resets:    {Reset: true},
-	deaf:      {Hang: true},
-	distrusts: {Code: 29}, // TOPIC_AUTHORIZATION_FAILED
-	refuses:   {Code: 10}, // MESSAGE_TOO_LARGE
 }
 
 func startTelegramEnd(t *testing.T, d *destination) sinkEnd {

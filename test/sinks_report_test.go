@@ -63,8 +63,9 @@ const (
 		"- **unheard**: these answers, of all jobs.\n" +
 		"- **dead**: dead letters. Must be exactly the jobs that are refused for good or fail always, with that reason.\n" +
 		"- **rejected**: jobs that ended so. Must be exactly those whose recipient is gone, and every job must have exactly one result.\n" +
-		"- **over**: requests beyond a campaign's rate in the worst stretch of any length, with a tolerance of 20 ms; of sinks in which\n" +
-		"  jobs wait for a stream or a batch (apns, kafka), of 2 s more, the longest such wait. Must be 0.\n" +
+		"- **over**: requests beyond a campaign's rate in the worst stretch of any length, with a tolerance of 20 ms for its\n" +
+		"  slots and 250 ms for a new connection; of sinks in which jobs wait for a stream, a batch or a free connection (apns, kafka,\n" +
+		"  smtp), of 2 s more, the longest such wait. Must be 0.\n" +
 		"- **bystander**: a campaign with another sink, at 20/s: the part of its rate at which it was sent. Must be 99 %.\n" +
 		"- **seconds**: from the first job to the last, of which most are waits that the destinations asked for.\n\n"
 	sinksColumns = "| sink | jobs | lost | duplicates | unheard | dead | rejected | over | bystander | seconds |\n" +

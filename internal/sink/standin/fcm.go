@@ -126,6 +126,13 @@ func (f *FCM) Received(recipient string) int {
 	return f.received[recipient]
 }
 
+// Count returns how many messages were read to their end.
+func (f *FCM) Count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.bodies)
+}
+
 // Bodies returns the requests with messages.
 func (f *FCM) Bodies() [][]byte {
 	f.mu.Lock()

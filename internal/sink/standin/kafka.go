@@ -23,10 +23,12 @@ type Written struct {
 
 // Treatment is how a broker answers a request.
 type Treatment struct {
-	Code  int16 // of an error, for each partition; nothing is written
-	Write bool  // all is written, whatever the code: that of REQUEST_TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND
-	Reset bool  // the connection is closed
-	Hang  bool  // there is no answer
+	Code int16 // of an error, for each partition; nothing is written
+	// Codes are of errors by partition; the records of others are written. So are those of a partition with the code of
+	// REQUEST_TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+	Codes map[int32]int16
+	Reset bool // the connection is closed
+	Hang  bool // there is no answer
 }
 
 // Broker is a Kafka broker, or several, that speak TLS. It ends with the test.
@@ -73,9 +75,9 @@ func StartBroker(t testing.TB, opt BrokerOptions) *Broker {
 			return nil, nil, false
 		}
 		how := opt.Treat(cluster.CurrentNode(), records)
-		if how.Code != 0 && how.Write {
-			// Requests are handled one after the other: this is the one that the fault meets, with all its partitions.
-			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TypedErrorForCode(how.Code)})
+		for p, code := range how.Codes {
+			// Requests are handled one after the other: this is the one that the fault meets.
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{p}, Err: kerr.TypedErrorForCode(code)})
 		}
 		answer, handled, err := answerTo(produce, how)
 		return answer, err, handled
@@ -89,7 +91,7 @@ func answerTo(request *kmsg.ProduceRequest, how Treatment) (answer kmsg.Response
 		return nil, true, errors.New("reset")
 	case how.Hang:
 		return nil, true, nil
-	case how.Code == 0 || how.Write:
+	case how.Code == 0:
 		return nil, false, nil
 	}
 	all := request.ResponseKind().(*kmsg.ProduceResponse)
