@@ -32,9 +32,16 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require code.dny.dev/ssrf v0.3.0
+require (
+	code.dny.dev/ssrf v0.3.0
+	github.com/antchfx/xmlquery v1.5.2
+	github.com/antchfx/xpath v1.3.9
+)
 
-require golang.org/x/crypto v0.58.0 // indirect
+require (
+	github.com/golang/groupcache v0.0.0-20210331224755-41bb18bfe9da // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+)
 
 require github.com/coreos/go-systemd/v22 v22.7.0
 

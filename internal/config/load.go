@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -143,12 +144,22 @@ func stringKeys(v any) any {
 		for key, value := range m {
 			m[key] = stringKeys(value)
 		}
+	case []any:
+		for i := range m {
+			m[i] = stringKeys(m[i])
+		}
 	}
 	return v
 }
 
 // locate records the line of each key in the file.
 func (l *loader) locate(prefix string, node *yaml.Node) {
+	if node.Kind == yaml.SequenceNode {
+		for i, item := range node.Content {
+			l.locate(prefix+strconv.Itoa(i)+".", item)
+		}
+		return
+	}
 	if node.Kind != yaml.MappingNode {
 		return
 	}
@@ -229,6 +240,10 @@ func (l *loader) bindTree(s *schema, prefix string, tree map[string]any) {
 			l.set[path] = true
 			continue
 		}
+		if _, ok := s.lists[path]; ok {
+			l.bindList(s, path, v)
+			continue
+		}
 		if !s.sections[path] {
 			l.unknownKey(s, prefix, key)
 			continue
@@ -240,6 +255,31 @@ func (l *loader) bindTree(s *schema, prefix string, tree map[string]any) {
 		default:
 			l.complain(path, "must be a section with the keys %s", strings.Join(s.below(path+"."), ", "))
 		}
+	}
+}
+
+// maxSections bounds a list of sections.
+const maxSections = 64
+
+// bindList assigns a list of sections.
+func (l *loader) bindList(s *schema, path string, v any) {
+	items, ok := v.([]any)
+	if !ok && v != nil || len(items) > maxSections {
+		l.complain(path, "must be a list of at most %d sections, each with a line that begins with -", maxSections)
+		return
+	}
+	list := s.lists[path]
+	list.Set(reflect.MakeSlice(list.Type(), len(items), len(items)))
+	l.set[path] = true
+	for i, item := range items {
+		of, at := s.item(path, i), path+"."+strconv.Itoa(i)
+		tree, ok := item.(map[string]any)
+		if !ok {
+			l.complain(at, "must be a section with the keys %s", strings.Join(of.below(at+"."), ", "))
+			continue
+		}
+		l.bindTree(of, at+".", tree)
+		l.sinks = append(l.sinks, of)
 	}
 }
 

@@ -28,13 +28,14 @@ type schema struct {
 	leaves   []setting
 	byPath   map[string]setting
 	sections map[string]bool
+	lists    map[string]reflect.Value // of sections, such as the steps of a sink; addressable
 	prefix   string
 	target   any // the struct they are in
 }
 
 // schemaOf walks the struct that target points to. Keys are prefixed with prefix ("" or ending in a dot).
 func schemaOf(prefix string, target any) *schema {
-	s := &schema{byPath: map[string]setting{}, sections: map[string]bool{}, prefix: prefix, target: target}
+	s := &schema{byPath: map[string]setting{}, sections: map[string]bool{}, lists: map[string]reflect.Value{}, prefix: prefix, target: target}
 	s.walk(prefix, reflect.ValueOf(target).Elem())
 	return s
 }
@@ -56,6 +57,13 @@ func (s *schema) walk(prefix string, v reflect.Value) {
 			s.walk(path+".", v.Field(i))
 			continue
 		}
+		if field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.Struct {
+			s.lists[path] = v.Field(i)
+			for k := range v.Field(i).Len() {
+				s.walk(path+"."+strconv.Itoa(k)+".", v.Field(i).Index(k))
+			}
+			continue
+		}
 		leaf := setting{path: path, value: v.Field(i), tag: field.Tag.Get("secret")}
 		if field.Type == reflect.TypeFor[Secret]() {
 			leaf.tag = secretValue
@@ -72,6 +80,13 @@ func (s *schema) switchOf(section string) (path string, ok bool) {
 	return path, ok
 }
 
+// item makes the schema of one section of a list.
+func (s *schema) item(list string, n int) *schema {
+	of := &schema{byPath: map[string]setting{}, sections: map[string]bool{}, lists: map[string]reflect.Value{}, prefix: s.prefix, target: s.target}
+	of.walk(list+"."+strconv.Itoa(n)+".", s.lists[list].Index(n))
+	return of
+}
+
 // below returns the keys directly below a prefix, for suggestions.
 func (s *schema) below(prefix string) []string {
 	seen := map[string]bool{}
@@ -84,6 +99,11 @@ func (s *schema) below(prefix string) []string {
 		key, _, _ := strings.Cut(rest, ".")
 		if !seen[key] {
 			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	for path := range s.lists {
+		if key, ok := strings.CutPrefix(path, prefix); ok && !strings.Contains(key, ".") && !seen[key] {
 			keys = append(keys, key)
 		}
 	}

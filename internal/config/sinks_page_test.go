@@ -82,6 +82,18 @@ var stages = map[string]func(t *testing.T) stage{
 			job:     &delivery.Job{Meta: delivery.Meta{Headers: []delivery.Header{{Key: "customer", Value: []byte("c-1")}}}},
 		}
 	},
+	"steps": func(t *testing.T) stage {
+		g := standin.StartRegistry(t, 0, nil)
+		return stage{
+			replace: []string{
+				"https://registry.example.com/orders?", g.URL + "/new?", "https://registry.example.com/orders/search?", g.URL + "/find?",
+				"https://registry.example.com/orders/{{ .Vars.id }}/state", g.URL + "/state?id={{ .Vars.id }}",
+				"https://registry.example.com/orders/{{ .Vars.id }}", g.URL + "/close?id={{ .Vars.id }}",
+				"type: steps\n", "type: steps\n    ca_file: " + g.CAFile + "\n", "/run/secrets/registry", write(t, "secret", "t0ken\n"),
+			},
+			job: &delivery.Job{Payload: []byte(`{"goods":"a"}`)},
+		}
+	},
 	"smtp": func(t *testing.T) stage {
 		s := standin.StartSMTP(t, standin.SMTPOptions{})
 		return stage{
@@ -143,7 +155,11 @@ func deliverOne(t *testing.T, cfg *Config, job *delivery.Job) {
 	}
 	job.ID, job.Campaign = "u-1", "spring"
 	name, _ := r.Resolve("")
-	if res := r.Deliver(ctx, name, job); res.Class != delivery.Delivered {
+	res := r.Deliver(ctx, name, job)
+	for ; res.Class == delivery.Pending; res = r.Deliver(ctx, name, job) {
+		job.State = res.State
+	}
+	if res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}
 	cancel()

@@ -17,6 +17,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/record"
 	"github.com/pacer/pacer/internal/sink/rustore"
 	"github.com/pacer/pacer/internal/sink/smtp"
+	"github.com/pacer/pacer/internal/sink/steps"
 	"github.com/pacer/pacer/internal/sink/telegram"
 )
 
@@ -40,6 +41,7 @@ var kinds = map[string]kind{
 	"kafka":    kindOf(kafka.Default, openKafka),
 	"smtp":     kindOf(smtp.Default, openSMTP),
 	"rustore":  kindOf(rustore.Default, openRuStore),
+	"steps":    kindOf(steps.Default, openSteps),
 	"telegram": kindOf(telegram.Default, openTelegram),
 }
 
@@ -106,6 +108,15 @@ func openHMS(c *hms.Config, host Host) (Entry, error) {
 func openRuStore(c *rustore.Config, host Host) (Entry, error) {
 	s, err := rustore.New(rustore.Options{Config: *c, Version: host.Version, Logger: host.Logger})
 	return ofService(s, c.Service, err)
+}
+
+func openSteps(c *steps.Config, host Host) (Entry, error) {
+	s, err := steps.New(steps.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	if err != nil {
+		return Entry{}, err
+	}
+	// A step may be two calls: its lookup, and itself.
+	return Entry{Sink: s, Timeout: 2 * c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected, FollowUps: c.PollsPerSecond}, nil
 }
 
 func openTelegram(c *telegram.Config, host Host) (Entry, error) {

@@ -91,6 +91,7 @@ var plays = map[string]play{
 	"kafka":    kafkaPlay,
 	"rustore":  rustorePlay,
 	"smtp":     smtpPlay,
+	"steps":    stepsPlay,
 	"telegram": telegramPlay,
 }
 

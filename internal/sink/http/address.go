@@ -30,6 +30,9 @@ func (c *Config) reach() reach {
 	return fixed
 }
 
+// Elsewhere tells whether the host comes from jobs.
+func (c *Config) Elsewhere() bool { return c.reach() != fixed }
+
 // parts are those of a URL that is a template.
 type parts struct {
 	whole       bool   // it begins with an action, and so is nothing but what the job says

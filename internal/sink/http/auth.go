@@ -125,7 +125,10 @@ func (s *Sink) deliverWithToken(ctx, limited context.Context, c *client, job *de
 	if none != nil {
 		return *none
 	}
-	t.extra = &extra{token: held, shown: t.shown()}
+	if t.extra == nil {
+		t.extra = &extra{}
+	}
+	t.extra.token = held
 	res := c.deliver(ctx, limited, job, t)
 	if res.Status == http.StatusUnauthorized && res.Class != delivery.Delivered {
 		s.tokens.Refused(held)

@@ -209,6 +209,9 @@ func (c *client) request(ctx context.Context, job *delivery.Job, t *trip) (req *
 	}
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
 	id := job.ID
+	if step := c.from.config.Step; step != "" {
+		id += ":" + step
+	}
 	if c.signer != nil {
 		id = signature.ID(id)
 	}

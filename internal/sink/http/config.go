@@ -61,6 +61,11 @@ type Config struct {
 	// KeepRejected makes dead letters of rejected jobs.
 	KeepRejected bool `yaml:"keep_rejected"`
 
+	// Step is the name of a step, where the sink makes one of a request; it is added to the idempotency key.
+	Step string `yaml:"-"`
+	// Whole has answers read whole, for Ask.
+	Whole bool `yaml:"-"`
+
 	sources map[string]func() (string, error) // reads a secret again, by key
 }
 
@@ -91,7 +96,7 @@ func (c *Config) signing() (*signature.Signer, error) {
 // judging compiles what the configuration says of answers; nil if it says nothing.
 func (c *Config) judging() (*rule.Set, error) {
 	return rule.New(rule.Options{
-		Classes: c.Classes, Rules: c.Rules,
+		Classes: c.Classes, Rules: c.Rules, Whole: c.Whole,
 		ProviderCode: c.Take.ProviderCode, ProviderMessageID: c.Take.ProviderMessageID, RetryAfter: c.Take.RetryAfter,
 	})
 }

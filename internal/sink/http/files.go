@@ -128,7 +128,7 @@ func (f *files) certificates() ([]tls.Certificate, error) {
 func (s *Sink) Run(ctx context.Context) error {
 	var tokens sync.WaitGroup
 	defer tokens.Wait()
-	if s.tokens != nil {
+	if s.tokens != nil && s.options.Like == nil {
 		tokens.Go(func() { s.tokens.Run(ctx) })
 	}
 	tick := time.NewTicker(readEvery)
@@ -176,7 +176,7 @@ func (s *Sink) renew(old *client) (changed bool, err error) {
 		return false, err
 	}
 	s.client.Store(c)
-	if s.tokens != nil {
+	if s.tokens != nil && s.options.Like == nil {
 		s.tokens.Renew()
 	}
 	old.closeIdle() // those in use are closed once they are idle

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	Config  Config // valid: Config.Problems found none
 	Version string // of pacer, for User-Agent
 	Logger  *slog.Logger
+	// Like, if set, is a sink with the same credentials, whose access token this one uses.
+	Like *Sink
 }
 
 // Sink POSTs each job and classifies the answer (see classify), or what is known if there is none (see unanswered). It
@@ -60,7 +63,9 @@ func New(opt Options) (*Sink, error) {
 		return nil, err
 	}
 	s.client.Store(c)
-	if opt.Config.OAuth2.TokenURL != "" {
+	if opt.Like != nil {
+		s.tokens = opt.Like.tokens
+	} else if opt.Config.OAuth2.TokenURL != "" {
 		s.tokens = token.New(token.Options{Fetch: s.fetchToken, Logger: opt.Logger, Destination: c.where})
 	}
 	return s, nil
@@ -71,15 +76,18 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 	return s.attempt(ctx, job, nil)
 }
 
-// attempt is Deliver. What is sent and answered is noted in shown, unless that is nil.
-func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result {
+// Ask is Deliver for a sink that makes several requests for one job, this one among them: see is called with the answer, if
+// there is one that was read whole. The exchange is noted in shown, unless that is nil.
+func (s *Sink) Ask(ctx context.Context, job *delivery.Job, see func(*rule.Answer), shown *Exchange) delivery.Result {
+	return s.attempt(ctx, job, &extra{see: see, shown: shown})
+}
+
+// attempt is Deliver, with what few requests have.
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, more *extra) delivery.Result {
 	c := s.client.Load()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent}
-	if shown != nil {
-		t.extra = &extra{shown: shown}
-	}
+	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent, extra: more}
 	if s.tokens != nil {
 		return s.deliverWithToken(ctx, limited, c, job, t)
 	}
@@ -110,7 +118,7 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 		defer c.watch(resp, t)()
 	}
 	if c.rules != nil {
-		return c.scope(c.judge(ctx, resp, t.cancel))
+		return c.scope(c.judge(ctx, resp, t))
 	}
 	res := c.classify(resp, time.Now())
 	finish(resp, t.cancel)
@@ -144,7 +152,7 @@ func finish(resp *http.Response, cancel context.CancelFunc) {
 // URL is https), and sends no request.
 func (s *Sink) Check(ctx context.Context) error {
 	c := s.client.Load()
-	if s.tokens != nil {
+	if s.tokens != nil && s.options.Like == nil {
 		if _, err := s.fetchToken(ctx); err != nil {
 			return err
 		}

@@ -14,13 +14,13 @@ import (
 
 // judge returns the result for an answer by the sink's own rules, or by its status where they say nothing of it. Where they
 // look at the body, the call has not ended before all of it is there: the status alone does not say what became of the job.
-func (c *client) judge(ctx context.Context, resp *http.Response, cancel context.CancelFunc) delivery.Result {
-	defer finish(resp, cancel)
+func (c *client) judge(ctx context.Context, resp *http.Response, t *trip) delivery.Result {
+	defer finish(resp, t.cancel)
 	var body []byte
 	if c.rules.NeedsBody() {
 		var err error
 		if body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1)); err != nil {
-			cancel() // so that nothing more is read
+			t.cancel() // so that nothing more is read
 			return c.cutOff(ctx, resp)
 		}
 		if len(body) > maxAnswerBody {
@@ -29,6 +29,9 @@ func (c *client) judge(ctx context.Context, resp *http.Response, cancel context.
 	}
 	now := time.Now()
 	answer := c.rules.NewAnswer(resp.StatusCode, resp.Header, body)
+	if t.extra != nil && t.extra.see != nil {
+		t.extra.see(answer)
+	}
 	res := c.classify(resp, now)
 	if v, ok := c.rules.Judge(answer); ok {
 		res = c.apply(v, resp, now)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 
+	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
@@ -47,6 +48,7 @@ type trip struct {
 type extra struct {
 	token *token.Held // nil: the request needs none
 	shown *Exchange   // nil: nobody looks
+	see   func(*rule.Answer)
 }
 
 // token returns the access token of the request; nil if it needs none.

@@ -23,7 +23,7 @@ type Exchange struct{ Request, Answer string }
 
 // Try delivers a job as Deliver does, and returns the request and its answer as text.
 func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	return Trying(func(shown *Exchange) delivery.Result { return s.attempt(ctx, job, shown) })
+	return Trying(func(shown *Exchange) delivery.Result { return s.attempt(ctx, job, &extra{shown: shown}) })
 }
 
 // Trying returns what an attempt has noted.

@@ -61,6 +61,19 @@ func (j *Job) JSON() (any, error) {
 	return j.value, j.failed
 }
 
+// Vars returns what the steps of the request have found out so far, decoded from JSON; empty for any other request. Numbers
+// keep their digits.
+func (j *Job) Vars() (any, error) {
+	if j.job.State == nil || len(j.job.State.Vars) == 0 {
+		return map[string]any{}, nil
+	}
+	v, err := decode(j.job.State.Vars)
+	if err != nil {
+		return nil, errors.New("what the steps have found out is not JSON")
+	}
+	return v, nil
+}
+
 var errJSON = errors.New("the payload is not JSON")
 
 func decode(payload []byte) (value any, err error) {

@@ -55,6 +55,27 @@ func (s *Set) compile(key, text string, isBool bool) (*expression, error) {
 	return &expression{program}, nil
 }
 
+// Expression is an expression that is asked for by itself, about an answer that was read whole.
+type Expression struct{ of *expression }
+
+// Compile compiles an expression; isBool says that it has to be true or false. The error is one line, which begins with the key.
+func Compile(key, text string, isBool bool) (*Expression, error) {
+	e, err := new(Set).compile(key, text, isBool)
+	if err != nil {
+		return nil, err
+	}
+	return &Expression{e}, nil
+}
+
+// Run returns the value of the expression for an answer; nil if it has none.
+func (e *Expression) Run(a *Answer) any { return e.of.run(a) }
+
+// Is tells whether the expression is true for an answer.
+func (e *Expression) Is(a *Answer) bool {
+	is, _ := e.of.run(a).(bool)
+	return is
+}
+
 // firstLine leaves out the lines of an error that quote the expression.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")

@@ -20,6 +20,9 @@ type Options struct {
 
 	// Expressions for what an answer says in the destination's own words; "" for none.
 	ProviderCode, ProviderMessageID, RetryAfter string
+
+	// Whole has every answer read whole, for others to look at it.
+	Whole bool
 }
 
 // Set is a compiled Options. It is safe for concurrent use.
@@ -53,11 +56,12 @@ type Answer struct {
 	Headers map[string]string `expr:"headers"` // by name in lower case; the first value of each
 	Body    any               `expr:"body"`    // decoded from JSON; nil if it is none
 	Text    string            `expr:"text"`    // the body as it is
+	Vars    map[string]any    `expr:"vars"`    // what the steps of a request have found out
 }
 
 // New compiles the options; it returns nil if they say nothing. The error is one line, which begins with the key.
 func New(opt Options) (*Set, error) {
-	s := &Set{}
+	s := &Set{needs: needs{body: opt.Whole, headers: opt.Whole}}
 	var err error
 	if s.byStatus, err = classes(opt.Classes); err != nil {
 		return nil, err
@@ -96,7 +100,7 @@ func New(opt Options) (*Set, error) {
 			return nil, err
 		}
 	}
-	if len(s.byStatus) == 0 && len(s.rules) == 0 && s.code == nil && s.messageID == nil && s.retryAfter == nil {
+	if !opt.Whole && len(s.byStatus) == 0 && len(s.rules) == 0 && s.code == nil && s.messageID == nil && s.retryAfter == nil {
 		return nil, nil
 	}
 	return s, nil

@@ -1,0 +1,268 @@
+package steps
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/http"
+)
+
+// Config configures a steps sink.
+type Config struct {
+	// Deadline is how long a request may take, from the first call to the last answer.
+	Deadline time.Duration `yaml:"deadline"`
+	// PollsPerSecond is how many calls a second one daemon makes for steps after the first.
+	PollsPerSecond int `yaml:"polls_per_second"`
+	// Steps are made one after the other.
+	Steps []Step `yaml:"steps"`
+	// Namespaces are those of XPath expressions, by prefix.
+	Namespaces map[string]string `yaml:"namespaces"`
+
+	// What all steps have in common, as in http.Config. A step's own headers come on top.
+	MaxInFlight   int               `yaml:"max_in_flight"`
+	Timeout       time.Duration     `yaml:"timeout"`
+	MaxRetryAfter time.Duration     `yaml:"max_retry_after"`
+	Headers       map[string]string `yaml:"headers" secret:"value"`
+	CAFile        string            `yaml:"ca_file"`
+	CertFile      string            `yaml:"cert_file"`
+	KeyFile       string            `yaml:"key_file"`
+	MaxConnAge    time.Duration     `yaml:"max_conn_age"`
+	Basic         http.Basic        `yaml:"basic"`
+	Bearer        string            `yaml:"bearer" secret:"value"`
+	OAuth2        http.OAuth2       `yaml:"oauth2"`
+	Proxy         string            `yaml:"proxy" secret:"url"`
+	KeepRejected  bool              `yaml:"keep_rejected"`
+
+	sources map[string]func() (string, error) // reads a secret again, by key
+}
+
+// Step is one call of a request.
+type Step struct {
+	ID      string            `yaml:"id"`
+	Method  string            `yaml:"method"`
+	URL     string            `yaml:"url" secret:"url"`
+	Headers map[string]string `yaml:"headers" secret:"value"`
+	Body    string            `yaml:"body" secret:"value"`
+	Classes map[string]string `yaml:"classes"`
+	Rules   map[string]string `yaml:"rules"`
+	// Take is what later steps need of the answer, by name: expressions, or xpath: and an XPath expression.
+	Take map[string]string `yaml:"take"`
+	// Once says that the step must not be made twice: Lookup is asked first.
+	Once   bool   `yaml:"once"`
+	Lookup Lookup `yaml:"lookup"`
+	// Poll makes the step again until its answer says that it is done.
+	Poll Poll `yaml:"poll"`
+}
+
+// Lookup is a call that says whether a step was made before.
+type Lookup struct {
+	Method  string            `yaml:"method"`
+	URL     string            `yaml:"url" secret:"url"`
+	Headers map[string]string `yaml:"headers" secret:"value"`
+	Body    string            `yaml:"body" secret:"value"`
+	// Found is an expression over the answer; "" for every answer with success.
+	Found string `yaml:"found"`
+	// Take is what it finds; that of the step if there is none.
+	Take map[string]string `yaml:"take"`
+}
+
+// Poll says when a step is made again, and when it is done.
+type Poll struct {
+	Every time.Duration `yaml:"every"` // the first wait; each is twice as long as the one before
+	Max   time.Duration `yaml:"max"`   // the longest; 0 for Every
+	Until string        `yaml:"until"` // is true of the answer that ends it
+	Fail  string        `yaml:"fail"`  // is true of an answer that will never be another: the job is refused; "" for none
+}
+
+// used tells whether the step is polled.
+func (p *Poll) used() bool { return *p != Poll{} }
+
+// Bounds on a configuration.
+const (
+	maxSteps    = 20
+	maxPolls    = 100_000
+	minDeadline = time.Second
+	maxDeadline = 30 * 24 * time.Hour
+	minEvery    = 100 * time.Millisecond
+)
+
+// Default returns the configuration of a steps sink without steps.
+func Default() *Config {
+	base := http.Default()
+	return &Config{
+		Deadline: 24 * time.Hour, PollsPerSecond: 20, MaxInFlight: base.MaxInFlight, Timeout: base.Timeout,
+		MaxRetryAfter: base.MaxRetryAfter, MaxConnAge: base.MaxConnAge, OAuth2: base.OAuth2,
+	}
+}
+
+// InFlight returns the number of deliveries that may be in flight at once.
+func (c *Config) InFlight() int { return c.MaxInFlight }
+
+// SecretFrom says how to read a secret that comes from a file: see http.Config. Those of a step have its number before their key.
+func (c *Config) SecretFrom(key string, read func() (string, error)) {
+	if c.sources == nil {
+		c.sources = map[string]func() (string, error){}
+	}
+	c.sources[key] = read
+}
+
+// call is what the http sink of one call is made of.
+type call struct {
+	at                string // the keys of the call begin with this: steps.0.
+	step              string // for the idempotency key; "" for none
+	method, url, body string
+	headers           map[string]string
+	classes, rules    map[string]string
+	whole             bool // its answer is looked at
+}
+
+// config returns the configuration of the http sink that makes a call.
+func (c *Config) config(of call) *http.Config {
+	h := http.Default()
+	h.URL, h.Method, h.Body, h.Classes, h.Rules = of.url, of.method, of.body, of.classes, of.rules
+	h.Step, h.Whole = of.step, of.whole
+	h.MaxInFlight, h.Timeout, h.MaxRetryAfter, h.MaxConnAge = c.MaxInFlight, c.Timeout, c.MaxRetryAfter, c.MaxConnAge
+	h.CAFile, h.CertFile, h.KeyFile, h.Proxy = c.CAFile, c.CertFile, c.KeyFile, c.Proxy
+	h.Basic, h.Bearer, h.OAuth2 = c.Basic, c.Bearer, c.OAuth2
+	h.Headers = maps.Clone(c.Headers)
+	if h.Headers == nil {
+		h.Headers = map[string]string{}
+	}
+	maps.Copy(h.Headers, of.headers)
+	for _, key := range slices.Sorted(maps.Keys(c.sources)) {
+		if own, isOwn := strings.CutPrefix(key, of.at); isOwn && !strings.HasPrefix(own, "lookup.") {
+			h.SecretFrom(own, c.sources[key])
+		} else if name, isHeader := strings.CutPrefix(key, "headers."); !strings.HasPrefix(key, "steps.") && (!isHeader || of.headers[name] == "") {
+			h.SecretFrom(key, c.sources[key])
+		}
+	}
+	return h
+}
+
+// calls returns the calls of a step: the step itself, and its lookup if it has one.
+func (c *Config) calls(n int) (own call, lookup *call) {
+	s := &c.Steps[n]
+	at := "steps." + strconv.Itoa(n) + "."
+	method := s.Method
+	if method == "" && s.Poll.used() {
+		method = methodGet
+	}
+	own = call{at: at, step: s.ID, method: method, url: s.URL, body: s.Body, headers: s.Headers, classes: s.Classes, rules: s.Rules,
+		whole: len(s.Take) > 0 || s.Poll.used()}
+	if !s.Once {
+		return own, nil
+	}
+	l := &s.Lookup
+	if method = l.Method; method == "" {
+		method = methodGet
+	}
+	return own, &call{at: at + "lookup.", step: s.ID + ":lookup", method: method, url: l.URL, body: l.Body, headers: l.Headers, whole: true}
+}
+
+const methodGet = "GET"
+
+// Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
+func (c *Config) Problems() (p []string) {
+	if c.Deadline < minDeadline || c.Deadline > maxDeadline {
+		p = append(p, fmt.Sprintf("deadline: %s is out of range; use a duration between 1s and 30d, such as 24h", c.Deadline))
+	}
+	if c.PollsPerSecond < 1 || c.PollsPerSecond > maxPolls {
+		p = append(p, fmt.Sprintf("polls_per_second: %d is out of range; use a number between 1 and %d", c.PollsPerSecond, maxPolls))
+	}
+	if len(c.Steps) == 0 || len(c.Steps) > maxSteps {
+		return append(p, fmt.Sprintf("steps: there are %d; use 1 to %d", len(c.Steps), maxSteps))
+	}
+	seen := map[string]bool{}
+	for i := range c.Steps {
+		s, at := &c.Steps[i], "steps."+strconv.Itoa(i)+"."
+		switch {
+		case !(&delivery.State{Step: s.ID}).Valid():
+			p = append(p, at+"id: required; use 1 to 64 letters and digits")
+		case seen[s.ID]:
+			p = append(p, at+"id: is that of another step as well; use another")
+		}
+		seen[s.ID] = true
+		p = append(p, c.stepProblems(i, at)...)
+	}
+	if len(p) == 0 {
+		if _, err := c.compile(); err != nil {
+			p = append(p, err.Error())
+		}
+	}
+	return p
+}
+
+// stepProblems returns the errors of a step.
+func (c *Config) stepProblems(n int, at string) (p []string) {
+	s := &c.Steps[n]
+	own, lookup := c.calls(n)
+	p = append(p, c.callProblems(own)...)
+	switch {
+	case lookup != nil && s.Lookup.URL == "":
+		p = append(p, at+"lookup.url: required for once: where to ask whether the step was made before a crash; use one such as https://example.com/orders?key={{ .ID }}")
+	case lookup != nil:
+		p = append(p, c.callProblems(*lookup)...)
+	case s.Lookup.URL != "" || s.Lookup.Found != "" || len(s.Lookup.Take) > 0:
+		p = append(p, at+"lookup: is for a step with once: true; set that, or remove it")
+	}
+	if s.Once && s.Poll.used() {
+		p = append(p, at+"once: a poll is made many times; remove it")
+	}
+	if !s.Poll.used() {
+		return p
+	}
+	if s.Poll.Every < minEvery || s.Poll.Every > maxDeadline {
+		p = append(p, fmt.Sprintf("%spoll.every: %s is out of range; use a duration between %s and 30d, such as 5s", at, s.Poll.Every, minEvery))
+	}
+	if s.Poll.Max != 0 && (s.Poll.Max < s.Poll.Every || s.Poll.Max > maxDeadline) {
+		p = append(p, fmt.Sprintf("%spoll.max: %s is out of range; use a duration between every and 30d, such as 1m", at, s.Poll.Max))
+	}
+	if s.Poll.Until == "" {
+		p = append(p, at+"poll.until: required; use an expression such as body.state == \"done\"")
+	}
+	return p
+}
+
+// callProblems returns the errors of a call. Those of settings that all calls have in common are those of the sink, and come
+// once.
+func (c *Config) callProblems(of call) (p []string) {
+	h := c.config(of)
+	for _, problem := range h.Problems() {
+		key, _, _ := strings.Cut(problem, ":")
+		switch root, rest, _ := strings.Cut(key, "."); root {
+		case "url", "method", "body", "classes", "rules":
+			p = append(p, of.at+problem)
+		case "headers":
+			if _, own := of.headers[rest]; own {
+				p = append(p, of.at+problem)
+				continue
+			}
+			fallthrough
+		default:
+			if of.at == "steps.0." {
+				p = append(p, problem)
+			}
+		}
+	}
+	if h.Elsewhere() {
+		p = append(p, of.at+"url: must name one host; a template may stand in the path and the query")
+	}
+	return p
+}
+
+// String returns the configuration without its secrets.
+func (c *Config) String() string {
+	ids := make([]string, len(c.Steps))
+	for i := range c.Steps {
+		ids[i] = c.Steps[i].ID
+	}
+	return fmt.Sprintf("{deadline: %s, polls_per_second: %d, steps: %v, max_in_flight: %d, timeout: %s}", c.Deadline, c.PollsPerSecond, ids, c.MaxInFlight, c.Timeout)
+}
+
+// GoString keeps secrets out of %#v.
+func (c *Config) GoString() string { return c.String() }

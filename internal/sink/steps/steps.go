@@ -1,0 +1,333 @@
+// Package steps is the sink of requests that take several calls over HTTP, one after the other: what one answers is used by
+// the next, and a poll is made again until its answer says that it is done. One Deliver makes one step; between them the job
+// waits with its state, which the pacer keeps.
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	nethttp "net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/rule"
+)
+
+// Options configure a Sink.
+type Options struct {
+	Config  Config // valid: Config.Problems found none
+	Version string // of pacer, for User-Agent
+	Logger  *slog.Logger
+}
+
+// Sink makes the steps of requests. It is safe for concurrent use. Which step comes next is said by the job's state; without
+// one it is the first. A step that is done, and is not the last, answers pending with the state of the next one.
+type Sink struct {
+	deadline time.Duration
+	steps    []*step
+	calls    []*http.Sink // of all steps
+}
+
+// step is one step, compiled.
+type step struct {
+	id       string
+	http     *http.Sink
+	safe     bool // may be made again without harm: it changes nothing at the destination
+	take     taking
+	lookup   *http.Sink // nil: none
+	found    *rule.Expression
+	lookedUp taking
+
+	every       retry.Backoff // of a poll; zero for none
+	until, fail *rule.Expression
+}
+
+// jitter spreads the polls of requests that began together.
+const jitter = 0.1
+
+// compile compiles the steps, without their calls. An error begins with the key.
+func (c *Config) compile() ([]*step, error) {
+	var list []*step
+	for i := range c.Steps {
+		from, at := &c.Steps[i], fmt.Sprintf("steps.%d.", i)
+		own, _ := c.calls(i)
+		s := &step{id: from.ID, safe: own.method == methodGet}
+		var err error
+		if s.take, err = newTaking(at+"take", from.Take, c.Namespaces); err != nil {
+			return nil, err
+		}
+		s.lookedUp = s.take
+		if len(from.Lookup.Take) > 0 {
+			if s.lookedUp, err = newTaking(at+"lookup.take", from.Lookup.Take, c.Namespaces); err != nil {
+				return nil, err
+			}
+		}
+		for _, e := range []struct {
+			key, text string
+			to        **rule.Expression
+		}{{"lookup.found", from.Lookup.Found, &s.found}, {"poll.until", from.Poll.Until, &s.until}, {"poll.fail", from.Poll.Fail, &s.fail}} {
+			if e.text == "" {
+				continue
+			}
+			if *e.to, err = rule.Compile(at+e.key, e.text, true); err != nil {
+				return nil, err
+			}
+		}
+		if from.Poll.used() {
+			s.every = retry.Backoff{Initial: from.Poll.Every, Max: max(from.Poll.Every, from.Poll.Max), Jitter: jitter}
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// New makes a Sink. It reads the files that the configuration names and opens no connection.
+func New(opt Options) (*Sink, error) {
+	c := &opt.Config
+	if p := c.Problems(); len(p) > 0 {
+		return nil, errors.New(p[0])
+	}
+	list, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sink{deadline: c.Deadline, steps: list}
+	open := func(of call) (*http.Sink, error) {
+		o := http.Options{Config: *c.config(of), Version: opt.Version, Logger: opt.Logger}
+		if len(s.calls) > 0 {
+			o.Like = s.calls[0]
+		}
+		h, err := http.New(o)
+		if err == nil {
+			s.calls = append(s.calls, h)
+		}
+		return h, err
+	}
+	for i, st := range list {
+		own, lookup := c.calls(i)
+		if st.http, err = open(own); err != nil {
+			return nil, err
+		}
+		if lookup == nil {
+			continue
+		}
+		if st.lookup, err = open(*lookup); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Deliver makes the step that the job has come to.
+func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
+	return s.attempt(ctx, job, nil)
+}
+
+// attempt is Deliver. What is sent and answered is noted in shown, unless that is nil.
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *http.Exchange) delivery.Result {
+	r := &request{sink: s, job: job, began: time.Now(), shown: shown}
+	if job.State != nil {
+		if !job.State.Began.IsZero() {
+			r.began = job.State.Began
+		}
+		if r.at = slices.IndexFunc(s.steps, func(st *step) bool { return st.id == job.State.Step }); r.at < 0 {
+			return delivery.Result{
+				Class: delivery.Misconfigured, Scope: delivery.ScopeCampaign,
+				Detail: "the request has come to step " + job.State.Step + ", which the sink does not have any more: add it again",
+			}
+		}
+	}
+	st := s.steps[r.at]
+	if left := r.left(time.Now()); left <= 0 {
+		return delivery.Result{
+			Class: delivery.Permanent, Reason: delivery.ReasonDeadline,
+			Detail: fmt.Sprintf("step %s was not done within %s of the first call", st.id, s.deadline),
+		}
+	}
+	res := r.make(ctx, st)
+	if res.Detail != "" {
+		res.Detail = "step " + st.id + ": " + res.Detail
+	}
+	return res
+}
+
+// request is a job at one of its steps.
+type request struct {
+	sink  *Sink
+	job   *delivery.Job
+	at    int // the step
+	began time.Time
+	shown *http.Exchange
+}
+
+// left is how much time there is until the deadline.
+func (r *request) left(now time.Time) time.Duration { return r.began.Add(r.sink.deadline).Sub(now) }
+
+// make makes a step.
+func (r *request) make(ctx context.Context, st *step) delivery.Result {
+	var vars map[string]any
+	var err error
+	if r.job.State != nil {
+		vars, err = decodeVars(r.job.State.Vars)
+	} else {
+		vars = map[string]any{}
+	}
+	if err != nil {
+		return delivery.Result{Class: delivery.Permanent, Detail: "what the steps before have taken cannot be read"}
+	}
+	if st.lookup != nil {
+		if res, over := r.lookUp(ctx, st, vars); over {
+			return res
+		}
+	}
+	res, answer := r.ask(ctx, st.http, vars)
+	if res.Class != delivery.Delivered {
+		return res
+	}
+	if answer == nil {
+		answer = &rule.Answer{Status: res.Status, Vars: vars}
+	}
+	missing := st.take.from(answer, vars)
+	if st.until != nil {
+		if st.fail != nil && st.fail.Is(answer) {
+			return delivery.Result{Class: delivery.Permanent, Status: res.Status, Detail: "the answer says that it has failed", Provider: res.Provider}
+		}
+		if !st.until.Is(answer) {
+			return r.again(st, res.Status)
+		}
+	}
+	return r.done(st, res, vars, missing)
+}
+
+// ask makes a call, and returns the answer that was read whole, if there is one.
+func (r *request) ask(ctx context.Context, h *http.Sink, vars map[string]any) (res delivery.Result, answer *rule.Answer) {
+	var shown *http.Exchange
+	if r.shown != nil {
+		shown = &http.Exchange{}
+	}
+	res = h.Ask(ctx, r.job, func(a *rule.Answer) { answer = a; a.Vars = vars }, shown)
+	if r.shown != nil {
+		r.shown.Request = join(r.shown.Request, shown.Request)
+		r.shown.Answer = join(r.shown.Answer, shown.Answer)
+	}
+	return res, answer
+}
+
+func join(a, b string) string { return strings.TrimPrefix(a+"\n\n"+b, "\n\n") }
+
+// lookUp asks whether the step was made before. A crash leaves no trace of a call that was in flight, so it is asked before
+// every call. over says that the step is not to be made: it was, or this is not known.
+func (r *request) lookUp(ctx context.Context, st *step, vars map[string]any) (res delivery.Result, over bool) {
+	res, answer := r.ask(ctx, st.lookup, vars)
+	switch {
+	case res.Status == nethttp.StatusNotFound || res.Status == nethttp.StatusGone:
+		return res, false
+	case res.Class != delivery.Delivered:
+		if res.Detail != "" {
+			res.Detail = "lookup: " + res.Detail
+		}
+		return res, true
+	case answer == nil, st.found != nil && !st.found.Is(answer):
+		return res, false
+	}
+	return r.done(st, res, vars, st.lookedUp.from(answer, vars)), true
+}
+
+// again has a poll wait. It does not wait beyond the deadline: then it is over.
+func (r *request) again(st *step, status int) delivery.Result {
+	next := delivery.State{Step: st.id, Began: r.began}
+	if s := r.job.State; s != nil {
+		next.Vars, next.Waits = s.Vars, s.Waits
+	}
+	next.Waits++
+	return delivery.Result{
+		Class: delivery.Pending, Status: status, State: &next, Repeatable: true,
+		RetryAfter: max(0, min(st.every.Delay(int(next.Waits)), r.left(time.Now()))),
+	}
+}
+
+// done goes on to the next step, or ends the request.
+func (r *request) done(st *step, res delivery.Result, vars map[string]any, missing []string) delivery.Result {
+	if len(missing) > 0 {
+		return delivery.Result{
+			Class: delivery.Permanent, Status: res.Status, Provider: res.Provider, Detail: "the answer does not have what take." + missing[0] + " says",
+		}
+	}
+	if r.at == len(r.sink.steps)-1 {
+		return res
+	}
+	b, err := encodeVars(vars)
+	if err != nil || len(b) > delivery.MaxVars {
+		return delivery.Result{
+			Class: delivery.Permanent, Status: res.Status, Provider: res.Provider,
+			Detail: fmt.Sprintf("what the steps have taken from answers is %d bytes long, and may be %d: take less", len(b), delivery.MaxVars),
+		}
+	}
+	next := r.sink.steps[r.at+1]
+	wait := time.Duration(0)
+	if next.until != nil {
+		wait = max(0, min(next.every.Delay(1), r.left(time.Now())))
+	}
+	return delivery.Result{
+		Class: delivery.Pending, Status: res.Status, Provider: res.Provider, RetryAfter: wait, Repeatable: st.safe,
+		State: &delivery.State{Step: next.id, Vars: b, Began: r.began},
+	}
+}
+
+// Try makes all steps of a job, waiting between them, and returns the requests and the answers as text.
+func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
+	own := *job
+	return http.Trying(func(shown *http.Exchange) delivery.Result {
+		for {
+			res := s.attempt(ctx, &own, shown)
+			if res.Class != delivery.Pending || retry.Sleep(ctx, res.RetryAfter) != nil {
+				return res
+			}
+			own.State = res.State
+		}
+	})
+}
+
+// Check connects to the destination of each step, and fetches an access token if calls need one.
+func (s *Sink) Check(ctx context.Context) error {
+	for i, h := range s.calls {
+		if err := h.Check(ctx); err != nil {
+			return fmt.Errorf("call %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// Run keeps the access token fresh, and reads the files that the configuration names again, until ctx is cancelled.
+func (s *Sink) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, h := range s.calls {
+		running.Go(func() { _ = h.Run(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// Resent returns how many requests were written once more.
+func (s *Sink) Resent() (n uint64) {
+	for _, h := range s.calls {
+		n += h.Resent()
+	}
+	return n
+}
+
+// Close closes idle connections.
+func (s *Sink) Close() error {
+	var errs []error
+	for _, h := range s.calls {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(errs...)
+}

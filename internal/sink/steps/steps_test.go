@@ -1,0 +1,297 @@
+package steps
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// three is a request of three steps, the second of them a poll.
+func three(g *standin.Registry) *Config {
+	c := Default()
+	c.CAFile, c.Timeout = g.CAFile, 10*time.Second
+	c.Steps = []Step{
+		{
+			ID: "create", URL: g.URL + "/new?key={{ .ID }}", Body: `{"of":{{ json .Campaign }}}`, Take: map[string]string{"id": "body.order.id", "n": "body.order.n"}, Once: true,
+			Lookup: Lookup{URL: g.URL + "/find?key={{ .ID }}", Found: "len(body.items) > 0", Take: map[string]string{"id": "body.items[0].id", "n": "7"}},
+		},
+		{ID: "ready", URL: g.URL + "/state?id={{ .Vars.id }}", Poll: Poll{Every: 5 * time.Second, Max: 12 * time.Second, Until: `body.state in ["done", "failed"]`, Fail: `body.state == "failed"`}},
+		{ID: "close", Method: "DELETE", URL: g.URL + "/close?id={{ .Vars.id }}", Headers: map[string]string{"x-number": "{{ .Vars.n }}"}},
+	}
+	return c
+}
+
+func open(t *testing.T, c *Config) *Sink {
+	t.Helper()
+	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func job() *delivery.Job { return &delivery.Job{ID: "u-42", Campaign: "spring", Payload: []byte("{}")} }
+
+// advance delivers the job and has it go on.
+func advance(t *testing.T, s *Sink, j *delivery.Job) delivery.Result {
+	t.Helper()
+	res := s.Deliver(t.Context(), j)
+	if res.Class == delivery.Pending {
+		if !res.State.Valid() {
+			t.Fatalf("state: %+v", res.State)
+		}
+		j.State = res.State
+	}
+	return res
+}
+
+// TestThreeSteps: each call of a request, what is taken from one for the next, and the waits in between.
+func TestThreeSteps(t *testing.T) {
+	g := standin.StartRegistry(t, 2, nil)
+	s, j := open(t, three(g)), job()
+	res := advance(t, s, j)
+	if res.Class != delivery.Pending || j.State.Step != "ready" || string(j.State.Vars) != `{"id":"u-42.1","n":7}` || res.Repeatable {
+		t.Fatalf("created: %+v, %+v", res, j.State)
+	}
+	began := j.State.Began
+	if d := time.Since(began); d < 0 || d > time.Minute {
+		t.Errorf("it began %s ago", d)
+	}
+	if about(res.RetryAfter, 5*time.Second) {
+		t.Errorf("the first poll comes after %s", res.RetryAfter)
+	}
+	for i, wait := range []time.Duration{5 * time.Second, 10 * time.Second} {
+		if res = advance(t, s, j); res.Class != delivery.Pending || j.State.Step != "ready" || int(j.State.Waits) != i+1 || !res.Repeatable || about(res.RetryAfter, wait) {
+			t.Fatalf("poll %d: %+v, %+v", i+1, res, j.State)
+		}
+	}
+	if res = advance(t, s, j); res.Class != delivery.Pending || j.State.Step != "close" || res.RetryAfter != 0 || !res.Repeatable || !j.State.Began.Equal(began) || j.State.Waits != 0 {
+		t.Fatalf("ready: %+v, %+v", res, j.State)
+	}
+	if res = advance(t, s, j); res.Class != delivery.Delivered {
+		t.Fatalf("closed: %+v", res)
+	}
+	if g.Orders("u-42") != 1 || g.Calls("find", "u-42") != 1 || g.Calls("state", "u-42") != 3 || g.Calls("close", "u-42") != 1 {
+		t.Errorf("seen: %q", g.Seen())
+	}
+	if seen := strings.Join(g.Seen(), " "); seen != "u-42:create:lookup u-42:create u-42:ready u-42:ready u-42:ready u-42:close" {
+		t.Errorf("seen: %s", seen)
+	}
+}
+
+// about tells whether a wait is not the expected one, but for the jitter.
+func about(d, want time.Duration) bool { return d < want*9/10 || d > want*11/10 }
+
+// TestOnce: a step that was made before a crash, or whose answer was lost, is found and not made again.
+func TestOnce(t *testing.T) {
+	var g *standin.Registry
+	g = standin.StartRegistry(t, 0, func(c *standin.Call, what, key string, n int) bool {
+		if what == "new" && n == 1 {
+			g.Take(key)
+			c.Reset()
+			return true
+		}
+		return false
+	})
+	s, j := open(t, three(g)), job()
+	if res := advance(t, s, j); res.Class != delivery.Temporary || res.By != delivery.ByNobody || !strings.HasPrefix(res.Detail, "step create: ") {
+		t.Fatalf("lost: %+v", res)
+	}
+	if res := advance(t, s, j); res.Class != delivery.Pending || string(j.State.Vars) != `{"id":"u-42.1","n":7}` {
+		t.Fatalf("found: %+v, %+v", res, j.State)
+	}
+	if g.Orders("u-42") != 1 || g.Calls("new", "u-42") != 1 {
+		t.Errorf("%d orders", g.Orders("u-42"))
+	}
+}
+
+// TestLookupThatFails: while it is not known whether the step was made, it is not made.
+func TestLookupThatFails(t *testing.T) {
+	answers := []int{503, 401, 404}
+	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, n int) bool {
+		if what == "find" && n <= len(answers) {
+			c.Answer(answers[n-1])
+			return true
+		}
+		return false
+	})
+	s, j := open(t, three(g)), job()
+	for _, want := range []delivery.ResultClass{delivery.Temporary, delivery.Misconfigured} {
+		if res := advance(t, s, j); res.Class != want || !strings.HasPrefix(res.Detail, "step create: lookup: HTTP ") || g.Calls("new", "u-42") != 0 {
+			t.Errorf("%+v, want %s", res, want)
+		}
+	}
+	if res := advance(t, s, j); res.Class != delivery.Pending || g.Orders("u-42") != 1 {
+		t.Errorf("not found: %+v", res)
+	}
+}
+
+// TestEnds: how requests end before their last step.
+func TestEnds(t *testing.T) {
+	state := `{"state":"failed"}`
+	order := `{"order":{"id":"x","n":1}}`
+	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, _ int) bool {
+		switch what {
+		case "state":
+			c.JSON(200, state)
+		case "new":
+			c.JSON(201, order)
+		default:
+			return false
+		}
+		return true
+	})
+	c := three(g)
+	s := open(t, c)
+	at := func(name string, began time.Duration) *delivery.Job {
+		j := job()
+		j.State = &delivery.State{Step: name, Vars: []byte(`{"id":"x"}`), Began: time.Now().Add(-began)}
+		return j
+	}
+	if res := advance(t, s, at("ready", time.Second)); res.Class != delivery.Permanent || res.Reason != "" || res.Detail != "step ready: the answer says that it has failed" {
+		t.Errorf("failed: %+v", res)
+	}
+	calls := g.Calls("state", "x")
+	if res := advance(t, s, at("ready", 24*time.Hour)); res.Class != delivery.Permanent || res.Reason != delivery.ReasonDeadline ||
+		res.Detail != "step ready was not done within 24h0m0s of the first call" || g.Calls("state", "x") != calls {
+		t.Errorf("late: %+v", res)
+	}
+	if res := advance(t, s, at("gone", 0)); res.Class != delivery.Misconfigured || res.Scope != delivery.ScopeCampaign || !strings.Contains(res.Detail, "step gone") {
+		t.Errorf("a step that is gone: %+v", res)
+	}
+	state = `{"state":"working"}`
+	if res := advance(t, s, at("ready", 24*time.Hour-3*time.Second)); res.Class != delivery.Pending || res.RetryAfter > 3*time.Second {
+		t.Errorf("a wait beyond the deadline: %+v", res)
+	}
+	order = `{"order":{"n":1}}`
+	if res := advance(t, s, job()); res.Class != delivery.Permanent || res.Detail != "step create: the answer does not have what take.id says" {
+		t.Errorf("not taken: %+v", res)
+	}
+	order = `{"order":{"id":"` + strings.Repeat("x", delivery.MaxVars) + `","n":1}}`
+	if res := advance(t, s, job()); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "is 4111 bytes long, and may be 4096: take less") {
+		t.Errorf("too much: %+v", res)
+	}
+	j := at("close", 0)
+	j.State.Vars = nil
+	if res := advance(t, s, j); res.Class != delivery.Permanent || !strings.Contains(res.Detail, `map has no entry for key "id"`) {
+		t.Errorf("nothing known: %+v", res)
+	}
+}
+
+// TestXML: values are found in answers in XML by XPath, with namespaces.
+func TestXML(t *testing.T) {
+	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, _ int) bool {
+		if what == "new" {
+			c.Begin(200, "Content-Type", "text/xml")
+			_ = c.Body([]byte(`<?xml version="1.0"?><s:Envelope xmlns:s="urn:soap"><s:Body><a:Made xmlns:a="urn:api"><a:Id>u-42.9</a:Id><a:Id>2</a:Id></a:Made></s:Body></s:Envelope>`))
+			c.End()
+		}
+		return what == "new"
+	})
+	c := three(g)
+	c.Namespaces = map[string]string{"x": "urn:api"}
+	c.Steps[0].Once, c.Steps[0].Lookup = false, Lookup{}
+	c.Steps[0].Take = map[string]string{"id": "xpath: //x:Made/x:Id", "n": "xpath: count(//x:Id)"}
+	s, j := open(t, c), job()
+	if res := advance(t, s, j); res.Class != delivery.Pending || string(j.State.Vars) != `{"id":"u-42.9","n":2}` {
+		t.Fatalf("%+v, %+v", res, j.State)
+	}
+	c.Steps[0].Take["id"] = "xpath: //Made"
+	if res := open(t, c).Deliver(t.Context(), job()); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
+		t.Errorf("without a namespace: %+v", res)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	g := standin.StartRegistry(t, 0, nil)
+	for want, change := range map[string]func(c *Config){
+		"deadline: 0s is out of range":                 func(c *Config) { c.Deadline = 0 },
+		"polls_per_second: 0 is out of range":          func(c *Config) { c.PollsPerSecond = 0 },
+		"steps: there are 0; use 1 to 20":              func(c *Config) { c.Steps = nil },
+		"steps.1.id: required":                         func(c *Config) { c.Steps[1].ID = "" },
+		"steps.1.id: is that of another step":          func(c *Config) { c.Steps[1].ID = "create" },
+		"steps.0.lookup.url: required for once":        func(c *Config) { c.Steps[0].Lookup.URL = "" },
+		"steps.0.lookup: is for a step with once":      func(c *Config) { c.Steps[0].Once = false },
+		"steps.1.once: a poll is made many times":      func(c *Config) { c.Steps[1].Once, c.Steps[1].Lookup = true, c.Steps[0].Lookup },
+		"steps.1.poll.every: 1ms is out of range":      func(c *Config) { c.Steps[1].Poll.Every = time.Millisecond },
+		"steps.1.poll.max: 1s is out of range":         func(c *Config) { c.Steps[1].Poll.Max = time.Second },
+		"steps.1.poll.until: required":                 func(c *Config) { c.Steps[1].Poll.Until = "" },
+		"steps.1.poll.until: not an expression":        func(c *Config) { c.Steps[1].Poll.Until = "body." },
+		"steps.0.take.id: not an expression":           func(c *Config) { c.Steps[0].Take["id"] = "env()" },
+		"steps.0.take.a-b: not a name":                 func(c *Config) { c.Steps[0].Take["a-b"] = "1" },
+		"steps.0.take.x: not an XPath expression":      func(c *Config) { c.Steps[0].Take["x"] = "xpath://a[" },
+		"steps.2.url: must name one host":              func(c *Config) { c.Steps[2].URL = "{{ .Vars.url }}" },
+		"steps.2.url: required":                        func(c *Config) { c.Steps[2].URL = "" },
+		"steps.2.method: not available":                func(c *Config) { c.Steps[2].Method = "TRACE" },
+		"steps.0.classes.404: ":                        func(c *Config) { c.Steps[0].Classes = map[string]string{"404": "pending"} },
+		"timeout: 0s is out of range":                  func(c *Config) { c.Timeout = 0 },
+		"bearer: there is basic as well":               func(c *Config) { c.Bearer, c.Basic.Username = "a", "b" },
+		"steps.2.headers.x-number: not a header value": func(c *Config) { c.Steps[2].Headers["x-number"] = "a\nb" },
+	} {
+		c := three(g)
+		change(c)
+		p := c.Problems()
+		if len(p) != 1 || !strings.HasPrefix(p[0], want) || strings.Contains(p[0], "\n") {
+			t.Errorf("%q, want %s", p, want)
+		}
+	}
+	if p := three(g).Problems(); len(p) > 0 {
+		t.Error(p)
+	}
+}
+
+// TestTry makes all steps, and shows them.
+func TestTry(t *testing.T) {
+	g := standin.StartRegistry(t, 1, nil)
+	c := three(g)
+	c.Steps[1].Poll.Every, c.Steps[1].Poll.Max = minEvery, 0
+	res, request, answer := open(t, c).Try(t.Context(), job())
+	if res.Class != delivery.Delivered || strings.Count(request, "idempotency-key: u-42:") != 5 || strings.Count(answer, "HTTP ") != 5 {
+		t.Errorf("%+v\n%s\n%s", res, request, answer)
+	}
+}
+
+// TestOneTokenForAllSteps: one access token is fetched, and used by every step.
+func TestOneTokenForAllSteps(t *testing.T) {
+	tokens := 0
+	g := standin.StartRegistry(t, 0, func(c *standin.Call, what, _ string, _ int) bool {
+		switch {
+		case what == "token":
+			tokens++
+			c.JSON(200, `{"access_token":"t0ken","expires_in":3600}`)
+			return true
+		case c.Header.Get("Authorization") != "Bearer t0ken":
+			c.Answer(401)
+			return true
+		}
+		return false
+	})
+	c := three(g)
+	c.OAuth2.TokenURL, c.OAuth2.ClientID, c.OAuth2.ClientSecret = g.URL+"/token", "pacer", "s3cret"
+	s, j := open(t, c), job()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	for range 3 {
+		if res := advance(t, s, j); res.Class != delivery.Pending && res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+	}
+	cancel()
+	<-done
+	if tokens != 1 {
+		t.Errorf("%d tokens were fetched", tokens)
+	}
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Info("", "config", c)
+	if strings.Contains(b.String(), "s3cret") {
+		t.Errorf("logged: %s", b.String())
+	}
+}

@@ -1,0 +1,122 @@
+package steps
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/antchfx/xmlquery"
+	"github.com/antchfx/xpath"
+
+	"github.com/pacer/pacer/internal/sink/rule"
+)
+
+// xpathScheme begins what is taken from an answer in XML.
+const xpathScheme = "xpath:"
+
+// taking finds values in answers, by name.
+type taking struct {
+	names []string
+	exprs map[string]*rule.Expression
+	paths map[string]*xpath.Expr
+	mu    *sync.Mutex // guards paths, which keep where they are in a document
+}
+
+// newTaking compiles what is to be taken. An error begins with the key.
+func newTaking(key string, take, namespaces map[string]string) (taking, error) {
+	t := taking{names: slices.Sorted(maps.Keys(take)), exprs: map[string]*rule.Expression{}, paths: map[string]*xpath.Expr{}, mu: new(sync.Mutex)}
+	for _, name := range t.names {
+		at := key + "." + name
+		if !validName(name) {
+			return t, fmt.Errorf("%s: not a name; use letters, digits and _", at)
+		}
+		text, isPath := strings.CutPrefix(take[name], xpathScheme)
+		var err error
+		if isPath {
+			if t.paths[name], err = xpath.CompileWithNS(strings.TrimSpace(text), namespaces); err != nil {
+				return t, fmt.Errorf("%s: not an XPath expression: %s", at, strings.Join(strings.Fields(err.Error()), " "))
+			}
+		} else if t.exprs[name], err = rule.Compile(at, text, false); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// validName tells whether a template can name the value: .Vars.name.
+func validName(s string) bool {
+	for i, c := range s {
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
+}
+
+// from adds the values in an answer to vars, and returns the names of those that are not there.
+func (t *taking) from(a *rule.Answer, vars map[string]any) (missing []string) {
+	var root *xmlquery.Node
+	if len(t.paths) > 0 {
+		root, _ = xmlquery.Parse(strings.NewReader(a.Text)) // nothing is found in what is no XML
+	}
+	found := map[string]any{}
+	for _, name := range t.names {
+		var v any
+		if path := t.paths[name]; path == nil {
+			v = t.exprs[name].Run(a)
+		} else if root != nil {
+			t.mu.Lock()
+			v = evaluate(path, root)
+			t.mu.Unlock()
+		}
+		if v == nil {
+			missing = append(missing, name)
+			continue
+		}
+		found[name] = v
+	}
+	maps.Copy(vars, found)
+	return missing
+}
+
+// evaluate returns the value of a path: the text of the first node that it selects; nil if there is none.
+func evaluate(path *xpath.Expr, root *xmlquery.Node) any {
+	switch v := path.Evaluate(xmlquery.CreateXPathNavigator(root)).(type) {
+	case *xpath.NodeIterator:
+		if !v.MoveNext() {
+			return nil
+		}
+		return v.Current().Value()
+	case string, float64, bool:
+		return v
+	}
+	return nil
+}
+
+// encodeVars returns the values as they are kept between steps; nil for none.
+func encodeVars(vars map[string]any) ([]byte, error) {
+	if len(vars) == 0 {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(vars)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// decodeVars returns the values of the steps before. Numbers keep their digits.
+func decodeVars(b []byte) (map[string]any, error) {
+	vars := map[string]any{}
+	if len(b) == 0 {
+		return vars, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	err := d.Decode(&vars)
+	return vars, err
+}
