@@ -1,0 +1,221 @@
+package standin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Adapter stands in for the operator's adapter to SMEV 3: its JSON twin of the methods Send, Find and Get. It knows requests
+// by the client's id and, since no documentation says otherwise, registers one that comes twice twice.
+type Adapter struct {
+	*Server
+	ItSystem string
+	options  AdapterOptions
+
+	mu       sync.Mutex
+	requests []AdapterRequest // that were registered, in order
+	sent     map[string]int   // by the client's id, whatever became of it
+	found    map[string]int   // find for a response, the same
+}
+
+// AdapterOptions are how a stand-in behaves.
+type AdapterOptions struct {
+	Plain bool // without TLS
+	// Treat, if set, is asked for each send that is in order, before it is registered. It answers, or returns false.
+	Treat func(c *Call, r AdapterRequest, n int) (treated bool)
+	// Deaf, if set, registers requests and does not answer those for which it returns true.
+	Deaf func(r AdapterRequest, n int) bool
+	// Supplier, if set, says what becomes of a request; nil: one response, at once.
+	Supplier func(r AdapterRequest) []SMEVReply
+}
+
+// AdapterRequest is a request that was sent.
+type AdapterRequest struct {
+	ClientID string
+	At       time.Time
+	Content  string // XML
+	Test     bool
+	NodeID   string
+	EOL      string
+}
+
+// StartAdapter starts a stand-in, with a certificate unless the options say otherwise.
+func StartAdapter(t testing.TB, o AdapterOptions) *Adapter {
+	t.Helper()
+	a := &Adapter{ItSystem: "RND001", options: o, sent: map[string]int{}, found: map[string]int{}}
+	protocol := TLS
+	if o.Plain {
+		protocol = Plain
+	}
+	a.Server = Start(t, protocol, Options{}, a.handle)
+	a.URL = strings.TrimSuffix(a.URL, "/deliver") + "/ws"
+	return a
+}
+
+// Requests returns the requests that were registered, in order.
+func (a *Adapter) Requests() []AdapterRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.requests)
+}
+
+// Sent returns how often each client's id was sent.
+func (a *Adapter) Sent() map[string]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counts := make(map[string]int, len(a.sent))
+	for k, n := range a.sent {
+		counts[k] = n
+	}
+	return counts
+}
+
+func (a *Adapter) handle(c *Call) {
+	var head struct{ ItSystem string }
+	switch {
+	case c.Header.Get("Content-Type") != "application/json; charset=utf-8":
+		c.Answer(415)
+	case json.Unmarshal(c.Payload, &head) != nil:
+		a.Fault(c, "ValidationFault", "not JSON")
+	case head.ItSystem != a.ItSystem:
+		a.Fault(c, "ValidationFault", "no such itSystem")
+	case c.Path == "/ws/send":
+		a.send(c)
+	case c.Path == "/ws/find":
+		a.find(c)
+	default:
+		c.Answer(404)
+	}
+}
+
+// Fault answers with one of the adapter's two faults.
+func (a *Adapter) Fault(c *Call, name, text string) {
+	status := 500
+	if name == "ValidationFault" {
+		status = 400
+	}
+	c.JSON(status, fmt.Sprintf(`{"fault":{"code":%q,"description":%q}}`, name, text))
+}
+
+// send is Send.
+func (a *Adapter) send(c *Call) {
+	var body struct {
+		ItSystem       string
+		RequestMessage struct {
+			MessageType     string
+			RequestMetadata struct {
+				ClientID    string `json:"clientId"`
+				NodeID      string `json:"nodeId"`
+				EOL         string `json:"eol"`
+				TestMessage bool   `json:"testMessage"`
+			} `json:"requestMetadata"`
+			RequestContent struct {
+				Content struct {
+					MessagePrimaryContent struct{ Any string } `json:"messagePrimaryContent"`
+				} `json:"content"`
+			} `json:"requestContent"`
+		} `json:"requestMessage"`
+	}
+	d := json.NewDecoder(bytes.NewReader(c.Payload))
+	d.DisallowUnknownFields()
+	err := d.Decode(&body)
+	m := body.RequestMessage.RequestMetadata
+	r := AdapterRequest{
+		ClientID: m.ClientID, At: time.Now(), Content: body.RequestMessage.RequestContent.Content.MessagePrimaryContent.Any,
+		Test: m.TestMessage, NodeID: m.NodeID, EOL: m.EOL,
+	}
+	if err != nil || r.ClientID == "" || !strings.HasPrefix(r.Content, "<") {
+		a.Fault(c, "ValidationFault", "not a request")
+		return
+	}
+	a.mu.Lock()
+	a.sent[r.ClientID]++
+	n := a.sent[r.ClientID]
+	a.mu.Unlock()
+	if a.options.Treat != nil && a.options.Treat(c, r, n) {
+		return
+	}
+	a.mu.Lock()
+	a.requests = append(a.requests, r)
+	a.mu.Unlock()
+	if a.options.Deaf != nil && a.options.Deaf(r, n) {
+		c.Hang()
+		return
+	}
+	a.Accept(c, r.ClientID)
+}
+
+// Accept answers as the adapter does when it has taken a request.
+func (a *Adapter) Accept(c *Call, clientID string) { c.JSON(200, a.accepted(clientID)) }
+
+func (a *Adapter) accepted(clientID string) string {
+	return fmt.Sprintf(`{"itSystem":%q,"messageId":%q}`, a.ItSystem, messageIDOf(clientID))
+}
+
+// messageIDOf is what the adapter calls a request at SMEV.
+func messageIDOf(clientID string) string { return "m-of-" + clientID }
+
+// find is Find, by a client's id.
+func (a *Adapter) find(c *Call) {
+	var body struct {
+		SpecificQuery struct {
+			MessageClientIDCriteria struct {
+				ClientID         string `json:"clientId"`
+				ClientIDCriteria string `json:"clientIdCriteria"`
+			} `json:"messageClientIdCriteria"`
+		} `json:"specificQuery"`
+	}
+	_ = json.Unmarshal(c.Payload, &body) // it was JSON before
+	criteria := body.SpecificQuery.MessageClientIDCriteria
+	list := []string{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.requests {
+		if r.ClientID != criteria.ClientID {
+			continue
+		}
+		switch criteria.ClientIDCriteria {
+		case "GET_REQUEST_BY_REQUEST_CLIENTID":
+			list = append(list, fmt.Sprintf(`{"smevMetadata":{"messageId":%q},"message":{"messageType":"RequestMessageType","requestMetadata":{"clientId":%q}}}`,
+				messageIDOf(r.ClientID), r.ClientID))
+		case "GET_RESPONSE_BY_REQUEST_CLIENTID":
+			list = append(list, a.responses(r)...)
+		}
+	}
+	if criteria.ClientIDCriteria == "GET_RESPONSE_BY_REQUEST_CLIENTID" {
+		a.found[criteria.ClientID]++
+	}
+	c.JSON(200, `{"queryResult":[`+strings.Join(list, ",")+`]}`)
+}
+
+// responses returns what has become of a request by now.
+func (a *Adapter) responses(r AdapterRequest) (list []string) {
+	replies := []SMEVReply{{Kind: "MessagePrimaryContent"}}
+	if a.options.Supplier != nil {
+		replies = a.options.Supplier(r)
+	}
+	for i, reply := range replies {
+		if time.Since(r.At) < reply.After {
+			continue
+		}
+		meta := fmt.Sprintf(`"smevMetadata":{"messageId":"r%d-%s","originalMessageId":%q}`, i, r.ClientID, messageIDOf(r.ClientID))
+		switch reply.Kind {
+		case "MessagePrimaryContent":
+			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseMetadata":{"clientId":"c","replyToClientId":%q},`+
+				`"responseContent":{"content":{"messagePrimaryContent":{"any":"<r/>"}}}}}`, meta, r.ClientID))
+		case "RequestRejected":
+			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseContent":{"rejects":[{"code":%q,"description":"no"}]}}}`, meta, reply.Code))
+		case "RequestStatus":
+			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseContent":{"status":{"code":%q,"description":"soon"}}}}`, meta, reply.Code))
+		case "AsyncProcessingStatus":
+			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ErrorMessage","type":"CLIENT","status":"ERROR","details":"no","fault":{"code":%q,"description":"no"}}}`, meta, reply.Code))
+		}
+	}
+	return list
+}
