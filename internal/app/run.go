@@ -57,7 +57,7 @@ func (s *Services) parts() (Parts, error) {
 	if err != nil {
 		return Parts{}, config.UsageError{Err: err}
 	}
-	sinks, err := sink.OpenAll(cfg.Sinks, sink.Host{Version: Version, Logger: s.Log})
+	sinks, err := sink.OpenAll(cfg.Sinks, sink.Host{Version: Version, Logger: s.Log, Writer: recordWriter{s.Kafka}})
 	if err != nil {
 		return Parts{}, config.UsageError{Err: err}
 	}

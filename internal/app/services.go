@@ -28,7 +28,7 @@ type Services struct {
 func NewServices(cfg *config.Config, log *slog.Logger) *Services {
 	return &Services{Config: cfg, Log: log, keeper: newKeeper(), Topics: requeue.TopicSpec{
 		Prefix: cfg.Kafka.TopicPrefix, Ingress: cfg.Kafka.Topics, Lanes: cfg.Kafka.Lanes, Timers: cfg.Kafka.TimerDelays,
-		ReplicationFactor: cfg.Kafka.ReplicationFactor, Results: cfg.Kafka.Results,
+		ReplicationFactor: cfg.Kafka.ReplicationFactor, Results: cfg.Kafka.Results, Responses: cfg.ResponseTopics(),
 	}}
 }
 

@@ -203,6 +203,11 @@ func (c *Config) derive() map[string]string {
 	if c.Redis.Mode == shards.ModeSingle && len(c.Eventual.Roots) == 0 {
 		c.Eventual.Roots, from["eventual.roots"] = slices.Clone(c.Redis.Addrs), "redis.addrs"
 	}
+	for name, s := range c.Sinks {
+		if d, ok := s.(interface{ DeriveTopics(prefix string) bool }); ok && d.DeriveTopics(c.Kafka.TopicPrefix) {
+			from["sinks."+name+".responses"] = "kafka.topic_prefix"
+		}
+	}
 	if c.DefaultSink == "" && len(c.Sinks) == 1 {
 		for name := range c.Sinks {
 			c.DefaultSink, from["default_sink"] = name, "sinks."+name
@@ -213,6 +218,20 @@ func (c *Config) derive() map[string]string {
 	}
 	return from
 }
+
+// ResponseTopics returns the topics that sinks write to what comes back from their destinations, each once.
+func (c *Config) ResponseTopics() (names []string) {
+	for _, s := range c.Sinks {
+		if w, ok := s.(responder); ok && w.WritesResponsesTo() != "" {
+			names = append(names, w.WritesResponsesTo())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// responder is the configuration of a sink that writes to a topic what comes back from its destination; "" for none.
+type responder interface{ WritesResponsesTo() (topic string) }
 
 // Logger returns the configured logger, which writes to w.
 func (l Log) Logger(w io.Writer) *slog.Logger {

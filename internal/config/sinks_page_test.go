@@ -17,7 +17,7 @@ import (
 )
 
 // sinkSection is a section of docs/sinks.md about one type of sink, and its configuration.
-var sinkSection = regexp.MustCompile("(?s)\n## ([a-z]+)\n(.*?)\n```yaml\n(.*?)\n```")
+var sinkSection = regexp.MustCompile("(?s)\n## ([a-z ]+)\n(.*?)\n```yaml\n(.*?)\n```")
 
 // stage is what a configuration of the page meets here: what stands in for the addresses and files in it, and a job.
 type stage struct {
@@ -71,6 +71,19 @@ var stages = map[string]func(t *testing.T) stage{
 				"type: telegram\n", "type: telegram\n    url: " + g.URL + "\n    ca_file: " + g.CAFile + "\n", "/run/secrets/telegram-bot", write(t, "token", g.Token+"\n"),
 			},
 			job: &delivery.Job{Payload: []byte(`{"chat_id":5,"text":"Hello"}`)},
+		}
+	},
+	"smev": func(t *testing.T) stage {
+		a := standin.StartAdapter(t, standin.AdapterOptions{Plain: true})
+		return stage{replace: []string{"http://adapter.example:7590/ws", a.URL}, job: &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)}}
+	},
+	"smev direct": func(t *testing.T) stage {
+		s := standin.StartSMEV(t, standin.SMEVOptions{Plain: true, Signed: true})
+		return stage{
+			replace: []string{
+				"http://smev.example:5000/ws", s.URL, "http://127.0.0.1:8090/sign", standin.StartSigner(t, "t0ken"), "/run/secrets/signer", write(t, "token", "t0ken\n"),
+			},
+			job: &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)},
 		}
 	},
 	"kafka": func(t *testing.T) stage {

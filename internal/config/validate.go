@@ -317,6 +317,9 @@ func (v *validator) sinks(c *Config) {
 		if w, ok := c.Sinks[name].(writer); ok {
 			v.notOwn("sinks."+name+".topic", w.WritesTo(), &c.Kafka)
 		}
+		if w, ok := c.Sinks[name].(responder); ok && w.WritesResponsesTo() != "" {
+			v.notOwn("sinks."+name+".responses", w.WritesResponsesTo(), &c.Kafka)
+		}
 	}
 	if _, ok := c.Sinks[c.DefaultSink]; ok || c.DefaultSink == "" {
 		return

@@ -17,6 +17,8 @@ const (
 	deadRetention    = 30 * 24 * time.Hour
 	resultRetention  = 7 * 24 * time.Hour
 	replaysRetention = 365 * 24 * time.Hour
+	// What a destination has answered is not to be had again.
+	responseRetention = 30 * 24 * time.Hour
 )
 
 // headerRoom is the number of bytes by which the record of a re-enqueued job may exceed an ingress record.
@@ -61,6 +63,8 @@ type TopicSpec struct {
 	// Results adds the topic of the results.
 	Results          bool
 	ResultPartitions int // 6
+	// Responses are the topics that sinks write to what comes back from their destinations.
+	Responses []string
 }
 
 func (s TopicSpec) withDefaults() (TopicSpec, error) {
@@ -109,6 +113,9 @@ func (s TopicSpec) owned(maxMessage int64) []ownedTopic {
 		ownedTopic{ReplaysTopic(s.Prefix), 1, replaysRetention.Milliseconds(), maxMessage})
 	if s.Results {
 		topics = append(topics, ownedTopic{ResultsTopic(s.Prefix), s.ResultPartitions, resultRetention.Milliseconds(), maxMessage})
+	}
+	for _, name := range s.Responses {
+		topics = append(topics, ownedTopic{name, s.ResultPartitions, responseRetention.Milliseconds(), maxMessage})
 	}
 	return topics
 }

@@ -1,12 +1,14 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/apns"
 	"github.com/pacer/pacer/internal/sink/discard"
 	"github.com/pacer/pacer/internal/sink/fcm"
@@ -16,6 +18,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/log"
 	"github.com/pacer/pacer/internal/sink/record"
 	"github.com/pacer/pacer/internal/sink/rustore"
+	"github.com/pacer/pacer/internal/sink/smev"
 	"github.com/pacer/pacer/internal/sink/smtp"
 	"github.com/pacer/pacer/internal/sink/steps"
 	"github.com/pacer/pacer/internal/sink/telegram"
@@ -39,6 +42,7 @@ var kinds = map[string]kind{
 	"apns":     kindOf(apns.Default, openAPNs),
 	"discard":  kindOf(discard.Default, openDiscard),
 	"kafka":    kindOf(kafka.Default, openKafka),
+	"smev":     kindOf(smev.Default, openSMEV),
 	"smtp":     kindOf(smtp.Default, openSMTP),
 	"rustore":  kindOf(rustore.Default, openRuStore),
 	"steps":    kindOf(steps.Default, openSteps),
@@ -90,6 +94,13 @@ func openKafka(c *kafka.Config, host Host) (Entry, error) {
 		return Entry{}, err
 	}
 	return Entry{Sink: s, Timeout: c.Timeout}, nil
+}
+
+func openSMEV(c *smev.Config, host Host) (Entry, error) {
+	s, err := smev.New(smev.Options{Config: *c, Version: host.Version, Logger: host.Logger, Writer: host.Writer})
+	e, err := ofService(s, c.Service, err)
+	e.FollowUps = c.Poll.PerSecond
+	return e, err
 }
 
 func openSMTP(c *smtp.Config, host Host) (Entry, error) {
@@ -175,6 +186,13 @@ func Problems(cfg Config) []string {
 type Host struct {
 	Version string // of pacer
 	Logger  *slog.Logger
+	Writer  Writer // nil where there is no daemon
+}
+
+// Writer writes a record to a topic of the daemon's own Kafka, in the partition of its key. It returns nil once all in-sync
+// replicas have it, and tooLarge if the topic never takes it.
+type Writer interface {
+	Write(ctx context.Context, topic string, record delivery.Record) (tooLarge bool, err error)
 }
 
 // Open makes the sink that cfg describes. It reads the files that cfg names, and opens no connection.

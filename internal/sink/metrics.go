@@ -9,6 +9,7 @@ import (
 
 // metrics are the router's metrics. Their labels are the configured sinks and the classes of results.
 type metrics struct {
+	reg      prometheus.Registerer
 	factory  promauto.Factory
 	seconds  *prometheus.HistogramVec
 	inFlight *prometheus.GaugeVec
@@ -24,7 +25,7 @@ type routeMetrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	factory := promauto.With(reg)
 	return &metrics{
-		factory: factory,
+		reg: reg, factory: factory,
 		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "pacer_sink_seconds",
 			Help:    "Time a sink took to answer for one job, by the class of the answer.",
@@ -48,6 +49,11 @@ func (m *metrics) route(name string, e Entry) routeMetrics {
 			Help:        "Requests that a sink wrote once more, since the destination had certainly not processed them.",
 			ConstLabels: prometheus.Labels{"sink": name},
 		}, func() float64 { return float64(counted.Resent()) })
+	}
+	if own, ok := e.Sink.(interface {
+		Instrument(reg prometheus.Registerer)
+	}); ok && m.reg != nil {
+		own.Instrument(prometheus.WrapRegistererWith(prometheus.Labels{"sink": name}, m.reg))
 	}
 	r := routeMetrics{inFlight: m.inFlight.WithLabelValues(name)}
 	for _, class := range delivery.ResultClasses {

@@ -77,7 +77,9 @@ type play struct {
 	acts  []act // what the protocol can say
 	// judged says that answers are judged by their bodies, which are read until the timeout.
 	judged bool
-	waits  map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
+	// many is how many jobs are sent at once; 0: 200. Each takes a connection of its own where one serves one request at a time.
+	many  int
+	waits map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
 	// shorten sets the timeout, and divert the address, of the configuration.
 	shorten func(c sink.Config, timeout time.Duration)
 	divert  func(c sink.Config, addr string)
@@ -85,14 +87,16 @@ type play struct {
 
 // plays are the kinds under test.
 var plays = map[string]play{
-	"apns":     apnsPlay,
-	"fcm":      fcmPlay,
-	"hms":      hmsPlay,
-	"kafka":    kafkaPlay,
-	"rustore":  rustorePlay,
-	"smtp":     smtpPlay,
-	"steps":    stepsPlay,
-	"telegram": telegramPlay,
+	"apns":        apnsPlay,
+	"fcm":         fcmPlay,
+	"hms":         hmsPlay,
+	"kafka":       kafkaPlay,
+	"rustore":     rustorePlay,
+	"smev":        smevPlay,
+	"smev direct": smevDirectPlay,
+	"smtp":        smtpPlay,
+	"steps":       stepsPlay,
+	"telegram":    telegramPlay,
 }
 
 // open opens the sink and runs it until the test ends.
@@ -217,7 +221,7 @@ func TestSuiteMany(t *testing.T) {
 		p.shorten(s.config, 15*time.Second)
 		r := s.open(t)
 		var calls sync.WaitGroup
-		for i := range 200 {
+		for i := range cmp.Or(p.many, 200) {
 			calls.Go(func() {
 				name := fmt.Sprint("u", i)
 				if res := r.Deliver(t.Context(), "a", s.job(name)); res.Class != delivery.Delivered {

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -87,6 +88,8 @@ type Request struct {
 	URL    *url.URL    // in place of the API's, and of Path; nil for these
 	Header http.Header // not used afterwards
 	Body   []byte
+	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB.
+	Most int64
 	// Retires, if set, tells whether an answer takes its connection out of use, where the API has a number of them.
 	Retires func(Answer) bool
 	// Shown, if set, gets the request and its answer as text.
@@ -97,7 +100,7 @@ type Request struct {
 type Answer struct {
 	Status int
 	Header http.Header
-	Body   []byte // the first 64 KiB, of those that came within 100 ms if the API is not Judged
+	Body   []byte // the first 64 KiB, or Most, of those that came within 100 ms if the API is not Judged
 	Whole  bool   // that was all of it
 }
 
@@ -145,7 +148,7 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		}
 		return Answer{}, &res
 	}
-	answer = a.read(resp, cancel)
+	answer = a.read(resp, cmp.Or(r.Most, maxAnswerBody), cancel)
 	_ = resp.Body.Close()
 	if r.Shown != nil {
 		r.Shown.Answer = a.shown(r.Header, answerText(resp, answer.Body))
@@ -163,18 +166,18 @@ func (c *client) interrupted() delivery.Result {
 }
 
 // read reads the body of an answer, within its bounds.
-func (a *API) read(resp *http.Response, cancel context.CancelFunc) Answer {
+func (a *API) read(resp *http.Response, most int64, cancel context.CancelFunc) Answer {
 	answer := Answer{Status: resp.StatusCode, Header: resp.Header}
 	var err error
 	if a.judged {
-		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1))
+		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
 	} else {
 		enough := time.AfterFunc(maxAnswerTime, cancel)
-		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBody+1))
+		answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
 		enough.Stop()
 	}
-	if answer.Whole = err == nil && len(answer.Body) <= maxAnswerBody; !answer.Whole {
-		answer.Body = answer.Body[:min(len(answer.Body), maxAnswerBody)]
+	if answer.Whole = err == nil && int64(len(answer.Body)) <= most; !answer.Whole {
+		answer.Body = answer.Body[:min(int64(len(answer.Body)), most)]
 	}
 	return answer
 }

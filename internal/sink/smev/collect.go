@@ -1,0 +1,211 @@
+package smev
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/smev/soap"
+)
+
+// collector takes responses from SMEV's queue: GetResponse, then the response is written to the topic, and only then Ack.
+// SMEV gives a response that is not acknowledged once more after a while, so none is lost whatever ends in between, and one
+// may be in the topic twice. The queue is that of the information system: any daemon may take the responses of all, and
+// several of them share it without harm. Campaigns do not pace it, since a full queue has SMEV refuse the requests of others.
+//
+// run owns all goroutines. The memory is shared by them, under its own lock.
+type collector struct {
+	direct
+	selectors []soap.Selector
+	memory    *memory
+	fetching  retry.Outage // GetResponse
+	storing   retry.Outage // the topic
+	acking    retry.Outage
+}
+
+const (
+	maxResponse = 32 << 20        // bytes of an answer of GetResponse, attachments included
+	finishTime  = 5 * time.Second // for what has begun when the daemon ends
+	ackTries    = 3
+	maxKept     = 16_384 // MessageIDs that are remembered
+)
+
+func newCollector(d direct) *collector {
+	return &collector{direct: d, selectors: d.config.Collect.selectors(), memory: newMemory(maxKept)}
+}
+
+// run collects until ctx is cancelled. Once an interval it looks at the queue; while there are responses, up to the
+// configured number of them are taken at once, without a pause.
+func (c *collector) run(ctx context.Context) {
+	var takers errgroup.Group
+	takers.SetLimit(c.config.Collect.Parallel)
+	for ctx.Err() == nil {
+		takers.TryGo(func() error { c.take(ctx, &takers); return nil })
+		// Daemons that were started together do not look together for long.
+		_ = retry.Sleep(ctx, time.Duration((0.9+0.2*rand.Float64())*float64(c.config.Collect.Interval)))
+	}
+	_ = takers.Wait() // they return no error
+}
+
+// take takes responses until there are none, or something fails.
+func (c *collector) take(ctx context.Context, takers *errgroup.Group) {
+	for more := true; more && ctx.Err() == nil; {
+		more = false
+		for _, s := range c.selectors {
+			r, err := c.next(ctx, s)
+			if !c.account(ctx, stepGet, &c.fetching, err) {
+				return
+			}
+			if r == nil {
+				continue
+			}
+			more = true
+			takers.TryGo(func() error { c.take(ctx, takers); return nil })
+			c.handle(ctx, r)
+		}
+	}
+}
+
+// account notes how a step went, with a line in the log when it begins to fail and one when it works again.
+func (c *collector) account(ctx context.Context, step string, o *retry.Outage, err error) (ok bool) {
+	switch {
+	case err == nil:
+		if lasted, over := o.Worked(); over {
+			c.log.Info("responses of SMEV are collected again", "step", step, "after", lasted.Round(time.Millisecond))
+		}
+		return true
+	case ctx.Err() == nil:
+		c.metrics.failed.WithLabelValues(step).Inc()
+		if o.Failed() {
+			c.log.Warn("responses of SMEV cannot be collected; they stay in its queue, and it is tried again", "step", step, "error", err)
+		}
+	}
+	return false
+}
+
+// response is a message of the queue.
+type response struct {
+	soap.Message
+	body        []byte // as SMEV sent it
+	contentType string
+}
+
+// next asks for the next response; nil if there is none.
+func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error) {
+	call := soap.GetResponse(c.config.Version, s, c.config.NodeID, time.Now())
+	answer, said, none := c.call(ctx, call, nil, maxResponse)
+	switch {
+	case none != nil:
+		return nil, errors.New(none.Detail)
+	case said.Root != "GetResponseResponse":
+		return nil, errors.New(classify(answer, said, c.parts.Now().api.Where(), time.Now()).Detail)
+	case !answer.Whole || !said.Whole:
+		return nil, errors.New("an answer of GetResponse was cut off, or is longer than 32 MiB")
+	case said.Message == nil:
+		return nil, nil
+	case said.Message.ID == "":
+		return nil, errors.New("a response without a MessageID, which cannot be acknowledged")
+	}
+	r := &response{Message: *said.Message, body: answer.Body, contentType: answer.Header.Get("Content-Type")}
+	if envelope, bare, err := soap.XML(r.contentType, r.body); err == nil && bare {
+		r.body, r.contentType = envelope, "text/xml; charset=utf-8"
+	}
+	return r, nil
+}
+
+// handle writes a response to the topic, unless that was done, and acknowledges it. What has begun goes on for a while when
+// the daemon ends, so that little comes twice.
+func (c *collector) handle(ctx context.Context, r *response) {
+	known, mine := c.memory.begin(r.ID)
+	if known != unknown {
+		c.metrics.again.Inc()
+	}
+	if !mine {
+		return // another goroutine has it, or it is acknowledged
+	}
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, cancel) })
+	defer stop()
+	state := known
+	defer func() { c.memory.end(r.ID, state) }()
+	if state != stored {
+		if !c.store(work, r) {
+			return
+		}
+		state = stored
+	}
+	if c.ack(work, r) {
+		state = acked
+		c.metrics.collected.WithLabelValues(string(r.Kind)).Inc()
+	}
+}
+
+// Headers of the records in the topic.
+const (
+	headerKind     = "smev-kind"
+	headerMessage  = "smev-message-id"
+	headerOriginal = "smev-original-message-id"
+	headerCode     = "smev-code"
+	headerClient   = "smev-client-id" // through the adapter
+)
+
+// record returns the response as it is written. Its key is the request, so that all that is said of one is in order.
+func (r *response) record() delivery.Record {
+	header := func(key, value string) delivery.Header { return delivery.Header{Key: key, Value: []byte(value)} }
+	list := []delivery.Header{
+		header(headerKind, string(r.Kind)), header(headerMessage, r.ID), header(headerOriginal, r.Original),
+		header(delivery.HeaderContentType, r.contentType),
+	}
+	if r.Code != "" {
+		list = append(list, header(headerCode, r.Code))
+	}
+	return delivery.Record{Key: []byte(r.Original), Value: r.body, Headers: list}
+}
+
+var storeBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 1. / 3}
+
+// store writes a response to the topic, for as long as it takes.
+func (c *collector) store(ctx context.Context, r *response) bool {
+	for {
+		tooLarge, err := c.writer.Write(ctx, c.config.Responses, r.record())
+		if tooLarge {
+			c.metrics.failed.WithLabelValues(stepStore).Inc()
+			c.log.Error("a response of SMEV is larger than its topic takes; it stays in SMEV's queue: raise max.message.bytes",
+				"topic", c.config.Responses, "smev_message", r.ID, "bytes", len(r.body), "error", err)
+			return false
+		}
+		if c.account(ctx, stepStore, &c.storing, err) {
+			return true
+		}
+		if retry.Sleep(ctx, storeBackoff.Delay(c.storing.Failures())) != nil {
+			return false
+		}
+	}
+}
+
+// ack acknowledges a response. One that cannot be acknowledged comes once more.
+func (c *collector) ack(ctx context.Context, r *response) bool {
+	for try := 1; ; try++ {
+		answer, said, none := c.call(ctx, soap.Ack(c.config.Version, r.ID), nil, maxAnswer)
+		var err error
+		switch {
+		case none != nil:
+			err = errors.New(none.Detail)
+		case said.Root == "AckResponse", said.Fault.Name == "TargetMessageIsNotFound": // the latter: it is acknowledged already
+		default:
+			err = errors.New(classify(answer, said, c.parts.Now().api.Where(), time.Now()).Detail)
+		}
+		if c.account(ctx, stepAck, &c.acking, err) {
+			return true
+		}
+		if try == ackTries || retry.Sleep(ctx, storeBackoff.Delay(try)) != nil {
+			return false
+		}
+	}
+}

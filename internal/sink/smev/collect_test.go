@@ -1,0 +1,221 @@
+package smev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// topic is a Writer that keeps records.
+type topic struct {
+	mu      sync.Mutex
+	records []delivery.Record
+	fail    func(n int) (tooLarge bool, err error) // the n-th write, from 1; nil: none fails
+	writes  int
+}
+
+func (w *topic) Write(_ context.Context, name string, r delivery.Record) (tooLarge bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.writes++; w.fail != nil {
+		if tooLarge, err = w.fail(w.writes); err != nil {
+			return tooLarge, err
+		}
+	}
+	if name != "responses" {
+		return false, errors.New("another topic")
+	}
+	w.records = append(w.records, r)
+	return false, nil
+}
+
+// of returns the records of a response.
+func (w *topic) of(id string) (list []delivery.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.records {
+		if r.Header(headerMessage) == id {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func (w *topic) len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.records)
+}
+
+// collecting starts a stand-in and n sinks that collect from it, and checks at each Ack that the response is in the topic.
+func collecting(t *testing.T, o standin.SMEVOptions, w *topic, n int) (*standin.SMEV, []*Sink) {
+	t.Helper()
+	o.Acked = func(id string) {
+		if len(w.of(id)) == 0 {
+			t.Errorf("%s was acknowledged before it was stored", id)
+		}
+	}
+	far := standin.StartSMEV(t, o)
+	var sinks []*Sink
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	for range n {
+		c := Default()
+		c.Mode, c.URL, c.CAFile, c.Responses, c.Collect.Interval = "direct", far.URL, far.CAFile, "responses", minInterval
+		s := open(t, c, w)
+		sinks = append(sinks, s)
+		running.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return far, sinks
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// TestEveryResponseIsStoredAndThenAcknowledged: whatever they say, in whatever order and form they come, and with two daemons.
+func TestEveryResponseIsStoredAndThenAcknowledged(t *testing.T) {
+	replies := map[string][]standin.SMEVReply{
+		"answered": {{Kind: "RequestStatus", Code: "3"}, {Kind: "MessagePrimaryContent", After: 20 * time.Millisecond}},
+		"rejected": {{Kind: "RequestRejected", Code: "NO_DATA"}},
+		"refused":  {{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}},
+	}
+	var w topic
+	far, sinks := collecting(t, standin.SMEVOptions{Multipart: true, Reverse: true, Supplier: func(r standin.SMEVRequest) []standin.SMEVReply {
+		for name, list := range replies {
+			if strings.Contains(r.Content, name) {
+				return list
+			}
+		}
+		return nil
+	}}, &w, 2)
+	ids := map[string]string{}
+	for i := range 10 {
+		for name := range replies {
+			job := jobOf(fmt.Sprint(name, i))
+			job.Payload = []byte(`<q xmlns="urn:x">` + name + `</q>`)
+			res := deliver(t, sinks[i%2], job)
+			if res.Class != delivery.Delivered {
+				t.Fatalf("%+v", res)
+			}
+			ids[res.Provider.MessageID] = name
+		}
+	}
+	await(t, "all responses", func() bool { return far.Waiting() == 0 && w.len() >= 40 })
+	got := map[string][]string{}
+	for _, r := range w.records {
+		if string(r.Key) != r.Header(headerOriginal) || !strings.HasPrefix(string(r.Value), "<?xml") || r.Header("content-type") != "text/xml; charset=utf-8" {
+			t.Errorf("%s: %v %.100s", r.Key, r.Headers, r.Value)
+		}
+		got[string(r.Key)] = append(got[string(r.Key)], r.Header(headerKind)+" "+r.Header(headerCode))
+	}
+	want := map[string][]string{"answered": {"response ", "status 3"}, "rejected": {"rejected NO_DATA"}, "refused": {"refused SMEV-102"}}
+	for id, name := range ids {
+		if slices.Sort(got[id]); !slices.Equal(got[id], want[name]) {
+			t.Errorf("%s: %q, want %q", name, got[id], want[name])
+		}
+	}
+	for id, n := range far.Acks() {
+		if n != 1 {
+			t.Errorf("%s was acknowledged %d times", id, n)
+		}
+	}
+	await(t, "all to be counted", func() bool {
+		return counted(t, sinks[0], "pacer_smev_responses_total")+counted(t, sinks[1], "pacer_smev_responses_total") == 40
+	})
+}
+
+// counted returns the sum of a metric.
+func counted(t *testing.T, s *Sink, name string) (sum float64) {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	s.Instrument(reg)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.Metric {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// TestResponsesThatCannotBeStored: none is acknowledged; once the topic takes records again, each is in it once. What the
+// topic never takes does not keep others.
+func TestResponsesThatCannotBeStored(t *testing.T) {
+	w := topic{fail: func(n int) (bool, error) {
+		switch {
+		case n == 2:
+			return true, errors.New("too large")
+		case n%3 == 1:
+			return false, errors.New("no broker")
+		}
+		return false, nil
+	}}
+	far, sinks := collecting(t, standin.SMEVOptions{Redeliver: 50 * time.Millisecond}, &w, 1)
+	for i := range 6 {
+		deliver(t, sinks[0], jobOf(fmt.Sprint(i)))
+	}
+	await(t, "all responses", func() bool { return far.Waiting() == 0 })
+	for id, n := range far.Acks() {
+		if stored := len(w.of(id)); n != 1 || stored != 1 {
+			t.Errorf("%s: acknowledged %d times, stored %d times", id, n, stored)
+		}
+	}
+	if counted(t, sinks[0], "pacer_smev_collect_failures_total") == 0 {
+		t.Error("no failure is counted")
+	}
+}
+
+// TestMemory: what is known of a response, for so many of them.
+func TestMemory(t *testing.T) {
+	m := newMemory(3)
+	step := func(id string, known progress, mine bool) {
+		t.Helper()
+		if k, mi := m.begin(id); k != known || mi != mine {
+			t.Errorf("%s: %d, %t, want %d, %t", id, k, mi, known, mine)
+		}
+	}
+	step("a", unknown, true)
+	step("a", stored, false) // somebody is at work on it
+	m.end("a", unknown)
+	step("a", unknown, true)
+	m.end("a", stored)
+	step("a", stored, true) // its Ack failed
+	m.end("a", acked)
+	step("a", acked, false)
+	for _, id := range []string{"b", "c", "d"} {
+		step(id, unknown, true)
+		m.end(id, acked)
+	}
+	step("d", acked, false)
+	step("b", acked, false)
+	step("a", unknown, true) // forgotten
+	if len(m.state) != 3 || len(m.order) != 3 {
+		t.Errorf("%d and %d are kept", len(m.state), len(m.order))
+	}
+}

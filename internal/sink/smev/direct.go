@@ -1,0 +1,165 @@
+package smev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/smev/soap"
+)
+
+// direct speaks to SMEV itself: it sends requests, whose acceptance for checking is their delivery. Responses come to a
+// queue that all requests of an information system share, and are the collector's.
+type direct struct{ *Sink }
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 64 << 10
+
+// deliver sends the job's request.
+func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp.Exchange) delivery.Result {
+	content, err := soap.Content(job.Payload)
+	if err != nil {
+		return delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
+	}
+	now := time.Now()
+	who := identityOf(job)
+	k, inDoubt := who.triedAs(job, now)
+	id := who.messageID(k)
+	if inDoubt && !who.usable(k, now) {
+		return delivery.Result{
+			Class: delivery.Permanent, Provider: &delivery.Provider{MessageID: id},
+			Detail: "SMEV may have the request since two days ago, and does not tell any more; replay the job to send it anew",
+		}
+	}
+	call := soap.SendRequest(d.config.Version, soap.Request{
+		MessageID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage,
+	})
+	answer, said, none := d.call(ctx, call, shown, maxAnswer)
+	var res judged
+	if none != nil {
+		res = *none
+	} else {
+		res = classify(answer, said, d.parts.Now().api.Where(), time.Now())
+	}
+	inDoubt = inDoubt || res.inDoubt
+	if inDoubt || res.Class == delivery.Delivered || res.Class == delivery.Permanent {
+		if res.Provider == nil {
+			res.Provider = &delivery.Provider{}
+		}
+		res.Provider.MessageID = id // the next attempt looks for it
+	}
+	return res.Result
+}
+
+// triedAs returns the period of the MessageID that the job's request has now: that of an attempt before this one, of which
+// nothing is known, else the current one.
+func (i identity) triedAs(job *delivery.Job, now time.Time) (k int64, inDoubt bool) {
+	k = i.periodAt(now)
+	if job.Call.Provider == nil || job.Call.Provider.MessageID == "" {
+		return k, false
+	}
+	for n := range int64(maxPeriods) {
+		if i.messageID(k-n) == job.Call.Provider.MessageID {
+			return k - n, true
+		}
+	}
+	return k, false // the id of another destination
+}
+
+// maxPeriods bounds the periods that are looked back: no job is in doubt for longer.
+const maxPeriods = 400
+
+// call signs a call, sends it and reads the answer. If there is none, none is what is known.
+func (d direct) call(
+	ctx context.Context, c soap.Call, shown *sinkhttp.Exchange, most int64,
+) (answer sinkhttp.Answer, said soap.Answer, none *judged) {
+	p := d.parts.Now()
+	envelope, problem := d.sign(ctx, p, c)
+	if problem != nil {
+		return answer, said, &judged{Result: *problem}
+	}
+	answer, res := p.api.Post(ctx, sinkhttp.Request{
+		Path: p.path, Body: envelope, Most: most, Shown: shown,
+		Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}},
+	})
+	if res != nil {
+		return answer, said, &judged{Result: *res, inDoubt: res.Class == delivery.Temporary || res.Class == delivery.Interrupted}
+	}
+	text, _, err := soap.XML(answer.Header.Get("Content-Type"), answer.Body)
+	if err == nil {
+		said, _ = soap.Read(text) // an answer without a root is judged by its status
+	}
+	return answer, said, nil
+}
+
+// sign has the call signed. The problem is what is known if it was not: nothing of the request has been sent.
+func (d direct) sign(ctx context.Context, p parts, c soap.Call) (envelope []byte, problem *delivery.Result) {
+	if p.signer == nil {
+		return c.Envelope, nil
+	}
+	header := http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "X-Signed-Id": {c.SignedID}}
+	if p.bearer != "" {
+		header.Set("Authorization", "Bearer "+p.bearer)
+	}
+	most := int64(2*len(c.Envelope) + maxSignature)
+	answer, res := p.signer.Post(ctx, sinkhttp.Request{Path: p.signerPath, Body: c.Envelope, Header: header, Most: most})
+	if res == nil {
+		status := answer.ByStatus(time.Now())
+		res = &status
+		res.Detail = fmt.Sprintf("HTTP %d from %s", answer.Status, p.signer.Where())
+		if res.Class == delivery.Delivered {
+			err := signed(c, answer)
+			if err == nil {
+				return answer.Body, nil
+			}
+			res.Class, res.Detail = delivery.Misconfigured, p.signer.Where()+": "+err.Error()
+		}
+	}
+	if res.Class == delivery.Temporary || res.Class == delivery.Throttled { // as long as it lasts, nothing can be sent
+		res.Class = delivery.Unreachable
+	}
+	res.Detail = "not signed: " + strings.TrimSuffix(res.Detail, "; the request may have arrived")
+	return nil, res
+}
+
+// maxSignature bounds what a signer may add to an envelope, in bytes, besides as much as it has.
+const maxSignature = 1 << 20
+
+// signed tells what is wrong with what the signer made of a call.
+func signed(c soap.Call, a sinkhttp.Answer) error {
+	if !a.Whole {
+		return errors.New("the signed envelope is too long, or was cut off")
+	}
+	said, err := soap.Read(a.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the answer is no signed envelope: %w", err)
+	case said.Root != strings.TrimPrefix(c.Action, "urn:")+"Request":
+		return errors.New("the answer is an envelope with something else in it")
+	}
+	return nil
+}
+
+// check asks SMEV how many responses wait, which needs the same rights as sending, and changes nothing.
+func (d direct) check(ctx context.Context) error {
+	answer, said, none := d.call(ctx, soap.Statistics(d.config.Version, d.config.NodeID, time.Now()), nil, maxAnswer)
+	if none != nil {
+		if strings.HasPrefix(none.Detail, "not signed: ") {
+			return fmt.Errorf("signer.url: %s", none.Detail)
+		}
+		return fmt.Errorf("url: cannot connect: %s", none.Detail)
+	}
+	if said.Root == "GetIncomingQueueStatisticsResponse" {
+		return nil
+	}
+	res := classify(answer, said, d.parts.Now().api.Where(), time.Now())
+	if said.Root == "Fault" && res.Class != delivery.Misconfigured {
+		return nil // SMEV, or what stands in for it, is there
+	}
+	return fmt.Errorf("url: %s", res.Detail)
+}

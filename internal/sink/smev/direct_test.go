@@ -1,0 +1,284 @@
+package smev
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start starts a stand-in, and a sink in direct mode that leads to it.
+func start(t *testing.T, o standin.SMEVOptions, change func(*Config)) (*standin.SMEV, *Sink) {
+	t.Helper()
+	far := standin.StartSMEV(t, o)
+	c := Default()
+	c.Mode, c.URL, c.CAFile, c.Responses = "direct", far.URL, far.CAFile, "responses"
+	if o.Version != "" {
+		c.Version = o.Version
+	}
+	if change != nil {
+		change(c)
+	}
+	return far, open(t, c, nil)
+}
+
+func open(t *testing.T, c *Config, w Writer) *Sink {
+	t.Helper()
+	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler), Writer: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// jobOf returns a job that was published just now.
+func jobOf(id string) *delivery.Job {
+	return &delivery.Job{
+		ID: id, Campaign: "spring", Reading: delivery.Reading{Published: delivery.ShortStampOf(time.Now())},
+		Payload: []byte(`<?xml version="1.0"?><q:Request xmlns:q="urn://example/1.0"><q:secret>4509 123456</q:secret></q:Request>`),
+	}
+}
+
+// deliver delivers the job as the pacer does: what the answer said stays with it.
+func deliver(t *testing.T, s *Sink, job *delivery.Job) delivery.Result {
+	t.Helper()
+	res := s.Deliver(t.Context(), job)
+	job.Call = delivery.Call{Provider: res.Provider}
+	return res
+}
+
+func TestDirectRequest(t *testing.T) {
+	for _, version := range []string{"1.1", "1.2", "1.3"} {
+		far, s := start(t, standin.SMEVOptions{Version: version}, func(c *Config) { c.TestMessage, c.NodeID = true, "n1" })
+		job := jobOf("a")
+		job.ExpiresAt = time.Now().Add(time.Hour)
+		res := deliver(t, s, job)
+		if res.Class != delivery.Delivered || res.Provider == nil || !uuidV1.MatchString(res.Provider.MessageID) {
+			t.Fatalf("%+v", res)
+		}
+		r := far.Requests()[0]
+		if r.MessageID != res.Provider.MessageID || !r.Test || r.EOL != job.ExpiresAt.UTC().Format(time.RFC3339) ||
+			r.Content != `<q:Request xmlns:q="urn://example/1.0"><q:secret>4509 123456</q:secret></q:Request>` {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestRequestInDoubtIsNotRegisteredTwice: after a request whose answer did not come, the next attempt has the same MessageID,
+// and what SMEV says of it is success: also after a crash that left no trace of the first one, and when a day has begun in
+// which the job would have another id.
+func TestRequestInDoubtIsNotRegisteredTwice(t *testing.T) {
+	far, s := start(t, standin.SMEVOptions{Deaf: func(_ standin.SMEVRequest, n int) bool { return n == 1 }}, func(c *Config) { c.Timeout = 300 * time.Millisecond })
+	for name, prepare := range map[string]func(job *delivery.Job, tried bool){
+		"known":   func(*delivery.Job, bool) {},
+		"crashed": func(job *delivery.Job, _ bool) { job.Call = delivery.Call{} },
+		"a day later": func(job *delivery.Job, tried bool) {
+			if !tried {
+				job.Published -= 86_400
+				job.Call.Provider = &delivery.Provider{MessageID: identityOf(job).messageID(0)}
+			}
+		},
+	} {
+		job := jobOf(name)
+		prepare(job, false)
+		first := deliver(t, s, job)
+		if first.Class != delivery.Temporary || first.By != delivery.ByNobody || first.Provider == nil || first.Provider.MessageID == "" {
+			t.Fatalf("%s: without an answer: %+v", name, first)
+		}
+		prepare(job, true)
+		if res := deliver(t, s, job); res.Class != delivery.Delivered || *res.Provider != *first.Provider {
+			t.Errorf("%s: again: %+v %+v", name, res, res.Provider)
+		}
+		if n := far.Sent()[first.Provider.MessageID]; n != 2 {
+			t.Errorf("%s: sent %d times under one id", name, n)
+		}
+	}
+	if n := len(far.Requests()); n != 3 {
+		t.Errorf("%d requests are registered, want 3", n)
+	}
+}
+
+// TestRequestInDoubtForTooLong: SMEV no longer tells whether it has the request, so it is not sent once more.
+func TestRequestInDoubtForTooLong(t *testing.T) {
+	far, s := start(t, standin.SMEVOptions{}, nil)
+	job := jobOf("a")
+	job.Published -= 2 * 86_400
+	id := identityOf(job).messageID(0)
+	job.Call.Provider = &delivery.Provider{MessageID: id}
+	if res := deliver(t, s, job); res.Class != delivery.Permanent || res.Provider.MessageID != id || len(far.Sent()) != 0 {
+		t.Errorf("%+v, %v", res, far.Sent())
+	}
+	waited := jobOf("b") // in a lane for a month: its id is made now
+	waited.Published -= 30 * 86_400
+	if res := deliver(t, s, waited); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	type want struct {
+		class delivery.ResultClass
+		scope delivery.Scope
+		wait  time.Duration
+	}
+	wanted := map[string]want{
+		"MessageIsAlreadySent": {class: delivery.Delivered}, "SMEVFailure": {class: delivery.Temporary}, "NewInVersion9": {class: delivery.Temporary},
+		"DestinationOverflow": {delivery.Throttled, delivery.ScopeCampaign, 30 * time.Second},
+		"QuoteLimitExceeded":  {delivery.Throttled, delivery.ScopeCampaign, 5 * time.Minute},
+		"AccessDenied":        {class: delivery.Misconfigured, scope: delivery.ScopeCampaign},
+	}
+	for _, name := range []string{"SenderIsNotRegistered", "SignatureVerificationFault", "StaleMessageId"} {
+		wanted[name] = want{class: delivery.Misconfigured}
+	}
+	for _, name := range []string{
+		"InvalidContent", "BusinessDataTypeIsNotSupported", "AttachmentContentMiscoordination", "AttachmentSizeLimitExceeded", "InvalidMessageIdFormat",
+		"TransactionCodeInvalid", "UnknownMessageType", "RecipientIsNotFound", "PersonalAccessDenied", "EndOfLifeReached",
+	} {
+		wanted[name] = want{class: delivery.Permanent}
+	}
+	var far *standin.SMEV
+	var now atomic.Value
+	far, s := start(t, standin.SMEVOptions{Treat: func(c *standin.Call, _ standin.SMEVRequest, _ int) bool {
+		far.Fault(c, now.Load().(string))
+		return true
+	}}, nil)
+	for name, w := range wanted {
+		now.Store(name)
+		res := deliver(t, s, jobOf(name))
+		if res.Class != w.class || res.Scope != w.scope || res.RetryAfter != w.wait {
+			t.Errorf("%s: %+v, want %+v", name, res, w)
+		}
+		if res.Class != delivery.Delivered && (res.Provider == nil || res.Provider.Code != name || !strings.Contains(res.Detail, name)) {
+			t.Errorf("%s: %+v, %q", name, res.Provider, res.Detail)
+		}
+		// The next attempt keeps the id if SMEV may have the request.
+		if kept := res.Provider != nil && res.Provider.MessageID != ""; kept != (w.class == delivery.Temporary || w.class == delivery.Delivered || w.class == delivery.Permanent) {
+			t.Errorf("%s: %+v", name, res.Provider)
+		}
+		if strings.Contains(res.Detail, "4509") {
+			t.Errorf("the payload is in %q", res.Detail)
+		}
+	}
+}
+
+// TestAnswersThatAreNotSMEVs: a status alone says what it says, and success only with SMEV's own words.
+func TestAnswersThatAreNotSMEVs(t *testing.T) {
+	for answer, want := range map[string]struct {
+		class   delivery.ResultClass
+		inDoubt bool
+	}{
+		"200 <html/>": {delivery.Temporary, true}, "200 ": {delivery.Temporary, true}, "502 x": {delivery.Temporary, true}, "503 x": {delivery.Temporary, true},
+		"404 x": {delivery.Misconfigured, false}, "403 x": {delivery.Misconfigured, false}, "302 x": {delivery.Misconfigured, false}, "429 x": {delivery.Throttled, false},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			var status int
+			var text string
+			_, _ = fmt.Sscanf(answer, "%d %s", &status, &text)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+		}))
+		c := Default()
+		c.Mode, c.URL, c.Responses = "direct", srv.URL, "r"
+		res := deliver(t, open(t, c, nil), jobOf("a"))
+		if kept := res.Provider != nil && res.Provider.MessageID != ""; res.Class != want.class || kept != want.inDoubt || res.Detail == "" {
+			t.Errorf("%s: %+v %+v", answer, res, res.Provider)
+		}
+		srv.Close()
+	}
+}
+
+func TestPayloadThatIsNoDocument(t *testing.T) {
+	far, s := start(t, standin.SMEVOptions{}, nil)
+	job := jobOf("a")
+	job.Payload = []byte(`{"a":1}`)
+	if res := deliver(t, s, job); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "payload: ") || len(far.Seen()) != 0 {
+		t.Errorf("%+v", res)
+	}
+}
+
+func answers(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+}
+
+func TestSigner(t *testing.T) {
+	const token = "t0ken-of-the-signer"
+	by := func(url string) func(*Config) { return func(c *Config) { c.Signer = Signer{URL: url, Bearer: token} } }
+	far, s := start(t, standin.SMEVOptions{Signed: true}, by(standin.StartSigner(t, token)))
+	if res := deliver(t, s, jobOf("a")); res.Class != delivery.Delivered || len(far.Requests()) != 1 {
+		t.Errorf("%+v", res)
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var handle atomic.Value
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle.Load().(http.HandlerFunc)(w, r) }))
+	defer srv.Close()
+	far, s = start(t, standin.SMEVOptions{}, by(srv.URL+"/sign"))
+	for name, c := range map[string]struct {
+		handle http.HandlerFunc
+		want   delivery.ResultClass
+	}{
+		"broken":   {answers(http.StatusInternalServerError), delivery.Unreachable},
+		"busy":     {answers(http.StatusTooManyRequests), delivery.Unreachable},
+		"refuses":  {answers(http.StatusUnauthorized), delivery.Misconfigured},
+		"nonsense": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<a/>") }, delivery.Misconfigured},
+		"another": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body><AckRequest/></s:Body></s:Envelope>`)
+		}, delivery.Misconfigured},
+		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, delivery.Unreachable},
+	} {
+		handle.Store(c.handle)
+		res := deliver(t, s, jobOf(name))
+		if res.Class != c.want || !strings.HasPrefix(res.Detail, "not signed: ") || res.Provider != nil || strings.Contains(res.Detail, "t0ken") {
+			t.Errorf("%s: %+v %+v", name, res, res.Provider)
+		}
+		if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "signer.url: ") {
+			t.Errorf("%s: check: %v", name, err)
+		}
+	}
+	if n := len(far.Seen()); n != 0 {
+		t.Errorf("%d calls without a signature", n)
+	}
+	_, unsigned := start(t, standin.SMEVOptions{Signed: true}, nil)
+	if res := deliver(t, unsigned, jobOf("a")); res.Class != delivery.Misconfigured || !strings.Contains(res.Detail, "NoSignatureFound") {
+		t.Errorf("without a signer: %+v", res)
+	}
+	if err := unsigned.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "NoSignatureFound") {
+		t.Errorf("check: %v", err)
+	}
+}
+
+func TestCheckSendsNothing(t *testing.T) {
+	far, s := start(t, standin.SMEVOptions{}, nil)
+	if err := s.Check(t.Context()); err != nil || len(far.Sent()) != 0 || len(far.Seen()) != 1 {
+		t.Errorf("%v, %d calls", err, len(far.Seen()))
+	}
+	c := Default()
+	c.Mode, c.URL, c.Responses = "direct", "http://127.0.0.1:1/ws", "r"
+	if err := open(t, c, nil).Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect") {
+		t.Error(err)
+	}
+}
+
+func TestTry(t *testing.T) {
+	far, s := start(t, standin.SMEVOptions{}, nil)
+	res, request, answer := s.Try(context.Background(), jobOf("a"))
+	if res.Class != delivery.Delivered || len(far.Requests()) != 1 || !strings.Contains(request, "urn:SendRequest") ||
+		!strings.Contains(request, "<q:Request") || !strings.Contains(answer, "requestIsQueued") {
+		t.Errorf("%+v\n%s\n%s", res, request, answer)
+	}
+}

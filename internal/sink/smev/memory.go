@@ -1,0 +1,66 @@
+package smev
+
+import "sync"
+
+// progress is how far a response has come.
+type progress uint8
+
+const (
+	unknown progress = iota
+	stored           // it is in the topic
+	acked            // and acknowledged
+)
+
+// memory remembers how far responses have come, by their MessageIDs: the latest ones, up to a number. It is safe for
+// concurrent use.
+type memory struct {
+	mu    sync.Mutex
+	most  int
+	state map[string]*entry
+	order []string // of the ids in state, the oldest first, from oldest on
+	next  int      // where the next one goes, once there are as many as may be
+}
+
+type entry struct {
+	progress progress
+	busy     bool // somebody is at work on it
+}
+
+func newMemory(most int) *memory { return &memory{most: most, state: map[string]*entry{}} }
+
+// begin returns how far a response has come. mine tells whether the caller is to go on with it, and then call end.
+func (m *memory) begin(id string) (known progress, mine bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.state[id]
+	if e == nil {
+		e = &entry{}
+		m.add(id, e)
+	}
+	if e.busy || e.progress == acked {
+		return max(e.progress, stored), false
+	}
+	e.busy = true
+	return e.progress, true
+}
+
+// add adds an id, in the place of the oldest one if there are too many.
+func (m *memory) add(id string, e *entry) {
+	m.state[id] = e
+	if len(m.order) < m.most {
+		m.order = append(m.order, id)
+		return
+	}
+	delete(m.state, m.order[m.next])
+	m.order[m.next] = id
+	m.next = (m.next + 1) % m.most
+}
+
+// end notes how far a response has come.
+func (m *memory) end(id string, p progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.state[id]; e != nil {
+		e.progress, e.busy = p, false
+	}
+}

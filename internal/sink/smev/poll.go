@@ -1,0 +1,130 @@
+package smev
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/smev/soap"
+)
+
+// stepResponse is the step of a request that the adapter has: its response is waited for. It needs no slot, and what is known
+// between two polls is in the job's record.
+const stepResponse = "response"
+
+// accepted returns the result for a request that the adapter has.
+func (a adapter) accepted(client string, now time.Time) delivery.Result {
+	if a.config.Wait == waitAccepted {
+		return delivery.Result{Class: delivery.Delivered, Provider: &delivery.Provider{MessageID: client}}
+	}
+	return delivery.Result{
+		Class: delivery.Pending, RetryAfter: a.config.Poll.Every, Provider: &delivery.Provider{MessageID: client},
+		State: &delivery.State{Step: stepResponse, Began: now}, Repeatable: true, // the request is looked for before it is sent again
+		Detail: "the adapter has the request; its response is waited for",
+	}
+}
+
+// poll asks for the response, and is done once there is a final one.
+func (a adapter) poll(ctx context.Context, job *delivery.Job, client string, shown *sinkhttp.Exchange) delivery.Result {
+	found, problem := a.find(ctx, client, responseByRequest, shown)
+	if problem != nil {
+		problem.Provider = provider(problem.Provider, client)
+		return *problem
+	}
+	for i := range found {
+		m := &found[i]
+		kind, code := m.kind()
+		if kind == soap.Status || kind == "" {
+			continue
+		}
+		if problem := a.keep(ctx, job, client, m, kind, code); problem != nil {
+			return *problem
+		}
+		return a.result(kind, code, client)
+	}
+	return a.waits(job, client, time.Now())
+}
+
+// waits returns the result for a request without a final response so far.
+func (a adapter) waits(job *delivery.Job, client string, now time.Time) delivery.Result {
+	s := *job.State
+	if now.Sub(s.Began) >= a.config.Deadline {
+		return delivery.Result{
+			Class: delivery.Permanent, Reason: delivery.ReasonDeadline, Provider: &delivery.Provider{MessageID: client},
+			Detail: "no response within " + a.config.Deadline.String() + " of the request",
+		}
+	}
+	s.Waits++
+	wait := a.config.Poll.Every
+	for n := int32(0); n < s.Waits && wait < a.config.Poll.Max; n++ {
+		wait *= 2
+	}
+	wait = min(wait, a.config.Poll.Max, max(time.Second, a.config.Deadline-now.Sub(s.Began)))
+	return delivery.Result{
+		Class: delivery.Pending, RetryAfter: wait, State: &s, Repeatable: true, Provider: &delivery.Provider{MessageID: client},
+		Detail: "no response after " + strconv.Itoa(int(s.Waits)) + " polls",
+	}
+}
+
+// result returns what a final response means for the job.
+func (a adapter) result(kind soap.Kind, code, client string) delivery.Result {
+	res := delivery.Result{Class: delivery.Delivered, Provider: &delivery.Provider{Code: code, MessageID: client}}
+	switch kind {
+	case soap.Rejected:
+		res.Class, res.Detail = delivery.Rejected, "the supplier of data rejected the request: "+cmp.Or(code, "no code")
+	case soap.Refused:
+		res.Class, res.Detail = delivery.Permanent, "refused by SMEV or the adapter, after it was taken: "+cmp.Or(code, "no code")
+	}
+	return res
+}
+
+// kind returns what a message says of its request; "" for one that says nothing of it, and Status for more to come.
+func (m *message) kind() (kind soap.Kind, code string) {
+	c := m.Message.Content
+	switch {
+	case m.Message.Type == "ErrorMessage" || m.Message.Status == "ERROR":
+		if m.Message.Fault != nil {
+			code = m.Message.Fault.Code
+		}
+		return soap.Refused, code
+	case c == nil:
+		return "", ""
+	case len(c.Rejects) > 0:
+		return soap.Rejected, c.Rejects[0].Code
+	case c.Content != nil:
+		return soap.Response, ""
+	}
+	return soap.Status, ""
+}
+
+// keep writes a final response to the topic. The problem is what is known if that failed: it is asked for once more.
+func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, m *message, kind soap.Kind, code string) (problem *delivery.Result) {
+	if a.writer == nil {
+		return nil
+	}
+	r := response{
+		Message: soap.Message{ID: m.Meta.MessageID, Original: cmp.Or(m.Meta.Original, client), Kind: kind, Code: code},
+		body:    m.raw, contentType: "application/json",
+	}
+	record := r.record()
+	record.Headers = append(record.Headers,
+		delivery.Header{Key: headerClient, Value: []byte(client)}, delivery.Header{Key: delivery.HeaderJobID, Value: []byte(job.ID)},
+		delivery.Header{Key: delivery.HeaderCampaign, Value: []byte(job.Campaign)})
+	tooLarge, err := a.writer.Write(ctx, a.config.Responses, record)
+	if err == nil {
+		a.metrics.collected.WithLabelValues(string(kind)).Inc()
+		return nil
+	}
+	a.metrics.failed.WithLabelValues(stepStore).Inc()
+	if tooLarge {
+		a.log.Error("a response of SMEV is larger than its topic takes; it is asked for again: raise max.message.bytes",
+			"topic", a.config.Responses, "campaign", job.Campaign, "job", job.ID, "bytes", len(m.raw), "error", err)
+	}
+	return &delivery.Result{ // nothing is wrong with the destination, nor with the job
+		Class: delivery.Pending, RetryAfter: a.config.Poll.Every, State: job.State, Repeatable: true, Provider: &delivery.Provider{MessageID: client},
+		Detail: "the response cannot be written to the topic " + a.config.Responses + ": " + err.Error(),
+	}
+}

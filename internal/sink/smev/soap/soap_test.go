@@ -1,0 +1,157 @@
+package soap
+
+import (
+	"encoding/xml"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestContent(t *testing.T) {
+	for document, want := range map[string]string{
+		`<a xmlns="urn:x"/>`: `<a xmlns="urn:x"/>`,
+		"\xef\xbb\xbf<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- c --><p:a xmlns:p='urn:x'>&lt;<p:b/></p:a>\n": `<p:a xmlns:p='urn:x'>&lt;<p:b/></p:a>`,
+
+		``:                                     "no root element",
+		`hello`:                                "no root element",
+		`<a/>`:                                 "in no namespace",
+		`<p:a/>`:                               "in no namespace",
+		`<a xmlns=""/>`:                        "in no namespace",
+		`<a xmlns="urn:x">`:                    "not well-formed",
+		`<a xmlns="urn:x"/></b>`:               "not well-formed",
+		`<a xmlns="urn:x"/><b xmlns="urn:x"/>`: "more than one root",
+		`<a xmlns="urn:x">&e;</a>`:             "not well-formed",
+		`<!DOCTYPE a [<!ENTITY e "x">]><a xmlns="urn:x">&e;</a>`:                "a DTD",
+		`<?xml version="1.0" encoding="windows-1251"?><a xmlns="urn:x"/>`:       "not well-formed",
+		"<a xmlns=\"urn:x\">\xff</a>":                                           "not well-formed",
+		`<a xmlns="` + basicNS + `1.3"/>`:                                       "in no namespace",
+		`<a xmlns="urn:x">` + strings.Repeat("<b>", 2000):                       "elements in each other",
+		`</b:MessagePrimaryContent><b:MessagePrimaryContent><a xmlns="urn:x"/>`: "not well-formed",
+	} {
+		got, err := Content([]byte(document))
+		if err == nil && string(got) != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80q: %q, %v, want %q", document, got, err, want)
+		}
+	}
+}
+
+// TestCalls: what is written is well-formed, whatever the texts in it.
+func TestCalls(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 0, 123_456_789, time.FixedZone("", 3*3600))
+	for _, version := range Versions {
+		for _, c := range []Call{
+			SendRequest(version, Request{MessageID: "<&>", NodeID: `"'<`, EOL: now, Content: []byte(`<a xmlns="urn:x"/>`), Test: true}),
+			GetResponse(version, Selector{Namespace: "urn:&", Element: "A"}, "n&", now), GetResponse(version, Selector{}, "", now),
+			Ack(version, "<id>"), Statistics(version, "", now),
+		} {
+			var root struct {
+				XMLName xml.Name
+			}
+			if err := xml.Unmarshal(c.Envelope, &root); err != nil || root.XMLName.Local != "Envelope" {
+				t.Errorf("%s: %v", c.Envelope, err)
+			}
+			if !strings.Contains(string(c.Envelope), ` Id="`+c.SignedID+`"`) || !strings.Contains(string(c.Envelope), "/types/"+version+`"`) {
+				t.Errorf("%s", c.Envelope)
+			}
+			if said, err := Read(c.Envelope); err != nil || "urn:"+strings.TrimSuffix(said.Root, "Request") != c.Action {
+				t.Errorf("%s reads as %+v, %v", c.Action, said, err)
+			}
+		}
+	}
+	text := string(GetResponse("1.3", Selector{}, "", now).Envelope)
+	if !strings.Contains(text, ">2026-11-23T05:00:00.123Z<") || strings.Contains(text, "NodeID") || strings.Contains(text, "NamespaceURI") {
+		t.Error(text)
+	}
+}
+
+func envelope(body string) string {
+	return `<?xml version="1.0"?><s:Envelope xmlns:s="` + envelopeNS + `"><s:Header><Body><Fault/></Body></s:Header><s:Body>` + body + `</s:Body></s:Envelope>`
+}
+
+func fault(detail string) string {
+	return envelope(`<s:Fault><faultcode>s:Server</faultcode><faultstring>no SMEV-600 here</faultstring>` + detail + `</s:Fault>`)
+}
+
+func response(inside string) string {
+	return envelope(`<GetResponseResponse><ResponseMessage><Response><OriginalMessageId>o</OriginalMessageId><SenderProvidedResponseData><MessageID> m </MessageID>` +
+		inside + `</SenderProvidedResponseData><MessageMetadata><MessageId>other</MessageId></MessageMetadata></Response></ResponseMessage></GetResponseResponse>`)
+}
+
+func TestRead(t *testing.T) {
+	const f = `xmlns:f="` + faultsNS + `1.2"`
+	for text, want := range map[string]Answer{
+		envelope(`<SendRequestResponse/>`):                                               {Root: "SendRequestResponse", Whole: true},
+		strings.TrimSuffix(envelope(`<SendRequestResponse/>`), "</s:Body></s:Envelope>"): {Root: "SendRequestResponse"},
+		envelope(``):                             {},
+		`<a/>`:                                   {},
+		`HTTP is not XML`:                        {},
+		``:                                       {},
+		`<Envelope><Body><A/></Body></Envelope>`: {},
+
+		fault(`<detail><f:MessageIsAlreadySent ` + f + `/></detail>`):                                                   {Root: "Fault", Fault: Fault{Name: "MessageIsAlreadySent", Text: "no SMEV-600 here"}, Whole: true},
+		fault(`<detail><f:AccessDenied ` + f + `><Code>c</Code><Description>d</Description></f:AccessDenied></detail>`): {Root: "Fault", Fault: Fault{Name: "AccessDenied", Code: "c", Text: "d"}, Whole: true},
+		fault(`<detail><f:SignatureVerificationFault ` + f + `><f:SignatureVerificationFault>CertificateIsExpired</f:SignatureVerificationFault></f:SignatureVerificationFault></detail>`): {
+			Root: "Fault", Fault: Fault{Name: "SignatureVerificationFault", Code: "CertificateIsExpired", Text: "no SMEV-600 here"}, Whole: true,
+		},
+		fault(``): {Root: "Fault", Fault: Fault{Name: "DestinationOverflow", Code: "SMEV-600", Text: "no SMEV-600 here"}, Whole: true},
+		fault(`<detail><x:AccessDenied xmlns:x="urn:other"/></detail>`): {Root: "Fault", Fault: Fault{Name: "DestinationOverflow", Code: "SMEV-600", Text: "no SMEV-600 here"}, Whole: true},
+
+		envelope(`<GetResponseResponse/>`): {Root: "GetResponseResponse", Whole: true},
+		response(`<MessagePrimaryContent><RequestRejected><MessageID>x</MessageID></RequestRejected></MessagePrimaryContent>`): {
+			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Response}, Whole: true,
+		},
+		response(`<RequestRejected><RejectionReasonCode>NO_DATA</RejectionReasonCode><RejectionReasonDescription>d</RejectionReasonDescription></RequestRejected><RequestRejected><RejectionReasonCode>FAILURE</RejectionReasonCode></RequestRejected>`): {
+			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Rejected, Code: "NO_DATA", Description: "d"}, Whole: true,
+		},
+		response(`<RequestStatus><StatusCode>3</StatusCode><StatusDescription>d</StatusDescription></RequestStatus>`): {
+			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Status, Code: "3", Description: "d"}, Whole: true,
+		},
+		response(`<AsyncProcessingStatus><OriginalMessageId>other</OriginalMessageId><StatusCategory>requestIsRejectedBySmev</StatusCategory><SmevFault><Code>SMEV-1</Code></SmevFault></AsyncProcessingStatus>`): {
+			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Refused, Code: "SMEV-1"}, Whole: true,
+		},
+		response(`<AsyncProcessingStatus><StatusCategory>underProcessing</StatusCategory><StatusDetails>d</StatusDetails></AsyncProcessingStatus>`): {
+			Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Progress, Code: "underProcessing", Description: "d"}, Whole: true,
+		},
+		response(`<SomethingNew/>`):                              {Root: "GetResponseResponse", Message: &Message{ID: "m", Original: "o", Kind: Progress}, Whole: true},
+		`<!DOCTYPE a [<!ENTITY e "x">]>` + envelope(`<A/>`)[21:]: {},
+	} {
+		got, err := Read([]byte(text))
+		message, wanted := got.Message, want.Message
+		got.Message, want.Message = nil, nil
+		same := (message == nil) == (wanted == nil) && (message == nil || *message == *wanted)
+		if got != want || !same || (err == nil) != (want.Whole && want.Root != "") {
+			t.Errorf("%.300s\nreads as %+v %+v, %v", text, got, message, err)
+		}
+	}
+	if _, err := Read([]byte(envelope(strings.Repeat("<a>", 2000)))); err == nil || !strings.Contains(err.Error(), "in each other") {
+		t.Error(err)
+	}
+	long, _ := Read([]byte(envelope(`<s:Fault><faultstring>` + strings.Repeat("я", 100_000) + `</faultstring></s:Fault>`)))
+	if len(long.Fault.Text) > 2*maxText {
+		t.Errorf("a text of %d bytes is kept", len(long.Fault.Text))
+	}
+}
+
+func TestXML(t *testing.T) {
+	const boundary = `multipart/related; boundary=b; type="application/xop+xml"; `
+	part := func(id, text string) string { return "--b\r\nContent-ID: " + id + "\r\n\r\n" + text + "\r\n" }
+	for _, c := range []struct {
+		kind, body, want string
+		bare             bool
+	}{
+		{"text/xml", "<a/>", "<a/>", true},
+		{"", "<a/>", "<a/>", true},
+		{";;", "<a/>", "<a/>", true},
+		{boundary, part("<x>", "<a/>") + "--b--", "<a/>", true},
+		{boundary + `start="<y>"`, part("<x>", "file") + part("<y>", "<a/>") + "--b--", "<a/>", false},
+		{boundary + `start*0="<y@"; start*1="z>"`, part("<x>", "file") + part("<y@z>", "<a/>") + "--b--", "<a/>", false},
+		{boundary + `start="<none>"`, part("<x>", "<a/>") + part("<y>", "file") + "--b--", "<a/>", false},
+		{boundary, "--b\r\n\r\n<a>", "<a>", true}, // cut off
+		{boundary, "", "", false},
+	} {
+		got, bare, err := XML(c.kind, []byte(c.body))
+		if string(got) != c.want || bare != c.bare || (err == nil) != (c.want != "") {
+			t.Errorf("%s %q: %q, %t, %v", c.kind, c.body, got, bare, err)
+		}
+	}
+}
