@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -23,6 +25,8 @@ type editor interface {
 	quota(id string, windows ...delivery.Window)
 	cover(quota, mode, unit string, rollout int64)
 	remove(campaign string)
+	endpoint(e delivery.Endpoint) // creates or replaces it
+	removeEndpoint(id string)
 }
 
 // TestConformance holds both catalogs to the same behaviour.
@@ -43,7 +47,7 @@ func TestConformance(t *testing.T) {
 // emptied is a catalog over a database in which nothing is left of the tests before.
 func emptied(t *testing.T, dsn string) (*Postgres, editor) {
 	conn := connected(t, dsn)
-	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.lane_pins, pacer.lane_stripes, pacer.positions, pacer.store_incarnations CASCADE`)
+	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.lane_pins, pacer.lane_stripes, pacer.positions, pacer.store_incarnations CASCADE`)
 	return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
 }
 
@@ -61,6 +65,8 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 		"positions":                  positionsAreKept,
 		"quotas say what they cover": quotasSayWhatTheyCover,
 		"signals coalesce":           signalsCoalesce,
+		"destinations":               destinationsAreFollowed,
+		"many destinations":          manyDestinations,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, e := open(t)
@@ -69,6 +75,94 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 			}
 			check(t, s, e)
 		})
+	}
+}
+
+// destinationsAreFollowed: each is what its row says, and one that changes leaves the others and the campaigns as they were.
+func destinationsAreFollowed(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	e.campaign("spring", 500)
+	e.endpoint(delivery.Endpoint{ID: "other", URL: "https://b.example/", MaxInFlight: 3})
+	want := delivery.Endpoint{
+		ID: "shop-7", Sink: "hooks", URL: "https://a.example/x?y=%20z", MaxInFlight: 8, Secrets: []string{"file:new", "env:DESTINATION_OLD"},
+		Headers:    []delivery.EndpointHeader{{Name: "authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue & Söhne"}},
+		DisabledAt: delivery.StampOf(time.Date(2026, 11, 1, 12, 0, 0, 123456000, time.UTC)), DisabledReason: "gone",
+		FailingSince: delivery.StampOf(time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)),
+	}
+	e.endpoint(want)
+	before := await(t, s, changed, "both", func(s *delivery.Snapshot) bool {
+		return s.Endpoint("shop-7") != nil && s.Endpoint("other") != nil && s.Campaign("spring") != nil
+	})
+	got := *before.Endpoint("shop-7")
+	if got.Revision <= 0 || got.Revision > before.Revision {
+		t.Errorf("revision %d of %d", got.Revision, before.Revision)
+	}
+	if got.Revision = 0; !reflect.DeepEqual(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+	if got.State() != delivery.EndpointDisabled || before.Endpoint("other").State() != delivery.EndpointEnabled || before.Endpoint("none") != nil {
+		t.Error("the states are others")
+	}
+	want.DisabledAt, want.DisabledReason, want.FailingSince, want.URL = 0, "", 0, "https://c.example/"
+	e.endpoint(want)
+	after := await(t, s, changed, "the change", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7").URL == want.URL })
+	if now := after.Endpoint("shop-7"); now.Disabled() || now.DisabledReason != "" || now.FailingSince != 0 || now.Revision <= before.Endpoint("shop-7").Revision {
+		t.Errorf("enabled: %+v", now)
+	}
+	if before.Endpoint("shop-7").URL != "https://a.example/x?y=%20z" || before.Endpoint("other") != after.Endpoint("other") ||
+		before.Campaign("spring") != after.Campaign("spring") || after.Revision <= before.Revision {
+		t.Error("something else has changed")
+	}
+	for range after.Changed(before) {
+		t.Error("a campaign is said to have changed")
+	}
+	e.removeEndpoint("shop-7")
+	await(t, s, changed, "the removal", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7") == nil && s.Endpoint("other") != nil })
+}
+
+// manyDestinations: a change of one leaves the others as they are.
+func manyDestinations(t *testing.T, s source, e editor) {
+	const n = 50
+	changed := s.Subscribe()
+	for i := range n {
+		e.endpoint(shop(i))
+	}
+	all := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Endpoints) == n })
+	e.endpoint(delivery.Endpoint{ID: "shop-7", URL: "https://a.example/"})
+	one := await(t, s, changed, "one change", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7").URL == "https://a.example/" })
+	same := 0
+	for id, row := range one.Endpoints {
+		if all.Endpoints[id] == row {
+			same++
+		}
+	}
+	if same != n-1 {
+		t.Errorf("%d of them are the same as before", same)
+	}
+}
+
+func shop(i int) delivery.Endpoint {
+	return delivery.Endpoint{
+		ID: fmt.Sprintf("shop-%d", i), URL: fmt.Sprintf("https://shop-%d.example/hooks/orders", i), Secrets: []string{fmt.Sprintf("file:shop-%d", i)},
+	}
+}
+
+// TestDestinationsTakeLittleMemory: ten thousand are a few megabytes. Parallel tests begin after it.
+func TestDestinationsTakeLittleMemory(t *testing.T) {
+	const n = 10_000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m := NewMemory()
+	m.change(func(s *state, revision int64) {
+		for i := range n {
+			row := shop(i)
+			row.Revision = revision
+			s.endpoints.put(&endpointEntry{row: &row})
+		}
+	})
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 1500 || len(m.Snapshot().Endpoints) != n {
+		t.Errorf("a destination takes %d bytes", each)
 	}
 }
 
@@ -513,6 +607,9 @@ func (e memoryEditor) cover(quota, mode, unit string, rollout int64) {
 func rateOf(n int64) delivery.Rate { return delivery.PerSecond(n) }
 
 // sqlEditor writes what a person at psql would.
+func (e memoryEditor) endpoint(row delivery.Endpoint) { e.m.PutEndpoint(row) }
+func (e memoryEditor) removeEndpoint(id string)       { e.m.RemoveEndpoint(id) }
+
 type sqlEditor struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -531,6 +628,23 @@ func (e *sqlEditor) rate(id string, rate int64) {
 
 func (e *sqlEditor) status(id string, status delivery.Status) {
 	run(e.t, e.conn, `UPDATE pacer.campaigns SET status = $2 WHERE id = $1`, id, status)
+}
+
+func (e *sqlEditor) endpoint(row delivery.Endpoint) {
+	headers := map[string]string{}
+	for _, h := range row.Headers {
+		headers[h.Name] = h.Value
+	}
+	run(e.t, e.conn, `INSERT INTO pacer.destinations (id, sink, url, headers, secrets, max_in_flight, disabled_at, disabled_reason, failing_since)
+VALUES ($1, $2, $3, $4, coalesce($5::text[], '{}'), $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET
+sink = excluded.sink, url = excluded.url, headers = excluded.headers, secrets = excluded.secrets, max_in_flight = excluded.max_in_flight,
+disabled_at = excluded.disabled_at, disabled_reason = excluded.disabled_reason, failing_since = excluded.failing_since`,
+		row.ID, nullable(row.Sink), row.URL, headers, row.Secrets, row.MaxInFlight, nullable(row.DisabledAt.Time()), nullable(row.DisabledReason),
+		nullable(row.FailingSince.Time()))
+}
+
+func (e *sqlEditor) removeEndpoint(id string) {
+	run(e.t, e.conn, `DELETE FROM pacer.destinations WHERE id = $1`, id)
 }
 
 func (e *sqlEditor) remove(campaign string) {

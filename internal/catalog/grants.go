@@ -23,7 +23,7 @@ var (
 		{[]string{"INSERT", "UPDATE"}, []string{"campaign_progress"}},
 	}
 	opsRights = []right{
-		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas"}},
+		{[]string{"INSERT", "UPDATE", "DELETE"}, []string{"campaigns", "quotas", "quota_windows", "campaign_quotas", "destinations"}},
 		{[]string{"INSERT", "UPDATE"}, []string{"lane_pins", "lane_stripes"}}, // of those who publish to lanes
 	}
 )

@@ -125,7 +125,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn) {
 func hint(payload string) scope {
 	table, _, row := strings.Cut(payload, " ")
 	switch {
-	case row && (table == "campaigns" || table == "quotas"):
+	case row && (table == "campaigns" || table == "quotas" || table == "destinations"):
 		return scope{}
 	case table == "lane_pins":
 		return scope{pins: true}

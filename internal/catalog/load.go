@@ -148,6 +148,7 @@ type delta struct {
 	gone      []string         // campaigns that are no more; of a full read
 	quotas    []*quotaEntry
 	lanes     map[string][]int // nil if not read
+	endpoints endpointDelta
 }
 
 // readDelta reads the rows with a revision above since, in one round trip. It compares them with the state, which it does not
@@ -160,6 +161,7 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool
 	batch.Queue(selectRemoved).QueryRow(func(row pgx.Row) error { return row.Scan(&d.removed) })
 	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error { return d.scanCampaigns(rows, s) })
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
+	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })
 	if pins {
 		batch.Queue(selectPins).Query(d.scanPins)
 	}
@@ -249,6 +251,8 @@ func (d *delta) apply(s *state) {
 		s.putCampaign(entry)
 	}
 	d.applyQuotas(s)
+	s.seen(d.endpoints.revision)
+	d.endpoints.apply(&s.endpoints)
 	if d.lanes != nil {
 		for id, lanes := range d.lanes {
 			if !slices.Equal(lanes, s.lanes[id]) {

@@ -77,6 +77,19 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 	})
 }
 
+// PutEndpoint creates or replaces a destination. Its revision is ignored.
+func (m *Memory) PutEndpoint(e delivery.Endpoint) {
+	m.change(func(s *state, revision int64) {
+		e.Revision = revision
+		s.endpoints.put(&endpointEntry{row: &e})
+	})
+}
+
+// RemoveEndpoint deletes a destination.
+func (m *Memory) RemoveEndpoint(id string) {
+	m.change(func(s *state, _ int64) { s.endpoints.remove(id) })
+}
+
 // SetRate changes the rate of a campaign; it returns false if there is no such campaign.
 func (m *Memory) SetRate(campaign string, rate delivery.Rate) bool {
 	return m.alter(campaign, func(c *delivery.Campaign) { c.Rate = rate })

@@ -43,7 +43,35 @@ VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": 
 	window := func(span, limit string) string {
 		return fmt.Sprintf(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q', '%s', %s)`, span, limit)
 	}
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('there', 'https://a.example/')`)
+	destination := func(column, value string) string {
+		return fmt.Sprintf(`INSERT INTO pacer.destinations (id, url, %s) VALUES ('x', 'https://a.example/', %s)`, column, value)
+	}
+	address := func(url string) string {
+		return fmt.Sprintf(`INSERT INTO pacer.destinations (id, url) VALUES ('x', %s)`, url)
+	}
 	for _, c := range []struct{ statement, column, message string }{
+		{`INSERT INTO pacer.destinations (id, url) VALUES ('a b', 'https://a.example/')`, "id", "must be an id"},
+		{`UPDATE pacer.destinations SET id = 'elsewhere'`, "id", "cannot be changed"},
+		{address("null"), "url", "must be an address without a user and a fragment"},
+		{address("'ftp://a.example/'"), "url", "must be an address"},
+		{address("'https://u:hunter22@a.example/'"), "url", "must be an address without a user"},
+		{address("'https://a.example/#x'"), "url", "must be an address"},
+		{address("'https://a.example/a b'"), "url", "must be an address"},
+		{address("'https://'"), "url", "must be an address"},
+		{address("'https://a.example/' || repeat('x', 2048)"), "url", "must be an address"},
+		{destination("sink", "''"), "sink", "must be an id"},
+		{destination("headers", "'[]'"), "headers", "must be a JSON object"},
+		{destination("headers", `'{"a b": "x"}'`), "headers", "'a b' must be the name of a header"},
+		{destination("headers", `'{"x-a": 1}'`), "headers", "'x-a' must be the name of a header, with a text"},
+		{destination("headers", `'{"x-a": "b\nc"}'`), "headers", "'x-a' must be one line"},
+		{destination("headers", `'{"Authorization": "Bearer hunter22"}'`), "headers", "'Authorization' is a secret, and must not be in the database"},
+		{destination("headers", `'{"X-Api-Key": "hunter22"}'`), "headers", "'X-Api-Key' is a secret"},
+		{destination("secrets", "'{whsec_hunter22}'"), "secrets", "must be references"},
+		{destination("secrets", "'{file:a,file:b,file:c,file:d,file:e}'"), "secrets", "at most 4"},
+		{destination("max_in_flight", "-1"), "max_in_flight", "must not be negative"},
+		{destination("disabled_at", "'infinity'"), "disabled_at", "must not be infinite"},
+		{destination("disabled_reason", "repeat('x', 501)"), "disabled_reason", "more than 500 characters"},
 		{campaign("send_rate", "-5"), "send_rate", "must not be negative (-5)"},
 		{campaign("send_rate", "'NaN'"), "send_rate", "must be a number, not NaN"},
 		{campaign("send_rate", "'Infinity'"), "send_rate", "must be a number, not Infinity"},

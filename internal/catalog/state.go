@@ -17,6 +17,7 @@ type state struct {
 	campaigns map[string]*campaignEntry
 	quotas    map[string]*quotaEntry
 	lanes     map[string][]int // pins, by campaign, ascending
+	endpoints endpoints
 	// revision is the highest revision seen; the state contains every change up to it.
 	revision int64
 	// removed is the revision of the last deletion that the state contains.
@@ -70,7 +71,7 @@ func (e *quotaEntry) of(campaign string) *delivery.Quota {
 
 func newState() *state {
 	return &state{
-		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), lanes: make(map[string][]int),
+		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), lanes: make(map[string][]int), endpoints: newEndpoints(),
 		last: &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true,
 	}
 }
@@ -129,7 +130,7 @@ func (s *state) setLanes(id string, lanes []int) {
 
 // changed reports whether the next snapshot may differ from the last one.
 func (s *state) changed() bool {
-	return len(s.touched) > 0 || s.quoted || s.last.Revision < max(s.revision, s.removed)
+	return len(s.touched) > 0 || s.quoted || s.endpoints.changed || s.last.Revision < max(s.revision, s.removed)
 }
 
 // snapshot returns an immutable snapshot of the state as of loadedAt. It shares the unchanged parts with the previous
@@ -152,6 +153,7 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 			next.Quotas[id] = entry.quota
 		}
 	}
+	next.Endpoints = s.endpoints.snapshot()
 	s.last, s.touched, s.quoted = next, make(map[string]bool), false
 	return next
 }

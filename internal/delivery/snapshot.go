@@ -13,6 +13,7 @@ type Snapshot struct {
 	LoadedAt  time.Time
 	Campaigns map[string]*Campaign
 	Quotas    map[string]*Quota
+	Endpoints map[string]*Endpoint // of pacer.destinations, by id
 
 	serial  int64      // of the snapshots that followed each other; 0: not known
 	changes [][]string // campaigns that differ from the one before, in each of the last ones
@@ -26,6 +27,14 @@ func (s *Snapshot) Campaign(id string) *Campaign {
 	return s.Campaigns[id]
 }
 
+// Endpoint looks a destination of pacer.destinations up; nil when it is unknown.
+func (s *Snapshot) Endpoint(id string) *Endpoint {
+	if s == nil {
+		return nil
+	}
+	return s.Endpoints[id]
+}
+
 const (
 	// maxHistory and the number of campaigns bound what a snapshot remembers of those before it.
 	maxHistory = 64
@@ -36,6 +45,9 @@ const (
 // them again (see Changed) does not grow with the catalog.
 func (s *Snapshot) Next(changed map[string]*Campaign) *Snapshot {
 	next := *s
+	if len(changed) == 0 && s.serial > 0 {
+		return &next
+	}
 	if next.Campaigns = maps.Clone(s.Campaigns); next.Campaigns == nil {
 		next.Campaigns = make(map[string]*Campaign, len(changed))
 	}

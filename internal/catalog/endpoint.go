@@ -1,0 +1,134 @@
+package catalog
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const selectDestinations = `
+SELECT d.id, d.revision, coalesce(d.sink, ''), d.url, d.headers::text, d.secrets, d.max_in_flight,
+       CASE WHEN isfinite(d.disabled_at) THEN d.disabled_at END, coalesce(d.disabled_reason, ''),
+       CASE WHEN isfinite(d.failing_since) THEN d.failing_since END
+FROM pacer.destinations d WHERE d.revision > $1`
+
+// endpointEntry is a row of destinations.
+type endpointEntry struct {
+	row    *delivery.Endpoint
+	digest uint64 // of the row as the database sent it
+	load   uint64 // the full load that it was last found in
+}
+
+// endpoints are the rows of destinations. A snapshot shares a map with the one before unless a row has changed.
+type endpoints struct {
+	rows    map[string]*endpointEntry
+	changed bool
+	last    map[string]*delivery.Endpoint // of the last snapshot
+}
+
+func newEndpoints() endpoints { return endpoints{rows: map[string]*endpointEntry{}} }
+
+func (e *endpoints) put(entry *endpointEntry) {
+	e.rows[entry.row.ID], e.changed = entry, true
+}
+
+func (e *endpoints) remove(id string) {
+	delete(e.rows, id)
+	e.changed = true
+}
+
+// snapshot returns the rows for a snapshot.
+func (e *endpoints) snapshot() map[string]*delivery.Endpoint {
+	if e.changed || e.last == nil {
+		e.last, e.changed = make(map[string]*delivery.Endpoint, len(e.rows)), false
+		for id, entry := range e.rows {
+			e.last[id] = entry.row
+		}
+	}
+	return e.last
+}
+
+// endpointDelta is the result of one read of destinations.
+type endpointDelta struct {
+	revision int64
+	changed  []*endpointEntry
+	gone     []string // of a full read
+}
+
+// scan converts the rows that differ from those that are known.
+func (d *endpointDelta) scan(rows pgx.Rows, known *endpoints, load uint64, full bool) error {
+	words, found := newWords(), 0
+	for rows.Next() {
+		raw := rows.RawValues()
+		digest, before := digestOf(raw), known.rows[string(raw[0])]
+		if before != nil {
+			found++
+			before.load = load
+			if before.digest == digest {
+				d.revision = max(d.revision, before.row.Revision)
+				continue
+			}
+		}
+		row, err := readEndpoint(rows, words)
+		if err != nil {
+			return err
+		}
+		d.revision = max(d.revision, row.Revision)
+		d.changed = append(d.changed, &endpointEntry{row: row, digest: digest, load: load})
+	}
+	if full && found < len(known.rows) {
+		for id, entry := range known.rows {
+			if entry.load != load {
+				d.gone = append(d.gone, id)
+			}
+		}
+	}
+	return rows.Err()
+}
+
+// readEndpoint converts the current row. Headers that are not texts, which the triggers refuse, are left out.
+func readEndpoint(rows pgx.Rows, words *words) (*delivery.Endpoint, error) {
+	var e delivery.Endpoint
+	var headers string
+	var disabled, failing *time.Time
+	err := rows.Scan(&e.ID, &e.Revision, &e.Sink, &e.URL, &headers, &e.Secrets, &e.MaxInFlight, &disabled, &e.DisabledReason, &failing)
+	if err != nil {
+		return nil, err
+	}
+	e.Sink = words.text([]byte(e.Sink))
+	e.DisabledAt, e.FailingSince = delivery.StampOf(orZero(disabled)), delivery.StampOf(orZero(failing))
+	e.Headers = endpointHeaders(headers, words)
+	if len(e.Secrets) == 0 {
+		e.Secrets = nil
+	}
+	return &e, nil
+}
+
+func endpointHeaders(object string, words *words) (list []delivery.EndpointHeader) {
+	var texts map[string]any
+	if json.Unmarshal([]byte(object), &texts) != nil {
+		return nil
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(texts), strings.Compare) {
+		if value, ok := texts[name].(string); ok {
+			list = append(list, delivery.EndpointHeader{Name: words.text([]byte(name)), Value: words.text([]byte(value))})
+		}
+	}
+	return list
+}
+
+// apply applies the delta to what is known.
+func (d *endpointDelta) apply(known *endpoints) {
+	for _, id := range d.gone {
+		known.remove(id)
+	}
+	for _, entry := range d.changed {
+		known.put(entry)
+	}
+}

@@ -1,0 +1,51 @@
+package delivery
+
+// Endpoint is a row of pacer.destinations: where the jobs are sent that name it. It does not change once it is in a Snapshot.
+type Endpoint struct {
+	ID          string
+	Sink        string // "" for any sink with destinations
+	URL         string
+	Headers     []EndpointHeader // in the order of their names
+	Secrets     []string         // references to the secrets that sign requests, the newest first
+	MaxInFlight int              // calls at once in each daemon; 0 for as many as the sink has
+	// DisabledAt is when it was disabled, 0 if it is enabled: its jobs wait.
+	DisabledAt     Stamp
+	DisabledReason string
+	FailingSince   Stamp // since when it has not taken a job; 0: it works, or is not known
+	Revision       int64
+}
+
+// EndpointHeader is a header of the requests to an Endpoint. A value may be a reference.
+type EndpointHeader struct{ Name, Value string }
+
+// Disabled tells whether its jobs wait.
+func (e *Endpoint) Disabled() bool { return e.DisabledAt != 0 }
+
+// Serves tells whether a sink sends to it.
+func (e *Endpoint) Serves(sink string) bool { return e.Sink == "" || e.Sink == sink }
+
+// EndpointState is what is known of a destination, for metrics.
+type EndpointState uint8
+
+// The states, of which the first that applies counts.
+const (
+	EndpointDisabled EndpointState = iota
+	EndpointFailing
+	EndpointEnabled
+)
+
+// EndpointStates lists every state, for zero-initialising metrics.
+var EndpointStates = []EndpointState{EndpointDisabled, EndpointFailing, EndpointEnabled}
+
+func (s EndpointState) String() string { return [...]string{"disabled", "failing", "enabled"}[s] }
+
+// State returns the destination's state.
+func (e *Endpoint) State() EndpointState {
+	switch {
+	case e.Disabled():
+		return EndpointDisabled
+	case e.FailingSince != 0:
+		return EndpointFailing
+	}
+	return EndpointEnabled
+}
