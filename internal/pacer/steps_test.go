@@ -149,3 +149,199 @@ func TestStateIsStoredBeforeTheNextStep(t *testing.T) {
 		}
 	})
 }
+
+// TestPollsKeepToTheirCeiling: with more polls than the ceiling allows none are lost, memory holds few of them, and another
+// campaign is not delayed.
+func TestPollsKeepToTheirCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 400), campaign("d", 5)), func(o *Options) {
+			o.FollowUps, o.MaxQueueBytes = map[string]int{"default": 50}, 100<<10
+		})
+		defer f.stop()
+		f.receiver.setAnswer(steps(1, time.Second, true))
+		stop := f.timers(t.Context(), 0)
+		in := map[string]*partition{"c": newPartition("c"), "d": newPartition("d")}
+		offer := func(c string, n int) {
+			list := f.counted(0, jobs(in[c], delivery.FromLane, c, 0, n))
+			for _, j := range list {
+				j.Size = 600
+			}
+			for len(list) > 0 {
+				list, _ = f.daemons[0].Offer(t.Context(), list)
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		go offer("d", 10)
+		offer("c", 400)
+		memory := 0
+		for range 40 {
+			time.Sleep(100 * time.Millisecond)
+			held, err := f.daemons[0].InMemory(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, m := range held {
+				n += int(m.Jobs)
+			}
+			memory = max(memory, n)
+		}
+		if memory > 400 { // as many as are sent before they are open for too long, and the queue
+			t.Errorf("%d jobs in memory", memory)
+		}
+		if n := len(f.steps("d", "close")); n < 8 {
+			t.Errorf("the other campaign has %d jobs at their last step", n)
+		}
+		time.Sleep(2 * time.Minute)
+		all := append(f.steps("c", "poll"), f.steps("c", "close")...)
+		all = append(append(all, f.steps("d", "poll")...), f.steps("d", "close")...)
+		slices.Sort(all)
+		if n := most(all); n > 52 {
+			t.Errorf("%d calls within a second", n)
+		}
+		done := stop() + in["c"].count(delivery.OutcomeDelivered) + in["d"].count(delivery.OutcomeDelivered)
+		if done != 410 || len(f.steps("c", "")) != 400 {
+			t.Errorf("%d delivered; %d first steps", done, len(f.steps("c", "")))
+		}
+	})
+}
+
+// TestManyPollsHoldNoMemory: jobs whose next poll is not near are in timers, and hold neither memory nor calls.
+func TestManyPollsHoldNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 10_000)), nil)
+		defer f.stop()
+		f.receiver.setAnswer(steps(3, time.Minute, true))
+		in := newPartition("in")
+		for list := jobs(in, delivery.FromLane, "c", 0, 5000); len(list) > 0; time.Sleep(20 * time.Millisecond) {
+			list, _ = f.daemons[0].Offer(t.Context(), list)
+		}
+		time.Sleep(20 * time.Second)
+		held, err := f.daemons[0].InMemory(t.Context())
+		if err != nil || len(f.steps("c", "")) != 5000 {
+			t.Fatal(len(f.steps("c", "")), err)
+		}
+		for _, m := range held {
+			if m.Jobs > 0 || m.InHand > 0 {
+				t.Errorf("held: %+v", m)
+			}
+		}
+		if n := in.count(delivery.OutcomeRetried); n != 5000 {
+			t.Errorf("%d in timers", n)
+		}
+	})
+}
+
+// TestBetweenSteps: a pause, a resume, a cancellation and an expiry act between steps.
+func TestBetweenSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(campaign("c", 1000))
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, nil)
+		defer f.stop()
+		f.receiver.setAnswer(steps(1<<30, 500*time.Millisecond, true))
+		stop := f.timers(t.Context(), 0)
+		in := newPartition("in")
+		list := jobs(in, delivery.FromIngress, "c", 0, 20)
+		for _, j := range list[:5] {
+			j.ExpiresAt = time.Now().Add(10 * time.Second)
+		}
+		f.offer(t, list)
+		set := func(s delivery.Status) {
+			c := campaign("c", 1000)
+			c.Status = s
+			b.set(c)
+			time.Sleep(600 * time.Millisecond) // calls in flight end, and what was about to be sent is gone
+		}
+		time.Sleep(3 * time.Second)
+		set(delivery.StatusPaused)
+		before := len(f.receiver.history())
+		if before < 80 {
+			t.Fatalf("%d calls", before)
+		}
+		time.Sleep(time.Minute)
+		if n := len(f.receiver.history()); n != before {
+			t.Errorf("%d calls while the campaign was paused", n-before)
+		}
+		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonExpired); n != 5 {
+			t.Errorf("%d expired", n)
+		}
+		set(delivery.StatusActive)
+		time.Sleep(2 * time.Minute)
+		if n := len(f.receiver.history()) - before; n < 15 {
+			t.Errorf("%d calls after the pause", n)
+		}
+		set(delivery.StatusCancelled)
+		time.Sleep(time.Minute)
+		after := len(f.receiver.history())
+		time.Sleep(time.Minute)
+		if n := len(f.receiver.history()); n != after || len(f.steps("c", "")) != 20 {
+			t.Errorf("%d calls after the campaign was cancelled; %d first steps", n-after, len(f.steps("c", "")))
+		}
+		stop()
+		held, _ := f.daemons[0].InMemory(t.Context())
+		for _, m := range held {
+			if m.Jobs > 0 {
+				t.Errorf("held: %+v", m)
+			}
+		}
+	})
+}
+
+// TestFollowUpsAndFirstStepsShareTheCalls: when a sink has few calls, neither waits for the other for ever.
+func TestFollowUpsAndFirstStepsShareTheCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 200)), func(o *Options) {
+			o.FollowUps = map[string]int{"default": 1000}
+		})
+		defer f.stop()
+		f.receiver.max = 2
+		f.receiver.setLatency(100 * time.Millisecond)
+		f.receiver.setAnswer(steps(1<<30, 0, true))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		f.feed(ctx, 0, "c", newPartition("in"))
+		first, polls := len(f.steps("c", "")), len(f.steps("c", "poll"))
+		if first < 50 || polls < 50 {
+			t.Errorf("%d first steps, %d polls", first, polls)
+		}
+		if f.receiver.most > 2 {
+			t.Errorf("%d calls at once", f.receiver.most)
+		}
+	})
+}
+
+// TestAGateStopsSteps: while the sink asks to wait, no step is made, and a failing one is probed by a step when there is nothing
+// else.
+func TestAGateStopsSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 1000)), nil)
+		defer f.stop()
+		works := steps(3, 200*time.Millisecond, true)
+		f.receiver.setAnswer(works)
+		stop := f.timers(t.Context(), 0)
+		in := newPartition("in")
+		f.offer(t, f.counted(0, jobs(in, delivery.FromIngress, "c", 0, 20)))
+		time.Sleep(300 * time.Millisecond)
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}
+		})
+		time.Sleep(time.Second)
+		before := len(f.receiver.history())
+		time.Sleep(7 * time.Second)
+		if n := len(f.receiver.history()); n != before {
+			t.Errorf("%d calls while the gate was closed", n-before)
+		}
+		f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Unreachable} })
+		time.Sleep(20 * time.Second)
+		before = len(f.receiver.history())
+		time.Sleep(10 * time.Second)
+		if n := len(f.receiver.history()) - before; n < 3 || n > 15 {
+			t.Errorf("%d probes in ten seconds", n)
+		}
+		f.receiver.setAnswer(works)
+		time.Sleep(2 * time.Minute)
+		if n := stop() + in.count(delivery.OutcomeDelivered); n != 20 {
+			t.Errorf("%d delivered", n)
+		}
+	})
+}

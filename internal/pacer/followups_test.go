@@ -1,0 +1,162 @@
+package pacer
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestFollowUps: whatever comes and goes, each job leaves once, no more calls are made than the ceiling allows, campaigns that
+// may send take turns, and the counts are right.
+func TestFollowUps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		perSecond := rapid.SampledFrom([]int{1, 7, 100, 5000}).Draw(t, "a second")
+		f := newFollowUps(perSecond)
+		here, waiting := map[*delivery.Job]bool{}, map[*delivery.Job]int64{}
+		var sent []int64
+		now, made := int64(1_000_000), 0
+		next := func() *delivery.Job {
+			made++
+			j := &delivery.Job{ID: fmt.Sprint(made), Campaign: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "campaign")}
+			j.Size = int64(made)
+			return j
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(*rapid.T) {
+				j := next()
+				f.push(j)
+				here[j] = true
+			},
+			"wait": func(t *rapid.T) {
+				j, at := next(), now+rapid.Int64Range(0, 2_000_000).Draw(t, "for")
+				f.wait(j, at)
+				waiting[j] = at
+			},
+			"due": func(t *rapid.T) {
+				for j := f.due(now); j != nil; j = f.due(now) {
+					if at, ok := waiting[j]; !ok || at > now {
+						t.Fatalf("%s is not due", j.ID)
+					}
+					delete(waiting, j)
+				}
+				for j, at := range waiting {
+					if at <= now {
+						t.Fatalf("%s is due since %d", j.ID, now-at)
+					}
+				}
+			},
+			"take": func(t *rapid.T) {
+				may := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "only")
+				before := f.next
+				j := f.take(now, func(c string) bool { return may == "" || c == may })
+				switch {
+				case j == nil:
+					for other := range here {
+						if before <= now && (may == "" || other.Campaign == may) {
+							t.Fatalf("%s was not taken", other.ID)
+						}
+					}
+				case !here[j] || may != "" && j.Campaign != may:
+					t.Fatalf("%s was taken", j.ID)
+				default:
+					delete(here, j)
+					sent = append(sent, now)
+				}
+			},
+			"drop": func(t *rapid.T) {
+				c := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "of")
+				f.filter(func(j *delivery.Job, ready bool) bool {
+					if ready != here[j] {
+						t.Fatalf("%s: ready %t", j.ID, ready)
+					}
+					if j.Campaign == c {
+						delete(here, j)
+						delete(waiting, j)
+					}
+					return j.Campaign != c
+				})
+			},
+			"later": func(t *rapid.T) { now += rapid.Int64Range(1, 700_000).Draw(t, "by") },
+			"": func(t *rapid.T) {
+				size := int64(0)
+				for j := range here {
+					size += j.Size
+				}
+				for j := range waiting {
+					size += j.Size
+				}
+				if f.ready != len(here) || f.len() != len(here)+len(waiting) || f.size != size {
+					t.Fatalf("%d ready, %d in all, %d bytes; want %d, %d, %d", f.ready, f.len(), f.size, len(here), len(here)+len(waiting), size)
+				}
+				for from := range sent {
+					for to := from; to < len(sent); to++ {
+						if allowed := int64(perSecond)*(sent[to]-sent[from]+f.slack)/1_000_000 + 2; int64(to-from+1) > allowed {
+							t.Fatalf("%d calls in %d µs", to-from+1, sent[to]-sent[from])
+						}
+					}
+				}
+				if at, ok := f.nextAt(); ok != (f.len() > 0) || ok && f.ready > 0 && at > f.next {
+					t.Fatalf("next at %d, %t", at, ok)
+				}
+			},
+		})
+	})
+}
+
+// TestFollowUpsTakeTurns: a campaign with many jobs does not delay another's.
+func TestFollowUpsTakeTurns(t *testing.T) {
+	f := newFollowUps(1000)
+	for range 500 {
+		f.push(&delivery.Job{Campaign: "many"})
+	}
+	now := int64(0)
+	f.push(&delivery.Job{Campaign: "few"})
+	f.push(&delivery.Job{Campaign: "few"})
+	var order string
+	for range 5 {
+		now += 1000
+		order += f.take(now, func(string) bool { return true }).Campaign + " "
+	}
+	if order != "many few many few many " {
+		t.Error(order)
+	}
+}
+
+// TestBook: jobs in timers are told to come back one behind the other when there are more than the ceiling allows, and at their
+// own time when there are not.
+func TestBook(t *testing.T) {
+	f := newFollowUps(10)
+	const second = int64(1_000_000)
+	if at := f.book("a", 5*second, false, 0); at != 5*second {
+		t.Errorf("its own time: %d", at)
+	}
+	var last int64
+	for i := range 100 {
+		at := f.book("a", 0, true, 0)
+		if at <= last || at > int64(i+2)*second/10 {
+			t.Fatalf("job %d: %d after %d", i, at, last)
+		}
+		last = at
+	}
+	if at := f.book("b", 0, true, 0); at > second/2 {
+		t.Errorf("the first of another campaign: %d", at)
+	}
+	if at := f.book("a", second, false, 0); at <= last {
+		t.Errorf("one that would pass the others: %d", at)
+	}
+	if at := f.book("a", 60*second, false, 0); at != 60*second {
+		t.Errorf("one whose time is behind them: %d", at)
+	}
+	if f.forget(20 * second); len(f.lines) != 0 && f.lines["b"] != nil {
+		t.Errorf("remembered: %d", len(f.lines))
+	}
+	for range 100_000 {
+		last = f.book("a", 0, true, 0)
+	}
+	if last > maxBooked.Microseconds() {
+		t.Errorf("%d", last)
+	}
+}
