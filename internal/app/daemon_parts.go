@@ -39,7 +39,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
-		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), FollowUps: d.parts.followUps(),
+		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), Missing: d.parts.missing(), FollowUps: d.parts.followUps(),
 		Owns:    func(now time.Time) bool { return d.consumer.Owns(now) },
 		HasJobs: func(campaign string) bool { return d.progress.HasJobs(campaign) },
 		Shows:   func(campaign string) bool { return d.progress.Shows(campaign) },

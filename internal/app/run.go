@@ -11,6 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/sink"
 )
@@ -57,7 +58,10 @@ func (s *Services) parts() (Parts, error) {
 	if err != nil {
 		return Parts{}, config.UsageError{Err: err}
 	}
-	sinks, err := sink.OpenAll(cfg.Sinks, sink.Host{Version: Version, Logger: s.Log, Writer: recordWriter{s.Kafka}})
+	sinks, err := sink.OpenAll(cfg.Sinks, sink.Host{
+		Version: Version, Logger: s.Log, Writer: recordWriter{s.Kafka},
+		Endpoints: func(id string) *delivery.Endpoint { return c.Snapshot().Endpoint(id) },
+	})
 	if err != nil {
 		return Parts{}, config.UsageError{Err: err}
 	}

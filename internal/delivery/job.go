@@ -315,23 +315,24 @@ type Reason string
 
 // Reasons of dead letters.
 const (
-	ReasonUndecodable       Reason = "undecodable"
-	ReasonInvalidHeader     Reason = "invalid_header"
-	ReasonUnknownCampaign   Reason = "unknown_campaign"
-	ReasonOversize          Reason = "oversize"
-	ReasonTooLarge          Reason = "too_large"
-	ReasonOverweight        Reason = "overweight"
-	ReasonRefused           Reason = "refused"
-	ReasonAttemptsExhausted Reason = "attempts_exhausted"
-	ReasonExpired           Reason = "expired"
-	ReasonRejected          Reason = "rejected" // a sink that is set to keep such jobs
-	ReasonDeadline          Reason = "deadline" // a request of several steps was not done in time
+	ReasonUndecodable        Reason = "undecodable"
+	ReasonInvalidHeader      Reason = "invalid_header"
+	ReasonUnknownCampaign    Reason = "unknown_campaign"
+	ReasonOversize           Reason = "oversize"
+	ReasonTooLarge           Reason = "too_large"
+	ReasonOverweight         Reason = "overweight"
+	ReasonRefused            Reason = "refused"
+	ReasonAttemptsExhausted  Reason = "attempts_exhausted"
+	ReasonExpired            Reason = "expired"
+	ReasonUnknownDestination Reason = "unknown_destination"
+	ReasonRejected           Reason = "rejected" // a sink that is set to keep such jobs
+	ReasonDeadline           Reason = "deadline" // a request of several steps was not done in time
 )
 
 // DeadReasons lists every reason of a dead letter.
 var DeadReasons = []Reason{
 	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonTooLarge, ReasonOverweight,
-	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected, ReasonDeadline,
+	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected, ReasonDeadline, ReasonUnknownDestination,
 }
 
 // Reasons of re-enqueues.

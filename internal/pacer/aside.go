@@ -12,6 +12,7 @@ import (
 type aside struct {
 	waits  timeHeap[*delivery.Job]    // by the local time at which they are ready: after a short back-off, or a not-before
 	parked map[string][]*delivery.Job // by campaign, in order: of ingress, which lost their place; see giveBack
+	astray astray                     // of those that wait in timers for their destination to appear
 	sinks  []*sinkState               // with follow-ups
 }
 

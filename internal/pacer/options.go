@@ -115,7 +115,7 @@ type Options struct {
 	MaxQueueBytes  int64         // 8 MiB; memory of the jobs of one campaign that wait for slots
 	ItemsPerSecond int           // 20,000; budget of take items
 	MaxWeight      int64         // 1,000
-	UnknownGrace   time.Duration // 10 min; how long an unknown campaign's jobs wait for it to appear
+	UnknownGrace   time.Duration // 10 min; how long jobs of an unknown campaign or destination wait for it to appear
 	Retry          Retry
 	// MaxRetryAfter is how long a wait that a destination asks for is believed, by sink; 5 min where it is not set.
 	MaxRetryAfter map[string]time.Duration
@@ -126,6 +126,9 @@ type Options struct {
 	Owns func(now time.Time) bool
 	// HasJobs reports whether a daemon has jobs of the campaign, as far as is known; nil for always. It is called from Run.
 	HasJobs func(campaign string) bool
+	// Missing returns why a sink has no destination for a job, and what to do, in one line; "" if it has one. nil: it always has. It is
+	// called from Run, for each job.
+	Missing func(sink string, j *delivery.Job) string
 	// Shows reports whether a campaign has series of its own in the metrics; nil for always. It is called concurrently.
 	Shows func(campaign string) bool
 

@@ -65,7 +65,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		p.wait(j, wait, delivery.ReasonNotBefore, now)
 		return true
 	}
-	if p.placeApart(e.sink, j, now) {
+	if p.missing(e.sink, j, now) || p.placeApart(e.sink, j, now) {
 		return true
 	}
 	q := p.queue(e)
@@ -175,13 +175,8 @@ func (p *Pacer) unknown(j *delivery.Job, now instant) bool {
 		p.dead(j, delivery.ReasonUnknownCampaign, "no campaign with this id; create it, then replay")
 		return true
 	}
-	wait := 5 * time.Second
-	if j.TimerHops > 0 {
-		wait = 30 * time.Second
-	}
-	wait = min(wait, max(time.Second, p.opt.UnknownGrace))
 	p.opt.Requeuer.Put(j, delivery.Destination{
-		Kind: delivery.ToTimer, Reason: delivery.ReasonUnknownCampaign, Due: now.wall.Add(wait),
+		Kind: delivery.ToTimer, Reason: delivery.ReasonUnknownCampaign, Due: now.wall.Add(p.unknownWait(j)),
 	})
 	return true
 }

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,60 @@ func TestACatalogThatHasLostMostCampaigns(t *testing.T) {
 		time.Sleep(time.Second)
 		if n := f.offer(t, jobs(lane, delivery.FromLane, "c0", 10, 10)); n != 10 || f.count("c0") != 10 {
 			t.Errorf("%d of 10 stay in the lane after the grace", n)
+		}
+	})
+}
+
+// Jobs whose destination is not known wait for it in timers, and are sent once it is there; those of one that stays away become dead
+// letters after the grace, which begins when it disappears. The other jobs of the campaign pass them.
+func TestADestinationThatIsNotKnown(t *testing.T) {
+	var known atomic.Bool
+	missing := func(_ string, j *delivery.Job) string {
+		if j.Destination == "shop" && !known.Load() {
+			return "create it"
+		}
+		return ""
+	}
+	one(t, newBook(campaign("c", 100)), func(o *Options) { o.Missing = missing }, func(t *testing.T, f *fleet) {
+		time.Sleep(time.Hour)
+		named := func(first int64, old bool) []*delivery.Job {
+			list := jobs(newPartition("jobs/0"), delivery.FromIngress, "c", first, 10)
+			for i, j := range list {
+				if i%2 == 0 {
+					j.Destination = "shop"
+				}
+				if j.FirstRead = time.Now(); old {
+					j.FirstRead = time.Now().Add(-30 * time.Minute)
+				}
+			}
+			return list
+		}
+		f.offer(t, named(0, true))
+		time.Sleep(time.Second)
+		waits := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination)
+		if n := f.count("c"); n != 5 || waits != 5 {
+			t.Errorf("%d sent, %d in timers", n, waits)
+		}
+		time.Sleep(9 * time.Minute)
+		f.book.reload()
+		f.offer(t, named(100, true))
+		time.Sleep(time.Second)
+		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 0 {
+			t.Errorf("%d dead letters within the grace", n)
+		}
+		time.Sleep(2 * time.Minute)
+		f.book.reload()
+		time.Sleep(time.Second)
+		f.offer(t, append(named(200, true), named(300, false)...))
+		time.Sleep(time.Second)
+		if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); n != 5 {
+			t.Errorf("%d dead letters after the grace", n)
+		}
+		known.Store(true)
+		f.offer(t, named(400, true))
+		time.Sleep(time.Second)
+		if n := f.count("c"); n != 5+5+10+10 {
+			t.Errorf("%d sent", n)
 		}
 	})
 }

@@ -68,11 +68,14 @@ func kindOf[C Config](config func() C, open func(cfg C, host Host) (Entry, error
 }
 
 func openHTTP(c *http.Config, host Host) (Entry, error) {
-	s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	s, err := http.New(http.Options{Config: *c, Version: host.Version, Logger: host.Logger, Endpoints: host.Endpoints})
 	if err != nil {
 		return Entry{}, err
 	}
-	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, nil
+	return Entry{
+		Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected,
+		Destinations: c.Destinations, DisableAfter: c.DisableAfter,
+	}, nil
 }
 
 func openAPNs(c *apns.Config, host Host) (Entry, error) {
@@ -187,6 +190,8 @@ type Host struct {
 	Version string // of pacer
 	Logger  *slog.Logger
 	Writer  Writer // nil where there is no daemon
+	// Endpoints looks destinations of pacer.destinations up, nil for one that is not known; nil where there are none.
+	Endpoints func(id string) *delivery.Endpoint
 }
 
 // Writer writes a record to a topic of the daemon's own Kafka, in the partition of its key. It returns nil once all in-sync

@@ -6,24 +6,30 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/render"
+	"github.com/pacer/pacer/internal/sink/signature"
 )
 
 // reach says where the addresses of a sink come from.
 type reach uint8
 
 const (
-	fixed reach = iota // from the configuration: one host for all jobs
-	byJob              // the host, or all of the address, is made of the job
+	fixed   reach = iota // from the configuration: one host for all jobs
+	byJob                // the host, or all of the address, is made of the job
+	byTable              // from pacer.destinations, by the name in the job
 )
 
 // reach returns where the addresses of the sink come from.
 func (c *Config) reach() reach {
+	if c.Destinations {
+		return byTable
+	}
 	if u, ok := splitURL(c.URL); ok && c.isTemplate("url", c.URL) && u.byJob() {
 		return byJob
 	}
@@ -97,6 +103,12 @@ func (c *Config) sample() (address string, ok bool) {
 
 // addressProblems returns what is wrong with the address and the parts of a request.
 func (c *Config) addressProblems() (p []string) {
+	if c.Destinations {
+		if c.URL != "" {
+			p = append(p, "url: with destinations, each has its own; remove it")
+		}
+		return append(p, c.formProblems()...)
+	}
 	sample, ok := c.sample()
 	why := urlProblem(sample)
 	switch {
@@ -132,14 +144,31 @@ func (c *Config) guardProblems() (p []string) {
 	if userIn(c.URL) {
 		return append(p, "url: has a user, which an address that is made of a job must not have; use basic")
 	}
+	if c.Destinations && slices.ContainsFunc(c.Sign.Secrets, signature.Shared) {
+		p = append(p, "sign.secrets: each destination would know the secret of all others; use a key, whsk_…, or give each its own secrets")
+	}
 	if ways := c.ways(); len(ways) > 0 && !c.ownDomain() {
 		p = append(p, ways[0]+": would be sent to any host that a job names; let the host end in a domain of your own, such as https://{{ … }}.example.com/, or remove it")
 	}
 	return p
 }
 
+// tableProblems returns what is wrong with the settings of a sink that sends to pacer.destinations.
+func (c *Config) tableProblems() (p []string) {
+	if c.DisableAfter != 0 && (c.DisableAfter < time.Minute || c.DisableAfter > maxDisableAfter) {
+		p = append(p, "disable_after: out of range; use a duration between 1m and 366d, such as 5d, or 0 for never")
+	}
+	if c.SecretsDir != "" && !c.Destinations {
+		p = append(p, "secrets_dir: is for destinations; set destinations as well, or remove it")
+	}
+	return p
+}
+
 // ownDomain tells whether all hosts that jobs can name are in a domain that the configuration names.
 func (c *Config) ownDomain() bool {
+	if c.Destinations {
+		return false
+	}
 	u, _ := splitURL(c.URL)
 	i := strings.LastIndex(u.base, "}}")
 	if i < 0 {
@@ -161,7 +190,7 @@ func (c *Config) guarding() (*guard.Guard, error) {
 // toward returns the client for the address of a job, which is the client itself if there is one for all jobs. The problem is
 // one of the job, now and ever.
 func (c *client) toward(job *delivery.Job) (to *client, problem string) {
-	if c.reach == fixed {
+	if c.reach != byJob {
 		return c, ""
 	}
 	u, problem := c.form.place(render.NewJob(job, time.Now()))
@@ -195,7 +224,7 @@ func (s *Sink) Several() bool { return s.options.Config.reach() != fixed }
 // one, or none for this job.
 func (s *Sink) Destination(job *delivery.Job) string {
 	c := s.client.Load()
-	if c.reach == fixed {
+	if c.reach != byJob {
 		return ""
 	}
 	u, problem := c.form.place(render.NewJob(job, time.Now()))

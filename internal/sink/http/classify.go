@@ -43,7 +43,7 @@ func (c *client) classify(resp *http.Response, now time.Time) delivery.Result {
 	default:
 		res.Class = delivery.Permanent
 	}
-	res.Detail = c.scrub(statusDetail(resp, c.where))
+	res.Detail = c.scrub(c.statusDetail(resp))
 	return res
 }
 
@@ -66,22 +66,26 @@ func aboutCredentials(code int) bool {
 const maxLocation = 120
 
 // statusDetail describes an answer by its status alone: the body may contain the payload or a credential.
-func statusDetail(resp *http.Response, where string) string {
+func (c *client) statusDetail(resp *http.Response) string {
 	code := resp.StatusCode
 	detail := "HTTP " + strconv.Itoa(code)
 	if text := http.StatusText(code); text != "" {
 		detail += " " + text
 	}
-	detail += " from " + where
+	detail += " from " + c.where
+	whose := "the sink's"
+	if c.reach == byTable {
+		whose = "the destination's"
+	}
 	switch {
 	case code == http.StatusProxyAuthRequired:
 		detail += ": check the credentials in HTTP_PROXY or HTTPS_PROXY"
 	case aboutCredentials(code):
-		detail += ": check the sink's credentials"
+		detail += ": check " + whose + " credentials"
 	case code >= 300 && code < 400:
 		detail += ": redirects are not followed"
 		if to, err := resp.Location(); err == nil && len(to.String()) <= maxLocation {
-			detail += "; set the sink's url to where it moved: " + Redacted(to.String())
+			detail += "; set " + whose + " url to where it moved: " + Redacted(to.String())
 		}
 	}
 	return detail

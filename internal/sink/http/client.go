@@ -56,6 +56,7 @@ type client struct {
 	guard     *guard.Guard // nil if one host is the same for all jobs
 	target    *url.URL     // without user and password
 	where     string       // host and port, for details
+	endpoint  string       // the id in pacer.destinations; "" if it has none
 	method    string
 	form      *form             // nil: each job's request is made of its payload and metadata alone
 	events    string            // the mode of CloudEvents; "" for none
@@ -65,8 +66,9 @@ type client struct {
 	typed     bool              // the content type is one of them
 	timeout   time.Duration
 	transport *http.Transport
-	trusted   *http.Transport   // for an address that the configuration names; the same unless there is a guard
-	secrets   *strings.Replacer // replaces what must not appear in a detail
+	trusted   *http.Transport // for an address that the configuration names; the same unless there is a guard
+	hidden    []string
+	secrets   *strings.Replacer // of these: replaces what must not appear in a detail
 }
 
 // field is a header of every request. A slice of them is cheaper to iterate over than a map.
@@ -130,7 +132,7 @@ func newClient(f *files, version string) (*client, error) {
 		pw, _ := u.User.Password()
 		secrets = append(secrets, u.User.String(), pw)
 	}
-	c.target, c.secrets = target, scrubber(secrets)
+	c.target, c.hidden, c.secrets = target, secrets, scrubber(secrets)
 	if c.guard, err = cfg.guarding(); err != nil {
 		return nil, err
 	}

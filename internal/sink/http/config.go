@@ -54,6 +54,12 @@ type Config struct {
 	CloudEvents string `yaml:"cloudevents"`
 	// Sign signs requests; without secrets, they are not signed.
 	Sign Sign `yaml:"sign"`
+	// Destinations has jobs sent to the destination of pacer.destinations that they name.
+	Destinations bool `yaml:"destinations"`
+	// DisableAfter is how long a destination may fail until it is disabled; 0 for ever.
+	DisableAfter time.Duration `yaml:"disable_after"`
+	// SecretsDir has the files that destinations may refer to; "" for none.
+	SecretsDir string `yaml:"secrets_dir"`
 	// Guard says where a sink may send whose addresses come from jobs.
 	Guard guard.Config `yaml:"guard"`
 	// Proxy is a proxy for this sink; "" for the one of the environment, or for none if the sink is guarded.
@@ -111,10 +117,12 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) {
 }
 
 const (
-	maxTimeout     = 10 * time.Minute
-	maxConnAge     = 24 * time.Hour
-	maxHeaders     = 64
-	maxHeaderBytes = 8 << 10
+	maxTimeout = 10 * time.Minute
+	maxConnAge = 24 * time.Hour
+
+	maxDisableAfter = 366 * 24 * time.Hour
+	maxHeaders      = 64
+	maxHeaderBytes  = 8 << 10
 )
 
 // Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
@@ -122,7 +130,7 @@ const (
 func Default() *Config {
 	return &Config{
 		Method: http.MethodPost, OAuth2: OAuth2{Auth: authHeader}, MaxInFlight: 256, Timeout: 3 * time.Second,
-		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(),
+		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(), DisableAfter: 5 * 24 * time.Hour,
 	}
 }
 
@@ -140,7 +148,7 @@ var signed = []string{keyTimestamp, keySignature}
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	p := append(c.addressProblems(), c.guardProblems()...)
+	p := append(append(c.addressProblems(), c.guardProblems()...), c.tableProblems()...)
 	if c.Timeout < time.Millisecond || c.Timeout > maxTimeout {
 		p = append(p, fmt.Sprintf("timeout: %s is out of range; use a duration between 1ms and %s, such as 3s", c.Timeout, maxTimeout))
 	}
@@ -164,17 +172,25 @@ func (c *Config) Problems() []string {
 		p = append(p, fmt.Sprintf("headers: %d of them; use at most %d", len(c.Headers), maxHeaders))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		canonical := http.CanonicalHeaderKey(name)
-		switch {
-		case !validName(name):
-			p = append(p, fmt.Sprintf("headers.%s: not a header name; use letters, digits and -", name))
-		case slices.Contains(own, canonical) || len(c.Sign.Secrets) > 0 && slices.Contains(signed, canonical) || strings.HasPrefix(canonical, "Pacer-"):
-			p = append(p, fmt.Sprintf("headers.%s: pacer sets this header itself; remove it", name))
-		case !validValue(c.Headers[name]) || len(c.Headers[name]) > maxHeaderBytes:
-			p = append(p, fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, maxHeaderBytes))
+		if why := headerProblem(name, c.Headers[name], len(c.Sign.Secrets) > 0); why != "" {
+			p = append(p, why)
 		}
 	}
 	return p
+}
+
+// headerProblem returns the error in a header of the requests, beginning with its key; "" if there is none.
+func headerProblem(name, value string, isSigned bool) string {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !validName(name):
+		return fmt.Sprintf("headers.%s: not a header name; use letters, digits and -", name)
+	case slices.Contains(own, canonical) || isSigned && slices.Contains(signed, canonical) || strings.HasPrefix(canonical, "Pacer-"):
+		return fmt.Sprintf("headers.%s: pacer sets this header itself; remove it", name)
+	case !validValue(value) || len(value) > maxHeaderBytes:
+		return fmt.Sprintf("headers.%s: not a header value; use one line of at most %d bytes", name, maxHeaderBytes)
+	}
+	return ""
 }
 
 // urlProblem returns the error in the URL without repeating the URL, since it may contain a password.

@@ -139,6 +139,9 @@ func (s *Sink) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			s.readAgain()
+			if s.options.Endpoints != nil {
+				s.endpoints.forget(s.options.Endpoints)
+			}
 		}
 	}
 }

@@ -32,6 +32,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Like, if set, is a sink with the same credentials, whose access token this one uses.
 	Like *Sink
+	// Endpoints looks destinations up, nil for one that is not known; required if the configuration says that there are any.
+	Endpoints func(id string) *delivery.Endpoint
 }
 
 // Sink POSTs each job and classifies the answer (see classify), or what is known if there is none (see unanswered). It
@@ -41,11 +43,12 @@ type Options struct {
 // connection, only if the destination has certainly not processed it (see trip). Retrying is up to the pacer, since
 // every attempt takes a slot and a second copy would be a duplicate at the receiver.
 type Sink struct {
-	options Options
-	client  atomic.Pointer[client] // replaced when a file that the configuration names changes
-	resent  atomic.Uint64
-	reading retry.Outage  // of these files
-	tokens  *token.Source // nil: requests need no access token
+	options   Options
+	client    atomic.Pointer[client] // replaced when a file that the configuration names changes
+	resent    atomic.Uint64
+	reading   retry.Outage // of these files
+	endpoints endpoints
+	tokens    *token.Source // nil: requests need no access token
 }
 
 // New makes a Sink. It reads the files that the configuration names and opens no connection.
@@ -88,6 +91,12 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, more *extra) deli
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	t := &trip{payload: job.Payload, cancel: cancel, resent: &s.resent, extra: more}
+	if c.reach == byTable {
+		var res *delivery.Result
+		if c, res = s.endpoint(c, job); res != nil {
+			return *res
+		}
+	}
 	if s.tokens != nil {
 		return s.deliverWithToken(ctx, limited, c, job, t)
 	}
@@ -118,11 +127,11 @@ func (c *client) deliver(ctx, limited context.Context, job *delivery.Job, t *tri
 		defer c.watch(resp, t)()
 	}
 	if c.rules != nil {
-		return c.scope(c.judge(ctx, resp, t))
+		return c.scope(c.gone(c.judge(ctx, resp, t)))
 	}
 	res := c.classify(resp, time.Now())
 	finish(resp, t.cancel)
-	return c.scope(res)
+	return c.scope(c.gone(res))
 }
 
 // send writes the request, to another connection as long as it gets one that has been closed already.

@@ -57,7 +57,7 @@ func (c *client) cutOff(ctx context.Context, resp *http.Response) delivery.Resul
 	}
 	return delivery.Result{
 		Class: delivery.Temporary, By: delivery.ByNobody, Status: resp.StatusCode,
-		Detail: c.scrub(statusDetail(resp, c.where) + "; the body, which the rules look at, did not come"),
+		Detail: c.scrub(c.statusDetail(resp) + "; the body, which the rules look at, did not come"),
 	}
 }
 
@@ -75,7 +75,7 @@ func (c *client) apply(v rule.Verdict, resp *http.Response, now time.Time) deliv
 		}
 		res.RetryAfter, _ = retryAfter(resp.Header, now)
 	}
-	res.Detail = statusDetail(resp, c.where)
+	res.Detail = c.statusDetail(resp)
 	if v.ByRule {
 		res.Detail += ", " + v.Class.String() + " by a rule"
 	}

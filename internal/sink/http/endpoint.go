@@ -1,0 +1,175 @@
+package http
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
+	"github.com/pacer/pacer/internal/sink/signature"
+)
+
+// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to. The zero value is ready.
+type endpoints struct {
+	mu    sync.Mutex
+	known map[string]*endpoint
+}
+
+// endpoint is what is made of a row. It never changes.
+type endpoint struct {
+	base   *client // of the sink
+	row    *delivery.Endpoint
+	client *client // nil if the row cannot be used
+	fault  string  // why
+	refers bool    // to secrets that may change
+	readAt time.Time
+}
+
+// fresh tells whether the row, the sink and the secrets are as they were, as far as they have to be looked at.
+func (e *endpoint) fresh(base *client, row *delivery.Endpoint, now time.Time) bool {
+	return e != nil && e.base == base && e.row == row && (!e.refers || now.Sub(e.readAt) < readEvery)
+}
+
+// of returns what is made of a row for the sink.
+func (l *endpoints) of(base *client, row *delivery.Endpoint, now time.Time) *endpoint {
+	l.mu.Lock()
+	known := l.known[row.ID]
+	l.mu.Unlock()
+	if known.fresh(base, row, now) {
+		return known
+	}
+	next := newEndpoint(base, row, now)
+	if next.client == nil && known != nil && known.row == row && known.client != nil && known.base == base {
+		again := *known // with the secrets of before, as one that is rotated may be missing for a moment
+		again.readAt = now
+		next = &again
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = map[string]*endpoint{}
+	}
+	l.known[row.ID] = next
+	return next
+}
+
+// forget drops what is made of rows that are there no more, or were replaced.
+func (l *endpoints) forget(lookup func(id string) *delivery.Endpoint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, e := range l.known {
+		if lookup(id) != e.row {
+			delete(l.known, id)
+		}
+	}
+}
+
+// newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.
+func newEndpoint(base *client, row *delivery.Endpoint, now time.Time) *endpoint {
+	e := &endpoint{base: base, row: row, readAt: now}
+	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.EndpointHeader) bool { return isReference(h.Value) })
+	c, fault := base.to(row)
+	if fault != "" {
+		e.fault = "destination " + row.ID + ": " + fault
+		return e
+	}
+	e.client = c
+	return e
+}
+
+// to returns the client for a row, or why there is none: the settings are wrong, and no job is to blame.
+func (c *client) to(row *delivery.Endpoint) (to *client, fault string) {
+	cfg := &c.from.config
+	target, err := url.Parse(row.URL)
+	if err != nil || target.Host == "" || target.Fragment != "" {
+		return nil, "url: not a URL"
+	}
+	next := *c
+	next.target, next.where, next.endpoint = target, target.Host, row.ID
+	next.fixed = slices.Clone(c.fixed)
+	hidden := slices.Clone(c.hidden)
+	if target.RawQuery != "" {
+		hidden = append(hidden, target.RawQuery)
+		for _, values := range target.Query() {
+			hidden = append(hidden, values...)
+		}
+	}
+	for _, h := range row.Headers {
+		value, err := resolve(cfg.SecretsDir, h.Value)
+		if err != nil {
+			return nil, "headers." + h.Name + ": " + err.Error()
+		}
+		if why := headerProblem(h.Name, value, len(row.Secrets) > 0 || c.signer != nil); why != "" {
+			return nil, why
+		}
+		if isReference(h.Value) {
+			hidden = append(append(hidden, value), strings.Fields(value)...)
+		}
+		next.setFixed(h.Name, value)
+	}
+	if len(row.Secrets) > 0 {
+		secrets := make([]string, len(row.Secrets))
+		for i, reference := range row.Secrets {
+			if secrets[i], err = resolve(cfg.SecretsDir, reference); err != nil {
+				return nil, "secrets: " + err.Error()
+			}
+		}
+		if next.signer, err = signature.New(secrets); err != nil {
+			return nil, "secrets: " + err.Error()
+		}
+		hidden = append(hidden, secrets...)
+	}
+	next.hidden, next.secrets = hidden, scrubber(hidden)
+	return &next, ""
+}
+
+// setFixed sets a header that is sent with every request.
+func (c *client) setFixed(name, value string) {
+	name = http.CanonicalHeaderKey(name)
+	c.typed = c.typed || name == keyContentType
+	f := field{spelling(name), []string{value}}
+	if i := slices.IndexFunc(c.fixed, func(o field) bool { return o.name == f.name }); i >= 0 {
+		c.fixed[i] = f
+	} else {
+		c.fixed = append(c.fixed, f)
+	}
+}
+
+// endpoint returns the client for the destination that a job names. Without one, the result says what is wrong, and that no job
+// is to blame: jobs whose destination is not known, or disabled, do not get here but for a moment.
+func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Result) {
+	wait := func(class delivery.ResultClass, detail string) (*client, *delivery.Result) {
+		return nil, &delivery.Result{Class: class, Scope: delivery.ScopeDestination, Detail: detail}
+	}
+	var row *delivery.Endpoint
+	if s.options.Endpoints != nil {
+		row = s.options.Endpoints(job.Destination)
+	}
+	switch {
+	case row == nil:
+		return wait(delivery.Unreachable, "there is no destination "+job.Destination)
+	case row.Disabled():
+		return wait(delivery.Unreachable, "the destination is disabled: "+row.DisabledReason)
+	}
+	e := s.endpoints.of(base, row, time.Now())
+	if e.client == nil {
+		return wait(delivery.Misconfigured, e.fault)
+	}
+	if detail, refused := guard.Refused(e.client.guard.URL(e.client.target)); refused {
+		return nil, &delivery.Result{Class: delivery.Permanent, Detail: detail}
+	}
+	return e.client, nil
+}
+
+// gone has the answer of a destination that says it is gone for good be about the destination, and not about the job.
+func (c *client) gone(res delivery.Result) delivery.Result {
+	if c.reach == byTable && res.Status == http.StatusGone && res.Class == delivery.Permanent {
+		res.Class = delivery.Misconfigured
+		res.Detail += ": it wants no more; its jobs wait. Give it another url, or go on with: pacer destination enable " + c.endpoint
+	}
+	return res
+}

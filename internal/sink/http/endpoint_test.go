@@ -1,0 +1,246 @@
+package http
+
+import (
+	"encoding/base64"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/signature"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// table is pacer.destinations.
+type table struct {
+	mu   sync.Mutex
+	rows map[string]*delivery.Endpoint
+}
+
+func (x *table) put(row delivery.Endpoint) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.rows == nil {
+		x.rows = map[string]*delivery.Endpoint{}
+	}
+	x.rows[row.ID] = &row
+}
+
+func (x *table) lookup(id string) *delivery.Endpoint {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.rows[id]
+}
+
+// tableSink is a sink that sends to the rows, on this machine as well.
+func tableSink(t *testing.T, x *table, srv *standin.Server, change ...func(*Config)) *Sink {
+	t.Helper()
+	cfg := Default()
+	cfg.Destinations = true
+	allowed(t, srv)(cfg)
+	for _, f := range change {
+		f(cfg)
+	}
+	s, err := New(Options{Config: *cfg, Version: "1", Endpoints: x.lookup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func jobFor(id string) *delivery.Job {
+	j := job()
+	j.Destination = id
+	return j
+}
+
+func put(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDestinationsOfTheTable: each has its own address, headers and secrets, and what changes acts with the next job.
+func TestDestinationsOfTheTable(t *testing.T) {
+	calls := make(chan *standin.Call, 1)
+	srv := standin.Start(t, standin.HTTP2, standin.Options{}, func(c *standin.Call) { calls <- c; c.Answer(200) })
+	at := strings.TrimSuffix(srv.URL, "/deliver")
+	dir := t.TempDir()
+	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24)))
+	put(t, dir, "shop-7", "Bearer opensesame\n")
+	t.Setenv("DESTINATION_SHOP_7", secret)
+	var x table
+	x.put(delivery.Endpoint{
+		ID: "shop-7", URL: at + "/a?b=c", Secrets: []string{"env:DESTINATION_SHOP_7"},
+		Headers: []delivery.EndpointHeader{{Name: "Authorization", Value: "file:shop-7"}, {Name: "x-tenant", Value: "blue"}},
+	})
+	x.put(delivery.Endpoint{ID: "other", URL: at + "/o"})
+	s := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir, c.Headers = dir, map[string]string{"x-tenant": "none", "x-all": "y"} })
+	send := func(id string) *standin.Call {
+		t.Helper()
+		if r := s.Deliver(t.Context(), jobFor(id)); r.Class != delivery.Delivered {
+			t.Fatalf("%s: %+v", id, r)
+		}
+		return <-calls
+	}
+	signer, err := signature.New([]string{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := send("shop-7")
+	signed := signer.Sign(c.ID, c.Header.Get("Webhook-Timestamp"), c.Payload)
+	if c.Path != "/a?b=c" || c.Header.Get("Authorization") != "Bearer opensesame" || c.Header.Get("X-Tenant") != "blue" || c.Header.Get("X-All") != "y" ||
+		c.Header.Get("Webhook-Signature") != signed || signed == "" {
+		t.Errorf("%s %v", c.Path, c.Header)
+	}
+	if c = send("other"); c.Path != "/o" || c.Header.Get("Authorization") != "" || c.Header.Get("X-Tenant") != "none" || c.Header.Get("Webhook-Signature") != "" {
+		t.Errorf("%s %v", c.Path, c.Header)
+	}
+	x.put(delivery.Endpoint{ID: "shop-7", URL: at + "/new"})
+	if c = send("shop-7"); c.Path != "/new" || c.Header.Get("Authorization") != "" {
+		t.Errorf("%s %v", c.Path, c.Header)
+	}
+	x.mu.Lock()
+	delete(x.rows, "shop-7")
+	x.mu.Unlock()
+	s.endpoints.forget(x.lookup)
+	if len(s.endpoints.known) != 1 {
+		t.Errorf("%d rows are remembered", len(s.endpoints.known))
+	}
+	if s.Several() != true || s.Destination(jobFor("other")) != "" {
+		t.Error("the jobs name their destinations themselves")
+	}
+}
+
+// TestDestinationsThatCannotBeUsed: nothing is sent, no job is to blame, and no secret is told.
+func TestDestinationsThatCannotBeUsed(t *testing.T) {
+	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(200) })
+	dir, outside := t.TempDir(), t.TempDir()
+	put(t, outside, "secret", "hunter22")
+	put(t, dir, "empty", "\n")
+	put(t, dir, "lines", "hunter22\nhunter22")
+	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HUNTER", "hunter22")
+	header := func(value string) delivery.Endpoint {
+		return delivery.Endpoint{Headers: []delivery.EndpointHeader{{Name: "x-key", Value: value}}}
+	}
+	for name, c := range map[string]struct {
+		row   delivery.Endpoint
+		class delivery.ResultClass
+		want  string
+	}{
+		"unknown":            {delivery.Endpoint{ID: "-"}, delivery.Unreachable, "there is no destination x"},
+		"disabled":           {delivery.Endpoint{DisabledAt: 1, DisabledReason: "by hand"}, delivery.Unreachable, "the destination is disabled: by hand"},
+		"outside, up":        {header("file:../secret"), delivery.Misconfigured, "destination x: headers.x-key: file ../secret is not in the sink's secrets_dir"},
+		"outside":            {header("file:" + outside + "/secret"), delivery.Misconfigured, "is not in the sink's secrets_dir"},
+		"outside, by a link": {header("file:link"), delivery.Misconfigured, "cannot read the secret"},
+		"missing":            {header("file:none"), delivery.Misconfigured, "cannot read the secret"},
+		"empty":              {header("file:empty"), delivery.Misconfigured, "the file empty is empty"},
+		"two lines":          {header("file:lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
+		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "must name a variable that begins with DESTINATION_"},
+		"no variable":        {header("env:DESTINATION_NONE"), delivery.Misconfigured, "this daemon has no variable DESTINATION_NONE"},
+		"no signing secret":  {delivery.Endpoint{Secrets: []string{"file:" + dir + "/lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
+		"pacer's header": {delivery.Endpoint{Headers: []delivery.EndpointHeader{{Name: "Webhook-Id", Value: "x"}}}, delivery.Misconfigured,
+			"headers.Webhook-Id: pacer sets this header itself"},
+		"metadata":    {delivery.Endpoint{URL: "https://169.254.169.254/"}, delivery.Permanent, "refused by the sink's guard: "},
+		"not allowed": {delivery.Endpoint{URL: "https://10.0.0.1/"}, delivery.Permanent, "refused by the sink's guard: 10.0.0.1 is not a public address"},
+	} {
+		var x table
+		if c.row.URL == "" {
+			c.row.URL = srv.URL
+		}
+		if c.row.ID == "" {
+			c.row.ID = "x"
+		}
+		x.put(c.row)
+		r := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir }).Deliver(t.Context(), jobFor("x"))
+		scope := delivery.ScopeDestination
+		if c.class == delivery.Permanent {
+			scope = delivery.ScopeSink
+		}
+		if r.Class != c.class || r.Scope != scope || !strings.Contains(r.Detail, c.want) || strings.Contains(r.Detail, "hunter22") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if n := len(srv.Seen()); n != 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+}
+
+// TestAnswersOfDestinations: what they say is about them, and not about the sink.
+func TestAnswersOfDestinations(t *testing.T) {
+	for status, want := range map[int]struct {
+		class  delivery.ResultClass
+		scope  delivery.Scope
+		detail string
+	}{
+		410: {delivery.Misconfigured, delivery.ScopeDestination, "go on with: pacer destination enable shop-7"},
+		401: {delivery.Misconfigured, delivery.ScopeDestination, "check the destination's credentials"},
+		302: {delivery.Misconfigured, delivery.ScopeDestination, "redirects are not followed"},
+		429: {delivery.Throttled, delivery.ScopeDestination, ""},
+		400: {delivery.Permanent, delivery.ScopeSink, ""},
+		500: {delivery.Temporary, delivery.ScopeSink, ""},
+	} {
+		srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(status, "X-Status", strconv.Itoa(status)) })
+		var x table
+		x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
+		if r := tableSink(t, &x, srv).Deliver(t.Context(), jobFor("shop-7")); r.Class != want.class || r.Scope != want.scope || !strings.Contains(r.Detail, want.detail) {
+			t.Errorf("%d: %+v", status, r)
+		}
+	}
+	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(410) })
+	var x table
+	x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
+	own := func(c *Config) { c.Classes = map[string]string{"410": "rejected"} }
+	if r := tableSink(t, &x, srv, own).Deliver(t.Context(), jobFor("shop-7")); r.Class != delivery.Rejected {
+		t.Errorf("a class of the sink's own: %+v", r)
+	}
+}
+
+// TestProblemsOfTables: what would be sent to all destinations must not be a secret.
+func TestProblemsOfTables(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"":                               func(*Config) {},
+		"url: with destinations":         func(c *Config) { c.URL = "https://a.example/" },
+		"bearer: would be sent to":       func(c *Config) { c.Bearer = "hunter22" },
+		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
+		"disable_after: out of range":    func(c *Config) { c.DisableAfter = 1 },
+		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
+		"guard.ports: 0 of them":         func(c *Config) { c.Guard.Ports = nil },
+	} {
+		c := Default()
+		c.Destinations = true
+		change(c)
+		if got := strings.Join(c.Problems(), "; "); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Contains(got, ";;") {
+			t.Errorf("%s: %s", want, got)
+		}
+	}
+}
+
+// TestSecretsOfDestinationsAreNotTold: neither in details nor in what sink test shows.
+func TestSecretsOfDestinationsAreNotTold(t *testing.T) {
+	srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) {
+		c.Answer(302, "Location", "/"+url.PathEscape(c.Header.Get("X-Key"))+"?swordfish=1")
+	})
+	dir := t.TempDir()
+	put(t, dir, "key", "opensesame")
+	var x table
+	x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL + "?token=swordfish", Headers: []delivery.EndpointHeader{{Name: "x-key", Value: "file:key"}}})
+	res, request, answer := tableSink(t, &x, srv, func(c *Config) { c.SecretsDir = dir }).Try(t.Context(), jobFor("shop-7"))
+	for _, text := range []string{res.Detail, request, answer} {
+		if strings.Contains(text, "opensesame") || strings.Contains(text, "swordfish") {
+			t.Errorf("told: %s", text)
+		}
+	}
+	if !strings.Contains(request, "POST ") || res.Class != delivery.Misconfigured {
+		t.Errorf("%+v\n%s", res, request)
+	}
+}
