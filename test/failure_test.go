@@ -175,11 +175,21 @@ func TestWaitsForServices(t *testing.T) {
 }
 
 // TestKilledBroker: the broker is killed with -9 under load and started again on its data. Neither a record that it has
-// acknowledged is lost, nor a job of two daemons, nor a result of another one.
+// acknowledged is lost, nor a job of two daemons, nor a result of another one, nor what a kafka sink writes, over a network that
+// has swallowed answers and broken connections off before.
 func TestKilledBroker(t *testing.T) {
 	alongside(t, 70*time.Second)
-	broker := freshKafka(t, "")
+	broker, network := proxiedKafka(t)
 	kept := broker.acknowledged(t)
+	load, loaded := loadKafkaSink(t, broker.brokers, network.addr)
+	network.silence()
+	time.Sleep(1500 * time.Millisecond)
+	network.heal()
+	load.goesOn(t)
+	network.cut()
+	time.Sleep(300 * time.Millisecond)
+	network.heal()
+	load.goesOn(t)
 	s := newStack(t, stackOptions{partitions: 6, brokers: broker.brokers})
 	told := newStack(t, stackOptions{partitions: 2, brokers: broker.brokers})
 	told.withResults()
@@ -231,6 +241,7 @@ func TestKilledBroker(t *testing.T) {
 	}
 	one.stop()
 	two.stop()
+	load.end(t, broker.brokers, loaded)
 }
 
 // TestMemoryWithManyWaiting: jobs wait in Kafka for slow campaigns; the daemon stays small. Held in memory they would be

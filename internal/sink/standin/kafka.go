@@ -67,6 +67,9 @@ func StartBroker(t testing.TB, opt BrokerOptions) *Broker {
 	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		produce := request.(*kmsg.ProduceRequest)
+		if produce.Acks != -1 {
+			t.Errorf("a request wants acks=%d: what it writes may be lost", produce.Acks)
+		}
 		records := writes(produce)
 		b.mu.Lock()
 		b.seen = append(b.seen, records...)
