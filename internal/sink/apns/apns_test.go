@@ -169,6 +169,58 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestStreamLimit: once the service has lowered its limit to one stream, one request at a time is open on the connection, and
+// several when it has raised the limit again.
+func TestStreamLimit(t *testing.T) {
+	t.Parallel()
+	var a *standin.APNs
+	var active, beyond atomic.Int32 // requests; beyond the limit of one
+	var wide atomic.Bool
+	several := make(chan struct{})
+	a = standin.StartAPNs(t, func(c *standin.Call, device string, _ int) bool {
+		switch device {
+		case "aa":
+			a.SetLimit(c, 1)
+			return false
+		case "bb":
+			a.SetLimit(c, 100)
+			return false
+		}
+		n := active.Add(1)
+		if wide.Load() {
+			if n == 5 {
+				close(several)
+			}
+			select {
+			case <-several:
+			case <-c.Gone():
+			}
+		} else {
+			if n > 1 {
+				beyond.Add(1)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		active.Add(-1)
+		return false
+	})
+	s := open(t, a, func(c *Config) { c.Connections = 1 })
+	change := func(device string) { // which the answer comes after
+		if res := s.Deliver(t.Context(), job(device)); res.Class != delivery.Delivered {
+			t.Fatalf("%+v", res)
+		}
+	}
+	change("aa")
+	if got := many(t, s, 10); got[delivery.Delivered] != 10 || beyond.Load() != 0 {
+		t.Errorf("limited to one: %v, %d beyond it", got, beyond.Load())
+	}
+	change("bb")
+	wide.Store(true)
+	if got := many(t, s, 5); got[delivery.Delivered] != 5 || a.Connections() != 1 {
+		t.Errorf("with many: %v over %d connections", got, a.Connections())
+	}
+}
+
 // TestGoAway: what the service has not processed is written to another connection, once, and the connections that have
 // gone away are replaced.
 func TestGoAway(t *testing.T) {
