@@ -18,6 +18,7 @@
 //   - aside.parked: jobs of ingress that lost their place and stay in memory, since their campaign overflows by block.
 //   - destination.line: jobs in memory until their destination may have another call, or is tried again.
 //   - queue.blocked: the queue's slot has come and its sink has no call free; sinkState.full lists such queues.
+//   - followUps, of a sink: jobs whose request has begun, in memory until their next step may be made; the others are in timers.
 //   - held, a standing: the campaign may not send at all, and its jobs go to lanes.
 //
 // And so have the instants of a queue, all local times:
