@@ -169,7 +169,7 @@ func (s *stack) keys() (list []string) {
 		}
 	}
 	walk(nil, "")
-	for _, kind := range []string{"http", "apns", "discard", "fcm", "hms", "kafka", "log", "rustore", "telegram"} {
+	for _, kind := range []string{"http", "apns", "discard", "fcm", "hms", "kafka", "log", "rustore", "telegram", "webpush"} {
 		walk([]string{"sinks", kind}, kind)
 	}
 	list = append(list, s.variable([]string{"kafka", "tls"}), s.variable([]string{"redis", "tls"})) // short for tls.enabled

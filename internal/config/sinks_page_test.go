@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"regexp"
@@ -62,6 +63,18 @@ var stages = map[string]func(t *testing.T) stage{
 				"/run/secrets/rustore", write(t, "bearer", f.Give()+"\n"),
 			},
 			job: &delivery.Job{Payload: []byte(`{"token":"t"}`)},
+		}
+	},
+	"webpush": func(t *testing.T) stage {
+		w := standin.StartWebPush(t, nil)
+		return stage{
+			replace: []string{
+				"type: webpush\n", fmt.Sprintf("type: webpush\n    ca_file: %s\n    guard: {ports: [%d], allow: [127.0.0.1]}\n", w.CAFile, w.Port),
+				"/run/secrets/vapid", write(t, "vapid", w.Key+"\n"),
+			},
+			job: &delivery.Job{
+				Payload: []byte("hello"), Meta: delivery.Meta{Headers: []delivery.Header{{Key: "subscription", Value: []byte(w.Subscription("ann"))}}},
+			},
 		}
 	},
 	"telegram": func(t *testing.T) stage {

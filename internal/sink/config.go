@@ -22,6 +22,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/smtp"
 	"github.com/pacer/pacer/internal/sink/steps"
 	"github.com/pacer/pacer/internal/sink/telegram"
+	"github.com/pacer/pacer/internal/sink/webpush"
 )
 
 // Config is the configuration of one sink, of the type that its kind declares. The `yaml` tags of its fields are their
@@ -47,6 +48,7 @@ var kinds = map[string]kind{
 	"rustore":  kindOf(rustore.Default, openRuStore),
 	"steps":    kindOf(steps.Default, openSteps),
 	"telegram": kindOf(telegram.Default, openTelegram),
+	"webpush":  kindOf(webpush.Default, openWebPush),
 }
 
 // kind is a type of sink.
@@ -88,7 +90,7 @@ func openAPNs(c *apns.Config, host Host) (Entry, error) {
 
 func openFCM(c *fcm.Config, host Host) (Entry, error) {
 	s, err := fcm.New(fcm.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Service, err)
+	return ofService(s, c.Calls, err)
 }
 
 func openKafka(c *kafka.Config, host Host) (Entry, error) {
@@ -101,7 +103,7 @@ func openKafka(c *kafka.Config, host Host) (Entry, error) {
 
 func openSMEV(c *smev.Config, host Host) (Entry, error) {
 	s, err := smev.New(smev.Options{Config: *c, Version: host.Version, Logger: host.Logger, Writer: host.Writer})
-	e, err := ofService(s, c.Service, err)
+	e, err := ofService(s, c.Calls, err)
 	e.FollowUps = c.Poll.PerSecond
 	return e, err
 }
@@ -116,12 +118,12 @@ func openSMTP(c *smtp.Config, host Host) (Entry, error) {
 
 func openHMS(c *hms.Config, host Host) (Entry, error) {
 	s, err := hms.New(hms.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Service, err)
+	return ofService(s, c.Calls, err)
 }
 
 func openRuStore(c *rustore.Config, host Host) (Entry, error) {
 	s, err := rustore.New(rustore.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Service, err)
+	return ofService(s, c.Calls, err)
 }
 
 func openSteps(c *steps.Config, host Host) (Entry, error) {
@@ -135,11 +137,16 @@ func openSteps(c *steps.Config, host Host) (Entry, error) {
 
 func openTelegram(c *telegram.Config, host Host) (Entry, error) {
 	s, err := telegram.New(telegram.Options{Config: *c, Version: host.Version, Logger: host.Logger})
-	return ofService(s, c.Service, err)
+	return ofService(s, c.Calls, err)
+}
+
+func openWebPush(c *webpush.Config, host Host) (Entry, error) {
+	s, err := webpush.New(webpush.Options{Config: *c, Version: host.Version, Logger: host.Logger})
+	return ofService(s, c.Calls, err)
 }
 
 // ofService is the entry of a sink that sends to a service.
-func ofService(s Sink, c http.Service, err error) (Entry, error) {
+func ofService(s Sink, c http.Calls, err error) (Entry, error) {
 	return Entry{Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected}, err
 }
 

@@ -22,7 +22,7 @@ import (
 var host = sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}
 
 func TestKindsHaveUsableDefaults(t *testing.T) {
-	if got := fmt.Sprint(sink.Kinds()); got != "[apns discard fcm hms http kafka log rustore smev smtp steps telegram]" {
+	if got := fmt.Sprint(sink.Kinds()); got != "[apns discard fcm hms http kafka log rustore smev smtp steps telegram webpush]" {
 		t.Errorf("kinds %s", got)
 	}
 	for _, kind := range sink.Kinds() {

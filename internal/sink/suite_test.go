@@ -22,19 +22,21 @@ import (
 type act string
 
 const (
-	takes       act = "takes it"
-	rejects     act = "rejects the recipient"
-	refuses     act = "refuses it for good"
-	fails       act = "fails"
-	failsFor7s  act = "fails, and names seven seconds"
-	throttles   act = "throttles everybody, for 90 seconds"
-	throttlesIt act = "throttles the recipient, for 90 seconds"
-	distrusts   act = "does not accept the credentials"
-	hangs       act = "reads the request, and does not answer"
-	resets      act = "reads the request, and closes the connection"
-	babbles     act = "takes it, with an answer of a megabyte"
-	trickles    act = "takes it, with an answer that does not end"
-	mumbles     act = "answers with success, and with nothing of its own protocol"
+	takes          act = "takes it"
+	rejects        act = "rejects the recipient"
+	refuses        act = "refuses it for good"
+	fails          act = "fails"
+	failsFor7s     act = "fails, and names seven seconds"
+	throttles      act = "throttles everybody, for 90 seconds"
+	throttlesIt    act = "throttles the recipient, for 90 seconds"
+	throttlesThere act = "throttles the destination, for 90 seconds"
+	distrustsThere act = "does not accept the credentials at this destination"
+	distrusts      act = "does not accept the credentials"
+	hangs          act = "reads the request, and does not answer"
+	resets         act = "reads the request, and closes the connection"
+	babbles        act = "takes it, with an answer of a megabyte"
+	trickles       act = "takes it, with an answer that does not end"
+	mumbles        act = "answers with success, and with nothing of its own protocol"
 )
 
 // expected is what the result has to be.
@@ -45,19 +47,21 @@ type expected struct {
 }
 
 var situations = map[act]expected{
-	takes:       {classes: classes(delivery.Delivered)},
-	rejects:     {classes: classes(delivery.Rejected)},
-	refuses:     {classes: classes(delivery.Permanent)},
-	fails:       {classes: classes(delivery.Temporary)},
-	failsFor7s:  {classes: classes(delivery.Temporary, delivery.Throttled), wait: 7 * time.Second},
-	throttles:   {classes: classes(delivery.Throttled), wait: 90 * time.Second},
-	throttlesIt: {classes: classes(delivery.Throttled), scope: delivery.ScopeRecipient, wait: 90 * time.Second},
-	distrusts:   {classes: classes(delivery.Misconfigured)},
-	hangs:       {classes: classes(delivery.Temporary)},
-	resets:      {classes: classes(delivery.Temporary)},
-	babbles:     {classes: classes(delivery.Delivered)},
-	trickles:    {classes: classes(delivery.Delivered)},
-	mumbles:     {classes: classes(delivery.Temporary)},
+	takes:          {classes: classes(delivery.Delivered)},
+	rejects:        {classes: classes(delivery.Rejected)},
+	refuses:        {classes: classes(delivery.Permanent)},
+	fails:          {classes: classes(delivery.Temporary)},
+	failsFor7s:     {classes: classes(delivery.Temporary, delivery.Throttled), wait: 7 * time.Second},
+	throttles:      {classes: classes(delivery.Throttled), wait: 90 * time.Second},
+	throttlesIt:    {classes: classes(delivery.Throttled), scope: delivery.ScopeRecipient, wait: 90 * time.Second},
+	throttlesThere: {classes: classes(delivery.Throttled), scope: delivery.ScopeDestination, wait: 90 * time.Second},
+	distrustsThere: {classes: classes(delivery.Misconfigured), scope: delivery.ScopeDestination},
+	distrusts:      {classes: classes(delivery.Misconfigured)},
+	hangs:          {classes: classes(delivery.Temporary)},
+	resets:         {classes: classes(delivery.Temporary)},
+	babbles:        {classes: classes(delivery.Delivered)},
+	trickles:       {classes: classes(delivery.Delivered)},
+	mumbles:        {classes: classes(delivery.Temporary)},
 }
 
 // stage is a sink's configuration and the stand-in that it leads to.
@@ -77,7 +81,7 @@ type play struct {
 	acts  []act // what the protocol can say
 	// judged says that answers are judged by their bodies, which are read until the timeout.
 	judged bool
-	// many is how many jobs are sent at once; 0: 200. Each takes a connection of its own where one serves one request at a time.
+	// many is how many jobs are sent at once; 0: 120. Each takes a connection of its own where one serves one request at a time.
 	many  int
 	waits map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
 	// shorten sets the timeout, and divert the address, of the configuration.
@@ -97,6 +101,7 @@ var plays = map[string]play{
 	"smtp":        smtpPlay,
 	"steps":       stepsPlay,
 	"telegram":    telegramPlay,
+	"webpush":     webpushPlay,
 }
 
 // open opens the sink and runs it until the test ends.
@@ -220,8 +225,11 @@ func TestSuiteMany(t *testing.T) {
 		s := p.start(t, func(string, int) act { return takes })
 		p.shorten(s.config, 15*time.Second)
 		r := s.open(t)
+		if res := r.Deliver(t.Context(), "a", s.job("first")); res.Class != delivery.Delivered { // or each call would open a connection
+			t.Errorf("%+v", res)
+		}
 		var calls sync.WaitGroup
-		for i := range cmp.Or(p.many, 200) {
+		for i := range cmp.Or(p.many, 120) { // more than a stand-in has streams
 			calls.Go(func() {
 				name := fmt.Sprint("u", i)
 				if res := r.Deliver(t.Context(), "a", s.job(name)); res.Class != delivery.Delivered {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
@@ -30,9 +29,7 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets
 
 // Default returns the configuration of an fcm sink without a key.
 func Default() *Config {
-	return &Config{Service: http.Service{
-		URL: "https://fcm.googleapis.com", MaxInFlight: 256, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute,
-	}}
+	return &Config{Service: http.DefaultService("https://fcm.googleapis.com")}
 }
 
 var projectPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}$`)

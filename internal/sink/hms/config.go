@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
@@ -40,7 +39,7 @@ const tokenURL = "https://oauth-login.cloud.huawei.com/oauth2/v3/token" //nolint
 // Default returns the configuration of an hms sink without credentials.
 func Default() *Config {
 	return &Config{
-		Service: http.Service{URL: "https://push-api.cloud.huawei.com", MaxInFlight: 256, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute},
+		Service: http.DefaultService("https://push-api.cloud.huawei.com"),
 		Version: "v3", PushType: "0", TokenURL: tokenURL,
 	}
 }

@@ -121,15 +121,24 @@ func (c *Config) addressProblems() (p []string) {
 	return c.formProblems()
 }
 
+// ProxyProblem returns the error in the URL of a proxy, without repeating it; "" if there is none.
+func ProxyProblem(proxy string) string {
+	if proxy == "" {
+		return ""
+	}
+	switch u, err := url.Parse(proxy); {
+	case err != nil || u.Hostname() == "":
+		return "not a URL; use one such as http://proxy.example:4750"
+	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" && u.Scheme != "socks5h":
+		return "must begin with http://, https:// or socks5://"
+	}
+	return ""
+}
+
 // guardProblems returns what is wrong with the settings of a sink whose addresses come from jobs, and with the proxy.
 func (c *Config) guardProblems() (p []string) {
-	if c.Proxy != "" {
-		switch u, err := url.Parse(c.Proxy); {
-		case err != nil || u.Hostname() == "":
-			p = append(p, "proxy: not a URL; use one such as http://proxy.example:4750")
-		case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" && u.Scheme != "socks5h":
-			p = append(p, "proxy: must begin with http://, https:// or socks5://")
-		}
+	if why := ProxyProblem(c.Proxy); why != "" {
+		p = append(p, "proxy: "+why)
 	}
 	if c.reach() == fixed {
 		if !c.Guard.Equal(guard.Default()) && !c.Guard.Equal(guard.Config{}) {
@@ -231,6 +240,11 @@ func (s *Sink) Destination(job *delivery.Job) string {
 	if problem != "" || u.Host == "" {
 		return ""
 	}
+	return DestinationOf(u)
+}
+
+// DestinationOf returns the name of the destination at an address: scheme, host and port.
+func DestinationOf(u *url.URL) string {
 	port := cmp.Or(u.Port(), "443")
 	if u.Scheme == "http" {
 		port = cmp.Or(u.Port(), "80")

@@ -30,9 +30,7 @@ func (c *Config) SecretFrom(_ string, read func() (string, error)) { c.again = r
 
 // Default returns the configuration of a rustore sink without a project and a token.
 func Default() *Config {
-	return &Config{Service: sinkhttp.Service{
-		URL: "https://vkpns.rustore.ru", MaxInFlight: 256, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute,
-	}}
+	return &Config{Service: sinkhttp.DefaultService("https://vkpns.rustore.ru")}
 }
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.

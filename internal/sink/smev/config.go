@@ -86,7 +86,7 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets
 // Default returns the configuration of a smev sink without a URL.
 func Default() *Config {
 	return &Config{
-		Mode: modeAdapter, Service: http.Service{MaxInFlight: 64, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute}, Version: "1.3",
+		Mode: modeAdapter, Service: http.Service{Calls: http.Calls{MaxInFlight: 64, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute}}, Version: "1.3",
 		Wait: waitResponse, Poll: Poll{Every: 30 * time.Second, Max: 10 * time.Minute, PerSecond: 20}, Deadline: 72 * time.Hour,
 		Collect: Collect{Enabled: true, Interval: time.Second, Parallel: 4},
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"time"
 
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
@@ -26,10 +25,9 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets
 
 // Default returns the configuration of a telegram sink without a token.
 func Default() *Config {
-	return &Config{
-		Service: http.Service{URL: "https://api.telegram.org", MaxInFlight: 64, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute},
-		Method:  "sendMessage",
-	}
+	c := &Config{Service: http.DefaultService("https://api.telegram.org"), Method: "sendMessage"}
+	c.MaxInFlight = 64
+	return c
 }
 
 var (

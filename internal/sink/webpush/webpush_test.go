@@ -1,0 +1,327 @@
+package webpush
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, w *standin.WebPush, change func(*Config)) *Sink {
+	t.Helper()
+	c := Default()
+	c.CAFile, c.Key, c.Subject = w.CAFile, w.Key, "mailto:ops@example.com"
+	c.Guard.Ports, c.Guard.Allow = []int{w.Port, 1}, []string{"127.0.0.0/8"}
+	if change != nil {
+		change(c)
+	}
+	s, err := New(Options{Config: *c, Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func job(subscription, payload string) *delivery.Job {
+	return &delivery.Job{
+		ID: "u-1", Campaign: "c", Payload: []byte(payload),
+		Meta: delivery.Meta{Headers: []delivery.Header{{Key: "subscription", Value: []byte(subscription)}, {Key: "thread", Value: []byte("news-7")}}},
+	}
+}
+
+func decoded(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := decode(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestSeal: the example of RFC 8291, appendix A.
+func TestSeal(t *testing.T) {
+	own, err := ecdh.P256().NewPrivateKey(decoded(t, "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := readSubscription(`{"endpoint":"https://push.example.net/push/JzLQ3raZJfFBR0aqvOMsLrt54w4rJUsV","keys":{` +
+		`"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := seal(to, []byte("When I grow up, I want to be a watermelon"), own, decoded(t, "DGv6ra1nlYgDCS1FRnbzlw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPT" +
+		"pK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
+	if got := base64.RawURLEncoding.EncodeToString(body); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestMessages: what the user agent decrypts is what the job says, whatever its size, and no two messages share key or salt.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	w := standin.StartWebPush(t, nil)
+	s := open(t, w, nil)
+	salts, sizes := map[string]bool{}, []int{1, 2, 41, maxMessage - 1, maxMessage, 0}
+	for i, size := range sizes {
+		message := strings.Repeat("ü", size/2) + strings.Repeat("x", size%2)
+		res := s.Deliver(t.Context(), job(w.Subscription("ann"), message))
+		if res.Class != delivery.Delivered || res.Provider.MessageID != fmt.Sprint(i+1) {
+			t.Fatalf("%d: %+v", size, res)
+		}
+		got := w.Got()[i]
+		if got.Message != message || got.TTL != "86400" || got.Urgency != "" || got.Topic != "" {
+			t.Errorf("%d: %+v", size, got)
+		}
+		salts[got.Salt] = true
+	}
+	if len(salts) != len(sizes) {
+		t.Errorf("%d different beginnings of %d", len(salts), len(sizes))
+	}
+	for payload, subscription := range map[string]string{
+		strings.Repeat("x", maxMessage+1): w.Subscription("ann"), "1": "", "2": "hunter22", "3": `{"endpoint":"hunter22"}`, "4": `{"endpoint":"https://hunter22"}`,
+		"5": strings.Replace(w.Subscription("ann"), `"p256dh":"B`, `"p256dh":"C`, 1), "6": strings.Replace(w.Subscription("ann"), `"auth":"`, `"auth":"hunter22`, 1),
+	} {
+		if res := s.Deliver(t.Context(), job(subscription, payload)); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") || res.Detail == "" {
+			t.Errorf("%.20s: %+v", payload, res)
+		}
+	}
+	if n := w.Received("ann"); n != len(sizes) {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// TestSettings: subscription and message from the payload, urgency and topic from the job, a time to live within that of the job.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	w := standin.StartWebPush(t, nil)
+	s := open(t, w, func(c *Config) {
+		c.Subscription, c.Body = `{{ json .JSON.to }}`, `{{ json .JSON.message }}`
+		c.Urgency, c.Topic, c.TTL = `{{ .JSON.urgency }}`, `{{ .Header "thread" }}`, time.Hour
+	})
+	payload := func(urgency string) string {
+		return `{"to":` + w.Subscription("ann") + `,"message":{"title":"Hi"},"urgency":"` + urgency + `"}`
+	}
+	j := job("", payload("high"))
+	j.ExpiresAt = time.Now().Add(10*time.Minute + time.Second)
+	for _, j := range []*delivery.Job{j, job("", payload("low"))} {
+		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+			t.Errorf("%+v", res)
+		}
+	}
+	got := w.Got()
+	if len(got) != 2 || got[0].Message != `{"title":"Hi"}` || got[0].Urgency != "high" || got[0].Topic != "news-7" || got[0].TTL != "600" || got[1].TTL != "3600" {
+		t.Errorf("%+v", got)
+	}
+	if got[0].Authorization != got[1].Authorization {
+		t.Error("a token is not used again")
+	}
+	if res := s.Deliver(t.Context(), job("", payload("hunter22"))); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "urgency: ") || strings.Contains(res.Detail, "hunter22") {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestEndpointsAreGuarded: they come from jobs.
+func TestEndpointsAreGuarded(t *testing.T) {
+	t.Parallel()
+	w := standin.StartWebPush(t, nil)
+	at := func(endpoint string) *delivery.Job {
+		return job(strings.Replace(w.Subscription("ann"), w.URL, endpoint, 1), "x")
+	}
+	guarded := open(t, w, func(c *Config) { c.Guard.Allow = nil })
+	for _, endpoint := range []string{w.URL, strings.Replace(w.URL, "127.0.0.1", "localhost", 1), "https://169.254.169.254", "http://example.com", "https://a:b@example.com", "https://example.com:22"} {
+		if res := guarded.Deliver(t.Context(), at(endpoint)); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "guard") {
+			t.Errorf("%s: %+v", endpoint, res)
+		}
+	}
+	if n := w.Connections(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	s := open(t, w, nil)
+	if res := s.Deliver(t.Context(), at("https://127.0.0.1:1")); res.Class != delivery.Unreachable || res.Scope != delivery.ScopeDestination {
+		t.Errorf("%+v", res)
+	}
+	if got := s.Destination(at("https://PUSH.example.com/x?y")); got != "https://push.example.com:443" || !s.Several() {
+		t.Errorf("the destination is %s", got)
+	}
+	if got := s.Destination(job("hunter22", "")); got != "" {
+		t.Errorf("the destination is %s", got)
+	}
+	if err := s.Check(context.Background()); err != nil || w.Received("ann") != 0 {
+		t.Error(err)
+	}
+}
+
+func TestClassify(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, tt := range []struct {
+		status      int
+		after, body string
+		want        delivery.ResultClass
+		scope       delivery.Scope
+		wait        time.Duration
+		code        string
+	}{
+		{201, "", ``, delivery.Delivered, 0, 0, ""},
+		{202, "", ``, delivery.Delivered, 0, 0, ""},
+		{404, "", `{"errno":102}`, delivery.Rejected, 0, 0, "errno 102"},
+		{410, "", `{"reason":"Unregistered"}`, delivery.Rejected, 0, 0, "Unregistered"},
+		{400, "", `{"reason":"hunter22 !"}`, delivery.Permanent, 0, 0, ""},
+		{413, "", ``, delivery.Permanent, 0, 0, ""},
+		{405, "", ``, delivery.Permanent, 0, 0, ""},
+		{307, "", ``, delivery.Permanent, 0, 0, ""},
+		{429, "30", ``, delivery.Throttled, delivery.ScopeDestination, 30 * time.Second, ""},
+		{429, "", ``, delivery.Throttled, delivery.ScopeDestination, 10 * time.Second, ""},
+		{406, "", ``, delivery.Throttled, delivery.ScopeDestination, 10 * time.Second, ""},
+		{503, "20", ``, delivery.Throttled, delivery.ScopeDestination, 20 * time.Second, ""},
+		{503, "", ``, delivery.Temporary, 0, 0, ""},
+		{500, "7", ``, delivery.Temporary, 0, 7 * time.Second, ""},
+		{401, "", `{"code":401,"errno":109}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "errno 109"},
+		{403, "", `{"reason":"BadJwtToken"}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "BadJwtToken"},
+	} {
+		h := http.Header{}
+		if tt.after != "" {
+			h.Set("Retry-After", tt.after)
+		}
+		res := classify(sinkhttp.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
+		code := ""
+		if res.Provider != nil {
+			code = res.Provider.Code
+		}
+		if res.Class != tt.want || res.Scope != tt.scope || res.RetryAfter != tt.wait || code != tt.code || res.Status != tt.status ||
+			(res.Detail == "") != (res.Class == delivery.Delivered) || strings.Contains(res.Detail, "hunter22") {
+			t.Errorf("%d %s: %+v, code %q", tt.status, tt.body, res, code)
+		}
+	}
+}
+
+// TestVAPID: at every time there is one token for an origin, the same in every daemon, and good for more than the longest request
+// and less than a day.
+func TestVAPID(t *testing.T) {
+	w := standin.StartWebPush(t, nil)
+	key, err := readKey(w.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, _ := newVAPID(key, "mailto:a@example.com")
+		b, _ := newVAPID(key, "mailto:a@example.com")
+		now := time.Unix(rapid.Int64Range(1_700_000_000, 1_900_000_000).Draw(t, "now"), 0)
+		u, _ := url.Parse(rapid.SampledFrom([]string{"https://a.example/x", "https://A.example:443/y", "https://a.example:8443/z"}).Draw(t, "endpoint"))
+		first, err := a.header(u, now)
+		again, _ := a.header(u, now.Add(time.Second))
+		other, _ := b.header(u, now)
+		if err != nil || first != other || now.Truncate(changes) == now.Add(time.Second).Truncate(changes) && first != again {
+			t.Fatalf("%v: %s\n%s\n%s", err, first, again, other)
+		}
+		left := time.Unix(a.expires, 0).Sub(now)
+		if left < 12*time.Hour-time.Second || left > 18*time.Hour {
+			t.Fatalf("valid for %s", left)
+		}
+	})
+	v, _ := newVAPID(key, "mailto:a@example.com")
+	now := time.Unix(1_700_000_000, 0)
+	if _, err := v.header(&url.URL{Scheme: "https", Host: "b"}, now); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxOrigins {
+		v.headers[fmt.Sprint(i)] = "x"
+	}
+	if _, err := v.header(&url.URL{Scheme: "https", Host: "a"}, now); err != nil || len(v.headers) != 1 {
+		t.Errorf("%d origins, %v", len(v.headers), err)
+	}
+	for address, want := range map[string]string{
+		"https://A.b/c": "https://a.b", "https://a:443/": "https://a", "https://a:80/": "https://a:80", "http://a:80/": "http://a", "https://[::1]:443/x": "https://[::1]",
+	} {
+		u, _ := url.Parse(address)
+		if got := originOf(u); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestReadKey(t *testing.T) {
+	w := standin.StartWebPush(t, nil)
+	key, err := readKey(w.Key + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ec, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: ec})), w.Key + "=",
+	} {
+		var got *ecdsa.PrivateKey
+		if got, err = readKey(text); err != nil || !got.Equal(key) {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", "hunter22", "-----BEGIN hunter22", strings.Repeat("A", 43), w.Key[:30], w.Key + w.Key} {
+		if _, err := readKey(text); err == nil || strings.Contains(err.Error(), "hunter22") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestTry(t *testing.T) {
+	t.Parallel()
+	w := standin.StartWebPush(t, nil)
+	res, request, answer := open(t, w, nil).Try(t.Context(), job(w.Subscription("ann"), "hello"))
+	if res.Class != delivery.Delivered || !strings.HasPrefix(request, "POST "+w.URL+"/push/ann\n") || !strings.Contains(request, "authorization: ***\n") ||
+		!strings.Contains(request, "ttl: 86400\n") || !strings.Contains(request, "bytes that are not text") || !strings.HasPrefix(answer, "HTTP 201") {
+		t.Errorf("%+v\n%s\n%s", res, request, answer)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"vapid_key: required":    func(c *Config) { c.Key = "" },
+		"vapid_key: no private":  func(c *Config) { c.Key = "opensesame" },
+		"subject: required":      func(c *Config) { c.Subject = "ops@example.com" },
+		"subscription: required": func(c *Config) { c.Subscription = "" },
+		"subscription: line 1":   func(c *Config) { c.Subscription = "{{" },
+		"body: line 1":           func(c *Config) { c.Body = "{{ x }}" },
+		"urgency: unknown":       func(c *Config) { c.Urgency = "highest" },
+		"topic: not a topic":     func(c *Config) { c.Topic = "a b" },
+		"ttl: -1s is out":        func(c *Config) { c.TTL = -time.Second },
+		"proxy: must begin":      func(c *Config) { c.Proxy = "ftp://opensesame" },
+		"guard.ports: 0 of them": func(c *Config) { c.Guard.Ports = nil },
+		"timeout: 0s is out":     func(c *Config) { c.Timeout = 0 },
+	} {
+		c := Default()
+		c.Key, c.Subject = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw", "mailto:ops@example.com"
+		change(c)
+		p := c.Problems()
+		if len(p) != 1 || !strings.HasPrefix(p[0], want) || strings.Contains(p[0]+c.String()+c.GoString(), "opensesame") || strings.Contains(c.String(), "yfWP") {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+}
