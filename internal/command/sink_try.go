@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
@@ -23,6 +24,8 @@ import (
 type trial struct {
 	sink, payload, campaign, id, key string
 	headers                          []string
+	destination                      string                             // of the job; "" for none
+	endpoints                        func(id string) *delivery.Endpoint // nil: none
 }
 
 func (c *cli) sinkTest() *cobra.Command {
@@ -38,13 +41,17 @@ No Kafka, Redis or PostgreSQL is needed, and no campaign's rate or quota applies
 and what the answer means. Exit code 0: delivered; 2: the sink's configuration or credentials are wrong; 1: anything else.`,
 		Example: `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json`,
 	}
-	f := cmd.Flags()
+	t.flags(cmd.Flags())
+	return c.withJSON(cmd)
+}
+
+// flags adds the flags that say what the job is.
+func (t *trial) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.payload, "payload", "", "payload of the job")
 	f.StringArrayVar(&t.headers, "header", nil, "header of the job's record, as name=value; may be given several times")
 	f.StringVar(&t.campaign, "campaign", "test", "campaign of the job")
 	f.StringVar(&t.id, "id", "", "id of the job (default test- and the time)")
 	f.StringVar(&t.key, "key", "", "key of the job's record")
-	return c.withJSON(cmd)
 }
 
 // job makes the job.
@@ -59,7 +66,7 @@ func (t *trial) job(now time.Time) (*delivery.Job, error) {
 		return nil, config.Usagef("--campaign: use 1 to %d printable ASCII characters without spaces", delivery.MaxIDLength)
 	}
 	j := &delivery.Job{ID: t.id, Campaign: t.campaign, Weight: 1, Payload: []byte(t.payload), Meta: delivery.Meta{Key: []byte(t.key)}}
-	j.ContentType = "application/octet-stream"
+	j.ContentType, j.Destination = "application/octet-stream", t.destination
 	for _, h := range t.headers {
 		name, value, ok := strings.Cut(h, "=")
 		switch {
@@ -107,7 +114,7 @@ func (c *cli) testSink(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	entry, err := sink.Open(sc, sink.Host{Version: app.Version, Logger: log})
+	entry, err := sink.Open(sc, sink.Host{Version: app.Version, Logger: log, Endpoints: t.endpoints})
 	if err != nil {
 		return config.Usagef("sinks.%s.%s", t.sink, err)
 	}

@@ -81,7 +81,7 @@ func compareRequest(t *testing.T, configuration, payload, want string) {
 	running.Go(func() { _ = router.Run(ctx) })
 	defer func() { cancel(); running.Wait(); _ = router.Close() }()
 	res := router.Deliver(t.Context(), name, &delivery.Job{
-		ID: "u-42", Campaign: "spring", Weight: 1, Payload: []byte(payload),
+		ID: "u-42", Campaign: "spring", Destination: "shop-7", Weight: 1, Payload: []byte(payload),
 		Meta: delivery.Meta{ContentType: "application/json", Headers: []delivery.Header{
 			{Key: "tenant", Value: []byte("blue")}, {Key: "target-url", Value: []byte(srv.URL + "/hook")}, {Key: "ce_source", Value: []byte("/shop")}, {Key: "ce_type", Value: []byte("order.made")},
 		}},
@@ -134,12 +134,21 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 	for sinkName, c := range cfg.Sinks {
 		h := c.(*sinkhttp.Config)
 		h.URL = strings.Replace(h.URL, "https://api.example.com", url, 1)
-		if port, ok := strings.CutPrefix(url, "http://127.0.0.1:"); ok && strings.HasPrefix(h.URL, "{{") {
+		if port, ok := strings.CutPrefix(url, "http://127.0.0.1:"); ok && (h.Destinations || strings.HasPrefix(h.URL, "{{")) {
 			n, _ := strconv.Atoi(port)
 			h.Guard.Ports, h.Guard.Allow, h.Guard.AllowHTTP = []int{n}, []string{"127.0.0.0/8"}, true
 		}
+		endpoints := func(id string) *delivery.Endpoint {
+			return &delivery.Endpoint{ID: id, URL: url + "/hook", Secrets: []string{"file:shop-7"}, Headers: []delivery.EndpointHeader{{Name: "x-tenant", Value: "blue"}}}
+		}
+		if h.Destinations {
+			h.SecretsDir = dir
+			if err := os.WriteFile(filepath.Join(dir, "shop-7"), []byte(secretsOfPage["webhook-new"]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		h.OAuth2.TokenURL = strings.Replace(h.OAuth2.TokenURL, "https://api.example.com", url, 1)
-		if entry, err = sink.Open(c, sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		if entry, err = sink.Open(c, sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler), Endpoints: endpoints}); err != nil {
 			t.Fatal(fmt.Errorf("%s: %w", sinkName, err))
 		}
 		name = sinkName

@@ -53,10 +53,8 @@ type Entry struct {
 	MaxRetryAfter time.Duration
 	// FollowUps is how many calls a second this daemon may make for steps after the first of requests; 0 for the default.
 	FollowUps int
-	// Destinations says that it sends to those of pacer.destinations, and DisableAfter how long one may fail until it is disabled, 0 for
-	// ever.
+	// Destinations says that it sends to those of pacer.destinations.
 	Destinations bool
-	DisableAfter time.Duration
 	// KeepRejected makes dead letters of jobs that the destination rejects.
 	KeepRejected bool
 }

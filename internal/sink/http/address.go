@@ -164,9 +164,6 @@ func (c *Config) guardProblems() (p []string) {
 
 // tableProblems returns what is wrong with the settings of a sink that sends to pacer.destinations.
 func (c *Config) tableProblems() (p []string) {
-	if c.DisableAfter != 0 && (c.DisableAfter < time.Minute || c.DisableAfter > maxDisableAfter) {
-		p = append(p, "disable_after: out of range; use a duration between 1m and 366d, such as 5d, or 0 for never")
-	}
 	if c.SecretsDir != "" && !c.Destinations {
 		p = append(p, "secrets_dir: is for destinations; set destinations as well, or remove it")
 	}

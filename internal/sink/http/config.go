@@ -56,8 +56,6 @@ type Config struct {
 	Sign Sign `yaml:"sign"`
 	// Destinations has jobs sent to the destination of pacer.destinations that they name.
 	Destinations bool `yaml:"destinations"`
-	// DisableAfter is how long a destination may fail until it is disabled; 0 for ever.
-	DisableAfter time.Duration `yaml:"disable_after"`
 	// SecretsDir has the files that destinations may refer to; "" for none.
 	SecretsDir string `yaml:"secrets_dir"`
 	// Guard says where a sink may send whose addresses come from jobs.
@@ -117,12 +115,10 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) {
 }
 
 const (
-	maxTimeout = 10 * time.Minute
-	maxConnAge = 24 * time.Hour
-
-	maxDisableAfter = 366 * 24 * time.Hour
-	maxHeaders      = 64
-	maxHeaderBytes  = 8 << 10
+	maxTimeout     = 10 * time.Minute
+	maxConnAge     = 24 * time.Hour
+	maxHeaders     = 64
+	maxHeaderBytes = 8 << 10
 )
 
 // Default returns the configuration of an http sink without a URL. The timeout is no longer than the time that requests
@@ -130,7 +126,7 @@ const (
 func Default() *Config {
 	return &Config{
 		Method: http.MethodPost, OAuth2: OAuth2{Auth: authHeader}, MaxInFlight: 256, Timeout: 3 * time.Second,
-		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(), DisableAfter: 5 * 24 * time.Hour,
+		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(),
 	}
 }
 

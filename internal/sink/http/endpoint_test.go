@@ -212,7 +212,6 @@ func TestProblemsOfTables(t *testing.T) {
 		"url: with destinations":         func(c *Config) { c.URL = "https://a.example/" },
 		"bearer: would be sent to":       func(c *Config) { c.Bearer = "hunter22" },
 		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
-		"disable_after: out of range":    func(c *Config) { c.DisableAfter = 1 },
 		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
 		"guard.ports: 0 of them":         func(c *Config) { c.Guard.Ports = nil },
 	} {

@@ -1,0 +1,191 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// DestinationRow is a destination for display.
+type DestinationRow struct {
+	ID             string            `json:"id"`
+	Sink           string            `json:"sink"` // "" is any sink with destinations
+	URL            string            `json:"url"`
+	Headers        map[string]string `json:"headers"` // secrets as references
+	Secrets        []string          `json:"secrets"` // references
+	MaxInFlight    int64             `json:"max_in_flight"`
+	DisabledAt     *time.Time        `json:"disabled_at,omitempty"`
+	DisabledReason string            `json:"disabled_reason,omitempty"`
+	FailingSince   *time.Time        `json:"failing_since,omitempty"`
+	Revision       int64             `json:"revision"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+}
+
+// State is disabled, failing or enabled.
+func (r *DestinationRow) State() string { return r.Endpoint().State().String() }
+
+// Endpoint converts the row to the form used by daemons.
+func (r *DestinationRow) Endpoint() *delivery.Endpoint {
+	e := &delivery.Endpoint{
+		ID: r.ID, Sink: r.Sink, URL: r.URL, Secrets: r.Secrets, MaxInFlight: int(r.MaxInFlight), DisabledReason: r.DisabledReason,
+		DisabledAt: delivery.StampOf(orZero(r.DisabledAt)), FailingSince: delivery.StampOf(orZero(r.FailingSince)), Revision: r.Revision,
+	}
+	for name, value := range r.Headers {
+		e.Headers = append(e.Headers, delivery.EndpointHeader{Name: name, Value: value})
+	}
+	return e
+}
+
+// DestinationChange is a change of a destination; nil fields are kept.
+type DestinationChange struct {
+	URL         *string
+	Sink        *string            // "" for any
+	Headers     *map[string]string // replaces all
+	Secrets     *[]string          // replaces all
+	MaxInFlight *int64             // 0 for as many as the sink has
+}
+
+func (c *DestinationChange) empty() bool {
+	return c.URL == nil && c.Sink == nil && c.Headers == nil && c.Secrets == nil && c.MaxInFlight == nil
+}
+
+// assignments returns the names of the columns to set, their placeholders and their values; the id is always $1.
+func (c *DestinationChange) assignments(id string) (names, places string, values []any) {
+	columns := []string{"id"}
+	values = []any{id}
+	set := func(column string, value any) {
+		columns = append(columns, column)
+		values = append(values, value)
+	}
+	setIf(set, "url", c.URL, asIs)
+	setIf(set, "sink", c.Sink, nullable)
+	setIf(set, "headers", c.Headers, asIs)
+	setIf(set, "secrets", c.Secrets, func(list []string) []string { return append([]string{}, list...) })
+	setIf(set, "max_in_flight", c.MaxInFlight, asIs)
+	numbers := make([]string, len(columns))
+	for i := range numbers {
+		numbers[i] = "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(columns, ", "), strings.Join(numbers, ", "), values
+}
+
+// ListDestinations returns all destinations in the order of their ids.
+func (a *Admin) ListDestinations(ctx context.Context) ([]DestinationRow, error) {
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
+		return queryDestinations(ctx, pool, `ORDER BY d.id COLLATE "C"`)
+	})
+}
+
+// GetDestination returns one destination.
+func (a *Admin) GetDestination(ctx context.Context, id string) (DestinationRow, error) {
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (DestinationRow, error) {
+		return oneDestination(ctx, pool, id)
+	})
+}
+
+// CreateDestination creates a destination. The error is ErrInvalid if it exists.
+func (a *Admin) CreateDestination(ctx context.Context, id string, change DestinationChange) (DestinationRow, error) {
+	if change.URL == nil {
+		return DestinationRow{}, invalid("destination %s needs a url, such as https://hooks.example.com/orders", notation.Shorten(id))
+	}
+	names, places, values := change.assignments(id)
+	return a.changeDestination(ctx, id, fmt.Sprintf(`INSERT INTO pacer.destinations (%s) VALUES (%s)`, names, places), values...)
+}
+
+// SetDestination changes the fields that change sets and keeps the rest.
+func (a *Admin) SetDestination(ctx context.Context, id string, change DestinationChange) (DestinationRow, error) {
+	if change.empty() {
+		return DestinationRow{}, invalid("destination %s: nothing to set", notation.Shorten(id))
+	}
+	names, places, values := change.assignments(id)
+	return a.changeDestination(ctx, id, fmt.Sprintf(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`, names, places), values...)
+}
+
+// DisableDestination has the jobs of a destination wait. One that is disabled keeps its time, and gets the reason.
+func (a *Admin) DisableDestination(ctx context.Context, id, reason string) (DestinationRow, error) {
+	return a.changeDestination(ctx, id,
+		`UPDATE pacer.destinations SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = $2 WHERE id = $1`, id, reason)
+}
+
+// EnableDestination has the jobs of a destination sent again.
+func (a *Admin) EnableDestination(ctx context.Context, id string) (DestinationRow, error) {
+	return a.changeDestination(ctx, id, `UPDATE pacer.destinations SET disabled_at = NULL WHERE id = $1`, id)
+}
+
+// DeleteDestination deletes a destination, and returns what it was. Jobs that name it wait for unknown_grace, and then become dead
+// letters.
+func (a *Admin) DeleteDestination(ctx context.Context, id string) (DestinationRow, error) {
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row DestinationRow, err error) {
+		if row, err = oneDestination(ctx, tx, id); err != nil {
+			return row, err
+		}
+		if _, err = tx.Exec(ctx, `DELETE FROM pacer.destinations WHERE id = $1`, id); err != nil {
+			return row, err
+		}
+		return row, number(ctx, tx)
+	})
+}
+
+// changeDestination runs one statement about one row.
+func (a *Admin) changeDestination(ctx context.Context, id, statement string, values ...any) (DestinationRow, error) {
+	if !delivery.ValidID(id) {
+		return DestinationRow{}, invalid("destination id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
+	}
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (DestinationRow, error) {
+		tag, err := tx.Exec(ctx, statement, values...)
+		var server *pgconn.PgError
+		switch {
+		case errors.As(err, &server) && server.Code == "23505":
+			err = invalid("destination %s exists already; change it with: pacer destination set %s", id, id)
+		case err == nil && tag.RowsAffected() == 0:
+			err = unknownDestination(id)
+		case err == nil:
+			err = number(ctx, tx)
+		}
+		if err != nil {
+			return DestinationRow{}, err
+		}
+		return oneDestination(ctx, tx, id)
+	})
+}
+
+func unknownDestination(id string) error {
+	return inLine(fmt.Sprintf("destination %s does not exist; create it with: pacer destination create %s --url https://…", id, id), ErrNotFound)
+}
+
+func oneDestination(ctx context.Context, q querier, id string) (DestinationRow, error) {
+	rows, err := queryDestinations(ctx, q, `WHERE d.id = $1`, id)
+	if err == nil && len(rows) == 0 {
+		err = unknownDestination(id)
+	}
+	if err != nil {
+		return DestinationRow{}, err
+	}
+	return rows[0], nil
+}
+
+func queryDestinations(ctx context.Context, q querier, clause string, args ...any) ([]DestinationRow, error) {
+	rows, err := q.Query(ctx, `
+SELECT d.id, coalesce(d.sink, ''), d.url, d.headers, d.secrets, d.max_in_flight, d.disabled_at, coalesce(d.disabled_reason, ''),
+       d.failing_since, d.revision, d.created_at, d.updated_at
+FROM pacer.destinations d `+clause, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r DestinationRow, err error) {
+		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledAt, &r.DisabledReason,
+			&r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt)
+		return r, err
+	})
+}

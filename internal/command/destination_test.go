@@ -1,0 +1,67 @@
+package command
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDestinations: what is created is shown, changed, disabled, enabled and deleted, and no secret is in the database.
+func TestDestinations(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	printed := d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8",
+		"--header", "x-tenant=blue", "--header", "authorization=file:shop-7")
+	for _, line := range []string{
+		"state enabled", "url https://shop-7.example/hook", "secrets file:new, env:DESTINATION_OLD", "max in flight 8", "header x-tenant blue",
+		"header authorization file:shop-7", "sink -",
+	} {
+		d.fields(printed, line)
+	}
+	printed = d.run("destination set shop-7 --url https://shop-7.example/new --sink hooks --secret", "", "--header", "")
+	for _, line := range []string{"url https://shop-7.example/new", "secrets -", "sink hooks", "max in flight 8"} {
+		d.fields(printed, line)
+	}
+	if strings.Contains(printed, "x-tenant") {
+		t.Error(printed)
+	}
+	d.fields(d.run("destination disable shop-7 --reason", "asked to"), "reason asked to")
+	if list := d.run("destination list"); !strings.Contains(list, "disabled") || !strings.Contains(list, "asked to") {
+		t.Error(list)
+	}
+	printed = d.run("destination enable shop-7")
+	d.fields(printed, "state enabled")
+	if strings.Contains(printed, "asked to") {
+		t.Error(printed)
+	}
+	if got := d.run("destination show shop-7 --json"); !strings.Contains(got, `"state": "enabled"`) || !strings.Contains(got, `"max_in_flight": 8`) {
+		t.Error(got)
+	}
+	d.run("destination delete shop-7 --yes")
+	if list := d.run("destination list --json"); strings.TrimSpace(list) != "[]" {
+		t.Error(list)
+	}
+}
+
+// TestDestinationTest sends one job to the row, with the secrets of this machine.
+func TestDestinationTest(t *testing.T) {
+	var got http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	defer srv.Close()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "shop-7"), []byte("opensesame"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(srv.URL, "http://"), ":")
+	d := newDesk(t, "127.0.0.1:1")
+	d.environ = append(d.environ, "PACER_SINKS_HOOKS_TYPE=http", "PACER_SINKS_HOOKS_DESTINATIONS=true", "PACER_SINKS_HOOKS_SECRETS_DIR="+dir,
+		"PACER_SINKS_HOOKS_GUARD_PORTS="+port, "PACER_SINKS_HOOKS_GUARD_ALLOW=127.0.0.0/8", "PACER_SINKS_HOOKS_GUARD_ALLOW_HTTP=true")
+	d.run("destination create shop-7 --url "+srv.URL+"/hook", "--header", "authorization=file:shop-7")
+	printed := d.run("destination test shop-7 --payload {}")
+	if got.Get("Authorization") != "opensesame" || !strings.Contains(printed, "POST "+srv.URL+"/hook") || strings.Contains(printed, "opensesame") ||
+		!strings.Contains(printed, "delivered in") {
+		t.Errorf("%v\n%s", got, printed)
+	}
+}
