@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"github.com/pacer/pacer/internal/sink/standin"
 	"maps"
 	"os"
 	"regexp"
@@ -31,7 +32,9 @@ var onlyEncrypted = map[string]map[string]bool{
 // from what it does. A name that was removed on purpose is moved to the list's last section by hand.
 func TestContract(t *testing.T) {
 	alongside(t, 15*time.Second)
-	s := newStack(t, stackOptions{partitions: 2, settings: deduped})
+	s := newStack(t, stackOptions{
+		partitions: 2, settings: deduped, sinks: fmt.Sprintf("  registry: {type: smev, url: %q, it_system: RND001, wait: accepted}", standin.StartAdapter(t, standin.AdapterOptions{Plain: true}).URL),
+	})
 	s.withResults()
 	families := s.everyMetric().gather()
 	maps.Copy(families, onlyEncrypted)
