@@ -81,6 +81,7 @@ type Daemon struct {
 	console  *console.Server
 	windows  *lastWindows
 	closures *gateGauges
+	shut     *destinationGates
 	stores   *stores
 	progress *progress.Tracker
 	manager  *supervisor
@@ -145,6 +146,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		return nil, err
 	}
 	d.closures = d.newGateGauges()
+	d.shut = &destinationGates{read: d.limits.DestinationsSince, see: d.pacer.SeeDestinations, log: d.log}
 	d.stores = newStores(parts.Redis.Up, parts.Registry)
 	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
@@ -167,7 +169,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gate gauges": d.closures.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
+		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.shut.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run

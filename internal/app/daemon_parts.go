@@ -36,6 +36,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	cfg := d.parts.Config
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
+		Destinations: destinations{of: d.sinks.Destinations, limits: d.parts.destinationLimits}, DestinationGates: d.limits,
 		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
@@ -45,6 +46,11 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		Shows:   func(campaign string) bool { return d.progress.Shows(campaign) },
 		Logger:  d.parts.Log, Registerer: d.parts.Registry,
 	})
+}
+
+// destinationLimits returns how many calls to a destination may be in flight, and whether it is disabled.
+func (p *Parts) destinationLimits(sink, _ string) (inFlight int, disabled bool) {
+	return p.Sinks[sink].DestinationInFlight, false
 }
 
 // maxRetryAfter returns how long a wait that a destination asks for is believed, by sink.

@@ -11,11 +11,14 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-// modes are the modes of gates as the scripts know them, see state.lua.
-var modes = []struct {
+// gateMode is why a gate is closed, and whether it is probed.
+type gateMode struct {
 	cause delivery.GateCause
 	probe bool
-}{
+}
+
+// modes are the modes of gates as the scripts know them, see state.lua.
+var modes = []gateMode{
 	{delivery.GateThrottled, false}, {delivery.GateFailing, true}, {delivery.GateThrottled, true},
 	{delivery.GateMisconfigured, true}, {delivery.GateThrottled, true},
 }

@@ -31,3 +31,8 @@ func (k keys) windows() string { return k.tag + "windows:2" }
 
 // gate holds until when a destination is closed.
 func (k keys) gate(id string) string { return k.tag + "gate:" + id }
+
+// shut holds until when destinations are closed, and shutChanges when that was changed last. They are in one shard.
+func (k keys) shut() string { return k.tag + "destinations" }
+
+func (k keys) shutChanges() string { return k.tag + "destinations:changes" }

@@ -38,6 +38,8 @@ var (
 	closeScript   = newScript("state", "close")
 	openScript    = newScript("state", "open")
 	gatesScript   = newScript("state", "gates")
+	shutScript    = newScript("state", "shut")
+	shutsScript   = newScript("state", "shuts")
 )
 
 // call is one run of a script. Repeating it is harmless: those that change something carry a sequence number by
