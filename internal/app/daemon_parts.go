@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"iter"
@@ -36,7 +37,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	cfg := d.parts.Config
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
-		Destinations: destinations{of: d.sinks.Destinations, limits: d.parts.destinationLimits}, DestinationGates: d.limits,
+		Destinations: destinations{of: d.sinks.Destinations, limits: d.parts.destinationLimits()}, DestinationGates: d.limits,
 		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
@@ -48,9 +49,21 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	})
 }
 
-// destinationLimits returns how many calls to a destination may be in flight, and whether it is disabled.
-func (p *Parts) destinationLimits(sink, _ string) (inFlight int, disabled bool) {
-	return p.Sinks[sink].DestinationInFlight, false
+// destinationLimits returns what tells how many calls to a destination may be in flight, and whether it is disabled. The rows of
+// pacer.destinations say so where the sink sends to them.
+func (p *Parts) destinationLimits() func(sink, destination string) (inFlight int, disabled bool) {
+	tables := tableSinks(p.Sinks)
+	return func(name, destination string) (inFlight int, disabled bool) {
+		inFlight = p.Sinks[name].DestinationInFlight
+		if !tables[name] {
+			return inFlight, false
+		}
+		e := p.Catalog.Snapshot().Endpoint(destination)
+		if e == nil {
+			return inFlight, false
+		}
+		return cmp.Or(e.MaxInFlight, inFlight), e.Disabled()
+	}
 }
 
 // maxRetryAfter returns how long a wait that a destination asks for is believed, by sink.

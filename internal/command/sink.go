@@ -20,15 +20,22 @@ import (
 )
 
 func (c *cli) sink() *cobra.Command {
+	var destination string
 	open := &cobra.Command{
-		Use: "open SINK", Short: "Open the gate of a sink for all daemons, whatever closed it", Args: oneID,
-		RunE: func(cmd *cobra.Command, args []string) error { return c.openSink(cmd.Context(), args[0]) },
+		Use: "open SINK", Short: "Open the gate of a sink, or of one of its destinations, for all daemons, whatever closed it", Args: oneID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("destination") {
+				return c.openDestination(cmd.Context(), args[0], destination)
+			}
+			return c.openSink(cmd.Context(), args[0])
+		},
 		Long: `Opens the gate of a sink that a destination or its failures have closed, for all daemons: those that wait go on within
 a few seconds. If the destination still does not work, the gate closes again.`,
-		Example: "  pacer sink open receiver",
+		Example: "  pacer sink open receiver\n  pacer sink open shops --destination https://shop-7.example:443",
 	}
+	open.Flags().StringVar(&destination, "destination", "", "the destination whose gate is opened, as sink destinations names it; that of the sink stays as it is")
 	return group("sink", "Sinks: whether their gates are open",
-		c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), c.withJSON(open), c.sinkTest())
+		c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), c.withJSON(open), c.sinkDestinations(), c.sinkTest())
 }
 
 // sinkView is one sink of `sink list`.
@@ -39,6 +46,8 @@ type sinkView struct {
 	Since *time.Time `json:"since,omitempty"`
 	Until *time.Time `json:"until,omitempty"` // nothing is sent before
 	Calls int        `json:"max_in_flight"`   // of one daemon
+	// Destinations is how many destinations of the sink are closed or half-open.
+	Destinations int `json:"destinations_closed"`
 }
 
 func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkView {
@@ -88,16 +97,23 @@ func (c *cli) listSinks(ctx context.Context) error {
 			}
 			views = append(views, newSinkView(name, cfg.Sinks[name].InFlight(), gate, now))
 		}
+		if err != nil {
+			return err
+		}
+		shut, err := closedDestinations(ctx, engine)
+		for i := range views {
+			views[i].Destinations = len(shut[views[i].Sink])
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	return c.printTable(views, func(p *printer) {
-		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT")
+		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED")
 		for i := range views {
 			v := &views[i]
-			p.line("%s\t%s\t%s\t%s\t%s\t%d", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls)
+			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls, v.Destinations)
 		}
 	})
 }

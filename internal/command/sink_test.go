@@ -87,3 +87,56 @@ func TestGatesOfSinks(t *testing.T) {
 		t.Errorf("code %d, %s", code, said)
 	}
 }
+
+// TestClosedDestinations: they are counted, listed up to a limit, and opened by hand.
+func TestClosedDestinations(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	if err := os.WriteFile("pacer.yaml", []byte("sinks: {shops: {type: discard}, other: {type: log}}\ndefault_sink: shops\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set, err := shards.Connect(shards.Options{Addrs: []string{store.Addr}, Mode: shards.ModeSingle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := func(name string, cause delivery.GateCause, d time.Duration) delivery.DestinationGate {
+		return delivery.DestinationGate{
+			Gate: delivery.Gate{Sink: "shops", Cause: cause, Probe: true, Until: time.Now().Add(d)}, Destination: name,
+		}
+	}
+	gates := []delivery.DestinationGate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}
+	if err := engine.MoveDestinations(t.Context(), gates); err != nil {
+		t.Fatal(err)
+	}
+	var list []closedDestination
+	if err := json.Unmarshal([]byte(d.run("sink destinations shops --json")), &list); err != nil || len(list) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if list[0].Destination != "shop-7" || list[0].Gate != "half-open" || list[0].Cause != "refused" || list[1].Gate != "closed" || list[1].Until == nil {
+		t.Errorf("%+v", list)
+	}
+	var sinks []sinkView
+	if err := json.Unmarshal([]byte(d.run("sink list --json")), &sinks); err != nil || len(sinks) != 2 || sinks[1].Destinations != 2 || sinks[0].Destinations != 0 {
+		t.Errorf("%+v, %v", sinks, err)
+	}
+	if _, out, said := d.fails("sink destinations shops --limit 1"); strings.Contains(out, "https://a") || !strings.Contains(said, "2 destinations of sink shops are closed; 1 are listed") {
+		t.Errorf("%s%s", out, said)
+	}
+	if _, out, said := d.fails("sink open shops --destination https://a:443"); !strings.HasPrefix(out, "opened destination https://a:443 of sink shops, which was closed (throttled)") ||
+		!strings.Contains(said, operator()) {
+		t.Errorf("%s%s", out, said)
+	}
+	if out := d.run("sink open shops --destination https://a:443"); !strings.Contains(out, "was open") {
+		t.Error(out)
+	}
+	for _, wrong := range []string{"sink destinations shop", "sink destinations shops --limit 0", "sink open shop --destination x", "sink open shops --destination="} {
+		if code, _, _ := d.fails(wrong); code != 2 {
+			t.Errorf("%s: code %d", wrong, code)
+		}
+	}
+}
