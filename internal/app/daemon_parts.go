@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"iter"
@@ -54,15 +53,14 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 func (p *Parts) destinationLimits() func(sink, destination string) (inFlight int, disabled bool) {
 	tables := tableSinks(p.Sinks)
 	return func(name, destination string) (inFlight int, disabled bool) {
-		inFlight = p.Sinks[name].DestinationInFlight
 		if !tables[name] {
-			return inFlight, false
+			return 0, false
 		}
 		e := p.Catalog.Snapshot().Endpoint(destination)
 		if e == nil {
-			return inFlight, false
+			return 0, false
 		}
-		return cmp.Or(e.MaxInFlight, inFlight), e.Disabled()
+		return e.MaxInFlight, e.Disabled()
 	}
 }
 

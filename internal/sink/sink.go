@@ -47,8 +47,6 @@ type Entry struct {
 	Sink Sink
 	// MaxInFlight bounds the concurrent calls of Deliver in one daemon; at least 1.
 	MaxInFlight int
-	// DestinationInFlight bounds the concurrent calls to one destination of a sink that has several; 0 for no other bound.
-	DestinationInFlight int
 	// Timeout bounds a call of Deliver; 0 for a sink that answers at once.
 	Timeout time.Duration
 	// MaxRetryAfter is how long a wait that the destination asks for is believed; 0 for one that asks for none.
