@@ -78,7 +78,7 @@ chaos: build ## Break one thing after the other under load, and count (CASE=name
 # The table goes to docs/sinks-chaos.md; with SINK=name the other sinks keep their rows there.
 sinks: build ## Destinations that misbehave, of each type, and 20,000 jobs to each: one table (SINK=name for one; docs/sinks-chaos.md)
 	$(WITH_SERVICES) SINKS=full SINKS_REPORT=$(CURDIR)/docs/sinks-chaos.md \
-		$(GO_TEST) test -count=1 -timeout 3h -parallel 4 -run '^TestSinks$$/$(SINK)' -v .
+		$(GO_TEST) test -count=1 -timeout 3h -parallel 2 -run '^TestSinks$$/$(SINK)' -v .
 
 .PHONY: lanes
 lanes: build ## Figures of re-enqueueing and lanes: one table, over real services (FIGURE=name, JOBS=n; docs/lanes.md)

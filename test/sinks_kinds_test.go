@@ -38,6 +38,7 @@ var sinkKinds = []sinkKind{
 	{name: "http", start: startHTTPEnd},
 	{name: "fcm", start: startFCMEnd, never: []fault{throttlesHost, throttlesOne}},
 	{name: "rustore", start: startRuStoreEnd, never: []fault{throttlesHost, throttlesOne, throttlesIt}},
+	{name: "hms", start: startHMSEnd, never: []fault{throttlesHost, throttlesOne, throttlesIt}},
 	{name: "apns", start: startAPNsEnd, never: []fault{throttlesHost, throttlesOne}, queues: true},
 	{
 		name: "kafka", start: startKafkaEnd, queues: true, batches: true,
@@ -143,6 +144,36 @@ func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
 	return sinkEnd{
 		settings: fmt.Sprintf(`type: rustore, url: %q, ca_file: %q, project: %s, bearer: %q`, f.URL, f.CAFile, f.Project, f.Give()),
 		dress:    func(j *job) { j.payload = []byte(`{"token":"` + j.id + `","data":{"a":"b"}}`) },
+	}
+}
+
+func startHMSEnd(t *testing.T, d *destination) sinkEnd {
+	var h *standin.HMS
+	h = standin.StartHMS(t, func(c *standin.Call, recipient string, _ int) bool {
+		d.serve(c, recipient, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				h.Say(c, 500, "81000001", "Internal error")
+			case gone:
+				h.Say(c, 200, "80300007", "all tokens are invalid")
+			case refuses:
+				h.Say(c, 400, "80100003", "Illegal payload")
+			case throttlesAll:
+				c.Answer(503, "Retry-After", "1")
+			case distrusts:
+				h.Say(c, 401, "80200003", "OAuth Token expired")
+			default:
+				h.Say(c, 200, "80000000", "Success")
+			}
+		})
+		return true
+	})
+	h.Leave = func(c *standin.Call) bool { return d.leaves(standin.PushedTo(c)) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: hms, url: %q, ca_file: %q, service_account_file: %q, token_url: %q`, h.URL, h.CAFile, h.KeyFile, h.TokenURL()),
+		dress: func(j *job) {
+			j.payload = []byte(`{"payload":{"notification":{"title":"hello"}},"target":{"token":["` + j.id + `"]}}`)
+		},
 	}
 }
 

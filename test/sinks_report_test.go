@@ -50,7 +50,7 @@ func (r *sinksReport) add(rows ...sinksRow) {
 const (
 	sinksHeading = "# Sinks under faults\n\n" +
 		"What becomes of jobs whose destinations misbehave: `make sinks` (`SINK=name` for one). Each sink gets 20,000 jobs of four\n" +
-		"campaigns at 250/s each from a real Kafka, over three daemons, and its stand-in speaks its protocol over TLS. A short form, all\n" +
+		"campaigns at 125/s each from a real Kafka, over three daemons, and its stand-in speaks its protocol over TLS. A short form, all\n" +
 		"sinks beside each other, is part of `make test`.\n\n" +
 		"At random, and as far as the protocol can say it: 5 % of the jobs fail at first; 1 % each are throttled at first for the sink, the\n" +
 		"destination, the campaign, the recipient; 1 % are for a recipient who is gone, 1 % are refused for good, and 0.1 % fail always.\n" +

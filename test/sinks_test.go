@@ -36,7 +36,7 @@ type sinkSize struct {
 
 var (
 	fullSinks = sinkSize{
-		jobs: 20_000, campaigns: 4, rate: 250, deaf: time.Second, expired: 5 * time.Second, timeout: 2 * time.Second,
+		jobs: 20_000, campaigns: 4, rate: 125, deaf: time.Second, expired: 5 * time.Second, timeout: 2 * time.Second,
 		attempts: 6, first: 500 * time.Millisecond,
 		shares: map[fault]float64{
 			fails: 0.05, throttlesAll: 0.01, throttlesHost: 0.01, throttlesOne: 0.01, throttlesIt: 0.01, gone: 0.01, refuses: 0.01,

@@ -99,6 +99,21 @@ func (h *HMS) trusts(bearer string) bool {
 		claims.Iss == "a1" && claims.Aud == h.TokenURL() && claims.Iat <= now && claims.Exp > now && claims.Exp-claims.Iat <= 3600
 }
 
+// pushed is a message, as far as it is looked at.
+type pushed struct {
+	Payload map[string]any
+	Target  struct{ Token []string }
+}
+
+// PushedTo returns whose the message of a request is.
+func PushedTo(c *Call) string {
+	var m pushed
+	if json.Unmarshal(c.Payload, &m) != nil || len(m.Target.Token) == 0 {
+		return ""
+	}
+	return m.Target.Token[0]
+}
+
 func (h *HMS) take(c *Call, treat func(c *Call, recipient string, n int) bool) {
 	bearer, _ := strings.CutPrefix(c.Header.Get("Authorization"), "Bearer ")
 	if !h.trusts(bearer) {
@@ -109,10 +124,7 @@ func (h *HMS) take(c *Call, treat func(c *Call, recipient string, n int) bool) {
 		c.Answer(404)
 		return
 	}
-	var m struct {
-		Payload map[string]any
-		Target  struct{ Token []string }
-	}
+	var m pushed
 	if json.Unmarshal(c.Payload, &m) != nil || len(m.Payload) == 0 || len(m.Target.Token) == 0 {
 		h.Say(c, 400, "80100003", "Illegal payload")
 		return
