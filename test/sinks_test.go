@@ -267,6 +267,7 @@ func (w *sinksWorld) open() map[string]bool {
 func (w *sinksWorld) verdict(share float64) (rows []sinksRow) {
 	w.t.Helper()
 	events, dead, open := w.events(), w.dead(), w.open()
+	outage := w.outage()
 	for id, reason := range dead {
 		if !w.known[id] {
 			w.t.Errorf("%s is a dead letter, %s", id, reason)
@@ -280,7 +281,7 @@ func (w *sinksWorld) verdict(share float64) (rows []sinksRow) {
 		wrong := map[string][]string{} // ids by what is wrong
 		note := func(what, id string) { wrong[what] = append(wrong[what], id) }
 		for id, j := range r.fates() {
-			w.judge(&row, judged{id: id, job: j, events: events[id], dead: dead[id], open: open[id]}, note)
+			w.judge(&row, judged{id: id, job: j, events: events[id], dead: dead[id], open: open[id], again: outage}, note)
 		}
 		for _, id := range r.strange {
 			note("a request for a job that nobody published", id)
@@ -301,6 +302,21 @@ func (w *sinksWorld) verdict(share float64) (rows []sinksRow) {
 	return rows
 }
 
+// outage tells whether Kafka took partitions from daemons that could not commit, so that jobs may be sent again that arrived.
+// That is another test's matter: this one asks for a machine on which it does not happen.
+func (w *sinksWorld) outage() bool {
+	w.t.Helper()
+	for _, d := range w.daemons {
+		if d.log.lines("they may be sent twice") > 0 {
+			if w.t.Log("Kafka failed meanwhile: what was sent more than once is not judged"); w.runs[0].size.full() {
+				w.t.Error("Kafka failed meanwhile; run it again")
+			}
+			return true
+		}
+	}
+	return false
+}
+
 // judged is a job and what became of it.
 type judged struct {
 	id     string
@@ -308,6 +324,7 @@ type judged struct {
 	events []event
 	dead   string // the reason; "" for none
 	open   bool
+	again  bool // it may have been sent and settled again, since Kafka failed
 }
 
 // judge adds the job to the row, and notes what is wrong with what became of it.
@@ -317,7 +334,7 @@ func (w *sinksWorld) judge(row *sinksRow, x judged, note func(what, id string)) 
 	for _, e := range x.events {
 		got += strings.TrimSpace(e.Outcome+" "+e.Reason) + " "
 	}
-	if got = strings.TrimSpace(got); got != want {
+	if got = strings.TrimSpace(got); got != want && !(x.again && strings.HasPrefix(got, want)) {
 		note(fmt.Sprintf("%q, and not %q", cmp.Or(got, "no event"), want), x.id)
 	}
 	kept, wanted := x.dead, strings.TrimPrefix(want, "dead ")
@@ -344,7 +361,7 @@ func (w *sinksWorld) judge(row *sinksRow, x judged, note func(what, id string)) 
 	if x.open {
 		note("still open", x.id)
 	}
-	if answers > 1+x.job.lost {
+	if answers > 1+x.job.lost && !x.again {
 		note(fmt.Sprintf("%d answers that end a job, though only %d may not have arrived", answers, x.job.lost), x.id)
 	}
 	if never && x.job.taken > 0 {
