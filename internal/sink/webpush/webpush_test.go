@@ -233,7 +233,7 @@ func TestVAPID(t *testing.T) {
 		first, err := a.header(u, now)
 		again, _ := a.header(u, now.Add(time.Second))
 		other, _ := b.header(u, now)
-		if err != nil || first != other || now.Truncate(changes) == now.Add(time.Second).Truncate(changes) && first != again {
+		if err != nil || first != other || now.Truncate(changes).Equal(now.Add(time.Second).Truncate(changes)) && first != again {
 			t.Fatalf("%v: %s\n%s\n%s", err, first, again, other)
 		}
 		left := time.Unix(a.expires, 0).Sub(now)
