@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"github.com/pacer/pacer/internal/sink/standin"
 	"maps"
 	"os"
 	"regexp"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 var update = flag.Bool("update", false, "record what is new in testdata/contract.txt")
