@@ -222,7 +222,7 @@ func dashboardExpressions(t *testing.T) (expressions []string) {
 	return expressions
 }
 
-func ruleExpressions(t *testing.T) (expressions []string) {
+func ruleExpressions(t *testing.T) (expressions []string, records map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/prometheus/rules.yml")
 	if err != nil {
@@ -239,13 +239,17 @@ func ruleExpressions(t *testing.T) (expressions []string) {
 	if err := yaml.Unmarshal(text, &rules); err != nil {
 		t.Fatalf("rules: %v", err)
 	}
+	records = map[string][]string{}
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
+			if rule.Record != "" {
+				records[rule.Record] = append([]string{}, labelsOf(rule.Expr)...)
+			}
 			if rule.Alert != "" && (rule.Annotations["summary"] == "" || rule.Annotations["description"] == "") {
 				t.Errorf("alert %s does not say what it means and what to do", rule.Alert)
 			}
 			expressions = append(expressions, rule.Expr)
 		}
 	}
-	return expressions
+	return expressions, records
 }

@@ -34,7 +34,8 @@ var onlyEncrypted = map[string]map[string]bool{
 func TestContract(t *testing.T) {
 	alongside(t, 15*time.Second)
 	s := newStack(t, stackOptions{
-		partitions: 2, settings: deduped, sinks: fmt.Sprintf("  registry: {type: smev, url: %q, it_system: RND001, wait: accepted}", standin.StartAdapter(t, standin.AdapterOptions{Plain: true}).URL),
+		partitions: 2, settings: deduped, sinks: fmt.Sprintf("  registry: {type: smev, url: %q, it_system: RND001, wait: accepted}\n"+
+			"  customers: {type: http, destinations: true}", standin.StartAdapter(t, standin.AdapterOptions{Plain: true}).URL),
 	})
 	s.withResults()
 	families := s.everyMetric().gather()

@@ -20,6 +20,7 @@ var (
 	metricInUse  = regexp.MustCompile(`(?:^|[^:a-z_])(pacer_[a-z_]+)(?:\{([^}]*)\})?`)
 	labelMatched = regexp.MustCompile(`([a-z_]+)\s*[=!]`)
 	labelsKept   = regexp.MustCompile(`\b(?:by|on|group_left|group_right)\s*\(([^)]*)\)`)
+	recordInUse  = regexp.MustCompile(`[a-z]+:[a-z_:0-9]+`)
 	seriesSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
@@ -45,8 +46,9 @@ func checkDashboard(t *testing.T, families map[string]map[string]bool) {
 		}
 	}
 	used := map[string]bool{}
+	rules, records := ruleExpressions(t)
 	for source, expressions := range map[string][]string{
-		"the dashboard": dashboardExpressions(t), "the rules": ruleExpressions(t),
+		"the dashboard": dashboardExpressions(t), "the rules": rules,
 	} {
 		if len(expressions) < 5 {
 			t.Errorf("%s hold %d expressions; the test looks at the wrong thing", source, len(expressions))
@@ -70,11 +72,16 @@ func checkDashboard(t *testing.T, families map[string]map[string]bool) {
 					}
 				}
 			}
-			for _, list := range labelsKept.FindAllStringSubmatch(expression, -1) {
-				for label := range strings.SplitSeq(list[1], ",") {
-					if label = strings.TrimSpace(label); label != "" && !slices.Contains(known, label) {
-						t.Errorf("%s group by %s, a label that nothing in %s has", source, label, expression)
-					}
+			for _, match := range recordInUse.FindAllStringSubmatch(expression, -1) {
+				labels, exists := records[match[0]]
+				if !exists {
+					t.Errorf("%s ask for %s, which no rule records", source, match[0])
+				}
+				known = append(known, labels...)
+			}
+			for _, label := range labelsOf(expression) {
+				if !slices.Contains(known, label) {
+					t.Errorf("%s group by %s, a label that nothing in %s has", source, label, expression)
 				}
 			}
 		}
@@ -84,4 +91,16 @@ func checkDashboard(t *testing.T, families map[string]map[string]bool) {
 			t.Errorf("neither the dashboard nor a rule looks at %s", name)
 		}
 	}
+}
+
+// labelsOf are the labels that an expression groups or matches series by.
+func labelsOf(expression string) (labels []string) {
+	for _, list := range labelsKept.FindAllStringSubmatch(expression, -1) {
+		for label := range strings.SplitSeq(list[1], ",") {
+			if label = strings.TrimSpace(label); label != "" {
+				labels = append(labels, label)
+			}
+		}
+	}
+	return labels
 }

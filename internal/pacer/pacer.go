@@ -63,6 +63,11 @@ func New(o Options) (*Pacer, error) {
 	}
 	p.campaigns = newCampaigns(p.sinkOf, c)
 	p.sends.send, p.sends.running = p.deliver, &p.running
+	for id := range o.MaxRetryAfter { // what is there from the start can be watched from the start
+		if o.Destinations != nil && o.Destinations.Of(id) != nil {
+			m.closedDestinations.WithLabelValues(id)
+		}
+	}
 	return p, nil
 }
 

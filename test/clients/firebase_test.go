@@ -2,8 +2,14 @@ package clients
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 
 	firebase "firebase.google.com/go/v4"
@@ -79,14 +85,40 @@ func TestFirebase(t *testing.T) {
 // TestTokensOfGoogle: Google's library gets a token for the key of the stand-in, and none for another.
 func TestTokensOfGoogle(t *testing.T) {
 	t.Parallel()
-	f, other := standin.StartFCM(t, nil), standin.StartFCM(t, nil)
-	for file, want := range map[string]bool{f.KeyFile: true, other.KeyFile: false} {
+	f := standin.StartFCM(t, nil)
+	for file, want := range map[string]bool{f.KeyFile: true, ofAnother(t, f.KeyFile): false} {
 		ctx, account := serviceAccount(t, f, file)
 		account.TokenURL = f.URL + "/token"
 		if got, err := account.TokenSource(ctx).Token(); (err == nil) != want || err == nil && !got.Valid() {
 			t.Errorf("%v, %v", got, err)
 		}
 	}
+}
+
+// ofAnother is the file of a service account with a key that nobody knows.
+func ofAnother(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := map[string]string{}
+	if err := json.Unmarshal(content, &account); err != nil {
+		t.Fatal(err)
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account["private_key"] = string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	if content, err = json.Marshal(account); err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "another.json")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func serviceAccount(t *testing.T, f *standin.FCM, file string) (context.Context, *jwt.Config) {
