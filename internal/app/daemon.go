@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/dedupe"
@@ -85,6 +86,7 @@ type Daemon struct {
 	stores   *stores
 	progress *progress.Tracker
 	manager  *supervisor
+	admin    *catalog.Admin // for the console; nil: there is no database
 
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run accepts no more jobs
@@ -150,7 +152,12 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	d.stores = newStores(parts.Redis.Up, parts.Registry)
 	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
+	site, err := d.newSite()
+	if err != nil {
+		return nil, err
+	}
 	d.console = &console.Server{
+		Site:   site,
 		Listen: cfg.HTTP.Listen, Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
 	d.manager = d.newSupervisor()
@@ -207,6 +214,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	stop()
 	err = errors.Join(err, group.Wait())
 	closeBooks()
+	if d.admin != nil {
+		d.admin.Close()
+	}
 	return errors.Join(err, kept.Wait(), d.sinks.Close())
 }
 

@@ -100,15 +100,19 @@ func stale(s *delivery.Snapshot, now time.Time) string {
 
 // Degraded says what is wrong although the daemon is ready: jobs may wait, but another daemon would do no better. "" if nothing
 // is.
-func (d *Daemon) Degraded() string {
-	now := time.Now()
-	var why []string
-	for _, one := range []string{d.stores.degraded(now), stale(d.parts.Catalog.Snapshot(), now)} {
-		if one != "" {
-			why = append(why, one)
+func (d *Daemon) Degraded() string { return degradedBy(d.stores, d.parts.Catalog.Snapshot)() }
+
+func degradedBy(s *stores, snapshot func() *delivery.Snapshot) func() string {
+	return func() string {
+		now := time.Now()
+		var why []string
+		for _, one := range []string{s.degraded(now), stale(snapshot(), now)} {
+			if one != "" {
+				why = append(why, one)
+			}
 		}
+		return strings.Join(why, "; ")
 	}
-	return strings.Join(why, "; ")
 }
 
 // showReady exports what /readyz answers.

@@ -21,8 +21,11 @@ type Admin struct {
 }
 
 // NewAdmin makes an Admin; it opens no connection. The error is one line about postgres.dsn.
-func NewAdmin(dsn string) (*Admin, error) {
-	database, err := newDatabase(dsn, "pacer admin", Renewal{})
+func NewAdmin(dsn string) (*Admin, error) { return NewAdminAs(dsn, "pacer admin", Renewal{}) }
+
+// NewAdminAs is NewAdmin for a process that runs for long, under the name by which changes name the application.
+func NewAdminAs(dsn, application string, renewal Renewal) (*Admin, error) {
+	database, err := newDatabase(dsn, application, renewal)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"os"
@@ -32,6 +33,30 @@ func (c *cli) runDaemon(ctx context.Context) error {
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	return s.RunDaemon(ctx, hangup)
+}
+
+func (c *cli) consoleCommand() *cobra.Command {
+	var listen string
+	cmd := bare("console", "The console of an installation, in a process of its own", func(ctx context.Context) error {
+		s, err := c.services(config.NeedRedis, config.NeedPostgres)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if len(s.Config.Kafka.Brokers) > 0 {
+			if err := s.OpenKafka(); err != nil {
+				return err
+			}
+		}
+		if listen = cmp.Or(listen, s.Config.HTTP.Listen); listen == "" {
+			return config.Usagef("http.listen is off; name an address with --listen, such as 127.0.0.1:8080")
+		}
+		return s.RunConsole(ctx, listen)
+	})
+	cmd.Long = `Serves the pages and the API that every daemon serves as well, without taking part in the work: it needs PostgreSQL and Redis,
+and Kafka only for dead letters.`
+	cmd.Flags().StringVar(&listen, "listen", "", "address, instead of http.listen")
+	return cmd
 }
 
 func (c *cli) demo() *cobra.Command {

@@ -126,7 +126,9 @@ type Postgres struct {
 
 // HTTP configures the server of the console, health and metrics; "" for none.
 type HTTP struct {
-	Listen string `yaml:"listen"`
+	Listen   string `yaml:"listen"`
+	BasePath string `yaml:"base_path"` // where the console is as well as at /
+	Console  bool   `yaml:"console"`   // pages and API
 }
 
 // Metrics configures /metrics.
@@ -173,7 +175,7 @@ func Default() *Config {
 			Lanes: requeue.DefaultLanes, TimerDelays: requeue.DefaultTimers(), MaxRecordBytes: broker.DefaultMaxRecordBytes,
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
-		HTTP:     HTTP{Listen: "127.0.0.1:8080"},
+		HTTP:     HTTP{Listen: "127.0.0.1:8080", Console: true},
 		Metrics:  Metrics{Campaigns: string(progress.ShowActive)},
 		Pacing: Pacing{
 			MinQuantum: p.MinQuantum, MaxQuantum: p.MaxQuantum, LateTolerance: p.LateTolerance, MaxOpenAge: p.MaxOpenAge,

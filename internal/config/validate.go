@@ -75,6 +75,9 @@ func (c *Config) Problems() Problems {
 	if c.HTTP.Listen != "" {
 		v.address("http.listen", c.HTTP.Listen, `use one such as 127.0.0.1:8080, or "off"`)
 	}
+	if c.HTTP.BasePath != "" && !basePath.MatchString(c.HTTP.BasePath) {
+		v.add("http.base_path", "must begin with / and not end with it, such as /pacer, with letters, digits, - and _")
+	}
 	v.oneOf("metrics.campaigns", c.Metrics.Campaigns, string(progress.ShowAll), string(progress.ShowActive), string(progress.ShowNone))
 	v.duration("unknown_grace", c.UnknownGrace, time.Second, 30*24*time.Hour)
 	between(v, "max_weight", c.MaxWeight, 1, delivery.MaxGrant)
@@ -305,6 +308,9 @@ func (v *validator) dedupe(d *Dedupe) {
 	}
 	v.oneOf("dedupe.on_store_failure", d.OnStoreFailure, delivery.PolicyClosed, delivery.PolicyOpen)
 }
+
+// basePath is what proxies put before the paths of the console.
+var basePath = regexp.MustCompile(`^(/[\w-]+)+$`)
 
 const maxDedupe = 30 * 24 * time.Hour
 

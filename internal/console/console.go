@@ -1,4 +1,5 @@
-// Package console is the HTTP server of a daemon: liveness, readiness and metrics. It changes no state.
+// Package console is the HTTP server of a daemon: liveness, readiness, metrics, and the pages and the API for those who look at an
+// installation.
 package console
 
 import (
@@ -13,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pacer/pacer/internal/console/page"
 )
 
 // Bounds on the requests of clients.
@@ -22,7 +25,7 @@ const (
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
-	maxBodyBytes      = 4 << 10 // no page reads a body
+	maxBodyBytes      = 4 << 10 // nothing reads a body
 	maxGathers        = 4       // concurrent scrapes; further ones are answered 503
 	gatherTimeout     = 10 * time.Second
 	stopTimeout       = 2 * time.Second // for open requests, once Run's context is cancelled
@@ -42,7 +45,9 @@ type Server struct {
 	Degraded func() string
 	// Gatherer provides the metrics of /metrics.
 	Gatherer prometheus.Gatherer
-	Logger   *slog.Logger
+	// Site is the pages and the API; nil for none.
+	Site   *Site
+	Logger *slog.Logger
 }
 
 // Run serves until ctx is cancelled, then lets open requests finish for two seconds, and returns nil. If the address
@@ -78,6 +83,9 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve http on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
+	if s.Site != nil {
+		s.Site.Close()
+	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := srv.Shutdown(stop); err != nil {
@@ -92,7 +100,17 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 // routes serves the pages, with the headers and bounds common to all.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", index)
+	all, base := http.Handler(mux), ""
+	if s.Site != nil {
+		mux.Handle("GET /", page.Secure(http.HandlerFunc(s.Site.serve)))
+		base = s.Site.base
+	}
+	if base != "" { // besides, for proxies that do not remove it
+		outer := http.NewServeMux()
+		outer.Handle("/", mux)
+		outer.Handle(base+"/", http.StripPrefix(base, mux))
+		all = outer
+	}
 	mux.Handle("GET /healthz", verdict(s.Healthy, nil))
 	mux.Handle("GET /readyz", verdict(s.Ready, s.Degraded))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
@@ -102,11 +120,11 @@ func (s *Server) routes() http.Handler {
 		Timeout:             gatherTimeout,
 		EnableOpenMetrics:   true,
 	}))
-	return harden(mux)
+	return harden(http.MaxBytesHandler(all, maxBodyBytes))
 }
 
-// harden adds the headers common to all answers. Answers describe one moment, so they must not be cached; and no page
-// may be framed, run scripts or have its type guessed.
+// harden adds the headers of answers; pages set a policy of their own. They describe one moment, so they must not be cached; and none may be
+// framed, run scripts or have its type guessed.
 func harden(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -115,7 +133,6 @@ func harden(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -151,23 +168,4 @@ func line(reason string) string {
 		return strings.ToValidUTF8(reason[:maxReason], "") + "..."
 	}
 	return reason
-}
-
-const page = `<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>pacer</title>
-<h1>pacer</h1>
-<ul>
-<li><a href="/readyz">/readyz</a>: can this daemon take jobs?
-<li><a href="/healthz">/healthz</a>: does it make progress?
-<li><a href="/metrics">/metrics</a>: its metrics, for Prometheus
-</ul>
-</html>
-`
-
-func index(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(page))
 }

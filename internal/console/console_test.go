@@ -22,7 +22,9 @@ func newServer() *Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pacer_test"}, func() float64 { return 42 }))
 	fine := func() (bool, string) { return true, "" }
-	return &Server{Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler)}
+	return &Server{
+		Listen: "127.0.0.1:0", Ready: fine, Healthy: fine, Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Site: newSite(reg, newWorld()),
+	}
 }
 
 // listen binds a free port and returns its address as well.
@@ -36,7 +38,7 @@ func listen(t *testing.T) (l net.Listener, address string) {
 	return l, l.Addr().String()
 }
 
-func TestPages(t *testing.T) {
+func TestEndpoints(t *testing.T) {
 	down := func() (bool, string) { return false, "redis has not answered\nyet" }
 	notReady, sick := newServer(), newServer()
 	notReady.Ready, sick.Healthy = down, down
@@ -49,7 +51,6 @@ func TestPages(t *testing.T) {
 		code               int
 		contains           string
 	}{
-		{"index", "GET", "/", newServer(), 200, `href="/metrics"`},
 		{"healthy", "GET", "/healthz", newServer(), 200, "ok\n"},
 		{"sick", "GET", "/healthz", sick, 503, "redis has not answered yet\n"},
 		{"sick is not unready", "GET", "/readyz", sick, 200, "ok\n"},

@@ -18,6 +18,11 @@ type Board struct {
 	unread  map[int]bool // lanes that their daemon does not read
 	stuck   map[uint64]note
 	holds   map[uint64]note
+
+	counter string // who counts what was sent; the counts of another begin elsewhere
+	sent    map[uint64]int64
+	late    lateness
+	nodes   []Node
 }
 
 // total is the sum over all daemons for a campaign.
@@ -43,7 +48,9 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 		return nil, err
 	}
 	if s, err := decodeSummary(last.Summary); err == nil && last.Age < freshFor {
-		return newBoard(time.Now(), s), nil
+		b := newBoard(time.Now().Add(-last.Age), s)
+		b.counter = last.Leader
+		return b, nil
 	}
 	_, left, err := x.read(ctx)
 	if err != nil {
@@ -56,6 +63,10 @@ func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
+		late: s.late, nodes: s.nodes, sent: make(map[uint64]int64, len(s.sent)),
+	}
+	for _, one := range s.sent {
+		b.sent[one.campaign] = one.units
 	}
 	for _, l := range s.lanes.Lanes {
 		b.read[l.Lane] = true
@@ -96,6 +107,25 @@ func (s *summary) totals() map[uint64]total {
 		totals[h.campaign] = t
 	}
 	return totals
+}
+
+// At returns when the daemons knew this.
+func (b *Board) At() time.Time { return b.at }
+
+// Nodes returns the daemons that run, as far as they describe themselves, and how many run.
+func (b *Board) Nodes() (list []Node, running int) { return b.nodes, b.daemons }
+
+// Late returns how many jobs are late by lack of capacity, and by their destination.
+func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.barred }
+
+// Counter returns who counts what was sent; counts of different ones cannot be compared. "" is nobody.
+func (b *Board) Counter() string { return b.counter }
+
+// Sent returns the units of the campaign that all daemons have sent since the counter began; ok is false of a campaign that has
+// sent nothing for half a minute.
+func (b *Board) Sent(campaign string) (units int64, ok bool) {
+	units, ok = b.sent[delivery.CampaignHash(campaign)]
+	return units, ok
 }
 
 // Of returns what is known of one campaign. The snapshot has the names of others.

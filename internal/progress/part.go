@@ -27,6 +27,7 @@ type part struct {
 	// Absent in those of releases that did not tell it.
 	untried []seen // sinks that take no jobs, while some wait that have not been tried
 	inHand  []sent // jobs that sinks have been given and have not answered
+	nodes   []Node // the daemon itself; in summaries all that run
 }
 
 // seen is when something was last seen.
@@ -130,6 +131,7 @@ func (e *partEncoder) part(p *part) {
 	}
 	e.counts(p.inHand)
 	e.ints(p.lanes.Held)
+	e.nodes(p.nodes)
 }
 
 func (e *partEncoder) counts(list []sent) {
@@ -203,6 +205,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.untried, p.inHand, p.lanes.Held = d.seen(), d.counts(), d.ints()
+		}
+		if len(d.b) > 0 {
+			p.nodes = d.nodes()
 		}
 	}
 	if d.broken {

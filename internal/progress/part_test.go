@@ -52,27 +52,43 @@ func TestPartsComeBack(t *testing.T) {
 			p.inHand = append(p.inHand, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.lanes.Held = append(p.lanes.Held, rapid.IntRange(0, 1000).Draw(rt, "lane"))
 		}
+		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {
+			text := rapid.StringN(0, 10, 40).Draw
+			p.nodes = append(p.nodes, Node{
+				Name: text(rt, "name"), Host: text(rt, "host"), Address: text(rt, "address"), Version: text(rt, "version"),
+				State: text(rt, "state"), Started: time.UnixMicro(number(rt, "started")), Ready: rapid.Bool().Draw(rt, "ready"),
+				Revision: number(rt, "revision"), Lanes: rapid.IntRange(0, 9).Draw(rt, "partitions"), InFlight: number(rt, "in flight"),
+				Queued: number(rt, "queued"),
+			})
+		}
 		b := p.encode()
 		got, err := decodePart(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		brief := *p // without what was appended last
+		unnamed := *p // without what was appended last
+		unnamed.nodes = nil
+		plain := unnamed.encode()
+		plain = plain[:len(plain)-1]
+		if got, err := decodePart(plain); err != nil || !reflect.DeepEqual(got, &unnamed) {
+			rt.Fatalf("without nodes: %+v, %v; want %+v", got, err, unnamed)
+		}
+		brief := unnamed
 		brief.untried, brief.inHand, brief.lanes.Held = nil, nil, nil
 		older := brief.encode()
-		older = older[:len(older)-3]
+		older = older[:len(older)-4]
 		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
 			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
 		}
 		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-6] // without answers
+		told = told[:len(told)-7] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -88,7 +104,7 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-9]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-10]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})

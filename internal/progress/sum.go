@@ -87,6 +87,7 @@ func (m *merger) merge(parts []reported) *summary {
 			continue
 		}
 		s.daemons++
+		s.nodes = append(s.nodes, p.nodes...)
 		s.lanes.Held = append(s.lanes.Held, p.lanes.Held...)
 		for _, h := range p.held {
 			all := memory[h.campaign]

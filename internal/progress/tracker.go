@@ -76,9 +76,11 @@ type Options struct {
 	Needs  func(campaign string) int
 	Narrow func(list []delivery.Narrow)
 	// Answering is what passes answers of sinks on, and Sinks lists the configured ones.
-	Answering  Answering
-	Sinks      []string
-	Show       Show // "" is ShowAll
+	Answering Answering
+	Sinks     []string
+	Show      Show // "" is ShowAll
+	// Node, if it is set, describes this daemon: Host, Address, Version, Ready and State.
+	Node       func() Node
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -297,7 +299,9 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		return nil, err
 	}
 	p := &part{started: t.started.UnixMicro(), late: t.late, lanes: t.opt.Work.Backlog()}
+	node := Node{Lanes: len(p.lanes.Lanes)}
 	for _, h := range jobs {
+		node.Queued, node.InFlight = node.Queued+h.Jobs, node.InFlight+h.InHand
 		hash := delivery.CampaignHash(h.Campaign)
 		if h.Jobs > 0 {
 			p.held = append(p.held, held{hash, h.Direct, h.Jobs, h.Units})
@@ -318,6 +322,13 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		}
 	}
 	t.active = active
+	if t.opt.Node != nil {
+		lanes, queued, inFlight := node.Lanes, node.Queued, node.InFlight
+		node = t.opt.Node()
+		node.Name, node.Started, node.Revision = t.opt.Daemon, t.started, t.snapshot.Revision
+		node.Lanes, node.Queued, node.InFlight = lanes, queued, inFlight
+		p.nodes = []Node{node}
+	}
 	for _, s := range t.opt.Stuck(ctx) {
 		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
 		if s.By != "" {

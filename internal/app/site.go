@@ -1,0 +1,178 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// consoleApplication is how the console calls itself at the database.
+const consoleApplication = "pacer console"
+
+// node describes this daemon to those who look at the fleet.
+func (d *Daemon) node() progress.Node {
+	host, _ := os.Hostname() // "" if it has none
+	ok, why := d.Ready()
+	if ok {
+		why = d.Degraded()
+	}
+	return progress.Node{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
+}
+
+// newSite makes the daemon's console; nil if none is configured.
+func (d *Daemon) newSite() (*console.Site, error) {
+	if cfg := d.parts.Config; cfg.HTTP.Listen == "" || !cfg.HTTP.Console {
+		return nil, nil
+	}
+	sources := d.parts.sources(d.parts.Redis)
+	sources.Snapshot, sources.Degraded, sources.Gates = d.parts.Catalog.Snapshot, d.Degraded, d.gates
+	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
+		return d.windows.latest(), nil
+	}
+	if d.parts.DSN() != "" {
+		var err error
+		if d.admin, err = d.parts.admin(); err != nil {
+			return nil, err
+		}
+		sources.Records = records{d.admin}
+	}
+	return d.parts.site(sources, d.parts.Registry), nil
+}
+
+func (s *Services) admin() (*catalog.Admin, error) {
+	admin, err := catalog.NewAdminAs(s.DSN(), consoleApplication, s.renewal())
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	return admin, nil
+}
+
+func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.Site {
+	return console.NewSite(console.SiteOptions{
+		Sources: sources, BasePath: s.Config.HTTP.BasePath, Access: "read-only", Logger: s.Log, Registerer: r,
+	})
+}
+
+// sources returns what the console of a daemon and that of a process of its own have in common.
+func (s *Services) sources(set *shards.Set) view.Sources {
+	exchange := progress.NewRedisExchange(set.Master(0), s.Config.Redis.KeyPrefix)
+	sources := view.Sources{
+		Version: Version,
+		Sink: func(name string) (id, fault string) {
+			id = cmp.Or(name, s.Config.DefaultSink)
+			if _, ok := s.Config.Sinks[id]; !ok && len(s.Config.Sinks) > 0 {
+				return "", hold.SinkFault(name)
+			}
+			return id, ""
+		},
+		Fleet: func(ctx context.Context) (*view.Fleet, error) {
+			board, err := progress.ReadBoard(ctx, exchange)
+			if err != nil {
+				return nil, err
+			}
+			return fleetOf(board), nil
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
+		cfg := s.Config.Sinks[name]
+		sources.Sinks = append(sources.Sinks, view.Sink{
+			Name: name, Type: sink.KindOf(cfg), MaxInFlight: cfg.InFlight(), Default: name == s.Config.DefaultSink,
+		})
+	}
+	if s.Kafka != nil {
+		sources.Letters = s.letters
+	}
+	return sources
+}
+
+func fleetOf(b *progress.Board) *view.Fleet {
+	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Of: b.Of, Daemons: []view.Daemon{}}
+	f.LateCapacity, f.LateDestination = b.Late()
+	nodes, running := b.Nodes()
+	f.Running = running
+	for i := range nodes {
+		n := &nodes[i]
+		f.Daemons = append(f.Daemons, view.Daemon{
+			Name: n.Name, Host: n.Host, Address: n.Address, Version: n.Version, Started: n.Started.UTC(), Ready: n.Ready, State: n.State,
+			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued,
+		})
+	}
+	slices.SortFunc(f.Daemons, func(a, b view.Daemon) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
+	})
+	return f
+}
+
+// RunConsole serves the console of an installation, without taking part in its work, until ctx ends.
+func (s *Services) RunConsole(ctx context.Context, listen string) error {
+	registry := prometheus.NewRegistry()
+	showBuild(registry)
+	follower, err := catalog.NewPostgres(catalog.Options{
+		DSN: s.DSN(), Renewal: s.renewal(), Logger: s.Log, Registerer: registry, LanesTopic: requeue.LaneTopic(s.Config.Kafka.TopicPrefix),
+	})
+	if err != nil {
+		return config.UsageError{Err: err}
+	}
+	set, err := s.Shards()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = set.Close() }() // nothing is written on closing
+	engine, err := limits.New(limits.Options{
+		Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Logger: s.Log, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		return err
+	}
+	admin, err := s.admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	watched := newStores(set.Up, registry)
+	sources := s.sources(set)
+	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
+	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
+		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
+	}
+	sources.Degraded = degradedBy(watched, follower.Snapshot)
+	server := &console.Server{
+		Listen: listen, Gatherer: registry, Logger: s.Log, Degraded: sources.Degraded, Site: s.site(sources, registry),
+		Healthy: func() (bool, string) { return true, "" },
+		Ready: func() (bool, string) {
+			return follower.Ready(), "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
+		},
+	}
+	go s.followAccess(ctx, nil)
+	var group errgroup.Group
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for name, run := range map[string]func(context.Context) error{"catalog": follower.Run, "stores": watched.Run, "console": server.Run} {
+		group.Go(func() error {
+			defer stop()
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// records implements view.Records over the database.
+type records struct{ admin *catalog.Admin }
+
+func (r records) Campaigns(ctx context.Context) (map[string]view.Record, error) {
+	rows, err := r.admin.ListCampaigns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]view.Record, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		p := &row.Progress
+		record := view.Record{Rate: row.Rate(), TimeZone: row.TimeZone, UpdatedAt: row.UpdatedAt, Progress: view.Progress{
+			Delivered: p.Delivered, Rejected: p.Rejected, Dead: p.Dead, Expired: p.Expired, Cancelled: p.Cancelled,
+			DoneAt: p.DoneAt, Percent: p.Percent,
+		}}
+		if row.ActiveHours != nil {
+			record.ActiveHours = notation.FormatHours(row.ActiveHours)
+		}
+		if row.RampSince != nil {
+			record.Ramp = notation.FormatRamp(row.Ramp)
+		}
+		all[row.ID] = record
+	}
+	return all, nil
+}
+
+func (r records) Usage(ctx context.Context, quota string, last, step time.Duration) ([]view.Usage, error) {
+	now := time.Now()
+	steps, err := r.admin.UsageHistory(ctx, quota, now.Add(-last), now, step)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]view.Usage, 0, len(steps))
+	for _, s := range steps {
+		u := view.Usage{Start: s.Start, End: s.End, Units: s.Units, Remaining: []view.Left{}}
+		for _, w := range s.Remaining {
+			u.Remaining = append(u.Remaining, view.Left{Span: w.Span, Limit: w.Limit, Units: w.Units})
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}
+
+func (r records) Changes(ctx context.Context, of view.ChangesOf) ([]view.Change, error) {
+	changes, err := r.admin.Changes(ctx, catalog.ChangesOf(of))
+	if err != nil {
+		return nil, err
+	}
+	list := make([]view.Change, 0, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		list = append(list, view.Change{
+			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, What: c.Relation + " " + c.Operation,
+			Campaign: c.Campaign, Quota: c.Quota, Fields: fieldsOf(c.Old, c.New),
+		})
+	}
+	return list, nil
+}
+
+// fieldsOf lists what two rows differ in.
+func fieldsOf(before, after json.RawMessage) []view.Field {
+	var a, b map[string]json.RawMessage
+	_ = json.Unmarshal(before, &a) // of an insert there is none
+	_ = json.Unmarshal(after, &b)  // of a delete there is none
+	names := slices.Collect(maps.Keys(a))
+	for name := range b {
+		if _, known := a[name]; !known {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	fields := []view.Field{}
+	for _, name := range names {
+		field := view.Field{Name: name, Old: plain(a[name]), New: plain(b[name])}
+		if field.Old != "" || field.New != "" {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
+// plain is a value as people write it; "" for null and none.
+func plain(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return strings.TrimPrefix(string(raw), "null")
+}
+
+const (
+	// maxLooked bounds the dead letters that one look reads, and maxLetters those that it shows.
+	maxLooked  = 10_000
+	maxLetters = 100
+)
+
+var errEnough = errors.New("enough")
+
+// letters looks for dead letters, the oldest first, and keeps the newest ones.
+func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view.Letters, err error) {
+	counts := map[[2]string]*view.LetterCount{}
+	options := deadletter.Options{
+		Topics: deadletter.Topics{
+			Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix),
+		},
+		Filter: deadletter.Filter{
+			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: time.Now().Add(-f.Last),
+		},
+		Unmarked: func(error) {}, // then none is shown as replayed
+	}
+	err = deadletter.List(ctx, options, func(d deadletter.Letter) error {
+		if found.Looked == maxLooked {
+			found.More = true
+			return errEnough
+		}
+		found.Looked++
+		key := [2]string{d.Campaign, string(d.Reason)}
+		count := counts[key]
+		if count == nil {
+			count = &view.LetterCount{Campaign: d.Campaign, Reason: string(d.Reason)}
+			counts[key] = count
+		}
+		count.Letters++
+		if d.Replayed {
+			count.Replayed++
+		}
+		found.List = append(found.List, view.Letter{
+			Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
+			Attempts: d.Attempts, Replayed: d.Replayed,
+		})
+		if len(found.List) >= 2*maxLetters {
+			found.List = append([]view.Letter{}, found.List[len(found.List)-maxLetters:]...)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return view.Letters{}, BrokersFault(err)
+	}
+	found.List = append([]view.Letter{}, found.List[max(0, len(found.List)-maxLetters):]...)
+	slices.Reverse(found.List)
+	found.Counts = []view.LetterCount{}
+	for _, count := range counts {
+		found.Counts = append(found.Counts, *count)
+	}
+	slices.SortFunc(found.Counts, func(a, b view.LetterCount) int {
+		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.Reason, b.Reason))
+	})
+	return found, nil
+}

@@ -1,0 +1,88 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Change is one row of campaign_changes.
+type Change struct {
+	Change      int64           `json:"change"` // its number; later ones are higher
+	When        time.Time       `json:"when"`
+	Who         string          `json:"who"`         // the role of the database
+	Application string          `json:"application"` // as it called itself
+	Relation    string          `json:"relation"`
+	Operation   string          `json:"operation"`
+	Campaign    string          `json:"campaign,omitempty"`
+	Quota       string          `json:"quota,omitempty"`
+	Old         json.RawMessage `json:"old,omitempty"` // what of it was changed, or all that was there
+	New         json.RawMessage `json:"new,omitempty"`
+}
+
+// ChangesOf selects changes; the zero value selects all.
+type ChangesOf struct {
+	Campaign, Quota string
+	Before          int64 // only changes with a lower number; 0: all
+	Limit           int   // at most 1,000
+}
+
+// maxChanges bounds one answer of Changes.
+const maxChanges = 1000
+
+// Changes returns changes of campaigns and quotas, the newest first.
+func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
+	if of.Limit < 1 || of.Limit > maxChanges {
+		return nil, invalid("limit must lie between 1 and %d, not %d", maxChanges, of.Limit)
+	}
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
+		where, args := "", []any{of.Limit, of.Before}
+		if of.Campaign != "" {
+			args = append(args, of.Campaign)
+			where = " AND campaign_id = $3"
+		} else if of.Quota != "" {
+			args = append(args, of.Quota)
+			where = " AND quota_id = $3"
+		}
+		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation, operation, coalesce(campaign_id, ''),
+       coalesce(quota_id, ''), old, new FROM pacer.campaign_changes
+WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMIT $1`, args...)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Change, err error) {
+			var before, after *string
+			err = row.Scan(&c.Change, &c.When, &c.Who, &c.Application, &c.Relation, &c.Operation, &c.Campaign, &c.Quota, &before, &after)
+			if err == nil {
+				c.Old, c.New = differences(before, after)
+			}
+			return c, err
+		})
+	})
+}
+
+// differences leaves out of two objects what both have alike. What cannot be read is returned as it is.
+func differences(before, after *string) (old, changed json.RawMessage) {
+	raw := func(s *string) json.RawMessage {
+		if s == nil {
+			return nil
+		}
+		return json.RawMessage(*s)
+	}
+	var a, b map[string]json.RawMessage
+	if before == nil || after == nil || json.Unmarshal([]byte(*before), &a) != nil || json.Unmarshal([]byte(*after), &b) != nil {
+		return raw(before), raw(after)
+	}
+	for key, value := range a {
+		if other, ok := b[key]; ok && string(other) == string(value) {
+			delete(a, key)
+			delete(b, key)
+		}
+	}
+	old, _ = json.Marshal(a) // maps of valid JSON
+	changed, _ = json.Marshal(b)
+	return old, changed
+}

@@ -1,0 +1,241 @@
+// Package api serves /api/v1: what the pages of the console show, as JSON. The operations are declared in code, and described by
+// the OpenAPI document that is made from them.
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// Prefix is where the API is.
+const Prefix = "/api/v1"
+
+// documentVersion is that of the contract, not of the program.
+const documentVersion = "1.0.0"
+
+type server struct{ looker *view.Looker }
+
+// Register adds the operations of the API to the mux.
+func Register(mux *http.ServeMux, looker *view.Looker) huma.API {
+	config := huma.DefaultConfig("pacer", documentVersion)
+	config.Info.Description = "Campaigns, quotas, daemons and sinks of one installation of pacer. Everything is read-only. " +
+		"Instants are RFC 3339 in UTC; errors are application/problem+json (RFC 9457)."
+	config.DocsPath = ""     // it would load scripts from elsewhere
+	config.SchemasPath = ""  // the document has all schemas
+	config.CreateHooks = nil // no $schema in answers
+	config.RejectUnknownQueryParameters = true
+	api := humago.NewWithPrefix(mux, Prefix, config)
+	s := &server{looker}
+	get(api, "get-status", "/status", "The installation at this moment", s.status)
+	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
+	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
+	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows", s.quotas)
+	get(api, "get-quota", "/quotas/{id}", "One quota", s.quota)
+	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
+	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
+	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
+	get(api, "list-changes", "/changes", "Changes of campaigns and quotas, the newest first", s.changes)
+	get(api, "list-dead-letters", "/dead-letters", "Counts of dead letters, and the newest ones", s.letters)
+	return api
+}
+
+// get adds an operation that reads.
+func get[I, O any](api huma.API, id, path, summary string, handle func(context.Context, *I) (*O, error)) {
+	huma.Register(api, huma.Operation{
+		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
+		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
+	}, handle)
+}
+
+type nothing struct{}
+
+type answer[T any] struct{ Body T }
+
+func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], error) {
+	return &answer[*view.State]{s.looker.Look(ctx)}, nil
+}
+
+type campaignsIn struct {
+	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
+	State string `query:"state" doc:"sending, idle, or what holds it; or a status"`
+	Quota string `query:"quota" doc:"id of a quota"`
+	Sink  string `query:"sink" doc:"name of a sink"`
+	Sort  string `query:"sort" enum:"id,backlog,sent,delivered" default:"id"`
+	After string `query:"after" doc:"id of the last campaign of the page before"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type campaignsOut struct {
+	Campaigns []*view.Campaign `json:"campaigns"`
+	Total     int              `json:"total" doc:"campaigns on all pages"`
+	Next      string           `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
+}
+
+func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
+	by := view.Selection{Text: in.Text, State: in.State, Quota: in.Quota, Sink: in.Sink, Sort: in.Sort, After: in.After}
+	list, total, next := s.looker.Look(ctx).Select(by, in.Limit)
+	out := campaignsOut{Campaigns: list, Total: total}
+	if list == nil {
+		out.Campaigns = []*view.Campaign{}
+	}
+	if next != nil {
+		out.Next = next.After
+	}
+	return &answer[campaignsOut]{out}, nil
+}
+
+type byID struct {
+	ID string `path:"id" maxLength:"256"`
+}
+
+func (s *server) campaign(ctx context.Context, in *byID) (*answer[*view.Campaign], error) {
+	if c := s.looker.Look(ctx).Campaign(in.ID); c != nil {
+		return &answer[*view.Campaign]{c}, nil
+	}
+	return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
+}
+
+type quotasOut struct {
+	Quotas []*view.Quota `json:"quotas"`
+}
+
+func (s *server) quotas(ctx context.Context, _ *nothing) (*answer[quotasOut], error) {
+	return &answer[quotasOut]{quotasOut{s.looker.Look(ctx).Quotas}}, nil
+}
+
+func (s *server) quota(ctx context.Context, in *byID) (*answer[*view.Quota], error) {
+	if q := s.looker.Look(ctx).Quota(in.ID); q != nil {
+		return &answer[*view.Quota]{q}, nil
+	}
+	return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
+}
+
+type usageIn struct {
+	ID   string `path:"id" maxLength:"256"`
+	Last string `query:"last" default:"1d" doc:"how far back, such as 36h or 7d"`
+	Step string `query:"step" default:"1h" doc:"time of each entry, in whole minutes"`
+}
+
+type usageOut struct {
+	Usage []view.Usage `json:"usage"`
+}
+
+func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], error) {
+	records := s.looker.Sources().Records
+	if records == nil {
+		return nil, absent("there is no database here, and so no ledger")
+	}
+	last, err := span("last", in.Last)
+	if err != nil {
+		return nil, err
+	}
+	step, err := span("step", in.Step)
+	if err != nil {
+		return nil, err
+	}
+	if s.looker.Look(ctx).Quota(in.ID) == nil {
+		return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
+	}
+	if step < time.Minute || step%time.Minute != 0 || last/step > maxEntries {
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("step must be a whole number of minutes, and at most %d of them fit", maxEntries))
+	}
+	usage, err := records.Usage(ctx, in.ID, last, step)
+	if err != nil {
+		return nil, absent(line(err))
+	}
+	return &answer[usageOut]{usageOut{usage}}, nil
+}
+
+// maxEntries bounds one answer about the use of a quota.
+const maxEntries = 5000
+
+func span(name, text string) (time.Duration, error) {
+	d, err := notation.ParseSpan(text)
+	if err != nil || d <= 0 {
+		return 0, huma.Error422UnprocessableEntity(name + " must be a span such as 36h or 7d")
+	}
+	return d, nil
+}
+
+type daemonsOut struct {
+	Daemons []view.Daemon `json:"daemons"`
+	Running int           `json:"running" doc:"more than are listed, while some of an earlier version run"`
+}
+
+func (s *server) daemons(ctx context.Context, _ *nothing) (*answer[daemonsOut], error) {
+	state := s.looker.Look(ctx)
+	return &answer[daemonsOut]{daemonsOut{append([]view.Daemon{}, state.Daemons...), state.DaemonsRunning}}, nil
+}
+
+type sinksOut struct {
+	Sinks []*view.Sink `json:"sinks"`
+}
+
+func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], error) {
+	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Look(ctx).Sinks...)}}, nil
+}
+
+type changesIn struct {
+	Campaign string `query:"campaign" maxLength:"256"`
+	Quota    string `query:"quota" maxLength:"256" doc:"only without campaign"`
+	Before   int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
+	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type changesOut struct {
+	Changes []view.Change `json:"changes"`
+}
+
+func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {
+	records := s.looker.Sources().Records
+	if records == nil {
+		return nil, absent("there is no database here, and so no record of changes")
+	}
+	list, err := records.Changes(ctx, view.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Before: in.Before, Limit: in.Limit})
+	if err != nil {
+		return nil, absent(line(err))
+	}
+	return &answer[changesOut]{changesOut{append([]view.Change{}, list...)}}, nil
+}
+
+type lettersIn struct {
+	Campaign string `query:"campaign" maxLength:"256"`
+	Reason   string `query:"reason"`
+	JobID    string `query:"job_id" maxLength:"256"`
+	Last     string `query:"last" default:"1d" doc:"how far back, such as 36h or 7d"`
+}
+
+// lookForLetters bounds a look for dead letters.
+const lookForLetters = 10 * time.Second
+
+func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Letters], error) {
+	last, err := span("last", in.Last)
+	if err != nil {
+		return nil, err
+	}
+	look := s.looker.Sources().Letters
+	if look == nil {
+		return nil, absent("dead letters cannot be read here")
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	found, err := look(ctx, view.LetterFilter{Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last})
+	if err != nil {
+		return nil, absent(line(err))
+	}
+	return &answer[view.Letters]{found}, nil
+}
+
+// absent is that a service does not answer, or is not there.
+func absent(why string) error { return huma.Error503ServiceUnavailable(why) }
+
+func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,136 @@
+// Package live streams fragments of pages to browsers as server-sent events.
+package live
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxStreams bounds the open streams: each holds a goroutine and a connection.
+	MaxStreams = 64
+	// writeWithin bounds one write: a sleeping laptop must not hold a stream for ever.
+	writeWithin = 10 * time.Second
+	// beatEvery is how often something is written although nothing has changed, so that proxies keep the connection.
+	beatEvery = 15 * time.Second
+	// retryAfter is when a client that was refused may try again.
+	retryAfter = 10 * time.Second
+)
+
+// Hub serves streams until it is closed. Safe for concurrent use.
+type Hub struct {
+	closed chan struct{}
+
+	mu   sync.Mutex // guards what follows
+	open int
+	over bool
+}
+
+// NewHub makes a Hub.
+func NewHub() *Hub { return &Hub{closed: make(chan struct{})} }
+
+// Close ends all streams, and refuses new ones.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		h.over = true
+		close(h.closed)
+	}
+}
+
+// Open returns how many streams are open.
+func (h *Hub) Open() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open
+}
+
+func (h *Hub) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over || h.open >= MaxStreams {
+		return false
+	}
+	h.open++
+	return true
+}
+
+func (h *Hub) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open--
+}
+
+// Serve renders the fragment at each interval, and sends it when it has changed, until the client leaves or the hub is closed.
+// A stream ends as well when the fragment cannot be rendered; browsers then connect again.
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration, render func(ctx context.Context) ([]byte, error)) {
+	if !h.enter() {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+		http.Error(w, fmt.Sprintf("%d pages are watched live already; reload this one to see news", MaxStreams), http.StatusServiceUnavailable)
+		return
+	}
+	defer h.leave()
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect the events
+	s := stream{control: http.NewResponseController(w), w: w, last: r.Header.Get("Last-Event-ID"), wrote: time.Now()}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		fragment, err := render(r.Context())
+		if err != nil || s.send(fragment) != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		case <-h.closed:
+			return
+		}
+	}
+}
+
+// stream is one client's.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	last    string // id of what was sent last: the hash of its content
+	wrote   time.Time
+	begun   bool
+}
+
+// send sends a fragment if it differs from the last one.
+func (s *stream) send(fragment []byte) error {
+	sum := fnv.New64a()
+	_, _ = sum.Write(fragment) // never fails
+	id := strconv.FormatUint(sum.Sum64(), 36)
+	var event bytes.Buffer
+	switch {
+	case id != s.last:
+		fmt.Fprintf(&event, "id: %s\n", id)
+		for line := range bytes.SplitSeq(fragment, []byte("\n")) {
+			fmt.Fprintf(&event, "data: %s\n", bytes.TrimSuffix(line, []byte("\r")))
+		}
+		event.WriteString("\n")
+	case !s.begun || time.Since(s.wrote) >= beatEvery:
+		event.WriteString(":\n\n")
+	default:
+		return nil
+	}
+	s.begun = true
+	if err := s.control.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
+		return fmt.Errorf("bound a write: %w", err)
+	}
+	if _, err := s.w.Write(event.Bytes()); err != nil {
+		return err
+	}
+	s.last, s.wrote = id, time.Now()
+	return s.control.Flush()
+}

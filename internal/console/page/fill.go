@@ -1,0 +1,226 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+const (
+	// shortList is how many entries a list of the first page has, and maxRows how many rows the table of quotas.
+	shortList = 10
+	maxRows   = 500
+)
+
+// table is a table of campaigns.
+type table struct {
+	Caption string
+	List    []*view.Campaign
+}
+
+// windowRow is a window of a quota in a table.
+type windowRow struct {
+	Quota  string
+	Window view.Window
+}
+
+func fillOverview(_ context.Context, _ *Site, _ url.Values, c *content) {
+	c.Title = "Overview"
+	var tight []windowRow
+	for _, q := range c.State.Quotas {
+		for _, w := range q.Windows {
+			if w.Used() > 0 {
+				tight = append(tight, windowRow{q.ID, w})
+			}
+		}
+	}
+	left := func(w *view.Window) float64 { return float64(*w.Remaining) / float64(max(1, w.Limit)) }
+	slices.SortStableFunc(tight, func(a, b windowRow) int {
+		return cmp.Or(cmp.Compare(left(&a.Window), left(&b.Window)), cmp.Compare(b.Window.Seconds, a.Window.Seconds))
+	})
+	var closed []*view.Sink
+	for _, s := range c.State.Sinks {
+		if len(s.Gates) > 0 {
+			closed = append(closed, s)
+		}
+	}
+	largest, _, _ := c.State.Select(view.Selection{Sort: "backlog"}, shortList)
+	c.Data = struct {
+		Tight   []windowRow
+		Largest table
+		Closed  []*view.Sink
+	}{tight[:min(len(tight), shortList)], table{"The ten campaigns with most jobs waiting", largest}, closed}
+}
+
+func fillCampaigns(_ context.Context, _ *Site, query url.Values, c *content) {
+	c.Title = "Campaigns"
+	by := view.SelectionOf(query)
+	list, all, next := c.State.Select(by, view.PageSize)
+	first := by
+	first.After = ""
+	c.Data = struct {
+		By, First view.Selection
+		Next      *view.Selection
+		All       int
+		Sorts     []string
+		Table     table
+	}{by, first, next, all, view.Sorts, table{"What they may send, send and have waiting", list}}
+}
+
+func fillCampaign(_ context.Context, _ *Site, query url.Values, c *content) {
+	id := query.Get("id")
+	campaign := c.State.Campaign(id)
+	if campaign == nil {
+		c.fail(http.StatusNotFound, "There is no campaign %s.", notation.Shorten(id))
+		return
+	}
+	c.Title = campaign.ID
+	var windows []windowRow
+	for _, name := range campaign.Quotas {
+		if q := c.State.Quota(name); q != nil {
+			for _, w := range q.Windows {
+				windows = append(windows, windowRow{q.ID, w})
+			}
+		}
+	}
+	c.Data = struct {
+		Campaign *view.Campaign
+		Windows  []windowRow
+	}{campaign, windows}
+}
+
+func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
+	c.Title = "Quotas"
+	type row struct {
+		Quota  *view.Quota
+		Window *view.Window
+	}
+	var rows []row
+	cut := 0
+	for i, q := range c.State.Quotas {
+		if len(rows) >= maxRows {
+			cut = i
+			break
+		}
+		if len(q.Windows) == 0 {
+			rows = append(rows, row{q, nil})
+		}
+		for i := range q.Windows {
+			rows = append(rows, row{q, &q.Windows[i]})
+		}
+	}
+	c.Data = struct {
+		Rows []row
+		Cut  int
+	}{rows, cut}
+}
+
+// spans are how far back a page may look, and steps how much time one point of a plot covers.
+var (
+	spans   = []string{"1d", "1h", "7d", "30d"}
+	stepsOf = map[string]time.Duration{"1h": time.Minute, "1d": 10 * time.Minute, "7d": time.Hour, "30d": 6 * time.Hour}
+)
+
+func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
+	q := c.State.Quota(query.Get("id"))
+	if q == nil {
+		c.fail(http.StatusNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		return
+	}
+	c.Title = q.ID
+	data := struct {
+		Quota   *view.Quota
+		Last    string
+		Spans   []string
+		Step    string
+		Plots   []*plot
+		Used    *plot
+		Usage   []view.Usage
+		Heads   []string
+		NoUsage string
+	}{Quota: q, Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
+	step := stepsOf[data.Last]
+	data.Step = notation.FormatSpan(step)
+	switch records := s.looker.Sources().Records; {
+	case records == nil:
+		data.NoUsage = "There is no database here, and so no ledger of what was used."
+	case q.Mode == delivery.ModeEventual:
+		data.NoUsage = "In mode eventual the use of a quota is not kept."
+	default:
+		last, _ := notation.ParseSpan(data.Last) // one of those above
+		usage, err := records.Usage(ctx, q.ID, last, step)
+		if err != nil {
+			data.NoUsage = "What was used is not known: " + brief(err)
+			break
+		}
+		data.Usage = usage
+		data.Plots, data.Heads = burnDown(usage)
+		if data.Used = spent(usage); len(data.Plots) == 0 {
+			data.NoUsage = "The use of a quota is kept only with a window of a minute or longer."
+		}
+	}
+	c.Data = data
+}
+
+func fillSinks(_ context.Context, _ *Site, _ url.Values, c *content)   { c.Title = "Sinks" }
+func fillDaemons(_ context.Context, _ *Site, _ url.Values, c *content) { c.Title = "Daemons" }
+
+func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
+	c.Title = "Changes"
+	of := view.ChangesOf{Campaign: query.Get("campaign"), Quota: query.Get("quota"), Limit: view.PageSize}
+	of.Before, _ = strconv.ParseInt(query.Get("before"), 10, 64) // 0: from the newest on
+	data := struct {
+		Of    view.ChangesOf
+		List  []view.Change
+		Next  string
+		Fault string
+	}{Of: of}
+	if records := s.looker.Sources().Records; records == nil {
+		data.Fault = "There is no database here, and so no record of changes."
+	} else if list, err := records.Changes(ctx, of); err != nil {
+		data.Fault = "Changes are not known: " + brief(err)
+	} else if data.List = list; len(list) == of.Limit {
+		next := url.Values{"before": {strconv.FormatInt(list[len(list)-1].Number, 10)}}
+		for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota} {
+			if value != "" {
+				next.Set(key, value)
+			}
+		}
+		data.Next = next.Encode()
+	}
+	c.Data = data
+}
+
+// lookForLetters bounds a look for dead letters.
+const lookForLetters = 10 * time.Second
+
+func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
+	c.Title = "Dead letters"
+	data := struct {
+		Filter  view.LetterFilter
+		Last    string
+		Spans   []string
+		Letters view.Letters
+		Fault   string
+	}{Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
+	data.Filter = view.LetterFilter{Campaign: query.Get("campaign"), Reason: query.Get("reason"), JobID: query.Get("job")}
+	data.Filter.Last, _ = notation.ParseSpan(data.Last) // one of those above
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	if look := s.looker.Sources().Letters; look == nil {
+		data.Fault = "Dead letters cannot be read here."
+	} else if letters, err := look(ctx, data.Filter); err != nil {
+		data.Fault = "Dead letters are not known: " + brief(err)
+	} else {
+		data.Letters = letters
+	}
+	c.Data = data
+}

@@ -1,0 +1,190 @@
+// Package page serves the console: pages rendered on the server, which work without JavaScript, and which a stream keeps up to date
+// where there is some. All links are relative, so that the console works below any path.
+package page
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/live"
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// policy is the Content-Security-Policy of all pages: nothing from elsewhere, and no script or style in the page itself.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Site serves the pages.
+type Site struct {
+	looker *view.Looker
+	hub    *live.Hub
+	log    *slog.Logger
+	access string // what may be done here, in one line
+}
+
+// New makes a Site. access says in one line what may be done on it.
+func New(looker *view.Looker, hub *live.Hub, access string, log *slog.Logger) *Site {
+	return &Site{looker: looker, hub: hub, access: access, log: log}
+}
+
+// Register adds the routes of the site.
+func (s *Site) Register(mux *http.ServeMux) {
+	for name, p := range pages {
+		pattern := "GET /" + name
+		if name == overview {
+			pattern = "GET /{$}"
+		}
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.page(w, r, name, p) })
+	}
+	mux.HandleFunc("GET /live", s.live)
+	mux.HandleFunc("GET /campaigns.csv", s.table)
+	mux.HandleFunc("GET /static/{file...}", asset)
+}
+
+// Secure adds the headers that all answers of the console have.
+func Secure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store") // an answer describes one moment
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// content is what a template renders.
+type content struct {
+	Title   string
+	Nav     []link
+	Live    string // address of the stream; "" for none
+	Version string
+	Access  string
+	State   *view.State
+	Data    any
+
+	status int // of HTTP; 0 is 200
+}
+
+// link is one in the navigation.
+type link struct {
+	Name, Link string
+	Here       bool
+}
+
+// make computes the content of a page.
+func (s *Site) make(ctx context.Context, name string, p page, query url.Values) *content {
+	c := &content{State: s.looker.Look(ctx), Version: s.looker.Sources().Version, Access: s.access}
+	p.fill(ctx, s, query, c)
+	for _, n := range navigation {
+		address := n.page
+		if n.page == overview {
+			address = "./"
+		}
+		c.Nav = append(c.Nav, link{Name: n.name, Link: address, Here: n.page == name || p.under != "" && n.page == p.under})
+	}
+	if p.every > 0 && c.status == 0 {
+		q := url.Values{"page": {name}}
+		for key, values := range query {
+			if key != "page" {
+				q[key] = values
+			}
+		}
+		c.Live = "live?" + q.Encode()
+	}
+	return c
+}
+
+// render renders the whole page, or only its part that changes.
+func (s *Site) render(c *content, name, block string) ([]byte, error) {
+	if c.status >= http.StatusBadRequest {
+		name = "message"
+	}
+	var b bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&b, block, c); err != nil {
+		return nil, fmt.Errorf("render page %q: %w", name, err)
+	}
+	return b.Bytes(), nil
+}
+
+func (s *Site) page(w http.ResponseWriter, r *http.Request, name string, p page) {
+	c := s.make(r.Context(), name, p, r.URL.Query())
+	html, err := s.render(c, name, "base")
+	if err != nil {
+		s.log.Error("a page of the console cannot be shown", "error", err)
+		http.Error(w, "this page cannot be shown; the log has more", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if c.status != 0 {
+		w.WriteHeader(c.status)
+	}
+	_, _ = w.Write(html)
+}
+
+// live streams the part of a page that changes. Its query is that of the page, whose name is in page.
+func (s *Site) live(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	name := query.Get("page")
+	p, ok := pages[name]
+	if !ok || p.every == 0 {
+		http.Error(w, "page: no page of this name is live", http.StatusBadRequest)
+		return
+	}
+	s.hub.Serve(w, r, p.every, func(ctx context.Context) ([]byte, error) {
+		b, err := s.render(s.make(ctx, name, p, query), name, "region")
+		return bytes.TrimSpace(b), err
+	})
+}
+
+// page is how a page is made.
+type page struct {
+	every time.Duration // how often it changes; 0: it is not live
+	under string        // the page of the navigation that it belongs to
+	fill  func(ctx context.Context, s *Site, query url.Values, c *content)
+}
+
+// overview is the name of the first page.
+const overview = ""
+
+var navigation = []struct{ page, name string }{
+	{overview, "Overview"}, {"campaigns", "Campaigns"}, {"quotas", "Quotas"}, {"dead", "Dead letters"}, {"sinks", "Sinks"},
+	{"daemons", "Daemons"}, {"changes", "Changes"},
+}
+
+var pages = map[string]page{
+	overview:    {every: time.Second, fill: fillOverview},
+	"campaigns": {every: time.Second, fill: fillCampaigns},
+	"campaign":  {every: time.Second, under: "campaigns", fill: fillCampaign},
+	"quotas":    {every: time.Second, fill: fillQuotas},
+	"quota":     {every: 5 * time.Second, under: "quotas", fill: fillQuota},
+	"dead":      {fill: fillDead},
+	"sinks":     {every: time.Second, fill: fillSinks},
+	"daemons":   {every: time.Second, fill: fillDaemons},
+	"changes":   {fill: fillChanges},
+}
+
+// fail makes the page an error.
+func (c *content) fail(status int, format string, args ...any) {
+	c.Title, c.status = http.StatusText(status), status
+	c.Data = struct{ Message string }{fmt.Sprintf(format, args...)}
+}
+
+// oneOf returns the word if it is allowed, else the first of those that are.
+func oneOf(word string, allowed []string) string {
+	if slices.Contains(allowed, word) {
+		return word
+	}
+	return allowed[0]
+}
+
+// brief is an error in one line.
+func brief(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,217 @@
+package page
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"html/template"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed static
+var staticFiles embed.FS
+
+// assets are the files that pages refer to, by a name that contains the hash of their content.
+var assets, assetNames = hashed()
+
+type file struct {
+	kind    string
+	content []byte
+}
+
+func hashed() (byName map[string]file, names map[string]string) {
+	byName, names = map[string]file{}, map[string]string{}
+	err := fs.WalkDir(staticFiles, "static", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := staticFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(content)
+		plain := strings.TrimPrefix(name, "static/")
+		extension := path.Ext(plain)
+		named := strings.TrimSuffix(plain, extension) + "-" + hex.EncodeToString(sum[:6]) + extension
+		kind := mime.TypeByExtension(extension)
+		if kind == "" {
+			kind = "text/plain; charset=utf-8"
+		}
+		byName[named], names[plain] = file{kind, content}, "static/"+named
+		return nil
+	})
+	if err != nil {
+		panic(err) // the files are in the binary
+	}
+	return byName, names
+}
+
+// asset serves a file, which never changes under its name.
+func asset(w http.ResponseWriter, r *http.Request) {
+	f, ok := assets[r.PathValue("file")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", f.kind)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(f.content)
+}
+
+// templates are those of all pages, each with the common parts.
+var templates = parse()
+
+func parse() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	base := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/base.html"))
+	names := []string{"message"}
+	for name := range pages {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		source := name
+		if name == overview {
+			source = "overview"
+		}
+		all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, "templates/"+source+".html"))
+	}
+	return all
+}
+
+const unknown = "–"
+
+var functions = template.FuncMap{
+	"asset": func(name string) (string, error) {
+		if address, ok := assetNames[name]; ok {
+			return address, nil
+		}
+		return "", fmt.Errorf("there is no file %s", name)
+	},
+	"class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "eta": eta,
+	// query is what url.Values.Encode has made, which is not to be escaped once more.
+	"query":   func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
+	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
+	"row": func(name string) string {
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(name)) // never fails
+		return "r" + strconv.FormatUint(sum.Sum64(), 36)
+	},
+}
+
+// class is how a state is shown: it is also in words.
+func class(state string) string {
+	switch {
+	case state == view.Sending, state == "ready", state == "open":
+		return "good"
+	case state == view.Idle:
+		return "quiet"
+	case state == "not ready", state == "failing", state == "misconfigured", hold.Cause(state).Fault():
+		return "bad"
+	}
+	return "warn"
+}
+
+// number formats a count with a space between thousands.
+func number(v any) string {
+	var n int64
+	switch v := v.(type) {
+	case int:
+		n = int64(v)
+	case int64:
+		n = v
+	case *int64:
+		if v == nil {
+			return unknown
+		}
+		n = *v
+	}
+	digits := strconv.FormatInt(n, 10)
+	var b strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 && digits[i-1] != '-' {
+			b.WriteString("\u202f") // a narrow space that does not break
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+// rate formats units per second.
+func rate(v any) string {
+	var perSecond float64
+	switch v := v.(type) {
+	case float64:
+		perSecond = v
+	case *float64:
+		if v == nil {
+			return unknown
+		}
+		perSecond = *v
+	}
+	switch {
+	case perSecond >= 100:
+		return number(int64(perSecond + 0.5))
+	case perSecond >= 1:
+		return strings.TrimSuffix(strconv.FormatFloat(perSecond, 'f', 1, 64), ".0")
+	}
+	return strconv.FormatFloat(perSecond, 'g', 2, 64)
+}
+
+// when is an instant with how far off it is.
+func when(t *time.Time) template.HTML {
+	if t == nil {
+		return unknown
+	}
+	off := time.Until(*t).Round(time.Second)
+	text := "now"
+	switch {
+	case off > 0:
+		text = "in " + coarse(off)
+	case off < 0:
+		text = coarse(-off) + " ago"
+	}
+	at := t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05 UTC"), text)) //nolint:gosec // made of times only
+}
+
+// stamp is an instant in UTC.
+func stamp(t time.Time) template.HTML {
+	at := t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05"))) //nolint:gosec // made of times only
+}
+
+// coarse is a duration in its two largest units.
+func coarse(d time.Duration) string {
+	switch {
+	case d >= notation.Day:
+		return fmt.Sprintf("%dd %dh", d/notation.Day, d%notation.Day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh %dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm %ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
+
+// eta is when the backlog of a campaign will have been sent.
+func eta(c *view.Campaign) template.HTML {
+	if c.Progress == nil || c.Progress.DoneAt == nil || c.Backlog != nil && *c.Backlog == 0 {
+		return unknown
+	}
+	return when(c.Progress.DoneAt)
+}

@@ -1,0 +1,300 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/pacer/pacer/internal/console/live"
+)
+
+var update = flag.Bool("update", false, "record the OpenAPI document")
+
+// serve returns the handler of a server with a site of this world.
+func serve(w *world) http.Handler {
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	return s.routes()
+}
+
+func get(t *testing.T, h http.Handler, path string) (int, string, http.Header) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String(), w.Header()
+}
+
+var (
+	pagePaths = []string{
+		"", "campaigns", "campaigns?q=spring&sort=backlog", "campaigns?state=paused", "campaign?id=spring", "quotas", "quota?id=provider",
+		"quota?id=provider&last=30d", "dead", "dead?campaign=spring&last=7d", "sinks", "daemons", "changes", "changes?campaign=spring",
+	}
+	links    = regexp.MustCompile(`(?:href|src|action|hx-sse:connect)="([^"]*)"`)
+	unsafeOf = regexp.MustCompile(`(?i)<script(?: [^>]*)?>[^<]|<img| on[a-z]+=| style=|javascript:`)
+)
+
+// TestPages: every page is there at / and below the base path, has only relative links that exist, and takes every id for text.
+func TestPages(t *testing.T) {
+	h := serve(newWorld())
+	paths := pagePaths
+	for _, id := range hostile {
+		paths = append(paths, "campaign?id="+url.QueryEscape(id), "quota?id="+url.QueryEscape(id), "campaigns?q="+url.QueryEscape(id))
+	}
+	followed := map[string]bool{}
+	for _, path := range paths {
+		code, body, header := get(t, h, "/"+path)
+		if _, below, _ := get(t, h, "/some/path/"+path); code != http.StatusOK || len(below) < len(body)/2 {
+			t.Errorf("%s: %d, and %d bytes below the base path", path, code, len(below))
+		}
+		if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "script-src 'self';") || header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: policy %q, cached %q", path, policy, header.Get("Cache-Control"))
+		}
+		if found := unsafeOf.FindString(strings.ReplaceAll(body, "script defer src", "link")); found != "" {
+			t.Errorf("%s contains %q", path, found)
+		}
+		for _, match := range links.FindAllStringSubmatch(body, -1) {
+			link := strings.NewReplacer("&amp;", "&", "&#39;", "'", "&#34;", `"`, "&#43;", "+").Replace(match[1])
+			if strings.HasPrefix(link, "/") || strings.Contains(link, "//") {
+				t.Errorf("%s links to %s, which is not relative", path, link)
+			}
+			if followed[link] || strings.HasPrefix(link, "#") || strings.HasPrefix(link, "data:") || strings.HasPrefix(link, "live?") {
+				continue
+			}
+			followed[link] = true
+			if code, _, _ := get(t, h, "/"+strings.TrimPrefix(link, "./")); code != http.StatusOK {
+				t.Errorf("%s links to %s: %d", path, link, code)
+			}
+		}
+	}
+	for _, path := range []string{"campaign?id=nobody", "quota?id=nothing"} {
+		if code, body, _ := get(t, h, "/"+path); code != http.StatusNotFound || !strings.Contains(body, "There is no") {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+// TestPagesWithoutServices: with Redis and PostgreSQL away the pages are there, and say what is not known.
+func TestPagesWithoutServices(t *testing.T) {
+	w := newWorld()
+	w.fail = errAway
+	h := serve(w)
+	for _, path := range pagePaths {
+		code, body, _ := get(t, h, "/"+path)
+		if code != http.StatusOK || !strings.Contains(body, "redis has not answered for 9s") || !strings.Contains(body, "connection") {
+			t.Errorf("%s: %d, without what is wrong", path, code)
+		}
+	}
+	if _, body, _ := get(t, h, "/campaign?id=spring"); !strings.Contains(body, "the quota store (Redis) does not answer") {
+		t.Error("a campaign with a quota is not held by the store")
+	}
+	w.snapshot = nil
+	if code, body, _ := get(t, serve(w), "/"); code != http.StatusOK || !strings.Contains(body, "the catalog is not loaded") {
+		t.Errorf("without a catalog: %d", code)
+	}
+}
+
+// TestManyCampaigns: a page has a hundred of them, and pages follow each other without gaps.
+func TestManyCampaigns(t *testing.T) {
+	w := newWorld()
+	w.crowd(450)
+	h := serve(w)
+	next, seen := "campaigns?q=campaign-", 0
+	for range 5 {
+		_, body, _ := get(t, h, "/"+next)
+		seen += strings.Count(body, `<tr id="`)
+		next = ""
+		if match := regexp.MustCompile(`href="(campaigns\?after=[^"]*)">Next`).FindStringSubmatch(body); match != nil {
+			next = strings.ReplaceAll(match[1], "&amp;", "&")
+		}
+		if len(body) > 100_000 {
+			t.Errorf("a page has %d bytes", len(body))
+		}
+	}
+	if seen != 450 || next != "" {
+		t.Errorf("%d campaigns on five pages, then %q", seen, next)
+	}
+}
+
+func TestTableForSpreadsheets(t *testing.T) {
+	_, body, _ := get(t, serve(newWorld()), "/campaigns.csv")
+	rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()
+	if err != nil || len(rows) != len(hostile)+3 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	for _, row := range rows {
+		for _, cell := range row {
+			if cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) {
+				t.Errorf("a cell begins like a formula: %s", cell)
+			}
+		}
+	}
+}
+
+// TestVendoredFiles: what others have written is what they have published.
+func TestVendoredFiles(t *testing.T) {
+	sums, err := os.ReadFile("page/static/vendor.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := 0
+	for line := range strings.Lines(string(sums)) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		content, err := os.ReadFile(filepath.Join("page/static/vendor", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sha256.Sum256(content); hex.EncodeToString(got[:]) != sum {
+			t.Errorf("%s is not what was published", name)
+		}
+		listed++
+	}
+	if files, _ := filepath.Glob("page/static/vendor/*"); len(files) != listed {
+		t.Errorf("%d files, of which %d are listed", len(files), listed)
+	}
+}
+
+// watch opens a stream and returns its events.
+func watch(t *testing.T, client *http.Client, address string) (events func() string, done func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	answer, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("the stream answers %s", answer.Status)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	return func() string {
+			var event strings.Builder
+			for lines.Scan() && lines.Text() != "" {
+				event.WriteString(lines.Text() + "\n")
+			}
+			return event.String()
+		}, func() {
+			cancel()
+			_ = answer.Body.Close()
+		}
+}
+
+// TestLive: a stream sends what has changed, streams are bounded, and they end before the server does.
+func TestLive(t *testing.T) {
+	w := newWorld()
+	reg := prometheus.NewRegistry()
+	s := newServer()
+	s.Site = newSite(reg, w)
+	server := httptest.NewServer(s.routes())
+	defer server.Close()
+	client := server.Client()
+	events, done := watch(t, client, server.URL+"/live?page=campaigns&q=spring")
+	first := events()
+	if !strings.HasPrefix(first, "id: ") || !strings.Contains(first, "data: <div id=\"live\">") || !strings.Contains(first, "spring") || strings.Contains(first, "paused") {
+		t.Errorf("the first event is %.200q", first)
+	}
+	if second := events(); second == first || !strings.Contains(second, "Sent/s") {
+		t.Errorf("the second event is %.200q", second)
+	}
+	done()
+	for s.Site.hub.Open() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range live.MaxStreams {
+		_, done := watch(t, client, server.URL+"/live?page=")
+		defer done()
+	}
+	answer, err := client.Get(server.URL + "/live?page=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("one stream too many: %s", answer.Status)
+	}
+	s.Site.Close()
+	for s.Site.hub.Open() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if n := testutil.ToFloat64(s.Site.requests.WithLabelValues("/live", "503")); n != 1 {
+		t.Errorf("%v refused streams are counted", n)
+	}
+	for path, want := range map[string]int{"/live?page=nowhere": 400, "/live?page=dead": 400, "/live?page=": 503} {
+		if code, _, _ := get(t, s.routes(), path); code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+	}
+}
+
+// TestAPI: every operation of the document answers, and the document is the one that is committed.
+func TestAPI(t *testing.T) {
+	const recorded = "../../docs/openapi.json"
+	h := serve(newWorld())
+	_, body, _ := get(t, h, "/api/v1/openapi.json")
+	var document bytes.Buffer
+	if err := json.Indent(&document, []byte(body), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	document.WriteByte('\n')
+	if *update {
+		if err := os.WriteFile(recorded, document.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if before, err := os.ReadFile(recorded); err != nil || !bytes.Equal(before, document.Bytes()) {
+		t.Errorf("the API is not what docs/openapi.json says (%v); record it with: go test ./internal/console -run TestAPI -update", err)
+	}
+	var paths struct {
+		OpenAPI string `json:"openapi"`
+		Paths   map[string]map[string]any
+	}
+	if err := json.Unmarshal([]byte(body), &paths); err != nil || !strings.HasPrefix(paths.OpenAPI, "3.1") {
+		t.Fatalf("OpenAPI %s, %v", paths.OpenAPI, err)
+	}
+	away := newWorld()
+	away.fail = errAway
+	failing := serve(away)
+	for path, operations := range paths.Paths {
+		if len(operations) != 1 || operations["get"] == nil {
+			t.Errorf("%s has operations that write", path)
+		}
+		id := "spring"
+		if strings.HasPrefix(path, "/quotas") {
+			id = url.PathEscape(hostile[5])
+		}
+		code, answer, _ := get(t, h, "/api/v1"+strings.ReplaceAll(path, "{id}", id))
+		if code != http.StatusOK || !json.Valid([]byte(answer)) || strings.Contains(answer, "null") {
+			t.Errorf("%s: %d %.300s", path, code, answer)
+		}
+		code, answer, header := get(t, failing, "/api/v1"+strings.ReplaceAll(path, "{id}", id))
+		if code == http.StatusServiceUnavailable && header.Get("Content-Type") != "application/problem+json" || code != 200 && code != 503 {
+			t.Errorf("%s without services: %d %s %s", path, code, header.Get("Content-Type"), answer)
+		}
+	}
+	for path, want := range map[string]int{
+		"/campaigns/nobody": 404, "/quotas/nothing": 404, "/campaigns?limit=0": 422, "/campaigns?limit=5&sort=color": 422,
+		"/campaigns?unheard=of": 422, "/quotas/provider/usage?step=1s": 422, "/quotas/provider/usage?last=soon": 422, "/quotas/nothing/usage": 404,
+	} {
+		code, _, header := get(t, h, "/api/v1"+path)
+		if code != want || header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s, want %d", path, code, header.Get("Content-Type"), want)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+const (
+	// freshFor is how old a state may be: all that look within it are shown the same, however many they are.
+	freshFor = 900 * time.Millisecond
+	// recordsFor is how old the counts of the database may be, and lookWithin bounds a look at each source.
+	recordsFor = 5 * time.Second
+	lookWithin = 2 * time.Second
+	// rateOver is over how long rates are measured.
+	rateOver = 5 * time.Second
+)
+
+// Looker looks at the sources for everyone who wants to see the State: at most once a second, and only while somebody does.
+// Safe for concurrent use.
+type Looker struct {
+	sources Sources
+
+	mu      sync.Mutex // held while looking; guards what follows
+	last    *State
+	fleets  []*Fleet // of the last seconds, the oldest first
+	records map[string]Record
+	readAt  time.Time // when records were read
+}
+
+// NewLooker makes a Looker; it starts nothing.
+func NewLooker(sources Sources) *Looker { return &Looker{sources: sources} }
+
+// Sources returns where the Looker looks.
+func (l *Looker) Sources() *Sources { return &l.sources }
+
+// Look returns the current state. What cannot be asked is left out, and State.Faults says so.
+func (l *Looker) Look(ctx context.Context) *State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.last != nil && now.Sub(l.last.At) < freshFor {
+		return l.last
+	}
+	e := l.gather(ctx, now)
+	if ctx.Err() != nil && l.last != nil { // whoever asked has left; the next one is to be told more
+		return l.last
+	}
+	l.last = l.state(e)
+	return l.last
+}
+
+// gather asks all sources side by side.
+func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
+	var fleetErr, gatesErr, windowsErr, recordsErr error
+	var all errgroup.Group
+	if l.sources.Fleet != nil {
+		all.Go(func() error { e.fleet, fleetErr = l.sources.Fleet(ctx); return nil })
+	}
+	if l.sources.Gates != nil {
+		all.Go(func() error { e.gates, gatesErr = l.sources.Gates(ctx); return nil })
+	}
+	if l.sources.Windows != nil && e.snapshot != nil {
+		all.Go(func() error {
+			var states []delivery.WindowState
+			states, windowsErr = l.sources.Windows(ctx, quotasOf(e.snapshot))
+			if states != nil { // otherwise nothing is known
+				e.windows = hold.Windows(states)
+			}
+			return nil
+		})
+	}
+	if l.sources.Records != nil && now.Sub(l.readAt) >= recordsFor {
+		all.Go(func() error {
+			var read map[string]Record
+			if read, recordsErr = l.sources.Records.Campaigns(ctx); recordsErr == nil {
+				l.records, l.readAt = read, now
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are kept
+	for _, fault := range []struct {
+		what string
+		err  error
+	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", recordsErr}} {
+		if fault.err != nil {
+			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
+		}
+	}
+	e.records, e.storeDown = l.records, fleetErr != nil
+	if gatesErr != nil {
+		e.gates = nil
+	}
+	if fleetErr != nil {
+		e.fleet, e.windows = nil, nil
+	}
+	e.earlier = l.remember(e.fleet, now)
+	return e
+}
+
+// remember keeps what the fleet says for some seconds, and returns what it said some seconds ago; nil if that is not known.
+func (l *Looker) remember(f *Fleet, now time.Time) *Fleet {
+	if f != nil && (len(l.fleets) == 0 || f.At.After(l.fleets[len(l.fleets)-1].At.Add(freshFor/2))) {
+		l.fleets = append(l.fleets, f)
+	}
+	for len(l.fleets) > 0 && now.Sub(l.fleets[0].At) > 3*rateOver {
+		l.fleets = l.fleets[1:]
+	}
+	for len(l.fleets) > 2 && now.Sub(l.fleets[1].At) >= rateOver {
+		l.fleets = l.fleets[1:]
+	}
+	if len(l.fleets) < 2 {
+		return nil
+	}
+	return l.fleets[0]
+}
+
+func quotasOf(s *delivery.Snapshot) []*delivery.Quota {
+	list := make([]*delivery.Quota, 0, len(s.Quotas))
+	for _, q := range s.Quotas {
+		list = append(list, q)
+	}
+	return list
+}

@@ -1,0 +1,102 @@
+package view
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// PageSize is how many campaigns a page has.
+const PageSize = 100
+
+// Selection selects campaigns; empty fields select all.
+type Selection struct {
+	Text  string // part of the id
+	State string
+	Quota string
+	Sink  string
+	Sort  string // id, backlog, sent, delivered; "" is id
+	After string // id of the last one of the page before
+}
+
+// Sorts are the orders of campaigns.
+var Sorts = []string{"id", "backlog", "sent", "delivered"}
+
+// SelectionOf reads a selection from the query of a URL.
+func SelectionOf(q url.Values) Selection {
+	return Selection{
+		Text: q.Get("q"), State: q.Get("state"), Quota: q.Get("quota"), Sink: q.Get("sink"), Sort: q.Get("sort"), After: q.Get("after"),
+	}
+}
+
+// Query formats the selection as the query of a URL.
+func (s Selection) Query() string {
+	v := url.Values{}
+	for key, value := range map[string]string{"q": s.Text, "state": s.State, "quota": s.Quota, "sink": s.Sink, "sort": s.Sort, "after": s.After} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	return v.Encode()
+}
+
+func (s *Selection) selects(c *Campaign) bool {
+	return (s.Text == "" || strings.Contains(c.ID, s.Text)) && (s.State == "" || c.State == s.State || c.Status == s.State) &&
+		(s.Quota == "" || slices.Contains(c.Quotas, s.Quota)) && (s.Sink == "" || c.Sink == s.Sink)
+}
+
+// order returns by what the campaign is sorted: the larger, the earlier.
+func (s *Selection) order(c *Campaign) float64 {
+	switch {
+	case s.Sort == "backlog" && c.Backlog != nil:
+		return float64(*c.Backlog)
+	case s.Sort == "sent" && c.Sent != nil:
+		return *c.Sent
+	case s.Sort == "delivered" && c.Progress != nil:
+		return float64(c.Progress.Delivered)
+	}
+	return 0
+}
+
+// Select returns a page of at most limit campaigns, how many are selected on all pages, and the selection of the next page; nil if
+// this is the last. Between two pages the order may change, unless it is that of the ids.
+func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next *Selection) {
+	var list []*Campaign
+	for _, c := range s.Campaigns {
+		if by.selects(c) {
+			list = append(list, c)
+		}
+	}
+	if by.Sort != "" && by.Sort != "id" {
+		slices.SortStableFunc(list, func(a, b *Campaign) int { return cmp.Compare(by.order(b), by.order(a)) })
+	}
+	all = len(list)
+	if by.After != "" {
+		list = list[by.begin(list):]
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		following := by
+		following.After = list[limit-1].ID
+		next = &following
+	}
+	return list, all, next
+}
+
+// begin returns where the page begins in the list.
+func (s *Selection) begin(list []*Campaign) int {
+	if s.Sort == "" || s.Sort == "id" {
+		return len(list) - len(listAfter(list, s.After))
+	}
+	return slices.IndexFunc(list, func(c *Campaign) bool { return c.ID == s.After }) + 1
+}
+
+// listAfter returns the campaigns with higher ids, also where the one with this id is gone.
+func listAfter(list []*Campaign, id string) []*Campaign {
+	i, found := slices.BinarySearchFunc(list, id, func(c *Campaign, id string) int { return strings.Compare(c.ID, id) })
+	if found {
+		i++
+	}
+	return list[i:]
+}

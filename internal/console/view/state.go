@@ -1,0 +1,257 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// State is the installation at one moment. It is immutable.
+type State struct {
+	At              time.Time      `json:"at"`
+	Version         string         `json:"version"`
+	Revision        int64          `json:"revision" doc:"of the catalog"`
+	Faults          []string       `json:"faults" doc:"what could not be asked, and why"`
+	Degraded        string         `json:"degraded,omitempty"`
+	Counts          map[string]int `json:"campaigns" doc:"campaigns by state"`
+	Sent            *float64       `json:"sent,omitempty" doc:"units per second that all daemons send"`
+	Allowed         float64        `json:"allowed" doc:"units per second that campaigns with a backlog may send"`
+	Backlog         *int64         `json:"backlog,omitempty" doc:"jobs that wait"`
+	LateCapacity    *int64         `json:"late_capacity,omitempty" doc:"jobs that are late by lack of capacity"`
+	LateDestination *int64         `json:"late_destination,omitempty" doc:"jobs that are late by their destination"`
+	DaemonsRunning  int            `json:"daemons_running"`
+	DaemonsReady    int            `json:"daemons_ready"`
+
+	Campaigns []*Campaign `json:"-"` // in the order of their ids
+	Quotas    []*Quota    `json:"-"` // likewise
+	Sinks     []*Sink     `json:"-"`
+	Daemons   []Daemon    `json:"-"`
+}
+
+// Campaign returns the campaign with this id; nil if there is none.
+func (s *State) Campaign(id string) *Campaign {
+	i, ok := slices.BinarySearchFunc(s.Campaigns, id, func(c *Campaign, id string) int { return strings.Compare(c.ID, id) })
+	if !ok {
+		return nil
+	}
+	return s.Campaigns[i]
+}
+
+// Quota returns the quota with this id; nil if there is none.
+func (s *State) Quota(id string) *Quota {
+	i, ok := slices.BinarySearchFunc(s.Quotas, id, func(q *Quota, id string) int { return strings.Compare(q.ID, id) })
+	if !ok {
+		return nil
+	}
+	return s.Quotas[i]
+}
+
+// States of campaigns that nothing holds.
+const (
+	Sending = "sending"
+	Idle    = "idle"
+)
+
+// maxListed bounds the campaigns that are listed with a quota.
+const maxListed = 1000
+
+// evidence is what a State is computed from.
+type evidence struct {
+	now       time.Time
+	snapshot  *delivery.Snapshot
+	fleet     *Fleet // nil: not known
+	earlier   *Fleet // of some seconds ago; nil: not known
+	gates     []delivery.Gate
+	windows   map[string][]delivery.WindowState // nil: not known
+	storeDown bool
+	records   map[string]Record // nil: not known
+	faults    []string
+}
+
+// state computes what is shown.
+func (l *Looker) state(e *evidence) *State {
+	s := &State{
+		At: e.now, Version: l.sources.Version, Faults: e.faults, Counts: map[string]int{}, Campaigns: []*Campaign{}, Quotas: []*Quota{},
+	}
+	if s.Faults == nil {
+		s.Faults = []string{}
+	}
+	if l.sources.Degraded != nil {
+		s.Degraded = l.sources.Degraded()
+	}
+	if e.fleet != nil {
+		s.LateCapacity, s.LateDestination = &e.fleet.LateCapacity, &e.fleet.LateDestination
+		s.Daemons, s.DaemonsRunning = e.fleet.Daemons, e.fleet.Running
+		for i := range s.Daemons {
+			if s.Daemons[i].Ready {
+				s.DaemonsReady++
+			}
+		}
+	}
+	s.Sinks = l.sinks(e)
+	if e.snapshot == nil {
+		s.Faults = append(s.Faults, "the catalog is not loaded: is PostgreSQL reachable, and migrated?")
+		return s
+	}
+	s.Revision = e.snapshot.Revision
+	for _, id := range slices.Sorted(maps.Keys(e.snapshot.Campaigns)) {
+		s.add(l.campaign(e, e.snapshot.Campaigns[id]))
+	}
+	s.addQuotas(e)
+	return s
+}
+
+// add adds a campaign and its part of the sums.
+func (s *State) add(c *Campaign) {
+	s.Campaigns = append(s.Campaigns, c)
+	s.Counts[c.State]++
+	if c.Backlog != nil {
+		s.Backlog = plus(s.Backlog, *c.Backlog)
+		if *c.Backlog > 0 && c.Held == nil {
+			s.Allowed += c.Allowed
+		}
+	}
+	if c.Sent != nil {
+		s.Sent = plus(s.Sent, *c.Sent)
+	}
+	for _, sink := range s.Sinks {
+		if sink.Name != c.Sink {
+			continue
+		}
+		sink.Campaigns++
+		if c.Held != nil && hold.Cause(c.Held.Cause).Destination() {
+			sink.Held++
+		}
+	}
+}
+
+func plus[T int64 | float64](sum *T, n T) *T {
+	if sum != nil {
+		n += *sum
+	}
+	return &n
+}
+
+func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
+	v := &Campaign{
+		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: slices.Clone(c.Lanes), PriorityWeight: c.PriorityWeight,
+		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
+		StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: instant(c.NextChange(e.now)),
+	}
+	for _, q := range c.Quotas {
+		v.Quotas = append(v.Quotas, q.ID)
+	}
+	if v.Lanes == nil {
+		v.Lanes = []int{}
+	}
+	if c.Status == delivery.StatusActive && c.Invalid == "" && c.Active(e.now) && !c.Ended(e.now) {
+		rate, _, _ := c.RateAt(e.now)
+		v.Allowed = rate.PerSecond()
+	}
+	v.Rate = fmt.Sprintf("%g", c.Rate.PerSecond())
+	if r, ok := e.records[c.ID]; ok {
+		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.Rate, r.ActiveHours, r.TimeZone, r.Ramp, instant(r.UpdatedAt), &r.Progress
+	}
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown}
+	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
+	v.Sink = known.Sink
+	if e.fleet != nil {
+		known.Board = e.fleet.Of(c, e.snapshot)
+		v.Backlog, v.Sent = &known.Board.Waiting, e.sent(c.ID)
+	}
+	a := hold.Of(known)
+	switch {
+	case a.Cause != hold.None:
+		v.State = string(a.Cause)
+		v.Held = &Held{Cause: v.State, Why: a.Why(), Since: instant(a.Since), Until: instant(a.Until), Remedy: a.Remedy()}
+	case v.Sent != nil && *v.Sent > 0, v.Backlog != nil && *v.Backlog > 0:
+		v.State = Sending
+	default:
+		v.State = Idle
+	}
+	return v
+}
+
+// sent returns the units per second that all daemons have sent of the campaign lately; nil if that is not known.
+func (e *evidence) sent(campaign string) *float64 {
+	if e.earlier == nil || e.fleet.Counter == "" || e.earlier.Counter != e.fleet.Counter || !e.fleet.At.After(e.earlier.At) {
+		return nil
+	}
+	now, sends := e.fleet.Sent(campaign)
+	was, known := e.earlier.Sent(campaign)
+	perSecond := 0.0
+	if sends && known {
+		perSecond = max(0, float64(now-was)/e.fleet.At.Sub(e.earlier.At).Seconds())
+	}
+	return &perSecond
+}
+
+func (s *State) addQuotas(e *evidence) {
+	byQuota := map[string][]string{}
+	count := map[string]int{}
+	for _, c := range s.Campaigns {
+		for _, q := range c.Quotas {
+			if count[q]++; count[q] <= maxListed {
+				byQuota[q] = append(byQuota[q], c.ID)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(e.snapshot.Quotas)) {
+		q := e.snapshot.Quotas[id]
+		v := &Quota{
+			ID: q.ID, Mode: cmp.Or(q.Mode, delivery.ModeStrict), Spend: cmp.Or(q.Spend, delivery.SpendGreedy),
+			OnStoreFailure: cmp.Or(q.OnStoreFailure, delivery.PolicyClosed), Rollout: 100 - q.Exempt, Unit: cmp.Or(q.Unit, "units"), Shard: q.Shard,
+			Revision: q.Revision, Windows: []Window{}, Campaigns: append([]string{}, byQuota[id]...), CampaignCount: count[id],
+		}
+		for i, w := range q.Windows {
+			one := Window{
+				Span: notation.FormatSpan(w.Span), Seconds: w.Span.Seconds(), Limit: w.Limit, Algorithm: cmp.Or(w.Algorithm, delivery.AlgorithmSliding),
+				Anchor: w.Anchor,
+			}
+			for _, state := range e.windows[id] {
+				if state.Window == i {
+					remaining := state.Remaining
+					one.Remaining, one.FreeAt, one.FullAt = &remaining, micros(state.FreeAt), micros(state.ResetAt)
+				}
+			}
+			v.Windows = append(v.Windows, one)
+		}
+		s.Quotas = append(s.Quotas, v)
+	}
+}
+
+func (l *Looker) sinks(e *evidence) (list []*Sink) {
+	for _, s := range l.sources.Sinks {
+		s.Gates = []Gate{}
+		for _, g := range e.gates {
+			if g.Sink == s.Name {
+				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: instant(g.Until), Probed: g.Probe})
+			}
+		}
+		list = append(list, &s)
+	}
+	return list
+}
+
+// instant is t in UTC and whole seconds, nil for the zero time.
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Second)
+	return &t
+}
+
+func micros(us int64) *time.Time {
+	if us == 0 {
+		return nil
+	}
+	return instant(time.UnixMicro(us))
+}

@@ -1,0 +1,252 @@
+// Package view computes what the console shows, for its pages and its API alike: a State is the whole installation at one moment,
+// put together from what the daemons exchange, the catalog in memory, the quota store and the database.
+package view
+
+import (
+	"context"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// Sources are where the console looks. Those that are nil are left out.
+type Sources struct {
+	// Snapshot returns the catalog; nil while it is not loaded. Required.
+	Snapshot func() *delivery.Snapshot
+	// Sink returns the configured sink of a campaign that names this one, or why there is none. Required.
+	Sink func(name string) (id, fault string)
+	// Sinks are the configured sinks.
+	Sinks []Sink
+	// Fleet reads what the daemons have exchanged.
+	Fleet func(ctx context.Context) (*Fleet, error)
+	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
+	Gates   func(ctx context.Context) ([]delivery.Gate, error)
+	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
+	Records Records
+	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
+	// Degraded says what is wrong with the services, in one line; "" if nothing is.
+	Degraded func() string
+	Version  string
+}
+
+// Records is what the database knows.
+type Records interface {
+	Campaigns(ctx context.Context) (map[string]Record, error)
+	Usage(ctx context.Context, quota string, last, step time.Duration) ([]Usage, error)
+	Changes(ctx context.Context, of ChangesOf) ([]Change, error)
+}
+
+// Fleet is what the daemons know together.
+type Fleet struct {
+	At                            time.Time
+	Daemons                       []Daemon
+	Running                       int // daemons; more than len(Daemons) while some of an earlier version run
+	LateCapacity, LateDestination int64
+	Counter                       string // who counts what was sent; counts of different ones cannot be compared
+	Sent                          func(campaign string) (units int64, ok bool)
+	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
+}
+
+// Daemon is one process of pacer, as it describes itself.
+type Daemon struct {
+	Name     string    `json:"name" doc:"unique name of the process"`
+	Host     string    `json:"host"`
+	Address  string    `json:"address,omitempty" doc:"of its HTTP server"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Ready    bool      `json:"ready"`
+	State    string    `json:"state" doc:"why it is not ready, or what is wrong although it is"`
+	Revision int64     `json:"revision" doc:"of the catalog in force"`
+	Lanes    int       `json:"lanes" doc:"that it reads"`
+	InFlight int64     `json:"in_flight" doc:"jobs that sinks have not answered"`
+	Queued   int64     `json:"queued" doc:"jobs in memory"`
+}
+
+// Record is what the database has of a campaign beyond what daemons keep in memory.
+type Record struct {
+	Rate        string // as it was written: 150/1m
+	ActiveHours string // in words; "" for always
+	TimeZone    string
+	Ramp        string // in words; "" for none
+	UpdatedAt   time.Time
+	Progress    Progress
+}
+
+// Progress is what became of a campaign's jobs: counts for people, not exact.
+type Progress struct {
+	Delivered int64      `json:"delivered"`
+	Rejected  int64      `json:"rejected"`
+	Dead      int64      `json:"dead"`
+	Expired   int64      `json:"expired"`
+	Cancelled int64      `json:"cancelled"`
+	DoneAt    *time.Time `json:"done_at,omitempty" doc:"when the backlog will have been sent"`
+	Percent   *float64   `json:"percent,omitempty" doc:"settled jobs, of the expected total"`
+}
+
+// Campaign is a campaign at one moment.
+type Campaign struct {
+	ID             string     `json:"id"`
+	State          string     `json:"state" doc:"sending, idle, or what holds it"`
+	Status         string     `json:"status" enum:"active,paused,cancelled,completed"`
+	Held           *Held      `json:"held,omitempty" doc:"why it sends nothing"`
+	Rate           string     `json:"rate" doc:"as it was set: 500, 150/1m"`
+	Allowed        float64    `json:"allowed" doc:"units per second that its schedule allows now"`
+	Sent           *float64   `json:"sent,omitempty" doc:"units per second that all daemons send, over the last seconds"`
+	Backlog        *int64     `json:"backlog,omitempty" doc:"jobs that wait in lanes and in memory"`
+	Sink           string     `json:"sink" doc:"the configured sink, empty if there is none"`
+	Quotas         []string   `json:"quotas"`
+	Lanes          []int      `json:"lanes"`
+	PriorityWeight int64      `json:"priority_weight"`
+	MaxInFlight    int        `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
+	Burst          int64      `json:"burst"`
+	Overflow       string     `json:"overflow"`
+	ExpectedTotal  int64      `json:"expected_total,omitempty"`
+	StartsAt       *time.Time `json:"starts_at,omitempty"`
+	EndsAt         *time.Time `json:"ends_at,omitempty"`
+	ActiveHours    string     `json:"active_hours,omitempty"`
+	TimeZone       string     `json:"time_zone,omitempty"`
+	Ramp           string     `json:"ramp,omitempty"`
+	NextChange     *time.Time `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
+	Revision       int64      `json:"revision"`
+	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
+	Progress       *Progress  `json:"progress,omitempty"`
+}
+
+// Held says what holds a campaign.
+type Held struct {
+	Cause  string     `json:"cause"`
+	Why    string     `json:"why"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Remedy string     `json:"remedy"`
+}
+
+// Quota is a quota at one moment.
+type Quota struct {
+	ID             string   `json:"id"`
+	Mode           string   `json:"mode"`
+	Spend          string   `json:"spend"`
+	OnStoreFailure string   `json:"on_store_failure"`
+	Rollout        int64    `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
+	Unit           string   `json:"unit"`
+	Shard          int      `json:"shard"`
+	Revision       int64    `json:"revision"`
+	Windows        []Window `json:"windows"`
+	Campaigns      []string `json:"campaigns" doc:"at most 1,000 of them"`
+	CampaignCount  int      `json:"campaign_count"`
+}
+
+// Window is a window of a quota at one moment.
+type Window struct {
+	Span      string     `json:"span"`
+	Seconds   float64    `json:"seconds"`
+	Limit     int64      `json:"limit"`
+	Algorithm string     `json:"algorithm"`
+	Anchor    string     `json:"anchor,omitempty"`
+	Remaining *int64     `json:"remaining,omitempty" doc:"units that could be granted now"`
+	FreeAt    *time.Time `json:"free_at,omitempty" doc:"where nothing remains, when the next unit will"`
+	FullAt    *time.Time `json:"full_at,omitempty" doc:"when it would be full again if nothing more were sent"`
+}
+
+// Used returns the units that the window counts.
+func (w *Window) Used() int64 {
+	if w.Remaining == nil {
+		return 0
+	}
+	return max(0, w.Limit-*w.Remaining)
+}
+
+// Sink is a configured sink with its gate.
+type Sink struct {
+	Name        string `json:"name"`
+	Type        string `json:"type"`
+	MaxInFlight int    `json:"max_in_flight" doc:"of one daemon"`
+	Default     bool   `json:"default"`
+	Gates       []Gate `json:"gates" doc:"those that are closed"`
+	Campaigns   int    `json:"campaigns" doc:"that use it"`
+	Held        int    `json:"held" doc:"campaigns of these that send nothing because of it"`
+}
+
+// Gate is a closed gate.
+type Gate struct {
+	Cause  string     `json:"cause" enum:"throttled,failing,misconfigured"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Probed bool       `json:"probed" doc:"one job a second is tried"`
+}
+
+// Usage is what was used of a quota in one step of time, and what was left at its end.
+type Usage struct {
+	Start     time.Time `json:"start"`
+	End       time.Time `json:"end"`
+	Units     int64     `json:"units"`
+	Remaining []Left    `json:"remaining"`
+}
+
+// Left is what was left of a window.
+type Left struct {
+	Span  string `json:"span"`
+	Limit int64  `json:"limit"`
+	Units *int64 `json:"units,omitempty"`
+}
+
+// Change is a change of a campaign or a quota.
+type Change struct {
+	Number      int64     `json:"number"`
+	When        time.Time `json:"when"`
+	Who         string    `json:"who" doc:"role of the database"`
+	Application string    `json:"application"`
+	What        string    `json:"what" doc:"table and operation"`
+	Campaign    string    `json:"campaign,omitempty"`
+	Quota       string    `json:"quota,omitempty"`
+	Fields      []Field   `json:"fields"`
+}
+
+// Field is a column that was changed.
+type Field struct {
+	Name string `json:"name"`
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
+}
+
+// ChangesOf selects changes.
+type ChangesOf struct {
+	Campaign, Quota string
+	Before          int64 // only those with a lower number; 0: all
+	Limit           int
+}
+
+// LetterFilter selects dead letters.
+type LetterFilter struct {
+	Campaign, Reason, JobID string
+	Last                    time.Duration
+}
+
+// Letters are dead letters: the newest ones, and the counts of all that were looked at.
+type Letters struct {
+	List   []Letter      `json:"letters"`
+	Counts []LetterCount `json:"counts"`
+	Looked int           `json:"looked" doc:"letters that were looked at"`
+	More   bool          `json:"more" doc:"there are more than were looked at"`
+}
+
+// Letter is a dead letter, without its payload.
+type Letter struct {
+	Place    string    `json:"place"`
+	At       time.Time `json:"at"`
+	Campaign string    `json:"campaign,omitempty"`
+	JobID    string    `json:"job_id"`
+	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail"`
+	Attempts int       `json:"attempts"`
+	Replayed bool      `json:"replayed"`
+}
+
+// LetterCount is how many letters have a campaign and a reason.
+type LetterCount struct {
+	Campaign string `json:"campaign"`
+	Reason   string `json:"reason"`
+	Letters  int    `json:"letters"`
+	Replayed int    `json:"replayed"`
+}

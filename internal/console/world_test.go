@@ -1,0 +1,148 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// hostile are ids that may not become anything but text.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"onmouseover="alert(1)`, `'><img/src=x>`, `=cmd|'/C calc'!A0`, `..`, `a/b?c=d&e=f#g%2F`, strings.Repeat("W", 256),
+}
+
+// world is an installation that only the console sees.
+type world struct {
+	snapshot *delivery.Snapshot
+	waiting  int64
+	fail     error // of everything but the catalog
+}
+
+func newWorld() *world {
+	quota := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}}}
+	w := &world{waiting: 5, snapshot: &delivery.Snapshot{
+		Revision: 7, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}, Quotas: map[string]*delivery.Quota{"provider": quota},
+	}}
+	for _, id := range hostile {
+		w.snapshot.Campaigns[id] = campaign(id, quota)
+		w.snapshot.Quotas[id] = &delivery.Quota{ID: id, Windows: quota.Windows}
+	}
+	w.snapshot.Campaigns["spring"] = campaign("spring", quota)
+	paused := campaign("paused")
+	paused.Status = delivery.StatusPaused
+	w.snapshot.Campaigns["paused"] = paused
+	return w
+}
+
+func campaign(id string, quotas ...*delivery.Quota) *delivery.Campaign {
+	return &delivery.Campaign{
+		ID: id, Rate: delivery.Rate{N: 100, Per: 1_000_000}, Status: delivery.StatusActive, PriorityWeight: 1, Quotas: quotas,
+	}
+}
+
+func (w *world) Campaigns(context.Context) (map[string]view.Record, error) {
+	done := time.Now().Add(time.Hour)
+	percent := 12.5
+	all := map[string]view.Record{}
+	if w.snapshot == nil {
+		return all, w.fail
+	}
+	for id := range w.snapshot.Campaigns {
+		all[id] = view.Record{Rate: "100", TimeZone: "UTC", Progress: view.Progress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}}
+	}
+	return all, w.fail
+}
+
+func (w *world) Usage(_ context.Context, _ string, last, step time.Duration) (list []view.Usage, err error) {
+	begin := time.Now().Add(-last).Truncate(step)
+	for i := range min(int64(last/step), 10) {
+		left := 1000 - i%1000
+		list = append(list, view.Usage{
+			Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1,
+			Remaining: []view.Left{{Span: "1h", Limit: 1000, Units: &left}},
+		})
+	}
+	return list, w.fail
+}
+
+func (w *world) Changes(_ context.Context, of view.ChangesOf) (list []view.Change, err error) {
+	for i := range min(of.Limit, 2*len(hostile)) {
+		list = append(list, view.Change{
+			Number: int64(1000 - i), When: time.Now(), Who: "ops", What: "campaigns update", Campaign: hostile[i%len(hostile)],
+			Fields: []view.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}},
+		})
+	}
+	return list, w.fail
+}
+
+func (w *world) letters(context.Context, view.LetterFilter) (view.Letters, error) {
+	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1}}, Looked: 1}
+	for _, id := range hostile {
+		found.List = append(found.List, view.Letter{Place: "0/1", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})
+	}
+	return found, w.fail
+}
+
+func (w *world) sources() view.Sources {
+	return view.Sources{
+		Snapshot: func() *delivery.Snapshot { return w.snapshot },
+		Sink: func(name string) (id, fault string) {
+			if name == "" {
+				return "receiver", ""
+			}
+			return "", hold.SinkFault(name)
+		},
+		Sinks: []view.Sink{{Name: "receiver", Type: "http", MaxInFlight: 256, Default: true}},
+		Fleet: func(context.Context) (*view.Fleet, error) {
+			return &view.Fleet{
+				At: time.Now(), Running: 2, LateCapacity: 4, Counter: "leader",
+				Daemons: []view.Daemon{{Name: "a", Host: hostile[0], Version: "dev", Ready: true}},
+				Sent:    func(string) (int64, bool) { return time.Now().UnixMilli() / 10, true },
+				Of: func(*delivery.Campaign, *delivery.Snapshot) *hold.Board {
+					return &hold.Board{Daemons: 2, Waiting: w.waiting, LanesRead: true}
+				},
+			}, w.fail
+		},
+		Gates: func(context.Context) ([]delivery.Gate, error) {
+			return []delivery.Gate{{Sink: "receiver", Cause: delivery.GateThrottled, Until: time.Now().Add(time.Minute)}}, w.fail
+		},
+		Windows: func(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
+			for _, q := range quotas {
+				list = append(list, delivery.WindowState{Quota: q.ID, Remaining: 40, ResetAt: time.Now().Add(time.Minute).UnixMicro()})
+			}
+			return list, w.fail
+		},
+		Records: w, Letters: w.letters, Version: "dev",
+		Degraded: func() string {
+			if w.fail != nil {
+				return "redis has not answered for 9s"
+			}
+			return ""
+		},
+	}
+}
+
+var errAway = errors.New("connection\nrefused")
+
+func newSite(r prometheus.Registerer, w *world) *Site {
+	return NewSite(SiteOptions{
+		Sources: w.sources(), BasePath: "/some/path", Access: "read-only", Logger: slog.New(slog.DiscardHandler), Registerer: r,
+	})
+}
+
+// crowd adds so many campaigns.
+func (w *world) crowd(n int) {
+	for i := range n {
+		id := fmt.Sprintf("campaign-%05d", i)
+		w.snapshot.Campaigns[id] = campaign(id)
+	}
+}
