@@ -15,6 +15,10 @@ import (
 const (
 	// freshFor is how old a state may be: all that look within it are shown the same, however many they are.
 	freshFor = 900 * time.Millisecond
+	// shareOfTime is how many times as long as computing a state takes it is shown, for at most freshMost: with 100,000
+	// campaigns looking must not cost a daemon its processor.
+	shareOfTime = 20
+	freshMost   = 10 * time.Second
 	// recordsFor is how old the counts of the database may be, and lookWithin bounds a look at each source.
 	recordsFor = 5 * time.Second
 	lookWithin = 2 * time.Second
@@ -29,7 +33,8 @@ type Looker struct {
 
 	mu      sync.Mutex // held while looking; guards what follows
 	last    *State
-	fleets  []*Fleet // of the last seconds, the oldest first
+	took    time.Duration // to compute it
+	fleets  []*Fleet      // of the last seconds, the oldest first
 	records map[string]Record
 	readAt  time.Time // when records were read
 }
@@ -45,14 +50,16 @@ func (l *Looker) Look(ctx context.Context) *State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if l.last != nil && now.Sub(l.last.At) < freshFor {
+	if l.last != nil && now.Sub(l.last.At) < min(max(freshFor, shareOfTime*l.took), freshMost) {
 		return l.last
 	}
 	e := l.gather(ctx, now)
 	if ctx.Err() != nil && l.last != nil { // whoever asked has left; the next one is to be told more
 		return l.last
 	}
+	asked := time.Now()
 	l.last = l.state(e)
+	l.took = time.Since(asked)
 	return l.last
 }
 
