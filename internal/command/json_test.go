@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withoutJSON are the commands that print nothing an operator would parse: run logs, as JSON with log.format.
-var withoutJSON = []string{"pacer", "pacer run"}
+// withoutJSON are the commands that print nothing an operator would parse: they log, as JSON with log.format.
+var withoutJSON = []string{"pacer", "pacer run", "pacer console"}
 
 // TestEveryCommandPrintsJSON: a command that is no group has --json, or is named above.
 func TestEveryCommandPrintsJSON(t *testing.T) {
