@@ -41,6 +41,7 @@ func (s *stack) everyMetric() *daemon {
 	}}
 	d := s.start("daemon")
 	d.awaitReady(30 * time.Second)
+	s.page(d, "/")
 	s.publish([]job{twice})
 	s.await(20*time.Second, "a job", func() bool { return s.receiver.count("shadow") > 0 })
 	s.publish(append(mix(jobs), twice))
@@ -49,7 +50,7 @@ func (s *stack) everyMetric() *daemon {
 		for _, name := range []string{
 			"pacer_quota_denied_total", "pacer_quota_shadow_denied_total", "pacer_duplicates_suppressed_total",
 			"pacer_campaign_eta_seconds", "pacer_campaign_backlog", "pacer_eventual_overshoot_bound_units", "pacer_sink_seconds",
-			"pacer_quota_remaining", "pacer_campaign_held_since_timestamp_seconds",
+			"pacer_quota_remaining", "pacer_campaign_held_since_timestamp_seconds", "pacer_http_requests_total",
 		} {
 			if families[name] == nil {
 				return false
@@ -58,6 +59,19 @@ func (s *stack) everyMetric() *daemon {
 		return true
 	})
 	return d
+}
+
+// page requests a page of the console.
+func (s *stack) page(d *daemon, path string) {
+	s.t.Helper()
+	answer, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + d.listen + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		s.t.Errorf("%s answers %s", path, answer.Status)
+	}
 }
 
 // gather are the daemon's own metrics by name, with the names of their labels.
