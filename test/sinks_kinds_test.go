@@ -44,6 +44,7 @@ var sinkKinds = []sinkKind{
 		name: "kafka", start: startKafkaEnd, queues: true, batches: true,
 		never: []fault{throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, alwaysFails, goesAway, goesAwayNow, refusesOne},
 	},
+	{name: "webpush", start: startWebPushEnd, never: []fault{throttlesAll, throttlesOne, throttlesIt}},
 	{name: "telegram", start: startTelegramEnd, never: []fault{throttlesAll, throttlesHost, throttlesOne}},
 	{
 		name: "smtp", start: startSMTPEnd, queues: true,
@@ -241,6 +242,36 @@ func startKafkaEnd(t *testing.T, d *destination) sinkEnd {
 		settings: fmt.Sprintf(`type: kafka, brokers: [%q], topic: orders.paced, tls: true, ca_file: %q`, b.Addr, b.CAFile),
 		dress:    func(*job) {},
 		taken:    func() int { return int(b.Kept("orders.paced")) },
+	}
+}
+
+func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
+	w := standin.StartWebPush(t, func(c *standin.Call, recipient string, _ int) bool {
+		d.serve(c, recipient, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				c.Answer(http.StatusInternalServerError)
+			case gone:
+				c.Answer(http.StatusGone)
+			case refuses:
+				c.Answer(http.StatusRequestEntityTooLarge)
+			case throttlesHost:
+				c.Answer(http.StatusTooManyRequests, "Retry-After", "1")
+			case distrusts:
+				c.JSON(http.StatusForbidden, `{"reason":"ExpiredJwtToken"}`)
+			default:
+				c.Answer(http.StatusCreated)
+			}
+		})
+		return true
+	})
+	w.Leave = func(c *standin.Call) bool { return d.leaves(standin.SubscriberOf(c)) }
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: webpush, ca_file: %q, vapid_key: %q, subject: "mailto:ops@example.com", guard: {ports: [%d], allow: [127.0.0.1]}`,
+			w.CAFile, w.Key, w.Port),
+		dress: func(j *job) {
+			j.headers = append(j.headers, kafka.Header{Key: "subscription", Value: []byte(w.Subscription(j.id))})
+		},
 	}
 }
 

@@ -53,6 +53,12 @@ func delivers(t *testing.T, receiver http.Handler, change func(*sinkhttp.Config)
 		t.Fatal(err)
 	}
 	change(cfg)
+	return opened(t, cfg)
+}
+
+// opened opens a sink, and returns what delivers to it.
+func opened(t *testing.T, cfg sink.Config) func(*delivery.Job) delivery.Result {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	entry, err := sink.Open(cfg, sink.Host{Version: "1", Logger: log})
 	if err != nil {

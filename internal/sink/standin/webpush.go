@@ -26,12 +26,11 @@ import (
 // refuses requests that a service would refuse, decrypts the others, counts them by recipient, and treats them as it is told.
 type WebPush struct {
 	*Server
-	Key  string // the sender's private key, in base64url
-	Port int
+	Key, Public string // the sender's pair of keys, in base64url
+	Port        int
 
-	public string // the sender's
-	agent  *ecdh.PrivateKey
-	auth   []byte
+	agent *ecdh.PrivateKey
+	auth  []byte
 
 	received counter
 	mu       sync.Mutex
@@ -61,7 +60,7 @@ func StartWebPush(t testing.TB, treat func(c *Call, recipient string, n int) (tr
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &WebPush{Key: base64.RawURLEncoding.EncodeToString(private), public: base64.RawURLEncoding.EncodeToString(public), auth: make([]byte, 16)}
+	w := &WebPush{Key: base64.RawURLEncoding.EncodeToString(private), Public: base64.RawURLEncoding.EncodeToString(public), auth: make([]byte, 16)}
 	if w.agent, err = ecdh.P256().GenerateKey(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +82,19 @@ func StartWebPush(t testing.TB, treat func(c *Call, recipient string, n int) (tr
 // Subscription returns that of a recipient, as a browser gives it.
 func (w *WebPush) Subscription(recipient string) string {
 	encode := base64.RawURLEncoding.EncodeToString
-	return fmt.Sprintf(`{"endpoint":"%s/push/%s","expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}`,
-		w.URL, url.PathEscape(recipient), encode(w.agent.PublicKey().Bytes()), encode(w.auth))
+	return fmt.Sprintf(`{"endpoint":"%s%s%s","expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}`,
+		w.URL, pushPath, url.PathEscape(recipient), encode(w.agent.PublicKey().Bytes()), encode(w.auth))
+}
+
+const pushPath = "/push/"
+
+// SubscriberOf returns to whom the request sends.
+func SubscriberOf(c *Call) string {
+	escaped := strings.TrimPrefix(c.Path, pushPath)
+	if name, err := url.PathUnescape(escaped); err == nil {
+		return name
+	}
+	return escaped
 }
 
 // Received returns how many messages for a recipient were read to their end.
@@ -98,12 +108,11 @@ func (w *WebPush) Got() []Pushed {
 }
 
 func (w *WebPush) take(c *Call, treat func(c *Call, recipient string, n int) bool) {
-	recipient, isPush := strings.CutPrefix(c.Path, "/push/")
 	if why := w.sender(c.Header.Get("Authorization")); why != "" {
 		c.JSON(403, fmt.Sprintf(`{"reason":%q}`, why))
 		return
 	}
-	if _, err := strconv.ParseUint(c.Header.Get("Ttl"), 10, 31); err != nil || !isPush {
+	if _, err := strconv.ParseUint(c.Header.Get("Ttl"), 10, 31); err != nil || !strings.HasPrefix(c.Path, pushPath) {
 		c.JSON(400, `{"code":400,"errno":111,"error":"Bad Request"}`)
 		return
 	}
@@ -116,9 +125,7 @@ func (w *WebPush) take(c *Call, treat func(c *Call, recipient string, n int) boo
 		}
 		message = string(plain)
 	}
-	if name, err := url.PathUnescape(recipient); err == nil {
-		recipient = name
-	}
+	recipient := SubscriberOf(c)
 	n := w.received.add(recipient)
 	w.mu.Lock()
 	w.got = append(w.got, Pushed{
@@ -138,7 +145,7 @@ func (w *WebPush) sender(authorization string) (reason string) {
 	if !ok || len(parts) != 3 || !strings.HasPrefix(authorization, "vapid t=") {
 		return "MissingProviderToken"
 	}
-	if k != w.public {
+	if k != w.Public {
 		return "VapidPkHashMismatch"
 	}
 	public, err := base64.RawURLEncoding.DecodeString(k)
