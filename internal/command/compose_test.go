@@ -2,6 +2,7 @@ package command
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,21 +10,51 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The health check runs in an image without a shell, so a command that pacer does not have would be noticed only there.
-func TestTheHealthCheckIsACommandThatExists(t *testing.T) {
+// composeService is what this package knows of a service in docker-compose.yml.
+type composeService struct {
+	Image       string
+	Command     []string
+	HealthCheck struct{ Test []string }
+}
+
+func composeServices(t *testing.T) map[string]composeService {
+	t.Helper()
 	text, err := os.ReadFile("../../docker-compose.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var compose struct {
-		Services map[string]struct {
-			HealthCheck struct{ Test []string }
-		}
-	}
+	var compose struct{ Services map[string]composeService }
 	if err := yaml.Unmarshal(text, &compose); err != nil {
 		t.Fatal(err)
 	}
-	command := compose.Services["pacer"].HealthCheck.Test
+	return compose.Services
+}
+
+// With --help, a command line is parsed and nothing is done: a command or flag that does not exist, or a value that its flag does not
+// take, is code 2.
+func TestTheServicesAreCommandsThatExist(t *testing.T) {
+	services := composeServices(t)
+	for _, name := range []string{"pacer-migrate", "pacer", "publisher", "receiver"} {
+		command := services[name].Command
+		if code, _, stderr := execute(t, nil, append(command, "--help")...); code != 0 || len(command) == 0 {
+			t.Errorf("%s: pacer %q: code %d, %s", name, command, code, stderr)
+		}
+	}
+}
+
+func TestTheConfigurationOfComposeIsValid(t *testing.T) {
+	file, err := filepath.Abs("../../deploy/pacer.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out, stderr := execute(t, nil, "config", "print", "--config", file); code != 0 || !strings.Contains(out, "http://receiver:9000/deliver") {
+		t.Errorf("code %d, %s%s", code, out, stderr)
+	}
+}
+
+// The health check runs in an image without a shell, so a command that pacer does not have would be noticed only there.
+func TestTheHealthCheckIsACommandThatExists(t *testing.T) {
+	command := composeServices(t)["pacer"].HealthCheck.Test
 	if len(command) < 3 || !slices.Equal(command[:2], []string{"CMD", "/usr/local/bin/pacer"}) {
 		t.Fatalf("the health check of pacer is %q", command)
 	}

@@ -46,17 +46,24 @@ func replayOptions(o *deadletter.ReplayOptions, filters *deadFilters, rate strin
 	if o.Filter, err = filters.filter(time.Now(), o.Limit); err != nil || rate == "" {
 		return err
 	}
-	micros, period, err := notation.ParseRate(rate)
+	o.Rate, err = parsePublishRate(rate)
+	return err
+}
+
+// parsePublishRate reads the flag --rate of the commands that publish.
+func parsePublishRate(text string) (delivery.Rate, error) {
+	micros, period, err := notation.ParseRate(text)
 	if err != nil {
-		return config.Usagef("--rate: %w", err)
+		return delivery.Rate{}, config.Usagef("--rate: %w", err)
 	}
 	if micros == 0 {
-		return config.Usagef("--rate %s would replay nothing; give a number above 0", rate)
+		return delivery.Rate{}, config.Usagef("--rate %s would publish nothing; give a number above 0", text)
 	}
-	if o.Rate, err = delivery.NewRate(micros, period); err != nil {
-		return config.Usagef("--rate: %w", err)
+	rate, err := delivery.NewRate(micros, period)
+	if err != nil {
+		return delivery.Rate{}, config.Usagef("--rate: %w", err)
 	}
-	return nil
+	return rate, nil
 }
 
 // replayDead is `pacer dead replay`: matching dead letters become jobs again.

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withoutJSON are the commands that print nothing an operator would parse: they log, as JSON with log.format.
-var withoutJSON = []string{"pacer", "pacer run", "pacer console"}
+// withoutJSON are the commands that print nothing an operator would parse: they log, as JSON with log.format, or are looked at.
+var withoutJSON = []string{"pacer", "pacer run", "pacer console", "pacer receiver"}
 
 // TestEveryCommandPrintsJSON: a command that is no group has --json, or is named above.
 func TestEveryCommandPrintsJSON(t *testing.T) {

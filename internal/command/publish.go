@@ -15,6 +15,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/jobfile"
 	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // maxCount bounds --count; a larger number is taken for a typing error.
@@ -48,6 +49,7 @@ which is removed at the end: after a stop, the same command goes on there.`,
 	f.StringVar(&flags.Checkpoint, "checkpoint", "", "file that notes how far the jobs were published; beside the file if not given, none for nowhere")
 	f.BoolVar(&flags.DryRun, "dry-run", false, "only check the file")
 	f.Int64Var(&flags.Count, "count", 0, "publish this many jobs {\"n\":1}, {\"n\":2}, …")
+	f.StringVar(&flags.Rate, "rate", "", "rate of --count, evenly spaced, such as 500, 150/m or 1/h; as fast as Kafka accepts if not given")
 	return c.withJSON(cmd)
 }
 
@@ -63,6 +65,7 @@ type publishFlags struct {
 	DryRun     bool
 	Count      int64 // or the number of test jobs
 	CountSet   bool
+	Rate       string // of the test jobs; "" = as fast as Kafka accepts them
 }
 
 // noCheckpoint is the value of --checkpoint for none.
@@ -85,6 +88,8 @@ func (f *publishFlags) validate() error {
 		return config.Usagef("--count %d must lie between 1 and %d", f.Count, maxCount)
 	case f.CountSet && (f.Format != "" || f.Map != nil || f.Checkpoint != "" || f.DryRun):
 		return config.Usagef("--format, --map, --checkpoint and --dry-run are about a file; give --file instead of --count")
+	case f.Rate != "" && !f.CountSet:
+		return config.Usagef("--rate goes with --count; a file is published as fast as Kafka accepts, and sent at the campaign's rate")
 	case f.Format != "" && f.Format != string(jobfile.Lines) && f.Format != string(jobfile.CSV):
 		return config.Usagef("--format %q must be lines or csv", f.Format)
 	}
@@ -124,12 +129,18 @@ func (c *cli) publishJobs(ctx context.Context, flags *publishFlags) error {
 		return err
 	}
 	defer s.Close()
+	var rate delivery.Rate
+	if flags.Rate != "" {
+		if rate, err = parsePublishRate(flags.Rate); err != nil {
+			return err
+		}
+	}
 	source, err := flags.source(s.Config)
 	if err != nil {
 		return err
 	}
 	c.warnUnknown(ctx, s.Config, flags.Campaign)
-	p := &publishing{cli: c, services: s, flags: flags, source: source, began: time.Now()}
+	p := &publishing{cli: c, services: s, flags: flags, source: source, rate: rate, began: time.Now()}
 	if flags.File == "" || flags.File == "-" {
 		return p.stream(ctx, c.Stdin)
 	}
@@ -158,10 +169,18 @@ func fileFault(name string, err error) error {
 	return config.Usagef("--file %s: %w", name, err)
 }
 
-// numbered yields n test jobs. Each gets an id of its own, so that a record written twice can be told from two jobs.
-func numbered(campaign, run string, n int64) iter.Seq2[jobfile.Entry, error] {
+// numbered yields n test jobs, at a rate or, with none, at once. Each gets an id of its own, so that a record written twice can be told from two jobs.
+func numbered(ctx context.Context, campaign, run string, n int64, rate delivery.Rate) iter.Seq2[jobfile.Entry, error] {
 	return func(yield func(jobfile.Entry, error) bool) {
+		next := delivery.Slot{At: time.Now().UnixMicro()}
 		for i := int64(1); i <= n; i++ {
+			if !rate.Zero() {
+				if err := retry.Sleep(ctx, time.Until(time.UnixMicro(next.Micros()))); err != nil {
+					yield(jobfile.Entry{}, err)
+					return
+				}
+				next = next.Advance(1, rate)
+			}
 			number := strconv.FormatInt(i, 10)
 			if !yield(jobfile.Entry{Record: record.New(campaign, run+"-"+number, []byte(`{"n":`+number+`}`))}, nil) {
 				return

@@ -27,6 +27,7 @@ type publishing struct {
 	services *app.Services
 	flags    *publishFlags
 	source   *jobfile.Source
+	rate     delivery.Rate // of test jobs; zero: as fast as Kafka accepts them
 	began    time.Time
 }
 
@@ -84,7 +85,7 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 	p.source.Prefix = run
 	jobs := p.source.Jobs(r, jobfile.Position{})
 	if p.flags.File == "" {
-		jobs = numbered(p.flags.Campaign, run, p.flags.Count)
+		jobs = numbered(ctx, p.flags.Campaign, run, p.flags.Count, p.rate)
 	}
 	producer := broker.NewProducer(broker.ProducerOptions{Client: p.services.Kafka, Compress: p.flags.Direct})
 	bar := p.newBar(ctx, "publishing", p.flags.Count)

@@ -1,0 +1,81 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+func TestTheReceiverAnswersAndCounts(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- Run(ctx, strings.Fields("receiver --listen 127.0.0.1:0 --failing 100"), World{Stdout: in, Stderr: in})
+		_ = in.Close()
+	}()
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("it printed nothing")
+	}
+	url, ok := strings.CutPrefix(lines.Text(), "listening on ")
+	if !ok {
+		t.Fatal(lines.Text())
+	}
+	for _, q := range []struct {
+		method string
+		want   int
+	}{{http.MethodGet, 200}, {http.MethodPost, 503}, {http.MethodPut, 503}} {
+		request, err := http.NewRequestWithContext(ctx, q.method, url+"/readyz", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = answer.Body.Close(); answer.StatusCode != q.want {
+			t.Errorf("%s: %d, want %d", q.method, answer.StatusCode, q.want)
+		}
+	}
+	cancel()
+	last := ""
+	for lines.Scan() {
+		last = lines.Text()
+	}
+	if c := <-code; c != 0 || last != "2 requests in all, 2 of them answered with 503" {
+		t.Errorf("code %d, last line %q", c, last)
+	}
+}
+
+// Test jobs at a rate are evenly spaced, and a pause that is cut short ends them.
+func TestTestJobsAreSpacedAtTheirRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate, began, n := delivery.PerSecond(50), time.Now(), 0
+		for _, err := range numbered(t.Context(), "spring", "run", 101, rate) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if took := time.Since(began); n != 101 || took != 2*time.Second {
+			t.Errorf("%d jobs in %s, want 101 in 2s", n, took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var last error
+		for _, err := range numbered(ctx, "spring", "run", 101, rate) {
+			last = err
+		}
+		if last == nil {
+			t.Error("it went on after its end")
+		}
+	})
+}
