@@ -14,6 +14,8 @@ export GORACE := atexit_sleep_ms=50
 GO_TEST := go -C test
 # So are the official clients and receivers of others, which have more packages than all the rest.
 GO_CLIENTS := go -C test/clients
+# Helm has more still.
+GO_CHART := go -C test/chart
 # The addresses of the services, for recipes that need them.
 WITH_SERVICES := scripts/services.sh up && eval "$$(scripts/services.sh env)" &&
 
@@ -100,6 +102,12 @@ scale: build ## How speed grows with daemons and campaigns: a table and plots (F
 rules: ## Test the alerting rules: each alert fires by what it is for, and none in an hour of ordinary load
 	cd deploy/prometheus && "$$(../../scripts/promtool.sh)" check rules rules.yml && "$$(../../scripts/promtool.sh)" test rules rules_test.yml
 
+.PHONY: chart
+chart: build ## Render the Helm chart, with defaults and with everything on, and hold it against the types and schemas of Kubernetes
+	rm -rf .services/chart && mkdir -p .services/chart
+	$(GO_CHART) test $(LINKED) -count=1 -shuffle=on -timeout 5m -out $(CURDIR)/.services/chart .
+	scripts/kubernetes-validate.sh .services/chart
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)
 	for target in $$(grep -ro --include='*_test.go' '^func Fuzz$(FUZZ)[A-Za-z]*' internal | sed -E 's#^(.*)/[^/]*:func #./\1:#'); do \
@@ -111,6 +119,7 @@ lint: bin/golangci-lint ## Check style, and which package imports which
 	bin/golangci-lint run ./...
 	cd test && ../bin/golangci-lint run ./...
 	cd test/clients && ../../bin/golangci-lint run ./...
+	cd test/chart && ../../bin/golangci-lint run ./...
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities of what is called; without a network, list updates
@@ -121,6 +130,7 @@ fmt: bin/golangci-lint ## Format the code
 	bin/golangci-lint fmt ./...
 	cd test && ../bin/golangci-lint fmt ./...
 	cd test/clients && ../../bin/golangci-lint fmt ./...
+	cd test/chart && ../../bin/golangci-lint fmt ./...
 
 # The linter's dependencies are a module of their own, so that they never mix with the daemon's.
 bin/golangci-lint: tools/go.mod tools/go.sum

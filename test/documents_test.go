@@ -40,13 +40,16 @@ func typePage(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	blocks := fenced.FindAllStringSubmatch(string(page), -1)
+	if len(blocks) == 0 {
+		t.Skip("it has no commands that run here")
+	}
 	s := newStack(t, stackOptions{partitions: 6})
 	dir := t.TempDir()
 	if err := os.Symlink(filepath.Dir(s.binary), filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
 	script := "set -euo pipefail\n" + setUp
-	blocks := fenced.FindAllStringSubmatch(string(page), -1)
 	for i, b := range blocks {
 		if b[1] == "sh" {
 			script += fmt.Sprintf("echo '=== %d'\n%s", i, b[2])

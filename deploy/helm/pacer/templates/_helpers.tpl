@@ -1,0 +1,111 @@
+{{- define "pacer.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "pacer.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "pacer.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "pacer.selector" . }}
+{{- end }}
+
+{{- define "pacer.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end }}
+
+{{/* The job of Prometheus: the rules watch pacer.* and keep installations apart by it. */}}
+{{- define "pacer.job" -}}
+{{ printf "pacer-%s-%s" .Release.Namespace .Release.Name }}
+{{- end }}
+
+{{/* The configuration: the values, what the chart decides, and references to the files of secrets. */}}
+{{- define "pacer.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $_ := mustMergeOverwrite $config (dict "http" (dict "listen" "0.0.0.0:8080")) -}}
+{{- with .Values.console.basePath -}}
+{{- $_ := mustMergeOverwrite $config (dict "http" (dict "base_path" .)) -}}
+{{- end -}}
+{{- $secrets := "file:/etc/pacer/secrets/" -}}
+{{- if .Values.existingSecret -}}
+{{- with .Values.secretKeys.postgres -}}
+{{- $_ := mustMergeOverwrite $config (dict "postgres" (dict "dsn" (print $secrets .))) -}}
+{{- end -}}
+{{- with .Values.secretKeys.kafka -}}
+{{- $_ := mustMergeOverwrite $config (dict "kafka" (dict "sasl" (dict "password" (print $secrets .)))) -}}
+{{- end -}}
+{{- with .Values.secretKeys.redis -}}
+{{- $_ := mustMergeOverwrite $config (dict "redis" (dict "password" (print $secrets .))) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $config.default_sink -}}{{- $_ := unset $config "default_sink" -}}{{- end -}}
+{{ toYaml $config }}
+{{- end }}
+
+{{/* What every container of pacer has; give it (dict "root" $ "args" (list …)). */}}
+{{- define "pacer.container" -}}
+image: {{ include "pacer.image" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+args: {{ toJson .args }}
+securityContext: {{- toYaml .root.Values.securityContext | nindent 2 }}
+{{- with .root.Values.extraEnv }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  - {name: config, mountPath: /etc/pacer/pacer.yaml, subPath: pacer.yaml, readOnly: true}
+  {{- if .root.Values.existingSecret }}
+  - {name: secrets, mountPath: /etc/pacer/secrets, readOnly: true}
+  {{- end }}
+  {{- with .root.Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* What every pod of pacer has; give it (dict "root" $ "config" NAME of its ConfigMap). */}}
+{{- define "pacer.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext: {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+volumes:
+  - name: config
+    configMap: {name: {{ .config }}}
+  {{- with .root.Values.existingSecret }}
+  - name: secrets
+    secret: {secretName: {{ . }}, defaultMode: 0440}
+  {{- end }}
+  {{- with .root.Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}

@@ -1,0 +1,212 @@
+package chart
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func kinds(list []manifest) (kinds []string) {
+	for _, m := range list {
+		kinds = append(kinds, m.kind)
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+func TestTheDefaultsRender(t *testing.T) {
+	list := mustRender(t, "pacer", values(t, false, nil))
+	want := []string{"ConfigMap", "ConfigMap", "Deployment", "Job", "Pod", "PodDisruptionBudget", "Service"}
+	if got := kinds(list); !slices.Equal(got, want) {
+		t.Errorf("rendered %v, want %v", got, want)
+	}
+	d := find(t, list, "Deployment", "pacer").object.(*appsv1.Deployment)
+	if *d.Spec.Replicas != 2 || d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue() != 0 {
+		t.Errorf("replicas %d, strategy %v", *d.Spec.Replicas, d.Spec.Strategy)
+	}
+}
+
+func TestEverythingOnRenders(t *testing.T) {
+	list := mustRender(t, "prod", values(t, true, nil))
+	want := []string{
+		"ConfigMap", "ConfigMap", "ConfigMap", "Deployment", "Deployment", "Ingress", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget",
+		"PrometheusRule", "ScaledObject", "Service", "Service", "ServiceMonitor",
+	}
+	if got := kinds(list); !slices.Equal(got, want) {
+		t.Errorf("rendered %v, want %v", got, want)
+	}
+	for _, m := range list {
+		for _, pod := range podsOf(m) {
+			checkPod(t, list, m, pod)
+		}
+	}
+	d := find(t, list, "Deployment", "prod-pacer").object.(*appsv1.Deployment)
+	if d.Spec.Replicas != nil {
+		t.Error("the number of daemons is set beside the autoscaler's")
+	}
+	service := find(t, list, "Service", "prod-pacer").object.(*corev1.Service)
+	if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(d.Spec.Template.Labels)) {
+		t.Error("the service finds no daemon")
+	}
+	console := find(t, list, "Deployment", "prod-pacer-console").object.(*appsv1.Deployment)
+	if labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(console.Spec.Template.Labels)) {
+		t.Error("the service of the daemons finds the console")
+	}
+	if image := d.Spec.Template.Spec.Containers[0].Image; !strings.Contains(image, "@sha256:") {
+		t.Errorf("the digest does not take precedence: %s", image)
+	}
+}
+
+func podsOf(m manifest) []corev1.PodSpec {
+	switch o := m.object.(type) {
+	case *appsv1.Deployment:
+		return []corev1.PodSpec{o.Spec.Template.Spec}
+	case *batchv1.Job:
+		return []corev1.PodSpec{o.Spec.Template.Spec}
+	case *corev1.Pod:
+		return []corev1.PodSpec{o.Spec}
+	}
+	return nil
+}
+
+// checkPod holds each pod against what all have: few rights, mounts that exist, and probes of ports that exist.
+func checkPod(t *testing.T, list []manifest, m manifest, pod corev1.PodSpec) {
+	t.Helper()
+	if *pod.AutomountServiceAccountToken || !*pod.SecurityContext.RunAsNonRoot || *pod.SecurityContext.RunAsUser != 65532 ||
+		pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%s %s may more than it needs", m.kind, m.name)
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Volumes {
+		volumes[v.Name] = true
+		if v.Name == "config" {
+			find(t, list, "ConfigMap", v.ConfigMap.Name)
+		}
+		if v.Secret != nil && *v.Secret.DefaultMode != 0o440 {
+			t.Errorf("%s %s: the secret %s is readable for others: %o", m.kind, m.name, v.Name, *v.Secret.DefaultMode)
+		}
+	}
+	for _, c := range pod.Containers {
+		if !*c.SecurityContext.ReadOnlyRootFilesystem || *c.SecurityContext.AllowPrivilegeEscalation || c.SecurityContext.Capabilities.Drop[0] != "ALL" {
+			t.Errorf("%s %s: the container may more than it needs", m.kind, m.name)
+		}
+		for _, mount := range c.VolumeMounts {
+			if !volumes[mount.Name] || !mount.ReadOnly {
+				t.Errorf("%s %s mounts %s: there %v, read-only %v", m.kind, m.name, mount.Name, volumes[mount.Name], mount.ReadOnly)
+			}
+		}
+		for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			if probe != nil && !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.String() }) {
+				t.Errorf("%s %s probes %s, which is no port", m.kind, m.name, probe.HTTPGet.Port.String())
+			}
+		}
+	}
+}
+
+func TestKEDAAndHPAExcludeEachOther(t *testing.T) {
+	for kind, want := range map[string]string{"keda": "ScaledObject", "hpa": "HorizontalPodAutoscaler", "none": ""} {
+		list := mustRender(t, "prod", values(t, true, map[string]any{"autoscaling": map[string]any{"kind": kind}}))
+		for _, m := range list {
+			scales := m.kind == "ScaledObject" || m.kind == "HorizontalPodAutoscaler"
+			if scales && m.kind != want {
+				t.Errorf("%s renders %s", kind, m.kind)
+			}
+		}
+		if want != "" {
+			m := find(t, list, want, "prod-pacer")
+			if !strings.Contains(m.text, "pacer_actionable_lag") || strings.Contains(m.text, "ignoreNullValues") && !strings.Contains(m.text, `ignoreNullValues: "false"`) {
+				t.Errorf("%s scales by something else:\n%s", kind, m.text)
+			}
+		}
+	}
+}
+
+// The schema refuses what would render and not work.
+func TestValuesThatCannotWorkAreRefused(t *testing.T) {
+	for _, c := range []struct{ path, value, says string }{
+		{"autoscaling.kind", `"both"`, "autoscaling"},
+		{"autoscaling.minReplicas", `0`, "minReplicas"},
+		{"config.postgres.dsn", `"postgres://pacer:hunter2@db/pacer"`, "dsn"},
+		{"config.redis.password", `"hunter2"`, "password"},
+		{"config.http.listen", `"127.0.0.1:9"`, "listen"},
+		{"replicas", `3`, "replicas"},
+		{"image.digest", `"latest"`, "digest"},
+		{"console.basePath", `"pacer/"`, "basePath"},
+		{"config.sinks.receiver", `{"url": "https://x.example"}`, "type"},
+	} {
+		var value any
+		if err := json.Unmarshal([]byte(c.value), &value); err != nil {
+			t.Fatal(err)
+		}
+		keys := strings.Split(c.path, ".")
+		for _, key := range slices.Backward(keys) {
+			value = map[string]any{key: value}
+		}
+		_, err := render(t, "pacer", value.(map[string]any))
+		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s = %s: %v", c.path, c.value, err)
+		}
+	}
+}
+
+// The rules and the dashboard are those of deploy/, and the job of a release is one that the rules watch.
+func TestMonitoringIsThatOfDeploy(t *testing.T) {
+	list := mustRender(t, "prod", values(t, true, nil))
+	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, want := strings.Count(find(t, list, "PrometheusRule", "prod-pacer").text, "- alert: "), bytes.Count(rules, []byte("- alert: ")); n != want || n == 0 {
+		t.Errorf("%d alerts, want %d", n, want)
+	}
+	find(t, list, "ConfigMap", "prod-pacer-dashboard")
+	monitor := find(t, list, "ServiceMonitor", "prod-pacer").text
+	job := regexp.MustCompile(`targetLabel: job, replacement: (\S+)}`).FindStringSubmatch(monitor)
+	watched := regexp.MustCompile(`up\{job=~"([^"]+)"\}`).FindSubmatch(rules)
+	if job == nil || watched == nil || !regexp.MustCompile("^("+string(watched[1])+")$").MatchString(job[1]) {
+		t.Errorf("the rules watch %q, the release is %q", watched, job)
+	}
+	if scaled := find(t, list, "ScaledObject", "prod-pacer").text; !strings.Contains(scaled, `job="`+job[1]+`"`) {
+		t.Errorf("the autoscaler asks for another job than %s:\n%s", job[1], scaled)
+	}
+}
+
+// The daemon itself reads the configuration that the chart writes, with a secret where the chart mounts it.
+func TestTheDaemonReadsTheConfiguration(t *testing.T) {
+	binary := os.Getenv("PACER_BIN")
+	if binary == "" {
+		t.Skip("PACER_BIN is not set; make chart builds it first")
+	}
+	list := mustRender(t, "prod", values(t, true, nil))
+	for _, name := range []string{"prod-pacer", "prod-pacer-migrate"} {
+		dir := t.TempDir()
+		text := at[string](t, find(t, list, "ConfigMap", name).content, "data", "pacer.yaml")
+		for _, secret := range []string{"postgres-dsn", "kafka-password", "redis-password", "receiver-token"} {
+			if !strings.Contains(text, "file:/etc/pacer/secrets/"+secret) {
+				t.Errorf("%s does not name the secret %s:\n%s", name, secret, text)
+			}
+			if err := os.WriteFile(filepath.Join(dir, secret), []byte("postgres://pacer@db/pacer\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := filepath.Join(dir, "pacer.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "/etc/pacer/secrets", dir)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		printed, err := exec.CommandContext(t.Context(), binary, "config", "print", "--config", file).CombinedOutput()
+		if err != nil || !strings.Contains(string(printed), "0.0.0.0:8080") || !strings.Contains(string(printed), "/pacer") {
+			t.Errorf("%s: %v\n%s", name, err, printed)
+		}
+	}
+}
