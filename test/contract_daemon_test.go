@@ -23,6 +23,9 @@ import (
 // notMetrics are names in the sources that look like a metric's and are none.
 var notMetrics = map[string]bool{"pacer_catalog": true, "pacer_test": true}
 
+// tracedBy is the trace of a job's producer.
+var tracedBy = []byte("\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c")
+
 // everyMetric runs a daemon through all that makes a metric appear, and returns it once the last one is there.
 func (s *stack) everyMetric() *daemon {
 	s.t.Helper()
@@ -36,7 +39,7 @@ func (s *stack) everyMetric() *daemon {
 		jobs[c] = 200
 	}
 	twice := job{campaign: "shadow", id: "twice", headers: []kafka.Header{
-		{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
+		{Key: "traceparent", Value: fmt.Appendf(nil, "00-%x-b7ad6b7169203331-01", tracedBy)},
 		{Key: "content-type", Value: []byte("application/json")},
 	}}
 	d := s.start("daemon")

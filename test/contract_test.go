@@ -1,14 +1,19 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +38,15 @@ var onlyEncrypted = map[string]map[string]bool{
 // from what it does. A name that was removed on purpose is moved to the list's last section by hand.
 func TestContract(t *testing.T) {
 	alongside(t, 15*time.Second)
+	var linked atomic.Bool
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err == nil && bytes.Contains(body, tracedBy) {
+			linked.Store(true)
+		}
+	}))
+	t.Cleanup(collector.Close)
 	s := newStack(t, stackOptions{
-		partitions: 2, settings: deduped, sinks: fmt.Sprintf("  registry: {type: smev, url: %q, it_system: RND001, wait: accepted}\n"+
+		partitions: 2, settings: deduped + fmt.Sprintf("\ntracing: {endpoint: %q, sample: 0}\n", collector.URL), sinks: fmt.Sprintf("  registry: {type: smev, url: %q, it_system: RND001, wait: accepted}\n"+
 			"  customers: {type: http, destinations: true}", standin.StartAdapter(t, standin.AdapterOptions{Plain: true}).URL),
 	})
 	s.withResults()
@@ -44,6 +56,7 @@ func TestContract(t *testing.T) {
 	found := slices.Concat(s.commands(), s.keys(), s.relations(), s.ownTopics(), s.seen(families))
 	slices.Sort(found)
 	compareRecorded(t, slices.Compact(found))
+	s.await(20*time.Second, "a span that is linked to the producer's", linked.Load)
 }
 
 // compareRecorded compares the names with those of the recorded list, or writes new ones there.

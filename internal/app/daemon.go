@@ -30,6 +30,7 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
+	"github.com/pacer/pacer/internal/tracing"
 )
 
 // Catalog is the catalog of a daemon; catalog.Postgres and catalog.Memory implement it.
@@ -73,7 +74,8 @@ type Daemon struct {
 	limits   *limits.Engine
 	gauges   *limits.Gauges
 	sinks    *sink.Router
-	dedupe   *dedupe.Ledger // nil: none
+	tracer   *tracing.Tracer // nil: none
+	dedupe   *dedupe.Ledger  // nil: none
 	relay    *requeue.Relay
 	janitor  *consumer.Janitor // nil: none
 	results  *results.Results  // nil: none
@@ -128,6 +130,9 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	if d.sinks, err = sink.New(sink.Options{
 		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {
+		return nil, err
+	}
+	if d.tracer, err = parts.newTracer(); err != nil {
 		return nil, err
 	}
 	d.dedupe = d.newDedupe()
@@ -202,6 +207,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	kept.Go(func() error { return d.limits.Run(books) })
 	if d.dedupe != nil {
 		kept.Go(func() error { return d.dedupe.Run(books) })
+	}
+	if d.tracer != nil {
+		kept.Go(func() error { return d.tracer.Run(books) })
 	}
 	// The counts stop after the last job and before the catalog that stores them.
 	counting, stopCounting := context.WithCancel(work)

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"iter"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/results"
+	"github.com/pacer/pacer/internal/tracing"
 )
 
 func (d *Daemon) newPacer() (*pacer.Pacer, error) {
@@ -26,7 +29,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	if d.parts.WrapLimiter != nil {
 		limiter = d.parts.WrapLimiter(limiter)
 	}
-	var sinks pacer.Sinks = d.sinks
+	sinks := d.attempts()
 	if d.dedupe != nil {
 		sinks = d.dedupe
 	}
@@ -157,6 +160,31 @@ func (d *Daemon) blocking() iter.Seq[string] {
 	}
 }
 
+// newTracer makes what sends spans of attempts to a collector, nil if none is configured.
+func (p *Parts) newTracer() (*tracing.Tracer, error) {
+	set := p.Config.Tracing
+	if set.Endpoint == "" {
+		return nil, nil
+	}
+	tls, err := set.Client()
+	if err != nil {
+		return nil, fmt.Errorf("tracing.%w", err)
+	}
+	host, _ := os.Hostname() // "" is as good as another name
+	return tracing.New(tracing.Options{
+		Endpoint: set.Endpoint, Authorization: set.Authorization.Reveal(), TLS: tls, Sample: set.Sample, Host: host, Version: Version,
+		Logger: p.Log, Registerer: p.Registry,
+	})
+}
+
+// attempts are the sinks, whose attempts are traced if a collector is configured.
+func (d *Daemon) attempts() pacer.Sinks {
+	if d.tracer == nil {
+		return d.sinks
+	}
+	return d.tracer.Sinks(d.sinks)
+}
+
 // newDedupe makes the ledger of delivered jobs, nil if dedupe is not configured.
 func (d *Daemon) newDedupe() *dedupe.Ledger {
 	set := d.parts.Config.Dedupe
@@ -168,7 +196,7 @@ func (d *Daemon) newDedupe() *dedupe.Ledger {
 		timeouts[name] = e.Timeout
 	}
 	return dedupe.New(dedupe.Options{
-		Sinks: d.sinks, Shards: d.parts.Redis, KeyPrefix: d.parts.Config.Redis.KeyPrefix, TTL: set.TTL,
+		Sinks: d.attempts(), Shards: d.parts.Redis, KeyPrefix: d.parts.Config.Redis.KeyPrefix, TTL: set.TTL,
 		Open: set.OnStoreFailure == delivery.PolicyOpen, Timeouts: timeouts,
 		Known:  func(campaign string) bool { return d.parts.Catalog.Snapshot().Campaign(campaign) != nil },
 		Logger: d.parts.Log, Registerer: d.parts.Registry,

@@ -35,6 +35,7 @@ type Config struct {
 	Postgres Postgres `yaml:"postgres"`
 	HTTP     HTTP     `yaml:"http"`
 	Metrics  Metrics  `yaml:"metrics"`
+	Tracing  Tracing  `yaml:"tracing"`
 	Pacing   Pacing   `yaml:"pacing"`
 	Retry    Retry    `yaml:"retry"`
 	Dedupe   Dedupe   `yaml:"dedupe"`
@@ -136,6 +137,19 @@ type Metrics struct {
 	Campaigns string `yaml:"campaigns"` // which have series of their own: all, active, none
 }
 
+// Tracing configures where spans of attempts to send jobs go.
+type Tracing struct {
+	Endpoint      string  `yaml:"endpoint"`      // of an OpenTelemetry collector, OTLP over HTTP; "": no tracing
+	Sample        float64 `yaml:"sample"`        // the part of the attempts that have a span; all do whose producer's trace is sampled
+	Authorization Secret  `yaml:"authorization"` // the header of that name
+	CAFile        string  `yaml:"ca_file"`       // "": the system's authorities
+}
+
+// Client returns the TLS configuration for the collector, nil for the system's authorities.
+func (t Tracing) Client() (*tls.Config, error) {
+	return TLS{Enabled: t.CAFile != "", CAFile: t.CAFile}.Client()
+}
+
 // Pacing bounds the pacing core.
 type Pacing struct {
 	MinQuantum     time.Duration `yaml:"min_quantum"`
@@ -176,6 +190,7 @@ func Default() *Config {
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
 		HTTP:     HTTP{Listen: "127.0.0.1:8080", Console: true},
+		Tracing:  Tracing{Sample: 0.01},
 		Metrics:  Metrics{Campaigns: string(progress.ShowActive)},
 		Pacing: Pacing{
 			MinQuantum: p.MinQuantum, MaxQuantum: p.MaxQuantum, LateTolerance: p.LateTolerance, MaxOpenAge: p.MaxOpenAge,

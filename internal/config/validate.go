@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -78,6 +79,7 @@ func (c *Config) Problems() Problems {
 	if c.HTTP.BasePath != "" && !basePath.MatchString(c.HTTP.BasePath) {
 		v.add("http.base_path", "must begin with / and not end with it, such as /pacer, with letters, digits, - and _")
 	}
+	v.tracing(&c.Tracing)
 	v.oneOf("metrics.campaigns", c.Metrics.Campaigns, string(progress.ShowAll), string(progress.ShowActive), string(progress.ShowNone))
 	v.duration("unknown_grace", c.UnknownGrace, time.Second, 30*24*time.Hour)
 	between(v, "max_weight", c.MaxWeight, 1, delivery.MaxGrant)
@@ -276,6 +278,21 @@ func (v *validator) postgres(p *Postgres) {
 	var file *fs.PathError
 	if err != nil && !errors.As(err, &file) {
 		v.add("postgres.dsn", "not a PostgreSQL connection string; use one such as postgres://user:password@127.0.0.1:5432/pacer")
+	}
+}
+
+func (v *validator) tracing(t *Tracing) {
+	between(v, "tracing.sample", t.Sample, 0, 1)
+	if t.Endpoint == "" {
+		return
+	}
+	to, err := url.Parse(t.Endpoint)
+	switch {
+	case err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" || to.User != nil || to.RawQuery != "":
+		v.add("tracing.endpoint", "must be the URL of an OpenTelemetry collector that takes OTLP over HTTP, such as https://collector:4318; "+
+			"credentials belong to tracing.authorization")
+	case to.Scheme == "http" && t.Authorization != "":
+		v.add("tracing.authorization", "would be sent unencrypted; use an https endpoint")
 	}
 }
 

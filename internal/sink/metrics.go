@@ -1,8 +1,12 @@
 package sink
 
 import (
+	"context"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -60,4 +64,14 @@ func (m *metrics) route(name string, e Entry) routeMetrics {
 		r.seconds = append(r.seconds, m.seconds.WithLabelValues(name, class.String()))
 	}
 	return r
+}
+
+// observe notes how long a call took, with the trace of the attempt as an exemplar if it is sampled.
+func (m *routeMetrics) observe(ctx context.Context, class delivery.ResultClass, took time.Duration) {
+	seconds := m.seconds[class]
+	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+		seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
+		return
+	}
+	seconds.Observe(took.Seconds())
 }

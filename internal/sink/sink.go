@@ -166,7 +166,7 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	rt.metrics.inFlight.Inc()
 	begun := time.Now()
 	res := r.call(ctx, rt, job)
-	rt.metrics.seconds[res.Class].Observe(time.Since(begun).Seconds())
+	rt.metrics.observe(ctx, res.Class, time.Since(begun))
 	rt.metrics.inFlight.Dec()
 	if res.Detail != "" {
 		res.Detail = oneLine(res.Detail, maxDetail)
