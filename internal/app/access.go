@@ -61,6 +61,8 @@ func (a *access) changes(b *access) (keys []string) {
 		{"redis.tls", sameTLS(a.redis, b.redis)},
 		{"redis.password", a.config.Redis.Password == b.config.Redis.Password},
 		{"postgres.dsn", a.config.Postgres == b.config.Postgres},
+		{"http.tokens", a.config.HTTP.Tokens == b.config.HTTP.Tokens},
+		{"admin_token", a.config.AdminToken == b.config.AdminToken},
 	} {
 		if !c.same {
 			keys = append(keys, c.key)

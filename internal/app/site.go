@@ -52,7 +52,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		if d.admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
-		sources.Records = records{d.admin}
+		sources.Records, sources.Changer = records{d.admin}, changer{d.admin}
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }
@@ -67,7 +67,8 @@ func (s *Services) admin() (*catalog.Admin, error) {
 
 func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.Site {
 	return console.NewSite(console.SiteOptions{
-		Sources: sources, BasePath: s.Config.HTTP.BasePath, Access: "read-only", Logger: s.Log, Registerer: r,
+		Sources: sources, BasePath: s.Config.HTTP.BasePath, Guard: s.guard(), TrustedOrigins: s.Config.HTTP.TrustedOrigins,
+		Logger: s.Log, Registerer: r,
 	})
 }
 
@@ -150,6 +151,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	watched := newStores(set.Up, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
+	sources.Changer = changer{admin}
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}

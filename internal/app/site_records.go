@@ -71,7 +71,8 @@ func (r records) Changes(ctx context.Context, of view.ChangesOf) ([]view.Change,
 	for i := range changes {
 		c := &changes[i]
 		list = append(list, view.Change{
-			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, What: c.Relation + " " + c.Operation,
+			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, Actor: c.Actor, Reason: c.Reason, RequestID: c.RequestID,
+			What:     c.Relation + " " + c.Operation,
 			Campaign: c.Campaign, Quota: c.Quota, Fields: fieldsOf(c.Old, c.New),
 		})
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Admin reads and changes campaigns and quotas for the commands and the HTTP API. Input is checked before the database
-// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrUnreachable and
-// ErrSchema distinguish the kinds. Safe for concurrent use.
+// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrStale, ErrUnreachable
+// and ErrSchema distinguish the kinds. Safe for concurrent use.
 type Admin struct {
 	database *database
 }
@@ -76,7 +76,12 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 // SetStatus pauses, resumes, cancels or completes a campaign. Resuming one that is active gives it a new revision, by
 // which daemons learn of it: they may hold the campaign themselves.
 func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, CampaignChange{Status: &status}, func(ctx context.Context, tx pgx.Tx) error {
+	return a.SetStatusAt(ctx, id, status, nil)
+}
+
+// SetStatusAt is SetStatus; if a revision is given, only of the campaign as it was then.
+func (a *Admin) SetStatusAt(ctx context.Context, id string, status delivery.Status, revision *int64) (CampaignRow, error) {
+	return a.changeCampaign(ctx, id, CampaignChange{Status: &status, AtRevision: revision}, func(ctx context.Context, tx pgx.Tx) error {
 		statement := `UPDATE pacer.campaigns SET status = $2 WHERE id = $1`
 		if status == delivery.StatusActive {
 			statement = `UPDATE pacer.campaigns SET status = $2, revision = revision + 1 WHERE id = $1` // a trigger takes the next one
@@ -126,6 +131,9 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
 		if change.Quotas != nil {
 			err = takeTurn(ctx, tx)
+		}
+		if err == nil && change.AtRevision != nil {
+			err = atRevision(ctx, tx, id, *change.AtRevision)
 		}
 		if err == nil {
 			err = write(ctx, tx)
@@ -212,7 +220,12 @@ const alterAttempts = 3
 func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
 		for range alterAttempts {
-			answer, err = inTx(ctx, pool, func(tx pgx.Tx) (T, error) { return change(ctx, tx) })
+			answer, err = inTx(ctx, pool, func(tx pgx.Tx) (answer T, err error) {
+				if err := noteActor(ctx, tx); err != nil {
+					return answer, err
+				}
+				return change(ctx, tx)
+			})
 			if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != "40P01" {
 				break
 			}

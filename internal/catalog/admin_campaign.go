@@ -121,6 +121,7 @@ type CampaignChange struct {
 	JobTTL         *time.Duration // 0 for none
 	ExpectedTotal  *int64         // 0 for unknown
 	Quotas         *[]string      // replaces all
+	AtRevision     *int64         // only if the campaign has this revision; else ErrStale
 }
 
 // validate returns in one line what the database would refuse, in more readable words.

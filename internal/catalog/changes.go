@@ -13,8 +13,11 @@ import (
 type Change struct {
 	Change      int64           `json:"change"` // its number; later ones are higher
 	When        time.Time       `json:"when"`
-	Who         string          `json:"who"`         // the role of the database
-	Application string          `json:"application"` // as it called itself
+	Who         string          `json:"who"`             // the role of the database
+	Application string          `json:"application"`     // as it called itself
+	Actor       string          `json:"actor,omitempty"` // for whom the application did it, as it said
+	Reason      string          `json:"reason,omitempty"`
+	RequestID   string          `json:"request_id,omitempty"`
 	Relation    string          `json:"relation"`
 	Operation   string          `json:"operation"`
 	Campaign    string          `json:"campaign,omitempty"`
@@ -48,14 +51,15 @@ func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
 			where = " AND quota_id = $3"
 		}
 		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation, operation, coalesce(campaign_id, ''),
-       coalesce(quota_id, ''), old, new FROM pacer.campaign_changes
+       coalesce(quota_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes
 WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMIT $1`, args...)
 		if err != nil {
 			return nil, err
 		}
 		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Change, err error) {
 			var before, after *string
-			err = row.Scan(&c.Change, &c.When, &c.Who, &c.Application, &c.Relation, &c.Operation, &c.Campaign, &c.Quota, &before, &after)
+			err = row.Scan(&c.Change, &c.When, &c.Who, &c.Application, &c.Relation, &c.Operation, &c.Campaign, &c.Quota,
+				&c.Actor, &c.Reason, &c.RequestID, &before, &after)
 			if err == nil {
 				c.Old, c.New = differences(before, after)
 			}

@@ -62,3 +62,100 @@ func TestChangesOfCampaigns(t *testing.T) {
 		t.Errorf("a limit without a bound: %v", err)
 	}
 }
+
+// TestActorsAndRevisions: a change names who asked for it and why, and is made only of the campaign that was looked at.
+func TestActorsAndRevisions(t *testing.T) {
+	t.Parallel()
+	a, err := NewAdmin(migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	ctx := WithActor(t.Context(), Actor{Name: "alice@10.0.0.7", Reason: "too fast", RequestID: "r-1"})
+	rate, faster := "500", "600"
+	row, err := a.CreateCampaign(t.Context(), "spring", CampaignChange{Rate: &rate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := a.SetCampaign(ctx, "spring", CampaignChange{Rate: &faster, AtRevision: &row.Revision})
+	if err != nil || after.SendRate != "600" || after.Revision <= row.Revision {
+		t.Fatalf("%+v, %v", after, err)
+	}
+	if _, err := a.SetCampaign(ctx, "spring", CampaignChange{Rate: &rate, AtRevision: &row.Revision}); !errors.Is(err, ErrStale) {
+		t.Errorf("a change of what was changed: %v", err)
+	}
+	if _, err := a.SetStatusAt(ctx, "spring", delivery.StatusPaused, &row.Revision); !errors.Is(err, ErrStale) {
+		t.Errorf("a pause of what was changed: %v", err)
+	}
+	if _, err := a.SetStatusAt(ctx, "nobody", delivery.StatusPaused, &row.Revision); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a pause of nothing: %v", err)
+	}
+	if _, err := a.SetStatus(t.Context(), "spring", delivery.StatusPaused); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := a.Changes(t.Context(), ChangesOf{Limit: 3})
+	if err != nil || len(changes) != 3 {
+		t.Fatalf("%+v, %v", changes, err)
+	}
+	if c := changes[1]; c.Actor != "alice@10.0.0.7" || c.Reason != "too fast" || c.RequestID != "r-1" || c.Who == "" {
+		t.Errorf("alice's change is %+v", c)
+	}
+	for _, c := range []Change{changes[0], changes[2]} { // also on the connection that was alice's before
+		if c.Actor != "" || c.Reason != "" || c.RequestID != "" {
+			t.Errorf("nobody's change is %+v", c)
+		}
+	}
+	if role, may, err := a.Rights(t.Context()); err != nil || !may || role == "" {
+		t.Errorf("rights of %q: %v, %v", role, may, err)
+	}
+}
+
+// TestBulkChanges: only campaigns that are going change, and only those that are named.
+func TestBulkChanges(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	a, err := NewAdmin(migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	rate := "10"
+	for _, id := range []string{"a", "b", "c", "other"} {
+		if _, err := a.CreateCampaign(ctx, id, CampaignChange{Rate: &rate}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.SetStatus(ctx, "c", delivery.StatusCancelled); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"c", "b", "a", "nobody"}
+	for _, step := range []struct {
+		change BulkChange
+		want   int
+		rate   string
+		status delivery.Status
+	}{
+		{BulkChange{Status: delivery.StatusPaused}, 2, "10", delivery.StatusPaused},
+		{BulkChange{Status: delivery.StatusPaused}, 0, "10", delivery.StatusPaused},
+		{BulkChange{Status: delivery.StatusActive}, 2, "10", delivery.StatusActive},
+		{BulkChange{Percent: 150}, 2, "15", delivery.StatusActive},
+		{BulkChange{Percent: 33.3}, 2, "4.995", delivery.StatusActive},
+		{BulkChange{Rate: "150/m"}, 2, "150", delivery.StatusActive},
+	} {
+		changed, err := a.ChangeCampaigns(ctx, all, step.change)
+		row, _ := a.GetCampaign(ctx, "a")
+		if err != nil || changed != step.want || row.SendRate != step.rate || row.Status != step.status {
+			t.Errorf("%+v: %d changed, %v; a is %s at %s", step.change, changed, err, row.Status, row.SendRate)
+		}
+	}
+	for _, id := range []string{"c", "other"} {
+		if row, err := a.GetCampaign(ctx, id); err != nil || row.SendRate != "10" {
+			t.Errorf("%s: %+v, %v", id, row, err)
+		}
+	}
+	for _, change := range []BulkChange{{}, {Percent: -1}, {Rate: "fast"}, {Status: delivery.StatusCancelled}} {
+		if _, err := a.ChangeCampaigns(ctx, all, change); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", change, err)
+		}
+	}
+}

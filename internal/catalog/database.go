@@ -229,6 +229,8 @@ var (
 	ErrSchema = errors.New("the database schema is missing or older than this pacer; run: pacer migrate up")
 	// ErrNotFound means that the named campaign or quota does not exist.
 	ErrNotFound = errors.New("not found")
+	// ErrStale means that what was to be changed has been changed by somebody else.
+	ErrStale = errors.New("changed meanwhile")
 	// ErrInvalid means that the input cannot be used as it is.
 	ErrInvalid = errors.New("invalid input")
 	// ErrUnreachable means that no connection to the database could be made.

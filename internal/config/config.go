@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/consumer"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/eventual"
@@ -50,7 +51,7 @@ type Config struct {
 	Log             Log           `yaml:"log"`
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"` // of a graceful stop
 	Watchdog        time.Duration `yaml:"watchdog"`         // how long a partition that could make progress may make none
-	AdminToken      Secret        `yaml:"admin_token"`      // without a token, the HTTP API is read-only
+	AdminToken      Secret        `yaml:"admin_token"`      // of an administrator of the console
 
 	sources map[string]func() (string, error) // of secrets that refer to files, by path
 }
@@ -130,6 +131,21 @@ type HTTP struct {
 	Listen   string `yaml:"listen"`
 	BasePath string `yaml:"base_path"` // where the console is as well as at /
 	Console  bool   `yaml:"console"`   // pages and API
+
+	Tokens         Secret    `yaml:"tokens"`          // of those who may do more: lines of a name, a role, and the SHA-256 of the token
+	Anonymous      string    `yaml:"anonymous"`       // the role of those without a token: viewer, none
+	InsecureLogin  bool      `yaml:"insecure_login"`  // log in over plain HTTP from elsewhere than this machine
+	TrustedOrigins []string  `yaml:"trusted_origins"` // pages of which may send forms here
+	Proxy          HTTPProxy `yaml:"proxy"`
+}
+
+// HTTPProxy is a proxy that authenticates people. Its headers are believed from these networks only.
+type HTTPProxy struct {
+	Networks     []string `yaml:"networks"` // CIDR
+	UserHeader   string   `yaml:"user_header"`
+	GroupsHeader string   `yaml:"groups_header"`
+	Operators    []string `yaml:"operators"` // users and groups
+	Admins       []string `yaml:"admins"`
 }
 
 // Metrics configures /metrics.
@@ -189,9 +205,12 @@ func Default() *Config {
 			Lanes: requeue.DefaultLanes, TimerDelays: requeue.DefaultTimers(), MaxRecordBytes: broker.DefaultMaxRecordBytes,
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
-		HTTP:     HTTP{Listen: "127.0.0.1:8080", Console: true},
-		Tracing:  Tracing{Sample: 0.01},
-		Metrics:  Metrics{Campaigns: string(progress.ShowActive)},
+		HTTP: HTTP{
+			Listen: "127.0.0.1:8080", Console: true, Anonymous: auth.Viewer.String(),
+			Proxy: HTTPProxy{UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups"},
+		},
+		Tracing: Tracing{Sample: 0.01},
+		Metrics: Metrics{Campaigns: string(progress.ShowActive)},
 		Pacing: Pacing{
 			MinQuantum: p.MinQuantum, MaxQuantum: p.MaxQuantum, LateTolerance: p.LateTolerance, MaxOpenAge: p.MaxOpenAge,
 			MaxBufferBytes: consumer.DefaultMaxBufferBytes, ItemsPerSecond: p.ItemsPerSecond,

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/progress"
@@ -73,12 +76,7 @@ func (c *Config) Problems() Problems {
 	v.pacing(&c.Pacing)
 	v.retry(&c.Retry)
 	v.dedupe(&c.Dedupe)
-	if c.HTTP.Listen != "" {
-		v.address("http.listen", c.HTTP.Listen, `use one such as 127.0.0.1:8080, or "off"`)
-	}
-	if c.HTTP.BasePath != "" && !basePath.MatchString(c.HTTP.BasePath) {
-		v.add("http.base_path", "must begin with / and not end with it, such as /pacer, with letters, digits, - and _")
-	}
+	v.http(&c.HTTP)
 	v.tracing(&c.Tracing)
 	v.oneOf("metrics.campaigns", c.Metrics.Campaigns, string(progress.ShowAll), string(progress.ShowActive), string(progress.ShowNone))
 	v.duration("unknown_grace", c.UnknownGrace, time.Second, 30*24*time.Hour)
@@ -325,6 +323,36 @@ func (v *validator) dedupe(d *Dedupe) {
 	}
 	v.oneOf("dedupe.on_store_failure", d.OnStoreFailure, delivery.PolicyClosed, delivery.PolicyOpen)
 }
+
+func (v *validator) http(h *HTTP) {
+	if h.Listen != "" {
+		v.address("http.listen", h.Listen, `use one such as 127.0.0.1:8080, or "off"`)
+	}
+	if h.BasePath != "" && !basePath.MatchString(h.BasePath) {
+		v.add("http.base_path", "must begin with / and not end with it, such as /pacer, with letters, digits, - and _")
+	}
+	v.oneOf("http.anonymous", h.Anonymous, auth.Viewer.String(), auth.None.String())
+	if err := auth.CheckTokens(h.Tokens.Reveal()); err != nil {
+		v.add("http.tokens", "%s", err)
+	}
+	for _, origin := range h.TrustedOrigins {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			v.add("http.trusted_origins", "%s is not an origin; use one such as https://ops.example.com", quoted(origin))
+		}
+	}
+	for _, network := range h.Proxy.Networks {
+		if _, err := netip.ParsePrefix(network); err != nil {
+			v.add("http.proxy.networks", "%s is not a network; use one such as 10.0.0.0/8 or 127.0.0.1/32", quoted(network))
+		}
+	}
+	for path, header := range map[string]string{"http.proxy.user_header": h.Proxy.UserHeader, "http.proxy.groups_header": h.Proxy.GroupsHeader} {
+		if !headerName.MatchString(header) {
+			v.add(path, "%s is not the name of a header; use one such as X-Forwarded-User", quoted(header))
+		}
+	}
+}
+
+var headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 // basePath is what proxies put before the paths of the console.
 var basePath = regexp.MustCompile(`^(/[\w-]+)+$`)

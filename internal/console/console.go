@@ -25,8 +25,8 @@ const (
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
-	maxBodyBytes      = 4 << 10 // nothing reads a body
-	maxGathers        = 4       // concurrent scrapes; further ones are answered 503
+	maxBodyBytes      = 64 << 10 // of forms and of changes
+	maxGathers        = 4        // concurrent scrapes; further ones are answered 503
 	gatherTimeout     = 10 * time.Second
 	stopTimeout       = 2 * time.Second // for open requests, once Run's context is cancelled
 	maxReason         = 200
@@ -102,7 +102,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	all, base := http.Handler(mux), ""
 	if s.Site != nil {
-		mux.Handle("GET /", page.Secure(http.HandlerFunc(s.Site.serve)))
+		mux.Handle("/", page.Secure(http.HandlerFunc(s.Site.serve)))
 		base = s.Site.base
 	}
 	if base != "" { // besides, for proxies that do not remove it
@@ -120,6 +120,12 @@ func (s *Server) routes() http.Handler {
 		Timeout:             gatherTimeout,
 		EnableOpenMetrics:   true,
 	}))
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+		})
+	}
 	return harden(http.MaxBytesHandler(all, maxBodyBytes))
 }
 

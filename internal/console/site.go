@@ -1,9 +1,13 @@
 package console
 
 import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -11,41 +15,52 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/console/api"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/page"
 	"github.com/pacer/pacer/internal/console/view"
 )
 
-// SiteOptions of a Site. Sources, Logger and Registerer are required.
+// SiteOptions of a Site. Sources, Guard, Logger and Registerer are required.
 type SiteOptions struct {
 	Sources view.Sources
 	// BasePath is where the site is as well, for proxies that do not remove it: "" or /pacer.
 	BasePath string
-	// Access says in one line what may be done on the site.
-	Access     string
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	// Guard says who asks, and what they may do.
+	Guard *auth.Guard
+	// TrustedOrigins are those, besides the site's own, whose pages may send forms to it.
+	TrustedOrigins []string
+	Logger         *slog.Logger
+	Registerer     prometheus.Registerer
 }
 
 // Site is the console's pages and API.
 type Site struct {
 	hub      *live.Hub
 	mux      *http.ServeMux
+	guard    *auth.Guard
+	origins  *http.CrossOriginProtection
 	base     string
 	requests *prometheus.CounterVec
 }
 
 // NewSite makes a Site; it starts nothing.
 func NewSite(o SiteOptions) *Site {
-	s := &Site{hub: live.NewHub(), mux: http.NewServeMux(), base: o.BasePath, requests: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "pacer_http_requests_total", Help: "Requests that the console answered, by route and status.",
-	}, []string{"route", "code"})}
+	s := &Site{
+		hub: live.NewHub(), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath,
+		requests: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_http_requests_total", Help: "Requests that the console answered, by route and status.",
+		}, []string{"route", "code"}),
+	}
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_live_streams", Help: fmt.Sprintf("Pages that are watched live; at most %d.", live.MaxStreams),
 	}, func() float64 { return float64(s.hub.Open()) })
+	for _, origin := range o.TrustedOrigins {
+		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
+	}
 	looker := view.NewLooker(o.Sources)
-	page.New(looker, s.hub, o.Access, o.Logger).Register(s.mux)
-	api.Register(s.mux, looker)
+	page.New(looker, s.hub, o.Guard, o.Logger).Register(s.mux)
+	api.Register(s.mux, looker, o.Logger)
 	return s
 }
 
@@ -55,8 +70,7 @@ func (s *Site) Close() { s.hub.Close() }
 // serve answers one request, and counts it.
 func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 	noted := &noting{ResponseWriter: w, code: http.StatusOK}
-	s.mux.ServeHTTP(noted, r)
-	route := r.Pattern // of the innermost mux; one of the registered ones
+	route := s.answer(noted, r)
 	if _, path, found := strings.Cut(route, " "); found {
 		route = path
 	}
@@ -64,6 +78,43 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 		route = "(none)"
 	}
 	s.requests.WithLabelValues(route, strconv.Itoa(noted.code)).Inc()
+}
+
+var requestID = regexp.MustCompile(`^[\w.:-]{1,64}$`)
+
+// answer answers one request to those who may ask, and returns its route: one of the registered ones.
+func (s *Site) answer(w http.ResponseWriter, r *http.Request) (route string) {
+	id := r.Header.Get("X-Request-Id")
+	if !requestID.MatchString(id) {
+		id = rand.Text()
+	}
+	w.Header().Set("X-Request-Id", id)
+	refuse := func(status int, why string) string {
+		if !strings.HasPrefix(r.URL.Path, api.Prefix) {
+			http.Error(w, why, status)
+			return ""
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		problem, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "detail": why}) // never fails
+		_, _ = w.Write(problem)
+		return ""
+	}
+	if err := s.origins.Check(r); err != nil {
+		return refuse(http.StatusForbidden, "this request comes from a page of another site; http.trusted_origins allows some")
+	}
+	who, err := s.guard.Identify(r)
+	switch {
+	case errors.Is(err, auth.ErrLimited):
+		w.Header().Set("Retry-After", "60")
+		return refuse(http.StatusTooManyRequests, err.Error())
+	case err != nil:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="pacer", error="invalid_token"`)
+		return refuse(http.StatusUnauthorized, err.Error())
+	}
+	r = r.WithContext(auth.WithRequestID(auth.With(r.Context(), who), id))
+	s.mux.ServeHTTP(w, r)
+	return r.Pattern
 }
 
 // noting notes the status of an answer.

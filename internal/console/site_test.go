@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 )
 
@@ -52,8 +53,10 @@ var (
 
 // TestPages: every page is there at / and below the base path, has only relative links that exist, and takes every id for text.
 func TestPages(t *testing.T) {
-	h := serve(newWorld())
-	paths := pagePaths
+	w := newWorld()
+	w.guard.Anonymous = auth.Admin // who has all links
+	h := serve(w)
+	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login")
 	for _, id := range hostile {
 		paths = append(paths, "campaign?id="+url.QueryEscape(id), "quota?id="+url.QueryEscape(id), "campaigns?q="+url.QueryEscape(id))
 	}
@@ -78,7 +81,7 @@ func TestPages(t *testing.T) {
 				continue
 			}
 			followed[link] = true
-			if code, _, _ := get(t, h, "/"+strings.TrimPrefix(link, "./")); code != http.StatusOK {
+			if code, _, _ := get(t, h, "/"+strings.TrimPrefix(link, "./")); code != http.StatusOK && (!strings.Contains(body, `method="post"`) || !strings.Contains(body, `action="`+link+`"`)) {
 				t.Errorf("%s links to %s: %d", path, link, code)
 			}
 		}
@@ -272,8 +275,8 @@ func TestAPI(t *testing.T) {
 	away.fail = errAway
 	failing := serve(away)
 	for path, operations := range paths.Paths {
-		if len(operations) != 1 || operations["get"] == nil {
-			t.Errorf("%s has operations that write", path)
+		if operations["get"] == nil {
+			continue
 		}
 		id := "spring"
 		if strings.HasPrefix(path, "/quotas") {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -25,11 +27,13 @@ type world struct {
 	snapshot *delivery.Snapshot
 	waiting  int64
 	fail     error // of everything but the catalog
+	guard    auth.Options
+	changes  []string // what was asked of the Changer
 }
 
 func newWorld() *world {
 	quota := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}}}
-	w := &world{waiting: 5, snapshot: &delivery.Snapshot{
+	w := &world{waiting: 5, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
 		Revision: 7, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}, Quotas: map[string]*delivery.Quota{"provider": quota},
 	}}
 	for _, id := range hostile {
@@ -121,7 +125,7 @@ func (w *world) sources() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Letters: w.letters, Version: "dev",
+		Records: w, Changer: w, Letters: w.letters, Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -135,7 +139,7 @@ var errAway = errors.New("connection\nrefused")
 
 func newSite(r prometheus.Registerer, w *world) *Site {
 	return NewSite(SiteOptions{
-		Sources: w.sources(), BasePath: "/some/path", Access: "read-only", Logger: slog.New(slog.DiscardHandler), Registerer: r,
+		Sources: w.sources(), BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"}, Logger: slog.New(slog.DiscardHandler), Registerer: r,
 	})
 }
 
@@ -145,4 +149,31 @@ func (w *world) crowd(n int) {
 		id := fmt.Sprintf("campaign-%05d", i)
 		w.snapshot.Campaigns[id] = campaign(id)
 	}
+}
+
+func (w *world) Settings(_ context.Context, id string) (*view.Settings, error) {
+	if w.snapshot.Campaigns[id] == nil {
+		return nil, view.Fault(view.ErrNotFound, "campaign %s does not exist", id)
+	}
+	return &view.Settings{ID: id, Revision: 7, Status: "active", Rate: "100", TimeZone: "UTC", Quotas: []string{}, PriorityWeight: 1}, w.fail
+}
+
+func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) (*view.Settings, error) {
+	if e.AtRevision != nil && *e.AtRevision != 7 {
+		return nil, view.Fault(view.ErrStale, "campaign %s was changed meanwhile", id)
+	}
+	s, err := w.Settings(context.Background(), id)
+	if err != nil {
+		return nil, err
+	}
+	what, _ := json.Marshal(e)
+	w.changes = append(w.changes, fmt.Sprintf("%s %s%s by %s: %s", id, e.Status, what, by.Name, by.Reason))
+	s.Revision = 8
+	return s, nil
+}
+
+func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bulk) (int, error) {
+	what, _ := json.Marshal(b)
+	w.changes = append(w.changes, fmt.Sprintf("%d campaigns %s by %s: %s", len(ids), what, by.Name, by.Reason))
+	return len(ids), w.fail
 }

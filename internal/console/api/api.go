@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -22,19 +24,25 @@ const Prefix = "/api/v1"
 // documentVersion is that of the contract, not of the program.
 const documentVersion = "1.0.0"
 
-type server struct{ looker *view.Looker }
+type server struct {
+	looker *view.Looker
+	log    *slog.Logger
+}
 
 // Register adds the operations of the API to the mux.
-func Register(mux *http.ServeMux, looker *view.Looker) huma.API {
+func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.API {
 	config := huma.DefaultConfig("pacer", documentVersion)
-	config.Info.Description = "Campaigns, quotas, daemons and sinks of one installation of pacer. Everything is read-only. " +
-		"Instants are RFC 3339 in UTC; errors are application/problem+json (RFC 9457)."
+	config.Info.Description = "Campaigns, quotas, daemons and sinks of one installation of pacer. x-pacer-role of an operation is the role that it takes: " +
+		"viewer, operator or admin; http.anonymous says which those have who send no token. Instants are RFC 3339 in UTC; errors are application/problem+json (RFC 9457)."
 	config.DocsPath = ""     // it would load scripts from elsewhere
 	config.SchemasPath = ""  // the document has all schemas
 	config.CreateHooks = nil // no $schema in answers
 	config.RejectUnknownQueryParameters = true
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	s := &server{looker}
+	api.UseMiddleware(authorize(api))
+	s := &server{looker, log}
+	s.registerChanges(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
@@ -50,10 +58,10 @@ func Register(mux *http.ServeMux, looker *view.Looker) huma.API {
 
 // get adds an operation that reads.
 func get[I, O any](api huma.API, id, path, summary string, handle func(context.Context, *I) (*O, error)) {
-	huma.Register(api, huma.Operation{
+	register(api, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
-		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
-	}, handle)
+		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusServiceUnavailable},
+	}, auth.Viewer, handle)
 }
 
 type nothing struct{}
@@ -97,9 +105,14 @@ type byID struct {
 	ID string `path:"id" maxLength:"256"`
 }
 
-func (s *server) campaign(ctx context.Context, in *byID) (*answer[*view.Campaign], error) {
+type campaignOut struct {
+	ETag string `header:"ETag"`
+	Body *view.Campaign
+}
+
+func (s *server) campaign(ctx context.Context, in *byID) (*campaignOut, error) {
 	if c := s.looker.Look(ctx).Campaign(in.ID); c != nil {
-		return &answer[*view.Campaign]{c}, nil
+		return &campaignOut{etag(c.Revision), c}, nil
 	}
 	return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
 )
@@ -26,12 +27,12 @@ type Site struct {
 	looker *view.Looker
 	hub    *live.Hub
 	log    *slog.Logger
-	access string // what may be done here, in one line
+	guard  *auth.Guard
 }
 
-// New makes a Site. access says in one line what may be done on it.
-func New(looker *view.Looker, hub *live.Hub, access string, log *slog.Logger) *Site {
-	return &Site{looker: looker, hub: hub, access: access, log: log}
+// New makes a Site.
+func New(looker *view.Looker, hub *live.Hub, guard *auth.Guard, log *slog.Logger) *Site {
+	return &Site{looker: looker, hub: hub, guard: guard, log: log}
 }
 
 // Register adds the routes of the site.
@@ -41,10 +42,15 @@ func (s *Site) Register(mux *http.ServeMux) {
 		if name == overview {
 			pattern = "GET /{$}"
 		}
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.page(w, r, name, p) })
+		mux.HandleFunc(pattern, s.need(p.role, func(w http.ResponseWriter, r *http.Request) { s.page(w, r, name, p) }))
 	}
-	mux.HandleFunc("GET /live", s.live)
-	mux.HandleFunc("GET /campaigns.csv", s.table)
+	for name, a := range actions {
+		mux.HandleFunc("POST /"+name, s.need(a.role, func(w http.ResponseWriter, r *http.Request) { s.act(w, r, a) }))
+	}
+	mux.HandleFunc("POST /login", s.login)
+	mux.HandleFunc("POST /logout", s.logout)
+	mux.HandleFunc("GET /live", s.need(auth.Viewer, s.live))
+	mux.HandleFunc("GET /campaigns.csv", s.need(auth.Viewer, s.table))
 	mux.HandleFunc("GET /static/{file...}", asset)
 }
 
@@ -67,11 +73,14 @@ type content struct {
 	Nav     []link
 	Live    string // address of the stream; "" for none
 	Version string
-	Access  string
+	Who     *auth.Identity
+	Login   bool   // one can log in
+	Done    string // what was done last, in one line
 	State   *view.State
 	Data    any
 
-	status int // of HTTP; 0 is 200
+	status  int  // of HTTP; 0 is 200
+	message bool // Data is one, instead of the page
 }
 
 // link is one in the navigation.
@@ -82,7 +91,12 @@ type link struct {
 
 // make computes the content of a page.
 func (s *Site) make(ctx context.Context, name string, p page, query url.Values) *content {
-	c := &content{State: s.looker.Look(ctx), Version: s.looker.Sources().Version, Access: s.access}
+	c := &content{
+		State: s.looker.Look(ctx), Version: s.looker.Sources().Version, Who: auth.Of(ctx), Login: s.guard.Enabled(), Done: done[query.Get("done")],
+	}
+	if c.Who.Role < auth.Viewer { // only the form for logging in
+		c.State = &view.State{}
+	}
 	p.fill(ctx, s, query, c)
 	for _, n := range navigation {
 		address := n.page
@@ -105,7 +119,7 @@ func (s *Site) make(ctx context.Context, name string, p page, query url.Values) 
 
 // render renders the whole page, or only its part that changes.
 func (s *Site) render(c *content, name, block string) ([]byte, error) {
-	if c.status >= http.StatusBadRequest {
+	if c.message {
 		name = "message"
 	}
 	var b bytes.Buffer
@@ -116,7 +130,11 @@ func (s *Site) render(c *content, name, block string) ([]byte, error) {
 }
 
 func (s *Site) page(w http.ResponseWriter, r *http.Request, name string, p page) {
-	c := s.make(r.Context(), name, p, r.URL.Query())
+	s.show(w, s.make(r.Context(), name, p, r.URL.Query()), name)
+}
+
+// show answers with a page.
+func (s *Site) show(w http.ResponseWriter, c *content, name string) {
 	html, err := s.render(c, name, "base")
 	if err != nil {
 		s.log.Error("a page of the console cannot be shown", "error", err)
@@ -147,6 +165,7 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 
 // page is how a page is made.
 type page struct {
+	role  auth.Role     // that it takes
 	every time.Duration // how often it changes; 0: it is not live
 	under string        // the page of the navigation that it belongs to
 	fill  func(ctx context.Context, s *Site, query url.Values, c *content)
@@ -161,20 +180,24 @@ var navigation = []struct{ page, name string }{
 }
 
 var pages = map[string]page{
-	overview:    {every: time.Second, fill: fillOverview},
-	"campaigns": {every: time.Second, fill: fillCampaigns},
-	"campaign":  {every: time.Second, under: "campaigns", fill: fillCampaign},
-	"quotas":    {every: time.Second, fill: fillQuotas},
-	"quota":     {every: 5 * time.Second, under: "quotas", fill: fillQuota},
-	"dead":      {fill: fillDead},
-	"sinks":     {every: time.Second, fill: fillSinks},
-	"daemons":   {every: time.Second, fill: fillDaemons},
-	"changes":   {fill: fillChanges},
+	overview:    {role: auth.Viewer, every: time.Second, fill: fillOverview},
+	"campaigns": {role: auth.Viewer, every: time.Second, fill: fillCampaigns},
+	"campaign":  {role: auth.Viewer, every: time.Second, under: "campaigns", fill: fillCampaign},
+	"edit":      {role: auth.Admin, under: "campaigns", fill: fillEdit},
+	"cancel":    {role: auth.Admin, under: "campaigns", fill: fillCancel},
+	"bulk":      {role: auth.Operator, under: "campaigns", fill: fillBulk},
+	"quotas":    {role: auth.Viewer, every: time.Second, fill: fillQuotas},
+	"quota":     {role: auth.Viewer, every: 5 * time.Second, under: "quotas", fill: fillQuota},
+	"dead":      {role: auth.Viewer, fill: fillDead},
+	"sinks":     {role: auth.Viewer, every: time.Second, fill: fillSinks},
+	"daemons":   {role: auth.Viewer, every: time.Second, fill: fillDaemons},
+	"changes":   {role: auth.Viewer, fill: fillChanges},
+	"login":     {fill: fillLogin},
 }
 
 // fail makes the page an error.
 func (c *content) fail(status int, format string, args ...any) {
-	c.Title, c.status = http.StatusText(status), status
+	c.Title, c.status, c.message = http.StatusText(status), status, true
 	c.Data = struct{ Message string }{fmt.Sprintf(format, args...)}
 }
 

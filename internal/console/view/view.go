@@ -24,6 +24,8 @@ type Sources struct {
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 	Records Records
+	// Changer changes campaigns.
+	Changer Changer
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
@@ -197,6 +199,9 @@ type Change struct {
 	When        time.Time `json:"when"`
 	Who         string    `json:"who" doc:"role of the database"`
 	Application string    `json:"application"`
+	Actor       string    `json:"actor,omitempty" doc:"for whom the application did it, as it said"`
+	Reason      string    `json:"reason,omitempty"`
+	RequestID   string    `json:"request_id,omitempty"`
 	What        string    `json:"what" doc:"table and operation"`
 	Campaign    string    `json:"campaign,omitempty"`
 	Quota       string    `json:"quota,omitempty"`

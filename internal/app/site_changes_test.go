@@ -1,0 +1,136 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// TestChangesOfTheConsole: what a form shows reads as the same, errors keep their kinds, and a role that may only read is named.
+func TestChangesOfTheConsole(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := harness.Database(t), t.Context()
+	migrator, err := catalog.NewMigrator(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrator.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := catalog.NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.SetQuota(ctx, "provider", catalog.QuotaChange{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CreateCampaign(ctx, "spring", catalog.CampaignChange{}); err != nil {
+		t.Fatal(err)
+	}
+	c, alice := changer{admin}, view.Actor{Name: "alice@10.0.0.7", Reason: "why", RequestID: "r-1"}
+	now, err := c.Settings(ctx, "spring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := map[string]string{
+		"rate": "150/1m", "ramp": "start=10,factor=1.5,every=1h", "quotas": "provider", "priority_weight": "3", "burst": "5", "max_in_flight": "7",
+		"overflow": "block", "active_hours": "mon-fri 09:00-21:00", "time_zone": "Europe/Moscow", "starts_at": "2026-11-30T09:00:00Z",
+		"ends_at": "2027-11-30T09:00:00Z", "job_ttl": "7d", "expected_total": "1000", "sink": "receiver",
+	}
+	if len(typed) != len(view.EditForm) {
+		t.Errorf("%d of %d fields are tried", len(typed), len(view.EditForm))
+	}
+	for i := range 2 { // the second time what was set is taken away again
+		edit, err := view.EditOf(now, func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit.AtRevision = &now.Revision
+		before := now.Revision
+		if now, err = c.Edit(ctx, alice, "spring", edit); err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range view.EditForm {
+			if got := field.Text(now); got != typed[field.Name] {
+				t.Errorf("%d: %s is %q, want %q", i, field.Name, got, typed[field.Name])
+			}
+		}
+		if _, err := c.Edit(ctx, alice, "spring", &view.Edit{Status: "paused", AtRevision: &before}); !errors.Is(err, view.ErrStale) {
+			t.Errorf("a change of what was changed: %v", err)
+		}
+		for name, empty := range map[string]string{
+			"ramp": "", "quotas": "", "priority_weight": "1", "burst": "0", "max_in_flight": "0", "active_hours": "", "starts_at": "", "ends_at": "",
+			"job_ttl": "", "expected_total": "0", "sink": "",
+		} {
+			typed[name] = empty
+		}
+	}
+	changes, err := records{admin}.Changes(ctx, view.ChangesOf{Campaign: "spring", Limit: 1})
+	if err != nil || len(changes) != 1 || changes[0].Actor != alice.Name || changes[0].Reason != "why" || changes[0].RequestID != "r-1" {
+		t.Errorf("the change is recorded as %+v, %v", changes, err)
+	}
+	soon := "soon"
+	for _, edit := range []*view.Edit{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
+		if _, err := c.Edit(ctx, alice, "spring", edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v", edit, err)
+		}
+	}
+	if _, err := c.Settings(ctx, "nobody"); !errors.Is(err, view.ErrNotFound) {
+		t.Errorf("nobody: %v", err)
+	}
+	for action, want := range map[string]int{"pause": 1, "rate": 1} {
+		if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
+			t.Errorf("%s: %d, %v", action, n, err)
+		}
+	}
+	if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: "rate"}); n != 0 || !errors.Is(err, view.ErrInvalid) {
+		t.Errorf("no rate: %d, %v", n, err)
+	}
+	if now, _ = c.Settings(ctx, "spring"); now.Rate != "77" || now.Status != "paused" {
+		t.Errorf("then it is %s at %s", now.Status, now.Rate)
+	}
+	readOnly(t, dsn, "spring", alice)
+}
+
+// readOnly tries a change with a role that may only read.
+func readOnly(t *testing.T, dsn, id string, by view.Actor) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	role := "reader_" + time.Now().Format("150405000000")
+	for _, statement := range []string{
+		`CREATE ROLE ` + role, `GRANT USAGE ON SCHEMA pacer TO ` + role, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO ` + role,
+	} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() {
+		_, _ = conn.Exec(t.Context(), `DROP OWNED BY `+role)
+		_, _ = conn.Exec(t.Context(), `DROP ROLE `+role)
+	}()
+	separator := "?"
+	if strings.Contains(dsn, "?") {
+		separator = "&"
+	}
+	admin, err := catalog.NewAdmin(dsn + separator + "options=-c%20role%3D" + role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	_, err = changer{admin}.Edit(t.Context(), by, id, &view.Edit{Status: "paused"})
+	if !errors.Is(err, view.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
+		t.Errorf("with a role that may only read: %v", err)
+	}
+}

@@ -1,0 +1,55 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Actor is for whom a program makes a change, and why. It is kept beside the change; the role of the database, which cannot be
+// chosen, is as well.
+type Actor struct{ Name, Reason, RequestID string }
+
+type actorKey struct{}
+
+// WithActor returns a context in which changes are those of the actor.
+func WithActor(ctx context.Context, by Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, by)
+}
+
+// noteActor tells the transaction whose it is.
+func noteActor(ctx context.Context, tx pgx.Tx) error {
+	by, ok := ctx.Value(actorKey{}).(Actor)
+	if !ok {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `SELECT set_config('pacer.actor', $1, true), set_config('pacer.reason', $2, true),
+    set_config('pacer.request_id', $3, true)`, by.Name, by.Reason, by.RequestID)
+	return err
+}
+
+// Rights returns the role with which the database is used, and whether it may change campaigns.
+func (a *Admin) Rights(ctx context.Context) (role string, change bool, err error) {
+	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.QueryRow(ctx, `SELECT current_user::text, has_table_privilege('pacer.campaigns', 'UPDATE')`).Scan(&role, &change)
+	})
+	return role, change, err
+}
+
+// atRevision locks the campaign, and returns ErrStale unless it is as it was at the revision.
+func atRevision(ctx context.Context, tx pgx.Tx, id string, revision int64) error {
+	var is int64
+	err := tx.QueryRow(ctx, `SELECT revision FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id).Scan(&is)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return unknownCampaign(id)
+	case err != nil:
+		return err
+	case is != revision:
+		return inLine(fmt.Sprintf("campaign %s was changed meanwhile: its revision is %d, not %d; look at it again", id, is, revision), ErrStale)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// BulkChange is one change of many campaigns; one field is set.
+type BulkChange struct {
+	// Status is active or paused. Only campaigns of the other one of these change.
+	Status delivery.Status
+	// Rate is a new send_rate, such as 500 or 150/m, and Percent changes it in proportion. Both leave out campaigns that are over.
+	Rate    string
+	Percent float64
+}
+
+const (
+	bulkChunk  = 500 // campaigns of one transaction: others wait for them
+	maxPercent = 10_000
+)
+
+// ChangeCampaigns changes the campaigns that exist of these, in several transactions, and returns how many have changed: with an error
+// as well.
+func (a *Admin) ChangeCampaigns(ctx context.Context, ids []string, change BulkChange) (changed int, err error) {
+	set, args, err := change.statement()
+	if err != nil {
+		return 0, err
+	}
+	for chunk := range slices.Chunk(slices.Sorted(slices.Values(ids)), bulkChunk) {
+		n, err := alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (int, error) {
+			if _, err := tx.Exec(ctx, `SELECT FROM pacer.campaigns WHERE id = ANY ($1) ORDER BY id FOR UPDATE`, chunk); err != nil {
+				return 0, err
+			}
+			tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set, append([]any{chunk}, args...)...)
+			if err != nil {
+				return 0, err
+			}
+			return int(tag.RowsAffected()), number(ctx, tx)
+		})
+		changed += n
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// statement returns what follows SET, with the ids as $1.
+func (c BulkChange) statement() (set string, args []any, err error) {
+	const going = ` WHERE id = ANY ($1) AND status IN ('active', 'paused')`
+	switch {
+	case c.Status == delivery.StatusPaused:
+		return `status = 'paused' WHERE id = ANY ($1) AND status = 'active'`, nil, nil
+	case c.Status == delivery.StatusActive:
+		return `status = 'active' WHERE id = ANY ($1) AND status = 'paused'`, nil, nil
+	case c.Status != "":
+		return "", nil, invalid("many campaigns at once can only be paused and resumed, not %s", c.Status)
+	case c.Rate != "":
+		units, per, err := notation.ParseRate(c.Rate)
+		if err != nil {
+			return "", nil, invalid("%s", err)
+		}
+		return `(send_rate, send_per) = ROW ($2::numeric, $3::interval)` + going, []any{notation.FormatMicros(units), per}, nil
+	case c.Percent > 0 && c.Percent <= maxPercent:
+		return `send_rate = round(send_rate * $2::float8::numeric / 100, 6)` + going, []any{c.Percent}, nil
+	}
+	return "", nil, invalid("percent must be above 0 and at most %d", maxPercent)
+}

@@ -1,0 +1,362 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/auth"
+)
+
+// guarded is a world with a token for each role, which is its name twice.
+func guarded() *world {
+	w := newWorld()
+	var lines strings.Builder
+	for _, role := range []string{"viewer", "operator", "admin"} {
+		sum := sha256.Sum256([]byte(role + role))
+		fmt.Fprintf(&lines, "# one\nthe-%s %s %s\n", role, role, hex.EncodeToString(sum[:]))
+	}
+	tokens := lines.String()
+	w.guard = auth.Options{Tokens: func() string { return tokens }, Anonymous: auth.None, Logger: slog.New(slog.DiscardHandler)}
+	return w
+}
+
+// ask sends a request; role is whose token it has, "" for none.
+func ask(h http.Handler, method, path, role, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:1"
+	if role != "" {
+		r.Header.Set("Authorization", "Bearer "+role+role)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// bodies are requests to the operations that write.
+var bodies = map[string]string{
+	"edit-campaign": `{"rate":"200","reason":"why"}`, "pause-campaign": `{"reason":"why"}`, "resume-campaign": ``, "cancel-campaign": `{}`,
+	"change-campaigns": `{"action":"pause","filter":{"q":"spring"},"expect":1}`,
+}
+
+// TestEveryOperationTakesARole: one that has none is for nobody, and each is only for those who have its role.
+func TestEveryOperationTakesARole(t *testing.T) {
+	h := serve(guarded())
+	_, document, _ := get(t, h, "/api/v1/openapi.json")
+	var api struct {
+		Paths map[string]map[string]struct {
+			ID   string `json:"operationId"`
+			Role string `json:"x-pacer-role"`
+		}
+	}
+	if err := json.Unmarshal([]byte(document), &api); err != nil {
+		t.Fatal(err)
+	}
+	roles, seen := []string{"", "viewer", "operator", "admin"}, 0
+	for path, operations := range api.Paths {
+		for method, o := range operations {
+			needs := slices.Index(roles, o.Role)
+			if needs < 1 {
+				t.Errorf("%s %s has no role", method, path)
+				continue
+			}
+			if seen++; method != "get" && needs < slices.Index(roles, "operator") {
+				t.Errorf("%s %s is for %s", method, path, o.Role)
+			}
+			for has, role := range roles {
+				id := "spring"
+				if strings.HasPrefix(path, "/quotas") {
+					id = "provider"
+				}
+				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.ReplaceAll(path, "{id}", id), role, bodies[o.ID], "If-Match", `"7"`)
+				switch want := answer.Code; {
+				case has >= needs && (want < 200 || want > 299):
+					t.Errorf("%s %s by %q: %d %s", method, path, role, want, answer.Body)
+				case has == 0 && (want != http.StatusUnauthorized || answer.Header().Get("WWW-Authenticate") == ""),
+					has > 0 && has < needs && want != http.StatusForbidden:
+					t.Errorf("%s %s by %q: %d", method, path, role, want)
+				}
+			}
+		}
+	}
+	if seen < 15 {
+		t.Errorf("only %d operations", seen)
+	}
+}
+
+// TestChangesByAPI: what is asked of the catalog, and what is refused before.
+func TestChangesByAPI(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	const spring = "/api/v1/campaigns/spring"
+	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"0"` {
+		t.Errorf("ETag %s", etag)
+	}
+	for _, tt := range []struct {
+		name, method, path, role, body, match string
+		code                                  int
+		asked                                 string // of the catalog; "" for nothing
+	}{
+		{"rate", "PATCH", spring, "operator", `{"rate":"200","reason":"why"}`, `"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: why`},
+		{"pause", "POST", spring + "/pause", "operator", `{"reason":"why"}`, "", 200, `spring paused{} by the-operator@127.0.0.1: why`},
+		{"resume", "POST", spring + "/resume", "operator", "", "*", 200, `spring active{} by the-operator@127.0.0.1: `},
+		{"without a revision", "PATCH", spring, "operator", `{"rate":"200"}`, "", 428, ""},
+		{"cancel without a revision", "POST", spring + "/cancel", "admin", `{}`, "", 428, ""},
+		{"stale", "PATCH", spring, "operator", `{"rate":"200"}`, `"6"`, 412, ""},
+		{"no revision", "PATCH", spring, "operator", `{"rate":"200"}`, `"x"`, 422, ""},
+		{"more than the rate", "PATCH", spring, "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
+		{"all by an admin", "PATCH", spring, "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3} by the-admin@127.0.0.1: `},
+		{"nothing", "PATCH", spring, "admin", `{}`, `"7"`, 422, ""},
+		{"unheard of", "PATCH", spring, "admin", `{"colour":"red"}`, `"7"`, 422, ""},
+		{"nobody", "POST", "/api/v1/campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
+		{"many", "POST", "/api/v1/bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200, `1 campaigns {"action":"percent","percent":80} by the-operator@127.0.0.1: `},
+		{"more than expected", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
+	} {
+		w.changes = nil
+		answer := ask(h, tt.method, tt.path, tt.role, tt.body, "If-Match", tt.match)
+		if asked := strings.Join(w.changes, ";"); answer.Code != tt.code || asked != tt.asked {
+			t.Errorf("%s: %d %s; asked %q", tt.name, answer.Code, answer.Body, asked)
+		}
+		if tt.code >= 400 && answer.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %s", tt.name, answer.Header().Get("Content-Type"))
+		}
+	}
+}
+
+// login returns the header of a session.
+func login(t *testing.T, h http.Handler, role string) string {
+	t.Helper()
+	answer := ask(h, "POST", "/login", "", url.Values{"token": {role + role}, "next": {"campaigns?q=a"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded")
+	cookies := answer.Result().Cookies()
+	if answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "campaigns?q=a" || len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode {
+		t.Fatalf("log in: %d %v %v", answer.Code, answer.Header(), cookies)
+	}
+	return cookies[0].Name + "=" + cookies[0].Value
+}
+
+func submit(h http.Handler, path, cookie string, form url.Values, header ...string) *httptest.ResponseRecorder {
+	return ask(h, "POST", path, "", form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Cookie", cookie}, header...)...)
+}
+
+// TestForms: forms work without a script, each for its role, and what was done is on the page that follows.
+func TestForms(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	forms := map[string]struct {
+		needs string
+		form  url.Values
+		next  string
+		asked string
+	}{
+		"pause":  {"operator", url.Values{"reason": {"why"}}, "campaign?done=paused&id=spring", `spring paused{}`},
+		"resume": {"operator", nil, "campaign?done=resumed&id=spring", `spring active{}`},
+		"rate":   {"operator", url.Values{"rate": {" 200 "}}, "campaign?done=changed&id=spring", `spring {"rate":"200"}`},
+		"edit":   {"admin", url.Values{"rate": {"100"}, "burst": {"3"}, "quotas": {"a b"}}, "campaign?done=changed&id=spring", `spring {"quotas":["a","b"],"burst":3}`},
+		"cancel": {"admin", url.Values{"typed": {"spring"}}, "campaign?done=cancelled&id=spring", `spring cancelled{}`},
+		"bulk":   {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
+	}
+	roles := []string{"viewer", "operator", "admin"}
+	for _, role := range roles {
+		cookie := login(t, h, role)
+		for name, f := range forms {
+			form := maps.Clone(f.form)
+			if form == nil {
+				form = url.Values{}
+			}
+			form.Set("id", "spring")
+			form.Set("revision", "7")
+			w.changes = nil
+			answer := submit(h, "/"+name, cookie, form)
+			asked, allowed := strings.Join(w.changes, ";"), slices.Index(roles, role) >= slices.Index(roles, f.needs)
+			switch {
+			case allowed && (answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != f.next || !strings.HasPrefix(asked, f.asked+" by the-"+role+"@127.0.0.1: ")):
+				t.Errorf("%s by %s: %d to %s, asked %q", name, role, answer.Code, answer.Header().Get("Location"), asked)
+			case !allowed && (answer.Code != http.StatusForbidden || asked != ""):
+				t.Errorf("%s by %s: %d, asked %q", name, role, answer.Code, asked)
+			}
+			if foreign := submit(h, "/"+name, cookie, form, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"); foreign.Code != http.StatusForbidden {
+				t.Errorf("%s from another site: %d", name, foreign.Code)
+			}
+			if trusted := submit(h, "/"+name, cookie, form, "Origin", "https://ops.example.com", "Sec-Fetch-Site", "same-site"); trusted.Code != answer.Code {
+				t.Errorf("%s from a trusted site: %d", name, trusted.Code)
+			}
+		}
+	}
+	if code, body, _ := get(t, serve(newWorld()), "/campaign?id=spring&done=paused"); code != 200 || !strings.Contains(body, `role="status">The campaign is paused.`) || strings.Contains(body, "<form method=\"post\"") {
+		t.Errorf("%d: the page does not say what was done, or has forms for a viewer", code)
+	}
+	stranger := ask(h, "GET", "/campaigns?q=a", "", "")
+	if stranger.Code != http.StatusSeeOther || stranger.Header().Get("Location") != "login?next=campaigns%3Fq%3Da" {
+		t.Errorf("a page for nobody: %d %s", stranger.Code, stranger.Header().Get("Location"))
+	}
+	if next := submit(h, "/login", "", url.Values{"token": {"adminadmin"}, "next": {"//evil.example/"}}).Header().Get("Location"); next != "./" {
+		t.Errorf("logging in leads to %s", next)
+	}
+}
+
+// TestConflict: whoever was slower sees what was changed and what they typed, and nothing is done.
+func TestConflict(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for path, form := range map[string]url.Values{"/edit": {"burst": {"3"}}, "/rate": {"rate": {"333"}}} {
+		form.Set("id", "spring")
+		form.Set("revision", "6")
+		answer := submit(h, path, cookie, form)
+		body := answer.Body.String()
+		if answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 || !strings.Contains(body, `name="revision" value="7"`) || !strings.Contains(body, "What others changed") {
+			t.Errorf("%s: %d, asked %v: %s", path, answer.Code, w.changes, body)
+		}
+		if typed := form.Get("rate"); typed != "" && (!strings.Contains(body, `value="333"`) || !strings.Contains(body, "now: 100")) {
+			t.Errorf("%s: what was typed is not there", path)
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/cancel": {"id": {"spring"}, "typed": {"sprin"}, "revision": {"7"}}, "/edit": {"id": {"spring"}, "burst": {"many"}, "revision": {"7"}},
+		"/rate": {"id": {"spring"}, "rate": {"3"}}, "/bulk": {"expect": {"1"}, "action": {"percent"}, "q": {"spring"}, "rate": {"x"}},
+	} {
+		if answer := submit(h, path, cookie, form); answer.Code != http.StatusUnprocessableEntity || len(w.changes) > 0 {
+			t.Errorf("%s: %d %v", path, answer.Code, w.changes)
+		}
+	}
+	if answer := submit(h, "/bulk", cookie, url.Values{"expect": {"3"}, "action": {"pause"}, "q": {"spring"}}); answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 {
+		t.Errorf("more than expected: %d", answer.Code)
+	}
+}
+
+// TestSessions: a session is of no use after it is ended, or after its token is removed, and never over plain HTTP from elsewhere.
+func TestSessions(t *testing.T) {
+	w := guarded()
+	tokens := w.guard.Tokens()
+	w.guard.Tokens = func() string { return tokens }
+	h := serve(w)
+	code := func(cookie string) int { return ask(h, "GET", "/campaigns", "", "", "Cookie", cookie).Code }
+	a, b := login(t, h, "viewer"), login(t, h, "viewer")
+	if code(a) != 200 || code(b) != 200 || code("pacer-session=guess") != http.StatusSeeOther {
+		t.Fatal("sessions do not work")
+	}
+	if submit(h, "/logout", a, nil); code(a) == 200 || code(b) != 200 {
+		t.Error("logging out ends another session, or none")
+	}
+	all := tokens
+	tokens = "not a list"
+	if code(b) != 200 {
+		t.Error("a list that cannot be read was used")
+	}
+	_, tokens, _ = strings.Cut(strings.Replace(all, "# one\n", "", 1), "\n")
+	if code(b) == 200 {
+		t.Error("a removed token is still good")
+	}
+	w = guarded()
+	w.guard.Proxy.Networks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	h = serve(w)
+	form := url.Values{"token": {"adminadmin"}}.Encode()
+	for _, tt := range []struct {
+		from, proto string
+		code        int
+		cookie      string
+	}{
+		{"192.0.2.1:1", "", http.StatusForbidden, ""}, {"192.0.2.1:1", "https", http.StatusForbidden, ""}, {"10.0.0.1:1", "https", http.StatusSeeOther, "__Host-pacer-session"},
+		{"127.0.0.1:1", "", http.StatusSeeOther, "pacer-session"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/login", strings.NewReader(form))
+		r.RemoteAddr = tt.from
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-Proto", tt.proto)
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, r)
+		cookie := answer.Header().Get("Set-Cookie")
+		if answer.Code != tt.code || !strings.HasPrefix(cookie, tt.cookie) || (tt.proto == "https" && tt.cookie != "") != strings.Contains(cookie, "Secure") {
+			t.Errorf("%s %s: %d %s", tt.from, tt.proto, answer.Code, cookie)
+		}
+	}
+}
+
+// TestWrongTokensAreLimited: of each address, and not of the others.
+func TestWrongTokensAreLimited(t *testing.T) {
+	h := serve(guarded())
+	from := func(address, token string) int {
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/status", nil)
+		r.RemoteAddr = address
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for i := range 5 {
+		if code := from("[2001:db8::1]:1", "guess"); code != http.StatusUnauthorized {
+			t.Errorf("guess %d: %d", i, code)
+		}
+	}
+	if code := from("[2001:db8::2]:1", "viewerviewer"); code != http.StatusTooManyRequests {
+		t.Errorf("after five guesses of one network: %d", code)
+	}
+	if code := from("[2001:db8:1::2]:1", "viewerviewer"); code != http.StatusOK {
+		t.Errorf("from elsewhere: %d", code)
+	}
+}
+
+// TestTrustedProxy: its headers are believed, those of others are not.
+func TestTrustedProxy(t *testing.T) {
+	w := newWorld()
+	w.guard = auth.Options{Proxy: auth.Proxy{
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups",
+		Operators: []string{"ops"}, Admins: []string{"alice"},
+	}}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	for _, tt := range []struct {
+		from, user, groups string
+		pause, cancel      int
+		by                 string
+	}{
+		{"10.0.0.1:1", "alice", "", 200, 200, "alice@192.0.2.7"}, {"10.0.0.1:1", "bob", "x, ops", 200, 403, "bob@192.0.2.7"},
+		{"10.0.0.1:1", "carol", "x", 403, 403, ""}, {"10.0.0.1:1", "", "ops", 401, 401, ""}, {"192.0.2.9:1", "alice", "ops", 401, 401, ""},
+	} {
+		for path, want := range map[string]int{"pause": tt.pause, "cancel": tt.cancel} {
+			w.changes = nil
+			r := httptest.NewRequest(http.MethodPost, "/api/v1/campaigns/spring/"+path, nil)
+			r.RemoteAddr = tt.from
+			r.Header.Set("X-Forwarded-User", tt.user)
+			r.Header.Set("X-Forwarded-Groups", tt.groups)
+			r.Header.Set("X-Forwarded-For", "203.0.113.1, 192.0.2.7")
+			r.Header.Set("If-Match", "*")
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, r)
+			if answer.Code != want || want == 200 && !strings.Contains(w.changes[0], " by "+tt.by+":") {
+				t.Errorf("%s of %s by %s in %s: %d %v", path, tt.from, tt.user, tt.groups, answer.Code, w.changes)
+			}
+		}
+	}
+}
+
+func TestListsOfTokens(t *testing.T) {
+	hash := strings.Repeat("ab", 32)
+	for text, fine := range map[string]bool{
+		"": true, "# nothing\n\n": true, "a viewer " + hash: true, "a viewer": false, "a boss " + hash: false, "a none " + hash: false,
+		"a viewer secret": false, "a viewer " + hash + "\na admin " + hash: false,
+	} {
+		if err := auth.CheckTokens(text); (err == nil) != fine || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// registerChanges adds the operations that change campaigns.
+func (s *server) registerChanges(api huma.API) {
+	change(api, "edit-campaign", http.MethodPatch, "/campaigns/{id}", "Change a campaign; anything but its rate takes an admin", auth.Operator, s.edit)
+	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.setStatus("paused"))
+	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus("active"))
+	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus("cancelled"))
+	change(api, "change-campaigns", http.MethodPost, "/bulk-changes", "Change all campaigns that match a filter", auth.Operator, s.bulk)
+}
+
+// change adds an operation that writes.
+func change[I, O any](api huma.API, id, method, path, summary string, role auth.Role, handle func(context.Context, *I) (*O, error)) {
+	register(api, huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
+		Errors: []int{
+			http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed,
+			http.StatusPreconditionRequired, http.StatusServiceUnavailable,
+		},
+	}, role, handle)
+}
+
+const maxBody = 64 << 10
+
+// changed is a campaign after a change.
+type changed struct {
+	ETag string `header:"ETag"`
+	Body *view.Settings
+}
+
+type statusIn struct {
+	ID      string `path:"id" maxLength:"256"`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it. To cancel takes one"`
+	Body    *struct {
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	}
+}
+
+// setStatus changes the status of a campaign. A pause takes no revision: it must not fail because somebody has changed the rate.
+func (s *server) setStatus(status string) func(context.Context, *statusIn) (*changed, error) {
+	return func(ctx context.Context, in *statusIn) (*changed, error) {
+		reason := ""
+		if in.Body != nil {
+			reason = in.Body.Reason
+		}
+		return s.change(ctx, in.ID, in.IfMatch, status == "cancelled", reason, &view.Edit{Status: status})
+	}
+}
+
+type editIn struct {
+	ID      string `path:"id" maxLength:"256"`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it; required"`
+	Body    struct {
+		view.Edit
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	} `contentType:"application/merge-patch+json"`
+}
+
+func (s *server) edit(ctx context.Context, in *editIn) (*changed, error) {
+	if who := auth.Of(ctx); !in.Body.OnlyRate() && who.Role < auth.Admin {
+		return nil, refuse(who, auth.Admin)
+	}
+	if in.Body.Edit == (view.Edit{}) {
+		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as rate")
+	}
+	return s.change(ctx, in.ID, in.IfMatch, true, in.Body.Reason, &in.Body.Edit)
+}
+
+func (s *server) change(ctx context.Context, id, match string, required bool, reason string, edit *view.Edit) (*changed, error) {
+	changer := s.looker.Sources().Changer
+	if changer == nil {
+		return nil, absent("there is no database here, and so nothing can be changed")
+	}
+	switch match = strings.TrimSpace(match); {
+	case match == "" && required:
+		return nil, huma.NewError(http.StatusPreconditionRequired, `give the revision that you have seen as If-Match: "123", or * for any`)
+	case match != "" && match != "*":
+		revision, err := strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
+		if err != nil {
+			return nil, huma.Error422UnprocessableEntity(`If-Match must be a revision such as "123", or *`)
+		}
+		edit.AtRevision = &revision
+	}
+	settings, err := changer.Edit(ctx, s.actor(ctx, reason), id, edit)
+	if err != nil {
+		return nil, problem(err, http.StatusPreconditionFailed)
+	}
+	s.log.Info("a campaign was changed", "campaign", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &changed{etag(settings.Revision), settings}, nil
+}
+
+type bulkIn struct {
+	Body struct {
+		view.Bulk
+		Filter struct {
+			Text  string `json:"q,omitempty" maxLength:"256" doc:"part of the id"`
+			State string `json:"state,omitempty" maxLength:"64"`
+			Quota string `json:"quota,omitempty" maxLength:"256"`
+			Sink  string `json:"sink,omitempty" maxLength:"256"`
+		} `json:"filter" doc:"as of list-campaigns"`
+		Expect int    `json:"expect" minimum:"1" doc:"how many campaigns match, as you have seen; 409 if that is no longer so"`
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	}
+}
+
+type bulkOut struct {
+	Matched int `json:"matched"`
+	Changed int `json:"changed" doc:"those that were not so already, and not over"`
+}
+
+func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error) {
+	changer := s.looker.Sources().Changer
+	if changer == nil {
+		return nil, absent("there is no database here, and so nothing can be changed")
+	}
+	f := &in.Body.Filter
+	ids, err := s.looker.Look(ctx).All(view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}, in.Body.Expect)
+	if err != nil {
+		return nil, problem(err, http.StatusConflict)
+	}
+	n, err := changer.Bulk(ctx, s.actor(ctx, in.Body.Reason), ids, &in.Body.Bulk)
+	if n > 0 || err == nil {
+		s.log.Info("campaigns were changed", "action", in.Body.Action, "matched", len(ids), "changed", n,
+			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	}
+	if err != nil {
+		return nil, problem(err, http.StatusConflict)
+	}
+	return &answer[bulkOut]{bulkOut{len(ids), n}}, nil
+}
+
+func (s *server) actor(ctx context.Context, reason string) view.Actor {
+	return view.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.RequestID(ctx)}
+}
+
+func etag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) + `"` }
+
+// problem converts an error of a Changer. stale is the status of one that is outdated.
+func problem(err error, stale int) error {
+	switch {
+	case errors.Is(err, view.ErrNotFound):
+		return huma.Error404NotFound(line(err))
+	case errors.Is(err, view.ErrStale):
+		return huma.NewError(stale, line(err))
+	case errors.Is(err, view.ErrInvalid):
+		return huma.Error422UnprocessableEntity(line(err))
+	case errors.Is(err, view.ErrForbidden):
+		return huma.Error403Forbidden(line(err))
+	}
+	return absent(line(err))
+}
+
+// roleKey is where an operation has the role that it takes.
+const roleKey = "x-pacer-role"
+
+// register adds an operation for those of a role.
+func register[I, O any](api huma.API, o huma.Operation, role auth.Role, handle func(context.Context, *I) (*O, error)) {
+	o.Extensions = map[string]any{roleKey: role.String()}
+	o.Security = []map[string][]string{{}, {"token": {}}}
+	if role > auth.Viewer {
+		o.Security = []map[string][]string{{"token": {}}}
+	}
+	huma.Register(api, o, handle)
+}
+
+// authorize lets nobody pass to an operation whose role they do not have. One without a role is for nobody.
+func authorize(api huma.API) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		name, _ := ctx.Operation().Extensions[roleKey].(string)
+		role, ok := auth.ParseRole(name)
+		who := auth.Of(ctx.Context())
+		if ok && role > auth.None && who.Role >= role {
+			next(ctx)
+			return
+		}
+		var refused huma.StatusError
+		if errors.As(refuse(who, role), &refused) {
+			if refused.GetStatus() == http.StatusUnauthorized {
+				ctx.SetHeader("WWW-Authenticate", `Bearer realm="pacer"`)
+			}
+			_ = huma.WriteErr(api, ctx, refused.GetStatus(), refused.Error())
+		}
+	}
+}
+
+func refuse(who *auth.Identity, role auth.Role) error {
+	if who.Name == "" {
+		return huma.Error401Unauthorized("this takes a token of role " + role.String() + "; send it as Authorization: Bearer")
+	}
+	return huma.Error403Forbidden("this takes the role " + role.String() + ", and " + who.Name + " has " + who.Role.String())
+}

@@ -1,0 +1,106 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"time"
+)
+
+const (
+	sessionFor  = 12 * time.Hour
+	maxSessions = 1000
+	// The name of a secure cookie makes browsers refuse one that was set without encryption, or by another host.
+	secureCookie, plainCookie = "__Host-pacer-session", "pacer-session"
+)
+
+// session is one that was begun with a token. Only the hash of its name is kept.
+type session struct {
+	token   [sha256.Size]byte // its hash
+	expires time.Time
+}
+
+// Login begins a session with a token, and sets its cookie.
+func (g *Guard) Login(w http.ResponseWriter, r *http.Request, secret string) error {
+	address, _ := g.client(r)
+	secure := g.secure(r)
+	if !secure && !g.options.InsecureLogin && !address.IsLoopback() {
+		return ErrInsecure
+	}
+	t, err := g.check(address, secret)
+	if err != nil {
+		return err
+	}
+	name, now := rand.Text(), time.Now()
+	g.mu.Lock()
+	if len(g.sessions) >= maxSessions {
+		g.shrink(now)
+	}
+	g.sessions[sha256.Sum256([]byte(name))] = session{token: t.hash, expires: now.Add(sessionFor)}
+	g.mu.Unlock()
+	g.setCookie(w, secure, name, int(sessionFor.Seconds()))
+	return nil
+}
+
+// Logout ends the session of the request.
+func (g *Guard) Logout(w http.ResponseWriter, r *http.Request) {
+	for _, name := range []string{secureCookie, plainCookie} {
+		if c, err := r.Cookie(name); err == nil {
+			g.mu.Lock()
+			delete(g.sessions, sha256.Sum256([]byte(c.Value)))
+			g.mu.Unlock()
+		}
+	}
+	g.setCookie(w, g.secure(r), "", -1)
+}
+
+// shrink forgets the sessions that are over, or else the one that is the first to end. g.mu is held.
+func (g *Guard) shrink(now time.Time) {
+	var first [sha256.Size]byte
+	var when time.Time
+	for name, s := range g.sessions {
+		if now.After(s.expires) {
+			delete(g.sessions, name)
+		} else if when.IsZero() || s.expires.Before(when) {
+			first, when = name, s.expires
+		}
+	}
+	if len(g.sessions) >= maxSessions {
+		delete(g.sessions, first)
+	}
+}
+
+// ofSession returns the token with which the session of the request was begun; nil if there is none, or no longer.
+func (g *Guard) ofSession(r *http.Request) *token {
+	name := plainCookie
+	if g.secure(r) {
+		name = secureCookie
+	}
+	c, err := r.Cookie(name)
+	if err != nil {
+		return nil
+	}
+	g.mu.Lock()
+	s, ok := g.sessions[sha256.Sum256([]byte(c.Value))]
+	g.mu.Unlock()
+	if !ok || time.Now().After(s.expires) {
+		return nil
+	}
+	return find(g.known(), s.token)
+}
+
+// secure reports whether the client's connection is encrypted.
+func (g *Guard) secure(r *http.Request) bool {
+	_, trusted := g.client(r)
+	return r.TLS != nil || trusted && r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+func (g *Guard) setCookie(w http.ResponseWriter, secure bool, value string, maxAge int) {
+	c := &http.Cookie{ //nolint:gosec // not secure only where the connection is not: browsers refuse it otherwise
+		Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure,
+	}
+	if secure {
+		c.Name = secureCookie
+	}
+	http.SetCookie(w, c)
+}

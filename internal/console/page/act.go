@@ -1,0 +1,228 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// action is what a form does. Where it can be done, do returns the page that follows, which says that it was done; else it returns an
+// error, and the page on which the form is shown again, if there is one.
+type action struct {
+	role auth.Role
+	do   func(ctx context.Context, s *Site, form url.Values) (next string, again *retry, err error)
+}
+
+// retry is a form that is shown again.
+type retry struct {
+	page string
+	data any
+}
+
+var actions = map[string]action{
+	"pause":  {auth.Operator, setStatus("paused", "paused")},
+	"resume": {auth.Operator, setStatus("active", "resumed")},
+	"rate":   {auth.Operator, setRate},
+	"edit":   {auth.Admin, edit},
+	"cancel": {auth.Admin, cancel},
+	"bulk":   {auth.Operator, bulk},
+}
+
+// done are the words for what was done.
+var done = map[string]string{
+	"paused": "The campaign is paused.", "resumed": "The campaign goes on.", "changed": "The campaign is changed.",
+	"cancelled": "The campaign is cancelled.", "bulk": "The campaigns are changed.", "out": "You are logged out.",
+}
+
+// need lets those pass who have the role. Those whom logging in may help are sent there.
+func (s *Site) need(role auth.Role, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who := auth.Of(r.Context())
+		if who.Role >= role {
+			next(w, r)
+			return
+		}
+		if r.Method == http.MethodGet && who.Name == "" && s.guard.Enabled() && r.URL.Path != "/live" {
+			here := strings.TrimPrefix(r.URL.Path, "/")
+			if r.URL.RawQuery != "" {
+				here += "?" + r.URL.RawQuery
+			}
+			redirect(w, "login?"+url.Values{"next": {here}}.Encode())
+			return
+		}
+		c := s.blank(r.Context())
+		c.fail(http.StatusForbidden, "This takes the role %s, and you have %s.", role, who.Role)
+		s.show(w, c, "message")
+	}
+}
+
+// blank is a page without content.
+func (s *Site) blank(ctx context.Context) *content {
+	return s.make(ctx, "message", page{fill: func(context.Context, *Site, url.Values, *content) {}}, url.Values{})
+}
+
+// redirect sends the browser to another page. The address is relative, so that it is right below any path.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// act does what a form says, and then sends the browser to the page that shows it: loading that again does nothing twice.
+func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
+	ctx := r.Context()
+	if err := r.ParseForm(); err != nil {
+		c := s.blank(ctx)
+		c.fail(http.StatusBadRequest, "This form cannot be read.")
+		s.show(w, c, "message")
+		return
+	}
+	next, again, err := "", (*retry)(nil), error(nil)
+	if s.looker.Sources().Changer == nil {
+		err = view.Fault(view.ErrForbidden, "There is no database here, and so nothing can be changed.")
+	} else {
+		next, again, err = a.do(ctx, s, r.PostForm)
+	}
+	if err == nil {
+		who := auth.Of(ctx)
+		s.log.Info("the console has changed campaigns", "action", strings.TrimPrefix(r.URL.Path, "/"), "campaign", r.PostForm.Get("id"),
+			"by", who.Actor(), "request", auth.RequestID(ctx))
+		redirect(w, next)
+		return
+	}
+	c := s.blank(ctx)
+	if again == nil {
+		c.fail(statusOf(err), "%s", brief(err))
+		s.show(w, c, "message")
+		return
+	}
+	c.Title, c.status, c.Data = "Not changed", statusOf(err), again.data
+	s.show(w, c, again.page)
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, view.ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, view.ErrStale):
+		return http.StatusPreconditionFailed
+	case errors.Is(err, view.ErrInvalid):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, view.ErrForbidden):
+		return http.StatusForbidden
+	}
+	return http.StatusServiceUnavailable
+}
+
+// actor is who sent the form.
+func actor(ctx context.Context, form url.Values) view.Actor {
+	return view.Actor{Name: auth.Of(ctx).Actor(), Reason: strings.TrimSpace(form.Get("reason")), RequestID: auth.RequestID(ctx)}
+}
+
+// backTo is the page of a campaign, which says what was done.
+func backTo(id, what string) string {
+	return "campaign?" + url.Values{"id": {id}, "done": {what}}.Encode()
+}
+
+// setStatus does not ask what the campaign was: a pause must not fail because somebody has changed the rate.
+func setStatus(status, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
+	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+		id := form.Get("id")
+		_, err := s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Status: status})
+		return backTo(id, what), nil, err
+	}
+}
+
+func revisionOf(form url.Values) (*int64, error) {
+	revision, err := strconv.ParseInt(form.Get("revision"), 10, 64)
+	if err != nil {
+		return nil, view.Fault(view.ErrInvalid, "The form has no revision.")
+	}
+	return &revision, nil
+}
+
+// setRate changes only the rate; where somebody was faster, the conflict is shown as that of the whole form.
+func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id, rate := form.Get("id"), strings.TrimSpace(form.Get("rate"))
+	at, err := revisionOf(form)
+	if err == nil {
+		_, err = s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Rate: &rate, AtRevision: at})
+	}
+	if errors.Is(err, view.ErrStale) {
+		return "", s.conflict(ctx, form, "rate", err), err
+	}
+	return backTo(id, "changed"), nil, err
+}
+
+func edit(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id, changer := form.Get("id"), s.looker.Sources().Changer
+	at, err := revisionOf(form)
+	if err != nil {
+		return "", nil, err
+	}
+	now, err := changer.Settings(ctx, id)
+	if err != nil {
+		return "", nil, err
+	}
+	if now.Revision != *at {
+		err = view.Fault(view.ErrStale, "Somebody has changed %s while you did; nothing of yours was done.", notation.Shorten(id))
+		return "", s.conflict(ctx, form, "edit", err), err
+	}
+	change, err := view.EditOf(now, func(name string) (string, bool) { return form.Get(name), form.Has(name) })
+	if err == nil && *change == (view.Edit{}) {
+		return "campaign?" + url.Values{"id": {id}}.Encode(), nil, nil
+	}
+	if err == nil {
+		change.AtRevision = at
+		_, err = changer.Edit(ctx, actor(ctx, form), id, change)
+	}
+	if err != nil {
+		return "", s.conflict(ctx, form, "edit", err), err
+	}
+	return backTo(id, "changed"), nil, nil
+}
+
+func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id := form.Get("id")
+	if form.Get("typed") != id {
+		return "", nil, view.Fault(view.ErrInvalid, "What you typed is not the id of the campaign; nothing was cancelled.")
+	}
+	at, err := revisionOf(form)
+	if err == nil {
+		_, err = s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Status: "cancelled", AtRevision: at})
+	}
+	return backTo(id, "cancelled"), nil, err
+}
+
+func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	expect, err := strconv.Atoi(form.Get("expect"))
+	if err != nil {
+		return "", nil, view.Fault(view.ErrInvalid, "The form does not say how many campaigns it is about.")
+	}
+	by := view.SelectionOf(form)
+	ids, err := s.looker.Look(ctx).All(by, expect)
+	if err != nil {
+		return "", nil, err
+	}
+	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate"))}
+	if text := strings.TrimSuffix(strings.TrimSpace(form.Get("rate")), "%"); change.Action == "percent" {
+		change.Rate = ""
+		if change.Percent, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
+			return "", nil, view.Fault(view.ErrInvalid, "%q is not a number of percent.", notation.Shorten(text))
+		}
+	}
+	n, err := s.looker.Sources().Changer.Bulk(ctx, actor(ctx, form), ids, &change)
+	if err != nil && n > 0 {
+		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), brief(err))
+	}
+	by.After = ""
+	query, _ := url.ParseQuery(by.Query()) // it was made by url.Values
+	query.Set("done", "bulk")
+	return "campaigns?" + query.Encode(), nil, err
+}

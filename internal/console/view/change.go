@@ -1,0 +1,191 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Changer changes campaigns. Its errors are of one line, and of the kinds below.
+type Changer interface {
+	// Settings returns a campaign as the database has it.
+	Settings(ctx context.Context, id string) (*Settings, error)
+	// Edit changes a campaign, and returns what it is then.
+	Edit(ctx context.Context, by Actor, id string, edit *Edit) (*Settings, error)
+	// Bulk changes campaigns, and returns how many have changed: with an error as well.
+	Bulk(ctx context.Context, by Actor, ids []string, bulk *Bulk) (changed int, err error)
+}
+
+// The kinds of errors of a Changer.
+var (
+	ErrNotFound  = errors.New("not found")
+	ErrStale     = errors.New("changed meanwhile")
+	ErrInvalid   = errors.New("invalid")
+	ErrForbidden = errors.New("forbidden")
+)
+
+// Actor is who asks for a change, and why.
+type Actor struct{ Name, Reason, RequestID string }
+
+// Settings are what people set of a campaign, as they write it.
+type Settings struct {
+	ID             string   `json:"id"`
+	Revision       int64    `json:"revision"`
+	Status         string   `json:"status"`
+	Rate           string   `json:"rate"`
+	Sink           string   `json:"sink"`
+	Quotas         []string `json:"quotas"`
+	PriorityWeight int64    `json:"priority_weight"`
+	Burst          int64    `json:"burst"`
+	MaxInFlight    int64    `json:"max_in_flight"`
+	Overflow       string   `json:"overflow"`
+	StartsAt       string   `json:"starts_at"`
+	EndsAt         string   `json:"ends_at"`
+	ActiveHours    string   `json:"active_hours"`
+	TimeZone       string   `json:"time_zone"`
+	Ramp           string   `json:"ramp"`
+	JobTTL         string   `json:"job_ttl"`
+	ExpectedTotal  int64    `json:"expected_total"`
+}
+
+// Edit is a change of a campaign; what is nil stays.
+type Edit struct {
+	Rate           *string   `json:"rate,omitempty" maxLength:"64" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
+	Sink           *string   `json:"sink,omitempty" maxLength:"256" doc:"name of a configured sink; empty for the default one"`
+	Quotas         *[]string `json:"quotas,omitempty" maxItems:"64" doc:"all of them" nullable:"false"`
+	PriorityWeight *int64    `json:"priority_weight,omitempty"`
+	Burst          *int64    `json:"burst,omitempty"`
+	MaxInFlight    *int64    `json:"max_in_flight,omitempty" doc:"per daemon; 0 for no limit"`
+	Overflow       *string   `json:"overflow,omitempty" maxLength:"16" doc:"lane or block"`
+	StartsAt       *string   `json:"starts_at,omitempty" maxLength:"64" doc:"RFC 3339; empty for none"`
+	EndsAt         *string   `json:"ends_at,omitempty" maxLength:"64" doc:"RFC 3339; empty for none"`
+	ActiveHours    *string   `json:"active_hours,omitempty" maxLength:"4096" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
+	TimeZone       *string   `json:"time_zone,omitempty" maxLength:"64"`
+	Ramp           *string   `json:"ramp,omitempty" maxLength:"256" doc:"start=10,factor=1.5,every=1h; empty for none"`
+	JobTTL         *string   `json:"job_ttl,omitempty" maxLength:"64" doc:"36h, 7d; empty for none"`
+	ExpectedTotal  *int64    `json:"expected_total,omitempty" doc:"0 for unknown"`
+
+	Status     string `json:"-"` // "" stays; then nothing else is changed
+	AtRevision *int64 `json:"-"` // only if it is still that
+}
+
+// OnlyRate reports whether nothing but the rate is changed.
+func (e *Edit) OnlyRate() bool {
+	rest := *e
+	rest.Rate, rest.AtRevision = nil, nil
+	return rest == Edit{}
+}
+
+// Bulk is one change of many campaigns.
+type Bulk struct {
+	Action  string  `json:"action" enum:"pause,resume,rate,percent"`
+	Rate    string  `json:"rate,omitempty" maxLength:"64" doc:"of action rate"`
+	Percent float64 `json:"percent,omitempty" doc:"of action percent: the new rates, of the present ones"`
+}
+
+// MaxBulk is how many campaigns one change may be of.
+const MaxBulk = 10_000
+
+// All returns the ids of the selected campaigns, on all pages. It is ErrInvalid if they are too many, and ErrStale if they are not as
+// many as whoever asks has seen.
+func (s *State) All(by Selection, expect int) ([]string, error) {
+	by.After, by.Sort = "", ""
+	list, all, _ := s.Select(by, MaxBulk)
+	switch {
+	case all > MaxBulk:
+		return nil, Fault(ErrInvalid, "%d campaigns match, and at most %d are changed at once; narrow the filter", all, MaxBulk)
+	case all != expect:
+		return nil, Fault(ErrStale, "%d campaigns match, not %d as expected; look again", all, expect)
+	}
+	ids := make([]string, len(list))
+	for i, c := range list {
+		ids[i] = c.ID
+	}
+	return ids, nil
+}
+
+// Setting is one field of the form of a campaign.
+type Setting struct {
+	Name, Label, Hint string
+	Text              func(*Settings) string
+	set               func(*Edit, string) error
+}
+
+func words(name, label, hint string, of func(*Settings) string, set func(*Edit) **string) Setting {
+	return Setting{name, label, hint, of, func(e *Edit, text string) error { *set(e) = &text; return nil }}
+}
+
+func numbers(name, label, hint string, of func(*Settings) int64, set func(*Edit) **int64) Setting {
+	return Setting{name, label, hint, func(s *Settings) string { return strconv.FormatInt(of(s), 10) }, func(e *Edit, text string) error {
+		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
+		*set(e) = &n
+		if err != nil {
+			return Fault(ErrInvalid, "%s: %q is not a whole number", label, text)
+		}
+		return nil
+	}}
+}
+
+// EditForm lists the fields of the form of a campaign.
+var EditForm = []Setting{
+	words("rate", "Rate", "500, 2.5, 150/m, 1/h; 0 holds", func(s *Settings) string { return s.Rate }, func(e *Edit) **string { return &e.Rate }),
+	words("ramp", "Ramp", "start=10,factor=1.5,every=1h; empty for none", func(s *Settings) string { return s.Ramp }, func(e *Edit) **string { return &e.Ramp }),
+	words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink }),
+	{"quotas", "Quotas", "ids with spaces between them", func(s *Settings) string { return strings.Join(s.Quotas, " ") }, func(e *Edit, text string) error {
+		list := strings.Fields(text)
+		e.Quotas = &list
+		return nil
+	}},
+	numbers("priority_weight", "Priority weight", "share of a contended quota", func(s *Settings) int64 { return s.PriorityWeight }, func(e *Edit) **int64 { return &e.PriorityWeight }),
+	numbers("burst", "Burst", "units at once after idle time", func(s *Settings) int64 { return s.Burst }, func(e *Edit) **int64 { return &e.Burst }),
+	numbers("max_in_flight", "Max in flight", "per daemon; 0 for no limit", func(s *Settings) int64 { return s.MaxInFlight }, func(e *Edit) **int64 { return &e.MaxInFlight }),
+	words("overflow", "Overflow", "lane or block", func(s *Settings) string { return s.Overflow }, func(e *Edit) **string { return &e.Overflow }),
+	words("active_hours", "Active hours", "mon-fri 09:00-21:00; sat 10:00-18:00; empty for always", func(s *Settings) string { return s.ActiveHours }, func(e *Edit) **string { return &e.ActiveHours }),
+	words("time_zone", "Time zone", "of the active hours, such as Europe/Moscow", func(s *Settings) string { return s.TimeZone }, func(e *Edit) **string { return &e.TimeZone }),
+	words("starts_at", "Starts at", "2026-11-30T09:00:00+03:00; empty for at once", func(s *Settings) string { return s.StartsAt }, func(e *Edit) **string { return &e.StartsAt }),
+	words("ends_at", "Ends at", "jobs expire then; empty for never", func(s *Settings) string { return s.EndsAt }, func(e *Edit) **string { return &e.EndsAt }),
+	words("job_ttl", "Job TTL", "36h, 7d; empty for never", func(s *Settings) string { return s.JobTTL }, func(e *Edit) **string { return &e.JobTTL }),
+	numbers("expected_total", "Expected total", "jobs, for estimates; 0 for unknown", func(s *Settings) int64 { return s.ExpectedTotal }, func(e *Edit) **int64 { return &e.ExpectedTotal }),
+}
+
+// EditOf returns what a form changes of the settings. Fields that it does not have stay.
+func EditOf(now *Settings, form func(name string) (text string, ok bool)) (*Edit, error) {
+	e := &Edit{}
+	for _, field := range EditForm {
+		text, ok := form(field.Name)
+		if text = strings.TrimSpace(text); !ok || text == field.Text(now) {
+			continue
+		}
+		if err := field.set(e, text); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// fault is an error of one line with its kind.
+type fault struct {
+	line string
+	kind error
+}
+
+func (f *fault) Error() string { return f.line }
+
+func (f *fault) Unwrap() error { return f.kind }
+
+// Fault makes an error of a kind.
+func Fault(kind error, format string, args ...any) error {
+	return &fault{fmt.Sprintf(format, args...), kind}
+}
+
+// Instant formats a time for a form; "" for none.
+func Instant(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
