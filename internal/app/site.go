@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -99,7 +100,7 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 		})
 	}
 	if s.Kafka != nil {
-		sources.Letters = s.letters
+		sources.Letters, sources.Replays = s.letters, replay.New(s.replay, s.Log)
 	}
 	return sources
 }

@@ -1,9 +1,11 @@
 package console
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,13 +13,16 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
 )
 
 // guarded is a world with a token for each role, which is its name twice.
@@ -54,7 +59,8 @@ func ask(h http.Handler, method, path, role, body string, header ...string) *htt
 // bodies are requests to the operations that write.
 var bodies = map[string]string{
 	"edit-campaign": `{"rate":"200","reason":"why"}`, "pause-campaign": `{"reason":"why"}`, "resume-campaign": ``, "cancel-campaign": `{}`,
-	"change-campaigns": `{"action":"pause","filter":{"q":"spring"},"expect":1}`,
+	"change-campaigns":    `{"action":"pause","filter":{"q":"spring"},"expect":1}`,
+	"replay-dead-letters": `{"dry_run":true}`, "stop-replay": `{}`,
 }
 
 // TestEveryOperationTakesARole: one that has none is for nobody, and each is only for those who have its role.
@@ -88,6 +94,7 @@ func TestEveryOperationTakesARole(t *testing.T) {
 				}
 				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.ReplaceAll(path, "{id}", id), role, bodies[o.ID], "If-Match", `"7"`)
 				switch want := answer.Code; {
+				case o.ID == "stop-replay" && has >= needs && want == http.StatusNotFound: // none is running
 				case has >= needs && (want < 200 || want > 299):
 					t.Errorf("%s %s by %q: %d %s", method, path, role, want, answer.Body)
 				case has == 0 && (want != http.StatusUnauthorized || answer.Header().Get("WWW-Authenticate") == ""),
@@ -357,6 +364,81 @@ func TestListsOfTokens(t *testing.T) {
 	} {
 		if err := auth.CheckTokens(text); (err == nil) != fine || err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestReplays: dead letters are counted, then replayed in the background as often as was seen, one replay at a time, until it is stopped.
+func TestReplays(t *testing.T) {
+	w := guarded()
+	asked, stopped := make(chan replay.Request, 1), errors.New("stopped")
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+		if r.DryRun {
+			return counted(ctx, r, progress)
+		}
+		asked <- r
+		progress(3)
+		<-ctx.Done()
+		return replay.Outcome{Replayed: 4}, stopped
+	}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	cookie := login(t, h, "operator")
+	page := ask(h, "GET", "/replay?campaign=spring&last=7d", "", "", "Cookie", cookie).Body.String()
+	form := url.Values{"rate": {"20"}, "why": {"fixed"}}
+	for _, match := range regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`).FindAllStringSubmatch(page, -1) {
+		form.Set(match[1], match[2])
+	}
+	if form.Get("limit") != "7" || !strings.Contains(page, "9 match; left out are 2") {
+		t.Fatalf("the page says %s", page)
+	}
+	for key, wrong := range map[string]string{"rate": "0", "limit": "0", "until": "", "since": "now"} {
+		bad := maps.Clone(form)
+		bad.Set(key, wrong)
+		if answer := submit(h, "/replay", cookie, bad); answer.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%s %q: %d", key, wrong, answer.Code)
+		}
+	}
+	if answer := submit(h, "/replay", login(t, h, "viewer"), form); answer.Code != http.StatusForbidden {
+		t.Errorf("by a viewer: %d", answer.Code)
+	}
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "replays?done=replay" {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	r := <-asked
+	if r.Limit != 7 || r.Rate != "20" || r.Campaign != "spring" || r.Until.Sub(r.Since) != 7*24*time.Hour {
+		t.Errorf("asked for %+v", r)
+	}
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusPreconditionFailed {
+		t.Errorf("a second one at once: %d", answer.Code)
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusConflict {
+		t.Errorf("a second one by the API: %d %s", answer.Code, answer.Body)
+	}
+	list := func() (all struct{ Replays []replay.Job }) {
+		if err := json.Unmarshal(ask(h, "GET", "/api/v1/replays", "viewer", "").Body.Bytes(), &all); err != nil || len(all.Replays) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		return all
+	}
+	job := list().Replays[0]
+	if job.State != "running" || job.By != "the-operator@127.0.0.1" || job.Why != "fixed" || job.Expected != 7 {
+		t.Errorf("it is %+v", job)
+	}
+	if answer := submit(h, "/stop-replay", cookie, url.Values{"id": {job.ID}}); answer.Code != http.StatusSeeOther {
+		t.Errorf("stop: %d", answer.Code)
+	}
+	s.Site.Close()
+	if job = list().Replays[0]; job.State != "stopped" || job.Outcome.Replayed != 4 || job.Ended == nil {
+		t.Errorf("then it is %+v", job)
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusServiceUnavailable {
+		t.Errorf("while the process ends: %d", answer.Code)
+	}
+	for body, want := range map[string]int{`{"dry_run":true}`: 200, `{"limit":7,"rate":"fast"}`: 422, `{"limit":100001}`: 422, `{}`: 422} {
+		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
+			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
 		}
 	}
 }

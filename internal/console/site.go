@@ -18,6 +18,7 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/page"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 )
 
@@ -40,6 +41,7 @@ type Site struct {
 	mux      *http.ServeMux
 	guard    *auth.Guard
 	origins  *http.CrossOriginProtection
+	replays  *replay.Jobs
 	base     string
 	requests *prometheus.CounterVec
 }
@@ -47,7 +49,7 @@ type Site struct {
 // NewSite makes a Site; it starts nothing.
 func NewSite(o SiteOptions) *Site {
 	s := &Site{
-		hub: live.NewHub(), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath,
+		hub: live.NewHub(), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, replays: o.Sources.Replays,
 		requests: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_http_requests_total", Help: "Requests that the console answered, by route and status.",
 		}, []string{"route", "code"}),
@@ -64,8 +66,13 @@ func NewSite(o SiteOptions) *Site {
 	return s
 }
 
-// Close ends the streams, which would otherwise keep a server from stopping.
-func (s *Site) Close() { s.hub.Close() }
+// Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
+func (s *Site) Close() {
+	s.hub.Close()
+	if s.replays != nil {
+		s.replays.Close()
+	}
+}
 
 // serve answers one request, and counts it.
 func (s *Site) serve(w http.ResponseWriter, r *http.Request) {

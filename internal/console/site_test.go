@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 	w := newWorld()
 	w.guard.Anonymous = auth.Admin // who has all links
 	h := serve(w)
-	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login")
+	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login", "replay?campaign=spring", "replays")
 	for _, id := range hostile {
 		paths = append(paths, "campaign?id="+url.QueryEscape(id), "quota?id="+url.QueryEscape(id), "campaigns?q="+url.QueryEscape(id))
 	}

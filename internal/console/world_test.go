@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -29,11 +30,12 @@ type world struct {
 	fail     error // of everything but the catalog
 	guard    auth.Options
 	changes  []string // what was asked of the Changer
+	replay   replay.Run
 }
 
 func newWorld() *world {
 	quota := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}}}
-	w := &world{waiting: 5, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
+	w := &world{waiting: 5, replay: counted, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
 		Revision: 7, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}, Quotas: map[string]*delivery.Quota{"provider": quota},
 	}}
 	for _, id := range hostile {
@@ -125,7 +127,7 @@ func (w *world) sources() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Letters: w.letters, Version: "dev",
+		Records: w, Changer: w, Letters: w.letters, Replays: replay.New(w.replay, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -176,4 +178,9 @@ func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bul
 	what, _ := json.Marshal(b)
 	w.changes = append(w.changes, fmt.Sprintf("%d campaigns %s by %s: %s", len(ids), what, by.Name, by.Reason))
 	return len(ids), w.fail
+}
+
+// counted is a replay of seven letters.
+func counted(_ context.Context, r replay.Request, _ func(int)) (replay.Outcome, error) {
+	return replay.Outcome{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
 }

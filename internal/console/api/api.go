@@ -43,6 +43,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	api.UseMiddleware(authorize(api))
 	s := &server{looker, log}
 	s.registerChanges(api)
+	s.registerReplays(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)

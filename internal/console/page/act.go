@@ -18,6 +18,8 @@ import (
 type action struct {
 	role auth.Role
 	do   func(ctx context.Context, s *Site, form url.Values) (next string, again *retry, err error)
+
+	letters bool // it is about dead letters, not about the database
 }
 
 // retry is a form that is shown again.
@@ -27,18 +29,22 @@ type retry struct {
 }
 
 var actions = map[string]action{
-	"pause":  {auth.Operator, setStatus("paused", "paused")},
-	"resume": {auth.Operator, setStatus("active", "resumed")},
-	"rate":   {auth.Operator, setRate},
-	"edit":   {auth.Admin, edit},
-	"cancel": {auth.Admin, cancel},
-	"bulk":   {auth.Operator, bulk},
+	"pause":  {role: auth.Operator, do: setStatus("paused", "paused")},
+	"resume": {role: auth.Operator, do: setStatus("active", "resumed")},
+	"rate":   {role: auth.Operator, do: setRate},
+	"edit":   {role: auth.Admin, do: edit},
+	"cancel": {role: auth.Admin, do: cancel},
+	"bulk":   {role: auth.Operator, do: bulk},
+
+	"replay":      {role: auth.Operator, do: startReplay, letters: true},
+	"stop-replay": {role: auth.Operator, do: stopReplay, letters: true},
 }
 
 // done are the words for what was done.
 var done = map[string]string{
 	"paused": "The campaign is paused.", "resumed": "The campaign goes on.", "changed": "The campaign is changed.",
-	"cancelled": "The campaign is cancelled.", "bulk": "The campaigns are changed.", "out": "You are logged out.",
+	"cancelled": "The campaign is cancelled.", "bulk": "The campaigns are changed.", "replay": "The replay has begun.",
+	"stop": "The replay is being stopped.", "out": "You are logged out.",
 }
 
 // need lets those pass who have the role. Those whom logging in may help are sent there.
@@ -84,14 +90,14 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		return
 	}
 	next, again, err := "", (*retry)(nil), error(nil)
-	if s.looker.Sources().Changer == nil {
+	if s.looker.Sources().Changer == nil && !a.letters {
 		err = view.Fault(view.ErrForbidden, "There is no database here, and so nothing can be changed.")
 	} else {
 		next, again, err = a.do(ctx, s, r.PostForm)
 	}
 	if err == nil {
 		who := auth.Of(ctx)
-		s.log.Info("the console has changed campaigns", "action", strings.TrimPrefix(r.URL.Path, "/"), "campaign", r.PostForm.Get("id"),
+		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "campaign", r.PostForm.Get("id"),
 			"by", who.Actor(), "request", auth.RequestID(ctx))
 		redirect(w, next)
 		return

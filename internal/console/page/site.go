@@ -189,6 +189,8 @@ var pages = map[string]page{
 	"quotas":    {role: auth.Viewer, every: time.Second, fill: fillQuotas},
 	"quota":     {role: auth.Viewer, every: 5 * time.Second, under: "quotas", fill: fillQuota},
 	"dead":      {role: auth.Viewer, fill: fillDead},
+	"replay":    {role: auth.Operator, under: "dead", fill: fillReplay},
+	"replays":   {role: auth.Viewer, every: time.Second, under: "dead", fill: fillReplays},
 	"sinks":     {role: auth.Viewer, every: time.Second, fill: fillSinks},
 	"daemons":   {role: auth.Viewer, every: time.Second, fill: fillDaemons},
 	"changes":   {role: auth.Viewer, fill: fillChanges},

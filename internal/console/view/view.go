@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 )
@@ -26,6 +27,8 @@ type Sources struct {
 	Records Records
 	// Changer changes campaigns.
 	Changer Changer
+	// Replays are of dead letters.
+	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string

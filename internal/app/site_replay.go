@@ -1,0 +1,46 @@
+package app
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// replay implements replay.Run: what pacer dead replay does.
+func (s *Services) replay(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+	options := deadletter.ReplayOptions{
+		Topics: deadletter.Topics{
+			Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix),
+		},
+		Ingress: s.Topics.Ingress, Limit: r.Limit, DryRun: r.DryRun, Progress: progress,
+		Filter: deadletter.Filter{
+			Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until,
+		},
+	}
+	if !r.DryRun {
+		micros, period, err := notation.ParseRate(r.Rate)
+		if err == nil && micros == 0 {
+			err = errors.New("a rate of 0 would replay nothing")
+		}
+		if err == nil {
+			options.Rate, err = delivery.NewRate(micros, period)
+		}
+		if err != nil {
+			return replay.Outcome{}, view.Fault(view.ErrInvalid, "rate: %s", err)
+		}
+	}
+	report, err := deadletter.Replay(ctx, options)
+	if err != nil && ctx.Err() == nil {
+		err = BrokersFault(err)
+	}
+	return replay.Outcome{
+		Matched: report.Matched, Replayed: report.Replayed, Before: report.Before, Truncated: report.Truncated, Expired: report.Expired,
+		Oversize: report.Oversize,
+	}, err
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+func (s *server) registerReplays(api huma.API) {
+	get(api, "list-replays", "/replays", "Replays of this process, the newest first", s.replays)
+	change(api, "replay-dead-letters", http.MethodPost, "/replays", "Replay dead letters in the background, or count them", auth.Operator, s.startReplay)
+	change(api, "stop-replay", http.MethodPost, "/replays/{id}/stop", "Stop a replay", auth.Operator, s.stopReplay)
+}
+
+type replaysOut struct {
+	Replays []replay.Job `json:"replays"`
+}
+
+func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error) {
+	out := replaysOut{Replays: []replay.Job{}}
+	if jobs := s.looker.Sources().Replays; jobs != nil {
+		out.Replays = jobs.List()
+	}
+	return &answer[replaysOut]{out}, nil
+}
+
+type startIn struct {
+	Body struct {
+		replay.Filter
+		DryRun bool   `json:"dry_run,omitempty" doc:"only count"`
+		Rate   string `json:"rate,omitempty" maxLength:"64" default:"100" doc:"500, 150/m"`
+		Limit  int    `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
+		Why    string `json:"why,omitempty" maxLength:"500"`
+	}
+}
+
+type startOut struct {
+	Status int
+	Body   struct {
+		Outcome replay.Outcome `json:"outcome"`
+		Job     *replay.Job    `json:"job,omitempty" doc:"absent of a dry run"`
+	}
+}
+
+func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error) {
+	jobs := s.looker.Sources().Replays
+	if jobs == nil {
+		return nil, absent("dead letters cannot be read here")
+	}
+	out := &startOut{Status: http.StatusOK}
+	if in.Body.DryRun {
+		outcome, err := jobs.Count(ctx, in.Body.Filter)
+		if err != nil {
+			return nil, absent(line(err))
+		}
+		out.Body.Outcome = outcome
+		return out, nil
+	}
+	if micros, _, err := notation.ParseRate(in.Body.Rate); err != nil || micros == 0 || in.Body.Limit < 1 {
+		return nil, huma.Error422UnprocessableEntity("give a limit above 0, which a dry run counts, and a rate above 0 such as 100 or 150/m")
+	}
+	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit})
+	switch {
+	case errors.Is(err, replay.ErrBusy):
+		return nil, huma.Error409Conflict(line(err))
+	case err != nil:
+		return nil, absent(line(err))
+	}
+	out.Status, out.Body.Job = http.StatusAccepted, &job
+	return out, nil
+}
+
+type stopIn struct {
+	ID string `path:"id" maxLength:"64"`
+}
+
+type stopOut struct {
+	Body struct {
+		Stopped bool `json:"stopped" doc:"the batch that is being written is finished first"`
+	}
+}
+
+func (s *server) stopReplay(_ context.Context, in *stopIn) (*stopOut, error) {
+	jobs := s.looker.Sources().Replays
+	if jobs == nil || !jobs.Stop(in.ID) {
+		return nil, huma.Error404NotFound("no such replay is running in this process")
+	}
+	out := &stopOut{}
+	out.Body.Stopped = true
+	return out, nil
+}

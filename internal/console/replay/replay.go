@@ -1,0 +1,177 @@
+// Package replay runs replays of dead letters in the background: one at a time, at a rate, of at most as many letters as somebody has
+// seen, and until it is stopped.
+package replay
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxLetters bounds one replay.
+	MaxLetters = 100_000
+	// countWithin bounds a dry run, and runWithin a replay.
+	countWithin = 10 * time.Second
+	runWithin   = 24 * time.Hour
+	// keep is how many replays are remembered.
+	keep = 20
+)
+
+// Filter selects dead letters; empty fields select all.
+type Filter struct {
+	Campaign string    `json:"campaign,omitempty" maxLength:"256"`
+	Reason   string    `json:"reason,omitempty" maxLength:"64" doc:"why they died"`
+	JobID    string    `json:"job_id,omitempty" maxLength:"256"`
+	Since    time.Time `json:"since,omitzero" doc:"written then or later"`
+	Until    time.Time `json:"until,omitzero" doc:"written before"`
+}
+
+// Request is what is to be replayed. Letters that were replayed before are left out.
+type Request struct {
+	Filter
+	Rate   string // such as 100 or 150/m
+	Limit  int
+	DryRun bool
+}
+
+// Outcome is what a replay did, or would do.
+type Outcome struct {
+	Matched   int `json:"matched" doc:"letters that the filter selects"`
+	Replayed  int `json:"replayed" doc:"published as jobs again; in a dry run, would be"`
+	Before    int `json:"before" doc:"left out: replayed before"`
+	Truncated int `json:"truncated" doc:"left out: only the beginning of the payload was kept"`
+	Expired   int `json:"expired" doc:"left out: their time is over"`
+	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"`
+}
+
+// Job is a replay.
+type Job struct {
+	ID       string     `json:"id"`
+	State    string     `json:"state" enum:"running,done,stopped,failed"`
+	Filter   Filter     `json:"filter"`
+	Rate     string     `json:"rate"`
+	Expected int        `json:"expected" doc:"letters at most"`
+	By       string     `json:"by"`
+	Why      string     `json:"why,omitempty"`
+	Started  time.Time  `json:"started"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	Error    string     `json:"error,omitempty"`
+	Outcome  Outcome    `json:"outcome"`
+}
+
+// Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
+type Run func(ctx context.Context, request Request, progress func(replayed int)) (Outcome, error)
+
+// ErrBusy means that a replay is running.
+var ErrBusy = errors.New("a replay is running in this process; wait for it, or stop it")
+
+// Jobs are the replays of a process. Safe for concurrent use.
+type Jobs struct {
+	run Run
+	log *slog.Logger
+
+	running sync.WaitGroup
+	mu      sync.Mutex // guards what follows
+	list    []*Job     // the newest first
+	stop    context.CancelFunc
+	active  *Job
+	closed  bool
+}
+
+// New makes Jobs; it starts nothing.
+func New(run Run, log *slog.Logger) *Jobs { return &Jobs{run: run, log: log} }
+
+// Count returns what a replay would do.
+func (j *Jobs) Count(ctx context.Context, filter Filter) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, countWithin)
+	defer cancel()
+	outcome, err := j.run(ctx, Request{Filter: filter, Limit: MaxLetters, DryRun: true}, nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("counting the letters takes too long; narrow the filter")
+	}
+	return outcome, err
+}
+
+// Start begins a replay of at most limit letters.
+func (j *Jobs) Start(by, why string, request Request) (Job, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed:
+		return Job{}, errors.New("this process is being stopped")
+	case j.active != nil:
+		return Job{}, ErrBusy
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), runWithin) // it outlives the request
+	job := &Job{
+		ID: rand.Text(), State: "running", Filter: request.Filter, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
+		Started: time.Now().UTC(),
+	}
+	j.active, j.stop = job, cancel
+	j.list = append([]*Job{job}, j.list[:min(len(j.list), keep-1)]...)
+	j.log.Info("a replay of dead letters begins", "replay", job.ID, "campaign", request.Campaign, "reason", request.Reason,
+		"rate", request.Rate, "letters", request.Limit, "by", by)
+	j.running.Go(func() {
+		defer cancel()
+		outcome, err := j.run(ctx, request, func(replayed int) {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			job.Outcome.Replayed = replayed
+		})
+		j.end(job, outcome, err, ctx.Err() != nil)
+	})
+	return *job, nil
+}
+
+func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now().UTC()
+	job.Outcome, job.Ended, job.State = outcome, &now, "done"
+	switch {
+	case stopped:
+		job.State = "stopped"
+	case err != nil:
+		job.State, job.Error = "failed", err.Error()
+	}
+	j.active = nil
+	j.log.Info("a replay of dead letters has ended", "replay", job.ID, "state", job.State, "replayed", outcome.Replayed, "error", job.Error)
+}
+
+// Stop stops a replay that is running, and returns whether it is.
+func (j *Jobs) Stop(id string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.active == nil || j.active.ID != id {
+		return false
+	}
+	j.stop()
+	return true
+}
+
+// List returns the replays, the newest first.
+func (j *Jobs) List() []Job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := make([]Job, 0, len(j.list))
+	for _, job := range j.list {
+		list = append(list, *job)
+	}
+	return slices.Clip(list)
+}
+
+// Close stops the replay that is running, and waits for it.
+func (j *Jobs) Close() {
+	j.mu.Lock()
+	j.closed = true
+	if j.active != nil {
+		j.stop()
+	}
+	j.mu.Unlock()
+	j.running.Wait()
+}
