@@ -46,6 +46,8 @@ type Catalog interface {
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
+	NoteFailing(ctx context.Context, since map[string]time.Time) error
+	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
 	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
 	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
@@ -85,6 +87,7 @@ type Daemon struct {
 	windows  *lastWindows
 	closures *gateGauges
 	shut     *destinationGates
+	reports  *destinationReports
 	stores   *stores
 	progress *progress.Tracker
 	manager  *supervisor
@@ -146,6 +149,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		d.janitor = consumer.NewJanitor(parts.Kafka, parts.Log, parts.Registry)
 	}
 	d.results = parts.newResults()
+	d.reports = parts.newDestinationReports()
 	if d.pacer, err = d.newPacer(); err != nil {
 		return nil, err
 	}
@@ -181,7 +185,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.shut.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
+		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.shut.Run, "reports of destinations": d.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run

@@ -40,7 +40,8 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
 		Destinations: destinations{of: d.sinks.Destinations, limits: d.parts.destinationLimits()}, DestinationGates: d.limits,
-		Limiter: limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
+		DestinationReports: d.reports,
+		Limiter:            limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), Missing: d.parts.missing(), FollowUps: d.parts.followUps(),
@@ -51,19 +52,18 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	})
 }
 
-// destinationLimits returns what tells how many calls to a destination may be in flight, and whether it is disabled. The rows of
-// pacer.destinations say so where the sink sends to them.
-func (p *Parts) destinationLimits() func(sink, destination string) (inFlight int, disabled bool) {
+// destinationLimits returns what tells what is set for a destination: what its row of pacer.destinations says, where the sink sends to
+// those.
+func (p *Parts) destinationLimits() func(sink, destination string) pacer.DestinationLimits {
 	tables := tableSinks(p.Sinks)
-	return func(name, destination string) (inFlight int, disabled bool) {
+	return func(name, destination string) (set pacer.DestinationLimits) {
 		if !tables[name] {
-			return 0, false
+			return set
 		}
-		e := p.Catalog.Snapshot().Endpoint(destination)
-		if e == nil {
-			return 0, false
+		if e := p.Catalog.Snapshot().Endpoint(destination); e != nil {
+			set = pacer.DestinationLimits{InFlight: e.MaxInFlight, Disabled: e.Disabled(), Version: e.Version}
 		}
-		return e.MaxInFlight, e.Disabled()
+		return set
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/pacer"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -49,13 +50,13 @@ func (g *destinationGates) update(ctx context.Context) {
 // destinations tells the pacer of the destinations that sinks have.
 type destinations struct {
 	of     func(sink string) func(*delivery.Job) string
-	limits func(sink, destination string) (inFlight int, disabled bool)
+	limits func(sink, destination string) pacer.DestinationLimits
 }
 
 // Of implements pacer.Destinations.
 func (d destinations) Of(sink string) func(*delivery.Job) string { return d.of(sink) }
 
 // Limits implements pacer.Destinations.
-func (d destinations) Limits(sink, destination string) (inFlight int, disabled bool) {
+func (d destinations) Limits(sink, destination string) pacer.DestinationLimits {
 	return d.limits(sink, destination)
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 		"signals coalesce":           signalsCoalesce,
 		"destinations":               destinationsAreFollowed,
 		"many destinations":          manyDestinations,
+		"failing destinations":       failingDestinations,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, e := open(t)
@@ -97,7 +99,10 @@ func destinationsAreFollowed(t *testing.T, s source, e editor) {
 	if got.Revision <= 0 || got.Revision > before.Revision {
 		t.Errorf("revision %d of %d", got.Revision, before.Revision)
 	}
-	if got.Revision = 0; !reflect.DeepEqual(got, want) {
+	if got.Version == 0 || got.Version == before.Endpoint("other").Version {
+		t.Errorf("version %x", got.Version)
+	}
+	if got.Revision, got.Version = 0, 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
 	if got.State() != delivery.EndpointDisabled || before.Endpoint("other").State() != delivery.EndpointEnabled || before.Endpoint("none") != nil {
@@ -118,6 +123,62 @@ func destinationsAreFollowed(t *testing.T, s source, e editor) {
 	}
 	e.removeEndpoint("shop-7")
 	await(t, s, changed, "the removal", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-7") == nil && s.Endpoint("other") != nil })
+}
+
+// failingDestinations: several daemons note what they see of destinations, and disable what has not changed since.
+func failingDestinations(t *testing.T, s source, e editor) {
+	changed := s.Subscribe()
+	for i := range 3 {
+		e.endpoint(shop(i))
+	}
+	row := func(id string) *delivery.Endpoint { return s.Snapshot().Endpoint(id) }
+	first := await(t, s, changed, "all of them", func(s *delivery.Snapshot) bool { return len(s.Endpoints) == 3 })
+	early, late := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+	note := func(since map[string]time.Time) {
+		t.Helper()
+		if err := s.NoteFailing(t.Context(), since); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disable := func(id string, seen int64) bool {
+		t.Helper()
+		done, err := s.DisableFailing(t.Context(), id, seen, "410 "+strings.Repeat("x", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	note(map[string]time.Time{"shop-1": early, "shop-0": early, "nowhere": early})
+	note(map[string]time.Time{"shop-1": late})
+	await(t, s, changed, "that they fail", func(s *delivery.Snapshot) bool {
+		return s.Endpoint("shop-0").FailingSince == delivery.StampOf(early) && s.Endpoint("shop-1").FailingSince == delivery.StampOf(early)
+	})
+	if now := row("shop-1"); now.Version != first.Endpoint("shop-1").Version || now.Revision <= first.Endpoint("shop-1").Revision || row("shop-2").FailingSince != 0 {
+		t.Errorf("what daemons note is a change of the row: %+v", now)
+	}
+	note(map[string]time.Time{"shop-1": {}, "shop-2": {}})
+	await(t, s, changed, "that one works", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-1").FailingSince == 0 })
+	seen := row("shop-0").Revision
+	switch {
+	case disable("shop-0", first.Endpoint("shop-0").Revision):
+		t.Error("it was disabled as it was before it changed")
+	case !disable("shop-0", seen):
+		t.Error("it was not disabled")
+	case disable("shop-0", seen):
+		t.Error("it was disabled twice")
+	case disable("nowhere", seen):
+		t.Error("one that does not exist was disabled")
+	}
+	off := await(t, s, changed, "that one is disabled", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
+	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version == first.Endpoint("shop-0").Version {
+		t.Errorf("%+v", off)
+	}
+	note(map[string]time.Time{"shop-0": {}})
+	e.endpoint(shop(0)) // enabled
+	on := await(t, s, changed, "that it is enabled", func(s *delivery.Snapshot) bool { return !s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
+	if on.FailingSince != 0 || on.DisabledReason != "" || on.Version != first.Endpoint("shop-0").Version {
+		t.Errorf("%+v", on)
+	}
 }
 
 // manyDestinations: a change of one leaves the others as they are.

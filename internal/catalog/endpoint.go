@@ -29,18 +29,29 @@ type endpointEntry struct {
 type endpoints struct {
 	rows    map[string]*endpointEntry
 	changed bool
-	last    map[string]*delivery.Endpoint // of the last snapshot
+	last    map[string]*delivery.Endpoint     // of the last snapshot
+	states  [len(delivery.EndpointStates)]int // how many are in each
 }
 
 func newEndpoints() endpoints { return endpoints{rows: map[string]*endpointEntry{}} }
 
 func (e *endpoints) put(entry *endpointEntry) {
+	e.count(entry.row.ID, -1)
 	e.rows[entry.row.ID], e.changed = entry, true
+	e.count(entry.row.ID, 1)
 }
 
 func (e *endpoints) remove(id string) {
+	e.count(id, -1)
 	delete(e.rows, id)
 	e.changed = true
+}
+
+// count counts a row among those of its state, if there is one.
+func (e *endpoints) count(id string, n int) {
+	if entry := e.rows[id]; entry != nil {
+		e.states[entry.row.State()] += n
+	}
 }
 
 // snapshot returns the rows for a snapshot.
@@ -107,6 +118,7 @@ func readEndpoint(rows pgx.Rows, words *words) (*delivery.Endpoint, error) {
 	if len(e.Secrets) == 0 {
 		e.Secrets = nil
 	}
+	e.Version = e.Fingerprint()
 	return &e, nil
 }
 

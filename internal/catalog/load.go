@@ -95,6 +95,9 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 		} // of one without a sink the pacer says so
 	}
 	p.metrics.invalid.Set(float64(len(p.invalid)))
+	for state, gauge := range p.metrics.endpoints {
+		gauge.Set(float64(p.state.endpoints.states[state]))
+	}
 	p.metrics.campaigns.Set(float64(len(next.Campaigns)))
 	p.metrics.revision.Set(float64(next.Revision))
 	p.publish(next)

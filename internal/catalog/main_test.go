@@ -155,6 +155,8 @@ type source interface {
 	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
+	NoteFailing(ctx context.Context, since map[string]time.Time) error
+	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
 }
 
 // pinOne pins one campaign to one lane.

@@ -80,7 +80,7 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 // PutEndpoint creates or replaces a destination. Its revision is ignored.
 func (m *Memory) PutEndpoint(e delivery.Endpoint) {
 	m.change(func(s *state, revision int64) {
-		e.Revision = revision
+		e.Revision, e.Version = revision, e.Fingerprint()
 		s.endpoints.put(&endpointEntry{row: &e})
 	})
 }

@@ -3,6 +3,8 @@ package catalog
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // metrics are those of a Postgres catalog. The fields are safe for use by several goroutines at once.
@@ -15,6 +17,7 @@ type metrics struct {
 	seconds   prometheus.Histogram
 	loads     map[string]prometheus.Counter
 	failures  prometheus.Counter
+	endpoints map[delivery.EndpointState]prometheus.Gauge
 }
 
 // The kinds of load, as labels.
@@ -32,7 +35,15 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	loads := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "pacer_catalog_loads_total", Help: "Reads of the catalog that succeeded, by kind.",
 	}, []string{"kind"})
+	destinations := factory.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_destinations", Help: "Rows of pacer.destinations, by state.",
+	}, []string{"state"})
+	endpoints := map[delivery.EndpointState]prometheus.Gauge{}
+	for _, state := range delivery.EndpointStates {
+		endpoints[state] = destinations.WithLabelValues(state.String())
+	}
 	return &metrics{
+		endpoints: endpoints,
 		revision:  gauge("pacer_config_revision", "Revision of the catalog in force in this daemon."),
 		campaigns: gauge("pacer_catalog_campaigns", "Campaigns in the catalog."),
 		invalid:   gauge("pacer_catalog_invalid_campaigns", "Campaigns that are held because their row cannot be used, or names a sink that is not configured."),

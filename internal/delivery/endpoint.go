@@ -1,5 +1,7 @@
 package delivery
 
+import "hash/maphash"
+
 // Endpoint is a row of pacer.destinations: where the jobs are sent that name it. It does not change once it is in a Snapshot.
 type Endpoint struct {
 	ID          string
@@ -13,6 +15,32 @@ type Endpoint struct {
 	DisabledReason string
 	FailingSince   Stamp // since when it has not taken a job; 0: it works, or is not known
 	Revision       int64
+	// Version changes with all that decides whether it takes jobs, as Revision does, but not with what daemons note of it: see Fingerprint.
+	Version uint64
+}
+
+var fingerprints = maphash.MakeSeed()
+
+// Fingerprint returns the Version of the row, which is not 0. Those of two processes have nothing in common.
+func (e *Endpoint) Fingerprint() uint64 {
+	var h maphash.Hash
+	h.SetSeed(fingerprints)
+	add := func(texts ...string) {
+		for _, s := range texts {
+			_, _ = h.WriteString(s)
+			_ = h.WriteByte(0)
+		}
+	}
+	add(e.Sink, e.URL)
+	for _, header := range e.Headers {
+		add(header.Name, header.Value)
+	}
+	add("")
+	add(e.Secrets...)
+	if e.Disabled() {
+		add("disabled")
+	}
+	return max(h.Sum64(), 1)
 }
 
 // EndpointHeader is a header of the requests to an Endpoint. A value may be a reference.
@@ -35,7 +63,7 @@ const (
 )
 
 // EndpointStates lists every state, for zero-initialising metrics.
-var EndpointStates = []EndpointState{EndpointDisabled, EndpointFailing, EndpointEnabled}
+var EndpointStates = [...]EndpointState{EndpointDisabled, EndpointFailing, EndpointEnabled}
 
 func (s EndpointState) String() string { return [...]string{"disabled", "failing", "enabled"}[s] }
 

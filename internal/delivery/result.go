@@ -92,6 +92,8 @@ type Result struct {
 	// Repeatable says of a Pending job that the call may be made again after a crash: State need not be durable before the
 	// next call. Otherwise it is.
 	Repeatable bool
+	// Gone says of a Misconfigured answer that the destination wants no more, ever.
+	Gone bool
 	// Keep is set for a Rejected job that is to be kept as a dead letter.
 	Keep     bool
 	Provider *Provider // nil: the answer named nothing of it

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -51,6 +52,9 @@ func (p *Pacer) settledAt(d *destination, now instant) {
 
 // destinationWorked records that a destination has taken a job.
 func (p *Pacer) destinationWorked(x *sent, now instant) {
+	if r := p.opt.DestinationReports; r != nil {
+		r.Works(x.sink.id, x.destination.name)
+	}
 	if x.destination.worked(now.local) {
 		p.destinationRecovered(x, now)
 	}
@@ -63,6 +67,11 @@ func (p *Pacer) destinationRecovered(x *sent, now instant) {
 
 // settleAt applies an answer that is about the job's own destination.
 func (p *Pacer) settleAt(x sent, now instant) {
+	p.limitsOf(x.destination, now)
+	if x.begun < x.destination.renewedAt && x.result.Class != delivery.Permanent && x.result.Class != delivery.Temporary {
+		p.setApart(x.sink, x.destination, x.job, true, now) // the answer is about what it was
+		return
+	}
 	switch x.result.Class {
 	case delivery.Permanent:
 		p.refusedAt(x, now)
@@ -120,7 +129,7 @@ func (p *Pacer) notTakenAt(x sent, now instant) {
 	outage := d.failed(failure{
 		again: r.Class == delivery.Temporary && suspect, sink: r.Class != delivery.Temporary,
 		answered: r.Class == delivery.Temporary && r.By == delivery.ByDestination,
-	}, x.begun, now.local)
+	}, x.begun, now.local) || r.Gone
 	counts := x.usesAttemptAt(outage, probe, suspect, now)
 	if outage {
 		cause := delivery.GateFailing
@@ -160,6 +169,7 @@ func (x *sent) usesAttemptAt(outage, probe, suspect bool, now instant) bool {
 // tripAt closes the gate of a destination that does not work, on all daemons.
 func (p *Pacer) tripAt(x *sent, cause delivery.GateCause, now instant) {
 	d := x.destination
+	p.reportFailing(x, now)
 	done, first := d.trip(cause, now.local)
 	if !done {
 		return
@@ -170,4 +180,22 @@ func (p *Pacer) tripAt(x *sent, cause delivery.GateCause, now instant) {
 	}
 	p.destinations.note(d, now.local)
 	p.tellClosedDestination(x.sink, d, x.result.Detail, now)
+}
+
+// reportFailing tells that a destination does not work, with each call that shows it.
+func (p *Pacer) reportFailing(x *sent, now instant) {
+	d, reports := x.destination, p.opt.DestinationReports
+	switch {
+	case reports == nil:
+	case x.result.Gone:
+		reports.Gone(x.sink.id, d.name, x.result.Detail)
+	default:
+		since := now.local
+		for _, s := range []*streak{&d.streak, &d.refusals} {
+			if s.failures > 0 {
+				since = min(since, s.since)
+			}
+		}
+		reports.Fails(x.sink.id, d.name, now.wall.Add(-time.Duration(now.local-since)*time.Microsecond), x.result.Detail)
+	}
 }

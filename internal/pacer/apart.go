@@ -50,10 +50,39 @@ func (s *sinkState) keyOf(j *delivery.Job) (key destinationKey, ok bool) {
 	return destinationKey{s.id, strings.TrimPrefix(j.Destination, " ")}, true
 }
 
-// limits is what is set for a destination: how many calls may be in flight, 0 for as many as the sink has, and whether it is
-// disabled.
-func (p *Pacer) limits(key destinationKey) (inFlight int, disabled bool) {
+// limits is what is set for a destination.
+func (p *Pacer) limits(key destinationKey) DestinationLimits {
 	return p.opt.Destinations.Limits(key.sink, key.name)
+}
+
+// limitsOf is limits for a destination that is known. If it was changed, all begins anew: another address may work, and whoever enables
+// it expects that it is tried now.
+func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
+	l := p.limits(d.destinationKey)
+	if l.Version == d.version {
+		return l
+	}
+	before := d.version
+	if d.version = l.Version; before == 0 {
+		return l
+	}
+	if d.tripped || d.open(now.local) {
+		p.tellDestination(d, nil, now)
+	}
+	d.shutter, d.window, d.turnAt = shutter{movedAt: now.local}, 0, 0
+	d.renewedAt = now.local
+	if d.line.len() > 0 {
+		p.destinations.lookBy(d, now.local)
+	}
+	return l
+}
+
+// set is limitsOf for a destination that need not be known.
+func (p *Pacer) set(key destinationKey, d *destination, now instant) DestinationLimits {
+	if d == nil {
+		return p.limits(key)
+	}
+	return p.limitsOf(d, now)
 }
 
 // placeApart lets a job that is placed wait apart if it need not wait for a slot, and tells whether it does.
@@ -63,8 +92,8 @@ func (p *Pacer) placeApart(s *sinkState, j *delivery.Job, now instant) bool {
 		return false
 	}
 	d := p.destinations.find(key)
-	_, disabled := p.limits(key)
-	if !disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now)) {
+	set := p.set(key, d, now)
+	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now)) {
 		return false
 	}
 	d = p.destinations.get(key)
@@ -80,9 +109,9 @@ func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
 	if !destined {
 		return true
 	}
-	limit, disabled := p.limits(key)
 	d := p.destinations.find(key)
-	if !disabled && (d == nil || (d.released > 0 || d.line.len() == 0) && p.free(d, q, limit, now) > 0) {
+	set := p.set(key, d, now)
+	if !set.Disabled && (d == nil || (d.released > 0 || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0) {
 		return true
 	}
 	d = p.destinations.get(key)
@@ -102,9 +131,9 @@ func (p *Pacer) mayFollow(s *sinkState, j *delivery.Job, now instant) bool {
 	if !destined {
 		return true
 	}
-	limit, disabled := p.limits(key)
 	d := p.destinations.find(key)
-	if !disabled && (d == nil || p.free(d, nil, limit, now) > 0) {
+	set := p.set(key, d, now)
+	if !set.Disabled && (d == nil || p.free(d, nil, set.InFlight, now) > 0) {
 		return true
 	}
 	d = p.destinations.get(key)
@@ -120,6 +149,7 @@ func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination
 		return nil
 	}
 	d := p.destinations.get(key)
+	p.limitsOf(d, now)
 	d.calls.began(now.local)
 	if d.released > 0 {
 		if d.released--; d.released == 0 {
@@ -148,14 +178,14 @@ func (p *Pacer) free(d *destination, q *queue, limit int, now instant) int {
 
 // lineRoom is how many jobs may wait in the line of a destination: those whose turn comes within max_open_age.
 func (p *Pacer) lineRoom(d *destination, s *sinkState, now instant) int {
-	switch limit, disabled := p.limits(d.destinationKey); {
-	case disabled, now.until(d.openUntil) > p.opt.MaxOpenAge:
+	switch set := p.limitsOf(d, now); {
+	case set.Disabled, now.until(d.openUntil) > p.opt.MaxOpenAge:
 		return 0
 	case d.open(now.local), d.tripped:
 		return shutLine
 	default:
 		each := max(d.callLasts(now.local), time.Millisecond.Microseconds())
-		room := int64(d.room(s.max, limit)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
+		room := int64(d.room(s.max, set.InFlight)+d.calls.inFlight) * p.opt.MaxOpenAge.Microseconds() / each
 		return int(min(max(room, 1), mostLine))
 	}
 }
@@ -195,10 +225,10 @@ func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
 // apartLong lets a job wait for its destination in a timer: while it is busy, until it could have its turn; otherwise ever longer, since
 // nobody knows when the destination will work.
 func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now instant) {
-	limit, disabled := p.limits(d.destinationKey)
+	set := p.limitsOf(d, now)
 	wait := max(p.opt.Retry.after(1+int(j.TimerHops)), now.until(d.openUntil))
-	if !disabled && !d.open(now.local) && !d.tripped {
-		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.room(s.max, limit)+d.calls.inFlight)), 1)
+	if !set.Disabled && !d.open(now.local) && !d.tripped {
+		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.room(s.max, set.InFlight)+d.calls.inFlight)), 1)
 		d.turnAt = min(max(d.turnAt, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}
@@ -213,11 +243,11 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	if d.line.len() == 0 || d.released > 0 {
 		return
 	}
-	limit, disabled := p.limits(d.destinationKey)
-	if disabled {
+	set := p.limitsOf(d, now)
+	if set.Disabled {
 		return
 	}
-	n := min(p.free(d, nil, limit, now), d.line.len())
+	n := min(p.free(d, nil, set.InFlight, now), d.line.len())
 	if n <= 0 {
 		return
 	}

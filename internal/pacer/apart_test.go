@@ -20,6 +20,8 @@ type shops struct {
 	mu    sync.Mutex
 	limit map[string]int
 	off   map[string]bool
+
+	version map[string]uint64 // counts changes
 }
 
 func (s *shops) Of(sink string) func(*delivery.Job) string {
@@ -34,10 +36,10 @@ func (s *shops) Of(sink string) func(*delivery.Job) string {
 	}
 }
 
-func (s *shops) Limits(_, name string) (int, bool) {
+func (s *shops) Limits(_, name string) DestinationLimits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.limit[name], s.off[name]
+	return DestinationLimits{InFlight: s.limit[name], Disabled: s.off[name], Version: 1 + s.version[name]}
 }
 
 // disable disables a destination, or enables it.
@@ -48,6 +50,15 @@ func (s *shops) disable(name string, off bool) {
 		s.off = map[string]bool{}
 	}
 	s.off[name] = off
+	s.renew(name)
+}
+
+// renew has a destination be another one. The caller holds the lock.
+func (s *shops) renew(name string) {
+	if s.version == nil {
+		s.version = map[string]uint64{}
+	}
+	s.version[name]++
 }
 
 // street is the gates of destinations as several daemons are told of them, every second.

@@ -23,6 +23,9 @@ type destination struct {
 	releasedAt int64 // local time when they have
 	turnAt     int64 // local time when one more job in a timer could have its turn, while it is busy
 
+	version   uint64 // of what is set for it, as last seen
+	renewedAt int64  // local time when that changed; what was sent before says nothing of it
+
 	index      int          // in the heap of looks, -1 when not there
 	prev, next *destination // in a list of those that are idle; nil when it is in none
 	of         *idleList

@@ -35,9 +35,25 @@ type Destinations interface {
 	// Of returns what finds the destination of a job of the sink that names none, "" where it has none; nil for a sink that has no
 	// destinations of its own, whatever its jobs name. It is called for each job, by one goroutine at a time.
 	Of(sink string) func(*delivery.Job) string
-	// Limits returns what is set for a destination: how many calls may be in flight in this daemon, 0 for as many as the sink has,
-	// and whether it is disabled, so that its jobs wait. It is called for each job, often, and never blocks.
-	Limits(sink, destination string) (inFlight int, disabled bool)
+	// Limits returns what is set for a destination. It is called for each job, often, and never blocks.
+	Limits(sink, destination string) DestinationLimits
+}
+
+// DestinationLimits are what is set for a destination; the zero value says that nothing is.
+type DestinationLimits struct {
+	InFlight int    // how many calls may be in flight in this daemon; 0 for as many as the sink has
+	Disabled bool   // its jobs wait
+	Version  uint64 // another one means that it was changed, so that what was found of it before says nothing; 0: it is not set
+}
+
+// DestinationReports are told what becomes of destinations. None of the methods blocks.
+type DestinationReports interface {
+	// Fails says that a destination has not worked since a time. It is called with each try that fails.
+	Fails(sink, destination string, since time.Time, detail string)
+	// Gone says that a destination wants no more jobs, ever. It is called with each try that says so.
+	Gone(sink, destination, detail string)
+	// Works says that a destination has taken a job. It is called with each job.
+	Works(sink, destination string)
 }
 
 // DestinationGates closes and opens gates of destinations for every daemon.
@@ -107,6 +123,8 @@ type Options struct {
 
 	Destinations     Destinations     // nil: no sink has any
 	DestinationGates DestinationGates // nil: each daemon finds out alone
+	// DestinationReports are told what becomes of destinations; nil for none.
+	DestinationReports DestinationReports
 
 	MinQuantum     time.Duration // 25 ms; the stretch of a timeline asked for at once
 	MaxQuantum     time.Duration // 1 s; what it may grow to

@@ -81,7 +81,10 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 			return
 		}
 		d = p.destinations.get(key)
-		d.openedElsewhere(p.at(g.Until).local, g.Gate)
+		p.limitsOf(d, now)
+		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt { // otherwise it is about what it was
+			d.openedElsewhere(p.at(g.Until).local, g.Gate)
+		}
 	case d == nil || !d.closedElsewhere(p.at(g.At).local, now.local):
 		return
 	default:

@@ -76,7 +76,7 @@ func openHTTP(c *http.Config, host Host) (Entry, error) {
 	}
 	return Entry{
 		Sink: s, Timeout: c.Timeout, MaxRetryAfter: c.MaxRetryAfter, KeepRejected: c.KeepRejected,
-		Destinations: c.Destinations,
+		Destinations: c.Destinations, DisableAfter: c.DisableAfter,
 	}, nil
 }
 

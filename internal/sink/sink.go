@@ -55,6 +55,8 @@ type Entry struct {
 	FollowUps int
 	// Destinations says that it sends to those of pacer.destinations.
 	Destinations bool
+	// DisableAfter is how long one of these fails before it is disabled; 0 for never.
+	DisableAfter time.Duration
 	// KeepRejected makes dead letters of jobs that the destination rejects.
 	KeepRejected bool
 }

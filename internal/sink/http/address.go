@@ -2,6 +2,7 @@ package http
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -166,6 +167,9 @@ func (c *Config) guardProblems() (p []string) {
 func (c *Config) tableProblems() (p []string) {
 	if c.SecretsDir != "" && !c.Destinations {
 		p = append(p, "secrets_dir: is for destinations; set destinations as well, or remove it")
+	}
+	if c.DisableAfter != 0 && (c.DisableAfter < time.Second || c.DisableAfter > maxFailing) {
+		p = append(p, fmt.Sprintf("disable_after: %s is out of range; use a duration between 1s and 8760h, such as 120h, or 0 for never", c.DisableAfter))
 	}
 	return p
 }

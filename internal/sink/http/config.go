@@ -56,6 +56,8 @@ type Config struct {
 	Sign Sign `yaml:"sign"`
 	// Destinations has jobs sent to the destination of pacer.destinations that they name.
 	Destinations bool `yaml:"destinations"`
+	// DisableAfter is how long a destination fails before it is disabled; 0 for never.
+	DisableAfter time.Duration `yaml:"disable_after"`
 	// SecretsDir has the files that destinations may refer to; "" for none.
 	SecretsDir string `yaml:"secrets_dir"`
 	// Guard says where a sink may send whose addresses come from jobs.
@@ -117,6 +119,7 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) {
 const (
 	maxTimeout     = 10 * time.Minute
 	maxConnAge     = 24 * time.Hour
+	maxFailing     = 365 * 24 * time.Hour
 	maxHeaders     = 64
 	maxHeaderBytes = 8 << 10
 )
@@ -127,6 +130,7 @@ func Default() *Config {
 	return &Config{
 		Method: http.MethodPost, OAuth2: OAuth2{Auth: authHeader}, MaxInFlight: 256, Timeout: 3 * time.Second,
 		MaxRetryAfter: 5 * time.Minute, MaxConnAge: 5 * time.Minute, Guard: guard.Default(),
+		DisableAfter: 5 * 24 * time.Hour,
 	}
 }
 

@@ -168,8 +168,7 @@ func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Res
 // gone has the answer of a destination that says it is gone for good be about the destination, and not about the job.
 func (c *client) gone(res delivery.Result) delivery.Result {
 	if c.reach == byTable && res.Status == http.StatusGone && res.Class == delivery.Permanent {
-		res.Class = delivery.Misconfigured
-		res.Detail += ": it wants no more; its jobs wait. Give it another url, or go on with: pacer destination enable " + c.endpoint
+		res.Class, res.Gone = delivery.Misconfigured, true
 	}
 	return res
 }

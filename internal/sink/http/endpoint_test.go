@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/signature"
@@ -182,7 +183,7 @@ func TestAnswersOfDestinations(t *testing.T) {
 		scope  delivery.Scope
 		detail string
 	}{
-		410: {delivery.Misconfigured, delivery.ScopeDestination, "go on with: pacer destination enable shop-7"},
+		410: {delivery.Misconfigured, delivery.ScopeDestination, "410 Gone"},
 		401: {delivery.Misconfigured, delivery.ScopeDestination, "check the destination's credentials"},
 		302: {delivery.Misconfigured, delivery.ScopeDestination, "redirects are not followed"},
 		429: {delivery.Throttled, delivery.ScopeDestination, ""},
@@ -192,7 +193,7 @@ func TestAnswersOfDestinations(t *testing.T) {
 		srv := standin.Start(t, standin.TLS, standin.Options{}, func(c *standin.Call) { c.Answer(status, "X-Status", strconv.Itoa(status)) })
 		var x table
 		x.put(delivery.Endpoint{ID: "shop-7", URL: srv.URL})
-		if r := tableSink(t, &x, srv).Deliver(t.Context(), jobFor("shop-7")); r.Class != want.class || r.Scope != want.scope || !strings.Contains(r.Detail, want.detail) {
+		if r := tableSink(t, &x, srv).Deliver(t.Context(), jobFor("shop-7")); r.Class != want.class || r.Scope != want.scope || !strings.Contains(r.Detail, want.detail) || r.Gone != (status == 410) {
 			t.Errorf("%d: %+v", status, r)
 		}
 	}
@@ -213,6 +214,7 @@ func TestProblemsOfTables(t *testing.T) {
 		"bearer: would be sent to":       func(c *Config) { c.Bearer = "hunter22" },
 		"sign.secrets: each destination": func(c *Config) { c.Sign.Secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} },
 		"secrets_dir: is for":            func(c *Config) { c.Destinations, c.URL, c.SecretsDir = false, "https://a.example/", "/run" },
+		"disable_after: 1ms is out of":   func(c *Config) { c.DisableAfter = time.Millisecond },
 		"guard.ports: 0 of them":         func(c *Config) { c.Guard.Ports = nil },
 	} {
 		c := Default()

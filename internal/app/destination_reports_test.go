@@ -1,0 +1,232 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
+)
+
+// register is pacer.destinations as one daemon sees it.
+type register struct {
+	mu     sync.Mutex
+	rows   map[string]*delivery.Endpoint
+	away   bool
+	writes int
+	most   int // destinations in one write
+}
+
+func (s *register) NoteFailing(_ context.Context, since map[string]time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.away {
+		return errors.New("down")
+	}
+	s.most = max(s.most, len(since))
+	for id, at := range since {
+		s.change(id, func(e *delivery.Endpoint) {
+			if e.FailingSince == 0 || at.IsZero() {
+				e.FailingSince = delivery.StampOf(at)
+			}
+		})
+	}
+	return nil
+}
+
+func (s *register) DisableFailing(_ context.Context, id string, seen int64, reason string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.away {
+		return false, errors.New("down")
+	}
+	if e := s.rows[id]; e == nil || e.Disabled() || e.Revision != seen {
+		return false, nil
+	}
+	s.change(id, func(e *delivery.Endpoint) { e.DisabledAt, e.DisabledReason = delivery.StampOf(time.Now()), reason })
+	return true, nil
+}
+
+func (s *register) change(id string, mutate func(*delivery.Endpoint)) {
+	if e := s.rows[id]; e != nil {
+		row := *e
+		mutate(&row)
+		row.Revision++
+		s.rows[id] = &row
+	}
+}
+
+// with calls f while nothing is written.
+func (s *register) with(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// row is a row as a snapshot has it.
+func (s *register) row(id string) *delivery.Endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[id]
+}
+
+func (s *register) states() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		list = append(list, id+" "+s.rows[id].State().String())
+	}
+	return strings.Join(list, ", ")
+}
+
+// reported runs the reports of a daemon about the destinations a and b. Those of the sink "plain" have no rows, and "for-ever" disables none.
+func reported(t *testing.T, play func(s *register, r *destinationReports)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &register{rows: map[string]*delivery.Endpoint{"a": {ID: "a", Revision: 1}, "b": {ID: "b", Revision: 2}}}
+		r := &destinationReports{
+			store: s, endpoint: s.row, log: slog.New(slog.DiscardHandler), now: time.Now,
+			after: map[string]time.Duration{"hooks": 5 * 24 * time.Hour, "for-ever": 0}, wake: retry.NewSignal(),
+			since: map[string]time.Time{}, ends: map[string]ending{},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		play(s, r)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// pass lets a time pass, and all that happens in it.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// TestWhatBecomesOfDestinationsIsWrittenDown, and one that fails for too long, or wants no more, is disabled.
+func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
+	const day = 24 * time.Hour
+	fails := func(sink string) func(*destinationReports) {
+		return func(r *destinationReports) { r.Fails(sink, "a", time.Now(), "500") }
+	}
+	works := func(r *destinationReports) { r.Works("hooks", "a") }
+	gone := func(r *destinationReports) { r.Gone("hooks", "a", "410 Gone") }
+	for name, tc := range map[string]struct {
+		steps []func(*destinationReports) // two days apart
+		want  string
+	}{
+		"works":                        {[]func(*destinationReports){works, works}, "a enabled, b enabled"},
+		"fails":                        {[]func(*destinationReports){fails("hooks")}, "a failing, b enabled"},
+		"fails for four days":          {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
+		"fails for six days":           {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks"), fails("hooks")}, "a disabled, b enabled"},
+		"fails, and then nothing":      {[]func(*destinationReports){fails("hooks"), func(*destinationReports) {}, func(*destinationReports) {}, func(*destinationReports) {}}, "a failing, b enabled"},
+		"fails, works":                 {[]func(*destinationReports){fails("hooks"), works}, "a enabled, b enabled"},
+		"fails, works, fails":          {[]func(*destinationReports){fails("hooks"), works, fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
+		"fails, of a sink for ever":    {[]func(*destinationReports){fails("for-ever"), fails("for-ever"), fails("for-ever"), fails("for-ever")}, "a failing, b enabled"},
+		"fails, of a sink without any": {[]func(*destinationReports){fails("plain"), fails("plain")}, "a enabled, b enabled"},
+		"gone":                         {[]func(*destinationReports){gone}, "a disabled, b enabled"},
+		"gone, though it works":        {[]func(*destinationReports){works, gone, works}, "a disabled, b enabled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reported(t, func(s *register, r *destinationReports) {
+				for _, step := range tc.steps {
+					step(r)
+					pass(2 * day)
+				}
+				if got := s.states(); got != tc.want {
+					t.Errorf("%s, want %s", got, tc.want)
+				}
+				reason := s.row("a").DisabledReason
+				because := []string{"410 Gone", "has failed since 2000-01-01T00:00:00Z, for 120h0m0s; the last time: 500"}
+				if s.row("a").Disabled() && !slices.ContainsFunc(because, func(part string) bool { return strings.Contains(reason, part) }) {
+					t.Errorf("reason: %s", reason)
+				}
+				s.with(func() {
+					if s.writes > len(tc.steps) {
+						t.Errorf("%d writes", s.writes)
+					}
+				})
+			})
+		})
+	}
+}
+
+// TestReportsWaitForTheStore: they are kept while it is away, are bounded, and what is no longer true is not written.
+func TestReportsWaitForTheStore(t *testing.T) {
+	reported(t, func(s *register, r *destinationReports) {
+		var ids []string
+		s.with(func() {
+			s.away = true
+			for i := range 2 * mostReports {
+				ids = append(ids, fmt.Sprint("shop-", i))
+				s.rows[ids[i]] = &delivery.Endpoint{ID: ids[i], Revision: 1}
+			}
+		})
+		r.Fails("hooks", "a", time.Now(), "500")
+		r.Gone("hooks", "b", "410")
+		pass(10 * time.Minute)
+		s.with(func() {
+			if s.writes < 10 || s.writes > 600 {
+				t.Errorf("%d tries in ten minutes", s.writes)
+			}
+		})
+		r.Works("hooks", "a")
+		r.Fails("hooks", "shop-1", time.Now(), "500")
+		s.with(func() { s.away = false })
+		pass(time.Minute)
+		if got := s.row("a").State().String() + " " + s.row("b").State().String() + " " + s.row("shop-1").State().String(); got != "enabled disabled failing" {
+			t.Error(got)
+		}
+		s.with(func() { s.away, s.writes = true, 0 })
+		for _, id := range ids {
+			r.Fails("hooks", id, time.Now(), "500")
+		}
+		if n := r.waiting.Load(); n != mostReports {
+			t.Errorf("%d reports wait", n)
+		}
+		s.with(func() { s.away = false })
+		pass(time.Minute)
+		s.with(func() {
+			if n := r.waiting.Load(); s.most > mostReports || n != 0 {
+				t.Errorf("%d in a write, %d are left", s.most, n)
+			}
+		})
+	})
+}
+
+// TestManyAreDisabledBitByBit, so that no write lasts for long.
+func TestManyAreDisabledBitByBit(t *testing.T) {
+	reported(t, func(s *register, r *destinationReports) {
+		for i := range 3 * mostEnds {
+			id := fmt.Sprint("shop-", i)
+			s.with(func() { s.rows[id] = &delivery.Endpoint{ID: id, Revision: 1} })
+			r.Gone("hooks", id, "410")
+		}
+		pass(time.Second / 2)
+		s.with(func() {
+			if s.writes > mostEnds {
+				t.Errorf("%d at once", s.writes)
+			}
+		})
+		pass(time.Minute)
+		s.with(func() {
+			if s.writes != 3*mostEnds {
+				t.Errorf("%d in all", s.writes)
+			}
+		})
+	})
+}

@@ -1,0 +1,120 @@
+package pacer
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// reports notes what a pacer reports of destinations.
+type reports struct {
+	mu    sync.Mutex
+	fails []time.Time
+	gone  int
+	works int
+}
+
+func (r *reports) Fails(_, _ string, since time.Time, _ string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fails = append(r.fails, since)
+}
+
+func (r *reports) Gone(_, _, _ string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone++
+}
+
+func (r *reports) Works(_, _ string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.works++
+}
+
+func (r *reports) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("fails %d, gone %d, works %d", len(r.fails), r.gone, r.works)
+}
+
+// TestWhatIsReportedOfADestination: each call that shows that it does not work, since when, and each job that it takes.
+func TestWhatIsReportedOfADestination(t *testing.T) {
+	wants := delivery.Result{Class: delivery.Misconfigured, Scope: delivery.ScopeDestination, Gone: true, Detail: "410"}
+	for name, tc := range map[string]struct {
+		answer  delivery.Result
+		reports string // of 20 jobs within a second
+	}{
+		"works":     {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 20"},
+		"rejects":   {delivery.Result{Class: delivery.Rejected}, "fails 0, gone 0, works 20"},
+		"throttles": {slowDown, "fails 0, gone 0, works 0"},
+		"refuses":   {gone410, "fails 0, gone 0, works 0"}, // twenty jobs only
+		"dead":      {unreachable, "fails 1, gone 0, works 0"},
+		"gone":      {wants, "fails 0, gone 2, works 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := &reports{}
+			one(t, newBook(campaign("c", 20)), func(o *Options) { o.Destinations, o.DestinationReports = &shops{}, told }, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(down("shop", tc.answer))
+				begun := time.Now()
+				f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 20), "shop"))
+				time.Sleep(1200 * time.Millisecond)
+				if got := told.String(); got != tc.reports {
+					t.Errorf("%s, want %s", got, tc.reports)
+				}
+				for _, since := range told.fails {
+					if since.Before(begun) || since.After(begun.Add(200*time.Millisecond)) {
+						t.Errorf("it is said to fail from %s on", since.Sub(begun))
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAChangedDestinationIsTriedAtOnce: what was found of its old address is forgotten, by each daemon, and answers to calls from before say nothing.
+func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
+	s := &shops{}
+	played(t, 2, newBook(campaign("c", 200)), s, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(down("shop", unreachable))
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "shop"))
+		time.Sleep(32 * time.Second) // the next try is at 63 s
+		f.receiver.setAnswer(nil)
+		s.mu.Lock()
+		s.renew("shop")
+		s.mu.Unlock()
+		for daemon := range 2 {
+			fresh := newPartition(fmt.Sprint("lane/", 1+daemon))
+			if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(fresh, delivery.FromLane, "c", 0, 20), "shop")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if n := fresh.count(delivery.OutcomeDelivered); n != 20 {
+				t.Errorf("daemon %d: %d of 20 new jobs are delivered within five seconds", daemon, n)
+			}
+		}
+		slow := func(d time.Duration) {
+			f.receiver.mu.Lock()
+			defer f.receiver.mu.Unlock()
+			f.receiver.latency = func() time.Duration { return d }
+		}
+		slow(time.Second)
+		f.receiver.setAnswer(down("shop", delivery.Result{Class: delivery.Misconfigured, Scope: delivery.ScopeDestination, Gone: true}))
+		late := newPartition("lane/3")
+		f.push(t, named(jobs(late, delivery.FromLane, "c", 0, 4), "shop"))
+		time.Sleep(500 * time.Millisecond) // they are under way
+		f.receiver.setAnswer(nil)
+		slow(time.Millisecond)
+		s.mu.Lock()
+		s.renew("shop")
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if n := late.count(delivery.OutcomeDelivered); n != 4 {
+			t.Errorf("%d of 4 jobs are delivered that the old address did not want", n)
+		}
+	})
+}
