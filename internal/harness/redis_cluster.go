@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -94,6 +95,34 @@ func (c *Cluster) whole() error {
 		}
 	}
 	return nil
+}
+
+// MoveSlotOf moves the slot of a key, with all that is in it, to the next master: key by key, as redis-cli does it, with a
+// pause after each. Until it returns, some of the keys are on one node and the others on another one.
+func (c *Cluster) MoveSlotOf(t testing.TB, key string, pause time.Duration) {
+	t.Helper()
+	slot, masters := c.Nodes[0].must(t, "CLUSTER", "KEYSLOT", key), c.Nodes[:clusterMasters]
+	slots, err := masters[0].slots()
+	if err != nil {
+		t.Fatalf("slots of a private Redis Cluster: %v", err)
+	}
+	at := slices.IndexFunc(slots, func(s redis.ClusterSlot) bool { return int64(s.Start) <= slot.(int64) && slot.(int64) <= int64(s.End) })
+	from := slices.Index(masters, byAddr(masters, slots[at].Nodes[0].Addr))
+	source, target := masters[from], masters[(from+1)%clusterMasters]
+	here, there := source.must(t, "CLUSTER", "MYID"), target.must(t, "CLUSTER", "MYID")
+	target.must(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", here)
+	source.must(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", there)
+	for {
+		keys := source.must(t, "CLUSTER", "GETKEYSINSLOT", slot, 1).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		source.must(t, "MIGRATE", loopback, target.port, keys[0], 0, queryTimeout.Milliseconds())
+		time.Sleep(pause)
+	}
+	for _, n := range append([]*Redis{target, source}, masters...) { // the new owner first: from then on it is known
+		n.must(t, "CLUSTER", "SETSLOT", slot, "NODE", there)
+	}
 }
 
 // Addrs returns the addresses of all nodes.

@@ -73,10 +73,11 @@ type ruled struct {
 	resets  map[time.Duration]map[int64]bool
 }
 
-// ruling is a revision of a quota, from a time on.
+// ruling is a revision of a quota, from a time on. The store hears of it with the first ask.
 type ruling struct {
-	at   int64
-	spec *delivery.Quota
+	at    int64
+	spec  *delivery.Quota
+	heard int64
 }
 
 var playSpans = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 12 * time.Second}
@@ -88,7 +89,7 @@ func newPlay(rt *rapid.T, lasts int64) *play {
 		q.Mode = rapid.SampledFrom([]string{delivery.ModeStrict, delivery.ModeStrict, delivery.ModeStrict, delivery.ModeShadow}).Draw(rt, "mode")
 		q.Spend = rapid.SampledFrom([]string{delivery.SpendGreedy, delivery.SpendGreedy, delivery.SpendEven}).Draw(rt, "spend")
 		q.Exempt = rapid.SampledFrom([]int64{0, 0, 0, 50, 100}).Draw(rt, "exempt")
-		r := &ruled{spec: q, changes: []ruling{{0, q}}, paced: map[time.Duration]int64{}, resets: map[time.Duration]map[int64]bool{}}
+		r := &ruled{spec: q, changes: []ruling{{0, q, 0}}, paced: map[time.Duration]int64{}, resets: map[time.Duration]map[int64]bool{}}
 		for range rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(rt, "changes") {
 			r.plans = append(r.plans, p.now+rapid.Int64Range(0, lasts).Draw(rt, "changed at"))
 		}
@@ -177,7 +178,7 @@ func (p *play) change(rt *rapid.T) {
 			next.Windows[0].Limit = rapid.Int64Range(0, 120).Draw(rt, "other limit")
 		}
 		q.spec = &next
-		q.changes = append(q.changes, ruling{p.now, q.spec})
+		q.changes = append(q.changes, ruling{p.now, q.spec, math.MaxInt64})
 		for _, c := range p.campaigns {
 			p.link(c)
 			for _, d := range c.daemons {
@@ -207,6 +208,9 @@ func (p *play) turn(rt *rapid.T, s store, daemon int) {
 			continue
 		}
 		d.asked = p.now
+		for _, q := range c.quotas {
+			q.hear(p.now)
+		}
 		a := ask(c.campaign, d.wanted)
 		if slices.Max(d.jobs) > 1 {
 			a.Weights = slices.Clone(d.jobs[:min(len(d.jobs), 100)])
@@ -272,6 +276,13 @@ func (r *ruled) note(span time.Duration, reset int64) {
 		r.resets[span] = map[int64]bool{}
 	}
 	r.resets[span][reset] = true
+}
+
+// hear notes that somebody asks under the newest revision.
+func (r *ruled) hear(now int64) {
+	for i := range r.changes {
+		r.changes[i].heard = min(r.changes[i].heard, now)
+	}
 }
 
 // count notes units that were sent.
@@ -352,8 +363,8 @@ func (r *ruled) hasRoom(now, units int64) bool {
 	for _, w := range r.spec.Windows {
 		span := w.Span.Microseconds()
 		gone := now - span - slack(span)
-		if last := r.changes[len(r.changes)-1].at; last > gone && len(r.changes) > 1 && !r.same(w, last-1) {
-			return false // what the window has counted is not known from outside
+		if !r.known(w, gone) {
+			return false // what it has counted is not known from outside, and may count from when the change was heard of
 		}
 		if r.until(now+1)-r.until(gone) > w.Limit-units {
 			return false
@@ -371,13 +382,10 @@ func (r *ruled) at(at int64) *delivery.Quota {
 	return r.changes[i-1].spec
 }
 
-// same tells whether the quota had the window at a time and ever since, but for its limit.
-func (r *ruled) same(w delivery.Window, at int64) bool {
-	for i, c := range r.changes {
-		if i+1 < len(r.changes) && r.changes[i+1].at <= at {
-			continue
-		}
-		if !slices.ContainsFunc(c.spec.Windows, func(o delivery.Window) bool { return o.Span == w.Span && o.Algorithm == w.Algorithm }) {
+// known tells whether the quota has had the window since a time, but for its limit.
+func (r *ruled) known(w delivery.Window, since int64) bool {
+	for i, c := range r.changes[1:] {
+		if c.heard > since && !slices.ContainsFunc(r.changes[i].spec.Windows, func(o delivery.Window) bool { return o.Span == w.Span && o.Algorithm == w.Algorithm }) {
 			return false
 		}
 	}

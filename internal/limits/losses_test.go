@@ -22,6 +22,7 @@ import (
 type live struct {
 	t        testing.TB
 	campaign *delivery.Campaign
+	prefix   string // of keys
 	began    time.Time
 	mu       sync.Mutex
 	sent     []int64 // instants since began; under mu
@@ -30,7 +31,7 @@ type live struct {
 // join starts a daemon that works until ctx ends.
 func (l *live) join(ctx context.Context, wg *sync.WaitGroup, set *shards.Set, records ledger.Records) {
 	e, err := New(Options{
-		Shards: set, Ledger: records, Registerer: prometheus.NewRegistry(),
+		Shards: set, KeyPrefix: l.prefix, Ledger: records, Registerer: prometheus.NewRegistry(),
 		Quotas: func() []*delivery.Quota { return l.campaign.Quotas },
 	})
 	must(l.t, err)
@@ -146,6 +147,50 @@ func TestNoLossOfTheStoreLetsALimitBeExceeded(t *testing.T) {
 				}
 			}
 			t.Logf("%d sent before the loss and %d after it", l.count(0)-l.count(lost), l.count(lost))
+		})
+	}
+}
+
+// TestASlotOfAClusterMoves moves the slot in which a quota and its campaigns live to another node, key by key, while two
+// daemons take from it. While some keys are here and others there, nothing is granted. Afterwards the counts are those of
+// before where nobody watches the process that holds them; with a ledger, another process is taken for one without the data.
+func TestASlotOfAClusterMoves(t *testing.T) {
+	if harness.Raced {
+		t.Skip("the cluster runs in the pass without the race detector")
+	}
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		records ledger.Records
+	}{{"counts go along", nil}, {"counts are rebuilt", newRecords()}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			set := connect(t, shards.Options{Mode: shards.ModeCluster, Addrs: cluster().Addrs(), Shards: 4})
+			q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, time.Second, 130, time.Hour)}
+			l := &live{t: t, campaign: campaign(200, q), prefix: harness.Unique("moved"), began: time.Now()}
+			ctx, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			stop := func() {
+				cancel()
+				wg.Wait()
+			}
+			t.Cleanup(stop)
+			for range 2 {
+				l.join(ctx, &wg, set, tc.records)
+			}
+			await(t, "the first grants", func() bool { return l.count(0) >= 40 })
+			cluster().MoveSlotOf(t, shards.Tag(l.prefix, 0), 10*time.Millisecond)
+			moved := time.Since(l.began).Microseconds()
+			await(t, "the rest of the hour", func() bool { return l.count(0) >= 120 && l.count(moved) > 0 })
+			time.Sleep(500 * time.Millisecond) // what is granted above that
+			stop()
+			slices.Sort(l.sent)
+			for _, w := range q.Windows {
+				if most := rolling(l.sent, w.Span.Microseconds()-10_000); most > w.Limit {
+					t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
+				}
+			}
+			t.Logf("%d sent before the slot had moved and %d after it", l.count(0)-l.count(moved), l.count(moved))
 		})
 	}
 }

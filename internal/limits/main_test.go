@@ -68,14 +68,16 @@ type topology struct {
 	start func() *shards.Set
 }
 
+// cluster is the one that all tests share.
+var cluster = sync.OnceValue(func() *harness.Cluster { return harness.RedisCluster(&shared) })
+
 // topologies are all ways in which an engine can be spread over servers.
 var topologies = []topology{
 	{"redis", sync.OnceValue(func() *shards.Set {
 		return shared.connect(shards.Options{Mode: shards.ModeSingle, Addrs: []string{harness.RedisAddr(&shared)}})
 	})},
 	{"cluster", sync.OnceValue(func() *shards.Set {
-		c := harness.RedisCluster(&shared)
-		return shared.connect(shards.Options{Mode: shards.ModeCluster, Addrs: c.Addrs(), Shards: 4})
+		return shared.connect(shards.Options{Mode: shards.ModeCluster, Addrs: cluster().Addrs(), Shards: 4})
 	})},
 	{"sentinel", sync.OnceValue(func() *shards.Set {
 		s := harness.RedisSentinel(&shared)

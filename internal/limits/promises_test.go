@@ -338,6 +338,45 @@ func TestANewWindowCountsWhatItsQuotaRemembers(t *testing.T) {
 	}
 }
 
+// A window that counts in another way from a revision on knows when it has counted what, as far as it did before; so what has
+// waited for its units to leave does not wait for a span from the change on.
+func TestAWindowThatCountsInAnotherWayKnowsWhen(t *testing.T) {
+	const minute = 60 * second
+	slid := minute + second + horizon + late // by when units have left
+	for _, tc := range []struct {
+		from, to, anchor string
+		free             int64 // when there is room again, at the latest, after 20 units that were granted at the beginning
+	}{
+		{delivery.AlgorithmSliding, delivery.AlgorithmLog, "", slid},
+		{delivery.AlgorithmLog, delivery.AlgorithmSliding, "", slid + second},
+		{delivery.AlgorithmSliding, delivery.AlgorithmFixed, "", 30*second + minute},
+		{delivery.AlgorithmSliding, delivery.AlgorithmFixed, "minute", 30 * second}, // of the minute before
+		{delivery.AlgorithmFixed, delivery.AlgorithmSliding, "", 30*second + slid + second},
+	} {
+		t.Run(tc.from+" to "+tc.to+tc.anchor, func(t *testing.T) {
+			eachStore(t, func(t *testing.T, s store) {
+				quota := func(rev int64, algorithm, anchor string) *delivery.Quota {
+					return &delivery.Quota{ID: "q", Revision: rev, Windows: []delivery.Window{{Limit: 20, Span: time.Minute, Algorithm: algorithm, Anchor: anchor}}}
+				}
+				begin := (epoch/minute+1)*minute + 45*second
+				was, is := campaign(1000, quota(1, tc.from, "")), campaign(1000, quota(2, tc.to, tc.anchor))
+				settle(s, begin-second, was)
+				if g := take1(s, begin, "a", ask(was, 20)); g.Units != 20 {
+					t.Fatalf("%+v", g)
+				}
+				now := begin + 30*second
+				g := take1(s, now, "b", ask(is, 20))
+				if now = g.NextAt; g.Units == 0 {
+					g = take1(s, now, "b", ask(is, 20))
+				}
+				if g.Units != 20 || now > begin+tc.free {
+					t.Errorf("%d units at %d µs, want 20 by %d", g.Units, now-begin, tc.free)
+				}
+			})
+		})
+	}
+}
+
 // Windows that a quota does not have any more are forgotten; a daemon that has not heard of it does not bring them back.
 func TestWindowsThatAreRemovedAreForgotten(t *testing.T) {
 	l := newLua(t, realClient(t))

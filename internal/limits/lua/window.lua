@@ -207,15 +207,6 @@ local function debit(w, now, units, period)
   w[UNITS], w[COUNT] = w[UNITS] + units, w[COUNT] + units
 end
 
--- Changes the algorithm and keeps the count, as if all of it were granted now.
-local function become(w, kind, now, period)
-  if w[KIND] == kind then return end
-  local count = w[COUNT]
-  w[KIND], w[WIDTH] = kind, width(kind, w[SPAN])
-  w[COUNT], w[INDEX], w[UNITS], w[FIRST], w[LAST], w[OLDER] = 0, 0, 0, 0, 0, ''
-  if count > 0 then debit(w, now, count, period) end
-end
-
 -- Takes units back that were granted at a time, if they still count where they were counted.
 local function refund(w, granted, units)
   if w[KIND] == FIXED then
@@ -343,8 +334,8 @@ local function longer(windows, count, span)
   return best
 end
 
--- Counts what was granted lately in a new window, as far as another window of the quota tells: the units of a bucket as if
--- granted at its end, those of a fixed window, which does not know when, as if granted now.
+-- Counts what was granted lately in a new window, as far as another window of the quota tells, or itself before it was changed:
+-- the units of a bucket as if granted at its end, those of a fixed window, which does not know when, as if granted now.
 local function seed(w, from, now, period)
   if not from or from[COUNT] == 0 then return end
   if from[KIND] == FIXED then
@@ -357,7 +348,7 @@ local function seed(w, from, now, period)
     if units == 0 then return end
     local at = min(now, (index + 1) * from[WIDTH] - 1)
     if w[KIND] == FIXED then
-      if at >= begin then total = total + units end
+      if at >= begin - w[WIDEN] then total = total + units end
     elseif leaves(w, floor(at / w[WIDTH])) > now then
       debit(w, at, units, period)
     end
@@ -370,6 +361,15 @@ local function seed(w, from, now, period)
   end
   count(from[INDEX], from[UNITS])
   if total > 0 then debit(w, now, total, period) end
+end
+
+-- Changes the algorithm and keeps the count.
+local function become(w, kind, now, period)
+  if w[KIND] == kind then return end
+  local before = {unpack(w)}
+  w[KIND], w[WIDTH] = kind, width(kind, w[SPAN])
+  w[COUNT], w[INDEX], w[UNITS], w[FIRST], w[LAST], w[OLDER] = 0, 0, 0, 0, 0, ''
+  seed(w, before, now, period)
 end
 
 -- Removes the windows that spec does not have.

@@ -76,21 +76,19 @@ func newWindow(span int64, algorithm string) *window {
 	return w
 }
 
-// become changes the algorithm and keeps the count, as if all of it were granted now.
+// become changes the algorithm and keeps the count.
 func (w *window) become(algorithm string, now int64, p Period) {
 	if algorithm = cmp.Or(algorithm, delivery.AlgorithmSliding); algorithm == w.algorithm {
 		return
 	}
 	n := newWindow(w.span, algorithm)
 	n.limit, n.widen, n.narrowing, n.pace = w.limit, w.widen, w.narrowing, w.pace
-	if w.count > 0 {
-		n.debit(now, w.count, p)
-	}
+	n.seed(w, now, p)
 	*w = *n
 }
 
-// seed counts what was granted lately in a new window, as far as another window of the quota tells: the units of a bucket as
-// if granted at its end, those of a fixed window, which does not know when, as if granted now.
+// seed counts what was granted lately in a new window, as far as another window of the quota tells, or itself before it was
+// changed: the units of a bucket as if granted at its end, those of a fixed window, which does not know when, as if granted now.
 func (w *window) seed(from *window, now int64, p Period) {
 	if from == nil {
 		return
@@ -108,7 +106,7 @@ func (w *window) seed(from *window, now int64, p Period) {
 	for _, b := range from.buckets {
 		at := min(now, (b.index+1)*from.width-1)
 		switch {
-		case w.algorithm == delivery.AlgorithmFixed && at >= begin:
+		case w.algorithm == delivery.AlgorithmFixed && at >= begin-w.widen:
 			total += b.units
 		case w.algorithm != delivery.AlgorithmFixed && w.leaves(bucket{index: at / w.width}) > now:
 			w.debit(at, b.units, p)
