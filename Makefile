@@ -108,6 +108,10 @@ chart: build ## Render the Helm chart, with defaults and with everything on, and
 	$(GO_CHART) test $(LINKED) -count=1 -shuffle=on -timeout 5m -out $(CURDIR)/.services/chart .
 	scripts/kubernetes-validate.sh .services/chart
 
+.PHONY: reference
+reference: ## Write docs/reference/commands.md anew
+	go run ./scripts/reference
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)
 	for target in $$(grep -ro --include='*_test.go' '^func Fuzz$(FUZZ)[A-Za-z]*' internal | sed -E 's#^(.*)/[^/]*:func #./\1:#'); do \
