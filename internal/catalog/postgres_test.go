@@ -205,22 +205,25 @@ func TestListenerLost(t *testing.T) {
 const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`
 
 // TestListenerBack changes a rate while nothing listens and no poll is near: the load that follows the new LISTEN
-// finds it.
+// finds it. Nobody can connect until the rate is changed, or it might listen again before that.
 func TestListenerBack(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	conn := connected(t, dsn)
+	outside, conn := connected(t, harness.PostgresDSN(t)), connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
 	changed := p.Subscribe()
+	door := `ALTER DATABASE ` + strings.TrimPrefix(parsed(t, dsn).Path, "/") + ` ALLOW_CONNECTIONS `
 	for i := range int64(3) {
 		eventually(t, "it listens", p.listening.Load)
 		quiet := p.Snapshot().LoadedAt
+		run(t, outside, door+`false`)
 		run(t, conn, endListener)
 		eventually(t, "it has looked at what the lost connection means", func() bool {
 			return !p.listening.Load() && p.Snapshot().LoadedAt.After(quiet)
 		})
 		run(t, conn, setRate, "spring", i+1)
+		run(t, outside, door+`true`)
 		await(t, p, changed, "the change", hasRate("spring", i+1))
 	}
 }

@@ -155,11 +155,12 @@ func (p play) check(t *testing.T, a act) {
 		}
 		return a
 	})
-	if p.shorten(s.config, 20*time.Second); a == hangs || a == trickles && p.judged {
-		p.shorten(s.config, 500*time.Millisecond)
+	brief := a == hangs || a == trickles && p.judged // the answer is waited for until the timeout
+	if p.shorten(s.config, 20*time.Second); brief {
+		p.shorten(s.config, 700*time.Millisecond)
 	}
 	r := s.open(t)
-	for i := 0; a == hangs && r.Deliver(t.Context(), "a", s.job("zoe")).Class != delivery.Delivered && i < 20; i++ {
+	for i := 0; brief && r.Deliver(t.Context(), "a", s.job("zoe")).Class != delivery.Delivered && i < 20; i++ {
 		continue // until there is a connection, so that the time is the request's alone
 	}
 	res := r.Deliver(t.Context(), "a", s.job("anna"))
