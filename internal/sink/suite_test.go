@@ -224,7 +224,7 @@ func TestSuiteCancelled(t *testing.T) {
 func TestSuiteMany(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		s := p.start(t, func(string, int) act { return takes })
-		p.shorten(s.config, 15*time.Second)
+		p.shorten(s.config, time.Minute)
 		r := s.open(t)
 		if res := r.Deliver(t.Context(), "a", s.job("first")); res.Class != delivery.Delivered { // or each call would open a connection
 			t.Errorf("%+v", res)
