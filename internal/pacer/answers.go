@@ -147,7 +147,11 @@ func (p *Pacer) notTakenAt(x sent, now instant) {
 	case r.Class == delivery.Unreachable:
 		p.retry(j, r, counts, 0, now)
 	default:
-		p.waitAlone(j, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge), now)
+		waits := int(j.TimerHops)
+		if delivery.Reason(j.Reason) == delivery.ReasonDestination { // these were the destination's, which asked for them or did not work
+			waits = 0
+		}
+		p.waitAlone(j, max(p.opt.Retry.after(1+waits), p.opt.MaxOpenAge), now)
 	}
 }
 

@@ -222,16 +222,22 @@ func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
 	return (e == nil || !stays(j, e.campaign)) && now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
 }
 
-// apartLong lets a job wait for its destination in a timer: while it is busy, until it could have its turn; otherwise ever longer, since
-// nobody knows when the destination will work.
+// apartLong lets a job wait for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;
+// while it does not work, for as long again as it has not, but no longer than the job's own waits have grown: a job that was unlucky
+// with a destination that asked for many short waits must not wait long for one that fails for a moment.
 func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now instant) {
 	set := p.limitsOf(d, now)
-	wait := max(p.opt.Retry.after(1+int(j.TimerHops)), now.until(d.openUntil))
-	if !set.Disabled && !d.open(now.local) && !d.tripped {
+	wait := p.opt.Retry.after(1 + int(j.TimerHops))
+	switch {
+	case set.Disabled:
+	case d.tripped:
+		wait = min(wait, now.since(d.trippedAt))
+	default:
 		each := max(cmp.Or(d.callLasts(now.local), time.Second.Microseconds())/int64(max(1, d.room(s.max, set.InFlight)+d.calls.inFlight)), 1)
-		d.turnAt = min(max(d.turnAt, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
+		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}
+	wait = max(wait, now.until(d.openUntil))
 	p.opt.Requeuer.Put(j, delivery.Destination{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(max(min(wait, mostApart), p.opt.MaxOpenAge)),
 	})

@@ -338,6 +338,43 @@ func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 	})
 }
 
+// TestADestinationThatOftenAsksForAMoment: all jobs of a campaign have one destination, which now and then asks for a second, and fails for
+// three later on. No job waits for long because it was unlucky several times.
+func TestADestinationThatOftenAsksForAMoment(t *testing.T) {
+	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
+		const n, asks = 3000, 60
+		asked, fails := map[string]bool{}, false
+		var mu sync.Mutex
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			var i int
+			if _, err := fmt.Sscanf(j.ID, "lane/0/%d", &i); err != nil {
+				t.Error(err)
+			}
+			switch {
+			case fails:
+				return unauthorized
+			case i%(n/asks) == 0 && !asked[j.ID]:
+				asked[j.ID] = true
+				return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: time.Second}
+			}
+			return delivery.Result{Class: delivery.Delivered}
+		})
+		fail := func(is bool) { mu.Lock(); defer mu.Unlock(); fails = is }
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, n), "all"))
+		time.Sleep(40 * time.Second)
+		fail(true)
+		time.Sleep(3 * time.Second)
+		fail(false)
+		time.Sleep((asks + n/200 + 10) * time.Second)
+		if got := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); got != n {
+			t.Errorf("%d of %d are delivered, of which %d were asked to wait", got, n, len(asked))
+		}
+	})
+}
+
 // TestASuccessOpensADestinationEverywhere: the other daemons need not wait until they try themselves.
 func TestASuccessOpensADestinationEverywhere(t *testing.T) {
 	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {

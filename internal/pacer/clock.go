@@ -16,6 +16,11 @@ func (i instant) until(local int64) time.Duration {
 	return time.Duration(max(0, local-i.local)) * time.Microsecond
 }
 
+// since is how long ago a local time was; 0 when it is to come.
+func (i instant) since(local int64) time.Duration {
+	return time.Duration(max(0, i.local-local)) * time.Microsecond
+}
+
 // storeClocks are the estimated clocks of the shards.
 type storeClocks map[int]*storeClock
 

@@ -28,6 +28,7 @@ type shutter struct {
 	openUntil int64  // nothing is sent before
 	waitUntil int64  // for how long of this the destination asked; no success ends it sooner
 	tripped   bool   // half-open when openUntil has passed; a success closes it
+	trippedAt int64  // since when it is
 	cause     delivery.GateCause
 	trips     int   // in a row
 	workedAt  int64 // when the destination last took a job, or rejected it; 0: not known
@@ -74,7 +75,7 @@ func (b *shutter) trip(cause delivery.GateCause, now int64) (done, first bool) {
 		cause = max(cause, b.cause)
 	}
 	first = !b.tripped || b.cause != cause
-	b.tripped, b.cause = true, cause
+	b.isTripped(cause, now)
 	b.trips = min(b.trips+1, 16)
 	b.openUntil = now + min(halfOpenEvery<<(b.trips-1), mostShut).Microseconds()
 	b.movedAt = now
@@ -86,7 +87,7 @@ func (b *shutter) wait(until int64, probe bool, now int64) {
 	b.waitUntil = max(b.waitUntil, until)
 	b.openUntil = max(b.openUntil, until)
 	if probe && !b.tripped {
-		b.tripped, b.cause = true, delivery.GateThrottled
+		b.isTripped(delivery.GateThrottled, now)
 	}
 	b.movedAt = now
 }
@@ -115,14 +116,21 @@ func (b *shutter) refused(now int64) (first, recovered bool) {
 	return b.held(), recovered
 }
 
+func (b *shutter) isTripped(cause delivery.GateCause, now int64) {
+	if !b.tripped {
+		b.trippedAt = now
+	}
+	b.tripped, b.cause = true, cause
+}
+
 // openedElsewhere records that another daemon has found the destination not to work, or to ask for a wait.
-func (b *shutter) openedElsewhere(until int64, g delivery.Gate) {
+func (b *shutter) openedElsewhere(until int64, g delivery.Gate, now int64) {
 	b.openUntil = max(b.openUntil, until)
 	if g.Cause == delivery.GateThrottled {
 		b.waitUntil = max(b.waitUntil, until)
 	}
 	if g.Probe && !b.tripped {
-		b.tripped, b.cause = true, g.Cause
+		b.isTripped(g.Cause, now)
 		b.trips = max(b.trips, 1)
 	}
 }

@@ -94,7 +94,7 @@ func TestACallThatIsGivenUpHasLasted(t *testing.T) {
 func TestShuttersOfSeveralDaemons(t *testing.T) {
 	minute := time.Minute.Microseconds()
 	var b shutter
-	b.openedElsewhere(minute, delivery.Gate{Cause: delivery.GateFailing, Probe: true})
+	b.openedElsewhere(minute, delivery.Gate{Cause: delivery.GateFailing, Probe: true}, 0)
 	if !b.open(minute-1) || b.open(minute) || !b.halfOpen(minute) || !b.failed(failure{again: true}, 0, minute) {
 		t.Errorf("failing elsewhere: %+v", b)
 	}
@@ -102,12 +102,12 @@ func TestShuttersOfSeveralDaemons(t *testing.T) {
 	if b.closedElsewhere(minute-1, minute+1) || !b.closedElsewhere(minute+1, minute+2) || b.open(minute+2) || b.tripped || b.workedAt != minute+1 {
 		t.Errorf("closed elsewhere: %+v", b)
 	}
-	b.openedElsewhere(minute, delivery.Gate{Cause: delivery.GateThrottled})
+	b.openedElsewhere(minute, delivery.Gate{Cause: delivery.GateThrottled}, 0)
 	if b.worked(1); !b.open(minute - 1) {
 		t.Errorf("a success ends a wait that was asked for: %+v", b)
 	}
 	b = shutter{}
-	b.openedElsewhere(1, delivery.Gate{Cause: delivery.GateRefused, Probe: true})
+	b.openedElsewhere(1, delivery.Gate{Cause: delivery.GateRefused, Probe: true}, 0)
 	if !b.held() {
 		t.Errorf("held elsewhere: %+v", b)
 	}

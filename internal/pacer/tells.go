@@ -83,7 +83,7 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 		d = p.destinations.get(key)
 		p.limitsOf(d, now)
 		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt { // otherwise it is about what it was
-			d.openedElsewhere(p.at(g.Until).local, g.Gate)
+			d.openedElsewhere(p.at(g.Until).local, g.Gate, now.local)
 		}
 	case d == nil || !d.closedElsewhere(p.at(g.At).local, now.local):
 		return
