@@ -1,0 +1,147 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// hooked is a stack with a sink that sends to pacer.destinations, daemons that run, and two receivers to which these may point.
+type hooked struct {
+	*stack
+	old, moved *receiver
+	nobody     int // a port where nobody listens
+	daemons    []*daemon
+	jobs       int
+}
+
+func newHooked(t *testing.T) *hooked {
+	h := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: harness.FreePort(t)}
+	h.stack = newStack(t, stackOptions{partitions: 2, sinks: fmt.Sprintf(
+		"  hooks: {type: http, destinations: true, disable_after: 2s, guard: {ports: [%s, %s, %d], allow: [127.0.0.0/8], allow_http: true}}",
+		portOf(t, h.old), portOf(t, h.moved), h.nobody)})
+	h.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('c', 200, 'hooks')`)
+	for _, name := range []string{"one", "two"} {
+		h.daemons = append(h.daemons, h.start(name))
+	}
+	for _, d := range h.daemons {
+		d.awaitReady(30 * time.Second)
+	}
+	return h
+}
+
+func portOf(t *testing.T, r *receiver) string {
+	t.Helper()
+	u, err := url.Parse(r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Port()
+}
+
+// send publishes n jobs for a destination, whose ids begin with it.
+func (h *hooked) send(destination string, n int) {
+	h.t.Helper()
+	list := make([]job, n)
+	for i := range list {
+		h.jobs++
+		list[i] = job{campaign: "c", id: fmt.Sprintf("%s/%d", destination, h.jobs), headers: []kafka.Header{
+			{Key: "pacer-destination", Value: []byte(destination)},
+		}}
+	}
+	h.publish(list)
+}
+
+// calls is how many requests for jobs of a destination a receiver got.
+func calls(r *receiver, destination string) (n int) {
+	for _, a := range r.arrivals("") {
+		if strings.HasPrefix(a.id, destination+"/") {
+			n++
+		}
+	}
+	return n
+}
+
+// acts waits until all daemons have read what the row of a destination says now.
+func (h *hooked) acts(destination string) {
+	h.t.Helper()
+	var revision float64
+	if err := h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, destination).Scan(&revision); err != nil {
+		h.t.Fatal(err)
+	}
+	h.await(30*time.Second, "all daemons have read the row of "+destination, func() bool {
+		for _, d := range h.daemons {
+			if d.metric("pacer_config_revision") < revision {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// disabled waits until pacer has disabled a destination for a reason.
+func (h *hooked) disabled(destination, because string) {
+	h.t.Helper()
+	h.await(time.Minute, destination+" is disabled: "+because, func() bool {
+		var reason string
+		err := h.db.QueryRow(context.Background(), `SELECT coalesce(disabled_reason, '') FROM pacer.destinations
+WHERE id = $1 AND disabled_at IS NOT NULL`, destination).Scan(&reason)
+		return err == nil && strings.Contains(reason, because)
+	})
+	h.acts(destination)
+}
+
+// TestDestinationsActWithoutARestart: one that is added gets its jobs; one that is disabled, by hand or because it is gone or fails, none,
+// from when that acts; one that is moved gets them at its new address only. None becomes a dead letter.
+func TestDestinationsActWithoutARestart(t *testing.T) {
+	alongside(t, 0)
+	h := newHooked(t)
+	h.old.answer = func(a arrival) (int, time.Duration) {
+		if strings.HasPrefix(a.id, "gone/") {
+			return http.StatusGone, 0
+		}
+		return http.StatusOK, 0
+	}
+	h.run("destination", "create", "fine", "--url", h.old.url)
+	h.run("destination", "create", "gone", "--url", h.old.url)
+	h.run("destination", "create", "dead", "--url", fmt.Sprintf("http://127.0.0.1:%d/", h.nobody))
+	for _, id := range []string{"fine", "gone", "dead"} {
+		h.send(id, 20)
+	}
+	h.await(30*time.Second, "the jobs of one that was added", func() bool { return calls(h.old, "fine") == 20 })
+	h.disabled("gone", "410")
+	h.disabled("dead", "has failed since")
+	h.run("destination", "disable", "fine")
+	h.acts("fine")
+	h.run("destination", "create", "other", "--url", h.old.url)
+	h.acts("other") // and so what was read before
+	fine, gone := calls(h.old, "fine"), calls(h.old, "gone")
+	for _, id := range []string{"fine", "gone", "other"} {
+		h.send(id, 20)
+	}
+	h.await(30*time.Second, "the jobs of another", func() bool { return calls(h.old, "other") == 20 })
+	if n, m := calls(h.old, "fine"), calls(h.old, "gone"); n != fine || m != gone {
+		t.Errorf("disabled destinations got %d and %d more calls", n-fine, m-gone)
+	}
+	for _, id := range []string{"fine", "gone", "dead"} {
+		h.run("destination", "set", id, "--url", h.moved.url)
+		h.run("destination", "enable", id)
+		h.acts(id)
+		h.send(id, 20)
+		h.await(30*time.Second, "new jobs of one that was moved", func() bool { return calls(h.moved, id) >= 20 })
+	}
+	if n, m := calls(h.old, "fine"), calls(h.old, "gone"); n != fine || m != gone {
+		t.Errorf("the old address got %d and %d more calls", n-fine, m-gone)
+	}
+	if dead := h.dead(); len(dead) > 0 {
+		t.Errorf("dead letters: %v", dead)
+	}
+}
