@@ -45,6 +45,10 @@ test: build ## All tests, over real services (started here; `make down` ends the
 	$(GO_CLIENTS) test $(LINKED) -shuffle=on -timeout 5m .
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 
+.PHONY: console-test
+console-test: build ## The console in a Chromium, over real services; fails where there is no Chromium
+	$(WITH_SERVICES) $(GO_TEST) test -tags browser -count=1 -timeout 5m -run TestConsoleInABrowser .
+
 .PHONY: test-fast
 test-fast: ## The tests that need no services
 	go test -short -shuffle=on -timeout 5m ./...

@@ -257,7 +257,7 @@ func TestSessions(t *testing.T) {
 	h := serve(w)
 	code := func(cookie string) int { return ask(h, "GET", "/campaigns", "", "", "Cookie", cookie).Code }
 	a, b := login(t, h, "viewer"), login(t, h, "viewer")
-	if code(a) != 200 || code(b) != 200 || code("pacer-session=guess") != http.StatusSeeOther {
+	if code(a) != 200 || code(b) != 200 || code("pacerSession=guess") != http.StatusSeeOther {
 		t.Fatal("sessions do not work")
 	}
 	if submit(h, "/logout", a, nil); code(a) == 200 || code(b) != 200 {
@@ -281,8 +281,8 @@ func TestSessions(t *testing.T) {
 		code        int
 		cookie      string
 	}{
-		{"192.0.2.1:1", "", http.StatusForbidden, ""}, {"192.0.2.1:1", "https", http.StatusForbidden, ""}, {"10.0.0.1:1", "https", http.StatusSeeOther, "__Host-pacer-session"},
-		{"127.0.0.1:1", "", http.StatusSeeOther, "pacer-session"},
+		{"192.0.2.1:1", "", http.StatusForbidden, ""}, {"192.0.2.1:1", "https", http.StatusForbidden, ""}, {"10.0.0.1:1", "https", http.StatusSeeOther, "__Host-pacerSession"},
+		{"127.0.0.1:1", "", http.StatusSeeOther, "pacerSession"},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/login", strings.NewReader(form))
 		r.RemoteAddr = tt.from

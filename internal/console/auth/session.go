@@ -11,7 +11,7 @@ const (
 	sessionFor  = 12 * time.Hour
 	maxSessions = 1000
 	// The name of a secure cookie makes browsers refuse one that was set without encryption, or by another host.
-	secureCookie, plainCookie = "__Host-pacer-session", "pacer-session"
+	secureCookie, plainCookie = "__Host-pacerSession", "pacerSession"
 )
 
 // session is one that was begun with a token. Only the hash of its name is kept.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -75,7 +76,7 @@ func fillCampaigns(_ context.Context, _ *Site, query url.Values, c *content) {
 	}{by, first, next, all, view.Sorts, table{"What they may send, send and have waiting", list}}
 }
 
-func fillCampaign(_ context.Context, _ *Site, query url.Values, c *content) {
+func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	id := query.Get("id")
 	campaign := c.State.Campaign(id)
 	if campaign == nil {
@@ -91,10 +92,16 @@ func fillCampaign(_ context.Context, _ *Site, query url.Values, c *content) {
 			}
 		}
 	}
-	c.Data = struct {
+	data := struct {
 		Campaign *view.Campaign
 		Windows  []windowRow
-	}{campaign, windows}
+		Form     *view.Settings // nil: there are no forms
+	}{Campaign: campaign, Windows: windows}
+	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.
+	if changer := s.looker.Sources().Changer; changer != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
+		data.Form, _ = changer.Settings(ctx, id) // without an answer there is nothing to be changed
+	}
+	c.Data = data
 }
 
 func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
