@@ -87,7 +87,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 func (p *Pacer) horizon(c *delivery.Campaign) int64 {
 	horizon := 3 * p.quantum.length
 	for _, quota := range c.Quotas {
-		if !quota.Strict() {
+		if !quota.Strict() || !quota.Covers(c.ID) {
 			continue // it is not the horizon that may exceed it
 		}
 		for _, w := range quota.Windows {

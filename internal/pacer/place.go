@@ -195,7 +195,7 @@ func (p *Pacer) dead(j *delivery.Job, why delivery.Reason, detail string) {
 func maxUnits(c *delivery.Campaign) int64 {
 	most := int64(delivery.MaxGrant)
 	for _, q := range c.Quotas {
-		if !q.Strict() {
+		if !q.Strict() || !q.Covers(c.ID) {
 			continue
 		}
 		for _, w := range q.Windows {

@@ -34,12 +34,13 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 		asWithout bool // in all else the campaign is as without a quota
 		model     bool // the reference model knows the mode
 	}{
-		"shadow":             {delivery.Quota{Mode: delivery.ModeShadow, Windows: w}, 1000, true, true},
-		"rolled out to none": {delivery.Quota{Exempt: 100, Windows: w}, 1000, true, true},
-		"without windows":    {delivery.Quota{}, 1000, true, true},
-		"eventual":           {delivery.Quota{Mode: delivery.ModeEventual, Windows: w}, 1000, true, false},
-		"bytes":              {delivery.Quota{Mode: delivery.ModeEventual, Unit: delivery.UnitBytes, Windows: w}, 1000, true, false},
-		"strict":             {delivery.Quota{Windows: w}, 5, false, true},
+		"shadow":               {delivery.Quota{Mode: delivery.ModeShadow, Windows: w}, 1000, true, true},
+		"rolled out to none":   {delivery.Quota{Exempt: 100, Windows: w}, 1000, true, true},
+		"rolled out to others": {delivery.Quota{Exempt: 99, Windows: w}, 1000, true, true},
+		"without windows":      {delivery.Quota{}, 1000, true, true},
+		"eventual":             {delivery.Quota{Mode: delivery.ModeEventual, Windows: w}, 1000, true, false},
+		"bytes":                {delivery.Quota{Mode: delivery.ModeEventual, Unit: delivery.UnitBytes, Windows: w}, 1000, true, false},
+		"strict":               {delivery.Quota{Windows: w}, 5, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.quota.ID, tc.quota.Revision = "q", 1

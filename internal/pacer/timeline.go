@@ -122,7 +122,7 @@ func (t *timeline) tooLate(late int64) int64 {
 // bound. The last quarter is for the way to the wire, which also takes time on a busy machine. Quota windows are
 // widened by the plain tolerance only, so under a strict quota only that applies.
 func lateBy(c *delivery.Campaign, tolerance, spacing int64) int64 {
-	if !slices.ContainsFunc(c.Quotas, (*delivery.Quota).Strict) {
+	if !slices.ContainsFunc(c.Quotas, func(q *delivery.Quota) bool { return q.Strict() && q.Covers(c.ID) }) {
 		tolerance = max(tolerance, spacing/10)
 	}
 	return tolerance * 3 / 4
