@@ -173,7 +173,8 @@ type failure struct {
 	until time.Time
 }
 
-// check returns the token that was shown.
+// check returns the token that was shown. One that is known passes however many wrong ones came from its address: the limit is of noise,
+// and must not let one client lock out those that share its address. What keeps tokens from being guessed is their length.
 func (g *Guard) check(address netip.Addr, secret string) (*token, error) {
 	bits := 32
 	if address.Is6() {
@@ -181,7 +182,9 @@ func (g *Guard) check(address netip.Addr, secret string) (*token, error) {
 	}
 	from, _ := address.Prefix(bits) // the zero one for an address that is not known
 	now := time.Now()
-	known := g.known()
+	if t := find(g.known(), sha256.Sum256([]byte(secret))); t != nil {
+		return t, nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f := g.failures[from]
@@ -190,9 +193,6 @@ func (g *Guard) check(address netip.Addr, secret string) (*token, error) {
 	}
 	if f.count >= maxFailures {
 		return nil, ErrLimited
-	}
-	if t := find(known, sha256.Sum256([]byte(secret))); t != nil {
-		return t, nil
 	}
 	if _, counted := g.failures[from]; !counted && len(g.failures) >= maxAddresses {
 		for other, of := range g.failures {
