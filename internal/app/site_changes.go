@@ -101,7 +101,7 @@ func (c changer) explain(ctx context.Context, err error) error {
 		return err
 	}
 	for of, kind := range map[error]error{
-		catalog.ErrNotFound: view.ErrNotFound, catalog.ErrStale: view.ErrStale, catalog.ErrInvalid: view.ErrInvalid,
+		catalog.ErrNotFound: view.ErrNotFound, catalog.ErrStale: view.ErrStale, catalog.ErrInvalid: view.ErrInvalid, catalog.ErrOver: view.ErrOver,
 	} {
 		if errors.Is(err, of) {
 			return view.Fault(kind, "%s", err)

@@ -97,6 +97,14 @@ func TestChangesOfTheConsole(t *testing.T) {
 	if now, _ = c.Settings(ctx, "spring"); now.Rate != "77" || now.Status != "paused" {
 		t.Errorf("then it is %s at %s", now.Status, now.Rate)
 	}
+	if _, err := c.Edit(ctx, alice, "spring", &view.Edit{Status: "cancelled"}); err != nil {
+		t.Error(err)
+	}
+	for _, status := range []string{"active", "paused"} {
+		if _, err := c.Edit(ctx, alice, "spring", &view.Edit{Status: status}); !errors.Is(err, view.ErrOver) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
+		}
+	}
 	readOnly(t, dsn, "spring", alice)
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // Admin reads and changes campaigns and quotas for the commands and the HTTP API. Input is checked before the database
-// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrStale, ErrUnreachable
-// and ErrSchema distinguish the kinds. Safe for concurrent use.
+// is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrStale, ErrOver,
+// ErrUnreachable and ErrSchema distinguish the kinds. Safe for concurrent use.
 type Admin struct {
 	database *database
 }
@@ -73,24 +73,35 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 	})
 }
 
-// SetStatus pauses, resumes, cancels or completes a campaign. Resuming one that is active gives it a new revision, by
-// which daemons learn of it: they may hold the campaign themselves.
+// SetStatus pauses, resumes, cancels or completes a campaign, whatever its status is. Resuming one that is active gives it
+// a new revision, by which daemons learn of it: they may hold the campaign themselves.
 func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status) (CampaignRow, error) {
-	return a.SetStatusAt(ctx, id, status, nil)
+	return a.setStatus(ctx, id, CampaignChange{Status: &status}, ``)
 }
 
-// SetStatusAt is SetStatus; if a revision is given, only of the campaign as it was then.
+// SetStatusAt is SetStatus for campaigns that are active or paused; the error is ErrOver for others, which nobody is to
+// take up again in passing. If a revision is given, it is only of the campaign as it was then.
 func (a *Admin) SetStatusAt(ctx context.Context, id string, status delivery.Status, revision *int64) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, CampaignChange{Status: &status, AtRevision: revision}, func(ctx context.Context, tx pgx.Tx) error {
-		statement := `UPDATE pacer.campaigns SET status = $2 WHERE id = $1`
-		if status == delivery.StatusActive {
-			statement = `UPDATE pacer.campaigns SET status = $2, revision = revision + 1 WHERE id = $1` // a trigger takes the next one
+	return a.setStatus(ctx, id, CampaignChange{Status: &status, AtRevision: revision}, ` AND status IN ('active', 'paused')`)
+}
+
+// setStatus changes the status of a campaign of which the condition is true.
+func (a *Admin) setStatus(ctx context.Context, id string, change CampaignChange, condition string) (CampaignRow, error) {
+	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
+		set := `status = $2`
+		if *change.Status == delivery.StatusActive {
+			set += `, revision = revision + 1` // a trigger takes the next one
 		}
-		tag, err := tx.Exec(ctx, statement, id, status)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = unknownCampaign(id)
+		tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1`+condition, id, *change.Status)
+		if err != nil || tag.RowsAffected() > 0 {
+			return err
 		}
-		return err
+		row, err := oneCampaign(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		return inLine(fmt.Sprintf("campaign %s is %s, and only active and paused campaigns change their status here; to take it up again use: pacer campaign resume %s",
+			id, row.Status, id), ErrOver)
 	})
 }
 

@@ -231,6 +231,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrStale means that what was to be changed has been changed by somebody else.
 	ErrStale = errors.New("changed meanwhile")
+	// ErrOver means that a campaign is cancelled or completed, and stays so.
+	ErrOver = errors.New("over")
 	// ErrInvalid means that the input cannot be used as it is.
 	ErrInvalid = errors.New("invalid input")
 	// ErrUnreachable means that no connection to the database could be made.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // guarded is a world with a token for each role, which is its name twice.
@@ -144,6 +145,30 @@ func TestChangesByAPI(t *testing.T) {
 		}
 		if tt.code >= 400 && answer.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %s", tt.name, answer.Header().Get("Content-Type"))
+		}
+	}
+}
+
+// TestCancelledStaysSo: neither the API nor a form takes a campaign up again that is over, and there are no buttons for it.
+func TestCancelledStaysSo(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for _, over := range []bool{false, true} {
+		if over {
+			w.snapshot.Campaigns["spring"].Status = delivery.StatusCancelled
+		}
+		body := ask(h, "GET", "/campaign?id=spring", "", "", "Cookie", cookie).Body.String()
+		if strings.Contains(body, `action="pause"`) == over || strings.Contains(body, "cancel?id=spring") == over {
+			t.Errorf("over %v: %s", over, body)
+		}
+	}
+	for _, action := range []string{"pause", "resume", "cancel"} {
+		if answer := ask(h, "POST", "/api/v1/campaigns/spring/"+action, "admin", `{}`, "If-Match", `"7"`); answer.Code != http.StatusConflict {
+			t.Errorf("%s by the API: %d %s", action, answer.Code, answer.Body)
+		}
+		if answer := submit(h, "/"+action, cookie, url.Values{"id": {"spring"}, "typed": {"spring"}, "revision": {"7"}}); answer.Code != http.StatusConflict {
+			t.Errorf("%s by a form: %d", action, answer.Code)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (w *world) Settings(_ context.Context, id string) (*view.Settings, error) {
 	if w.snapshot.Campaigns[id] == nil {
 		return nil, view.Fault(view.ErrNotFound, "campaign %s does not exist", id)
 	}
-	return &view.Settings{ID: id, Revision: 7, Status: "active", Rate: "100", TimeZone: "UTC", Quotas: []string{}, PriorityWeight: 1}, w.fail
+	return &view.Settings{ID: id, Revision: 7, Status: string(w.snapshot.Campaigns[id].Status), Rate: "100", TimeZone: "UTC", Quotas: []string{}, PriorityWeight: 1}, w.fail
 }
 
 func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) (*view.Settings, error) {
@@ -167,6 +167,9 @@ func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) 
 	s, err := w.Settings(context.Background(), id)
 	if err != nil {
 		return nil, err
+	}
+	if e.Status != "" && s.Status == "cancelled" {
+		return nil, view.Fault(view.ErrOver, "campaign %s is over", id)
 	}
 	what, _ := json.Marshal(e)
 	w.changes = append(w.changes, fmt.Sprintf("%s %s%s by %s: %s", id, e.Status, what, by.Name, by.Reason))

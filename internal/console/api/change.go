@@ -155,6 +155,8 @@ func problem(err error, stale int) error {
 		return huma.Error404NotFound(line(err))
 	case errors.Is(err, view.ErrStale):
 		return huma.NewError(stale, line(err))
+	case errors.Is(err, view.ErrOver):
+		return huma.Error409Conflict(line(err))
 	case errors.Is(err, view.ErrInvalid):
 		return huma.Error422UnprocessableEntity(line(err))
 	case errors.Is(err, view.ErrForbidden):

@@ -118,6 +118,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, view.ErrStale):
 		return http.StatusPreconditionFailed
+	case errors.Is(err, view.ErrOver):
+		return http.StatusConflict
 	case errors.Is(err, view.ErrInvalid):
 		return http.StatusUnprocessableEntity
 	case errors.Is(err, view.ErrForbidden):

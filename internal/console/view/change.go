@@ -26,6 +26,7 @@ var (
 	ErrStale     = errors.New("changed meanwhile")
 	ErrInvalid   = errors.New("invalid")
 	ErrForbidden = errors.New("forbidden")
+	ErrOver      = errors.New("over") // a campaign that is cancelled or completed stays so
 )
 
 // Actor is who asks for a change, and why.
