@@ -274,6 +274,37 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// formFields are the fields of a form, hidden ones as well.
+var formFields = regexp.MustCompile(`<input (?:type="hidden" )?name="([^"]*)" value="([^"]*)"`)
+
+// TestConflictKeepsWhatOthersDid: a form that is sent once more changes what was typed, and nothing that others have changed since.
+func TestConflictKeepsWhatOthersDid(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	fields := func(page string) url.Values {
+		form := url.Values{}
+		for _, field := range formFields.FindAllStringSubmatch(page, -1) {
+			form.Set(field[1], field[2])
+		}
+		return form
+	}
+	form := fields(ask(h, "GET", "/edit?id=spring", "", "", "Cookie", cookie).Body.String())
+	form.Set("burst", "3")
+	form.Set("rate", "50") // as the campaign was before somebody has made it 100
+	form.Set("was_rate", "50")
+	form.Set("revision", "6")
+	answer := submit(h, "/edit", cookie, form)
+	again := fields(answer.Body.String())
+	if answer.Code != http.StatusPreconditionFailed || again.Get("rate") != "100" || again.Get("burst") != "3" || again.Get("was_burst") != "0" {
+		t.Errorf("%d, the form is %v", answer.Code, again)
+	}
+	submit(h, "/edit", cookie, again)
+	if len(w.changes) != 1 || !strings.HasPrefix(w.changes[0], `spring {"burst":3} by`) {
+		t.Errorf("asked %q", w.changes)
+	}
+}
+
 // TestSessions: a session is of no use after it is ended, or after its token is removed, and never over plain HTTP from elsewhere.
 func TestSessions(t *testing.T) {
 	w := guarded()

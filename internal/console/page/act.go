@@ -182,7 +182,7 @@ func edit(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 		err = view.Fault(view.ErrStale, "Somebody has changed %s while you did; nothing of yours was done.", notation.Shorten(id))
 		return "", s.conflict(ctx, form, "edit", err), err
 	}
-	change, err := view.EditOf(now, func(name string) (string, bool) { return form.Get(name), form.Has(name) })
+	change, err := view.EditOf(now, func(name string) (string, bool) { return entered(form, name) })
 	if err == nil && *change == (view.Edit{}) {
 		return "campaign?" + url.Values{"id": {id}}.Encode(), nil, nil
 	}

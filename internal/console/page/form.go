@@ -22,20 +22,30 @@ type form struct {
 	Changes  []view.Change // what others did meanwhile, the newest first
 }
 
-// formField is a field of a form. Now is what the campaign has, where that is not what the form has.
+// formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.
 type formField struct {
-	Name, Label, Hint, Value, Now string
+	Name, Label, Hint, Value, Was, Now string
 }
 
-// formOf makes the form of a campaign; typed are the values that somebody has typed.
+// was is what precedes the name of a field in that of what the campaign had when the form was made.
+const was = "was_"
+
+// entered returns what somebody has typed into a field of a form. What the form had by itself was not typed: after a conflict it must not
+// undo what others did. A form without what it had, as a script may send it, has only what was typed.
+func entered(form url.Values, name string) (text string, ok bool) {
+	text = strings.TrimSpace(form.Get(name))
+	return text, form.Has(name) && (!form.Has(was+name) || text != strings.TrimSpace(form.Get(was+name)))
+}
+
+// formOf makes the form of a campaign; typed is the form that was sent before, if any.
 func formOf(now *view.Settings, action string, typed url.Values) *form {
 	f := &form{Action: action, ID: now.ID, Revision: now.Revision, Reason: typed.Get("reason")}
 	for _, setting := range view.EditForm {
-		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now)}
+		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now)}
 		if action == "rate" && field.Name != "rate" {
 			continue
 		}
-		if value := strings.TrimSpace(typed.Get(field.Name)); typed.Has(field.Name) && value != field.Value {
+		if value, ok := entered(typed, field.Name); ok && value != field.Value {
 			field.Value, field.Now = value, "now: "+field.Value
 		}
 		f.Fields = append(f.Fields, field)
