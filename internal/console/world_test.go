@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type world struct {
 	snapshot *delivery.Snapshot
 	waiting  int64
 	fail     error // of everything but the catalog
+	looked   atomic.Int32
 	guard    auth.Options
 	changes  []string // what was asked of the Changer
 	replay   replay.Run
@@ -100,7 +102,7 @@ func (w *world) letters(context.Context, view.LetterFilter) (view.Letters, error
 
 func (w *world) sources() view.Sources {
 	return view.Sources{
-		Snapshot: func() *delivery.Snapshot { return w.snapshot },
+		Snapshot: func() *delivery.Snapshot { w.looked.Add(1); return w.snapshot },
 		Sink: func(name string) (id, fault string) {
 			if name == "" {
 				return "receiver", ""

@@ -92,10 +92,10 @@ type link struct {
 // make computes the content of a page.
 func (s *Site) make(ctx context.Context, name string, p page, query url.Values) *content {
 	c := &content{
-		State: s.looker.Look(ctx), Version: s.looker.Sources().Version, Who: auth.Of(ctx), Login: s.guard.Enabled(), Done: done[query.Get("done")],
+		State: &view.State{}, Version: s.looker.Sources().Version, Who: auth.Of(ctx), Login: s.guard.Enabled(), Done: done[query.Get("done")],
 	}
-	if c.Who.Role < auth.Viewer { // only the form for logging in
-		c.State = &view.State{}
+	if c.Who.Role >= auth.Viewer { // others see the form for logging in only, and nobody looks for them
+		c.State = s.looker.Look(ctx)
 	}
 	p.fill(ctx, s, query, c)
 	for _, n := range navigation {

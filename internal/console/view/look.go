@@ -22,21 +22,28 @@ const (
 	// recordsFor is how old the counts of the database may be, and lookWithin bounds a look at each source.
 	recordsFor = 5 * time.Second
 	lookWithin = 2 * time.Second
+	// staleMost is how old a state may be that is shown while the next one is computed.
+	staleMost = freshMost + lookWithin
 	// rateOver is over how long rates are measured.
 	rateOver = 5 * time.Second
 )
 
-// Looker looks at the sources for everyone who wants to see the State: at most once a second, and only while somebody does.
-// Safe for concurrent use.
+// Looker looks at the sources for everyone who wants to see the State: at most once a second, only while somebody does, and
+// never twice at the same time. Safe for concurrent use.
 type Looker struct {
 	sources Sources
 
-	mu      sync.Mutex // held while looking; guards what follows
-	last    *State
-	took    time.Duration // to compute it
-	fleets  []*Fleet      // of the last seconds, the oldest first
-	records map[string]Record
-	readAt  time.Time // when records were read
+	mu       sync.Mutex // guards what follows; never held while looking
+	last     *State
+	lookedAt time.Time     // when last was complete: sources that hang must not make it old at once
+	took     time.Duration // to compute it
+	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
+
+	// Only the look that is under way uses these.
+	fleets     []*Fleet // of the last seconds, the oldest first
+	records    map[string]Record
+	recordsErr error     // of the last try to read them
+	readAt     time.Time // when that was over
 }
 
 // NewLooker makes a Looker; it starts nothing.
@@ -45,22 +52,58 @@ func NewLooker(sources Sources) *Looker { return &Looker{sources: sources} }
 // Sources returns where the Looker looks.
 func (l *Looker) Sources() *Sources { return &l.sources }
 
-// Look returns the current state. What cannot be asked is left out, and State.Faults says so.
+// Look returns the current state. What cannot be asked is left out, and State.Faults says so. While somebody else looks, the
+// last state is current, unless it is older than staleMost: then Look waits for that of the other, or until ctx ends.
 func (l *Looker) Look(ctx context.Context) *State {
+	for {
+		state, wait := l.current()
+		switch {
+		case state != nil:
+			return state
+		case wait == nil:
+			return l.look(ctx)
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return &State{Faults: []string{}}
+		}
+	}
+}
+
+// current returns the last state if that is good enough, or what to wait for. If it returns neither, the caller must look.
+func (l *Looker) current() (state *State, wait <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if l.last != nil && now.Sub(l.last.At) < min(max(freshFor, shareOfTime*l.took), freshMost) {
-		return l.last
+	age := time.Since(l.lookedAt)
+	if l.last != nil && (age < min(max(freshFor, shareOfTime*l.took), freshMost) || l.looking != nil && age < staleMost) {
+		return l.last, nil
 	}
-	e := l.gather(ctx, now)
-	if ctx.Err() != nil && l.last != nil { // whoever asked has left; the next one is to be told more
-		return l.last
+	if l.looking != nil {
+		return nil, l.looking
 	}
+	l.looking = make(chan struct{})
+	return nil, nil
+}
+
+// look looks, for all who wait. It goes on, for lookWithin at most, when whoever asked first has left.
+func (l *Looker) look(ctx context.Context) *State {
+	var state *State
+	var took time.Duration
+	defer func() { // also if a source panics: the next one tries again
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if state != nil {
+			l.last, l.lookedAt, l.took = state, time.Now(), took
+		}
+		close(l.looking)
+		l.looking = nil
+	}()
+	e := l.gather(context.WithoutCancel(ctx), time.Now())
 	asked := time.Now()
-	l.last = l.state(e)
-	l.took = time.Since(asked)
-	return l.last
+	state = l.state(e)
+	took = time.Since(asked)
+	return state
 }
 
 // gather asks all sources side by side.
@@ -68,7 +111,7 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
-	var fleetErr, gatesErr, windowsErr, recordsErr error
+	var fleetErr, gatesErr, windowsErr error
 	var all errgroup.Group
 	if l.sources.Fleet != nil {
 		all.Go(func() error { e.fleet, fleetErr = l.sources.Fleet(ctx); return nil })
@@ -89,9 +132,10 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 	if l.sources.Records != nil && now.Sub(l.readAt) >= recordsFor {
 		all.Go(func() error {
 			var read map[string]Record
-			if read, recordsErr = l.sources.Records.Campaigns(ctx); recordsErr == nil {
-				l.records, l.readAt = read, now
+			if read, l.recordsErr = l.sources.Records.Campaigns(ctx); l.recordsErr == nil {
+				l.records = read
 			}
+			l.readAt = time.Now() // also of a failure: a database that hangs is not asked each time
 			return nil
 		})
 	}
@@ -99,7 +143,7 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 	for _, fault := range []struct {
 		what string
 		err  error
-	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", recordsErr}} {
+	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", l.recordsErr}} {
 		if fault.err != nil {
 			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
 		}

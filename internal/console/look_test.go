@@ -1,0 +1,92 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// TestLookWhileSourcesHang: what hangs is waited for once, by one of those who look, and then not again at once.
+func TestLookWhileSourcesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, read atomic.Int32
+		sources := newWorld().sources()
+		sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+			asked.Add(1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		sources.Records = hanging{read: &read}
+		looker := view.NewLooker(sources)
+		left, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if state := looker.Look(left); len(state.Campaigns) == 0 || len(state.Faults) != 2 {
+					t.Errorf("%d campaigns, faults %q", len(state.Campaigns), state.Faults)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took > 3*time.Second || asked.Load() != 1 {
+			t.Errorf("five who look wait for %s, and ask %d times", took, asked.Load())
+		}
+		began = time.Now()
+		looker.Look(t.Context())
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the next one waits for %s", took)
+		}
+		// One looks again and leaves at once: the others are shown the last state meanwhile, and then what it has found.
+		time.Sleep(time.Second)
+		leave()
+		all.Go(func() { looker.Look(left) })
+		synctest.Wait()
+		began = time.Now()
+		state := looker.Look(t.Context())
+		if took := time.Since(began); took > 0 {
+			t.Errorf("somebody waits for %s while another looks", took)
+		}
+		all.Wait()
+		if again := looker.Look(t.Context()); !again.At.After(state.At) || len(again.Faults) != 2 || asked.Load() != 2 || read.Load() != 1 {
+			t.Errorf("then the state is of %s, faults %q, asked %d and %d times", again.At, again.Faults, asked.Load(), read.Load())
+		}
+		// A state that is too old is not shown: who comes now waits, but not for longer than it wants to.
+		time.Sleep(time.Minute)
+		all.Go(func() { looker.Look(t.Context()) })
+		synctest.Wait()
+		if state := looker.Look(left); len(state.Campaigns) != 0 {
+			t.Errorf("a state of %s is shown at %s", state.At, time.Now())
+		}
+		all.Wait()
+	})
+}
+
+// hanging is a database that does not answer.
+type hanging struct {
+	view.Records
+	read *atomic.Int32
+}
+
+func (h hanging) Campaigns(ctx context.Context) (map[string]view.Record, error) {
+	h.read.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestNobodyLooksForStrangers: the form for logging in asks no service.
+func TestNobodyLooksForStrangers(t *testing.T) {
+	w := guarded()
+	w.guard.Anonymous = auth.None
+	w.snapshot = nil // which a state says
+	if code, body, _ := get(t, serve(w), "/login"); code != http.StatusOK || w.looked.Load() != 0 {
+		t.Errorf("%d, looked %d times: %s", code, w.looked.Load(), body)
+	}
+}
