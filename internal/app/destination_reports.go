@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,7 +32,8 @@ type failingStore interface {
 
 // destinationReports writes down which destinations of pacer.destinations fail, and disables those that have failed for too long, or want no
 // more. All daemons write into the same rows, so a success of any of them counts for all: a destination is disabled if none has had
-// one. While the store is away, it keeps what is new; nothing waits for it.
+// one. While the store is away, it keeps since when they fail and which work again, but not which are to be disabled: others may have had
+// a success meanwhile, and the next try that fails says it again. Nothing waits for the store.
 type destinationReports struct {
 	store    failingStore
 	endpoint func(id string) *delivery.Endpoint
@@ -88,7 +88,7 @@ func (r *destinationReports) Fails(sink, id string, since time.Time, detail stri
 	}
 	if e.FailingSince == 0 {
 		r.add(func() {
-			if known := r.since[id]; known.IsZero() || since.Before(known) {
+			if known, ok := r.since[id]; !ok || since.Before(known) { // a success stays: this failure may be older, and comes again
 				r.since[id] = since
 			}
 		})
@@ -110,10 +110,7 @@ func (r *destinationReports) Gone(sink, id, detail string) {
 // Works implements pacer.DestinationReports. It is called with each job, and mostly there is nothing to say.
 func (r *destinationReports) Works(sink, id string) {
 	if e := r.row(sink, id); e != nil && e.FailingSince != 0 {
-		r.add(func() {
-			r.since[id] = time.Time{}
-			delete(r.ends, id)
-		})
+		r.add(func() { r.since[id] = time.Time{} }, id)
 		return
 	}
 	if r.waiting.Load() == 0 {
@@ -121,19 +118,34 @@ func (r *destinationReports) Works(sink, id string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.since, id)
+	if !r.worked(id) {
+		delete(r.since, id)
+	}
 	delete(r.ends, id)
 	r.count()
 }
 
-func (r *destinationReports) end(e *delivery.Endpoint, reason string) {
-	r.add(func() { r.ends[e.ID] = ending{e.Revision, reason} })
+// worked tells whether a success of the destination is still to be written. The caller holds the lock.
+func (r *destinationReports) worked(id string) bool {
+	at, ok := r.since[id]
+	return ok && at.IsZero()
 }
 
-// add adds a report, unless there are too many.
-func (r *destinationReports) add(put func()) {
+func (r *destinationReports) end(e *delivery.Endpoint, reason string) {
+	r.add(func() {
+		if !r.worked(e.ID) {
+			r.ends[e.ID] = ending{e.Revision, reason}
+		}
+	})
+}
+
+// add adds a report, unless there are too many. Those that work are not disabled.
+func (r *destinationReports) add(put func(), works ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, id := range works {
+		delete(r.ends, id)
+	}
 	if len(r.since)+len(r.ends) < mostReports {
 		put()
 	}
@@ -172,18 +184,20 @@ func (r *destinationReports) write(ctx context.Context) error {
 	since, ends := r.take()
 	if len(since) > 0 {
 		if err := r.store.NoteFailing(ctx, since); err != nil {
-			r.keep(since, ends)
+			r.keep(since)
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(ends)) {
-		e := ends[id]
+	for _, id := range ends {
+		e, ok := r.takeEnd(id)
+		if !ok {
+			continue
+		}
 		done, err := r.store.DisableFailing(ctx, id, e.revision, e.reason)
 		if err != nil {
-			r.keep(nil, ends)
+			r.keep(nil)
 			return err
 		}
-		delete(ends, id)
 		if done {
 			r.tell(id, e.reason)
 		}
@@ -191,39 +205,47 @@ func (r *destinationReports) write(ctx context.Context) error {
 	return nil
 }
 
-// take takes out what is written next.
-func (r *destinationReports) take() (since map[string]time.Time, ends map[string]ending) {
+// take takes out what is noted next, and says which are disabled after that.
+func (r *destinationReports) take() (since map[string]time.Time, ends []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since, ends = r.since, map[string]ending{}
-	r.since = map[string]time.Time{}
-	for id, e := range r.ends {
+	for id := range r.ends {
 		if len(ends) == mostEnds {
 			r.wake.Send()
 			break
 		}
-		ends[id] = e
-		delete(r.ends, id)
-		delete(since, id) // its revision would change
+		ends = append(ends, id)
+		delete(r.since, id) // its revision would change
 	}
+	since, r.since = r.since, map[string]time.Time{}
 	r.count()
+	slices.Sort(ends)
 	return since, ends
 }
 
-// keep puts back what was not written.
-func (r *destinationReports) keep(since map[string]time.Time, ends map[string]ending) {
-	r.add(func() {
-		for id, at := range since {
-			if _, newer := r.since[id]; !newer {
-				r.since[id] = at
-			}
+// takeEnd takes out why a destination is disabled; false if it has worked since.
+func (r *destinationReports) takeEnd(id string) (e ending, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok = r.ends[id]
+	delete(r.ends, id)
+	r.count()
+	return e, ok
+}
+
+// keep puts back what was not noted, and forgets which are to be disabled.
+func (r *destinationReports) keep(since map[string]time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.ends)
+	for id, at := range since {
+		if _, newer := r.since[id]; newer && !at.IsZero() || !newer && len(r.since) >= mostReports {
+			continue
 		}
-		for id, e := range ends {
-			if _, newer := r.ends[id]; !newer {
-				r.ends[id] = e
-			}
-		}
-	})
+		r.since[id] = at
+		r.wake.Send()
+	}
+	r.count()
 }
 
 // tellsEvery is how often it is logged that a destination is disabled: their rows say so of each.

@@ -24,6 +24,8 @@ type register struct {
 	away   bool
 	writes int
 	most   int // destinations in one write
+
+	before func(id string) // is called before one is disabled
 }
 
 func (s *register) NoteFailing(_ context.Context, since map[string]time.Time) error {
@@ -45,6 +47,9 @@ func (s *register) NoteFailing(_ context.Context, since map[string]time.Time) er
 }
 
 func (s *register) DisableFailing(_ context.Context, id string, seen int64, reason string) (bool, error) {
+	if s.before != nil {
+		s.before(id)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
@@ -168,6 +173,12 @@ func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
 // TestReportsWaitForTheStore: they are kept while it is away, are bounded, and what is no longer true is not written.
 func TestReportsWaitForTheStore(t *testing.T) {
 	reported(t, func(s *register, r *destinationReports) {
+		stateIs := func(id, want string) {
+			t.Helper()
+			if got := s.row(id).State().String(); got != want {
+				t.Errorf("%s is %s, want %s", id, got, want)
+			}
+		}
 		var ids []string
 		s.with(func() {
 			s.away = true
@@ -188,9 +199,12 @@ func TestReportsWaitForTheStore(t *testing.T) {
 		r.Fails("hooks", "shop-1", time.Now(), "500")
 		s.with(func() { s.away = false })
 		pass(time.Minute)
-		if got := s.row("a").State().String() + " " + s.row("b").State().String() + " " + s.row("shop-1").State().String(); got != "enabled disabled failing" {
-			t.Error(got)
-		}
+		stateIs("a", "enabled")
+		stateIs("shop-1", "failing")
+		stateIs("b", "enabled") // others may have had a success meanwhile
+		r.Gone("hooks", "b", "410")
+		pass(time.Minute)
+		stateIs("b", "disabled")
 		s.with(func() { s.away, s.writes = true, 0 })
 		for _, id := range ids {
 			r.Fails("hooks", id, time.Now(), "500")
@@ -206,6 +220,52 @@ func TestReportsWaitForTheStore(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestASuccessIsStrongerThanAnEnd, whenever it comes before the destination is disabled.
+func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
+	for name, play := range map[string]func(s *register, r *destinationReports){
+		"just before": func(_ *register, r *destinationReports) {
+			r.Works("hooks", "b")
+			r.Fails("hooks", "b", time.Now().Add(-10*24*time.Hour), "500")
+		},
+		"just before, and gone": func(_ *register, r *destinationReports) {
+			r.Works("hooks", "b")
+			r.Gone("hooks", "b", "410")
+		},
+		"while another one is disabled": func(s *register, r *destinationReports) {
+			s.before = func(id string) {
+				if id == "a" {
+					r.Works("hooks", "b")
+				}
+			}
+			r.Gone("hooks", "a", "410")
+			r.Gone("hooks", "b", "410")
+		},
+		"while another one cannot be disabled": func(s *register, r *destinationReports) {
+			s.before = func(id string) {
+				if id == "a" {
+					r.Works("hooks", "b")
+					s.with(func() { s.away = true })
+				}
+			}
+			r.Gone("hooks", "a", "410")
+			r.Gone("hooks", "b", "410")
+			pass(time.Minute)
+			s.with(func() { s.away = false })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reported(t, func(s *register, r *destinationReports) {
+				s.with(func() { s.rows["b"].FailingSince = delivery.StampOf(time.Now().Add(-10 * 24 * time.Hour)) })
+				play(s, r)
+				pass(time.Minute)
+				if got := s.row("b").State(); got != delivery.EndpointEnabled {
+					t.Errorf("%s: %s", got, s.row("b").DisabledReason)
+				}
+			})
+		})
+	}
 }
 
 // TestManyAreDisabledBitByBit, so that no write lasts for long.
