@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/harness"
 )
 
@@ -140,5 +143,27 @@ func readOnly(t *testing.T, dsn, id string, by view.Actor) {
 	_, err = changer{admin}.Edit(t.Context(), by, id, &view.Edit{Status: "paused"})
 	if !errors.Is(err, view.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
 		t.Errorf("with a role that may only read: %v", err)
+	}
+}
+
+// TestLookForLettersThatIsCutShort: what was found until then is shown, but a broker that does not answer at all is an error.
+func TestLookForLettersThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for _, tt := range []struct {
+		ctx    context.Context
+		looked int
+		err    error
+		want   bool
+	}{
+		{t.Context(), 5, nil, false}, {t.Context(), 5, deadletter.ErrMore, true}, {t.Context(), 5, io.EOF, false}, {late, 5, late.Err(), true},
+		{late, 5, nil, false}, {late, 0, late.Err(), false}, {left, 5, left.Err(), false},
+	} {
+		if got := cutShort(tt.ctx, tt.looked, tt.err); got != tt.want {
+			t.Errorf("%d letters, then %v: %v", tt.looked, tt.err, got)
+		}
 	}
 }

@@ -116,8 +116,6 @@ const (
 	maxLetters = 100
 )
 
-var errEnough = errors.New("enough")
-
 // letters looks for dead letters, the oldest first, and keeps the newest ones.
 func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view.Letters, err error) {
 	counts := map[[2]string]*view.LetterCount{}
@@ -128,14 +126,10 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 		Filter: deadletter.Filter{
 			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: time.Now().Add(-f.Last),
 		},
-		Unmarked: func(error) {}, // then none is shown as replayed
+		Unmarked:   func(error) {}, // then none is shown as replayed
+		MaxScanned: maxLooked, Scanned: &found.Looked,
 	}
 	err = deadletter.List(ctx, options, func(d deadletter.Letter) error {
-		if found.Looked == maxLooked {
-			found.More = true
-			return errEnough
-		}
-		found.Looked++
 		key := [2]string{d.Campaign, string(d.Reason)}
 		count := counts[key]
 		if count == nil {
@@ -155,7 +149,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
 		return view.Letters{}, BrokersFault(err)
 	}
 	found.List = append([]view.Letter{}, found.List[max(0, len(found.List)-maxLetters):]...)
@@ -168,4 +162,10 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Campaign, b.Campaign), cmp.Compare(a.Reason, b.Reason))
 	})
 	return found, nil
+}
+
+// cutShort reports whether a look for letters has ended before the last one, but with an answer: what was found until then is more
+// than nothing.
+func cutShort(ctx context.Context, looked int, err error) bool {
+	return errors.Is(err, deadletter.ErrMore) || err != nil && looked > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 }

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -299,5 +300,33 @@ func TestAPI(t *testing.T) {
 		if code != want || header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s, want %d", path, code, header.Get("Content-Type"), want)
 		}
+	}
+}
+
+// TestLooksForLettersAreLimited: of the page and of the API together.
+func TestLooksForLettersAreLimited(t *testing.T) {
+	w := newWorld()
+	begun, end := make(chan struct{}), make(chan struct{})
+	w.look = func() { begun <- struct{}{}; <-end }
+	h := serve(w)
+	var both sync.WaitGroup
+	for _, path := range []string{"/dead", "/api/v1/dead-letters"} {
+		both.Go(func() {
+			if code, _, _ := get(t, h, path); code != http.StatusOK {
+				t.Errorf("%s: %d", path, code)
+			}
+		})
+		<-begun
+	}
+	w.look = nil // a third look would not wait
+	for _, path := range []string{"/dead", "/api/v1/dead-letters"} {
+		if code, body, header := get(t, h, path); code != http.StatusServiceUnavailable || header.Get("Retry-After") != "10" || !strings.Contains(body, "2 others look for dead letters already") {
+			t.Errorf("%s while two look: %d %v", path, code, header)
+		}
+	}
+	close(end)
+	both.Wait()
+	if code, _, _ := get(t, h, "/api/v1/dead-letters"); code != http.StatusOK {
+		t.Errorf("after that: %d", code)
 	}
 }

@@ -33,6 +33,7 @@ type world struct {
 	guard    auth.Options
 	changes  []string // what was asked of the Changer
 	replay   replay.Run
+	look     func() // is called when dead letters are looked for
 }
 
 func newWorld() *world {
@@ -93,6 +94,9 @@ func (w *world) Changes(_ context.Context, of view.ChangesOf) (list []view.Chang
 }
 
 func (w *world) letters(context.Context, view.LetterFilter) (view.Letters, error) {
+	if w.look != nil {
+		w.look()
+	}
 	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1}}, Looked: 1}
 	for _, id := range hostile {
 		found.List = append(found.List, view.Letter{Place: "0/1", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})

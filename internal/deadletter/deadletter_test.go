@@ -152,6 +152,13 @@ func checkDeadLetters(t *testing.T, c *cemetery, ingress string) {
 		t.Errorf("the reader's error was lost: %v", err)
 	}
 
+	for most, want := range map[int]error{4: ErrMore, 10: nil} { // letters that do not match count as well
+		scanned := 0
+		err := List(t.Context(), Options{Topics: c.Topics, Filter: Filter{Campaign: "winter"}, MaxScanned: most, Scanned: &scanned}, func(Letter) error { return stop })
+		if !errors.Is(err, want) || scanned != most {
+			t.Errorf("at most %d: %d were read, %v", most, scanned, err)
+		}
+	}
 	checkReplay(t, c, ingress)
 }
 

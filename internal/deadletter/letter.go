@@ -64,6 +64,11 @@ type Options struct {
 	Topics
 	Filter
 	Limit int // at most this many letters; 0: all
+	// MaxScanned bounds how many letters are read, also of those that do not match; 0: all. If there are more, List ends
+	// with ErrMore.
+	MaxScanned int
+	// Scanned, if set, is set to how many letters have been read.
+	Scanned *int
 	// Unmarked, if set, is called with the error of a note of a replay that cannot be decoded, and no letter is
 	// reported as replayed. Without Unmarked, List and Read return the error.
 	Unmarked func(error)
@@ -78,6 +83,9 @@ func (o *Options) replays(ctx context.Context) (replays, error) {
 	}
 	return done, err
 }
+
+// ErrMore means that there are more letters than were to be read.
+var ErrMore = errors.New("there are more dead letters than were to be read; narrow the time")
 
 // List yields the matching dead letters that were written before the call, oldest first as far as their partitions are
 // in order. It holds one fetch per partition in memory, whatever their number. It ends with the first error that yield
@@ -95,10 +103,17 @@ func List(ctx context.Context, opts Options, yield func(Letter) error) error {
 	for p := range sources {
 		sources[p] = opts.Client.ScanSince(ctx, broker.Partition{Topic: opts.Letters, ID: p}, opts.Since)
 	}
-	listed := 0
+	listed, scanned := 0, 0
 	for r, err := range merge(sources) {
 		if err != nil {
 			return err
+		}
+		if opts.MaxScanned > 0 && scanned == opts.MaxScanned {
+			return ErrMore
+		}
+		scanned++
+		if opts.Scanned != nil {
+			*opts.Scanned = scanned
 		}
 		d := read(r)
 		if !opts.matches(&d) {

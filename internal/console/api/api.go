@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -243,6 +244,9 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
 	defer cancel()
 	found, err := look(ctx, view.LetterFilter{Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last})
+	if errors.Is(err, view.ErrBusy) {
+		return nil, huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
+	}
 	if err != nil {
 		return nil, absent(line(err))
 	}

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -226,6 +227,9 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Fault = "Dead letters cannot be read here."
 	} else if letters, err := look(ctx, data.Filter); err != nil {
 		data.Fault = "Dead letters are not known: " + brief(err)
+		if errors.Is(err, view.ErrBusy) {
+			c.status = http.StatusServiceUnavailable
+		}
 	} else {
 		data.Letters = letters
 	}

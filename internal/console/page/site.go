@@ -142,6 +142,9 @@ func (s *Site) show(w http.ResponseWriter, c *content, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if c.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "10")
+	}
 	if c.status != 0 {
 		w.WriteHeader(c.status)
 	}

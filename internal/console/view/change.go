@@ -26,6 +26,7 @@ var (
 	ErrStale     = errors.New("changed meanwhile")
 	ErrInvalid   = errors.New("invalid")
 	ErrForbidden = errors.New("forbidden")
+	ErrBusy      = errors.New("busy") // others are being served; later it will do
 	ErrOver      = errors.New("over") // a campaign that is cancelled or completed stays so
 )
 

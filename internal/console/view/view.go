@@ -239,6 +239,26 @@ type Letters struct {
 	More   bool          `json:"more" doc:"there are more than were looked at"`
 }
 
+// maxLooks bounds how many look for dead letters at a time: each reads thousands of records.
+const maxLooks = 2
+
+// LimitLooks returns a look for dead letters that is ErrBusy while others look.
+func LimitLooks(look func(context.Context, LetterFilter) (Letters, error)) func(context.Context, LetterFilter) (Letters, error) {
+	if look == nil {
+		return nil
+	}
+	looking := make(chan struct{}, maxLooks)
+	return func(ctx context.Context, f LetterFilter) (Letters, error) {
+		select {
+		case looking <- struct{}{}:
+			defer func() { <-looking }()
+			return look(ctx, f)
+		default:
+			return Letters{}, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxLooks)
+		}
+	}
+}
+
 // Letter is a dead letter, without its payload.
 type Letter struct {
 	Place    string    `json:"place"`
