@@ -189,7 +189,7 @@ func (s *Services) renewal() catalog.Renewal {
 func (s *Services) dsn() string { return s.keeper.current.Load().config.Postgres.DSN.Reveal() }
 
 // followAccess reads certificates and secrets again when hangup says so, and every ten seconds, until ctx ends. New
-// connections use what has changed; those that are open stay. Files that cannot be used change nothing.
+// connections use what has changed; those that are open stay. Files that cannot be used change nothing but the tokens of the console.
 func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 	tick := time.NewTicker(accessEvery)
 	defer tick.Stop()
@@ -203,6 +203,9 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 			asked = true
 		}
 		changed, err := s.renewAccess()
+		if len(changed) > 0 {
+			s.Log.Info("certificates or secrets have changed; new connections use them", "changed", changed)
+		}
 		switch {
 		case err != nil:
 			failures++
@@ -210,19 +213,17 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 			if asked || failures == 2 {
 				s.Log.Error("certificates or secrets cannot be read again; the old ones stay in use", "error", err)
 			}
-		case len(changed) > 0:
-			failures = 0
-			s.Log.Info("certificates or secrets have changed; new connections use them", "changed", changed)
 		default:
 			failures = 0
-			if asked {
+			if asked && len(changed) == 0 {
 				s.Log.Info("certificates and secrets were read again; none has changed")
 			}
 		}
 	}
 }
 
-// renewAccess reads the files again and returns what has changed.
+// renewAccess reads the files again and returns what has changed: with an error, it is the tokens of the console alone, which whoever
+// takes one away does not want to stay in use because of another file.
 func (s *Services) renewAccess() (changed []string, err error) {
 	old, err := s.access()
 	if err != nil {
@@ -230,7 +231,11 @@ func (s *Services) renewAccess() (changed []string, err error) {
 	}
 	fresh, err := readAccess(s.Config)
 	if err != nil {
-		return nil, err
+		fresh = &access{config: old.config.RereadTokens(), kafka: old.kafka, redis: old.redis}
+		if changed = fresh.changes(old); len(changed) > 0 {
+			s.keeper.current.Store(fresh)
+		}
+		return changed, err
 	}
 	if changed = fresh.changes(old); len(changed) > 0 {
 		s.keeper.set(fresh)

@@ -59,14 +59,14 @@ func (f *secretFiles) issue(lifetime time.Duration) {
 	f.write("own.key", string(key))
 }
 
-func (f *secretFiles) services(log *slog.Logger) *Services {
+func (f *secretFiles) services(log *slog.Logger, environ ...string) *Services {
 	f.t.Helper()
-	cfg, _, err := config.Load(filepath.Join(f.dir, "none.yaml"), false, []string{
-		"PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_CA_FILE=" + f.dir + "/ca.pem",
-		"PACER_KAFKA_TLS_CERT_FILE=" + f.dir + "/own.crt", "PACER_KAFKA_TLS_KEY_FILE=" + f.dir + "/own.key",
-		"PACER_KAFKA_SASL_MECHANISM=plain", "PACER_KAFKA_SASL_USERNAME=u", "PACER_KAFKA_SASL_PASSWORD=file:" + f.dir + "/kafka",
-		"PACER_REDIS_PASSWORD=file:" + f.dir + "/redis", "PACER_POSTGRES_DSN=file:" + f.dir + "/dsn",
-	})
+	cfg, _, err := config.Load(filepath.Join(f.dir, "none.yaml"), false, append(environ,
+		"PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_CA_FILE="+f.dir+"/ca.pem",
+		"PACER_KAFKA_TLS_CERT_FILE="+f.dir+"/own.crt", "PACER_KAFKA_TLS_KEY_FILE="+f.dir+"/own.key",
+		"PACER_KAFKA_SASL_MECHANISM=plain", "PACER_KAFKA_SASL_USERNAME=u", "PACER_KAFKA_SASL_PASSWORD=file:"+f.dir+"/kafka",
+		"PACER_REDIS_PASSWORD=file:"+f.dir+"/redis", "PACER_POSTGRES_DSN=file:"+f.dir+"/dsn",
+	))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -115,6 +115,38 @@ func TestCertificatesAndSecretsAreReadAgain(t *testing.T) {
 	}
 	if _, err := s.renewAccess(); err != nil || s.kafkaAccess().SASL.Password != "kafka-2" {
 		t.Errorf("%v, %q", err, s.kafkaAccess().SASL.Password)
+	}
+}
+
+// TestTokensAreTakenAway: by an empty list as well, and while another file cannot be used.
+func TestTokensAreTakenAway(t *testing.T) {
+	f := newSecretFiles(t)
+	alice, bob := "alice admin "+strings.Repeat("a", 64)+"\n", "bob viewer "+strings.Repeat("b", 64)+"\n"
+	f.write("tokens", alice+bob)
+	s := f.services(slog.New(slog.DiscardHandler), "PACER_HTTP_TOKENS=file:"+f.dir+"/tokens")
+	for _, tt := range []struct {
+		redis, tokens string
+		fails         bool
+		changed       []string
+		want          string
+	}{
+		{"redis-1", bob, false, []string{"http.tokens"}, bob}, {"redis-1", "", false, []string{"http.tokens"}, ""},
+		{"redis-1", alice, false, []string{"http.tokens"}, alice},
+		{"", bob, true, []string{"http.tokens"}, bob}, {"", "", true, []string{"http.tokens"}, ""}, {"", "", true, nil, ""},
+	} {
+		f.write("redis", tt.redis)
+		f.write("tokens", tt.tokens)
+		changed, err := s.renewAccess()
+		if got := s.latest().HTTP.Tokens.Reveal(); (err != nil) != tt.fails || !slices.Equal(changed, tt.changed) || got != strings.TrimSpace(tt.want) {
+			t.Errorf("redis %q, tokens %q: changed %q, %v; in use is %q", tt.redis, tt.tokens, changed, err, got)
+		}
+	}
+	if password := s.redisAccess().Password; password != "redis-1" {
+		t.Errorf("redis has the password %q", password)
+	}
+	f.write("redis", "redis-1")
+	if f.services(slog.New(slog.DiscardHandler), "PACER_HTTP_TOKENS=file:"+f.dir+"/tokens").latest().HTTP.Tokens != "" {
+		t.Error("a start with an empty list has tokens")
 	}
 }
 

@@ -356,7 +356,7 @@ type rereader interface {
 }
 
 func (l *loader) secret(s *schema, path, value string) string {
-	content, file, err := readSecret(value)
+	content, file, err := readSecretOf(path, value)
 	l.content[path] = file
 	if err != nil {
 		l.complain(path, "%s", err)
@@ -364,7 +364,7 @@ func (l *loader) secret(s *schema, path, value string) string {
 	}
 	if again, ok := s.target.(rereader); ok && strings.HasPrefix(value, fileScheme) {
 		again.SecretFrom(strings.TrimPrefix(path, s.prefix), func() (string, error) {
-			content, _, err := readSecret(value)
+			content, _, err := readSecretOf(path, value)
 			return content, err
 		})
 	}

@@ -28,3 +28,17 @@ func (c *Config) Reread() (*Config, error) {
 	}
 	return &fresh, nil
 }
+
+// RereadTokens returns a copy of the configuration with the tokens of the console as their files have them now. What cannot be read keeps
+// its value.
+func (c *Config) RereadTokens() *Config {
+	fresh := *c
+	for key, token := range map[string]*Secret{tokensKey: &fresh.HTTP.Tokens, "admin_token": &fresh.AdminToken} {
+		if read := c.sources[key]; read != nil {
+			if value, err := read(); err == nil {
+				*token = Secret(value)
+			}
+		}
+	}
+	return &fresh
+}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -69,7 +70,25 @@ func readSecret(s string) (secret, path string, err error) {
 		return "", path, fmt.Errorf("the secret in %s is longer than %d bytes", path, maxSecretFile)
 	}
 	if secret = strings.TrimRight(string(b), "\r\n"); secret == "" {
-		return "", path, fmt.Errorf("the file %s is empty", path)
+		return "", path, emptyError(path)
 	}
 	return secret, path, nil
+}
+
+// emptyError is of a file that has nothing in it.
+type emptyError string
+
+func (e emptyError) Error() string { return "the file " + string(e) + " is empty" }
+
+// tokensKey is the list of tokens. Unlike other secrets it may be empty: whoever removes its last line wants nobody to have a token, and
+// the last one must not stay in use because of an error.
+const tokensKey = "http.tokens"
+
+// readSecretOf is readSecret of the secret with this key.
+func readSecretOf(key, s string) (secret, path string, err error) {
+	secret, path, err = readSecret(s)
+	if key == tokensKey && errors.As(err, new(emptyError)) {
+		err = nil
+	}
+	return secret, path, err
 }

@@ -423,6 +423,7 @@ func TestListsOfTokens(t *testing.T) {
 	for text, fine := range map[string]bool{
 		"": true, "# nothing\n\n": true, "a viewer " + hash: true, "a viewer": false, "a boss " + hash: false, "a none " + hash: false,
 		"a viewer secret": false, "a viewer " + hash + "\na admin " + hash: false,
+		"a admin e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": false, // of an empty token
 	} {
 		if err := auth.CheckTokens(text); (err == nil) != fine || err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)

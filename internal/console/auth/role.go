@@ -113,7 +113,9 @@ func parseTokens(text string) (list []token, err error) {
 		if err != nil || len(hash) != len(t.hash) {
 			return nil, fmt.Errorf("line %d: the third word must be the SHA-256 of the token, 64 hexadecimal digits", n)
 		}
-		copy(t.hash[:], hash)
+		if copy(t.hash[:], hash); t.hash == sha256.Sum256(nil) {
+			return nil, fmt.Errorf("line %d: the third word is the SHA-256 of nothing; make a token, and hash it", n)
+		}
 		if seen[t.name] || len(list) == maxTokens {
 			return nil, fmt.Errorf("line %d: names must differ, and at most %d tokens are possible", n, maxTokens)
 		}
