@@ -16,7 +16,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -350,6 +352,55 @@ func TestSessions(t *testing.T) {
 		if answer.Code != tt.code || !strings.HasPrefix(cookie, tt.cookie) || (tt.proto == "https" && tt.cookie != "") != strings.Contains(cookie, "Secure") {
 			t.Errorf("%s %s: %d %s", tt.from, tt.proto, answer.Code, cookie)
 		}
+	}
+}
+
+// streamed is an answer that may be given a deadline.
+type streamed struct{ *httptest.ResponseRecorder }
+
+func (streamed) SetWriteDeadline(time.Time) error { return nil }
+
+// TestStreamEndsWithItsSession: whoever logs out, or whose token is removed, sees no more of what is streamed.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	for name, end := range map[string]func(h http.Handler, cookie string, tokens *atomic.Value){
+		"logout":        func(h http.Handler, cookie string, _ *atomic.Value) { submit(h, "/logout", cookie, nil) },
+		"removed token": func(_ http.Handler, _ string, tokens *atomic.Value) { tokens.Store("") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := guarded()
+			var tokens atomic.Value
+			tokens.Store(w.guard.Tokens())
+			w.guard.Tokens = func() string { return tokens.Load().(string) }
+			h := serve(w)
+			cookie := login(t, h, "viewer")
+			ctx, leave := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live?page=campaigns", nil)
+				r.Header.Set("Cookie", cookie)
+				h.ServeHTTP(streamed{httptest.NewRecorder()}, r)
+			}()
+			over := func(after time.Duration) bool {
+				time.Sleep(after)
+				synctest.Wait()
+				select {
+				case <-ended:
+					return true
+				default:
+					return false
+				}
+			}
+			if over(time.Minute + time.Second/2) {
+				t.Errorf("%s: the stream ended before", name)
+			}
+			end(h, cookie, &tokens)
+			if !over(time.Second) {
+				t.Errorf("%s: the stream goes on", name)
+			}
+			leave()
+			<-ended
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ package page
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -161,10 +162,20 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.hub.Serve(w, r, p.every, func(ctx context.Context) ([]byte, error) {
-		b, err := s.render(s.make(ctx, name, p, query), name, "region")
+		who, err := s.guard.Identify(r) // again each time: a stream must not outlive its session or token
+		if err != nil {
+			return nil, err
+		}
+		if who.Role < max(auth.Viewer, p.role) {
+			return nil, errNoLonger
+		}
+		b, err := s.render(s.make(auth.With(ctx, who), name, p, query), name, "region")
 		return bytes.TrimSpace(b), err
 	})
 }
+
+// errNoLonger ends the stream of somebody who may no longer look.
+var errNoLonger = errors.New("no longer allowed to look")
 
 // page is how a page is made.
 type page struct {
