@@ -21,6 +21,9 @@ const (
 	mostReports, mostEnds = 10_000, 100
 )
 
+// leastSeen is how long a daemon has itself seen a destination fail before it disables it for that, unless disable_after is shorter.
+const leastSeen = time.Hour
+
 // reportsBackoff is the delay between writes that fail.
 var reportsBackoff = retry.Backoff{Initial: reportsEvery, Max: 30 * time.Second, Jitter: 0.2}
 
@@ -95,7 +98,11 @@ func (r *destinationReports) Fails(sink, id string, since time.Time, detail stri
 		return
 	}
 	at := e.FailingSince.Time()
-	if after := r.after[sink]; after > 0 && r.now().Sub(at) >= after {
+	after := r.after[sink]
+	if after == 0 || r.now().Sub(since) < min(after, leastSeen) {
+		return // two short outages with no job between them are no long one
+	}
+	if r.now().Sub(at) >= after {
 		r.end(e, fmt.Sprintf("has failed since %s, for %s; the last time: %s", at.UTC().Format(time.RFC3339), after, detail))
 	}
 }

@@ -126,25 +126,27 @@ func pass(d time.Duration) {
 func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
 	const day = 24 * time.Hour
 	fails := func(sink string) func(*destinationReports) {
-		return func(r *destinationReports) { r.Fails(sink, "a", time.Now(), "500") }
+		return func(r *destinationReports) { r.Fails(sink, "a", time.Now().Add(-2*time.Hour), "500") }
 	}
+	briefly := func(r *destinationReports) { r.Fails("hooks", "a", time.Now().Add(-time.Minute), "500") }
 	works := func(r *destinationReports) { r.Works("hooks", "a") }
 	gone := func(r *destinationReports) { r.Gone("hooks", "a", "410 Gone") }
 	for name, tc := range map[string]struct {
 		steps []func(*destinationReports) // two days apart
 		want  string
 	}{
-		"works":                        {[]func(*destinationReports){works, works}, "a enabled, b enabled"},
-		"fails":                        {[]func(*destinationReports){fails("hooks")}, "a failing, b enabled"},
-		"fails for four days":          {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
-		"fails for six days":           {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks"), fails("hooks")}, "a disabled, b enabled"},
-		"fails, and then nothing":      {[]func(*destinationReports){fails("hooks"), func(*destinationReports) {}, func(*destinationReports) {}, func(*destinationReports) {}}, "a failing, b enabled"},
-		"fails, works":                 {[]func(*destinationReports){fails("hooks"), works}, "a enabled, b enabled"},
-		"fails, works, fails":          {[]func(*destinationReports){fails("hooks"), works, fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
-		"fails, of a sink for ever":    {[]func(*destinationReports){fails("for-ever"), fails("for-ever"), fails("for-ever"), fails("for-ever")}, "a failing, b enabled"},
-		"fails, of a sink without any": {[]func(*destinationReports){fails("plain"), fails("plain")}, "a enabled, b enabled"},
-		"gone":                         {[]func(*destinationReports){gone}, "a disabled, b enabled"},
-		"gone, though it works":        {[]func(*destinationReports){works, gone, works}, "a disabled, b enabled"},
+		"works":                                  {[]func(*destinationReports){works, works}, "a enabled, b enabled"},
+		"fails":                                  {[]func(*destinationReports){fails("hooks")}, "a failing, b enabled"},
+		"fails for four days":                    {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
+		"fails for six days":                     {[]func(*destinationReports){fails("hooks"), fails("hooks"), fails("hooks"), fails("hooks")}, "a disabled, b enabled"},
+		"fails, and then nothing":                {[]func(*destinationReports){fails("hooks"), func(*destinationReports) {}, func(*destinationReports) {}, func(*destinationReports) {}}, "a failing, b enabled"},
+		"fails, nothing, and then fails briefly": {[]func(*destinationReports){fails("hooks"), func(*destinationReports) {}, func(*destinationReports) {}, briefly}, "a failing, b enabled"},
+		"fails, works":                           {[]func(*destinationReports){fails("hooks"), works}, "a enabled, b enabled"},
+		"fails, works, fails":                    {[]func(*destinationReports){fails("hooks"), works, fails("hooks"), fails("hooks"), fails("hooks")}, "a failing, b enabled"},
+		"fails, of a sink for ever":              {[]func(*destinationReports){fails("for-ever"), fails("for-ever"), fails("for-ever"), fails("for-ever")}, "a failing, b enabled"},
+		"fails, of a sink without any":           {[]func(*destinationReports){fails("plain"), fails("plain")}, "a enabled, b enabled"},
+		"gone":                                   {[]func(*destinationReports){gone}, "a disabled, b enabled"},
+		"gone, though it works":                  {[]func(*destinationReports){works, gone, works}, "a disabled, b enabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reported(t, func(s *register, r *destinationReports) {
@@ -156,7 +158,7 @@ func TestWhatBecomesOfDestinationsIsWrittenDown(t *testing.T) {
 					t.Errorf("%s, want %s", got, tc.want)
 				}
 				reason := s.row("a").DisabledReason
-				because := []string{"410 Gone", "has failed since 2000-01-01T00:00:00Z, for 120h0m0s; the last time: 500"}
+				because := []string{"410 Gone", "has failed since 1999-12-31T22:00:00Z, for 120h0m0s; the last time: 500"}
 				if s.row("a").Disabled() && !slices.ContainsFunc(because, func(part string) bool { return strings.Contains(reason, part) }) {
 					t.Errorf("reason: %s", reason)
 				}
