@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ const (
 
 // leastSeen is how long a daemon has itself seen a destination fail before it disables it for that, unless disable_after is shorter.
 const leastSeen = time.Hour
+
+// unseenFor is how long the snapshot may take to show what was noted.
+const unseenFor = time.Minute
 
 // reportsBackoff is the delay between writes that fail.
 var reportsBackoff = retry.Backoff{Initial: reportsEvery, Max: 30 * time.Second, Jitter: 0.2}
@@ -48,6 +52,7 @@ type destinationReports struct {
 	waiting atomic.Int64 // how many reports there are
 	mu      sync.Mutex
 	since   map[string]time.Time // to be noted; zero: it works
+	noted   map[string]time.Time // when others were noted to fail, which the snapshot may not show yet; at most mostReports
 	ends    map[string]ending    // to be disabled
 	told    time.Time            // when it was last logged that one is disabled
 }
@@ -62,7 +67,7 @@ func (p *Parts) newDestinationReports() *destinationReports {
 	r := &destinationReports{
 		store: p.Catalog, log: p.Log, now: time.Now, wake: retry.NewSignal(), after: map[string]time.Duration{},
 		endpoint: func(id string) *delivery.Endpoint { return p.Catalog.Snapshot().Endpoint(id) },
-		since:    map[string]time.Time{}, ends: map[string]ending{},
+		since:    map[string]time.Time{}, noted: map[string]time.Time{}, ends: map[string]ending{},
 	}
 	for name, e := range p.Sinks {
 		if e.Destinations {
@@ -129,6 +134,13 @@ func (r *destinationReports) Works(sink, id string) {
 		delete(r.since, id)
 	}
 	delete(r.ends, id)
+	if at, ok := r.noted[id]; ok {
+		delete(r.noted, id)
+		if r.now().Sub(at) < unseenFor {
+			r.since[id] = time.Time{}
+			r.wake.Send()
+		}
+	}
 	r.count()
 }
 
@@ -161,7 +173,9 @@ func (r *destinationReports) add(put func(), works ...string) {
 }
 
 // count brings waiting up to date. The caller holds the lock.
-func (r *destinationReports) count() { r.waiting.Store(int64(len(r.since) + len(r.ends))) }
+func (r *destinationReports) count() {
+	r.waiting.Store(int64(len(r.since) + len(r.ends) + len(r.noted)))
+}
 
 // Run writes reports until ctx ends.
 func (r *destinationReports) Run(ctx context.Context) error {
@@ -225,6 +239,13 @@ func (r *destinationReports) take() (since map[string]time.Time, ends []string) 
 		delete(r.since, id) // its revision would change
 	}
 	since, r.since = r.since, map[string]time.Time{}
+	now := r.now()
+	maps.DeleteFunc(r.noted, func(_ string, at time.Time) bool { return now.Sub(at) >= unseenFor })
+	for id, at := range since {
+		if !at.IsZero() && len(r.noted) < mostReports {
+			r.noted[id] = now
+		}
+	}
 	r.count()
 	slices.Sort(ends)
 	return since, ends

@@ -103,7 +103,7 @@ func reported(t *testing.T, play func(s *register, r *destinationReports)) {
 		r := &destinationReports{
 			store: s, endpoint: s.row, log: slog.New(slog.DiscardHandler), now: time.Now,
 			after: map[string]time.Duration{"hooks": 5 * 24 * time.Hour, "for-ever": 0}, wake: retry.NewSignal(),
-			since: map[string]time.Time{}, ends: map[string]ending{},
+			since: map[string]time.Time{}, noted: map[string]time.Time{}, ends: map[string]ending{},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -181,6 +181,11 @@ func TestReportsWaitForTheStore(t *testing.T) {
 				t.Errorf("%s is %s, want %s", id, got, want)
 			}
 		}
+		pending := func() int {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.since)
+		}
 		var ids []string
 		s.with(func() {
 			s.away = true
@@ -211,13 +216,14 @@ func TestReportsWaitForTheStore(t *testing.T) {
 		for _, id := range ids {
 			r.Fails("hooks", id, time.Now(), "500")
 		}
-		if n := r.waiting.Load(); n != mostReports {
+		pass(0)
+		if n := pending(); n != mostReports {
 			t.Errorf("%d reports wait", n)
 		}
 		s.with(func() { s.away = false })
 		pass(time.Minute)
 		s.with(func() {
-			if n := r.waiting.Load(); s.most > mostReports || n != 0 {
+			if n := pending(); s.most > mostReports || n != 0 {
 				t.Errorf("%d in a write, %d are left", s.most, n)
 			}
 		})
@@ -268,6 +274,32 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestASuccessRightAfterAFailureIsWrittenDown, though the daemon's snapshot does not show the failure yet.
+func TestASuccessRightAfterAFailureIsWrittenDown(t *testing.T) {
+	reported(t, func(s *register, r *destinationReports) {
+		old := s.row("a")
+		r.endpoint = func(string) *delivery.Endpoint { return old }
+		r.Fails("hooks", "a", time.Now(), "500")
+		pass(time.Second / 2)
+		if got := s.row("a").State(); got != delivery.EndpointFailing {
+			t.Fatal(got)
+		}
+		r.Works("hooks", "a")
+		r.Works("hooks", "a")
+		pass(time.Minute)
+		if got := s.row("a").State(); got != delivery.EndpointEnabled {
+			t.Error(got)
+		}
+		r.Works("hooks", "a")
+		pass(time.Minute)
+		s.with(func() {
+			if n := r.waiting.Load(); n != 0 || s.writes != 2 {
+				t.Errorf("%d are remembered, %d writes", n, s.writes)
+			}
+		})
+	})
 }
 
 // TestManyAreDisabledBitByBit, so that no write lasts for long.
