@@ -358,3 +358,31 @@ func TestOppositeOrders(t *testing.T) {
 		t.Errorf("%d updates of 200 were kept, %v", bursts, err)
 	}
 }
+
+// TestAChangedDestinationBeginsAnew: since when it has failed is forgotten with anything that changes what is sent, or where.
+func TestAChangedDestinationBeginsAnew(t *testing.T) {
+	t.Parallel()
+	conn := connected(t, migrated(t))
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
+	for _, c := range []struct {
+		change string
+		anew   bool
+	}{
+		{`url = 'https://b.example/'`, true},
+		{`headers = '{"x-tenant": "blue"}'`, true},
+		{`secrets = '{file:new}'`, true},
+		{`sink = 'hooks'`, true},
+		{`max_in_flight = 3`, false},
+		{`headers = headers, secrets = secrets, sink = sink`, false},
+	} {
+		run(t, conn, `UPDATE pacer.destinations SET failing_since = '2026-11-01' WHERE id = 'shop'`)
+		run(t, conn, `UPDATE pacer.destinations SET `+c.change+` WHERE id = 'shop'`)
+		var anew bool
+		if err := conn.QueryRow(t.Context(), `SELECT failing_since IS NULL FROM pacer.destinations WHERE id = 'shop'`).Scan(&anew); err != nil {
+			t.Fatal(err)
+		}
+		if anew != c.anew {
+			t.Errorf("%s: it begins anew: %t", c.change, anew)
+		}
+	}
+}
