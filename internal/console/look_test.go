@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,5 +89,16 @@ func TestNobodyLooksForStrangers(t *testing.T) {
 	w.snapshot = nil // which a state says
 	if code, body, _ := get(t, serve(w), "/login"); code != http.StatusOK || w.looked.Load() != 0 {
 		t.Errorf("%d, looked %d times: %s", code, w.looked.Load(), body)
+	}
+}
+
+// TestLettersThatAreNotAll: where not all letters were looked at, the page does not call the last of the oldest ones the newest ones.
+func TestLettersThatAreNotAll(t *testing.T) {
+	w := newWorld()
+	for more, want := range map[bool]string{false: "<caption>The newest ones<", true: "<caption>The last ones that were looked at, not the newest ones<"} {
+		w.more = more
+		if code, body, _ := get(t, serve(w), "/dead"); code != http.StatusOK || !strings.Contains(body, want) || strings.Contains(body, "there are newer ones") != more {
+			t.Errorf("more %t: %d %s", more, code, body)
+		}
 	}
 }

@@ -33,6 +33,7 @@ type world struct {
 	guard    auth.Options
 	changes  []string // what was asked of the Changer
 	replay   replay.Run
+	more     bool   // dead letters than were looked at
 	look     func() // is called when dead letters are looked for
 }
 
@@ -97,7 +98,7 @@ func (w *world) letters(context.Context, view.LetterFilter) (view.Letters, error
 	if w.look != nil {
 		w.look()
 	}
-	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1}}, Looked: 1}
+	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1}}, Looked: 1, More: w.more}
 	for _, id := range hostile {
 		found.List = append(found.List, view.Letter{Place: "0/1", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})
 	}

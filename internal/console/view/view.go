@@ -231,12 +231,12 @@ type LetterFilter struct {
 	Last                    time.Duration
 }
 
-// Letters are dead letters: the newest ones, and the counts of all that were looked at.
+// Letters are dead letters: the last ones, and the counts, of those that were looked at, which begins with the oldest.
 type Letters struct {
-	List   []Letter      `json:"letters"`
+	List   []Letter      `json:"letters" doc:"the last ones of those that were looked at, the newest first"`
 	Counts []LetterCount `json:"counts"`
 	Looked int           `json:"looked" doc:"letters that were looked at"`
-	More   bool          `json:"more" doc:"there are more than were looked at"`
+	More   bool          `json:"more" doc:"not all were looked at: there may be newer ones than any of these"`
 }
 
 // maxLooks bounds how many look for dead letters at a time: each reads thousands of records.
