@@ -100,7 +100,7 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 		})
 	}
 	if s.Kafka != nil {
-		sources.Letters, sources.Replays = s.letters, replay.New(s.replay, s.Log)
+		sources.Letters, sources.Replays = s.letters, replay.New(s.replay, s.HoldReplays, s.Log)
 	}
 	return sources
 }

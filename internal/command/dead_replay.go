@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -77,9 +78,24 @@ func (c *cli) replayDead(ctx context.Context, opts deadletter.ReplayOptions) err
 	if t := opts.ToTopic; t != "" && !slices.Contains(opts.Ingress, t) {
 		return config.Usagef("--to-topic %s is not among kafka.topics, so no daemon would read it; add it there", t)
 	}
+	if !opts.DryRun {
+		held, release, err := s.HoldReplays(ctx)
+		switch {
+		case err == nil:
+			defer release()
+			ctx = held
+		case errors.Is(err, catalog.ErrUnreachable): // the letters are in Kafka, and who types this may know that nobody else does
+			s.Log.Warn("nothing keeps others from replaying the same letters at the same time", "error", err)
+		default:
+			return fmt.Errorf("replay: %w", err)
+		}
+	}
 	began := time.Now()
 	report, err := c.replayWithBar(ctx, opts)
 	if err != nil {
+		if errors.Is(context.Cause(ctx), catalog.ErrLost) {
+			err = catalog.ErrLost
+		}
 		err = replayError(ctx, opts.Again, &report, app.BrokersFault(err))
 	} else {
 		err = oversizeError(&report)

@@ -493,7 +493,7 @@ func TestReplays(t *testing.T) {
 		asked <- r
 		progress(3)
 		<-ctx.Done()
-		return replay.Outcome{Replayed: 4}, stopped
+		return replay.Outcome{Replayed: 4, Doubtful: 2}, stopped
 	}
 	s := newServer()
 	s.Site = newSite(prometheus.NewRegistry(), w)
@@ -517,6 +517,14 @@ func TestReplays(t *testing.T) {
 	if answer := submit(h, "/replay", login(t, h, "viewer"), form); answer.Code != http.StatusForbidden {
 		t.Errorf("by a viewer: %d", answer.Code)
 	}
+	w.elsewhere = true
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusPreconditionFailed {
+		t.Errorf("while another process replays: %d", answer.Code)
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "another process") {
+		t.Errorf("while another process replays, by the API: %d %s", answer.Code, answer.Body)
+	}
+	w.elsewhere = false
 	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "replays?done=replay" {
 		t.Fatalf("%d %s", answer.Code, answer.Body)
 	}
@@ -544,7 +552,7 @@ func TestReplays(t *testing.T) {
 		t.Errorf("stop: %d", answer.Code)
 	}
 	s.Site.Close()
-	if job = list().Replays[0]; job.State != "stopped" || job.Outcome.Replayed != 4 || job.Ended == nil {
+	if job = list().Replays[0]; job.State != "stopped" || job.Error != "stopped" || w.leases.Load() != 0 || job.Outcome.Doubtful != 2 || job.Outcome.Replayed != 4 || job.Ended == nil {
 		t.Errorf("then it is %+v", job)
 	}
 	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusServiceUnavailable {

@@ -26,15 +26,17 @@ var hostile = []string{
 
 // world is an installation that only the console sees.
 type world struct {
-	snapshot *delivery.Snapshot
-	waiting  int64
-	fail     error // of everything but the catalog
-	looked   atomic.Int32
-	guard    auth.Options
-	changes  []string // what was asked of the Changer
-	replay   replay.Run
-	more     bool   // dead letters than were looked at
-	look     func() // is called when dead letters are looked for
+	snapshot  *delivery.Snapshot
+	waiting   int64
+	fail      error // of everything but the catalog
+	elsewhere bool  // another process replays
+	leases    atomic.Int32
+	looked    atomic.Int32
+	guard     auth.Options
+	changes   []string // what was asked of the Changer
+	replay    replay.Run
+	more      bool   // dead letters than were looked at
+	look      func() // is called when dead letters are looked for
 }
 
 func newWorld() *world {
@@ -134,7 +136,7 @@ func (w *world) sources() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Letters: w.letters, Replays: replay.New(w.replay, slog.New(slog.DiscardHandler)), Version: "dev",
+		Records: w, Changer: w, Letters: w.letters, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -188,6 +190,15 @@ func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bul
 	what, _ := json.Marshal(b)
 	w.changes = append(w.changes, fmt.Sprintf("%d campaigns %s by %s: %s", len(ids), what, by.Name, by.Reason))
 	return len(ids), w.fail
+}
+
+// lease refuses what another process does.
+func (w *world) lease(ctx context.Context) (held context.Context, release func(), err error) {
+	if w.elsewhere {
+		return nil, nil, fmt.Errorf("in another process %w", replay.ErrBusy)
+	}
+	w.leases.Add(1)
+	return ctx, func() { w.leases.Add(-1) }, nil
 }
 
 // counted is a replay of seven letters.

@@ -1,4 +1,4 @@
-// Package replay runs replays of dead letters in the background: one at a time, at a rate, of at most as many letters as somebody has
+// Package replay runs replays of dead letters in the background: one at a time in the installation, at a rate, of at most as many letters as somebody has
 // seen, and until it is stopped.
 package replay
 
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -47,6 +48,7 @@ type Outcome struct {
 	Truncated int `json:"truncated" doc:"left out: only the beginning of the payload was kept"`
 	Expired   int `json:"expired" doc:"left out: their time is over"`
 	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"`
+	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`
 }
 
 // Job is a replay.
@@ -67,24 +69,32 @@ type Job struct {
 // Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
 type Run func(ctx context.Context, request Request, progress func(replayed int)) (Outcome, error)
 
-// ErrBusy means that a replay is running.
-var ErrBusy = errors.New("a replay is running in this process; wait for it, or stop it")
+// Lease keeps other processes from replaying until release is called; held ends when it no longer can. The error is ErrBusy if
+// another process replays.
+type Lease func(ctx context.Context) (held context.Context, release func(), err error)
+
+// ErrBusy means that a replay is running: two of the same letters at a time would publish each twice.
+var ErrBusy = errors.New("a replay is running; wait for it, or stop it where it was begun")
 
 // Jobs are the replays of a process. Safe for concurrent use.
 type Jobs struct {
-	run Run
-	log *slog.Logger
+	run   Run
+	lease Lease
+	log   *slog.Logger
 
 	running sync.WaitGroup
 	mu      sync.Mutex // guards what follows
 	list    []*Job     // the newest first
 	stop    context.CancelFunc
 	active  *Job
+	begins  bool // the lease is being asked for
 	closed  bool
 }
 
 // New makes Jobs; it starts nothing.
-func New(run Run, log *slog.Logger) *Jobs { return &Jobs{run: run, log: log} }
+func New(run Run, lease Lease, log *slog.Logger) *Jobs {
+	return &Jobs{run: run, lease: lease, log: log}
+}
 
 // Count returns what a replay would do.
 func (j *Jobs) Count(ctx context.Context, filter Filter) (Outcome, error) {
@@ -97,17 +107,40 @@ func (j *Jobs) Count(ctx context.Context, filter Filter) (Outcome, error) {
 	return outcome, err
 }
 
-// Start begins a replay of at most limit letters.
-func (j *Jobs) Start(by, why string, request Request) (Job, error) {
+var errClosed = errors.New("this process is being stopped")
+
+// reserve makes sure that nobody else begins a replay in this process.
+func (j *Jobs) reserve() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
 	case j.closed:
-		return Job{}, errors.New("this process is being stopped")
-	case j.active != nil:
-		return Job{}, ErrBusy
+		return errClosed
+	case j.active != nil || j.begins:
+		return ErrBusy
+	}
+	j.begins = true
+	return nil
+}
+
+// Start begins a replay of at most limit letters. The error is ErrBusy if one is running, here or in another process.
+func (j *Jobs) Start(by, why string, request Request) (Job, error) {
+	if err := j.reserve(); err != nil {
+		return Job{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), runWithin) // it outlives the request
+	ctx, release, err := j.lease(ctx)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.begins = false
+	if err == nil && j.closed {
+		release()
+		err = errClosed
+	}
+	if err != nil {
+		cancel()
+		return Job{}, err
+	}
 	job := &Job{
 		ID: rand.Text(), State: "running", Filter: request.Filter, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
 		Started: time.Now().UTC(),
@@ -118,11 +151,15 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		"rate", request.Rate, "letters", request.Limit, "by", by)
 	j.running.Go(func() {
 		defer cancel()
+		defer release()
 		outcome, err := j.run(ctx, request, func(replayed int) {
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			job.Outcome.Replayed = replayed
 		})
+		if cause := context.Cause(ctx); ctx.Err() != nil && !errors.Is(cause, ctx.Err()) { // the lease was lost
+			err = cause
+		}
 		j.end(job, outcome, err, ctx.Err() != nil)
 	})
 	return *job, nil
@@ -137,10 +174,14 @@ func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {
 	case stopped:
 		job.State = "stopped"
 	case err != nil:
-		job.State, job.Error = "failed", err.Error()
+		job.State = "failed"
+	}
+	if err != nil && !errors.Is(err, context.Canceled) { // that it was stopped is no news, but what failed meanwhile is
+		job.Error = strings.Join(strings.Fields(err.Error()), " ")
 	}
 	j.active = nil
-	j.log.Info("a replay of dead letters has ended", "replay", job.ID, "state", job.State, "replayed", outcome.Replayed, "error", job.Error)
+	j.log.Info("a replay of dead letters has ended", "replay", job.ID, "state", job.State, "replayed", outcome.Replayed,
+		"doubtful", outcome.Doubtful, "error", job.Error)
 }
 
 // Stop stops a replay that is running, and returns whether it is.
