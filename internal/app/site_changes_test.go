@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/harness"
@@ -79,6 +81,17 @@ func TestChangesOfTheConsole(t *testing.T) {
 	changes, err := records{admin}.Changes(ctx, view.ChangesOf{Campaign: "spring", Limit: 1})
 	if err != nil || len(changes) != 1 || changes[0].Actor != alice.Name || changes[0].Reason != "why" || changes[0].RequestID != "r-1" {
 		t.Errorf("the change is recorded as %+v, %v", changes, err)
+	}
+	address, headers := "https://shop.example/hook?key=hidden", map[string]string{"X-Tenant": "hidden", "Authorization": "file:hidden"}
+	if _, err := admin.CreateDestination(ctx, "shop-7", catalog.DestinationChange{URL: &address, Headers: &headers}); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []auth.Role{auth.None, auth.Viewer, auth.Operator, auth.Admin} {
+		changes, err := records{admin}.Changes(auth.With(ctx, &auth.Identity{Role: role}), view.ChangesOf{Limit: 1})
+		shown := fmt.Sprint(changes)
+		if err != nil || strings.Contains(shown, "hidden") != (role == auth.Admin) || !strings.Contains(shown, "https://shop.example/hook") || !strings.Contains(shown, "X-Tenant") {
+			t.Errorf("to %s the destination is shown as %s, %v", role, shown, err)
+		}
 	}
 	soon := "soon"
 	for _, edit := range []*view.Edit{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/requeue"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
 // records implements view.Records over the database.
@@ -70,13 +72,35 @@ func (r records) Changes(ctx context.Context, of view.ChangesOf) ([]view.Change,
 	list := make([]view.Change, 0, len(changes))
 	for i := range changes {
 		c := &changes[i]
+		fields := fieldsOf(c.Old, c.New)
+		if c.Relation == "destinations" && auth.Of(ctx).Role < auth.Admin {
+			redact(fields)
+		}
 		list = append(list, view.Change{
 			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, Actor: c.Actor, Reason: c.Reason, RequestID: c.RequestID,
 			What:     c.Relation + " " + c.Operation,
-			Campaign: c.Campaign, Quota: c.Quota, Fields: fieldsOf(c.Old, c.New),
+			Campaign: c.Campaign, Quota: c.Quota, Fields: fields,
 		})
 	}
 	return list, nil
+}
+
+// redact takes out of the fields of a destination what may let others send to it: the query of its address, and the values of its headers.
+func redact(fields []view.Field) {
+	for i := range fields {
+		f := &fields[i]
+		for _, text := range []*string{&f.Old, &f.New} {
+			switch {
+			case *text == "":
+			case f.Name == "url":
+				*text = sinkhttp.Redacted(*text)
+			case f.Name == "headers":
+				var headers map[string]json.RawMessage
+				_ = json.Unmarshal([]byte(*text), &headers) // the table holds nothing else; of anything else no name is shown
+				*text = strings.Join(slices.Sorted(maps.Keys(headers)), ", ")
+			}
+		}
+	}
 }
 
 // fieldsOf lists what two rows differ in.
