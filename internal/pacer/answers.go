@@ -52,6 +52,9 @@ func (p *Pacer) settledAt(d *destination, now instant) {
 
 // destinationWorked records that a destination has taken a job.
 func (p *Pacer) destinationWorked(x *sent, now instant) {
+	if p.limitsOf(x.destination, now); x.stale() {
+		return
+	}
 	if r := p.opt.DestinationReports; r != nil {
 		r.Works(x.sink.id, x.destination.name)
 	}
@@ -68,8 +71,8 @@ func (p *Pacer) destinationRecovered(x *sent, now instant) {
 // settleAt applies an answer that is about the job's own destination.
 func (p *Pacer) settleAt(x sent, now instant) {
 	p.limitsOf(x.destination, now)
-	if x.begun < x.destination.renewedAt && x.result.Class != delivery.Permanent && x.result.Class != delivery.Temporary {
-		p.setApart(x.sink, x.destination, x.job, true, now) // the answer is about what it was
+	if x.stale() {
+		p.settleStale(x, now)
 		return
 	}
 	switch x.result.Class {
@@ -79,6 +82,27 @@ func (p *Pacer) settleAt(x sent, now instant) {
 		p.throttledAt(x, now)
 	default:
 		p.notTakenAt(x, now)
+	}
+}
+
+// stale tells whether the call began before its destination was changed: the answer says nothing of what it is now.
+func (x *sent) stale() bool { return x.begun < x.destination.renewedAt }
+
+// settleStale applies an answer that is about what the destination was: it says what becomes of the job, and no more.
+func (p *Pacer) settleStale(x sent, now instant) {
+	j, r := x.job, x.result
+	switch {
+	case r.Class == delivery.Permanent && x.queue.circuit.held():
+		p.sinkWorked(x.sink, now)
+		p.waitAlone(j, p.opt.MaxOpenAge, now) // the campaign gives no job up
+	case r.Class == delivery.Permanent:
+		p.sinkWorked(x.sink, now)
+		j.Attempt++
+		p.dead(j, delivery.ReasonRefused, r.Detail)
+	case r.Class != delivery.Temporary:
+		p.setApart(x.sink, x.destination, j, true, now)
+	case !p.drain.stopped: // otherwise it stays open; it is tried again by the daemon that reads it next
+		p.retry(j, r, r.By != delivery.ByNobody || j.Attempt > 0, min(r.RetryAfter, x.sink.maxRetryAfter), now)
 	}
 }
 

@@ -118,3 +118,50 @@ func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestAnswersToCallsFromBeforeAChange say what becomes of their jobs, and nothing of the destination as it is now.
+func TestAnswersToCallsFromBeforeAChange(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer  delivery.Result
+		reports string // when they are answered
+		outcome delivery.Outcome
+	}{
+		"works":   {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 0", delivery.OutcomeDelivered},
+		"dead":    {dead500, "fails 0, gone 0, works 0", delivery.OutcomeRetried},
+		"no one":  {dead502, "fails 0, gone 0, works 0", delivery.OutcomeRetried},
+		"refuses": {gone410, "fails 0, gone 0, works 0", delivery.OutcomeDead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told, s := &reports{}, &shops{}
+			one(t, newBook(campaign("c", 1000)), func(o *Options) { o.Destinations, o.DestinationReports = s, told }, func(t *testing.T, f *fleet) {
+				f.receiver.max = 512
+				f.receiver.latency = func() time.Duration { return 2 * time.Second }
+				f.receiver.setAnswer(down("shop", tc.answer))
+				before := newPartition("lane/0")
+				f.push(t, named(jobs(before, delivery.FromLane, "c", 0, outageFailures), "shop"))
+				time.Sleep(time.Second) // they are under way
+				f.receiver.setAnswer(nil)
+				f.receiver.mu.Lock()
+				f.receiver.latency = func() time.Duration { return time.Millisecond }
+				f.receiver.mu.Unlock()
+				s.mu.Lock()
+				s.renew("shop")
+				s.mu.Unlock()
+				time.Sleep(1300 * time.Millisecond)
+				if got := told.String(); got != tc.reports {
+					t.Errorf("%s, want %s", got, tc.reports)
+				}
+				after := newPartition("lane/1")
+				f.push(t, named(jobs(after, delivery.FromLane, "c", 0, 5), "shop"))
+				time.Sleep(500 * time.Millisecond)
+				if n := after.count(delivery.OutcomeDelivered); n != 5 {
+					t.Errorf("%d of 5 new jobs are delivered at once", n)
+				}
+				time.Sleep(time.Minute)
+				if n := before.count(tc.outcome); n != outageFailures {
+					t.Errorf("%d of %d jobs from before are %s", n, outageFailures, tc.outcome)
+				}
+			})
+		})
+	}
+}
