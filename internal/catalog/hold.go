@@ -52,6 +52,10 @@ func (a *Admin) Hold(ctx context.Context, what string) (held context.Context, re
 		lose(context.Canceled)
 		stop()
 		<-watched
+		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		// Waited for: the server notices some time after the end of a session that there is one lock less.
+		_, _ = conn.Exec(unlocking, `SELECT pg_advisory_unlock($1)`, lockOf(what))
 		hangUp(ctx, conn)
 	}, nil
 }
