@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -148,6 +149,20 @@ func TestChangesByAPI(t *testing.T) {
 		if tt.code >= 400 && answer.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %s", tt.name, answer.Header().Get("Content-Type"))
 		}
+	}
+}
+
+// TestPartOfABulkChangeIsLogged: what was changed before an error has to be found as well.
+func TestPartOfABulkChangeIsLogged(t *testing.T) {
+	w := guarded()
+	var log bytes.Buffer
+	w.log = slog.NewTextHandler(&log, nil)
+	h := serve(w)
+	cookie := login(t, h, "operator")
+	w.fail = errAway
+	answer := submit(h, "/bulk", cookie, url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"pause"}})
+	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "matched=1 changed=1 by=the-operator@127.0.0.1") {
+		t.Errorf("%d; the log has %s", answer.Code, log.String())
 	}
 }
 

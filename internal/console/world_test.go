@@ -35,13 +35,14 @@ type world struct {
 	guard     auth.Options
 	changes   []string // what was asked of the Changer
 	replay    replay.Run
+	log       slog.Handler
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
 }
 
 func newWorld() *world {
 	quota := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}}}
-	w := &world{waiting: 5, replay: counted, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
+	w := &world{waiting: 5, replay: counted, log: slog.DiscardHandler, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
 		Revision: 7, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}, Quotas: map[string]*delivery.Quota{"provider": quota},
 	}}
 	for _, id := range hostile {
@@ -150,7 +151,7 @@ var errAway = errors.New("connection\nrefused")
 
 func newSite(r prometheus.Registerer, w *world) *Site {
 	return NewSite(SiteOptions{
-		Sources: w.sources(), BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"}, Logger: slog.New(slog.DiscardHandler), Registerer: r,
+		Sources: w.sources(), BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"}, Logger: slog.New(w.log), Registerer: r,
 	})
 }
 

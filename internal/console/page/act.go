@@ -227,6 +227,8 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	}
 	n, err := s.looker.Sources().Changer.Bulk(ctx, actor(ctx, form), ids, &change)
 	if err != nil && n > 0 {
+		s.log.Info("the console has done a part of what a form asks", "action", "bulk", "matched", len(ids), "changed", n,
+			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), brief(err))
 	}
 	by.After = ""
