@@ -522,7 +522,7 @@ func TestReplays(t *testing.T) {
 	if form.Get("limit") != "7" || !strings.Contains(page, "9 match; left out are 2") {
 		t.Fatalf("the page says %s", page)
 	}
-	for key, wrong := range map[string]string{"rate": "0", "limit": "0", "until": "", "since": "now"} {
+	for key, wrong := range map[string]string{"rate": "0", "limit": "0", "until": "", "since": "now", "why": "a\rdata: b"} {
 		bad := maps.Clone(form)
 		bad.Set(key, wrong)
 		if answer := submit(h, "/replay", cookie, bad); answer.Code != http.StatusUnprocessableEntity {
@@ -573,7 +573,7 @@ func TestReplays(t *testing.T) {
 	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusServiceUnavailable {
 		t.Errorf("while the process ends: %d", answer.Code)
 	}
-	for body, want := range map[string]int{`{"dry_run":true}`: 200, `{"limit":7,"rate":"fast"}`: 422, `{"limit":100001}`: 422, `{}`: 422} {
+	for body, want := range map[string]int{`{"dry_run":true}`: 200, `{"limit":7,"rate":"fast"}`: 422, `{"limit":100001}`: 422, `{"limit":7,"why":"a\rb"}`: 422, `{}`: 422} {
 		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
 			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
 		}

@@ -330,3 +330,16 @@ func TestLooksForLettersAreLimited(t *testing.T) {
 		t.Errorf("after that: %d", code)
 	}
 }
+
+// TestEventsOfAnyNewline: text cannot begin a field of an event, whatever ends its lines.
+func TestEventsOfAnyNewline(t *testing.T) {
+	hub, out := live.NewHub(), httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/live", nil)
+	hub.Serve(streamed{out}, r, time.Hour, func(context.Context) ([]byte, error) {
+		hub.Close() // after the first event
+		return []byte("a\rid: b\r\nevent: c\nd"), nil
+	})
+	if _, data, _ := strings.Cut(out.Body.String(), "\n"); data != "data: a\ndata: id: b\ndata: event: c\ndata: d\n\n" {
+		t.Errorf("the event is %q", out.Body)
+	}
+}

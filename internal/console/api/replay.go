@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -64,6 +66,9 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	}
 	if micros, _, err := notation.ParseRate(in.Body.Rate); err != nil || micros == 0 || in.Body.Limit < 1 {
 		return nil, huma.Error422UnprocessableEntity("give a limit above 0, which a dry run counts, and a rate above 0 such as 100 or 150/m")
+	}
+	if strings.ContainsFunc(in.Body.Why, unicode.IsControl) {
+		return nil, huma.Error422UnprocessableEntity("why: give one line, without control characters")
 	}
 	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit})
 	switch {

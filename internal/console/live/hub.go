@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -97,6 +98,9 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration,
 	}
 }
 
+// oneNewline makes all ends of lines the same: to a browser each of them ends a field of an event.
+var oneNewline = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // stream is one client's.
 type stream struct {
 	w       http.ResponseWriter
@@ -115,8 +119,8 @@ func (s *stream) send(fragment []byte) error {
 	switch {
 	case id != s.last:
 		fmt.Fprintf(&event, "id: %s\n", id)
-		for line := range bytes.SplitSeq(fragment, []byte("\n")) {
-			fmt.Fprintf(&event, "data: %s\n", bytes.TrimSuffix(line, []byte("\r")))
+		for line := range strings.SplitSeq(oneNewline.Replace(string(fragment)), "\n") {
+			fmt.Fprintf(&event, "data: %s\n", line)
 		}
 		event.WriteString("\n")
 	case !s.begun || time.Since(s.wrote) >= beatEvery:
