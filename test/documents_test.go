@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ scripts/services.sh() { :; }
 func TestDocumentsWork(t *testing.T) {
 	alongside(t, 0)
 	pages, err := filepath.Glob("../docs/howto/*.md")
+	pages = slices.DeleteFunc(pages, func(page string) bool { return filepath.Base(page) == "kubernetes.md" }) // test/chart reads its values
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)
 	}
@@ -42,7 +44,7 @@ func typePage(t *testing.T, path string) {
 	}
 	blocks := fenced.FindAllStringSubmatch(string(page), -1)
 	if len(blocks) == 0 {
-		t.Skip("it has no commands that run here")
+		t.Fatal("it has no commands")
 	}
 	s := newStack(t, stackOptions{partitions: 6})
 	dir := t.TempDir()

@@ -186,7 +186,7 @@ func TestMonitoringIsThatOfDeploy(t *testing.T) {
 func TestTheDaemonReadsTheConfiguration(t *testing.T) {
 	binary := os.Getenv("PACER_BIN")
 	if binary == "" {
-		t.Skip("PACER_BIN is not set; make chart builds it first")
+		t.Fatal("PACER_BIN is not set: run make chart, which builds the program")
 	}
 	list := mustRender(t, "prod", values(t, true, nil))
 	for _, name := range []string{"prod-pacer", "prod-pacer-migrate"} {
