@@ -86,13 +86,23 @@ type Daemon struct {
 	console  *console.Server
 	windows  *lastWindows
 	closures *gateGauges
-	shut     *destinationGates
-	reports  *destinationReports
+	told     told
 	stores   *stores
 	progress *progress.Tracker
 	manager  *supervisor
 	admin    *catalog.Admin // for the console; nil: there is no database
 
+	life
+}
+
+// told is what daemons tell each other, and the database, of destinations.
+type told struct {
+	shut    *destinationGates
+	reports *destinationReports
+}
+
+// life is how far a daemon has come.
+type life struct {
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run accepts no more jobs
 }
@@ -116,7 +126,7 @@ func (p *Parts) quotas() []*delivery.Quota {
 // NewDaemon builds a daemon. It opens no connection and starts nothing.
 func NewDaemon(parts Parts) (*Daemon, error) {
 	cfg := parts.Config
-	d := &Daemon{parts: parts, log: parts.Log, ending: make(chan struct{})}
+	d := &Daemon{parts: parts, log: parts.Log, life: life{ending: make(chan struct{})}}
 	var err error
 	if d.limits, err = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: parts.quotas,
@@ -149,7 +159,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		d.janitor = consumer.NewJanitor(parts.Kafka, parts.Log, parts.Registry)
 	}
 	d.results = parts.newResults()
-	d.reports = parts.newDestinationReports()
+	d.told.reports = parts.newDestinationReports()
 	if d.pacer, err = d.newPacer(); err != nil {
 		return nil, err
 	}
@@ -157,7 +167,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		return nil, err
 	}
 	d.closures = d.newGateGauges()
-	d.shut = &destinationGates{read: d.limits.DestinationsSince, see: d.pacer.SeeDestinations, log: d.log}
+	d.told.shut = &destinationGates{read: d.limits.DestinationsSince, see: d.pacer.SeeDestinations, log: d.log}
 	d.stores = newStores(parts.Redis.Up, parts.Registry)
 	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
@@ -185,7 +195,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	parts := map[string]func(context.Context) error{
 		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
-		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.shut.Run, "reports of destinations": d.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
+		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.told.shut.Run, "reports of destinations": d.told.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
 	}
 	if d.janitor != nil {
 		parts["janitor"] = d.janitor.Run

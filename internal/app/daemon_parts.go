@@ -40,7 +40,7 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 	set := cfg.Pacing
 	return pacer.New(pacer.Options{
 		Destinations: destinations{of: d.sinks.Destinations, limits: d.parts.destinationLimits()}, DestinationGates: d.limits,
-		DestinationReports: d.reports,
+		DestinationReports: d.told.reports,
 		Limiter:            limiter, Gates: d.limits, Sinks: sinks, Requeuer: d.relay, Widener: d.relay, Catalog: d.parts.Catalog,
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
