@@ -48,7 +48,9 @@ func (d *daemon) settledBy(campaign string) int {
 func TestStripes(t *testing.T) {
 	alongside(t, 15*time.Second)
 	s := newStack(t, stackOptions{partitions: 4, lanes: stripedLanes})
-	const rate, published, direct = 2000, 8192, 1000
+	// Each 256 offsets have a lane by a hash of the topic's name, which is another one in each run: that one of four lanes is
+	// chosen for none of 48 such stretches is seen in one of 250,000 runs.
+	const rate, published, direct = 2000, 48 * 256, 1000
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('wide', $1, 'paused'), ('narrow', 20, 'paused')`, rate)
 	daemons := []*daemon{s.start("one"), s.start("two")}
 	for _, d := range daemons {
@@ -61,7 +63,7 @@ func TestStripes(t *testing.T) {
 	lanes := s.stripes("wide")
 	counts := s.inLanes("wide")
 	for _, lane := range lanes {
-		if n := counts[lane]; len(lanes) != 4 || len(counts) != 4 || n < published/16 {
+		if len(lanes) != 4 || len(counts) != 4 || counts[lane] == 0 {
 			t.Fatalf("the campaign has lanes %v, and jobs in %v", lanes, counts)
 		}
 	}
@@ -122,8 +124,14 @@ func TestStripesOfAnEarlierVersion(t *testing.T) {
 	d.awaitReady(20 * time.Second)
 	s.publish(ofCampaign("wide", 500, 4096))
 	s.await(30*time.Second, "the overflow", func() bool { return s.written(requeue.LaneTopic(s.prefix)) >= 4596 })
-	if lanes, first := s.stripes("wide"), s.pin("wide"); len(lanes) != 4 || first != 7 || len(s.inLanes("wide")) != 4 {
-		t.Errorf("lanes %v with the first %d, and jobs in %v", lanes, first, s.inLanes("wide"))
+	lanes, counts := s.stripes("wide"), s.inLanes("wide")
+	if first := s.pin("wide"); len(lanes) != 4 || first != 7 || len(counts) < 2 { // of 16 stretches, none may be of a certain lane
+		t.Errorf("lanes %v with the first %d, and jobs in %v", lanes, first, counts)
+	}
+	for lane := range counts {
+		if !slices.Contains(lanes, lane) {
+			t.Errorf("jobs in lane %d, which is none of %v", lane, lanes)
+		}
 	}
 	s.sql(`DELETE FROM pacer.lane_pins WHERE campaign_id = 'wide' AND lane = 7`) // as an earlier version does
 	if lanes, first := s.stripes("wide"), s.pin("wide"); len(lanes) != 3 || !slices.Contains(lanes, first) {
