@@ -34,8 +34,9 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 .PHONY: test
 # Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
 LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
-# Without symbols, which nobody looks at, a program of tests takes a fifth less time to link.
-LINKED := -ldflags=-s
+# Some sixty programs of tests are linked: without symbols, which nobody looks at, and without collecting memory, each
+# takes half the time.
+LINKED := -ldflags=-s -toolexec 'env GOGC=off'
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
 test: export PACER_KAFKA_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)

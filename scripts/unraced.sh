@@ -2,7 +2,7 @@
 # The tests that do more without the race detector: those that call harness.Simulation or look at harness.Raced, by
 # themselves or in a function that they call. All others do the same in both passes, and run in one.
 #
-#   scripts/unraced.sh packages     the packages that have such tests
+#   scripts/unraced.sh packages     the packages that have such tests, the longest first
 #   scripts/unraced.sh tests        the tests, as an expression for go test -run
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,9 @@ tests() {
     }' "$1"/*_test.go
 }
 
+longest='limits|demo|pacer|limits/eventual'
 packages=$(grep -rlE --include='*_test.go' 'harness\.(Simulation|Raced)' internal | xargs -n 1 dirname | sort -u | sed 's,^,./,')
+packages=$(grep -xE "./internal/($longest)" <<<"$packages"; grep -vxE "./internal/($longest)" <<<"$packages")
 case ${1:-} in
 packages) echo "$packages" ;;
 tests) echo "^($(for p in $packages; do tests "$p"; done | sort -u | paste -sd '|'))\$" ;;
