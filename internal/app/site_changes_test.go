@@ -93,6 +93,10 @@ func TestChangesOfTheConsole(t *testing.T) {
 			t.Errorf("to %s the destination is shown as %s, %v", role, shown, err)
 		}
 	}
+	of, err := records{admin}.Changes(ctx, view.ChangesOf{Destination: "shop-7", Limit: 10})
+	if err != nil || len(of) != 1 || of[0].Destination != "shop-7" || of[0].What != "destinations insert" {
+		t.Errorf("the changes of the destination are %+v, %v", of, err)
+	}
 	soon := "soon"
 	for _, edit := range []*view.Edit{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
 		if _, err := c.Edit(ctx, alice, "spring", edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {

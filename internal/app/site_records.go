@@ -32,7 +32,7 @@ func (r records) Campaigns(ctx context.Context) (map[string]view.Record, error) 
 	for i := range rows {
 		row := &rows[i]
 		p := &row.Progress
-		record := view.Record{Rate: row.Rate(), TimeZone: row.TimeZone, UpdatedAt: row.UpdatedAt, Progress: view.Progress{
+		record := view.Record{Revision: row.Revision, Rate: row.Rate(), TimeZone: row.TimeZone, UpdatedAt: row.UpdatedAt, Progress: view.Progress{
 			Delivered: p.Delivered, Rejected: p.Rejected, Dead: p.Dead, Expired: p.Expired, Cancelled: p.Cancelled,
 			DoneAt: p.DoneAt, Percent: p.Percent,
 		}}
@@ -79,7 +79,7 @@ func (r records) Changes(ctx context.Context, of view.ChangesOf) ([]view.Change,
 		list = append(list, view.Change{
 			Number: c.Change, When: c.When.UTC(), Who: c.Who, Application: c.Application, Actor: c.Actor, Reason: c.Reason, RequestID: c.RequestID,
 			What:     c.Relation + " " + c.Operation,
-			Campaign: c.Campaign, Quota: c.Quota, Fields: fields,
+			Campaign: c.Campaign, Quota: c.Quota, Destination: c.Destination, Fields: fields,
 		})
 	}
 	return list, nil

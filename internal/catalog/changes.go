@@ -22,15 +22,16 @@ type Change struct {
 	Operation   string          `json:"operation"`
 	Campaign    string          `json:"campaign,omitempty"`
 	Quota       string          `json:"quota,omitempty"`
+	Destination string          `json:"destination,omitempty"`
 	Old         json.RawMessage `json:"old,omitempty"` // what of it was changed, or all that was there
 	New         json.RawMessage `json:"new,omitempty"`
 }
 
 // ChangesOf selects changes; the zero value selects all.
 type ChangesOf struct {
-	Campaign, Quota string
-	Before          int64 // only changes with a lower number; 0: all
-	Limit           int   // at most 1,000
+	Campaign, Quota, Destination string // the first of these that is not empty
+	Before                       int64  // only changes with a lower number; 0: all
+	Limit                        int    // at most 1,000
 }
 
 // maxChanges bounds one answer of Changes.
@@ -43,22 +44,22 @@ func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
 	}
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
 		where, args := "", []any{of.Limit, of.Before}
-		if of.Campaign != "" {
-			args = append(args, of.Campaign)
-			where = " AND campaign_id = $3"
-		} else if of.Quota != "" {
-			args = append(args, of.Quota)
-			where = " AND quota_id = $3"
+		for _, by := range []struct{ column, id string }{{"campaign_id", of.Campaign}, {"quota_id", of.Quota}, {"destination_id", of.Destination}} {
+			if by.id != "" {
+				args = append(args, by.id)
+				where = " AND " + by.column + " = $3"
+				break
+			}
 		}
 		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation, operation, coalesce(campaign_id, ''),
-       coalesce(quota_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes
+       coalesce(quota_id, ''), coalesce(destination_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes
 WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMIT $1`, args...)
 		if err != nil {
 			return nil, err
 		}
 		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Change, err error) {
 			var before, after *string
-			err = row.Scan(&c.Change, &c.When, &c.Who, &c.Application, &c.Relation, &c.Operation, &c.Campaign, &c.Quota,
+			err = row.Scan(&c.Change, &c.When, &c.Who, &c.Application, &c.Relation, &c.Operation, &c.Campaign, &c.Quota, &c.Destination,
 				&c.Actor, &c.Reason, &c.RequestID, &before, &after)
 			if err == nil {
 				c.Old, c.New = differences(before, after)

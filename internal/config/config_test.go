@@ -249,7 +249,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"base path", "http: {base_path: pacer/}", nil, []string{"http.base_path: must begin with / and not end with it, such as /pacer, with letters, digits, - and _"}},
 		{"proxy", "http: {trusted_origins: [ops], proxy: {networks: [10.0.0.1], user_header: \"a b\"}}", nil, []string{
 			"http.trusted_origins: \"ops\" is not an origin; use one such as https://ops.example.com",
-			"http.proxy.networks: \"10.0.0.1\" is not a network; use one such as 10.0.0.0/8 or 127.0.0.1/32",
+			"http.proxy.networks: \"10.0.0.1\" is not a network; use one such as 10.0.0.7/32 or 127.0.0.1/32",
 			"http.proxy.user_header: \"a b\" is not the name of a header; use one such as X-Forwarded-User",
 		}},
 		{"token", "admin_token: fifteen-letters", nil, []string{"admin_token: 15 characters can be guessed; use 16 or more"}},

@@ -342,7 +342,7 @@ func (v *validator) http(h *HTTP) {
 	}
 	for _, network := range h.Proxy.Networks {
 		if _, err := netip.ParsePrefix(network); err != nil {
-			v.add("http.proxy.networks", "%s is not a network; use one such as 10.0.0.0/8 or 127.0.0.1/32", quoted(network))
+			v.add("http.proxy.networks", "%s is not a network; use one such as 10.0.0.7/32 or 127.0.0.1/32", quoted(network))
 		}
 	}
 	for path, header := range map[string]string{"http.proxy.user_header": h.Proxy.UserHeader, "http.proxy.groups_header": h.Proxy.GroupsHeader} {

@@ -44,7 +44,7 @@ func guarded() *world {
 
 // ask sends a request; role is whose token it has, "" for none.
 func ask(h http.Handler, method, path, role, body string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r := httptest.NewRequest(method, here+path, strings.NewReader(body))
 	r.RemoteAddr = "127.0.0.1:1"
 	if role != "" {
 		r.Header.Set("Authorization", "Bearer "+role+role)
@@ -118,7 +118,7 @@ func TestChangesByAPI(t *testing.T) {
 	w := guarded()
 	h := serve(w)
 	const spring = "/api/v1/campaigns/spring"
-	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"0"` {
+	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"7"` {
 		t.Errorf("ETag %s", etag)
 	}
 	for _, tt := range []struct {
@@ -133,6 +133,10 @@ func TestChangesByAPI(t *testing.T) {
 		{"cancel without a revision", "POST", spring + "/cancel", "admin", `{}`, "", 428, ""},
 		{"stale", "PATCH", spring, "operator", `{"rate":"200"}`, `"6"`, 412, ""},
 		{"no revision", "PATCH", spring, "operator", `{"rate":"200"}`, `"x"`, 422, ""},
+		{"a weak revision", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: `},
+		{"a weak stale one", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"6"`, 412, ""},
+		{"an empty revision", "PATCH", spring, "operator", `{"rate":"200"}`, `""`, 422, ""},
+		{"a pause of no revision", "POST", spring + "/pause", "operator", `{}`, `W/""`, 422, ""},
 		{"more than the rate", "PATCH", spring, "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
 		{"all by an admin", "PATCH", spring, "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3} by the-admin@127.0.0.1: `},
 		{"nothing", "PATCH", spring, "admin", `{}`, `"7"`, 422, ""},
@@ -357,7 +361,7 @@ func TestSessions(t *testing.T) {
 		{"192.0.2.1:1", "", http.StatusForbidden, ""}, {"192.0.2.1:1", "https", http.StatusForbidden, ""}, {"10.0.0.1:1", "https", http.StatusSeeOther, "__Host-pacerSession"},
 		{"127.0.0.1:1", "", http.StatusSeeOther, "pacerSession"},
 	} {
-		r := httptest.NewRequest(http.MethodPost, "/login", strings.NewReader(form))
+		r := httptest.NewRequest(http.MethodPost, here+"/login", strings.NewReader(form))
 		r.RemoteAddr = tt.from
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("X-Forwarded-Proto", tt.proto)
@@ -392,7 +396,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live?page=campaigns", nil)
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, here+"/live?page=campaigns", nil)
 				r.Header.Set("Cookie", cookie)
 				h.ServeHTTP(streamed{httptest.NewRecorder()}, r)
 			}()
@@ -423,7 +427,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 func TestWrongTokensAreLimited(t *testing.T) {
 	h := serve(guarded())
 	from := func(address, token string) int {
-		r := httptest.NewRequest(http.MethodGet, "/api/v1/status", nil)
+		r := httptest.NewRequest(http.MethodGet, here+"/api/v1/status", nil)
 		r.RemoteAddr = address
 		r.Header.Set("Authorization", "Bearer "+token)
 		w := httptest.NewRecorder()

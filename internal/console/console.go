@@ -126,7 +126,7 @@ func (s *Server) routes() http.Handler {
 			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 		})
 	}
-	return harden(http.MaxBytesHandler(all, maxBodyBytes))
+	return harden(s.here(http.MaxBytesHandler(all, maxBodyBytes)))
 }
 
 // harden adds the headers of answers; pages set a policy of their own. They describe one moment, so they must not be cached; and none may be

@@ -18,6 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// here is where requests are addressed to.
+const here = "http://127.0.0.1:8080"
+
 func newServer() *Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "pacer_test"}, func() float64 { return 42 }))
@@ -70,7 +73,7 @@ func TestEndpoints(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			tt.server.routes().ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
+			tt.server.routes().ServeHTTP(w, httptest.NewRequest(tt.method, here+tt.path, nil))
 			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.contains) {
 				t.Errorf("%d %q, want %d with %q", w.Code, w.Body, tt.code, tt.contains)
 			}

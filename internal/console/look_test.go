@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,6 +101,25 @@ func TestLettersThatAreNotAll(t *testing.T) {
 		w.more = more
 		if code, body, _ := get(t, serve(w), "/dead"); code != http.StatusOK || !strings.Contains(body, want) || strings.Contains(body, "there are newer ones") != more {
 			t.Errorf("more %t: %d %s", more, code, body)
+		}
+	}
+}
+
+// TestRevisionIsOfWhatIsShown: whoever changes a campaign as they saw it must have seen all of it at that revision: as the database has it,
+// or where that does not answer, not later than the oldest thing that is shown.
+func TestRevisionIsOfWhatIsShown(t *testing.T) {
+	w := newWorld()
+	w.snapshot.Campaigns["spring"].Revision = 8
+	h := serve(w)
+	for _, tt := range []struct {
+		away       error
+		etag, rate string
+	}{{nil, `"7"`, "100"}, {errAway, `"6"`, "99"}} {
+		w.away = tt.away
+		code, body, header := get(t, h, "/api/v1/campaigns/spring")
+		var c view.Campaign
+		if err := json.Unmarshal([]byte(body), &c); err != nil || code != http.StatusOK || header.Get("ETag") != tt.etag || `"`+strconv.FormatInt(c.Revision, 10)+`"` != tt.etag || c.Rate != tt.rate {
+			t.Errorf("%d: ETag %s of revision %d with rate %s; want %s and %s (%v)", code, header.Get("ETag"), c.Revision, c.Rate, tt.etag, tt.rate, err)
 		}
 	}
 }

@@ -43,13 +43,14 @@ type Site struct {
 	origins  *http.CrossOriginProtection
 	replays  *replay.Jobs
 	base     string
+	trusted  []string // origins
 	requests *prometheus.CounterVec
 }
 
 // NewSite makes a Site; it starts nothing.
 func NewSite(o SiteOptions) *Site {
 	s := &Site{
-		hub: live.NewHub(), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, replays: o.Sources.Replays,
+		hub: live.NewHub(), mux: http.NewServeMux(), guard: o.Guard, origins: http.NewCrossOriginProtection(), base: o.BasePath, trusted: o.TrustedOrigins, replays: o.Sources.Replays,
 		requests: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_http_requests_total", Help: "Requests that the console answered, by route and status.",
 		}, []string{"route", "code"}),

@@ -39,7 +39,7 @@ func serve(w *world) http.Handler {
 func get(t *testing.T, h http.Handler, path string) (int, string, http.Header) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, here+path, nil))
 	return w.Code, w.Body.String(), w.Header()
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type world struct {
 	waiting   int64
 	fail      error // of everything but the catalog
 	elsewhere bool  // another process replays
+	away      error // of a single campaign in the database
 	leases    atomic.Int32
 	looked    atomic.Int32
 	guard     auth.Options
@@ -70,7 +72,7 @@ func (w *world) Campaigns(context.Context) (map[string]view.Record, error) {
 		return all, w.fail
 	}
 	for id := range w.snapshot.Campaigns {
-		all[id] = view.Record{Rate: "100", TimeZone: "UTC", Progress: view.Progress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}}
+		all[id] = view.Record{Revision: 6, Rate: "99", TimeZone: "UTC", Progress: view.Progress{Delivered: 1234567, Dead: 3, DoneAt: &done, Percent: &percent}}
 	}
 	return all, w.fail
 }
@@ -167,7 +169,7 @@ func (w *world) Settings(_ context.Context, id string) (*view.Settings, error) {
 	if w.snapshot.Campaigns[id] == nil {
 		return nil, view.Fault(view.ErrNotFound, "campaign %s does not exist", id)
 	}
-	return &view.Settings{ID: id, Revision: 7, Status: string(w.snapshot.Campaigns[id].Status), Rate: "100", TimeZone: "UTC", Quotas: []string{}, PriorityWeight: 1}, w.fail
+	return &view.Settings{ID: id, Revision: 7, Status: string(w.snapshot.Campaigns[id].Status), Rate: "100", TimeZone: "UTC", Quotas: []string{}, PriorityWeight: 1}, cmp.Or(w.away, w.fail)
 }
 
 func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) (*view.Settings, error) {

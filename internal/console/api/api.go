@@ -53,7 +53,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
-	get(api, "list-changes", "/changes", "Changes of campaigns and quotas, the newest first", s.changes)
+	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
 	get(api, "list-dead-letters", "/dead-letters", "Counts of dead letters, and the newest ones", s.letters)
 	return api
 }
@@ -113,7 +113,7 @@ type campaignOut struct {
 }
 
 func (s *server) campaign(ctx context.Context, in *byID) (*campaignOut, error) {
-	if c := s.looker.Look(ctx).Campaign(in.ID); c != nil {
+	if c := s.looker.Campaign(ctx, in.ID); c != nil {
 		return &campaignOut{etag(c.Revision), c}, nil
 	}
 	return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
@@ -200,10 +200,11 @@ func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], erro
 }
 
 type changesIn struct {
-	Campaign string `query:"campaign" maxLength:"256"`
-	Quota    string `query:"quota" maxLength:"256" doc:"only without campaign"`
-	Before   int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
-	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Campaign    string `query:"campaign" maxLength:"256"`
+	Quota       string `query:"quota" maxLength:"256" doc:"only without campaign"`
+	Destination string `query:"destination" maxLength:"256" doc:"only without campaign and quota"`
+	Before      int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
+	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 type changesOut struct {
@@ -215,7 +216,7 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 	if records == nil {
 		return nil, absent("there is no database here, and so no record of changes")
 	}
-	list, err := records.Changes(ctx, view.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Before: in.Before, Limit: in.Limit})
+	list, err := records.Changes(ctx, view.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Destination: in.Destination, Before: in.Before, Limit: in.Limit})
 	if err != nil {
 		return nil, absent(line(err))
 	}

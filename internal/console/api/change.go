@@ -79,20 +79,29 @@ func (s *server) edit(ctx context.Context, in *editIn) (*changed, error) {
 	return s.change(ctx, in.ID, in.IfMatch, true, in.Body.Reason, &in.Body.Edit)
 }
 
-func (s *server) change(ctx context.Context, id, match string, required bool, reason string, edit *view.Edit) (*changed, error) {
-	changer := s.looker.Sources().Changer
-	if changer == nil {
-		return nil, absent("there is no database here, and so nothing can be changed")
+// changer returns what makes changes, if the reason for one can be recorded.
+func (s *server) changer(reason string) (view.Changer, error) {
+	if err := view.CheckReason("reason", reason); err != nil {
+		return nil, problem(err, http.StatusConflict)
+	}
+	if changer := s.looker.Sources().Changer; changer != nil {
+		return changer, nil
+	}
+	return nil, absent("there is no database here, and so nothing can be changed")
+}
+
+func (s *server) change(ctx context.Context, id, match string, required bool, reason string, edit *view.Edit) (_ *changed, err error) {
+	changer, err := s.changer(reason)
+	if err != nil {
+		return nil, err
 	}
 	switch match = strings.TrimSpace(match); {
 	case match == "" && required:
 		return nil, huma.NewError(http.StatusPreconditionRequired, `give the revision that you have seen as If-Match: "123", or * for any`)
 	case match != "" && match != "*":
-		revision, err := strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
-		if err != nil {
-			return nil, huma.Error422UnprocessableEntity(`If-Match must be a revision such as "123", or *`)
+		if edit.AtRevision, err = revisionOf(match); err != nil {
+			return nil, err
 		}
-		edit.AtRevision = &revision
 	}
 	settings, err := changer.Edit(ctx, s.actor(ctx, reason), id, edit)
 	if err != nil {
@@ -122,9 +131,9 @@ type bulkOut struct {
 }
 
 func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error) {
-	changer := s.looker.Sources().Changer
-	if changer == nil {
-		return nil, absent("there is no database here, and so nothing can be changed")
+	changer, err := s.changer(in.Body.Reason)
+	if err != nil {
+		return nil, err
 	}
 	f := &in.Body.Filter
 	ids, err := s.looker.Look(ctx).All(view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}, in.Body.Expect)
@@ -144,6 +153,19 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 
 func (s *server) actor(ctx context.Context, reason string) view.Actor {
 	return view.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.RequestID(ctx)}
+}
+
+// revisionOf reads an ETag: of a proxy that has compressed the answer it may be a weak one.
+func revisionOf(match string) (*int64, error) {
+	digits := strings.TrimPrefix(match, "W/")
+	if len(digits) > 2 && strings.HasPrefix(digits, `"`) && strings.HasSuffix(digits, `"`) {
+		digits = digits[1 : len(digits)-1]
+	}
+	revision, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return nil, huma.Error422UnprocessableEntity(`If-Match must be a revision such as "123", or *`)
+	}
+	return &revision, nil
 }
 
 func etag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) + `"` }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
-	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -67,8 +66,8 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if micros, _, err := notation.ParseRate(in.Body.Rate); err != nil || micros == 0 || in.Body.Limit < 1 {
 		return nil, huma.Error422UnprocessableEntity("give a limit above 0, which a dry run counts, and a rate above 0 such as 100 or 150/m")
 	}
-	if strings.ContainsFunc(in.Body.Why, unicode.IsControl) {
-		return nil, huma.Error422UnprocessableEntity("why: give one line, without control characters")
+	if err := view.CheckReason("why", in.Body.Why); err != nil {
+		return nil, problem(err, http.StatusConflict)
 	}
 	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit})
 	switch {

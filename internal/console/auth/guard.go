@@ -61,8 +61,11 @@ func NewGuard(o Options) *Guard {
 
 // Enabled reports whether one can log in, or a proxy does it.
 func (g *Guard) Enabled() bool {
-	return len(g.known()) > 0 || len(g.options.Proxy.Networks) > 0
+	return len(g.known()) > 0 || g.Proxied()
 }
+
+// Proxied reports whether there are proxies that say who asks.
+func (g *Guard) Proxied() bool { return len(g.options.Proxy.Networks) > 0 }
 
 // known returns the tokens that may be used now.
 func (g *Guard) known() (list []token) {
@@ -142,16 +145,11 @@ func (g *Guard) client(r *http.Request) (address netip.Addr, trusted bool) {
 	if trusted = g.trusts(address); !trusted {
 		return address, false
 	}
-	// Each proxy adds the address that it was asked from, so the last one that is no proxy of ours is the client's.
+	// The proxy adds the address that it was asked from. What stands before that came with the request, and may be made up by
+	// whoever sent it: also by a client within the networks of proxies.
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for _, hop := range slices.Backward(hops) {
-		a, err := netip.ParseAddr(strings.TrimSpace(hop))
-		if err != nil {
-			break
-		}
-		if address = a.Unmap(); !g.trusts(address) {
-			break
-		}
+	if a, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1])); err == nil {
+		address = a.Unmap()
 	}
 	return address, true
 }

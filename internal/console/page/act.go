@@ -89,10 +89,12 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		s.show(w, c, "message")
 		return
 	}
-	next, again, err := "", (*retry)(nil), error(nil)
-	if s.looker.Sources().Changer == nil && !a.letters {
+	next, again, err := "", (*retry)(nil), view.CheckReason("reason", strings.TrimSpace(r.PostForm.Get("reason")))
+	switch {
+	case err != nil:
+	case s.looker.Sources().Changer == nil && !a.letters:
 		err = view.Fault(view.ErrForbidden, "There is no database here, and so nothing can be changed.")
-	} else {
+	default:
 		next, again, err = a.do(ctx, s, r.PostForm)
 	}
 	if err == nil {

@@ -183,7 +183,7 @@ func fillDaemons(_ context.Context, _ *Site, _ url.Values, c *content) { c.Title
 
 func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Changes"
-	of := view.ChangesOf{Campaign: query.Get("campaign"), Quota: query.Get("quota"), Limit: view.PageSize}
+	of := view.ChangesOf{Campaign: query.Get("campaign"), Quota: query.Get("quota"), Destination: query.Get("destination"), Limit: view.PageSize}
 	of.Before, _ = strconv.ParseInt(query.Get("before"), 10, 64) // 0: from the newest on
 	data := struct {
 		Of    view.ChangesOf
@@ -197,7 +197,7 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Fault = "Changes are not known: " + brief(err)
 	} else if data.List = list; len(list) == of.Limit {
 		next := url.Values{"before": {strconv.FormatInt(list[len(list)-1].Number, 10)}}
-		for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota} {
+		for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination} {
 			if value != "" {
 				next.Set(key, value)
 			}

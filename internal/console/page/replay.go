@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
@@ -72,8 +71,8 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	if micros, _, err := notation.ParseRate(r.Rate); err != nil || micros == 0 {
 		return "", nil, view.Fault(view.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(r.Rate))
 	}
-	if strings.ContainsFunc(form.Get("why"), unicode.IsControl) {
-		return "", nil, view.Fault(view.ErrInvalid, "Why takes one line, without control characters.")
+	if err := view.CheckReason("why", form.Get("why")); err != nil {
+		return "", nil, err
 	}
 	_, err := jobs.Start(auth.Of(ctx).Actor(), form.Get("why"), r)
 	if errors.Is(err, replay.ErrBusy) {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Changer changes campaigns. Its errors are of one line, and of the kinds below.
@@ -32,6 +34,17 @@ var (
 
 // Actor is who asks for a change, and why.
 type Actor struct{ Name, Reason, RequestID string }
+
+// maxReason bounds the words in which somebody says why.
+const maxReason = 500
+
+// CheckReason returns ErrInvalid unless the text is one line that can be shown, logged and recorded as it is.
+func CheckReason(name, text string) error {
+	if utf8.RuneCountInString(text) > maxReason || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		return Fault(ErrInvalid, "%s: give one line of at most %d characters, without control characters", name, maxReason)
+	}
+	return nil
+}
 
 // Settings are what people set of a campaign, as they write it.
 type Settings struct {

@@ -71,6 +71,35 @@ func (l *Looker) Look(ctx context.Context) *State {
 	}
 }
 
+// Campaign returns a campaign of the current state with its settings as the database has them at this moment, which may be some
+// seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. nil:
+// there is no such campaign.
+func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
+	shown := l.Look(ctx).Campaign(id)
+	if shown == nil || l.sources.Changer == nil {
+		return shown
+	}
+	now, err := l.sources.Changer.Settings(ctx, id)
+	if err != nil {
+		return shown
+	}
+	c := *shown
+	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
+	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
+	c.StartsAt, c.EndsAt = parseInstant(now.StartsAt), parseInstant(now.EndsAt)
+	c.Sink, _ = l.sources.Sink(now.Sink)
+	return &c
+}
+
+// parseInstant is the opposite of Instant.
+func parseInstant(text string) *time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil // there is none
+	}
+	return &t
+}
+
 // current returns the last state if that is good enough, or what to wait for. If it returns neither, the caller must look.
 func (l *Looker) current() (state *State, wait <-chan struct{}) {
 	l.mu.Lock()

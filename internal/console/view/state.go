@@ -157,6 +157,9 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	}
 	v.Rate = fmt.Sprintf("%g", c.Rate.PerSecond())
 	if r, ok := e.records[c.ID]; ok {
+		// Records are some seconds old, and whoever changes what they see must have seen all of it as it was at one revision: the older one,
+		// which is refused if anything has changed since.
+		v.Revision = min(v.Revision, r.Revision)
 		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.Rate, r.ActiveHours, r.TimeZone, r.Ramp, instant(r.UpdatedAt), &r.Progress
 	}
 	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown}

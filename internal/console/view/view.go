@@ -70,6 +70,7 @@ type Daemon struct {
 
 // Record is what the database has of a campaign beyond what daemons keep in memory.
 type Record struct {
+	Revision    int64  // at which it was read
 	Rate        string // as it was written: 150/1m
 	ActiveHours string // in words; "" for always
 	TimeZone    string
@@ -208,6 +209,7 @@ type Change struct {
 	What        string    `json:"what" doc:"table and operation"`
 	Campaign    string    `json:"campaign,omitempty"`
 	Quota       string    `json:"quota,omitempty"`
+	Destination string    `json:"destination,omitempty"`
 	Fields      []Field   `json:"fields"`
 }
 
@@ -220,9 +222,9 @@ type Field struct {
 
 // ChangesOf selects changes.
 type ChangesOf struct {
-	Campaign, Quota string
-	Before          int64 // only those with a lower number; 0: all
-	Limit           int
+	Campaign, Quota, Destination string // the first of these that is not empty
+	Before                       int64  // only those with a lower number; 0: all
+	Limit                        int
 }
 
 // LetterFilter selects dead letters.
