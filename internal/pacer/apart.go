@@ -21,12 +21,6 @@ const (
 	shutLine = 64
 	// lookEvery is how often a destination is looked at for which jobs wait here.
 	lookEvery = 250 * time.Millisecond
-	// releasedFor is how long jobs that have left a line are waited for.
-	releasedFor = time.Second
-	// maxLooks bounds the destinations that one turn looks at.
-	maxLooks = 256
-	// forgetShut is how long a destination that does not work is remembered after its last job.
-	forgetShut = time.Hour
 )
 
 // destined is what a sink has of destinations.
@@ -111,16 +105,20 @@ func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || (d.released > 0 || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0) {
+	returns := d != nil && q.released.of(j) == d
+	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0) {
 		return true
 	}
 	d = p.destinations.get(key)
-	returned := d.released > 0 // it is one of them, which are at the front of their queues
-	if returned {
-		d.released--
+	jobs := []*delivery.Job{j}
+	if returns {
+		jobs = q.recall(d) // none of them may go: they are before those that have come to the line since
+	} else {
+		q.remove(j)
 	}
-	q.remove(j)
-	p.setApart(q.sink, d, j, returned, now)
+	for _, j := range slices.Backward(jobs) {
+		p.setApart(q.sink, d, j, returns, now)
+	}
 	p.destinations.note(d, now.local)
 	return false
 }
@@ -151,11 +149,6 @@ func (p *Pacer) beginAt(s *sinkState, j *delivery.Job, now instant) *destination
 	d := p.destinations.get(key)
 	p.limitsOf(d, now)
 	d.calls.began(now.local)
-	if d.released > 0 {
-		if d.released--; d.released == 0 {
-			p.proceed(d, now)
-		}
-	}
 	p.destinations.note(d, now.local)
 	return d
 }
@@ -241,104 +234,6 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 	p.opt.Requeuer.Put(j, delivery.Destination{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(max(min(wait, mostApart), p.opt.MaxOpenAge)),
 	})
-}
-
-// proceed lets as many jobs of the line go to their queues as the destination has calls for. When these have gone, the next ones follow: if
-// they went to the fronts of their queues sooner, they would pass them.
-func (p *Pacer) proceed(d *destination, now instant) {
-	if d.line.len() == 0 || d.released > 0 {
-		return
-	}
-	set := p.limitsOf(d, now)
-	if set.Disabled {
-		return
-	}
-	n := min(p.free(d, nil, set.InFlight, now), d.line.len())
-	if n <= 0 {
-		return
-	}
-	var jobs []*delivery.Job
-	for range n {
-		jobs = append(jobs, p.destinations.pop(d))
-	}
-	d.released, d.releasedAt = n, now.local
-	for _, j := range slices.Backward(jobs) { // the last first: each goes to the front
-		p.rejoin(j, now)
-	}
-}
-
-// rejoin puts a job that has waited for its destination at the front of its queue.
-func (p *Pacer) rejoin(j *delivery.Job, now instant) {
-	j.ForgetDestination()
-	if q := p.queues.byID[j.Campaign]; q != nil && q.campaign != nil {
-		p.putBack(q, j, 0, now)
-		return
-	}
-	p.replace(j, now)
-}
-
-// lookAtDestinations looks at the destinations for which there is something to do.
-func (p *Pacer) lookAtDestinations(now instant) {
-	l := &p.destinations
-	for range maxLooks {
-		d := l.due(now.local)
-		if d == nil {
-			return
-		}
-		p.thinLine(d, now)
-		if now.local-d.releasedAt > releasedFor.Microseconds() {
-			d.released = 0 // what is left of them has gone elsewhere, or waits long for its slot: others may go
-		}
-		p.proceed(d, now)
-		if d.line.len() > 0 {
-			l.lookBy(d, now.in(lookEvery))
-		}
-		if d.tripped && d.idle() {
-			if now.local-d.openUntil > forgetShut.Microseconds() {
-				d.shutter = shutter{}
-			} else {
-				l.lookBy(d, max(d.openUntil, now.local)+forgetShut.Microseconds()+1)
-			}
-		}
-		l.note(d, now.local)
-	}
-}
-
-// thinLine moves jobs whose turn will not come soon from the line to timers: the last ones, and those that must not stay in memory.
-func (p *Pacer) thinLine(d *destination, now instant) {
-	if d.line.len() == 0 {
-		return
-	}
-	room := p.lineRoom(d, p.sinks[d.sink], now)
-	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) }, now)
-}
-
-// thin moves the jobs from a line to timers for which keep returns false.
-func (p *Pacer) thin(d *destination, keep func(i int, j *delivery.Job) bool, now instant) {
-	var long []*delivery.Job
-	p.destinations.filter(d, func(i int, j *delivery.Job) bool {
-		ok := keep(i, j)
-		if !ok {
-			long = append(long, j)
-		}
-		return ok
-	})
-	for _, j := range long {
-		if j.Expired(now.wall) {
-			p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl passed before its turn")
-		} else {
-			p.apartLong(p.sinks[d.sink], d, j, now)
-		}
-	}
-}
-
-// relieveLines moves the jobs of a source below an offset from lines to timers.
-func (p *Pacer) relieveLines(src delivery.Source, before int64, now instant) {
-	for d := range p.destinations.lines() {
-		p.thin(d, func(_ int, j *delivery.Job) bool {
-			return j.Source != src || j.Offset >= before || j.From == delivery.FromLane
-		}, now)
-	}
 }
 
 // closedDestinations shows how many destinations of each sink are closed.

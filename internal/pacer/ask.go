@@ -63,7 +63,7 @@ func (p *Pacer) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	horizon := p.horizon(q.campaign)
 	want := min(q.units-q.granted, q.sink.room(horizon), delivery.MaxGrant)
 	room := p.callRoom(q, horizon, now)
-	q.ask.short = room < want
+	q.ask.short, q.ask.lined = room < want || q.ask.lined, false
 	want = min(want, room)
 	if !q.circuit.closed() { // half-open: one job is tried, and its result decides
 		want = min(want, 1-int64(q.calls.inFlight)-q.granted)

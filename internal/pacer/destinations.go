@@ -18,10 +18,9 @@ type destination struct {
 	destinationKey
 	shutter
 	flow
-	line       fifo  // jobs that wait for it in memory
-	released   int   // jobs that have left the line for the fronts of their queues and have not been sent; about
-	releasedAt int64 // local time when they have
-	turnAt     int64 // local time when one more job in a timer could have its turn, while it is busy
+	line     fifo       // jobs that wait for it in memory
+	releases []*release // jobs that have left the line for the fronts of their queues
+	turnAt   int64      // local time when one more job in a timer could have its turn, while it is busy
 
 	version   uint64 // of what is set for it, as last seen
 	renewedAt int64  // local time when that changed; what was sent before says nothing of it
@@ -30,6 +29,7 @@ type destination struct {
 	prev, next *destination // in a list of those that are idle; nil when it is in none
 	of         *idleList
 	shut       *int // the count of its sink that it is part of; nil: it is in none
+	all        *destinations
 }
 
 // idle tells whether nothing here needs it but what is known of it.
@@ -47,6 +47,7 @@ type destinations struct {
 	jobs  int                    // in all lines
 	bytes int64                  // of these
 	shut  map[string]*int        // by sink, how many are open or half-open
+	freed []*destination         // whose lines wait for no job that has left them any more
 	tells tells
 }
 
@@ -66,7 +67,7 @@ func (l *destinations) get(key destinationKey) *destination {
 	d := l.byKey[key]
 	if d == nil {
 		key.name = strings.Clone(key.name) // of the memory of a job
-		d = &destination{destinationKey: key, index: -1}
+		d = &destination{destinationKey: key, index: -1, all: l}
 		l.byKey[key] = d
 	}
 	return d

@@ -27,6 +27,13 @@ func newStore(latency func() time.Duration) *store {
 	return &store{model: model.NewStore(), began: time.Now(), latency: latency}
 }
 
+// taken is how many takes there were.
+func (s *store) taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takes
+}
+
 func (s *store) now() int64 { return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() }
 
 // client is one daemon's connection to the store.

@@ -1,0 +1,131 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestNothingHoldsALineUp: jobs that have left the line of their destination and are not sent, for whatever reason, keep no others from being
+// sent: those go as fast as the destination answers, and in order.
+func TestNothingHoldsALineUp(t *testing.T) {
+	const n, lasts = 20, 100 * time.Millisecond
+	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 1}}}
+	for name, tc := range map[string]struct {
+		other  delivery.Campaign // whose jobs wait between those of c
+		adjust func(*delivery.Job)
+		during func(*fleet) // when they leave the line
+	}{
+		"a quota is used up": {other: delivery.Campaign{ID: "other", Rate: delivery.PerSecond(100), Quotas: []*delivery.Quota{quota}}},
+		"a slow campaign":    {other: delivery.Campaign{ID: "other", Rate: delivery.Rate{N: 1, Per: 3_000_000}}},
+		"a campaign's calls": {other: delivery.Campaign{ID: "other", Rate: delivery.PerSecond(100), MaxInFlight: 1}},
+		"a campaign is gone": {other: campaign("other", 100), during: func(f *fleet) { f.book.set(delivery.Campaign{ID: "other", Status: delivery.StatusCancelled}) }},
+		"a campaign is held": {other: campaign("other", 100), during: func(f *fleet) { f.book.set(delivery.Campaign{ID: "other", Status: delivery.StatusPaused}) }},
+		"they have expired":  {other: campaign("other", 100), adjust: func(j *delivery.Job) { j.ExpiresAt = time.Now().Add(1050 * time.Millisecond) }},
+		"another sink": {other: campaign("other", 100), during: func(f *fleet) {
+			f.book.set(delivery.Campaign{ID: "other", Rate: delivery.PerSecond(100), Sink: "plain"})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			played(t, 1, newBook(campaign("c", 100), tc.other), &shops{limit: map[string]int{"small": 1}}, func(t *testing.T, f *fleet, _ *partition) {
+				f.receiver.setLatency(lasts)
+				f.receiver.setAnswer(down("small", delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: time.Second}))
+				f.receiver.hangs = func(j *delivery.Job) bool { return j.Destination == "deaf" }
+				lane, others := newPartition("lane/0"), newPartition("lane/1")
+				mine, theirs := named(jobs(lane, delivery.FromLane, "c", 0, n), "small"), named(jobs(others, delivery.FromLane, "other", 0, n), "small")
+				f.push(t, mine[:1])
+				time.Sleep(2 * lasts)
+				f.receiver.setAnswer(nil)
+				for i := range n {
+					if tc.adjust != nil {
+						tc.adjust(theirs[i])
+					}
+					f.push(t, theirs[i:i+1])
+					f.push(t, mine[max(1, i):max(1, i+1)])
+				}
+				if tc.other.MaxInFlight > 0 {
+					f.push(t, named(jobs(others, delivery.FromLane, "other", 1000, 5), "deaf"))
+				}
+				time.Sleep(time.Second)
+				if tc.during != nil {
+					tc.during(f)
+				}
+				time.Sleep((n + 10) * lasts)
+				if got := lane.count(delivery.OutcomeDelivered); got != n {
+					t.Errorf("%d of %d are delivered", got, n)
+				}
+				if err := f.daemons[0].releases(t.Context()); err != nil {
+					t.Error(err)
+				}
+				last := map[string]int{}
+				for _, a := range f.receiver.history() {
+					var i int
+					if _, err := fmt.Sscanf(a.id[len("lane/0/"):], "%d", &i); err != nil || i < last[a.campaign] && a.destination == "small" {
+						t.Errorf("%s was sent after %d", a.id, last[a.campaign])
+					}
+					if a.destination == "small" {
+						last[a.campaign] = i
+					}
+				}
+			})
+		})
+	}
+}
+
+// releases tells what is wrong with the account of jobs that have left their lines.
+func (p *Pacer) releases(ctx context.Context) error {
+	answer := make(chan error, 64)
+	p.inbox.do(func(instant) {
+		counted := map[*release]int{}
+		for _, q := range p.queues.list {
+			there := 0
+			q.each(func(j *delivery.Job) bool {
+				if r := q.released[j]; r != nil {
+					counted[r]++
+					there++
+				}
+				return true
+			})
+			if there != len(q.released) {
+				answer <- fmt.Errorf("%d released jobs of %s, %d are in its queue", len(q.released), q.id, there)
+			}
+		}
+		for _, d := range p.destinations.byKey {
+			for _, r := range d.releases {
+				if counted[r] != r.jobs || r.jobs == 0 {
+					answer <- fmt.Errorf("%d released jobs of %s, %d are in the queue of %s", r.jobs, d.name, counted[r], r.queue.id)
+				}
+			}
+		}
+		answer <- nil
+	})
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestALineIsSentAsFastAsItsCallsAllow: a destination that may have one call gets the next job soon after it has answered.
+func TestALineIsSentAsFastAsItsCallsAllow(t *testing.T) {
+	for calls, least := range map[int]int{1: 120, 2: 140, 4: 280} {
+		t.Run(fmt.Sprint(calls), func(t *testing.T) {
+			played(t, 1, newBook(campaign("c", 1000)), &shops{limit: map[string]int{"small": calls}}, func(t *testing.T, f *fleet, _ *partition) {
+				f.receiver.setLatency(5 * time.Millisecond)
+				f.push(t, named(jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1024), "small"))
+				before := f.store.taken()
+				time.Sleep(time.Second)
+				if n, _ := f.sentTo("small"); n < least || n > 200*calls+calls {
+					t.Errorf("%d were sent in a second", n)
+				}
+				if n := f.store.taken() - before; n > 200 {
+					t.Errorf("%d takes", n)
+				}
+			})
+		})
+	}
+}
