@@ -35,10 +35,10 @@ var (
 	restoreScript = newScript("state", "window", "restore")
 	inspectScript = newScript("state", "inspect")
 	retireScript  = newScript("state", "retire")
-	closeScript   = newScript("state", "close")
-	openScript    = newScript("state", "open")
+	closeScript   = newScript("state", "modes", "close")
+	openScript    = newScript("state", "modes", "open")
 	gatesScript   = newScript("state", "gates")
-	shutScript    = newScript("state", "shut")
+	shutScript    = newScript("state", "modes", "shut")
 	shutsScript   = newScript("state", "shuts")
 )
 

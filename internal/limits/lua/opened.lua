@@ -16,8 +16,9 @@ local function changedWindows(o) o.state, o.tight = false, false end
 
 -- Finds the window with the least room, by what left gives for each, and what all of them have.
 local function tightest(o, left)
-  local room, pace = GRANT, nil
-  for j, w in ipairs(o.windows) do
+  local room, pace, windows = GRANT, nil, o.windows
+  for j = 1, #windows do
+    local w = windows[j]
     room = min(room, remaining(w))
     local n = left(w)
     if not pace or n < pace then pace, o.tight, o.window = n, w, j - 1 end
@@ -43,8 +44,11 @@ end
 -- The states of a quota's windows, which many items share.
 local function stateOf(o, now)
   if not o.state then
-    local list = {}
-    for j, w in ipairs(o.windows) do list[j] = pack('<I7I7I7', remaining(w), resetAt(w, now), nextUnit(w)) end
+    local list, windows = {}, o.windows
+    for j = 1, #windows do
+      local w = windows[j]
+      list[j] = pack('<I7I7I7', remaining(w), resetAt(w, now), nextUnit(w))
+    end
     o.state = table.concat(list)
   end
   return o.state

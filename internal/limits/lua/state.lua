@@ -178,9 +178,6 @@ end
 --   3  misconfigured: as failing
 --   4  throttled, and half-open since
 --   5  refused: as failing; of single destinations only
--- ASKED are those whose time the destination asked for.
-local ASKED = {['0'] = true, ['2'] = true}
-local CAUSE = {['0'] = 'throttled', ['1'] = 'failing', ['2'] = 'throttled', ['3'] = 'misconfigured', ['4'] = 'throttled', ['5'] = 'refused'}
 
 -- The time until which a gate is closed and its mode; nil where there is none.
 local function gateOf(v)

@@ -15,18 +15,14 @@
 --   bound as in delivery.Binding; quotas and windows are positions, from 0. window is 255 where the caller's revision of the
 --   quota is an old one; at is then the newest.
 
-local RATE, QUOTABOUND, GATE, HELD = 1, 2, 3, 4
-local BEHIND = 255 -- in place of a window: the caller's revision of the quota is an old one
-
-local RESULT = '<I4I7I7I7I7I7I7I7BBBI2I2B'
-local SHADOW, EVEN = 1, 2
+local BOUND = {RATE = 1, QUOTA = 2, GATE = 3, HELD = 4}
 
 local again = stored(KEYS[2])
 if again then return again end
 local now, steps = clock(KEYS[1], true)
 if not now then return steps end
 local NODE = ARGV[2]
--- The values of the keys, by their position less 2.
+-- The values of the keys, by their position less 2; those of gates are read once, when the first item asks.
 local held = {}
 if #KEYS > 2 then held = call('MGET', unpack(KEYS, 3)) end
 
@@ -52,11 +48,10 @@ local function openQuota(it, i, spec)
     quotas[key] = q
   end
   local opened = windowsOf(q, spec, now, it[HORIZON] + it[LATE])
-  local flags = spec.flags
-  local shadow = flags % 2 == SHADOW
+  local shadow, even = spec.flags % 2 == 1, spec.flags >= 2
   return {
     index = i - 1, spec = spec, joint = spec.cost > 0, held = q, opened = opened, windows = opened.windows, next = 0,
-    shadow = shadow, even = flags >= EVEN, binds = not shadow and spec.part > 0,
+    shadow = shadow, even = even, binds = not shadow and spec.part > 0,
     self = false, tight = false, window = 0, room = 0, pace = 0, share = 0, kept = 0,
   }
 end
@@ -120,10 +115,10 @@ local function rivalShare(it, c, slots)
   return n
 end
 
-local function quotaShare(it, tl, self, slots)
-  local soft, hard, quotas = slots, GRANT, it[CLAIMS]
-  for i = 1, #quotas do
-    local c = quotas[i]
+local function quotaShare(it, tl, claims, self, slots)
+  local soft, hard = slots, GRANT
+  for i = 1, #claims do
+    local c = claims[i]
     if c.binds then
       measure(it, c, now)
       c.share = rivalShare(it, c, slots)
@@ -172,12 +167,14 @@ local function growsAt(it, c)
   return freeAt(w, remaining(w) + 1)
 end
 
-local function quotaNext(it, units)
+local function quotaNext(it, claims, units)
   local bound, next, never, weight = nil, 0, false, weightAfter(it, units)
-  for _, c in ipairs(it[CLAIMS]) do
+  for i = 1, #claims do
+    local c = claims[i]
     if c.binds then
       if not bound or min(c.share, c.room) < min(bound.share, bound.room) then bound = c end
-      for _, w in ipairs(c.windows) do
+      for j = 1, #c.windows do
+        local w = c.windows[j]
         if weight > w[LIMIT] then
           never = true
         else
@@ -195,8 +192,9 @@ local function quotaNext(it, units)
 end
 
 -- Records what each quota granted the campaign, and how much more the campaign can use.
-local function settleQuotas(it, tl, units, slots, want)
-  for _, c in ipairs(it[CLAIMS]) do
+local function settleQuotas(it, tl, claims, units, slots, want)
+  for i = 1, #claims do
+    local c = claims[i]
     local r = c.self
     if r then
       local due = r[DUE]
@@ -217,110 +215,133 @@ end
 
 -- Gates -----------------------------------------------------------------------------------------------------------
 
-local gates = {}
-
-local function loadGate(key)
-  local g = gates[key]
-  if g == nil then
-    local v = held[key - 2]
-    g = false
-    if v then
-      local at, mode, since = gateOf(v)
-      g = {at = at, mode = mode, since = since, probe = mode ~= '0'}
-    end
-    gates[key] = g
+-- The item's gate while it is closed or half-open, false otherwise.
+local function gateFor(it)
+  local key = it[ISGATE]
+  local gate = held[key - 2]
+  if type(gate) == 'string' then
+    local at, mode, since = gateOf(gate)
+    gate = {key = KEYS[key], at = at, mode = mode, since = since, probe = mode ~= '0'}
+    held[key - 2] = gate
   end
-  return g
+  if gate and not gate.probe and gate.at <= now then return false end
+  return gate
+end
+
+-- Whether a gate lets nothing through yet. Where it is known to open within the horizon, slots from then on are given before.
+local function shut(it, gate)
+  if gate.at <= now or not gate.probe and gate.at <= now + it[HORIZON] then return false end
+  g.bound, g.next = BOUND.GATE, gate.at
+  if not gate.probe then g.next = gate.at - it[HORIZON] end
+  return true
+end
+
+-- Closes a half-open gate again behind the job that is to find out whether the destination works.
+local function probing(gate)
+  gate.at = now + SECOND
+  if gate.mode == '2' then gate.mode = '4' end
+  call('SET', gate.key, string.format('%d %s %d', gate.at, gate.mode, gate.since), 'PX', 86400000)
 end
 
 -- One item --------------------------------------------------------------------------------------------------------
 
-local function take(it, tl)
-  for i = 1, it[QUOTAS] do
-    local c = it[CLAIMS][i]
+-- Whether the daemon has an old revision of a quota. It waits until its catalog is up to date.
+local function outdated(it, claims)
+  for i = 1, #claims do
+    local c = claims[i]
     if c.spec.rev < c.held.rev then
-      -- A daemon with an old revision of the quota waits until its catalog is up to date.
-      g.bound, g.quota, g.window, g.at, g.next = QUOTABOUND, c.index, BEHIND, c.held.rev, now + it[QUANTUM]
-      return
+      g.bound, g.quota, g.window, g.at, g.next = BOUND.QUOTA, c.index, 255, c.held.rev, now + it[QUANTUM]
+      return true
     end
   end
-  catchUp(tl, it, now)
-  local at, frac, want = tl[AT], tl[FRAC], jobs(it, it[WANT], GRANT)
-  local limit, gate, horizon = want, false, now + it[HORIZON]
-  local gateKey = it[ISGATE]
-  if gateKey > 0 then gate = loadGate(gateKey) end
-  if gate and not gate.probe and gate.at <= now then gate = false end
-  if gate then
-    if gate.at > now and (gate.probe or gate.at > horizon) then
-      g.bound, g.next = GATE, gate.at
-      if not gate.probe then g.next = gate.at - it[HORIZON] end
-      return
-    end
-    if gate.probe then
-      limit = jobs(it, 1, GRANT)
-    elseif at < gate.at then
-      at, frac = gate.at, 0
-    end
-  end
+  return false
+end
 
-  local hole, last = false, horizon
-  if not gate and not it[WEIGHTLIST] then -- a heavy job might not fit
-    for _, h in ipairs(tl[HOLES]) do
+-- Where the slots for an item begin, when the last may be, and the hole of the timeline they are in, false for none.
+local function slotsFrom(it, tl, gate)
+  local at, frac, horizon = tl[AT], tl[FRAC], now + it[HORIZON]
+  if gate then
+    if not gate.probe and at < gate.at then at, frac = gate.at, 0 end
+  elseif not it[WEIGHTLIST] then -- a heavy job might not fit into a hole
+    local holes = tl[HOLES]
+    for i = 1, #holes do
+      local h = holes[i]
       local from = max(now, h[HOLEBEFORE] + tl[SPACING])
       if from <= h[HOLELAST] then
-        if from <= horizon then hole, at, frac, last = h, from, 0, min(horizon, h[HOLELAST]) end
+        if from <= horizon then return from, 0, min(horizon, h[HOLELAST]), h end
         break
       end
     end
   end
-  local open = countUntil(tl, at, frac, last, GRANT)
+  return at, frac, horizon, false
+end
+
+-- The daemon among those that take from the timeline.
+local function joinTimeline(it, tl)
   local nodes, self = joinNodes(tl[NODES], NODE, now, tl[FRESH], 2 * it[QUANTUM])
   if not self then
     self = {0, NODE, 0, 0, 0, -1}
     nodes[#nodes + 1] = self
   end
   tl[NODES], g.daemons = nodes, #nodes
-  local mine
-  mine, g.competitors = slotShare(it, tl, self, now, at, frac, open)
-  local slots = min(jobs(it, mine, GRANT), limit)
-  local units = slots
-  if slots > 0 and it[CLAIMS] then units = quotaShare(it, tl, self, slots) end
-  if units > 0 then
-    g.units, g.at, g.frac = units, at, frac
-    if hole then
-      hole[HOLEBEFORE] = micros(tl, at, frac, units - 1)
-    else
-      tl[LASTSLOT] = micros(tl, at, frac, units - 1)
-      tl[HIGHEST] = max(tl[HIGHEST], tl[LASTSLOT])
-      tl[AT], tl[FRAC] = advance(tl, at, frac, units)
-    end
-    if it[CLAIMS] then
-      for _, c in ipairs(it[CLAIMS]) do debitQuota(it, c, units) end
-    end
-    if gate and gate.probe then
-      gate.at = now + SECOND
-      if gate.mode == '2' then gate.mode = '4' end
-      call('SET', KEYS[gateKey], string.format('%d %s %d', gate.at, gate.mode, gate.since), 'PX', 86400000)
-    end
+  return self
+end
+
+-- Gives slots away, of a hole or at the end of the timeline.
+local function giveSlots(tl, at, frac, units, hole)
+  g.units, g.at, g.frac = units, at, frac
+  local last = micros(tl, at, frac, units - 1)
+  if hole then
+    hole[HOLEBEFORE] = last
+  else
+    tl[LASTSLOT], tl[HIGHEST] = last, max(tl[HIGHEST], last)
+    tl[AT], tl[FRAC] = advance(tl, at, frac, units)
   end
-  self[SEEN], self[CUT], self[DUE] = now, 0, 0
-  self[SERVED] = self[SERVED] + units
+end
+
+local function take(it, tl)
+  local claims, gate = it[CLAIMS], false
+  if claims and outdated(it, claims) then return end
+  catchUp(tl, it, now)
+  if it[ISGATE] > 0 then gate = gateFor(it) end
+  if gate and shut(it, gate) then return end
+  local probe, want = gate and gate.probe, jobs(it, it[WANT], GRANT)
+
+  -- What the timeline has for the daemon, and how much of that the quotas allow.
+  local at, frac, last, hole = slotsFrom(it, tl, gate)
+  local open, self = countUntil(tl, at, frac, last, GRANT), joinTimeline(it, tl)
+  local slots
+  slots, g.competitors = slotShare(it, tl, self, now, at, frac, open)
+  if probe then slots = min(slots, 1) end
+  slots = jobs(it, slots, GRANT)
+  local units = slots
+  if slots > 0 and claims then units = quotaShare(it, tl, claims, self, slots) end
+
+  if units > 0 then
+    giveSlots(tl, at, frac, units, hole)
+    if claims then
+      for i = 1, #claims do debitQuota(it, claims[i], units) end
+    end
+    if probe then probing(gate) end
+  end
+
+  -- What ended the grant, and when there is more.
+  self[SEEN], self[CUT], self[DUE], self[SERVED] = now, 0, 0, self[SERVED] + units
   if units < slots then
-    g.bound = QUOTABOUND
-    g.next = quotaNext(it, units)
+    g.bound, g.next = BOUND.QUOTA, quotaNext(it, claims, units)
     self[DUE] = g.next
-  elseif gate and gate.probe and units > 0 and units < want then
-    g.bound, g.next = GATE, gate.at
+  elseif probe and units > 0 and units < want then
+    g.bound, g.next = BOUND.GATE, gate.at
   elseif units < want then
-    g.bound, g.next = RATE, rateNext(it, tl, at, frac, units, open)
+    g.bound, g.next = BOUND.RATE, rateNext(it, tl, at, frac, units, open)
     self[CUT] = now
   end
-  if it[CLAIMS] then settleQuotas(it, tl, units, slots, want) end
+  if claims then settleQuotas(it, tl, claims, units, slots, want) end
 end
 
 local function reply(out, it, tl)
   local shadowed = g.shadowed
-  out[#out + 1] = pack(RESULT, g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], g.next, g.bound, g.quota,
+  out[#out + 1] = pack('<I4I7I7I7I7I7I7I7BBBI2I2B', g.units, g.at, g.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], g.next, g.bound, g.quota,
     g.window, g.competitors, g.daemons, shadowed and #shadowed or 0)
   if shadowed then out[#out + 1] = table.concat(shadowed) end
   local claims = it[CLAIMS]
@@ -340,7 +361,7 @@ local function serve(it, prefix, out)
   end
   local tl, changed = loadTimeline(it, held[it[TIMELINE] - 2], now)
   if tl[N] == 0 then
-    g.bound = HELD
+    g.bound = BOUND.HELD
   elseif it[WANT] > 0 then
     changed = true
     tl[SPACING] = tl[WHOLE]

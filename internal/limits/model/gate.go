@@ -40,3 +40,25 @@ func (s *Store) OpenGate(id string) {
 		delete(s.gates, id)
 	}
 }
+
+// gate is the ask's gate while it is closed or half-open, nil otherwise.
+func (t *taking) gate() *gate {
+	g := t.store.gates[t.ask.Gate]
+	if t.ask.Gate == "" || g != nil && !g.probe && g.until <= t.now {
+		return nil
+	}
+	return g
+}
+
+// shut reports whether a gate lets nothing through yet. Where it is known to open within the horizon, slots from then on are
+// given before.
+func (t *taking) shut(g *gate) bool {
+	if g.until <= t.now || !g.probe && g.until <= t.now+t.ask.Horizon {
+		return false
+	}
+	t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
+	if !g.probe {
+		t.out.NextAt -= t.ask.Horizon
+	}
+	return true
+}

@@ -58,69 +58,51 @@ func (t *taking) openQuotas() {
 }
 
 func (t *taking) take() {
-	for _, q := range t.quotas {
-		if q.spec.Revision < q.held.rev {
-			// A daemon with an old revision of the quota waits until its catalog is up to date.
-			t.out.Bound, t.out.BoundQuota, t.out.NextAt = delivery.BindQuota, q.spec.ID, t.now+t.ask.Quantum
-			return
-		}
+	if t.outdated() {
+		return
 	}
-	ask, tl, horizon := t.ask, t.tl, t.now+t.ask.Horizon
+	ask, tl := t.ask, t.tl
 	tl.catchUp(t.now, ask)
-	start, want := tl.next, jobs(ask, ask.Want, delivery.MaxGrant)
-	limit := want
-	g := t.store.gates[ask.Gate]
-	if ask.Gate == "" || g != nil && !g.probe && g.until <= t.now {
-		g = nil
+	g := t.gate()
+	if g != nil && t.shut(g) {
+		return
 	}
-	if g != nil {
-		if g.until > t.now && (g.probe || g.until > horizon) {
-			t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
-			if !g.probe {
-				t.out.NextAt -= ask.Horizon
-			}
-			return
-		}
-		if g.probe {
-			limit = jobs(ask, 1, delivery.MaxGrant) // the head, and nothing else
-		} else if start.At < g.until {
-			start = delivery.Slot{At: g.until}
-		}
-	}
+	probe, want := g != nil && g.probe, jobs(ask, ask.Want, delivery.MaxGrant)
 
-	tl.holes.expire(t.now)
-	hole, end := -1, horizon
-	if g == nil && ask.Weights == nil { // a heavy job might not fit
-		if i, at := tl.holes.first(t.now, tl.rate.Spacing()); i >= 0 && at <= horizon {
-			hole, start, end = i, delivery.Slot{At: at}, min(horizon, tl.holes[i].last)
-		}
-	}
+	// What the timeline has for the daemon, and how much of that the quotas allow.
+	start, end, hole := t.slotsFrom(g)
 	open := start.CountUntil(end, tl.rate, delivery.MaxGrant)
 	self := tl.join(t.now, t.node, t.grace())
 	t.out.Daemons = int64(len(tl.nodes))
-	slots := min(jobs(ask, t.slotShare(self, start, open), delivery.MaxGrant), limit)
+	slots := t.slotShare(self, start, open)
+	if probe {
+		slots = min(slots, 1) // the head, and nothing else
+	}
+	slots = jobs(ask, slots, delivery.MaxGrant)
 	units := slots
 	if slots > 0 {
 		units = t.quotaShare(self, slots)
 	}
+
 	if units > 0 {
 		t.out.Units, t.out.First = units, start
 		tl.grant(hole, start, units)
 		for _, q := range t.quotas {
 			t.debit(q, units)
 		}
-		if g != nil && g.probe {
+		if probe {
 			g.until, g.asked = t.now+probeEvery, false
 		}
 	}
-	self.seen, self.cut, self.due = t.now, 0, 0
-	self.served += units
+
+	// What ended the grant, and when there is more.
+	self.seen, self.cut, self.due, self.served = t.now, 0, 0, self.served+units
 	switch {
 	case units < slots:
 		t.out.Bound = delivery.BindQuota
 		t.out.NextAt = t.quotaNext(units)
 		self.due = t.out.NextAt
-	case g != nil && g.probe && units > 0 && units < want:
+	case probe && units > 0 && units < want:
 		t.out.Bound, t.out.NextAt = delivery.BindGate, g.until
 	case units < want:
 		t.out.Bound = delivery.BindRate
@@ -128,6 +110,35 @@ func (t *taking) take() {
 		self.cut = t.now
 	}
 	t.settleQuotas(units, slots, want)
+}
+
+// outdated reports whether the daemon has an old revision of a quota. It waits until its catalog is up to date.
+func (t *taking) outdated() bool {
+	for _, q := range t.quotas {
+		if q.spec.Revision < q.held.rev {
+			t.out.Bound, t.out.BoundQuota, t.out.NextAt = delivery.BindQuota, q.spec.ID, t.now+t.ask.Quantum
+			return true
+		}
+	}
+	return false
+}
+
+// slotsFrom is where the slots for the ask begin, when the last may be, and the hole of the timeline they are in, -1 for none.
+func (t *taking) slotsFrom(g *gate) (start delivery.Slot, end int64, hole int) {
+	tl, horizon := t.tl, t.now+t.ask.Horizon
+	tl.holes.expire(t.now)
+	start = tl.next
+	switch {
+	case g != nil:
+		if !g.probe && start.At < g.until {
+			start = delivery.Slot{At: g.until}
+		}
+	case t.ask.Weights == nil: // a heavy job might not fit into a hole
+		if i, at := tl.holes.first(t.now, tl.rate.Spacing()); i >= 0 && at <= horizon {
+			return delivery.Slot{At: at}, min(horizon, tl.holes[i].last), i
+		}
+	}
+	return start, horizon, -1
 }
 
 // debit counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would
