@@ -114,8 +114,9 @@ chart: build ## Render the Helm chart, with defaults and with everything on, and
 	scripts/kubernetes-validate.sh .services/chart
 
 .PHONY: reference
-reference: ## Write docs/reference/commands.md anew
+reference: ## Write the pages of docs/reference anew: commands, metrics, API, tables
 	go run ./scripts/reference
+	$(WITH_SERVICES) go test -count=1 -timeout 5m -run '^TestThePageOf' ./internal/app ./internal/console ./internal/catalog -update
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, one after the other (FUZZTIME=10m for each, FUZZ=name for one)

@@ -50,7 +50,9 @@ func TestContract(t *testing.T) {
 			"  customers: {type: http, destinations: true}", standin.StartAdapter(t, standin.AdapterOptions{Plain: true}).URL),
 	})
 	s.withResults()
-	families := s.everyMetric().gather()
+	d := s.everyMetric()
+	t.Run("page of metrics", func(t *testing.T) { checkMetricsPage(t, d.families()) })
+	families := d.gather()
 	maps.Copy(families, onlyEncrypted)
 	t.Run("dashboard and rules", func(t *testing.T) { checkDashboard(t, families) })
 	found := slices.Concat(s.commands(), s.keys(), s.relations(), s.ownTopics(), s.seen(families))

@@ -52,6 +52,12 @@ type Catalog interface {
 	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
 
+// Registry is where metrics are registered and gathered; *prometheus.Registry is one.
+type Registry interface {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
 // Parts are the parts of a daemon. They are required unless stated otherwise.
 type Parts struct {
 	*Services // OpenKafka has been called
@@ -60,7 +66,7 @@ type Parts struct {
 	Ledger    ledger.Records          // independent of Redis; nil: a loss of Redis's data is not detected
 	Catalog   Catalog
 	Sinks     map[string]sink.Entry
-	Registry  *prometheus.Registry
+	Registry  Registry
 
 	// KeepDelivered keeps delivered jobs in lanes and timers, for a report that counts them.
 	KeepDelivered bool

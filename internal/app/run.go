@@ -22,7 +22,7 @@ var Version = "dev"
 // RunDaemon runs the daemon that the configuration describes. It returns nil after a graceful stop. Certificates and
 // secrets are read again after a hangup.
 func (s *Services) RunDaemon(ctx context.Context, hangup <-chan os.Signal) error {
-	parts, err := s.parts()
+	parts, err := s.parts(prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
@@ -41,10 +41,9 @@ func (s *Services) RunDaemon(ctx context.Context, hangup <-chan os.Signal) error
 	return nil
 }
 
-// parts makes the parts of a daemon from the configuration.
-func (s *Services) parts() (Parts, error) {
+// parts makes the parts of a daemon from the configuration, with its metrics in the registry.
+func (s *Services) parts(registry Registry) (Parts, error) {
 	cfg := s.Config
-	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), s.keeper.expiry,
 	)

@@ -26,7 +26,7 @@ func newWaitGauges(factory promauto.Factory) waitGauges {
 	return waitGauges{
 		ingress: gauge("pacer_ingress_lag", "topic",
 			"Records from the oldest one that is not settled to the end of the log, in the partitions of this daemon."),
-		timers: gauge("pacer_timer_backlog", "topic", "The same for timers: records that wait until they are due."),
+		timers: gauge("pacer_timer_backlog", "topic", "Records of a timer that wait until they are due, in the partitions of this daemon."),
 		oldest: gauge("pacer_oldest_job_seconds", "place",
 			"How long ago the oldest job that is read and not settled was published or, once pacer has moved it, first read."),
 	}
