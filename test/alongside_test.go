@@ -7,7 +7,7 @@ import (
 )
 
 // atOnce is how many tests run beside each other. Most of them mostly wait.
-const atOnce = 4
+const atOnce = 6
 
 var crowd = newTurns(atOnce)
 
@@ -18,7 +18,11 @@ func alongside(t *testing.T, expected time.Duration) {
 	t.Helper()
 	t.Parallel()
 	crowd.take(expected)
-	t.Cleanup(crowd.giveBack) // the first cleanup, hence after all others
+	began := time.Now()
+	t.Cleanup(func() { // the first cleanup, hence after all others
+		crowd.giveBack()
+		t.Logf("ran for %.1f s, of %.0f expected", time.Since(began).Seconds(), expected.Seconds())
+	})
 }
 
 // turns gives leave to a bounded number at a time, to the longest first.

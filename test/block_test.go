@@ -87,7 +87,7 @@ func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 // TestBlockedCampaignCancelledAndCompany: others behind a blocked campaign wait, which is said once; cancelling settles
 // its jobs where they are and lets the others go on within a second.
 func TestBlockedCampaignCancelledAndCompany(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 6*time.Second)
 	s := newStack(t, stackOptions{partitions: 1})
 	s.blocked("b", 100)
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'b'`)

@@ -20,7 +20,7 @@ import (
 // TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, replayed whole and only once, at a rate, and an
 // interrupted replay goes on where it stopped.
 func TestDeadLettersAreReplayedOnce(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 8*time.Second)
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 1000)
 	s.campaign("autumn", 1000)

@@ -51,7 +51,7 @@ func TestOneIDOneDelivery(t *testing.T) {
 // TestRepublishedBacklog: a whole campaign is published again. What was delivered is settled as fast as it is read, not at
 // the campaign's rate, and a new job behind it goes at once.
 func TestRepublishedBacklog(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 8*time.Second)
 	s := newStack(t, stackOptions{partitions: 4, settings: deduped})
 	s.campaign("c", 1000)
 	jobs := mix(map[string]int{"c": 3000})
@@ -79,7 +79,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 		name, settings string
 	}{{"without", ""}, {"with", deduped}} {
 		t.Run(tc.name, func(t *testing.T) {
-			alongside(t, 0)
+			alongside(t, 14*time.Second)
 			s := newStack(t, stackOptions{partitions: 6, settings: tc.settings})
 			s.campaign("c", 1000)
 			const n = 3000

@@ -132,7 +132,7 @@ func (r *receiver) has(id string) bool {
 
 // TestDirectJobsExpire: a direct job counts from when it was written, however often its lane is read.
 func TestDirectJobsExpire(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 6*time.Second)
 	s := newStack(t, stackOptions{partitions: 1, lanes: directLanes})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '3 seconds', 'paused')`)
 	d := s.start("one")

@@ -23,7 +23,7 @@ scripts/services.sh() { :; }
 // TestDocumentsWork types what the tutorial and the pages of docs/howto say, each in an installation of its own. Each line of a text
 // block has to be among what the commands before it print.
 func TestDocumentsWork(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 30*time.Second)
 	pages, err := filepath.Glob("../docs/howto/*.md")
 	pages = slices.DeleteFunc(pages, func(page string) bool { return filepath.Base(page) == "kubernetes.md" }) // test/chart reads its values
 	if err != nil || len(pages) == 0 {

@@ -19,7 +19,7 @@ import (
 
 // TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
 func TestBadRecordsAreKept(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 10*time.Second)
 	s := newStack(t, stackOptions{partitions: 2, settings: "unknown_grace: 3s"})
 	s.campaign("good", 1000)
 	header := func(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }

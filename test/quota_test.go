@@ -236,7 +236,7 @@ func TestLostData(t *testing.T) {
 // TestQuotasAfterARestart: campaigns with a backlog in lanes, under quotas that the ledger keeps, go on after every
 // restart of the daemon.
 func TestQuotasAfterARestart(t *testing.T) {
-	alongside(t, 0)
+	alongside(t, 14*time.Second)
 	s := newStack(t, stackOptions{partitions: 4})
 	jobs := map[string]int{}
 	for i := range 6 {
