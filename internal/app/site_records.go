@@ -140,7 +140,7 @@ const (
 	maxLetters = 100
 )
 
-// letters looks for dead letters, the oldest first, and keeps the newest ones.
+// letters looks for dead letters, the newest first.
 func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view.Letters, err error) {
 	counts := map[[2]string]*view.LetterCount{}
 	options := deadletter.Options{
@@ -153,7 +153,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 		Unmarked:   func(error) {}, // then none is shown as replayed
 		MaxScanned: maxLooked, Scanned: &found.Looked,
 	}
-	err = deadletter.List(ctx, options, func(d deadletter.Letter) error {
+	err = deadletter.Newest(ctx, options, func(d deadletter.Letter) error {
 		key := [2]string{d.Campaign, string(d.Reason)}
 		count := counts[key]
 		if count == nil {
@@ -164,21 +164,20 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 		if d.Replayed {
 			count.Replayed++
 		}
-		found.List = append(found.List, view.Letter{
-			Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
-			Attempts: d.Attempts, Replayed: d.Replayed,
-		})
-		if len(found.List) >= 2*maxLetters {
-			found.List = append([]view.Letter{}, found.List[len(found.List)-maxLetters:]...)
+		if len(found.List) < maxLetters {
+			found.List = append(found.List, view.Letter{
+				Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
+				Attempts: d.Attempts, Replayed: d.Replayed,
+			})
 		}
 		return nil
 	})
 	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
 		return view.Letters{}, BrokersFault(err)
 	}
-	found.List = append([]view.Letter{}, found.List[max(0, len(found.List)-maxLetters):]...)
-	slices.Reverse(found.List)
-	found.Counts = []view.LetterCount{}
+	if found.Counts = []view.LetterCount{}; found.List == nil {
+		found.List = []view.Letter{}
+	}
 	for _, count := range counts {
 		found.Counts = append(found.Counts, *count)
 	}

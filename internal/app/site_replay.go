@@ -31,6 +31,9 @@ func (s *Services) HoldReplays(ctx context.Context) (held context.Context, relea
 	return held, release, err
 }
 
+// maxCounted bounds how many letters a dry run reads.
+const maxCounted = 5 * replay.MaxLetters
+
 // replay implements replay.Run: what pacer dead replay does.
 func (s *Services) replay(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
 	options := deadletter.ReplayOptions{
@@ -42,7 +45,9 @@ func (s *Services) replay(ctx context.Context, r replay.Request, progress func(i
 			Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until,
 		},
 	}
-	if !r.DryRun {
+	if r.DryRun {
+		options.MaxScanned = maxCounted
+	} else {
 		micros, period, err := notation.ParseRate(r.Rate)
 		if err == nil && micros == 0 {
 			err = errors.New("a rate of 0 would replay nothing")
@@ -55,7 +60,10 @@ func (s *Services) replay(ctx context.Context, r replay.Request, progress func(i
 		}
 	}
 	report, err := deadletter.Replay(ctx, options)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, deadletter.ErrMore):
+		err = view.Fault(view.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)
+	case err != nil && ctx.Err() == nil:
 		err = BrokersFault(err)
 	}
 	return replay.Outcome{

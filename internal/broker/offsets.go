@@ -53,7 +53,9 @@ func (c *Client) Offsets(ctx context.Context, which int64, partitions ...Partiti
 				found[at] = p.LastOffset
 			default:
 				for offset := range p.Offsets {
-					found[at] = offset
+					if offset >= 0 { // -1: there is none
+						found[at] = offset
+					}
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -18,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +25,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
+	"github.com/pacer/pacer/internal/console/replay"
 )
 
 var update = flag.Bool("update", false, "record the OpenAPI document")
@@ -174,77 +175,74 @@ func TestVendoredFiles(t *testing.T) {
 	}
 }
 
-// watch opens a stream and returns its events.
-func watch(t *testing.T, client *http.Client, address string) (events func() string, done func()) {
+// watch opens a stream in a bubble; events returns what it has sent since it was asked last.
+func watch(t *testing.T, h http.Handler, path string) (events func() string, leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	answer, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer.StatusCode != http.StatusOK {
-		t.Fatalf("the stream answers %s", answer.Status)
-	}
-	lines := bufio.NewScanner(answer.Body)
-	lines.Buffer(nil, 1<<20)
+	answer := &tape{streamed: streamed{httptest.NewRecorder()}}
+	go h.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, here+path, nil))
 	return func() string {
-			var event strings.Builder
-			for lines.Scan() && lines.Text() != "" {
-				event.WriteString(lines.Text() + "\n")
-			}
-			return event.String()
-		}, func() {
-			cancel()
-			_ = answer.Body.Close()
-		}
+		synctest.Wait() // it waits for its next turn
+		answer.mu.Lock()
+		defer answer.mu.Unlock()
+		defer answer.Body.Reset()
+		return answer.Body.String()
+	}, cancel
+}
+
+// tape is an answer that is read while it is written.
+type tape struct {
+	streamed
+	mu sync.Mutex // guards the body
+}
+
+func (a *tape) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.streamed.Write(b)
 }
 
 // TestLive: a stream sends what has changed, streams are bounded, and they end before the server does.
 func TestLive(t *testing.T) {
-	w := newWorld()
-	reg := prometheus.NewRegistry()
-	s := newServer()
-	s.Site = newSite(reg, w)
-	server := httptest.NewServer(s.routes())
-	defer server.Close()
-	client := server.Client()
-	events, done := watch(t, client, server.URL+"/live?page=campaigns&q=spring")
-	first := events()
-	if !strings.HasPrefix(first, "id: ") || !strings.Contains(first, "data: <div id=\"live\">") || !strings.Contains(first, "spring") || strings.Contains(first, "paused") {
-		t.Errorf("the first event is %.200q", first)
-	}
-	if second := events(); second == first || !strings.Contains(second, "Sent/s") {
-		t.Errorf("the second event is %.200q", second)
-	}
-	done()
-	for s.Site.hub.Open() > 0 {
-		time.Sleep(time.Millisecond)
-	}
-	for range live.MaxStreams {
-		_, done := watch(t, client, server.URL+"/live?page=")
-		defer done()
-	}
-	answer, err := client.Get(server.URL + "/live?page=")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("one stream too many: %s", answer.Status)
-	}
-	s.Site.Close()
-	for s.Site.hub.Open() > 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if n := testutil.ToFloat64(s.Site.requests.WithLabelValues("/live", "503")); n != 1 {
-		t.Errorf("%v refused streams are counted", n)
-	}
-	for path, want := range map[string]int{"/live?page=nowhere": 400, "/live?page=dead": 400, "/live?page=": 503} {
-		if code, _, _ := get(t, s.routes(), path); code != want {
-			t.Errorf("%s: %d, want %d", path, code, want)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.Site = newSite(prometheus.NewRegistry(), newWorld())
+		h := s.routes()
+		open := func() int { synctest.Wait(); return s.Site.hub.Open() }
+		events, leave := watch(t, h, "/live?page=campaigns&q=spring")
+		first := events()
+		if !strings.HasPrefix(first, "id: ") || !strings.Contains(first, "data: <div id=\"live\">") || !strings.Contains(first, "spring") || strings.Contains(first, "paused") {
+			t.Errorf("the first event is %.200q", first)
 		}
-	}
+		time.Sleep(time.Second)
+		if second := events(); second == first || !strings.Contains(second, "Sent/s") || strings.Count(second, "id: ") != 1 {
+			t.Errorf("the second event is %.200q", second)
+		}
+		if leave(); open() != 0 {
+			t.Error("a stream goes on without a reader")
+		}
+		for range live.MaxStreams {
+			_, leave := watch(t, h, "/live?page=")
+			defer leave()
+		}
+		if n := open(); n != live.MaxStreams {
+			t.Errorf("%d streams are open", n)
+		}
+		if code, _, header := get(t, h, "/live?page="); code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+			t.Errorf("one stream too many: %d", code)
+		}
+		if s.Site.Close(); open() != 0 {
+			t.Error("streams keep the server from ending")
+		}
+		if n := testutil.ToFloat64(s.Site.requests.WithLabelValues("/live", "503")); n != 1 {
+			t.Errorf("%v refused streams are counted", n)
+		}
+		for path, want := range map[string]int{"/live?page=nowhere": 400, "/live?page=dead": 400, "/live?page=": 503} {
+			if code, _, _ := get(t, h, path); code != want {
+				t.Errorf("%s: %d, want %d", path, code, want)
+			}
+		}
+	})
 }
 
 // TestAPI: every operation of the document answers, and the document is the one that is committed.
@@ -329,6 +327,41 @@ func TestLooksForLettersAreLimited(t *testing.T) {
 	if code, _, _ := get(t, h, "/api/v1/dead-letters"); code != http.StatusOK {
 		t.Errorf("after that: %d", code)
 	}
+}
+
+// TestCountsOfLettersAreLimited: a dry run reads as much as a look, whether a page or the API asks for it.
+func TestCountsOfLettersAreLimited(t *testing.T) {
+	w := newWorld()
+	w.guard.Anonymous = auth.Operator
+	begun, end := make(chan struct{}), make(chan struct{})
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+		begun <- struct{}{}
+		<-end
+		return counted(ctx, r, progress)
+	}
+	h := serve(w)
+	ways := []func() *httptest.ResponseRecorder{
+		func() *httptest.ResponseRecorder { return ask(h, "GET", "/replay?campaign=spring", "", "") },
+		func() *httptest.ResponseRecorder {
+			return ask(h, "POST", "/api/v1/replays", "", `{"dry_run":true}`)
+		},
+	}
+	var both sync.WaitGroup
+	for _, way := range ways {
+		both.Go(func() {
+			if answer := way(); answer.Code != http.StatusOK {
+				t.Errorf("%d %s", answer.Code, answer.Body)
+			}
+		})
+		<-begun
+	}
+	for _, way := range ways {
+		if answer := way(); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "10" || !strings.Contains(answer.Body.String(), "others count dead letters already") {
+			t.Errorf("while two count: %d %s", answer.Code, answer.Body)
+		}
+	}
+	close(end)
+	both.Wait()
 }
 
 // TestEventsOfAnyNewline: text cannot begin a field of an event, whatever ends its lines.

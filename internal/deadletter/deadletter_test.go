@@ -55,8 +55,13 @@ func job(offset int64, campaign string) *delivery.Job {
 // bury writes a job's dead letter.
 func (c *cemetery) bury(j *delivery.Job, reason delivery.Reason) {
 	c.t.Helper()
-	to := delivery.Destination{Kind: delivery.ToDead, Reason: reason, Detail: "why not"}
-	c.write(j, record.Encode(j, to, time.Now()))
+	c.buryAt(j, reason, time.Now())
+}
+
+// buryAt is bury at some time.
+func (c *cemetery) buryAt(j *delivery.Job, reason delivery.Reason, at time.Time) {
+	c.t.Helper()
+	c.write(j, record.Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: reason, Detail: "why not"}, at))
 }
 
 // buryCut writes a dead letter as older versions did if the payload was large.
@@ -425,11 +430,9 @@ func TestReplayToAnotherTopicAndByTime(t *testing.T) {
 	t.Parallel()
 	client := fakeCluster(t, kfake.SeedTopics(2, "jobs", "other"))
 	c := newCemetery(t, client, "t.")
-	c.bury(job(0, "spring"), delivery.ReasonRefused)
-	time.Sleep(5 * time.Millisecond)
-	between := time.Now()
-	time.Sleep(5 * time.Millisecond)
-	c.bury(job(1, "spring"), delivery.ReasonRefused)
+	between := time.Now().Truncate(time.Millisecond)
+	c.buryAt(job(0, "spring"), delivery.ReasonRefused, between.Add(-time.Millisecond))
+	c.buryAt(job(1, "spring"), delivery.ReasonRefused, between.Add(time.Millisecond))
 	ids := func(f Filter) (ids []string) {
 		t.Helper()
 		err := List(t.Context(), Options{Topics: c.Topics, Filter: f}, func(d Letter) error {

@@ -103,31 +103,43 @@ func List(ctx context.Context, opts Options, yield func(Letter) error) error {
 	for p := range sources {
 		sources[p] = opts.Client.ScanSince(ctx, broker.Partition{Topic: opts.Letters, ID: p}, opts.Since)
 	}
-	listed, scanned := 0, 0
+	s := sieve{opts: &opts, done: done, yield: yield}
 	for r, err := range merge(sources) {
 		if err != nil {
 			return err
 		}
-		if opts.MaxScanned > 0 && scanned == opts.MaxScanned {
-			return ErrMore
-		}
-		scanned++
-		if opts.Scanned != nil {
-			*opts.Scanned = scanned
-		}
-		d := read(r)
-		if !opts.matches(&d) {
-			continue
-		}
-		d.Replayed = done.covers(&d)
-		if err := yield(d); err != nil {
+		if over, err := s.put(read(r)); over || err != nil {
 			return err
-		}
-		if listed++; listed == opts.Limit {
-			return nil
 		}
 	}
 	return nil
+}
+
+// sieve yields the letters that match, as many as are wanted.
+type sieve struct {
+	opts            *Options
+	done            replays
+	yield           func(Letter) error
+	scanned, listed int
+}
+
+// put takes one letter that was read, and reports whether no more are wanted.
+func (s *sieve) put(d Letter) (over bool, err error) {
+	if s.opts.MaxScanned > 0 && s.scanned == s.opts.MaxScanned {
+		return true, ErrMore
+	}
+	if s.scanned++; s.opts.Scanned != nil {
+		*s.opts.Scanned = s.scanned
+	}
+	if !s.opts.matches(&d) {
+		return false, nil
+	}
+	d.Replayed = s.done.covers(&d)
+	if err := s.yield(d); err != nil {
+		return true, err
+	}
+	s.listed++
+	return s.listed == s.opts.Limit, nil
 }
 
 // count returns the number of partitions of one of the topics.

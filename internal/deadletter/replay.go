@@ -24,7 +24,9 @@ type ReplayOptions struct {
 	Filter
 	Limit  int  // at most this many letters; 0: all
 	DryRun bool // count only, write nothing
-	Again  bool // include letters that were replayed before
+	// MaxScanned is as of Options: a dry run that would read more ends with ErrMore.
+	MaxScanned int
+	Again      bool // include letters that were replayed before
 	// DropExpiry also replays letters whose expiry has passed, without the expiry.
 	DropExpiry bool
 	Rate       delivery.Rate // letters per second, evenly spaced; zero: as fast as the broker accepts them
@@ -99,7 +101,7 @@ func Replay(ctx context.Context, opts ReplayOptions) (ReplayReport, error) {
 		}
 	}
 	now := time.Now()
-	list := Options{Topics: opts.Topics, Filter: opts.Filter}
+	list := Options{Topics: opts.Topics, Filter: opts.Filter, MaxScanned: opts.MaxScanned}
 	err := List(ctx, list, func(d Letter) error { return r.add(ctx, &d, now) })
 	if err == nil || errors.Is(err, errEnough) {
 		err = r.flush(ctx)

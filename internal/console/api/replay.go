@@ -57,8 +57,11 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
 		outcome, err := jobs.Count(ctx, in.Body.Filter)
+		if errors.Is(err, replay.ErrCounting) {
+			return nil, huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
+		}
 		if err != nil {
-			return nil, absent(line(err))
+			return nil, problem(err, http.StatusConflict)
 		}
 		out.Body.Outcome = outcome
 		return out, nil

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -34,6 +35,9 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Fault = "Dead letters cannot be read here."
 	} else if outcome, err := jobs.Count(ctx, data.Filter); err != nil {
 		data.Fault = "Not counted: " + brief(err)
+		if errors.Is(err, replay.ErrCounting) {
+			c.status = http.StatusServiceUnavailable
+		}
 	} else {
 		data.Outcome = outcome
 	}

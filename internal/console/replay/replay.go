@@ -16,8 +16,9 @@ import (
 const (
 	// MaxLetters bounds one replay.
 	MaxLetters = 100_000
-	// countWithin bounds a dry run, and runWithin a replay.
+	// countWithin bounds a dry run, of which there are maxCounts at a time, and runWithin a replay.
 	countWithin = 10 * time.Second
+	maxCounts   = 2
 	runWithin   = 24 * time.Hour
 	// keep is how many replays are remembered.
 	keep = 20
@@ -82,6 +83,7 @@ type Jobs struct {
 	lease Lease
 	log   *slog.Logger
 
+	counts  chan struct{} // holds one for each dry run
 	running sync.WaitGroup
 	mu      sync.Mutex // guards what follows
 	list    []*Job     // the newest first
@@ -93,11 +95,20 @@ type Jobs struct {
 
 // New makes Jobs; it starts nothing.
 func New(run Run, lease Lease, log *slog.Logger) *Jobs {
-	return &Jobs{run: run, lease: lease, log: log}
+	return &Jobs{run: run, lease: lease, log: log, counts: make(chan struct{}, maxCounts)}
 }
 
-// Count returns what a replay would do.
+// ErrCounting means that enough others count already: each reads up to all letters.
+var ErrCounting = errors.New("others count dead letters already; try again in some seconds")
+
+// Count returns what a replay would do. The error is ErrCounting while others count.
 func (j *Jobs) Count(ctx context.Context, filter Filter) (Outcome, error) {
+	select {
+	case j.counts <- struct{}{}:
+		defer func() { <-j.counts }()
+	default:
+		return Outcome{}, ErrCounting
+	}
 	ctx, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
 	outcome, err := j.run(ctx, Request{Filter: filter, Limit: MaxLetters, DryRun: true}, nil)

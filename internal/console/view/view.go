@@ -233,12 +233,12 @@ type LetterFilter struct {
 	Last                    time.Duration
 }
 
-// Letters are dead letters: the last ones, and the counts, of those that were looked at, which begins with the oldest.
+// Letters are dead letters: the newest ones, and the counts, of those that were looked at, which begins with the newest.
 type Letters struct {
-	List   []Letter      `json:"letters" doc:"the last ones of those that were looked at, the newest first"`
-	Counts []LetterCount `json:"counts"`
-	Looked int           `json:"looked" doc:"letters that were looked at"`
-	More   bool          `json:"more" doc:"not all were looked at: there may be newer ones than any of these"`
+	List   []Letter      `json:"letters" doc:"the newest ones, at most 100 of those that were looked at"`
+	Counts []LetterCount `json:"counts" doc:"of those that were looked at"`
+	Looked int           `json:"looked" doc:"letters that were looked at, the newest first"`
+	More   bool          `json:"more" doc:"not all were looked at: there are older ones"`
 }
 
 // maxLooks bounds how many look for dead letters at a time: each reads thousands of records.

@@ -1,0 +1,123 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Bounds of how many letters of a partition are read at once: they are held without their payloads.
+const (
+	minPortion = 32
+	maxPortion = 512
+)
+
+// Newest is List with the newest letters first, as far as their partitions are in order, and without keys, headers and payloads. A log
+// is read forwards only: each partition is read in portions, the last one first.
+func Newest(ctx context.Context, opts Options, yield func(Letter) error) error {
+	n, err := opts.count(ctx, opts.Letters)
+	if err != nil {
+		return err
+	}
+	done, err := opts.replays(ctx)
+	if err != nil {
+		return err
+	}
+	portion := int64(maxPortion)
+	if opts.MaxScanned > 0 { // of many partitions only a little of each will be of use
+		portion = min(max(minPortion, int64(opts.MaxScanned/max(1, n))), maxPortion)
+	}
+	var heads []*backwards
+	for p := range n {
+		b := &backwards{client: opts.Client, at: broker.Partition{Topic: opts.Letters, ID: p}, portion: portion}
+		if err := b.find(ctx, &opts); err != nil {
+			return err
+		}
+		heads = append(heads, b)
+	}
+	s := sieve{opts: &opts, done: done, yield: yield}
+	for {
+		newest, err := latest(ctx, heads)
+		if err != nil || newest == nil {
+			return err
+		}
+		if over, err := s.put(newest.take()); over || err != nil {
+			return err
+		}
+	}
+}
+
+// latest returns the partition with the newest letter that was not taken yet; nil if there are no more.
+func latest(ctx context.Context, heads []*backwards) (newest *backwards, err error) {
+	for _, b := range heads {
+		if err := b.fill(ctx); err != nil {
+			return nil, err
+		}
+		if len(b.letters) > 0 && (newest == nil || b.last().written.After(newest.last().written)) {
+			newest = b
+		}
+	}
+	return newest, nil
+}
+
+// backwards reads a partition from its end.
+type backwards struct {
+	client     *broker.Client
+	at         broker.Partition
+	portion    int64
+	first, end int64 // offsets that were not read yet
+	letters    []written
+}
+
+// written is a letter with the time of its record, by which the partition is ordered.
+type written struct {
+	Letter
+	written time.Time
+}
+
+// find sets what there is to read.
+func (b *backwards) find(ctx context.Context, opts *Options) (err error) {
+	if b.first, b.end, err = b.client.Bounds(ctx, b.at); err == nil && !opts.Since.IsZero() {
+		b.first, err = b.client.Since(ctx, b.at, opts.Since)
+	}
+	if err != nil {
+		return fmt.Errorf("find the letters in %s: %w", b.at, err)
+	}
+	return nil
+}
+
+// fill reads the portion before what was read last, if all of that was taken.
+func (b *backwards) fill(ctx context.Context) error {
+	for len(b.letters) == 0 && b.first < b.end { // a portion may hold nothing but markers
+		from := max(b.first, b.end-b.portion)
+		for r, err := range b.client.Scan(ctx, b.at, from) {
+			if err != nil {
+				return err
+			}
+			if r.Offset >= b.end {
+				break
+			}
+			b.letters = append(b.letters, brief(r))
+		}
+		b.end = from
+	}
+	return nil
+}
+
+func (b *backwards) last() *written { return &b.letters[len(b.letters)-1] }
+
+func (b *backwards) take() Letter {
+	d := b.last().Letter
+	b.letters = b.letters[:len(b.letters)-1]
+	return d
+}
+
+// brief keeps of a letter what a list shows.
+func brief(r delivery.Record) written {
+	d := read(r)
+	d.Key, d.Headers, d.Payload = nil, nil, nil
+	return written{d, r.Time}
+}

@@ -1,0 +1,77 @@
+package deadletter
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
+)
+
+// TestNewest: the newest letters come first, whichever partition they are in, and however many portions have to be read for them.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	c := newCemetery(t, fakeCluster(t, kfake.SeedTopics(1, "jobs")), "t.")
+	noon := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	var parts [2][]delivery.Record
+	const letters = 100
+	for i := range int64(letters) { // two thirds in one partition, which is more than a portion
+		to := delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRefused, Detail: "why not"}
+		r := record.Encode(job(i, []string{"autumn", "spring"}[i%2]), to, noon.Add(time.Duration(i)*time.Second))
+		p := min(i%3, 1)
+		parts[p] = append(parts[p], r)
+	}
+	for p, records := range parts {
+		if _, err := c.producer.PublishTo(t.Context(), []broker.Partition{{Topic: c.Letters, ID: p}}, broker.All(records), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		opts    Options
+		want    int64 // letters
+		scanned int
+		err     error
+	}{
+		{"all", Options{}, letters, letters, nil}, {"as many as there are", Options{MaxScanned: letters}, letters, letters, nil},
+		{"some", Options{MaxScanned: 70}, 70, 70, ErrMore}, {"few", Options{Limit: 3}, 3, 3, nil},
+		{"since", Options{Filter: Filter{Since: noon.Add(90 * time.Second)}}, 10, 10, nil},
+		{"none since", Options{Filter: Filter{Since: noon.Add(time.Hour)}}, 0, 0, nil},
+	} {
+		var got, want []string
+		scanned := 0
+		tt.opts.Topics, tt.opts.Scanned = c.Topics, &scanned
+		err := Newest(t.Context(), tt.opts, func(d Letter) error {
+			got = append(got, d.JobID)
+			if d.Payload != nil || d.Headers != nil || d.Detail != "why not" {
+				t.Errorf("%s: the letter is %+v", tt.name, d)
+			}
+			return nil
+		})
+		for i := range tt.want {
+			want = append(want, job(letters-1-i, []string{"autumn", "spring"}[(letters-1-i)%2]).ID)
+		}
+		if !errors.Is(err, tt.err) || scanned != tt.scanned || !slices.Equal(got, want) {
+			t.Errorf("%s: %d were read, %v: %q, want %q", tt.name, scanned, err, got, want)
+		}
+	}
+	enough, first := errors.New("enough"), ""
+	err := Newest(t.Context(), Options{Topics: c.Topics, Filter: Filter{Campaign: "autumn"}}, func(d Letter) error { first = d.JobID; return enough })
+	if !errors.Is(err, enough) || first != "autumn-98" {
+		t.Errorf("the newest one of autumn is %s, %v", first, err)
+	}
+	// What a dry run counts is bounded as well.
+	dry := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}, DryRun: true, Filter: Filter{Campaign: "winter"}, MaxScanned: 99}
+	if report, err := Replay(t.Context(), dry); !errors.Is(err, ErrMore) || report.Matched != 0 {
+		t.Errorf("a dry run of too many: %+v, %v", report, err)
+	}
+	dry.MaxScanned = letters
+	if _, err := Replay(t.Context(), dry); err != nil {
+		t.Errorf("a dry run of all: %v", err)
+	}
+}
