@@ -87,6 +87,13 @@ func (a *Admin) ListDestinations(ctx context.Context) ([]DestinationRow, error) 
 	})
 }
 
+// DestinationsAfter returns at most limit destinations with ids behind the given one, in the order of their ids.
+func (a *Admin) DestinationsAfter(ctx context.Context, id string, limit int) ([]DestinationRow, error) {
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
+		return queryDestinations(ctx, pool, `WHERE d.id COLLATE "C" > $1 ORDER BY d.id COLLATE "C" LIMIT $2`, id, limit)
+	})
+}
+
 // GetDestination returns one destination.
 func (a *Admin) GetDestination(ctx context.Context, id string) (DestinationRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (DestinationRow, error) {

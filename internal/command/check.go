@@ -3,19 +3,13 @@ package command
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net/url"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/sink"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
 const (
@@ -26,19 +20,24 @@ const (
 
 func (c *cli) check() *cobra.Command {
 	var ready bool
+	tries := triedDestinations
 	cmd := c.plain("check", "Check the configuration and every connection, one line each", func(ctx context.Context) error {
-		if ready {
+		switch {
+		case ready:
 			return c.checkReady(ctx)
+		case tries < 0 || tries > mostTried:
+			return config.Usagef("--destinations %d is out of range; use 0 to %d", tries, mostTried)
 		}
-		return c.checkAll(ctx)
+		return c.checkAll(ctx, tries)
 	})
+	cmd.Flags().IntVar(&tries, "destinations", tries, "how many rows of pacer.destinations to connect to, chosen at random; all are looked at")
 	cmd.Flags().BoolVar(&ready, "ready", false, "only ask the daemon on this machine whether it is ready; cheap, for health checks")
 	return cmd
 }
 
 // checkAll is `pacer check`: it checks the configuration and every connection, one line each. The error is ErrNotOK if
-// one failed.
-func (c *cli) checkAll(ctx context.Context) error {
+// one failed. It connects to as many destinations as tries says.
+func (c *cli) checkAll(ctx context.Context, tries int) error {
 	s, err := c.services(config.NeedTopics, config.NeedRedis, config.NeedPostgres, config.NeedSinks)
 	if err != nil {
 		return err
@@ -47,11 +46,14 @@ func (c *cli) checkAll(ctx context.Context) error {
 	out := c.newChecks()
 	out.say("configuration", nil)
 	out.dedupe(&s.Config.Dedupe)
-	out.postgres(ctx, s)
+	catalogued := out.postgres(ctx, s)
 	out.redis(ctx, s)
 	out.kafka(ctx, s)
 	out.certificates(s.Certificates(), time.Now())
-	out.sinks(ctx, s)
+	tables := out.sinks(ctx, s)
+	if catalogued {
+		out.destinations(ctx, s, &destinationCheck{sinks: tables, most: tries})
+	}
 	return out.verdict()
 }
 
@@ -117,8 +119,13 @@ func (c *checks) say(name string, err error) {
 		c.add(checkResult{name, checkOK, ""})
 		return
 	}
+	c.fail(name, err.Error())
+}
+
+// fail reports a check that failed.
+func (c *checks) fail(name, why string) {
 	c.report.OK = false
-	c.add(checkResult{name, checkFailed, oneLine(err.Error())})
+	c.add(checkResult{name, checkFailed, oneLine(why)})
 }
 
 // note reports what works and should be different.
@@ -138,12 +145,6 @@ func (c *checks) add(r checkResult) {
 	c.p.line("%s", line)
 }
 
-func (c *checks) run(ctx context.Context, name string, check func(ctx context.Context) error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	c.say(name, check(ctx))
-}
-
 // dedupe prints whether delivered jobs are remembered.
 func (c *checks) dedupe(d *config.Dedupe) {
 	if d.TTL == 0 {
@@ -152,32 +153,4 @@ func (c *checks) dedupe(d *config.Dedupe) {
 	}
 	c.add(checkResult{"dedupe", checkOK, fmt.Sprintf("a job delivered is not sent again under its id for %s; policy %s",
 		notation.FormatSpan(d.TTL), d.OnStoreFailure)})
-}
-
-func (c *checks) sinks(ctx context.Context, s *app.Services) {
-	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
-		c.run(ctx, "sink "+name, func(ctx context.Context) error {
-			entry, err := sink.Open(s.Config.Sinks[name], sink.Host{Version: app.Version, Logger: s.Log})
-			if err != nil {
-				return err // names the key
-			}
-			if reachable, ok := entry.Sink.(interface {
-				Check(ctx context.Context) error
-			}); ok {
-				return reachable.Check(ctx)
-			}
-			return nil
-		})
-		h, ok := s.Config.Sinks[name].(*sinkhttp.Config)
-		if !ok {
-			continue
-		}
-		if h.Timeout > drainTimeout {
-			c.note("sinks."+name+".timeout", "%s is above the %s that sends have at a rebalance; those cut off may be sent twice",
-				h.Timeout, drainTimeout)
-		}
-		if target, err := url.Parse(h.URL); err == nil && target.Scheme == "http" && !onThisMachine(target.Host) {
-			c.note("sinks."+name+".url", "not encrypted; use https")
-		}
-	}
 }

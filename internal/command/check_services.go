@@ -27,14 +27,15 @@ const (
 	expiresSoon = 30 * 24 * time.Hour
 )
 
-// postgres checks the schema, and that the user has the rights of a daemon. Nothing is changed.
-func (c *checks) postgres(ctx context.Context, s *app.Services) {
+// postgres checks the schema, and that the user has the rights of a daemon. Nothing is changed. ok tells whether what is in the
+// catalog can be looked at.
+func (c *checks) postgres(ctx context.Context, s *app.Services) (ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	found, err := s.CheckCatalog(ctx)
 	c.say("postgres", postgresFault(found, err))
 	if err != nil {
-		return
+		return false
 	}
 	c.clock("postgres", found.Ahead)
 	if to, err := pgx.ParseConfig(s.DSN()); err == nil && !found.Encrypted && !onThisMachine(to.Host) {
@@ -43,15 +44,27 @@ func (c *checks) postgres(ctx context.Context, s *app.Services) {
 	admin, err := openAdmin(s.Config)
 	if err != nil {
 		c.say("quotas", err)
-		return
+		return false
 	}
 	defer admin.Close()
 	quotas, err := admin.ListQuotas(ctx)
 	if err != nil {
 		c.say("quotas", err)
-		return
+		return false
 	}
 	c.longLogs(quotas)
+	return postgresFault(found, nil) == nil
+}
+
+// destinations checks the rows of pacer.destinations.
+func (c *checks) destinations(ctx context.Context, s *app.Services, d *destinationCheck) {
+	admin, err := openAdmin(s.Config)
+	if err != nil {
+		c.say("destinations", err)
+		return
+	}
+	defer admin.Close()
+	d.run(ctx, c, admin.DestinationsAfter)
 }
 
 // longLogs notes log windows above the bound of new ones, which rows written by SQL may exceed.

@@ -59,6 +59,11 @@ func TestDestinationTest(t *testing.T) {
 	d.environ = append(d.environ, "PACER_SINKS_HOOKS_TYPE=http", "PACER_SINKS_HOOKS_DESTINATIONS=true", "PACER_SINKS_HOOKS_SECRETS_DIR="+dir,
 		"PACER_SINKS_HOOKS_GUARD_PORTS="+port, "PACER_SINKS_HOOKS_GUARD_ALLOW=127.0.0.0/8", "PACER_SINKS_HOOKS_GUARD_ALLOW_HTTP=true")
 	d.run("destination create shop-7 --url "+srv.URL+"/hook", "--header", "authorization=file:shop-7")
+	d.environ = append(d.environ, "PACER_KAFKA_BROKERS=127.0.0.1:1") // of which a check says that it cannot be reached
+	if _, told, _ := d.fails("check"); got != nil || !strings.Contains(told, "ok    sink hooks: its addresses are those of destinations\n") ||
+		!strings.Contains(told, "ok    destinations: 1, of which 0 are disabled and 0 failing; connected to 1 of 1 chosen at random\n") {
+		t.Errorf("%v\n%s", got, told)
+	}
 	printed := d.run("destination test shop-7 --payload {}")
 	if got.Get("Authorization") != "opensesame" || !strings.Contains(printed, "POST "+srv.URL+"/hook") || strings.Contains(printed, "opensesame") ||
 		!strings.Contains(printed, "delivered in") {

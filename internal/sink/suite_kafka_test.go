@@ -11,6 +11,7 @@ import (
 )
 
 var kafkaPlay = play{
+	setting: "brokers: ",
 	acts:    []act{takes, refuses, fails, distrusts, hangs, resets},
 	shorten: func(c sink.Config, d time.Duration) { c.(*kafka.Config).Timeout = min(d, 15*time.Second) },
 	divert:  func(c sink.Config, addr string) { c.(*kafka.Config).Brokers = []string{addr} },

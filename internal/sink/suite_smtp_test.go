@@ -11,6 +11,7 @@ import (
 )
 
 var smtpPlay = play{
+	setting: "addr: ",
 	acts:    []act{takes, rejects, refuses, fails, throttles, throttlesIt, distrusts, hangs, resets},
 	waits:   map[act]time.Duration{throttles: 10 * time.Second}, // a server does not say how long
 	shorten: func(c sink.Config, d time.Duration) { c.(*smtp.Config).Timeout = d },

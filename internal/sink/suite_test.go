@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -84,6 +85,9 @@ type play struct {
 	// many is how many jobs are sent at once; 0: 120. Each takes a connection of its own where one serves one request at a time.
 	many  int
 	waits map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
+	// setting begins what a check says where nobody listens, if not with url; nowhere says that a check has nothing to reach.
+	setting string
+	nowhere bool
 	// shorten sets the timeout, and divert the address, of the configuration.
 	shorten func(c sink.Config, timeout time.Duration)
 	divert  func(c sink.Config, addr string)
@@ -189,6 +193,41 @@ func (p play) check(t *testing.T, a act) {
 	if again.Class != delivery.Delivered {
 		t.Errorf("afterwards: %+v", again)
 	}
+}
+
+// TestSuiteCheck: a check reaches the destination and delivers nothing; where nobody listens, it names the setting.
+func TestSuiteCheck(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		s := p.start(t, func(recipient string, _ int) act {
+			if recipient != "pacer-check" { // whose message is to be validated, and no more
+				t.Errorf("%q was sent something", recipient)
+			}
+			return takes
+		})
+		p.shorten(s.config, 20*time.Second)
+		for _, want := range []string{"", cmp.Or(p.setting, "url: cannot connect: ")} {
+			e, err := sink.Open(s.config, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = e.Sink.(interface{ Check(context.Context) error }).Check(t.Context())
+			if want == "" && err != nil || want != "" && !p.nowhere && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+				t.Errorf("%v, want %q", err, want)
+			}
+			for _, secret := range s.secrets {
+				if err != nil && strings.Contains(err.Error(), secret) {
+					t.Errorf("%q is in %q", secret, err)
+				}
+			}
+			if c, ok := e.Sink.(io.Closer); ok {
+				_ = c.Close()
+			}
+			p.divert(s.config, "127.0.0.1:1")
+		}
+		if n := s.received("anna"); n > 0 {
+			t.Errorf("%d were received", n)
+		}
+	})
 }
 
 // TestSuiteUnreachable: where nobody listens, nothing was written.

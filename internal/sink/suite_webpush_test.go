@@ -11,6 +11,7 @@ import (
 )
 
 var webpushPlay = play{
+	nowhere: true,
 	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttlesThere, distrustsThere, hangs, resets, babbles, trickles},
 	shorten: func(c sink.Config, d time.Duration) { c.(*webpush.Config).Timeout = d },
 	divert:  func(c sink.Config, addr string) { c.(*webpush.Config).Proxy = "http://" + addr }, // endpoints come from jobs

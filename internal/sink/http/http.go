@@ -5,11 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptrace"
 	"sync/atomic"
 	"time"
 
@@ -155,42 +153,6 @@ func finish(resp *http.Response, cancel context.CancelFunc) {
 		enough.Stop()
 	}
 	_ = resp.Body.Close()
-}
-
-// Check fetches an access token if requests need one, and connects to the destination, as a delivery would (through the proxy that the environment names, with TLS if the
-// URL is https), and sends no request.
-func (s *Sink) Check(ctx context.Context) error {
-	c := s.client.Load()
-	if s.tokens != nil && s.options.Like == nil {
-		if _, err := s.fetchToken(ctx); err != nil {
-			return err
-		}
-	}
-	if c.reach != fixed {
-		return nil // it is known for each job only
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	transport := c.transport.Clone() // without connections
-	defer transport.CloseIdleConnections()
-	connected := false
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		connected = true
-		_ = info.Conn.Close() // so that nothing is written
-		cancel()
-	}}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodHead, c.target.String(), http.NoBody)
-	if err != nil {
-		return errors.New("url: not a URL")
-	}
-	resp, err := transport.RoundTrip(req)
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-	if connected || err == nil {
-		return nil
-	}
-	return fmt.Errorf("url: cannot connect: %s", c.scrub(err.Error()))
 }
 
 func (c *client) closeIdle() {

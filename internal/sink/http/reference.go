@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,9 @@ func readIn(dir, name string) (string, error) {
 	}
 	defer root.Close()
 	f, err := root.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no file %s in the sink's secrets_dir", name)
+	}
 	if err != nil {
 		return "", fmt.Errorf("cannot read the secret: %w", err)
 	}

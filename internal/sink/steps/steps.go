@@ -297,9 +297,22 @@ func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result,
 
 // Check connects to the destination of each step, and fetches an access token if calls need one.
 func (s *Sink) Check(ctx context.Context) error {
-	for i, h := range s.calls {
-		if err := h.Check(ctx); err != nil {
-			return fmt.Errorf("call %d: %w", i+1, err)
+	for i, st := range s.steps {
+		for _, call := range []struct {
+			key  string
+			http *http.Sink
+		}{{"lookup.", st.lookup}, {"", st.http}} {
+			if call.http == nil {
+				continue
+			}
+			err := call.http.Check(ctx)
+			if err == nil {
+				continue
+			}
+			if what, ok := strings.CutPrefix(err.Error(), "url: "); ok {
+				return fmt.Errorf("steps.%d.%surl: %s", i, call.key, what)
+			}
+			return err // about a setting that all calls have in common
 		}
 	}
 	return nil

@@ -221,8 +221,11 @@ func (s *Sink) Run(ctx context.Context) error {
 	return nil
 }
 
-// Check has nothing to reach: endpoints come from jobs. The key was read when the sink was made.
-func (s *Sink) Check(context.Context) error { return nil }
+// Check connects to the sink's proxy, if it has one: endpoints come from jobs. The key was read when the sink was made.
+func (s *Sink) Check(ctx context.Context) error { return s.parts.Now().api.CheckProxy(ctx) }
+
+// Unreached says what of the sink Check cannot reach.
+func (s *Sink) Unreached() string { return "its endpoints come from jobs, so none was tried" }
 
 // Resent returns how many requests were written once more, since the service had certainly not processed them.
 func (s *Sink) Resent() uint64 { return s.resent.Load() }

@@ -1,0 +1,213 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// triedDestinations is how many destinations are connected to unless more are asked for, and mostTried how many may be.
+	triedDestinations, mostTried = 20, 10_000
+	// destinationsPage is how many rows are read at a time, and destinationsAtOnce how many are connected to at a time.
+	destinationsPage, destinationsAtOnce = 1000, 32
+	// reachOne bounds a connection to a destination, and reachAll all of them together.
+	reachOne, reachAll = 5 * time.Second, 30 * time.Second
+	// destinationLines is how many destinations have a line each.
+	destinationLines = 20
+)
+
+// tableSink is a sink that sends to rows of pacer.destinations.
+type tableSink interface {
+	// CheckRow returns what is wrong with a row, without connecting to it; ReachRow connects, and sends nothing.
+	CheckRow(row *delivery.Endpoint) error
+	ReachRow(ctx context.Context, row *delivery.Endpoint) error
+}
+
+// destinationPage returns at most limit rows behind the one with an id, in the order of their ids.
+type destinationPage func(ctx context.Context, after string, limit int) ([]catalog.DestinationRow, error)
+
+// destinationCheck looks at all rows of pacer.destinations, as far as that needs no network, and connects to a few of them.
+type destinationCheck struct {
+	sinks map[string]tableSink // by name
+	most  int                  // how many are connected to
+
+	seen, disabled, failing int
+	cut                     bool // not all rows could be read in time
+	wrong                   []aboutDestination
+	usable                  int                  // of those that are enabled
+	sample                  []reachedDestination // of the usable ones
+}
+
+// aboutDestination is what is wrong with a destination.
+type aboutDestination struct{ id, what string }
+
+// reachedDestination is one that is connected to.
+type reachedDestination struct {
+	row  *delivery.Endpoint
+	sink tableSink
+	done bool // false: there was no time for it
+	err  error
+}
+
+// run looks at the rows, and says what it has found.
+func (d *destinationCheck) run(ctx context.Context, c *checks, page destinationPage) {
+	if err := d.read(ctx, page); err != nil {
+		c.say("destinations", err)
+		return
+	}
+	if len(d.sinks) == 0 {
+		if d.seen > 0 {
+			c.note("destinations", "there are some, and no sink of this configuration has destinations: true, so nothing is sent to them")
+		}
+		return
+	}
+	d.reach(ctx)
+	d.report(c)
+}
+
+// read looks at the rows, and chooses those that are connected to.
+func (d *destinationCheck) read(ctx context.Context, page destinationPage) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if len(d.sinks) == 0 {
+		rows, err := page(ctx, "", 1)
+		d.seen = len(rows)
+		return err
+	}
+	for after := ""; ; {
+		rows, err := page(ctx, after, destinationsPage)
+		if err != nil && (d.seen == 0 || ctx.Err() == nil) {
+			return err
+		}
+		for i := range rows {
+			d.look(&rows[i])
+			after = rows[i].ID
+		}
+		if d.cut = ctx.Err() != nil; d.cut || len(rows) < destinationsPage {
+			return nil
+		}
+	}
+}
+
+// look looks at a row.
+func (d *destinationCheck) look(row *catalog.DestinationRow) {
+	d.seen++
+	if row.DisabledAt != nil {
+		d.disabled++
+		return // its jobs wait, and what it needs may be on its way
+	}
+	if row.FailingSince != nil {
+		d.failing++
+	}
+	e := row.Endpoint()
+	by, err := d.sinkOf(e)
+	if err != nil {
+		d.wrong = append(d.wrong, aboutDestination{e.ID, err.Error()})
+		return
+	}
+	// Each of the usable rows is in the sample with the same probability, however many there are.
+	switch d.usable++; {
+	case len(d.sample) < d.most:
+		d.sample = append(d.sample, reachedDestination{row: e, sink: by})
+	case d.most > 0:
+		if i := rand.IntN(d.usable); i < d.most {
+			d.sample[i] = reachedDestination{row: e, sink: by}
+		}
+	}
+}
+
+// sinkOf returns the sink that a row is sent to with. One that names none has to fit one of them.
+func (d *destinationCheck) sinkOf(row *delivery.Endpoint) (tableSink, error) {
+	names := slices.Sorted(maps.Keys(d.sinks))
+	if row.Sink != "" {
+		by, ok := d.sinks[row.Sink]
+		if !ok {
+			return nil, fmt.Errorf("sink: no sink %s of this configuration has destinations: true; use %s", row.Sink, strings.Join(names, " or "))
+		}
+		return by, by.CheckRow(row)
+	}
+	var first error
+	for _, name := range names {
+		err := d.sinks[name].CheckRow(row)
+		if err == nil {
+			return d.sinks[name], nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// reach connects to the rows of the sample.
+func (d *destinationCheck) reach(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reachAll)
+	defer cancel()
+	var all errgroup.Group
+	all.SetLimit(destinationsAtOnce)
+	for i := range d.sample {
+		r := &d.sample[i]
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			one, cancel := context.WithTimeout(ctx, reachOne)
+			defer cancel()
+			r.err = r.sink.ReachRow(one, r.row)
+			r.done = r.err == nil || ctx.Err() == nil
+			return nil
+		})
+	}
+	_ = all.Wait() // each has its own result
+}
+
+// report says what is wrong. That a destination cannot be reached is noted, and no failure: that is most likely for its owner to
+// mend. If none can be, it is for us.
+func (d *destinationCheck) report(c *checks) {
+	for _, w := range d.wrong[:min(len(d.wrong), destinationLines)] {
+		c.fail("destination "+w.id, w.what)
+	}
+	if more := len(d.wrong) - destinationLines; more > 0 {
+		c.fail("destinations", fmt.Sprintf("%d more cannot be sent to", more))
+	}
+	done, out := 0, 0
+	for i := range d.sample {
+		r := &d.sample[i]
+		if !r.done {
+			continue
+		}
+		done++
+		if r.err == nil {
+			continue
+		}
+		if out++; out <= destinationLines {
+			c.note("destination "+r.row.ID, "%s; its jobs wait until it can be", oneLine(r.err.Error()))
+		}
+	}
+	text := fmt.Sprintf("%d, of which %d are disabled and %d failing", d.seen, d.disabled, d.failing)
+	if d.cut {
+		text = fmt.Sprintf("only %d were read within %s, of which %d are disabled and %d failing", d.seen, checkTimeout, d.disabled, d.failing)
+	}
+	switch {
+	case d.usable == 0 || d.most == 0:
+	case done < len(d.sample):
+		text += fmt.Sprintf("; connected to %d of %d chosen at random, the rest of these not within %s", done-out, len(d.sample), reachAll)
+	default:
+		text += fmt.Sprintf("; connected to %d of %d chosen at random", done-out, done)
+	}
+	if done > 0 && out == done {
+		c.fail("destinations", text+": if others reach them, look at the network, the names and the proxy of this machine")
+		return
+	}
+	c.add(checkResult{"destinations", checkOK, text})
+}
