@@ -105,7 +105,9 @@ scale: build ## How speed grows with daemons and campaigns: a table and plots (F
 
 .PHONY: rules
 rules: ## Test the alerting rules: each alert fires by what it is for, and none in an hour of ordinary load
-	cd deploy/prometheus && "$$(../../scripts/promtool.sh)" check rules rules.yml && "$$(../../scripts/promtool.sh)" test rules rules_test.yml
+	promtool=$$(scripts/promtool.sh) && go run ./scripts/rules deploy/prometheus/rules_test.yml .services/rules_variants.yml && \
+	"$$promtool" check rules deploy/prometheus/rules.yml && \
+	"$$promtool" test rules deploy/prometheus/rules_test.yml .services/rules_variants.yml
 
 .PHONY: chart
 chart: build ## Render the Helm chart, with defaults and with everything on, and hold it against the types and schemas of Kubernetes
