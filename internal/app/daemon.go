@@ -89,14 +89,13 @@ type Daemon struct {
 	results  *results.Results  // nil: none
 	pacer    *pacer.Pacer
 	consumer *consumer.Consumer
-	console  *console.Server
+	console  site
 	windows  *lastWindows
 	closures *gateGauges
 	told     told
 	stores   *stores
 	progress *progress.Tracker
 	manager  *supervisor
-	admin    *catalog.Admin // for the console; nil: there is no database
 
 	life
 }
@@ -105,6 +104,12 @@ type Daemon struct {
 type told struct {
 	shut    *destinationGates
 	reports *destinationReports
+}
+
+// site is what operators look at in a browser.
+type site struct {
+	server *console.Server
+	admin  *catalog.Admin // nil: there is no database
 }
 
 // life is how far a daemon has come.
@@ -181,7 +186,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.console = &console.Server{
+	d.console.server = &console.Server{
 		Site:   site,
 		Listen: cfg.HTTP.Listen, Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
@@ -199,7 +204,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stopIntake()
 	context.AfterFunc(intake, func() { close(d.ending) })
 	parts := map[string]func(context.Context) error{
-		"catalog": d.parts.Catalog.Run, "console": d.console.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
+		"catalog": d.parts.Catalog.Run, "console": d.console.server.Run, "requeue": d.relay.Run, "pacer": d.pacer.Run,
 		"sinks": d.sinks.Run, "quota gauges": d.gauges.Run,
 		"watchdog": d.watch, "gate gauges": d.closures.Run, "gates of destinations": d.told.shut.Run, "reports of destinations": d.told.reports.Run, "stores": d.stores.Run, "supervisor": d.manager.Run,
 	}
@@ -242,8 +247,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	stop()
 	err = errors.Join(err, group.Wait())
 	closeBooks()
-	if d.admin != nil {
-		d.admin.Close()
+	if d.console.admin != nil {
+		d.console.admin.Close()
 	}
 	return errors.Join(err, kept.Wait(), d.sinks.Close())
 }

@@ -50,10 +50,10 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	}
 	if d.parts.DSN() != "" {
 		var err error
-		if d.admin, err = d.parts.admin(); err != nil {
+		if d.console.admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
-		sources.Records, sources.Changer = records{d.admin}, changer{d.admin}
+		sources.Records, sources.Changer = records{d.console.admin}, changer{d.console.admin}
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }

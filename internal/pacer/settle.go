@@ -89,8 +89,8 @@ func (p *Pacer) settle(r sent, now instant) {
 func (p *Pacer) throttled(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
 	asked := cmp.Or(max(0, r.RetryAfter), defaultRetry)
 	d := min(asked, s.maxRetryAfter)
-	if asked >= tellEvery && now.local >= s.toldWait {
-		s.toldWait = now.in(max(d, tellEvery))
+	if asked >= tellEvery && now.local >= s.quiet.wait {
+		s.quiet.wait = now.in(max(d, tellEvery))
 		p.opt.Logger.Warn("the destination asks to wait; it is tried again after that, and after max_retry_after at the latest",
 			"sink", s.id, "campaign", q.id, "asked", asked, "wait", d)
 	}
@@ -124,8 +124,8 @@ func (p *Pacer) notTaken(x sent, now instant) {
 	case r.Class == delivery.Unreachable:
 		p.retry(j, r, counts, 0, now)
 	default:
-		if now.local >= s.toldRefused {
-			s.toldRefused = now.in(tellEvery)
+		if now.local >= s.quiet.refused {
+			s.quiet.refused = now.in(tellEvery)
 			p.opt.Logger.Warn("the sink refused a job for its credentials or settings, though not all jobs; it is tried again later",
 				"sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
 		}

@@ -29,13 +29,18 @@ type sinkState struct {
 	othersAt      int64         // the same of other daemons, as far as it is known
 	closedAt      int64         // local time when the gate was last closed here
 	maxRetryAfter time.Duration // how long a wait that the destination asks for is believed
-	toldWait      int64         // local time before which nothing is logged of another such wait
-	toldRefused   int64         // and of an answer about credentials
+	quiet         quiet
 
 	// untriedUntil is the local time until which another daemon is taken to have jobs for it that have not been tried, while
 	// it takes none.
 	untriedUntil int64
 	followUps    followUps
+}
+
+// quiet holds the local times before which nothing more is logged of a sink's answers.
+type quiet struct {
+	wait    int64 // of a wait that the destination asks for
+	refused int64 // of an answer about credentials
 }
 
 // room is how many further slots within the horizon the sink can serve: the calls that are free, and those that come
