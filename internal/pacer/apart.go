@@ -71,6 +71,18 @@ func (p *Pacer) limitsOf(d *destination, now instant) DestinationLimits {
 	return l
 }
 
+// renewDestinations looks whether destinations were changed that are closed. Others may go by what this daemon has told of them, and here
+// nothing else may look at them for as long as they were closed.
+func (p *Pacer) renewDestinations(now instant) {
+	for _, shut := range p.destinations.shut {
+		for d := range shut {
+			if p.limitsOf(d, now); d.renewedAt == now.local {
+				p.destinations.note(d, now.local)
+			}
+		}
+	}
+}
+
 // set is limitsOf for a destination that need not be known.
 func (p *Pacer) set(key destinationKey, d *destination, now instant) DestinationLimits {
 	if d == nil {
@@ -242,10 +254,6 @@ func (p *Pacer) closedDestinations() {
 		if s.destined.of == nil {
 			continue
 		}
-		n := 0
-		if shut := p.destinations.shut[id]; shut != nil {
-			n = *shut
-		}
-		p.metrics.closedDestinations.WithLabelValues(id).Set(float64(n))
+		p.metrics.closedDestinations.WithLabelValues(id).Set(float64(len(p.destinations.shut[id])))
 	}
 }

@@ -48,6 +48,7 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	for _, q := range p.queues.list {
 		p.change(q, now)
 	}
+	p.renewDestinations(now)
 }
 
 // maxChanges bounds the schedule changes of one turn: thousands may change at the same minute, and slots come due in

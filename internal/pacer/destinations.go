@@ -28,12 +28,15 @@ type destination struct {
 	index      int          // in the heap of looks, -1 when not there
 	prev, next *destination // in a list of those that are idle; nil when it is in none
 	of         *idleList
-	shut       *int // the count of its sink that it is part of; nil: it is in none
+	shut       bool // it is among those of its sink that are
 	all        *destinations
 }
 
 // idle tells whether nothing here needs it but what is known of it.
 func (d *destination) idle() bool { return d.calls.inFlight == 0 && d.line.len() == 0 }
+
+// shutSet are destinations whose gate is open or half-open.
+type shutSet map[*destination]struct{}
 
 // destinations are those destinations that have had jobs here lately. Keys come from jobs, so only so many are kept: of those without
 // calls and jobs here, the ones that were used longest ago are forgotten, and before any of those that do not work, all others. It
@@ -46,14 +49,14 @@ type destinations struct {
 	bad   idleList               // without calls and jobs here, of which something is
 	jobs  int                    // in all lines
 	bytes int64                  // of these
-	shut  map[string]*int        // by sink, how many are open or half-open
+	shut  map[string]shutSet     // by sink, those that are open or half-open
 	freed []*destination         // whose lines wait for no job that has left them any more
 	tells tells
 }
 
 func newDestinations(most int) destinations {
 	return destinations{
-		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]*int{},
+		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]shutSet{},
 		looks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
 		tells: tells{pending: map[destinationKey]delivery.DestinationGate{}},
 	}
@@ -118,27 +121,22 @@ func (l *destinations) due(now int64) *destination {
 // countShut counts it among those of its sink that are open or half-open, or not.
 func (l *destinations) countShut(d *destination, now int64) {
 	is := d.tripped || d.open(now)
-	if is == (d.shut != nil) {
+	if is == d.shut {
 		return
 	}
-	if !is {
-		*d.shut--
-		d.shut = nil
+	if d.shut = is; !is {
+		delete(l.shut[d.sink], d)
 		return
 	}
-	d.shut = l.shut[d.sink]
-	if d.shut == nil {
-		d.shut = new(int)
-		l.shut[d.sink] = d.shut
+	if l.shut[d.sink] == nil {
+		l.shut[d.sink] = shutSet{}
 	}
-	*d.shut++
+	l.shut[d.sink][d] = struct{}{}
 }
 
 // forget drops an idle destination.
 func (l *destinations) forget(d *destination) {
-	if d.shut != nil {
-		*d.shut--
-	}
+	delete(l.shut[d.sink], d)
 	d.of.remove(d)
 	l.looks.remove(d)
 	delete(l.byKey, d.destinationKey)

@@ -1,9 +1,11 @@
 package pacer
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -117,6 +119,73 @@ func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
 			t.Errorf("%d of 4 jobs are delivered that the old address did not want", n)
 		}
 	})
+}
+
+// TestADaemonThatReadsAChangeLate tries the old address meanwhile, and what it finds closes the new one on no other daemon for long.
+func TestADaemonThatReadsAChangeLate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late time.Duration // after the others
+		open time.Duration // when those that knew the destination before send to it at the latest, and then those that did not
+		all  time.Duration
+	}{
+		"a second":    {time.Second, 900 * time.Millisecond, 2500 * time.Millisecond},
+		"ten seconds": {10 * time.Second, 11500 * time.Millisecond, 11700 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				views, shared := []*shops{{}, {}, {}}, &street{}
+				i := 0
+				b := newBook(campaign("c", 200))
+				f := newFleet(3, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
+					o.Destinations, o.DestinationGates = views[i], shared
+					i++
+				})
+				ctx, cancel := context.WithCancel(context.Background())
+				var running sync.WaitGroup
+				running.Go(func() { shared.run(ctx, f.daemons) })
+				next := int64(0)
+				offer := func(daemon, n int) *partition {
+					p := newPartition(fmt.Sprint("lane/", next))
+					next++
+					if _, err := f.daemons[daemon].Offer(t.Context(), named(jobs(p, delivery.FromLane, "c", 0, n), "shop")); err != nil {
+						t.Error(err)
+					}
+					return p
+				}
+				delivered := func(daemon int) {
+					t.Helper()
+					p := offer(daemon, 3)
+					time.Sleep(100 * time.Millisecond)
+					if n := p.count(delivery.OutcomeDelivered); n != 3 {
+						t.Errorf("daemon %d: %d of 3 are delivered", daemon, n)
+					}
+				}
+				delivered(0)
+				delivered(1)
+				f.receiver.setAnswer(func(daemon int, _ *delivery.Job) delivery.Result {
+					if daemon == 1 && views[1].Limits("", "shop").Version == 1 {
+						return unreachable
+					}
+					return delivery.Result{Class: delivery.Delivered}
+				})
+				renew := func(s *shops) { s.mu.Lock(); defer s.mu.Unlock(); s.renew("shop") }
+				renew(views[0])
+				renew(views[2])
+				b.set(campaign("other", 1)) // another snapshot
+				time.AfterFunc(tc.late, func() { renew(views[1]); b.set(campaign("other", 2)) })
+				changed := time.Now()
+				offer(1, 60)
+				delivered(0)
+				time.Sleep(tc.open - time.Since(changed))
+				delivered(0)
+				time.Sleep(tc.all - time.Since(changed))
+				delivered(2)
+				cancel()
+				running.Wait()
+				f.stop()
+			})
+		})
+	}
 }
 
 // TestAnswersToCallsFromBeforeAChange say what becomes of their jobs, and nothing of the destination as it is now.

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -10,6 +11,10 @@ const (
 	// maxTold bounds the gates of destinations of which the others are told in one call, and maxPending those that wait for it.
 	maxToldGates, maxPending = 1000, 10_000
 )
+
+// unreadFor is how long after this daemon others may read that a destination was changed. What closes it meanwhile may be what they have
+// found of the old address; and what is found of the new one, this daemon finds itself.
+const unreadFor = 3 * time.Second
 
 // tells are the changes of destinations' gates of which the other daemons have not been told. One call is under way at a time, and of
 // each gate only the last change is told.
@@ -82,7 +87,7 @@ func (p *Pacer) seeDestination(g *delivery.DestinationGate, now instant) {
 		}
 		d = p.destinations.get(key)
 		p.limitsOf(d, now)
-		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt { // otherwise it is about what it was
+		if d.renewedAt == 0 || p.at(g.At).local > d.renewedAt+unreadFor.Microseconds() { // otherwise it may be about what it was
 			d.openedElsewhere(p.at(g.Until).local, g.Gate, now.local)
 		}
 	case d == nil || !d.closedElsewhere(p.at(g.At).local, now.local):
@@ -99,10 +104,6 @@ func (p *Pacer) tellClosedDestination(s *sinkState, d *destination, detail strin
 		return
 	}
 	s.destined.told = now.in(tellEvery)
-	shut := 1
-	if n := p.destinations.shut[s.id]; n != nil {
-		shut = max(1, *n)
-	}
 	p.opt.Logger.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
-		"sink", s.id, "destination", d.name, "cause", d.cause.String(), "closed", shut, "detail", detail)
+		"sink", s.id, "destination", d.name, "cause", d.cause.String(), "closed", max(1, len(p.destinations.shut[s.id])), "detail", detail)
 }
