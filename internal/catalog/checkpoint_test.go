@@ -112,22 +112,28 @@ func TestACheckpointReplacesReservations(t *testing.T) {
 	units := func(minute, units int64) delivery.Usage {
 		return delivery.Usage{Quota: "q", Minute: minute, Units: units}
 	}
-	last := func(want ...delivery.Checkpoint) {
+	last := func(want delivery.Checkpoint, rows delivery.LedgerRows) {
 		t.Helper()
-		if got, err := p.Checkpoints(ctx, 10); err != nil || !slices.Equal(got, want) {
+		want.Rows = rows
+		if got, err := p.Checkpoints(ctx, 10); err != nil || len(got) != 1 || got[0] != want {
 			t.Errorf("%v, got %+v, want %+v", err, got, want)
 		}
 	}
 	reserve("dead", 1, 10, 11, 12, 13)
+	last(delivery.Checkpoint{Quota: "q"}, delivery.LedgerRows{First: 10, Epoch: 1})
+	if got, err := p.Checkpoints(ctx, 12); err != nil || len(got) != 1 || got[0].Rows != (delivery.LedgerRows{First: 12, Epoch: 1, Before: 11}) {
+		t.Errorf("from the 12th minute on: %+v, %v", got, err)
+	}
 	reserve("old version", 0, 11)
 	reserve("n", 1, 11, 12)
-	last(delivery.Checkpoint{Quota: "q"})
+	mixed := delivery.LedgerRows{First: 10}
+	last(delivery.Checkpoint{Quota: "q"}, mixed)
 	first := point(1, 0, 10*minute+1, 11, 0)
-	last(first)
+	last(first, mixed)
 	holds("the first checkpoint counts nothing", units(10, 100), units(11, 300), units(12, 200), units(13, 100))
 	second := point(1, first.At, 12*minute+2_000_000, 11, 70)
 	holds("the second one", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
-	last(second)
+	last(second, mixed)
 	point(1, first.At, 13*minute, 11, 999)
 	holds("one that has not seen the second", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
 	point(2, second.At, 13*minute, 11, 999)
@@ -136,7 +142,7 @@ func TestACheckpointReplacesReservations(t *testing.T) {
 	holds("a daemon settles what is replaced", units(10, 100), units(11, 170), units(12, 200), units(13, 100))
 	third := point(1, second.At, 14*minute+6_000_000, 11, 30)
 	holds("long after the minute", units(10, 100), units(11, 170), units(14, 30))
-	last(third)
+	last(third, mixed)
 	if _, err := p.ReplaceEpoch(ctx, 0, 1, 2, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +153,7 @@ func TestACheckpointReplacesReservations(t *testing.T) {
 	holds("a daemon that takes from the data of before", units(10, 100), units(11, 170), units(14, 30), units(15, 101))
 }
 
-// TestACorrectionEndsACheckpoint: the next one is not compared with it.
+// TestACorrectionEndsACheckpoint: the next one is not compared with it, and does not believe that it has seen all that was used.
 func TestACorrectionEndsACheckpoint(t *testing.T) {
 	t.Parallel()
 	p, total, sql := ledgerAndSQL(t)
@@ -160,7 +166,7 @@ func TestACorrectionEndsACheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql(`SELECT pacer.record_adjustment('q', '1 hour', 5, 3, 'test', 20)`)
-	want := []delivery.Checkpoint{{Quota: "q"}}
+	want := []delivery.Checkpoint{{Quota: "q", Rows: delivery.LedgerRows{First: 20}}}
 	if got, err := p.Checkpoints(ctx, 10); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, got %+v, want %+v", err, got, want)
 	}

@@ -45,10 +45,15 @@ ON CONFLICT (quota_id, minute, node) DO UPDATE SET units = excluded.units, incar
 	replaced = `EXISTS (SELECT 1 FROM pacer.quota_checkpoints k WHERE k.quota_id = u.quota_id AND u.node <> ''
     AND k.incarnation = u.incarnation AND u.minute >= k.begun AND u.minute < k.at / 60000000)`
 
+	// A count that was corrected tells nothing of the units before, of which a correction may have left nothing but a change.
 	selectCheckpoints = `
 SELECT u.quota_id, coalesce(k.incarnation, 0), coalesce(k.since, 0), coalesce(k.at, 0), coalesce(k.counted_in, ''),
-    coalesce(k.born, 0), coalesce(k.counted, 0), coalesce(k.begun, 0), 0::bigint
-FROM (SELECT DISTINCT quota_id FROM pacer.quota_usage WHERE minute >= $1 AND node <> '') u
+    coalesce(k.born, 0), coalesce(k.counted, 0), coalesce(k.begun, 0), u.first,
+    CASE WHEN u.low = u.high AND (k.at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM pacer.campaign_changes c
+        WHERE c.quota_id = u.quota_id AND c.operation = 'adjust' AND c."when" > now() - interval '1 hour')) THEN u.low ELSE 0 END,
+    coalesce((SELECT max(b.minute) FROM pacer.quota_usage b WHERE b.quota_id = u.quota_id AND b.minute < u.first), 0)
+FROM (SELECT quota_id, min(minute) AS first, min(coalesce(incarnation, 0)) AS low, max(coalesce(incarnation, 0)) AS high
+    FROM pacer.quota_usage WHERE minute >= $1 GROUP BY quota_id HAVING bool_or(node <> '')) u
 LEFT JOIN pacer.quota_checkpoints k USING (quota_id) ORDER BY u.quota_id COLLATE "C"`
 
 	// A checkpoint follows the one that its writer has read, of the incarnation in force; others are dropped. What was
@@ -269,7 +274,11 @@ WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
 func (p *Postgres) Checkpoints(ctx context.Context, sinceMinute int64) ([]delivery.Checkpoint, error) {
 	return read(ctx, p.database, queryTimeout, "read the checkpoints of quotas", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Checkpoint, error) {
 		rows, _ := pool.Query(ctx, selectCheckpoints, sinceMinute)
-		return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Checkpoint])
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c delivery.Checkpoint, err error) {
+			err = row.Scan(&c.Quota, &c.Epoch, &c.Since, &c.At, &c.Window, &c.Born, &c.Counted, &c.Begun,
+				&c.Rows.First, &c.Rows.Epoch, &c.Rows.Before)
+			return c, err
+		})
 	})
 }
 

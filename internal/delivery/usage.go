@@ -30,6 +30,15 @@ type Checkpoint struct {
 	Counted int64  // units in the newest part of the window
 	Begun   int64  // the first minute of which reservations are replaced
 	Used    int64  // units counted since Since; 0 when it is read
+	// Rows are those of the ledger when it is read; not written.
+	Rows LedgerRows
+}
+
+// LedgerRows tells where the units of a quota come from that the ledger holds of the last minutes.
+type LedgerRows struct {
+	First  int64 // the first of these minutes that has any
+	Epoch  int64 // of the data that all of them are taken from, 0 where that is not one, or where the count was corrected
+	Before int64 // the last minute before First that has any, 0 for none
 }
 
 // Anchor is the reset of a fixed window that begins at its first use; a rebuild needs it, since it cannot be

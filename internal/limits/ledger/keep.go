@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -36,6 +37,7 @@ type Counting struct {
 	Quota  *delivery.Quota
 	Window int // its place among the quota's
 	Since  int64
+	All    bool // it holds all that was used since the ledger's first minute, see begins
 }
 
 // Counted is what a window counted. A window counts in buckets.
@@ -154,6 +156,9 @@ func (k *Keeper) countShard(ctx context.Context, shard int, last []delivery.Chec
 	for i, c := range last {
 		q := quotas[c.Quota]
 		asks[i] = Counting{Quota: q, Window: longest(q), Since: c.At}
+		if known, _ := k.now(shard); begins(&c, &asks[i], epoch, known) {
+			asks[i].Since, asks[i].All = 0, true
+		}
 	}
 	now, counted, err := k.store.Count(ctx, shard, asks)
 	if err != nil {
@@ -189,10 +194,25 @@ func longest(q *delivery.Quota) (i int) {
 	return i
 }
 
+// begins reports whether the window holds what was used since the first minute of which the ledger tells, and nothing else:
+// its use began a moment ago, with this data. Then there is nothing to compare its count with, and no need to.
+//
+// Nothing is used that the ledger does not hold, so there was no use before that minute in the time that the window looks
+// back to; what would have been restored would be in the ledger as well. If the window was added since, it has learned what
+// there was from the others, of which none that the ledger knows of forgets within two minutes.
+func begins(last *delivery.Checkpoint, of *Counting, epoch, now int64) bool {
+	span, rows := of.Quota.Windows[of.Window].Span, last.Rows
+	if last.Epoch == epoch && now-last.At < span.Microseconds() {
+		return false
+	}
+	return rows.Epoch == epoch && (rows.Before+1)*ledgerMinute+clockSlack < now-span.Microseconds()-bucketWidth(span)
+}
+
 // nextCheckpoint is the checkpoint at now; false if there is to be none. It begins anew where the counts cannot be
-// compared with those of the last one: it replaces no reservation then, but those of later minutes.
+// compared with those of the last one: it replaces no reservation then, but those of later minutes. Where the window's use
+// has just begun, its count needs no comparison.
 func nextCheckpoint(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, now int64) (next delivery.Checkpoint, ok bool) {
-	w := of.Quota.Windows[of.Window]
+	w, rows := of.Quota.Windows[of.Window], last.Rows
 	next = delivery.Checkpoint{
 		Quota: of.Quota.ID, Epoch: epoch, Since: last.At, At: now, Window: w.Span.String() + " " + c.Form, Born: c.Born,
 		Counted: c.Newest, Begun: now/ledgerMinute + 1,
@@ -200,6 +220,9 @@ func nextCheckpoint(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, 
 	switch {
 	case c.Form == "" || now <= last.At:
 		return next, false
+	case of.All && now < rows.First*ledgerMinute+longSpan.Microseconds() && model.PeriodOf(w, now)[0] <= rows.First*ledgerMinute:
+		next.Begun, next.Used = rows.First, c.Since
+		return next, true
 	case next.Epoch != last.Epoch || next.Window != last.Window || now-last.At >= w.Span.Microseconds()-bucketWidth(w.Span):
 		return next, true
 	}

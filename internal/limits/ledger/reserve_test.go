@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -172,12 +173,33 @@ func (l *memLedger) Checkpoints(ctx context.Context, sinceMinute int64) (list []
 			if m.node != "" && m.minute >= sinceMinute && !found[m.quota] {
 				found[m.quota] = true
 				c := l.points[m.quota]
-				c.Quota = m.quota
+				c.Quota, c.Rows = m.quota, l.rows(m.quota, sinceMinute)
 				list = append(list, c)
 			}
 		}
 	})
 	return list, err
+}
+
+// rows tells where the units of a quota come from. Under mu.
+func (l *memLedger) rows(quota string, sinceMinute int64) (r delivery.LedgerRows) {
+	r.First = math.MaxInt64
+	for m := range l.usage {
+		if m.quota == quota && m.minute >= sinceMinute {
+			r.First, r.Epoch = min(r.First, m.minute), l.written[m]
+		}
+	}
+	for m := range l.usage {
+		switch {
+		case m.quota != quota:
+		case m.minute < r.First:
+			r.Before = max(r.Before, m.minute)
+		case l.written[m] != r.Epoch:
+			r.Epoch = 0
+			return r
+		}
+	}
+	return r
 }
 
 func (l *memLedger) WriteCheckpoints(ctx context.Context, shard int, epoch int64, list []delivery.Checkpoint) error {
