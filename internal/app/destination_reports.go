@@ -52,7 +52,7 @@ type destinationReports struct {
 	waiting atomic.Int64 // how many reports there are
 	mu      sync.Mutex
 	since   map[string]time.Time // to be noted; zero: it works
-	noted   map[string]time.Time // when others were noted to fail, which the snapshot may not show yet; at most mostReports
+	noted   map[string]time.Time // when others were noted to fail or disabled, which the snapshot may not show yet; at most mostReports
 	ends    map[string]ending    // to be disabled
 	told    time.Time            // when it was last logged that one is disabled
 }
@@ -255,7 +255,9 @@ func (r *destinationReports) take() (since map[string]time.Time, ends []string) 
 func (r *destinationReports) takeEnd(id string) (e ending, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok = r.ends[id]
+	if e, ok = r.ends[id]; ok && len(r.noted) < mostReports {
+		r.noted[id] = r.now() // a success that comes meanwhile, or before the snapshot shows that it is disabled, enables it again
+	}
 	delete(r.ends, id)
 	r.count()
 	return e, ok

@@ -24,6 +24,7 @@ type register struct {
 	away   bool
 	writes int
 	most   int // destinations in one write
+	ended  map[string]time.Time
 
 	before func(id string) // is called before one is disabled
 }
@@ -38,7 +39,10 @@ func (s *register) NoteFailing(_ context.Context, since map[string]time.Time) er
 	s.most = max(s.most, len(since))
 	for id, at := range since {
 		s.change(id, func(e *delivery.Endpoint) {
-			if e.FailingSince == 0 || at.IsZero() {
+			switch ended := s.ended[id]; {
+			case e.Disabled() && at.IsZero() && time.Since(ended) < time.Minute:
+				e.DisabledAt, e.DisabledReason, e.FailingSince = 0, "", 0
+			case !e.Disabled() && (e.FailingSince == 0 || at.IsZero()):
 				e.FailingSince = delivery.StampOf(at)
 			}
 		})
@@ -59,6 +63,7 @@ func (s *register) DisableFailing(_ context.Context, id string, seen int64, reas
 	if e := s.rows[id]; e == nil || e.Disabled() || e.Revision != seen {
 		return false, nil
 	}
+	s.ended[id] = time.Now()
 	s.change(id, func(e *delivery.Endpoint) { e.DisabledAt, e.DisabledReason = delivery.StampOf(time.Now()), reason })
 	return true, nil
 }
@@ -99,7 +104,7 @@ func (s *register) states() string {
 // reported runs the reports of a daemon about the destinations a and b. Those of the sink "plain" have no rows, and "for-ever" disables none.
 func reported(t *testing.T, play func(s *register, r *destinationReports)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &register{rows: map[string]*delivery.Endpoint{"a": {ID: "a", Revision: 1}, "b": {ID: "b", Revision: 2}}}
+		s := &register{ended: map[string]time.Time{}, rows: map[string]*delivery.Endpoint{"a": {ID: "a", Revision: 1}, "b": {ID: "b", Revision: 2}}}
 		r := &destinationReports{
 			store: s, endpoint: s.row, log: slog.New(slog.DiscardHandler), now: time.Now,
 			after: map[string]time.Duration{"hooks": 5 * 24 * time.Hour, "for-ever": 0}, wake: retry.NewSignal(),
@@ -230,7 +235,7 @@ func TestReportsWaitForTheStore(t *testing.T) {
 	})
 }
 
-// TestASuccessIsStrongerThanAnEnd, whenever it comes before the destination is disabled.
+// TestASuccessIsStrongerThanAnEnd, whenever it comes before the daemon sees that the destination is disabled.
 func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 	for name, play := range map[string]func(s *register, r *destinationReports){
 		"just before": func(_ *register, r *destinationReports) {
@@ -249,6 +254,22 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 			}
 			r.Gone("hooks", "a", "410")
 			r.Gone("hooks", "b", "410")
+		},
+		"while it is disabled": func(s *register, r *destinationReports) {
+			s.before = func(id string) { r.Works("hooks", id) }
+			r.Fails("hooks", "b", time.Now().Add(-2*time.Hour), "500")
+		},
+		"while it is disabled, and gone": func(s *register, r *destinationReports) {
+			s.with(func() { s.rows["b"].FailingSince = 0 })
+			s.before = func(id string) { r.Works("hooks", id) }
+			r.Gone("hooks", "b", "410")
+		},
+		"before the snapshot shows that it is disabled": func(s *register, r *destinationReports) {
+			old := s.row("b")
+			r.endpoint = func(string) *delivery.Endpoint { return old }
+			r.Gone("hooks", "b", "410")
+			pass(time.Second / 2)
+			r.Works("hooks", "b")
 		},
 		"while another one cannot be disabled": func(s *register, r *destinationReports) {
 			s.before = func(id string) {

@@ -173,12 +173,28 @@ func failingDestinations(t *testing.T, s source, e editor) {
 	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version == first.Endpoint("shop-0").Version {
 		t.Errorf("%+v", off)
 	}
-	note(map[string]time.Time{"shop-0": {}})
-	e.endpoint(shop(0)) // enabled
-	on := await(t, s, changed, "that it is enabled", func(s *delivery.Snapshot) bool { return !s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
-	if on.FailingSince != 0 || on.DisabledReason != "" || on.Version != first.Endpoint("shop-0").Version {
-		t.Errorf("%+v", on)
+	enabled := func(how string, before *delivery.Endpoint) *delivery.Endpoint {
+		t.Helper()
+		on := await(t, s, changed, how, func(s *delivery.Snapshot) bool { return !s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
+		if on.FailingSince != 0 || on.DisabledReason != "" || on.Version == before.Version {
+			t.Errorf("%s: %+v, it was %+v", how, on, before)
+		}
+		return on
 	}
+	note(map[string]time.Time{"shop-0": late})
+	note(map[string]time.Time{"shop-0": {}})
+	on := enabled("a success that was not known when it was disabled", first.Endpoint("shop-0"))
+	byHand := shop(0)
+	byHand.DisabledAt, byHand.DisabledReason = delivery.StampOf(time.Now()), "moves"
+	e.endpoint(byHand)
+	await(t, s, changed, "that a person has disabled it", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-0").Disabled() })
+	note(map[string]time.Time{"shop-0": {}, "shop-2": late})
+	await(t, s, changed, "another", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-2").FailingSince != 0 })
+	if !row("shop-0").Disabled() {
+		t.Error("a success has enabled what a person has disabled")
+	}
+	e.endpoint(shop(0))
+	enabled("by hand", on)
 }
 
 // manyDestinations: a change of one leaves the others as they are.

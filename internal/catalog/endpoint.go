@@ -15,14 +15,15 @@ import (
 const selectDestinations = `
 SELECT d.id, d.revision, coalesce(d.sink, ''), d.url, d.headers::text, d.secrets, d.max_in_flight,
        CASE WHEN isfinite(d.disabled_at) THEN d.disabled_at END, coalesce(d.disabled_reason, ''),
-       CASE WHEN isfinite(d.failing_since) THEN d.failing_since END
+       CASE WHEN isfinite(d.failing_since) THEN d.failing_since END, d.renewed
 FROM pacer.destinations d WHERE d.revision > $1`
 
 // endpointEntry is a row of destinations.
 type endpointEntry struct {
 	row    *delivery.Endpoint
-	digest uint64 // of the row as the database sent it
-	load   uint64 // the full load that it was last found in
+	digest uint64    // of the row as the database sent it
+	load   uint64    // the full load that it was last found in
+	ended  time.Time // without a database: when a daemon has disabled it, unless somebody has changed that
 }
 
 // endpoints are the rows of destinations. A snapshot shares a map with the one before unless a row has changed.
@@ -108,7 +109,7 @@ func readEndpoint(rows pgx.Rows, words *words) (*delivery.Endpoint, error) {
 	var e delivery.Endpoint
 	var headers string
 	var disabled, failing *time.Time
-	err := rows.Scan(&e.ID, &e.Revision, &e.Sink, &e.URL, &headers, &e.Secrets, &e.MaxInFlight, &disabled, &e.DisabledReason, &failing)
+	err := rows.Scan(&e.ID, &e.Revision, &e.Sink, &e.URL, &headers, &e.Secrets, &e.MaxInFlight, &disabled, &e.DisabledReason, &failing, &e.Renewed)
 	if err != nil {
 		return nil, err
 	}

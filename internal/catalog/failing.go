@@ -15,7 +15,8 @@ import (
 const failingBatch = 1000
 
 // NoteFailing notes since when each of the destinations has failed; a zero time says that it works. Where an earlier time is noted, that
-// stays. Those that do not exist any more, or are disabled, are skipped.
+// stays. Those that do not exist any more, or are disabled, are skipped; but one that works is enabled if a daemon has disabled it within the
+// last minute, which did not know of that yet.
 func (p *Postgres) NoteFailing(ctx context.Context, since map[string]time.Time) error {
 	return p.database.do(ctx, queryTimeout, "note which destinations fail", func(ctx context.Context, pool *pgxpool.Pool) error {
 		for ids := range slices.Chunk(slices.Sorted(maps.Keys(since)), failingBatch) {
@@ -39,8 +40,13 @@ func (p *Postgres) DisableFailing(ctx context.Context, id string, seen int64, re
 // NoteFailing notes since when destinations have failed, as Postgres.NoteFailing does.
 func (m *Memory) NoteFailing(ctx context.Context, since map[string]time.Time) error {
 	return m.alterEndpoints(ctx, "note which destinations fail", slices.Sorted(maps.Keys(since)), func(e *delivery.Endpoint) bool {
-		at := since[e.ID]
-		if e.Disabled() || (e.FailingSince == 0) == at.IsZero() {
+		at, ended := since[e.ID], m.state.endpoints.rows[e.ID].ended
+		switch {
+		case at.IsZero() && e.Disabled() && time.Since(ended) < time.Minute:
+			e.DisabledAt, e.DisabledReason, e.FailingSince = 0, "", 0
+			e.Renewed++
+			return true
+		case e.Disabled() || (e.FailingSince == 0) == at.IsZero():
 			return false
 		}
 		e.FailingSince = delivery.StampOf(at)
@@ -77,7 +83,11 @@ func (m *Memory) alterEndpoints(ctx context.Context, what string, ids []string, 
 			}
 			m.state.revision++
 			row.Revision, row.Version = m.state.revision, row.Fingerprint()
-			m.state.endpoints.put(&endpointEntry{row: &row})
+			entry = &endpointEntry{row: &row}
+			if row.Disabled() {
+				entry.ended = row.DisabledAt.Time()
+			}
+			m.state.endpoints.put(entry)
 		}
 		m.publish(m.state.snapshot(time.Now()))
 	})

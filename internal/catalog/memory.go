@@ -80,6 +80,13 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 // PutEndpoint creates or replaces a destination. Its revision is ignored.
 func (m *Memory) PutEndpoint(e delivery.Endpoint) {
 	m.change(func(s *state, revision int64) {
+		if before := s.endpoints.rows[e.ID]; before != nil {
+			e.Renewed = before.row.Renewed
+			if b := before.row; b.Disabled() && !e.Disabled() || b.URL != e.URL || b.Sink != e.Sink || !slices.Equal(b.Headers, e.Headers) ||
+				!slices.Equal(b.Secrets, e.Secrets) {
+				e.Renewed++
+			}
+		}
 		e.Revision, e.Version = revision, e.Fingerprint()
 		s.endpoints.put(&endpointEntry{row: &e})
 	})

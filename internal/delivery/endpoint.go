@@ -1,6 +1,9 @@
 package delivery
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"strconv"
+)
 
 // Endpoint is a row of pacer.destinations: where the jobs are sent that name it. It does not change once it is in a Snapshot.
 type Endpoint struct {
@@ -15,6 +18,8 @@ type Endpoint struct {
 	DisabledReason string
 	FailingSince   Stamp // since when it has not taken a job; 0: it works, or is not known
 	Revision       int64
+	// Renewed is how often it began anew: by another address, other headers or secrets, or when it was enabled.
+	Renewed int64
 	// Version changes with all that decides whether it takes jobs, as Revision does, but not with what daemons note of it: see Fingerprint.
 	Version uint64
 }
@@ -35,7 +40,7 @@ func (e *Endpoint) Fingerprint() uint64 {
 	for _, header := range e.Headers {
 		add(header.Name, header.Value)
 	}
-	add("")
+	add("", strconv.FormatInt(e.Renewed, 10))
 	add(e.Secrets...)
 	if e.Disabled() {
 		add("disabled")
