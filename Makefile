@@ -57,8 +57,8 @@ test-fast: ## The tests that need no services
 	$(GO_CLIENTS) test -short -shuffle=on -timeout 5m .
 
 .PHONY: e2e
-e2e: build ## Figures of speed, latency, backlog and ETA over real services
-	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 40m -tags e2e -run TestFigure -v .
+e2e: build ## Figures of speed, latency, backlog, ETA and destinations over real services (FIGURE=name for one; RATE=n of destinations)
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 40m -tags e2e -run 'TestFigure$(FIGURE)' -v .
 
 .PHONY: bench
 bench: ## Figures of the quota engine, beside another limiter's (BENCH=name, COUNT=n, PKG=./internal/... for all)
