@@ -38,7 +38,7 @@ func (c *cli) sinkTest() *cobra.Command {
 		},
 		Long: `Sends one job through a sink of the configuration, as the daemon would: a real request, which the destination processes.
 No Kafka, Redis or PostgreSQL is needed, and no campaign's rate or quota applies. Prints the request and the answer without secrets,
-and what the answer means. Exit code 0: delivered; 2: the sink's configuration or credentials are wrong; 1: anything else.`,
+and what the answer means. Exit code 0: delivered, or taken where a response follows; 2: the sink's configuration or credentials are wrong; 1: anything else.`,
 		Example: `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json`,
 	}
 	t.flags(cmd.Flags())
@@ -141,7 +141,7 @@ func (c *cli) testSink(ctx context.Context, t *trial) error {
 		return err
 	}
 	switch res.Class {
-	case delivery.Delivered:
+	case delivery.Delivered, delivery.Pending: // what is pending was taken
 		return nil
 	case delivery.Misconfigured:
 		return config.Usagef("sinks.%s: %s", t.sink, res.Detail)
@@ -218,7 +218,10 @@ func (v *sinkTested) show(p *printer) {
 			line += ", " + part.name + " " + visible(part.value)
 		}
 	}
-	if v.RetryAfter > 0 {
+	switch {
+	case v.Class == delivery.Pending.String():
+		line += fmt.Sprintf(": the request was taken; a daemon would ask for its response after %g s", v.RetryAfter)
+	case v.RetryAfter > 0:
 		line += fmt.Sprintf(", asks to wait %g s", v.RetryAfter)
 	}
 	if v.Detail != "" {

@@ -1,12 +1,16 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestSinkTest sends one job, and shows no secret.
@@ -80,5 +84,15 @@ default_sink: nowhere
 	}
 	if v.Class != "delivered" || v.Status != 200 || v.ProviderMessageID != "m-7" || !strings.Contains(v.Request, "/x/7") || !strings.Contains(v.Answer, "HTTP 200") {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestSinkTestOfARequestThatIsTaken: the response that a daemon would ask for is no reason to wait.
+func TestSinkTestOfARequestThatIsTaken(t *testing.T) {
+	var out bytes.Buffer
+	v := tested("mvd", &delivery.Job{ID: "a"}, delivery.Result{Class: delivery.Pending, RetryAfter: 30 * time.Second}, time.Millisecond)
+	v.show(&printer{w: &out})
+	if want := "pending in 1 ms: the request was taken; a daemon would ask for its response after 30 s\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

@@ -230,6 +230,41 @@ func TestSuiteCheck(t *testing.T) {
 	})
 }
 
+// TestSuiteTry: who tries a sink by hand sees what was sent and what was answered, and no secret.
+func TestSuiteTry(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		s := p.start(t, func(string, int) act { return takes })
+		p.shorten(s.config, 20*time.Second)
+		e, err := sink.Open(s.config, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		if r, ok := e.Sink.(interface{ Run(context.Context) error }); ok {
+			running.Go(func() { _ = r.Run(ctx) })
+		}
+		defer func() {
+			cancel()
+			running.Wait()
+			if c, ok := e.Sink.(io.Closer); ok {
+				_ = c.Close()
+			}
+		}()
+		res, request, answer := e.Sink.(interface {
+			Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string)
+		}).Try(ctx, s.job("anna"))
+		if res.Class != delivery.Delivered || request == "" || answer == "" {
+			t.Errorf("%+v\n%s\n%s", res, request, answer)
+		}
+		for _, secret := range s.secrets {
+			if !strings.HasPrefix(secret, "/") && strings.Contains(request+answer, secret) { // an address may be seen here
+				t.Errorf("%q is shown", secret)
+			}
+		}
+	})
+}
+
 // TestSuiteUnreachable: where nobody listens, nothing was written.
 func TestSuiteUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, p play) {

@@ -85,24 +85,37 @@ const maxText = 512 // bytes that a template makes
 
 // Deliver sends the job's notification and waits for the answer, at most for the configured timeout.
 func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	now := time.Now()
-	token, header, problem := s.request(job, now)
+	return s.attempt(ctx, job, nil)
+}
+
+// Try delivers a job as Deliver does, and returns the request and its answer as text.
+func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
+	return sinkhttp.Trying(func(shown *sinkhttp.Exchange) delivery.Result { return s.attempt(ctx, job, shown) })
+}
+
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *sinkhttp.Exchange) delivery.Result {
+	token, header, problem := s.request(job, time.Now())
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
 	}
-	return s.send(ctx, token, header, job.Payload)
+	return s.send(ctx, sinkhttp.Request{Path: devicePath + token, Header: header, Body: job.Payload, Shown: shown})
 }
 
-func (s *Sink) send(ctx context.Context, token string, header http.Header, body []byte) delivery.Result {
+// devicePath begins the path of a request; the device's token follows.
+const devicePath = "/3/device/"
+
+// send signs a request and sends it.
+func (s *Sink) send(ctx context.Context, r sinkhttp.Request) delivery.Result {
 	p := s.parts.Now()
 	if p.signer != nil {
 		jwt, err := p.signer.token(time.Now())
 		if err != nil {
 			return delivery.Result{Class: delivery.Misconfigured, Detail: "auth_key_file: " + err.Error()}
 		}
-		header["Authorization"] = []string{"bearer " + jwt}
+		r.Header["Authorization"] = []string{"bearer " + jwt}
 	}
-	answer, none := p.api.Post(ctx, sinkhttp.Request{Path: "/3/device/" + token, Header: header, Body: body, Retires: retires})
+	r.Retires = retires
+	answer, none := p.api.Post(ctx, r)
 	if none != nil {
 		return *none
 	}
@@ -209,7 +222,7 @@ func (s *Sink) Check(ctx context.Context) error {
 		}
 	}
 	defer s.parts.Now().api.Close()
-	res := s.send(ctx, checkToken, header, []byte(`{"aps":{}}`))
+	res := s.send(ctx, sinkhttp.Request{Path: devicePath + checkToken, Header: header, Body: []byte(`{"aps":{}}`)})
 	code := ""
 	if res.Provider != nil {
 		code = res.Provider.Code

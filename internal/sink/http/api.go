@@ -185,8 +185,11 @@ func (a *API) read(resp *http.Response, most int64, cancel context.CancelFunc) A
 // shown returns text of an exchange without secrets: neither those of the API, nor what the request has as its credentials.
 func (a *API) shown(header http.Header, text string) string {
 	text = a.Scrub(text)
-	if _, credentials, ok := strings.Cut(header.Get(keyAuthorization), " "); ok && len(credentials) >= minSecret {
-		text = strings.ReplaceAll(text, credentials, "***")
+	// Such as "bearer TOKEN", or "vapid t=TOKEN, k=KEY".
+	for _, part := range strings.FieldsFunc(header.Get(keyAuthorization), func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
+		if len(part) >= minSecret {
+			text = strings.ReplaceAll(text, part, "***")
+		}
 	}
 	return text
 }

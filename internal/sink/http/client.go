@@ -103,6 +103,9 @@ func newClient(f *files, version string) (*client, error) {
 	for _, values := range target.Query() {
 		secrets = append(secrets, values...)
 	}
+	if _, hidden := f.secrets["url"]; hidden { // such as that of a hook whose path lets whoever knows it send
+		secrets = append(secrets, target.EscapedPath(), target.Path)
+	}
 	fixed := make(http.Header, len(cfg.Headers)+2)
 	fixed.Set(keyUserAgent, "pacer/"+version)
 	if u := target.User; u != nil {

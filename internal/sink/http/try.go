@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -49,9 +50,16 @@ func requestText(req *http.Request, body []byte, hides func(name string) bool) s
 		}
 		fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(name), value)
 	}
-	fmt.Fprintf(&b, "\n%s", shorten(body))
+	fmt.Fprintf(&b, "\n%s", Shorten(body))
 	return b.String()
 }
+
+var (
+	// credentialHeaders are those of an answer that hold what others must not see.
+	credentialHeaders = regexp.MustCompile(`(?i)authorization|cookie|secret|token|password|api-?key`)
+	// credentialFields are those of an answer in JSON, such as that of a step that logs in.
+	credentialFields = regexp.MustCompile(`(?i)("(?:access_?token|refresh_?token|id_?token|session_?token|client_?secret|password|api_?key)"\s*:\s*)"(?:[^"\\]|\\.)*"?`)
+)
 
 // answerText returns an answer as text.
 func answerText(resp *http.Response, body []byte) string {
@@ -59,12 +67,12 @@ func answerText(resp *http.Response, body []byte) string {
 	fmt.Fprintf(&b, "HTTP %s\n", strings.TrimSpace(resp.Status))
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 		value := strings.Join(resp.Header[name], ", ")
-		if name == "Set-Cookie" {
+		if credentialHeaders.MatchString(name) {
 			value = "***"
 		}
 		fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(name), value)
 	}
-	fmt.Fprintf(&b, "\n%s", shorten(body))
+	fmt.Fprintf(&b, "\n%s", credentialFields.ReplaceAllString(Shorten(body), `$1"***"`))
 	return b.String()
 }
 
@@ -98,7 +106,8 @@ func (t *trip) hide(text string) string {
 	return strings.ReplaceAll(text, t.token().Value, "***")
 }
 
-func shorten(b []byte) string {
+// Shorten returns the beginning of a body as a person is to see it.
+func Shorten(b []byte) string {
 	if !utf8.Valid(b) {
 		return fmt.Sprintf("(%d bytes that are not text)", len(b))
 	}

@@ -2,6 +2,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -88,6 +90,38 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 	if problem != "" {
 		return delivery.Result{Class: delivery.Permanent, Detail: problem}
 	}
+	return s.write(ctx, e)
+}
+
+// Try delivers a job as Deliver does, and returns the record and what became of it as text.
+func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
+	e, problem := s.entry(job)
+	if problem != "" {
+		return delivery.Result{Class: delivery.Permanent, Detail: problem}, "", ""
+	}
+	request = s.shown(e.record)
+	switch res = s.write(ctx, e); {
+	case res.Class == delivery.Delivered:
+		answer = "acknowledged by all in-sync replicas"
+	case res.Provider != nil:
+		answer = res.Provider.Code
+	}
+	return res, request, answer
+}
+
+// shown returns a record as a person is to see it. None of the sink's secrets is in it.
+func (s *Sink) shown(r delivery.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "topic: %s\nkey: %s\n", s.config.Topic, cmp.Or(sinkhttp.Shorten(r.Key), "(none)"))
+	for _, h := range r.Headers {
+		fmt.Fprintf(&b, "header %s: %s\n", h.Key, sinkhttp.Shorten(h.Value))
+	}
+	fmt.Fprintf(&b, "\n%s", sinkhttp.Shorten(r.Value))
+	return b.String()
+}
+
+// write has a record written, and waits for its acknowledgement.
+func (s *Sink) write(ctx context.Context, e *entry) delivery.Result {
 	limited, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	e.latest = time.Now().Add(s.config.Timeout * 2 / 3)
