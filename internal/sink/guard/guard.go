@@ -114,10 +114,24 @@ func (g *Guard) URL(u *url.URL) error {
 	if !slices.Contains(g.ports, port) {
 		return refuse("port %d is not in guard.ports", port)
 	}
-	if ip, err := netip.ParseAddr(host); err == nil {
+	if ip, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
 		return g.address(ip, "")
 	}
+	if endsInNumber(host) {
+		return refuse("the host of the address is a number, and neither an address nor a name")
+	}
 	return nil
+}
+
+// endsInNumber tells whether the last label of a host is a number, as of 2130706433, 127.1 and 0x7f.1: no name ends so, and some
+// resolvers, and proxies, take it for an address of IPv4.
+func endsInNumber(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if digits, isHex := strings.CutPrefix(last, "0x"); isHex {
+		return strings.Trim(digits, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
 // address returns the error in an address that is to be dialled for a name, "" for none.

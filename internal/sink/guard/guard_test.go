@@ -1,18 +1,14 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
-	"golang.org/x/net/dns/dnsmessage"
+	"github.com/pacer/pacer/internal/sink/standin"
 )
 
 // refused are addresses that no job may name, of each class.
@@ -22,92 +18,11 @@ var refused = []string{
 	"198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
 	"::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:168.63.129.16", "::127.0.0.1", "fe80::1", "fc00::1",
 	"fd00:ec2::254", "fd20:ce::254", "ff02::1", "64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::",
-	"2001:db8::1", "3fff::1", "100::1", "5f00::1",
+	"2001:db8::1", "3fff::1", "100::1", "5f00::1", "2002:808:808::1", "2001:0:808:808::1", "::ffff:0:7f00:1", "::808:808", "fec0::1", "64:ff9b:1::808:808",
 }
 
 // public are addresses that any job may name.
 var public = []string{"8.8.8.8", "168.63.129.17", "100.128.0.1", "2a00:1450:4001::1", "2606:4700::1111"}
-
-// network is a resolver and a dial hook: it notes what is dialled, and stops it.
-type network struct {
-	mu      sync.Mutex
-	answers map[string][]string // of each name, in turn; several addresses with a space between
-	asked   map[string]int
-	dialled []string
-}
-
-var errStopped = errors.New("stopped by the test")
-
-func (n *network) dialer() net.Dialer {
-	return net.Dialer{
-		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-			client, server := net.Pipe()
-			go n.serve(server)
-			return client, nil
-		}},
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.dialled = append(n.dialled, address)
-			return errStopped
-		},
-	}
-}
-
-// serve answers one question, as DNS over TCP does.
-func (n *network) serve(c net.Conn) {
-	defer c.Close()
-	b := make([]byte, 2+512)
-	got, err := c.Read(b[:2])
-	if err != nil || got != 2 {
-		return
-	}
-	size := int(b[0])<<8 | int(b[1])
-	for got = 0; got < size; {
-		k, err := c.Read(b[2+got : 2+size])
-		if err != nil {
-			return
-		}
-		got += k
-	}
-	var m dnsmessage.Message
-	if m.Unpack(b[2:2+size]) != nil || len(m.Questions) != 1 {
-		return
-	}
-	q := m.Questions[0]
-	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
-	for _, ip := range n.lookup(strings.TrimSuffix(q.Name.String(), "."), q.Type) {
-		h := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-		if ip.Is4() {
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: ip.As4()}})
-		} else {
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: ip.As16()}})
-		}
-	}
-	packed, err := reply.Pack()
-	if err != nil {
-		return
-	}
-	_, _ = c.Write(append([]byte{byte(len(packed) >> 8), byte(len(packed))}, packed...))
-}
-
-func (n *network) lookup(name string, kind dnsmessage.Type) (list []netip.Addr) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	turns := n.answers[name]
-	if len(turns) == 0 {
-		return nil
-	}
-	turn := turns[min(n.asked[name+kind.String()], len(turns)-1)]
-	n.asked[name+kind.String()]++
-	for _, text := range strings.Fields(turn) {
-		// An address of IPv4 in IPv6 is one that a server may answer, and is looked at as what it is.
-		if ip := netip.MustParseAddr(text); ip.Is4() == (kind == dnsmessage.TypeA) {
-			list = append(list, ip)
-		}
-	}
-	return list
-}
 
 // dials returns what is dialled for an address, and the error.
 func dials(t *testing.T, c Config, answers map[string][]string, addrs ...string) (dialled []string, errs []error) {
@@ -116,8 +31,8 @@ func dials(t *testing.T, c Config, answers map[string][]string, addrs ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &network{answers: answers, asked: map[string]int{}}
-	dial := g.Dialer(n.dialer())
+	n := standin.NewNames(answers)
+	dial := g.Dialer(n.Dialer())
 	for _, addr := range addrs {
 		conn, err := dial(t.Context(), "tcp", addr)
 		if err == nil {
@@ -125,7 +40,7 @@ func dials(t *testing.T, c Config, answers map[string][]string, addrs ...string)
 		}
 		errs = append(errs, err)
 	}
-	return n.dialled, errs
+	return n.Dialled(), errs
 }
 
 func isRefused(err error) bool { _, ok := Refused(err); return ok }
@@ -147,7 +62,7 @@ func TestAddressesThatAreNotPublic(t *testing.T) {
 	for _, ip := range public {
 		for _, addr := range []string{net.JoinHostPort(ip, "443"), "name.test:443"} {
 			dialled, errs := dials(t, Default(), map[string][]string{"name.test": {ip}}, addr)
-			if !slices.Equal(dialled, []string{net.JoinHostPort(ip, "443")}) || isRefused(errs[0]) || !errors.Is(errs[0], errStopped) {
+			if !slices.Equal(dialled, []string{net.JoinHostPort(ip, "443")}) || isRefused(errs[0]) || !errors.Is(errs[0], standin.ErrStopped) {
 				t.Errorf("%s as %s: dialled %v, %v", ip, addr, dialled, errs[0])
 			}
 		}
@@ -173,11 +88,13 @@ func TestRebinding(t *testing.T) {
 
 // TestNamesThatAreAddresses: the spellings of an address that a resolver may take for one.
 func TestNamesThatAreAddresses(t *testing.T) {
-	hosts := []string{"localhost", "localhost.", "0x7f000001", "2130706433", "017700000001", "127.1", "0"}
+	hosts := []string{
+		"localhost", "localhost.", "0x7f000001", "2130706433", "017700000001", "127.1", "0", "127.0.0.1.", "0177.0.0.1", "0x7f.0.0.1", "127.0.0.1.nip.test", "0x7f.1",
+	}
 	for _, host := range hosts {
 		answers := map[string][]string{}
-		if strings.HasPrefix(host, "0") || strings.HasPrefix(host, "2") || host == "127.1" {
-			answers[host] = []string{"127.0.0.1"}
+		if !strings.HasPrefix(host, "localhost") {
+			answers[strings.TrimSuffix(host, ".")] = []string{"127.0.0.1"}
 		}
 		if dialled, errs := dials(t, Default(), answers, host+":443"); len(dialled) > 0 || errs[0] == nil {
 			t.Errorf("%s: dialled %v, %v", host, dialled, errs[0])
@@ -244,6 +161,14 @@ func TestURL(t *testing.T) {
 		{"https://[::1]/", false, false},
 		{"https://[fe80::1%25lo]/", false, false},
 		{"https://hööks.example/", false, false},
+		{"https://2130706433/", false, false},
+		{"https://127.1/", false, false},
+		{"https://0x7f.1./", false, false},
+		{"https://127.0.0.1./", false, false},
+		{"https://8.8.8.8./", true, true},
+		{"https://1.example/", true, true},
+		{"https://0xfeed.example/", true, true},
+		{"https://x0x1/", true, true},
 		{"https://127.0.0.1/", false, false},
 	} {
 		u, err := url.Parse(c.url)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -130,6 +131,62 @@ func TestAddressesThatTheGuardRefuses(t *testing.T) {
 	dialled := watched(s)
 	if r := s.Deliver(t.Context(), toward("https://8.8.8.8/")); r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination || dialled.Load() == nil {
 		t.Errorf("a public address: %+v", r)
+	}
+}
+
+// TestHostsThatTheGuardRefuses: an address that is not public is dialled neither for a job nor for a row, however it is written, and
+// whatever its name meant before.
+func TestHostsThatTheGuardRefuses(t *testing.T) {
+	for host, c := range map[string]struct {
+		means string // in turn
+		url   bool   // refused as it is written, and nothing is looked up
+	}{
+		"127.0.0.1": {url: true}, "10.1.2.3": {url: true}, "169.254.169.254": {url: true}, "168.63.129.16": {url: true}, "0.0.0.0": {url: true},
+		"[::1]": {url: true}, "[::]": {url: true}, "[::ffff:127.0.0.1]": {url: true}, "[::ffff:a9fe:a9fe]": {url: true}, "[::127.0.0.1]": {url: true},
+		"[fe80::1%25lo]": {url: true}, "[fd00:ec2::254]": {url: true}, "[64:ff9b::7f00:1]": {url: true}, "[64:ff9b:1::7f00:1]": {url: true},
+		"[2002:7f00:1::]": {url: true}, "[2001:0:7f00:1::]": {url: true},
+		"2130706433": {url: true}, "0x7f000001": {url: true}, "017700000001": {url: true}, "0177.0.0.1": {url: true}, "0x7f.0x0.0X1": {url: true},
+		"127.1": {url: true}, "127.0.0.1.": {url: true}, "0": {url: true}, "0x": {url: true}, "a.1": {url: true},
+		"loopback.test": {means: "127.0.0.1"}, "loopback.test.": {means: "127.0.0.1"}, "LOOPBACK.test": {means: "127.0.0.1"}, "six.test": {means: "::1"},
+		"private.test": {means: "192.168.7.7"}, "link.test": {means: "169.254.7.7"}, "metadata.test": {means: "169.254.169.254"},
+		"mapped.test": {means: "::ffff:10.0.0.1"}, "nat64.test": {means: "64:ff9b::a9fe:a9fe"}, "6to4.test": {means: "2002:7f00:1::"},
+		"teredo.test": {means: "2001:0:7f00:1::"}, "both.test": {means: "127.0.0.1 10.0.0.1"},
+	} {
+		names := standin.NewNames(map[string][]string{strings.ToLower(strings.TrimSuffix(host, ".")): {c.means}})
+		x := &table{}
+		x.put(delivery.Endpoint{ID: "shop-7", URL: "https://" + host + "/x"})
+		rows := Default()
+		rows.Destinations = true
+		byRow, err := New(Options{Config: *rows, Version: "1", Endpoints: x.lookup})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for way, of := range map[string]struct {
+			sink *Sink
+			job  *delivery.Job
+		}{
+			"row": {byRow, jobFor("shop-7")},
+			"job": {newSink(t, Config{URL: `{{ .Header "to" }}`}), toward("https://" + host + "/x")},
+		} {
+			cl := of.sink.client.Load()
+			cl.transport.DialContext = cl.guard.Dialer(names.Dialer())
+			r := of.sink.Deliver(t.Context(), of.job)
+			if r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, "refused by the sink's guard: ") || len(names.Dialled()) > 0 {
+				t.Errorf("%s of a %s: %+v, dialled %v", host, way, r, names.Dialled())
+			}
+			if c.url != (names.Asked() == 0) {
+				t.Errorf("%s of a %s: %d questions about names", host, way, names.Asked())
+			}
+		}
+	}
+	names := standin.NewNames(map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
+	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
+	c := s.client.Load()
+	c.transport.DialContext = c.guard.Dialer(names.Dialer())
+	for _, want := range []delivery.ResultClass{delivery.Unreachable, delivery.Permanent} {
+		if r := s.Deliver(t.Context(), toward("https://rebinding.test/")); r.Class != want || !slices.Equal(names.Dialled(), []string{"8.8.8.8:443"}) {
+			t.Errorf("%+v, dialled %v", r, names.Dialled())
+		}
 	}
 }
 
