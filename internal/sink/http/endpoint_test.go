@@ -143,7 +143,7 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 		"outside, up":        {header("file:../secret"), delivery.Misconfigured, "destination x: headers.x-key: file ../secret is not in the sink's secrets_dir"},
 		"outside":            {header("file:" + outside + "/secret"), delivery.Misconfigured, "is not in the sink's secrets_dir"},
 		"outside, by a link": {header("file:link"), delivery.Misconfigured, "cannot read the secret"},
-		"missing":            {header("file:none"), delivery.Misconfigured, "cannot read the secret"},
+		"missing":            {header("file:none"), delivery.Misconfigured, "there is no file none in the sink's secrets_dir"},
 		"empty":              {header("file:empty"), delivery.Misconfigured, "the file empty is empty"},
 		"two lines":          {header("file:lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
 		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "must name a variable that begins with DESTINATION_"},
