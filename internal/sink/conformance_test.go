@@ -44,8 +44,10 @@ type behaviour struct {
 }
 
 const (
-	internalError = 2 // codes of HTTP/2
-	refusedStream = 7
+	protocolError   = 1 // codes of HTTP/2
+	internalError   = 2
+	refusedStream   = 7
+	enhanceYourCalm = 11
 )
 
 var h2 = []standin.Protocol{standin.HTTP2}
@@ -67,7 +69,7 @@ func first(handle func(*standin.Call)) func(*standin.Call) {
 
 func classes(c ...delivery.ResultClass) []delivery.ResultClass { return c }
 
-var behaviours = slices.Concat(answered, said, unanswered, repeated)
+var behaviours = slices.Concat(answered, said, unanswered, repeated, codes(), alerted)
 
 var answered = []behaviour{
 	{name: "delivered", handle: answer(200), want: classes(delivery.Delivered), status: 200, sent: 1},
@@ -273,6 +275,51 @@ var repeated = []behaviour{
 			c.Hang()
 		},
 		want: classes(delivery.Temporary), sent: 2, resent: 1,
+	},
+}
+
+// codes are what a destination of HTTP/2 says by the code of a stream that it resets, or of a connection that it ends: net/http takes
+// a stream that was refused, or reset for a protocol error, for one that was not processed. All others say nothing of that.
+func codes() (list []behaviour) {
+	for code := range uint32(15) { // and one that nobody knows
+		if code != refusedStream && code != protocolError {
+			list = append(list, behaviour{
+				name: fmt.Sprintf("stream reset with code %d", code), protocols: h2, handle: func(c *standin.Call) { c.Refuse(code) },
+				want: classes(delivery.Temporary), sent: 1,
+			})
+		}
+	}
+	for _, code := range []uint32{protocolError, internalError, refusedStream, enhanceYourCalm, 99} {
+		list = append(list,
+			behaviour{
+				name: fmt.Sprintf("GOAWAY with code %d after the stream, then the answer", code), protocols: h2,
+				handle: func(c *standin.Call) { c.GoAwayFor(true, code); c.Answer(200) }, want: classes(delivery.Delivered), status: 200, sent: 1,
+			},
+			behaviour{
+				name: fmt.Sprintf("GOAWAY with code %d before the first stream", code), protocols: h2,
+				handle: func(c *standin.Call) { c.GoAwayFor(false, code) }, want: classes(delivery.Temporary), sent: 1,
+			})
+	}
+	return append(list, behaviour{
+		name: "stream reset for a protocol error", protocols: h2, handle: first(func(c *standin.Call) { c.Refuse(protocolError) }),
+		want: classes(delivery.Delivered), status: 200, sent: 2, resent: 1,
+	})
+}
+
+var alerted = []behaviour{
+	{
+		name: "TLS alert after the request was read", protocols: []standin.Protocol{standin.TLS, standin.HTTP2}, handle: (*standin.Call).Alert,
+		want: classes(delivery.Temporary), sent: 1,
+	},
+	{
+		name: "TLS alert in the body", protocols: []standin.Protocol{standin.TLS, standin.HTTP2},
+		handle: func(c *standin.Call) { c.Begin(202, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
+		want:   classes(delivery.Delivered), status: 202, sent: 1,
+	},
+	{
+		name: "TLS alert in the body that rules look at", protocols: []standin.Protocol{standin.TLS, standin.HTTP2}, change: meaning("rejected"),
+		handle: func(c *standin.Call) { c.Begin(200, "Content-Length", "1000"); _ = c.Body([]byte("{")); c.Alert() },
+		want:   classes(delivery.Temporary), status: 200, sent: 1,
 	},
 }
 

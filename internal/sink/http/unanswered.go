@@ -51,7 +51,10 @@ func (c *client) describe(err error, timedOut bool) string {
 		return c.where + " closed the connection before it answered"
 	case errors.As(err, &op):
 		return op.Error()
-	case strings.Contains(err.Error(), "malformed"): // net/http quotes the answer, which may contain the payload
+	case strings.Contains(err.Error(), "exceeded"):
+		return c.where + " answered with a header of more than " + strconv.Itoa(maxAnswerHeader) + " bytes"
+	case strings.Contains(err.Error(), "malformed"), strings.Contains(err.Error(), "connection broken"):
+		// net/http quotes the answer, which may contain the payload.
 		return c.where + " answered something that is not HTTP"
 	}
 	return c.where + ": " + err.Error()

@@ -72,7 +72,13 @@ func (c *Call) Close() { _ = c.raw.Close() }
 
 // GoAway tells an HTTP/2 client that the connection ends, and which stream was the last that is processed: the last one so
 // far, or, if this one is not processed, the one before it. Later ones are not looked at any more.
-func (c *Call) GoAway(processed bool) { c.exchanger.(*stream).goAway(processed) }
+func (c *Call) GoAway(processed bool) { c.exchanger.(*stream).goAway(processed, 0) }
+
+// GoAwayFor is GoAway with the code of an error.
+func (c *Call) GoAwayFor(processed bool, code uint32) { c.exchanger.(*stream).goAway(processed, code) }
+
+// Alert breaks TLS off by a fatal alert, which is not encrypted and so is itself an error for the client.
+func (c *Call) Alert() { _, _ = c.raw.Write([]byte{21, 3, 3, 0, 2, 2, 40}); c.Close() }
 
 // Refuse resets the stream of an HTTP/2 client with the code.
 func (c *Call) Refuse(code uint32) { c.exchanger.(*stream).reset(code) }

@@ -108,7 +108,7 @@ func (x *session) call(s *stream) {
 		ended: x.server.ended,
 	}
 	if !x.left && x.server.Leave != nil && x.server.Leave(call) {
-		x.leave(max(s.id, 2) - 2)
+		x.leave(max(s.id, 2)-2, http2.ErrCodeNo)
 	}
 	if x.left && s.id > x.last {
 		return
@@ -118,9 +118,9 @@ func (x *session) call(s *stream) {
 }
 
 // leave sends a GOAWAY. The caller holds the lock.
-func (x *session) leave(last uint32) {
+func (x *session) leave(last uint32, code http2.ErrCode) {
 	x.left, x.last = true, last
-	_ = x.framer.WriteGoAway(last, http2.ErrCodeNo, nil)
+	_ = x.framer.WriteGoAway(last, code, nil)
 }
 
 func (x *session) drop(id uint32) {
@@ -179,13 +179,13 @@ func (s *stream) Gone() <-chan struct{} { return s.gone }
 func (s *stream) Cancelled() bool { return s.cancelled.Load() }
 
 // goAway says that what was opened so far is processed, or that this stream and later ones are not.
-func (s *stream) goAway(processed bool) {
+func (s *stream) goAway(processed bool, code uint32) {
 	_ = s.write(func(*http2.Framer) error {
 		last := s.session.highest
 		if !processed {
 			last = max(s.id, 2) - 2
 		}
-		s.session.leave(last)
+		s.session.leave(last, http2.ErrCode(code))
 		return nil
 	})
 }

@@ -1,0 +1,146 @@
+package http
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// scripted is a server of HTTP/1.1 that answers each request by writing what it likes, and closes the connection when that returns false.
+func scripted(t *testing.T, answer func(c net.Conn, n int32) bool) (url string, requests *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests = &atomic.Int32{}
+	var wg sync.WaitGroup
+	serveOne := func(c net.Conn) {
+		defer c.Close()
+		for in := bufio.NewReader(c); ; {
+			r, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			if !answer(c, requests.Add(1)) {
+				return
+			}
+		}
+	}
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { serveOne(c) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	return "http://" + l.Addr().String(), requests
+}
+
+// endless writes a text until the client has had enough.
+func endless(c net.Conn, text string, pause time.Duration) {
+	for {
+		if _, err := io.WriteString(c, text); err != nil {
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// TestMisbehavingDestinations: what a destination answers is bounded in time and bytes, and what it means is said, whatever comes. None
+// of it has a request sent twice.
+func TestMisbehavingDestinations(t *testing.T) {
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	_, _ = z.Write(make([]byte, 8<<20))
+	_ = z.Close()
+	const short = 300 * time.Millisecond
+	for name, tt := range map[string]struct {
+		text    string // that is written, before the connection is closed
+		then    string // and then again and again
+		pause   time.Duration
+		timeout time.Duration // 0: long
+		rules   bool          // that look at the body
+
+		class  delivery.ResultClass
+		status int
+		wait   time.Duration
+		detail string
+	}{
+		"a header that trickles":     {text: "HTTP/1.1 200 OK\r\nX: ", then: "x", pause: 20 * time.Millisecond, timeout: short, class: delivery.Temporary, detail: "within 300ms"},
+		"a header without an end":    {text: "HTTP/1.1 200 OK\r\n", then: "X-Y: " + strings.Repeat("z", 1000) + "\r\n", class: delivery.Temporary, detail: "header"},
+		"a status line without end":  {text: "HTTP/1.1 200 ", then: strings.Repeat("O", 4096), class: delivery.Temporary, detail: "header"},
+		"1xx, and then an answer":    {text: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 202 OK\r\nContent-Length: 0\r\n\r\n", class: delivery.Delivered, status: 202},
+		"a flood of 1xx":             {then: "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", class: delivery.Temporary, detail: "header"},
+		"101":                        {text: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", class: delivery.Misconfigured, status: 101},
+		"too little of a body":       {text: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello", class: delivery.Delivered, status: 200},
+		"too little, and rules":      {text: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello", rules: true, class: delivery.Temporary, status: 200, detail: "did not come"},
+		"too much of a body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello", class: delivery.Delivered, status: 200},
+		"two lengths":                {text: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhello", class: delivery.Temporary, detail: "not HTTP"},
+		"a length below zero":        {text: "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhello", class: delivery.Temporary, detail: "not HTTP"},
+		"a length that is no number": {text: "HTTP/1.1 200 OK\r\nContent-Length: swordfish\r\n\r\nhello", class: delivery.Temporary, detail: "not HTTP"},
+		"a coding that is unknown":   {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: swordfish\r\n\r\nhello", class: delivery.Temporary, detail: "not HTTP"},
+		"a chunk that is none":       {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nswordfish\r\nhello", class: delivery.Delivered, status: 200},
+		"a chunk that is none, and rules": {
+			text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nswordfish\r\nhello", rules: true, class: delivery.Temporary, status: 200, detail: "did not come",
+		},
+		"a status that is none":       {text: "HTTP/1.1 xyz swordfish\r\n\r\n", class: delivery.Temporary, detail: "not HTTP"},
+		"a status beyond 599":         {text: "HTTP/1.1 999 swordfish\r\nContent-Length: 0\r\n\r\n", class: delivery.Temporary, status: 999},
+		"HTTP/1.0 until it closes":    {text: "HTTP/1.0 200 OK\r\n\r\nhello", class: delivery.Delivered, status: 200},
+		"an HTTP that is unknown":     {text: "HTTP/7.1 200 OK\r\nContent-Length: 0\r\n\r\n", class: delivery.Delivered, status: 200},
+		"a bomb of gzip":              {text: "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: " + fmt.Sprint(bomb.Len()) + "\r\n\r\n" + bomb.String(), rules: true, class: delivery.Delivered, status: 200},
+		"a header with a NUL":         {text: "HTTP/1.1 200 OK\r\nX: a\x00swordfish\r\n\r\n", class: delivery.Temporary, detail: "not HTTP"},
+		"a redirect to itself":        {text: "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", class: delivery.Misconfigured, status: 302},
+		"Retry-After twice":           {text: "HTTP/1.1 429 No\r\nRetry-After: 3\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n", class: delivery.Throttled, status: 429, wait: 3 * time.Second},
+		"Retry-After of half":         {text: "HTTP/1.1 429 No\r\nRetry-After: 1.5\r\nContent-Length: 0\r\n\r\n", class: delivery.Throttled, status: 429},
+		"Retry-After below zero":      {text: "HTTP/1.1 503 No\r\nRetry-After: -1\r\nContent-Length: 0\r\n\r\n", class: delivery.Temporary, status: 503},
+		"408 with Retry-After":        {text: "HTTP/1.1 408 No\r\nRetry-After: 4\r\nContent-Length: 0\r\n\r\n", class: delivery.Temporary, status: 408, wait: 4 * time.Second},
+		"425 without":                 {text: "HTTP/1.1 425 Too Early\r\nContent-Length: 0\r\n\r\n", class: delivery.Temporary, status: 425},
+		"503 and a body without end":  {text: "HTTP/1.1 503 No\r\nRetry-After: 5\r\n\r\n", then: strings.Repeat("x", 4096), class: delivery.Throttled, status: 503, wait: 5 * time.Second},
+		"a trailer without an end":    {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n", then: "X: " + strings.Repeat("x", 4096) + "\r\n", class: delivery.Delivered, status: 200},
+		"a trailer, and rules":        {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\n", then: "X: " + strings.Repeat("x", 4096) + "\r\n", rules: true, class: delivery.Temporary, status: 200, detail: "did not come"},
+		"the answer before the body":  {text: "HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", class: delivery.Permanent, status: 413},
+		"a head in pieces, and slow":  {text: "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n", then: "x", pause: 30 * time.Millisecond, class: delivery.Delivered, status: 200},
+		"a name of a header too long": {text: "HTTP/1.1 200 OK\r\n" + strings.Repeat("x", 1<<20) + ": y\r\n\r\n", class: delivery.Temporary, detail: "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, requests := scripted(t, func(c net.Conn, _ int32) bool {
+				if _, err := io.WriteString(c, tt.text); err == nil && tt.then != "" {
+					endless(c, tt.then, tt.pause)
+				}
+				return false
+			})
+			s := newSink(t, Config{URL: url}, func(c *Config) {
+				if c.Timeout = 20 * time.Second; tt.timeout > 0 {
+					c.Timeout = tt.timeout
+				}
+				if tt.rules {
+					c.Rules = map[string]string{"rejected": `body.error == "x"`}
+				}
+			})
+			r := s.Deliver(t.Context(), job())
+			if r.Class != tt.class || r.Status != tt.status || r.RetryAfter != tt.wait || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "swordfish") {
+				t.Errorf("%+v, want %s, %d, %s with %q", r, tt.class, tt.status, tt.wait, tt.detail)
+			}
+			if n := requests.Load(); n != 1 {
+				t.Errorf("sent %d times", n)
+			}
+		})
+	}
+}
