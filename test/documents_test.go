@@ -10,9 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/harness"
 )
 
-var fenced = regexp.MustCompile("(?ms)^ *```(sh|text)\n(.*?)^ *```$")
+var fenced = regexp.MustCompile("(?ms)^ *```(sh|text|yaml)\n(.*?)^ *```$")
 
 // setUp are the commands of the documents that the test has done otherwise.
 const setUp = `
@@ -20,41 +22,55 @@ make() { :; }
 scripts/services.sh() { :; }
 `
 
-// TestDocumentsWork types what the tutorial and the pages of docs/howto say, each in an installation of its own. Each line of a text
-// block has to be among what the commands before it print.
+// TestDocumentsWork types what the tutorial and the pages of docs/howto say: the tutorial in an installation of its own, the pages one
+// after the other in another one, since their campaigns and quotas have names of their own. Each line of a text block has to be among
+// what the commands before it print; a block of yaml is the configuration of the commands behind it.
 func TestDocumentsWork(t *testing.T) {
-	alongside(t, 30*time.Second)
+	alongside(t, 0)
 	pages, err := filepath.Glob("../docs/howto/*.md")
 	pages = slices.DeleteFunc(pages, func(page string) bool { return filepath.Base(page) == "kubernetes.md" }) // test/chart reads its values
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("no pages: %v", err)
+	if err != nil || len(pages) < 8 {
+		t.Fatalf("%d pages: %v", len(pages), err)
 	}
-	for _, page := range append(pages, "../docs/tutorial.md") {
-		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+	for _, together := range [][]string{pages, {"../docs/tutorial.md"}} {
+		t.Run(filepath.Base(filepath.Dir(together[0])), func(t *testing.T) {
 			t.Parallel()
-			typePage(t, page)
+			s := newStack(t, stackOptions{partitions: 6})
+			for _, page := range together {
+				t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) { s.typePage(t, page) })
+			}
 		})
 	}
 }
 
-func typePage(t *testing.T, path string) {
-	page, err := os.ReadFile(path)
+// example is the address at which pages have a receiver.
+const example = "127.0.0.1:9000"
+
+func (s *stack) typePage(t *testing.T, path string) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := fenced.FindAllStringSubmatch(string(page), -1)
+	page := string(text)
+	if strings.Contains(page, example) {
+		port := fmt.Sprint(harness.FreePort(t))
+		page = strings.ReplaceAll(strings.ReplaceAll(page, example, "127.0.0.1:"+port), "443, 9000", "443, "+port)
+	}
+	blocks := fenced.FindAllStringSubmatch(page, -1)
 	if len(blocks) == 0 {
 		t.Fatal("it has no commands")
 	}
-	s := newStack(t, stackOptions{partitions: 6})
 	dir := t.TempDir()
 	if err := os.Symlink(filepath.Dir(s.binary), filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
 	script := "set -euo pipefail\n" + setUp
 	for i, b := range blocks {
-		if b[1] == "sh" {
+		switch b[1] {
+		case "sh":
 			script += fmt.Sprintf("echo '=== %d'\n%s", i, b[2])
+		case "yaml":
+			script += "unset PACER_SINKS_OUT_TYPE\ncat > pacer.yaml <<'END'\n" + b[2] + "END\n"
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
@@ -68,6 +84,9 @@ func typePage(t *testing.T, path string) {
 	}
 	printed := ""
 	for i, b := range blocks {
+		if b[1] == "yaml" {
+			continue
+		}
 		if b[1] == "sh" {
 			_, printed, _ = strings.Cut(string(out), fmt.Sprintf("=== %d\n", i))
 			printed, _, _ = strings.Cut(printed, "\n=== ")
