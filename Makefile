@@ -109,6 +109,11 @@ rules: ## Test the alerting rules: each alert fires by what it is for, and none 
 	"$$promtool" check rules deploy/prometheus/rules.yml && \
 	"$$promtool" test rules deploy/prometheus/rules_test.yml .services/rules_variants.yml
 
+.PHONY: alerts
+alerts: build ## Make alerts fire by what they are for: daemons and services that run, and a Prometheus with shorter times; four minutes
+	prometheus=$$(scripts/promtool.sh prometheus) && $(WITH_SERVICES) \
+		PROMETHEUS="$$prometheus" $(GO_TEST) test -tags alerts -count=1 -timeout 15m -run '^TestAlerts$$' -v .
+
 .PHONY: chart
 chart: build ## Render the Helm chart, with defaults and with everything on, and hold it against the types and schemas of Kubernetes
 	rm -rf .services/chart && mkdir -p .services/chart
@@ -116,7 +121,7 @@ chart: build ## Render the Helm chart, with defaults and with everything on, and
 	scripts/kubernetes-validate.sh .services/chart
 
 .PHONY: reference
-reference: ## Write the pages of docs/reference anew: commands, metrics, API, tables
+reference: ## Write the pages of docs/reference anew (commands, metrics, API, tables), and the dashboard
 	go run ./scripts/reference
 	$(WITH_SERVICES) go test -count=1 -timeout 5m -run '^TestThePageOf' ./internal/app ./internal/console ./internal/catalog -update
 

@@ -1,10 +1,14 @@
 package test
 
 import (
+	"bytes"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pacer/pacer/internal/dashboard"
 )
 
 // watched is what an operator has to see: each is on the dashboard or in a rule.
@@ -89,6 +93,27 @@ func checkDashboard(t *testing.T, families map[string]map[string]bool) {
 	for _, name := range watched {
 		if !used[name] {
 			t.Errorf("neither the dashboard nor a rule looks at %s", name)
+		}
+	}
+}
+
+// TestTheDashboardIsWhatIsMade compares the committed dashboard with the one that is made, whose queries are all of one installation.
+func TestTheDashboardIsWhatIsMade(t *testing.T) {
+	made, err := dashboard.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if committed, err := os.ReadFile("../deploy/grafana/dashboards/pacer.json"); err != nil || !bytes.Equal(committed, made) {
+		t.Errorf("deploy/grafana/dashboards/pacer.json is not what internal/dashboard makes (%v); run make reference", err)
+	}
+	for _, expression := range dashboardExpressions(t) {
+		for _, match := range metricInUse.FindAllStringSubmatch(expression, -1) {
+			if !strings.Contains(match[2], `job=~"$job"`) {
+				t.Errorf("%s is not of one installation in %s", match[1], expression)
+			}
+		}
+		if strings.Contains(expression, "{@") {
+			t.Errorf("a selector that is not known in %s", expression)
 		}
 	}
 }

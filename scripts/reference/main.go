@@ -1,19 +1,28 @@
-// Command reference writes what is made from the commands of pacer: docs/reference/commands.md, or with -package what packages contain
-// beside the program.
+// Command reference writes what is made from the program: docs/reference/commands.md and the dashboard of deploy/grafana, or with
+// -package what packages contain beside the program.
 package main
 
 import (
+	"errors"
 	"flag"
 	"log"
 	"os"
 
 	"github.com/pacer/pacer/internal/command"
+	"github.com/pacer/pacer/internal/dashboard"
 )
 
 func main() {
 	dir := flag.String("package", "", "write man pages and completions into this folder")
 	flag.Parse()
-	write := func() error { return os.WriteFile("docs/reference/commands.md", command.Reference(), 0o600) }
+	write := func() error {
+		board, err := dashboard.JSON()
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile("docs/reference/commands.md", command.Reference(), 0o600),
+			os.WriteFile("deploy/grafana/dashboards/pacer.json", board, 0o600))
+	}
 	if *dir != "" {
 		write = func() error { return command.PackageFiles(*dir) }
 	}
