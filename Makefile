@@ -110,7 +110,7 @@ rules: ## Test the alerting rules: each alert fires by what it is for, and none 
 	"$$promtool" test rules deploy/prometheus/rules_test.yml .services/rules_variants.yml
 
 .PHONY: alerts
-alerts: build ## Make alerts fire by what they are for: daemons and services that run, and a Prometheus with shorter times; four minutes
+alerts: build ## Make alerts fire by what they are for: daemons and services that run, and a Prometheus with shorter times; three minutes
 	prometheus=$$(scripts/promtool.sh prometheus) && $(WITH_SERVICES) \
 		PROMETHEUS="$$prometheus" $(GO_TEST) test -tags alerts -count=1 -timeout 15m -run '^TestAlerts$$' -v .
 
