@@ -22,6 +22,7 @@ var crashPoints = map[string]crashPoint{
 	"asked":     {call: "new", once: []string{"close"}, twice: []string{"find", "new"}},
 	"made":      {call: "new", taken: true, once: []string{"new", "close"}, twice: []string{"find"}},
 	"polled":    {call: "state", once: []string{"find", "new", "close"}},
+	"waiting":   {once: []string{"find", "new", "close"}}, // between two polls, of which some may be repeated
 	"closed":    {call: "close", once: []string{"find", "new"}, twice: []string{"close"}},
 }
 
@@ -57,6 +58,17 @@ func (s *halts) stops(key, call string) bool {
 	return true
 }
 
+// polls tells whether the request is between polls until the daemon is dead.
+func (s *halts) polls(key, call string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key != "waiting" || call != "state" || s.ended {
+		return false
+	}
+	s.at[key] = true
+	return true
+}
+
 // TestStepsOverACrash: a daemon is killed while requests are at each of their points. What is repeated is what docs/sinks.md
 // says, and no order is made twice.
 func TestStepsOverACrash(t *testing.T) {
@@ -64,6 +76,10 @@ func TestStepsOverACrash(t *testing.T) {
 	waits := &halts{at: map[string]bool{}}
 	var g *standin.Registry
 	g = standin.StartRegistry(t, 1, func(c *standin.Call, what, key string, _ int) bool {
+		if waits.polls(key, what) {
+			c.JSON(200, `{"state":"working"}`)
+			return true
+		}
 		if !waits.stops(key, what) {
 			return false
 		}
