@@ -53,7 +53,8 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		if d.console.admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
-		sources.Records, sources.Changer = records{d.console.admin}, changer{d.console.admin}
+		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
+		sources.Adjust = adjuster(d.console.admin, d.limits)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }
@@ -152,7 +153,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	watched := newStores(set.Up, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
-	sources.Changer = changer{admin}
+	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}

@@ -66,7 +66,9 @@ func (c changer) Edit(ctx context.Context, by view.Actor, id string, edit *view.
 		row, err = c.admin.SetStatusAt(ctx, id, delivery.Status(edit.Status), edit.AtRevision)
 	} else {
 		var change catalog.CampaignChange
-		if change, err = changeOf(edit); err == nil {
+		if change, err = changeOf(edit); err == nil && edit.New {
+			row, err = c.admin.CreateCampaign(ctx, id, change)
+		} else if err == nil {
 			row, err = c.admin.SetCampaign(ctx, id, change)
 		}
 	}
@@ -100,11 +102,12 @@ func (c changer) explain(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, view.ErrInvalid) {
 		return err
 	}
-	for of, kind := range map[error]error{
-		catalog.ErrNotFound: view.ErrNotFound, catalog.ErrStale: view.ErrStale, catalog.ErrInvalid: view.ErrInvalid, catalog.ErrOver: view.ErrOver,
+	for _, kind := range []struct{ of, is error }{
+		{catalog.ErrNotFound, view.ErrNotFound}, {catalog.ErrStale, view.ErrStale}, {catalog.ErrOver, view.ErrOver}, {catalog.ErrExists, view.ErrExists},
+		{catalog.ErrInvalid, view.ErrInvalid}, // what exists is invalid as well
 	} {
-		if errors.Is(err, of) {
-			return view.Fault(kind, "%s", err)
+		if errors.Is(err, kind.of) {
+			return view.Fault(kind.is, "%s", err)
 		}
 	}
 	if errors.Is(err, catalog.ErrUnreachable) {

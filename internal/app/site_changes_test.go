@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +56,7 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Errorf("%d of %d fields are tried", len(typed), len(view.EditForm))
 	}
 	for i := range 2 { // the second time what was set is taken away again
-		edit, err := view.EditOf(now, func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
+		edit, err := view.EditOf(view.EditForm, now, func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +127,120 @@ func TestChangesOfTheConsole(t *testing.T) {
 			t.Errorf("a cancelled campaign becomes %s: %v", status, err)
 		}
 	}
+	createdByForm(t, c, alice)
+	quotasByForm(t, quotas{c}, alice)
 	readOnly(t, dsn, "spring", alice)
+}
+
+// createdByForm creates what the form of a new campaign and of a new quota begin with, once.
+func createdByForm(t *testing.T, c changer, by view.Actor) {
+	t.Helper()
+	begin, ctx := view.NewCampaign(), t.Context()
+	edit, err := view.EditOf(view.EditForm, view.NoCampaign(), func(name string) (string, bool) {
+		for _, field := range view.EditForm {
+			if field.Name == name {
+				return field.Text(begin), true
+			}
+		}
+		return "", false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit.New = true
+	begin.ID, begin.Status = "autumn", "active"
+	row, err := c.Edit(ctx, by, begin.ID, edit)
+	if err == nil {
+		begin.Revision = row.Revision
+	}
+	if err != nil || !reflect.DeepEqual(row, begin) {
+		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
+	}
+	if _, err := c.Edit(ctx, by, begin.ID, edit); !errors.Is(err, view.ErrExists) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("once more: %v", err)
+	}
+}
+
+// quotasByForm creates, changes and deletes a quota as the console does.
+func quotasByForm(t *testing.T, c quotas, by view.Actor) {
+	t.Helper()
+	ctx, id := t.Context(), "fresh"
+	if _, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Windows: &[]string{"5/1s"}}); !errors.Is(err, view.ErrNotFound) {
+		t.Errorf("a change of no quota: %v", err)
+	}
+	now := view.NewQuota()
+	now.Windows = []string{"300/1m", "5000/1d:fixed:day@Europe/Moscow"}
+	text := func(name string) (string, bool) {
+		for _, field := range view.QuotaForm {
+			if field.Name == name {
+				return field.Text(now), true
+			}
+		}
+		return "", false
+	}
+	edit, err := view.EditOf(view.QuotaForm, view.NoQuota(), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit.New = true
+	row, err := c.EditQuota(ctx, by, id, edit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.ID, now.Revision, now.Shard = id, row.Revision, row.Shard
+	if !reflect.DeepEqual(row, now) {
+		t.Errorf("a new quota is %+v, want %+v", row, now)
+	}
+	if _, err := c.EditQuota(ctx, by, id, edit); !errors.Is(err, view.ErrExists) {
+		t.Errorf("once more: %v", err)
+	}
+	stale := row.Revision
+	for _, tt := range []struct {
+		edit *view.QuotaEdit
+		want []string
+	}{
+		{&view.QuotaEdit{Add: []string{"400/1m", "9000/1h"}, AtRevision: &stale}, []string{"400/1m", "9000/1h", "5000/1d:fixed:day@Europe/Moscow"}},
+		{&view.QuotaEdit{Remove: []string{"60m"}}, []string{"400/1m", "5000/1d:fixed:day@Europe/Moscow"}},
+		{&view.QuotaEdit{Windows: &[]string{"7/1s"}}, []string{"7/1s"}}, {&view.QuotaEdit{Windows: &[]string{}}, []string{}},
+	} {
+		before := row.Revision
+		if row, err = c.EditQuota(ctx, by, id, tt.edit); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
+			t.Fatalf("%+v: %+v, %v", tt.edit, row, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"windows": func() error {
+			_, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Add: []string{"1/1s"}, AtRevision: &stale})
+			return err
+		}(),
+		"all": func() error {
+			_, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Windows: &[]string{"1/1s"}, AtRevision: &stale})
+			return err
+		}(),
+		"nothing": c.DeleteQuota(ctx, by, id, false, &stale),
+	} {
+		if !errors.Is(err, view.ErrStale) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s of a quota that was changed: %v", name, err)
+		}
+	}
+	for _, edit := range []*view.QuotaEdit{{Add: []string{"many"}}, {Remove: []string{"soon"}}, {Remove: []string{"1w"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
+		if _, err := c.EditQuota(ctx, by, id, edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v", edit, err)
+		}
+	}
+	if err := c.DeleteQuota(ctx, by, "provider", false, nil); err != nil {
+		t.Errorf("a quota of no campaign: %v", err)
+	}
+	if err := c.DeleteQuota(ctx, by, id, false, &row.Revision); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.QuotaSettings(ctx, id); !errors.Is(err, view.ErrNotFound) {
+		t.Errorf("then it is %v", err)
+	}
+	changes, err := records{c.admin}.Changes(ctx, view.ChangesOf{Quota: id, Limit: 1})
+	if err != nil || len(changes) != 1 || changes[0].Actor != by.Name {
+		t.Errorf("the change is recorded as %+v, %v", changes, err)
+	}
 }
 
 // readOnly tries a change with a role that may only read.

@@ -47,7 +47,7 @@ func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error)
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (CampaignRow, error) { return oneCampaign(ctx, pool, id) })
 }
 
-// CreateCampaign creates a campaign; fields that change does not set get their defaults. The error is ErrInvalid if
+// CreateCampaign creates a campaign; fields that change does not set get their defaults. The error is ErrExists if
 // the campaign exists.
 func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
@@ -55,7 +55,7 @@ func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignCh
 		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO pacer.campaigns (%s) VALUES (%s)`, names, places), values...)
 		var server *pgconn.PgError
 		if errors.As(err, &server) && server.Code == "23505" {
-			return invalid("campaign %s exists already; change it with: pacer campaign set %s", id, id)
+			return inLine(fmt.Sprintf("campaign %s exists already; change it with: pacer campaign set %s", id, id), ErrInvalid, ErrExists)
 		}
 		return err
 	})

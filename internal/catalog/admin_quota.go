@@ -73,6 +73,10 @@ type QuotaChange struct {
 	Spend          *string            // greedy, even
 	Rollout        *int64             // 0 to 100 percent
 	Unit           *string            // units, bytes
+	// Exists, if set, says whether the quota must exist before; else the error is ErrNotFound or ErrExists.
+	Exists *bool
+	// AtRevision, if set, is that of the quota before; else the error is ErrStale.
+	AtRevision *int64
 	// With names a quota with which a new one is to be used together: it is created in the same shard. nil: a shard is
 	// chosen.
 	With *string
@@ -145,6 +149,9 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (QuotaRow, error) {
 		err := takeTurn(ctx, tx)
 		if err == nil {
+			err = change.expect(ctx, tx, id)
+		}
+		if err == nil {
 			err = change.write(ctx, tx, id)
 		}
 		if err == nil && change.Windows != nil {
@@ -158,6 +165,31 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 		}
 		return oneQuota(ctx, tx, id)
 	})
+}
+
+// expect checks that the quota is as whoever changes it has seen it, or is not there. Writers of quotas take turns.
+func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
+	if c.Exists == nil && c.AtRevision == nil {
+		return nil
+	}
+	row, err := oneQuota(ctx, tx, id)
+	switch {
+	case err == nil && c.Exists != nil && !*c.Exists:
+		return inLine(fmt.Sprintf("quota %s exists already; change it with: pacer quota set %s", id, id), ErrInvalid, ErrExists)
+	case err == nil:
+		return row.at(c.AtRevision)
+	case errors.Is(err, ErrNotFound) && c.AtRevision == nil && !*c.Exists:
+		return nil
+	}
+	return err
+}
+
+// at returns ErrStale unless the quota has the revision, if there is one.
+func (q *QuotaRow) at(revision *int64) error {
+	if revision == nil || *revision == q.Revision {
+		return nil
+	}
+	return inLine(fmt.Sprintf("quota %s was changed meanwhile: its revision is %d, not %d; look at it again", q.ID, q.Revision, *revision), ErrStale)
 }
 
 // write inserts or updates the row of the quota. Writers of quotas take turns, so no other writer inserts it in

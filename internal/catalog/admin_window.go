@@ -13,19 +13,31 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// ChangeWindows adds windows to the quota, each in the place of the one of the same span, and removes those of other spans; the
-// others stay as they are.
-func (a *Admin) ChangeWindows(ctx context.Context, id string, add []delivery.Window, remove []time.Duration) (QuotaRow, error) {
+// WindowsChange is a change of single windows of a quota; the others stay as they are.
+type WindowsChange struct {
+	Add        []delivery.Window // each in the place of the one of the same span
+	Remove     []time.Duration   // their spans
+	AtRevision *int64            // only if the quota has this revision; else ErrStale
+}
+
+// ChangeWindows adds windows to the quota and removes some.
+func (a *Admin) ChangeWindows(ctx context.Context, id string, change WindowsChange) (QuotaRow, error) {
+	if err := model.CheckNewWindows(change.Add); err != nil {
+		return QuotaRow{}, invalid("%s", err)
+	}
 	return a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
 		q, err := row.Quota()
+		if err == nil {
+			err = row.at(change.AtRevision)
+		}
 		if err != nil {
 			return err
 		}
-		for _, w := range model.WindowsWithDefaults(add) {
+		for _, w := range model.WindowsWithDefaults(change.Add) {
 			same := func(is delivery.Window) bool { return is.Span == w.Span }
 			q.Windows = append(slices.DeleteFunc(q.Windows, same), w)
 		}
-		for _, span := range remove {
+		for _, span := range change.Remove {
 			kept := slices.DeleteFunc(slices.Clone(q.Windows), func(w delivery.Window) bool { return w.Span == span })
 			if len(kept) == len(q.Windows) {
 				return invalid("quota %s has no window of %s; it has %s", id, notation.FormatSpan(span), spellSpans(q.Windows))
@@ -51,9 +63,13 @@ func spellSpans(windows []delivery.Window) string {
 }
 
 // DeleteQuota deletes a quota and its history, and returns what it was. Campaigns are taken out of it only if unlink says so:
-// those without another quota are limited by their rate alone from then on.
-func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool) (was QuotaRow, err error) {
+// those without another quota are limited by their rate alone from then on. If a revision is given, it is only of the quota as it
+// was then.
+func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (was QuotaRow, err error) {
 	_, err = a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
+		if err := row.at(revision); err != nil {
+			return err
+		}
 		if was = *row; len(row.Campaigns) > 0 && !unlink {
 			return invalid("quota %s limits %d campaigns, such as %s; take them out of it, or give --unlink", id, len(row.Campaigns), row.Campaigns[0])
 		}

@@ -233,6 +233,8 @@ var (
 	ErrStale = errors.New("changed meanwhile")
 	// ErrOver means that a campaign is cancelled or completed, and stays so.
 	ErrOver = errors.New("over")
+	// ErrExists means that what was to be created exists; it is an ErrInvalid as well.
+	ErrExists = errors.New("exists already")
 	// ErrInvalid means that the input cannot be used as it is.
 	ErrInvalid = errors.New("invalid input")
 	// ErrUnreachable means that no connection to the database could be made.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -20,7 +20,7 @@ func (c *cli) quotaDelete() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete quota "+id); err != nil {
 			return err
 		}
-		row, err := ask(c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.DeleteQuota(ctx, id, unlink) })
+		row, err := ask(c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.DeleteQuota(ctx, id, unlink, nil) })
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (c *cli) quotaWindow() *cobra.Command {
 				return config.Usagef("quota window add: %s", err)
 			}
 			return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) {
-				return a.ChangeWindows(cmd.Context(), args[0], windows, nil)
+				return a.ChangeWindows(cmd.Context(), args[0], catalog.WindowsChange{Add: windows})
 			})
 		},
 	}
@@ -65,20 +65,11 @@ func (c *cli) quotaWindow() *cobra.Command {
 				spans = append(spans, span)
 			}
 			return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) {
-				return a.ChangeWindows(cmd.Context(), args[0], nil, spans)
+				return a.ChangeWindows(cmd.Context(), args[0], catalog.WindowsChange{Remove: spans})
 			})
 		},
 	}
 	return group("window", "Single windows of a quota", c.withJSON(add), c.withJSON(remove))
-}
-
-// adjustment is the output of `quota adjust`.
-type adjustment struct {
-	Quota  string `json:"quota"`
-	Window string `json:"window"`
-	Limit  int64  `json:"limit"`
-	Before int64  `json:"before"` // units that were counted
-	Used   int64  `json:"used"`   // and that are now
 }
 
 func (c *cli) quotaAdjust() *cobra.Command {
@@ -100,8 +91,8 @@ func (c *cli) quotaAdjust() *cobra.Command {
 			if err != nil {
 				return config.Usagef("quota adjust: %s", err)
 			}
-			if used < 0 || used > maxAdjusted {
-				return config.Usagef("quota adjust: --used must lie between 0 and %d", int64(maxAdjusted))
+			if used < 0 || used > app.MaxAdjusted {
+				return config.Usagef("quota adjust: --used must lie between 0 and %d", int64(app.MaxAdjusted))
 			}
 			return c.adjustQuota(cmd.Context(), args[0], span, reason, limits.Adjustment{Used: used, Lower: lower})
 		},
@@ -112,9 +103,6 @@ func (c *cli) quotaAdjust() *cobra.Command {
 	f.StringVar(&reason, "reason", "", "why, for pacer.campaign_changes")
 	return cmd
 }
-
-// maxAdjusted bounds what a window is told that it has counted.
-const maxAdjusted = 10_000_000_000
 
 // adjustQuota corrects a count in the store, and records it.
 func (c *cli) adjustQuota(ctx context.Context, id string, span time.Duration, reason string, a limits.Adjustment) error {
@@ -133,25 +121,7 @@ func (c *cli) adjustQuota(ctx context.Context, id string, span time.Duration, re
 		return err
 	}
 	defer func() { _ = shards.Close() }() // nothing is written on closing
-	var done adjustment
-	_, err = admin.AdjustQuota(ctx, id, span, reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
-		if q.Mode == delivery.ModeEventual {
-			return 0, 0, 0, fmt.Errorf("quota %s is of mode eventual: the daemons count by themselves", id)
-		}
-		a.Quota, a.Window = q, window
-		ctx, cancel := context.WithTimeout(ctx, 5*peekTimeout)
-		defer cancel()
-		is, err := engine.Adjust(ctx, a)
-		if err != nil {
-			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
-		}
-		if is.Used > a.Used {
-			return 0, 0, 0, fmt.Errorf("window %s of quota %s has counted %d units: --used %d would make room for %d more; give --lower to allow it",
-				notation.FormatSpan(span), id, is.Before, a.Used, is.Before-a.Used)
-		}
-		done = adjustment{id, notation.FormatSpan(span), q.Windows[window].Limit, is.Before, is.Used}
-		return is.Before, is.Used, is.At / time.Minute.Microseconds(), nil
-	})
+	done, err := app.AdjustQuota(ctx, admin, engine, app.QuotaAdjustment{Quota: id, Span: span, Reason: reason, Used: a.Used, Lower: a.Lower})
 	if err != nil {
 		return err
 	}

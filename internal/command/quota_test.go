@@ -14,6 +14,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
@@ -207,9 +208,9 @@ func TestQuotaAdjust(t *testing.T) {
 	d.refuses("quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
 	d.refuses("quota adjust provider 1h --used 150", "--reason")
 	d.refuses("quota adjust provider 1h --used -1 --reason credit", "between 0 and")
-	var done adjustment
+	var done view.Adjusted
 	if err := json.Unmarshal([]byte(d.run("quota adjust provider 1h --used 150 --lower --reason credit --json")), &done); err != nil ||
-		done != (adjustment{"provider", "1h", 1000, 200, 150}) {
+		done != (view.Adjusted{Quota: "provider", Window: "1h", Limit: 1000, Before: 200, Used: 150}) {
 		t.Errorf("%+v, %v", done, err)
 	}
 	spend(t, store.Addr, d.dsn, "provider", 5)

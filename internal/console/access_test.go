@@ -16,16 +16,20 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -65,23 +69,58 @@ var bodies = map[string]string{
 	"edit-campaign": `{"rate":"200","reason":"why"}`, "pause-campaign": `{"reason":"why"}`, "resume-campaign": ``, "cancel-campaign": `{}`,
 	"change-campaigns":    `{"action":"pause","filter":{"q":"spring"},"expect":1}`,
 	"replay-dead-letters": `{"dry_run":true}`, "stop-replay": `{}`,
+	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
+	"add-quota-windows": `{"windows":["300/1m"]}`, "adjust-quota": `{"used":5,"reason":"credit"}`,
+}
+
+// documented returns what says in which way an answer is not as its operation describes it; "" if it is.
+func documented(t *testing.T) func(path, method string, answer *httptest.ResponseRecorder) string {
+	t.Helper()
+	document := api.Register(http.NewServeMux(), view.NewLooker(newWorld().sources()), slog.New(slog.DiscardHandler)).OpenAPI()
+	return func(path, method string, answer *httptest.ResponseRecorder) string {
+		operations := document.Paths[path]
+		o := map[string]*huma.Operation{"get": operations.Get, "post": operations.Post, "patch": operations.Patch, "delete": operations.Delete}[method]
+		response := o.Responses[strconv.Itoa(answer.Code)]
+		if response == nil {
+			return fmt.Sprintf("status %d", answer.Code)
+		}
+		kind := answer.Header().Get("Content-Type")
+		if response.Content == nil && answer.Body.Len() == 0 {
+			return ""
+		}
+		media := response.Content[kind]
+		if media == nil {
+			return fmt.Sprintf("%d of type %s", answer.Code, kind)
+		}
+		var body any
+		if err := json.Unmarshal(answer.Body.Bytes(), &body); err != nil {
+			return err.Error()
+		}
+		var result huma.ValidateResult
+		huma.Validate(document.Components.Schemas, media.Schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, body, &result)
+		if err := errors.Join(result.Errors...); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
 }
 
 // TestEveryOperationTakesARole: one that has none is for nobody, and each is only for those who have its role.
 func TestEveryOperationTakesARole(t *testing.T) {
 	h := serve(guarded())
 	_, document, _ := get(t, h, "/api/v1/openapi.json")
-	var api struct {
+	var listed struct {
 		Paths map[string]map[string]struct {
 			ID   string `json:"operationId"`
 			Role string `json:"x-pacer-role"`
 		}
 	}
-	if err := json.Unmarshal([]byte(document), &api); err != nil {
+	if err := json.Unmarshal([]byte(document), &listed); err != nil {
 		t.Fatal(err)
 	}
 	roles, seen := []string{"", "viewer", "operator", "admin"}, 0
-	for path, operations := range api.Paths {
+	described := documented(t)
+	for path, operations := range listed.Paths {
 		for method, o := range operations {
 			needs := slices.Index(roles, o.Role)
 			if needs < 1 {
@@ -96,7 +135,10 @@ func TestEveryOperationTakesARole(t *testing.T) {
 				if strings.HasPrefix(path, "/quotas") {
 					id = "provider"
 				}
-				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.ReplaceAll(path, "{id}", id), role, bodies[o.ID], "If-Match", `"7"`)
+				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.NewReplacer("{id}", id, "{span}", "1h").Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
+				if why := described(path, method, answer); why != "" {
+					t.Errorf("%s %s by %q: the answer is not as documented: %s", method, path, role, why)
+				}
 				switch want := answer.Code; {
 				case o.ID == "stop-replay" && has >= needs && want == http.StatusNotFound: // none is running
 				case has >= needs && (want < 200 || want > 299):
@@ -108,7 +150,7 @@ func TestEveryOperationTakesARole(t *testing.T) {
 			}
 		}
 	}
-	if seen < 15 {
+	if seen < 22 {
 		t.Errorf("only %d operations", seen)
 	}
 }
@@ -117,7 +159,7 @@ func TestEveryOperationTakesARole(t *testing.T) {
 func TestChangesByAPI(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	const spring = "/api/v1/campaigns/spring"
+	const spring, provider = "/api/v1/campaigns/spring", "/api/v1/quotas/provider"
 	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"7"` {
 		t.Errorf("ETag %s", etag)
 	}
@@ -142,6 +184,33 @@ func TestChangesByAPI(t *testing.T) {
 		{"nothing", "PATCH", spring, "admin", `{}`, `"7"`, 422, ""},
 		{"unheard of", "PATCH", spring, "admin", `{"colour":"red"}`, `"7"`, 422, ""},
 		{"nobody", "POST", "/api/v1/campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
+		{"create", "POST", "/api/v1/campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"} by the-admin@127.0.0.1: why`},
+		{"create what exists", "POST", "/api/v1/campaigns", "admin", `{"id":"spring"}`, "", 409, ""},
+		{"create nothing", "POST", "/api/v1/campaigns", "admin", `{"rate":"5"}`, "", 422, ""},
+		{"create by an operator", "POST", "/api/v1/campaigns", "operator", `{"id":"autumn"}`, "", 403, ""},
+		{"quota", "POST", "/api/v1/quotas", "admin", `{"id":"fresh","windows":["300/1m"],"mode":"shadow","reason":"why"}`, "", 201, `quota fresh {"windows":["300/1m"],"mode":"shadow"}[][] by the-admin@127.0.0.1: why`},
+		{"quota that exists", "POST", "/api/v1/quotas", "admin", `{"id":"provider"}`, "", 409, ""},
+		{"quota of no mode", "POST", "/api/v1/quotas", "admin", `{"id":"fresh","mode":"loose"}`, "", 422, ""},
+		{"edit a quota", "PATCH", provider, "admin", `{"windows":[],"rollout":0}`, `"7"`, 200, `quota provider {"windows":[],"rollout":0}[][] by the-admin@127.0.0.1: `},
+		{"edit a quota by an operator", "PATCH", provider, "operator", `{"rollout":50}`, `"7"`, 403, ""},
+		{"edit a quota without a revision", "PATCH", provider, "admin", `{"rollout":50}`, "", 428, ""},
+		{"edit a stale quota", "PATCH", provider, "admin", `{"rollout":50}`, `"6"`, 412, ""},
+		{"nothing of a quota", "PATCH", provider, "admin", `{}`, `"7"`, 422, ""},
+		{"no quota", "PATCH", "/api/v1/quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
+		{"add a window", "POST", provider + "/windows", "admin", `{"windows":["300/1m"],"reason":"why"}`, "", 200, `quota provider {}[300/1m][] by the-admin@127.0.0.1: why`},
+		{"add none", "POST", provider + "/windows", "admin", `{"windows":[]}`, "", 422, ""},
+		{"remove a window", "DELETE", provider + "/windows/1h?reason=why", "admin", "", `"7"`, 200, `quota provider {}[][1h] by the-admin@127.0.0.1: why`},
+		{"remove a window of a stale quota", "DELETE", provider + "/windows/1h", "admin", "", `"6"`, 412, ""},
+		{"adjust", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"credit"}`, "", 200, `quota provider {Span:1h Used:5 Lower:true} by the-admin@127.0.0.1: credit`},
+		{"adjust without a reason", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
+		{"adjust by an operator", "POST", provider + "/windows/1h/adjust", "operator", `{"used":5,"reason":"credit"}`, "", 403, ""},
+		{"delete a quota", "DELETE", provider + "?unlink=true&reason=why", "admin", "", `"7"`, 204, `no quota provider true by the-admin@127.0.0.1: why`},
+		{"delete a stale quota", "DELETE", provider, "admin", "", `"6"`, 412, ""},
+		{"delete a quota without a revision", "DELETE", provider, "admin", "", "", 428, ""},
+		{"a reason of two lines", "DELETE", provider + "?reason=a%0Ab", "admin", "", `"7"`, 422, ""},
+		{"those", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
+		{"those and others", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
+		{"those that are gone", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
 		{"many", "POST", "/api/v1/bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200, `1 campaigns {"action":"percent","percent":80} by the-operator@127.0.0.1: `},
 		{"more than expected", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
 	} {
@@ -224,7 +293,14 @@ func TestForms(t *testing.T) {
 		"rate":   {"operator", url.Values{"rate": {" 200 "}}, "campaign?done=changed&id=spring", `spring {"rate":"200"}`},
 		"edit":   {"admin", url.Values{"rate": {"100"}, "burst": {"3"}, "quotas": {"a b"}}, "campaign?done=changed&id=spring", `spring {"quotas":["a","b"],"burst":3}`},
 		"cancel": {"admin", url.Values{"typed": {"spring"}}, "campaign?done=cancelled&id=spring", `spring cancelled{}`},
-		"bulk":   {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
+		"create": {"admin", url.Values{"id": {"autumn"}, "rate": {"5"}, "burst": {"0"}}, "campaigns?done=created", `new autumn {"rate":"5","burst":0}`},
+
+		"quota-edit":   {"admin", url.Values{"windows": {"300/1m, 15750/1h"}, "was_windows": {"1000/1h"}, "mode": {"strict"}, "was_mode": {"strict"}}, "quota?done=quota&id=provider", `quota provider {"windows":["300/1m","15750/1h"]}[][]`},
+		"quota-create": {"admin", url.Values{"id": {"fresh"}, "windows": {"5/1s"}, "rollout": {"0"}, "mode": {""}}, "quotas?done=quota-created", `quota fresh {"windows":["5/1s"],"rollout":0}[][]`},
+		"quota-delete": {"admin", url.Values{"typed": {"provider"}, "unlink": {"yes"}}, "quotas?done=quota-deleted", `no quota provider true`},
+		"quota-adjust": {"admin", url.Values{"span": {"1h"}, "used": {" 5 "}, "reason": {"credit"}}, "quota?done=adjusted&id=provider", `quota provider {Span:1h Used:5 Lower:false}`},
+
+		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
 	}
 	roles := []string{"viewer", "operator", "admin"}
 	for _, role := range roles {
@@ -234,7 +310,16 @@ func TestForms(t *testing.T) {
 			if form == nil {
 				form = url.Values{}
 			}
-			form.Set("id", "spring")
+			switch {
+			case name == "create":
+				form.Set("id", "autumn")
+			case name == "quota-create":
+				form.Set("id", "fresh")
+			case strings.HasPrefix(name, "quota-"):
+				form.Set("id", "provider")
+			default:
+				form.Set("id", "spring")
+			}
 			form.Set("revision", "7")
 			w.changes = nil
 			answer := submit(h, "/"+name, cookie, form)
@@ -581,5 +666,102 @@ func TestReplays(t *testing.T) {
 		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
 			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
 		}
+	}
+}
+
+// TestReplayIsBegunOnce: a request that is sent again, as its key says, is answered with what it has begun.
+func TestReplayIsBegunOnce(t *testing.T) {
+	w := guarded()
+	begun := 0
+	w.replay = func(context.Context, replay.Request, func(int)) (replay.Outcome, error) {
+		begun++
+		return replay.Outcome{}, nil
+	}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	ids, described := map[string]bool{}, documented(t)
+	for _, tt := range []struct {
+		role, key, body string
+		code, begun     int
+	}{
+		{"operator", "once", `{"limit":7}`, 202, 1}, {"operator", "once", `{"limit":7}`, 202, 1}, {"operator", "once", `{"limit":8}`, 422, 1},
+		{"operator", "twice", `{"limit":7}`, 202, 2}, {"admin", "once", `{"limit":7}`, 202, 3}, {"operator", "", `{"limit":7}`, 202, 4}, {"operator", "", `{"limit":7}`, 202, 5},
+		{"operator", strings.Repeat("k", 129), `{"limit":7}`, 422, 5},
+	} {
+		answer := ask(h, "POST", "/api/v1/replays", tt.role, tt.body, "Idempotency-Key", tt.key)
+		if why := described("/replays", "post", answer); why != "" {
+			t.Errorf("the answer is not as documented: %s", why)
+		}
+		s.Site.replays.Wait()
+		var out struct{ Job replay.Job }
+		if err := json.Unmarshal(answer.Body.Bytes(), &out); answer.Code != tt.code || begun != tt.begun || err != nil {
+			t.Errorf("%s with key %q: %d %s; %d have begun (%v)", tt.role, tt.key, answer.Code, answer.Body, begun, err)
+		}
+		if tt.code == 202 {
+			ids[out.Job.ID] = true
+		}
+	}
+	if len(ids) != 5 {
+		t.Errorf("%d replays", len(ids))
+	}
+}
+
+// TestConflictOfAQuota: whoever was slower sees what was changed and what they typed, and nothing is done; what exists is not created.
+func TestConflictOfAQuota(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for _, tt := range []struct {
+		path     string
+		form     url.Values
+		code     int
+		contains string
+	}{
+		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "now: 1000/1h"},
+		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"6"}, "windows": {"5/1s"}, "was_windows": {"900/1h"}}, 412, "What others changed"},
+		{"/quota-edit", url.Values{"id": {"provider"}, "revision": {"7"}, "rollout": {"many"}}, 422, `value="many"`},
+		{"/quota-edit", url.Values{"id": {"nothing"}, "revision": {"7"}, "rollout": {"5"}}, 404, "does not exist"},
+		{"/quota-edit", url.Values{"id": {"provider"}, "rollout": {"5"}}, 422, "has no revision"},
+		{"/quota-create", url.Values{"id": {"provider"}, "windows": {"5/1s"}}, 409, `value="5/1s"`},
+		{"/create", url.Values{"id": {"spring"}, "rate": {"77"}}, 409, `value="77"`},
+		{"/quota-delete", url.Values{"id": {"provider"}, "typed": {"provide"}, "revision": {"7"}}, 422, "nothing was deleted"},
+		{"/quota-delete", url.Values{"id": {"provider"}, "typed": {"provider"}, "revision": {"6"}}, 412, "changed meanwhile"},
+		{"/quota-adjust", url.Values{"id": {"provider"}, "span": {"1h"}, "used": {"all"}, "reason": {"credit"}}, 422, "not a whole number"},
+	} {
+		answer := submit(h, tt.path, cookie, tt.form)
+		if answer.Code != tt.code || len(w.changes) > 0 || !strings.Contains(answer.Body.String(), tt.contains) {
+			t.Errorf("%s %v: %d, asked %v: %s", tt.path, tt.form, answer.Code, w.changes, answer.Body)
+		}
+	}
+}
+
+// TestPagesOfQuotas: the API's list has them all, page by page.
+func TestPagesOfQuotas(t *testing.T) {
+	w := newWorld()
+	h := serve(w)
+	seen, after := map[string]bool{}, ""
+	for range len(w.snapshot.Quotas) {
+		var out struct {
+			Quotas []struct{ ID string }
+			Total  int
+			Next   string
+		}
+		_, body, _ := get(t, h, "/api/v1/quotas?limit=3&after="+url.QueryEscape(after))
+		if err := json.Unmarshal([]byte(body), &out); err != nil || len(out.Quotas) == 0 || out.Total != len(w.snapshot.Quotas) {
+			t.Fatalf("%s, %v", body, err)
+		}
+		for _, q := range out.Quotas {
+			seen[q.ID] = true
+		}
+		if after = out.Next; after == "" {
+			break
+		}
+	}
+	if len(seen) != len(w.snapshot.Quotas) || after != "" {
+		t.Errorf("%d of %d quotas, then %q", len(seen), len(w.snapshot.Quotas), after)
+	}
+	if _, body, header := get(t, h, "/api/v1/quotas/provider"); header.Get("ETag") != `"0"` {
+		t.Errorf("ETag %s of %s", header.Get("ETag"), body)
 	}
 }

@@ -58,7 +58,7 @@ func TestPages(t *testing.T) {
 	w := newWorld()
 	w.guard.Anonymous = auth.Admin // who has all links
 	h := serve(w)
-	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login", "replay?campaign=spring", "replays")
+	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login", "replay?campaign=spring", "replays", "create", "quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider")
 	for _, id := range hostile {
 		paths = append(paths, "campaign?id="+url.QueryEscape(id), "quota?id="+url.QueryEscape(id), "campaigns?q="+url.QueryEscape(id))
 	}
@@ -88,7 +88,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"campaign?id=nobody", "quota?id=nothing"} {
+	for _, path := range []string{"campaign?id=nobody", "quota?id=nothing", "quota-adjust?id=nothing"} {
 		if code, body, _ := get(t, h, "/"+path); code != http.StatusNotFound || !strings.Contains(body, "There is no") {
 			t.Errorf("%s: %d", path, code)
 		}

@@ -139,7 +139,7 @@ func (w *world) sources() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Letters: w.letters, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Letters: w.letters, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -177,7 +177,12 @@ func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) 
 		return nil, view.Fault(view.ErrStale, "campaign %s was changed meanwhile", id)
 	}
 	s, err := w.Settings(context.Background(), id)
-	if err != nil {
+	switch {
+	case e.New && err == nil:
+		return nil, view.Fault(view.ErrExists, "campaign %s exists already", id)
+	case e.New:
+		s, id = view.NewCampaign(), "new "+id
+	case err != nil:
 		return nil, err
 	}
 	if e.Status != "" && s.Status == "cancelled" {
@@ -187,6 +192,48 @@ func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) 
 	w.changes = append(w.changes, fmt.Sprintf("%s %s%s by %s: %s", id, e.Status, what, by.Name, by.Reason))
 	s.Revision = 8
 	return s, nil
+}
+
+func (w *world) QuotaSettings(_ context.Context, id string) (*view.QuotaSettings, error) {
+	q := w.snapshot.Quotas[id]
+	if q == nil {
+		return nil, view.Fault(view.ErrNotFound, "quota %s does not exist", id)
+	}
+	s := view.NewQuota()
+	s.ID, s.Revision, s.Windows, s.Campaigns = id, 7, []string{"1000/1h"}, 1
+	return s, w.fail
+}
+
+func (w *world) EditQuota(_ context.Context, by view.Actor, id string, e *view.QuotaEdit) (*view.QuotaSettings, error) {
+	if e.AtRevision != nil && *e.AtRevision != 7 {
+		return nil, view.Fault(view.ErrStale, "quota %s was changed meanwhile", id)
+	}
+	s, err := w.QuotaSettings(context.Background(), id)
+	switch {
+	case e.New && err == nil:
+		return nil, view.Fault(view.ErrExists, "quota %s exists already", id)
+	case e.New:
+		s, err = view.NewQuota(), nil
+	case err != nil:
+		return nil, err
+	}
+	what, _ := json.Marshal(e)
+	w.changes = append(w.changes, fmt.Sprintf("quota %s %s%v%v by %s: %s", id, what, e.Add, e.Remove, by.Name, by.Reason))
+	s.Revision = 8
+	return s, err
+}
+
+func (w *world) DeleteQuota(_ context.Context, by view.Actor, id string, unlink bool, revision *int64) error {
+	if revision != nil && *revision != 7 {
+		return view.Fault(view.ErrStale, "quota %s was changed meanwhile", id)
+	}
+	w.changes = append(w.changes, fmt.Sprintf("no quota %s %v by %s: %s", id, unlink, by.Name, by.Reason))
+	return nil
+}
+
+func (w *world) adjust(_ context.Context, by view.Actor, id string, a view.Adjustment) (view.Adjusted, error) {
+	w.changes = append(w.changes, fmt.Sprintf("quota %s %+v by %s: %s", id, a, by.Name, by.Reason))
+	return view.Adjusted{Quota: id, Window: a.Span, Limit: 1000, Before: 5, Used: a.Used}, nil
 }
 
 func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bulk) (int, error) {

@@ -5,7 +5,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -44,13 +43,11 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	api.UseMiddleware(authorize(api))
 	s := &server{looker, log}
 	s.registerChanges(api)
+	s.registerQuotas(api)
 	s.registerReplays(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
-	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows", s.quotas)
-	get(api, "get-quota", "/quotas/{id}", "One quota", s.quota)
-	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
@@ -119,60 +116,6 @@ func (s *server) campaign(ctx context.Context, in *byID) (*campaignOut, error) {
 	return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
 }
 
-type quotasOut struct {
-	Quotas []*view.Quota `json:"quotas"`
-}
-
-func (s *server) quotas(ctx context.Context, _ *nothing) (*answer[quotasOut], error) {
-	return &answer[quotasOut]{quotasOut{s.looker.Look(ctx).Quotas}}, nil
-}
-
-func (s *server) quota(ctx context.Context, in *byID) (*answer[*view.Quota], error) {
-	if q := s.looker.Look(ctx).Quota(in.ID); q != nil {
-		return &answer[*view.Quota]{q}, nil
-	}
-	return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
-}
-
-type usageIn struct {
-	ID   string `path:"id" maxLength:"256"`
-	Last string `query:"last" default:"1d" doc:"how far back, such as 36h or 7d"`
-	Step string `query:"step" default:"1h" doc:"time of each entry, in whole minutes"`
-}
-
-type usageOut struct {
-	Usage []view.Usage `json:"usage"`
-}
-
-func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], error) {
-	records := s.looker.Sources().Records
-	if records == nil {
-		return nil, absent("there is no database here, and so no ledger")
-	}
-	last, err := span("last", in.Last)
-	if err != nil {
-		return nil, err
-	}
-	step, err := span("step", in.Step)
-	if err != nil {
-		return nil, err
-	}
-	if s.looker.Look(ctx).Quota(in.ID) == nil {
-		return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
-	}
-	if step < time.Minute || step%time.Minute != 0 || last/step > maxEntries {
-		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("step must be a whole number of minutes, and at most %d of them fit", maxEntries))
-	}
-	usage, err := records.Usage(ctx, in.ID, last, step)
-	if err != nil {
-		return nil, absent(line(err))
-	}
-	return &answer[usageOut]{usageOut{usage}}, nil
-}
-
-// maxEntries bounds one answer about the use of a quota.
-const maxEntries = 5000
-
 func span(name, text string) (time.Duration, error) {
 	d, err := notation.ParseSpan(text)
 	if err != nil || d <= 0 {
@@ -209,6 +152,7 @@ type changesIn struct {
 
 type changesOut struct {
 	Changes []view.Change `json:"changes"`
+	Next    int64         `json:"next,omitempty" doc:"what to pass as before for the next page; absent on the last"`
 }
 
 func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {
@@ -220,7 +164,11 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 	if err != nil {
 		return nil, absent(line(err))
 	}
-	return &answer[changesOut]{changesOut{append([]view.Change{}, list...)}}, nil
+	out := changesOut{Changes: append([]view.Change{}, list...)}
+	if len(list) == in.Limit {
+		out.Next = list[len(list)-1].Number
+	}
+	return &answer[changesOut]{out}, nil
 }
 
 type lettersIn struct {

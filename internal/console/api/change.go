@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -15,30 +16,62 @@ import (
 
 // registerChanges adds the operations that change campaigns.
 func (s *server) registerChanges(api huma.API) {
+	create(api, "create-campaign", "/campaigns", "Create a campaign", auth.Admin, s.create)
 	change(api, "edit-campaign", http.MethodPatch, "/campaigns/{id}", "Change a campaign; anything but its rate takes an admin", auth.Operator, s.edit)
 	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.setStatus("paused"))
 	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus("active"))
 	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus("cancelled"))
-	change(api, "change-campaigns", http.MethodPost, "/bulk-changes", "Change all campaigns that match a filter", auth.Operator, s.bulk)
+	change(api, "change-campaigns", http.MethodPost, "/bulk-changes", "Change campaigns: all that match a filter, or those that are named", auth.Operator, s.bulk)
 }
 
 // change adds an operation that writes.
 func change[I, O any](api huma.API, id, method, path, summary string, role auth.Role, handle func(context.Context, *I) (*O, error)) {
-	register(api, huma.Operation{
+	register(api, changing(id, method, path, summary), role, handle)
+}
+
+// create is change for operations that create something.
+func create[I, O any](api huma.API, id, path, summary string, role auth.Role, handle func(context.Context, *I) (*O, error)) {
+	o := changing(id, http.MethodPost, path, summary)
+	o.DefaultStatus = http.StatusCreated
+	register(api, o, role, handle)
+}
+
+func changing(id, method, path, summary string) huma.Operation {
+	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
 		Errors: []int{
 			http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed,
 			http.StatusPreconditionRequired, http.StatusServiceUnavailable,
 		},
-	}, role, handle)
+	}
 }
 
 const maxBody = 64 << 10
 
 // changed is a campaign after a change.
 type changed struct {
-	ETag string `header:"ETag"`
-	Body *view.Settings
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     *view.Settings
+}
+
+type createIn struct {
+	Body struct {
+		ID string `json:"id" minLength:"1" maxLength:"256"`
+		view.Edit
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	}
+}
+
+func (s *server) create(ctx context.Context, in *createIn) (*changed, error) {
+	edit := in.Body.Edit
+	edit.New = true
+	out, err := s.change(ctx, in.Body.ID, "", false, in.Body.Reason, &edit)
+	if err == nil {
+		out.Status, out.Location = http.StatusCreated, locationOf("campaigns", in.Body.ID)
+	}
+	return out, err
 }
 
 type statusIn struct {
@@ -95,20 +128,15 @@ func (s *server) change(ctx context.Context, id, match string, required bool, re
 	if err != nil {
 		return nil, err
 	}
-	switch match = strings.TrimSpace(match); {
-	case match == "" && required:
-		return nil, huma.NewError(http.StatusPreconditionRequired, `give the revision that you have seen as If-Match: "123", or * for any`)
-	case match != "" && match != "*":
-		if edit.AtRevision, err = revisionOf(match); err != nil {
-			return nil, err
-		}
+	if edit.AtRevision, err = seen(match, required); err != nil {
+		return nil, err
 	}
 	settings, err := changer.Edit(ctx, s.actor(ctx, reason), id, edit)
 	if err != nil {
 		return nil, problem(err, http.StatusPreconditionFailed)
 	}
 	s.log.Info("a campaign was changed", "campaign", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &changed{etag(settings.Revision), settings}, nil
+	return &changed{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}, nil
 }
 
 type bulkIn struct {
@@ -119,9 +147,10 @@ type bulkIn struct {
 			State string `json:"state,omitempty" maxLength:"64"`
 			Quota string `json:"quota,omitempty" maxLength:"256"`
 			Sink  string `json:"sink,omitempty" maxLength:"256"`
-		} `json:"filter" doc:"as of list-campaigns"`
-		Expect int    `json:"expect" minimum:"1" doc:"how many campaigns match, as you have seen; 409 if that is no longer so"`
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		} `json:"filter,omitempty" doc:"as of list-campaigns"`
+		IDs    []string `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
+		Expect int      `json:"expect" minimum:"1" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so"`
+		Reason string   `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
 	}
 }
 
@@ -136,7 +165,8 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 		return nil, err
 	}
 	f := &in.Body.Filter
-	ids, err := s.looker.Look(ctx).All(view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}, in.Body.Expect)
+	by := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
+	ids, err := s.looker.Look(ctx).Chosen(by, in.Body.IDs, in.Body.Expect)
 	if err != nil {
 		return nil, problem(err, http.StatusConflict)
 	}
@@ -154,6 +184,20 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 func (s *server) actor(ctx context.Context, reason string) view.Actor {
 	return view.Actor{Name: auth.Of(ctx).Actor(), Reason: reason, RequestID: auth.RequestID(ctx)}
 }
+
+// seen returns the revision that If-Match names; nil for any.
+func seen(match string, required bool) (*int64, error) {
+	switch match = strings.TrimSpace(match); {
+	case match == "" && required:
+		return nil, huma.NewError(http.StatusPreconditionRequired, `give the revision that you have seen as If-Match: "123", or * for any`)
+	case match == "" || match == "*":
+		return nil, nil //nolint:nilnil // any
+	}
+	return revisionOf(match)
+}
+
+// locationOf is the path of something that was created, relative to that of the request, which is one level up.
+func locationOf(kind, id string) string { return kind + "/" + url.PathEscape(id) }
 
 // revisionOf reads an ETag: of a proxy that has compressed the answer it may be a weak one.
 func revisionOf(match string) (*int64, error) {
@@ -177,7 +221,7 @@ func problem(err error, stale int) error {
 		return huma.Error404NotFound(line(err))
 	case errors.Is(err, view.ErrStale):
 		return huma.NewError(stale, line(err))
-	case errors.Is(err, view.ErrOver):
+	case errors.Is(err, view.ErrOver), errors.Is(err, view.ErrExists):
 		return huma.Error409Conflict(line(err))
 	case errors.Is(err, view.ErrInvalid):
 		return huma.Error422UnprocessableEntity(line(err))

@@ -16,6 +16,8 @@ import (
 func (s *server) registerReplays(api huma.API) {
 	get(api, "list-replays", "/replays", "Replays of this process, the newest first", s.replays)
 	change(api, "replay-dead-letters", http.MethodPost, "/replays", "Replay dead letters in the background, or count them", auth.Operator, s.startReplay)
+	answers := api.OpenAPI().Paths["/replays"].Post.Responses // a dry run is answered with 200
+	answers["202"] = &huma.Response{Description: "Accepted", Content: answers["200"].Content}
 	change(api, "stop-replay", http.MethodPost, "/replays/{id}/stop", "Stop a replay", auth.Operator, s.stopReplay)
 }
 
@@ -32,6 +34,7 @@ func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error)
 }
 
 type startIn struct {
+	Key  string `header:"Idempotency-Key" maxLength:"128" doc:"made up by you for this request: sent again, it begins nothing twice. A process remembers those of its last 20 replays"`
 	Body struct {
 		replay.Filter
 		DryRun bool   `json:"dry_run,omitempty" doc:"only count"`
@@ -72,10 +75,12 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if err := view.CheckReason("why", in.Body.Why); err != nil {
 		return nil, problem(err, http.StatusConflict)
 	}
-	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit})
+	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit, Key: in.Key})
 	switch {
 	case errors.Is(err, replay.ErrBusy):
 		return nil, huma.Error409Conflict(line(err))
+	case errors.Is(err, replay.ErrKey):
+		return nil, huma.Error422UnprocessableEntity(line(err))
 	case err != nil:
 		return nil, absent(line(err))
 	}

@@ -33,8 +33,14 @@ var actions = map[string]action{
 	"resume": {role: auth.Operator, do: setStatus("active", "resumed")},
 	"rate":   {role: auth.Operator, do: setRate},
 	"edit":   {role: auth.Admin, do: edit},
+	"create": {role: auth.Admin, do: create},
 	"cancel": {role: auth.Admin, do: cancel},
 	"bulk":   {role: auth.Operator, do: bulk},
+
+	"quota-edit":   {role: auth.Admin, do: editQuota},
+	"quota-create": {role: auth.Admin, do: createQuota},
+	"quota-delete": {role: auth.Admin, do: deleteQuota},
+	"quota-adjust": {role: auth.Admin, do: adjustQuota},
 
 	"replay":      {role: auth.Operator, do: startReplay, letters: true},
 	"stop-replay": {role: auth.Operator, do: stopReplay, letters: true},
@@ -43,7 +49,9 @@ var actions = map[string]action{
 // done are the words for what was done.
 var done = map[string]string{
 	"paused": "The campaign is paused.", "resumed": "The campaign goes on.", "changed": "The campaign is changed.",
-	"cancelled": "The campaign is cancelled.", "bulk": "The campaigns are changed.", "replay": "The replay has begun.",
+	"created": "The campaign is created.", "cancelled": "The campaign is cancelled.", "quota": "The quota is changed.",
+	"quota-created": "The quota is created.", "quota-deleted": "The quota is deleted.", "adjusted": "The count is corrected.",
+	"bulk": "The campaigns are changed.", "replay": "The replay has begun.",
 	"stop": "The replay is being stopped.", "out": "You are logged out.",
 }
 
@@ -99,7 +107,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	}
 	if err == nil {
 		who := auth.Of(ctx)
-		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "campaign", r.PostForm.Get("id"),
+		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "id", r.PostForm.Get("id"),
 			"by", who.Actor(), "request", auth.RequestID(ctx))
 		redirect(w, next)
 		return
@@ -120,7 +128,7 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, view.ErrStale):
 		return http.StatusPreconditionFailed
-	case errors.Is(err, view.ErrOver):
+	case errors.Is(err, view.ErrOver), errors.Is(err, view.ErrExists):
 		return http.StatusConflict
 	case errors.Is(err, view.ErrInvalid):
 		return http.StatusUnprocessableEntity
@@ -184,7 +192,7 @@ func edit(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 		err = view.Fault(view.ErrStale, "Somebody has changed %s while you did; nothing of yours was done.", notation.Shorten(id))
 		return "", s.conflict(ctx, form, "edit", err), err
 	}
-	change, err := view.EditOf(now, func(name string) (string, bool) { return entered(form, name) })
+	change, err := view.EditOf(view.EditForm, now, func(name string) (string, bool) { return entered(form, name) })
 	if err == nil && *change == (view.Edit{}) {
 		return "campaign?" + url.Values{"id": {id}}.Encode(), nil, nil
 	}

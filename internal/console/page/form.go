@@ -11,9 +11,11 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 )
 
-// form is that of a campaign.
+// form is that of a campaign or of a quota.
 type form struct {
 	Action   string // where it is sent to
+	Back     string // where a link leads back to
+	New      bool   // the id is a field as well
 	ID       string
 	Revision int64
 	Reason   string
@@ -37,10 +39,10 @@ func entered(form url.Values, name string) (text string, ok bool) {
 	return text, form.Has(name) && (!form.Has(was+name) || text != strings.TrimSpace(form.Get(was+name)))
 }
 
-// formOf makes the form of a campaign; typed is the form that was sent before, if any.
-func formOf(now *view.Settings, action string, typed url.Values) *form {
-	f := &form{Action: action, ID: now.ID, Revision: now.Revision, Reason: typed.Get("reason")}
-	for _, setting := range view.EditForm {
+// formOf makes a form; typed is the form that was sent before, if any.
+func formOf[S, E any](fields []view.Setting[S, E], now *S, action string, typed url.Values) *form {
+	f := &form{Action: action, Reason: typed.Get("reason")}
+	for _, setting := range fields {
 		field := formField{Name: setting.Name, Label: setting.Label, Hint: setting.Hint, Value: setting.Text(now), Was: setting.Text(now)}
 		if action == "rate" && field.Name != "rate" {
 			continue
@@ -56,17 +58,30 @@ func formOf(now *view.Settings, action string, typed url.Values) *form {
 // conflict is the form again, with what was typed, and of the revision that the campaign has now: whoever sends it once more has seen
 // what others did.
 func (s *Site) conflict(ctx context.Context, typed url.Values, action string, why error) *retry {
-	sources := s.looker.Sources()
-	now, err := sources.Changer.Settings(ctx, typed.Get("id"))
+	now, err := s.looker.Sources().Changer.Settings(ctx, typed.Get("id"))
 	if err != nil {
 		return nil // the error is shown instead
 	}
-	f := formOf(now, action, typed)
+	f := campaignForm(now, action, typed)
 	f.Fault = brief(why)
-	if at, err := revisionOf(typed); err == nil && *at != now.Revision && sources.Records != nil {
-		f.Changes, _ = sources.Records.Changes(ctx, view.ChangesOf{Campaign: now.ID, Limit: 3}) // without them it is a conflict as well
-	}
+	s.addChanges(ctx, f, typed, view.ChangesOf{Campaign: now.ID})
 	return &retry{"edit", f}
+}
+
+// campaignForm is the form of a campaign that exists.
+func campaignForm(now *view.Settings, action string, typed url.Values) *form {
+	f := formOf(view.EditForm, now, action, typed)
+	f.ID, f.Revision, f.Back = now.ID, now.Revision, "campaign?"+url.Values{"id": {now.ID}}.Encode()
+	return f
+}
+
+// addChanges adds what others have changed since the form was made.
+func (s *Site) addChanges(ctx context.Context, f *form, typed url.Values, of view.ChangesOf) {
+	records := s.looker.Sources().Records
+	if at, err := revisionOf(typed); err == nil && *at != f.Revision && records != nil {
+		of.Limit = 3
+		f.Changes, _ = records.Changes(ctx, of) // without them it is a conflict as well
+	}
 }
 
 // settings looks a campaign up for its form.
@@ -86,8 +101,38 @@ func settings(ctx context.Context, s *Site, id string, c *content) *view.Setting
 
 func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
 	if now := settings(ctx, s, query.Get("id"), c); now != nil {
-		c.Title, c.Data = "Change "+now.ID, formOf(now, "edit", url.Values{})
+		c.Title, c.Data = "Change "+now.ID, campaignForm(now, "edit", url.Values{})
 	}
+}
+
+func fillCreate(_ context.Context, _ *Site, _ url.Values, c *content) {
+	c.Title, c.Data = "New campaign", newForm(view.EditForm, view.NewCampaign(), "create", "campaigns", url.Values{})
+}
+
+// newForm is the form of something that does not exist yet. All of it is sent as typed: what it begins with is shown.
+func newForm[S, E any](fields []view.Setting[S, E], begin *S, action, back string, typed url.Values) *form {
+	f := formOf(fields, begin, action, typed)
+	f.New, f.ID, f.Back = true, typed.Get("id"), back
+	for i := range f.Fields {
+		f.Fields[i].Now = ""
+	}
+	return f
+}
+
+// create creates a campaign.
+func create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	id := strings.TrimSpace(form.Get("id"))
+	change, err := view.EditOf(view.EditForm, view.NoCampaign(), func(name string) (string, bool) { return form.Get(name), form.Has(name) })
+	if err == nil {
+		change.New = true
+		_, err = s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, change)
+	}
+	if err != nil {
+		f := newForm(view.EditForm, view.NewCampaign(), "create", "campaigns", form)
+		f.Fault = brief(err)
+		return "", &retry{"edit", f}, err
+	}
+	return "campaigns?done=created", nil, nil // its page is there once the catalog has been read
 }
 
 func fillCancel(ctx context.Context, s *Site, query url.Values, c *content) {

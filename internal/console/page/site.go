@@ -181,6 +181,7 @@ var errNoLonger = errors.New("no longer allowed to look")
 type page struct {
 	role  auth.Role     // that it takes
 	every time.Duration // how often it changes; 0: it is not live
+	of    string        // name of its template; "" is its own
 	under string        // the page of the navigation that it belongs to
 	fill  func(ctx context.Context, s *Site, query url.Values, c *content)
 }
@@ -194,21 +195,27 @@ var navigation = []struct{ page, name string }{
 }
 
 var pages = map[string]page{
-	overview:    {role: auth.Viewer, every: time.Second, fill: fillOverview},
-	"campaigns": {role: auth.Viewer, every: time.Second, fill: fillCampaigns},
-	"campaign":  {role: auth.Viewer, every: time.Second, under: "campaigns", fill: fillCampaign},
-	"edit":      {role: auth.Admin, under: "campaigns", fill: fillEdit},
-	"cancel":    {role: auth.Admin, under: "campaigns", fill: fillCancel},
-	"bulk":      {role: auth.Operator, under: "campaigns", fill: fillBulk},
-	"quotas":    {role: auth.Viewer, every: time.Second, fill: fillQuotas},
-	"quota":     {role: auth.Viewer, every: 5 * time.Second, under: "quotas", fill: fillQuota},
-	"dead":      {role: auth.Viewer, fill: fillDead},
-	"replay":    {role: auth.Operator, under: "dead", fill: fillReplay},
-	"replays":   {role: auth.Viewer, every: time.Second, under: "dead", fill: fillReplays},
-	"sinks":     {role: auth.Viewer, every: time.Second, fill: fillSinks},
-	"daemons":   {role: auth.Viewer, every: time.Second, fill: fillDaemons},
-	"changes":   {role: auth.Viewer, fill: fillChanges},
-	"login":     {fill: fillLogin},
+	overview:       {role: auth.Viewer, every: time.Second, fill: fillOverview},
+	"campaigns":    {role: auth.Viewer, every: time.Second, fill: fillCampaigns},
+	"campaign":     {role: auth.Viewer, every: time.Second, under: "campaigns", fill: fillCampaign},
+	"edit":         {role: auth.Admin, under: "campaigns", fill: fillEdit},
+	"create":       {role: auth.Admin, of: "edit", under: "campaigns", fill: fillCreate},
+	"cancel":       {role: auth.Admin, under: "campaigns", fill: fillCancel},
+	"bulk":         {role: auth.Operator, under: "campaigns", fill: fillBulk},
+	"quotas":       {role: auth.Viewer, every: time.Second, fill: fillQuotas},
+	"quota":        {role: auth.Viewer, every: 5 * time.Second, under: "quotas", fill: fillQuota},
+	"quota-edit":   {role: auth.Admin, of: "edit", under: "quotas", fill: fillEditQuota},
+	"quota-create": {role: auth.Admin, of: "edit", under: "quotas", fill: fillCreateQuota},
+	"quota-delete": {role: auth.Admin, under: "quotas", fill: fillDeleteQuota},
+	"quota-adjust": {role: auth.Admin, under: "quotas", fill: fillAdjustQuota},
+
+	"dead":    {role: auth.Viewer, fill: fillDead},
+	"replay":  {role: auth.Operator, under: "dead", fill: fillReplay},
+	"replays": {role: auth.Viewer, every: time.Second, under: "dead", fill: fillReplays},
+	"sinks":   {role: auth.Viewer, every: time.Second, fill: fillSinks},
+	"daemons": {role: auth.Viewer, every: time.Second, fill: fillDaemons},
+	"changes": {role: auth.Viewer, fill: fillChanges},
+	"login":   {fill: fillLogin},
 }
 
 // fail makes the page an error.

@@ -80,8 +80,10 @@ func parse() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/base.html"))
 	names := []string{"message"}
-	for name := range pages {
-		names = append(names, name)
+	for name, p := range pages {
+		if p.of == "" {
+			names = append(names, name)
+		}
 	}
 	for _, name := range names {
 		source := name
@@ -89,6 +91,11 @@ func parse() map[string]*template.Template {
 			source = "overview"
 		}
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, "templates/"+source+".html"))
+	}
+	for name, p := range pages {
+		if p.of != "" {
+			all[name] = all[p.of]
+		}
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 type Changer interface {
 	// Settings returns a campaign as the database has it.
 	Settings(ctx context.Context, id string) (*Settings, error)
-	// Edit changes a campaign, and returns what it is then.
+	// Edit changes a campaign, or creates it, and returns what it is then.
 	Edit(ctx context.Context, by Actor, id string, edit *Edit) (*Settings, error)
 	// Bulk changes campaigns, and returns how many have changed: with an error as well.
 	Bulk(ctx context.Context, by Actor, ids []string, bulk *Bulk) (changed int, err error)
@@ -26,6 +27,7 @@ type Changer interface {
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrStale     = errors.New("changed meanwhile")
+	ErrExists    = errors.New("exists already")
 	ErrInvalid   = errors.New("invalid")
 	ErrForbidden = errors.New("forbidden")
 	ErrBusy      = errors.New("busy") // others are being served; later it will do
@@ -84,8 +86,19 @@ type Edit struct {
 	JobTTL         *string   `json:"job_ttl,omitempty" maxLength:"64" doc:"36h, 7d; empty for none"`
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" doc:"0 for unknown"`
 
+	New        bool   `json:"-"` // the campaign is created
 	Status     string `json:"-"` // "" stays; then nothing else is changed
 	AtRevision *int64 `json:"-"` // only if it is still that
+}
+
+// NewCampaign is what the form of a new campaign begins with.
+func NewCampaign() *Settings {
+	return &Settings{Rate: "100", Quotas: []string{}, PriorityWeight: 1, Overflow: "lane", TimeZone: "UTC"}
+}
+
+// NoCampaign is what the form of a new campaign is compared with: all that it has was typed.
+func NoCampaign() *Settings {
+	return &Settings{PriorityWeight: -1, Burst: -1, MaxInFlight: -1, ExpectedTotal: -1}
 }
 
 // OnlyRate reports whether nothing but the rate is changed.
@@ -105,6 +118,21 @@ type Bulk struct {
 // MaxBulk is how many campaigns one change may be of.
 const MaxBulk = 10_000
 
+// Chosen returns those of the ids that exist, or if there are none, the ids of the selected campaigns, as All does.
+func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error) {
+	if len(ids) == 0 {
+		return s.All(by, expect)
+	}
+	if by != (Selection{}) {
+		return nil, Fault(ErrInvalid, "give a filter or ids, not both")
+	}
+	ids = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(ids))), func(id string) bool { return s.Campaign(id) == nil })
+	if len(ids) != expect {
+		return nil, Fault(ErrStale, "%d of the campaigns exist, not %d as expected; look again", len(ids), expect)
+	}
+	return ids, nil
+}
+
 // All returns the ids of the selected campaigns, on all pages. It is ErrInvalid if they are too many, and ErrStale if they are not as
 // many as whoever asks has seen.
 func (s *State) All(by Selection, expect int) ([]string, error) {
@@ -123,19 +151,19 @@ func (s *State) All(by Selection, expect int) ([]string, error) {
 	return ids, nil
 }
 
-// Setting is one field of the form of a campaign.
-type Setting struct {
+// Setting is one field of a form: of settings S, which edits E change.
+type Setting[S, E any] struct {
 	Name, Label, Hint string
-	Text              func(*Settings) string
-	set               func(*Edit, string) error
+	Text              func(*S) string
+	set               func(*E, string) error
 }
 
-func words(name, label, hint string, of func(*Settings) string, set func(*Edit) **string) Setting {
-	return Setting{name, label, hint, of, func(e *Edit, text string) error { *set(e) = &text; return nil }}
+func words[S, E any](name, label, hint string, of func(*S) string, set func(*E) **string) Setting[S, E] {
+	return Setting[S, E]{name, label, hint, of, func(e *E, text string) error { *set(e) = &text; return nil }}
 }
 
-func numbers(name, label, hint string, of func(*Settings) int64, set func(*Edit) **int64) Setting {
-	return Setting{name, label, hint, func(s *Settings) string { return strconv.FormatInt(of(s), 10) }, func(e *Edit, text string) error {
+func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E) **int64) Setting[S, E] {
+	return Setting[S, E]{name, label, hint, func(s *S) string { return strconv.FormatInt(of(s), 10) }, func(e *E, text string) error {
 		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
 		*set(e) = &n
 		if err != nil {
@@ -146,7 +174,7 @@ func numbers(name, label, hint string, of func(*Settings) int64, set func(*Edit)
 }
 
 // EditForm lists the fields of the form of a campaign.
-var EditForm = []Setting{
+var EditForm = []Setting[Settings, Edit]{
 	words("rate", "Rate", "500, 2.5, 150/m, 1/h; 0 holds", func(s *Settings) string { return s.Rate }, func(e *Edit) **string { return &e.Rate }),
 	words("ramp", "Ramp", "start=10,factor=1.5,every=1h; empty for none", func(s *Settings) string { return s.Ramp }, func(e *Edit) **string { return &e.Ramp }),
 	words("sink", "Sink", "empty for the default one", func(s *Settings) string { return s.Sink }, func(e *Edit) **string { return &e.Sink }),
@@ -168,9 +196,9 @@ var EditForm = []Setting{
 }
 
 // EditOf returns what a form changes of the settings. Fields that it does not have stay.
-func EditOf(now *Settings, form func(name string) (text string, ok bool)) (*Edit, error) {
-	e := &Edit{}
-	for _, field := range EditForm {
+func EditOf[S, E any](fields []Setting[S, E], now *S, form func(name string) (text string, ok bool)) (*E, error) {
+	e := new(E)
+	for _, field := range fields {
 		text, ok := form(field.Name)
 		if text = strings.TrimSpace(text); !ok || text == field.Text(now) {
 			continue

@@ -59,6 +59,16 @@ func (s *Selection) order(c *Campaign) float64 {
 	return 0
 }
 
+// QuotasAfter returns at most limit quotas with higher ids, in their order, and whether there are more.
+func (s *State) QuotasAfter(id string, limit int) (list []*Quota, more bool) {
+	i, found := slices.BinarySearchFunc(s.Quotas, id, func(q *Quota, id string) int { return strings.Compare(q.ID, id) })
+	if found {
+		i++
+	}
+	list = append([]*Quota{}, s.Quotas[i:min(len(s.Quotas), i+limit)]...)
+	return list, i+len(list) < len(s.Quotas)
+}
+
 // Select returns a page of at most limit campaigns, how many are selected on all pages, and the selection of the next page; nil if
 // this is the last. Between two pages the order may change, unless it is that of the ids.
 func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next *Selection) {

@@ -27,6 +27,9 @@ type Sources struct {
 	Records Records
 	// Changer changes campaigns.
 	Changer Changer
+	// Quotas changes quotas, and Adjust what their windows have counted.
+	Quotas QuotaChanger
+	Adjust func(ctx context.Context, by Actor, quota string, a Adjustment) (Adjusted, error)
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)

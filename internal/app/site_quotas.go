@@ -1,0 +1,91 @@
+package app
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// quotas implements view.QuotaChanger over the database.
+type quotas struct{ changer }
+
+func (q quotas) QuotaSettings(ctx context.Context, id string) (*view.QuotaSettings, error) {
+	row, err := q.admin.GetQuota(ctx, id)
+	if err != nil {
+		return nil, q.explain(ctx, err)
+	}
+	return quotaSettingsOf(&row), nil
+}
+
+func (q quotas) EditQuota(ctx context.Context, by view.Actor, id string, e *view.QuotaEdit) (*view.QuotaSettings, error) {
+	ctx = catalog.WithActor(ctx, catalog.Actor(by))
+	var row catalog.QuotaRow
+	var err error
+	if len(e.Add) > 0 || len(e.Remove) > 0 {
+		change := catalog.WindowsChange{AtRevision: e.AtRevision}
+		if change.Add, err = windowsOf(e.Add); err == nil {
+			change.Remove, err = spansOf(e.Remove)
+		}
+		if err == nil {
+			row, err = q.admin.ChangeWindows(ctx, id, change)
+		}
+	} else {
+		exists := !e.New
+		change := catalog.QuotaChange{
+			Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, Exists: &exists, AtRevision: e.AtRevision,
+		}
+		if e.Windows != nil {
+			var windows []delivery.Window
+			windows, err = windowsOf(*e.Windows)
+			change.Windows = &windows
+		}
+		if err == nil {
+			row, err = q.admin.SetQuota(ctx, id, change)
+		}
+	}
+	if err != nil {
+		return nil, q.explain(ctx, err)
+	}
+	return quotaSettingsOf(&row), nil
+}
+
+func (q quotas) DeleteQuota(ctx context.Context, by view.Actor, id string, unlink bool, revision *int64) error {
+	_, err := q.admin.DeleteQuota(catalog.WithActor(ctx, catalog.Actor(by)), id, unlink, revision)
+	return q.explain(ctx, err)
+}
+
+// windowsOf reads windows, one in each text.
+func windowsOf(texts []string) ([]delivery.Window, error) {
+	windows, err := catalog.ParseWindows(strings.Join(texts, ","))
+	if err != nil {
+		return nil, view.Fault(view.ErrInvalid, "windows: %s", err)
+	}
+	return windows, nil
+}
+
+func spansOf(texts []string) (spans []time.Duration, err error) {
+	for _, text := range texts {
+		span, err := notation.ParseSpan(text)
+		if err != nil {
+			return nil, view.Fault(view.ErrInvalid, "span: %s", err)
+		}
+		spans = append(spans, span)
+	}
+	return spans, nil
+}
+
+func quotaSettingsOf(row *catalog.QuotaRow) *view.QuotaSettings {
+	s := &view.QuotaSettings{
+		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: row.Rollout,
+		Unit: row.Unit, Shard: row.Shard, Campaigns: len(row.Campaigns),
+	}
+	for _, w := range row.Windows {
+		s.Windows = append(s.Windows, w.String())
+	}
+	return s
+}

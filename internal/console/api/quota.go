@@ -1,0 +1,252 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// registerQuotas adds the operations about quotas.
+func (s *server) registerQuotas(api huma.API) {
+	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows, a page at a time", s.quotas)
+	get(api, "get-quota", "/quotas/{id}", "One quota", s.quota)
+	get(api, "get-quota-usage", "/quotas/{id}/usage", "What was used of a quota, from the ledger", s.usage)
+	create(api, "create-quota", "/quotas", "Create a quota", auth.Admin, s.createQuota)
+	change(api, "edit-quota", http.MethodPatch, "/quotas/{id}", "Change a quota", auth.Admin, s.editQuota)
+	change(api, "delete-quota", http.MethodDelete, "/quotas/{id}", "Delete a quota, its counts and its history", auth.Admin, s.deleteQuota)
+	change(api, "add-quota-windows", http.MethodPost, "/quotas/{id}/windows", "Add windows to a quota, each in the place of the one of the same span", auth.Admin, s.addWindows)
+	change(api, "remove-quota-window", http.MethodDelete, "/quotas/{id}/windows/{span}", "Remove a window from a quota", auth.Admin, s.removeWindow)
+	change(api, "adjust-quota", http.MethodPost, "/quotas/{id}/windows/{span}/adjust", "Set what a window of a quota has counted", auth.Admin, s.adjust)
+}
+
+type quotasIn struct {
+	After string `query:"after" maxLength:"256" doc:"id of the last quota of the page before"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+}
+
+type quotasOut struct {
+	Quotas []*view.Quota `json:"quotas"`
+	Total  int           `json:"total" doc:"quotas on all pages"`
+	Next   string        `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
+}
+
+func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], error) {
+	state := s.looker.Look(ctx)
+	list, more := state.QuotasAfter(in.After, in.Limit)
+	out := quotasOut{Quotas: list, Total: len(state.Quotas)}
+	if more {
+		out.Next = list[len(list)-1].ID
+	}
+	return &answer[quotasOut]{out}, nil
+}
+
+type quotaOut struct {
+	ETag string `header:"ETag"`
+	Body *view.Quota
+}
+
+func (s *server) quota(ctx context.Context, in *byID) (*quotaOut, error) {
+	if q := s.looker.Look(ctx).Quota(in.ID); q != nil {
+		return &quotaOut{etag(q.Revision), q}, nil
+	}
+	return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
+}
+
+// changedQuota is a quota after a change.
+type changedQuota struct {
+	Status   int
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     *view.QuotaSettings
+}
+
+type createQuotaIn struct {
+	Body struct {
+		ID string `json:"id" minLength:"1" maxLength:"256"`
+		view.QuotaEdit
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	}
+}
+
+func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changedQuota, error) {
+	edit := in.Body.QuotaEdit
+	edit.New = true
+	out, err := s.changeQuota(ctx, in.Body.ID, in.Body.Reason, &edit)
+	if err == nil {
+		out.Status, out.Location = http.StatusCreated, locationOf("quotas", in.Body.ID)
+	}
+	return out, err
+}
+
+type editQuotaIn struct {
+	ID      string `path:"id" maxLength:"256"`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it; required"`
+	Body    struct {
+		view.QuotaEdit
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	} `contentType:"application/merge-patch+json"`
+}
+
+func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changedQuota, error) {
+	edit := in.Body.QuotaEdit
+	if edit.Empty() {
+		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as windows")
+	}
+	var err error
+	if edit.AtRevision, err = seen(in.IfMatch, true); err != nil {
+		return nil, err
+	}
+	return s.changeQuota(ctx, in.ID, in.Body.Reason, &edit)
+}
+
+type addWindowsIn struct {
+	ID      string `path:"id" maxLength:"256"`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it"`
+	Body    struct {
+		Windows []string `json:"windows" minItems:"1" maxItems:"64" nullable:"false" doc:"such as 300/1m or 5000/1d:fixed:day@Europe/Moscow"`
+		Reason  string   `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+	}
+}
+
+func (s *server) addWindows(ctx context.Context, in *addWindowsIn) (*changedQuota, error) {
+	at, err := seen(in.IfMatch, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.changeQuota(ctx, in.ID, in.Body.Reason, &view.QuotaEdit{Add: in.Body.Windows, AtRevision: at})
+}
+
+type removeWindowIn struct {
+	ID      string `path:"id" maxLength:"256"`
+	Span    string `path:"span" maxLength:"64" doc:"of the window, such as 1h"`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it"`
+	Reason  string `query:"reason" maxLength:"500" doc:"for the record of changes"`
+}
+
+func (s *server) removeWindow(ctx context.Context, in *removeWindowIn) (*changedQuota, error) {
+	at, err := seen(in.IfMatch, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.changeQuota(ctx, in.ID, in.Reason, &view.QuotaEdit{Remove: []string{in.Span}, AtRevision: at})
+}
+
+func (s *server) changeQuota(ctx context.Context, id, reason string, edit *view.QuotaEdit) (*changedQuota, error) {
+	changer, err := s.quotaChanger(reason)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := changer.EditQuota(ctx, s.actor(ctx, reason), id, edit)
+	if err != nil {
+		return nil, problem(err, http.StatusPreconditionFailed)
+	}
+	s.log.Info("a quota was changed", "quota", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &changedQuota{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}, nil
+}
+
+// quotaChanger returns what changes quotas, if the reason for that can be recorded.
+func (s *server) quotaChanger(reason string) (view.QuotaChanger, error) {
+	if err := view.CheckReason("reason", reason); err != nil {
+		return nil, problem(err, http.StatusConflict)
+	}
+	if changer := s.looker.Sources().Quotas; changer != nil {
+		return changer, nil
+	}
+	return nil, absent("there is no database here, and so nothing can be changed")
+}
+
+type deleteQuotaIn struct {
+	ID      string `path:"id" maxLength:"256"`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it; required"`
+	Unlink  bool   `query:"unlink" doc:"also take its campaigns out of it; those without another are limited by their rate alone"`
+	Reason  string `query:"reason" maxLength:"500" doc:"for the record of changes"`
+}
+
+func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, error) {
+	changer, err := s.quotaChanger(in.Reason)
+	if err != nil {
+		return nil, err
+	}
+	at, err := seen(in.IfMatch, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := changer.DeleteQuota(ctx, s.actor(ctx, in.Reason), in.ID, in.Unlink, at); err != nil {
+		return nil, problem(err, http.StatusPreconditionFailed)
+	}
+	s.log.Info("a quota was deleted", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &nothing{}, nil
+}
+
+type adjustIn struct {
+	ID   string `path:"id" maxLength:"256"`
+	Span string `path:"span" maxLength:"64" doc:"of the window, such as 1h"`
+	Body struct {
+		Used   int64  `json:"used" minimum:"0" maximum:"10000000000" doc:"units that it has counted from now on"`
+		Lower  bool   `json:"lower,omitempty" doc:"also where that is less than it has counted, which makes room"`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"for the record of changes"`
+	}
+}
+
+func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjusted], error) {
+	if err := view.CheckReason("reason", in.Body.Reason); err != nil {
+		return nil, problem(err, http.StatusConflict)
+	}
+	adjust := s.looker.Sources().Adjust
+	if adjust == nil {
+		return nil, absent("there is no database here, and so nothing can be changed")
+	}
+	done, err := adjust(ctx, s.actor(ctx, in.Body.Reason), in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
+	if err != nil {
+		return nil, problem(err, http.StatusConflict)
+	}
+	s.log.Info("the count of a quota was corrected", "quota", in.ID, "window", done.Window, "before", done.Before, "used", done.Used,
+		"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &answer[view.Adjusted]{done}, nil
+}
+
+type usageIn struct {
+	ID   string `path:"id" maxLength:"256"`
+	Last string `query:"last" default:"1d" doc:"how far back, such as 36h or 7d"`
+	Step string `query:"step" default:"1h" doc:"time of each entry, in whole minutes"`
+}
+
+type usageOut struct {
+	Usage []view.Usage `json:"usage"`
+}
+
+func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], error) {
+	records := s.looker.Sources().Records
+	if records == nil {
+		return nil, absent("there is no database here, and so no ledger")
+	}
+	last, err := span("last", in.Last)
+	if err != nil {
+		return nil, err
+	}
+	step, err := span("step", in.Step)
+	if err != nil {
+		return nil, err
+	}
+	if s.looker.Look(ctx).Quota(in.ID) == nil {
+		return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
+	}
+	if step < time.Minute || step%time.Minute != 0 || last/step > maxEntries {
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("step must be a whole number of minutes, and at most %d of them fit", maxEntries))
+	}
+	usage, err := records.Usage(ctx, in.ID, last, step)
+	if err != nil {
+		return nil, absent(line(err))
+	}
+	return &answer[usageOut]{usageOut{usage}}, nil
+}
+
+// maxEntries bounds one answer about the use of a quota.
+const maxEntries = 5000

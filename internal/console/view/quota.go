@@ -1,0 +1,93 @@
+package view
+
+import (
+	"context"
+	"strings"
+)
+
+// QuotaChanger changes quotas. Its errors are those of a Changer.
+type QuotaChanger interface {
+	// QuotaSettings returns a quota as the database has it.
+	QuotaSettings(ctx context.Context, id string) (*QuotaSettings, error)
+	// EditQuota changes a quota, or creates it, and returns what it is then.
+	EditQuota(ctx context.Context, by Actor, id string, edit *QuotaEdit) (*QuotaSettings, error)
+	// DeleteQuota deletes a quota; one of campaigns only if unlink says so.
+	DeleteQuota(ctx context.Context, by Actor, id string, unlink bool, revision *int64) error
+}
+
+// QuotaSettings are what people set of a quota, as they write it.
+type QuotaSettings struct {
+	ID             string   `json:"id"`
+	Revision       int64    `json:"revision"`
+	Windows        []string `json:"windows" doc:"as 300/1m, 20/10s:log, 5000/1d:fixed:day@Europe/Moscow; none: it does not bind"`
+	Mode           string   `json:"mode"`
+	Spend          string   `json:"spend"`
+	OnStoreFailure string   `json:"on_store_failure"`
+	Rollout        int64    `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
+	Unit           string   `json:"unit"`
+	Shard          int      `json:"shard"`
+	Campaigns      int      `json:"campaigns" doc:"how many it limits"`
+}
+
+// QuotaEdit is a change of a quota; what is nil stays, or gets its default in a new one.
+type QuotaEdit struct {
+	Windows        *[]string `json:"windows,omitempty" maxItems:"64" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
+	Mode           *string   `json:"mode,omitempty" enum:"strict,shadow,eventual" doc:"exact; evaluated and reported only; approximate"`
+	Spend          *string   `json:"spend,omitempty" enum:"greedy,even" doc:"as fast as asked for, or over the span"`
+	OnStoreFailure *string   `json:"on_store_failure,omitempty" enum:"closed,local-share,open" doc:"when Redis fails: wait; each daemon its share; unlimited"`
+	Rollout        *int64    `json:"rollout,omitempty" minimum:"0" maximum:"100" doc:"percent of its campaigns that it counts and limits"`
+	Unit           *string   `json:"unit,omitempty" enum:"units,bytes" doc:"weights of jobs, or bytes of payloads (mode eventual only)"`
+
+	Add        []string `json:"-"` // windows, each in the place of the one of the same span; then nothing else is changed
+	Remove     []string `json:"-"` // spans of windows; likewise
+	New        bool     `json:"-"` // the quota is created
+	AtRevision *int64   `json:"-"` // only if it is still that
+}
+
+// Empty reports whether nothing is changed.
+func (e *QuotaEdit) Empty() bool {
+	return e.Windows == nil && e.Mode == nil && e.Spend == nil && e.OnStoreFailure == nil && e.Rollout == nil && e.Unit == nil &&
+		len(e.Add) == 0 && len(e.Remove) == 0
+}
+
+// Adjustment corrects what a window of a quota has counted.
+type Adjustment struct {
+	Span  string // of the window
+	Used  int64
+	Lower bool // also where that makes room
+}
+
+// Adjusted is what an adjustment did.
+type Adjusted struct {
+	Quota  string `json:"quota"`
+	Window string `json:"window"`
+	Limit  int64  `json:"limit"`
+	Before int64  `json:"before" doc:"units that were counted"`
+	Used   int64  `json:"used" doc:"units that are counted now"`
+}
+
+// NewQuota is what the form of a new quota begins with.
+func NewQuota() *QuotaSettings {
+	return &QuotaSettings{Windows: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
+}
+
+// NoQuota is what the form of a new quota is compared with: all that it has was typed.
+func NoQuota() *QuotaSettings { return &QuotaSettings{Rollout: -1} }
+
+// QuotaForm lists the fields of the form of a quota.
+var QuotaForm = []Setting[QuotaSettings, QuotaEdit]{
+	{
+		Name: "windows", Label: "Windows", Hint: "300/1m, 15750/1h; 5000/1d:fixed:day@Europe/Moscow; empty: it does not bind",
+		Text: func(s *QuotaSettings) string { return strings.Join(s.Windows, ", ") },
+		set: func(e *QuotaEdit, text string) error {
+			list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+			e.Windows = &list
+			return nil
+		},
+	},
+	words("mode", "Mode", "strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)", func(s *QuotaSettings) string { return s.Mode }, func(e *QuotaEdit) **string { return &e.Mode }),
+	words("spend", "Spend", "greedy (as fast as asked for) or even (over the span)", func(s *QuotaSettings) string { return s.Spend }, func(e *QuotaEdit) **string { return &e.Spend }),
+	words("on_store_failure", "While Redis is away", "closed (wait), local-share (each daemon its share) or open", func(s *QuotaSettings) string { return s.OnStoreFailure }, func(e *QuotaEdit) **string { return &e.OnStoreFailure }),
+	numbers("rollout", "Rollout", "percent of its campaigns that it counts and limits", func(s *QuotaSettings) int64 { return s.Rollout }, func(e *QuotaEdit) **int64 { return &e.Rollout }),
+	words("unit", "Unit", "units (weights of jobs) or bytes (of payloads; mode eventual only)", func(s *QuotaSettings) string { return s.Unit }, func(e *QuotaEdit) **string { return &e.Unit }),
+}
