@@ -48,7 +48,7 @@ test: build ## All tests, over real services (started here; `make down` ends the
 
 .PHONY: console-test
 console-test: build ## The console in a Chromium, over real services; fails where there is no Chromium
-	$(WITH_SERVICES) $(GO_TEST) test -tags browser -count=1 -timeout 5m -run TestConsoleInABrowser .
+	$(WITH_SERVICES) $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services

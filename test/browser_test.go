@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ type browser struct {
 	t    *testing.T
 	base string
 	tab  context.Context
+
+	refused []string // statuses that pages are answered with on purpose
 
 	mu   sync.Mutex // guards said
 	said []string
@@ -64,7 +67,7 @@ func (b *browser) open(tab context.Context) {
 				what = fmt.Sprint(e.Type, " by a script")
 			}
 		case *log.EventEntryAdded:
-			if e.Entry.Level == log.LevelError && !strings.Contains(e.Entry.Text, "412") { // of the conflict
+			if e.Entry.Level == log.LevelError && !slices.ContainsFunc(b.refused, func(status string) bool { return strings.Contains(e.Entry.Text, status) }) {
 				what = e.Entry.Text
 			}
 		}
@@ -113,6 +116,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	s.publish(mix(map[string]int{"spring": 20_000}))
 	base := "http://" + d.listen + "/"
 	b := newBrowser(t, base)
+	b.refused = []string{"412"} // of the conflict
 	page := base + "campaign?id=spring"
 	b.do(b.tab, chromedp.Navigate(base+"login?"+url.Values{"next": {"campaign?id=spring"}}.Encode()), fill("login", "token", "open-sesame-open-sesame"))
 	if got := b.text(b.tab); !strings.Contains(got, "Set rate") {

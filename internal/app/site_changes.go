@@ -129,6 +129,7 @@ func settingsOf(row *catalog.CampaignRow) *view.Settings {
 		s.ActiveHours = notation.FormatHours(row.ActiveHours)
 	}
 	if row.Ramp != nil {
+		s.RampSince = row.RampSince
 		s.Ramp = notation.FormatRamp(row.Ramp)
 	}
 	if row.ExpectedTotal != nil {

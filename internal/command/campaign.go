@@ -19,15 +19,15 @@ import (
 
 func (c *cli) campaign() *cobra.Command {
 	status := func(name, short string, status delivery.Status) *cobra.Command {
-		return c.ofID(name, short, func(ctx context.Context, id string) error {
-			return c.changeCampaign(func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.SetStatus(ctx, id, status) }, nil)
-		})
+		return c.withServer(c.ofID(name, short, func(ctx context.Context, id string) error {
+			return c.changeCampaign(ctx, id, campaignEdit{status: status}, nil)
+		}))
 	}
 	return group("campaign", "Campaigns: who may send how fast",
-		c.plain("list", "List all campaigns", c.listCampaigns),
-		c.ofID("show", "Show one campaign", c.getCampaign),
-		c.campaignChange("create", "Create a campaign", (*catalog.Admin).CreateCampaign),
-		c.campaignChange("set", "Change a campaign; what is not given stays", (*catalog.Admin).SetCampaign),
+		c.withServer(c.plain("list", "List all campaigns", c.listCampaigns)),
+		c.withServer(c.ofID("show", "Show one campaign", c.getCampaign)),
+		c.withServer(c.campaignChange("create", "Create a campaign")),
+		c.withServer(c.campaignChange("set", "Change a campaign; what is not given stays")),
 		status("pause", "Pause a campaign: its jobs wait", delivery.StatusPaused),
 		status("resume", "Let a campaign send again; cancelled jobs stay cancelled", delivery.StatusActive),
 		c.cancelCampaign(), c.deleteCampaign())
@@ -57,18 +57,13 @@ func (c *cli) cancelCampaign() *cobra.Command {
 		if err := c.confirm(ctx, yes, "cancel campaign "+id+" for good"); err != nil {
 			return err
 		}
-		return c.changeCampaign(func(a *catalog.Admin) (catalog.CampaignRow, error) {
-			return a.SetStatus(ctx, id, delivery.StatusCancelled)
-		}, nil)
+		return c.changeCampaign(ctx, id, campaignEdit{status: delivery.StatusCancelled}, nil)
 	})
 	yesFlag(cmd, &yes)
-	return cmd
+	return c.withServer(cmd)
 }
 
-// campaignChanger creates or sets a campaign in the catalog.
-type campaignChanger func(a *catalog.Admin, ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
-
-func (c *cli) campaignChange(name, short string, apply campaignChanger) *cobra.Command {
+func (c *cli) campaignChange(name, short string) *cobra.Command {
 	var change catalog.CampaignChange
 	var yes bool
 	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
@@ -80,7 +75,7 @@ func (c *cli) campaignChange(name, short string, apply campaignChanger) *cobra.C
 				return err
 			}
 		}
-		return c.changeCampaign(func(a *catalog.Admin) (catalog.CampaignRow, error) { return apply(a, ctx, id, change) }, c.warnHeld)
+		return c.changeCampaign(ctx, id, campaignEdit{create: name == "create", fields: change}, c.warnHeld)
 	})
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
 		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
@@ -146,14 +141,13 @@ func (r *campaignRow) eta() string {
 }
 
 func (c *cli) listCampaigns(ctx context.Context) error {
-	campaigns, o, err := overviewWith(ctx, c, func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
+	store, err := c.campaignStore()
 	if err != nil {
 		return err
 	}
-	rows := make([]campaignRow, 0, len(campaigns))
-	for i := range campaigns {
-		a := o.of(campaigns[i].ID)
-		rows = append(rows, newCampaignRow(&campaigns[i], &a))
+	rows, err := store.list(ctx)
+	if err != nil {
+		return err
 	}
 	return c.printTable(rows, func(p *printer) {
 		p.line("ID\tRATE\tSTATUS\tSINK\tQUOTAS\tWEIGHT\tDELIVERED\tBACKLOG\tETA\tDONE\tHELD")
@@ -170,49 +164,54 @@ func (c *cli) listCampaigns(ctx context.Context) error {
 }
 
 func (c *cli) getCampaign(ctx context.Context, id string) error {
-	row, o, err := overviewWith(ctx, c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	store, err := c.campaignStore()
 	if err != nil {
 		return err
 	}
-	a := o.of(id)
-	return c.showCampaign(&row, &a)
+	row, err := store.show(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.showCampaign(&row)
 }
 
 // changeCampaign changes a campaign, and shows what it is then and what its row says of its being held; then, unless it
 // is nil, is told that too.
-func (c *cli) changeCampaign(apply func(*catalog.Admin) (catalog.CampaignRow, error), then func(*hold.Answer)) error {
-	row, err := ask(c, apply)
+func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, then func(id string, held *heldView)) error {
+	store, err := c.campaignStore()
 	if err != nil {
 		return err
 	}
-	e := hold.Evidence{Now: time.Now(), Campaign: row.Campaign()}
-	if cfg, _, err := config.Load(c.config, c.configSet, c.Environ); err == nil {
-		e.Sink, e.SinkFault = sinkOf(cfg, row.Sink)
+	row, err := store.change(ctx, id, edit)
+	if err != nil {
+		return err
 	}
-	a := hold.Of(e)
-	if then != nil {
-		then(&a)
+	if then != nil && row.Hold != nil {
+		then(id, row.Hold)
 	}
-	return c.showCampaign(&row, &a)
+	return c.showCampaign(&row)
 }
 
 // warnHeld warns of what keeps a campaign that was created or set from sending, and may not be intended.
-func (c *cli) warnHeld(a *hold.Answer) {
-	switch a.Cause {
+func (c *cli) warnHeld(id string, held *heldView) {
+	switch held.Cause {
 	case hold.Invalid, hold.Ended, hold.Rate, hold.Sink:
-		c.warn("campaign %s sends nothing because %s; to do: %s", a.Campaign, a.Why(), a.Remedy())
+		c.warn("campaign %s sends nothing because %s; to do: %s", id, held.Why, held.Remedy)
 	}
 }
 
 // showCampaign prints a campaign and what holds it.
-func (c *cli) showCampaign(row *catalog.CampaignRow, a *hold.Answer) error {
-	shown := newCampaignRow(row, a)
+func (c *cli) showCampaign(shown *campaignRow) error {
+	row, why := shown.CampaignRow, ""
+	if shown.Hold != nil {
+		why = shown.Hold.Why
+	}
 	now := currentOf(row.Campaign(), time.Now())
 	view := struct {
 		campaignRow
 		Held string          `json:"held,omitempty"`
 		Now  campaignCurrent `json:"now"`
-	}{shown, a.Why(), now}
+	}{*shown, why, now}
 	return c.printTable(view, func(p *printer) {
 		p.line("id\t%s", row.ID)
 		p.line("rate\t%s", row.Rate())
@@ -233,7 +232,7 @@ func (c *cli) showCampaign(row *catalog.CampaignRow, a *hold.Answer) error {
 		p.line("ends at\t%s", instant(row.EndsAt, time.RFC3339))
 		p.line("active hours\t%s", formatHours(row))
 		active := "yes"
-		if why := a.Why(); why != "" {
+		if why != "" {
 			active = "no: " + why
 		}
 		p.line("active now\t%s", active)
@@ -242,9 +241,9 @@ func (c *cli) showCampaign(row *catalog.CampaignRow, a *hold.Answer) error {
 			p.line("expected total\t%d", *row.ExpectedTotal)
 			p.line("done\t%s", formatPercent(&row.Progress))
 		}
-		showProgress(p, &shown)
+		showProgress(p, shown)
 		showLanes(p, row.Lanes)
-		p.line("updated at\t%s", row.UpdatedAt.UTC().Format(time.RFC3339))
+		p.line("updated at\t%s", instant(whole(row.UpdatedAt), time.RFC3339))
 	})
 }
 

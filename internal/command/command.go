@@ -50,6 +50,7 @@ type cli struct {
 	configSet bool   // --config was given, so the file must exist
 	version   bool   // --version
 	json      bool   // --json
+	server    server // --server and --token
 	started   bool   // a command began: flags and arguments were valid
 }
 

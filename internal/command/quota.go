@@ -16,8 +16,8 @@ import (
 
 func (c *cli) quota() *cobra.Command {
 	return group("quota", "Quotas: limits shared by campaigns",
-		c.plain("list", "List all quotas", c.listQuotas),
-		c.ofID("show", "Show one quota, what is left of its windows and who uses it", c.showQuota),
+		c.withServer(c.plain("list", "List all quotas", c.listQuotas)),
+		c.withServer(c.ofID("show", "Show one quota, what is left of its windows and who uses it", c.showQuota)),
 		c.quotaSet(), c.quotaWindow(), c.quotaAdjust(), c.quotaTouch(), c.quotaDelete(), c.quotaUsage())
 }
 
@@ -46,7 +46,11 @@ func parseWindows(words []string) ([]delivery.Window, error) {
 }
 
 func (c *cli) listQuotas(ctx context.Context) error {
-	quotas, err := ask(c, func(a *catalog.Admin) ([]catalog.QuotaRow, error) { return a.ListQuotas(ctx) })
+	store, err := c.quotaStore()
+	if err != nil {
+		return err
+	}
+	quotas, err := store.listQuotas(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,27 +80,13 @@ func spellMode(q *catalog.QuotaRow) string {
 }
 
 func (c *cli) showQuota(ctx context.Context, id string) error {
-	s, err := c.services(config.NeedPostgres)
+	store, err := c.quotaStore()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	admin, err := openAdmin(s.Config)
+	view, err := store.showQuota(ctx, id)
 	if err != nil {
 		return err
-	}
-	defer admin.Close()
-	row, err := admin.GetQuota(ctx, id)
-	if err != nil {
-		return err
-	}
-	campaigns, err := admin.CampaignsOf(ctx, id)
-	if err != nil {
-		return err
-	}
-	view := newQuotaView(&row, campaigns)
-	if err := peek(ctx, s, view); err != nil {
-		view.Note = err.Error()
 	}
 	return c.printTable(view, view.print)
 }
@@ -119,7 +109,7 @@ func printQuota(p *printer, q *catalog.QuotaRow) {
 	p.line("unit\t%s", q.Unit)
 	p.line("shard\t%d", q.Shard)
 	p.line("campaigns\t%s", cmp.Or(strings.Join(q.Campaigns, ", "), "-"))
-	p.line("updated at\t%s", q.UpdatedAt.UTC().Format(time.RFC3339))
+	p.line("updated at\t%s", instant(whole(q.UpdatedAt), time.RFC3339))
 }
 
 // spellWindows formats the windows as `quota set` reads them.

@@ -131,7 +131,10 @@ func (v *quotaView) print(p *printer) {
 	for _, w := range v.State {
 		remaining, next, resetAt := "-", "-", "-"
 		if w.Remaining != nil {
-			remaining, resetAt = fmt.Sprint(*w.Remaining), w.ResetAt.Format(preciseTime)
+			remaining, resetAt = fmt.Sprint(*w.Remaining), "now"
+		}
+		if w.ResetAt != nil {
+			resetAt = w.ResetAt.Format(preciseTime)
 		}
 		switch {
 		case w.NextAt != nil:

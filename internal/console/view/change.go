@@ -67,6 +67,8 @@ type Settings struct {
 	Ramp           string   `json:"ramp"`
 	JobTTL         string   `json:"job_ttl"`
 	ExpectedTotal  int64    `json:"expected_total"`
+
+	RampSince *time.Time `json:"ramp_since,omitempty" doc:"when the ramp was set"`
 }
 
 // Edit is a change of a campaign; what is nil stays.

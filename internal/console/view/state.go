@@ -145,6 +145,12 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
 		StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: instant(c.NextChange(e.now)),
 	}
+	if c.Ramp != nil {
+		v.RampSince = instant(c.Ramp.Since)
+	}
+	if c.TTL > 0 {
+		v.JobTTL = notation.FormatSpan(c.TTL)
+	}
 	for _, q := range c.Quotas {
 		v.Quotas = append(v.Quotas, q.ID)
 	}

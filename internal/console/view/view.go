@@ -116,6 +116,8 @@ type Campaign struct {
 	ActiveHours    string     `json:"active_hours,omitempty"`
 	TimeZone       string     `json:"time_zone,omitempty"`
 	Ramp           string     `json:"ramp,omitempty"`
+	RampSince      *time.Time `json:"ramp_since,omitempty"`
+	JobTTL         string     `json:"job_ttl,omitempty"`
 	NextChange     *time.Time `json:"next_change,omitempty" doc:"when its schedule next changes what it may send"`
 	Revision       int64      `json:"revision"`
 	UpdatedAt      *time.Time `json:"updated_at,omitempty"`

@@ -1,0 +1,169 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/console"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// served starts the console of a desk, and returns the flags by which commands work over it.
+func served(t *testing.T, d *desk) (flags string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close() // the console takes it
+	const token = "open-sesame-open-sesame"
+	var said bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int)
+	go func() {
+		ended <- Run(ctx, []string{"console", "--listen", address}, World{strings.NewReader(""), &said, &said, append(d.environ, "PACER_ADMIN_TOKEN="+token)})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if code := <-ended; code != 0 || strings.Contains(said.String(), token) {
+			t.Errorf("the console ends with %d and says %s", code, said.String())
+		}
+	})
+	deadline := time.Now().Add(30 * time.Second)
+	for console.AskReady(t.Context(), address) != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the console is not ready")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return " --server http://" + address + " --token file:" + path
+}
+
+// TestCommandsOverAServer: what a command prints over the API of a console is what it prints over the database.
+func TestCommandsOverAServer(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.run("quota set provider --window 300/1m,5000/1d:fixed:day@Europe/Moscow --mode shadow --rollout 50")
+	d.run("campaign create slow --rate 600/m --quota provider --ramp start=60,add=30,every=1h --time-zone Europe/Moscow --job-ttl 36h --burst 3 --expected-total 100",
+		"--active-hours", "mon-sun 00:00-24:00")
+	d.run("campaign create held --rate 0 --starts-at 2030-01-01T00:00:00Z")
+	flags := served(t, d)
+	for _, line := range []string{
+		"campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list", "quota show provider",
+	} {
+		if here, there := same(d.run(line)), same(d.run(line+flags)); here != there {
+			t.Errorf("%s prints\n%s\nand over the server\n%s", line, here, there)
+		}
+	}
+	for _, line := range []string{
+		"campaign create fast --rate 500 --quota provider --ramp start=10,factor=1.5,every=1h --job-ttl 7d",
+		"campaign set fast --rate 150/m --ramp none --job-ttl 0s --ends-at 2030-01-01T00:00:00Z --burst 7 --overflow block",
+		"campaign pause fast", "campaign resume fast", "campaign cancel fast --yes",
+	} {
+		there := settled(d.run(line + flags))
+		if here := settled(d.run("campaign show fast")); there != here {
+			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
+		}
+	}
+	for line, says := range map[string]string{
+		"campaign show nobody": "no campaign nobody", "quota show nothing": "no quota nothing", "campaign create slow --rate 5": "exists already",
+		"campaign pause fast": "only active and paused campaigns", "campaign set slow --status paused": "--status does not work over --server",
+		"campaign set slow --quota nothing": "quota nothing does not exist",
+	} {
+		d.refuses(line+flags, says)
+	}
+	viewer, _, _ := strings.Cut(flags, " --token")
+	d.refuses("campaign pause slow"+viewer, "this takes a token of role operator")
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	if err := os.WriteFile(wrong, []byte("guess"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
+}
+
+// same leaves out of what is printed when it was looked at: a window that is full is so again at that moment.
+func same(printed string) string {
+	var document map[string]any
+	if json.Unmarshal([]byte(printed), &document) == nil {
+		delete(document, "updated_at")
+		return fmt.Sprint(document)
+	}
+	printed = regexp.MustCompile(`(?m) now +\S+Z$`).ReplaceAllString(printed, " now")
+	var kept []string
+	for line := range strings.Lines(printed) {
+		line = strings.Join(strings.Fields(line), " ")
+		if !strings.HasPrefix(line, "updated at") && !strings.HasPrefix(line, "held since") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// settled leaves out as well what holds a campaign: a change says only what its row does.
+func settled(printed string) string {
+	return regexp.MustCompile(`(?m)^(held|to do|active now).*\n`).ReplaceAllString(same(printed)+"\n", "")
+}
+
+// TestServersThatAreNoConsoles: a token goes nowhere where others could read it, and what is no console is named.
+func TestServersThatAreNoConsoles(t *testing.T) {
+	d := &desk{t: t}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("token", []byte("secret-secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 10)
+	var answer http.HandlerFunc
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Host + " " + r.Header.Get("Authorization")
+		answer(w, r)
+	}))
+	defer h.Close()
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		says   string
+	}{
+		"a page":  {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "does not answer as a console does"},
+		"no page": {http.NotFound, "404 Not Found, which is not what a console says"},
+		"another place": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.2/", http.StatusFound)
+		}, "302 Found"},
+	} {
+		answer = tt.answer
+		d.refuses("campaign list --token file:token --server "+h.URL, tt.says)
+		if got := <-asked; !strings.HasSuffix(got, " Bearer secret-secret") || len(asked) > 0 {
+			t.Errorf("%s: asked %s, and %d more", name, got, len(asked))
+		}
+	}
+	for line, says := range map[string]string{
+		"campaign list --server http://pacer.example.com --token file:token": "the token would be readable on the way",
+		"campaign list --server pacer.example.com":                           "--server must be the address of a console",
+		"campaign list --server ftp://pacer.example.com":                     "--server must be the address of a console",
+		"campaign list --server https://me:word@pacer.example.com":           "--server must be the address of a console",
+		"campaign list --server " + h.URL + " --token secret-secret":         "--token must be file:PATH",
+		"campaign list --server " + h.URL + " --token file:absent":           "--token: open absent",
+		"campaign list --token file:token":                                   "--token goes with --server",
+		"campaign delete spring --server " + h.URL:                           "unknown flag: --server",
+		"quota show provider --server http://127.0.0.1:1":                    "--server 127.0.0.1:1: no answer: connect: connection refused",
+	} {
+		d.refuses(line, says)
+	}
+	if len(asked) > 0 {
+		t.Errorf("asked %s", <-asked)
+	}
+}

@@ -1,0 +1,232 @@
+//go:build browser
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// consolePages are all pages that an admin can open.
+var consolePages = []string{
+	"", "campaigns", "campaign?id=spring", "create", "edit?id=spring", "cancel?id=spring", "bulk?q=spring", "quotas", "quota?id=provider",
+	"quota?id=provider&last=7d", "quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider", "dead",
+	"replay?campaign=autumn", "replays", "sinks", "daemons", "changes", "login", "campaign?id=nobody",
+}
+
+// TestConsolePagesInABrowser: below a base path all pages fit 360 pixels, are dark where that is wanted, can be used with keys alone, work
+// without scripts, and say nothing on the browser's console. A quota falls and comes back, its week is drawn, and dead letters are replayed
+// by a filter.
+func TestConsolePagesInABrowser(t *testing.T) {
+	s := newStack(t, stackOptions{partitions: 2})
+	s.run("quota", "set", "provider", "--window", "400/20s:fixed,100000/1h")
+	s.campaign("spring", 100)
+	s.run("campaign", "set", "spring", "--quota", "provider")
+	s.campaign("autumn", 1000)
+	s.receiver.answer = func(a arrival) (int, time.Duration) {
+		if a.campaign == "autumn" {
+			return http.StatusGone, 0
+		}
+		return http.StatusOK, 0
+	}
+	d := s.start("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame", "PACER_HTTP_BASE_PATH=/tools/pacer")
+	d.awaitReady(30 * time.Second)
+	s.publish(mix(map[string]int{"spring": 300, "autumn": 20}))
+	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 20 })
+	s.receiver.mu.Lock()
+	s.receiver.answer = nil
+	s.receiver.mu.Unlock()
+	base := "http://" + d.listen + "/tools/pacer/"
+	b := newBrowser(t, base)
+	b.refused = []string{"404", "422"} // of a campaign that does not exist, and of a form that was wrong
+	b.keys(base + "login")
+	b.fallsAndComesBack(base + "quota?id=provider")
+	b.week(base + "quota?id=provider&last=7d")
+	for _, page := range consolePages {
+		b.narrow(base + page)
+		b.dark(base + page)
+		b.focus(base + page)
+	}
+	b.withoutScripts(s, base)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.said) > 0 {
+		t.Errorf("the browser's console says %q", b.said)
+	}
+}
+
+// keys logs in with keys alone, and opens the page of campaigns.
+func (b *browser) keys(page string) {
+	b.t.Helper()
+	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("h1"))
+	if !b.tabTo(`document.activeElement.name === "token"`) {
+		b.t.Fatal("the field for the token cannot be reached with the tab key")
+	}
+	b.do(b.tab, chromedp.KeyEvent("open-sesame-open-sesame"), chromedp.KeyEvent(kb.Enter), chromedp.Sleep(500*time.Millisecond), chromedp.WaitReady("h1"))
+	if !b.tabTo(`document.activeElement.textContent === "Campaigns"`) {
+		b.t.Fatal("the link to campaigns cannot be reached with the tab key")
+	}
+	b.do(b.tab, chromedp.KeyEvent(kb.Enter), chromedp.Sleep(500*time.Millisecond), chromedp.WaitReady("h1"), chromedp.KeyEvent("/"))
+	if b.value(`document.activeElement.id`) != "filter" {
+		b.t.Error("/ does not lead to the filter")
+	}
+	b.value(`document.activeElement.value = ""`) // a key here is two events, and only the first one is suppressed
+	b.do(b.tab, chromedp.KeyEvent("spring"), chromedp.KeyEvent(kb.Enter), chromedp.Sleep(500*time.Millisecond), chromedp.WaitReady("h1"))
+	if text := b.text(b.tab); !strings.Contains(text, "1 campaigns match") {
+		b.t.Errorf("the page of campaigns says %s", text)
+	}
+}
+
+// value evaluates an expression in the page.
+func (b *browser) value(expression string) (value any) {
+	b.t.Helper()
+	b.do(b.tab, chromedp.Evaluate(expression, &value))
+	return value
+}
+
+// tabTo presses the tab key until the expression is true.
+func (b *browser) tabTo(expression string) bool {
+	for range 60 {
+		b.do(b.tab, chromedp.KeyEvent(kb.Tab))
+		if b.value(expression) == true {
+			return true
+		}
+	}
+	return false
+}
+
+// narrow checks that a page fits a small screen.
+func (b *browser) narrow(page string) {
+	b.t.Helper()
+	b.do(b.tab, emulation.SetDeviceMetricsOverride(360, 740, 1, true), chromedp.Navigate(page), chromedp.WaitReady("h1"))
+	if width := b.value(`document.documentElement.scrollWidth`); width.(float64) > 360 {
+		widest := b.value(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 361).map(e => e.tagName + "." + e.className + " " + e.textContent.slice(0, 30)).slice(0, 5).join("; ")`)
+		b.t.Errorf("%s is %v pixels wide on a screen of 360: %v", page, width, widest)
+	}
+	b.do(b.tab, emulation.ClearDeviceMetricsOverride())
+}
+
+// dark checks that a page is dark where that is wanted: its paper, and the ink on it light.
+func (b *browser) dark(page string) {
+	b.t.Helper()
+	scheme := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}
+	b.do(b.tab, emulation.SetEmulatedMedia().WithFeatures(scheme), chromedp.Navigate(page), chromedp.WaitReady("h1"))
+	const light = `(of => { const [r, g, b] = of.match(/[\d.]+/g).map(Number); return (r + g + b) / 3; })(getComputedStyle(document.body).%s)`
+	paper, ink := b.value(fmt.Sprintf(light, "backgroundColor")).(float64), b.value(fmt.Sprintf(light, "color")).(float64)
+	if paper > 60 || ink < 180 {
+		b.t.Errorf("%s is not dark: paper %v, ink %v", page, paper, ink)
+	}
+	b.do(b.tab, emulation.SetEmulatedMedia())
+}
+
+// focus goes through a page with the tab key: it begins with the link that skips to the content, visits everything in its order, and shows
+// where it is.
+func (b *browser) focus(page string) {
+	b.t.Helper()
+	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("h1"), chromedp.KeyEvent(kb.Tab))
+	if first := b.value(`document.activeElement.className`); first != "skip" {
+		b.t.Errorf("%s: the first thing that is reached is %v", page, first)
+	}
+	const look = `(() => {
+		const e = document.activeElement, style = getComputedStyle(e);
+		const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary")].filter(e => e.checkVisibility());
+		const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+		return JSON.stringify([e === document.body ? -1 : all.indexOf(e), all.length, seen || e === document.body, e.outerHTML.slice(0, 80)]);
+	})()`
+	last := -1
+	for range 25 {
+		var at, all float64
+		var seen bool
+		var what string
+		parts := []any{&at, &all, &seen, &what}
+		if err := json.Unmarshal([]byte(b.value(look).(string)), &parts); err != nil {
+			b.t.Fatal(err)
+		}
+		if at < 0 { // beyond the last one
+			if last >= 0 && float64(last) < all-1 {
+				b.t.Errorf("%s: of %v only %d can be reached", page, all, last+1)
+			}
+			return
+		}
+		if int(at) < last || !seen {
+			b.t.Errorf("%s: after %d comes %v, visible %v: %s", page, last, at, seen, what)
+			return
+		}
+		last = int(at)
+		b.do(b.tab, chromedp.KeyEvent(kb.Tab))
+	}
+}
+
+// fallsAndComesBack watches a quota being used up and free again, without loading the page again.
+func (b *browser) fallsAndComesBack(page string) {
+	b.t.Helper()
+	used := func() float64 {
+		return b.value(`Math.min(...[...document.querySelectorAll("meter")].map(m => m.value))`).(float64)
+	}
+	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("meter"))
+	most := 0.0
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(time.Second) {
+		now := used()
+		if most = max(most, now); most > 0 && now < most {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Errorf("%v were used, and it did not come back", most)
+			return
+		}
+	}
+}
+
+// week checks that what was left of a quota in a week is drawn.
+func (b *browser) week(page string) {
+	b.t.Helper()
+	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("h1"))
+	drawn := b.value(`[...document.querySelectorAll("figure svg path.line")].filter(p => p.getTotalLength() > 100 && p.checkVisibility()).length`).(float64)
+	if text := b.text(b.tab); drawn < 1 || !strings.Contains(text, "last 7d") {
+		b.t.Errorf("%v lines are drawn of a week: %s", drawn, text)
+	}
+}
+
+// withoutScripts replays dead letters, changes a quota and creates a campaign with plain forms.
+func (b *browser) withoutScripts(s *stack, base string) {
+	b.t.Helper()
+	b.do(b.tab, emulation.SetScriptExecutionDisabled(true))
+	type typed struct{ field, text string }
+	send := func(page, action, want string, fields ...typed) {
+		b.t.Helper()
+		form := fmt.Sprintf(`form[action=%q] `, action)
+		b.do(b.tab, chromedp.Navigate(base+page), chromedp.WaitReady("h1"))
+		for _, f := range fields {
+			b.do(b.tab, chromedp.SetValue(form+fmt.Sprintf(`[name=%q]`, f.field), f.text, chromedp.ByQuery))
+		}
+		b.do(b.tab, chromedp.Click(form+"button", chromedp.ByQuery), chromedp.Sleep(700*time.Millisecond), chromedp.WaitReady("h1"))
+		if text := b.text(b.tab); !strings.Contains(text, want) {
+			b.t.Errorf("%s answers %s", action, text)
+		}
+	}
+	send("replay?campaign=autumn&reason=refused", "replay", "The replay has begun.", typed{"rate", "1000"}, typed{"why", "mended"})
+	s.await(30*time.Second, "the replayed letters", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 20 })
+	send("quota-edit?id=provider", "quota-edit", "The quota is changed.", typed{"windows", "500/20s:fixed"}, typed{"reason", "more"})
+	send("quota-edit?id=provider", "quota-edit", "must be a whole number", typed{"windows", "many/20s"})
+	send("quota-adjust?id=provider", "quota-adjust", "The count is corrected.", typed{"used", "450"}, typed{"reason", "sent elsewhere"})
+	send("quota-create", "quota-create", "The quota is created.", typed{"id", "fresh"}, typed{"windows", "5/1s"})
+	send("quota-delete?id=fresh", "quota-delete", "The quota is deleted.", typed{"typed", "fresh"})
+	send("create", "create", "The campaign is created.", typed{"id", "summer"}, typed{"rate", "77"})
+	send("campaign?id=spring", "rate", "The campaign is changed.", typed{"rate", "123"})
+	send("bulk?q=spring", "bulk", "The campaigns are changed.", typed{"action", "pause"}, typed{"reason", "stop"})
+	send("cancel?id=spring", "cancel", "The campaign is cancelled.", typed{"typed", "spring"})
+	if out := s.run("campaign", "show", "summer"); !strings.Contains(out, "77") {
+		b.t.Errorf("the new campaign is\n%s", out)
+	}
+	if out := s.run("quota", "show", "provider"); !strings.Contains(out, "500/20s:fixed") {
+		b.t.Errorf("the quota is\n%s", out)
+	}
+}
