@@ -268,7 +268,7 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 			old := s.row("b")
 			r.endpoint = func(string) *delivery.Endpoint { return old }
 			r.Gone("hooks", "b", "410")
-			pass(time.Second / 2)
+			pass(time.Second)
 			r.Works("hooks", "b")
 		},
 		"while another one cannot be disabled": func(s *register, r *destinationReports) {
@@ -287,6 +287,8 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reported(t, func(s *register, r *destinationReports) {
 				s.with(func() { s.rows["b"].FailingSince = delivery.StampOf(time.Now().Add(-10 * 24 * time.Hour)) })
+				r.Fails("hooks", "a", time.Now(), "500")
+				pass(reportsEvery / 2) // nothing is written for as long again, however play is interrupted
 				play(s, r)
 				pass(time.Minute)
 				if got := s.row("b").State(); got != delivery.EndpointEnabled {
