@@ -200,13 +200,16 @@ func (e *Evidence) unanswered() bool {
 	silent, closed, binding := e.Store, false, false
 	for _, q := range e.Campaign.Quotas {
 		silent = silent || e.Windows != nil && e.Windows[q.ID] == nil && counts(q)
-		if q.Binds() {
+		if e.binds(q) {
 			binding = true
 			closed = closed || q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed
 		}
 	}
 	return silent && (closed || !binding)
 }
+
+// binds reports whether the quota limits the campaign: it may be rolled out to others.
+func (e *Evidence) binds(q *delivery.Quota) bool { return q.Binds() && q.Covers(e.Campaign.ID) }
 
 // counts reports whether the store counts the windows of the quota.
 func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
@@ -231,7 +234,7 @@ func SinkFault(name string) string {
 // quota looks for the window of a quota that nothing remains of for the longest time.
 func (e *Evidence) quota() (a Answer, found bool) {
 	for _, q := range e.Campaign.Quotas {
-		if !q.Binds() {
+		if !e.binds(q) {
 			continue
 		}
 		if q.Mode == delivery.ModeEventual || q.Spend == delivery.SpendEven {
@@ -291,6 +294,9 @@ func (e *Evidence) patience() time.Duration {
 	rate, _, _ := e.Campaign.RateAt(e.Now)
 	perSecond := rate.PerSecond()
 	for _, q := range e.Campaign.Quotas {
+		if !e.binds(q) {
+			continue
+		}
 		for _, w := range q.Windows {
 			perSecond = min(perSecond, float64(w.Limit)/w.Span.Seconds())
 		}

@@ -179,6 +179,22 @@ func TestNothingHoldsIt(t *testing.T) {
 		})
 	}
 	e := evidence()
+	rolled := e.Campaign.Quotas[0]
+	for rolled.Covers(e.Campaign.ID) {
+		rolled.Exempt++
+	}
+	e.Windows["provider"][1] = delivery.WindowState{Quota: "provider", Window: 1, FreeAt: now.Add(time.Hour).UnixMicro()}
+	if a := Of(e); a.Cause != None || !rolled.Binds() {
+		t.Errorf("a quota that is rolled out to others: %s", a.Sentence())
+	}
+	e.Board.Idle = 2 * stallAfter
+	e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow,
+		Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: 1}}})
+	e.Windows["tried"] = []delivery.WindowState{{Quota: "tried", Remaining: 1}}
+	if a := Of(e); a.Cause != Stalled {
+		t.Errorf("nothing for a minute, and a quota in shadow mode that would allow one a day: %q", a.Cause)
+	}
+	e = evidence()
 	e.Campaign.Rate, e.Board.Idle = perHour(t), 4*time.Hour
 	if a := Of(e); a.Cause != Stalled {
 		t.Errorf("one an hour, and nothing for four: %q", a.Cause)

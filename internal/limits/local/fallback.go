@@ -95,14 +95,14 @@ func New(o Options) *Fallback {
 	return f
 }
 
-// binding reports whether the store enforces the limits of a quota's windows.
-func binding(q *delivery.Quota) bool { return q.Strict() }
+// binding reports whether the store enforces the limits of a quota's windows for a campaign.
+func binding(q *delivery.Quota, campaign string) bool { return q.Strict() && q.Covers(campaign) }
 
 // policyOf is the strictest policy of the campaign's binding quotas; without any it is closed.
 func policyOf(c *delivery.Campaign) string {
 	policy := delivery.PolicyClosed
 	for _, q := range c.Quotas {
-		if !binding(q) {
+		if !binding(q, c.ID) {
 			continue
 		}
 		switch q.OnStoreFailure {
@@ -259,7 +259,7 @@ func (f *Fallback) Refund(g delivery.Grant) {
 	local := &delivery.Campaign{ID: g.From.Campaign.ID}
 	for _, spec := range g.From.Campaign.Quotas {
 		q := f.quotas[spec.ID]
-		if q == nil || !binding(spec) {
+		if q == nil || !binding(spec, local.ID) {
 			continue
 		}
 		local.Quotas = append(local.Quotas, q.counting())

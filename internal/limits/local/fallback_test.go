@@ -365,6 +365,13 @@ func TestPolicyOfACampaign(t *testing.T) {
 			t.Errorf("%d: %s, want %s", i, got, tc.want)
 		}
 	}
+	rolled := &delivery.Quota{ID: "rolled", Exempt: 50, OnStoreFailure: "open", Windows: w}
+	for i := range 20 {
+		c := &delivery.Campaign{ID: fmt.Sprint("c", i), Quotas: []*delivery.Quota{rolled}}
+		if got := policyOf(c); (got == "open") != rolled.Covers(c.ID) {
+			t.Errorf("covered: %t, policy %s", rolled.Covers(c.ID), got)
+		}
+	}
 }
 
 func TestSharesOfARate(t *testing.T) {

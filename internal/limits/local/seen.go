@@ -22,7 +22,7 @@ const (
 // homeOf returns the shard of a campaign's binding quotas; false if there is none.
 func (f *Fallback) homeOf(c *delivery.Campaign) (shard int, ok bool) {
 	for _, q := range c.Quotas {
-		if binding(q) {
+		if binding(q, c.ID) {
 			return shards.Of(uint64(q.Shard), len(f.shards)), true
 		}
 	}
@@ -156,7 +156,7 @@ func (f *Fallback) link(v *seenCampaign, c *delivery.Campaign) {
 	}
 	v.spec, v.quotas = c, nil
 	for _, spec := range c.Quotas {
-		if !binding(spec) {
+		if !binding(spec, c.ID) {
 			continue
 		}
 		q := f.quotas[spec.ID]
