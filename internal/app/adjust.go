@@ -34,6 +34,10 @@ func AdjustQuota(ctx context.Context, admin *catalog.Admin, engine *limits.Engin
 		if q.Mode == delivery.ModeEventual {
 			return 0, 0, 0, view.Fault(view.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", a.Quota)
 		}
+		if limit := q.Windows[window].Limit; a.Used > limit {
+			return 0, 0, 0, view.Fault(view.ErrInvalid, "--used %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
+				a.Used, notation.FormatSpan(a.Span), a.Quota, limit)
+		}
 		ctx, cancel := context.WithTimeout(ctx, adjustWithin)
 		defer cancel()
 		is, err := engine.Adjust(ctx, limits.Adjustment{Quota: q, Window: window, Used: a.Used, Lower: a.Lower})

@@ -44,6 +44,9 @@ func (a *Admin) ChangeWindows(ctx context.Context, id string, change WindowsChan
 			}
 			q.Windows = kept
 		}
+		if len(q.Windows) == 0 {
+			return invalid("quota %s would have no window, and limit nothing; if that is meant: pacer quota set %s --window ''", id, id)
+		}
 		if err := model.CheckQuota(q); err != nil {
 			return invalid("%s", err)
 		}

@@ -127,6 +127,9 @@ func (c *cli) adjustQuota(ctx context.Context, id string, span time.Duration, re
 	}
 	return c.print(done, func(p *printer) {
 		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, id, done.Used, done.Limit, done.Before)
+		if done.Used < done.Before {
+			p.line("pacer quota usage still shows the others, and so does the window if Redis loses its data and it is rebuilt")
+		}
 	})
 }
 

@@ -125,6 +125,7 @@ func TestQuotasAreChangedInPart(t *testing.T) {
 	d.fields(d.run("quota window add provider 9/1d 200/1m"), "windows 200/1m,2/1h:log,9/1d")
 	d.fields(d.run("quota window remove provider 1d"), "windows 200/1m,2/1h:log")
 	d.refuses("quota window remove provider 7d", "has no window of 7d; it has 1m, 1h")
+	d.refuses("quota window remove provider 1m 1h", "would have no window, and limit nothing")
 	d.refuses("quota window add provider", "needs an id and a window")
 	d.refuses("quota window add provider 3/1s:slow", "slow")
 	d.refuses("quota window add nobody 3/1s", "does not exist")
@@ -206,6 +207,7 @@ func TestQuotaAdjust(t *testing.T) {
 	}
 	d.refuses("quota adjust provider 1h --used 150 --reason credit", "has counted 200 units: --used 150 would make room for 50 more; give --lower")
 	d.refuses("quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
+	d.refuses("quota adjust provider 1h --used 1001 --reason typo", "is more than window 1h of quota provider allows")
 	d.refuses("quota adjust provider 1h --used 150", "--reason")
 	d.refuses("quota adjust provider 1h --used -1 --reason credit", "between 0 and")
 	var done view.Adjusted
@@ -383,9 +385,16 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	const last3h = "quota usage provider --last 3h --step 30m"
+	d.run("quota set new --window 9/1h")
+	if unused := d.run("quota usage new"); strings.Count(unused, "\n") != 2 || !strings.HasPrefix(unused, "no use of quota new is known since 20") {
+		t.Errorf("%q", unused)
+	}
 	at := time.Unix(60*minute, 0).UTC().Truncate(30 * time.Minute).Format(time.RFC3339)
 	table := d.run(last3h)
 	d.fields(table, "FROM UNITS LEFT OF 9/1s LEFT OF 300/1h")
+	if lines := strings.Split(table, "\n"); !strings.HasPrefix(lines[1], at) {
+		t.Errorf("the time before the first use is shown: %s", table)
+	}
 	d.fields(table, at+" 120 - 180")
 	d.fields(table, "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour")
 	var answer quotaUsage

@@ -73,7 +73,16 @@ func keepsUse(w catalog.WindowRow) bool {
 	return err == nil && span > keptAbove
 }
 
+// print leaves out the time before the first use.
 func (u *quotaUsage) print(p *printer) {
+	first := slices.IndexFunc(u.Steps, func(s catalog.UsageStep) bool { return s.Units > 0 })
+	if first < 0 {
+		if len(u.Steps) > 0 {
+			p.line("no use of quota %s is known since %s", u.Quota, u.Steps[0].Start.Format(time.RFC3339))
+		}
+		p.line("%s", u.Note)
+		return
+	}
 	heads := []string{"FROM", "UNITS"}
 	if len(u.Steps) > 0 {
 		for _, w := range u.Steps[0].Remaining {
@@ -81,7 +90,7 @@ func (u *quotaUsage) print(p *printer) {
 		}
 	}
 	p.line("%s", strings.Join(heads, "\t"))
-	for _, s := range u.Steps {
+	for _, s := range u.Steps[first:] {
 		cells := []string{s.Start.Format(time.RFC3339), fmt.Sprint(s.Units)}
 		for _, w := range s.Remaining {
 			if w.Units == nil {
