@@ -164,6 +164,32 @@ func TestUnitsHandedBackOneByOneAreThereAgain(t *testing.T) {
 	}
 }
 
+// TestUnitsHandedBackLateLeaveOnce: units that come back when others were granted since do not leave the window a second time with
+// those that they were granted with.
+func TestUnitsHandedBackLateLeaveOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		for hour, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog} {
+			q := &delivery.Quota{ID: algorithm, Revision: 1, Windows: []delivery.Window{{Span: time.Minute, Limit: 100, Algorithm: algorithm}}}
+			c := campaign(100_000, q)
+			c.ID = algorithm
+			now := settle(s, epoch+int64(hour)*3600*second, c)
+			first := take1(s, now, "a", ask(c, 40))
+			now += 5 * second
+			take1(s, now, "a", ask(c, 40))
+			back := first.Grant()
+			back.First, back.Units = first.First.Advance(10, first.Rate), 30
+			now += 5 * second
+			s.Refund(now, []delivery.Grant{back})
+			if g := take1(s, now, "a", ask(c, 100)); first.Units != 40 || g.Units != 50 {
+				t.Errorf("%s: %d, and %d after 30 came back, want 40 and 50", algorithm, first.Units, g.Units)
+			}
+			if g := take1(s, now+52*second, "a", ask(c, 100)); g.Units != 10 {
+				t.Errorf("%s: %d units when 10 have left the window", algorithm, g.Units)
+			}
+		}
+	})
+}
+
 // waiter is a campaign that asks as daemons do: at the time it was told, and every 12 s at least.
 type waiter struct {
 	ask  delivery.Ask
