@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,12 +23,15 @@ import (
 // served starts the console of a desk, and returns the flags by which commands work over it.
 func served(t *testing.T, d *desk) (flags string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	// Below the ports that the system gives to others meanwhile: the console takes it some time later.
+	var address string
+	for address == "" {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_240+rand.IntN(8000)))
+		if err == nil {
+			address = l.Addr().String()
+			_ = l.Close()
+		}
 	}
-	address := l.Addr().String()
-	_ = l.Close() // the console takes it
 	const token = "open-sesame-open-sesame"
 	var said bytes.Buffer
 	ctx, stop := context.WithCancel(t.Context())
