@@ -221,10 +221,10 @@ func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bo
 	l.lookBy(d, now.in(lookEvery))
 }
 
-// overdue tells whether a job has been in memory for too long: its offset in ingress or a timer must not stay open.
+// overdue tells whether a job has been in memory for too long: its offset must not stay open. A lane, too, is read no further than some
+// thousand jobs beyond the first that is open.
 func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
-	e := p.campaigns.byID[j.Campaign]
-	return (e == nil || !stays(j, e.campaign)) && now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
+	return now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
 }
 
 // apartLong lets a job wait for its destination in a timer: while it is busy or has asked for a wait, until it could have its turn;

@@ -129,3 +129,16 @@ func TestALineIsSentAsFastAsItsCallsAllow(t *testing.T) {
 		})
 	}
 }
+
+// TestJobsOfALaneDoNotWaitForADeafDestinationForLong: the lane is read no further than some thousand jobs beyond them.
+func TestJobsOfALaneDoNotWaitForADeafDestinationForLong(t *testing.T) {
+	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.deaf = func(j *delivery.Job) bool { return j.Destination == "deaf" }
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "deaf"))
+		time.Sleep(20 * time.Second)
+		if n := lane.counts().settled; n < 49 {
+			t.Errorf("%d of 50 offsets are closed after 20 s", n)
+		}
+	})
+}
