@@ -99,7 +99,7 @@ func (p *Pacer) placeApart(s *sinkState, j *delivery.Job, now instant) bool {
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now)) {
+	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now) && !p.obstructs(d, j, now)) {
 		return false
 	}
 	d = p.destinations.get(key)
@@ -118,7 +118,7 @@ func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
 	returns := d != nil && q.released.of(j) == d
-	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0) {
+	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
 		return true
 	}
 	d = p.destinations.get(key)
@@ -213,12 +213,18 @@ func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bo
 		return
 	}
 	l := &p.destinations
-	if d.line.len() >= p.lineRoom(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) {
+	if d.line.len() >= p.lineRoom(d, s, now) || l.jobs >= mostLines || l.bytes+j.Size > p.opt.MaxQueueBytes || p.overdue(j, now) || p.obstructs(d, j, now) {
 		p.apartLong(s, d, j, now)
 		return
 	}
 	l.push(d, j, front)
 	l.lookBy(d, now.in(lookEvery))
+}
+
+// obstructs tells whether a job would hold up its lane with a call that most likely ends only by its timeout: a lane is read no further
+// than some thousand jobs beyond the first that is open. Such a destination is tried with jobs from timers, where this one goes, too.
+func (p *Pacer) obstructs(d *destination, j *delivery.Job, now instant) bool {
+	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > p.opt.MaxOpenAge.Microseconds()
 }
 
 // overdue tells whether a job has been in memory for too long: its offset must not stay open. A lane, too, is read no further than some

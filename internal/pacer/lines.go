@@ -211,7 +211,7 @@ func (p *Pacer) thinLine(d *destination, now instant) {
 		return
 	}
 	room := p.lineRoom(d, p.sinks[d.sink], now)
-	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) }, now)
+	p.thin(d, func(i int, j *delivery.Job) bool { return i < room && !p.overdue(j, now) && !p.obstructs(d, j, now) }, now)
 }
 
 // thin moves the jobs from a line to timers for which keep returns false.

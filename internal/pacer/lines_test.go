@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,6 +140,35 @@ func TestJobsOfALaneDoNotWaitForADeafDestinationForLong(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if n := lane.counts().settled; n < 49 {
 			t.Errorf("%d of 50 offsets are closed after 20 s", n)
+		}
+	})
+}
+
+// TestADeafDestinationIsNotTriedWithJobsOfALane: each such call lasts ten seconds, in which the lane is read no further than some thousand
+// jobs. It is tried with jobs from timers, and when it answers again all jobs arrive.
+func TestADeafDestinationIsNotTriedWithJobsOfALane(t *testing.T) {
+	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, back *partition) {
+		var answers atomic.Bool
+		f.receiver.deaf = func(j *delivery.Job) bool { return j.Destination == "deaf" && !answers.Load() }
+		lane := newPartition("lane/0")
+		f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 50), "deaf"))
+		time.Sleep(20 * time.Second)
+		begun, _ := f.sentTo("deaf")
+		for n := range 60 {
+			f.push(t, named(jobs(lane, delivery.FromLane, "c", int64(50+n), 1), "deaf"))
+			time.Sleep(time.Second)
+			if open := 51 + n - lane.counts().settled; open > 0 {
+				t.Errorf("%d offsets are open a second after job %d came", open, 50+n)
+				break
+			}
+		}
+		if n, _ := f.sentTo("deaf"); n == begun {
+			t.Error("it is not tried any more")
+		}
+		answers.Store(true)
+		time.Sleep(30 * time.Minute)
+		if n := lane.count(delivery.OutcomeDelivered) + back.count(delivery.OutcomeDelivered); n != 110 {
+			t.Errorf("%d of 110 jobs arrived", n)
 		}
 	})
 }
