@@ -59,8 +59,10 @@ const (
 	// until a campaign has finished before it reads a further one. Campaigns are spread over lanes, so this takes tens
 	// of thousands of backlogs.
 	maxLaneCampaigns = 150
-	// maxHandedOver bounds the records of one campaign that may be handed over beyond its low.
-	maxHandedOver = 4096
+	// maxHandedOver bounds the open records of one campaign, and maxBeyond those beyond its low, settled ones included. A call that
+	// ends by its timeout keeps the low where it is for ten seconds, and a wait for as long as max_open_age: in that time a lane of
+	// 500 a second must not come to its end.
+	maxHandedOver, maxBeyond = 4096, 2 * 4096
 	// unlimitedRoom stands for the room of a campaign whose room is not known, so that it is tried.
 	unlimitedRoom = 1 << 30
 	firstStride   = 1 << 10
@@ -177,8 +179,11 @@ func (l *Lane) ClassifyMain(hash uint64, offset int64) Verdict {
 
 // exhausted reports whether no further record of the campaign may be handed over for now.
 func (l *Lane) exhausted(c *campaign) bool {
-	return len(c.records) >= maxHandedOver || c.bytes >= l.maxBytes
+	return c.open >= maxHandedOver || len(c.records) >= maxBeyond || c.bytes >= l.maxBytes
 }
+
+// roomy reports whether half of the records that the campaign may have are gone.
+func (c *campaign) roomy() bool { return c.open < maxHandedOver/2 && len(c.records) < maxBeyond/2 }
 
 // Roomy reports whether a quarter of what may be handed over of the campaign is still to be had. The rest is for jobs that
 // are sent: others are moved on only if they do not take their place, since those that are settled count as well until
@@ -261,7 +266,7 @@ func (l *Lane) Settle(offset int64) (size int64, ok bool) {
 	c.bytes -= r.Size
 	c.open--
 	l.trim(c)
-	if c.capped && len(c.records) < maxHandedOver/2 && c.bytes <= l.maxBytes/2 {
+	if c.capped && c.roomy() && c.bytes <= l.maxBytes/2 {
 		c.capped, c.room, l.freed = false, unlimitedRoom, true
 	}
 	return size, true
@@ -345,7 +350,7 @@ func (l *Lane) Cut(at int64) (open int, bytes int64) {
 			c.left -= int64(float64(c.left) * float64(max(0, was-max(at, c.next))) / float64(max(1, was-c.next)))
 			c.next = min(c.next, at)
 		}
-		if c.capped && len(c.records) < maxHandedOver/2 { // perhaps none is left whose settling lifts the cap
+		if c.capped && c.roomy() { // perhaps none is left whose settling lifts the cap
 			c.capped, c.room, l.freed = false, unlimitedRoom, true
 		}
 		l.trim(c)

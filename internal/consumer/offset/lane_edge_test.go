@@ -108,3 +108,25 @@ func TestOnlyWhatHasNothingOpenIsTried(t *testing.T) {
 		t.Errorf("from %d, %v, room %d", from, ok, l.campaigns[h].room)
 	}
 }
+
+// TestOneOpenRecordDoesNotEndALane: a job that is called for long keeps the low of its campaign where it is, and others go on: twice as many
+// records may lie beyond the low as may be open, and no more.
+func TestOneOpenRecordDoesNotEndALane(t *testing.T) {
+	l, h := NewLane(0), uint64(1)
+	handed := 0
+	for o := range int64(3 * maxHandedOver) {
+		if l.ClassifyMain(h, o) != HandOver {
+			continue
+		}
+		l.Add(h, Record{Offset: o, Weight: 1, Size: 1})
+		if handed++; o > 0 {
+			l.Settle(o)
+		}
+	}
+	if handed != 2*maxHandedOver || l.Open() != 1 {
+		t.Errorf("%d records were handed over and %d are open", handed, l.Open())
+	}
+	if l.Settle(0); !l.TakeFreed() {
+		t.Error("what was left behind is not read")
+	}
+}
