@@ -227,9 +227,12 @@ func (p *Pacer) obstructs(d *destination, j *delivery.Job, now instant) bool {
 	return j.From == delivery.FromLane && d.tripped && 4*d.callLasts(now.local) > p.opt.MaxOpenAge.Microseconds()
 }
 
-// overdue tells whether a job has been in memory for too long: its offset must not stay open. A lane, too, is read no further than some
-// thousand jobs beyond the first that is open.
+// overdue tells whether a job has been in memory for too long: its offset must not stay open, in ingress unless its campaign keeps its jobs
+// there. A lane, too, is read no further than some thousand jobs beyond the first that is open.
 func (p *Pacer) overdue(j *delivery.Job, now instant) bool {
+	if e := p.campaigns.byID[j.Campaign]; j.From != delivery.FromLane && e != nil && stays(j, e.campaign) {
+		return false
+	}
 	return now.wall.Sub(j.ReadAt) > p.opt.MaxOpenAge
 }
 

@@ -594,3 +594,22 @@ func TestDestinationsThatSinksFind(t *testing.T) {
 		}
 	})
 }
+
+// TestABlockingCampaignWaitsForItsDestinationInIngress: a destination that asks for short waits again and again does not move the jobs of a
+// campaign that keeps them in ingress, however long that lasts.
+func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
+	played(t, 1, newBook(blocking("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(down("busy", delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: 2 * time.Second}))
+		ingress := newPartition("jobs/0")
+		f.push(t, named(jobs(ingress, delivery.FromIngress, "c", 0, 20), "busy"))
+		time.Sleep(time.Minute)
+		if moved := f.outboxes[0].all(); len(moved) > 0 || ingress.counts().settled > 0 {
+			t.Errorf("%d jobs were moved, %d offsets are closed", len(moved), ingress.counts().settled)
+		}
+		f.receiver.setAnswer(nil)
+		time.Sleep(time.Minute)
+		if n := ingress.count(delivery.OutcomeDelivered); n != 20 {
+			t.Errorf("%d of 20 jobs arrived", n)
+		}
+	})
+}

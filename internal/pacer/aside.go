@@ -57,8 +57,8 @@ func (a *aside) each(f func(*delivery.Job)) {
 
 // wait keeps the job in memory when its time is near, and puts it into a timer otherwise.
 func (p *Pacer) wait(j *delivery.Job, d time.Duration, why delivery.Reason, now instant) {
-	obstructs := j.From == delivery.FromLane && j.Destination != "" && p.overdue(j, now) // its lane, for one destination's sake
-	if d < p.opt.MaxOpenAge && !obstructs {
+	long := j.From == delivery.FromLane && j.Destination != "" && p.overdue(j, now) // the lane would wait for one destination
+	if d < p.opt.MaxOpenAge && !long {
 		p.aside.waits.push(j, now.in(d)+1) // not a moment before it is ready
 		return
 	}
