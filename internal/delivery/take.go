@@ -63,6 +63,9 @@ type Granted struct {
 	Revision int64
 	// GrantedAt is the store time of the grant; a refund names it.
 	GrantedAt int64
+	// Late says that the ask came to the store so late that its clock may have stepped meanwhile, and so was not carried
+	// out: GrantedAt is 0. Nothing is wrong with the store.
+	Late bool
 	// NextAt, when Units fell short of Want, is the store time at which asking again can first bring more.
 	NextAt int64
 	Bound  Binding

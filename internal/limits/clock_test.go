@@ -143,6 +143,39 @@ func TestClockStepsGrantNothing(t *testing.T) {
 	}
 }
 
+// TestALateTakeIsNoFailure: requests that reach Redis long after they were sent may as well have met a step of its clock. They
+// are not carried out, and that is no failure of the store; the next one that is in time is answered.
+func TestALateTakeIsNoFailure(t *testing.T) {
+	l := newLua(t, realClient(t))
+	m := &l.engine("a").shards[0].master
+	world, transit, looks := epoch, int64(0), 0
+	m.override = func() int64 { looks = 2; return world + transit }
+	m.local = func() time.Time { // once for the forecast, and again when the reply is there
+		if looks--; looks == 0 {
+			world, transit = world+transit, 3*transit
+		}
+		return time.UnixMicro(world - epoch/2)
+	}
+	take := func() delivery.Granted {
+		t.Helper()
+		world += second / 10
+		r, err := l.engine("a").Take(context.Background(), []delivery.Ask{ask(campaign(100), 1)})
+		must(t, err)
+		return r.Items[0]
+	}
+	if g := take(); g.Late || g.Units != 1 {
+		t.Fatalf("in time: %+v", g)
+	}
+	transit = 70_000 // and more when it is repeated
+	if g := take(); !g.Late || g.Units != 0 || g.GrantedAt != 0 {
+		t.Errorf("late: %+v", g)
+	}
+	transit = 0
+	if g := take(); g.Late || g.Units != 1 {
+		t.Errorf("in time again: %+v", g)
+	}
+}
+
 // TestAStepIsNoticedByEveryScript: a take of many campaigns is several scripts, sent together. Where the first finds that
 // the clock has stepped, the others must not go by it.
 func TestAStepIsNoticedByEveryScript(t *testing.T) {

@@ -78,11 +78,17 @@ const followWithin = 50 * time.Millisecond
 // ahead is how far a script found the clock ahead of the prediction; 0 if it does not say.
 func ahead(err error) time.Duration {
 	var micros int64
+	if err == nil {
+		return 0
+	}
 	if _, scanErr := fmt.Sscanf(err.Error(), "CLOCK %d", &micros); scanErr != nil {
 		return 0
 	}
 	return time.Duration(micros) * time.Microsecond
 }
+
+// isLate tells whether a script was refused because it may have been under way for long, or Redis' clock have stepped.
+func isLate(err error) bool { return ahead(err) > 0 }
 
 // run sends the calls in one pipeline and leaves reply or error in each. Calls of unknown outcome (a timeout, a
 // broken connection) are sent again unchanged, and so are those that found the clock outside the predicted

@@ -13,7 +13,7 @@ import (
 // Take asks for slots for any number of campaigns, in one round trip to each shard concerned, concurrently (up to
 // scriptSlots scripts a shard, so for thousands of campaigns). Items are in the order of the asks.
 //
-// On an error the reply is still valid in part: items that could not be asked for have Units 0 and
+// Items that came too late have Late, Units 0 and GrantedAt 0, without an error. On an error the reply is still valid in part: items that could not be asked for have Units 0 and
 // GrantedAt 0, the others are granted and count. A shard that fails does not affect the items of the
 // others.
 //
@@ -172,6 +172,12 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 	s.run(ctx, takeScript, calls)
 	var errs []error
 	for i, c := range calls {
+		if isLate(c.err) {
+			for _, g := range batches[i].out {
+				g.Late = true
+			}
+			continue
+		}
 		if c.err != nil {
 			errs = append(errs, fmt.Errorf("take %d campaigns: %w", len(batches[i].asks), c.err))
 			continue

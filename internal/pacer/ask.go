@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -106,22 +107,34 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 			p.slots.reorder(p.due)
 		}
 	}
-	var unanswered []*queue
+	var unanswered, late []*queue
 	for i, q := range queues {
 		q.answered()
-		if err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0 {
+		switch {
+		case i < len(reply.Items) && reply.Items[i].Late:
+			late = append(late, q)
+		case err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0:
 			p.grant(q, asks[i], reply.Items[i], now)
-		} else {
+		default:
 			unanswered = append(unanswered, q)
 		}
+	}
+	if len(late) > 0 && len(late) == len(queues) && !p.takes.late() {
+		err, unanswered, late = errLate, late, nil
+	}
+	for _, q := range late {
+		p.takes.askLater(q, now.local)
 	}
 	if err != nil {
 		p.takeFailed(unanswered, err, now)
 	} else if len(reply.Clocks) > 0 {
-		p.takes.answeredAt = arrival
+		p.takes.answered(arrival)
 		p.recover(arrival)
 	}
 }
+
+// errLate is that takes come too late again and again.
+var errLate = errors.New("requests are under way for so long that its clock may step meanwhile")
 
 // recover notes the end of an outage of the store.
 func (p *Pacer) recover(now int64) {

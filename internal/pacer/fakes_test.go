@@ -19,6 +19,7 @@ type store struct {
 	began   time.Time
 	latency func() time.Duration
 	down    bool
+	late    int // so many takes come too late
 	takes   int
 	node    int
 }
@@ -53,6 +54,15 @@ func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeRepl
 	if c.down {
 		c.mu.Unlock()
 		return delivery.TakeReply{}, fmt.Errorf("the store is down")
+	}
+	if c.late > 0 {
+		c.late--
+		c.mu.Unlock()
+		reply := delivery.TakeReply{Items: make([]delivery.Granted, len(asks))}
+		for i := range reply.Items {
+			reply.Items[i].Late = true
+		}
+		return reply, nil
 	}
 	c.takes++
 	reply := c.model.Take(c.now(), c.node, asks)

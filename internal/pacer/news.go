@@ -98,7 +98,7 @@ func (p *Pacer) tellStore(now instant) {
 	}
 	p.background(func(ctx context.Context) {
 		reply, err := p.opt.Limiter.Take(ctx, asks)
-		if err == nil {
+		if err == nil && !slices.ContainsFunc(reply.Items, func(g delivery.Granted) bool { return g.Late }) {
 			return
 		}
 		p.inbox.do(func(now instant) {

@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -72,6 +73,40 @@ func TestOutageOfTheLimiter(t *testing.T) {
 	if pause, first := takes.failed(0); pause != 50*time.Millisecond || !first {
 		t.Errorf("the next outage: a pause of %s, first: %t", pause, first)
 	}
+}
+
+// TestALateTakeIsAskedAgainAtOnce: one that the store refuses because it may have been under way for long is no outage; many
+// of them, one after the other, are.
+func TestALateTakeIsAskedAgainAtOnce(t *testing.T) {
+	one(t, newBook(campaign("c", 1000)), nil, func(t *testing.T, f *fleet) {
+		late := func(n int) {
+			f.store.mu.Lock()
+			defer f.store.mu.Unlock()
+			f.store.late = n
+		}
+		f.offer(t, jobs(newPartition("lane"), delivery.FromLane, "c", 0, 2000))
+		for range 20 {
+			time.Sleep(100 * time.Millisecond)
+			late(maxLates)
+		}
+		if n := f.daemons[0].takes.outage.Failures(); n != 0 {
+			t.Errorf("%d failures of the store, which answered", n)
+		}
+		if n := f.count("c"); n < 1950 {
+			t.Errorf("%d jobs were sent in two seconds, of 2000", n)
+		}
+		late(math.MaxInt)
+		f.offer(t, jobs(newPartition("more"), delivery.FromLane, "c", 0, 1000))
+		time.Sleep(time.Second)
+		if f.daemons[0].takes.outage.Failures() == 0 {
+			t.Error("no outage while no take is in time")
+		}
+		late(0)
+		time.Sleep(2 * time.Second)
+		if n := f.count("c"); n != 3000 {
+			t.Errorf("%d of 3000 jobs were sent", n)
+		}
+	})
 }
 
 // TestAnOutageOfTheLimiterEndsWhileNothingIsAsked: the first take that is answered may be the last one for long.
