@@ -30,17 +30,19 @@ func TestConsolePagesInABrowser(t *testing.T) {
 	s.run("quota", "set", "provider", "--window", "400/20s:fixed,100000/1h")
 	s.campaign("spring", 100)
 	s.run("campaign", "set", "spring", "--quota", "provider")
+	s.pastWeek("provider", 1200)
 	s.campaign("autumn", 1000)
+	s.campaign("winter", 1000)
 	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.campaign == "autumn" {
+		if a.campaign != "spring" {
 			return http.StatusGone, 0
 		}
 		return http.StatusOK, 0
 	}
 	d := s.start("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame", "PACER_HTTP_BASE_PATH=/tools/pacer")
 	d.awaitReady(30 * time.Second)
-	s.publish(mix(map[string]int{"spring": 300, "autumn": 20}))
-	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 20 })
+	s.publish(mix(map[string]int{"spring": 300, "autumn": 20, "winter": 5}))
+	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 25 })
 	s.receiver.mu.Lock()
 	s.receiver.answer = nil
 	s.receiver.mu.Unlock()
@@ -56,32 +58,47 @@ func TestConsolePagesInABrowser(t *testing.T) {
 		b.focus(base + page)
 	}
 	b.withoutScripts(s, base)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.said) > 0 {
-		t.Errorf("the browser's console says %q", b.said)
+	b.do(b.tab, emulation.SetScriptExecutionDisabled(false))
+	for _, page := range []string{"replays", "changes", "dead"} { // once more, with what was done
+		b.do(b.tab, chromedp.Navigate(base+page))
+		b.accessible(b.tab, page)
 	}
+	b.silent()
 }
 
-// keys logs in with keys alone, and opens the page of campaigns.
+// pastWeek enters into the ledger what was used of a quota in the last week, up to some hours ago: by day up to so much a minute, at night
+// nothing.
+func (s *stack) pastWeek(quota string, most int) {
+	s.t.Helper()
+	s.sql(`INSERT INTO pacer.quota_usage (quota_id, minute, node, units)
+		SELECT $1, minute, 'earlier', greatest(0, $2 * sin(2 * pi() * minute / 1440))::bigint
+		FROM generate_series(extract(epoch FROM now())::bigint / 60 - 7 * 1440, extract(epoch FROM now())::bigint / 60 - 180) AS minute`, quota, float64(most))
+}
+
+// keys logs in, finds a campaign and changes its rate with keys alone.
 func (b *browser) keys(page string) {
 	b.t.Helper()
-	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("h1"))
-	if !b.tabTo(`document.activeElement.name === "token"`) {
-		b.t.Fatal("the field for the token cannot be reached with the tab key")
-	}
-	b.do(b.tab, chromedp.KeyEvent("open-sesame-open-sesame"), chromedp.KeyEvent(kb.Enter), chromedp.Sleep(500*time.Millisecond), chromedp.WaitReady("h1"))
-	if !b.tabTo(`document.activeElement.textContent === "Campaigns"`) {
-		b.t.Fatal("the link to campaigns cannot be reached with the tab key")
-	}
-	b.do(b.tab, chromedp.KeyEvent(kb.Enter), chromedp.Sleep(500*time.Millisecond), chromedp.WaitReady("h1"), chromedp.KeyEvent("/"))
+	enter := func(text string) { b.leads(b.tab, chromedp.KeyEvent(text), chromedp.KeyEvent(kb.Enter)) }
+	b.do(b.tab, chromedp.Navigate(page))
+	b.tabTo(`document.activeElement.name === "token"`)
+	enter("open-sesame-open-sesame")
+	b.tabTo(`document.activeElement.textContent === "Campaigns"`)
+	enter("")
+	b.do(b.tab, chromedp.KeyEvent("/"))
 	if b.value(`document.activeElement.id`) != "filter" {
 		b.t.Error("/ does not lead to the filter")
 	}
 	b.value(`document.activeElement.value = ""`) // a key here is two events, and only the first one is suppressed
-	b.do(b.tab, chromedp.KeyEvent("spring"), chromedp.KeyEvent(kb.Enter), chromedp.Sleep(500*time.Millisecond), chromedp.WaitReady("h1"))
+	enter("spring")
 	if text := b.text(b.tab); !strings.Contains(text, "1 campaigns match") {
 		b.t.Errorf("the page of campaigns says %s", text)
+	}
+	b.tabTo(`document.activeElement.textContent === "spring"`)
+	enter("")
+	b.tabTo(`document.activeElement.name === "rate"`)
+	enter("120") // the tab key has selected what was there
+	if text := b.text(b.tab); !strings.Contains(text, "The campaign is changed.") {
+		b.t.Errorf("the page of the campaign says %s", text)
 	}
 }
 
@@ -93,24 +110,26 @@ func (b *browser) value(expression string) (value any) {
 }
 
 // tabTo presses the tab key until the expression is true.
-func (b *browser) tabTo(expression string) bool {
+func (b *browser) tabTo(expression string) {
+	b.t.Helper()
 	for range 60 {
 		b.do(b.tab, chromedp.KeyEvent(kb.Tab))
 		if b.value(expression) == true {
-			return true
+			return
 		}
 	}
-	return false
+	b.t.Fatalf("the tab key does not lead to where %s", expression)
 }
 
 // narrow checks that a page fits a small screen.
 func (b *browser) narrow(page string) {
 	b.t.Helper()
-	b.do(b.tab, emulation.SetDeviceMetricsOverride(360, 740, 1, true), chromedp.Navigate(page), chromedp.WaitReady("h1"))
+	b.do(b.tab, emulation.SetDeviceMetricsOverride(360, 740, 1, true), chromedp.Navigate(page))
 	if width := b.value(`document.documentElement.scrollWidth`); width.(float64) > 360 {
 		widest := b.value(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 361).map(e => e.tagName + "." + e.className + " " + e.textContent.slice(0, 30)).slice(0, 5).join("; ")`)
 		b.t.Errorf("%s is %v pixels wide on a screen of 360: %v", page, width, widest)
 	}
+	b.accessible(b.tab, page+", 360 pixels wide")
 	b.do(b.tab, emulation.ClearDeviceMetricsOverride())
 }
 
@@ -118,12 +137,13 @@ func (b *browser) narrow(page string) {
 func (b *browser) dark(page string) {
 	b.t.Helper()
 	scheme := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}
-	b.do(b.tab, emulation.SetEmulatedMedia().WithFeatures(scheme), chromedp.Navigate(page), chromedp.WaitReady("h1"))
+	b.do(b.tab, emulation.SetEmulatedMedia().WithFeatures(scheme), chromedp.Navigate(page))
 	const light = `(of => { const [r, g, b] = of.match(/[\d.]+/g).map(Number); return (r + g + b) / 3; })(getComputedStyle(document.body).%s)`
 	paper, ink := b.value(fmt.Sprintf(light, "backgroundColor")).(float64), b.value(fmt.Sprintf(light, "color")).(float64)
 	if paper > 60 || ink < 180 {
 		b.t.Errorf("%s is not dark: paper %v, ink %v", page, paper, ink)
 	}
+	b.accessible(b.tab, page+", dark")
 	b.do(b.tab, emulation.SetEmulatedMedia())
 }
 
@@ -131,7 +151,9 @@ func (b *browser) dark(page string) {
 // where it is.
 func (b *browser) focus(page string) {
 	b.t.Helper()
-	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("h1"), chromedp.KeyEvent(kb.Tab))
+	b.do(b.tab, chromedp.Navigate(page))
+	b.accessible(b.tab, page)
+	b.do(b.tab, chromedp.KeyEvent(kb.Tab))
 	if first := b.value(`document.activeElement.className`); first != "skip" {
 		b.t.Errorf("%s: the first thing that is reached is %v", page, first)
 	}
@@ -188,32 +210,43 @@ func (b *browser) fallsAndComesBack(page string) {
 // week checks that what was left of a quota in a week is drawn.
 func (b *browser) week(page string) {
 	b.t.Helper()
-	b.do(b.tab, chromedp.Navigate(page), chromedp.WaitReady("h1"))
-	drawn := b.value(`[...document.querySelectorAll("figure svg path.line")].filter(p => p.getTotalLength() > 100 && p.checkVisibility()).length`).(float64)
+	b.do(b.tab, chromedp.Navigate(page))
+	drawn := b.value(`[...document.querySelectorAll("figure svg path.line")].filter(p => p.getBBox().width > 400 && p.getBBox().height > 50 && p.checkVisibility()).length`).(float64)
 	if text := b.text(b.tab); drawn < 1 || !strings.Contains(text, "last 7d") {
 		b.t.Errorf("%v lines are drawn of a week: %s", drawn, text)
 	}
 }
 
-// withoutScripts replays dead letters, changes a quota and creates a campaign with plain forms.
+// withoutScripts logs out and in, replays dead letters, changes a quota and creates a campaign with plain links and forms.
 func (b *browser) withoutScripts(s *stack, base string) {
 	b.t.Helper()
 	b.do(b.tab, emulation.SetScriptExecutionDisabled(true))
 	type typed struct{ field, text string }
-	send := func(page, action, want string, fields ...typed) {
+	press := func(action, want string, fields ...typed) {
 		b.t.Helper()
 		form := fmt.Sprintf(`form[action=%q] `, action)
-		b.do(b.tab, chromedp.Navigate(base+page), chromedp.WaitReady("h1"))
 		for _, f := range fields {
 			b.do(b.tab, chromedp.SetValue(form+fmt.Sprintf(`[name=%q]`, f.field), f.text, chromedp.ByQuery))
 		}
-		b.do(b.tab, chromedp.Click(form+"button", chromedp.ByQuery), chromedp.Sleep(700*time.Millisecond), chromedp.WaitReady("h1"))
+		b.leads(b.tab, chromedp.Click(form+"button", chromedp.ByQuery))
 		if text := b.text(b.tab); !strings.Contains(text, want) {
 			b.t.Errorf("%s answers %s", action, text)
 		}
 	}
-	send("replay?campaign=autumn&reason=refused", "replay", "The replay has begun.", typed{"rate", "1000"}, typed{"why", "mended"})
+	send := func(page, action, want string, fields ...typed) {
+		b.t.Helper()
+		b.do(b.tab, chromedp.Navigate(base+page))
+		press(action, want, fields...)
+	}
+	send("", "logout", "You are logged out.")
+	send("login?next=dead", "login", "25 dead letters", typed{"token", "open-sesame-open-sesame"})
+	press("dead", "autumn\trefused\t20\t0", typed{"campaign", "autumn"}, typed{"reason", "refused"})
+	b.leads(b.tab, chromedp.Click(`a[href^="replay?"]`, chromedp.ByQuery))
+	press("replay", "The replay has begun.", typed{"rate", "1000"}, typed{"why", "mended"})
 	s.await(30*time.Second, "the replayed letters", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 20 })
+	if n := s.receiver.count("winter"); n != 5 {
+		b.t.Errorf("%d requests of the campaign whose letters were not replayed, instead of 5", n)
+	}
 	send("quota-edit?id=provider", "quota-edit", "The quota is changed.", typed{"windows", "500/20s:fixed"}, typed{"reason", "more"})
 	send("quota-edit?id=provider", "quota-edit", "must be a whole number", typed{"windows", "many/20s"})
 	send("quota-adjust?id=provider", "quota-adjust", "The count is corrected.", typed{"used", "450"}, typed{"reason", "sent elsewhere"})
