@@ -77,9 +77,20 @@ type fated struct {
 	failed    int // answers that it failed
 }
 
+// role is what a request is of its job, where a job takes several.
+type role struct {
+	begins bool // takes the job's slot
+	faulty bool // the job's fault is to be met here
+	ends   bool // the job is taken if this is
+}
+
+// single is the role of a request that is a job's only one.
+var single = role{begins: true, faulty: true, ends: true}
+
 // visit is a request.
 type visit struct {
 	arrival
+	role
 	job  *fated
 	conn int
 	does fault
@@ -126,16 +137,21 @@ var allFaults = []fault{
 
 // arrives notes a request for a job on a connection, and decides what is done with it.
 func (d *destination) arrives(id string, conn int) *visit {
-	v := d.decides(id, conn)
+	return d.arrivesFor(id, conn, single)
+}
+
+// arrivesFor is arrives for one of several requests that a job takes.
+func (d *destination) arrivesFor(id string, conn int, r role) *visit {
+	v := d.decides(id, conn, r)
 	d.does(v)
 	return v
 }
 
 // decides notes the beginning of a request, and decides what is to be done with it: see does.
-func (d *destination) decides(id string, conn int) *visit {
+func (d *destination) decides(id string, conn int, r role) *visit {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v := &visit{arrival: arrival{at: d.clock.now(), id: id}, conn: conn}
+	v := &visit{arrival: arrival{at: d.clock.now(), id: id}, role: r, conn: conn}
 	if v.job = d.jobs[id]; v.job == nil {
 		d.strange = append(d.strange, id)
 		v.job = &fated{fault: refuses}
@@ -148,7 +164,7 @@ func (d *destination) decides(id string, conn int) *visit {
 	case d.expired:
 		v.does = distrusts
 		d.distrust++
-	case never || !v.job.spent:
+	case r.faulty && (never || !v.job.spent):
 		v.does, v.job.spent = v.job.fault, true
 	}
 	d.visits = append(d.visits, v)
@@ -160,10 +176,8 @@ func (d *destination) does(v *visit) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch v.does {
-	case faultless, loses, resets, goesAwayNow:
-		v.job.taken++
-	case deaf:
-		if _, never := v.job.fault.forGood(); !never && takenThough(v.id) {
+	case faultless, loses, resets, goesAwayNow, deaf:
+		if v.ends && v.isTaken() {
 			v.job.taken++
 		}
 	case gone, refuses:
@@ -171,6 +185,18 @@ func (d *destination) does(v *visit) {
 	case fails, alwaysFails:
 		v.job.failed++
 	}
+}
+
+// isTaken tells whether the destination does what the request asks for, whether it answers or not.
+func (v *visit) isTaken() bool {
+	switch v.does {
+	case faultless, loses, resets, goesAwayNow:
+		return true
+	case deaf:
+		_, never := v.job.fault.forGood()
+		return !never && takenThough(v.id)
+	}
+	return false
 }
 
 // takenThough tells whether a destination that is deaf takes the job: it does half of them.
@@ -192,16 +218,17 @@ func (d *destination) leaves(id string) bool {
 	return true
 }
 
-// lose notes that the answer of a visit did not arrive, or may not have.
+// lose notes that the answer of a visit did not arrive, or may not have. What comes before the last of several requests says
+// nothing of whether that one is made again.
 func (d *destination) lose(v *visit) {
-	if !v.lost {
+	if !v.lost && (v.ends || v.does == gone || v.does == refuses) {
 		v.lost = true
 		v.job.lost++
 	}
 }
 
-// ends notes that a visit is over. An answer that came late may have met nobody.
-func (d *destination) ends(v *visit, arrived bool) {
+// over notes that a visit is over. An answer that came late may have met nobody.
+func (d *destination) over(v *visit, arrived bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v.done = d.clock.now()
@@ -232,32 +259,55 @@ func (d *destination) breaks(conn int) {
 // serve treats a request over HTTP for a job. say answers it in the words of the protocol; for faultless, and for what is
 // done with a job that is taken, it says that it is.
 func (d *destination) serve(c *standin.Call, id string, say func(v *visit)) {
-	v := d.arrives(id, c.Connection)
+	d.treat(c, d.arrives(id, c.Connection), say)
+}
+
+// treat is serve for a request that has been noted.
+func (d *destination) treat(c *standin.Call, v *visit, say func(v *visit)) {
 	v.late = c.Cancelled
 	switch v.does {
 	case deaf, loses:
 		c.Hang()
-		d.ends(v, false)
+		d.over(v, false)
 		return
 	case resets:
 		d.breaks(c.Connection)
 		c.Reset()
-		d.ends(v, false)
+		d.over(v, false)
 		return
 	case refusesOne:
 		c.Refuse(7)
-		d.ends(v, true)
+		d.over(v, true)
 		return
 	case goesAwayNow:
 		c.GoAway(true)
 	}
 	say(v)
-	select {
-	case <-c.Gone():
-		d.ends(v, false)
-	default:
-		d.ends(v, true)
+	d.over(v, !c.GivenUp())
+}
+
+// faultOf returns the fault of a job.
+func (d *destination) faultOf(id string) fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if j := d.jobs[id]; j != nil {
+		return j.fault
 	}
+	return faultless
+}
+
+// deafOrDoubts tells what is done with a request that is for no job that is known.
+func (d *destination) deafOrDoubts() fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.deaf:
+		return deaf
+	case d.expired:
+		d.distrust++
+		return distrusts
+	}
+	return faultless
 }
 
 // doubts tells whether the credential is not accepted, and notes that it was asked.
@@ -300,7 +350,7 @@ func (d *destination) requests(campaign string) (list []arrival) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, v := range d.visits {
-		if v.campaign == campaign && v.does != refusesOne && v.does != goesAway {
+		if v.begins && v.campaign == campaign && v.does != refusesOne && v.does != goesAway {
 			list = append(list, v.arrival)
 		}
 	}
@@ -335,7 +385,7 @@ func (d *destination) batch(ids map[int32][]string, worst []fault) map[int32]fau
 	worse := func(a, b fault) bool { return slices.Index(worst, a) > slices.Index(worst, b) }
 	for p, list := range ids {
 		for _, id := range list {
-			v := d.isTo(id, &visit{arrival: arrival{at: now, id: id}, done: now})
+			v := d.isTo(id, &visit{arrival: arrival{at: now, id: id}, role: single, done: now})
 			if visits[p] = append(visits[p], v); worse(v.does, does[p]) {
 				does[p] = v.does
 			}

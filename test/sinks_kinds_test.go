@@ -31,6 +31,7 @@ type sinkEnd struct {
 	dress    func(*job) // gives a job what the sink needs
 	expire   func(bool) // expires the credential, or renews it; nil if the destination itself does
 	taken    func() int // how many jobs are really there; nil if the destination itself counts
+	check    func()     // looks at what is there besides, once all jobs are done; nil: nothing
 }
 
 // sinkKinds are all kinds that have a destination, in the order of the table.
@@ -49,6 +50,15 @@ var sinkKinds = []sinkKind{
 	{
 		name: "smtp", start: startSMTPEnd, queues: true,
 		never: []fault{throttlesHost, throttlesOne, goesAway, goesAwayNow, refusesOne},
+	},
+	{name: "steps", start: startStepsEnd},
+	{
+		name: "smev", start: startSMEVEnd, // the adapter
+		never: []fault{throttlesHost, throttlesOne, throttlesIt, goesAway, goesAwayNow, refusesOne},
+	},
+	{
+		name: "smev-direct", start: startSMEVDirectEnd,
+		never: []fault{throttlesHost, throttlesIt, gone, goesAway, goesAwayNow, refusesOne},
 	},
 }
 
@@ -314,10 +324,10 @@ func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
 			return nil
 		},
 		Treat: func(recipient string, _ int) (how standin.MailTreatment) {
-			v := d.decides(strings.TrimSuffix(recipient, domain), 0)
+			v := d.decides(strings.TrimSuffix(recipient, domain), 0, single)
 			how.Read = func() {
 				d.does(v)
-				d.ends(v, !how.Hang && !how.Reset)
+				d.over(v, !how.Hang && !how.Reset)
 			}
 			switch v.does {
 			case fails, alwaysFails:

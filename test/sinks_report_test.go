@@ -56,7 +56,9 @@ const (
 		"destination, the campaign, the recipient; 1 % are for a recipient who is gone, 1 % are refused for good, and 0.1 % fail always.\n" +
 		"0.2 % each are taken without an answer, and with a reset of the connection; at 0.5 % each, a GOAWAY comes before the job, and with\n" +
 		"the answer; of 1 % the stream is refused. Where an answer is one for several jobs (kafka), a fifth of these. When a fifth of the jobs is done, the credential is not accepted for five seconds; when\n" +
-		"half are done, the destination answers nothing for a second, though it takes half of what comes.\n\n" +
+		"half are done, the destination answers nothing for a second, though it takes half of what comes. A job of steps (a lookup, a step\n" +
+		"to be made once, a poll, a last step) and of smev (a look, a send, polls for the response) meets its fault at one of its requests, and\n" +
+		"is taken with the last; no order may be made twice, and no request registered twice.\n\n" +
 		"- **lost**: jobs that were neither taken nor ended in another way. Must be 0.\n" +
 		"- **duplicates**: jobs that were taken again. Must not be more, for any job, than its answers that may not have arrived:\n" +
 		"  those that were not given, came after half a second, or were written in the last second of a connection that was reset.\n" +

@@ -40,6 +40,20 @@ type exchanger interface {
 	Cancelled() bool
 }
 
+// GivenUp tells whether the client of HTTP/2 has given the request up. One of HTTP/1.1 cannot be asked while its connection is to
+// be used again: false.
+func (c *Call) GivenUp() bool {
+	if _, ok := c.exchanger.(*stream); !ok {
+		return false
+	}
+	select {
+	case <-c.Gone():
+		return true
+	default:
+		return false
+	}
+}
+
 // Answer answers with a status and no body.
 func (c *Call) Answer(status int, header ...string) {
 	c.Begin(status, append(slices.Clone(header), "Content-Length", "0")...)

@@ -55,12 +55,7 @@ func (g *Registry) Take(key string) string {
 }
 
 func (g *Registry) take(c *Call, treat func(c *Call, what, key string, n int) bool) {
-	u, _ := url.Parse(c.Path)
-	what, id := strings.TrimPrefix(u.Path, "/"), u.Query().Get("id")
-	key := u.Query().Get("key")
-	if key == "" && strings.Contains(id, ".") {
-		key = id[:strings.LastIndex(id, ".")]
-	}
+	what, key := g.Asked(c)
 	g.mu.Lock()
 	g.calls[what+" "+key]++
 	n := g.calls[what+" "+key]
@@ -68,6 +63,28 @@ func (g *Registry) take(c *Call, treat func(c *Call, what, key string, n int) bo
 	if treat != nil && treat(c, what, key, n) {
 		return
 	}
+	g.Usual(c)
+}
+
+// asks returns what a call asks for, and the id and the key that it names.
+func (g *Registry) asks(c *Call) (what, id, key string) {
+	u, _ := url.Parse(c.Path)
+	what, id, key = strings.TrimPrefix(u.Path, "/"), u.Query().Get("id"), u.Query().Get("key")
+	if key == "" && strings.Contains(id, ".") {
+		key = id[:strings.LastIndex(id, ".")]
+	}
+	return what, id, key
+}
+
+// Asked returns what a call asks for, and its key.
+func (g *Registry) Asked(c *Call) (what, key string) {
+	what, _, key = g.asks(c)
+	return what, key
+}
+
+// Usual does what a call asks for, and answers it.
+func (g *Registry) Usual(c *Call) {
+	what, id, key := g.asks(c)
 	switch what {
 	case "new":
 		c.JSON(201, fmt.Sprintf(`{"order":{"id":%q,"n":7}}`, g.Take(key)))

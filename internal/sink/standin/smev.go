@@ -181,10 +181,10 @@ func (s *SMEV) handle(c *Call) {
 }
 
 // Fault answers with one of the faults of the operator's schema.
-func (s *SMEV) Fault(c *Call, name string) { s.fault(c, name, "") }
+func (s *SMEV) Fault(c *Call, name string, header ...string) { s.fault(c, name, "", header...) }
 
 // fault answers with a fault: its name, and what is in it, or a text if it has no name.
-func (s *SMEV) fault(c *Call, name, text string) {
+func (s *SMEV) fault(c *Call, name, text string, header ...string) {
 	var b strings.Builder
 	b.WriteString(`<soap:Fault><faultcode>soap:Server</faultcode><faultstring>`)
 	if name == "" {
@@ -193,7 +193,7 @@ func (s *SMEV) fault(c *Call, name, text string) {
 	} else {
 		fmt.Fprintf(&b, `%[1]s</faultstring><detail><f:%[1]s xmlns:f="%[2]sfaults/%[3]s">%[4]s</f:%[1]s></detail></soap:Fault>`, name, smevTypes, s.options.Version, text)
 	}
-	c.Text(500, "text/xml; charset=utf-8", s.envelope(b.String()))
+	c.Text(500, "text/xml; charset=utf-8", s.envelope(b.String()), header...)
 }
 
 func (s *SMEV) reply(c *Call, body string) { c.Text(200, "text/xml; charset=utf-8", s.envelope(body)) }
@@ -204,8 +204,8 @@ func (s *SMEV) envelope(body string) string {
 }
 
 // Text answers with a body of that type.
-func (c *Call) Text(status int, contentType, body string) {
-	c.Begin(status, "Content-Type", contentType, "Content-Length", fmt.Sprint(len(body)))
+func (c *Call) Text(status int, contentType, body string, header ...string) {
+	c.Begin(status, append([]string{"Content-Type", contentType, "Content-Length", fmt.Sprint(len(body))}, header...)...)
 	_ = c.Body([]byte(body))
 	c.End()
 }
@@ -240,7 +240,7 @@ func (s *SMEV) send(c *Call, call smevCall) {
 	if s.options.Treat != nil && s.options.Treat(c, r, n) {
 		return
 	}
-	if fault := s.register(r); fault != "" {
+	if fault := s.Register(r); fault != "" {
 		s.fault(c, fault, "")
 		return
 	}
@@ -251,8 +251,8 @@ func (s *SMEV) send(c *Call, call smevCall) {
 	s.Accept(c, r.MessageID)
 }
 
-// register takes a request, or returns the fault that it is refused with.
-func (s *SMEV) register(r SMEVRequest) (fault string) {
+// Register takes a request, or returns the fault that it is refused with.
+func (s *SMEV) Register(r SMEVRequest) (fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.requests, func(o SMEVRequest) bool { return o.MessageID == r.MessageID }) {

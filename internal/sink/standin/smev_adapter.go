@@ -20,6 +20,7 @@ type Adapter struct {
 
 	mu       sync.Mutex
 	requests []AdapterRequest // that were registered, in order
+	known    map[string][]int // where in them, by the client's id
 	sent     map[string]int   // by the client's id, whatever became of it
 	found    map[string]int   // find for a response, the same
 }
@@ -29,6 +30,8 @@ type AdapterOptions struct {
 	Plain bool // without TLS
 	// Treat, if set, is asked for each send that is in order, before it is registered. It answers, or returns false.
 	Treat func(c *Call, r AdapterRequest, n int) (treated bool)
+	// Find, if set, is asked for each find. It answers, or returns false.
+	Find func(c *Call, f AdapterFind) (treated bool)
 	// Deaf, if set, registers requests and does not answer those for which it returns true.
 	Deaf func(r AdapterRequest, n int) bool
 	// Supplier, if set, says what becomes of a request; nil: one response, at once.
@@ -45,10 +48,18 @@ type AdapterRequest struct {
 	EOL      string
 }
 
+// AdapterFind is a find for a request, or for the response to one.
+type AdapterFind struct {
+	ClientID string
+	Response bool
+	Final    bool   // there is a response after which nothing comes
+	Usual    func() // answers it
+}
+
 // StartAdapter starts a stand-in, with a certificate unless the options say otherwise.
 func StartAdapter(t testing.TB, o AdapterOptions) *Adapter {
 	t.Helper()
-	a := &Adapter{ItSystem: "RND001", options: o, sent: map[string]int{}, found: map[string]int{}}
+	a := &Adapter{ItSystem: "RND001", options: o, known: map[string][]int{}, sent: map[string]int{}, found: map[string]int{}}
 	protocol := TLS
 	if o.Plain {
 		protocol = Plain
@@ -141,14 +152,20 @@ func (a *Adapter) send(c *Call) {
 	if a.options.Treat != nil && a.options.Treat(c, r, n) {
 		return
 	}
-	a.mu.Lock()
-	a.requests = append(a.requests, r)
-	a.mu.Unlock()
+	a.Register(r)
 	if a.options.Deaf != nil && a.options.Deaf(r, n) {
 		c.Hang()
 		return
 	}
 	a.Accept(c, r.ClientID)
+}
+
+// Register takes a request.
+func (a *Adapter) Register(r AdapterRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known[r.ClientID] = append(a.known[r.ClientID], len(a.requests))
+	a.requests = append(a.requests, r)
 }
 
 // Accept answers as the adapter does when it has taken a request.
@@ -173,29 +190,34 @@ func (a *Adapter) find(c *Call) {
 	}
 	_ = json.Unmarshal(c.Payload, &body) // it was JSON before
 	criteria := body.SpecificQuery.MessageClientIDCriteria
-	list := []string{}
+	list, final := []string{}, false
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, r := range a.requests {
-		if r.ClientID != criteria.ClientID {
-			continue
-		}
+	for _, at := range a.known[criteria.ClientID] {
+		r := a.requests[at]
 		switch criteria.ClientIDCriteria {
 		case "GET_REQUEST_BY_REQUEST_CLIENTID":
 			list = append(list, fmt.Sprintf(`{"smevMetadata":{"messageId":%q},"message":{"messageType":"RequestMessageType","requestMetadata":{"clientId":%q}}}`,
 				messageIDOf(r.ClientID), r.ClientID))
 		case "GET_RESPONSE_BY_REQUEST_CLIENTID":
-			list = append(list, a.responses(r)...)
+			said, last := a.responses(r)
+			list, final = append(list, said...), final || last
 		}
 	}
 	if criteria.ClientIDCriteria == "GET_RESPONSE_BY_REQUEST_CLIENTID" {
 		a.found[criteria.ClientID]++
 	}
-	c.JSON(200, `{"queryResult":[`+strings.Join(list, ",")+`]}`)
+	a.mu.Unlock()
+	f := AdapterFind{
+		ClientID: criteria.ClientID, Response: criteria.ClientIDCriteria == "GET_RESPONSE_BY_REQUEST_CLIENTID", Final: final,
+		Usual: func() { c.JSON(200, `{"queryResult":[`+strings.Join(list, ",")+`]}`) },
+	}
+	if a.options.Find == nil || !a.options.Find(c, f) {
+		f.Usual()
+	}
 }
 
-// responses returns what has become of a request by now.
-func (a *Adapter) responses(r AdapterRequest) (list []string) {
+// responses returns what has become of a request by now, and whether that is final.
+func (a *Adapter) responses(r AdapterRequest) (list []string, final bool) {
 	replies := []SMEVReply{{Kind: "MessagePrimaryContent"}}
 	if a.options.Supplier != nil {
 		replies = a.options.Supplier(r)
@@ -204,6 +226,7 @@ func (a *Adapter) responses(r AdapterRequest) (list []string) {
 		if time.Since(r.At) < reply.After {
 			continue
 		}
+		final = final || reply.Kind != "RequestStatus"
 		meta := fmt.Sprintf(`"smevMetadata":{"messageId":"r%d-%s","originalMessageId":%q}`, i, r.ClientID, messageIDOf(r.ClientID))
 		switch reply.Kind {
 		case "MessagePrimaryContent":
@@ -217,5 +240,5 @@ func (a *Adapter) responses(r AdapterRequest) (list []string) {
 			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ErrorMessage","type":"CLIENT","status":"ERROR","details":"no","fault":{"code":%q,"description":"no"}}}`, meta, reply.Code))
 		}
 	}
-	return list
+	return list, final
 }

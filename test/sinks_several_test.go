@@ -1,0 +1,234 @@
+package test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/sink/standin"
+)
+
+// The ends of sinks whose jobs take several requests each. A job meets its fault at one of them.
+
+// oneOf picks what is the same for a job each time.
+func oneOf(id string, list ...string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return list[h.Sum32()/2%uint32(len(list))] // the lowest bit says whether it is taken by one that is deaf
+}
+
+// startStepsEnd starts an API of orders: a lookup, a step to be made once, a poll and a last step.
+func startStepsEnd(t *testing.T, d *destination) sinkEnd {
+	var g *standin.Registry
+	faulty := func(id, call string) bool {
+		calls := []string{"new", "state", "close"}
+		switch d.faultOf(id) {
+		case gone, throttlesHost, throttlesOne, throttlesIt: // a lookup has no rules, and 410 is one of its answers
+		default:
+			calls = append(calls, "find")
+		}
+		return oneOf(id, calls...) == call
+	}
+	g = standin.StartRegistry(t, 1, func(c *standin.Call, call, id string, _ int) bool {
+		v := d.arrivesFor(id, c.Connection, role{begins: call == "find", faulty: faulty(id, call), ends: call == "close"})
+		if call == "new" && v.isTaken() && v.does != faultless && v.does != goesAwayNow { // these answer
+			g.Take(id)
+		}
+		d.treat(c, v, func(v *visit) {
+			switch v.does {
+			case fails, alwaysFails:
+				c.Answer(http.StatusInternalServerError)
+			case gone:
+				c.Answer(http.StatusForbidden, "X-About", string(gone))
+			case refuses:
+				c.Answer(http.StatusUnprocessableEntity)
+			case distrusts:
+				c.Answer(http.StatusUnauthorized)
+			case throttlesAll, throttlesHost, throttlesOne, throttlesIt:
+				c.Answer(http.StatusTooManyRequests, "Retry-After", "1", "X-About", string(v.does))
+			default:
+				g.Usual(c)
+			}
+		})
+		return true
+	})
+	g.Leave = func(c *standin.Call) bool {
+		call, id := g.Asked(c)
+		return faulty(id, call) && d.leaves(id)
+	}
+	rules := fmt.Sprintf(`rules: {rejected: 'headers["x-about"] == "%s"', throttled destination: 'headers["x-about"] == "%s"',
+            throttled campaign: 'headers["x-about"] == "%s"', throttled recipient: 'headers["x-about"] == "%s"'}`,
+		gone, throttlesHost, throttlesOne, throttlesIt)
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: steps, ca_file: %[2]q, bearer: t0ken, polls_per_second: 1000, steps: [
+        {id: create, url: '%[1]s/new?key={{ .ID }}', take: {id: body.order.id}, once: true, %[3]s,
+          lookup: {url: '%[1]s/find?key={{ .ID }}', found: 'len(body.items) > 0', take: {id: 'body.items[0].id'}}},
+        {id: ready, url: '%[1]s/state?id={{ .Vars.id }}', poll: {every: 500ms, until: 'body.state == "done"'}, %[3]s},
+        {id: close, method: DELETE, url: '%[1]s/close?id={{ .Vars.id }}', %[3]s}]`, g.URL, g.CAFile, rules),
+		dress: func(*job) {},
+		check: func() {
+			for id, f := range d.fates() {
+				if n := g.Orders(id); n > 1 || n == 0 && f.taken > 0 {
+					t.Errorf("%s, %s: %d orders", id, f.fault, n)
+				}
+			}
+		},
+	}
+}
+
+// smevDocument is the payload of a job, and smevJobOf finds the job's id in it.
+func smevDocument(id string) []byte {
+	return fmt.Appendf(nil, `<q:Ask xmlns:q="urn://example/1.0"><id>%s</id></q:Ask>`, id)
+}
+
+func smevJobOf(document string) string {
+	_, rest, _ := strings.Cut(document, "<id>")
+	id, _, _ := strings.Cut(rest, "</id>")
+	return id
+}
+
+// startSMEVEnd starts an operator's adapter, in whose calls a job is known by the client's id once its request was sent. A job
+// is taken when its final response is.
+func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
+	var a *standin.Adapter
+	var clients sync.Map // ids of jobs, by client's id
+	faulty := func(id, call string) bool {
+		return call == "response" && d.faultOf(id) == gone || d.faultOf(id) != gone && oneOf(id, "send", "response") == call
+	}
+	say := func(c *standin.Call, does fault, usual func()) {
+		switch does {
+		case fails, alwaysFails:
+			a.Fault(c, "SystemFault", "no")
+		case throttlesAll:
+			c.Answer(http.StatusTooManyRequests, "Retry-After", "1")
+		case distrusts:
+			c.Answer(http.StatusUnauthorized)
+		case deaf:
+			c.Hang()
+		default:
+			usual()
+		}
+	}
+	a = standin.StartAdapter(t, standin.AdapterOptions{
+		Treat: func(c *standin.Call, r standin.AdapterRequest, _ int) bool {
+			id := smevJobOf(r.Content)
+			clients.Store(r.ClientID, id)
+			v := d.arrivesFor(id, c.Connection, role{begins: true, faulty: faulty(id, "send")})
+			if v.isTaken() {
+				a.Register(r)
+			}
+			d.treat(c, v, func(v *visit) {
+				if v.does == refuses {
+					a.Fault(c, "ValidationFault", "not by the schema")
+					return
+				}
+				say(c, v.does, func() { a.Accept(c, r.ClientID) })
+			})
+			return true
+		},
+		Find: func(c *standin.Call, f standin.AdapterFind) bool {
+			id, known := clients.Load(f.ClientID)
+			if !known || !f.Response {
+				does := d.deafOrDoubts()
+				say(c, does, func() {})
+				return does != faultless
+			}
+			// Only a final response says what became of the job.
+			v := d.arrivesFor(id.(string), c.Connection, role{faulty: f.Final && faulty(id.(string), "response"), ends: f.Final})
+			d.treat(c, v, func(v *visit) { say(c, v.does, f.Usual) })
+			return true
+		},
+		Supplier: func(r standin.AdapterRequest) []standin.SMEVReply {
+			id, final := smevJobOf(r.Content), standin.SMEVReply{Kind: "MessagePrimaryContent"}
+			switch f := d.faultOf(id); {
+			case f == gone:
+				final = standin.SMEVReply{Kind: "RequestRejected", Code: "NO_DATA"}
+			case f == refuses && faulty(id, "response"):
+				final = standin.SMEVReply{Kind: "AsyncProcessingStatus", Code: "SMEV-102"}
+			}
+			if oneOf(id, "soon", "soon", "later") == "later" { // after a poll or two
+				final.After = 1500 * time.Millisecond
+			}
+			return []standin.SMEVReply{{Kind: "RequestStatus", Code: "1"}, final}
+		},
+	})
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: smev, url: %q, ca_file: %q, it_system: %s, poll: {every: 500ms, max: 4s, per_second: 1000}`, a.URL, a.CAFile, a.ItSystem),
+		dress:    func(j *job) { j.payload = smevDocument(j.id) },
+		check: func() {
+			var ids []string
+			for _, r := range a.Requests() {
+				ids = append(ids, smevJobOf(r.Content))
+			}
+			onceEach(t, ids, d.fates())
+		},
+	}
+}
+
+// onceEach: the request of each job that was taken is registered, and none twice.
+func onceEach(t *testing.T, registered []string, jobs map[string]fated) {
+	t.Helper()
+	slices.Sort(registered)
+	for i, id := range registered {
+		if i > 0 && registered[i-1] == id {
+			t.Errorf("%s is registered twice", id)
+		}
+		delete(jobs, id)
+	}
+	for id, j := range jobs {
+		if j.taken > 0 {
+			t.Errorf("%s was taken, and is not registered", id)
+		}
+	}
+}
+
+// startSMEVDirectEnd starts SMEV itself: a job is one request, which is taken when it is registered. Responses come to a queue.
+func startSMEVDirectEnd(t *testing.T, d *destination) sinkEnd {
+	var s *standin.SMEV
+	s = standin.StartSMEV(t, standin.SMEVOptions{
+		Treat: func(c *standin.Call, r standin.SMEVRequest, _ int) bool {
+			v := d.arrivesFor(smevJobOf(r.Content), c.Connection, single)
+			fault := ""
+			if v.isTaken() {
+				fault = s.Register(r)
+			}
+			d.treat(c, v, func(v *visit) {
+				switch v.does {
+				case fails, alwaysFails:
+					s.Fault(c, "SMEVFailure")
+				case refuses:
+					s.Fault(c, "InvalidContent")
+				case throttlesAll:
+					c.Answer(http.StatusTooManyRequests, "Retry-After", "1")
+				case throttlesOne:
+					s.Fault(c, "DestinationOverflow", "Retry-After", "1")
+				case distrusts:
+					s.Fault(c, "SenderIsNotRegistered")
+				default:
+					if fault != "" {
+						s.Fault(c, fault)
+						return
+					}
+					s.Accept(c, r.MessageID)
+				}
+			})
+			return true
+		},
+	})
+	return sinkEnd{
+		settings: fmt.Sprintf(`type: smev, mode: direct, url: %q, ca_file: %q, collect: {interval: 100ms, parallel: 4}`, s.URL, s.CAFile),
+		dress:    func(j *job) { j.payload = smevDocument(j.id) },
+		check: func() {
+			var ids []string
+			for _, r := range s.Requests() {
+				ids = append(ids, smevJobOf(r.Content))
+			}
+			onceEach(t, ids, d.fates())
+		},
+	}
+}
