@@ -443,3 +443,21 @@ func TestGaugesFollowTheCatalog(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAFailureOfManyScriptsIsSaidOnce: what is logged of a take does not grow with its campaigns.
+func TestAFailureOfManyScriptsIsSaidOnce(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	e, err := New(Options{Shards: shards.New(client), KeyPrefix: "limits", Registerer: prometheus.NewRegistry()})
+	must(t, err)
+	asks := make([]delivery.Ask, 300)
+	for i := range asks {
+		c := campaign(10)
+		c.ID = fmt.Sprint(i)
+		asks[i] = ask(c, 1)
+	}
+	_, err = e.Take(t.Context(), asks)
+	if err == nil || !strings.HasPrefix(err.Error(), "take 300 campaigns: ") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
+	}
+}

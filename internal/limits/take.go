@@ -170,7 +170,7 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 		calls[i] = b.call(t.node, slots[i], s.now())
 	}
 	s.run(ctx, takeScript, calls)
-	var errs []error
+	var failures alike
 	for i, c := range calls {
 		if isLate(c.err) {
 			for _, g := range batches[i].out {
@@ -179,11 +179,11 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 			continue
 		}
 		if c.err != nil {
-			errs = append(errs, fmt.Errorf("take %d campaigns: %w", len(batches[i].asks), c.err))
+			failures.add(len(batches[i].asks), c.err)
 			continue
 		}
 		if err := batches[i].decode(c); err != nil {
-			errs = append(errs, err)
+			failures.add(len(batches[i].asks), err)
 			continue
 		}
 		t.stale.note(batches[i].stale, batches[i].quotas, t.local())
@@ -192,6 +192,28 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 		for _, g := range batches[i].out {
 			g.From.Shard = s.index
 		}
+	}
+	return failures.join()
+}
+
+// alike are failures to take, together where they say the same: the scripts of a pipeline mostly fail with it.
+type alike struct {
+	errs      []error
+	campaigns []int
+}
+
+func (f *alike) add(campaigns int, err error) {
+	i := slices.IndexFunc(f.errs, func(had error) bool { return had.Error() == err.Error() })
+	if i < 0 {
+		i, f.errs, f.campaigns = len(f.errs), append(f.errs, err), append(f.campaigns, 0)
+	}
+	f.campaigns[i] += campaigns
+}
+
+func (f *alike) join() error {
+	errs := make([]error, len(f.errs))
+	for i, err := range f.errs {
+		errs[i] = fmt.Errorf("take %d campaigns: %w", f.campaigns[i], err)
 	}
 	return errors.Join(errs...)
 }
