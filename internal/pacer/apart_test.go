@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,9 +234,19 @@ func (f *fleet) comeBack(ctx context.Context, p *partition) {
 // played runs a fleet of daemons with destinations, which tell each other of gates, and timers.
 func played(t *testing.T, daemons int, b *book, s *shops, play func(t *testing.T, f *fleet, timer *partition)) {
 	t.Helper()
+	playedWith(t, daemons, b, s, nil, play)
+}
+
+// playedWith is played with more options.
+func playedWith(t *testing.T, daemons int, b *book, s *shops, more func(*Options), play func(t *testing.T, f *fleet, timer *partition)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		shared := &street{}
-		f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Destinations, o.DestinationGates = s, shared })
+		f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
+			if o.Destinations, o.DestinationGates = s, shared; more != nil {
+				more(o)
+			}
+		})
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		timer := newPartition("timer/0")
@@ -598,7 +609,7 @@ func TestDestinationsThatSinksFind(t *testing.T) {
 // TestABlockingCampaignWaitsForItsDestinationInIngress: a destination that asks for short waits again and again does not move the jobs of a
 // campaign that keeps them in ingress, however long that lasts.
 func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
-	played(t, 1, newBook(blocking("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+	played(t, 1, newBook(blocking("c", 100)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
 		f.receiver.setAnswer(down("busy", delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: 2 * time.Second}))
 		ingress := newPartition("jobs/0")
 		f.push(t, named(jobs(ingress, delivery.FromIngress, "c", 0, 20), "busy"))
@@ -606,10 +617,107 @@ func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
 		if moved := f.outboxes[0].all(); len(moved) > 0 || ingress.counts().settled > 0 {
 			t.Errorf("%d jobs were moved, %d offsets are closed", len(moved), ingress.counts().settled)
 		}
+		f.daemons[0].Relieve(ingress.source(delivery.FromIngress), 10) // the window is nearly full
+		time.Sleep(10 * time.Second)
+		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonDestination); n != 10 {
+			t.Errorf("%d jobs were moved for the sake of others on their partition, and not the older 10", n)
+		}
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Minute)
-		if n := ingress.count(delivery.OutcomeDelivered); n != 20 {
+		if n := ingress.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 20 {
 			t.Errorf("%d of 20 jobs arrived", n)
 		}
 	})
+}
+
+// TestABlockingCampaignAndItsDestinations: while a destination does not take the jobs of a campaign that keeps them in ingress, whatever the
+// reason, those for another destination, and those of another campaign on the same partition, go on; few jobs wait in memory; and all
+// arrive once it works again.
+func TestABlockingCampaignAndItsDestinations(t *testing.T) {
+	const seconds, each = 12, 12
+	throttled := func(d time.Duration) delivery.Result {
+		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: d}
+	}
+	for name, tc := range map[string]struct {
+		answer delivery.Result // of the destination; delivered if it is zero
+		limit  int             // calls at once
+		off    bool
+		deaf   bool
+		absent bool
+	}{
+		"no connection":          {answer: unreachable},
+		"500":                    {answer: dead500},
+		"credentials":            {answer: unauthorized},
+		"asks for a second":      {answer: throttled(time.Second)},
+		"asks for half a minute": {answer: slowDown},
+		"asks for five minutes":  {answer: throttled(5 * time.Minute)},
+		"out of calls":           {limit: 1},
+		"never answers":          {deaf: true},
+		"disabled":               {off: true},
+		"unknown":                {absent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var absent atomic.Bool
+			absent.Store(tc.absent)
+			s := &shops{limit: map[string]int{"far": tc.limit}}
+			missing := func(o *Options) {
+				o.Missing = func(_ string, j *delivery.Job) string {
+					if absent.Load() && j.Destination == "far" {
+						return "there is none"
+					}
+					return ""
+				}
+			}
+			book := newBook(blocking("c", 200), campaign("d", 200))
+			playedWith(t, 1, book, s, missing, func(t *testing.T, f *fleet, timer *partition) {
+				s.disable("far", tc.off)
+				if tc.answer.Class != 0 {
+					f.receiver.setAnswer(down("far", tc.answer))
+				}
+				if tc.deaf {
+					f.receiver.deaf = func(j *delivery.Job) bool { return j.Destination == "far" }
+				}
+				if tc.limit > 0 {
+					f.receiver.latency = func() time.Duration { return 200 * time.Millisecond }
+				}
+				ingress := newPartition("jobs/0")
+				first, most := int64(0), 0
+				for second := range seconds {
+					begun := time.Now()
+					list := append(named(jobs(ingress, delivery.FromIngress, "c", first, 2*each), "far", "fine"),
+						jobs(ingress, delivery.FromIngress, "d", first+2*each, each)...)
+					first += 3 * each
+					if left := f.hand(t, ingress, list, time.Second); len(left) > 0 {
+						t.Fatalf("second %d: %d jobs are refused: the partition stands still", second, len(left))
+					}
+					time.Sleep(time.Until(begun.Add(time.Second)))
+					held, err := f.daemons[0].InMemory(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, h := range held {
+						most = max(most, int(h.Jobs))
+					}
+					fine, _ := f.sentTo("fine")
+					if n := f.count("d"); n < second*each || fine < second*each {
+						t.Fatalf("second %d: %d of the other campaign and %d for the other destination were sent", second, n, fine)
+					}
+				}
+				if most > shutLine+each {
+					t.Errorf("%d jobs wait in memory", most)
+				}
+				absent.Store(false)
+				f.receiver.setAnswer(nil)
+				f.receiver.deaf = nil
+				s.disable("far", false)
+				n := 0
+				for end := time.Now().Add(20 * time.Minute); n < 3*seconds*each && time.Now().Before(end); time.Sleep(time.Second) {
+					n = ingress.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered)
+				}
+				if n != 3*seconds*each || ingress.counts().twice+timer.counts().twice > 0 {
+					t.Errorf("%d of %d jobs are delivered in the end, %d offsets settled twice", n, 3*seconds*each, ingress.counts().twice+timer.counts().twice)
+				}
+			})
+		})
+	}
 }
