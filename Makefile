@@ -120,6 +120,11 @@ chart: build ## Render the Helm chart, with defaults and with everything on, and
 	$(GO_CHART) test $(LINKED) -count=1 -shuffle=on -timeout 5m -out $(CURDIR)/.services/chart .
 	scripts/kubernetes-validate.sh .services/chart
 
+.PHONY: schemathesis
+schemathesis: build ## Try the API against its document with schemathesis: a daemon over real services, all checks; a minute (EXAMPLES=n, SEED=n, REPORT=file)
+	schemathesis=$$(scripts/schemathesis.sh) && $(WITH_SERVICES) SCHEMATHESIS="$$schemathesis" REPORT="$(abspath $(REPORT))" \
+		$(GO_TEST) test -tags schemathesis -count=1 -timeout 30m -run '^TestTheAPIWithstandsSchemathesis$$' -v .
+
 .PHONY: reference
 reference: ## Write the pages of docs/reference anew (commands, metrics, API, tables), and the dashboard
 	go run ./scripts/reference

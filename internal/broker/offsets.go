@@ -79,7 +79,8 @@ func (c *Client) Bounds(ctx context.Context, at Partition) (first, end int64, er
 // Since returns the offset of the first record of a partition that was written at since or later, or the end of the
 // partition if there is none.
 func (c *Client) Since(ctx context.Context, at Partition, since time.Time) (int64, error) {
-	found, err := c.edge(ctx, at, since.UnixMilli())
+	// Brokers take a negative time for one of the names of an edge, such as Latest, or refuse it.
+	found, err := c.edge(ctx, at, max(0, since.UnixMilli()))
 	if offset, ok := found[at]; ok || err != nil {
 		return offset, err
 	}

@@ -140,7 +140,7 @@ func TestEveryOperationTakesARole(t *testing.T) {
 					t.Errorf("%s %s by %q: the answer is not as documented: %s", method, path, role, why)
 				}
 				switch want := answer.Code; {
-				case o.ID == "stop-replay" && has >= needs && want == http.StatusNotFound: // none is running
+				case strings.HasSuffix(o.ID, "-replay") && has >= needs && want == http.StatusNotFound: // none is running
 				case has >= needs && (want < 200 || want > 299):
 					t.Errorf("%s %s by %q: %d %s", method, path, role, want, answer.Body)
 				case has == 0 && (want != http.StatusUnauthorized || answer.Header().Get("WWW-Authenticate") == ""),
@@ -183,6 +183,14 @@ func TestChangesByAPI(t *testing.T) {
 		{"all by an admin", "PATCH", spring, "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3} by the-admin@127.0.0.1: `},
 		{"nothing", "PATCH", spring, "admin", `{}`, `"7"`, 422, ""},
 		{"unheard of", "PATCH", spring, "admin", `{"colour":"red"}`, `"7"`, 422, ""},
+		{"what is null", "PATCH", spring, "admin", `{"rate":null,"burst":3}`, `"7"`, 400, ""},
+		{"what is null within", "PATCH", spring, "admin", `{"quotas":[null]}`, `"7"`, 400, ""},
+		{"what is not UTF-8", "POST", spring + "/pause", "operator", "{\"reason\":\"\xff\"}", "", 400, ""},
+		{"no body", "PATCH", spring, "operator", "", `"7"`, 400, ""},
+		{"an id of two lines", "POST", "/api/v1/campaigns/a%0Ab/pause", "operator", `{}`, "", 422, ""},
+		{"a number out of bounds", "PATCH", spring, "admin", `{"burst":1e30}`, `"7"`, 422, ""},
+		{"a revision out of bounds", "PATCH", spring, "operator", `{"rate":"200"}`, `"99999999999999999999"`, 422, ""},
+		{"a reason with U+0000", "POST", spring + "/pause", "operator", `{"reason":"a\u0000b"}`, "", 422, ""},
 		{"nobody", "POST", "/api/v1/campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
 		{"create", "POST", "/api/v1/campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"} by the-admin@127.0.0.1: why`},
 		{"create what exists", "POST", "/api/v1/campaigns", "admin", `{"id":"spring"}`, "", 409, ""},
@@ -656,6 +664,12 @@ func TestReplays(t *testing.T) {
 		t.Errorf("stop: %d", answer.Code)
 	}
 	s.Site.Close()
+	if answer := ask(h, "POST", "/api/v1/replays/"+job.ID+"/stop", "operator", ""); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"stopped":false`) {
+		t.Errorf("stopped twice: %d %s", answer.Code, answer.Body)
+	}
+	if answer := ask(h, "GET", "/api/v1/replays/"+job.ID, "viewer", ""); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"state":"stopped"`) {
+		t.Errorf("one replay: %d %s", answer.Code, answer.Body)
+	}
 	if job = list().Replays[0]; job.State != "stopped" || job.Error != "stopped" || w.leases.Load() != 0 || job.Outcome.Doubtful != 2 || job.Outcome.Replayed != 4 || job.Ended == nil {
 		t.Errorf("then it is %+v", job)
 	}

@@ -37,10 +37,11 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	config.DocsPath = ""     // it would load scripts from elsewhere
 	config.SchemasPath = ""  // the document has all schemas
 	config.CreateHooks = nil // no $schema in answers
+	config.Formats = formats()
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	api.UseMiddleware(authorize(api))
+	api.UseMiddleware(authorize(api), valued(api))
 	s := &server{looker, log}
 	s.registerChanges(api)
 	s.registerQuotas(api)
@@ -59,7 +60,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 func get[I, O any](api huma.API, id, path, summary string, handle func(context.Context, *I) (*O, error)) {
 	register(api, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
-		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, auth.Viewer, handle)
 }
 
@@ -73,11 +74,11 @@ func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], 
 
 type campaignsIn struct {
 	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
-	State string `query:"state" doc:"sending, idle, or what holds it; or a status"`
-	Quota string `query:"quota" doc:"id of a quota"`
-	Sink  string `query:"sink" doc:"name of a sink"`
+	State string `query:"state" maxLength:"64" doc:"sending, idle, or what holds it; or a status"`
+	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
+	Sink  string `query:"sink" maxLength:"256" doc:"name of a sink"`
 	Sort  string `query:"sort" enum:"id,backlog,sent,delivered" default:"id"`
-	After string `query:"after" doc:"id of the last campaign of the page before"`
+	After string `query:"after" maxLength:"256" doc:"id of the last campaign of the page before"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -143,9 +144,9 @@ func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], erro
 }
 
 type changesIn struct {
-	Campaign    string `query:"campaign" maxLength:"256"`
-	Quota       string `query:"quota" maxLength:"256" doc:"only without campaign"`
-	Destination string `query:"destination" maxLength:"256" doc:"only without campaign and quota"`
+	Campaign    string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
+	Quota       string `query:"quota" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign"`
+	Destination string `query:"destination" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign and quota"`
 	Before      int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
 	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
@@ -172,10 +173,10 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 }
 
 type lettersIn struct {
-	Campaign string `query:"campaign" maxLength:"256"`
-	Reason   string `query:"reason"`
+	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
+	Reason   string `query:"reason" maxLength:"64"`
 	JobID    string `query:"job_id" maxLength:"256"`
-	Last     string `query:"last" default:"1d" doc:"how far back, such as 36h or 7d"`
+	Last     string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d"`
 }
 
 // lookForLetters bounds a look for dead letters.

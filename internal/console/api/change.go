@@ -21,6 +21,8 @@ func (s *server) registerChanges(api huma.API) {
 	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.setStatus("paused"))
 	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus("active"))
 	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus("cancelled"))
+	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Patch)
+	requireMatch(api.OpenAPI().Paths["/campaigns/{id}/cancel"].Post)
 	change(api, "change-campaigns", http.MethodPost, "/bulk-changes", "Change campaigns: all that match a filter, or those that are named", auth.Operator, s.bulk)
 }
 
@@ -40,8 +42,9 @@ func changing(id, method, path, summary string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
 		Errors: []int{
-			http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed,
-			http.StatusPreconditionRequired, http.StatusServiceUnavailable,
+			http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed,
+			http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusPreconditionRequired, http.StatusTooManyRequests,
+			http.StatusServiceUnavailable,
 		},
 	}
 }
@@ -58,9 +61,9 @@ type changed struct {
 
 type createIn struct {
 	Body struct {
-		ID string `json:"id" minLength:"1" maxLength:"256"`
+		ID string `json:"id" minLength:"1" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
 		view.Edit
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	}
 }
 
@@ -75,10 +78,10 @@ func (s *server) create(ctx context.Context, in *createIn) (*changed, error) {
 }
 
 type statusIn struct {
-	ID      string `path:"id" maxLength:"256"`
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it. To cancel takes one"`
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it. To cancel takes one"`
 	Body    *struct {
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	}
 }
 
@@ -94,11 +97,11 @@ func (s *server) setStatus(status string) func(context.Context, *statusIn) (*cha
 }
 
 type editIn struct {
-	ID      string `path:"id" maxLength:"256"`
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it; required"`
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
 	Body    struct {
 		view.Edit
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	} `contentType:"application/merge-patch+json"`
 }
 
@@ -150,7 +153,7 @@ type bulkIn struct {
 		} `json:"filter,omitempty" doc:"as of list-campaigns"`
 		IDs    []string `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
 		Expect int      `json:"expect" minimum:"1" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so"`
-		Reason string   `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Reason string   `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	}
 }
 

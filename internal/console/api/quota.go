@@ -24,6 +24,8 @@ func (s *server) registerQuotas(api huma.API) {
 	change(api, "add-quota-windows", http.MethodPost, "/quotas/{id}/windows", "Add windows to a quota, each in the place of the one of the same span", auth.Admin, s.addWindows)
 	change(api, "remove-quota-window", http.MethodDelete, "/quotas/{id}/windows/{span}", "Remove a window from a quota", auth.Admin, s.removeWindow)
 	change(api, "adjust-quota", http.MethodPost, "/quotas/{id}/windows/{span}/adjust", "Set what a window of a quota has counted", auth.Admin, s.adjust)
+	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Patch)
+	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Delete)
 }
 
 type quotasIn struct {
@@ -69,9 +71,9 @@ type changedQuota struct {
 
 type createQuotaIn struct {
 	Body struct {
-		ID string `json:"id" minLength:"1" maxLength:"256"`
+		ID string `json:"id" minLength:"1" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
 		view.QuotaEdit
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	}
 }
 
@@ -86,11 +88,11 @@ func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changedQu
 }
 
 type editQuotaIn struct {
-	ID      string `path:"id" maxLength:"256"`
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it; required"`
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
 	Body    struct {
 		view.QuotaEdit
-		Reason string `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	} `contentType:"application/merge-patch+json"`
 }
 
@@ -107,11 +109,11 @@ func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changedQuota,
 }
 
 type addWindowsIn struct {
-	ID      string `path:"id" maxLength:"256"`
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it"`
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it"`
 	Body    struct {
-		Windows []string `json:"windows" minItems:"1" maxItems:"64" nullable:"false" doc:"such as 300/1m or 5000/1d:fixed:day@Europe/Moscow"`
-		Reason  string   `json:"reason,omitempty" maxLength:"500" doc:"for the record of changes"`
+		Windows []string `json:"windows" minItems:"1" maxItems:"64" nullable:"false" example:"[\"300/1m\"]" doc:"such as 300/1m or 5000/1d:fixed:day@Europe/Moscow"`
+		Reason  string   `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	}
 }
 
@@ -124,10 +126,10 @@ func (s *server) addWindows(ctx context.Context, in *addWindowsIn) (*changedQuot
 }
 
 type removeWindowIn struct {
-	ID      string `path:"id" maxLength:"256"`
-	Span    string `path:"span" maxLength:"64" doc:"of the window, such as 1h"`
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it"`
-	Reason  string `query:"reason" maxLength:"500" doc:"for the record of changes"`
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	Span    string `path:"span" maxLength:"64" pattern:"^[0-9a-zµμ. ]+$" patternDescription:"a span such as 36h or 7d" example:"1h" doc:"of the window, such as 1h"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it"`
+	Reason  string `query:"reason" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 }
 
 func (s *server) removeWindow(ctx context.Context, in *removeWindowIn) (*changedQuota, error) {
@@ -163,10 +165,10 @@ func (s *server) quotaChanger(reason string) (view.QuotaChanger, error) {
 }
 
 type deleteQuotaIn struct {
-	ID      string `path:"id" maxLength:"256"`
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"the revision that you have seen, as ETag gave it; required"`
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
 	Unlink  bool   `query:"unlink" doc:"also take its campaigns out of it; those without another are limited by their rate alone"`
-	Reason  string `query:"reason" maxLength:"500" doc:"for the record of changes"`
+	Reason  string `query:"reason" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 }
 
 func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, error) {
@@ -186,12 +188,12 @@ func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, 
 }
 
 type adjustIn struct {
-	ID   string `path:"id" maxLength:"256"`
-	Span string `path:"span" maxLength:"64" doc:"of the window, such as 1h"`
+	ID   string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	Span string `path:"span" maxLength:"64" pattern:"^[0-9a-zµμ. ]+$" patternDescription:"a span such as 36h or 7d" example:"1h" doc:"of the window, such as 1h"`
 	Body struct {
 		Used   int64  `json:"used" minimum:"0" maximum:"10000000000" doc:"units that it has counted from now on"`
 		Lower  bool   `json:"lower,omitempty" doc:"also where that is less than it has counted, which makes room"`
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"for the record of changes"`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
 	}
 }
 
@@ -214,8 +216,8 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 
 type usageIn struct {
 	ID   string `path:"id" maxLength:"256"`
-	Last string `query:"last" default:"1d" doc:"how far back, such as 36h or 7d"`
-	Step string `query:"step" default:"1h" doc:"time of each entry, in whole minutes"`
+	Last string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d"`
+	Step string `query:"step" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"time of each entry, in whole minutes"`
 }
 
 type usageOut struct {

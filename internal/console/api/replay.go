@@ -15,6 +15,7 @@ import (
 
 func (s *server) registerReplays(api huma.API) {
 	get(api, "list-replays", "/replays", "Replays of this process, the newest first", s.replays)
+	get(api, "get-replay", "/replays/{id}", "One replay of this process", s.oneReplay)
 	change(api, "replay-dead-letters", http.MethodPost, "/replays", "Replay dead letters in the background, or count them", auth.Operator, s.startReplay)
 	answers := api.OpenAPI().Paths["/replays"].Post.Responses // a dry run is answered with 200
 	answers["202"] = &huma.Response{Description: "Accepted", Content: answers["200"].Content}
@@ -38,9 +39,9 @@ type startIn struct {
 	Body struct {
 		replay.Filter
 		DryRun bool   `json:"dry_run,omitempty" doc:"only count"`
-		Rate   string `json:"rate,omitempty" maxLength:"64" default:"100" doc:"500, 150/m"`
+		Rate   string `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
 		Limit  int    `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
-		Why    string `json:"why,omitempty" maxLength:"500"`
+		Why    string `json:"why,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line"`
 	}
 }
 
@@ -88,22 +89,38 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	return out, nil
 }
 
-type stopIn struct {
+type replayIn struct {
 	ID string `path:"id" maxLength:"64"`
+}
+
+// replay returns a replay of this process; without one it is a problem.
+func (s *server) replay(id string) (*replay.Job, error) {
+	if jobs := s.looker.Sources().Replays; jobs != nil {
+		for _, job := range jobs.List() {
+			if job.ID == id {
+				return &job, nil
+			}
+		}
+	}
+	return nil, huma.Error404NotFound("this process knows of no such replay; it remembers its last 20")
+}
+
+func (s *server) oneReplay(_ context.Context, in *replayIn) (*answer[*replay.Job], error) {
+	job, err := s.replay(in.ID)
+	return &answer[*replay.Job]{job}, err
 }
 
 type stopOut struct {
 	Body struct {
-		Stopped bool `json:"stopped" doc:"the batch that is being written is finished first"`
+		Stopped bool `json:"stopped" doc:"the batch that is being written is finished first; false: it has ended before"`
 	}
 }
 
-func (s *server) stopReplay(_ context.Context, in *stopIn) (*stopOut, error) {
-	jobs := s.looker.Sources().Replays
-	if jobs == nil || !jobs.Stop(in.ID) {
-		return nil, huma.Error404NotFound("no such replay is running in this process")
+func (s *server) stopReplay(_ context.Context, in *replayIn) (*stopOut, error) {
+	if _, err := s.replay(in.ID); err != nil {
+		return nil, err
 	}
 	out := &stopOut{}
-	out.Body.Stopped = true
+	out.Body.Stopped = s.looker.Sources().Replays.Stop(in.ID)
 	return out, nil
 }

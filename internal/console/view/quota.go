@@ -31,7 +31,7 @@ type QuotaSettings struct {
 
 // QuotaEdit is a change of a quota; what is nil stays, or gets its default in a new one.
 type QuotaEdit struct {
-	Windows        *[]string `json:"windows,omitempty" maxItems:"64" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
+	Windows        *[]string `json:"windows,omitempty" maxItems:"64" example:"[\"300/1m\"]" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
 	Mode           *string   `json:"mode,omitempty" enum:"strict,shadow,eventual" doc:"exact; evaluated and reported only; approximate"`
 	Spend          *string   `json:"spend,omitempty" enum:"greedy,even" doc:"as fast as asked for, or over the span"`
 	OnStoreFailure *string   `json:"on_store_failure,omitempty" enum:"closed,local-share,open" doc:"when Redis fails: wait; each daemon its share; unlimited"`
