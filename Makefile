@@ -47,7 +47,8 @@ test: build ## All tests, over real services (started here; `make down` ends the
 	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
 
 .PHONY: console-test
-console-test: build ## The console in a Chromium, over real services; fails where there is no Chromium
+console-test: export SCREENSHOTS := $(abspath $(SCREENSHOTS))
+console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew)
 	$(WITH_SERVICES) $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
 
 .PHONY: test-fast

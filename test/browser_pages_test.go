@@ -215,6 +215,9 @@ func (b *browser) week(page string) {
 	if text := b.text(b.tab); drawn < 1 || !strings.Contains(text, "last 7d") {
 		b.t.Errorf("%v lines are drawn of a week: %s", drawn, text)
 	}
+	if b.value(`[...document.querySelectorAll("details tbody tr")].slice(0, 48).some(row => row.cells[1].textContent !== "0")`) != true {
+		b.t.Error("nothing was used in the first two days of the week")
+	}
 }
 
 // withoutScripts logs out and in, replays dead letters, changes a quota and creates a campaign with plain links and forms.
@@ -229,8 +232,8 @@ func (b *browser) withoutScripts(s *stack, base string) {
 			b.do(b.tab, chromedp.SetValue(form+fmt.Sprintf(`[name=%q]`, f.field), f.text, chromedp.ByQuery))
 		}
 		b.leads(b.tab, chromedp.Click(form+"button", chromedp.ByQuery))
-		if text := b.text(b.tab); !strings.Contains(text, want) {
-			b.t.Errorf("%s answers %s", action, text)
+		if text := strings.Join(strings.Fields(b.text(b.tab)), " "); !strings.Contains(text, want) {
+			b.t.Errorf("%s does not answer %q, but %s", action, want, text)
 		}
 	}
 	send := func(page, action, want string, fields ...typed) {
@@ -240,7 +243,7 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	}
 	send("", "logout", "You are logged out.")
 	send("login?next=dead", "login", "25 dead letters", typed{"token", "open-sesame-open-sesame"})
-	press("dead", "autumn\trefused\t20\t0", typed{"campaign", "autumn"}, typed{"reason", "refused"})
+	press("dead", "autumn refused 20 0", typed{"campaign", "autumn"}, typed{"reason", "refused"})
 	b.leads(b.tab, chromedp.Click(`a[href^="replay?"]`, chromedp.ByQuery))
 	press("replay", "The replay has begun.", typed{"rate", "1000"}, typed{"why", "mended"})
 	s.await(30*time.Second, "the replayed letters", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 20 })

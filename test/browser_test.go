@@ -42,7 +42,8 @@ func newBrowser(t *testing.T, base string) *browser {
 	if err != nil {
 		t.Fatalf("%v: install chromium, or name another Chrome with CHROMIUM", err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
+		chromedp.WSURLReadTimeout(time.Minute))
 	allocator, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	tab, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // events that this version does not know

@@ -170,8 +170,12 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 			break
 		}
 		data.Usage = usage
-		data.Plots, data.Heads = burnDown(usage)
-		if data.Used = spent(usage); len(data.Plots) == 0 {
+		data.Plots, data.Heads = burnDown(usage, step)
+		switch data.Used = spent(usage); {
+		case len(data.Plots) > 0:
+		case len(data.Heads) > 0:
+			data.NoUsage = "All its windows are shorter than " + data.Step + ", the time between two points here; look at less time."
+		default:
 			data.NoUsage = "The use of a quota is kept only with a window of a minute or longer."
 		}
 	}

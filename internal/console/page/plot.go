@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // A plot is drawn here, as SVG: it needs no script, follows the colours of the page, and is part of what the stream updates.
@@ -37,7 +38,7 @@ const (
 
 // newPlot draws values at the ends of their steps, from 0 to most.
 func newPlot(title string, values []float64, steps []view.Usage, most float64) *plot {
-	p := &plot{Title: title, Width: 900, Height: 240, Left: 76, Right: 888, Top: 10, Bottom: 212, LabelX: 70, TimeY: 230}
+	p := &plot{Title: title, Width: 900, Height: 240, Left: 76, Right: 872, Top: 10, Bottom: 212, LabelX: 70, TimeY: 230}
 	most = max(most, 1)
 	y := func(value float64) float64 { return round(p.Bottom - (p.Bottom-p.Top)*min(value/most, 1)) }
 	begin, end := steps[0].Start, steps[len(steps)-1].End
@@ -70,13 +71,17 @@ func newPlot(title string, values []float64, steps []view.Usage, most float64) *
 	return p
 }
 
-// burnDown draws what was left of each window, and returns their names.
-func burnDown(usage []view.Usage) (plots []*plot, heads []string) {
+// burnDown draws what was left of each window, and returns their names. Of a window that is shorter than a step a point would say nothing
+// about the rest of the step, and the ledger merges minutes to hours after a day: it is not drawn.
+func burnDown(usage []view.Usage, step time.Duration) (plots []*plot, heads []string) {
 	if len(usage) == 0 {
 		return nil, nil
 	}
 	for w, window := range usage[0].Remaining {
 		heads = append(heads, fmt.Sprintf("%d/%s", window.Limit, window.Span))
+		if span, err := notation.ParseSpan(window.Span); err != nil || span < step {
+			continue
+		}
 		values := make([]float64, 0, len(usage))
 		for _, step := range usage {
 			if w < len(step.Remaining) && step.Remaining[w].Units != nil {

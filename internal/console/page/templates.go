@@ -217,7 +217,8 @@ func coarse(d time.Duration) string {
 
 // eta is when the backlog of a campaign will have been sent.
 func eta(c *view.Campaign) template.HTML {
-	if c.Progress == nil || c.Progress.DoneAt == nil || c.Backlog != nil && *c.Backlog == 0 {
+	if c.Status == "paused" || c.Progress == nil || c.Progress.DoneAt == nil || // what is stored may be from before the pause
+		c.Backlog != nil && *c.Backlog == 0 {
 		return unknown
 	}
 	return when(c.Progress.DoneAt)

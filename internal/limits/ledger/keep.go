@@ -24,6 +24,7 @@ const (
 	pruneEvery           = time.Hour
 	pruneTimeout         = time.Minute
 	maxKept              = 400 * 24 * time.Hour // longest time that use is kept
+	minKept              = 31 * 24 * time.Hour  // what people look back at, however short the windows are
 )
 
 // Counter is the part of the engine from which checkpoints are made.
@@ -245,7 +246,7 @@ func vanished(last *delivery.Checkpoint, of *Counting, c *Counted, epoch, now in
 	return c.Born != last.Born || 2*c.Since < last.Counted
 }
 
-// prune deletes minutes that no window can need again and merges those of the last days; false when that is not
+// prune deletes minutes that no window can need again and nobody looks at, and merges those of the last days; false when that is not
 // known yet.
 func (k *Keeper) prune(ctx context.Context) bool {
 	kept, oldest := time.Duration(0), int64(math.MaxInt64)
@@ -262,7 +263,7 @@ func (k *Keeper) prune(ctx context.Context) bool {
 	if kept == 0 {
 		return false // no quotas, or the catalog is not loaded yet
 	}
-	kept = min(kept+24*time.Hour, maxKept)
+	kept = min(max(kept+24*time.Hour, minKept), maxKept)
 	ctx, cancel := context.WithTimeout(ctx, pruneTimeout)
 	defer cancel()
 	before := (oldest - kept.Microseconds()) / ledgerMinute

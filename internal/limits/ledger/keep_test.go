@@ -169,7 +169,7 @@ func TestWhenACountNeedsNoComparison(t *testing.T) {
 func TestPruningKeepsTheLongestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tc := range []struct{ span, kept time.Duration }{
-			{30 * 24 * time.Hour, 31 * 24 * time.Hour}, {model.MaxSpan, 367 * 24 * time.Hour},
+			{time.Hour, 31 * 24 * time.Hour}, {31 * 24 * time.Hour, 32 * 24 * time.Hour}, {model.MaxSpan, 367 * 24 * time.Hour},
 		} {
 			q := &delivery.Quota{ID: "q", Windows: windows(10, tc.span, 1, time.Minute)}
 			l := newMemLedger()
