@@ -121,7 +121,8 @@ func (r *destinationReports) Gone(sink, id, detail string) {
 
 // Works implements pacer.DestinationReports. It is called with each job, and mostly there is nothing to say.
 func (r *destinationReports) Works(sink, id string) {
-	if e := r.row(sink, id); e != nil && e.FailingSince != 0 {
+	_, ok := r.after[sink]
+	if e := r.endpoint(id); ok && e != nil && (e.FailingSince != 0 || e.Disabled()) { // maybe by a daemon that did not know of this yet
 		r.add(func() { r.since[id] = time.Time{} }, id)
 		return
 	}

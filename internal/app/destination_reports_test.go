@@ -271,6 +271,10 @@ func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 			pass(time.Second)
 			r.Works("hooks", "b")
 		},
+		"when the snapshot shows that another daemon has disabled it": func(s *register, r *destinationReports) {
+			_, _ = s.DisableFailing(t.Context(), "b", s.row("b").Revision, "410")
+			r.Works("hooks", "b")
+		},
 		"while another one cannot be disabled": func(s *register, r *destinationReports) {
 			s.before = func(id string) {
 				if id == "a" {

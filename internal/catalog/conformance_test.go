@@ -170,7 +170,7 @@ func failingDestinations(t *testing.T, s source, e editor) {
 		t.Error("one that does not exist was disabled")
 	}
 	off := await(t, s, changed, "that one is disabled", func(s *delivery.Snapshot) bool { return s.Endpoint("shop-0").Disabled() }).Endpoint("shop-0")
-	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version == first.Endpoint("shop-0").Version {
+	if !strings.HasPrefix(off.DisabledReason, "410 x") || len(off.DisabledReason) != 500 || off.Version != first.Endpoint("shop-0").Version {
 		t.Errorf("%+v", off)
 	}
 	enabled := func(how string, before *delivery.Endpoint) *delivery.Endpoint {

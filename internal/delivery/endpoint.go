@@ -20,7 +20,8 @@ type Endpoint struct {
 	Revision       int64
 	// Renewed is how often it began anew: by another address, other headers or secrets, or when it was enabled.
 	Renewed int64
-	// Version changes with all that decides whether it takes jobs, as Revision does, but not with what daemons note of it: see Fingerprint.
+	// Version changes with all that decides whether it takes jobs, and when it is enabled, but neither with what daemons note of it nor when it
+	// is disabled: calls that are under way then are to what it is. See Fingerprint.
 	Version uint64
 }
 
@@ -42,9 +43,6 @@ func (e *Endpoint) Fingerprint() uint64 {
 	}
 	add("", strconv.FormatInt(e.Renewed, 10))
 	add(e.Secrets...)
-	if e.Disabled() {
-		add("disabled")
-	}
 	return max(h.Sum64(), 1)
 }
 

@@ -50,8 +50,9 @@ func (s *shops) disable(name string, off bool) {
 	if s.off == nil {
 		s.off = map[string]bool{}
 	}
-	s.off[name] = off
-	s.renew(name)
+	if s.off[name] = off; !off {
+		s.renew(name)
+	}
 }
 
 // renew has a destination be another one. The caller holds the lock.

@@ -43,7 +43,7 @@ type Destinations interface {
 type DestinationLimits struct {
 	InFlight int    // how many calls may be in flight in this daemon; 0 for as many as the sink has
 	Disabled bool   // its jobs wait
-	Version  uint64 // another one means that it was changed, so that what was found of it before says nothing; 0: it is not set
+	Version  uint64 // another one means that it was changed, so that what was found of it before says nothing, such as when it is enabled; 0: it is not set
 }
 
 // DestinationReports are told what becomes of destinations. None of the methods blocks.

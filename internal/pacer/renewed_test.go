@@ -194,11 +194,15 @@ func TestAnswersToCallsFromBeforeAChange(t *testing.T) {
 		answer  delivery.Result
 		reports string // when they are answered
 		outcome delivery.Outcome
+		off     bool // it is disabled, and stays what it was, until they are answered
 	}{
-		"works":   {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 0", delivery.OutcomeDelivered},
-		"dead":    {dead500, "fails 0, gone 0, works 0", delivery.OutcomeRetried},
-		"no one":  {dead502, "fails 0, gone 0, works 0", delivery.OutcomeRetried},
-		"refuses": {gone410, "fails 0, gone 0, works 0", delivery.OutcomeDead},
+		"works":   {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 0", delivery.OutcomeDelivered, false},
+		"dead":    {dead500, "fails 0, gone 0, works 0", delivery.OutcomeRetried, false},
+		"no one":  {dead502, "fails 0, gone 0, works 0", delivery.OutcomeRetried, false},
+		"refuses": {gone410, "fails 0, gone 0, works 0", delivery.OutcomeDead, false},
+
+		"works, and was disabled": {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 5", delivery.OutcomeDelivered, true},
+		"dead, and was disabled":  {dead500, "fails 1, gone 0, works 0", delivery.OutcomeRetried, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told, s := &reports{}, &shops{}
@@ -213,12 +217,13 @@ func TestAnswersToCallsFromBeforeAChange(t *testing.T) {
 				f.receiver.mu.Lock()
 				f.receiver.latency = func() time.Duration { return time.Millisecond }
 				f.receiver.mu.Unlock()
-				s.mu.Lock()
-				s.renew("shop")
-				s.mu.Unlock()
+				s.disable("shop", tc.off) // or another one
 				time.Sleep(1300 * time.Millisecond)
 				if got := told.String(); got != tc.reports {
 					t.Errorf("%s, want %s", got, tc.reports)
+				}
+				if tc.off {
+					s.disable("shop", false)
 				}
 				after := newPartition("lane/1")
 				f.push(t, named(jobs(after, delivery.FromLane, "c", 0, 5), "shop"))
