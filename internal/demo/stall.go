@@ -35,7 +35,8 @@ func lostTo(stalls []measure.Interval, span measure.Interval) float64 {
 }
 
 // blurOf returns how much later than it was due an event at an instant may have happened: at each handover by the
-// longest stall of the process nearby. The stalls are in order of their beginning.
+// longest stall of the process nearby, or by one that is too short to be recorded if there were others. The stalls are in
+// order of their beginning.
 func blurOf(stalls []measure.Interval) func(at time.Duration) time.Duration {
 	reach := longest(stalls) + stallReach
 	return func(at time.Duration) time.Duration {
@@ -50,7 +51,10 @@ func blurOf(stalls []measure.Interval) func(at time.Duration) time.Duration {
 				most = max(most, s.Length())
 			}
 		}
-		return handovers * most
+		if most == 0 {
+			return 0
+		}
+		return handovers*most + measure.MinStall
 	}
 }
 

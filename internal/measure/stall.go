@@ -13,8 +13,8 @@ import (
 const (
 	pulses        = 4
 	pulseInterval = 2 * time.Millisecond
-	// minStall is the shortest delay that is recorded; timers are never exact.
-	minStall  = 3 * time.Millisecond
+	// MinStall is the shortest delay that is recorded; timers are never exact.
+	MinStall  = 3 * time.Millisecond
 	maxStalls = 100_000 // 1.6 MB
 )
 
@@ -41,7 +41,7 @@ func (w *stallWatch) pulse(ctx context.Context, now func() time.Duration) {
 			return
 		}
 		runtime.Gosched() // a timer's goroutine runs before waiting ones; yield once, to wait as they do
-		if woke := now(); woke-due >= minStall {
+		if woke := now(); woke-due >= MinStall {
 			w.add(Interval{From: due, To: woke})
 		}
 	}
