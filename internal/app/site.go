@@ -54,7 +54,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 			return nil, err
 		}
 		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
-		sources.Adjust = adjuster(d.console.admin, d.limits)
+		sources.Delete, sources.Adjust = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }
@@ -154,6 +154,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	sources := s.sources(set)
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
+	sources.Delete = changer{admin}.delete
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}

@@ -78,6 +78,12 @@ func (c changer) Edit(ctx context.Context, by view.Actor, id string, edit *view.
 	return settingsOf(&row), nil
 }
 
+// delete implements view.Sources.Delete.
+func (c changer) delete(ctx context.Context, by view.Actor, id string, revision *int64) error {
+	_, err := c.admin.DeleteCampaign(catalog.WithActor(ctx, catalog.Actor(by)), id, revision)
+	return c.explain(ctx, err)
+}
+
 func (c changer) Bulk(ctx context.Context, by view.Actor, ids []string, bulk *view.Bulk) (int, error) {
 	change := catalog.BulkChange{Rate: bulk.Rate, Percent: bulk.Percent}
 	switch bulk.Action {

@@ -26,7 +26,10 @@ func (q quotas) EditQuota(ctx context.Context, by view.Actor, id string, e *view
 	ctx = catalog.WithActor(ctx, catalog.Actor(by))
 	var row catalog.QuotaRow
 	var err error
-	if len(e.Add) > 0 || len(e.Remove) > 0 {
+	switch {
+	case e.Touch:
+		row, err = q.admin.TouchQuota(ctx, id)
+	case len(e.Add) > 0 || len(e.Remove) > 0:
 		change := catalog.WindowsChange{AtRevision: e.AtRevision}
 		if change.Add, err = windowsOf(e.Add); err == nil {
 			change.Remove, err = spansOf(e.Remove)
@@ -34,10 +37,10 @@ func (q quotas) EditQuota(ctx context.Context, by view.Actor, id string, e *view
 		if err == nil {
 			row, err = q.admin.ChangeWindows(ctx, id, change)
 		}
-	} else {
+	default:
 		exists := !e.New
 		change := catalog.QuotaChange{
-			Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, Exists: &exists, AtRevision: e.AtRevision,
+			Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, Exists: &exists, AtRevision: e.AtRevision, With: e.With,
 		}
 		if e.Windows != nil {
 			var windows []delivery.Window
@@ -83,6 +86,7 @@ func quotaSettingsOf(row *catalog.QuotaRow) *view.QuotaSettings {
 	s := &view.QuotaSettings{
 		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: row.Rollout,
 		Unit: row.Unit, Shard: row.Shard, Campaigns: len(row.Campaigns),
+		CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), view.MaxListed)]...),
 	}
 	for _, w := range row.Windows {
 		s.Windows = append(s.Windows, w.String())

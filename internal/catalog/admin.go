@@ -106,8 +106,9 @@ func (a *Admin) setStatus(ctx context.Context, id string, change CampaignChange,
 }
 
 // DeleteCampaign deletes a campaign that is cancelled or completed and has no backlog, as far as the daemons have saved
-// it, and returns what it was. Its changes stay in campaign_changes.
-func (a *Admin) DeleteCampaign(ctx context.Context, id string) (CampaignRow, error) {
+// it, and returns what it was. Its changes stay in campaign_changes. revision, if set, is that of the campaign before; else the error is
+// ErrStale.
+func (a *Admin) DeleteCampaign(ctx context.Context, id string, revision *int64) (CampaignRow, error) {
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
 		if err = takeTurn(ctx, tx); err != nil {
 			return row, err
@@ -115,7 +116,10 @@ func (a *Admin) DeleteCampaign(ctx context.Context, id string) (CampaignRow, err
 		if _, err = tx.Exec(ctx, `SELECT FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id); err != nil {
 			return row, err
 		}
-		if row, err = oneCampaign(ctx, tx, id); err != nil {
+		if row, err = oneCampaign(ctx, tx, id); err == nil && revision != nil {
+			err = atRevision(ctx, tx, id, *revision)
+		}
+		if err != nil {
 			return row, err
 		}
 		switch {

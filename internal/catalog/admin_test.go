@@ -299,7 +299,7 @@ ON CONFLICT (campaign_id) DO UPDATE SET backlog = excluded.backlog`, jobs)
 	}
 	refused := func(says string) {
 		t.Helper()
-		if _, err := a.DeleteCampaign(ctx, "spring"); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if _, err := a.DeleteCampaign(ctx, "spring", nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 		if _, err := a.GetCampaign(ctx, "spring"); err != nil {
@@ -317,10 +317,14 @@ ON CONFLICT (campaign_id) DO UPDATE SET backlog = excluded.backlog`, jobs)
 	backlog(3)
 	refused("a backlog of 3 jobs")
 	backlog(0)
-	if row, err := a.DeleteCampaign(ctx, "spring"); err != nil || row.ID != "spring" || row.Progress.Delivered != 7 {
+	stale := int64(1)
+	if _, err := a.DeleteCampaign(ctx, "spring", &stale); !errors.Is(err, ErrStale) {
+		t.Errorf("deleted as it was once: %v", err)
+	}
+	if row, err := a.DeleteCampaign(ctx, "spring", nil); err != nil || row.ID != "spring" || row.Progress.Delivered != 7 {
 		t.Errorf("%+v, %v", row, err)
 	}
-	if _, err := a.DeleteCampaign(ctx, "spring"); !errors.Is(err, ErrNotFound) {
+	if _, err := a.DeleteCampaign(ctx, "spring", nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	var changes int

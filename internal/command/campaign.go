@@ -39,7 +39,11 @@ func (c *cli) deleteCampaign() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete campaign "+id); err != nil {
 			return err
 		}
-		row, err := ask(c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.DeleteCampaign(ctx, id) })
+		store, err := c.campaignStore()
+		if err != nil {
+			return err
+		}
+		row, err := store.remove(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -48,7 +52,7 @@ func (c *cli) deleteCampaign() *cobra.Command {
 		})
 	})
 	yesFlag(cmd, &yes)
-	return cmd
+	return c.withServer(cmd)
 }
 
 func (c *cli) cancelCampaign() *cobra.Command {

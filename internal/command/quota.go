@@ -38,7 +38,7 @@ func (c *cli) quotaSet() *cobra.Command {
 	optional(f, &change.Rollout, "rollout", "100", wholeNumber, "`PERCENT` of its campaigns that the quota counts and limits, chosen by their ids")
 	optional(f, &change.Unit, "unit", "", text, "what is counted: units (weights of jobs) or bytes (of payloads; mode eventual only)")
 	optional(f, &change.With, "with", "", text, "create it in the shard of this `QUOTA`, so that campaigns can have both")
-	return cmd
+	return c.withServer(cmd)
 }
 
 func parseWindows(words []string) ([]delivery.Window, error) {
@@ -95,7 +95,7 @@ func (c *cli) setQuota(ctx context.Context, id string, change *catalog.QuotaChan
 	if *change == (catalog.QuotaChange{}) {
 		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
 	}
-	return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.SetQuota(ctx, id, *change) })
+	return c.changeQuota(ctx, id, quotaEdit{set: change})
 }
 
 // printQuota prints the quota's row in the catalog.

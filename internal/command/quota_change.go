@@ -10,7 +10,6 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -20,7 +19,11 @@ func (c *cli) quotaDelete() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete quota "+id); err != nil {
 			return err
 		}
-		row, err := ask(c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.DeleteQuota(ctx, id, unlink, nil) })
+		store, err := c.quotaStore()
+		if err != nil {
+			return err
+		}
+		row, err := store.deleteQuota(ctx, id, unlink)
 		if err != nil {
 			return err
 		}
@@ -28,13 +31,13 @@ func (c *cli) quotaDelete() *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&unlink, "unlink", false, "also take its campaigns out of it; those without another are limited by their rate alone")
 	yesFlag(cmd, &yes)
-	return cmd
+	return c.withServer(cmd)
 }
 
 func (c *cli) quotaTouch() *cobra.Command {
-	return c.ofID("touch", "Give a quota a new revision, so that Redis takes it over as it is", func(ctx context.Context, id string) error {
-		return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.TouchQuota(ctx, id) })
-	})
+	return c.withServer(c.ofID("touch", "Give a quota a new revision, so that Redis takes it over as it is", func(ctx context.Context, id string) error {
+		return c.changeQuota(ctx, id, quotaEdit{touch: true})
+	}))
 }
 
 func (c *cli) quotaWindow() *cobra.Command {
@@ -47,9 +50,7 @@ func (c *cli) quotaWindow() *cobra.Command {
 			if err != nil {
 				return config.Usagef("quota window add: %s", err)
 			}
-			return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) {
-				return a.ChangeWindows(cmd.Context(), args[0], catalog.WindowsChange{Add: windows})
-			})
+			return c.changeQuota(cmd.Context(), args[0], quotaEdit{windows: &catalog.WindowsChange{Add: windows}})
 		},
 	}
 	remove := &cobra.Command{
@@ -64,19 +65,17 @@ func (c *cli) quotaWindow() *cobra.Command {
 				}
 				spans = append(spans, span)
 			}
-			return c.changeQuota(func(a *catalog.Admin) (catalog.QuotaRow, error) {
-				return a.ChangeWindows(cmd.Context(), args[0], catalog.WindowsChange{Remove: spans})
-			})
+			return c.changeQuota(cmd.Context(), args[0], quotaEdit{windows: &catalog.WindowsChange{Remove: spans}})
 		},
 	}
-	return group("window", "Single windows of a quota", c.withJSON(add), c.withJSON(remove))
+	return group("window", "Single windows of a quota", c.withServer(c.withJSON(add)), c.withServer(c.withJSON(remove)))
 }
 
 func (c *cli) quotaAdjust() *cobra.Command {
 	var used int64
 	var lower bool
 	var reason string
-	cmd := c.withJSON(&cobra.Command{
+	cmd := c.withServer(c.withJSON(&cobra.Command{
 		Use: "adjust ID SPAN", Short: "Set how many units a window of a quota has counted",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || !cmd.Flags().Changed("used") || reason == "" {
@@ -94,9 +93,9 @@ func (c *cli) quotaAdjust() *cobra.Command {
 			if used < 0 || used > app.MaxAdjusted {
 				return config.Usagef("quota adjust: --used must lie between 0 and %d", int64(app.MaxAdjusted))
 			}
-			return c.adjustQuota(cmd.Context(), args[0], span, reason, limits.Adjustment{Used: used, Lower: lower})
+			return c.adjustQuota(cmd.Context(), app.QuotaAdjustment{Quota: args[0], Span: span, Reason: reason, Used: used, Lower: lower})
 		},
-	})
+	}))
 	f := cmd.Flags()
 	f.Int64Var(&used, "used", 0, "the units that the window has counted from now on")
 	f.BoolVar(&lower, "lower", false, "also where that is less than it has counted, which makes room")
@@ -104,29 +103,17 @@ func (c *cli) quotaAdjust() *cobra.Command {
 	return cmd
 }
 
-// adjustQuota corrects a count in the store, and records it.
-func (c *cli) adjustQuota(ctx context.Context, id string, span time.Duration, reason string, a limits.Adjustment) error {
-	s, err := c.services(config.NeedPostgres, config.NeedRedis)
+func (c *cli) adjustQuota(ctx context.Context, a app.QuotaAdjustment) error {
+	store, err := c.quotaStore()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	engine, shards, err := openLimits(s)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = shards.Close() }() // nothing is written on closing
-	done, err := app.AdjustQuota(ctx, admin, engine, app.QuotaAdjustment{Quota: id, Span: span, Reason: reason, Used: a.Used, Lower: a.Lower})
+	done, err := store.adjustQuota(ctx, a)
 	if err != nil {
 		return err
 	}
 	return c.print(done, func(p *printer) {
-		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, id, done.Used, done.Limit, done.Before)
+		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, a.Quota, done.Used, done.Limit, done.Before)
 		if done.Used < done.Before {
 			p.line("pacer quota usage still shows the others, and so does the window if Redis loses its data and it is rebuilt")
 		}
@@ -144,8 +131,12 @@ func idAnd(what string) cobra.PositionalArgs {
 }
 
 // changeQuota makes one change and prints the quota as it is then.
-func (c *cli) changeQuota(change func(*catalog.Admin) (catalog.QuotaRow, error)) error {
-	q, err := ask(c, change)
+func (c *cli) changeQuota(ctx context.Context, id string, change quotaEdit) error {
+	store, err := c.quotaStore()
+	if err != nil {
+		return err
+	}
+	q, err := store.changeQuota(ctx, id, change)
 	if err != nil {
 		return err
 	}

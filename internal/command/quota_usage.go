@@ -22,7 +22,7 @@ func (c *cli) quotaUsage() *cobra.Command {
 	cmd.Example = "  pacer quota usage provider --last 7d --step 1h"
 	spanVar(cmd.Flags(), &last, "last", 7*notation.Day, "how far back, such as 36h or 7d")
 	spanVar(cmd.Flags(), &step, "step", time.Hour, "time per line, in whole minutes")
-	return cmd
+	return c.withServer(cmd)
 }
 
 // quotaUsage is the JSON output of `quota usage`.
@@ -35,15 +35,11 @@ type quotaUsage struct {
 
 // showUsage prints the usage of a quota, step by step, and the remaining units of its windows.
 func (c *cli) showUsage(ctx context.Context, id string, last, step time.Duration) error {
-	usage, err := ask(c, func(a *catalog.Admin) (quotaUsage, error) {
-		now := time.Now()
-		steps, err := a.UsageHistory(ctx, id, now.Add(-last), now, step)
-		if err != nil {
-			return quotaUsage{}, err
-		}
-		row, err := a.GetQuota(ctx, id)
-		return quotaUsage{Quota: id, Step: notation.FormatSpan(step), Steps: steps, Note: usageNote(&row)}, err
-	})
+	store, err := c.quotaStore()
+	if err != nil {
+		return err
+	}
+	usage, err := store.quotaUsage(ctx, id, last, step)
 	if err != nil {
 		return err
 	}

@@ -104,6 +104,8 @@ func (r *remote) call(ctx context.Context, method, path string, query url.Values
 	request.Header.Set("Accept", "application/json")
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if method != http.MethodGet {
 		request.Header.Set("If-Match", "*") // a command says what is to be, whatever it was
 	}
 	if r.token != "" {
@@ -122,6 +124,8 @@ func (r *remote) call(ctx context.Context, method, path string, query url.Values
 		return fmt.Errorf("--server %s: an answer is longer than %d bytes", r.base.Host, maxRemote)
 	case answer.StatusCode >= 300:
 		return r.refused(answer, text)
+	case into == nil:
+		return nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("--server %s does not answer as a console does: %w", r.base.Host, err)
@@ -145,8 +149,16 @@ func (r *remote) refused(answer *http.Response, text []byte) error {
 	if answer.StatusCode == http.StatusUnprocessableEntity {
 		return config.Usagef("%s", why)
 	}
-	return errors.New(why)
+	return &refusal{answer.StatusCode, why}
 }
+
+// refusal is why a console does not do something.
+type refusal struct {
+	status int
+	why    string
+}
+
+func (r *refusal) Error() string { return r.why }
 
 // innermost takes the address out of an error of a request: it stands before it.
 func innermost(err error) error {

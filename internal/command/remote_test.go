@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,7 @@ func TestCommandsOverAServer(t *testing.T) {
 			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
 		}
 	}
+	changeQuotasOver(t, d, flags)
 	for line, says := range map[string]string{
 		"campaign show nobody": "no campaign nobody", "quota show nothing": "no quota nothing", "campaign create slow --rate 5": "exists already",
 		"campaign pause fast": "only active and paused campaigns", "campaign set slow --status paused": "--status does not work over --server",
@@ -92,6 +94,10 @@ func TestCommandsOverAServer(t *testing.T) {
 	} {
 		d.refuses(line+flags, says)
 	}
+	if said := d.run("campaign delete fast --yes" + flags); !strings.HasPrefix(said, "deleted campaign fast, of which 0 jobs") {
+		t.Error(said)
+	}
+	d.refuses("campaign show fast", "does not exist")
 	viewer, _, _ := strings.Cut(flags, " --token")
 	d.refuses("campaign pause slow"+viewer, "this takes a token of role operator")
 	wrong := filepath.Join(t.TempDir(), "wrong")
@@ -99,6 +105,34 @@ func TestCommandsOverAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
+}
+
+// changeQuotasOver changes quotas over the server, and compares what that prints with what the database has then.
+func changeQuotasOver(t *testing.T, d *desk, flags string) {
+	t.Helper()
+	for _, c := range []struct{ line, id string }{
+		{"quota set provider --window 300/1m,9000/1d --mode strict --rollout 100", "provider"}, {"quota window add provider 7/1s 20/10s:log", "provider"},
+		{"quota window remove provider 1d 1s", "provider"}, {"quota touch provider", "provider"},
+		{"quota set fresh --window 5/1h --spend even --with provider", "fresh"},
+	} {
+		there := strings.Split(same(d.run(c.line+flags)), "\n")
+		here := strings.Split(same(d.run("quota show "+c.id)), "\n")
+		if len(there) < 9 || !slices.Equal(there, here[:min(len(there), len(here))]) {
+			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", c.line, there, here)
+		}
+	}
+	if said := d.run("quota adjust provider 10s --used 7 --reason credit" + flags); said != "window 10s of quota provider has counted 7 of 20 units, and 0 before\n" {
+		t.Errorf("%q", said)
+	}
+	if usage := d.run("quota usage provider --last 3h --step 30m" + flags); !strings.HasPrefix(usage, "FROM ") || !strings.Contains(usage, "Z  7 ") {
+		t.Error(usage)
+	}
+	if said := d.run("quota delete fresh --yes" + flags); said != "deleted quota fresh, which limited 0 campaigns\n" {
+		t.Errorf("%q", said)
+	}
+	d.refuses("quota delete provider --yes"+flags, "limits 2 campaigns")
+	d.refuses("quota window remove provider 9h"+flags, "has no window of 9h")
+	d.refuses("quota adjust provider 10s --used 0 --reason credit"+flags, "give --lower")
 }
 
 // same leaves out of what is printed when it was looked at: a window that is full is so again at that moment.
@@ -162,7 +196,7 @@ func TestServersThatAreNoConsoles(t *testing.T) {
 		"campaign list --server " + h.URL + " --token secret-secret":         "--token must be file:PATH",
 		"campaign list --server " + h.URL + " --token file:absent":           "--token: open absent",
 		"campaign list --token file:token":                                   "--token goes with --server",
-		"campaign delete spring --server " + h.URL:                           "unknown flag: --server",
+		"dead show 0/1 --server " + h.URL:                                    "unknown flag: --server",
 		"quota show provider --server http://127.0.0.1:1":                    "--server 127.0.0.1:1: no answer: connect: connection refused",
 	} {
 		d.refuses(line, says)

@@ -6,24 +6,58 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // campaignStore is where commands read and change campaigns: the database, or the API of a console.
 type campaignStore interface {
-	list(ctx context.Context) ([]campaignRow, error)
-	show(ctx context.Context, id string) (campaignRow, error)
-	// change makes a change, and returns the campaign as it is then, with what its row says of its being held.
-	change(ctx context.Context, id string, change campaignEdit) (campaignRow, error)
+	campaignReader
+	campaignChanger
 }
 
-// quotaStore is where commands read quotas.
+type campaignReader interface {
+	list(ctx context.Context) ([]campaignRow, error)
+	show(ctx context.Context, id string) (campaignRow, error)
+}
+
+type campaignChanger interface {
+	// change makes a change, and returns the campaign as it is then, with what its row says of its being held.
+	change(ctx context.Context, id string, change campaignEdit) (campaignRow, error)
+	// remove deletes a campaign, and returns what it was.
+	remove(ctx context.Context, id string) (catalog.CampaignRow, error)
+}
+
+// quotaStore is where commands read and change quotas.
 type quotaStore interface {
+	quotaReader
+	quotaChanger
+}
+
+type quotaReader interface {
 	listQuotas(ctx context.Context) ([]catalog.QuotaRow, error)
 	showQuota(ctx context.Context, id string) (*quotaView, error)
+	quotaUsage(ctx context.Context, id string, last, step time.Duration) (quotaUsage, error)
+}
+
+type quotaChanger interface {
+	// changeQuota makes a change, and returns the quota as it is then.
+	changeQuota(ctx context.Context, id string, change quotaEdit) (catalog.QuotaRow, error)
+	// deleteQuota returns what the quota was.
+	deleteQuota(ctx context.Context, id string, unlink bool) (catalog.QuotaRow, error)
+	adjustQuota(ctx context.Context, a app.QuotaAdjustment) (view.Adjusted, error)
+}
+
+// quotaEdit is what a command changes of a quota: one of these.
+type quotaEdit struct {
+	set     *catalog.QuotaChange
+	windows *catalog.WindowsChange
+	touch   bool
 }
 
 // campaignEdit is what a command changes of a campaign.
@@ -112,6 +146,10 @@ func (d database) change(ctx context.Context, id string, e campaignEdit) (campai
 	return newCampaignRow(&row, &a), nil
 }
 
+func (d database) remove(ctx context.Context, id string) (catalog.CampaignRow, error) {
+	return ask(d.c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.DeleteCampaign(ctx, id, nil) })
+}
+
 func (d database) listQuotas(ctx context.Context) ([]catalog.QuotaRow, error) {
 	return ask(d.c, func(a *catalog.Admin) ([]catalog.QuotaRow, error) { return a.ListQuotas(ctx) })
 }
@@ -135,9 +173,57 @@ func (d database) showQuota(ctx context.Context, id string) (*quotaView, error) 
 	if err != nil {
 		return nil, err
 	}
-	view := newQuotaView(&row, campaigns)
-	if err := peek(ctx, s, view); err != nil {
-		view.Note = err.Error()
+	shown := newQuotaView(&row, campaigns)
+	if err := peek(ctx, s, shown); err != nil {
+		shown.Note = err.Error()
 	}
-	return view, nil
+	return shown, nil
+}
+
+func (d database) changeQuota(ctx context.Context, id string, e quotaEdit) (catalog.QuotaRow, error) {
+	return ask(d.c, func(a *catalog.Admin) (catalog.QuotaRow, error) {
+		switch {
+		case e.touch:
+			return a.TouchQuota(ctx, id)
+		case e.windows != nil:
+			return a.ChangeWindows(ctx, id, *e.windows)
+		}
+		return a.SetQuota(ctx, id, *e.set)
+	})
+}
+
+func (d database) deleteQuota(ctx context.Context, id string, unlink bool) (catalog.QuotaRow, error) {
+	return ask(d.c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.DeleteQuota(ctx, id, unlink, nil) })
+}
+
+// adjustQuota corrects a count in the store, and records it.
+func (d database) adjustQuota(ctx context.Context, a app.QuotaAdjustment) (done view.Adjusted, err error) {
+	s, err := d.c.services(config.NeedPostgres, config.NeedRedis)
+	if err != nil {
+		return done, err
+	}
+	defer s.Close()
+	admin, err := openAdmin(s.Config)
+	if err != nil {
+		return done, err
+	}
+	defer admin.Close()
+	engine, shards, err := openLimits(s)
+	if err != nil {
+		return done, err
+	}
+	defer func() { _ = shards.Close() }() // nothing is written on closing
+	return app.AdjustQuota(ctx, admin, engine, a)
+}
+
+func (d database) quotaUsage(ctx context.Context, id string, last, step time.Duration) (quotaUsage, error) {
+	return ask(d.c, func(a *catalog.Admin) (quotaUsage, error) {
+		now := time.Now()
+		steps, err := a.UsageHistory(ctx, id, now.Add(-last), now, step)
+		if err != nil {
+			return quotaUsage{}, err
+		}
+		row, err := a.GetQuota(ctx, id)
+		return quotaUsage{Quota: id, Step: notation.FormatSpan(step), Steps: steps, Note: usageNote(&row)}, err
+	})
 }

@@ -139,7 +139,7 @@ func (w *world) sources() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Letters: w.letters, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Delete: w.remove, Letters: w.letters, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -234,6 +234,14 @@ func (w *world) DeleteQuota(_ context.Context, by view.Actor, id string, unlink 
 func (w *world) adjust(_ context.Context, by view.Actor, id string, a view.Adjustment) (view.Adjusted, error) {
 	w.changes = append(w.changes, fmt.Sprintf("quota %s %+v by %s: %s", id, a, by.Name, by.Reason))
 	return view.Adjusted{Quota: id, Window: a.Span, Limit: 1000, Before: 5, Used: a.Used}, nil
+}
+
+func (w *world) remove(_ context.Context, by view.Actor, id string, revision *int64) error {
+	if revision != nil && *revision != 7 {
+		return view.Fault(view.ErrStale, "campaign %s was changed meanwhile", id)
+	}
+	w.changes = append(w.changes, fmt.Sprintf("no campaign %s by %s: %s", id, by.Name, by.Reason))
+	return nil
 }
 
 func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bulk) (int, error) {

@@ -21,9 +21,11 @@ func (s *server) registerChanges(api huma.API) {
 	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.setStatus("paused"))
 	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus("active"))
 	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus("cancelled"))
-	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Patch)
-	requireMatch(api.OpenAPI().Paths["/campaigns/{id}/cancel"].Post)
+	change(api, "delete-campaign", http.MethodDelete, "/campaigns/{id}", "Delete a campaign that is cancelled or completed and has no backlog", auth.Admin, s.deleteCampaign)
 	change(api, "change-campaigns", http.MethodPost, "/bulk-changes", "Change campaigns: all that match a filter, or those that are named", auth.Operator, s.bulk)
+	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Patch)
+	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Delete)
+	requireMatch(api.OpenAPI().Paths["/campaigns/{id}/cancel"].Post)
 }
 
 // change adds an operation that writes.
@@ -113,6 +115,27 @@ func (s *server) edit(ctx context.Context, in *editIn) (*changed, error) {
 		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as rate")
 	}
 	return s.change(ctx, in.ID, in.IfMatch, true, in.Body.Reason, &in.Body.Edit)
+}
+
+type deleteIn struct {
+	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
+	Reason  string `query:"reason" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+}
+
+func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, error) {
+	if _, err := s.changer(in.Reason); err != nil {
+		return nil, err
+	}
+	at, err := seen(in.IfMatch, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.looker.Sources().Delete(ctx, s.actor(ctx, in.Reason), in.ID, at); err != nil {
+		return nil, problem(err, http.StatusPreconditionFailed)
+	}
+	s.log.Info("a campaign was deleted", "campaign", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &nothing{}, nil
 }
 
 // changer returns what makes changes, if the reason for one can be recorded.

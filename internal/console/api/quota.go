@@ -21,6 +21,7 @@ func (s *server) registerQuotas(api huma.API) {
 	create(api, "create-quota", "/quotas", "Create a quota", auth.Admin, s.createQuota)
 	change(api, "edit-quota", http.MethodPatch, "/quotas/{id}", "Change a quota", auth.Admin, s.editQuota)
 	change(api, "delete-quota", http.MethodDelete, "/quotas/{id}", "Delete a quota, its counts and its history", auth.Admin, s.deleteQuota)
+	change(api, "touch-quota", http.MethodPost, "/quotas/{id}/touch", "Give a quota a new revision, so that Redis takes it over as it is", auth.Admin, s.touchQuota)
 	change(api, "add-quota-windows", http.MethodPost, "/quotas/{id}/windows", "Add windows to a quota, each in the place of the one of the same span", auth.Admin, s.addWindows)
 	change(api, "remove-quota-window", http.MethodDelete, "/quotas/{id}/windows/{span}", "Remove a window from a quota", auth.Admin, s.removeWindow)
 	change(api, "adjust-quota", http.MethodPost, "/quotas/{id}/windows/{span}/adjust", "Set what a window of a quota has counted", auth.Admin, s.adjust)
@@ -106,6 +107,21 @@ func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changedQuota,
 		return nil, err
 	}
 	return s.changeQuota(ctx, in.ID, in.Body.Reason, &edit)
+}
+
+type touchIn struct {
+	ID   string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	Body *struct {
+		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+	}
+}
+
+func (s *server) touchQuota(ctx context.Context, in *touchIn) (*changedQuota, error) {
+	reason := ""
+	if in.Body != nil {
+		reason = in.Body.Reason
+	}
+	return s.changeQuota(ctx, in.ID, reason, &view.QuotaEdit{Touch: true})
 }
 
 type addWindowsIn struct {

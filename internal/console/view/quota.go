@@ -27,6 +27,7 @@ type QuotaSettings struct {
 	Unit           string   `json:"unit"`
 	Shard          int      `json:"shard"`
 	Campaigns      int      `json:"campaigns" doc:"how many it limits"`
+	CampaignIDs    []string `json:"campaign_ids" doc:"at most 1,000 of them"`
 }
 
 // QuotaEdit is a change of a quota; what is nil stays, or gets its default in a new one.
@@ -38,6 +39,9 @@ type QuotaEdit struct {
 	Rollout        *int64    `json:"rollout,omitempty" minimum:"0" maximum:"100" doc:"percent of its campaigns that it counts and limits"`
 	Unit           *string   `json:"unit,omitempty" enum:"units,bytes" doc:"weights of jobs, or bytes of payloads (mode eventual only)"`
 
+	With *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"`
+
+	Touch      bool     `json:"-"` // it gets a new revision, and nothing else
 	Add        []string `json:"-"` // windows, each in the place of the one of the same span; then nothing else is changed
 	Remove     []string `json:"-"` // spans of windows; likewise
 	New        bool     `json:"-"` // the quota is created
@@ -46,7 +50,7 @@ type QuotaEdit struct {
 
 // Empty reports whether nothing is changed.
 func (e *QuotaEdit) Empty() bool {
-	return e.Windows == nil && e.Mode == nil && e.Spend == nil && e.OnStoreFailure == nil && e.Rollout == nil && e.Unit == nil &&
+	return e.Windows == nil && e.Mode == nil && e.Spend == nil && e.OnStoreFailure == nil && e.Rollout == nil && e.Unit == nil && e.With == nil && !e.Touch &&
 		len(e.Add) == 0 && len(e.Remove) == 0
 }
 
@@ -68,7 +72,7 @@ type Adjusted struct {
 
 // NewQuota is what the form of a new quota begins with.
 func NewQuota() *QuotaSettings {
-	return &QuotaSettings{Windows: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
+	return &QuotaSettings{Windows: []string{}, CampaignIDs: []string{}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units"}
 }
 
 // NoQuota is what the form of a new quota is compared with: all that it has was typed.

@@ -59,8 +59,8 @@ const (
 	Idle    = "idle"
 )
 
-// maxListed bounds the campaigns that are listed with a quota.
-const maxListed = 1000
+// MaxListed bounds the campaigns that are listed with a quota.
+const MaxListed = 1000
 
 // evidence is what a State is computed from.
 type evidence struct {
@@ -207,7 +207,7 @@ func (s *State) addQuotas(e *evidence) {
 	count := map[string]int{}
 	for _, c := range s.Campaigns {
 		for _, q := range c.Quotas {
-			if count[q]++; count[q] <= maxListed {
+			if count[q]++; count[q] <= MaxListed {
 				byQuota[q] = append(byQuota[q], c.ID)
 			}
 		}

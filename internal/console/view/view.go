@@ -25,8 +25,9 @@ type Sources struct {
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 	Records Records
-	// Changer changes campaigns.
+	// Changer changes campaigns, and Delete deletes one that is over and has no backlog.
 	Changer Changer
+	Delete  func(ctx context.Context, by Actor, id string, revision *int64) error
 	// Quotas changes quotas, and Adjust what their windows have counted.
 	Quotas QuotaChanger
 	Adjust func(ctx context.Context, by Actor, quota string, a Adjustment) (Adjusted, error)
