@@ -30,6 +30,7 @@ while a line of it is wrong. A job without an id in the file gets one from the c
 line, so that a file that is published again has the same ids. How far a file was published is noted in a checkpoint,
 which is removed at the end: after a stop, the same command goes on there.`,
 		Example: "  pacer publish --campaign spring --file jobs.jsonl\n" +
+			"  pacer publish --campaign hooks --file jobs.csv --map destination=shop,header.tenant=tenant --header content-type=text/plain\n" +
 			"  pacer publish --campaign spring --file jobs.jsonl --map id=key,payload=body\n" +
 			"  pacer publish --campaign spring --file jobs.csv --map id=key --dry-run\n" +
 			"  pacer publish --campaign spring --file jobs.jsonl --direct\n  pacer publish --campaign spring --count 1000",
@@ -45,7 +46,9 @@ which is removed at the end: after a stop, the same command goes on there.`,
 	f.StringVar(&flags.File, "file", "", "file of the jobs; - for stdin, which is not checked first and has no checkpoint")
 	f.StringVar(&flags.Format, "format", "", "of the file: lines (one job a line) or csv (the first line names the columns); csv for *.csv, else lines")
 	f.StringSliceVar(&flags.Map, "map", nil,
-		"which column of a CSV file, or key of a line's JSON object, is the job's payload, id, weight, priority, not_before and expires_at, such as id=key,payload=body; the payload is otherwise the whole line, of CSV as a JSON object")
+		"which column of a CSV file, or key of a line's JSON object, is the job's payload, id, weight, priority, not_before, expires_at, destination, or its header NAME (header.NAME), such as id=key,payload=body,header.device-token=token; the payload is otherwise the whole line, of CSV as a JSON object")
+	f.StringArrayVar(&flags.Headers, "header", nil,
+		"header of every job, such as pacer-destination=shop-7 or tenant=blue; one of the file's, by --map, is stronger")
 	f.StringVar(&flags.Checkpoint, "checkpoint", "", "file that notes how far the jobs were published; beside the file if not given, none for nowhere")
 	f.BoolVar(&flags.DryRun, "dry-run", false, "only check the file")
 	f.Int64Var(&flags.Count, "count", 0, "publish this many jobs {\"n\":1}, {\"n\":2}, …")
@@ -61,6 +64,7 @@ type publishFlags struct {
 	File       string // a file, "-" for stdin
 	Format     string
 	Map        []string
+	Headers    []string
 	Checkpoint string // "" = beside the file
 	DryRun     bool
 	Count      int64 // or the number of test jobs
@@ -102,10 +106,18 @@ func (f *publishFlags) source(cfg *config.Config) (*jobfile.Source, error) {
 	if err != nil {
 		return nil, config.Usagef("--map: %w", err)
 	}
-	return &jobfile.Source{
-		Campaign: f.Campaign, Format: cmp.Or(jobfile.Format(f.Format), jobfile.FormatOf(f.File)), Map: m,
+	headers, err := jobfile.ParseHeaders(f.Headers)
+	if err != nil {
+		return nil, config.Usagef("--header: %w", err)
+	}
+	source := &jobfile.Source{
+		Campaign: f.Campaign, Format: cmp.Or(jobfile.Format(f.Format), jobfile.FormatOf(f.File)), Map: m, Headers: headers,
 		Limits: record.Limits{MaxWeight: cfg.MaxWeight, MaxNotBefore: cfg.MaxNotBefore},
-	}, nil
+	}
+	if problem := source.HeadersProblem(); problem != "" {
+		return nil, config.Usagef("--header: %s", problem)
+	}
+	return source, nil
 }
 
 // needs are the settings that are required.
@@ -169,11 +181,12 @@ func fileFault(name string, err error) error {
 	return config.Usagef("--file %s: %w", name, err)
 }
 
-// numbered yields n test jobs, at a rate or, with none, at once. Each gets an id of its own, so that a record written twice can be told from two jobs.
-func numbered(ctx context.Context, campaign, run string, n int64, rate delivery.Rate) iter.Seq2[jobfile.Entry, error] {
+// numbered yields the test jobs, at a rate or, with none, at once. Each gets an id of its own, so that a record written twice can be told from two jobs.
+func (p *publishing) numbered(ctx context.Context, run string) iter.Seq2[jobfile.Entry, error] {
+	rate := p.rate
 	return func(yield func(jobfile.Entry, error) bool) {
 		next := delivery.Slot{At: time.Now().UnixMicro()}
-		for i := int64(1); i <= n; i++ {
+		for i := int64(1); i <= p.flags.Count; i++ {
 			if !rate.Zero() {
 				if err := retry.Sleep(ctx, time.Until(time.UnixMicro(next.Micros()))); err != nil {
 					yield(jobfile.Entry{}, err)
@@ -182,7 +195,9 @@ func numbered(ctx context.Context, campaign, run string, n int64, rate delivery.
 				next = next.Advance(1, rate)
 			}
 			number := strconv.FormatInt(i, 10)
-			if !yield(jobfile.Entry{Record: record.New(campaign, run+"-"+number, []byte(`{"n":`+number+`}`))}, nil) {
+			r := record.New(p.flags.Campaign, run+"-"+number, []byte(`{"n":`+number+`}`))
+			jobfile.Dress(&r, p.source.Headers)
+			if !yield(jobfile.Entry{Record: r}, nil) {
 				return
 			}
 		}

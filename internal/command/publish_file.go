@@ -85,7 +85,7 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 	p.source.Prefix = run
 	jobs := p.source.Jobs(r, jobfile.Position{})
 	if p.flags.File == "" {
-		jobs = numbered(ctx, p.flags.Campaign, run, p.flags.Count, p.rate)
+		jobs = p.numbered(ctx, run)
 	}
 	producer := broker.NewProducer(broker.ProducerOptions{Client: p.services.Kafka, Compress: p.flags.Direct})
 	bar := p.newBar(ctx, "publishing", p.flags.Count)
@@ -132,6 +132,7 @@ func (p *publishing) file(ctx context.Context, file *os.File) error {
 	path := p.checkpointPath()
 	now := &jobfile.Checkpoint{
 		SHA256: found.Hash, Campaign: p.flags.Campaign, Format: p.source.Format, Map: p.source.Map.String(),
+		Headers: jobfile.HashOf(p.source.Headers),
 	}
 	var from jobfile.Position
 	if path != "" {

@@ -156,7 +156,7 @@ func TestPublishedIsWhatTheFileSays(t *testing.T) {
 	if ids := p.ids(); len(ids) != 3 || ids["u-1"] != 1 || ids["u-2"] != 1 || ids["u-3"] != 1 {
 		t.Error(ids)
 	}
-	if v := p.summary("publish --campaign spring --count 10", 0); v.Published != 10 || !v.Complete || v.Topic != "pacer.jobs" {
+	if v := p.summary("publish --campaign spring --count 10 --header pacer-destination=shop-7 --header tenant=blue", 0); v.Published != 10 || !v.Complete || v.Topic != "pacer.jobs" {
 		t.Errorf("%+v", v)
 	}
 }
@@ -202,7 +202,7 @@ func TestAStopOfTheBrokerLosesNoPlace(t *testing.T) {
 	}
 	for says, change := range map[string]string{
 		"belongs to campaign spring": "--campaign autumn", "belongs to --format lines": "--campaign spring --format csv",
-		`belongs to --map ""`: "--campaign spring --map weight=x",
+		`belongs to --map ""`: "--campaign spring --map weight=x", "belongs to other headers": "--campaign spring --header tenant=blue",
 	} {
 		if code, _, stderr := p.fails("publish --file jobs.jsonl --checkpoint place " + change); code != 1 || !strings.Contains(stderr, says) {
 			t.Errorf("%s: code %d, %s", change, code, stderr)

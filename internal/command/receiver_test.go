@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/jobfile"
 )
 
 func TestTheReceiverAnswersAndCounts(t *testing.T) {
@@ -58,10 +59,14 @@ func TestTheReceiverAnswersAndCounts(t *testing.T) {
 // Test jobs at a rate are evenly spaced, and a pause that is cut short ends them.
 func TestTestJobsAreSpacedAtTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rate, began, n := delivery.PerSecond(50), time.Now(), 0
-		for _, err := range numbered(t.Context(), "spring", "run", 101, rate) {
-			if err != nil {
-				t.Fatal(err)
+		p := &publishing{
+			flags: &publishFlags{Campaign: "spring", Count: 101}, rate: delivery.PerSecond(50),
+			source: &jobfile.Source{Headers: []delivery.Header{{Key: "tenant", Value: []byte("blue")}}},
+		}
+		began, n := time.Now(), 0
+		for e, err := range p.numbered(t.Context(), "run") {
+			if err != nil || e.Record.Header("tenant") != "blue" {
+				t.Fatal(e, err)
 			}
 			n++
 		}
@@ -71,7 +76,7 @@ func TestTestJobsAreSpacedAtTheirRate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var last error
-		for _, err := range numbered(ctx, "spring", "run", 101, rate) {
+		for _, err := range p.numbered(ctx, "run") {
 			last = err
 		}
 		if last == nil {

@@ -15,6 +15,7 @@ type Checkpoint struct {
 	Campaign string `json:"campaign"`
 	Format   Format `json:"format"`
 	Map      string `json:"map"`
+	Headers  string `json:"headers,omitempty"` // a hash of those of every job
 	Position
 }
 
@@ -55,6 +56,8 @@ func (c *Checkpoint) GoOn(before *Checkpoint, path string) (Position, error) {
 		what = "--format " + string(before.Format)
 	case before.Map != c.Map:
 		what = fmt.Sprintf("--map %q", before.Map)
+	case before.Headers != c.Headers:
+		what = "other headers of --header"
 	default:
 		return before.Position, nil
 	}

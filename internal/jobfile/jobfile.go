@@ -68,13 +68,20 @@ func ParseMap(pairs []string) (Map, error) {
 		if !ok || column == "" {
 			return nil, fmt.Errorf("%q must be FIELD=COLUMN, such as payload=body", pair)
 		}
-		if !slices.Contains(fields, field) {
-			return nil, fmt.Errorf("%q is not a field of a job; use one of %s", field, strings.Join(fields, ", "))
+		if name, ok := strings.CutPrefix(field, headerField); ok {
+			if problem := headerProblem(name); problem != "" {
+				return nil, fmt.Errorf("%s: %s", field, problem)
+			}
+		} else if !slices.Contains(fields, field) {
+			return nil, fmt.Errorf("%q is not a field of a job; use one of %s, or %sNAME for another header", field, strings.Join(fields, ", "), headerField)
 		}
 		if m[field] != "" {
 			return nil, fmt.Errorf("%s is given twice", field)
 		}
 		m[field] = column
+	}
+	if len(m) > len(fields)+maxHeaders {
+		return nil, fmt.Errorf("%d fields are more than %d; give fewer", len(m), len(fields)+maxHeaders)
 	}
 	return m, nil
 }
@@ -114,6 +121,7 @@ type Source struct {
 	Campaign string
 	Format   Format
 	Map      Map
+	Headers  []delivery.Header // of every job that has none of the same name of its own
 	Limits   record.Limits
 	// Prefix begins the ids of jobs for which the map names no id; the number of their line ends them.
 	Prefix string
@@ -160,8 +168,9 @@ type raw struct {
 	line    int64 // its first
 	end     Position
 	payload []byte // if the map names none
-	// value returns what is in a column; nil if there is nothing. An error is what is wrong with the line.
-	value func(column string) ([]byte, error)
+	// value returns what is in a column; nil if there is nothing. JSON that is neither a string nor a number is for payloads and headers. An
+	// error is what is wrong with the line.
+	value func(column, field string) ([]byte, error)
 }
 
 // entry makes an entry a job.
@@ -170,28 +179,25 @@ func (s *Source) entry(e *raw) (Entry, error) {
 		return Entry{}, &LineError{Line: e.line, Problem: fmt.Sprintf(format, args...)}
 	}
 	id, payload := []byte(cmp.Or(s.Prefix, "job")+"-"+strconv.FormatInt(e.line, 10)), e.payload
-	var more []delivery.Header
-	for _, field := range fields {
-		column := s.Map[field]
-		if column == "" {
-			continue
-		}
-		v, err := e.value(column)
+	more := slices.Clone(s.Headers)
+	for _, field := range s.Map.used() {
+		column, header := s.Map[field], optionalHeader(field)
+		v, err := e.value(column, field)
 		switch {
 		case err != nil:
 			return bad("%s", err)
-		case v == nil && headerOf[field] == "":
+		case v == nil && header == "":
 			return bad("has no %q, the %s of its job; add it, or correct --map", column, field)
 		case field == fieldID:
 			id = v
 		case field == fieldPayload:
 			payload = v
 		case v != nil:
-			more = append(more, delivery.Header{Key: headerOf[field], Value: v})
+			more = append(more, delivery.Header{Key: header, Value: v})
 		}
 	}
 	r := record.New(s.Campaign, string(id), payload)
-	r.Headers = append(r.Headers, more...)
+	Dress(&r, more)
 	if problem := s.defect(&r, len(more) > 0); problem != "" {
 		return bad("%s", problem)
 	}
@@ -214,7 +220,7 @@ func (s *Source) defect(r *delivery.Record, more bool) string {
 	what := job.Flaw.Detail
 	for field, header := range headerOf {
 		if rest, ok := strings.CutPrefix(what, header); ok {
-			return fmt.Sprintf("has a bad %s: %q%s", field, s.Map[field], rest)
+			return fmt.Sprintf("has a bad %s: %q%s", field, cmp.Or(s.Map[field], header), rest)
 		}
 	}
 	return "is not a job: " + what

@@ -85,6 +85,14 @@ func TestJobsOfFiles(t *testing.T) {
 			[]string{"u-1 hello" + asBinary + " pacer-priority=high", `u-2 {"a":1}` + asJSON, "u-7 x" + asBinary + " pacer-priority=normal"},
 			[]string{`line 4 has no "key"`, `line 5 has no "body", the payload`, `line 6 has a bad priority: "prio" must be high or normal`,
 				"line 7 has 2 cells, and the first line names 3 columns"}},
+		{"mapped headers", "{\"to\":\"shop-7\",\"who\":\"a b\",\"sub\":{\"endpoint\":\"x\"},\"type\":\"text/plain\"}\n{\"to\":null,\"who\":7}\n{\"to\":[1],\"who\":1}\n{\"to\":\"a b\"}", Lines,
+			[]string{"destination=to", "header.tenant=who", "header.subscription=sub", "header.content-type=type", "payload=who"},
+			[]string{`abc-1 "a b" content-type=text/plain pacer-destination=shop-7 subscription={"endpoint":"x"} tenant=a b`, "abc-2 7" + asJSON + " tenant=7"},
+			[]string{`line 3 has a "to" that is neither`, `line 4 has no "who", the payload of its job`}},
+		{"mapped headers of a table", "shop,who\nshop-7,blue\n,\n\"a b\",x\n", CSV, []string{"destination=shop", "header.tenant=who"},
+			[]string{`abc-2 {"shop":"shop-7","who":"blue"}` + asJSON + " pacer-destination=shop-7 tenant=blue", `abc-3 {"shop":"","who":""}` + asJSON},
+			[]string{`line 4 has a bad destination: "shop"`}},
+		{"no such column for a header", "a,b\n1,2\n", CSV, []string{"header.x=key"}, nil, []string{`line 1 names no column "key", the header.x of --map; it names a, b`}},
 		{"no such column", "a,b\n1,2\n", CSV, []string{"id=key"}, nil, []string{`line 1 names no column "key", the id of --map; it names a, b`}},
 		{"a column twice", "a,a\n1,2\n", CSV, nil, nil, []string{`line 1 names the column "a" twice`}},
 		{"an empty table", "", CSV, []string{"id=key"}, nil, nil},
@@ -248,6 +256,44 @@ func TestMapsAndFormats(t *testing.T) {
 	for name, want := range map[string]Format{"a.csv": CSV, "A.CSV": CSV, "csv": Lines, "a.jsonl": Lines, "-": Lines} {
 		if got := FormatOf(name); got != want {
 			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestHeadersOfEveryJob: those of a line are stronger, and what a daemon would not take is refused at once.
+func TestHeadersOfEveryJob(t *testing.T) {
+	s := source(t, Lines, "destination=to", "header.tenant=who")
+	var err error
+	if s.Headers, err = ParseHeaders([]string{"pacer-destination=shop-1", "tenant=a=b, c", "content-type=text/plain"}); err != nil || s.HeadersProblem() != "" {
+		t.Fatal(err, s.HeadersProblem())
+	}
+	jobs, problems := read(s, strings.NewReader("{}\n{\"to\":\"shop-2\",\"who\":\"x\"}\n"), Position{})
+	want := []string{
+		"abc-1 {} content-type=text/plain pacer-destination=shop-1 tenant=a=b, c",
+		`abc-2 {"to":"shop-2","who":"x"} content-type=text/plain pacer-destination=shop-2 tenant=x`,
+	}
+	if !slices.Equal(jobs, want) || len(problems) > 0 {
+		t.Errorf("%q, %q", jobs, problems)
+	}
+	if a, b := HashOf(s.Headers), HashOf(s.Headers[:2]); a == b || a == "" || HashOf(nil) != "" {
+		t.Errorf("hashes %q and %q", a, b)
+	}
+	for pair, problem := range map[string]string{
+		"tenant": "NAME=VALUE", "tenant=": "NAME=VALUE", "=x": "is no name", "a b=x": "is no name", "x=" + strings.Repeat("y", maxHeaderText+1): "NAME=VALUE",
+		"pacer-job-id=u-1": "is a header of pacer's; of these, set pacer-destination, ", "Pacer-Hops=1": "is a header of pacer's",
+		"pacer-weight=11": "above max_weight 10", "pacer-not-before=soon": "pacer-not-before",
+	} {
+		s.Headers, err = ParseHeaders([]string{pair})
+		if said := fmt.Sprint(err, s.HeadersProblem()); !strings.Contains(said, problem) {
+			t.Errorf("%.50s: %.200s", pair, said)
+		}
+	}
+	if _, err := ParseHeaders([]string{"a=1", "a=2"}); err == nil {
+		t.Error("a header was taken twice")
+	}
+	for _, pair := range []string{"header.=x", "header.pacer-weight=x", "header.a b=x"} {
+		if _, err := ParseMap([]string{pair}); err == nil {
+			t.Errorf("--map %s was taken", pair)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
 )
 
 // mark is the byte order mark that some editors write at the beginning of a file.
@@ -69,16 +70,19 @@ func (s *Source) line(line []byte, end Position) (raw, error) {
 	if err := json.Unmarshal(line, &object); err != nil || object == nil {
 		return e, &LineError{end.Line, `is not a JSON object, as --map needs it, such as {"key": "u-42"}; correct it`}
 	}
-	e.value = func(column string) ([]byte, error) {
+	e.value = func(column, field string) ([]byte, error) {
 		v := object[column]
 		if v == nil || string(v) == "null" {
 			return nil, nil
 		}
-		if column == s.Map[fieldPayload] {
+		if field == fieldPayload {
 			return v, nil
 		}
 		text, ok := scalar(v)
-		if !ok {
+		switch {
+		case !ok && strings.HasPrefix(field, headerField): // JSON, such as a subscription
+			return v, nil
+		case !ok:
 			return nil, fmt.Errorf("has a %q that is neither a string nor a number; correct it", column)
 		}
 		return text, nil

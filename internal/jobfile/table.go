@@ -80,8 +80,8 @@ func (t *table) head() error {
 			return &LineError{line, fmt.Sprintf("names the column %q twice; give each its own name", name)}
 		}
 	}
-	for _, field := range fields {
-		if column := t.source.Map[field]; column != "" && !slices.Contains(t.columns, column) {
+	for _, field := range t.source.Map.used() {
+		if column := t.source.Map[field]; !slices.Contains(t.columns, column) {
 			return &LineError{line, fmt.Sprintf("names no column %q, the %s of --map; it names %s", column, field, strings.Join(t.columns, ", "))}
 		}
 	}
@@ -102,7 +102,7 @@ func (t *table) next() (raw, error) {
 	if t.source.Map[fieldPayload] == "" {
 		e.payload = t.object(cells)
 	}
-	e.value = func(column string) ([]byte, error) {
+	e.value = func(column, _ string) ([]byte, error) {
 		if cell := cells[slices.Index(t.columns, column)]; cell != "" {
 			return []byte(cell), nil
 		}
