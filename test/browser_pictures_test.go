@@ -57,10 +57,10 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 	s.await(30*time.Second, "dead letters", func() bool { return len(s.dead()) > 8 })
 	base := "http://" + d.listen + "/"
 	b := newBrowser(t, base)
-	b.do(b.tab, chromedp.Navigate(base+"login?next=campaign?id=newsletter"))
+	b.visit(b.tab, base+"login?next=campaign?id=newsletter")
 	b.send(b.tab, "login", "token", "open-sesame-open-sesame", "Set rate")
 	b.send(b.tab, "pause", "reason", "a wrong link in it", "The campaign is paused.")
-	b.do(b.tab, chromedp.Navigate(base+"campaign?id=spring-sale"))
+	b.visit(b.tab, base+"campaign?id=spring-sale")
 	b.send(b.tab, "rate", "rate", "150", "The campaign is changed.")
 	s.await(60*time.Second, "a closed gate", func() bool { return strings.Contains(s.get(d, "api/v1/sinks"), `"cause"`) })
 	s.await(30*time.Second, "the campaign that is paused to be shown as such", func() bool {
@@ -133,8 +133,8 @@ func (b *browser) take(base string, p picture) []byte {
 		width, scheme = 360, "dark"
 	}
 	b.do(b.tab, emulation.SetDeviceMetricsOverride(width, p.height, 1, p.phone),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate(base+p.page))
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+	b.visit(b.tab, base+p.page)
 	b.until(b.tab, fmt.Sprintf(`document.querySelector("main").textContent.includes(%q)`, p.shown))
 	b.accessible(b.tab, "the picture "+p.name)
 	var content []byte

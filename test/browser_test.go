@@ -99,6 +99,12 @@ func (b *browser) leads(tab context.Context, actions ...chromedp.Action) {
 	b.until(tab, `!document.documentElement.dataset.left && document.readyState === "complete" && document.querySelector("h1") !== null`)
 }
 
+// visit opens a page.
+func (b *browser) visit(tab context.Context, page string) {
+	b.t.Helper()
+	b.leads(tab, chromedp.Navigate(page))
+}
+
 // until waits for an expression to be true. A page that is just being left cannot be asked, which is no fault.
 func (b *browser) until(tab context.Context, expression string) {
 	b.t.Helper()
@@ -155,7 +161,7 @@ func (b *browser) raise(s *stack, page string, from, to int, about func(rate int
 	b.t.Helper()
 	var waits []time.Duration
 	for len(waits) < 3 {
-		b.do(b.tab, chromedp.Navigate(page))
+		b.visit(b.tab, page)
 		sent := s.receiver.now()
 		b.send(b.tab, "rate", "rate", fmt.Sprint(to), "The campaign is changed.")
 		after := time.Duration(0)
@@ -165,7 +171,7 @@ func (b *browser) raise(s *stack, page string, from, to int, about func(rate int
 			return
 		}
 		waits = append(waits, after)
-		b.do(b.tab, chromedp.Navigate(page))
+		b.visit(b.tab, page)
 		b.send(b.tab, "rate", "rate", fmt.Sprint(from), "The campaign is changed.")
 		s.await(20*time.Second, fmt.Sprint(from, " a second"), about(from))
 	}
@@ -206,7 +212,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	b := newBrowser(t, base)
 	b.refused = []string{"401", "412"} // of a wrong token, and of the conflict
 	page := base + "campaign?id=spring"
-	b.do(b.tab, chromedp.Navigate(base+"login?"+url.Values{"next": {"campaign?id=spring"}}.Encode()))
+	b.visit(b.tab, base+"login?"+url.Values{"next": {"campaign?id=spring"}}.Encode())
 	b.send(b.tab, "login", "token", "a-wrong-one-a-wrong-one", "token")
 	b.accessible(b.tab, "after a wrong token")
 	b.send(b.tab, "login", "token", "open-sesame-open-sesame", "Set rate")
@@ -222,7 +228,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	other, cancel := chromedp.NewContext(b.tab)
 	defer cancel()
 	b.open(other)
-	b.do(other, chromedp.Navigate(base+"edit?id=spring"))
+	b.visit(other, base+"edit?id=spring")
 	b.raise(s, page, 50, 200, about)
 	b.accessible(b.tab, "after a change")
 	s.await(20*time.Second, "200 a second", about(200))
@@ -238,5 +244,21 @@ func TestConsoleInABrowser(t *testing.T) {
 	b.accessible(b.tab, "while it is paused")
 	b.send(b.tab, "resume", "reason", "go", "The campaign goes on.")
 	s.await(20*time.Second, "300 a second", about(300))
+	b.tick(base)
 	b.silent()
+}
+
+// tick pauses the campaign that is ticked on the page of campaigns. The tick stays while the page is kept up to date.
+func (b *browser) tick(base string) {
+	b.t.Helper()
+	b.visit(b.tab, base+"campaigns")
+	b.do(b.tab, chromedp.Click(`input[type=checkbox][value=spring]`, chromedp.ByQuery))
+	const sent = `document.querySelector("td[data-label='Delivered']").textContent`
+	before := b.value(sent)
+	b.until(b.tab, fmt.Sprintf("%s !== %q", sent, before))
+	b.leads(b.tab, chromedp.Click(`form#ticked button`, chromedp.ByQuery))
+	b.accessible(b.tab, "what is ticked")
+	b.send(b.tab, "bulk", "action", "pause", "The campaigns are changed.")
+	b.visit(b.tab, base+"campaign?id=spring")
+	b.until(b.tab, `document.querySelector("#live .state").textContent === "paused"`)
 }

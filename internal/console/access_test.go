@@ -238,6 +238,40 @@ func TestChangesByAPI(t *testing.T) {
 	}
 }
 
+// TestTickedCampaigns: a form is about those that are ticked, about none without a tick, and not about those that are gone since.
+func TestTickedCampaigns(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "operator")
+	for path, want := range map[string]string{
+		"/campaigns": `form="ticked" name="id" value="spring"`, "/bulk?ticked=yes&id=spring&id=paused&id=spring&id=gone": "Change 2 campaigns",
+		"/bulk?ticked=yes": "No campaign is ticked",
+	} {
+		if body := ask(h, "GET", path, "", "", "Cookie", cookie).Body.String(); !strings.Contains(body, want) || path == "/bulk?ticked=yes" && strings.Contains(body, "<form method=\"post\" action=\"bulk\"") {
+			t.Errorf("%s does not have %s: %s", path, want, body)
+		}
+	}
+	if body := ask(h, "GET", "/campaigns", "viewer", "").Body.String(); strings.Contains(body, "checkbox") {
+		t.Error("a viewer may tick campaigns")
+	}
+	for _, tt := range []struct {
+		form url.Values
+		code int
+		want string
+	}{
+		{url.Values{"id": {"spring", "paused"}, "expect": {"2"}}, http.StatusSeeOther, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
+		{url.Values{"id": {"spring", "gone"}, "expect": {"2"}}, http.StatusPreconditionFailed, ""},
+		{url.Values{"expect": {"0"}}, http.StatusUnprocessableEntity, ""},
+	} {
+		w.changes = nil
+		tt.form.Set("ticked", "yes")
+		tt.form.Set("action", "pause")
+		if answer := submit(h, "/bulk", cookie, tt.form); answer.Code != tt.code || strings.Join(w.changes, ";") != tt.want {
+			t.Errorf("%v: %d, asked %q", tt.form, answer.Code, w.changes)
+		}
+	}
+}
+
 // TestPartOfABulkChangeIsLogged: what was changed before an error has to be found as well.
 func TestPartOfABulkChangeIsLogged(t *testing.T) {
 	w := guarded()

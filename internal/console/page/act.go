@@ -223,9 +223,13 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if err != nil {
 		return "", nil, view.Fault(view.ErrInvalid, "The form does not say how many campaigns it is about.")
 	}
-	by := view.SelectionOf(form)
-	ids, err := s.looker.Look(ctx).All(by, expect)
-	if err != nil {
+	by, ids := view.SelectionOf(form), []string(nil)
+	if form.Has(ticked) {
+		if ids = form["id"]; len(ids) == 0 {
+			return "", nil, view.Fault(view.ErrInvalid, "No campaign is ticked.")
+		}
+	}
+	if ids, err = s.looker.Look(ctx).Chosen(by, ids, expect); err != nil {
 		return "", nil, err
 	}
 	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate"))}

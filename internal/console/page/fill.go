@@ -26,6 +26,7 @@ const (
 type table struct {
 	Caption string
 	List    []*view.Campaign
+	Ticks   bool // each has a box to be ticked, of the form with the id ticked
 }
 
 // windowRow is a window of a quota in a table.
@@ -59,10 +60,10 @@ func fillOverview(_ context.Context, _ *Site, _ url.Values, c *content) {
 		Tight   []windowRow
 		Largest table
 		Closed  []*view.Sink
-	}{tight[:min(len(tight), shortList)], table{"The ten campaigns with most jobs waiting", largest}, closed}
+	}{tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed}
 }
 
-func fillCampaigns(_ context.Context, _ *Site, query url.Values, c *content) {
+func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Campaigns"
 	by := view.SelectionOf(query)
 	list, all, next := c.State.Select(by, view.PageSize)
@@ -74,7 +75,10 @@ func fillCampaigns(_ context.Context, _ *Site, query url.Values, c *content) {
 		All       int
 		Sorts     []string
 		Table     table
-	}{by, first, next, all, view.Sorts, table{"What they may send, send and have waiting", list}}
+	}{by, first, next, all, view.Sorts, table{
+		Caption: "What they may send, send and have waiting", List: list,
+		Ticks: c.Who.Role >= auth.Operator && s.looker.Sources().Changer != nil && len(list) > 0,
+	}}
 }
 
 func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/pacer/pacer/internal/console/auth"
@@ -141,17 +142,33 @@ func fillCancel(ctx context.Context, s *Site, query url.Values, c *content) {
 	}
 }
 
+// ticked is the field that tells a form about the campaigns that are ticked from one about all that match: without a tick it is about none.
+const ticked = "ticked"
+
 func fillBulk(_ context.Context, _ *Site, query url.Values, c *content) {
 	by := view.SelectionOf(query)
 	by.After, by.Sort = "", ""
 	list, all, _ := c.State.Select(by, shortList)
+	caption := "The first of them"
+	var ids []string
+	if query.Has(ticked) {
+		by, list, caption = view.Selection{}, nil, "These"
+		for _, id := range query["id"][:min(len(query["id"]), view.PageSize)] {
+			if campaign := c.State.Campaign(id); campaign != nil && !slices.Contains(ids, id) {
+				list, ids = append(list, campaign), append(ids, id)
+			}
+		}
+		all = len(ids)
+	}
 	c.Title = "Change many campaigns"
 	c.Data = struct {
-		By    view.Selection
-		All   int
-		Most  int
-		Table table
-	}{by, all, view.MaxBulk, table{"The first of them", list}}
+		By     view.Selection
+		Ticked bool
+		IDs    []string
+		All    int
+		Most   int
+		Table  table
+	}{by, query.Has(ticked), ids, all, view.MaxBulk, table{Caption: caption, List: list}}
 }
 
 func fillLogin(_ context.Context, s *Site, query url.Values, c *content) {
