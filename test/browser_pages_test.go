@@ -57,6 +57,7 @@ func TestConsolePagesInABrowser(t *testing.T) {
 		b.dark(base + page)
 		b.focus(base + page)
 	}
+	b.preview(base + "quota-edit?id=provider")
 	b.withoutScripts(s, base)
 	b.do(b.tab, emulation.SetScriptExecutionDisabled(false))
 	for _, page := range []string{"replays", "changes", "dead"} { // once more, with what was done
@@ -220,6 +221,18 @@ func (b *browser) week(page string) {
 	}
 }
 
+// preview looks at what a change of a quota would mean, by the enter key, which must not change it.
+func (b *browser) preview(page string) {
+	b.t.Helper()
+	b.visit(b.tab, page)
+	b.tabTo(`document.activeElement.name === "windows"`)
+	b.leads(b.tab, chromedp.KeyEvent("10/1m"), chromedp.KeyEvent(kb.Enter))
+	if text := b.text(b.tab); !strings.Contains(text, "Not changed yet") || !strings.Contains(text, "they would wait for it") {
+		b.t.Errorf("the preview says %s", text)
+	}
+	b.accessible(b.tab, "the preview of a change")
+}
+
 // withoutScripts logs out and in, replays dead letters, changes a quota and creates a campaign with plain links and forms.
 func (b *browser) withoutScripts(s *stack, base string) {
 	b.t.Helper()
@@ -231,7 +244,7 @@ func (b *browser) withoutScripts(s *stack, base string) {
 		for _, f := range fields {
 			b.do(b.tab, chromedp.SetValue(form+fmt.Sprintf(`[name=%q]`, f.field), f.text, chromedp.ByQuery))
 		}
-		b.leads(b.tab, chromedp.Click(form+"button", chromedp.ByQuery))
+		b.leads(b.tab, chromedp.Click(form+"button:not([name])", chromedp.ByQuery))
 		if text := strings.Join(strings.Fields(b.text(b.tab)), " "); !strings.Contains(text, want) {
 			b.t.Errorf("%s does not answer %q, but %s", action, want, text)
 		}

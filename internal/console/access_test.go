@@ -238,6 +238,37 @@ func TestChangesByAPI(t *testing.T) {
 	}
 }
 
+// TestPreviewOfAQuota: what a change would mean is shown, and nothing is done.
+func TestPreviewOfAQuota(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for _, tt := range []struct {
+		windows, revision string
+		code              int
+		want              []string
+	}{
+		{"2000/1h, 300/1m", "7", http.StatusOK, []string{"Not changed yet", ">room<", ">new<", "the window of 1h would allow 0.56, which is less", `value="2000/1h, 300/1m"`}},
+		{"1/1h", "7", http.StatusOK, []string{"used up: nothing is sent until it has room again"}},
+		{"1000000/1s", "7", http.StatusOK, []string{">removed<", "the window of 1s would allow 1\u202f000\u202f000."}},
+		{"", "7", http.StatusOK, []string{">removed<", "by their schedules now."}},
+		{"many/1h", "7", http.StatusUnprocessableEntity, []string{"must be a whole number"}},
+		{"2000/1h", "6", http.StatusPreconditionFailed, []string{"Somebody has changed"}},
+	} {
+		answer := submit(h, "/quota-edit", cookie, url.Values{
+			"id": {"provider"}, "revision": {tt.revision}, "windows": {tt.windows}, "was_windows": {"1000/1h"}, "preview": {"yes"},
+		})
+		if answer.Code != tt.code || len(w.changes) > 0 {
+			t.Errorf("%s: %d, asked %q", tt.windows, answer.Code, w.changes)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(answer.Body.String(), want) {
+				t.Errorf("%s: %q is not in %s", tt.windows, want, answer.Body)
+			}
+		}
+	}
+}
+
 // TestTickedCampaigns: a form is about those that are ticked, about none without a tick, and not about those that are gone since.
 func TestTickedCampaigns(t *testing.T) {
 	w := guarded()

@@ -14,7 +14,7 @@ import (
 )
 
 // action is what a form does. Where it can be done, do returns the page that follows, which says that it was done; else it returns an
-// error, and the page on which the form is shown again, if there is one.
+// error, and the page on which the form is shown again, if there is one; or only that page, which says what would be done.
 type action struct {
 	role auth.Role
 	do   func(ctx context.Context, s *Site, form url.Values) (next string, again *retry, err error)
@@ -88,7 +88,7 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// act does what a form says, and then sends the browser to the page that shows it: loading that again does nothing twice.
+// act does what a form says, or shows what it would do, and then sends the browser to the page that shows it: loading that again does nothing twice.
 func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	ctx := r.Context()
 	if err := r.ParseForm(); err != nil {
@@ -105,7 +105,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	default:
 		next, again, err = a.do(ctx, s, r.PostForm)
 	}
-	if err == nil {
+	if err == nil && again == nil {
 		who := auth.Of(ctx)
 		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "id", r.PostForm.Get("id"),
 			"by", who.Actor(), "request", auth.RequestID(ctx))
@@ -118,7 +118,9 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		s.show(w, c, "message")
 		return
 	}
-	c.Title, c.status, c.Data = "Not changed", statusOf(err), again.data
+	if c.Title, c.Data = "Not changed yet", again.data; err != nil {
+		c.Title, c.status = "Not changed", statusOf(err)
+	}
 	s.show(w, c, again.page)
 }
 

@@ -23,6 +23,8 @@ type form struct {
 	Fields   []formField
 	Fault    string        // why it was not done
 	Changes  []view.Change // what others did meanwhile, the newest first
+	Previews bool          // what it would mean can be seen before
+	Preview  *preview      // what it would mean; nil: nobody has asked
 }
 
 // formField is a field of a form. Was is what the campaign has, and Now says so where that is not what the form has.

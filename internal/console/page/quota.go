@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -55,6 +56,7 @@ func fillAdjustQuota(_ context.Context, _ *Site, query url.Values, c *content) {
 func quotaForm(now *view.QuotaSettings, typed url.Values) *form {
 	f := formOf(view.QuotaForm, now, "quota-edit", typed)
 	f.ID, f.Revision, f.Back = now.ID, now.Revision, "quota?"+url.Values{"id": {now.ID}}.Encode()
+	f.Previews = true
 	return f
 }
 
@@ -83,6 +85,12 @@ func editQuota(ctx context.Context, s *Site, form url.Values) (string, *retry, e
 	change, err := view.EditOf(view.QuotaForm, now, func(name string) (string, bool) { return entered(form, name) })
 	if err == nil && now.Revision != *at {
 		err = view.Fault(view.ErrStale, "Somebody has changed %s while you did; nothing of yours was done.", notation.Shorten(id))
+	}
+	if err == nil && form.Has("preview") {
+		f := quotaForm(now, form)
+		if f.Preview, err = previewOf(s.looker.Look(ctx), id, *cmp.Or(change.Windows, &now.Windows)); err == nil {
+			return "", &retry{"edit", f}, nil
+		}
 	}
 	if err == nil && change.Empty() {
 		return "quota?" + url.Values{"id": {id}}.Encode(), nil, nil

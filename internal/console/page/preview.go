@@ -1,0 +1,76 @@
+package page
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// preview is what a change of a quota would mean.
+type preview struct {
+	Rows      []previewRow
+	Tightest  string  // span of the window that allows least; "" where none binds, or bytes are counted
+	Allows    float64 // units per second that it allows on average
+	Campaigns int
+	Want      float64 // units per second that the schedules of its campaigns allow now
+}
+
+// previewRow is one window. Now or Then is nil where there is none.
+type previewRow struct {
+	Span            string
+	Now, Then, Used *int64
+	PerSecond       float64 // what it would allow on average
+	Over            bool    // it would be used up at once
+}
+
+// previewOf compares windows as somebody has typed them with what a quota has and its campaigns want.
+func previewOf(state *view.State, id string, typed []string) (*preview, error) {
+	windows, err := notation.ParseWindows(strings.Join(typed, ","))
+	if err != nil {
+		return nil, view.Fault(view.ErrInvalid, "%s", err)
+	}
+	p := &preview{}
+	var before []view.Window
+	inUnits := true // else it is not comparable with rates
+	if q := state.Quota(id); q != nil {
+		before, inUnits = slices.Clone(q.Windows), q.Unit != "bytes"
+	}
+	for _, w := range windows {
+		row := previewRow{Span: notation.FormatSpan(w.Span), Then: &w.Limit, PerSecond: float64(w.Limit) / max(w.Span.Seconds(), 1e-3)}
+		if i := slices.IndexFunc(before, func(b view.Window) bool { return isSpan(b, w.Span) }); i >= 0 {
+			row.now(&before[i])
+			row.Over = row.Used != nil && *row.Used >= w.Limit
+			before = slices.Delete(before, i, i+1)
+		}
+		if inUnits && (p.Tightest == "" || row.PerSecond < p.Allows) {
+			p.Tightest, p.Allows = row.Span, row.PerSecond
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	for i := range before {
+		row := previewRow{Span: before[i].Span}
+		row.now(&before[i])
+		p.Rows = append(p.Rows, row)
+	}
+	for _, c := range state.Campaigns {
+		if slices.Contains(c.Quotas, id) {
+			p.Campaigns++
+			p.Want += c.Allowed
+		}
+	}
+	return p, nil
+}
+
+func isSpan(w view.Window, span time.Duration) bool { return w.Span == notation.FormatSpan(span) }
+
+// now enters what the window is now.
+func (r *previewRow) now(w *view.Window) {
+	limit := w.Limit
+	if r.Now = &limit; w.Remaining != nil {
+		used := w.Used()
+		r.Used = &used
+	}
+}
