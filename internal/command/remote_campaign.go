@@ -193,20 +193,27 @@ func parsedInstant(text string) *time.Time {
 }
 
 func (r *remote) listQuotas(ctx context.Context) (rows []catalog.QuotaRow, err error) {
-	rows, query := []catalog.QuotaRow{}, url.Values{"limit": {strconv.Itoa(remotePage)}}
+	rows = []catalog.QuotaRow{}
+	err = r.eachQuota(ctx, func(q *view.Quota) { rows = append(rows, *shownQuota(q)) })
+	return rows, err
+}
+
+// eachQuota asks for all quotas, page by page.
+func (r *remote) eachQuota(ctx context.Context, do func(*view.Quota)) error {
+	query := url.Values{"limit": {strconv.Itoa(remotePage)}}
 	for {
 		var page struct {
 			Quotas []*view.Quota `json:"quotas"`
 			Next   string        `json:"next"`
 		}
 		if err := r.get(ctx, "/quotas", query, &page); err != nil {
-			return nil, err
+			return err
 		}
 		for _, q := range page.Quotas {
-			rows = append(rows, *shownQuota(q))
+			do(q)
 		}
 		if page.Next == "" || len(page.Quotas) == 0 {
-			return rows, nil
+			return nil
 		}
 		query.Set("after", page.Next)
 	}

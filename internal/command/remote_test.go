@@ -19,6 +19,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/top"
 )
 
 // served starts the console of a desk, and returns the flags by which commands work over it.
@@ -86,6 +87,7 @@ func TestCommandsOverAServer(t *testing.T) {
 			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
 		}
 	}
+	watchOver(t, d, flags)
 	changeQuotasOver(t, d, flags)
 	for line, says := range map[string]string{
 		"campaign show nobody": "no campaign nobody", "quota show nothing": "no quota nothing", "campaign create slow --rate 5": "exists already",
@@ -105,6 +107,27 @@ func TestCommandsOverAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
+}
+
+// watchOver watches an installation without daemons.
+func watchOver(t *testing.T, d *desk, flags string) {
+	t.Helper()
+	var frame top.Frame
+	if err := json.Unmarshal([]byte(d.run("top --json --interval 100ms --sort name --campaign slow"+flags)), &frame); err != nil {
+		t.Fatal(err)
+	}
+	if frame.Fleet == nil || frame.Fleet.Running != 0 || len(frame.Campaigns) != 1 || frame.Campaigns[0].Campaign != "slow" || frame.Campaigns[0].SendRate == nil ||
+		frame.Campaigns[0].Retried != nil || len(frame.Quotas) != 2 || *frame.Quotas[0].Limit != 300 || *frame.Quotas[0].Remaining != 300 {
+		t.Errorf("%+v", frame)
+	}
+	page := d.run("top --once --interval 100ms" + flags)
+	for _, says := range []string{"pacer top  127.0.0.1:", "daemons ready 0 of 0", "late by capacity 0", "\nslow ", "\nprovider "} {
+		if !strings.Contains(page, says) {
+			t.Errorf("no %q in\n%s", says, page)
+		}
+	}
+	d.refuses("top --addr 127.0.0.1:1"+flags, "give one of them")
+	d.refuses("top --token file:absent", "--token goes with --server")
 }
 
 // changeQuotasOver changes quotas over the server, and compares what that prints with what the database has then.

@@ -17,11 +17,12 @@ func (c *cli) top() *cobra.Command {
 	watch := &top.Watch{Ready: console.AskReady}
 	var once bool
 	var sort string
-	cmd := c.plain("top", "Watch a running daemon: rates, backlogs, quotas", func(ctx context.Context) error {
+	cmd := c.withServer(c.plain("top", "Watch a running daemon, or all: rates, backlogs, quotas", func(ctx context.Context) error {
 		return c.watch(ctx, watch, sort, once)
-	})
+	}))
 	cmd.Long = `Polls a daemon's /metrics and shows how fast each campaign sends, how many jobs wait, what is left of the quotas
 and the state of the daemon. Sent jobs are those of this daemon; rates, backlogs and quotas are those of all daemons.
+With --server, all daemons are watched over the API of a console; what only one daemon knows of itself is left out.
 If stdout is not a terminal, one picture is printed.`
 	cmd.Flags().StringVar(&watch.Address, "addr", "", "host:port of the daemon; http.listen of the configuration unless given")
 	spanVar(cmd.Flags(), &watch.Interval, "interval", time.Second, "time between two looks")
@@ -79,6 +80,12 @@ func (c *cli) checkWatch(w *top.Watch) error {
 			w.Interval, minTopInterval, maxTopInterval)
 	case w.Query.Limit < 0 || w.Query.Limit > maxTopRows:
 		return config.Usagef("--limit %d is out of range; use 1 to %d, or 0 for what fits", w.Query.Limit, maxTopRows)
+	}
+	if c.server.address != "" {
+		return c.watchServer(w)
+	}
+	if err := c.noToken(); err != nil {
+		return err
 	}
 	asked := w.Address
 	if asked == "" {

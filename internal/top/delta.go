@@ -42,6 +42,9 @@ func (d *delta) rate(of func(*Sample) float64) *float64 {
 
 func (d *delta) row(id string, c *Campaign) Row {
 	outcome := func(name string) *float64 {
+		if _, counted := c.Settled[name]; !counted && d.now.Fleet != nil {
+			return nil
+		}
 		return d.rate(func(s *Sample) float64 {
 			if was := s.Campaigns[id]; was != nil {
 				return was.Settled[name]
@@ -49,21 +52,28 @@ func (d *delta) row(id string, c *Campaign) Row {
 			return 0
 		})
 	}
+	sent := c.Sent
+	if d.now.Fleet == nil {
+		sent = outcome("delivered")
+	}
 	return Row{
-		Campaign: id, SendRate: c.Rate, Sent: outcome("delivered"), Backlog: c.Backlog, ETA: c.ETA,
+		Campaign: id, SendRate: c.Rate, Sent: sent, Backlog: c.Backlog, ETA: c.ETA,
 		Requeued: outcome("requeued"), Retried: outcome("retried"), Dead: outcome("dead"), Total: c.Settled["delivered"],
 	}
 }
 
 func (d *delta) quota(w Window, q *Quota) QuotaRow {
-	return QuotaRow{
-		Quota: w.Quota, Window: w.Span, Remaining: q.Remaining, Limit: q.Limit,
-		Denied: d.rate(func(s *Sample) float64 {
+	var denied *float64
+	if d.now.Fleet == nil {
+		denied = d.rate(func(s *Sample) float64 {
 			if was := s.Quotas[w]; was != nil {
 				return was.Denied
 			}
 			return 0
-		}),
+		})
+	}
+	return QuotaRow{
+		Quota: w.Quota, Window: w.Span, Remaining: q.Remaining, Limit: q.Limit, Denied: denied,
 	}
 }
 

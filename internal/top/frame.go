@@ -24,6 +24,7 @@ type Frame struct {
 	Quotas    []QuotaRow  `json:"quotas"`    // those with the least left first
 	Sinks     []SinkRow   `json:"sinks"`
 	Daemon    DaemonState `json:"daemon"`
+	Fleet     *Fleet      `json:"fleet,omitempty"` // of all daemons; then daemon is not known
 }
 
 // Row is one campaign.
@@ -106,7 +107,7 @@ func OrderNames() []string {
 
 // Show makes the frame of the sample now; before is an earlier sample of the same daemon, or nil.
 func Show(before, now *Sample, q Query) Frame {
-	f := Frame{At: now.At, Version: now.Version, Campaigns: []Row{}, Quotas: []QuotaRow{}, Sinks: []SinkRow{}}
+	f := Frame{At: now.At, Version: now.Version, Campaigns: []Row{}, Quotas: []QuotaRow{}, Sinks: []SinkRow{}, Fleet: now.Fleet}
 	d := newDelta(before, now)
 	rows := make([]Row, 0, len(now.Campaigns))
 	for id, c := range now.Campaigns {
@@ -128,6 +129,10 @@ func Show(before, now *Sample, q Query) Frame {
 		f.Sinks = append(f.Sinks, SinkRow{name, n})
 	}
 	slices.SortFunc(f.Sinks, func(a, b SinkRow) int { return cmp.Compare(a.Sink, b.Sink) })
+	if now.Fleet != nil {
+		f.Daemon.Queued = now.Queued
+		return f
+	}
 	f.Daemon = DaemonState{
 		Queued: now.Queued, LatenessP99: d.lateness(0.99), Quantum: now.Quantum, ReadFactor: now.ReadFactor, Stalled: now.Stalled,
 		Forfeited: d.rate(func(s *Sample) float64 { return s.Forfeited }),

@@ -35,12 +35,24 @@ type Sample struct {
 	ReadFactor float64  // of lanes
 	Stalled    float64  // partitions
 	Lateness   []bucket // of slots, ascending
+
+	Fleet *Fleet // set if the sample is of all daemons, as a console knows them; then much of a single one is not known
+}
+
+// Fleet is what a console says of all daemons.
+type Fleet struct {
+	Running         int    `json:"daemons_running"`
+	Ready           int    `json:"daemons_ready"`
+	LateCapacity    *int64 `json:"late_capacity"`    // jobs; nil: not known
+	LateDestination *int64 `json:"late_destination"` // likewise
+	Degraded        string `json:"degraded,omitempty"`
 }
 
 // Campaign is one campaign's metrics.
 type Campaign struct {
 	Rate    *float64           // units per second that it may send; nil if it is not in the catalog
-	Settled map[string]float64 // jobs by outcome, since the start
+	Settled map[string]float64 // jobs by outcome, since the start; those that are not counted are missing
+	Sent    *float64           // units per second, of all daemons; nil: it follows from Settled
 	Backlog *float64           // jobs; nil if not reported
 	ETA     *float64           // seconds; nil if not reported
 }

@@ -50,6 +50,9 @@ func headLines(f *Frame, width int) []string {
 	if !f.Ready {
 		state = StylePaused.Render("not ready: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
 	}
+	if f.Fleet != nil {
+		return fleetLines(f, width)
+	}
 	d := &f.Daemon
 	lines := []string{
 		StyleTitle.Render("pacer top") + "  " + f.Address + "  " + state + "  " + f.At.Format(time.TimeOnly),
@@ -66,6 +69,32 @@ func headLines(f *Frame, width int) []string {
 		lines = append(lines, styleBad.Render(fit(number(&d.Stalled)+" partitions make no progress though they could; see the log", width)))
 	}
 	return lines
+}
+
+// fleetLines describes the state of all daemons.
+func fleetLines(f *Frame, width int) []string {
+	state := StyleGood.Render("ready")
+	if !f.Ready {
+		state = StylePaused.Render("degraded: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
+	}
+	var inFlight float64
+	for _, s := range f.Sinks {
+		inFlight += s.InFlight
+	}
+	return []string{
+		StyleTitle.Render("pacer top") + "  " + fit(f.Address, width) + "  " + state + "  " + f.At.Format(time.TimeOnly),
+		fit(fmt.Sprintf("sends %s/s of %s/s   late by capacity %s, by destination %s", number(f.Total.Sent), number(f.Total.SendRate),
+			number(count(f.Fleet.LateCapacity)), number(count(f.Fleet.LateDestination))), width),
+		fit(fmt.Sprintf("daemons ready %d of %d   in memory %s   in flight %s", f.Fleet.Ready, f.Fleet.Running, number(&f.Daemon.Queued), number(&inFlight)), width),
+	}
+}
+
+func count(n *int64) *float64 {
+	if n == nil {
+		return nil
+	}
+	v := float64(*n)
+	return &v
 }
 
 // quotaLines formats the windows with the least left, within a number of lines.

@@ -18,6 +18,8 @@ type Watch struct {
 	Interval time.Duration // between two looks
 	Query    Query
 	Ready    func(ctx context.Context, address string) error // requests /readyz
+	// Fetch, if it is set, is asked in place of a daemon's /metrics and /readyz. Its samples have a Fleet.
+	Fetch func(ctx context.Context) (*Sample, error)
 
 	transport *http.Transport
 }
@@ -36,6 +38,9 @@ func (w *Watch) request(ctx context.Context) (*http.Request, error) {
 func (w *Watch) Ask(ctx context.Context) (*Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
+	if w.Fetch != nil {
+		return w.Fetch(ctx)
+	}
 	request, err := w.request(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.Address, err)
@@ -70,7 +75,9 @@ func (w *Watch) Ask(ctx context.Context) (*Sample, error) {
 func (w *Watch) Frame(ctx context.Context, before, now *Sample) Frame {
 	f := Show(before, now, w.Query)
 	f.Address = w.Address
-	if err := w.Ready(ctx, w.Address); err != nil {
+	if now.Fleet != nil {
+		f.Reason = now.Fleet.Degraded
+	} else if err := w.Ready(ctx, w.Address); err != nil {
 		f.Reason = err.Error()
 	}
 	f.Ready = f.Reason == ""

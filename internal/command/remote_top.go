@@ -1,0 +1,85 @@
+package command
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/top"
+)
+
+// watchServer makes pacer top watch the installation of a console.
+func (c *cli) watchServer(w *top.Watch) error {
+	if w.Address != "" {
+		return config.Usagef("--addr names one daemon and --server a console of all; give one of them")
+	}
+	r, err := c.remote()
+	if err != nil {
+		return err
+	}
+	w.Address = r.base.Host
+	w.Fetch = func(ctx context.Context) (*top.Sample, error) { return r.sample(ctx, w.Query.Filter) }
+	return nil
+}
+
+// sample asks for what pacer top shows, of campaigns whose id contains the filter.
+func (r *remote) sample(ctx context.Context, filter string) (*top.Sample, error) {
+	var state view.State
+	if err := r.get(ctx, "/status", nil, &state); err != nil {
+		return nil, err
+	}
+	s := &top.Sample{
+		At: time.Now(), Version: state.Version, Campaigns: map[string]*top.Campaign{}, Quotas: map[top.Window]*top.Quota{}, Sinks: map[string]float64{},
+		Fleet: &top.Fleet{
+			Running: state.DaemonsRunning, Ready: state.DaemonsReady, LateCapacity: state.LateCapacity, LateDestination: state.LateDestination, Degraded: state.Degraded,
+		},
+	}
+	err := r.eachCampaign(ctx, url.Values{"q": {filter}}, func(c *view.Campaign) { s.Campaigns[c.ID] = sampled(c, state.At) })
+	if err != nil {
+		return nil, err
+	}
+	if err := r.eachQuota(ctx, func(q *view.Quota) {
+		for i := range q.Windows {
+			w := &q.Windows[i]
+			one := &top.Quota{Limit: number(w.Limit)}
+			if w.Remaining != nil {
+				one.Remaining = number(*w.Remaining)
+			}
+			s.Quotas[top.Window{Quota: q.ID, Span: w.Span}] = one
+		}
+	}); err != nil {
+		return nil, err
+	}
+	var fleet struct{ Daemons []view.Daemon }
+	if err := r.get(ctx, "/daemons", nil, &fleet); err != nil {
+		return nil, err
+	}
+	for i := range fleet.Daemons {
+		s.Queued += float64(fleet.Daemons[i].Queued)
+		s.Sinks["all"] += float64(fleet.Daemons[i].InFlight)
+	}
+	return s, nil
+}
+
+// sampled is a campaign as pacer top shows it. What became of its jobs is known as far as the daemons have stored it.
+func sampled(c *view.Campaign, now time.Time) *top.Campaign {
+	one := &top.Campaign{Rate: &c.Allowed, Sent: c.Sent, Settled: map[string]float64{}}
+	if c.Backlog != nil {
+		one.Backlog = number(*c.Backlog)
+	}
+	if p := c.Progress; p != nil {
+		one.Settled["delivered"], one.Settled["dead"] = float64(p.Delivered), float64(p.Dead)
+		if p.DoneAt != nil {
+			eta := max(0, p.DoneAt.Sub(now).Seconds())
+			one.ETA = &eta
+		}
+	}
+	return one
+}
+
+func number(n int64) *float64 {
+	v := float64(n)
+	return &v
+}
