@@ -69,6 +69,7 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 		}
 	}
 
+	s.pagesOfLetters(d, 2*each)
 	s.replays("--campaign", "spring", "--dry-run")(t, each, each, 0)
 	s.replays("--campaign", "spring", "--rate", "1000", "--limit", "10")(t, 10, 10, 0)
 	s.interruptReplay("--campaign", "spring", "--rate", "10")
@@ -85,6 +86,43 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	s.checkReplayed(payload)
 	if code := d.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// pagesOfLetters reads the dead letters over the API, a page at a time: each once.
+func (s *stack) pagesOfLetters(d *daemon, want int) {
+	s.t.Helper()
+	seen, counted, after := map[string]bool{}, 0, ""
+	for pages := 0; pages == 0 || after != ""; pages++ {
+		answer, err := http.Get("http://" + d.listen + "/api/v1/dead-letters?limit=30&after=" + after)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var page struct {
+			Letters []struct{ Place string }
+			Counts  []struct{ Letters int }
+			Next    string
+		}
+		err = json.NewDecoder(answer.Body).Decode(&page)
+		_ = answer.Body.Close() // it was only read
+		if err != nil || len(page.Letters) > 30 || pages > 5 {
+			s.t.Fatalf("page %d: %d letters, %v", pages, len(page.Letters), err)
+		}
+		for _, letter := range page.Letters {
+			if seen[letter.Place] {
+				s.t.Errorf("%s comes twice", letter.Place)
+			}
+			seen[letter.Place] = true
+		}
+		for _, c := range page.Counts {
+			if pages == 0 {
+				counted += c.Letters
+			}
+		}
+		after = page.Next
+	}
+	if len(seen) != want || counted != want {
+		s.t.Errorf("%d letters are on the pages, and %d were counted, of %d", len(seen), counted, want)
 	}
 }
 

@@ -142,16 +142,32 @@ const (
 
 // letters looks for dead letters, the newest first.
 func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view.Letters, err error) {
-	counts := map[[2]string]*view.LetterCount{}
+	before, err := deadletter.ParsePosition(f.After)
+	if err != nil {
+		return view.Letters{}, view.Fault(view.ErrInvalid, "after: %s", err)
+	}
+	since, limit := f.Since, cmp.Or(f.Limit, maxLetters)
+	if f.Last > 0 {
+		since = time.Now().Add(-f.Last)
+	}
+	matched, counts := 0, map[[2]string]*view.LetterCount{}
 	options := deadletter.Options{
 		Topics: deadletter.Topics{
 			Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix),
 		},
 		Filter: deadletter.Filter{
-			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: time.Now().Add(-f.Last),
+			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until,
+		},
+		Before: before, Mark: limit, Reached: func(p deadletter.Position) {
+			if found.Next == "" { // where the page is full, or else where the look ends
+				found.Next = p.String()
+			}
 		},
 		Unmarked:   func(error) {}, // then none is shown as replayed
 		MaxScanned: maxLooked, Scanned: &found.Looked,
+	}
+	if f.After != "" {
+		options.Limit = limit // the counts were those of the first page
 	}
 	err = deadletter.Newest(ctx, options, func(d deadletter.Letter) error {
 		key := [2]string{d.Campaign, string(d.Reason)}
@@ -161,10 +177,11 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 			counts[key] = count
 		}
 		count.Letters++
+		matched++
 		if d.Replayed {
 			count.Replayed++
 		}
-		if len(found.List) < maxLetters {
+		if len(found.List) < limit {
 			found.List = append(found.List, view.Letter{
 				Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
 				Attempts: d.Attempts, Replayed: d.Replayed,
@@ -175,6 +192,10 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 	if found.More = cutShort(ctx, found.Looked, err); err != nil && !found.More {
 		return view.Letters{}, BrokersFault(err)
 	}
+	if !found.More && (matched < limit || matched == limit && f.After == "") {
+		found.Next = "" // these were the last ones
+	}
+	found.More = found.More || f.After != "" && found.Next != ""
 	if found.Counts = []view.LetterCount{}; found.List == nil {
 		found.List = []view.Letter{}
 	}

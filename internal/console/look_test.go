@@ -99,7 +99,11 @@ func TestLettersThatAreNotAll(t *testing.T) {
 	w := newWorld()
 	for _, more := range []bool{false, true} {
 		w.more = more
-		if code, body, _ := get(t, serve(w), "/dead"); code != http.StatusOK || !strings.Contains(body, "<caption>The newest ones<") || strings.Contains(body, "there are older ones") != more {
+		if code, body, _ := get(t, serve(w), "/dead"); code != http.StatusOK || !strings.Contains(body, "<caption>The newest ones<") || strings.Contains(body, "there are older ones") != more ||
+			strings.Contains(body, `<a href="dead?after=AQID&amp;`) != more {
+			t.Errorf("more %t: %d %s", more, code, body)
+		}
+		if code, body, _ := get(t, serve(w), "/dead?after=AQID&last=7d"); code != http.StatusOK || !strings.Contains(body, "<caption>Older ones<") || strings.Contains(body, "?after=") {
 			t.Errorf("more %t: %d %s", more, code, body)
 		}
 	}

@@ -99,11 +99,17 @@ func (w *world) Changes(_ context.Context, of view.ChangesOf) (list []view.Chang
 	return list, w.fail
 }
 
-func (w *world) letters(context.Context, view.LetterFilter) (view.Letters, error) {
+func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, error) {
+	if f.After == "elsewhere" {
+		return view.Letters{}, view.Fault(view.ErrInvalid, "after: this is no place")
+	}
 	if w.look != nil {
 		w.look()
 	}
 	found := view.Letters{Counts: []view.LetterCount{{Campaign: hostile[0], Reason: "refused", Letters: 1}}, Looked: 1, More: w.more}
+	if w.more && f.After == "" {
+		found.Next = "AQID"
+	}
 	for _, id := range hostile {
 		found.List = append(found.List, view.Letter{Place: "0/1", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})
 	}

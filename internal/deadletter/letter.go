@@ -69,6 +69,13 @@ type Options struct {
 	MaxScanned int
 	// Scanned, if set, is set to how many letters have been read.
 	Scanned *int
+	// Before, if set, are the offsets of each partition before which Newest begins, as a Position that it has reported; a partition without
+	// one is read from its end.
+	Before Position
+	// Reached, if set, is called when Newest ends, and when it has yielded Mark letters if that is not 0: with the position from which it
+	// would go on.
+	Reached func(p Position)
+	Mark    int
 	// Unmarked, if set, is called with the error of a note of a replay that cannot be decoded, and no letter is
 	// reported as replayed. Without Unmarked, List and Read return the error.
 	Unmarked func(error)
@@ -123,9 +130,12 @@ type sieve struct {
 	scanned, listed int
 }
 
+// full reports whether no more are to be read.
+func (s *sieve) full() bool { return s.opts.MaxScanned > 0 && s.scanned == s.opts.MaxScanned }
+
 // put takes one letter that was read, and reports whether no more are wanted.
 func (s *sieve) put(d Letter) (over bool, err error) {
-	if s.opts.MaxScanned > 0 && s.scanned == s.opts.MaxScanned {
+	if s.full() {
 		return true, ErrMore
 	}
 	if s.scanned++; s.opts.Scanned != nil {

@@ -36,16 +36,32 @@ func Newest(ctx context.Context, opts Options, yield func(Letter) error) error {
 		if err := b.find(ctx, &opts); err != nil {
 			return err
 		}
+		if p < len(opts.Before) {
+			b.end = min(b.end, opts.Before[p])
+		}
 		heads = append(heads, b)
 	}
 	s := sieve{opts: &opts, done: done, yield: yield}
+	reached := func() {
+		if opts.Reached != nil {
+			opts.Reached(positionOf(heads))
+		}
+	}
+	defer reached()
 	for {
 		newest, err := latest(ctx, heads)
 		if err != nil || newest == nil {
 			return err
 		}
+		if s.full() {
+			return ErrMore
+		}
+		before := s.listed
 		if over, err := s.put(newest.take()); over || err != nil {
 			return err
+		}
+		if s.listed == opts.Mark && before < s.listed {
+			reached()
 		}
 	}
 }
@@ -93,6 +109,7 @@ func (b *backwards) find(ctx context.Context, opts *Options) (err error) {
 func (b *backwards) fill(ctx context.Context) error {
 	for len(b.letters) == 0 && b.first < b.end { // a portion may hold nothing but markers
 		from := max(b.first, b.end-b.portion)
+		var portion []written // which is whole, or not there: a position must not leave letters out
 		for r, err := range b.client.Scan(ctx, b.at, from) {
 			if err != nil {
 				return err
@@ -100,9 +117,9 @@ func (b *backwards) fill(ctx context.Context) error {
 			if r.Offset >= b.end {
 				break
 			}
-			b.letters = append(b.letters, brief(r))
+			portion = append(portion, brief(r))
 		}
-		b.end = from
+		b.letters, b.end = portion, from
 	}
 	return nil
 }

@@ -60,6 +60,7 @@ func TestNewest(t *testing.T) {
 			t.Errorf("%s: %d were read, %v: %q, want %q", tt.name, scanned, err, got, want)
 		}
 	}
+	paged(t, c, letters)
 	enough, first := errors.New("enough"), ""
 	err := Newest(t.Context(), Options{Topics: c.Topics, Filter: Filter{Campaign: "autumn"}}, func(d Letter) error { first = d.JobID; return enough })
 	if !errors.Is(err, enough) || first != "autumn-98" {
@@ -73,5 +74,47 @@ func TestNewest(t *testing.T) {
 	dry.MaxScanned = letters
 	if _, err := Replay(t.Context(), dry); err != nil {
 		t.Errorf("a dry run of all: %v", err)
+	}
+}
+
+// paged reads all letters in pages, each from where the one before came to: none is left out, and none comes twice, whether a page ends
+// because it is full, because enough was read, or while some are written.
+func paged(t *testing.T, c *cemetery, letters int64) {
+	t.Helper()
+	for _, o := range []Options{{Limit: 7, Mark: 7}, {MaxScanned: 33}, {Limit: 7, Mark: 7, Filter: Filter{Campaign: "spring"}, MaxScanned: 10}} {
+		o.Topics = c.Topics
+		var got []Place
+		text := ""
+		for pages := 0; ; pages++ {
+			var err error
+			if o.Before, err = ParsePosition(text); err != nil || pages > 100 {
+				t.Fatalf("page %d after %s: %v", pages, text, err)
+			}
+			o.Reached = func(p Position) { text = p.String() }
+			before := len(got)
+			err = Newest(t.Context(), o, func(d Letter) error { got = append(got, d.Place); return nil })
+			if err != nil && !errors.Is(err, ErrMore) {
+				t.Fatal(err)
+			}
+			if len(got) == before && err == nil {
+				break
+			}
+		}
+		want := int(letters)
+		if o.Campaign != "" {
+			want /= 2
+		}
+		seen := map[Place]bool{}
+		for _, p := range got {
+			seen[p] = true
+		}
+		if len(got) != want || len(seen) != want {
+			t.Errorf("%+v: %d letters, %d different ones; want %d", o.Filter, len(got), len(seen), want)
+		}
+	}
+	for _, wrong := range []string{"AA", "AQ", "?", "AoAA", "Af////////////8", "AYA"} {
+		if p, err := ParsePosition(wrong); err == nil {
+			t.Errorf("%s is %v", wrong, p)
+		}
 	}
 }

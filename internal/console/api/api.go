@@ -52,7 +52,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
-	get(api, "list-dead-letters", "/dead-letters", "Counts of dead letters, and the newest ones", s.letters)
+	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
 	return api
 }
 
@@ -176,7 +176,12 @@ type lettersIn struct {
 	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
 	Reason   string `query:"reason" maxLength:"64"`
 	JobID    string `query:"job_id" maxLength:"256"`
-	Last     string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d"`
+	Last     string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d; of no use with since"`
+
+	Since time.Time `query:"since" doc:"written then or later"`
+	Until time.Time `query:"until" doc:"written before"`
+	After string    `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`
+	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // lookForLetters bounds a look for dead letters.
@@ -187,18 +192,23 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if err != nil {
 		return nil, err
 	}
+	if !in.Since.IsZero() {
+		last = 0
+	}
 	look := s.looker.Sources().Letters
 	if look == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
 	defer cancel()
-	found, err := look(ctx, view.LetterFilter{Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last})
+	found, err := look(ctx, view.LetterFilter{
+		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
+	})
 	if errors.Is(err, view.ErrBusy) {
 		return nil, huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
 	}
 	if err != nil {
-		return nil, absent(line(err))
+		return nil, problem(err, http.StatusConflict)
 	}
 	return &answer[view.Letters]{found}, nil
 }

@@ -225,9 +225,10 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 		Last    string
 		Spans   []string
 		Letters view.Letters
+		Older   string // link to the next page; "" on the last
 		Fault   string
 	}{Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
-	data.Filter = view.LetterFilter{Campaign: query.Get("campaign"), Reason: query.Get("reason"), JobID: query.Get("job")}
+	data.Filter = view.LetterFilter{Campaign: query.Get("campaign"), Reason: query.Get("reason"), JobID: query.Get("job"), After: query.Get("after")}
 	data.Filter.Last, _ = notation.ParseSpan(data.Last) // one of those above
 	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
 	defer cancel()
@@ -239,7 +240,11 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 			c.status = http.StatusServiceUnavailable
 		}
 	} else {
-		data.Letters = letters
+		if data.Letters = letters; letters.Next != "" {
+			data.Older = "dead?" + url.Values{
+				"campaign": {data.Filter.Campaign}, "reason": {data.Filter.Reason}, "job": {data.Filter.JobID}, "last": {data.Last}, "after": {letters.Next},
+			}.Encode()
+		}
 	}
 	c.Data = data
 }

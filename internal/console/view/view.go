@@ -236,13 +236,17 @@ type ChangesOf struct {
 // LetterFilter selects dead letters.
 type LetterFilter struct {
 	Campaign, Reason, JobID string
-	Last                    time.Duration
+	Last                    time.Duration // how far back; 0: as Since says
+	Since, Until            time.Time
+	After                   string // Next of the page before; "" for the newest ones
+	Limit                   int    // letters of the page; 0: 100
 }
 
 // Letters are dead letters: the newest ones, and the counts, of those that were looked at, which begins with the newest.
 type Letters struct {
-	List   []Letter      `json:"letters" doc:"the newest ones, at most 100 of those that were looked at"`
-	Counts []LetterCount `json:"counts" doc:"of those that were looked at"`
+	List   []Letter      `json:"letters" doc:"a page of them, the newest first"`
+	Counts []LetterCount `json:"counts" doc:"of those that were looked at: with after, of this page"`
+	Next   string        `json:"next,omitempty" doc:"what to pass as after for the next page, of older ones; absent on the last"`
 	Looked int           `json:"looked" doc:"letters that were looked at, the newest first"`
 	More   bool          `json:"more" doc:"not all were looked at: there are older ones"`
 }
