@@ -196,6 +196,7 @@ func TestChangesByAPI(t *testing.T) {
 		{"delete a stale campaign", "DELETE", spring, "admin", "", `"6"`, 412, ""},
 		{"delete without a revision", "DELETE", spring, "admin", "", "", 428, ""},
 		{"delete by an operator", "DELETE", spring, "operator", "", "*", 403, ""},
+		{"delete one that is not over", "DELETE", "/api/v1/campaigns/paused", "admin", "", "*", 409, ""},
 		{"touch", "POST", provider + "/touch", "admin", "", "", 200, `quota provider {}[][] by the-admin@127.0.0.1: `},
 		{"create", "POST", "/api/v1/campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"} by the-admin@127.0.0.1: why`},
 		{"create what exists", "POST", "/api/v1/campaigns", "admin", `{"id":"spring"}`, "", 409, ""},

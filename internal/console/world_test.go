@@ -246,6 +246,9 @@ func (w *world) remove(_ context.Context, by view.Actor, id string, revision *in
 	if revision != nil && *revision != 7 {
 		return view.Fault(view.ErrStale, "campaign %s was changed meanwhile", id)
 	}
+	if id == "paused" {
+		return view.Fault(view.ErrInvalid, "campaign %s is not over", id)
+	}
 	w.changes = append(w.changes, fmt.Sprintf("no campaign %s by %s: %s", id, by.Name, by.Reason))
 	return nil
 }

@@ -132,10 +132,18 @@ func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, er
 		return nil, err
 	}
 	if err := s.looker.Sources().Delete(ctx, s.actor(ctx, in.Reason), in.ID, at); err != nil {
-		return nil, problem(err, http.StatusPreconditionFailed)
+		return nil, notDeleted(err)
 	}
 	s.log.Info("a campaign was deleted", "campaign", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	return &nothing{}, nil
+}
+
+// notDeleted converts an error of deleting something: what is in use is not so because of the request.
+func notDeleted(err error) error {
+	if errors.Is(err, view.ErrInvalid) {
+		return huma.Error409Conflict(line(err))
+	}
+	return problem(err, http.StatusPreconditionFailed)
 }
 
 // changer returns what makes changes, if the reason for one can be recorded.

@@ -197,7 +197,7 @@ func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, 
 		return nil, err
 	}
 	if err := changer.DeleteQuota(ctx, s.actor(ctx, in.Reason), in.ID, in.Unlink, at); err != nil {
-		return nil, problem(err, http.StatusPreconditionFailed)
+		return nil, notDeleted(err)
 	}
 	s.log.Info("a quota was deleted", "quota", in.ID, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	return &nothing{}, nil

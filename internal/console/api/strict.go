@@ -72,7 +72,7 @@ func valued(api huma.API) func(huma.Context, func(huma.Context)) {
 		at := ctx.URL()
 		query := at.Query()
 		for _, p := range ctx.Operation().Parameters {
-			if p.In == "query" && query.Has(p.Name) && query.Get(p.Name) == "" && (p.Schema.Type != huma.TypeString || len(p.Schema.Enum) > 0) {
+			if p.In == "query" && query.Has(p.Name) && query.Get(p.Name) == "" && (p.Schema.Type != huma.TypeString || p.Schema.Format != "" || len(p.Schema.Enum) > 0) {
 				_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed",
 					&huma.ErrorDetail{Message: "it is empty; give a value, or leave it out", Location: "query." + p.Name})
 				return
