@@ -109,6 +109,25 @@ func TestALateTakeIsAskedAgainAtOnce(t *testing.T) {
 	})
 }
 
+// TestUnitsThatWereNotSentAreAskedForAgain: a quota that a stall of the machine kept from being used is used right after it, and
+// not only when what was sent under it leaves its window.
+func TestUnitsThatWereNotSentAreAskedForAgain(t *testing.T) {
+	quota := &delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: 10 * time.Second, Limit: 100}}}
+	c := campaign("c", 1000)
+	c.Quotas = []*delivery.Quota{quota}
+	one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 300))
+		for range 3 {
+			time.Sleep(20 * time.Millisecond)
+			f.daemons[0].inbox.do(func(instant) { time.Sleep(120 * time.Millisecond) })
+		}
+		time.Sleep(2 * time.Second)
+		if n := f.count("c"); n != 100 {
+			t.Errorf("%d of 100 were sent in two seconds, at 1000/s", n)
+		}
+	})
+}
+
 // TestAnOutageOfTheLimiterEndsWhileNothingIsAsked: the first take that is answered may be the last one for long.
 func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {

@@ -152,7 +152,8 @@ func sameTake(a, b *delivery.Grant) bool {
 		a.From.Epoch == b.From.Epoch
 }
 
-// returnUnsent hands back the units that were not sent since the last call.
+// returnUnsent hands back the units that were not sent since the last call. Where a quota gets them, which may have been used up by
+// them, their queues ask again once it has.
 func (p *Pacer) returnUnsent() {
 	if len(p.unsent) == 0 {
 		return
@@ -162,6 +163,18 @@ func (p *Pacer) returnUnsent() {
 	p.background(func(ctx context.Context) {
 		if err := p.opt.Limiter.Refund(ctx, parts); err != nil {
 			p.opt.Logger.Debug("units that were not sent count as if they were", "error", err)
+			return
 		}
+		p.inbox.do(func(now instant) {
+			for _, part := range parts {
+				c := part.From.Campaign
+				if c == nil || len(c.Quotas) == 0 {
+					continue
+				}
+				if q := p.queues.byID[c.ID]; q != nil {
+					p.takes.askLater(q, now.local)
+				}
+			}
+		})
 	})
 }
