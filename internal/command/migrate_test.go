@@ -44,7 +44,7 @@ func TestMigrateDownStopsAtData(t *testing.T) {
 	if err := json.Unmarshal([]byte(d.run("migrate down --yes --json")), &done); err != nil || !strings.HasSuffix(done.Undone, ".sql") {
 		t.Errorf("%+v, %v", done, err)
 	}
-	for range 20 {
+	for range 1000 {
 		code, out, errs := d.try("migrate down --yes")
 		if code == 0 && strings.HasPrefix(out, "undid 000") {
 			continue

@@ -292,7 +292,7 @@ func TestAPI(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/campaigns/nobody": 404, "/quotas/nothing": 404, "/campaigns?limit=0": 422, "/campaigns?limit=5&sort=color": 422,
-		"/campaigns?unheard=of": 422, "/changes?campaign=%00": 422, "/changes?quota=%FF": 422, "/replays/none": 404, "/campaigns/%00": 404, "/campaigns?sort=": 422, "/campaigns?limit=": 422, "/dead-letters?after=elsewhere": 422, "/dead-letters?after=%2F": 422, "/dead-letters?since=yesterday": 422, "/dead-letters?limit=1001": 422, "/dead-letters?until=": 422, "/nothing": 404, "/bulk-changes": 405, "/quotas/provider/usage?step=1s": 422, "/quotas/provider/usage?last=soon": 422, "/quotas/nothing/usage": 404,
+		"/campaigns?unheard=of": 422, "/changes?campaign=%00": 422, "/changes?quota=%FF": 422, "/replays/none": 404, "/campaigns/%00": 422, "/campaigns?sort=": 422, "/campaigns?limit=": 422, "/dead-letters?after=elsewhere": 422, "/dead-letters?after=%2F": 422, "/dead-letters?since=yesterday": 422, "/dead-letters?limit=1001": 422, "/dead-letters?until=": 422, "/nothing": 404, "/bulk-changes": 405, "/quotas/provider/usage?step=1s": 422, "/quotas/provider/usage?last=soon": 422, "/quotas/nothing/usage": 404,
 	} {
 		code, _, header := get(t, h, "/api/v1"+path)
 		if code != want || header.Get("Content-Type") != "application/problem+json" || code == 405 && header.Get("Allow") != "POST" {

@@ -101,16 +101,12 @@ func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campai
 	return &answer[campaignsOut]{out}, nil
 }
 
-type byID struct {
-	ID string `path:"id" maxLength:"256"`
-}
-
 type campaignOut struct {
 	ETag string `header:"ETag"`
 	Body *view.Campaign
 }
 
-func (s *server) campaign(ctx context.Context, in *byID) (*campaignOut, error) {
+func (s *server) campaign(ctx context.Context, in *ByID) (*campaignOut, error) {
 	if c := s.looker.Campaign(ctx, in.ID); c != nil {
 		return &campaignOut{etag(c.Revision), c}, nil
 	}
@@ -176,9 +172,9 @@ type lettersIn struct {
 	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
 	Reason   string `query:"reason" maxLength:"64"`
 	JobID    string `query:"job_id" maxLength:"256"`
-	Last     string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d; of no use with since"`
+	Lately
 
-	Since time.Time `query:"since" doc:"written then or later"`
+	Since time.Time `query:"since" doc:"written then or later, however long ago"`
 	Until time.Time `query:"until" doc:"written before"`
 	After string    `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`
 	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`

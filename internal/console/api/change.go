@@ -63,9 +63,9 @@ type changed struct {
 
 type createIn struct {
 	Body struct {
-		ID string `json:"id" minLength:"1" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+		NewID
 		view.Edit
-		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	}
 }
 
@@ -80,10 +80,10 @@ func (s *server) create(ctx context.Context, in *createIn) (*changed, error) {
 }
 
 type statusIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it. To cancel takes one"`
-	Body    *struct {
-		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+	ByID
+	Matching
+	Body *struct {
+		Because
 	}
 }
 
@@ -99,11 +99,11 @@ func (s *server) setStatus(status string) func(context.Context, *statusIn) (*cha
 }
 
 type editIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
-	Body    struct {
+	ByID
+	Matching
+	Body struct {
 		view.Edit
-		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	} `contentType:"application/merge-patch+json"`
 }
 
@@ -118,9 +118,9 @@ func (s *server) edit(ctx context.Context, in *editIn) (*changed, error) {
 }
 
 type deleteIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
-	Reason  string `query:"reason" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+	ByID
+	Matching
+	BecauseOf
 }
 
 func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, error) {
@@ -184,7 +184,7 @@ type bulkIn struct {
 		} `json:"filter,omitempty" doc:"as of list-campaigns"`
 		IDs    []string `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
 		Expect int      `json:"expect" minimum:"1" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so"`
-		Reason string   `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	}
 }
 

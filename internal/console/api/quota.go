@@ -55,7 +55,7 @@ type quotaOut struct {
 	Body *view.Quota
 }
 
-func (s *server) quota(ctx context.Context, in *byID) (*quotaOut, error) {
+func (s *server) quota(ctx context.Context, in *ByID) (*quotaOut, error) {
 	if q := s.looker.Look(ctx).Quota(in.ID); q != nil {
 		return &quotaOut{etag(q.Revision), q}, nil
 	}
@@ -72,9 +72,9 @@ type changedQuota struct {
 
 type createQuotaIn struct {
 	Body struct {
-		ID string `json:"id" minLength:"1" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+		NewID
 		view.QuotaEdit
-		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	}
 }
 
@@ -89,11 +89,11 @@ func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changedQu
 }
 
 type editQuotaIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
-	Body    struct {
+	ByID
+	Matching
+	Body struct {
 		view.QuotaEdit
-		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	} `contentType:"application/merge-patch+json"`
 }
 
@@ -110,9 +110,9 @@ func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changedQuota,
 }
 
 type touchIn struct {
-	ID   string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
+	ByID
 	Body *struct {
-		Reason string `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	}
 }
 
@@ -125,11 +125,11 @@ func (s *server) touchQuota(ctx context.Context, in *touchIn) (*changedQuota, er
 }
 
 type addWindowsIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it"`
-	Body    struct {
+	ByID
+	Matching
+	Body struct {
 		Windows []string `json:"windows" minItems:"1" maxItems:"64" nullable:"false" example:"[\"300/1m\"]" doc:"such as 300/1m or 5000/1d:fixed:day@Europe/Moscow"`
-		Reason  string   `json:"reason,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+		Because
 	}
 }
 
@@ -142,10 +142,10 @@ func (s *server) addWindows(ctx context.Context, in *addWindowsIn) (*changedQuot
 }
 
 type removeWindowIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	Span    string `path:"span" maxLength:"64" pattern:"^[0-9a-zµμ. ]+$" patternDescription:"a span such as 36h or 7d" example:"1h" doc:"of the window, such as 1h"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it"`
-	Reason  string `query:"reason" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+	ByID
+	OfWindow
+	Matching
+	BecauseOf
 }
 
 func (s *server) removeWindow(ctx context.Context, in *removeWindowIn) (*changedQuota, error) {
@@ -181,10 +181,10 @@ func (s *server) quotaChanger(reason string) (view.QuotaChanger, error) {
 }
 
 type deleteQuotaIn struct {
-	ID      string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	IfMatch string `header:"If-Match" maxLength:"64" pattern:"^(|[*]|[0-9]{1,18}|(W/)?\"[0-9]{1,18}\")$" patternDescription:"a revision such as \"123\", or *" doc:"the revision that you have seen, as ETag gave it; required"`
-	Unlink  bool   `query:"unlink" doc:"also take its campaigns out of it; those without another are limited by their rate alone"`
-	Reason  string `query:"reason" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line for the record of changes"`
+	ByID
+	Matching
+	Unlink bool `query:"unlink" doc:"also take its campaigns out of it; those without another are limited by their rate alone"`
+	BecauseOf
 }
 
 func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, error) {
@@ -204,8 +204,8 @@ func (s *server) deleteQuota(ctx context.Context, in *deleteQuotaIn) (*nothing, 
 }
 
 type adjustIn struct {
-	ID   string `path:"id" maxLength:"256" pattern:"^[!-~]+$" patternDescription:"printable ASCII without spaces"`
-	Span string `path:"span" maxLength:"64" pattern:"^[0-9a-zµμ. ]+$" patternDescription:"a span such as 36h or 7d" example:"1h" doc:"of the window, such as 1h"`
+	ByID
+	OfWindow
 	Body struct {
 		Used   int64  `json:"used" minimum:"0" maximum:"10000000000" doc:"units that it has counted from now on"`
 		Lower  bool   `json:"lower,omitempty" doc:"also where that is less than it has counted, which makes room"`
@@ -231,8 +231,8 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 }
 
 type usageIn struct {
-	ID   string `path:"id" maxLength:"256"`
-	Last string `query:"last" default:"1d" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, such as 36h or 7d"`
+	ByID
+	Lately
 	Step string `query:"step" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"time of each entry, in whole minutes"`
 }
 
