@@ -9,7 +9,7 @@ import (
 
 const (
 	maxTakes = 4    // takes in flight at once
-	maxItems = 4096 // items of one take
+	maxItems = 1024 // items of one take: a longer one has its answers later, and they take longer to be noted
 	fewItems = 8    // so few campaigns need not be gathered: after a take of them, the next may follow sooner
 	// recoveredAfter is how long no take must have failed before the store counts as answering again. If one of several
 	// shards does not answer, only the takes that need it fail.
