@@ -164,6 +164,7 @@ func (d *destination) decides(id string, conn int, r role) *visit {
 	case d.expired:
 		v.does = distrusts
 		d.distrust++
+	case v.job.fault == goesAway: // in leaves, before the request is served, unless it was deaf or distrustful just then
 	case r.faulty && (never || !v.job.spent):
 		v.does, v.job.spent = v.job.fault, true
 	}
