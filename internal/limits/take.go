@@ -13,9 +13,9 @@ import (
 // Take asks for slots for any number of campaigns, in one round trip to each shard concerned, concurrently (up to
 // scriptSlots scripts a shard, so for thousands of campaigns). Items are in the order of the asks.
 //
-// Items that came too late have Late, Units 0 and GrantedAt 0, without an error. On an error the reply is still valid in part: items that could not be asked for have Units 0 and
-// GrantedAt 0, the others are granted and count. A shard that fails does not affect the items of the
-// others.
+// Items that came too late have Late, Units 0 and GrantedAt 0, without an error. On an error the reply is still valid in part:
+// items that could not be asked for have Units 0 and GrantedAt 0, the others are granted and count. A shard that fails does
+// not affect the items of the others.
 //
 // Granted.NextAt 0 on a short item means that no time will bring more, only a change of configuration: the rate or a
 // limit is 0, or the job at the head weighs more than a limit.

@@ -107,33 +107,35 @@ func (p *Pacer) taken(queues []*queue, asks []delivery.Ask, reply delivery.TakeR
 			p.slots.reorder(p.due)
 		}
 	}
-	var unanswered, late []*queue
+	var unanswered []*queue
+	failure := err
 	for i, q := range queues {
 		q.answered()
+		late := i < len(reply.Items) && reply.Items[i].Late
 		switch {
-		case i < len(reply.Items) && reply.Items[i].Late:
-			late = append(late, q)
+		case late && q.ask.lates < maxLates:
+			q.ask.lates++
+			p.takes.askLater(q, now.local)
+		case late:
+			unanswered = append(unanswered, q)
+			if failure == nil {
+				failure = errLate
+			}
 		case err == nil || i < len(reply.Items) && reply.Items[i].GrantedAt > 0:
 			p.grant(q, asks[i], reply.Items[i], now)
 		default:
 			unanswered = append(unanswered, q)
 		}
 	}
-	if len(late) > 0 && len(late) == len(queues) && !p.takes.late() {
-		err, unanswered, late = errLate, late, nil
-	}
-	for _, q := range late {
-		p.takes.askLater(q, now.local)
-	}
-	if err != nil {
-		p.takeFailed(unanswered, err, now)
+	if failure != nil {
+		p.takeFailed(unanswered, failure, now)
 	} else if len(reply.Clocks) > 0 {
-		p.takes.answered(arrival)
+		p.takes.answeredAt = arrival
 		p.recover(arrival)
 	}
 }
 
-// errLate is that takes come too late again and again.
+// errLate is that the asks of a queue come too late again and again.
 var errLate = errors.New("requests are under way for so long that its clock may step meanwhile")
 
 // recover notes the end of an outage of the store.
@@ -155,7 +157,7 @@ func (p *Pacer) takeFailed(queues []*queue, err error, now instant) {
 
 // grant records the slots a queue was granted and decides when it asks again.
 func (p *Pacer) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant) {
-	q.competitors = max(1, g.Competitors)
+	q.competitors, q.ask.lates = max(1, g.Competitors), 0
 	held := g.Grant()
 	if a.Weights != nil {
 		held.BeginBy = g.GrantedAt + a.Horizon

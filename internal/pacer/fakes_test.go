@@ -58,17 +58,22 @@ func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeRepl
 	if c.late > 0 {
 		c.late--
 		c.mu.Unlock()
-		reply := delivery.TakeReply{Items: make([]delivery.Granted, len(asks))}
-		for i := range reply.Items {
-			reply.Items[i].Late = true
-		}
-		return reply, nil
+		return lateReply(len(asks)), nil
 	}
 	c.takes++
 	reply := c.model.Take(c.now(), c.node, asks)
 	c.mu.Unlock()
 	time.Sleep(c.latency())
 	return reply, nil
+}
+
+// lateReply is the answer to asks that came too late.
+func lateReply(asks int) delivery.TakeReply {
+	reply := delivery.TakeReply{Items: make([]delivery.Granted, asks)}
+	for i := range reply.Items {
+		reply.Items[i].Late = true
+	}
+	return reply
 }
 
 func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {

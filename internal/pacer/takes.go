@@ -15,7 +15,7 @@ const (
 	// shards does not answer, only the takes that need it fail.
 	recoveredAfter = time.Second
 	maxBackOff     = time.Second / 4 // between takes while the limiter does not answer
-	// maxLates is how many takes in a row may come too late to the store before that counts as an outage.
+	// maxLates is how many asks of a queue in a row may come too late to the store before that counts as an outage.
 	maxLates = 4
 )
 
@@ -31,7 +31,6 @@ type takes struct {
 	outage     retry.Outage // of the limiter
 	failedAt   int64        // when a take last failed
 	answeredAt int64        // when one was last answered
-	lates      int          // takes since then that came too late to be carried out
 }
 
 func newTakes(gap time.Duration) takes {
@@ -89,15 +88,6 @@ func (t *takes) recovered(now int64) (over bool) {
 	_, over = t.outage.Worked()
 	return over
 }
-
-// late records a take that came too late. Its queues may ask again at once, unless all do.
-func (t *takes) late() (again bool) {
-	t.lates++
-	return t.lates <= maxLates
-}
-
-// answered records a take that was answered.
-func (t *takes) answered(now int64) { t.answeredAt, t.lates = now, 0 }
 
 // failed records a take that was not answered, and returns the pause after which its queues ask
 // again.

@@ -1,7 +1,9 @@
 package pacer
 
 import (
+	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +107,47 @@ func TestALateTakeIsAskedAgainAtOnce(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if n := f.count("c"); n != 3000 {
 			t.Errorf("%d of 3000 jobs were sent", n)
+		}
+	})
+}
+
+// lateFor has the asks of one campaign come too late, as if its shard alone were far away.
+type lateFor struct {
+	Limiter
+	campaign string
+	asks     atomic.Int64
+}
+
+func (l *lateFor) Take(ctx context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	reply, err := l.Limiter.Take(ctx, asks)
+	for i := range reply.Items {
+		if asks[i].Campaign.ID == l.campaign {
+			l.asks.Add(1)
+			reply.Items[i] = lateReply(1).Items[0]
+		}
+	}
+	return reply, err
+}
+
+// TestOneCampaignThatIsAlwaysLate: it is an outage, which is said, and asked about with pauses; the others go on.
+func TestOneCampaignThatIsAlwaysLate(t *testing.T) {
+	var late *lateFor
+	one(t, newBook(campaign("far", 100), campaign("near", 100)), func(o *Options) {
+		late = &lateFor{Limiter: o.Limiter, campaign: "far"}
+		o.Limiter = late
+	}, func(t *testing.T, f *fleet) {
+		for _, id := range []string{"far", "near"} {
+			f.offer(t, jobs(newPartition("lane/"+id), delivery.FromLane, id, 0, 150))
+		}
+		time.Sleep(1600 * time.Millisecond)
+		if near, far := f.count("near"), f.count("far"); near != 150 || far != 0 {
+			t.Errorf("%d of 150, and %d of the one that is late", near, far)
+		}
+		if f.daemons[0].takes.outage.Failures() == 0 {
+			t.Error("nothing says that a campaign gets no slots")
+		}
+		if n := late.asks.Load(); n > 40 {
+			t.Errorf("it asked %d times in 1.6 s", n)
 		}
 	})
 }
