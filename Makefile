@@ -37,14 +37,26 @@ LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo
 # Some sixty programs of tests are linked: without symbols, which nobody looks at, and without collecting memory, each
 # takes half the time.
 LINKED := -ldflags=-s -toolexec 'env GOGC=off'
-# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced.
+# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. Their program is
+# linked while the pass before waits for its longest package.
 test: export PACER_KAFKA_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/...
+	$(MAKE) --jobs 3 --output-sync=target test-unraced test-clients bin/end-to-end.test
+	$(WITH_SERVICES) cd test && ../bin/end-to-end.test -test.paniconexit0 -test.shuffle=on -test.timeout 9m -test.parallel 100
+
+.PHONY: test-unraced
+test-unraced:
 	$(WITH_SERVICES) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -run "$$(scripts/unraced.sh tests)" $$(scripts/unraced.sh packages)
+
+.PHONY: test-clients
+test-clients:
 	$(GO_CLIENTS) test $(LINKED) -shuffle=on -timeout 5m .
-	$(WITH_SERVICES) $(GO_TEST) test -count=1 -shuffle=on -timeout 9m -parallel 100 .
+
+.PHONY: bin/end-to-end.test
+bin/end-to-end.test:
+	$(GO_TEST) test $(LINKED) -c -o ../$@ .
 
 .PHONY: console-test
 console-test: export SCREENSHOTS := $(abspath $(SCREENSHOTS))

@@ -20,6 +20,7 @@ const (
 	scaleRate     = 5000 // of the campaign: more than nine daemons can send
 	scaleInterval = 8 * time.Second
 	joinInterval  = 20 * time.Second
+	joinStep      = 100 * time.Millisecond // between the seconds that are looked at
 )
 
 // joins are the numbers of daemons that another one joins. With eight, the last ones of a machine may wait for its processors.
@@ -45,6 +46,10 @@ func scaleRows() (rows []speedRow) {
 			speedRow{
 				name: fmt.Sprintf("join-%d-others", n), what: "the worst second of one of the others meanwhile", unit: "/s",
 				yardstick: "its rate before", bound: 0.95,
+			},
+			speedRow{
+				name: fmt.Sprintf("join-%d-alone", n), what: "the same in the 20 seconds before, when nobody joins", unit: "/s",
+				yardstick: "its rate then",
 			})
 	}
 	for _, n := range scaleCampaigns {
@@ -119,10 +124,10 @@ func measureDaemons(t *testing.T, table *speedTable) {
 	}
 }
 
-// measureJoin: a daemon joins so many others that send with all their calls.
+// measureJoin: a daemon joins so many others that send with all their calls. The same is looked at for as long before, when nobody joins.
 func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack, others int) *daemon {
 	t.Helper()
-	const before, step, second = 5 * time.Second, 100 * time.Millisecond, time.Second
+	time.Sleep(joinInterval)
 	began := target.now()
 	next := s.startCounted(target, others)
 	next.awaitReady(30 * time.Second)
@@ -130,32 +135,42 @@ func measureJoin(t *testing.T, table *speedTable, target *counter, s *stack, oth
 	time.Sleep(time.Until(target.began.Add(began + joinInterval)))
 
 	used := joinInterval
-	for at := began; at+second <= began+joinInterval; at += step {
-		if target.between(others, at, at+second) >= perDaemon*95/100 {
-			used = at + second - began
+	for at := began; at+time.Second <= began+joinInterval; at += joinStep {
+		if target.between(others, at, at+time.Second) >= perDaemon*95/100 {
+			used = at + time.Second - began
 			break
 		}
 	}
 	table.add(t, fmt.Sprintf("join-%d-used", others), speedSample{
 		Figure: used.Seconds(), Note: fmt.Sprintf("ready %.1f s after its start", (ready - began).Seconds()),
 	})
-	picture := &plot{title: fmt.Sprintf("A daemon joins %d others under load", others), x: "seconds from its start", y: "jobs in the second around"}
-	worst := speedSample{Figure: 1, Yardstick: 0}
-	for i := range others + 1 {
-		was := float64(target.between(i, began-before, began)) / before.Seconds()
-		l := plotLine{name: fmt.Sprintf("daemon %d", i+1)}
-		for at := began - before; at+second <= began+joinInterval; at += step {
-			n := float64(target.between(i, at, at+second))
-			l.at = append(l.at, [2]float64{(at + second/2 - began).Seconds(), n})
-			if i < others && at >= began && (worst.Yardstick == 0 || n/was < worst.Figure/worst.Yardstick) {
-				worst = speedSample{Figure: n, Yardstick: was, Note: fmt.Sprintf("daemon %d, from second %.1f on", i+1, (at - began).Seconds())}
-			}
-		}
-		picture.lines = append(picture.lines, l)
-	}
-	table.add(t, fmt.Sprintf("join-%d-others", others), worst)
+	table.add(t, fmt.Sprintf("join-%d-others", others), worstSecond(target, others, began, began))
+	table.add(t, fmt.Sprintf("join-%d-alone", others), worstSecond(target, others, began, began-joinInterval))
 	if others == mostDaemons {
+		picture := &plot{title: fmt.Sprintf("A daemon joins %d others under load", others), x: "seconds from its start", y: "jobs in the second around"}
+		for i := range others + 1 {
+			l := plotLine{name: fmt.Sprintf("daemon %d", i+1)}
+			for at := began - joinInterval/4; at+time.Second <= began+joinInterval; at += joinStep {
+				l.at = append(l.at, [2]float64{(at + time.Second/2 - began).Seconds(), float64(target.between(i, at, at+time.Second))})
+			}
+			picture.lines = append(picture.lines, l)
+		}
 		picture.write(t, "join.svg")
 	}
 	return next
+}
+
+// worstSecond looks at all seconds of the daemons in the interval from an instant on, and returns that in which one of them fell
+// lowest, beside its rate in the interval before the join.
+func worstSecond(target *counter, daemons int, join, from time.Duration) speedSample {
+	worst := speedSample{Figure: 1}
+	for i := range daemons {
+		was := float64(target.between(i, join-joinInterval, join)) / joinInterval.Seconds()
+		for at := from; at+time.Second <= from+joinInterval; at += joinStep {
+			if n := float64(target.between(i, at, at+time.Second)); worst.Yardstick == 0 || n/was < worst.Figure/worst.Yardstick {
+				worst = speedSample{Figure: n, Yardstick: was, Note: fmt.Sprintf("daemon %d, from second %.1f on", i+1, (at - join).Seconds())}
+			}
+		}
+	}
+	return worst
 }
