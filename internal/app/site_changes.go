@@ -63,7 +63,10 @@ func (c changer) Edit(ctx context.Context, by view.Actor, id string, edit *view.
 	var row catalog.CampaignRow
 	var err error
 	if edit.Status != "" {
-		row, err = c.admin.SetStatusAt(ctx, id, delivery.Status(edit.Status), edit.AtRevision)
+		change := catalog.CampaignChange{Status: (*delivery.Status)(&edit.Status), AtRevision: edit.AtRevision}
+		if err = parsedUntil(edit, &change); err == nil {
+			row, err = c.admin.SetStatusAt(ctx, id, change)
+		}
 	} else {
 		var change catalog.CampaignChange
 		if change, err = changeOf(edit); err == nil && edit.New {
@@ -129,7 +132,7 @@ func settingsOf(row *catalog.CampaignRow) *view.Settings {
 	s := &view.Settings{
 		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
-		StartsAt: view.Instant(row.StartsAt), EndsAt: view.Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
+		PausedUntil: view.Instant(row.PausedUntil), StartsAt: view.Instant(row.StartsAt), EndsAt: view.Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
 	}
 	if row.ActiveHours != nil {
 		s.ActiveHours = notation.FormatHours(row.ActiveHours)
@@ -168,6 +171,19 @@ func parsed[T any](name string, text *string, into **T, parse func(string) (T, e
 		return view.Fault(view.ErrInvalid, "%s: %s", name, err)
 	}
 	*into = &value
+	return nil
+}
+
+// parsedUntil sets when a pause ends by itself, if that is given.
+func parsedUntil(edit *view.Edit, change *catalog.CampaignChange) error {
+	if edit.Until == "" || *change.Status != delivery.StatusPaused {
+		return nil
+	}
+	until, err := notation.ParseUntil(edit.Until, time.Now())
+	if err != nil {
+		return view.Fault(view.ErrInvalid, "until: %s", err)
+	}
+	change.PausedUntil = &until
 	return nil
 }
 

@@ -79,20 +79,25 @@ func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status
 	return a.setStatus(ctx, id, CampaignChange{Status: &status}, ``)
 }
 
-// SetStatusAt is SetStatus for campaigns that are active or paused; the error is ErrOver for others, which nobody is to
-// take up again in passing. If a revision is given, it is only of the campaign as it was then.
-func (a *Admin) SetStatusAt(ctx context.Context, id string, status delivery.Status, revision *int64) (CampaignRow, error) {
-	return a.setStatus(ctx, id, CampaignChange{Status: &status, AtRevision: revision}, ` AND status IN ('active', 'paused')`)
+// PauseUntil pauses a campaign, as SetStatus does, until it is active again by itself.
+func (a *Admin) PauseUntil(ctx context.Context, id string, until time.Time) (CampaignRow, error) {
+	return a.setStatus(ctx, id, CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until}, ``)
+}
+
+// SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. It is for campaigns that are active or
+// paused; the error is ErrOver for others, which nobody is to take up again in passing.
+func (a *Admin) SetStatusAt(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
+	return a.setStatus(ctx, id, change, ` AND status IN ('active', 'paused')`)
 }
 
 // setStatus changes the status of a campaign of which the condition is true.
 func (a *Admin) setStatus(ctx context.Context, id string, change CampaignChange, condition string) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
-		set := `status = $2`
+		set, until := `status = $2, paused_until = $3`, instant(orZero(change.PausedUntil))
 		if *change.Status == delivery.StatusActive {
 			set += `, revision = revision + 1` // a trigger takes the next one
 		}
-		tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1`+condition, id, *change.Status)
+		tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1`+condition, id, *change.Status, until)
 		if err != nil || tag.RowsAffected() > 0 {
 			return err
 		}

@@ -24,6 +24,7 @@ type CampaignRow struct {
 	SendPer        string            `json:"send_per"`
 	Burst          int64             `json:"burst"`
 	Status         delivery.Status   `json:"status"`
+	PausedUntil    *time.Time        `json:"paused_until,omitempty"`
 	Sink           string            `json:"sink"` // "" is the default sink
 	PriorityWeight int64             `json:"priority_weight"`
 	MaxInFlight    int64             `json:"max_in_flight"`
@@ -93,7 +94,7 @@ func (r CampaignRow) Campaign() *delivery.Campaign {
 			ID: r.ID, Status: r.Status, Sink: r.Sink, Overflow: r.Overflow, Revision: r.Revision, Burst: r.Burst,
 			PriorityWeight: r.PriorityWeight, MaxInFlight: int(r.MaxInFlight),
 		},
-		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince,
+		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince, pausedUntil: r.PausedUntil,
 		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone,
 	}
 	entry := record.entry(newWords())
@@ -109,7 +110,8 @@ type CampaignChange struct {
 	Rate           *string // 500, 2.5, 150/m, 1/h; sets send_rate and send_per
 	Burst          *int64
 	Status         *delivery.Status
-	Sink           *string // "" for the default sink
+	PausedUntil    *time.Time // of SetStatusAt: when a pause ends by itself; nil or the zero time for never
+	Sink           *string    // "" for the default sink
 	PriorityWeight *int64
 	MaxInFlight    *int64           // 0 for no limit
 	StartsAt       *time.Time       // the zero time for none
@@ -265,7 +267,7 @@ func oneCampaign(ctx context.Context, q querier, id string) (CampaignRow, error)
 
 func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) ([]CampaignRow, error) {
 	rows, err := q.Query(ctx, `
-SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status,
+SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status, c.paused_until,
        coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
        c.active_hours::text, c.time_zone, c.ramp::text, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total,
@@ -285,7 +287,7 @@ LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
 		var per int64
 		var ttl *int64
 		var hours, ramp *string
-		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
+		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
 			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Quotas,
 			&c.Lane, &c.Lanes, &c.Revision, &c.UpdatedAt, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
 			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Backlog, &c.Progress.DoneAt, &c.Progress.UpdatedAt)

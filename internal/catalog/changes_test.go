@@ -84,10 +84,10 @@ func TestActorsAndRevisions(t *testing.T) {
 	if _, err := a.SetCampaign(ctx, "spring", CampaignChange{Rate: &rate, AtRevision: &row.Revision}); !errors.Is(err, ErrStale) {
 		t.Errorf("a change of what was changed: %v", err)
 	}
-	if _, err := a.SetStatusAt(ctx, "spring", delivery.StatusPaused, &row.Revision); !errors.Is(err, ErrStale) {
+	if _, err := a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused), AtRevision: &row.Revision}); !errors.Is(err, ErrStale) {
 		t.Errorf("a pause of what was changed: %v", err)
 	}
-	if _, err := a.SetStatusAt(ctx, "nobody", delivery.StatusPaused, &row.Revision); !errors.Is(err, ErrNotFound) {
+	if _, err := a.SetStatusAt(ctx, "nobody", CampaignChange{Status: new(delivery.StatusPaused), AtRevision: &row.Revision}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a pause of nothing: %v", err)
 	}
 	if _, err := a.SetStatus(t.Context(), "spring", delivery.StatusPaused); err != nil {

@@ -29,7 +29,7 @@ SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
        CASE WHEN isfinite(c.starts_at) THEN c.starts_at END, CASE WHEN isfinite(c.ends_at) THEN c.ends_at END,
        c.overflow, least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
        coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
-       CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END,
+       CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END, CASE WHEN isfinite(c.paused_until) THEN c.paused_until END,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C")
 FROM pacer.campaigns c WHERE c.revision > $1`
 
@@ -50,6 +50,7 @@ func (p *Postgres) load(ctx context.Context, wanted scope) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	started := time.Now()
+	p.resume(ctx)
 	changed, full, err := p.read(ctx, wanted)
 	if err != nil {
 		return explain(err)

@@ -74,6 +74,8 @@ type Postgres struct {
 	invalid  map[string]bool // campaigns that cannot be sent
 	lastFull time.Time
 	degraded string       // the logged reason of the current failure; "" when healthy
+	resumed  time.Time    // when the database was last asked to end pauses
+	unpaused retry.Outage // of that
 	deaf     retry.Outage // of the notifications
 }
 
@@ -153,6 +155,9 @@ func (p *Postgres) follow(ctx context.Context) {
 			failures = 0
 			nextPoll = time.Now().Add(poll.Delay(1))
 			next = nextPoll
+		}
+		if end := p.nextResume(); !end.IsZero() && end.Before(next) {
+			next = end
 		}
 		if wanted = p.await(ctx, time.Until(next)); ctx.Err() != nil {
 			return

@@ -22,13 +22,14 @@ type campaignRecord struct {
 	rate, zone                  string
 	per, ttl                    int64 // microseconds
 	startsAt, endsAt, rampSince *time.Time
+	pausedUntil                 *time.Time
 	hours, ramp                 *string // JSON
 }
 
 // entry converts the record to an entry of the state.
 func (r *campaignRecord) entry(known *words) *campaignEntry {
 	c := r.Campaign
-	c.TTL, c.StartsAt, c.EndsAt = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt)
+	c.TTL, c.StartsAt, c.EndsAt, c.PausedUntil = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt), orZero(r.pausedUntil)
 	var err error
 	if c.Rate, err = parseStoredRate(r.rate, micros(r.per)); err != nil {
 		c.Invalid = err.Error()
@@ -64,7 +65,7 @@ type campaignReader struct {
 func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, error) {
 	r := &c.record
 	err := rows.Scan(nil, &r.Revision, nil, &r.per, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, &r.startsAt, &r.endsAt,
-		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, nil)
+		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +79,13 @@ func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, erro
 	r.ID, r.rate = string(raw[0]), string(raw[2])
 	r.Status, r.Sink, r.Overflow = delivery.Status(c.words.text(raw[5])), c.words.text(raw[6]), delivery.Overflow(c.words.text(raw[11]))
 	r.hours, r.zone, r.ramp = text(14), c.words.text(raw[15]), text(16)
-	quotas, ok := c.words.lists[string(raw[18])]
+	quotas, ok := c.words.lists[string(raw[19])]
 	if !ok {
-		field := rows.FieldDescriptions()[18]
-		if err := rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, raw[18], &quotas); err != nil {
+		field := rows.FieldDescriptions()[19]
+		if err := rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, raw[19], &quotas); err != nil {
 			return nil, err
 		}
-		c.words.lists[string(raw[18])] = quotas
+		c.words.lists[string(raw[19])] = quotas
 	}
 	entry := r.entry(c.words)
 	entry.quotas = quotas

@@ -18,6 +18,7 @@ type state struct {
 	quotas    map[string]*quotaEntry
 	lanes     map[string][]int // pins, by campaign, ascending
 	endpoints endpoints
+	pauses    map[string]time.Time // when the pauses end that do so by themselves, by campaign
 	// revision is the highest revision seen; the state contains every change up to it.
 	revision int64
 	// removed is the revision of the last deletion that the state contains.
@@ -72,7 +73,8 @@ func (e *quotaEntry) of(campaign string) *delivery.Quota {
 func newState() *state {
 	return &state{
 		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), lanes: make(map[string][]int), endpoints: newEndpoints(),
-		last: &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true,
+		pauses: make(map[string]time.Time),
+		last:   &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true,
 	}
 }
 
@@ -83,11 +85,17 @@ func (s *state) seen(revision int64) { s.revision = max(s.revision, revision) }
 func (s *state) putCampaign(entry *campaignEntry) {
 	s.campaigns[entry.row.ID], s.touched[entry.row.ID] = entry, true
 	s.seen(entry.row.Revision)
+	if until := entry.row.PausedUntil; entry.row.Status == delivery.StatusPaused && !until.IsZero() {
+		s.pauses[entry.row.ID] = until
+	} else {
+		delete(s.pauses, entry.row.ID)
+	}
 }
 
 // removeCampaign removes a campaign.
 func (s *state) removeCampaign(id string) {
 	delete(s.campaigns, id)
+	delete(s.pauses, id)
 	s.touched[id] = true
 }
 

@@ -18,19 +18,26 @@ import (
 )
 
 func (c *cli) campaign() *cobra.Command {
-	status := func(name, short string, status delivery.Status) *cobra.Command {
-		return c.withServer(c.ofID(name, short, func(ctx context.Context, id string) error {
-			return c.changeCampaign(ctx, id, campaignEdit{status: status}, nil)
-		}))
-	}
 	return group("campaign", "Campaigns: who may send how fast",
 		c.withServer(c.plain("list", "List all campaigns", c.listCampaigns)),
 		c.withServer(c.ofID("show", "Show one campaign", c.getCampaign)),
 		c.withServer(c.campaignChange("create", "Create a campaign")),
 		c.withServer(c.campaignChange("set", "Change a campaign; what is not given stays")),
-		status("pause", "Pause a campaign: its jobs wait", delivery.StatusPaused),
-		status("resume", "Let a campaign send again; cancelled jobs stay cancelled", delivery.StatusActive),
+		c.pauseCampaign(),
+		c.withServer(c.ofID("resume", "Let a campaign send again; cancelled jobs stay cancelled", func(ctx context.Context, id string) error {
+			return c.changeCampaign(ctx, id, campaignEdit{status: delivery.StatusActive}, nil)
+		})),
 		c.cancelCampaign(), c.deleteCampaign())
+}
+
+func (c *cli) pauseCampaign() *cobra.Command {
+	edit := campaignEdit{status: delivery.StatusPaused}
+	cmd := c.ofID("pause", "Pause a campaign: its jobs wait", func(ctx context.Context, id string) error {
+		return c.changeCampaign(ctx, id, edit, nil)
+	})
+	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h"
+	cmd.Flags().StringVar(&edit.until, "until", "", "`TIME` at which it goes on by itself, RFC 3339, or a span from now on such as 2h")
+	return c.withServer(cmd)
 }
 
 func (c *cli) deleteCampaign() *cobra.Command {
@@ -221,7 +228,11 @@ func (c *cli) showCampaign(shown *campaignRow) error {
 		p.line("rate\t%s", row.Rate())
 		p.line("rate now\t%s", formatRate(now.Rate))
 		p.line("ramp\t%s", formatRamp(row))
-		p.line("status\t%s", row.Status)
+		status := string(row.Status)
+		if row.PausedUntil != nil {
+			status += " until " + instant(row.PausedUntil, time.RFC3339)
+		}
+		p.line("status\t%s", status)
 		if shown.Hold != nil {
 			shown.Hold.print(p)
 		}

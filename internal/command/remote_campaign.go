@@ -60,6 +60,9 @@ func (r *remote) change(ctx context.Context, id string, e campaignEdit) (campaig
 	case e.status != "":
 		verb := map[delivery.Status]string{delivery.StatusPaused: "pause", delivery.StatusActive: "resume", delivery.StatusCancelled: "cancel"}[e.status]
 		method, path, body = http.MethodPost, path+"/"+verb, struct{}{}
+		if e.until != "" {
+			body = map[string]string{"until": e.until}
+		}
 	case e.create:
 		method, path = http.MethodPost, "/campaigns"
 		body = struct {
@@ -123,7 +126,7 @@ func settledRow(s *view.Settings) *catalog.CampaignRow {
 	row := &catalog.CampaignRow{
 		ID: s.ID, Burst: s.Burst, Status: delivery.Status(s.Status), Sink: s.Sink, PriorityWeight: s.PriorityWeight, MaxInFlight: s.MaxInFlight,
 		Overflow: delivery.Overflow(s.Overflow), TimeZone: s.TimeZone, JobTTL: s.JobTTL, Quotas: s.Quotas, Revision: s.Revision, RampSince: s.RampSince,
-		StartsAt: parsedInstant(s.StartsAt), EndsAt: parsedInstant(s.EndsAt), UpdatedAt: time.Now(),
+		PausedUntil: parsedInstant(s.PausedUntil), StartsAt: parsedInstant(s.StartsAt), EndsAt: parsedInstant(s.EndsAt), UpdatedAt: time.Now(),
 	}
 	row.SendRate, row.SendPer = splitRate(s.Rate)
 	row.ActiveHours, _ = notation.ParseHours(orNone(s.ActiveHours)) // a console has written them
@@ -138,7 +141,7 @@ func settledRow(s *view.Settings) *catalog.CampaignRow {
 func shownCampaign(c *view.Campaign) campaignRow {
 	row := settledRow(&view.Settings{
 		ID: c.ID, Revision: c.Revision, Status: c.Status, Rate: c.Rate, Sink: c.Sink, Quotas: c.Quotas, PriorityWeight: c.PriorityWeight, Burst: c.Burst,
-		MaxInFlight: int64(c.MaxInFlight), Overflow: c.Overflow, StartsAt: view.Instant(c.StartsAt), EndsAt: view.Instant(c.EndsAt),
+		MaxInFlight: int64(c.MaxInFlight), Overflow: c.Overflow, PausedUntil: view.Instant(c.PausedUntil), StartsAt: view.Instant(c.StartsAt), EndsAt: view.Instant(c.EndsAt),
 		ActiveHours: c.ActiveHours, TimeZone: c.TimeZone, Ramp: c.Ramp, JobTTL: c.JobTTL, ExpectedTotal: c.ExpectedTotal, RampSince: c.RampSince,
 	})
 	row.Lanes = c.Lanes

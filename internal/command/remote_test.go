@@ -80,7 +80,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	for _, line := range []string{
 		"campaign create fast --rate 500 --quota provider --ramp start=10,factor=1.5,every=1h --job-ttl 7d",
 		"campaign set fast --rate 150/m --ramp none --job-ttl 0s --ends-at 2030-01-01T00:00:00Z --burst 7 --overflow block",
-		"campaign pause fast", "campaign resume fast", "campaign cancel fast --yes",
+		"campaign pause fast --until 2030-01-01T03:00:00+03:00", "campaign pause fast", "campaign resume fast", "campaign cancel fast --yes",
 	} {
 		there := settled(d.run(line + flags))
 		if here := settled(d.run("campaign show fast")); there != here {
@@ -92,6 +92,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	for line, says := range map[string]string{
 		"campaign show nobody": "no campaign nobody", "quota show nothing": "no quota nothing", "campaign create slow --rate 5": "exists already",
 		"campaign pause fast": "only active and paused campaigns", "campaign set slow --status paused": "--status does not work over --server",
+		"campaign pause slow --until tomorrow": "until: \"tomorrow\" is neither a time", "campaign pause slow --until 2020-01-01T00:00:00Z": "is not ahead",
 		"campaign set slow --quota nothing": "quota nothing does not exist",
 	} {
 		d.refuses(line+flags, says)

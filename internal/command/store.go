@@ -64,6 +64,7 @@ type quotaEdit struct {
 type campaignEdit struct {
 	create bool
 	status delivery.Status // "" stays; else nothing else is changed
+	until  string          // of a pause: when it ends by itself, a time or a span; "" for never
 	fields catalog.CampaignChange
 }
 
@@ -128,6 +129,12 @@ func (d database) show(ctx context.Context, id string) (campaignRow, error) {
 func (d database) change(ctx context.Context, id string, e campaignEdit) (campaignRow, error) {
 	row, err := ask(d.c, func(a *catalog.Admin) (catalog.CampaignRow, error) {
 		switch {
+		case e.until != "":
+			until, err := notation.ParseUntil(e.until, time.Now())
+			if err != nil {
+				return catalog.CampaignRow{}, config.Usagef("--until: %w", err)
+			}
+			return a.PauseUntil(ctx, id, until)
 		case e.status != "":
 			return a.SetStatus(ctx, id, e.status)
 		case e.create:

@@ -178,6 +178,7 @@ func TestChangesByAPI(t *testing.T) {
 		{"a weak revision", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: `},
 		{"a weak stale one", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"6"`, 412, ""},
 		{"an empty revision", "PATCH", spring, "operator", `{"rate":"200"}`, `""`, 422, ""},
+		{"a pause for a time", "POST", spring + "/pause", "operator", `{"until":" 2h "}`, "", 200, `spring paused until 2h{} by the-operator@127.0.0.1: `},
 		{"a pause of no revision", "POST", spring + "/pause", "operator", `{}`, `W/""`, 422, ""},
 		{"more than the rate", "PATCH", spring, "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
 		{"all by an admin", "PATCH", spring, "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3} by the-admin@127.0.0.1: `},
@@ -367,7 +368,7 @@ func TestForms(t *testing.T) {
 		next  string
 		asked string
 	}{
-		"pause":  {"operator", url.Values{"reason": {"why"}}, "campaign?done=paused&id=spring", `spring paused{}`},
+		"pause":  {"operator", url.Values{"reason": {"why"}, "until": {" 2h "}}, "campaign?done=paused&id=spring", `spring paused until 2h{}`},
 		"resume": {"operator", nil, "campaign?done=resumed&id=spring", `spring active{}`},
 		"rate":   {"operator", url.Values{"rate": {" 200 "}}, "campaign?done=changed&id=spring", `spring {"rate":"200"}`},
 		"edit":   {"admin", url.Values{"rate": {"100"}, "burst": {"3"}, "quotas": {"a b"}}, "campaign?done=changed&id=spring", `spring {"quotas":["a","b"],"burst":3}`},

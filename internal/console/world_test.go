@@ -195,7 +195,11 @@ func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) 
 		return nil, view.Fault(view.ErrOver, "campaign %s is over", id)
 	}
 	what, _ := json.Marshal(e)
-	w.changes = append(w.changes, fmt.Sprintf("%s %s%s by %s: %s", id, e.Status, what, by.Name, by.Reason))
+	until := ""
+	if e.Until != "" {
+		until = " until " + e.Until
+	}
+	w.changes = append(w.changes, fmt.Sprintf("%s %s%s%s by %s: %s", id, e.Status, until, what, by.Name, by.Reason))
 	s.Revision = 8
 	return s, nil
 }

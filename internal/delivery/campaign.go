@@ -29,9 +29,10 @@ type Campaign struct {
 	Rate           Rate  // in the catalog, the ceiling of the ramp
 	Burst          int64 // units of credit after idle time, 0 for none
 	Status         Status
-	Sink           string // "" = the default sink
-	PriorityWeight int64  // at least 1; the share of a contended quota
-	MaxInFlight    int    // 0 = unlimited
+	PausedUntil    time.Time // of a paused campaign: when it is active again by itself; zero: never
+	Sink           string    // "" = the default sink
+	PriorityWeight int64     // at least 1; the share of a contended quota
+	MaxInFlight    int       // 0 = unlimited
 	Quotas         []*Quota
 	Overflow       Overflow
 	TTL            time.Duration // 0 = none; counted from the first read

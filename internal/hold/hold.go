@@ -147,7 +147,7 @@ func (e *Evidence) row() (a Answer, found bool) {
 	case c.Ended(e.Now):
 		return Answer{Cause: Ended, Since: c.EndsAt}, true
 	case c.Status == delivery.StatusPaused:
-		return Answer{Cause: Paused}, true
+		return Answer{Cause: Paused, Until: c.PausedUntil}, true
 	case c.Rate.Zero():
 		return Answer{Cause: Rate}, true
 	case e.SinkFault != "":

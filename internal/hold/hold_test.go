@@ -59,6 +59,9 @@ func TestEveryCause(t *testing.T) {
 			"it ended at 2026-11-20T11:00:00Z", "--ends-at none"},
 		"paused": {func(e *Evidence) { e.Campaign.Status = delivery.StatusPaused }, Paused, time.Time{},
 			"it is paused", "pacer campaign resume spring"},
+		"paused for a time": {func(e *Evidence) {
+			e.Campaign.Status, e.Campaign.PausedUntil = delivery.StatusPaused, in(time.Hour)
+		}, Paused, in(time.Hour), "it is paused until 2026-11-20T13:00:00Z", "wait, or pacer campaign resume spring"},
 		"rate": {func(e *Evidence) { e.Campaign.Rate = delivery.Rate{} }, Rate, time.Time{},
 			"its rate is 0", "pacer campaign set spring --rate 100"},
 		"sink": {func(e *Evidence) { e.Sink, e.SinkFault = "", "its sink typo is not configured" }, Sink, time.Time{},

@@ -38,6 +38,9 @@ func (a *Answer) Why() string {
 	case Ended:
 		return "it ended at " + instant(a.Since) + ", and its jobs expire"
 	case Paused:
+		if !a.Until.IsZero() {
+			return "it is paused until " + instant(a.Until)
+		}
 		return "it is paused"
 	case Rate:
 		return "its rate is 0"
@@ -122,7 +125,11 @@ func (a *Answer) Remedy() string {
 	case Ended:
 		return "to send new jobs: " + set + " --ends-at none"
 	case Paused:
-		return "pacer campaign resume " + a.Campaign
+		resume := "pacer campaign resume " + a.Campaign
+		if !a.Until.IsZero() {
+			return "wait, or " + resume
+		}
+		return resume
 	case Rate:
 		return set + " --rate 100"
 	case Sink:

@@ -13,6 +13,24 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+func TestUntil(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"2h": now.Add(2 * time.Hour), " 1d12h ": now.Add(36 * time.Hour), "2026-11-20T15:00:01+03:00": now.Add(time.Second),
+	} {
+		if got, err := ParseUntil(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+	for text, says := range map[string]string{
+		"": "neither a time", "tomorrow": "neither a time", "-2h": "neither a time", "0s": "is not ahead", "2026-11-20T15:00:00+03:00": "is not ahead",
+	} {
+		if got, err := ParseUntil(text, now); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q was read as %s, %v", text, got, err)
+		}
+	}
+}
+
 func TestSpans(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1m": time.Minute, "1h": time.Hour, "7d": 7 * Day, "90s": 90 * time.Second, "250ms": 250 * time.Millisecond,

@@ -56,6 +56,22 @@ func notASpan(text string) error {
 	return fmt.Errorf("%q is not a length of time such as 90s, 1h or 7d", Shorten(text))
 }
 
+// ParseUntil reads when something ends: a point in time as RFC 3339 writes it, or a span from now on. It must lie ahead.
+func ParseUntil(text string, now time.Time) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, strings.TrimSpace(text))
+	if err != nil {
+		span, err := ParseSpan(text)
+		if err != nil {
+			return at, fmt.Errorf("%q is neither a time such as 2026-11-30T09:00:00+03:00 nor a span from now on such as 2h", Shorten(text))
+		}
+		at = now.Add(span)
+	}
+	if !at.After(now) {
+		return at, fmt.Errorf("%s is not ahead; give a later time", Shorten(text))
+	}
+	return at, nil
+}
+
 // FormatSpan writes d in the largest unit that is exact: 1m, 1h, 7d, 90s, 250ms.
 func FormatSpan(d time.Duration) string { return FormatSpanWithin(d, Day) }
 

@@ -18,7 +18,7 @@ import (
 func (s *server) registerChanges(api huma.API) {
 	create(api, "create-campaign", "/campaigns", "Create a campaign", auth.Admin, s.create)
 	change(api, "edit-campaign", http.MethodPatch, "/campaigns/{id}", "Change a campaign; anything but its rate takes an admin", auth.Operator, s.edit)
-	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.setStatus("paused"))
+	change(api, "pause-campaign", http.MethodPost, "/campaigns/{id}/pause", "Pause a campaign", auth.Operator, s.pause)
 	change(api, "resume-campaign", http.MethodPost, "/campaigns/{id}/resume", "Let a campaign go on", auth.Operator, s.setStatus("active"))
 	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus("cancelled"))
 	change(api, "delete-campaign", http.MethodDelete, "/campaigns/{id}", "Delete a campaign that is cancelled or completed and has no backlog", auth.Admin, s.deleteCampaign)
@@ -87,7 +87,25 @@ type statusIn struct {
 	}
 }
 
-// setStatus changes the status of a campaign. A pause takes no revision: it must not fail because somebody has changed the rate.
+type pauseIn struct {
+	ByID
+	Matching
+	Body *struct {
+		Until string `json:"until,omitempty" maxLength:"64" example:"2h" doc:"when it goes on by itself: RFC 3339, or a span from now on; empty for never"`
+		Because
+	}
+}
+
+// pause takes no revision: it must not fail because somebody has changed the rate.
+func (s *server) pause(ctx context.Context, in *pauseIn) (*changed, error) {
+	edit, reason := view.Edit{Status: "paused"}, ""
+	if in.Body != nil {
+		edit.Until, reason = strings.TrimSpace(in.Body.Until), in.Body.Reason
+	}
+	return s.change(ctx, in.ID, in.IfMatch, false, reason, &edit)
+}
+
+// setStatus changes the status of a campaign.
 func (s *server) setStatus(status string) func(context.Context, *statusIn) (*changed, error) {
 	return func(ctx context.Context, in *statusIn) (*changed, error) {
 		reason := ""

@@ -154,7 +154,7 @@ func backTo(id, what string) string {
 func setStatus(status, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")
-		_, err := s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Status: status})
+		_, err := s.looker.Sources().Changer.Edit(ctx, actor(ctx, form), id, &view.Edit{Status: status, Until: strings.TrimSpace(form.Get("until"))})
 		return backTo(id, what), nil, err
 	}
 }

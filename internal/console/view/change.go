@@ -53,6 +53,7 @@ type Settings struct {
 	ID             string   `json:"id"`
 	Revision       int64    `json:"revision"`
 	Status         string   `json:"status"`
+	PausedUntil    string   `json:"paused_until,omitempty" doc:"when a pause ends by itself; empty for never"`
 	Rate           string   `json:"rate"`
 	Sink           string   `json:"sink"`
 	Quotas         []string `json:"quotas"`
@@ -89,7 +90,8 @@ type Edit struct {
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" doc:"0 for unknown"`
 
 	New        bool   `json:"-"` // the campaign is created
-	Status     string `json:"-"` // "" stays; then nothing else is changed
+	Status     string `json:"-"` // "" stays; then nothing else is changed but the end of a pause
+	Until      string `json:"-"` // of a pause: a time or a span; "" for never
 	AtRevision *int64 `json:"-"` // only if it is still that
 }
 

@@ -86,7 +86,7 @@ func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 	c := *shown
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
-	c.StartsAt, c.EndsAt = parseInstant(now.StartsAt), parseInstant(now.EndsAt)
+	c.PausedUntil, c.StartsAt, c.EndsAt = parseInstant(now.PausedUntil), parseInstant(now.StartsAt), parseInstant(now.EndsAt)
 	c.RampSince, c.JobTTL = now.RampSince, now.JobTTL
 	c.Sink, _ = l.sources.Sink(now.Sink)
 	return &c

@@ -143,7 +143,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v := &Campaign{
 		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: slices.Clone(c.Lanes), PriorityWeight: c.PriorityWeight,
 		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
-		StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: instant(c.NextChange(e.now)),
+		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: instant(c.NextChange(e.now)),
 	}
 	if c.Ramp != nil {
 		v.RampSince = instant(c.Ramp.Since)

@@ -99,6 +99,7 @@ type Campaign struct {
 	ID             string     `json:"id"`
 	State          string     `json:"state" doc:"sending, idle, or what holds it"`
 	Status         string     `json:"status" enum:"active,paused,cancelled,completed"`
+	PausedUntil    *time.Time `json:"paused_until,omitempty" doc:"when its pause ends by itself"`
 	Held           *Held      `json:"held,omitempty" doc:"why it sends nothing"`
 	Rate           string     `json:"rate" doc:"as it was set: 500, 150/1m"`
 	Allowed        float64    `json:"allowed" doc:"units per second that its schedule allows now"`

@@ -1,0 +1,48 @@
+package catalog
+
+import (
+	"context"
+	"time"
+)
+
+// resumeEvery is the time between two attempts to end a pause. The clock of the database decides, and may be behind.
+const resumeEvery = 250 * time.Millisecond
+
+// pauseEnd returns when the first pause ends that does so by itself; zero if there is none.
+func (s *state) pauseEnd() (first time.Time) {
+	for _, until := range s.pauses {
+		if first.IsZero() || until.Before(first) {
+			first = until
+		}
+	}
+	return first
+}
+
+// nextResume returns when to ask the database to end a pause; zero if there is none.
+func (p *Postgres) nextResume() time.Time {
+	end := p.state.pauseEnd()
+	if again := p.resumed.Add(resumeEvery); !end.IsZero() && end.Before(again) {
+		return again
+	}
+	return end
+}
+
+// resume asks the database to end the pauses that are over, if there are any. All daemons ask, and the first one does it. What was
+// changed is read like any change.
+func (p *Postgres) resume(ctx context.Context) {
+	now := time.Now()
+	if next := p.nextResume(); next.IsZero() || next.After(now) {
+		return
+	}
+	p.resumed = now
+	pool, err := p.database.pool()
+	if err == nil {
+		_, err = pool.Exec(ctx, `SELECT pacer.resume_due()`)
+	}
+	switch {
+	case err == nil:
+		p.unpaused.Worked()
+	case ctx.Err() == nil && p.unpaused.Failed():
+		p.options.Logger.Warn("pauses that are over are not ended; trying again", "error", explain(err))
+	}
+}
