@@ -26,8 +26,8 @@ type UsageStep struct {
 type RemainingInSpan struct {
 	Span  string `json:"span"`
 	Limit int64  `json:"limit"` // the current limit
-	// Units are the limit less the units used within the span, at least 0; nil for windows shorter than the minutes in
-	// which the ledger counts. For a fixed window that begins at its first use they are a lower bound: the ledger does
+	// Units are the limit less the units used within the span, at least 0; nil for windows shorter than the minutes, and of
+	// old steps the hours, in which the ledger counts. For a fixed window that begins at its first use they are a lower bound: the ledger does
 	// not know when it began.
 	Units *int64 `json:"units"`
 }
@@ -63,18 +63,22 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	if err != nil {
 		return nil, fmt.Errorf("read the usage of quota %s: %w", quota, err)
 	}
-	return historySteps(newTotals(usage), limit.Windows, from, to, step), nil
+	return historySteps(newTotals(usage), limit.Windows, from, to, step, time.Now().Add(-delivery.UsageKeptApart)), nil
 }
 
-// historySteps divides the time between from and to into steps.
-func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration) []UsageStep {
+// historySteps divides the time between from and to into steps. Of those before merged only the hours are known.
+func historySteps(used totals, windows []delivery.Window, from, to time.Time, step time.Duration, merged time.Time) []UsageStep {
 	var steps []UsageStep
 	for start := from; start.Before(to); start = start.Add(step) {
 		end := earlier(start.Add(step), to)
+		counted := time.Minute
+		if start.Before(merged) {
+			counted = time.Hour
+		}
 		s := UsageStep{Start: start, End: end, Units: used.between(start, end), Remaining: []RemainingInSpan{}}
 		for _, w := range windows {
 			remaining := RemainingInSpan{Span: notation.FormatSpan(w.Span), Limit: w.Limit}
-			if w.Span >= time.Minute {
+			if w.Span >= counted {
 				units := max(0, w.Limit-used.between(windowStart(w, end), end))
 				remaining.Units = &units
 			}

@@ -396,7 +396,8 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 		t.Errorf("the time before the first use is shown: %s", table)
 	}
 	d.fields(table, at+" 120 - 180")
-	d.fields(table, "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour")
+	d.fields(table, "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour; "+
+		"units that were added by quota adjust count in all windows, and ones that were taken away still do: pacer quota show has the counts")
 	var answer quotaUsage
 	if err := json.Unmarshal([]byte(d.run(last3h+" --json")), &answer); err != nil {
 		t.Fatal(err)

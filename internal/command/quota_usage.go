@@ -60,7 +60,8 @@ func usageNote(q *catalog.QuotaRow) string {
 	case !slices.ContainsFunc(q.Windows, keepsUse):
 		return "the use of a quota is kept only with a window longer than 2 minutes, and this one has none"
 	default:
-		return "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour"
+		return "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour; " +
+			"units that were added by quota adjust count in all windows, and ones that were taken away still do: pacer quota show has the counts"
 	}
 }
 

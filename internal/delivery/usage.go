@@ -10,6 +10,9 @@ type Usage struct {
 	Epoch  int64 // of the store's data that the units are taken from; 0: unknown
 }
 
+// UsageKeptApart is for how long the minutes of usage are kept apart; then those of an hour become one.
+const UsageKeptApart = 25 * time.Hour
+
 // UsagePage is what one daemon writes into the ledger at once.
 type UsagePage struct {
 	Node    string

@@ -16,8 +16,6 @@ import (
 
 const (
 	keepEvery = time.Second
-	// keptApart is how many past minutes are kept apart; earlier ones are merged to hours.
-	keptApart = 25 * 60
 	// firstLook is how many past minutes are searched at first for reservations to be replaced, and laterLook afterwards.
 	firstLook, laterLook = 24 * 60, 15
 	maxCounted           = 32 // quotas that are counted at once
@@ -267,7 +265,7 @@ func (k *Keeper) prune(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, pruneTimeout)
 	defer cancel()
 	before := (oldest - kept.Microseconds()) / ledgerMinute
-	if err := k.opt.Records.PruneUsage(ctx, before, max(before, oldest/ledgerMinute-keptApart)); err != nil {
+	if err := k.opt.Records.PruneUsage(ctx, before, max(before, oldest/ledgerMinute-int64(delivery.UsageKeptApart/time.Minute))); err != nil {
 		k.opt.Logger.Debug("the usage ledger was not pruned; the next attempt is in an hour", "error", err)
 	}
 	return true
