@@ -100,7 +100,11 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 }
 
 func (p *publishing) published(jobs int64, to publishTarget) string {
-	return fmt.Sprintf("published %d jobs of campaign %s to %s in %s", jobs, p.flags.Campaign, to, time.Since(p.began).Round(time.Millisecond))
+	what := fmt.Sprintf("%d jobs", jobs)
+	if jobs == 1 {
+		what = "1 job"
+	}
+	return fmt.Sprintf("published %s of campaign %s to %s in %s", what, p.flags.Campaign, to, time.Since(p.began).Round(time.Millisecond))
 }
 
 // recordsOf are the records of jobs. Where each ends is told to sent, if set, before the record is passed on.
