@@ -34,19 +34,12 @@ type overview struct {
 
 // overviewWith asks the catalog something, and then for an overview.
 func overviewWith[T any](ctx context.Context, c *cli, what func(*catalog.Admin) (T, error)) (answer T, o *overview, err error) {
-	s, err := c.services(config.NeedPostgres)
-	if err != nil {
-		return answer, nil, err
-	}
-	defer s.Close()
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return answer, nil, err
-	}
-	defer admin.Close()
-	if answer, err = what(admin); err == nil {
-		o, err = newOverview(ctx, s, admin)
-	}
+	answer, err = withAdmin(c, func(s *app.Services, admin *catalog.Admin) (answer T, err error) {
+		if answer, err = what(admin); err == nil {
+			o, err = newOverview(ctx, s, admin)
+		}
+		return answer, err
+	})
 	return answer, o, err
 }
 

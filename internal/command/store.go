@@ -162,29 +162,21 @@ func (d database) listQuotas(ctx context.Context) ([]catalog.QuotaRow, error) {
 }
 
 func (d database) showQuota(ctx context.Context, id string) (*quotaView, error) {
-	s, err := d.c.services(config.NeedPostgres)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return nil, err
-	}
-	defer admin.Close()
-	row, err := admin.GetQuota(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	campaigns, err := admin.CampaignsOf(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	shown := newQuotaView(&row, campaigns)
-	if err := peek(ctx, s, shown); err != nil {
-		shown.Note = err.Error()
-	}
-	return shown, nil
+	return withAdmin(d.c, func(s *app.Services, admin *catalog.Admin) (*quotaView, error) {
+		row, err := admin.GetQuota(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		campaigns, err := admin.CampaignsOf(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		shown := newQuotaView(&row, campaigns)
+		if err := peek(ctx, s, shown); err != nil {
+			shown.Note = err.Error()
+		}
+		return shown, nil
+	})
 }
 
 func (d database) changeQuota(ctx context.Context, id string, e quotaEdit) (catalog.QuotaRow, error) {
@@ -204,23 +196,15 @@ func (d database) deleteQuota(ctx context.Context, id string, unlink bool) (cata
 }
 
 // adjustQuota corrects a count in the store, and records it.
-func (d database) adjustQuota(ctx context.Context, a app.QuotaAdjustment) (done view.Adjusted, err error) {
-	s, err := d.c.services(config.NeedPostgres, config.NeedRedis)
-	if err != nil {
-		return done, err
-	}
-	defer s.Close()
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		return done, err
-	}
-	defer admin.Close()
-	engine, shards, err := openLimits(s)
-	if err != nil {
-		return done, err
-	}
-	defer func() { _ = shards.Close() }() // nothing is written on closing
-	return app.AdjustQuota(ctx, admin, engine, a)
+func (d database) adjustQuota(ctx context.Context, a app.QuotaAdjustment) (view.Adjusted, error) {
+	return withAdmin(d.c, func(s *app.Services, admin *catalog.Admin) (view.Adjusted, error) {
+		engine, shards, err := openLimits(s)
+		if err != nil {
+			return view.Adjusted{}, err
+		}
+		defer func() { _ = shards.Close() }() // nothing is written on closing
+		return app.AdjustQuota(ctx, admin, engine, a)
+	}, config.NeedRedis)
 }
 
 func (d database) quotaUsage(ctx context.Context, id string, last, step time.Duration) (quotaUsage, error) {
