@@ -3,11 +3,13 @@ package command
 import (
 	"context"
 	"errors"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -15,9 +17,9 @@ import (
 func (c *cli) explain() *cobra.Command {
 	cmd := c.ofID("explain", "Why a campaign sends nothing, and what to do", c.explainCampaign)
 	cmd.Long = `Says in one sentence what holds a campaign, since when, until when, and what to do about it. It asks PostgreSQL for the
-campaign, and Redis for gates, quotas and what the daemons report.`
+campaign, and Redis for gates, quotas and what the daemons report; or with --server a console for what it shows.`
 	cmd.Example = "  pacer explain spring"
-	return cmd
+	return c.withServer(cmd)
 }
 
 // explanation is the JSON output of `explain`.
@@ -33,18 +35,24 @@ type explanation struct {
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {
-	row, o, err := overviewWith(ctx, c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	store, err := c.campaignStore()
 	if err != nil {
 		return err
 	}
-	a := o.of(id)
-	v := explanation{
-		Campaign: id, Held: a.Cause != hold.None, Sentence: a.Sentence(), heldView: newHeldView(&a), Lanes: row.Lanes, Note: o.note,
+	v, err := store.explain(ctx, id)
+	if err != nil {
+		return err
 	}
-	if o.board != nil {
-		v.Waiting = &a.Waiting
-		v.Uneven = o.board.Uneven(id, row.Lanes)
+	v.Campaign, v.Held = id, v.heldView != nil
+	var why, remedy string
+	if v.Held {
+		why, remedy = v.Why, v.Remedy
 	}
+	var waiting int64
+	if v.Waiting != nil {
+		waiting = *v.Waiting
+	}
+	v.Sentence = hold.Sentence(id, waiting, why, remedy)
 	return c.print(v, func(p *printer) {
 		p.line("%s", v.Sentence)
 		p.table(func(p *printer) {
@@ -64,6 +72,28 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			p.line("not known: %s", v.Note)
 		}
 	})
+}
+
+func (d database) explain(ctx context.Context, id string) (v explanation, err error) {
+	row, o, err := overviewWith(ctx, d.c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	if err != nil {
+		return v, err
+	}
+	a := o.of(id)
+	v = explanation{heldView: newHeldView(&a), Lanes: row.Lanes, Note: o.note}
+	if o.board != nil {
+		v.Waiting = &a.Waiting
+		v.Uneven = o.board.Uneven(id, row.Lanes)
+	}
+	return v, nil
+}
+
+func (r *remote) explain(ctx context.Context, id string) (v explanation, err error) {
+	var c view.Campaign
+	if err = r.get(ctx, "/campaigns/"+url.PathEscape(id), nil, &c); err != nil {
+		return v, err
+	}
+	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes}, nil
 }
 
 // warnUnknown warns if jobs are published to a campaign that does not exist, as far as the catalog can be asked.

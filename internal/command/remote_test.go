@@ -71,7 +71,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.run("campaign create held --rate 0 --starts-at 2030-01-01T00:00:00Z")
 	flags := served(t, d)
 	for _, line := range []string{
-		"campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list", "quota show provider",
+		"explain held", "explain held --json", "campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list", "quota show provider",
 	} {
 		if here, there := same(d.run(line)), same(d.run(line+flags)); here != there {
 			t.Errorf("%s prints\n%s\nand over the server\n%s", line, here, there)

@@ -24,6 +24,8 @@ type campaignStore interface {
 type campaignReader interface {
 	list(ctx context.Context) ([]campaignRow, error)
 	show(ctx context.Context, id string) (campaignRow, error)
+	// explain returns what holds a campaign, without the sentence.
+	explain(ctx context.Context, id string) (explanation, error)
 }
 
 type campaignChanger interface {

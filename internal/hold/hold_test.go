@@ -135,7 +135,7 @@ func TestEveryCause(t *testing.T) {
 			if !strings.Contains(a.Why(), tc.why) || !strings.Contains(a.Remedy(), tc.remedy) {
 				t.Errorf("%q, to do %q", a.Why(), a.Remedy())
 			}
-			if s := a.Sentence(); strings.Count(s, "\n") > 0 || !strings.HasPrefix(s, "Campaign spring sends nothing because ") || !strings.HasSuffix(s, ".") {
+			if s := Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()); strings.Count(s, "\n") > 0 || !strings.HasPrefix(s, "Campaign spring sends nothing because ") || !strings.HasSuffix(s, ".") {
 				t.Errorf("%q", s)
 			}
 		})
@@ -176,8 +176,8 @@ func TestNothingHoldsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()
 			change(&e)
-			if a := Of(e); a.Cause != None || a.Why() != "" || a.Remedy() != "" || !strings.HasPrefix(a.Sentence(), "Nothing holds") {
-				t.Errorf("%q: %s", a.Cause, a.Sentence())
+			if a := Of(e); a.Cause != None || a.Why() != "" || a.Remedy() != "" || !strings.HasPrefix(Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()), "Nothing holds") {
+				t.Errorf("%q: %s", a.Cause, Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()))
 			}
 		})
 	}
@@ -188,7 +188,7 @@ func TestNothingHoldsIt(t *testing.T) {
 	}
 	e.Windows["provider"][1] = delivery.WindowState{Quota: "provider", Window: 1, FreeAt: now.Add(time.Hour).UnixMicro()}
 	if a := Of(e); a.Cause != None || !rolled.Binds() {
-		t.Errorf("a quota that is rolled out to others: %s", a.Sentence())
+		t.Errorf("a quota that is rolled out to others: %s", Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()))
 	}
 	e.Board.Idle = 2 * stallAfter
 	e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow,

@@ -172,16 +172,16 @@ func (a *Answer) gateRemedy() string {
 	return "repair the destination; the first job that it takes opens the gate"
 }
 
-// Sentence says in one sentence whether the campaign sends, and if not, what holds it and what to do.
-func (a *Answer) Sentence() string {
-	why := a.Why()
+// Sentence says in one sentence whether a campaign sends, and if not, what holds it and what to do. waiting are its jobs, 0 also if
+// that is not known; why and remedy are those of an Answer, "" if nothing holds it.
+func Sentence(campaign string, waiting int64, why, remedy string) string {
 	switch {
-	case why == "" && a.Waiting == 0:
-		return fmt.Sprintf("Nothing holds campaign %s.", a.Campaign)
+	case why == "" && waiting == 0:
+		return fmt.Sprintf("Nothing holds campaign %s.", campaign)
 	case why == "":
-		return fmt.Sprintf("Nothing holds campaign %s, and its jobs are sent as its rate and its quotas allow.", a.Campaign)
+		return fmt.Sprintf("Nothing holds campaign %s, and its jobs are sent as its rate and its quotas allow.", campaign)
 	}
-	return fmt.Sprintf("Campaign %s sends nothing because %s; to do: %s.", a.Campaign, why, a.Remedy())
+	return fmt.Sprintf("Campaign %s sends nothing because %s; to do: %s.", campaign, why, remedy)
 }
 
 // instant formats a time; fractions of a second tell nothing here.
