@@ -24,7 +24,7 @@ var (
 	metricInUse  = regexp.MustCompile(`(?:^|[^:a-z_])(pacer_[a-z_]+)(?:\{([^}]*)\})?`)
 	labelMatched = regexp.MustCompile(`([a-z_]+)\s*[=!]`)
 	labelsKept   = regexp.MustCompile(`\b(?:by|on|group_left|group_right)\s*\(([^)]*)\)`)
-	recordInUse  = regexp.MustCompile(`[a-z]+:[a-z_:0-9]+`)
+	recordInUse  = regexp.MustCompile(`\b[a-z]+:[a-z_:0-9]+`)
 	seriesSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
