@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,6 +85,7 @@ func TestStripes(t *testing.T) {
 	if out := s.run("campaign", "show", "wide"); !strings.Contains(out, "4: "+strings.ReplaceAll(list, ",", ", ")) {
 		t.Errorf("lanes %v are not shown: %s", lanes, out)
 	}
+	s.shownSenders("wide", lanes, len(daemons))
 	var asked []int
 	if err := s.db.QueryRow(t.Context(), `SELECT pacer.lanes('wide', $1, $2)`, stripedLanes, requeue.LaneTopic(s.prefix)).Scan(&asked); err != nil || !slices.Equal(asked, lanes) {
 		t.Errorf("lanes %v by SQL, %v; want %v", asked, err, lanes)
@@ -109,6 +111,35 @@ func TestStripes(t *testing.T) {
 	}
 	if hops := s.maxHops(); hops > 1 {
 		t.Errorf("a job made %d hops", hops)
+	}
+}
+
+// shownSenders awaits that each lane of the campaign is shown with one daemon, and that each daemon has one.
+func (s *stack) shownSenders(campaign string, lanes []int, daemons int) {
+	s.t.Helper()
+	var read []int
+	s.await(15*time.Second, "explain to say who sends "+campaign, func() bool {
+		var v struct {
+			Senders []struct {
+				Daemon string
+				Lanes  []int
+			}
+		}
+		if err := json.Unmarshal([]byte(s.run("explain", campaign, "--json")), &v); err != nil {
+			s.t.Fatal(err)
+		}
+		read = nil
+		for _, one := range v.Senders {
+			if len(one.Lanes) == 0 {
+				return false
+			}
+			read = append(read, one.Lanes...)
+		}
+		slices.Sort(read)
+		return len(v.Senders) == daemons && slices.Equal(read, lanes)
+	})
+	if out := s.run("campaign", "show", campaign); strings.Count(out, "jobs in memory, ") != daemons || !strings.Contains(out, "sent by") {
+		s.t.Errorf("who sends it is not shown: %s", out)
 	}
 }
 

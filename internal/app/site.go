@@ -93,6 +93,9 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 			}
 			return fleetOf(board), nil
 		},
+		Senders: func(ctx context.Context, c *delivery.Campaign) ([]view.Sender, error) {
+			return Senders(ctx, exchange, c)
+		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Config.Sinks)) {
 		cfg := s.Config.Sinks[name]
@@ -104,6 +107,19 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 		sources.Letters, sources.Replays = s.letters, replay.New(s.replay, s.HoldReplays, s.Log)
 	}
 	return sources
+}
+
+// Senders reads which daemons send a campaign.
+func Senders(ctx context.Context, exchange *progress.RedisExchange, c *delivery.Campaign) ([]view.Sender, error) {
+	list, err := progress.ReadSenders(ctx, exchange, c)
+	if err != nil {
+		return nil, err
+	}
+	senders := make([]view.Sender, 0, len(list))
+	for _, s := range list {
+		senders = append(senders, view.Sender(s))
+	}
+	return senders, nil
 }
 
 func fleetOf(b *progress.Board) *view.Fleet {

@@ -21,8 +21,8 @@ func (s *state) pauseEnd() (first time.Time) {
 // nextResume returns when to ask the database to end a pause; zero if there is none.
 func (p *Postgres) nextResume() time.Time {
 	end := p.state.pauseEnd()
-	if again := p.resumed.Add(resumeEvery); !end.IsZero() && end.Before(again) {
-		return again
+	if !end.IsZero() && end.Before(p.resumeAt) {
+		return p.resumeAt
 	}
 	return end
 }
@@ -34,15 +34,17 @@ func (p *Postgres) resume(ctx context.Context) {
 	if next := p.nextResume(); next.IsZero() || next.After(now) {
 		return
 	}
-	p.resumed = now
+	p.resumeAt = now.Add(resumeEvery)
 	pool, err := p.database.pool()
 	if err == nil {
 		_, err = pool.Exec(ctx, `SELECT pacer.resume_due()`)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		p.unpaused.Worked()
-	case ctx.Err() == nil && p.unpaused.Failed():
+		return
+	}
+	p.resumeAt = now.Add(p.options.PollInterval)
+	if ctx.Err() == nil && p.unpaused.Failed() {
 		p.options.Logger.Warn("pauses that are over are not ended; trying again", "error", explain(err))
 	}
 }

@@ -74,7 +74,7 @@ type Postgres struct {
 	invalid  map[string]bool // campaigns that cannot be sent
 	lastFull time.Time
 	degraded string       // the logged reason of the current failure; "" when healthy
-	resumed  time.Time    // when the database was last asked to end pauses
+	resumeAt time.Time    // not before then the database is asked to end pauses
 	unpaused retry.Outage // of that
 	deaf     retry.Outage // of the notifications
 }

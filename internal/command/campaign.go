@@ -12,6 +12,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
@@ -133,14 +134,15 @@ func parseInstant(text string) (time.Time, error) {
 // campaignRow is a campaign with what holds it.
 type campaignRow struct {
 	*catalog.CampaignRow
-	Hold *heldView `json:"hold,omitempty"`
+	Hold    *heldView     `json:"hold,omitempty"`
+	Senders []view.Sender `json:"senders,omitempty"` // of one campaign: the daemons that send it
 }
 
 func newCampaignRow(row *catalog.CampaignRow, a *hold.Answer) campaignRow {
 	if a.Cause != hold.None && a.Until.IsZero() && a.Cause != hold.Quota && a.Cause != hold.Share {
 		row.Progress.DoneAt, row.Progress.ETASeconds = nil, nil // it is not known when it goes on
 	}
-	return campaignRow{row, newHeldView(a)}
+	return campaignRow{CampaignRow: row, Hold: newHeldView(a)}
 }
 
 // eta formats the ETA for display.
@@ -258,6 +260,7 @@ func (c *cli) showCampaign(shown *campaignRow) error {
 		}
 		showProgress(p, shown)
 		showLanes(p, row.Lanes)
+		showSenders(p, shown.Senders)
 		p.line("updated at\t%s", instant(whole(row.UpdatedAt), time.RFC3339))
 	})
 }
@@ -270,6 +273,20 @@ func showLanes(p *printer, lanes []int) {
 		p.line("lane\t%d", lanes[0])
 	default:
 		p.line("lanes\t%d: %s", len(lanes), notation.List(lanes))
+	}
+}
+
+// showSenders prints which daemons send a campaign, a line each.
+func showSenders(p *printer, senders []view.Sender) {
+	for i, s := range senders {
+		name, lanes := "", ""
+		if i == 0 {
+			name = "sent by"
+		}
+		if len(s.Lanes) > 0 {
+			lanes = "lanes " + notation.List(s.Lanes) + ", "
+		}
+		p.line("%s\t%s: %s%d jobs in memory, %d in flight", name, s.Daemon, lanes, s.InMemory, s.InFlight)
 	}
 }
 

@@ -28,10 +28,11 @@ type explanation struct {
 	Held     bool   `json:"held"`
 	Sentence string `json:"sentence"`
 	*heldView
-	Waiting *int64 `json:"waiting,omitempty"` // jobs; nil if not known
-	Lanes   []int  `json:"lanes,omitempty"`   // where its backlog waits
-	Uneven  []int  `json:"uneven,omitempty"`  // those that hold much more of it than the others
-	Note    string `json:"note,omitempty"`
+	Waiting *int64        `json:"waiting,omitempty"` // jobs; nil if not known
+	Lanes   []int         `json:"lanes,omitempty"`   // where its backlog waits
+	Senders []view.Sender `json:"senders,omitempty"` // the daemons that send it
+	Uneven  []int         `json:"uneven,omitempty"`  // lanes that hold much more of it than the others
+	Note    string        `json:"note,omitempty"`
 }
 
 func (c *cli) explainCampaign(ctx context.Context, id string) error {
@@ -64,6 +65,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 				p.line("waiting\t%d jobs", *v.Waiting)
 			}
 			showLanes(p, v.Lanes)
+			showSenders(p, v.Senders)
 			if len(v.Uneven) > 0 {
 				p.line("uneven\tmuch waits in %s; the daemons that read that move it on while they have no free call", notation.List(v.Uneven))
 			}
@@ -75,12 +77,12 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 }
 
 func (d database) explain(ctx context.Context, id string) (v explanation, err error) {
-	row, o, err := overviewWith(ctx, d.c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	row, o, err := overviewWith(ctx, d.c, id, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
 	if err != nil {
 		return v, err
 	}
 	a := o.of(id)
-	v = explanation{heldView: newHeldView(&a), Lanes: row.Lanes, Note: o.note}
+	v = explanation{heldView: newHeldView(&a), Lanes: row.Lanes, Senders: o.senders, Note: o.note}
 	if o.board != nil {
 		v.Waiting = &a.Waiting
 		v.Uneven = o.board.Uneven(id, row.Lanes)
@@ -93,7 +95,7 @@ func (r *remote) explain(ctx context.Context, id string) (v explanation, err err
 	if err = r.get(ctx, "/campaigns/"+url.PathEscape(id), nil, &c); err != nil {
 		return v, err
 	}
-	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes}, nil
+	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes, Senders: c.Senders}, nil
 }
 
 // warnUnknown warns if jobs are published to a campaign that does not exist, as far as the catalog can be asked.

@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
@@ -28,23 +29,24 @@ type overview struct {
 	gates    []delivery.Gate
 	windows  map[string][]delivery.WindowState // by quota; nil: not asked
 	board    *progress.Board                   // nil: not asked
+	senders  []view.Sender                     // of one campaign
 	silent   bool                              // Redis does not answer
 	note     string                            // what could not be asked, and why
 }
 
 // overviewWith asks the catalog something, and then for an overview.
-func overviewWith[T any](ctx context.Context, c *cli, what func(*catalog.Admin) (T, error)) (answer T, o *overview, err error) {
+func overviewWith[T any](ctx context.Context, c *cli, one string, what func(*catalog.Admin) (T, error)) (answer T, o *overview, err error) {
 	answer, err = withAdmin(c, func(s *app.Services, admin *catalog.Admin) (answer T, err error) {
 		if answer, err = what(admin); err == nil {
-			o, err = newOverview(ctx, s, admin)
+			o, err = newOverview(ctx, s, admin, one)
 		}
 		return answer, err
 	})
 	return answer, o, err
 }
 
-// newOverview asks the catalog and, for at most peekTimeout, Redis.
-func newOverview(ctx context.Context, s *app.Services, admin *catalog.Admin) (*overview, error) {
+// newOverview asks the catalog and, for at most peekTimeout, Redis. Of one campaign, if that is not "", it asks who sends it.
+func newOverview(ctx context.Context, s *app.Services, admin *catalog.Admin, one string) (*overview, error) {
 	snapshot, err := admin.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -54,13 +56,13 @@ func newOverview(ctx context.Context, s *app.Services, admin *catalog.Admin) (*o
 		o.note = "redis.addrs is not set, so gates, quotas and daemons were not asked"
 		return o, nil
 	}
-	if err := o.askRedis(ctx, s); err != nil {
+	if err := o.askRedis(ctx, s, one); err != nil {
 		o.silent, o.note = o.board == nil, fmt.Sprintf("redis.addrs: %s", err)
 	}
 	return o, nil
 }
 
-func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
+func (o *overview) askRedis(ctx context.Context, s *app.Services, one string) error {
 	engine, shards, err := openLimits(s)
 	if err != nil {
 		return err
@@ -69,10 +71,17 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
 	defer cancel()
 	var all errgroup.Group
+	exchange := progress.NewRedisExchange(shards.Master(0), s.Config.Redis.KeyPrefix)
 	all.Go(func() (err error) {
-		o.board, err = progress.ReadBoard(ctx, progress.NewRedisExchange(shards.Master(0), s.Config.Redis.KeyPrefix))
+		o.board, err = progress.ReadBoard(ctx, exchange)
 		return err
 	})
+	if c := o.snapshot.Campaign(one); c != nil {
+		all.Go(func() (err error) {
+			o.senders, err = app.Senders(ctx, exchange, c)
+			return err
+		})
+	}
 	all.Go(func() (err error) {
 		o.gates, err = engine.Gates(ctx, o.sinks())
 		return err

@@ -66,6 +66,7 @@ func (r *remote) sample(ctx context.Context, filter string) (*top.Sample, error)
 // sampled is a campaign as pacer top shows it. What became of its jobs is known as far as the daemons have stored it.
 func sampled(c *view.Campaign, now time.Time) *top.Campaign {
 	one := &top.Campaign{Rate: &c.Allowed, Sent: c.Sent, Settled: map[string]float64{}}
+	one.Lanes = number(int64(len(c.Lanes)))
 	if c.Backlog != nil {
 		one.Backlog = number(*c.Backlog)
 	}

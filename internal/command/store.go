@@ -107,7 +107,7 @@ func (c *cli) noToken() error {
 type database struct{ c *cli }
 
 func (d database) list(ctx context.Context) ([]campaignRow, error) {
-	campaigns, o, err := overviewWith(ctx, d.c, func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
+	campaigns, o, err := overviewWith(ctx, d.c, "", func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -120,12 +120,14 @@ func (d database) list(ctx context.Context) ([]campaignRow, error) {
 }
 
 func (d database) show(ctx context.Context, id string) (campaignRow, error) {
-	row, o, err := overviewWith(ctx, d.c, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
+	row, o, err := overviewWith(ctx, d.c, id, func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(ctx, id) })
 	if err != nil {
 		return campaignRow{}, err
 	}
 	a := o.of(id)
-	return newCampaignRow(&row, &a), nil
+	shown := newCampaignRow(&row, &a)
+	shown.Senders = o.senders
+	return shown, nil
 }
 
 func (d database) change(ctx context.Context, id string, e campaignEdit) (campaignRow, error) {

@@ -125,5 +125,8 @@ func TestRevisionIsOfWhatIsShown(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &c); err != nil || code != http.StatusOK || header.Get("ETag") != tt.etag || `"`+strconv.FormatInt(c.Revision, 10)+`"` != tt.etag || c.Rate != tt.rate {
 			t.Errorf("%d: ETag %s of revision %d with rate %s; want %s and %s (%v)", code, header.Get("ETag"), c.Revision, c.Rate, tt.etag, tt.rate, err)
 		}
+		if len(c.Senders) != 1 || c.Senders[0].Daemon != "a" || c.Senders[0].InMemory != 3 {
+			t.Errorf("sent by %+v", c.Senders)
+		}
 	}
 }

@@ -136,6 +136,9 @@ func (w *world) sources() view.Sources {
 				},
 			}, w.fail
 		},
+		Senders: func(_ context.Context, c *delivery.Campaign) ([]view.Sender, error) {
+			return []view.Sender{{Daemon: "a", Lanes: c.Lanes, InMemory: 3, InFlight: 1}}, w.fail
+		},
 		Gates: func(context.Context) ([]delivery.Gate, error) {
 			return []delivery.Gate{{Sink: "receiver", Cause: delivery.GateThrottled, Until: time.Now().Add(time.Minute)}}, w.fail
 		},

@@ -57,7 +57,7 @@ func (d *delta) row(id string, c *Campaign) Row {
 		sent = outcome("delivered")
 	}
 	return Row{
-		Campaign: id, SendRate: c.Rate, Sent: sent, Backlog: c.Backlog, ETA: c.ETA,
+		Campaign: id, SendRate: c.Rate, Sent: sent, Backlog: c.Backlog, ETA: c.ETA, Lanes: c.Lanes,
 		Requeued: outcome("requeued"), Retried: outcome("retried"), Dead: outcome("dead"), Total: c.Settled["delivered"],
 	}
 }

@@ -34,6 +34,7 @@ type Row struct {
 	Sent     *float64 `json:"sent_per_second"`
 	Backlog  *float64 `json:"backlog"`
 	ETA      *float64 `json:"eta_seconds"`
+	Lanes    *float64 `json:"lanes,omitempty"` // in which its backlog waits; of all daemons only
 	Requeued *float64 `json:"requeued_per_second"`
 	Retried  *float64 `json:"retried_per_second"`
 	Dead     *float64 `json:"dead_per_second"`

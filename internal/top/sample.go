@@ -55,6 +55,7 @@ type Campaign struct {
 	Sent    *float64           // units per second, of all daemons; nil: it follows from Settled
 	Backlog *float64           // jobs; nil if not reported
 	ETA     *float64           // seconds; nil if not reported
+	Lanes   *float64           // in which its backlog waits; nil if not reported
 }
 
 // idle reports whether there is nothing to show: not in the catalog, and nothing settled.

@@ -17,6 +17,7 @@ const wideWidth = 100
 const (
 	columns      = " %9s %9s %8s %7s %7s %7s %6s"
 	columnsWidth = 60
+	lanesWidth   = 6 // of the column of lanes, which is there for all daemons only
 	barWidth     = 16
 )
 
@@ -122,11 +123,17 @@ func quotaLines(f *Frame, width, room int) []string {
 // campaignLines formats the campaigns, within a number of lines.
 func campaignLines(f *Frame, width, room int) []string {
 	name := max(8, width-columnsWidth)
-	wide := width >= wideWidth
+	wide, fleet := width >= wideWidth, f.Fleet != nil
 	if wide {
 		name = min(60, name-barWidth-1)
 	}
+	if fleet {
+		name = max(8, name-lanesWidth)
+	}
 	head := fmt.Sprintf("%-*s"+columns, name, "campaign", "rate/s", "sent/s", "backlog", "eta", "requ/s", "retry/s", "dead/s")
+	if fleet {
+		head += fmt.Sprintf(" %*s", lanesWidth-1, "lanes")
+	}
 	if wide {
 		head += " sent of rate"
 	}
@@ -135,7 +142,7 @@ func campaignLines(f *Frame, width, room int) []string {
 		if left := len(f.Campaigns) - i + f.More; left > 1 && len(lines) >= room-1 {
 			return append(lines, StyleHead.Render(fmt.Sprintf("and %d campaigns more", left)))
 		}
-		lines = append(lines, campaignLine(&f.Campaigns[i], name, wide))
+		lines = append(lines, campaignLine(&f.Campaigns[i], name, fleet, wide))
 	}
 	switch {
 	case f.More > 0:
@@ -146,9 +153,12 @@ func campaignLines(f *Frame, width, room int) []string {
 	return lines
 }
 
-func campaignLine(r *Row, name int, wide bool) string {
+func campaignLine(r *Row, name int, fleet, wide bool) string {
 	line := fmt.Sprintf("%-*s"+columns, name, fit(r.Campaign, name), number(r.SendRate), number(r.Sent), number(r.Backlog),
 		toGo(r.ETA), number(r.Requeued), number(r.Retried), number(r.Dead))
+	if fleet {
+		line += fmt.Sprintf(" %*s", lanesWidth-1, number(r.Lanes))
+	}
 	if wide && r.SendRate != nil && r.Sent != nil && *r.SendRate > 0 {
 		line += " " + Bar(*r.Sent / *r.SendRate, barWidth)
 	}

@@ -76,14 +76,20 @@ func (l *Looker) Look(ctx context.Context) *State {
 // there is no such campaign.
 func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 	shown := l.Look(ctx).Campaign(id)
-	if shown == nil || l.sources.Changer == nil {
-		return shown
+	if shown == nil {
+		return nil
+	}
+	c := *shown
+	if row := l.sources.Snapshot().Campaign(id); row != nil && l.sources.Senders != nil {
+		c.Senders, _ = l.sources.Senders(ctx, row) // without an answer they are not known
+	}
+	if l.sources.Changer == nil {
+		return &c
 	}
 	now, err := l.sources.Changer.Settings(ctx, id)
 	if err != nil {
-		return shown
+		return &c
 	}
-	c := *shown
 	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
 	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
 	c.PausedUntil, c.StartsAt, c.EndsAt = parseInstant(now.PausedUntil), parseInstant(now.StartsAt), parseInstant(now.EndsAt)

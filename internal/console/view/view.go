@@ -21,6 +21,8 @@ type Sources struct {
 	Sinks []Sink
 	// Fleet reads what the daemons have exchanged.
 	Fleet func(ctx context.Context) (*Fleet, error)
+	// Senders reads which daemons send a campaign.
+	Senders func(ctx context.Context, c *delivery.Campaign) ([]Sender, error)
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
@@ -108,6 +110,7 @@ type Campaign struct {
 	Sink           string     `json:"sink" doc:"the configured sink, empty if there is none"`
 	Quotas         []string   `json:"quotas"`
 	Lanes          []int      `json:"lanes"`
+	Senders        []Sender   `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
 	PriorityWeight int64      `json:"priority_weight"`
 	MaxInFlight    int        `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
 	Burst          int64      `json:"burst"`
@@ -124,6 +127,14 @@ type Campaign struct {
 	Revision       int64      `json:"revision"`
 	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
 	Progress       *Progress  `json:"progress,omitempty"`
+}
+
+// Sender is a daemon that takes part in sending a campaign.
+type Sender struct {
+	Daemon   string `json:"daemon"`
+	Lanes    []int  `json:"lanes,omitempty" doc:"lanes of the campaign that it reads"`
+	InMemory int64  `json:"in_memory" doc:"jobs"`
+	InFlight int64  `json:"in_flight" doc:"jobs that the sink has been given and has not answered"`
 }
 
 // Held says what holds a campaign.

@@ -1,0 +1,57 @@
+package progress
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// Sender is a daemon that takes part in sending a campaign: it reads some of its lanes, or has jobs of it.
+type Sender struct {
+	Daemon   string
+	Lanes    []int // of the campaign, that it reads; ascending
+	InMemory int64 // jobs
+	InFlight int64 // jobs that its sink has been given and has not answered
+}
+
+// ReadSenders reads from what each daemon has left at the exchange which of them send a campaign, in the order of their names.
+func ReadSenders(ctx context.Context, x *RedisExchange, c *delivery.Campaign) ([]Sender, error) {
+	_, left, err := x.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sendersOf(decode(left), c), nil
+}
+
+func sendersOf(parts []reported, c *delivery.Campaign) (senders []Sender) {
+	hash, readers := delivery.CampaignHash(c.ID), laneReaders(parts)
+	for i := range parts {
+		p := &parts[i]
+		if !p.fresh() {
+			continue
+		}
+		s := Sender{Daemon: p.daemon}
+		for _, lane := range c.Lanes {
+			if readers[lane] == p {
+				s.Lanes = append(s.Lanes, lane)
+			}
+		}
+		for _, h := range p.held {
+			if h.campaign == hash {
+				s.InMemory = h.jobs
+			}
+		}
+		for _, h := range p.inHand {
+			if h.campaign == hash {
+				s.InFlight = h.units
+			}
+		}
+		if len(s.Lanes) > 0 || s.InMemory > 0 || s.InFlight > 0 {
+			senders = append(senders, s)
+		}
+	}
+	slices.SortFunc(senders, func(a, b Sender) int { return cmp.Compare(a.Daemon, b.Daemon) })
+	return senders
+}

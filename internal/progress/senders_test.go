@@ -1,0 +1,32 @@
+package progress
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestSenders: those that read its lanes, as the last to have taken one over says, or have jobs of it; not those that have died.
+func TestSenders(t *testing.T) {
+	c := &delivery.Campaign{ID: "c", Lanes: []int{3, 4, 5, 6}}
+	hash := delivery.CampaignHash("c")
+	reads := func(generation int32, lanes ...int) delivery.LanesBacklog {
+		b := delivery.LanesBacklog{Generation: generation}
+		for _, lane := range lanes {
+			b.Lanes = append(b.Lanes, delivery.LaneBacklog{Lane: lane})
+		}
+		return b
+	}
+	parts := []reported{
+		{daemon: "b", part: &part{lanes: reads(2, 3, 7), held: []held{{campaign: hash, jobs: 12}}, inHand: []sent{{hash, 2}}}},
+		{daemon: "a", part: &part{lanes: reads(2, 5, 4)}},
+		{daemon: "c", part: &part{lanes: reads(1, 4)}}, // it has lost that one
+		{daemon: "d", part: &part{lanes: reads(2, 8), held: []held{{campaign: hash + 1, jobs: 5}}}},
+		{daemon: "e", part: &part{held: []held{{campaign: hash, jobs: 1}}}}, // from ingress
+		{daemon: "f", part: &part{lanes: reads(2, 6), held: []held{{campaign: hash, jobs: 9}}}, age: freshFor},
+	}
+	if got, want := fmt.Sprint(sendersOf(parts, c)), "[{a [4 5] 0 0} {b [3] 12 2} {e [] 1 0}]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
