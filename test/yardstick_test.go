@@ -19,6 +19,11 @@ type yardstick struct {
 	Mallocs    float64
 }
 
+// add adds what another run did.
+func (y *yardstick) add(o yardstick) {
+	y.Jobs, y.Seconds, y.CPUSeconds, y.Mallocs = y.Jobs+o.Jobs, y.Seconds+o.Seconds, y.CPUSeconds+o.CPUSeconds, y.Mallocs+o.Mallocs
+}
+
 func (y yardstick) perSecond() float64 { return float64(y.Jobs) / y.Seconds }
 
 // micros is the CPU time of a job, in microseconds.
