@@ -77,7 +77,7 @@ func measureHTTP(t *testing.T, table *speedTable) {
 	for _, calls := range []int{64, 256} {
 		row := fmt.Sprintf("http-%d", calls)
 		s.unlimited(fmt.Sprintf("calls%d", calls), row)
-		time.Sleep(time.Second) // until the daemon knows the campaign
+		time.Sleep(time.Second)              // until the daemon knows the campaign
 		var seconds, micros, mallocs float64 // sums over the turns
 		var bare yardstick
 		for range turns {
