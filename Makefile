@@ -59,9 +59,8 @@ bin/end-to-end.test:
 	$(GO_TEST) test $(LINKED) -c -o ../$@ .
 
 .PHONY: console-test
-console-test: export SCREENSHOTS := $(abspath $(SCREENSHOTS))
 console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew)
-	$(WITH_SERVICES) $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
+	$(WITH_SERVICES) SCREENSHOTS="$(abspath $(SCREENSHOTS))" $(GO_TEST) test -tags browser -count=1 -timeout 5m -run "TestConsole.*InABrowser" .
 
 .PHONY: test-fast
 test-fast: ## The tests that need no services
