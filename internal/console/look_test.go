@@ -14,6 +14,7 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestLookWhileSourcesHang: what hangs is waited for once, by one of those who look, and then not again at once.
@@ -107,6 +108,34 @@ func TestLettersThatAreNotAll(t *testing.T) {
 			t.Errorf("more %t: %d %s", more, code, body)
 		}
 	}
+}
+
+// TestSendersAreAskedForByOneAtATime: whoever comes while an answer is under way, or hangs, does without.
+func TestSendersAreAskedForByOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources := newWorld().sources()
+		asked := 0
+		sources.Senders = func(ctx context.Context, _ *delivery.Campaign) ([]view.Sender, error) {
+			asked++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		looker := view.NewLooker(sources)
+		looker.Look(t.Context())
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if c := looker.Campaign(t.Context(), "spring"); c == nil || c.Senders != nil {
+					t.Errorf("%+v", c)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); asked != 1 || took > 5*time.Second {
+			t.Errorf("asked %d times in %s", asked, took)
+		}
+	})
 }
 
 // TestRevisionIsOfWhatIsShown: whoever changes a campaign as they saw it must have seen all of it at that revision: as the database has it,

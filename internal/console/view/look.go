@@ -39,6 +39,8 @@ type Looker struct {
 	took     time.Duration // to compute it
 	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
 
+	asking sync.Mutex // held while senders are asked for
+
 	// Only the look that is under way uses these.
 	fleets     []*Fleet // of the last seconds, the oldest first
 	records    map[string]Record
@@ -80,9 +82,7 @@ func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 		return nil
 	}
 	c := *shown
-	if row := l.sources.Snapshot().Campaign(id); row != nil && l.sources.Senders != nil {
-		c.Senders, _ = l.sources.Senders(ctx, row) // without an answer they are not known
-	}
+	c.Senders = l.senders(ctx, id)
 	if l.sources.Changer == nil {
 		return &c
 	}
@@ -96,6 +96,20 @@ func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 	c.RampSince, c.JobTTL = now.RampSince, now.JobTTL
 	c.Sink, _ = l.sources.Sink(now.Sink)
 	return &c
+}
+
+// senders asks which daemons send a campaign; nil if that is not known. An answer takes what all daemons have left at the exchange, so
+// one at a time is asked for, within lookWithin, and whoever comes meanwhile does without.
+func (l *Looker) senders(ctx context.Context, id string) []Sender {
+	row := l.sources.Snapshot().Campaign(id)
+	if row == nil || l.sources.Senders == nil || !l.asking.TryLock() {
+		return nil
+	}
+	defer l.asking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	senders, _ := l.sources.Senders(ctx, row) // without an answer they are not known
+	return senders
 }
 
 // parseInstant is the opposite of Instant.
