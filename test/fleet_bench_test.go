@@ -12,22 +12,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 )
 
-const (
-	fleetFor = 10 * time.Second
-	// fleetQuantum is how often a daemon asks for slots.
-	fleetQuantum = 25 * time.Millisecond
-)
+// fleetQuantum is how often a daemon asks for slots.
+const fleetQuantum = 25 * time.Millisecond
+
+// fleetTimes are how long daemons have to begin, and how long they are measured.
+func fleetTimes() (begin, measured time.Duration) {
+	return harness.Once(2*time.Second, 50*time.Millisecond), harness.Once(10*time.Second, 100*time.Millisecond)
+}
 
 // BenchmarkCosts prints what single calls cost Redis: scripts, and their items by how many daemons ask for a campaign, which get
 // what they want or want more than the rate allows; and the states of quotas, which every daemon reads once a second.
 func BenchmarkCosts(b *testing.B) {
 	t := newFigureTable(b, "What takes cost Redis", "daemons", "windows", "asking for", "µs/script", "µs/item")
-	for _, windows := range []int{0, 1, 5} {
-		for _, daemons := range []int{1, 3, 10, 30, 100} {
+	for _, windows := range harness.Once([]int{0, 1, 5}, []int{5}) {
+		for _, daemons := range harness.Once([]int{1, 3, 10, 30, 100}, []int{3}) {
 			for _, rate := range []int64{1_000_000, 2} {
 				b.Run(fmt.Sprintf("daemons=%d/windows=%d/rate=%d", daemons, windows, rate), func(b *testing.B) {
 					var script, item float64
@@ -44,10 +47,10 @@ func BenchmarkCosts(b *testing.B) {
 		}
 	}
 	peeks := newFigureTable(b, "What reading the states of quotas costs Redis", "windows", "µs/quota")
-	for _, windows := range []int{1, 5} {
+	for _, windows := range harness.Once([]int{1, 5}, []int{1}) {
 		b.Run(fmt.Sprintf("peek/windows=%d", windows), func(b *testing.B) {
 			r := newLimiterRig(b)
-			e, asks, n := r.engine(), benchAsks(1000, windows), 0
+			e, asks, n := r.engine(), benchAsks(harness.Once(1000, 10), windows), 0
 			_, err := e.Take(context.Background(), asks)
 			noError(b, err)
 			var quotas []*delivery.Quota
@@ -71,12 +74,12 @@ func BenchmarkCosts(b *testing.B) {
 func BenchmarkFleet(b *testing.B) {
 	t := newFigureTable(b, "Many daemons, one Redis, in real time", "daemons", "campaigns", "rate", "windows", "items/s", "scripts/s",
 		"µs/script", "µs/item", "exchange, %", "predicted, % of a core", "measured")
-	for _, tc := range []struct {
+	type size struct {
 		daemons, campaigns, windows int
 		rate                        int64
-	}{
-		{1, 1000, 0, 2}, {10, 200, 1, 2}, {30, 100, 0, 1}, {100, 20, 0, 1},
-	} {
+	}
+	begin, measured := fleetTimes()
+	for _, tc := range harness.Once([]size{{1, 1000, 0, 2}, {10, 200, 1, 2}, {30, 100, 0, 1}, {100, 20, 0, 1}}, []size{{3, 10, 1, 20}}) {
 		b.Run(fmt.Sprintf("daemons=%d/campaigns=%d/windows=%d", tc.daemons, tc.campaigns, tc.windows), func(b *testing.B) {
 			script, item := takeCosts(b, tc.daemons, tc.windows, tc.rate)
 			r := newLimiterRig(b)
@@ -90,15 +93,15 @@ func BenchmarkFleet(b *testing.B) {
 			for b.Loop() {
 				ctx, stop := context.WithCancel(context.Background())
 				fleet := r.fleet(ctx, tc.daemons, asks, snapshot)
-				time.Sleep(2 * time.Second) // until all have begun
+				time.Sleep(begin)
 				items = fleet.items()
 				r.start()
-				time.Sleep(fleetFor)
+				time.Sleep(measured)
 				items = fleet.items() - items
 				cpu, scripts := r.usedCPU()-r.cpu, r.scripts()-r.calls
 				stop()
 				fleet.wait()
-				second := fleetFor.Seconds()
+				second := measured.Seconds()
 				takes := float64(scripts)/second - float64(tc.daemons)*restScripts
 				predicted := takes*script + float64(items)/second*item + rest
 				t.add(tc.daemons, tc.campaigns, fmt.Sprintf("%d/s", tc.rate), tc.windows, int64(float64(items)/second), int64(float64(scripts)/second),
@@ -129,7 +132,7 @@ func takeCosts(b *testing.B, daemons, windows int, rate int64) (script, item flo
 		}
 		return (r.usedCPU() - r.cpu) / float64(takes)
 	}
-	one, many := cost(1, max(1500, 4*daemons)), cost(100, max(150, 2*daemons))
+	one, many := cost(1, max(harness.Once(1500, 20), 4*daemons)), cost(100, max(harness.Once(150, 2), 2*daemons))
 	item = (many - one) / 99
 	return one - item, item
 }
@@ -151,10 +154,11 @@ func (r *limiterRig) exchange(b *testing.B, daemons int, snapshot *delivery.Snap
 	for i := range daemons {
 		running.Go(func() { _ = r.tracker(fmt.Sprint("before-", i), snapshot).Run(ctx) })
 	}
-	time.Sleep(2 * time.Second)
+	begin, measured := fleetTimes()
+	time.Sleep(begin)
 	r.start()
-	time.Sleep(fleetFor / 2)
-	cpu := (r.usedCPU() - r.cpu) / (fleetFor / 2).Seconds()
+	time.Sleep(measured / 2)
+	cpu := (r.usedCPU() - r.cpu) / (measured / 2).Seconds()
 	stop()
 	running.Wait()
 	noError(b, r.client.FlushDB(context.Background()).Err())

@@ -158,8 +158,8 @@ func (r *limiterRig) cpuPer(n int64) float64 { return 1e6 * (r.usedCPU() - r.cpu
 func BenchmarkTake(b *testing.B) {
 	t := newFigureTable(b, "Takes of 25 units per campaign, one caller", "campaigns", "windows", "items/s", "p50 µs", "p99 µs",
 		"scripts/take", "Redis CPU ms/1,000 items")
-	for _, campaigns := range []int{1, 10, 100, 1000} {
-		for _, windows := range []int{0, 1, 5} {
+	for _, campaigns := range harness.Once([]int{1, 10, 100, 1000}, []int{10}) {
+		for _, windows := range harness.Once([]int{0, 1, 5}, []int{5}) {
 			b.Run(fmt.Sprintf("campaigns=%d/windows=%d", campaigns, windows), func(b *testing.B) {
 				r := newLimiterRig(b)
 				e, asks := r.engine(), benchAsks(campaigns, windows)
@@ -239,9 +239,10 @@ func theirs(r *limiterRig, rate int) limiter {
 	}}
 }
 
-const pacedFor = 4 * time.Second
+// pacedFor is how long a limiter is asked in real time.
+func pacedFor() time.Duration { return harness.Once(4*time.Second, 50*time.Millisecond) }
 
-// pace asks for as long as that, in real time, and returns how many jobs were let through. What a limiter gives at the
+// pace asks for that long and returns how many jobs were let through. What a limiter gives at the
 // beginning, out of credit or ahead of time, does not count: two quanta and more go by first.
 func (r *limiterRig) pace(l limiter) (jobs int64) {
 	ask := func() (n int64, wait time.Duration) {
@@ -265,9 +266,9 @@ func (r *limiterRig) pace(l limiter) (jobs int64) {
 		}
 		return n
 	}
-	run(time.Second)
+	run(pacedFor() / 4)
 	r.start()
-	return run(pacedFor)
+	return run(pacedFor())
 }
 
 // BenchmarkPaced lets one campaign go at its rate in real time and counts what that costs per job, beside a common limiter
@@ -294,7 +295,7 @@ func BenchmarkPaced(b *testing.B) {
 				jobs = r.pace(l)
 			}
 			cpu, scripts := r.cpuPer(jobs), float64(r.scripts()-r.calls)/float64(jobs)
-			delivered := 100 * float64(jobs) / (float64(tc.rate) * pacedFor.Seconds())
+			delivered := 100 * float64(jobs) / (float64(tc.rate) * pacedFor().Seconds())
 			b.ReportMetric(scripts, "scripts/job")
 			t.add(l.name, fmt.Sprintf("%d/s", tc.rate), delivered, scripts, r.percentile(.5), r.percentile(.99), cpu)
 		})

@@ -34,7 +34,7 @@ import (
 // BenchmarkDaemon measures and profiles the way of a job: one daemon in this process, over real Kafka and Redis, sends b.N
 // jobs of a campaign that may be sent at once. Run it with -benchtime 500000x and -cpuprofile; see docs/performance.md.
 func BenchmarkDaemon(b *testing.B) {
-	for _, bc := range []struct {
+	type benchCase struct {
 		name     string
 		sink     func(b *testing.B) sink.Config
 		overflow delivery.Overflow
@@ -42,20 +42,24 @@ func BenchmarkDaemon(b *testing.B) {
 		// If the rate is limited, it is the speed; what a job costs is the figure.
 		campaigns int           // 0: 1
 		rate      delivery.Rate // zero: what nothing reaches
-	}{
-		{name: "discard", sink: func(*testing.B) sink.Config { return discard.Default() }},
-		{name: "block", sink: func(*testing.B) sink.Config { return discard.Default() }, overflow: delivery.OverflowBlock},
+	}
+	cases := []benchCase{
 		{name: "http-64", sink: func(b *testing.B) sink.Config { return receiverOf(b, 64) }, overflow: delivery.OverflowBlock},
-		{name: "http-256", sink: func(b *testing.B) sink.Config { return receiverOf(b, 256) }, overflow: delivery.OverflowBlock},
 		{
 			name: "overflow", sink: func(*testing.B) sink.Config { return discard.Default() },
 			begin: func(c *delivery.Campaign) { c.Status = delivery.StatusPaused },
 		},
+	}
+	cases = append(cases, harness.Once([]benchCase{
+		{name: "discard", sink: func(*testing.B) sink.Config { return discard.Default() }},
+		{name: "block", sink: func(*testing.B) sink.Config { return discard.Default() }, overflow: delivery.OverflowBlock},
+		{name: "http-256", sink: func(b *testing.B) sink.Config { return receiverOf(b, 256) }, overflow: delivery.OverflowBlock},
 		{name: "one", sink: func(*testing.B) sink.Config { return discard.Default() }, rate: delivery.PerSecond(50_000)},
 		{
 			name: "campaigns", sink: func(*testing.B) sink.Config { return discard.Default() }, campaigns: 10_000, rate: delivery.PerSecond(5),
 		},
-	} {
+	}, nil)...)
+	for _, bc := range cases {
 		b.Run(bc.name, func(b *testing.B) {
 			services := benchServices(b)
 			bc.campaigns = max(1, bc.campaigns)
@@ -152,7 +156,7 @@ const benchPartitions = 2
 func benchServices(b *testing.B) *Services {
 	cfg, brokers := config.Default(), harness.Kafka(b)
 	prefix := harness.Unique("bench")
-	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix, cfg.Kafka.Lanes, cfg.Kafka.Group = brokers, prefix, 32, prefix
+	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix, cfg.Kafka.Lanes, cfg.Kafka.Group = brokers, prefix, harness.Once(32, 2), prefix
 	cfg.Kafka.Topics = []string{harness.Topic(b, brokers, prefix, benchPartitions)}
 	cfg.Redis.KeyPrefix, cfg.DefaultSink, cfg.HTTP.Listen = prefix, "to", ""
 	services := NewServices(cfg, slog.New(slog.DiscardHandler))

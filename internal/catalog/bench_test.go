@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // BenchmarkSnapshot is what one changed campaign of many costs after it was read.
 func BenchmarkSnapshot(b *testing.B) {
-	for _, campaigns := range []int{10_000, 100_000} {
+	for _, campaigns := range harness.Once([]int{10_000, 100_000}, []int{10}) {
 		b.Run(fmt.Sprintf("campaigns=%d", campaigns), func(b *testing.B) {
 			s := newState()
 			for i := range campaigns {
 				quota := fmt.Sprintf("q%d", i%100)
-				s.quotas[quota] = &quotaEntry{quota: &delivery.Quota{ID: quota}}
+				s.quotas[quota] = newQuotaEntry(&delivery.Quota{ID: quota, Windows: []delivery.Window{{Span: time.Minute, Limit: 5, Algorithm: delivery.AlgorithmSliding}}})
 				s.putCampaign(&campaignEntry{row: &delivery.Campaign{ID: fmt.Sprintf("c%d", i)}, quotas: []string{quota}})
 			}
 			before := s.snapshot(time.Time{})

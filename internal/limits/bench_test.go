@@ -51,7 +51,10 @@ type contending struct {
 // BenchmarkContenders lets campaigns of some daemons contend for one used-up quota of five windows, for two minutes of the
 // store's time: they ask when they were told to, or after 10 s. It prints what their asks cost Redis.
 func BenchmarkContenders(b *testing.B) {
-	for _, tc := range []struct{ daemons, campaigns int }{{1, 16}, {1, 360}, {4, 90}, {24, 15}, {1, 10_000}} {
+	type crowd struct{ daemons, campaigns int }
+	all := []crowd{{1, 16}, {1, 360}, {4, 90}, {24, 15}, {1, 10_000}}
+	seconds := harness.Once[int64](120, 12)
+	for _, tc := range harness.Once(all, []crowd{{2, 6}}) {
 		b.Run(fmt.Sprintf("daemons=%d/campaigns=%d", tc.daemons, tc.campaigns), func(b *testing.B) {
 			for b.Loop() {
 				client := privateClient(b, harness.FreshRedis(b))
@@ -70,10 +73,10 @@ func BenchmarkContenders(b *testing.B) {
 				must(b, client.ConfigSet(context.Background(), "slowlog-log-slower-than", "1000").Err())
 				must(b, client.Do(context.Background(), "SLOWLOG", "RESET").Err())
 				cpu := usedCPU(b, client)
-				asks, units := contend(l, all, begin+10*second, begin+130*second)
+				asks, units := contend(l, all, begin+10*second, begin+(10+seconds)*second)
 				cpu = usedCPU(b, client) - cpu
 				fmt.Printf("%2d x %5d campaigns: %7d asks, %5d units, %6.2f µs of Redis an ask, %7.2f ms a round, %6.2f ms a second, longest script %s\n",
-					tc.daemons, tc.campaigns, asks, units, cpu/float64(asks)*1e6, cpu/float64(asks)*float64(len(all))*1e3, cpu/120*1e3, longest(b, client))
+					tc.daemons, tc.campaigns, asks, units, cpu/float64(asks)*1e6, cpu/float64(asks)*float64(len(all))*1e3, cpu/float64(seconds)*1e3, longest(b, client))
 			}
 		})
 	}
@@ -130,7 +133,7 @@ func BenchmarkLongest(b *testing.B) {
 
 // longScripts runs scripts of the most items on quotas of the windows, which it fills, and calls done after each kind.
 func longScripts(l *lua, w []delivery.Window, done func(what string)) {
-	const many = 100
+	many, times := harness.Once(100, 4), harness.Once[int64](1000, 80)
 	var asks []delivery.Ask
 	var quotas []*delivery.Quota
 	var grants []delivery.Grant
@@ -141,19 +144,19 @@ func longScripts(l *lua, w []delivery.Window, done func(what string)) {
 		c.ID = q.ID
 		asks, quotas = append(asks, ask(c, 1)), append(quotas, q)
 	}
-	for range 1000 { // each at another time
-		now += 3600 * second / 1000
+	for range times { // each at another time
+		now += 3600 * second / times
 		for _, g := range l.Take(now, "a", asks).Items {
 			grants = append(grants, g.Grant())
 		}
 	}
-	done("takes of 100 campaigns")
+	done(fmt.Sprintf("takes of %d campaigns", many))
 	l.Refund(now, grants[:256])
 	done("refunds of 256 grants, the oldest")
-	l.Refund(now, slices.DeleteFunc(grants[256:], func(g delivery.Grant) bool { return g.Units == 0 || g.From.Campaign.ID != "q7" }))
+	l.Refund(now, slices.DeleteFunc(grants[256:], func(g delivery.Grant) bool { return g.Units == 0 || g.From.Campaign.ID != "q3" }))
 	done("refunds of 1,000 grants of a quota")
 	l.Peek(now, quotas)
-	done("peeks of 100 quotas")
+	done(fmt.Sprintf("peeks of %d quotas", many))
 }
 
 // longest is how long the longest script took since the slow log was reset.

@@ -17,12 +17,12 @@ import (
 // round of exchanges, it reports what Redis does for it: processor time, and bytes in and out. A round is made every second,
 // or less often with many campaigns (see exchangeAfter).
 func BenchmarkFleet(b *testing.B) {
-	for _, daemons := range []int{1, 10, 100} {
+	for _, daemons := range harness.Once([]int{1, 10, 100}, []int{3}) {
 		b.Run(fmt.Sprintf("daemons=%d", daemons), func(b *testing.B) {
 			server := harness.FreshRedis(b)
 			client := redis.NewClient(&redis.Options{Addr: server.Addr})
 			defer func() { _ = client.Close() }()
-			fleet, exchange := newFleet(daemons, 1000), NewRedisExchange(client, "p.")
+			fleet, exchange := newFleet(daemons, harness.Once(1000, 10)), NewRedisExchange(client, "p.")
 			round := func() {
 				for i := range fleet {
 					if _, err := exchange.Swap(b.Context(), strconv.Itoa(i), fleet[i].encode(), func(left []Left) []byte {
