@@ -1,8 +1,12 @@
 package harness
 
 import (
+	"bufio"
 	"context"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -113,5 +117,51 @@ func TestPortsAreOnesOwn(t *testing.T) {
 			t.Errorf("port %d", port)
 		}
 		seen[port] = true
+	}
+}
+
+// TestStacksChoosePortsOfTheirOwn: of two stacks that are started at once, neither takes a port that the other has chosen and
+// does not listen at yet, nor one at which the other's service is down.
+func TestStacksChoosePortsOfTheirOwn(t *testing.T) {
+	base := t.TempDir()
+	// Both draw the same numbers. The second one does while the first still waits for its service.
+	choose := func(name, then string) *exec.Cmd {
+		cmd := exec.Command("bash", "-euc", `. ../../scripts/services/process.sh; mkdir -p "$dir/ports"; RANDOM=7
+			free_port >"$dir/ports/kafka"; cat "$dir/ports/kafka"; `+then)
+		cmd.Env = append(os.Environ(), "base="+base, "dir="+filepath.Join(base, "stacks", name), "TMPDIR="+base)
+		return cmd
+	}
+	first := choose("one", "read -r _")
+	hold, err := first.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	one, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, elsewhere := filepath.Join(base, "stacks", "one"), filepath.Join(base, "elsewhere")
+	if err := os.Rename(here, elsewhere); err != nil { // it is a stack of another checkout
+		t.Fatal(err)
+	}
+	two, err := choose("two", ":").Output()
+	if err != nil || string(two) == one {
+		t.Errorf("a stack that starts at the same time is given port %q, the first has %q (%v)", two, one, err)
+	}
+	_ = hold.Close()
+	_ = first.Wait()
+	if err := os.Rename(elsewhere, here); err != nil {
+		t.Fatal(err)
+	}
+	three, err := choose("three", ":").Output()
+	if err != nil || string(three) == one || string(three) == string(two) {
+		t.Errorf("a stack is given port %q, of a service that is down (%v)", three, err)
 	}
 }

@@ -129,16 +129,27 @@ choose_ports() {
 }
 
 # free_port draws from below the range of outgoing connections, which could otherwise slip into a service's
-# port while it is down, and above what tests take for theirs.
+# port while it is down, and above what tests take for theirs. No other stack gets the port before the service listens,
+# nor while it is down.
 free_port() {
   local port i
   for ((i = 0; i < 200; i++)); do
     port=$((28000 + RANDOM % 4000))
-    if listening "$port" || grep -qsx "$port" "$dir"/ports/*; then continue; fi
+    if ! claim "$port" || listening "$port" || grep -qsx "$port" "$base"/ports/* "$base"/stacks/*/ports/*; then continue; fi
     echo "$port"
     return 0
   done
   die "no free port between 28000 and 32000"
+}
+
+# claim locks a port's file for this process and for the services that it starts, which inherit the lock: several stacks
+# choose at once, and a broker takes seconds until it listens.
+claim() {
+  local folder="${TMPDIR:-/tmp}/pacer-ports-$(id -u)" claimed
+  command -v flock >/dev/null || return 0
+  mkdir -p -m 700 "$folder"
+  exec {claimed}>"$folder/$1"
+  flock -n "$claimed" || { exec {claimed}>&-; return 1; }
 }
 
 listening() {
