@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -12,9 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/shards"
@@ -38,19 +41,25 @@ func (d *desk) warned(line string) string {
 	return errs.String()
 }
 
-// useUp uses up a quota, which a campaign of its own shares.
-func (d *desk) useUp(addr string, q *delivery.Quota) {
+// engine takes from a store as a daemon does.
+func (d *desk) engine(addr string) *limits.Engine {
 	d.t.Helper()
 	set, err := shards.Connect(shards.Options{Addrs: []string{addr}, Mode: shards.ModeSingle})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer func() { _ = set.Close() }()
+	d.t.Cleanup(func() { _ = set.Close() })
 	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	c := &delivery.Campaign{ID: "user", Revision: 1, Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}}
+	return engine
+}
+
+// useUp lets a campaign take from its quotas until they refuse it, and returns what it was granted.
+func (d *desk) useUp(engine *limits.Engine, id string, q *delivery.Quota) (granted []delivery.Grant) {
+	d.t.Helper()
+	c := &delivery.Campaign{ID: id, Revision: 1, Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}}
 	for range 50 {
 		reply, err := engine.Take(d.t.Context(), []delivery.Ask{{
 			Campaign: c, Want: 100, Horizon: 100_000, Quantum: 100_000, LateTolerance: 20_000,
@@ -58,12 +67,17 @@ func (d *desk) useUp(addr string, q *delivery.Quota) {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		if reply.Items[0].Bound == delivery.BindQuota && reply.Items[0].Units == 0 {
-			return
+		g := reply.Items[0]
+		if g.Units > 0 {
+			granted = append(granted, g.Grant())
+		}
+		if g.Bound == delivery.BindQuota && g.Units == 0 {
+			return granted
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	d.t.Fatal("the quota is not used up")
+	return nil
 }
 
 // TestWhyItSendsNothing: explain, show and list say it, in the same words.
@@ -78,7 +92,7 @@ func TestWhyItSendsNothing(t *testing.T) {
 	} {
 		d.run("campaign create " + line)
 	}
-	d.useUp(store.Addr, &delivery.Quota{ID: "provider", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 5}}})
+	d.useUp(d.engine(store.Addr), "user", &delivery.Quota{ID: "provider", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 5}}})
 	list := d.run("campaign list")
 	for id, want := range map[string]struct{ cause, why, remedy string }{
 		"paused": {"paused", "it is paused", "pacer campaign resume paused"},
@@ -121,6 +135,44 @@ func TestWhyItSendsNothing(t *testing.T) {
 	}
 	if code, _, stderr := d.fails("explain nothing"); code != 1 || !strings.Contains(stderr, "pacer campaign create nothing") {
 		t.Errorf("of a campaign that is not there: code %d, %s", code, stderr)
+	}
+}
+
+// TestUnitsThatWereHandedBack: they lie until the campaign asks again, and it is said that it will.
+func TestUnitsThatWereHandedBack(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	d.sinks()
+	d.run("quota set provider --window 5/1h")
+	d.run("campaign create spring --rate 10 --quota provider")
+	q := &delivery.Quota{ID: "provider", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 5}}}
+	engine := d.engine(store.Addr)
+	granted := d.useUp(engine, "other", q)
+	d.useUp(engine, "spring", q)
+	look := func() (answer hold.Answer) {
+		c := &cli{World: World{Stderr: io.Discard, Environ: d.environ}, config: "pacer.yaml"}
+		_, o, err := overviewWith(t.Context(), c, "spring", func(a *catalog.Admin) (catalog.CampaignRow, error) { return a.GetCampaign(t.Context(), "spring") })
+		if err != nil || o.note != "" {
+			t.Fatal(err, o.note)
+		}
+		o.board = nil // no daemon runs
+		return o.of("spring")
+	}
+	if a := look(); a.Cause != hold.Quota || time.Until(a.Until) < 50*time.Minute {
+		t.Errorf("used up: %s, until %s", a.Why(), a.Until)
+	}
+	if err := engine.Refund(t.Context(), granted); err != nil {
+		t.Fatal(err)
+	}
+	a := look()
+	if a.Cause != hold.Share || time.Until(a.Until) > 13*time.Second || !strings.HasPrefix(a.Why(), "its quota provider had too few units for it when it last asked, at 20") ||
+		!strings.HasSuffix(a.Why(), "; now there are 5") || !strings.HasPrefix(a.Remedy(), "wait: it asks again by 20") {
+		t.Errorf("handed back: %s; to do: %s; until %s", a.Why(), a.Remedy(), a.Until)
+	}
+	for _, line := range []string{"quota show provider", "quota show provider --json"} {
+		if shown := d.run(line); strings.Count(shown, "daemons") != 1 {
+			t.Errorf("%s does not say what holds spring: %s", line, shown)
+		}
 	}
 }
 

@@ -29,7 +29,9 @@ type overview struct {
 	gates    []delivery.Gate
 	windows  map[string][]delivery.WindowState // by quota; nil: not asked
 	board    *progress.Board                   // nil: not asked
-	senders  []view.Sender                     // of one campaign
+	one      string                            // of which more is asked
+	senders  []view.Sender                     // of that one
+	waits    map[string]hold.Wait              // what quotas have refused it, by quota
 	silent   bool                              // Redis does not answer
 	note     string                            // what could not be asked, and why
 }
@@ -51,18 +53,18 @@ func newOverview(ctx context.Context, s *app.Services, admin *catalog.Admin, one
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{config: s.Config, snapshot: snapshot}
+	o := &overview{config: s.Config, snapshot: snapshot, one: one}
 	if len(s.Config.Redis.Addrs) == 0 {
 		o.note = "redis.addrs is not set, so gates, quotas and daemons were not asked"
 		return o, nil
 	}
-	if err := o.askRedis(ctx, s, one); err != nil {
+	if err := o.askRedis(ctx, s); err != nil {
 		o.silent, o.note = o.board == nil, fmt.Sprintf("redis.addrs: %s", err)
 	}
 	return o, nil
 }
 
-func (o *overview) askRedis(ctx context.Context, s *app.Services, one string) error {
+func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 	engine, shards, err := openLimits(s)
 	if err != nil {
 		return err
@@ -76,9 +78,13 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services, one string) er
 		o.board, err = progress.ReadBoard(ctx, exchange)
 		return err
 	})
-	if c := o.snapshot.Campaign(one); c != nil {
+	if c := o.snapshot.Campaign(o.one); c != nil {
 		all.Go(func() (err error) {
 			o.senders, err = app.Senders(ctx, exchange, c)
+			return err
+		})
+		all.Go(func() (err error) {
+			o.waits, err = waitsOf(ctx, engine, c)
 			return err
 		})
 	}
@@ -96,6 +102,23 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services, one string) er
 		return err
 	})
 	return all.Wait()
+}
+
+// waitsOf returns what quotas have refused a campaign, by quota.
+func waitsOf(ctx context.Context, engine *limits.Engine, c *delivery.Campaign) (map[string]hold.Wait, error) {
+	waits := map[string]hold.Wait{}
+	for _, q := range c.Quotas {
+		claims, err := engine.Claims(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range claims {
+			if one.Campaign == c.ID {
+				waits[q.ID] = hold.Wait{Asked: one.Asked, Again: one.Due}
+			}
+		}
+	}
+	return waits, nil
 }
 
 // sinks returns the names of all sinks that are configured or that a campaign names.
@@ -135,6 +158,9 @@ func (o *overview) of(id string) hold.Answer {
 		return hold.Answer{Campaign: id}
 	}
 	e := hold.Evidence{Now: time.Now(), Campaign: c, Gates: o.gates, Windows: o.windows, Store: o.silent}
+	if id == o.one {
+		e.Waits = o.waits
+	}
 	e.Sink, e.SinkFault = sinkOf(o.config, c.Sink)
 	if o.board != nil {
 		e.Board = o.board.Of(c, o.snapshot)

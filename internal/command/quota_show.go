@@ -39,7 +39,7 @@ type claimView struct {
 	Daemon   string    `json:"daemon,omitempty"` // in place of campaigns
 	Units    int64     `json:"units"`
 	AskedAt  time.Time `json:"asked_at"`
-	DueAt    time.Time `json:"due_at"` // when it is expected to ask again
+	DueAt    time.Time `json:"due_at"` // when it asks again at the latest
 }
 
 // campaignView is one of the campaigns that share the quota.
@@ -48,7 +48,9 @@ type campaignView struct {
 	SendRate       string          `json:"send_rate"`
 	Status         delivery.Status `json:"status"`
 	PriorityWeight int64           `json:"priority_weight"`
-	Covered        bool            `json:"covered"` // the quota is rolled out to it
+	Covered        bool            `json:"covered"`           // the quota is rolled out to it
+	Waiting        *int64          `json:"waiting,omitempty"` // jobs; nil if not known
+	Hold           *heldView       `json:"hold,omitempty"`
 }
 
 func newQuotaView(row *catalog.QuotaRow, campaigns []catalog.CampaignRow) *quotaView {
@@ -151,17 +153,28 @@ func (v *quotaView) print(p *printer) {
 	}
 	if len(v.Claims) > 0 {
 		p.line("")
-		p.line("UNITS ARE KEPT FOR\tUNITS\tASKED AT\tASKS AGAIN AT")
+		p.line("UNITS ARE KEPT FOR\tUNITS\tASKED AT\tASKS AGAIN BY")
 	}
 	for _, one := range v.Claims {
 		p.line("%s\t%d\t%s\t%s", cmp.Or(one.Campaign, "several on daemon "+one.Daemon), one.Units, one.AskedAt.Format(preciseTime), one.DueAt.Format(preciseTime))
 	}
 	if len(v.UsedBy) > 0 {
 		p.line("")
-		p.line("CAMPAIGN\tRATE\tSTATUS\tPRIORITY WEIGHT\tCOVERED")
+		p.line("CAMPAIGN\tRATE\tSTATUS\tPRIORITY WEIGHT\tCOVERED\tWAITING\tHELD BY\tHELD SINCE")
 	}
 	for _, c := range v.UsedBy {
-		p.line("%s\t%s\t%s\t%d\t%s", c.ID, c.SendRate, c.Status, c.PriorityWeight, map[bool]string{true: "yes", false: "no"}[c.Covered])
+		waiting, by, since := "-", "-", "-"
+		if c.Waiting != nil {
+			waiting = fmt.Sprint(*c.Waiting)
+		}
+		if c.Hold != nil {
+			by = string(c.Hold.Cause)
+			if c.Hold.Since != nil {
+				since = instant(c.Hold.Since, time.RFC3339)
+			}
+		}
+		p.line("%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s", c.ID, c.SendRate, c.Status, c.PriorityWeight,
+			map[bool]string{true: "yes", false: "no"}[c.Covered], waiting, by, since)
 	}
 }
 

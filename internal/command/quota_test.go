@@ -90,7 +90,7 @@ func TestQuotaShowSaysWhatIsLeft(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
 	shown := d.run("quota show provider")
 	for _, want := range []string{
-		"shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3 yes", "spring 150/1m paused 3 yes",
+		"shard 0", "rollout 100%", "unit units", "mode strict", "autumn 150/1m paused 3 yes 0 paused -", "spring 150/1m paused 3 yes 0 paused -",
 	} {
 		d.fields(shown, want)
 	}
@@ -178,7 +178,7 @@ func TestQuotaShowSaysWhomItCovers(t *testing.T) {
 	d.fields(shown, fmt.Sprintf("covers %d of 10 campaigns", covered))
 	for i := range 10 {
 		id := fmt.Sprint("c", i)
-		d.fields(shown, fmt.Sprintf("%s 10 active 1 %s", id, map[bool]string{true: "yes", false: "no"}[q.Covers(id)]))
+		d.fields(shown, fmt.Sprintf("%s 10 active 1 %s - - -", id, map[bool]string{true: "yes", false: "no"}[q.Covers(id)]))
 	}
 	var view quotaView
 	if err := json.Unmarshal([]byte(d.run("quota show trial --json")), &view); err != nil {

@@ -228,10 +228,17 @@ func (r *remote) showQuota(ctx context.Context, id string) (*quotaView, error) {
 		return nil, err
 	}
 	var campaigns []catalog.CampaignRow
-	if err := r.eachCampaign(ctx, url.Values{"quota": {id}}, func(c *view.Campaign) { campaigns = append(campaigns, *shownCampaign(c).CampaignRow) }); err != nil {
+	var used []campaignView
+	if err := r.eachCampaign(ctx, url.Values{"quota": {id}}, func(c *view.Campaign) {
+		shown := shownCampaign(c)
+		campaigns, used = append(campaigns, *shown.CampaignRow), append(used, campaignView{Waiting: c.Backlog, Hold: shown.Hold})
+	}); err != nil {
 		return nil, err
 	}
 	v := newQuotaView(shownQuota(&q), campaigns)
+	for i := range used {
+		v.UsedBy[i].Waiting, v.UsedBy[i].Hold = used[i].Waiting, used[i].Hold
+	}
 	for i, w := range q.Windows {
 		v.State[i].Remaining, v.State[i].ResetAt, v.State[i].NextAt = w.Remaining, w.FullAt, w.FreeAt
 		if w.Remaining == nil {

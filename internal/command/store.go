@@ -179,6 +179,21 @@ func (d database) showQuota(ctx context.Context, id string) (*quotaView, error) 
 		if err := peek(ctx, s, shown); err != nil {
 			shown.Note = err.Error()
 		}
+		if len(campaigns) == 0 {
+			return shown, nil
+		}
+		o, err := newOverview(ctx, s, admin, "")
+		if err != nil {
+			return nil, err
+		}
+		for i := range shown.UsedBy {
+			c := &shown.UsedBy[i]
+			a := o.of(c.ID)
+			c.Hold = newHeldView(&a)
+			if o.board != nil {
+				c.Waiting = &a.Waiting
+			}
+		}
 		return shown, nil
 	})
 }

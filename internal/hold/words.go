@@ -24,6 +24,8 @@ type Answer struct {
 	lanes  []int
 	read   bool // daemons read all its lanes
 	inHand int64
+	asked  time.Time // Share: when the quota had too few units for it; zero: not known
+	left   int64     // how many it has now
 }
 
 // Why says in one clause what holds the campaign; "" if nothing does.
@@ -63,6 +65,9 @@ func (a *Answer) Why() string {
 	case Share:
 		if a.quota.Mode == delivery.ModeEventual {
 			return fmt.Sprintf("its quota %s seems to be used up; what is left of it is not known, since its mode is eventual", a.quota.ID)
+		}
+		if !a.asked.IsZero() {
+			return fmt.Sprintf("its quota %s had too few units for it when it last asked, at %s; now there are %d", a.quota.ID, instant(a.asked), a.left)
 		}
 		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
 	case Failing:
@@ -147,6 +152,9 @@ func (a *Answer) Remedy() string {
 	case Store:
 		return "bring Redis back; the log of the daemons says what it answers"
 	case Quota, Share:
+		if !a.asked.IsZero() {
+			return fmt.Sprintf("wait: it asks again by %s, and if its job needs more, raise the limit: pacer quota set %s --window", instant(a.Until), a.quota.ID)
+		}
 		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
 	case Failing:
 		return "compare its jobs with those of other campaigns; pacer_sink_seconds and the log say how the sink answers"

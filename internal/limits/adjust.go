@@ -58,11 +58,15 @@ type Claim struct {
 	Daemon   string // on which they wait, by the name under which it competes; "" where there is one
 	Units    int64
 	Asked    time.Time // when the campaign last asked
-	Due      time.Time // when it is expected to ask again
+	Due      time.Time // when it asks again at the latest
 }
 
-// claimKept is how long after a campaign's last ask units are kept for it, as in take.lua.
-const claimKept = 15 * second
+const (
+	// claimKept is how long after a campaign's last ask units are kept for it, as in take.lua.
+	claimKept = 15 * second
+	// asksAgain is after how long a daemon asks again that waits for a quota, however far off its next unit is: see the pacer's askAgain.
+	asksAgain = 12_500_000
+)
 
 // Claims lists the claims on a quota that others give way to, and changes nothing.
 func (e *Engine) Claims(ctx context.Context, q *delivery.Quota) (list []Claim, err error) {
@@ -81,7 +85,7 @@ func (e *Engine) Claims(ctx context.Context, q *delivery.Quota) (list []Claim, e
 			one.Campaign, one.Daemon = "", daemon
 		}
 		asked, due := in.next(7), in.next(7)
-		one.Asked, one.Due = time.UnixMicro(asked).UTC(), time.UnixMicro(due).UTC()
+		one.Asked, one.Due = time.UnixMicro(asked).UTC(), time.UnixMicro(min(due, asked+asksAgain)).UTC()
 		one.Units = in.next(4)
 		if c.now <= asked+claimKept {
 			list = append(list, one)

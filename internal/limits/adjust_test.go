@@ -84,6 +84,12 @@ func TestClaims(t *testing.T) {
 	if one := list[0]; one.Campaign != "c" || one.Units == 0 || one.Asked.UnixMicro() != now+quantum || !one.Due.After(one.Asked) {
 		t.Errorf("%+v", one)
 	}
+	hourly := &delivery.Quota{ID: "hourly", Revision: 1, Windows: windows(10, time.Hour)}
+	take1(l, now, "a", ask(campaign(1000, hourly), 20))
+	take1(l, now+quantum, "a", ask(campaign(1000, hourly), 20))
+	if list, err = l.engine("person").Claims(t.Context(), hourly); err != nil || len(list) != 1 || list[0].Due.Sub(list[0].Asked) != 12500*time.Millisecond {
+		t.Errorf("an hour before the next unit: %+v, %v", list, err)
+	}
 	l.now = now + quantum + 15*second
 	if list, err = l.engine("person").Claims(t.Context(), q); err != nil || len(list) != 1 {
 		t.Errorf("15 s later: %+v, %v", list, err)
