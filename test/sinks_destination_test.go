@@ -11,45 +11,6 @@ import (
 	"github.com/pacer/pacer/internal/sink/standin"
 )
 
-// fault is what a destination does with a job once, before it takes it, unless it says that it is for good.
-type fault string
-
-const (
-	faultless     fault = ""
-	fails         fault = "temporary"
-	throttlesAll  fault = "throttled: sink"
-	throttlesHost fault = "throttled: destination"
-	throttlesOne  fault = "throttled: campaign"
-	throttlesIt   fault = "throttled: recipient"
-	gone          fault = "gone"      // for good: rejected
-	refuses       fault = "refused"   // for good: permanent
-	alwaysFails   fault = "exhausted" // for good: temporary each time
-	loses         fault = "taken, and no answer"
-	resets        fault = "taken, and the connection reset"
-	goesAway      fault = "GOAWAY before it"
-	goesAwayNow   fault = "taken, and GOAWAY with the answer"
-	refusesOne    fault = "REFUSED_STREAM"
-)
-
-// What a destination does with jobs whatever their fault is, for a while.
-const (
-	deaf      fault = "deaf"
-	distrusts fault = "credential expired"
-)
-
-// forGood tells what becomes of a job that is never taken: the outcome of its event, with the reason of a dead letter.
-func (f fault) forGood() (outcome string, never bool) {
-	switch f {
-	case gone:
-		return "rejected", true
-	case refuses:
-		return "dead refused", true
-	case alwaysFails:
-		return "dead attempts_exhausted", true
-	}
-	return "delivered", false
-}
-
 // destination is where the jobs of one sink go: it decides what is done with each request, and notes what was. Its stand-in
 // asks it. Safe for concurrent use.
 type destination struct {
@@ -64,17 +25,6 @@ type destination struct {
 	expired  bool
 	strange  []string // ids that nobody published
 	distrust int      // requests whose credential was not accepted
-}
-
-// fated is a job and what is to happen to it.
-type fated struct {
-	campaign  string
-	fault     fault
-	spent     bool
-	taken     int
-	lost      int // answers that may not have arrived
-	concluded int // answers for good other than that it is taken
-	failed    int // answers that it failed
 }
 
 // role is what a request is of its job, where a job takes several.
@@ -128,11 +78,6 @@ func (d *destination) expect(jobs []job, shares map[fault]float64, random *rand.
 		}
 		d.jobs[jobs[at].id] = f
 	}
-}
-
-// allFaults are those that jobs may have, in the order in which they are given.
-var allFaults = []fault{
-	fails, throttlesAll, throttlesHost, throttlesOne, throttlesIt, gone, refuses, alwaysFails, loses, resets, goesAway, goesAwayNow, refusesOne,
 }
 
 // arrives notes a request for a job on a connection, and decides what is done with it.
@@ -285,16 +230,6 @@ func (d *destination) treat(c *standin.Call, v *visit, say func(v *visit)) {
 	}
 	say(v)
 	d.over(v, !c.GivenUp())
-}
-
-// faultOf returns the fault of a job.
-func (d *destination) faultOf(id string) fault {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if j := d.jobs[id]; j != nil {
-		return j.fault
-	}
-	return faultless
 }
 
 // deafOrDoubts tells what is done with a request that is for no job that is known.

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,90 +17,6 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 )
-
-// group is a group of members whose partitions are dealt again and again.
-type group struct {
-	topics     map[string]int
-	partitions int
-	members    map[string]ownership
-	generation int
-	owner      map[partition]string
-}
-
-func (g *group) of(topics map[string]int) *group {
-	g.topics, g.partitions, g.members, g.owner = topics, 0, map[string]ownership{}, map[partition]string{}
-	for _, n := range topics {
-		g.partitions += n
-	}
-	return g
-}
-
-// subscriber is a member as the leader sees it.
-func subscriber(id string, topics []string, mine ownership, protocol string) broker.Subscriber {
-	for _, p := range offers(mine) {
-		if p.Name == protocol {
-			return broker.Subscriber{ID: id, Topics: topics, Data: p.Data}
-		}
-	}
-	panic("no such protocol")
-}
-
-// deal deals the partitions, and returns how many have another owner than before, and by how many partitions the members
-// differ at most, in one topic and in all.
-func (g *group) deal(t require) (moved, inTopic, inAll int) {
-	var members []broker.Subscriber
-	for id, mine := range g.members {
-		members = append(members, subscriber(id, slices.Collect(maps.Keys(g.topics)), mine, stickyProtocol))
-	}
-	g.generation++
-	got, owner := deal(stickyProtocol, members, g.topics), map[partition]string{}
-	for id := range g.members {
-		var mine []partition
-		for topic, list := range got[id] {
-			for _, p := range list {
-				at := partition{Topic: topic, ID: p}
-				if other, twice := owner[at]; twice {
-					t.Fatalf("%s is dealt to %s and to %s", at, other, id)
-				}
-				owner[at] = id
-				mine = append(mine, at)
-			}
-		}
-		g.members[id] = owned(g.generation, mine, false)
-	}
-	if len(owner) != g.partitions {
-		t.Fatalf("%d of %d partitions are dealt", len(owner), g.partitions)
-	}
-	for at, id := range owner {
-		if before, was := g.owner[at]; was && before != id {
-			moved++
-		}
-	}
-	g.owner = owner
-	spread := func(count func(id string) int) int {
-		least, most := g.partitions, 0
-		for id := range g.members {
-			least, most = min(least, count(id)), max(most, count(id))
-		}
-		return most - least
-	}
-	for topic := range g.topics {
-		inTopic = max(inTopic, spread(func(id string) int { return len(got[id][topic]) }))
-	}
-	inAll = spread(func(id string) (n int) {
-		for _, list := range got[id] {
-			n += len(list)
-		}
-		return n
-	})
-	return moved, inTopic, inAll
-}
-
-// require is a test, or a check of a property.
-type require interface {
-	Fatalf(format string, args ...any)
-	Fatal(args ...any)
-}
 
 // Whoever joins and leaves: every partition has one owner, all have the same number of each topic and of all, and few
 // partitions move.
@@ -288,78 +203,6 @@ func TestATopicThatIsNotThereStays(t *testing.T) {
 	if want := (hands{"a": {"lanes": {0, 2}, "jobs": {0, 1}}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-}
-
-// older deals as daemons of earlier versions do, whose membership is kafka-go's.
-type older struct{ name string }
-
-func (o older) ProtocolName() string      { return o.name }
-func (o older) UserData() ([]byte, error) { return nil, nil }
-func (o older) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
-	list, counts := []broker.Subscriber{}, map[string]int{}
-	for _, m := range members {
-		list = append(list, broker.Subscriber{ID: m.ID, Topics: m.Topics, Data: m.UserData})
-	}
-	for _, p := range partitions {
-		counts[p.Topic]++
-	}
-	return deal(o.name, list, counts)
-}
-
-// TestAGroupWithOlderMembers: members of earlier versions, which let go of everything at a rebalance, are in one group with those
-// that do not; whoever leads.
-func TestAGroupWithOlderMembers(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(4, r.jobs(), r.opt.LaneTopic)
-		c := r.start(newFake())
-		r.eventually("joined", c.Joined)
-		earlier, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-			ID: r.opt.Group, Brokers: r.brokers, Topics: c.opt.topics(),
-			GroupBalancers:    []kafka.GroupBalancer{older{stickyProtocol}, older{evenProtocol}},
-			HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: c.opt.RebalanceTimeout,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed := false
-		defer func() {
-			if !closed {
-				_ = earlier.Close()
-			}
-		}()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		has := func(want int) {
-			t.Helper()
-			for {
-				gen, err := earlier.Next(ctx)
-				if ctx.Err() != nil {
-					t.Fatalf("not %d of the partitions in time: %v", want, err)
-				}
-				if err != nil { // a rebalance began anew while it joined; it joins again
-					continue
-				}
-				n := 0
-				for _, list := range gen.Assignments {
-					n += len(list)
-				}
-				if n == want {
-					return
-				}
-			}
-		}
-		lanes := func() int { return len(c.Backlog().Lanes) }
-		has(4)
-		r.eventually("both have half", func() bool { return lanes() == 2 })
-		c.stop()
-		has(8)
-		c = r.start(newFake()) // the other one leads
-		has(4)
-		r.eventually("both have half again", func() bool { return lanes() == 2 })
-		_ = earlier.Close()
-		closed = true
-		r.eventually("one has all", func() bool { return lanes() == 4 })
-	})
 }
 
 // TestPartitionsAddedDuringARebalance: partitions that are added after the leader of the group has dealt them, and before

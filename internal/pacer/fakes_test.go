@@ -4,226 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 )
-
-// store is the reference model behind a latency, shared by the daemons of a test. Its clock is far from the local one.
-type store struct {
-	mu      sync.Mutex
-	model   *model.Store
-	began   time.Time
-	latency func() time.Duration
-	down    bool
-	late    int // so many takes come too late
-	takes   int
-	node    int
-}
-
-func newStore(latency func() time.Duration) *store {
-	return &store{model: model.NewStore(), began: time.Now(), latency: latency}
-}
-
-// taken is how many takes there were.
-func (s *store) taken() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.takes
-}
-
-func (s *store) now() int64 { return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() }
-
-// client is one daemon's connection to the store.
-func (s *store) client() *client {
-	s.node++
-	return &client{store: s, node: fmt.Sprintf("node-%d", s.node)}
-}
-
-type client struct {
-	*store
-	node string
-}
-
-func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
-	time.Sleep(c.latency())
-	c.mu.Lock()
-	if c.down {
-		c.mu.Unlock()
-		return delivery.TakeReply{}, fmt.Errorf("the store is down")
-	}
-	if c.late > 0 {
-		c.late--
-		c.mu.Unlock()
-		return lateReply(len(asks)), nil
-	}
-	c.takes++
-	reply := c.model.Take(c.now(), c.node, asks)
-	c.mu.Unlock()
-	time.Sleep(c.latency())
-	return reply, nil
-}
-
-// lateReply is the answer to asks that came too late.
-func lateReply(asks int) delivery.TakeReply {
-	reply := delivery.TakeReply{Items: make([]delivery.Granted, asks)}
-	for i := range reply.Items {
-		reply.Items[i].Late = true
-	}
-	return reply
-}
-
-func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
-	time.Sleep(c.latency())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.model.Refund(c.now(), grants)
-	return nil
-}
-
-func (c *client) CloseGate(_ context.Context, gate string, closure delivery.Closure) (bool, error) {
-	time.Sleep(c.latency())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.model.CloseGate(c.now(), gate, c.now()+closure.For.Microseconds(), closure.Cause, closure.Probe), nil
-}
-
-func (c *client) OpenGate(_ context.Context, gate string) error {
-	time.Sleep(c.latency())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.model.OpenGate(gate)
-	return nil
-}
-
-// uniform draws latencies between base and base + jitter.
-func uniform(seed uint64, base, jitter time.Duration) func() time.Duration {
-	r := rand.New(rand.NewPCG(seed, 1))
-	var mu sync.Mutex
-	return func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return base + time.Duration(r.Int64N(int64(jitter)+1))
-	}
-}
-
-// history is what was sent so far.
-func (r *receiver) history() []arrival {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]arrival(nil), r.sent...)
-}
-
-// setLatency changes how long a call takes.
-func (r *receiver) setLatency(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.latency = func() time.Duration { return d }
-}
-
-// setAnswer changes what calls answer.
-func (r *receiver) setAnswer(f func(daemon int, j *delivery.Job) delivery.Result) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.answer = f
-}
-
-// receiver is a sink that notes when each job was sent, by whom.
-type receiver struct {
-	mu      sync.Mutex
-	began   time.Time
-	sent    []arrival
-	latency func() time.Duration
-	answer  func(daemon int, j *delivery.Job) delivery.Result
-	hangs   func(j *delivery.Job) bool // whether a call takes a second
-	deaf    func(j *delivery.Job) bool // whether it is never answered, and given up after ten
-	max     int
-	flying  int // calls in flight
-	most    int // the most there were
-
-	flyingTo, mostTo map[string]int // the same by destination
-}
-
-type arrival struct {
-	at       int64 // microseconds since the receiver began
-	campaign string
-	daemon   int
-	id       string
-	weight   int64
-	attempt  int
-	step     string // of a request that has begun
-
-	destination string
-}
-
-func newReceiver() *receiver {
-	return &receiver{began: time.Now(), max: 1 << 20, latency: func() time.Duration { return 5 * time.Millisecond }}
-}
-
-// daemon is the receiver as one daemon's sinks: every sink name that does not begin with "no" exists.
-type daemonSinks struct {
-	*receiver
-	daemon int
-}
-
-func (d daemonSinks) Resolve(name string) (string, bool) {
-	if name == "" {
-		return "default", true
-	}
-	return name, name[:2] != "no"
-}
-
-func (d daemonSinks) Capacity(string) (int, bool) { return d.max, true }
-
-func (d daemonSinks) Deliver(ctx context.Context, _ string, j *delivery.Job) delivery.Result {
-	d.mu.Lock()
-	a := arrival{time.Since(d.began).Microseconds(), j.Campaign, d.daemon, j.ID, j.Weight, j.Attempt, "", j.Destination}
-	if j.State != nil {
-		a.step = j.State.Step
-	}
-	d.sent = append(d.sent, a)
-	if d.flyingTo == nil {
-		d.flyingTo, d.mostTo = map[string]int{}, map[string]int{}
-	}
-	d.flyingTo[j.Destination]++
-	d.mostTo[j.Destination] = max(d.mostTo[j.Destination], d.flyingTo[j.Destination])
-	answer, latency := d.answer, d.latency()
-	d.flying++
-	d.most = max(d.most, d.flying)
-	defer d.landed(j.Destination)
-	if d.hangs != nil && d.hangs(j) {
-		latency = time.Second
-	}
-	if d.deaf != nil && d.deaf(j) {
-		latency = 10 * time.Second
-		answer = func(int, *delivery.Job) delivery.Result {
-			return delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Detail: "no answer"}
-		}
-	}
-	d.mu.Unlock()
-	select {
-	case <-time.After(latency):
-	case <-ctx.Done():
-		return delivery.Result{Class: delivery.Interrupted}
-	}
-	if answer != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return answer(d.daemon, j)
-	}
-	return delivery.Result{Class: delivery.Delivered}
-}
-
-// landed notes the end of a call.
-func (r *receiver) landed(destination string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.flying--
-	r.flyingTo[destination]--
-}
 
 // put is one job that was re-enqueued.
 type put struct {
@@ -258,8 +43,10 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Destination) {
 		j.Settle(delivery.OutcomeDead)
 	}
 }
+
 func (o *outbox) Drain(context.Context) int { return 0 }
-func (o *outbox) Revoke()                   {}
+
+func (o *outbox) Revoke() {}
 
 func (o *outbox) Throttle(time.Duration) {
 	o.mu.Lock()
@@ -380,6 +167,7 @@ func newPartition(name string) *partition {
 }
 
 func (p *partition) Name() string { return p.name }
+
 func (p *partition) Settle(j *delivery.Job, o delivery.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

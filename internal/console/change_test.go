@@ -1,0 +1,305 @@
+package console
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+// TestChangesByAPI: what is asked of the catalog, and what is refused before.
+func TestChangesByAPI(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	const spring, provider = "/api/v1/campaigns/spring", "/api/v1/quotas/provider"
+	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"7"` {
+		t.Errorf("ETag %s", etag)
+	}
+	for _, tt := range []struct {
+		name, method, path, role, body, match string
+		code                                  int
+		asked                                 string // of the catalog; "" for nothing
+	}{
+		{"rate", "PATCH", spring, "operator", `{"rate":"200","reason":"why"}`, `"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: why`},
+		{"pause", "POST", spring + "/pause", "operator", `{"reason":"why"}`, "", 200, `spring paused{} by the-operator@127.0.0.1: why`},
+		{"resume", "POST", spring + "/resume", "operator", "", "*", 200, `spring active{} by the-operator@127.0.0.1: `},
+		{"without a revision", "PATCH", spring, "operator", `{"rate":"200"}`, "", 428, ""},
+		{"cancel without a revision", "POST", spring + "/cancel", "admin", `{}`, "", 428, ""},
+		{"stale", "PATCH", spring, "operator", `{"rate":"200"}`, `"6"`, 412, ""},
+		{"no revision", "PATCH", spring, "operator", `{"rate":"200"}`, `"x"`, 422, ""},
+		{"a weak revision", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"7"`, 200, `spring {"rate":"200"} by the-operator@127.0.0.1: `},
+		{"a weak stale one", "PATCH", spring, "operator", `{"rate":"200"}`, `W/"6"`, 412, ""},
+		{"an empty revision", "PATCH", spring, "operator", `{"rate":"200"}`, `""`, 422, ""},
+		{"a pause for a time", "POST", spring + "/pause", "operator", `{"until":" 2h "}`, "", 200, `spring paused until 2h{} by the-operator@127.0.0.1: `},
+		{"a pause of no revision", "POST", spring + "/pause", "operator", `{}`, `W/""`, 422, ""},
+		{"more than the rate", "PATCH", spring, "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
+		{"all by an admin", "PATCH", spring, "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3} by the-admin@127.0.0.1: `},
+		{"nothing", "PATCH", spring, "admin", `{}`, `"7"`, 422, ""},
+		{"unheard of", "PATCH", spring, "admin", `{"colour":"red"}`, `"7"`, 422, ""},
+		{"what is null", "PATCH", spring, "admin", `{"rate":null,"burst":3}`, `"7"`, 400, ""},
+		{"what is null within", "PATCH", spring, "admin", `{"quotas":[null]}`, `"7"`, 400, ""},
+		{"what is not UTF-8", "POST", spring + "/pause", "operator", "{\"reason\":\"\xff\"}", "", 400, ""},
+		{"no body", "PATCH", spring, "operator", "", `"7"`, 400, ""},
+		{"an id of two lines", "POST", "/api/v1/campaigns/a%0Ab/pause", "operator", `{}`, "", 422, ""},
+		{"a number out of bounds", "PATCH", spring, "admin", `{"burst":1e30}`, `"7"`, 422, ""},
+		{"a revision out of bounds", "PATCH", spring, "operator", `{"rate":"200"}`, `"99999999999999999999"`, 422, ""},
+		{"a reason with U+0000", "POST", spring + "/pause", "operator", `{"reason":"a\u0000b"}`, "", 422, ""},
+		{"nobody", "POST", "/api/v1/campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
+		{"delete", "DELETE", spring + "?reason=why", "admin", "", `"7"`, 204, `no campaign spring by the-admin@127.0.0.1: why`},
+		{"delete a stale campaign", "DELETE", spring, "admin", "", `"6"`, 412, ""},
+		{"delete without a revision", "DELETE", spring, "admin", "", "", 428, ""},
+		{"delete by an operator", "DELETE", spring, "operator", "", "*", 403, ""},
+		{"delete one that is not over", "DELETE", "/api/v1/campaigns/paused", "admin", "", "*", 409, ""},
+		{"touch", "POST", provider + "/touch", "admin", "", "", 200, `quota provider {}[][] by the-admin@127.0.0.1: `},
+		{"create", "POST", "/api/v1/campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"} by the-admin@127.0.0.1: why`},
+		{"create what exists", "POST", "/api/v1/campaigns", "admin", `{"id":"spring"}`, "", 409, ""},
+		{"create nothing", "POST", "/api/v1/campaigns", "admin", `{"rate":"5"}`, "", 422, ""},
+		{"create by an operator", "POST", "/api/v1/campaigns", "operator", `{"id":"autumn"}`, "", 403, ""},
+		{"quota", "POST", "/api/v1/quotas", "admin", `{"id":"fresh","windows":["300/1m"],"mode":"shadow","reason":"why"}`, "", 201, `quota fresh {"windows":["300/1m"],"mode":"shadow"}[][] by the-admin@127.0.0.1: why`},
+		{"quota that exists", "POST", "/api/v1/quotas", "admin", `{"id":"provider"}`, "", 409, ""},
+		{"quota of no mode", "POST", "/api/v1/quotas", "admin", `{"id":"fresh","mode":"loose"}`, "", 422, ""},
+		{"edit a quota", "PATCH", provider, "admin", `{"windows":[],"rollout":0}`, `"7"`, 200, `quota provider {"windows":[],"rollout":0}[][] by the-admin@127.0.0.1: `},
+		{"edit a quota by an operator", "PATCH", provider, "operator", `{"rollout":50}`, `"7"`, 403, ""},
+		{"edit a quota without a revision", "PATCH", provider, "admin", `{"rollout":50}`, "", 428, ""},
+		{"edit a stale quota", "PATCH", provider, "admin", `{"rollout":50}`, `"6"`, 412, ""},
+		{"nothing of a quota", "PATCH", provider, "admin", `{}`, `"7"`, 422, ""},
+		{"no quota", "PATCH", "/api/v1/quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
+		{"add a window", "POST", provider + "/windows", "admin", `{"windows":["300/1m"],"reason":"why"}`, "", 200, `quota provider {}[300/1m][] by the-admin@127.0.0.1: why`},
+		{"add none", "POST", provider + "/windows", "admin", `{"windows":[]}`, "", 422, ""},
+		{"remove a window", "DELETE", provider + "/windows/1h?reason=why", "admin", "", `"7"`, 200, `quota provider {}[][1h] by the-admin@127.0.0.1: why`},
+		{"remove a window of a stale quota", "DELETE", provider + "/windows/1h", "admin", "", `"6"`, 412, ""},
+		{"adjust", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"credit"}`, "", 200, `quota provider {Span:1h Used:5 Lower:true} by the-admin@127.0.0.1: credit`},
+		{"adjust without a reason", "POST", provider + "/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
+		{"adjust by an operator", "POST", provider + "/windows/1h/adjust", "operator", `{"used":5,"reason":"credit"}`, "", 403, ""},
+		{"delete a quota", "DELETE", provider + "?unlink=true&reason=why", "admin", "", `"7"`, 204, `no quota provider true by the-admin@127.0.0.1: why`},
+		{"delete a stale quota", "DELETE", provider, "admin", "", `"6"`, 412, ""},
+		{"delete a quota without a revision", "DELETE", provider, "admin", "", "", 428, ""},
+		{"a reason of two lines", "DELETE", provider + "?reason=a%0Ab", "admin", "", `"7"`, 422, ""},
+		{"those", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
+		{"those and others", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
+		{"those that are gone", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
+		{"many", "POST", "/api/v1/bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200, `1 campaigns {"action":"percent","percent":80} by the-operator@127.0.0.1: `},
+		{"more than expected", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
+	} {
+		w.changes = nil
+		answer := ask(h, tt.method, tt.path, tt.role, tt.body, "If-Match", tt.match)
+		if asked := strings.Join(w.changes, ";"); answer.Code != tt.code || asked != tt.asked {
+			t.Errorf("%s: %d %s; asked %q", tt.name, answer.Code, answer.Body, asked)
+		}
+		if tt.code >= 400 && answer.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %s", tt.name, answer.Header().Get("Content-Type"))
+		}
+	}
+}
+
+// TestTickedCampaigns: a form is about those that are ticked, about none without a tick, and not about those that are gone since.
+func TestTickedCampaigns(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "operator")
+	for path, want := range map[string]string{
+		"/campaigns": `form="ticked" name="id" value="spring"`, "/bulk?ticked=yes&id=spring&id=paused&id=spring&id=gone": "Change 2 campaigns",
+		"/bulk?ticked=yes": "No campaign is ticked",
+	} {
+		if body := ask(h, "GET", path, "", "", "Cookie", cookie).Body.String(); !strings.Contains(body, want) || path == "/bulk?ticked=yes" && strings.Contains(body, "<form method=\"post\" action=\"bulk\"") {
+			t.Errorf("%s does not have %s: %s", path, want, body)
+		}
+	}
+	if body := ask(h, "GET", "/campaigns", "viewer", "").Body.String(); strings.Contains(body, "checkbox") {
+		t.Error("a viewer may tick campaigns")
+	}
+	for _, tt := range []struct {
+		form url.Values
+		code int
+		want string
+	}{
+		{url.Values{"id": {"spring", "paused"}, "expect": {"2"}}, http.StatusSeeOther, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
+		{url.Values{"id": {"spring", "gone"}, "expect": {"2"}}, http.StatusPreconditionFailed, ""},
+		{url.Values{"expect": {"0"}}, http.StatusUnprocessableEntity, ""},
+	} {
+		w.changes = nil
+		tt.form.Set("ticked", "yes")
+		tt.form.Set("action", "pause")
+		if answer := submit(h, "/bulk", cookie, tt.form); answer.Code != tt.code || strings.Join(w.changes, ";") != tt.want {
+			t.Errorf("%v: %d, asked %q", tt.form, answer.Code, w.changes)
+		}
+	}
+}
+
+// TestPartOfABulkChangeIsLogged: what was changed before an error has to be found as well.
+func TestPartOfABulkChangeIsLogged(t *testing.T) {
+	w := guarded()
+	var log bytes.Buffer
+	w.log = slog.NewTextHandler(&log, nil)
+	h := serve(w)
+	cookie := login(t, h, "operator")
+	w.fail = errAway
+	answer := submit(h, "/bulk", cookie, url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"pause"}})
+	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "matched=1 changed=1 by=the-operator@127.0.0.1") {
+		t.Errorf("%d; the log has %s", answer.Code, log.String())
+	}
+}
+
+// TestCancelledStaysSo: neither the API nor a form takes a campaign up again that is over, and there are no buttons for it.
+func TestCancelledStaysSo(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for _, over := range []bool{false, true} {
+		if over {
+			w.snapshot.Campaigns["spring"].Status = delivery.StatusCancelled
+		}
+		body := ask(h, "GET", "/campaign?id=spring", "", "", "Cookie", cookie).Body.String()
+		if strings.Contains(body, `action="pause"`) == over || strings.Contains(body, "cancel?id=spring") == over {
+			t.Errorf("over %v: %s", over, body)
+		}
+	}
+	for _, action := range []string{"pause", "resume", "cancel"} {
+		if answer := ask(h, "POST", "/api/v1/campaigns/spring/"+action, "admin", `{}`, "If-Match", `"7"`); answer.Code != http.StatusConflict {
+			t.Errorf("%s by the API: %d %s", action, answer.Code, answer.Body)
+		}
+		if answer := submit(h, "/"+action, cookie, url.Values{"id": {"spring"}, "typed": {"spring"}, "revision": {"7"}}); answer.Code != http.StatusConflict {
+			t.Errorf("%s by a form: %d", action, answer.Code)
+		}
+	}
+}
+
+// TestForms: forms work without a script, each for its role, and what was done is on the page that follows.
+func TestForms(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	forms := map[string]struct {
+		needs string
+		form  url.Values
+		next  string
+		asked string
+	}{
+		"pause":  {"operator", url.Values{"reason": {"why"}, "until": {" 2h "}}, "campaign?done=paused&id=spring", `spring paused until 2h{}`},
+		"resume": {"operator", nil, "campaign?done=resumed&id=spring", `spring active{}`},
+		"rate":   {"operator", url.Values{"rate": {" 200 "}}, "campaign?done=changed&id=spring", `spring {"rate":"200"}`},
+		"edit":   {"admin", url.Values{"rate": {"100"}, "burst": {"3"}, "quotas": {"a b"}}, "campaign?done=changed&id=spring", `spring {"quotas":["a","b"],"burst":3}`},
+		"cancel": {"admin", url.Values{"typed": {"spring"}}, "campaign?done=cancelled&id=spring", `spring cancelled{}`},
+		"create": {"admin", url.Values{"id": {"autumn"}, "rate": {"5"}, "burst": {"0"}}, "campaigns?done=created", `new autumn {"rate":"5","burst":0}`},
+
+		"quota-edit":   {"admin", url.Values{"windows": {"300/1m, 15750/1h"}, "was_windows": {"1000/1h"}, "mode": {"strict"}, "was_mode": {"strict"}}, "quota?done=quota&id=provider", `quota provider {"windows":["300/1m","15750/1h"]}[][]`},
+		"quota-create": {"admin", url.Values{"id": {"fresh"}, "windows": {"5/1s"}, "rollout": {"0"}, "mode": {""}}, "quotas?done=quota-created", `quota fresh {"windows":["5/1s"],"rollout":0}[][]`},
+		"quota-delete": {"admin", url.Values{"typed": {"provider"}, "unlink": {"yes"}}, "quotas?done=quota-deleted", `no quota provider true`},
+		"quota-adjust": {"admin", url.Values{"span": {"1h"}, "used": {" 5 "}, "reason": {"credit"}}, "quota?done=adjusted&id=provider", `quota provider {Span:1h Used:5 Lower:false}`},
+
+		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
+	}
+	roles := []string{"viewer", "operator", "admin"}
+	for _, role := range roles {
+		cookie := login(t, h, role)
+		for name, f := range forms {
+			form := maps.Clone(f.form)
+			if form == nil {
+				form = url.Values{}
+			}
+			switch {
+			case name == "create":
+				form.Set("id", "autumn")
+			case name == "quota-create":
+				form.Set("id", "fresh")
+			case strings.HasPrefix(name, "quota-"):
+				form.Set("id", "provider")
+			default:
+				form.Set("id", "spring")
+			}
+			form.Set("revision", "7")
+			w.changes = nil
+			answer := submit(h, "/"+name, cookie, form)
+			asked, allowed := strings.Join(w.changes, ";"), slices.Index(roles, role) >= slices.Index(roles, f.needs)
+			switch {
+			case allowed && (answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != f.next || !strings.HasPrefix(asked, f.asked+" by the-"+role+"@127.0.0.1: ")):
+				t.Errorf("%s by %s: %d to %s, asked %q", name, role, answer.Code, answer.Header().Get("Location"), asked)
+			case !allowed && (answer.Code != http.StatusForbidden || asked != ""):
+				t.Errorf("%s by %s: %d, asked %q", name, role, answer.Code, asked)
+			}
+			if foreign := submit(h, "/"+name, cookie, form, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"); foreign.Code != http.StatusForbidden {
+				t.Errorf("%s from another site: %d", name, foreign.Code)
+			}
+			if trusted := submit(h, "/"+name, cookie, form, "Origin", "https://ops.example.com", "Sec-Fetch-Site", "same-site"); trusted.Code != answer.Code {
+				t.Errorf("%s from a trusted site: %d", name, trusted.Code)
+			}
+		}
+	}
+	if code, body, _ := get(t, serve(newWorld()), "/campaign?id=spring&done=paused"); code != 200 || !strings.Contains(body, `role="status">The campaign is paused.`) || strings.Contains(body, "<form method=\"post\"") {
+		t.Errorf("%d: the page does not say what was done, or has forms for a viewer", code)
+	}
+	stranger := ask(h, "GET", "/campaigns?q=a", "", "")
+	if stranger.Code != http.StatusSeeOther || stranger.Header().Get("Location") != "login?next=campaigns%3Fq%3Da" {
+		t.Errorf("a page for nobody: %d %s", stranger.Code, stranger.Header().Get("Location"))
+	}
+	if next := submit(h, "/login", "", url.Values{"token": {"adminadmin"}, "next": {"//evil.example/"}}).Header().Get("Location"); next != "./" {
+		t.Errorf("logging in leads to %s", next)
+	}
+}
+
+// TestConflict: whoever was slower sees what was changed and what they typed, and nothing is done.
+func TestConflict(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	for path, form := range map[string]url.Values{"/edit": {"burst": {"3"}}, "/rate": {"rate": {"333"}}} {
+		form.Set("id", "spring")
+		form.Set("revision", "6")
+		answer := submit(h, path, cookie, form)
+		body := answer.Body.String()
+		if answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 || !strings.Contains(body, `name="revision" value="7"`) || !strings.Contains(body, "What others changed") {
+			t.Errorf("%s: %d, asked %v: %s", path, answer.Code, w.changes, body)
+		}
+		if typed := form.Get("rate"); typed != "" && (!strings.Contains(body, `value="333"`) || !strings.Contains(body, "now: 100")) {
+			t.Errorf("%s: what was typed is not there", path)
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/cancel": {"id": {"spring"}, "typed": {"sprin"}, "revision": {"7"}}, "/edit": {"id": {"spring"}, "burst": {"many"}, "revision": {"7"}},
+		"/rate": {"id": {"spring"}, "rate": {"3"}}, "/bulk": {"expect": {"1"}, "action": {"percent"}, "q": {"spring"}, "rate": {"x"}},
+	} {
+		if answer := submit(h, path, cookie, form); answer.Code != http.StatusUnprocessableEntity || len(w.changes) > 0 {
+			t.Errorf("%s: %d %v", path, answer.Code, w.changes)
+		}
+	}
+	if answer := submit(h, "/bulk", cookie, url.Values{"expect": {"3"}, "action": {"pause"}, "q": {"spring"}}); answer.Code != http.StatusPreconditionFailed || len(w.changes) > 0 {
+		t.Errorf("more than expected: %d", answer.Code)
+	}
+}
+
+// formFields are the fields of a form, hidden ones as well.
+var formFields = regexp.MustCompile(`<input (?:type="hidden" )?name="([^"]*)" value="([^"]*)"`)
+
+// TestConflictKeepsWhatOthersDid: a form that is sent once more changes what was typed, and nothing that others have changed since.
+func TestConflictKeepsWhatOthersDid(t *testing.T) {
+	w := guarded()
+	h := serve(w)
+	cookie := login(t, h, "admin")
+	fields := func(page string) url.Values {
+		form := url.Values{}
+		for _, field := range formFields.FindAllStringSubmatch(page, -1) {
+			form.Set(field[1], field[2])
+		}
+		return form
+	}
+	form := fields(ask(h, "GET", "/edit?id=spring", "", "", "Cookie", cookie).Body.String())
+	form.Set("burst", "3")
+	form.Set("rate", "50") // as the campaign was before somebody has made it 100
+	form.Set("was_rate", "50")
+	form.Set("revision", "6")
+	answer := submit(h, "/edit", cookie, form)
+	again := fields(answer.Body.String())
+	if answer.Code != http.StatusPreconditionFailed || again.Get("rate") != "100" || again.Get("burst") != "3" || again.Get("was_burst") != "0" {
+		t.Errorf("%d, the form is %v", answer.Code, again)
+	}
+	submit(h, "/edit", cookie, again)
+	if len(w.changes) != 1 || !strings.HasPrefix(w.changes[0], `spring {"burst":3} by`) {
+		t.Errorf("asked %q", w.changes)
+	}
+}

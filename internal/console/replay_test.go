@@ -1,0 +1,145 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/replay"
+)
+
+// TestReplays: dead letters are counted, then replayed in the background as often as was seen, one replay at a time, until it is stopped.
+func TestReplays(t *testing.T) {
+	w := guarded()
+	asked, stopped := make(chan replay.Request, 1), errors.New("stopped")
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+		if r.DryRun {
+			return counted(ctx, r, progress)
+		}
+		asked <- r
+		progress(3)
+		<-ctx.Done()
+		return replay.Outcome{Replayed: 4, Doubtful: 2}, stopped
+	}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	cookie := login(t, h, "operator")
+	page := ask(h, "GET", "/replay?campaign=spring&last=7d", "", "", "Cookie", cookie).Body.String()
+	form := url.Values{"rate": {"20"}, "why": {"fixed"}}
+	for _, match := range regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`).FindAllStringSubmatch(page, -1) {
+		form.Set(match[1], match[2])
+	}
+	if form.Get("limit") != "7" || !strings.Contains(page, "9 match; left out are 2") {
+		t.Fatalf("the page says %s", page)
+	}
+	for key, wrong := range map[string]string{"rate": "0", "limit": "0", "until": "", "since": "now", "why": "a\rdata: b"} {
+		bad := maps.Clone(form)
+		bad.Set(key, wrong)
+		if answer := submit(h, "/replay", cookie, bad); answer.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%s %q: %d", key, wrong, answer.Code)
+		}
+	}
+	if answer := submit(h, "/replay", login(t, h, "viewer"), form); answer.Code != http.StatusForbidden {
+		t.Errorf("by a viewer: %d", answer.Code)
+	}
+	w.elsewhere = true
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusPreconditionFailed {
+		t.Errorf("while another process replays: %d", answer.Code)
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "another process") {
+		t.Errorf("while another process replays, by the API: %d %s", answer.Code, answer.Body)
+	}
+	w.elsewhere = false
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "replays?done=replay" {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	r := <-asked
+	if r.Limit != 7 || r.Rate != "20" || r.Campaign != "spring" || r.Until.Sub(r.Since) != 7*24*time.Hour {
+		t.Errorf("asked for %+v", r)
+	}
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusPreconditionFailed {
+		t.Errorf("a second one at once: %d", answer.Code)
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusConflict {
+		t.Errorf("a second one by the API: %d %s", answer.Code, answer.Body)
+	}
+	list := func() (all struct{ Replays []replay.Job }) {
+		if err := json.Unmarshal(ask(h, "GET", "/api/v1/replays", "viewer", "").Body.Bytes(), &all); err != nil || len(all.Replays) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		return all
+	}
+	job := list().Replays[0]
+	if job.State != "running" || job.By != "the-operator@127.0.0.1" || job.Why != "fixed" || job.Expected != 7 {
+		t.Errorf("it is %+v", job)
+	}
+	if answer := submit(h, "/stop-replay", cookie, url.Values{"id": {job.ID}}); answer.Code != http.StatusSeeOther {
+		t.Errorf("stop: %d", answer.Code)
+	}
+	s.Site.Close()
+	if answer := ask(h, "POST", "/api/v1/replays/"+job.ID+"/stop", "operator", ""); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"stopped":false`) {
+		t.Errorf("stopped twice: %d %s", answer.Code, answer.Body)
+	}
+	if answer := ask(h, "GET", "/api/v1/replays/"+job.ID, "viewer", ""); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"state":"stopped"`) {
+		t.Errorf("one replay: %d %s", answer.Code, answer.Body)
+	}
+	if job = list().Replays[0]; job.State != "stopped" || job.Error != "stopped" || w.leases.Load() != 0 || job.Outcome.Doubtful != 2 || job.Outcome.Replayed != 4 || job.Ended == nil {
+		t.Errorf("then it is %+v", job)
+	}
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"limit":7}`); answer.Code != http.StatusServiceUnavailable {
+		t.Errorf("while the process ends: %d", answer.Code)
+	}
+	for body, want := range map[string]int{`{"dry_run":true}`: 200, `{"limit":7,"rate":"fast"}`: 422, `{"limit":100001}`: 422, `{"limit":7,"why":"a\rb"}`: 422, `{}`: 422} {
+		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
+			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+	}
+}
+
+// TestReplayIsBegunOnce: a request that is sent again, as its key says, is answered with what it has begun.
+func TestReplayIsBegunOnce(t *testing.T) {
+	w := guarded()
+	begun := 0
+	w.replay = func(context.Context, replay.Request, func(int)) (replay.Outcome, error) {
+		begun++
+		return replay.Outcome{}, nil
+	}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	ids, described := map[string]bool{}, documented(t)
+	for _, tt := range []struct {
+		role, key, body string
+		code, begun     int
+	}{
+		{"operator", "once", `{"limit":7}`, 202, 1}, {"operator", "once", `{"limit":7}`, 202, 1}, {"operator", "once", `{"limit":8}`, 422, 1},
+		{"operator", "twice", `{"limit":7}`, 202, 2}, {"admin", "once", `{"limit":7}`, 202, 3}, {"operator", "", `{"limit":7}`, 202, 4}, {"operator", "", `{"limit":7}`, 202, 5},
+		{"operator", strings.Repeat("k", 129), `{"limit":7}`, 422, 5},
+	} {
+		answer := ask(h, "POST", "/api/v1/replays", tt.role, tt.body, "Idempotency-Key", tt.key)
+		if why := described("/replays", "post", answer); why != "" {
+			t.Errorf("the answer is not as documented: %s", why)
+		}
+		s.Site.replays.Wait()
+		var out struct{ Job replay.Job }
+		if err := json.Unmarshal(answer.Body.Bytes(), &out); answer.Code != tt.code || begun != tt.begun || err != nil {
+			t.Errorf("%s with key %q: %d %s; %d have begun (%v)", tt.role, tt.key, answer.Code, answer.Body, begun, err)
+		}
+		if tt.code == 202 {
+			ids[out.Job.ID] = true
+		}
+	}
+	if len(ids) != 5 {
+		t.Errorf("%d replays", len(ids))
+	}
+}

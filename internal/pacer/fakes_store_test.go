@@ -1,0 +1,110 @@
+package pacer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
+
+// store is the reference model behind a latency, shared by the daemons of a test. Its clock is far from the local one.
+type store struct {
+	mu      sync.Mutex
+	model   *model.Store
+	began   time.Time
+	latency func() time.Duration
+	down    bool
+	late    int // so many takes come too late
+	takes   int
+	node    int
+}
+
+func newStore(latency func() time.Duration) *store {
+	return &store{model: model.NewStore(), began: time.Now(), latency: latency}
+}
+
+// taken is how many takes there were.
+func (s *store) taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takes
+}
+
+func (s *store) now() int64 { return 1_700_000_000_000_000 + time.Since(s.began).Microseconds() }
+
+// client is one daemon's connection to the store.
+func (s *store) client() *client {
+	s.node++
+	return &client{store: s, node: fmt.Sprintf("node-%d", s.node)}
+}
+
+type client struct {
+	*store
+	node string
+}
+
+func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeReply, error) {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	if c.down {
+		c.mu.Unlock()
+		return delivery.TakeReply{}, fmt.Errorf("the store is down")
+	}
+	if c.late > 0 {
+		c.late--
+		c.mu.Unlock()
+		return lateReply(len(asks)), nil
+	}
+	c.takes++
+	reply := c.model.Take(c.now(), c.node, asks)
+	c.mu.Unlock()
+	time.Sleep(c.latency())
+	return reply, nil
+}
+
+// lateReply is the answer to asks that came too late.
+func lateReply(asks int) delivery.TakeReply {
+	reply := delivery.TakeReply{Items: make([]delivery.Granted, asks)}
+	for i := range reply.Items {
+		reply.Items[i].Late = true
+	}
+	return reply
+}
+
+func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model.Refund(c.now(), grants)
+	return nil
+}
+
+func (c *client) CloseGate(_ context.Context, gate string, closure delivery.Closure) (bool, error) {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.model.CloseGate(c.now(), gate, c.now()+closure.For.Microseconds(), closure.Cause, closure.Probe), nil
+}
+
+func (c *client) OpenGate(_ context.Context, gate string) error {
+	time.Sleep(c.latency())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model.OpenGate(gate)
+	return nil
+}
+
+// uniform draws latencies between base and base + jitter.
+func uniform(seed uint64, base, jitter time.Duration) func() time.Duration {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return base + time.Duration(r.Int64N(int64(jitter)+1))
+	}
+}
