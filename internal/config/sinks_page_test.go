@@ -90,6 +90,13 @@ var stages = map[string]func(t *testing.T) stage{
 		a := standin.StartAdapter(t, standin.AdapterOptions{Plain: true})
 		return stage{replace: []string{"http://adapter.example:7590/ws", a.URL}, job: &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)}}
 	},
+	"smev soap": func(t *testing.T) stage {
+		a := standin.StartAdapter(t, standin.AdapterOptions{})
+		return stage{
+			replace: []string{"https://adapter.example:7575/ws", a.URL, "/etc/pacer/adapter-ca.pem", a.CAFile},
+			job:     &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)},
+		}
+	},
 	"smev direct": func(t *testing.T) stage {
 		s := standin.StartSMEV(t, standin.SMEVOptions{Plain: true, Signed: true})
 		return stage{

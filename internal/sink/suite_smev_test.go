@@ -31,35 +31,39 @@ func smevJob(recipient string) *delivery.Job {
 
 var smevActs = []act{takes, refuses, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles}
 
-var smevPlay = play{
-	acts: smevActs, judged: true, many: 50,
-	shorten: func(c sink.Config, d time.Duration) { c.(*smev.Config).Timeout = d },
-	divert:  func(c sink.Config, addr string) { c.(*smev.Config).URL = "https://" + addr },
-	start: func(t *testing.T, treat func(string, int) act) stage {
-		received := newTally()
-		var a *standin.Adapter
-		a = standin.StartAdapter(t, standin.AdapterOptions{Treat: func(c *standin.Call, r standin.AdapterRequest, _ int) bool {
-			recipient := recipientOf(r.Content)
-			switch how := treat(recipient, received.add(recipient)); how {
-			case refuses:
-				a.Fault(c, "ValidationFault", "not by the schema: "+r.Content)
-			case fails:
-				a.Fault(c, "SystemFault", "no")
-			case failsFor7s:
-				c.Answer(503, "Retry-After", "7")
-			case throttles:
-				c.Answer(429, "Retry-After", "90")
-			case distrusts:
-				c.Answer(403)
-			default:
-				return misbehave(c, how, `{"itSystem":"RND001","messageId":"m-1"}`)
-			}
-			return true
-		}})
-		c := smev.Default()
-		c.URL, c.CAFile, c.ITSystem, c.Wait = a.URL, a.CAFile, a.ItSystem, "accepted"
-		return stage{config: c, received: received.of, job: smevJob}
-	},
+var smevPlay, smevSOAPPlay = adapterPlay("rest"), adapterPlay("soap")
+
+func adapterPlay(protocol string) play {
+	return play{
+		acts: smevActs, judged: true, many: 50,
+		shorten: func(c sink.Config, d time.Duration) { c.(*smev.Config).Timeout = d },
+		divert:  func(c sink.Config, addr string) { c.(*smev.Config).URL = "https://" + addr },
+		start: func(t *testing.T, treat func(string, int) act) stage {
+			received := newTally()
+			var a *standin.Adapter
+			a = standin.StartAdapter(t, standin.AdapterOptions{Treat: func(c *standin.Call, r standin.AdapterRequest, _ int) bool {
+				recipient := recipientOf(r.Content)
+				switch how := treat(recipient, received.add(recipient)); how {
+				case refuses:
+					a.Fault(c, "ValidationFault", "not by the schema: "+r.Content)
+				case fails:
+					a.Fault(c, "SystemFault", "no")
+				case failsFor7s:
+					c.Answer(503, "Retry-After", "7")
+				case throttles:
+					c.Answer(429, "Retry-After", "90")
+				case distrusts:
+					c.Answer(403)
+				default:
+					return misbehave(c, how, a.Accepted(c, r.ClientID))
+				}
+				return true
+			}})
+			c := smev.Default()
+			c.URL, c.CAFile, c.ITSystem, c.Wait, c.Protocol = a.URL, a.CAFile, a.ItSystem, "accepted", protocol
+			return stage{config: c, received: received.of, job: smevJob}
+		},
+	}
 }
 
 var smevDirectPlay = play{

@@ -102,6 +102,7 @@ var plays = map[string]play{
 	"rustore":     rustorePlay,
 	"smev":        smevPlay,
 	"smev direct": smevDirectPlay,
+	"smev soap":   smevSOAPPlay,
 	"smtp":        smtpPlay,
 	"steps":       stepsPlay,
 	"telegram":    telegramPlay,

@@ -2,6 +2,7 @@ package smev
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/smev/soap"
 	"github.com/pacer/pacer/internal/sink/standin"
 )
 
@@ -26,6 +29,13 @@ func through(t *testing.T, o standin.AdapterOptions, w Writer, change func(*Conf
 	return far, open(t, c, w)
 }
 
+// bothFaces runs the test for each way to call the adapter.
+func bothFaces(t *testing.T, test func(t *testing.T, protocol string)) {
+	for _, protocol := range []string{protocolREST, protocolSOAP} {
+		t.Run(protocol, func(t *testing.T) { test(t, protocol) })
+	}
+}
+
 // goOn goes on with a job as the pacer does, after a result that is pending.
 func goOn(t *testing.T, s *Sink, job *delivery.Job, res delivery.Result) delivery.Result {
 	t.Helper()
@@ -38,8 +48,12 @@ func goOn(t *testing.T, s *Sink, job *delivery.Job, res delivery.Result) deliver
 
 var uuidV5 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-func TestAdapterRequest(t *testing.T) {
-	far, s := through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Wait, c.TestMessage, c.NodeID = "accepted", true, "n1" })
+func TestAdapterRequest(t *testing.T) { bothFaces(t, testAdapterRequest) }
+
+func testAdapterRequest(t *testing.T, protocol string) {
+	far, s := through(t, standin.AdapterOptions{}, nil, func(c *Config) {
+		c.Protocol, c.Wait, c.TestMessage, c.NodeID = protocol, "accepted", true, "n1"
+	})
 	job := jobOf("a")
 	job.ExpiresAt = time.Now().Add(time.Hour).Truncate(time.Second)
 	res := deliver(t, s, job)
@@ -58,9 +72,11 @@ func TestAdapterRequest(t *testing.T) {
 
 // TestAdapterHasItAlready: after an attempt without an answer, and after a crash that left no trace of one, the request is
 // found and not sent again.
-func TestAdapterHasItAlready(t *testing.T) {
+func TestAdapterHasItAlready(t *testing.T) { bothFaces(t, testAdapterHasItAlready) }
+
+func testAdapterHasItAlready(t *testing.T, protocol string) {
 	far, s := through(t, standin.AdapterOptions{Deaf: func(_ standin.AdapterRequest, n int) bool { return n == 1 }}, nil, func(c *Config) {
-		c.Wait, c.Timeout = "accepted", 300*time.Millisecond
+		c.Protocol, c.Wait, c.Timeout = protocol, "accepted", 300*time.Millisecond
 	})
 	job := jobOf("a")
 	if res := deliver(t, s, job); res.Class != delivery.Temporary || res.Provider.MessageID != clientID(job) {
@@ -73,7 +89,9 @@ func TestAdapterHasItAlready(t *testing.T) {
 }
 
 // TestAdapterResponses: a job ends as its response says, which is in the topic by then.
-func TestAdapterResponses(t *testing.T) {
+func TestAdapterResponses(t *testing.T) { bothFaces(t, testAdapterResponses) }
+
+func testAdapterResponses(t *testing.T, protocol string) {
 	soon := 30 * time.Millisecond
 	for name, c := range map[string]struct {
 		replies []standin.SMEVReply
@@ -91,7 +109,7 @@ func TestAdapterResponses(t *testing.T) {
 			}
 			return false, nil
 		}}
-		far, s := through(t, standin.AdapterOptions{Supplier: func(standin.AdapterRequest) []standin.SMEVReply { return c.replies }}, &w, nil)
+		far, s := through(t, standin.AdapterOptions{Supplier: func(standin.AdapterRequest) []standin.SMEVReply { return c.replies }}, &w, func(c *Config) { c.Protocol = protocol })
 		job := jobOf(name)
 		res := deliver(t, s, job)
 		polls := 0
@@ -107,7 +125,15 @@ func TestAdapterResponses(t *testing.T) {
 		}
 		r := w.records[0]
 		if r.Header(headerKind) != c.kind || r.Header(headerCode) != c.code || r.Header(delivery.HeaderJobID) != name || r.Header(headerClient) != clientID(job) ||
-			r.Header(delivery.HeaderContentType) != "application/json" || !json.Valid(r.Value) || string(r.Key) != r.Header(headerOriginal) {
+			string(r.Key) != r.Header(headerOriginal) || r.Header(headerOriginal) != "m-of-"+clientID(job) || !strings.HasPrefix(r.Header(headerMessage), "r") {
+			t.Errorf("%s: %v %s", name, r.Headers, r.Value)
+		}
+		var whole struct{ XMLName xml.Name }
+		kind, valid := "application/json", json.Valid(r.Value)
+		if protocol == protocolSOAP {
+			kind, valid = "text/xml; charset=utf-8", xml.Unmarshal(r.Value, &whole) == nil && whole.XMLName.Local == "QueryResult"
+		}
+		if r.Header(delivery.HeaderContentType) != kind || !valid {
 			t.Errorf("%s: %v %s", name, r.Headers, r.Value)
 		}
 		if len(far.Requests()) != 1 {
@@ -122,7 +148,7 @@ func TestPolls(t *testing.T) {
 		c.Poll, c.Deadline = Poll{Every: time.Minute, Max: 10 * time.Minute, PerSecond: 1}, time.Hour
 	})
 	job, now := jobOf("a"), time.Now()
-	a := adapter{s}
+	a := newAdapter(s)
 	res := a.accepted("c", now)
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 5 * time.Minute} {
 		if res.RetryAfter != want || res.Class != delivery.Pending {
@@ -137,19 +163,21 @@ func TestPolls(t *testing.T) {
 	}
 }
 
-func TestAdapterCheck(t *testing.T) {
-	far, s := through(t, standin.AdapterOptions{}, nil, nil)
+func TestAdapterCheck(t *testing.T) { bothFaces(t, testAdapterCheck) }
+
+func testAdapterCheck(t *testing.T, protocol string) {
+	far, s := through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Protocol = protocol })
 	if err := s.Check(t.Context()); err != nil || len(far.Sent()) != 0 {
 		t.Error(err)
 	}
-	_, s = through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.ITSystem = "another" })
+	_, s = through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.ITSystem = protocol, "another" })
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "it_system: ") {
 		t.Error(err)
 	}
 	if res := deliver(t, s, jobOf("a")); res.Class != delivery.Misconfigured {
 		t.Errorf("%+v", res)
 	}
-	_, s = through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.URL = "https://127.0.0.1:1" })
+	_, s = through(t, standin.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.URL = protocol, "https://127.0.0.1:1" })
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect") {
 		t.Error(err)
 	}
@@ -157,17 +185,77 @@ func TestAdapterCheck(t *testing.T) {
 
 // TestAnswersThatAreNotTheAdapters: a page is neither an empty list, for which the request would be sent again, nor success.
 func TestAnswersThatAreNotTheAdapters(t *testing.T) {
-	for _, text := range []string{"", "<html/>", "[]", `{"queryResult":[1]}`, `{"queryResult":`, `null`} {
+	const envelope = `<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>`
+	for text, protocol := range map[string]string{
+		"": protocolREST, "<html/>": protocolREST, "[]": protocolREST, `{"queryResult":[1]}`: protocolREST, `{"queryResult":`: protocolREST, `null`: protocolREST,
+		" ": protocolSOAP, "<html></html>": protocolSOAP, `{"queryResult":[]}`: protocolSOAP, envelope + `</s:Body></s:Envelope>`: protocolSOAP,
+		envelope + `<QueryResultList>`: protocolSOAP, envelope + `<MessageResult/></s:Body></s:Envelope>`: protocolSOAP,
+	} {
 		calls := 0
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			calls++
 			_, _ = w.Write([]byte(text))
 		}))
 		c := Default()
-		c.URL, c.ITSystem, c.Responses = srv.URL, "x", "r"
+		c.Protocol, c.URL, c.ITSystem, c.Responses = protocol, srv.URL, "x", "r"
 		if res := deliver(t, open(t, c, nil), jobOf("a")); res.Class != delivery.Temporary || res.By != delivery.ByNobody || calls != 1 {
 			t.Errorf("%q: %+v, %d calls", text, res, calls)
 		}
 		srv.Close()
+	}
+}
+
+// TestResponseWithParts: what belongs to a response stays with it.
+func TestResponseWithParts(t *testing.T) {
+	for parts, kind := range map[int]string{1: "text/xml", 2: "multipart/related"} {
+		var w topic
+		_, s := through(t, standin.AdapterOptions{Parts: parts}, &w, func(c *Config) { c.Protocol = protocolSOAP })
+		job := jobOf("a")
+		if res := goOn(t, s, job, deliver(t, s, job)); res.Class != delivery.Delivered || w.len() != 1 {
+			t.Fatalf("%d parts: %+v", parts, res)
+		}
+		r := w.records[0]
+		if !strings.HasPrefix(r.Header(delivery.HeaderContentType), kind) || strings.Contains(string(r.Value), "signature") != (parts > 1) {
+			t.Errorf("%d parts: %v %s", parts, r.Headers, r.Value)
+		}
+	}
+}
+
+// TestRefused: what a fault means goes by its name, whatever its status; one without a known name is tried again.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		fault  soap.Fault
+		want   delivery.ResultClass
+		by     delivery.Answerer
+		code   string
+	}{
+		{500, soap.Fault{Name: soap.ValidationFault, Code: "A-1"}, delivery.Permanent, delivery.ByUnknown, "ValidationFault"},
+		{200, soap.Fault{Name: soap.ValidationFault}, delivery.Permanent, delivery.ByUnknown, "ValidationFault"},
+		{500, soap.Fault{Name: soap.SystemFault}, delivery.Temporary, delivery.ByNobody, "SystemFault"},
+		{200, soap.Fault{Name: soap.SystemFault}, delivery.Temporary, delivery.ByNobody, "SystemFault"},
+		{429, soap.Fault{Name: soap.SystemFault}, delivery.Throttled, delivery.ByUnknown, "SystemFault"},
+		{500, soap.Fault{Text: "secret 4509 123456"}, delivery.Temporary, delivery.ByDestination, "SOAP fault"},
+		{200, soap.Fault{Text: "secret 4509 123456"}, delivery.Temporary, delivery.ByDestination, "SOAP fault"},
+		{403, soap.Fault{Text: "secret 4509 123456"}, delivery.Misconfigured, delivery.ByUnknown, ""},
+		{404, soap.Fault{}, delivery.Misconfigured, delivery.ByUnknown, ""},
+		{400, soap.Fault{}, delivery.Permanent, delivery.ByUnknown, "ValidationFault"},
+		{503, soap.Fault{}, delivery.Temporary, delivery.ByNobody, ""},
+		{200, soap.Fault{}, delivery.Delivered, 0, ""},
+	} {
+		res := refused(sinkhttp.Answer{Status: c.status}, c.fault, "far")
+		if c.want == delivery.Delivered {
+			if res != nil {
+				t.Errorf("%+v: %+v", c, res)
+			}
+			continue
+		}
+		code := ""
+		if res.Provider != nil {
+			code = res.Provider.Code
+		}
+		if res.Class != c.want || c.want == delivery.Temporary && res.By != c.by || code != c.code || strings.Contains(res.Detail, "secret") {
+			t.Errorf("%+v: %+v", c, res)
+		}
 	}
 }

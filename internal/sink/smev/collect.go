@@ -88,10 +88,10 @@ func (c *collector) account(ctx context.Context, step string, o *retry.Outage, e
 	return false
 }
 
-// response is a message of the queue.
+// response is a message about a request, from SMEV's queue or from the adapter.
 type response struct {
 	soap.Message
-	body        []byte // as SMEV sent it
+	body        []byte // as it was said
 	contentType string
 }
 

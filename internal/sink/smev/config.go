@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// Mode is adapter or direct.
 	Mode string `yaml:"mode"`
-	// Service has the URL of the adapter, above its methods, or of SMEV's service.
+	// Service has the URL of the adapter (above its methods, if it is called by REST), or of SMEV's service.
 	http.Service
 	// CertFile and KeyFile are the PEM certificate that the sink shows to the destination, and its key; "" for none.
 	CertFile string `yaml:"cert_file"`
@@ -29,6 +29,8 @@ type Config struct {
 	// Responses is the topic that responses are written to; "" for one that begins with kafka.topic_prefix.
 	Responses string `yaml:"responses"`
 
+	// Protocol is how the adapter is called: rest or soap; adapter only.
+	Protocol string `yaml:"protocol"`
 	// ITSystem is the mnemonic of the information system; adapter only.
 	ITSystem string `yaml:"it_system"`
 	// Wait is what a job is delivered by: accepted or response; adapter only.
@@ -71,10 +73,13 @@ type Collect struct {
 	Types []string `yaml:"types"`
 }
 
-// The modes, and what an adapter's job is delivered by.
+// The modes, how an adapter is called, and what an adapter's job is delivered by.
 const (
 	modeAdapter = "adapter"
 	modeDirect  = "direct"
+
+	protocolREST = "rest"
+	protocolSOAP = "soap"
 
 	waitAccepted = "accepted"
 	waitResponse = "response"
@@ -87,7 +92,7 @@ func (c *Config) SecretFrom(key string, read func() (string, error)) { c.secrets
 func Default() *Config {
 	return &Config{
 		Mode: modeAdapter, Service: http.Service{Calls: http.Calls{MaxInFlight: 64, Timeout: 10 * time.Second, MaxRetryAfter: 5 * time.Minute}}, Version: "1.3",
-		Wait: waitResponse, Poll: Poll{Every: 30 * time.Second, Max: 10 * time.Minute, PerSecond: 20}, Deadline: 72 * time.Hour,
+		Protocol: protocolREST, Wait: waitResponse, Poll: Poll{Every: 30 * time.Second, Max: 10 * time.Minute, PerSecond: 20}, Deadline: 72 * time.Hour,
 		Collect: Collect{Enabled: true, Interval: time.Second, Parallel: 4},
 	}
 }
@@ -184,6 +189,9 @@ func (c *Config) adapterProblems(p *problems) {
 	if !systemPattern.MatchString(c.ITSystem) {
 		p.add("it_system: required; use the mnemonic of the information system, such as RND001")
 	}
+	if c.Protocol != protocolREST && c.Protocol != protocolSOAP {
+		p.add("protocol: unknown; use one of %s, %s", protocolREST, protocolSOAP)
+	}
 	if c.Wait != waitAccepted && c.Wait != waitResponse {
 		p.add("wait: unknown; use one of %s, %s", waitAccepted, waitResponse)
 	}
@@ -226,8 +234,8 @@ func (c *Config) certificates() access.Certificates {
 
 // String returns the configuration without its secrets.
 func (c *Config) String() string {
-	return fmt.Sprintf("{mode: %s, %s, cert_file: %s, key_file: %s, test_message: %t, node_id: %s, responses: %s, it_system: %s, wait: %s, poll: %+v, deadline: %s, version: %s, signer: %s, collect: %+v}",
-		c.Mode, c.Text(), c.CertFile, c.KeyFile, c.TestMessage, c.NodeID, c.Responses, c.ITSystem, c.Wait, c.Poll, c.Deadline, c.Version, http.Redacted(c.Signer.URL), c.Collect)
+	return fmt.Sprintf("{mode: %s, %s, cert_file: %s, key_file: %s, test_message: %t, node_id: %s, responses: %s, protocol: %s, it_system: %s, wait: %s, poll: %+v, deadline: %s, version: %s, signer: %s, collect: %+v}",
+		c.Mode, c.Text(), c.CertFile, c.KeyFile, c.TestMessage, c.NodeID, c.Responses, c.Protocol, c.ITSystem, c.Wait, c.Poll, c.Deadline, c.Version, http.Redacted(c.Signer.URL), c.Collect)
 }
 
 // GoString keeps secrets out of %#v.

@@ -34,16 +34,14 @@ func (a adapter) poll(ctx context.Context, job *delivery.Job, client string, sho
 		problem.Provider = provider(problem.Provider, client)
 		return *problem
 	}
-	for i := range found {
-		m := &found[i]
-		kind, code := m.kind()
-		if kind == soap.Status || kind == "" {
+	for _, m := range found {
+		if m.Kind == soap.Status || m.Kind == "" {
 			continue
 		}
-		if problem := a.keep(ctx, job, client, m, kind, code); problem != nil {
+		if problem := a.keep(ctx, job, client, m); problem != nil {
 			return *problem
 		}
-		return a.result(kind, code, client)
+		return a.result(m.Kind, m.Code, client)
 	}
 	return a.waits(job, client, time.Now())
 }
@@ -81,47 +79,25 @@ func (a adapter) result(kind soap.Kind, code, client string) delivery.Result {
 	return res
 }
 
-// kind returns what a message says of its request; "" for one that says nothing of it, and Status for more to come.
-func (m *message) kind() (kind soap.Kind, code string) {
-	c := m.Message.Content
-	switch {
-	case m.Message.Type == "ErrorMessage" || m.Message.Status == "ERROR":
-		if m.Message.Fault != nil {
-			code = m.Message.Fault.Code
-		}
-		return soap.Refused, code
-	case c == nil:
-		return "", ""
-	case len(c.Rejects) > 0:
-		return soap.Rejected, c.Rejects[0].Code
-	case c.Content != nil:
-		return soap.Response, ""
-	}
-	return soap.Status, ""
-}
-
 // keep writes a final response to the topic. The problem is what is known if that failed: it is asked for once more.
-func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, m *message, kind soap.Kind, code string) (problem *delivery.Result) {
+func (a adapter) keep(ctx context.Context, job *delivery.Job, client string, r response) (problem *delivery.Result) {
 	if a.writer == nil {
 		return nil
 	}
-	r := response{
-		Message: soap.Message{ID: m.Meta.MessageID, Original: cmp.Or(m.Meta.Original, client), Kind: kind, Code: code},
-		body:    m.raw, contentType: "application/json",
-	}
+	r.Original = cmp.Or(r.Original, client)
 	record := r.record()
 	record.Headers = append(record.Headers,
 		delivery.Header{Key: headerClient, Value: []byte(client)}, delivery.Header{Key: delivery.HeaderJobID, Value: []byte(job.ID)},
 		delivery.Header{Key: delivery.HeaderCampaign, Value: []byte(job.Campaign)})
 	tooLarge, err := a.writer.Write(ctx, a.config.Responses, record)
 	if err == nil {
-		a.metrics.collected.WithLabelValues(string(kind)).Inc()
+		a.metrics.collected.WithLabelValues(string(r.Kind)).Inc()
 		return nil
 	}
 	a.metrics.failed.WithLabelValues(stepStore).Inc()
 	if tooLarge {
 		a.log.Error("a response of SMEV is larger than its topic takes; it is asked for again: raise max.message.bytes",
-			"topic", a.config.Responses, "campaign", job.Campaign, "job", job.ID, "bytes", len(m.raw), "error", err)
+			"topic", a.config.Responses, "campaign", job.Campaign, "job", job.ID, "bytes", len(r.body), "error", err)
 	}
 	return &delivery.Result{ // nothing is wrong with the destination, nor with the job
 		Class: delivery.Pending, RetryAfter: a.config.Poll.Every, State: job.State, Repeatable: true, Provider: &delivery.Provider{MessageID: client},

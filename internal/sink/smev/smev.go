@@ -76,7 +76,7 @@ func New(opt Options) (*Sink, error) {
 	if s.parts, err = access.Keep(opt.Config.secrets, s.build); err != nil {
 		return nil, err
 	}
-	s.mode = adapter{s}
+	s.mode = newAdapter(s)
 	if opt.Config.Mode == modeDirect {
 		s.mode = direct{s}
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Adapter stands in for the operator's adapter to SMEV 3: its JSON twin of the methods Send, Find and Get. It knows requests
-// by the client's id and, since no documentation says otherwise, registers one that comes twice twice.
+// Adapter stands in for the operator's adapter to SMEV 3: its methods Send and Find, by REST below the URL and by SOAP at it.
+// It knows requests by the client's id and, since no documentation says otherwise, registers one that comes twice twice.
 type Adapter struct {
 	*Server
 	ItSystem string
@@ -36,6 +36,8 @@ type AdapterOptions struct {
 	Deaf func(r AdapterRequest, n int) bool
 	// Supplier, if set, says what becomes of a request; nil: one response, at once.
 	Supplier func(r AdapterRequest) []SMEVReply
+	// Parts, if set, has find by SOAP answer with multipart/related of so many parts.
+	Parts int
 }
 
 // AdapterRequest is a request that was sent.
@@ -88,6 +90,10 @@ func (a *Adapter) Sent() map[string]int {
 }
 
 func (a *Adapter) handle(c *Call) {
+	if isSOAP(c) {
+		a.handleSOAP(c)
+		return
+	}
 	var head struct{ ItSystem string }
 	switch {
 	case c.Header.Get("Content-Type") != "application/json; charset=utf-8":
@@ -107,6 +113,10 @@ func (a *Adapter) handle(c *Call) {
 
 // Fault answers with one of the adapter's two faults.
 func (a *Adapter) Fault(c *Call, name, text string) {
+	if isSOAP(c) {
+		a.faultSOAP(c, name, text)
+		return
+	}
 	status := 500
 	if name == "ValidationFault" {
 		status = 400
@@ -145,6 +155,11 @@ func (a *Adapter) send(c *Call) {
 		a.Fault(c, "ValidationFault", "not a request")
 		return
 	}
+	a.take(c, r)
+}
+
+// take takes a request that is in order.
+func (a *Adapter) take(c *Call, r AdapterRequest) {
 	a.mu.Lock()
 	a.sent[r.ClientID]++
 	n := a.sent[r.ClientID]
@@ -169,9 +184,19 @@ func (a *Adapter) Register(r AdapterRequest) {
 }
 
 // Accept answers as the adapter does when it has taken a request.
-func (a *Adapter) Accept(c *Call, clientID string) { c.JSON(200, a.accepted(clientID)) }
+func (a *Adapter) Accept(c *Call, clientID string) {
+	if isSOAP(c) {
+		c.Text(200, typeXML, a.Accepted(c, clientID))
+		return
+	}
+	c.JSON(200, a.Accepted(c, clientID))
+}
 
-func (a *Adapter) accepted(clientID string) string {
+// Accepted returns that answer.
+func (a *Adapter) Accepted(c *Call, clientID string) string {
+	if isSOAP(c) {
+		return a.acceptedSOAP(clientID)
+	}
 	return fmt.Sprintf(`{"itSystem":%q,"messageId":%q}`, a.ItSystem, messageIDOf(clientID))
 }
 
@@ -190,55 +215,81 @@ func (a *Adapter) find(c *Call) {
 	}
 	_ = json.Unmarshal(c.Payload, &body) // it was JSON before
 	criteria := body.SpecificQuery.MessageClientIDCriteria
-	list, final := []string{}, false
+	a.look(c, criteria.ClientID, criteria.ClientIDCriteria, func(found []adapterFound) {
+		list := []string{}
+		for _, f := range found {
+			list = append(list, f.json())
+		}
+		c.JSON(200, `{"queryResult":[`+strings.Join(list, ",")+`]}`)
+	})
+}
+
+// adapterFound is a message that find finds: a request, or what has become of one.
+type adapterFound struct {
+	of    AdapterRequest
+	n     int // of the replies to it
+	reply *SMEVReply
+}
+
+// look looks for messages by a client's id, and has them answered.
+func (a *Adapter) look(c *Call, client, criteria string, answer func(found []adapterFound)) {
+	f := AdapterFind{ClientID: client, Response: criteria == "GET_RESPONSE_BY_REQUEST_CLIENTID"}
+	var found []adapterFound
 	a.mu.Lock()
-	for _, at := range a.known[criteria.ClientID] {
+	for _, at := range a.known[client] {
 		r := a.requests[at]
-		switch criteria.ClientIDCriteria {
+		switch criteria {
 		case "GET_REQUEST_BY_REQUEST_CLIENTID":
-			list = append(list, fmt.Sprintf(`{"smevMetadata":{"messageId":%q},"message":{"messageType":"RequestMessageType","requestMetadata":{"clientId":%q}}}`,
-				messageIDOf(r.ClientID), r.ClientID))
+			found = append(found, adapterFound{of: r})
 		case "GET_RESPONSE_BY_REQUEST_CLIENTID":
 			said, last := a.responses(r)
-			list, final = append(list, said...), final || last
+			found, f.Final = append(found, said...), f.Final || last
 		}
 	}
-	if criteria.ClientIDCriteria == "GET_RESPONSE_BY_REQUEST_CLIENTID" {
-		a.found[criteria.ClientID]++
+	if f.Response {
+		a.found[client]++
 	}
 	a.mu.Unlock()
-	f := AdapterFind{
-		ClientID: criteria.ClientID, Response: criteria.ClientIDCriteria == "GET_RESPONSE_BY_REQUEST_CLIENTID", Final: final,
-		Usual: func() { c.JSON(200, `{"queryResult":[`+strings.Join(list, ",")+`]}`) },
-	}
+	f.Usual = func() { answer(found) }
 	if a.options.Find == nil || !a.options.Find(c, f) {
 		f.Usual()
 	}
 }
 
 // responses returns what has become of a request by now, and whether that is final.
-func (a *Adapter) responses(r AdapterRequest) (list []string, final bool) {
+func (a *Adapter) responses(r AdapterRequest) (list []adapterFound, final bool) {
 	replies := []SMEVReply{{Kind: "MessagePrimaryContent"}}
 	if a.options.Supplier != nil {
 		replies = a.options.Supplier(r)
 	}
-	for i, reply := range replies {
-		if time.Since(r.At) < reply.After {
+	for i := range replies {
+		if time.Since(r.At) < replies[i].After {
 			continue
 		}
-		final = final || reply.Kind != "RequestStatus"
-		meta := fmt.Sprintf(`"smevMetadata":{"messageId":"r%d-%s","originalMessageId":%q}`, i, r.ClientID, messageIDOf(r.ClientID))
-		switch reply.Kind {
-		case "MessagePrimaryContent":
-			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseMetadata":{"clientId":"c","replyToClientId":%q},`+
-				`"responseContent":{"content":{"messagePrimaryContent":{"any":"<r/>"}}}}}`, meta, r.ClientID))
-		case "RequestRejected":
-			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseContent":{"rejects":[{"code":%q,"description":"no"}]}}}`, meta, reply.Code))
-		case "RequestStatus":
-			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseContent":{"status":{"code":%q,"description":"soon"}}}}`, meta, reply.Code))
-		case "AsyncProcessingStatus":
-			list = append(list, fmt.Sprintf(`{%s,"message":{"messageType":"ErrorMessage","type":"CLIENT","status":"ERROR","details":"no","fault":{"code":%q,"description":"no"}}}`, meta, reply.Code))
-		}
+		final = final || replies[i].Kind != "RequestStatus"
+		list = append(list, adapterFound{r, i, &replies[i]})
 	}
 	return list, final
+}
+
+// id returns the MessageID of a response.
+func (f adapterFound) id() string { return fmt.Sprintf("r%d-%s", f.n, f.of.ClientID) }
+
+func (f adapterFound) json() string {
+	client := f.of.ClientID
+	if f.reply == nil {
+		return fmt.Sprintf(`{"smevMetadata":{"messageId":%q},"message":{"messageType":"RequestMessageType","requestMetadata":{"clientId":%q}}}`,
+			messageIDOf(client), client)
+	}
+	meta := fmt.Sprintf(`"smevMetadata":{"messageId":%q,"originalMessageID":%q}`, f.id(), messageIDOf(client))
+	switch f.reply.Kind {
+	case "RequestRejected":
+		return fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseContent":{"rejects":[{"code":%q,"description":"no"}]}}}`, meta, f.reply.Code)
+	case "RequestStatus":
+		return fmt.Sprintf(`{%s,"message":{"messageType":"ResponseMessageType","responseContent":{"status":{"code":%q,"description":"soon"}}}}`, meta, f.reply.Code)
+	case "AsyncProcessingStatus":
+		return fmt.Sprintf(`{%s,"message":{"messageType":"ErrorMessage","type":"CLIENT","status":"ERROR","details":"no","fault":{"code":%q,"description":"no"}}}`, meta, f.reply.Code)
+	}
+	return fmt.Sprintf(`{%s,"message":{"messageType":"PrimaryMessage","responseMetadata":{"clientId":"c","replyToClientId":%q},`+
+		`"responseContent":{"content":{"messagePrimaryContent":{"any":"<r/>"}}}}}`, meta, client)
 }

@@ -65,7 +65,7 @@ func readCall(envelope []byte, version string) (c smevCall, err error) {
 		return c, errors.New("PoorSOAPEnvelopeFormat")
 	}
 	body := root.child("Body")
-	if err := inOrder(&root); err != nil || len(body.Children) != 1 {
+	if err := inOrder(&root, sequences); err != nil || len(body.Children) != 1 {
 		return c, errors.Join(err, errors.New("not one element in the body"))
 	}
 	call := &body.Children[0]
@@ -104,7 +104,7 @@ func valid(n *node, version string) error {
 	if _, known := sequences[name]; !known {
 		return nil
 	}
-	if err := inOrder(n); err != nil {
+	if err := inOrder(n, sequences); err != nil {
 		return err
 	}
 	for i := range n.Children {
@@ -118,9 +118,9 @@ func valid(n *node, version string) error {
 }
 
 // inOrder checks which elements are in another, and their order.
-func inOrder(n *node) error {
+func inOrder(n *node, schema map[string][]string) error {
 	at := 0
-	allowed := sequences[n.XMLName.Local]
+	allowed := schema[n.XMLName.Local]
 	for i := range n.Children {
 		name := n.Children[i].XMLName.Local
 		for at < len(allowed) && strings.TrimSuffix(allowed[at], "!") != name {

@@ -101,23 +101,31 @@ const maxText = 4000
 // Read reads an envelope, as far as it goes: what came before an error counts. Elements are told apart by their local
 // names, which all versions of the contract share.
 func Read(envelope []byte) (Answer, error) {
-	r := reader{decoder: xml.NewDecoder(bytes.NewReader(envelope))}
+	r := reader{envelope: envelope}
+	err := r.read()
+	return r.answer, err
+}
+
+type reader struct {
+	envelope []byte
+	decoder  *xml.Decoder
+	path     []string // local names
+	answer   Answer
+	message  Message
+	list     list
+	texts    [texts]string
+	inText   *string
+}
+
+func (r *reader) read() error {
+	r.decoder = xml.NewDecoder(bytes.NewReader(r.envelope))
 	err := r.run()
 	if r.answer.Root == "" && err == nil {
 		err = errors.New("not an envelope of SOAP 1.1")
 	}
 	r.answer.Whole = err == nil
 	r.complete()
-	return r.answer, err
-}
-
-type reader struct {
-	decoder *xml.Decoder
-	path    []string // local names
-	answer  Answer
-	message Message
-	texts   [texts]string
-	inText  *string
+	return err
 }
 
 // Texts that are needed at the end.
@@ -127,7 +135,9 @@ const (
 	smevCode
 	smevDescription
 	metadataID
-	texts // how many there are
+	messageType   // of a message of the adapter
+	messageStatus // the same
+	texts         // how many there are
 )
 
 // Elements in an envelope, in its body, and in a fault's detail.
@@ -140,6 +150,7 @@ const (
 
 func (r *reader) run() error {
 	for {
+		at := r.decoder.InputOffset()
 		token, err := r.decoder.Token()
 		if errors.Is(err, io.EOF) && len(r.path) == 0 {
 			return nil
@@ -158,6 +169,7 @@ func (r *reader) run() error {
 				return errors.New("not an envelope of SOAP 1.1")
 			}
 			r.path = append(r.path, t.Name.Local)
+			r.listBegins(t, at)
 			r.inText = r.begins(t.Name)
 			if t.Name.Local == "MessagePrimaryContent" || t.Name.Local == "Header" && len(r.path) == inBody {
 				if err := r.decoder.Skip(); err != nil { // the content is the supplier's, whatever its elements are called
@@ -166,6 +178,9 @@ func (r *reader) run() error {
 				r.path = r.path[:len(r.path)-1]
 			}
 		case xml.EndElement:
+			if err := r.listEnds(); err != nil {
+				return err
+			}
 			r.path, r.inText = r.path[:len(r.path)-1], nil
 		case xml.CharData:
 			if r.inText != nil && len(*r.inText) < maxText {
@@ -191,14 +206,17 @@ func (r *reader) begins(name xml.Name) *string {
 	if len(r.path) < inCall {
 		return nil
 	}
-	if r.answer.Root == "Fault" {
+	switch r.answer.Root {
+	case "Fault":
 		return r.inFault(name)
+	case "QueryResultList":
+		return r.inList(name.Local)
 	}
 	m := &r.message
 	switch r.at(1) + "/" + name.Local {
 	case "SenderProvidedResponseData/MessageID":
 		return &m.ID
-	case "MessageMetadata/MessageId":
+	case "MessageMetadata/MessageId", "MessageResult/MessageId":
 		return &r.texts[metadataID]
 	case "Response/OriginalMessageId":
 		return &m.Original
@@ -241,12 +259,12 @@ func (r *reader) inFault(name xml.Name) *string {
 	case len(r.path) <= inDetail || r.path[inCall] != "detail":
 		return nil
 	case len(r.path) == inDetail+1:
-		if r.answer.Fault.Name == "" && strings.HasPrefix(name.Space, faultsNS) {
+		if r.answer.Fault.Name == "" && (strings.HasPrefix(name.Space, faultsNS) || name.Space == adapterFaultsNS) {
 			r.answer.Fault.Name = name.Local
 		}
-	case name.Local == "Code", name.Local == "SignatureVerificationFault":
+	case name.Local == "Code", name.Local == "code", name.Local == "SignatureVerificationFault":
 		return first(&r.texts[smevCode])
-	case name.Local == "Description":
+	case name.Local == "Description", name.Local == "description":
 		return first(&r.texts[smevDescription])
 	}
 	return nil

@@ -155,3 +155,76 @@ func TestXML(t *testing.T) {
 		}
 	}
 }
+
+// TestAdapterCalls: what is written is well-formed and in the schema's order, whatever the texts in it.
+func TestAdapterCalls(t *testing.T) {
+	request := AdapterRequest{
+		ITSystem: "<&>", ClientID: `"'<`, NodeID: "n&", EOL: time.Date(2026, 11, 23, 8, 0, 0, 5, time.FixedZone("", 3*3600)), Test: true, Content: []byte(`<a xmlns="urn:x"/>`),
+	}
+	for want, c := range map[string]Call{"urn:Send ClientMessage": AdapterSend(request), "urn:Find FindMessageQuery": AdapterFind("<&>", `"'<`, "c&")} {
+		said, err := Read(c.Envelope)
+		if err != nil || c.Action+" "+said.Root != want || !strings.Contains(string(c.Envelope), "<a:itSystem>&lt;&amp;&gt;</a:itSystem>") {
+			t.Errorf("%s: %+v, %v", c.Envelope, said, err)
+		}
+	}
+	bare := string(AdapterSend(AdapterRequest{ITSystem: "a", ClientID: "b", Content: []byte(`<a xmlns="urn:x"/>`)}).Envelope)
+	if strings.Contains(bare, "nodeId") || strings.Contains(bare, "eol") || strings.Contains(bare, "testMessage") {
+		t.Error(bare)
+	}
+}
+
+func TestReadAdapter(t *testing.T) {
+	const f = `xmlns:f="` + adapterFaultsNS + `"`
+	found := func(message string) string {
+		return envelope(`<QueryResultList><QueryResult><smevMetadata><MessageId> m </MessageId><OriginalMessageID>o</OriginalMessageID></smevMetadata><Message>` + message + `</Message></QueryResult></QueryResultList>`)
+	}
+	for text, want := range map[string]AdapterAnswer{
+		envelope(`<MessageResult><itSystem>a</itSystem><MessageId> m </MessageId></MessageResult>`): {Answer: Answer{Root: "MessageResult", Whole: true}, MessageID: "m"},
+		fault(`<detail><f:ValidationFault ` + f + `><f:code>c</f:code><f:description>d</f:description></f:ValidationFault></detail>`): {
+			Answer: Answer{Root: "Fault", Fault: Fault{Name: ValidationFault, Code: "c", Text: "d"}, Whole: true},
+		},
+		fault(`<detail><x:SystemFault xmlns:x="urn:other"/></detail>`): {Answer: Answer{Root: "Fault", Fault: Fault{Name: "DestinationOverflow", Code: "SMEV-600", Text: "no SMEV-600 here"}, Whole: true}},
+		envelope(`<QueryResultList/>`):                                 {Answer: Answer{Root: "QueryResultList", Whole: true}},
+		found(`<ResponseContent><content><MessagePrimaryContent><fault/></MessagePrimaryContent></content></ResponseContent>`): {
+			Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Response}}},
+		},
+		found(`<ResponseContent><rejects><code>NO_DATA</code><description>d</description></rejects><rejects><code>FAILURE</code></rejects></ResponseContent>`): {
+			Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Rejected, Code: "NO_DATA", Description: "d"}}},
+		},
+		found(`<ResponseContent><status><code>3</code></status></ResponseContent>`):                         {Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Status, Code: "3"}}}},
+		found(`<status>ERROR</status><fault><code>SMEV-1</code><description>d</description></fault>`):       {Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Refused, Code: "SMEV-1", Description: "d"}}}},
+		found(`<messageType>ErrorMessage</messageType>`):                                                    {Found: []Found{{Message: Message{ID: "m", Original: "o", Kind: Refused}}}},
+		found(`<status>OTHER</status><details>sent</details>`):                                              {Found: []Found{{Message: Message{ID: "m", Original: "o"}}}},
+		found(`<RequestContent><content><MessagePrimaryContent/></content></RequestContent>`):               {Found: []Found{{Message: Message{ID: "m", Original: "o"}}}},
+		envelope(`<QueryResultList>` + strings.Repeat(`<QueryResult/>`, maxFound+1) + `</QueryResultList>`): {Answer: Answer{Root: "QueryResultList"}},
+	} {
+		got, err := ReadAdapter([]byte(text))
+		if len(want.Found) > 0 {
+			want.Answer = Answer{Root: "QueryResultList", Whole: true}
+		} else if !want.Whole {
+			got.Found = nil
+		}
+		same := len(got.Found) == len(want.Found)
+		for i := range want.Found {
+			same = same && got.Found[i].Message == want.Found[i].Message
+		}
+		if got.Answer != want.Answer || got.MessageID != want.MessageID || !same || (err == nil) != want.Whole {
+			t.Errorf("%.300s\nreads as %+v, %v", text, got, err)
+		}
+	}
+}
+
+// TestDocument: a message that is cut out of an answer means what it meant there.
+func TestDocument(t *testing.T) {
+	const around = `<s:Envelope xmlns:s="` + envelopeNS + `" xmlns:p="urn:a" xmlns:i="urn:i&amp;"><s:Body xmlns="urn:b" xmlns:p="urn:p"><QueryResultList xmlns:own="urn:l">`
+	for inside, want := range map[string]string{
+		`<QueryResult><p:x i:y="1"/></QueryResult>`:                   `<QueryResult xmlns:s="` + envelopeNS + `" xmlns:i="urn:i&amp;" xmlns="urn:b" xmlns:p="urn:p" xmlns:own="urn:l"><p:x i:y="1"/></QueryResult>`,
+		`<QueryResult xmlns="" xmlns:own='urn:m' ><x/></QueryResult>`: `<QueryResult xmlns:s="` + envelopeNS + `" xmlns:i="urn:i&amp;" xmlns:p="urn:p" xmlns="" xmlns:own='urn:m' ><x/></QueryResult>`,
+		`<p:QueryResult/>`: `<p:QueryResult xmlns:s="` + envelopeNS + `" xmlns:i="urn:i&amp;" xmlns="urn:b" xmlns:p="urn:p" xmlns:own="urn:l"/>`,
+	} {
+		got, err := ReadAdapter([]byte(around + " " + inside + "\n" + inside + `</QueryResultList></s:Body></s:Envelope>`))
+		if err != nil || len(got.Found) != 2 || string(got.Found[0].Document) != want || string(got.Found[1].Document) != want {
+			t.Errorf("%s: %s, %v", inside, got.Found, err)
+		}
+	}
+}

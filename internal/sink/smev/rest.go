@@ -1,0 +1,163 @@
+package smev
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/smev/soap"
+)
+
+// rest calls the adapter with JSON: its methods are below the URL.
+type rest struct{ *Sink }
+
+// told is a message as the adapter tells of it in JSON.
+type told struct {
+	Meta struct {
+		MessageID string `json:"messageId"`
+		Original  string `json:"originalMessageId"`
+	} `json:"smevMetadata"`
+	Message struct {
+		Type    string   `json:"messageType"`
+		Status  category `json:"status"`
+		Fault   *coded   `json:"fault"`
+		Content *struct {
+			Content *struct{} `json:"content"`
+			Rejects []coded   `json:"rejects"`
+			Status  *coded    `json:"status"`
+		} `json:"responseContent"`
+	} `json:"message"`
+}
+
+type coded struct {
+	Code string `json:"code"`
+}
+
+type category string
+
+// kind returns what a message says of its request; "" for one that says nothing of it, and Status for more to come.
+func (m *told) kind() (kind soap.Kind, code string) {
+	c := m.Message.Content
+	switch {
+	case m.Message.Type == "ErrorMessage" || m.Message.Status == "ERROR":
+		if m.Message.Fault != nil {
+			code = m.Message.Fault.Code
+		}
+		return soap.Refused, code
+	case c == nil:
+		return "", ""
+	case len(c.Rejects) > 0:
+		return soap.Rejected, c.Rejects[0].Code
+	case c.Content != nil:
+		return soap.Response, ""
+	}
+	return soap.Status, ""
+}
+
+func (f rest) find(ctx context.Context, client, criteria string, shown *sinkhttp.Exchange) (found []response, problem *delivery.Result) {
+	type specific struct {
+		Criteria struct {
+			ClientID string `json:"clientId"`
+			Which    string `json:"clientIdCriteria"`
+		} `json:"messageClientIdCriteria"`
+	}
+	query := struct {
+		ItSystem string   `json:"itSystem"`
+		Query    specific `json:"specificQuery"`
+	}{ItSystem: f.config.ITSystem}
+	query.Query.Criteria.ClientID, query.Query.Criteria.Which = client, criteria
+	answer, problem := f.post(ctx, "find", query, maxFound, shown)
+	if problem != nil {
+		return nil, problem
+	}
+	var said struct {
+		Result []json.RawMessage `json:"queryResult"`
+	}
+	err := json.Unmarshal(answer.Body, &said)
+	for _, raw := range said.Result {
+		var m told
+		if err = json.Unmarshal(raw, &m); err != nil {
+			break
+		}
+		next := response{body: raw, contentType: "application/json"}
+		next.ID, next.Original = m.Meta.MessageID, m.Meta.Original
+		next.Kind, next.Code = m.kind()
+		found = append(found, next)
+	}
+	if err != nil || !answer.Whole || len(answer.Body) == 0 || answer.Body[0] != '{' {
+		return nil, foreign(answer, "find", f.parts.Now().api.Where())
+	}
+	return found, nil
+}
+
+func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.Exchange) (problem *delivery.Result) {
+	type metadata struct {
+		ClientID string    `json:"clientId"`
+		NodeID   string    `json:"nodeId,omitempty"`
+		EOL      time.Time `json:"eol,omitzero"`
+		Test     bool      `json:"testMessage,omitempty"`
+	}
+	type primary struct {
+		Any string `json:"any"`
+	}
+	type inner struct {
+		Primary primary `json:"messagePrimaryContent"`
+	}
+	type outer struct {
+		Content inner `json:"content"`
+	}
+	type request struct {
+		Type     string   `json:"messageType"`
+		Metadata metadata `json:"requestMetadata"`
+		Content  outer    `json:"requestContent"`
+	}
+	answer, problem := f.post(ctx, "send", struct {
+		ItSystem string  `json:"itSystem"`
+		Request  request `json:"requestMessage"`
+	}{r.ITSystem, request{
+		Type:     "RequestMessageType",
+		Metadata: metadata{ClientID: r.ClientID, NodeID: r.NodeID, EOL: r.EOL.UTC(), Test: r.Test},
+		Content:  outer{inner{primary{string(r.Content)}}},
+	}}, maxAnswer, shown)
+	if problem != nil {
+		return problem
+	}
+	var said struct {
+		MessageID string `json:"messageId"`
+	}
+	d := json.NewDecoder(strings.NewReader(string(answer.Body))) // which does not mind what follows
+	if d.Decode(&said) != nil || said.MessageID == "" {
+		return foreign(answer, "send", f.parts.Now().api.Where())
+	}
+	return nil
+}
+
+// post calls a method of the adapter. The problem is what is known if it does not answer with success.
+func (f rest) post(ctx context.Context, method string, query any, most int64, shown *sinkhttp.Exchange) (answer sinkhttp.Answer, problem *delivery.Result) {
+	body, err := json.Marshal(query)
+	if err != nil {
+		return answer, &delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
+	}
+	p := f.parts.Now()
+	answer, problem = p.api.Post(ctx, sinkhttp.Request{
+		Path: strings.TrimSuffix(p.path, "/") + "/" + method, Body: body, Most: most, Shown: shown,
+		Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
+	})
+	if problem != nil {
+		return answer, problem
+	}
+	var fault soap.Fault
+	if answer.Status < 200 || answer.Status > 299 {
+		for _, name := range []string{soap.ValidationFault, soap.SystemFault} {
+			if strings.Contains(string(answer.Body), name) {
+				fault.Name = name
+				break
+			}
+		}
+	}
+	return answer, refused(answer, fault, p.api.Where())
+}
