@@ -91,10 +91,13 @@ var stages = map[string]func(t *testing.T) stage{
 		return stage{replace: []string{"http://adapter.example:7590/ws", a.URL}, job: &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)}}
 	},
 	"smev soap": func(t *testing.T) stage {
-		a := standin.StartAdapter(t, standin.AdapterOptions{})
+		a := standin.StartAdapter(t, standin.AdapterOptions{Files: []string{"out/42/passport.pdf"}})
 		return stage{
 			replace: []string{"https://adapter.example:7575/ws", a.URL, "/etc/pacer/adapter-ca.pem", a.CAFile},
-			job:     &delivery.Job{Payload: []byte(`<a xmlns="urn:x"/>`)},
+			job: &delivery.Job{
+				Payload: []byte(`<a xmlns="urn:x"/>`),
+				Meta:    delivery.Meta{Headers: []delivery.Header{{Key: "attachments", Value: []byte(`[{"filePath":"out/42/passport.pdf"}]`)}}},
+			},
 		}
 	},
 	"smev direct": func(t *testing.T) stage {

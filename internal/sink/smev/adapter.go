@@ -55,10 +55,14 @@ func (a adapter) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp
 	if err != nil {
 		return delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
 	}
+	files, err := attachmentsOf(a.Sink, job, fileProblem)
+	if err != nil {
+		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
+	}
 	found, problem := a.find(ctx, client, requestByRequest, shown)
 	if problem == nil && len(found) == 0 {
 		problem = a.face.send(ctx, soap.AdapterRequest{
-			ITSystem: a.config.ITSystem, ClientID: client, NodeID: a.config.NodeID, EOL: job.ExpiresAt, Test: a.config.TestMessage, Content: content,
+			ITSystem: a.config.ITSystem, ClientID: client, NodeID: a.config.NodeID, EOL: job.ExpiresAt, Test: a.config.TestMessage, Content: content, Files: files,
 		}, shown)
 	}
 	if problem != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
@@ -26,6 +27,8 @@ type Config struct {
 	TestMessage bool `yaml:"test_message"`
 	// NodeID names a node of the information system; "" for none.
 	NodeID string `yaml:"node_id"`
+	// Attachments is a template that makes the list of a job's attachments, in JSON; "" for none.
+	Attachments string `yaml:"attachments"`
 	// Responses is the topic that responses are written to; "" for one that begins with kafka.topic_prefix.
 	Responses string `yaml:"responses"`
 
@@ -147,6 +150,9 @@ func (c *Config) Problems() []string {
 	if c.Responses != "" && !topicPattern.MatchString(c.Responses) {
 		p.add("responses: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
+	if _, err := render.Parse("attachments", c.Attachments, render.Plain); c.Attachments != "" && err != nil {
+		p.add("attachments: %s", err)
+	}
 	switch c.Mode {
 	case modeDirect:
 		c.directProblems(&p)
@@ -234,8 +240,8 @@ func (c *Config) certificates() access.Certificates {
 
 // String returns the configuration without its secrets.
 func (c *Config) String() string {
-	return fmt.Sprintf("{mode: %s, %s, cert_file: %s, key_file: %s, test_message: %t, node_id: %s, responses: %s, protocol: %s, it_system: %s, wait: %s, poll: %+v, deadline: %s, version: %s, signer: %s, collect: %+v}",
-		c.Mode, c.Text(), c.CertFile, c.KeyFile, c.TestMessage, c.NodeID, c.Responses, c.Protocol, c.ITSystem, c.Wait, c.Poll, c.Deadline, c.Version, http.Redacted(c.Signer.URL), c.Collect)
+	return fmt.Sprintf("{mode: %s, %s, cert_file: %s, key_file: %s, test_message: %t, node_id: %s, attachments: %q, responses: %s, protocol: %s, it_system: %s, wait: %s, poll: %+v, deadline: %s, version: %s, signer: %s, collect: %+v}",
+		c.Mode, c.Text(), c.CertFile, c.KeyFile, c.TestMessage, c.NodeID, c.Attachments, c.Responses, c.Protocol, c.ITSystem, c.Wait, c.Poll, c.Deadline, c.Version, http.Redacted(c.Signer.URL), c.Collect)
 }
 
 // GoString keeps secrets out of %#v.

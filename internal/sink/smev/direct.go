@@ -26,6 +26,10 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp.
 	if err != nil {
 		return delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
 	}
+	references, err := attachmentsOf(d.Sink, job, referenceProblem)
+	if err != nil {
+		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
+	}
 	now := time.Now()
 	who := identityOf(job)
 	k, inDoubt := who.triedAs(job, now)
@@ -37,7 +41,7 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *sinkhttp.
 		}
 	}
 	call := soap.SendRequest(d.config.Version, soap.Request{
-		MessageID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage,
+		MessageID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage, References: references,
 	})
 	answer, said, none := d.call(ctx, call, shown, maxAnswer)
 	var res judged

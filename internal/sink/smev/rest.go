@@ -104,8 +104,12 @@ func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.E
 	type primary struct {
 		Any string `json:"any"`
 	}
+	type headers struct {
+		List []soap.File `json:"attachmentHeader"`
+	}
 	type inner struct {
-		Primary primary `json:"messagePrimaryContent"`
+		Primary primary  `json:"messagePrimaryContent"`
+		Files   *headers `json:"attachmentHeaderList,omitempty"`
 	}
 	type outer struct {
 		Content inner `json:"content"`
@@ -115,13 +119,17 @@ func (f rest) send(ctx context.Context, r soap.AdapterRequest, shown *sinkhttp.E
 		Metadata metadata `json:"requestMetadata"`
 		Content  outer    `json:"requestContent"`
 	}
+	content := inner{Primary: primary{string(r.Content)}}
+	if len(r.Files) > 0 {
+		content.Files = &headers{r.Files}
+	}
 	answer, problem := f.post(ctx, "send", struct {
 		ItSystem string  `json:"itSystem"`
 		Request  request `json:"requestMessage"`
 	}{r.ITSystem, request{
 		Type:     "RequestMessageType",
 		Metadata: metadata{ClientID: r.ClientID, NodeID: r.NodeID, EOL: r.EOL.UTC(), Test: r.Test},
-		Content:  outer{inner{primary{string(r.Content)}}},
+		Content:  outer{content},
 	}}, maxAnswer, shown)
 	if problem != nil {
 		return problem

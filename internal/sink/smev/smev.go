@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/render"
 )
 
 // Writer writes a record to a topic of the daemon's own Kafka, in the partition of its key. It returns nil once all in-sync
@@ -47,6 +48,8 @@ type Sink struct {
 	parts   *access.Kept[parts]
 	mode    mode
 	resent  atomic.Uint64
+
+	attachments *render.Template // nil: none
 }
 
 // mode is how requests reach SMEV.
@@ -75,6 +78,11 @@ func New(opt Options) (*Sink, error) {
 	var err error
 	if s.parts, err = access.Keep(opt.Config.secrets, s.build); err != nil {
 		return nil, err
+	}
+	if c := opt.Config.Attachments; c != "" {
+		if s.attachments, err = render.Parse("attachments", c, render.Plain); err != nil {
+			return nil, fmt.Errorf("attachments: %w", err)
+		}
 	}
 	s.mode = newAdapter(s)
 	if opt.Config.Mode == modeDirect {

@@ -43,6 +43,10 @@ type SMEVOptions struct {
 	Windows []SMEVWindow
 	// Overflow, if set, is how many requests may be without a final response; others are refused with DestinationOverflow.
 	Overflow int
+	// Files are the sizes of the attachments that lie in SMEV's storage, by their UUIDs, and Space, if set, is how many bytes of
+	// them requests may have in all: others are refused with QuoteLimitExceeded.
+	Files map[string]int64
+	Space int64
 	// Redeliver is after how long a response that is not acknowledged is given once more; a minute.
 	Redeliver time.Duration
 	// Multipart has GetResponse answer with multipart/related, Reverse with the latest response first.
@@ -60,6 +64,8 @@ type SMEVRequest struct {
 	Content   string // XML
 	Test      bool
 	EOL       string
+	// Attachments are the UUIDs of the files that go with it.
+	Attachments []string
 }
 
 // SMEVWindow is a limit of requests in any span.
@@ -224,7 +230,7 @@ func (s *SMEV) Accepted(messageID string) string {
 // send is SendRequest.
 func (s *SMEV) send(c *Call, call smevCall) {
 	now := time.Now()
-	r := SMEVRequest{MessageID: call.messageID, At: now, Content: call.content, Test: call.test, EOL: call.eol}
+	r := SMEVRequest{MessageID: call.messageID, At: now, Content: call.content, Test: call.test, EOL: call.eol, Attachments: call.attachments}
 	if !lowerUUID.MatchString(r.MessageID) {
 		s.fault(c, "InvalidMessageIdFormat", "<b:Code xmlns:b=\""+smevTypes+"basic/"+s.options.Version+"\">SMEV-300</b:Code>")
 		return
@@ -241,7 +247,12 @@ func (s *SMEV) send(c *Call, call smevCall) {
 		return
 	}
 	if fault := s.Register(r); fault != "" {
-		s.fault(c, fault, "")
+		text := ""
+		if fault == "QuoteLimitExceeded" {
+			text = fmt.Sprintf("<f:RemainedTotalQuoteSize>%d</f:RemainedTotalQuoteSize><f:RealTotalAttachmentSize>%d</f:RealTotalAttachmentSize>",
+				s.options.Space-s.size(s.Requests()...), s.size(r))
+		}
+		s.fault(c, fault, text)
 		return
 	}
 	if s.options.Deaf != nil && s.options.Deaf(r, n) {
@@ -261,6 +272,9 @@ func (s *SMEV) Register(r SMEVRequest) (fault string) {
 	if s.options.Overflow > 0 && s.unanswered() >= s.options.Overflow {
 		return "DestinationOverflow"
 	}
+	if s.options.Space > 0 && s.size(s.requests...)+s.size(r) > s.options.Space {
+		return "QuoteLimitExceeded"
+	}
 	s.requests = append(s.requests, r)
 	replies := []SMEVReply{{Kind: "MessagePrimaryContent"}}
 	if s.options.Supplier != nil {
@@ -277,6 +291,16 @@ func (s *SMEV) Register(r SMEVRequest) (fault string) {
 		})
 	}
 	return ""
+}
+
+// size returns how many bytes the attachments of requests have.
+func (s *SMEV) size(requests ...SMEVRequest) (n int64) {
+	for _, r := range requests {
+		for _, id := range r.Attachments {
+			n += s.options.Files[id]
+		}
+	}
+	return n
 }
 
 // beyond tells whether a limit is exceeded by the request that came at at, the last one. Needs the lock.

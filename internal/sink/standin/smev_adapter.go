@@ -38,6 +38,8 @@ type AdapterOptions struct {
 	Supplier func(r AdapterRequest) []SMEVReply
 	// Parts, if set, has find by SOAP answer with multipart/related of so many parts.
 	Parts int
+	// Files, if set, are the paths of the files in the adapter's storage. A request with another one is refused.
+	Files []string
 }
 
 // AdapterRequest is a request that was sent.
@@ -48,6 +50,13 @@ type AdapterRequest struct {
 	Test     bool
 	NodeID   string
 	EOL      string
+	Files    []AdapterFile
+}
+
+// AdapterFile is an attachment, which lies in the adapter's storage.
+type AdapterFile struct {
+	ID, FilePath, PassportID, SignaturePKCS7, TransferMethod string
+	ReusableAttachment                                       bool
 }
 
 // AdapterFind is a find for a request, or for the response to one.
@@ -139,6 +148,9 @@ func (a *Adapter) send(c *Call) {
 			RequestContent struct {
 				Content struct {
 					MessagePrimaryContent struct{ Any string } `json:"messagePrimaryContent"`
+					AttachmentHeaderList  struct {
+						AttachmentHeader []AdapterFile `json:"attachmentHeader"`
+					} `json:"attachmentHeaderList"`
 				} `json:"content"`
 			} `json:"requestContent"`
 		} `json:"requestMessage"`
@@ -149,7 +161,7 @@ func (a *Adapter) send(c *Call) {
 	m := body.RequestMessage.RequestMetadata
 	r := AdapterRequest{
 		ClientID: m.ClientID, At: time.Now(), Content: body.RequestMessage.RequestContent.Content.MessagePrimaryContent.Any,
-		Test: m.TestMessage, NodeID: m.NodeID, EOL: m.EOL,
+		Test: m.TestMessage, NodeID: m.NodeID, EOL: m.EOL, Files: body.RequestMessage.RequestContent.Content.AttachmentHeaderList.AttachmentHeader,
 	}
 	if err != nil || r.ClientID == "" || !strings.HasPrefix(r.Content, "<") {
 		a.Fault(c, "ValidationFault", "not a request")
@@ -160,6 +172,12 @@ func (a *Adapter) send(c *Call) {
 
 // take takes a request that is in order.
 func (a *Adapter) take(c *Call, r AdapterRequest) {
+	for _, f := range r.Files {
+		if a.options.Files != nil && !slices.Contains(a.options.Files, f.FilePath) {
+			a.Fault(c, "ValidationFault", "no file "+f.FilePath)
+			return
+		}
+	}
 	a.mu.Lock()
 	a.sent[r.ClientID]++
 	n := a.sent[r.ClientID]

@@ -22,6 +22,7 @@ var adapterSequences = map[string][]string{
 	"RequestMetadata":         {"clientId!", "linkedGroupIdentity", "createGroupIdentity", "nodeId", "eol", "testMessage", "TransactionCode", "BusinessProcessMetadata", "RoutingInformation"},
 	"RequestContent":          {"content!", "originalContent"},
 	"content":                 {"MessagePrimaryContent!", "PersonalSignature", "AttachmentHeaderList"},
+	"AttachmentHeader":        {"Id", "filePath!", "passportId", "SignaturePKCS7", "TransferMethod", "ReusableAttachment", "Archive"},
 	"FindMessageQuery":        {"itSystem!", "specificQuery!"},
 	"specificQuery":           {"messageClientIdCriteria!"},
 	"messageClientIdCriteria": {"clientId!", "clientIdCriteria!"},
@@ -78,11 +79,12 @@ func validAdapter(n *node) error {
 		}
 		return nil
 	}
-	if _, known := adapterSequences[n.XMLName.Local]; !known {
+	if _, known := adapterSequences[n.XMLName.Local]; known {
+		if err := inOrder(n, adapterSequences); err != nil {
+			return err
+		}
+	} else if n.XMLName.Local != "AttachmentHeaderList" { // of any number of headers
 		return nil
-	}
-	if err := inOrder(n, adapterSequences); err != nil {
-		return err
 	}
 	for i := range n.Children {
 		if err := validAdapter(&n.Children[i]); err != nil {
@@ -95,8 +97,16 @@ func validAdapter(n *node) error {
 func (a *Adapter) sendSOAP(c *Call, call *node) {
 	message := call.child("RequestMessage")
 	meta := message.child("RequestMetadata")
+	content := message.child("RequestContent").child("content")
+	var files []AdapterFile
+	for _, h := range content.child("AttachmentHeaderList").Children {
+		files = append(files, AdapterFile{
+			h.child("Id").Text, h.child("filePath").Text, h.child("passportId").Text, h.child("SignaturePKCS7").Text, h.child("TransferMethod").Text,
+			h.child("ReusableAttachment").Text == "true",
+		})
+	}
 	a.take(c, AdapterRequest{
-		ClientID: meta.child("clientId").Text, At: time.Now(), Content: message.child("RequestContent").child("content").child("MessagePrimaryContent").Inner,
+		ClientID: meta.child("clientId").Text, At: time.Now(), Content: content.child("MessagePrimaryContent").Inner, Files: files,
 		Test: meta.child("testMessage").Text == "true", NodeID: meta.child("nodeId").Text, EOL: meta.child("eol").Text,
 	})
 }

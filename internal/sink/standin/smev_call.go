@@ -13,6 +13,7 @@ import (
 // smevCall is what a stand-in of SMEV reads of a call.
 type smevCall struct {
 	root, messageID, content, eol, target string
+	attachments                           []string // by their UUIDs
 	test, signed                          bool
 }
 
@@ -24,6 +25,7 @@ var sequences = map[string][]string{
 	"GetResponseRequest":                {"MessageTypeSelector!", "CallerInformationSystemSignature"},
 	"MessageTypeSelector":               {"NamespaceURI", "RootElementLocalName", "Timestamp!", "NodeID"},
 	"AckRequest":                        {"AckTargetMessage!", "CallerInformationSystemSignature"},
+	"RefAttachmentHeader":               {"uuid!", "Hash!", "MimeType!", "SignaturePKCS7"},
 	"GetIncomingQueueStatisticsRequest": {"NodeID", "Timestamp!", "CallerInformationSystemSignature"},
 }
 
@@ -31,7 +33,7 @@ var sequences = map[string][]string{
 var identified = []string{"SenderProvidedRequestData", "MessageTypeSelector", "AckTargetMessage"}
 
 // basic are the elements of the namespace of basic types.
-var basic = []string{"MessagePrimaryContent", "MessageTypeSelector", "NamespaceURI", "RootElementLocalName", "AckTargetMessage", "Timestamp"}
+var basic = []string{"RefAttachmentHeaderList", "RefAttachmentHeader", "uuid", "Hash", "MimeType", "SignaturePKCS7", "MessagePrimaryContent", "MessageTypeSelector", "NamespaceURI", "RootElementLocalName", "AckTargetMessage", "Timestamp"}
 
 // node is an element.
 type node struct {
@@ -77,6 +79,9 @@ func readCall(envelope []byte, version string) (c smevCall, err error) {
 	c.target = call.child("AckTargetMessage").Text
 	data := call.child("SenderProvidedRequestData")
 	c.messageID, c.eol, c.test = data.child("MessageID").Text, data.child("EOL").Text, data.child("TestMessage").XMLName.Local != ""
+	for _, header := range data.child("RefAttachmentHeaderList").Children {
+		c.attachments = append(c.attachments, header.child("uuid").Text)
+	}
 	primary := data.child("MessagePrimaryContent")
 	c.content = primary.Inner
 	if c.root == "SendRequestRequest" && (len(primary.Children) != 1 || strings.HasPrefix(primary.Children[0].XMLName.Space, smevTypes) || primary.Children[0].XMLName.Space == "") {
@@ -101,11 +106,12 @@ func valid(n *node, version string) error {
 	if name == "AckTargetMessage" && !slices.ContainsFunc(n.Attrs, func(a xml.Attr) bool { return a.Name.Local == "accepted" && a.Value == "true" }) {
 		return errors.New("AckTargetMessage does not say whether it is accepted")
 	}
-	if _, known := sequences[name]; !known {
+	if _, known := sequences[name]; known {
+		if err := inOrder(n, sequences); err != nil {
+			return err
+		}
+	} else if name != "RefAttachmentHeaderList" { // of any number of headers
 		return nil
-	}
-	if err := inOrder(n, sequences); err != nil {
-		return err
 	}
 	for i := range n.Children {
 		if child := &n.Children[i]; child.XMLName.Local != "CallerInformationSystemSignature" {

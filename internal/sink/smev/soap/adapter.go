@@ -30,6 +30,7 @@ type AdapterRequest struct {
 	EOL      time.Time // after which it is not to be delivered; zero for none
 	Test     bool
 	Content  []byte // as Content returns it
+	Files    []File
 }
 
 // AdapterSend returns the call that sends a request through the adapter.
@@ -46,7 +47,9 @@ func AdapterSend(r AdapterRequest) Call {
 	}
 	b.WriteString("</a:RequestMetadata><a:RequestContent><a:content><a:MessagePrimaryContent>")
 	b.Write(r.Content)
-	b.WriteString("</a:MessagePrimaryContent></a:content></a:RequestContent></a:RequestMessage>")
+	b.WriteString("</a:MessagePrimaryContent>")
+	writeFiles(b, r.Files)
+	b.WriteString("</a:content></a:RequestContent></a:RequestMessage>")
 	return endAdapter(b, "ClientMessage", "Send")
 }
 

@@ -42,6 +42,8 @@ type Request struct {
 	EOL       time.Time // after which it is not to be delivered; zero for none
 	Content   []byte    // as Content returns it
 	Test      bool
+	// References are attachments.
+	References []Reference
 }
 
 // Selector says which responses GetResponse looks for: those of a root element, or any if it is zero.
@@ -59,6 +61,7 @@ func SendRequest(version string, r Request) Call {
 	b.WriteString("<b:MessagePrimaryContent>")
 	b.Write(r.Content)
 	b.WriteString("</b:MessagePrimaryContent>")
+	writeReferences(b, r.References)
 	if r.Test {
 		b.WriteString("<ns:TestMessage/>")
 	}
