@@ -74,7 +74,7 @@ func fileProblem(f soap.File) error {
 	case f.FilePath == "" || strings.ContainsFunc(f.FilePath, control):
 		return errors.New("no filePath, or one with control characters")
 	case slices.Contains(strings.FieldsFunc(f.FilePath, func(r rune) bool { return r == '/' || r == '\\' }), ".."):
-		return errors.New("filePath leads out of its directory, by ..")
+		return errors.New("filePath has a segment of two dots, which leads out of its directory")
 	case f.ID != "" && !uuidPattern.MatchString(f.ID):
 		return errors.New("id is not a UUID in lower case")
 	case f.TransferMethod != "" && f.TransferMethod != soap.TransferMTOM && f.TransferMethod != soap.TransferReference:
