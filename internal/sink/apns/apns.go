@@ -169,6 +169,9 @@ func (s *Sink) request(job *delivery.Job, now time.Time) (token string, header h
 	case len(header.Get(headers["collapse_id"])) > maxCollapseID:
 		return "", nil, fmt.Sprintf("collapse_id: longer than %d bytes", maxCollapseID)
 	}
+	if header.Get(headers["push_type"]) == "background" && header.Get(headers["priority"]) == "" {
+		header[headers["priority"]] = []string{"5"} // the service's default, 10, is an error there
+	}
 	expires := time.Time{}
 	if s.options.Config.StoreFor > 0 {
 		expires = now.Add(s.options.Config.StoreFor)

@@ -86,6 +86,10 @@ func TestHeaders(t *testing.T) {
 	if res := plain.Deliver(t.Context(), j); res.Class != delivery.Delivered {
 		t.Fatalf("%+v", res)
 	}
+	silent := open(t, a, func(c *Config) { c.PushType = "background" })
+	if res := silent.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+		t.Fatalf("%+v", res)
+	}
 	got := a.Headers()
 	for name, want := range map[string]string{
 		"apns-topic": "com.example.app", "apns-push-type": "background", "apns-priority": "5", "apns-collapse-id": "c", "apns-id": uuid(j.ID),
@@ -94,7 +98,7 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got[0][name], want)
 		}
 	}
-	if got[0]["apns-expiration"] == "2000000000" || got[2]["apns-expiration"] != "2000000000" || got[2]["apns-priority"] != "" {
+	if got[0]["apns-expiration"] == "2000000000" || got[2]["apns-expiration"] != "2000000000" || got[2]["apns-priority"] != "" || got[3]["apns-priority"] != "5" {
 		t.Errorf("%v", got)
 	}
 }

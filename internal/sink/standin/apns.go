@@ -181,7 +181,7 @@ func wrong(c *Call) (device, reason string) {
 		return "", "BadDeviceToken"
 	case c.Header.Get("Apns-Topic") == "":
 		return "", "MissingTopic"
-	case push == "" || push == "background" && priority == "10":
+	case push == "" || push == "background" && (priority == "10" || priority == ""): // 10 is the default
 		return "", "InvalidPushType"
 	case priority != "" && !slices.Contains([]string{"1", "5", "10"}, priority):
 		return "", "BadPriority"
