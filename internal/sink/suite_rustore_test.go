@@ -73,6 +73,7 @@ func TestAnswersOfRuStore(t *testing.T) {
 		"400 of a proxy":     {`<html>`, "", delivery.Misconfigured},
 		"401":                {`{"code":401,"status":"UNAUTHENTICATED"}`, "UNAUTHENTICATED", delivery.Misconfigured},
 		"404":                {`{"code":404,"status":"NOT_FOUND"}`, "NOT_FOUND", delivery.Rejected},
+		"404, not known":     {`{"error":{"code":404,"status":"UNREGISTERED"}}`, "UNREGISTERED", delivery.Rejected},
 		"404 of a proxy":     {`<html>`, "", delivery.Misconfigured},
 		"410":                {``, "", delivery.Rejected},
 		"413":                {``, "", delivery.Permanent},

@@ -88,7 +88,7 @@ type said struct {
 // classify returns the result for an answer:
 //
 //	200                          delivered
-//	NOT_FOUND, 410               rejected: the token is gone
+//	NOT_FOUND, UNREGISTERED, 410 rejected: the token is gone
 //	INVALID_ARGUMENT, 413        permanent
 //	429                          throttled
 //	503 with Retry-After         throttled
@@ -108,7 +108,7 @@ func classify(a sinkhttp.Answer, now time.Time) delivery.Result {
 		return res
 	}
 	switch {
-	case code == "NOT_FOUND" || a.Status == http.StatusGone:
+	case code == "NOT_FOUND" || code == "UNREGISTERED" || a.Status == http.StatusGone:
 		res.Class = delivery.Rejected
 	case code == "INVALID_ARGUMENT" || a.Status == http.StatusRequestEntityTooLarge:
 		res.Class = delivery.Permanent
