@@ -35,7 +35,7 @@ var smevPlay, smevSOAPPlay = adapterPlay("rest"), adapterPlay("soap")
 
 func adapterPlay(protocol string) play {
 	return play{
-		acts: smevActs, judged: true, many: 50,
+		acts: smevActs, judged: true, many: 25, // for each protocol
 		shorten: func(c sink.Config, d time.Duration) { c.(*smev.Config).Timeout = d },
 		divert:  func(c sink.Config, addr string) { c.(*smev.Config).URL = "https://" + addr },
 		start: func(t *testing.T, treat func(string, int) act) stage {

@@ -154,7 +154,8 @@ func (a *API) Post(ctx context.Context, r Request) (answer Answer, result *deliv
 		r.Shown.Answer = a.shown(r.Header, answerText(resp, answer.Body))
 	}
 	release(r.Retires != nil && r.Retires(answer))
-	if a.judged && !answer.Whole && ctx.Err() != nil {
+	// When a deadline of the caller's has come, what was read by then counts: it may say that the request was taken.
+	if a.judged && !answer.Whole && errors.Is(ctx.Err(), context.Canceled) {
 		res := c.interrupted()
 		return Answer{}, &res
 	}

@@ -32,7 +32,10 @@ func through(t *testing.T, o standin.AdapterOptions, w Writer, change func(*Conf
 // bothFaces runs the test for each way to call the adapter.
 func bothFaces(t *testing.T, test func(t *testing.T, protocol string)) {
 	for _, protocol := range []string{protocolREST, protocolSOAP} {
-		t.Run(protocol, func(t *testing.T) { test(t, protocol) })
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			test(t, protocol)
+		})
 	}
 }
 
