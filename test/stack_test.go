@@ -23,8 +23,24 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/harness"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	schema.Drop()
+	os.Exit(code)
+}
+
+// schema is a database with the schema in it.
+var schema = harness.NewTemplate(func(ctx context.Context, dsn string) error {
+	m, err := catalog.NewMigrator(dsn)
+	if err == nil {
+		_, err = m.Up(ctx)
+	}
+	return err
+})
 
 // stack is one test's own world: topics, a database, a key prefix and a receiver, on the shared services.
 type stack struct {
@@ -65,7 +81,7 @@ func newStack(t *testing.T, o stackOptions) *stack {
 	if s.redis == "" {
 		s.redis = harness.RedisAddr(t)
 	}
-	s.dsn = harness.Database(t)
+	s.dsn = schema.Database(t)
 	if s.binary = os.Getenv("PACER_BIN"); s.binary == "" {
 		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
 	}

@@ -20,30 +20,19 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if schema.made != nil {
-			schema.made.drop()
-		}
+		schema.Drop()
 		os.Exit(code)
 	}))
 }
 
-// schema is a database with the schema in it. Each test gets a copy of it, which takes a fraction of the time that the
-// migrations take.
-var schema struct {
-	sync.Mutex
-	made *lasting // nil: not yet
-	name string
-}
-
-// lasting stands in for a test whose database outlives it.
-type lasting struct {
-	testing.TB
-	drop func()
-}
-
-func (l *lasting) Cleanup(f func()) { l.drop = f }
-
-func (*lasting) Errorf(string, ...any) {} // of dropping it: no test is left to fail
+// schema is a database with the schema in it.
+var schema = harness.NewTemplate(func(ctx context.Context, dsn string) error {
+	m, err := NewMigrator(dsn)
+	if err == nil {
+		_, err = m.Up(ctx)
+	}
+	return err
+})
 
 // patience bounds every wait for something that happens in milliseconds on an idle machine.
 const patience = 10 * time.Second
@@ -53,29 +42,7 @@ const day = notation.Day
 // migrated makes a database with the schema in it.
 func migrated(t testing.TB) string {
 	t.Helper()
-	return harness.DatabaseFrom(t, filled(t))
-}
-
-// filled returns the name of the schema's database and makes it unless it exists.
-func filled(t testing.TB) string {
-	t.Helper()
-	schema.Lock()
-	defer schema.Unlock()
-	if schema.made != nil {
-		return schema.name
-	}
-	made := &lasting{TB: t}
-	dsn := harness.Database(made)
-	m, err := NewMigrator(dsn)
-	if err == nil {
-		_, err = m.Up(t.Context())
-	}
-	if err != nil {
-		made.drop()
-		t.Fatalf("fill database %s: %v", dsn, err)
-	}
-	schema.made, schema.name = made, parsed(t, dsn).Path[1:]
-	return schema.name
+	return schema.Database(t)
 }
 
 // started makes a catalog on dsn, runs it until the test ends, and waits until it is ready.

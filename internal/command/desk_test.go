@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 
@@ -22,18 +23,20 @@ type desk struct {
 	environ []string
 }
 
+// schema is a database with the schema in it.
+var schema = harness.NewTemplate(func(ctx context.Context, dsn string) error {
+	m, err := catalog.NewMigrator(dsn)
+	if err == nil {
+		_, err = m.Up(ctx)
+	}
+	return err
+})
+
 // newDesk makes a database with the schema in it; redis is what PACER_REDIS_ADDRS says.
 func newDesk(t *testing.T, redis string) *desk {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	d := &desk{t: t, dsn: harness.Database(t)}
-	m, err := catalog.NewMigrator(d.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Up(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	d := &desk{t: t, dsn: schema.Database(t)}
 	d.environ = []string{"PACER_POSTGRES_DSN=" + d.dsn, "PACER_REDIS_ADDRS=" + redis}
 	return d
 }

@@ -29,7 +29,9 @@ func TestMain(m *testing.M) {
 		world := World{os.Stdin, os.Stdout, os.Stderr, slices.Delete(environ, own, own+1)}
 		os.Exit(Run(context.Background(), os.Args[1:], world))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	schema.Drop()
+	os.Exit(code)
 }
 
 // publisher is where a person publishes jobs to a Kafka of its own.
