@@ -22,16 +22,19 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		}
 		return list
 	}
+	// What else is wrong changes what is said: every other configuration lacks a setting that is needed.
+	turn := 0
 	check := func(path, text string) {
 		t.Helper()
-		for _, environ := range [][]string{nil, {"PACER_POSTGRES_DSN=postgres://h/x"}} {
-			if _, _, err := load(t, text, environ...); err != nil && strings.Contains(err.Error(), secret) {
-				t.Errorf("%s: %v", path, err)
-			}
+		turn++
+		environ := []string{"PACER_POSTGRES_DSN=postgres://h/x"}
+		if _, _, err := load(t, text, environ[turn%2:]...); err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 	for _, leaf := range schemaOf("", Default()).leaves {
 		keys := strings.Split(leaf.path, ".")
+		turn++ // so that each shape meets both
 		for _, shape := range shapes(leaf.tag != "") {
 			check(leaf.path, strings.Join(keys, ": {")+": "+shape+strings.Repeat("}", len(keys)-1))
 			check(leaf.path, "redis: {mode: ring}\nkafka: {}\n"+strings.Join(keys, ":\n  ")+": "+shape)
@@ -40,6 +43,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 	for _, kind := range sink.Kinds() {
 		cfg, _ := sink.NewConfig(kind)
 		for _, leaf := range schemaOf("", cfg).leaves {
+			turn++
 			isText := leaf.value.Kind() != reflect.Map // the names of headers are no secrets
 			for _, shape := range shapes(leaf.tag != "" && isText) {
 				keys := strings.Split(leaf.path, ".")
@@ -51,6 +55,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		secret, "- " + secret, "redis: {password: x}\n? {a: " + secret + "}\n: x", "sinks: {\"a:" + secret + "@b\": {type: log}}",
 		"redis: {mode: ring, addrs: [\"redis://u:" + secret + "@a:1|b:1|c:1\"]}", "redis: &" + secret + "\n  password: *" + secret,
 	} {
+		check(text, text)
 		check(text, text)
 	}
 }
