@@ -92,9 +92,11 @@ func TestGatesOfDestinationsAreBounded(t *testing.T) {
 		t.Fatalf("%d gates, more: %t, %v", len(rest), more, err)
 	}
 	s := e.shards[0]
-	for i := range maxShut - 1000 { // as if there had been many before
-		must(t, c.ZAdd(ctx, s.keys.shutChanges(), redis.Z{Score: float64(i + 1), Member: fmt.Sprint("s", separator, "old-", i)}).Err())
+	old := make([]redis.Z, maxShut-1000) // as if there had been many before
+	for i := range old {
+		old[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprint("s", separator, "old-", i)}
 	}
+	must(t, c.ZAdd(ctx, s.keys.shutChanges(), old...).Err())
 	must(t, e.MoveDestinations(ctx, gates[:1]))
 	if n := c.ZCard(ctx, s.keys.shutChanges()).Val(); n != maxShut {
 		t.Errorf("%d are remembered", n)
