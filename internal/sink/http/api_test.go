@@ -27,7 +27,9 @@ func TestJudgedAnswerThatDoesNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer api.Close()
-	post := func(ctx context.Context) (Answer, *delivery.Result) { return api.Post(ctx, Request{Path: "/deliver", Header: http.Header{}}) }
+	post := func(ctx context.Context) (Answer, *delivery.Result) {
+		return api.Post(ctx, Request{Path: "/deliver", Header: http.Header{}})
+	}
 	for limit := 50 * time.Millisecond; ; limit *= 2 { // until it is enough for an answer to begin
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		answer, res := post(ctx)
