@@ -55,6 +55,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		}
 		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
 		sources.Delete, sources.Adjust = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits)
+		sources.Destinations, sources.Endpoints = endpoints{changer{d.console.admin}}, endpoints{changer{d.console.admin}}
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }
@@ -104,7 +105,7 @@ func (s *Services) sources(set *shards.Set) view.Sources {
 		})
 	}
 	if s.Kafka != nil {
-		sources.Letters, sources.Replays = s.letters, replay.New(s.replay, s.HoldReplays, s.Log)
+		sources.Letters, sources.Letter, sources.Replays = s.letters, s.letter, replay.New(s.replay, s.HoldReplays, s.Log)
 	}
 	return sources
 }
@@ -171,6 +172,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete = changer{admin}.delete
+	sources.Destinations, sources.Endpoints = endpoints{changer{admin}}, endpoints{changer{admin}}
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}

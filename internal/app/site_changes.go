@@ -92,6 +92,12 @@ func (c changer) Bulk(ctx context.Context, by view.Actor, ids []string, bulk *vi
 	switch bulk.Action {
 	case "pause":
 		change = catalog.BulkChange{Status: delivery.StatusPaused}
+		if bulk.Until != "" {
+			var err error
+			if change.PausedUntil, err = notation.ParseUntil(bulk.Until, time.Now()); err != nil {
+				return 0, view.Fault(view.ErrInvalid, "until: %s", err)
+			}
+		}
 	case "resume":
 		change = catalog.BulkChange{Status: delivery.StatusActive}
 	case "rate":

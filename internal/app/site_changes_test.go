@@ -108,6 +108,26 @@ func TestChangesOfTheConsole(t *testing.T) {
 	if _, err := c.Settings(ctx, "nobody"); !errors.Is(err, view.ErrNotFound) {
 		t.Errorf("nobody: %v", err)
 	}
+	if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: "pause", Until: "tomorrow"}); n != 0 || !errors.Is(err, view.ErrInvalid) {
+		t.Errorf("until nothing: %d, %v", n, err)
+	}
+	for _, role := range []auth.Role{auth.Viewer, auth.Operator, auth.Admin} { // whoever looks sees no secret, nor what is not for them
+		ctx := auth.With(ctx, &auth.Identity{Role: role})
+		list, next, err := endpoints{c}.Destinations(ctx, view.DestinationsOf{Limit: 1})
+		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query || (list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
+			t.Errorf("to %s the destination is %+v, %q, %v", role, list, next, err)
+		}
+	}
+	if _, _, err := (endpoints{c}).Destinations(ctx, view.DestinationsOf{Limit: 1, After: "elsewhere"}); !errors.Is(err, view.ErrInvalid) {
+		t.Errorf("a page after nothing: %v", err)
+	}
+	off, err := endpoints{c}.EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "disabled"})
+	if err != nil || off.State != "disabled" || off.DisabledReason != "why" {
+		t.Errorf("disabled: %+v, %v", off, err)
+	}
+	if on, err := (endpoints{c}).EditDestination(ctx, alice, "shop-7", &view.DestinationEdit{State: "enabled"}); err != nil || on.State != "enabled" {
+		t.Errorf("enabled: %+v, %v", on, err)
+	}
 	for action, want := range map[string]int{"pause": 1, "rate": 1} {
 		if n, err := c.Bulk(ctx, alice, []string{"spring"}, &view.Bulk{Action: action, Rate: "77", Percent: 50}); n != want || err != nil {
 			t.Errorf("%s: %d, %v", action, n, err)

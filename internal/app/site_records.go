@@ -16,7 +16,6 @@ import (
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/requeue"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -152,9 +151,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 	}
 	matched, counts := 0, map[[2]string]*view.LetterCount{}
 	options := deadletter.Options{
-		Topics: deadletter.Topics{
-			Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix),
-		},
+		Topics: s.deadTopics(),
 		Filter: deadletter.Filter{
 			Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, Since: since, Until: f.Until,
 		},
@@ -182,10 +179,7 @@ func (s *Services) letters(ctx context.Context, f view.LetterFilter) (found view
 			count.Replayed++
 		}
 		if len(found.List) < limit {
-			found.List = append(found.List, view.Letter{
-				Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
-				Attempts: d.Attempts, Replayed: d.Replayed,
-			})
+			found.List = append(found.List, Letter(&d))
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,6 +15,8 @@ import (
 type BulkChange struct {
 	// Status is active or paused. Only campaigns of the other one of these change.
 	Status delivery.Status
+	// PausedUntil is when those that are paused are active again by themselves; zero for never. Those that were paused before stay so.
+	PausedUntil time.Time
 	// Rate is a new send_rate, such as 500 or 150/m, and Percent changes it in proportion. Both leave out campaigns that are over.
 	Rate    string
 	Percent float64
@@ -55,7 +58,7 @@ func (c BulkChange) statement() (set string, args []any, err error) {
 	const going = ` WHERE id = ANY ($1) AND status IN ('active', 'paused')`
 	switch {
 	case c.Status == delivery.StatusPaused:
-		return `status = 'paused' WHERE id = ANY ($1) AND status = 'active'`, nil, nil
+		return `status = 'paused', paused_until = $2 WHERE id = ANY ($1) AND status = 'active'`, []any{instant(c.PausedUntil)}, nil
 	case c.Status == delivery.StatusActive:
 		return `status = 'active' WHERE id = ANY ($1) AND status = 'paused'`, nil, nil
 	case c.Status != "":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ type DestinationChange struct {
 	Headers     *map[string]string // replaces all
 	Secrets     *[]string          // replaces all
 	MaxInFlight *int64             // 0 for as many as the sink has
+	AtRevision  *int64             // only if the destination has this revision; else ErrStale
 }
 
 func (c *DestinationChange) empty() bool {
@@ -94,6 +96,32 @@ func (a *Admin) DestinationsAfter(ctx context.Context, id string, limit int) ([]
 	})
 }
 
+// DestinationsOf selects destinations; empty fields select all.
+type DestinationsOf struct {
+	Text  string // part of the id
+	State string // disabled, failing or enabled
+	Sink  string // that is named
+	// After is the last one of the page before, and AfterState its state, by which it was sorted.
+	After, AfterState string
+	Limit             int
+}
+
+// inState is the place of a destination in the order of states: disabled ones first, then failing ones.
+const inState = `CASE WHEN d.disabled_at IS NOT NULL THEN 0 WHEN d.failing_since IS NOT NULL THEN 1 ELSE 2 END`
+
+// FindDestinations returns a page of the destinations selected: those that are disabled first, then those that fail, each in the order of
+// their ids.
+func (a *Admin) FindDestinations(ctx context.Context, of DestinationsOf) ([]DestinationRow, error) {
+	at := func(state string) int {
+		return slices.IndexFunc(delivery.EndpointStates[:], func(s delivery.EndpointState) bool { return s.String() == state })
+	}
+	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
+		return queryDestinations(ctx, pool, `WHERE ($1 = '' OR position($1 IN d.id) > 0) AND ($2 = '' OR d.sink = $2) AND ($3 < 0 OR `+inState+` = $3)
+  AND ($4 = '' OR (`+inState+`, d.id COLLATE "C") > ($5, $4 COLLATE "C"))
+ORDER BY `+inState+`, d.id COLLATE "C" LIMIT $6`, of.Text, of.Sink, at(of.State), of.After, at(of.AfterState), of.Limit)
+	})
+}
+
 // GetDestination returns one destination.
 func (a *Admin) GetDestination(ctx context.Context, id string) (DestinationRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (DestinationRow, error) {
@@ -107,7 +135,7 @@ func (a *Admin) CreateDestination(ctx context.Context, id string, change Destina
 		return DestinationRow{}, invalid("destination %s needs a url, such as https://hooks.example.com/orders", notation.Shorten(id))
 	}
 	names, places, values := change.assignments(id)
-	return a.changeDestination(ctx, id, fmt.Sprintf(`INSERT INTO pacer.destinations (%s) VALUES (%s)`, names, places), values...)
+	return a.changeDestination(ctx, id, nil, fmt.Sprintf(`INSERT INTO pacer.destinations (%s) VALUES (%s)`, names, places), values...)
 }
 
 // SetDestination changes the fields that change sets and keeps the rest.
@@ -116,25 +144,25 @@ func (a *Admin) SetDestination(ctx context.Context, id string, change Destinatio
 		return DestinationRow{}, invalid("destination %s: nothing to set", notation.Shorten(id))
 	}
 	names, places, values := change.assignments(id)
-	return a.changeDestination(ctx, id, fmt.Sprintf(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`, names, places), values...)
+	return a.changeDestination(ctx, id, change.AtRevision, fmt.Sprintf(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`, names, places), values...)
 }
 
 // DisableDestination has the jobs of a destination wait. One that is disabled keeps its time, and gets the reason.
 func (a *Admin) DisableDestination(ctx context.Context, id, reason string) (DestinationRow, error) {
-	return a.changeDestination(ctx, id,
+	return a.changeDestination(ctx, id, nil,
 		`UPDATE pacer.destinations SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = $2 WHERE id = $1`, id, reason)
 }
 
 // EnableDestination has the jobs of a destination sent again.
 func (a *Admin) EnableDestination(ctx context.Context, id string) (DestinationRow, error) {
-	return a.changeDestination(ctx, id, `UPDATE pacer.destinations SET disabled_at = NULL WHERE id = $1`, id)
+	return a.changeDestination(ctx, id, nil, `UPDATE pacer.destinations SET disabled_at = NULL WHERE id = $1`, id)
 }
 
 // DeleteDestination deletes a destination, and returns what it was. Jobs that name it wait for unknown_grace, and then become dead
-// letters.
-func (a *Admin) DeleteDestination(ctx context.Context, id string) (DestinationRow, error) {
+// letters. revision, if set, is that of the destination before; else the error is ErrStale.
+func (a *Admin) DeleteDestination(ctx context.Context, id string, revision *int64) (DestinationRow, error) {
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row DestinationRow, err error) {
-		if row, err = oneDestination(ctx, tx, id); err != nil {
+		if row, err = lockedDestination(ctx, tx, id, revision); err != nil {
 			return row, err
 		}
 		if _, err = tx.Exec(ctx, `DELETE FROM pacer.destinations WHERE id = $1`, id); err != nil {
@@ -144,17 +172,35 @@ func (a *Admin) DeleteDestination(ctx context.Context, id string) (DestinationRo
 	})
 }
 
-// changeDestination runs one statement about one row.
-func (a *Admin) changeDestination(ctx context.Context, id, statement string, values ...any) (DestinationRow, error) {
+// lockedDestination returns a row that nobody else changes until the transaction ends. The error is ErrStale unless it has the revision, if
+// one is given.
+func lockedDestination(ctx context.Context, tx pgx.Tx, id string, revision *int64) (DestinationRow, error) {
+	if _, err := tx.Exec(ctx, `SELECT FROM pacer.destinations WHERE id = $1 FOR UPDATE`, id); err != nil {
+		return DestinationRow{}, err
+	}
+	row, err := oneDestination(ctx, tx, id)
+	if err == nil && revision != nil && row.Revision != *revision {
+		err = inLine(fmt.Sprintf("destination %s was changed meanwhile: its revision is %d, not %d; look at it again", id, row.Revision, *revision), ErrStale)
+	}
+	return row, err
+}
+
+// changeDestination runs one statement about one row, of which revision is the one before, if it is given.
+func (a *Admin) changeDestination(ctx context.Context, id string, revision *int64, statement string, values ...any) (DestinationRow, error) {
 	if !delivery.ValidID(id) {
 		return DestinationRow{}, invalid("destination id %q must be 1 to 256 printable ASCII characters without spaces", notation.Shorten(id))
 	}
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (DestinationRow, error) {
+		if revision != nil {
+			if row, err := lockedDestination(ctx, tx, id, revision); err != nil {
+				return row, err
+			}
+		}
 		tag, err := tx.Exec(ctx, statement, values...)
 		var server *pgconn.PgError
 		switch {
 		case errors.As(err, &server) && server.Code == "23505":
-			err = invalid("destination %s exists already; change it with: pacer destination set %s", id, id)
+			err = inLine(fmt.Sprintf("destination %s exists already; change it with: pacer destination set %s", id, id), ErrInvalid, ErrExists)
 		case err == nil && tag.RowsAffected() == 0:
 			err = unknownDestination(id)
 		case err == nil:

@@ -1,9 +1,14 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -148,6 +153,19 @@ func TestBulkChanges(t *testing.T) {
 			t.Errorf("%+v: %d changed, %v; a is %s at %s", step.change, changed, err, row.Status, row.SendRate)
 		}
 	}
+	// Those that go on by themselves are those that it pauses: one that was paused before stays so.
+	if _, err := a.SetStatus(ctx, "b", delivery.StatusPaused); err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	if changed, err := a.ChangeCampaigns(ctx, all, BulkChange{Status: delivery.StatusPaused, PausedUntil: until}); changed != 1 || err != nil {
+		t.Errorf("paused until %s: %d, %v", until, changed, err)
+	}
+	for id, want := range map[string]*time.Time{"a": &until, "b": nil} {
+		if row, err := a.GetCampaign(ctx, id); err != nil || row.Status != delivery.StatusPaused || (row.PausedUntil == nil) != (want == nil) || want != nil && !row.PausedUntil.Equal(*want) {
+			t.Errorf("%s is %s until %v, %v", id, row.Status, row.PausedUntil, err)
+		}
+	}
 	for _, id := range []string{"c", "other"} {
 		if row, err := a.GetCampaign(ctx, id); err != nil || row.SendRate != "10" {
 			t.Errorf("%s: %+v, %v", id, row, err)
@@ -157,5 +175,84 @@ func TestBulkChanges(t *testing.T) {
 		if _, err := a.ChangeCampaigns(ctx, all, change); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", change, err)
 		}
+	}
+}
+
+// TestFindDestinations: the disabled ones come first, pages follow each other without gaps, and a change is only of what was seen.
+func TestFindDestinations(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	a, err := NewAdmin(migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	url, hooks := "https://shop.example/", "hooks"
+	for _, id := range []string{"Zoo", "a", "b", "c", "d%", "e:f"} {
+		change := DestinationChange{URL: &url}
+		if id == "c" {
+			change.Sink = &hooks
+		}
+		if _, err := a.CreateDestination(ctx, id, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"e:f", "b"} {
+		if _, err := a.DisableDestination(ctx, id, "gone"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, `UPDATE pacer.destinations SET failing_since = now() WHERE id = 'd%'`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		of   DestinationsOf
+		want string
+	}{
+		{DestinationsOf{}, "b e:f d% Zoo a c"}, {DestinationsOf{Text: "%"}, "d%"}, {DestinationsOf{State: "disabled"}, "b e:f"}, {DestinationsOf{State: "failing"}, "d%"},
+		{DestinationsOf{State: "enabled", Text: "a"}, "a"}, {DestinationsOf{Sink: "hooks"}, "c"}, {DestinationsOf{Text: "nothing"}, ""},
+	} {
+		found := ""
+		for of := tt.of; ; {
+			of.Limit = 2
+			rows, err := a.FindDestinations(ctx, of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rows) == 0 {
+				break
+			}
+			for i := range rows {
+				found += " " + rows[i].ID
+				of.After, of.AfterState = rows[i].ID, rows[i].State()
+			}
+		}
+		if strings.TrimSpace(found) != tt.want {
+			t.Errorf("%+v finds%s, want %s", tt.of, found, tt.want)
+		}
+	}
+	row, err := a.GetDestination(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := row.Revision - 1
+	if _, err := a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &earlier}); !errors.Is(err, ErrStale) {
+		t.Errorf("a change of what was changed: %v", err)
+	}
+	if _, err := a.DeleteDestination(ctx, "a", &earlier); !errors.Is(err, ErrStale) {
+		t.Errorf("a deletion of what was changed: %v", err)
+	}
+	if _, err := a.SetDestination(ctx, "nowhere", DestinationChange{Sink: &hooks, AtRevision: &earlier}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a change of nothing: %v", err)
+	}
+	if row, err = a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &row.Revision}); err != nil || row.Sink != hooks {
+		t.Errorf("%+v, %v", row, err)
+	}
+	if _, err := a.DeleteDestination(ctx, "a", &row.Revision); err != nil {
+		t.Error(err)
 	}
 }

@@ -21,33 +21,36 @@ import (
 func (c *cli) destination() *cobra.Command {
 	var reason string
 	disable := c.ofID("disable", "Disable a destination: its jobs wait", func(ctx context.Context, id string) error {
-		return c.changeDestination(func(a *catalog.Admin) (catalog.DestinationRow, error) { return a.DisableDestination(ctx, id, reason) })
+		return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) {
+			return s.switchDestination(ctx, id, true, reason)
+		})
 	})
 	disable.Flags().StringVar(&reason, "reason", "by hand", "why, for whoever looks at it later")
 	return group("destination", "Destinations: where jobs are sent that name one",
-		c.plain("list", "List all destinations", c.listDestinations),
-		c.ofID("show", "Show one destination", func(ctx context.Context, id string) error {
-			return c.changeDestination(func(a *catalog.Admin) (catalog.DestinationRow, error) { return a.GetDestination(ctx, id) })
-		}),
-		c.destinationChange("create", "Create a destination", (*catalog.Admin).CreateDestination),
-		c.destinationChange("set", "Change a destination; what is not given stays", (*catalog.Admin).SetDestination),
-		disable,
-		c.ofID("enable", "Enable a destination: its jobs are sent", func(ctx context.Context, id string) error {
-			return c.changeDestination(func(a *catalog.Admin) (catalog.DestinationRow, error) { return a.EnableDestination(ctx, id) })
-		}),
+		c.withServer(c.plain("list", "List all destinations", c.listDestinations)),
+		c.withServer(c.ofID("show", "Show one destination", func(ctx context.Context, id string) error {
+			return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) { return s.showDestination(ctx, id) })
+		})),
+		c.withServer(c.destinationChange("create", "Create a destination")),
+		c.withServer(c.destinationChange("set", "Change a destination; what is not given stays")),
+		c.withServer(disable),
+		c.withServer(c.ofID("enable", "Enable a destination: its jobs are sent", func(ctx context.Context, id string) error {
+			return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) {
+				return s.switchDestination(ctx, id, false, "")
+			})
+		})),
 		c.deleteDestination(), c.destinationTest())
 }
 
-// destinationChanger creates or sets a destination in the catalog.
-type destinationChanger func(a *catalog.Admin, ctx context.Context, id string, change catalog.DestinationChange) (catalog.DestinationRow, error)
-
-func (c *cli) destinationChange(name, short string, apply destinationChanger) *cobra.Command {
+func (c *cli) destinationChange(name, short string) *cobra.Command {
 	var change catalog.DestinationChange
 	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
 		if name == "set" && change == (catalog.DestinationChange{}) {
 			return config.Usagef("destination set %s: nothing to set; give at least one flag, such as --url", id)
 		}
-		return c.changeDestination(func(a *catalog.Admin) (catalog.DestinationRow, error) { return apply(a, ctx, id, change) })
+		return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) {
+			return s.setDestination(ctx, id, name == "create", change)
+		})
 	})
 	cmd.Example = "  pacer destination " + name + " shop-7 --url https://hooks.shop-7.example/orders --secret file:shop-7\n" +
 		"  pacer destination " + name + " shop-8 --url https://shop-8.example/hook --header authorization=env:DESTINATION_SHOP_8"
@@ -78,14 +81,18 @@ func (c *cli) deleteDestination() *cobra.Command {
 		if err := c.confirm(ctx, yes, "delete destination "+id); err != nil {
 			return err
 		}
-		row, err := ask(c, func(a *catalog.Admin) (catalog.DestinationRow, error) { return a.DeleteDestination(ctx, id) })
+		store, err := c.destinationStore()
 		if err != nil {
 			return err
 		}
-		return c.print(row, func(p *printer) { p.line("deleted destination %s", id) })
+		row, err := store.deleteDestination(ctx, id)
+		if err != nil {
+			return err
+		}
+		return c.print(newDestinationView(row), func(p *printer) { p.line("deleted destination %s", id) })
 	})
 	yesFlag(cmd, &yes)
-	return cmd
+	return c.withServer(cmd)
 }
 
 // destinationView is a destination as it is printed, without what may be a secret in its address.
@@ -101,7 +108,11 @@ func newDestinationView(row *catalog.DestinationRow) destinationView {
 }
 
 func (c *cli) listDestinations(ctx context.Context) error {
-	rows, err := ask(c, func(a *catalog.Admin) ([]catalog.DestinationRow, error) { return a.ListDestinations(ctx) })
+	store, err := c.destinationStore()
+	if err != nil {
+		return err
+	}
+	rows, err := store.listDestinations(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,12 +141,16 @@ func calls(n int64) string {
 }
 
 // changeDestination reads or changes a destination, and shows what it is then.
-func (c *cli) changeDestination(apply func(*catalog.Admin) (catalog.DestinationRow, error)) error {
-	row, err := ask(c, apply)
+func (c *cli) changeDestination(apply func(destinationStore) (*catalog.DestinationRow, error)) error {
+	store, err := c.destinationStore()
 	if err != nil {
 		return err
 	}
-	v := newDestinationView(&row)
+	row, err := apply(store)
+	if err != nil {
+		return err
+	}
+	v := newDestinationView(row)
 	return c.printTable(v, func(p *printer) {
 		p.line("id\t%s", v.ID)
 		p.line("state\t%s", v.State)

@@ -65,6 +65,7 @@ var bodies = map[string]string{
 	"change-campaigns":    `{"action":"pause","filter":{"q":"spring"},"expect":1}`,
 	"replay-dead-letters": `{"dry_run":true}`, "stop-replay": `{}`,
 	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
+	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`, "edit-destination": `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
 	"add-quota-windows": `{"windows":["300/1m"]}`, "adjust-quota": `{"used":5,"reason":"credit"}`,
 }
 
@@ -129,8 +130,10 @@ func TestEveryOperationTakesARole(t *testing.T) {
 				id := "spring"
 				if strings.HasPrefix(path, "/quotas") {
 					id = "provider"
+				} else if strings.HasPrefix(path, "/destinations") {
+					id = "shop-7"
 				}
-				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.NewReplacer("{id}", id, "{span}", "1h").Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
+				answer := ask(h, strings.ToUpper(method), "/api/v1"+strings.NewReplacer("{id}", id, "{span}", "1h", "{partition}", "3", "{offset}", "17").Replace(path), role, bodies[o.ID], "If-Match", `"7"`)
 				if why := described(path, method, answer); why != "" {
 					t.Errorf("%s %s by %q: the answer is not as documented: %s", method, path, role, why)
 				}

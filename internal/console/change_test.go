@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 func TestChangesByAPI(t *testing.T) {
 	w := guarded()
 	h := serve(w)
-	const spring, provider = "/api/v1/campaigns/spring", "/api/v1/quotas/provider"
+	const spring, provider, shop = "/api/v1/campaigns/spring", "/api/v1/quotas/provider", "/api/v1/destinations/shop-7"
 	if etag := ask(h, "GET", spring, "viewer", "").Header().Get("ETag"); etag != `"7"` {
 		t.Errorf("ETag %s", etag)
 	}
@@ -82,6 +83,24 @@ func TestChangesByAPI(t *testing.T) {
 		{"delete a stale quota", "DELETE", provider, "admin", "", `"6"`, 412, ""},
 		{"delete a quota without a revision", "DELETE", provider, "admin", "", "", 428, ""},
 		{"a reason of two lines", "DELETE", provider + "?reason=a%0Ab", "admin", "", `"7"`, 422, ""},
+		{"create a destination", "POST", "/api/v1/destinations", "admin", `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"},"reason":"why"}`, "", 201, `destination shop-8 {"url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}} by the-admin@127.0.0.1: why`},
+		{"create a destination that exists", "POST", "/api/v1/destinations", "admin", `{"id":"shop-7","url":"https://shop-7.example/hook"}`, "", 409, ""},
+		{"edit a destination", "PATCH", shop, "admin", `{"max_in_flight":0,"secrets":[]}`, `"7"`, 200, `destination shop-7 {"secrets":[],"max_in_flight":0} by the-admin@127.0.0.1: `},
+		{"edit a destination by an operator", "PATCH", shop, "operator", `{"url":"https://evil.example"}`, `"7"`, 403, ""},
+		{"edit a destination without a revision", "PATCH", shop, "admin", `{"max_in_flight":0}`, "", 428, ""},
+		{"edit a stale destination", "PATCH", shop, "admin", `{"max_in_flight":0}`, `"6"`, 412, ""},
+		{"nothing of a destination", "PATCH", shop, "admin", `{}`, `"7"`, 422, ""},
+		{"a header that is no text", "PATCH", shop, "admin", `{"headers":{"x-tenant":5}}`, `"7"`, 422, ""},
+		{"disable", "POST", shop + "/disable", "operator", `{"reason":"why"}`, "", 200, `destination shop-7 disabled{} by the-operator@127.0.0.1: why`},
+		{"enable", "POST", shop + "/enable", "operator", "", `"6"`, 200, `destination shop-7 enabled{} by the-operator@127.0.0.1: `},
+		{"enable by a viewer", "POST", shop + "/enable", "viewer", "", "", 403, ""},
+		{"enable nothing", "POST", "/api/v1/destinations/nowhere/enable", "operator", "", "", 404, ""},
+		{"delete a destination", "DELETE", shop + "?reason=why", "admin", "", `"7"`, 204, `no destination shop-7 by the-admin@127.0.0.1: why`},
+		{"delete a stale destination", "DELETE", shop, "admin", "", `"6"`, 412, ""},
+		{"delete a destination without a revision", "DELETE", shop, "admin", "", "", 428, ""},
+		{"no page of destinations", "GET", "/api/v1/destinations?after=shop-7", "viewer", "", "", 422, ""},
+		{"destinations of no state", "GET", "/api/v1/destinations?state=asleep", "viewer", "", "", 422, ""},
+		{"those until", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","until":"2h","ids":["spring"],"expect":1}`, "", 200, `1 campaigns {"action":"pause","until":"2h"} by the-operator@127.0.0.1: `},
 		{"those", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200, `2 campaigns {"action":"pause"} by the-operator@127.0.0.1: `},
 		{"those and others", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
 		{"those that are gone", "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
@@ -114,6 +133,17 @@ func TestTickedCampaigns(t *testing.T) {
 	}
 	if body := ask(h, "GET", "/campaigns", "viewer", "").Body.String(); strings.Contains(body, "checkbox") {
 		t.Error("a viewer may tick campaigns")
+	}
+	long := url.Values{"ticked": {"yes"}, "id": {"spring"}}
+	for i := range 99 { // the longest that are possible: as an address they would be too much for a header
+		long.Add("id", fmt.Sprintf("%03d%s", i, strings.Repeat("x", 253)))
+	}
+	if answer := submit(h, "/ticked", cookie, long); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "Change 1 campaigns") || len(w.changes) > 0 {
+		t.Errorf("a hundred long ids: %d %s, asked %q", answer.Code, answer.Body, w.changes)
+	}
+	long.Add("id", strings.Repeat("%", maxBodyBytes/3))
+	if answer := submit(h, "/ticked", cookie, long); answer.Code != http.StatusRequestEntityTooLarge || !strings.Contains(answer.Body.String(), "tick fewer, or use Change all with a filter") {
+		t.Errorf("more than a form may have: %d %s", answer.Code, answer.Body)
 	}
 	for _, tt := range []struct {
 		form url.Values
@@ -193,6 +223,14 @@ func TestForms(t *testing.T) {
 		"quota-delete": {"admin", url.Values{"typed": {"provider"}, "unlink": {"yes"}}, "quotas?done=quota-deleted", `no quota provider true`},
 		"quota-adjust": {"admin", url.Values{"span": {"1h"}, "used": {" 5 "}, "reason": {"credit"}}, "quota?done=adjusted&id=provider", `quota provider {Span:1h Used:5 Lower:false}`},
 
+		"destination-disable": {"operator", url.Values{"reason": {"why"}}, "destination?done=disabled&id=shop-7", `destination shop-7 disabled{}`},
+		"destination-enable":  {"operator", nil, "destination?done=enabled&id=shop-7", `destination shop-7 enabled{}`},
+		"destination-edit": {"admin", url.Values{"url": {""}, "was_url": {""}, "headers": {`{"a": "b"}`}, "was_headers": {`{"x-tenant":"shop-7"}`}, "max_in_flight": {"5"}, "was_max_in_flight": {"0"}}, "destination?done=destination&id=shop-7",
+			`destination shop-7 {"headers":{"a":"b"},"max_in_flight":5}`},
+		"destination-create": {"admin", url.Values{"id": {"shop-8"}, "url": {"https://shop-8.example/"}, "secrets": {"file:a, file:b"}, "max_in_flight": {"0"}}, "destination?done=destination-created&id=shop-8",
+			`destination shop-8 {"url":"https://shop-8.example/","secrets":["file:a","file:b"],"max_in_flight":0}`},
+		"destination-delete": {"admin", url.Values{"typed": {"shop-7"}}, "destinations?done=destination-deleted", `no destination shop-7`},
+
 		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
 	}
 	roles := []string{"viewer", "operator", "admin"}
@@ -210,6 +248,10 @@ func TestForms(t *testing.T) {
 				form.Set("id", "fresh")
 			case strings.HasPrefix(name, "quota-"):
 				form.Set("id", "provider")
+			case name == "destination-create":
+				form.Set("id", "shop-8")
+			case strings.HasPrefix(name, "destination-"):
+				form.Set("id", "shop-7")
 			default:
 				form.Set("id", "spring")
 			}

@@ -138,6 +138,32 @@ func TestSendersAreAskedForByOneAtATime(t *testing.T) {
 	})
 }
 
+// TestSendersAreShown: the page of a campaign has them, and is watched once a second by many for one answer in two.
+func TestSendersAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources, asked := newWorld().sources(), 0
+		sources.Senders = func(context.Context, *delivery.Campaign) ([]view.Sender, error) {
+			asked++
+			return []view.Sender{{Daemon: "host-a-17", Lanes: []int{1, 2, 3}, InMemory: 4}}, nil
+		}
+		looker := view.NewLooker(sources)
+		for range 10 {
+			for range 5 {
+				if senders := looker.Senders(t.Context(), "spring"); len(senders) != 1 || senders[0].InMemory != 4 {
+					t.Errorf("sent by %+v", senders)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if asked != 5 || looker.Senders(t.Context(), "nobody") != nil {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+	if _, body, _ := get(t, serve(newWorld()), "/campaign?id=spring"); !strings.Contains(body, `<th scope="row" data-label="Daemon">a</th>`) {
+		t.Error("the page of the campaign does not say who sends it")
+	}
+}
+
 // TestRevisionIsOfWhatIsShown: whoever changes a campaign as they saw it must have seen all of it at that revision: as the database has it,
 // or where that does not answer, not later than the oldest thing that is shown.
 func TestRevisionIsOfWhatIsShown(t *testing.T) {

@@ -61,7 +61,7 @@ func NewSite(o SiteOptions) *Site {
 	for _, origin := range o.TrustedOrigins {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
-	o.Sources.Letters = view.LimitLooks(o.Sources.Letters)
+	o.Sources.Letters, o.Sources.Letter = view.LimitLooks(o.Sources.Letters), view.LimitLooks(o.Sources.Letter)
 	looker := view.NewLooker(o.Sources)
 	page.New(looker, s.hub, o.Guard, o.Logger).Register(s.mux)
 	api.Register(s.mux, looker, o.Logger)

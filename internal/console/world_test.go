@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -111,9 +112,19 @@ func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, e
 		found.Next = "AQID"
 	}
 	for _, id := range hostile {
-		found.List = append(found.List, view.Letter{Place: "0/1", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})
+		found.List = append(found.List, view.Letter{Place: "3/17", At: time.Now(), Campaign: id, JobID: id, Reason: "refused", Detail: id})
 	}
 	return found, w.fail
+}
+
+func (w *world) letter(_ context.Context, at view.LetterPlace) (*view.WholeLetter, error) {
+	if at != (view.LetterPlace{Partition: 3, Offset: 17}) {
+		return nil, view.Fault(view.ErrNotFound, "There is no such letter")
+	}
+	text := hostile[0]
+	return &view.WholeLetter{
+		Letter: view.Letter{Place: "3/17", At: time.Now(), JobID: text}, Headers: []view.LetterHeader{{Key: text, ValueBase64: []byte{0xff}}}, Payload: &text,
+	}, w.fail
 }
 
 func (w *world) sources() view.Sources {
@@ -148,7 +159,7 @@ func (w *world) sources() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Delete: w.remove, Letters: w.letters, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Delete: w.remove, Letters: w.letters, Letter: w.letter, Destinations: w, Endpoints: w, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -264,6 +275,58 @@ func (w *world) Bulk(_ context.Context, by view.Actor, ids []string, b *view.Bul
 	what, _ := json.Marshal(b)
 	w.changes = append(w.changes, fmt.Sprintf("%d campaigns %s by %s: %s", len(ids), what, by.Name, by.Reason))
 	return len(ids), w.fail
+}
+
+func (w *world) Destinations(ctx context.Context, of view.DestinationsOf) (list []view.Destination, next string, err error) {
+	if of.After == "elsewhere:" {
+		return nil, "", view.Fault(view.ErrInvalid, "after: this is no place")
+	}
+	for _, id := range append([]string{"shop-7"}, hostile...) {
+		d, _ := w.Destination(ctx, id)
+		list = append(list, *d)
+	}
+	if w.more && of.After == "" {
+		next = "enabled:shop-7"
+	}
+	return list, next, w.fail
+}
+
+func (w *world) Destination(_ context.Context, id string) (*view.Destination, error) {
+	if id != "shop-7" && !slices.Contains(hostile, id) {
+		return nil, view.Fault(view.ErrNotFound, "There is no destination %s", id)
+	}
+	since := time.Now().Add(-time.Hour)
+	return &view.Destination{
+		ID: id, State: "disabled", URL: "https://shop-7.example/hook", Query: id == "shop-7", Headers: map[string]string{"x-tenant": id}, Secrets: []string{"file:shop-7"},
+		DisabledAt: &since, DisabledReason: hostile[0], Revision: 7, CreatedAt: since, UpdatedAt: since,
+	}, w.fail
+}
+
+func (w *world) EditDestination(ctx context.Context, by view.Actor, id string, e *view.DestinationEdit) (*view.Destination, error) {
+	if e.AtRevision != nil && *e.AtRevision != 7 {
+		return nil, view.Fault(view.ErrStale, "destination %s was changed meanwhile", id)
+	}
+	d, err := w.Destination(ctx, id)
+	switch {
+	case e.New && err == nil:
+		return nil, view.Fault(view.ErrExists, "destination %s exists already", id)
+	case e.New:
+		d, err = &view.Destination{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}, nil
+	case err != nil:
+		return nil, err
+	}
+	what, _ := json.Marshal(e)
+	w.changes = append(w.changes, fmt.Sprintf("destination %s %s%s by %s: %s", id, e.State, what, by.Name, by.Reason))
+	d.Revision = 8
+	return d, err
+}
+
+func (w *world) DeleteDestination(_ context.Context, by view.Actor, id string, revision *int64) error {
+	if revision != nil && *revision != 7 {
+		return view.Fault(view.ErrStale, "destination %s was changed meanwhile", id)
+	}
+	w.changes = append(w.changes, fmt.Sprintf("no destination %s by %s: %s", id, by.Name, by.Reason))
+	return nil
 }
 
 // lease refuses what another process does.

@@ -4,7 +4,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -45,6 +44,8 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	s := &server{looker, log}
 	s.registerChanges(api)
 	s.registerQuotas(api)
+	s.registerDestinations(api)
+	s.registerLetters(api)
 	s.registerReplays(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
@@ -52,16 +53,20 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
-	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
 	return api
 }
 
 // get adds an operation that reads.
 func get[I, O any](api huma.API, id, path, summary string, handle func(context.Context, *I) (*O, error)) {
+	getAs(api, id, path, summary, auth.Viewer, handle)
+}
+
+// getAs is get for those of a role.
+func getAs[I, O any](api huma.API, id, path, summary string, role auth.Role, handle func(context.Context, *I) (*O, error)) {
 	register(api, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
 		Errors: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable},
-	}, auth.Viewer, handle)
+	}, role, handle)
 }
 
 type nothing struct{}
@@ -166,47 +171,6 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 		out.Next = list[len(list)-1].Number
 	}
 	return &answer[changesOut]{out}, nil
-}
-
-type lettersIn struct {
-	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
-	Reason   string `query:"reason" maxLength:"64"`
-	JobID    string `query:"job_id" maxLength:"256"`
-	Lately
-
-	Since time.Time `query:"since" doc:"written then or later, however long ago"`
-	Until time.Time `query:"until" doc:"written before"`
-	After string    `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`
-	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-}
-
-// lookForLetters bounds a look for dead letters.
-const lookForLetters = 10 * time.Second
-
-func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Letters], error) {
-	last, err := span("last", in.Last)
-	if err != nil {
-		return nil, err
-	}
-	if !in.Since.IsZero() {
-		last = 0
-	}
-	look := s.looker.Sources().Letters
-	if look == nil {
-		return nil, absent("dead letters cannot be read here")
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
-	defer cancel()
-	found, err := look(ctx, view.LetterFilter{
-		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
-	})
-	if errors.Is(err, view.ErrBusy) {
-		return nil, huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
-	}
-	if err != nil {
-		return nil, problem(err, http.StatusConflict)
-	}
-	return &answer[view.Letters]{found}, nil
 }
 
 // absent is that a service does not answer, or is not there.

@@ -36,11 +36,18 @@ var actions = map[string]action{
 	"create": {role: auth.Admin, do: create},
 	"cancel": {role: auth.Admin, do: cancel},
 	"bulk":   {role: auth.Operator, do: bulk},
+	"ticked": {role: auth.Operator, do: showTicked},
 
 	"quota-edit":   {role: auth.Admin, do: editQuota},
 	"quota-create": {role: auth.Admin, do: createQuota},
 	"quota-delete": {role: auth.Admin, do: deleteQuota},
 	"quota-adjust": {role: auth.Admin, do: adjustQuota},
+
+	"destination-disable": {role: auth.Operator, do: setDestination("disabled", "disabled")},
+	"destination-enable":  {role: auth.Operator, do: setDestination("enabled", "enabled")},
+	"destination-edit":    {role: auth.Admin, do: editDestination},
+	"destination-create":  {role: auth.Admin, do: createDestination},
+	"destination-delete":  {role: auth.Admin, do: deleteDestination},
 
 	"replay":      {role: auth.Operator, do: startReplay, letters: true},
 	"stop-replay": {role: auth.Operator, do: stopReplay, letters: true},
@@ -52,6 +59,8 @@ var done = map[string]string{
 	"created": "The campaign is created.", "cancelled": "The campaign is cancelled.", "quota": "The quota is changed.",
 	"quota-created": "The quota is created.", "quota-deleted": "The quota is deleted.", "adjusted": "The count is corrected.",
 	"bulk": "The campaigns are changed.", "replay": "The replay has begun.",
+	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
+	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",
 	"stop": "The replay is being stopped.", "out": "You are logged out.",
 }
 
@@ -94,6 +103,9 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	if err := r.ParseForm(); err != nil {
 		c := s.blank(ctx)
 		c.fail(http.StatusBadRequest, "This form cannot be read.")
+		if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			c.fail(http.StatusRequestEntityTooLarge, "This form is larger than %d bytes, and nothing was done. Of campaigns with ids as long as these, tick fewer, or use Change all with a filter.", large.Limit)
+		}
 		s.show(w, c, "message")
 		return
 	}
@@ -234,7 +246,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if ids, err = s.looker.Look(ctx).Chosen(by, ids, expect); err != nil {
 		return "", nil, err
 	}
-	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate"))}
+	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate")), Until: strings.TrimSpace(form.Get("until"))}
 	if text := strings.TrimSuffix(strings.TrimSpace(form.Get("rate")), "%"); change.Action == "percent" {
 		change.Rate = ""
 		if change.Percent, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {

@@ -100,8 +100,9 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	data := struct {
 		Campaign *view.Campaign
 		Windows  []windowRow
+		Senders  []view.Sender
 		Form     *view.Settings // nil: there are no forms
-	}{Campaign: campaign, Windows: windows}
+	}{Campaign: campaign, Windows: windows, Senders: s.looker.Senders(ctx, id)}
 	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.
 	if changer := s.looker.Sources().Changer; changer != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
 		data.Form, _ = changer.Settings(ctx, id) // without an answer there is nothing to be changed

@@ -147,6 +147,14 @@ func fillCancel(ctx context.Context, s *Site, query url.Values, c *content) {
 // ticked is the field that tells a form about the campaigns that are ticked from one about all that match: without a tick it is about none.
 const ticked = "ticked"
 
+// showTicked shows the form about the campaigns that are ticked. It is asked for with a form of its own, not with an address: a hundred
+// long ids are more than an address may have.
+func showTicked(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	c := &content{State: s.looker.Look(ctx)}
+	fillBulk(ctx, s, form, c)
+	return "", &retry{"bulk", c.Data}, nil
+}
+
 func fillBulk(_ context.Context, _ *Site, query url.Values, c *content) {
 	by := view.SelectionOf(query)
 	by.After, by.Sort = "", ""

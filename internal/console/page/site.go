@@ -190,8 +190,8 @@ type page struct {
 const overview = ""
 
 var navigation = []struct{ page, name string }{
-	{overview, "Overview"}, {"campaigns", "Campaigns"}, {"quotas", "Quotas"}, {"dead", "Dead letters"}, {"sinks", "Sinks"},
-	{"daemons", "Daemons"}, {"changes", "Changes"},
+	{overview, "Overview"}, {"campaigns", "Campaigns"}, {"quotas", "Quotas"}, {"dead", "Dead letters"},
+	{"destinations", "Destinations"}, {"sinks", "Sinks"}, {"daemons", "Daemons"}, {"changes", "Changes"},
 }
 
 var pages = map[string]page{
@@ -209,7 +209,14 @@ var pages = map[string]page{
 	"quota-delete": {role: auth.Admin, under: "quotas", fill: fillDeleteQuota},
 	"quota-adjust": {role: auth.Admin, under: "quotas", fill: fillAdjustQuota},
 
+	"destinations":       {role: auth.Viewer, fill: fillDestinations},
+	"destination":        {role: auth.Viewer, under: "destinations", fill: fillDestination},
+	"destination-edit":   {role: auth.Admin, of: "edit", under: "destinations", fill: fillEditDestination},
+	"destination-create": {role: auth.Admin, of: "edit", under: "destinations", fill: fillCreateDestination},
+	"destination-delete": {role: auth.Admin, under: "destinations", fill: fillDeleteDestination},
+
 	"dead":    {role: auth.Viewer, fill: fillDead},
+	"letter":  {role: auth.Operator, under: "dead", fill: fillLetter},
 	"replay":  {role: auth.Operator, under: "dead", fill: fillReplay},
 	"replays": {role: auth.Viewer, every: time.Second, under: "dead", fill: fillReplays},
 	"sinks":   {role: auth.Viewer, every: time.Second, fill: fillSinks},

@@ -109,7 +109,7 @@ var functions = template.FuncMap{
 		}
 		return "", fmt.Errorf("there is no file %s", name)
 	},
-	"class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "eta": eta,
+	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "eta": eta,
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":   func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
@@ -123,11 +123,11 @@ var functions = template.FuncMap{
 // class is how a state is shown: it is also in words.
 func class(state string) string {
 	switch {
-	case state == view.Sending, state == "ready", state == "open":
+	case state == view.Sending, state == "ready", state == "open", state == "enabled":
 		return "good"
 	case state == view.Idle:
 		return "quiet"
-	case state == "not ready", state == "failing", state == "misconfigured", hold.Cause(state).Fault():
+	case state == "not ready", state == "disabled", state == "failing", state == "misconfigured", hold.Cause(state).Fault():
 		return "bad"
 	}
 	return "warn"

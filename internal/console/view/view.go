@@ -33,9 +33,13 @@ type Sources struct {
 	// Quotas changes quotas, and Adjust what their windows have counted.
 	Quotas QuotaChanger
 	Adjust func(ctx context.Context, by Actor, quota string, a Adjustment) (Adjusted, error)
+	// Destinations reads destinations, and Endpoints changes them.
+	Destinations DestinationReader
+	Endpoints    DestinationChanger
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
+	Letter  func(ctx context.Context, place LetterPlace) (*WholeLetter, error)
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
@@ -267,32 +271,60 @@ type Letters struct {
 const maxLooks = 2
 
 // LimitLooks returns a look for dead letters that is ErrBusy while others look.
-func LimitLooks(look func(context.Context, LetterFilter) (Letters, error)) func(context.Context, LetterFilter) (Letters, error) {
+func LimitLooks[F, A any](look func(context.Context, F) (A, error)) func(context.Context, F) (A, error) {
 	if look == nil {
 		return nil
 	}
 	looking := make(chan struct{}, maxLooks)
-	return func(ctx context.Context, f LetterFilter) (Letters, error) {
+	return func(ctx context.Context, f F) (answer A, err error) {
 		select {
 		case looking <- struct{}{}:
 			defer func() { <-looking }()
 			return look(ctx, f)
 		default:
-			return Letters{}, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxLooks)
+			return answer, Fault(ErrBusy, "%d others look for dead letters already; try again in some seconds", maxLooks)
 		}
 	}
 }
 
 // Letter is a dead letter, without its payload.
 type Letter struct {
-	Place    string    `json:"place"`
+	Place    string    `json:"place" doc:"partition/offset in the topic of dead letters"`
 	At       time.Time `json:"at"`
-	Campaign string    `json:"campaign,omitempty"`
+	Campaign string    `json:"campaign" doc:"empty if the record names none"`
 	JobID    string    `json:"job_id"`
 	Reason   string    `json:"reason"`
 	Detail   string    `json:"detail"`
 	Attempts int       `json:"attempts"`
+	Origin   string    `json:"origin,omitempty" doc:"where the job was read: topic/partition/offset"`
+	Bytes    int       `json:"bytes" doc:"of the payload"`
 	Replayed bool      `json:"replayed"`
+}
+
+// LetterPlace is where a dead letter is.
+type LetterPlace struct {
+	Partition int
+	Offset    int64
+}
+
+// WholeLetter is all of a dead letter. What is not text is in the members that end in base64.
+type WholeLetter struct {
+	Letter
+	FirstRead     *time.Time     `json:"first_read,omitempty"`
+	ExpiresAt     *time.Time     `json:"expires_at,omitempty"`
+	Truncated     bool           `json:"truncated,omitempty" doc:"only the beginning of the payload was kept"`
+	Key           string         `json:"key,omitempty"`
+	KeyBase64     []byte         `json:"key_base64,omitempty"`
+	Headers       []LetterHeader `json:"headers" doc:"all of them, also those of pacer"`
+	Payload       *string        `json:"payload,omitempty"`
+	PayloadBase64 []byte         `json:"payload_base64,omitempty"`
+}
+
+// LetterHeader is a header of a dead letter.
+type LetterHeader struct {
+	Key         string `json:"key"`
+	Value       string `json:"value,omitempty"`
+	ValueBase64 []byte `json:"value_base64,omitempty"`
 }
 
 // LetterCount is how many letters have a campaign and a reason.

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/requeue"
+)
+
+// letter reads one dead letter, with its payload.
+func (s *Services) letter(ctx context.Context, place view.LetterPlace) (*view.WholeLetter, error) {
+	options := deadletter.Options{Topics: s.deadTopics(), Unmarked: func(error) {}}
+	d, err := deadletter.Read(ctx, options, deadletter.Place{Partition: place.Partition, Offset: place.Offset})
+	switch {
+	case errors.Is(err, deadletter.ErrNoLetter):
+		return nil, view.Fault(view.ErrNotFound, "%s", err)
+	case err != nil:
+		return nil, BrokersFault(err)
+	}
+	return WholeLetter(&d), nil
+}
+
+func (s *Services) deadTopics() deadletter.Topics {
+	return deadletter.Topics{Client: s.Kafka, Letters: requeue.DeadTopic(s.Topics.Prefix), Replays: requeue.ReplaysTopic(s.Topics.Prefix)}
+}
+
+// Letter is a dead letter as it is listed.
+func Letter(d *deadletter.Letter) view.Letter {
+	v := view.Letter{
+		Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
+		Attempts: d.Attempts, Bytes: max(len(d.Payload), d.Truncated), Replayed: d.Replayed,
+	}
+	if d.Origin != (delivery.Origin{}) {
+		v.Origin = fmt.Sprintf("%s/%d/%d", d.Origin.Topic, d.Origin.Partition, d.Origin.Offset)
+	}
+	return v
+}
+
+// WholeLetter is all of a dead letter.
+func WholeLetter(d *deadletter.Letter) *view.WholeLetter {
+	w := &view.WholeLetter{Letter: Letter(d), Truncated: d.Truncated > 0, Headers: []view.LetterHeader{}}
+	w.FirstRead, w.ExpiresAt = headerTime(d, delivery.HeaderFirstRead), headerTime(d, delivery.HeaderExpiresAt)
+	w.Key, w.KeyBase64 = textOr64(d.Key)
+	for _, h := range d.Headers {
+		shown := view.LetterHeader{Key: h.Key}
+		shown.Value, shown.ValueBase64 = textOr64(h.Value)
+		w.Headers = append(w.Headers, shown)
+	}
+	if text, binary := textOr64(d.Payload); binary == nil {
+		w.Payload = &text
+	} else {
+		w.PayloadBase64 = binary
+	}
+	return w
+}
+
+// textOr64 returns bytes in the form in which JSON can hold them.
+func textOr64(b []byte) (text string, binary []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return "", b
+}
+
+// headerTime returns the instant in a header; nil if it is missing or unreadable.
+func headerTime(d *deadletter.Letter, key string) *time.Time {
+	for _, h := range d.Headers {
+		if h.Key != key {
+			continue
+		}
+		if at, err := time.Parse(time.RFC3339Nano, string(h.Value)); err == nil {
+			return &at
+		}
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+// registerLetters adds the operations that read dead letters. What one says may be private, so all of it is for operators only.
+func (s *server) registerLetters(api huma.API) {
+	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
+	getAs(api, "get-dead-letter", "/dead-letters/{partition}/{offset}", "One dead letter, with its headers and its payload", auth.Operator, s.letter)
+}
+
+type lettersIn struct {
+	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
+	Reason   string `query:"reason" maxLength:"64"`
+	JobID    string `query:"job_id" maxLength:"256"`
+	Lately
+
+	Since time.Time `query:"since" doc:"written then or later, however long ago"`
+	Until time.Time `query:"until" doc:"written before"`
+	After string    `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`
+	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+// lookForLetters bounds a look for dead letters.
+const lookForLetters = 10 * time.Second
+
+func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Letters], error) {
+	last, err := span("last", in.Last)
+	if err != nil {
+		return nil, err
+	}
+	if !in.Since.IsZero() {
+		last = 0
+	}
+	look := s.looker.Sources().Letters
+	if look == nil {
+		return nil, absent("dead letters cannot be read here")
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	found, err := look(ctx, view.LetterFilter{
+		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
+	})
+	if err != nil {
+		return nil, notLooked(err)
+	}
+	return &answer[view.Letters]{found}, nil
+}
+
+// notLooked converts an error of a look for dead letters.
+func notLooked(err error) error {
+	if errors.Is(err, view.ErrBusy) {
+		return huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
+	}
+	return problem(err, http.StatusConflict)
+}
+
+type letterIn struct {
+	Partition int   `path:"partition" minimum:"0" maximum:"2147483647"`
+	Offset    int64 `path:"offset" minimum:"0" maximum:"9223372036854774784"`
+}
+
+func (s *server) letter(ctx context.Context, in *letterIn) (*answer[*view.WholeLetter], error) {
+	read := s.looker.Sources().Letter
+	if read == nil {
+		return nil, absent("dead letters cannot be read here")
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	found, err := read(ctx, view.LetterPlace{Partition: in.Partition, Offset: in.Offset})
+	if err != nil {
+		return nil, notLooked(err)
+	}
+	return &answer[*view.WholeLetter]{found}, nil
+}

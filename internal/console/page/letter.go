@@ -1,0 +1,55 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// shownPayload bounds how much of a payload a page shows.
+const shownPayload = 4 << 10
+
+// placeOf reads partition/offset.
+func placeOf(text string) (at view.LetterPlace, ok bool) {
+	partition, offset, _ := strings.Cut(text, "/")
+	p, err := strconv.ParseUint(partition, 10, 31)
+	if err != nil {
+		return at, false
+	}
+	o, err := strconv.ParseUint(offset, 10, 63)
+	return view.LetterPlace{Partition: int(p), Offset: int64(o)}, err == nil
+}
+
+// fillLetter shows one dead letter, with the beginning of its payload.
+func fillLetter(ctx context.Context, s *Site, query url.Values, c *content) {
+	at, ok := placeOf(query.Get("place"))
+	read := s.looker.Sources().Letter
+	if !ok || read == nil {
+		c.fail(http.StatusNotFound, "There is no dead letter %s, or none can be read here.", notation.Shorten(query.Get("place")))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	letter, err := read(ctx, at)
+	if err != nil {
+		c.fail(statusOf(err), "%s", brief(err))
+		return
+	}
+	data := struct {
+		Letter  *view.WholeLetter
+		Payload string // the beginning, if it is text
+		Cut     bool
+	}{Letter: letter}
+	if letter.Payload != nil {
+		data.Payload = *letter.Payload
+	}
+	if data.Cut = len(data.Payload) > shownPayload; data.Cut {
+		data.Payload = strings.ToValidUTF8(data.Payload[:shownPayload], "")
+	}
+	c.Title, c.Data = "Dead letter "+letter.Place, data
+}

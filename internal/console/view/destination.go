@@ -1,0 +1,130 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// DestinationReader reads destinations from the database, of which there may be a million. Its errors are those of a Changer. Below the
+// role admin the values of headers are left out.
+type DestinationReader interface {
+	// Destinations returns a page of them: the disabled ones first, then those that fail, each in the order of their ids.
+	Destinations(ctx context.Context, of DestinationsOf) (list []Destination, next string, err error)
+	Destination(ctx context.Context, id string) (*Destination, error)
+}
+
+// DestinationChanger changes destinations. Its errors are those of a Changer.
+type DestinationChanger interface {
+	// EditDestination changes a destination, or creates it, and returns what it is then.
+	EditDestination(ctx context.Context, by Actor, id string, edit *DestinationEdit) (*Destination, error)
+	DeleteDestination(ctx context.Context, by Actor, id string, revision *int64) error
+}
+
+// DestinationsOf selects destinations; empty fields select all.
+type DestinationsOf struct {
+	Text  string // part of the id
+	State string // disabled, failing or enabled
+	Sink  string // that they name
+	After string // Next of the page before
+	Limit int
+}
+
+// DestinationStates are the states of destinations, in the order in which they are listed.
+var DestinationStates = []string{"disabled", "failing", "enabled"}
+
+// DestinationsQuery reads a selection from the query of a URL.
+func DestinationsQuery(q url.Values) DestinationsOf {
+	return DestinationsOf{Text: q.Get("q"), State: q.Get("state"), Sink: q.Get("sink"), After: q.Get("after"), Limit: PageSize}
+}
+
+// Query formats the selection as the query of a URL.
+func (o DestinationsOf) Query() string {
+	v := url.Values{}
+	for key, value := range map[string]string{"q": o.Text, "state": o.State, "sink": o.Sink, "after": o.After} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	return v.Encode()
+}
+
+// Destination is where jobs are sent that name it.
+type Destination struct {
+	ID             string            `json:"id"`
+	State          string            `json:"state" enum:"disabled,failing,enabled" doc:"jobs of a disabled one wait; to a failing one nothing has been delivered of late"`
+	Sink           string            `json:"sink" doc:"the sink that sends to it; empty: any with destinations"`
+	URL            string            `json:"url" doc:"without its query, which may hold a secret"`
+	Query          bool              `json:"query" doc:"it has a query, which is not shown"`
+	Headers        map[string]string `json:"headers" doc:"of its requests; the values are for admins, and secrets are references, file:NAME or env:NAME"`
+	Secrets        []string          `json:"secrets" doc:"references to what signs its requests, the newest first"`
+	MaxInFlight    int64             `json:"max_in_flight" doc:"of one daemon; 0 for as many as the sink has"`
+	DisabledAt     *time.Time        `json:"disabled_at,omitempty"`
+	DisabledReason string            `json:"disabled_reason,omitempty"`
+	FailingSince   *time.Time        `json:"failing_since,omitempty"`
+	Revision       int64             `json:"revision"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+}
+
+// DestinationEdit is a change of a destination; what is nil stays, or gets its default in a new one.
+type DestinationEdit struct {
+	URL         *string            `json:"url,omitempty" minLength:"1" maxLength:"2048" example:"https://hooks.example.com/orders" doc:"the whole address, with its query"`
+	Sink        *string            `json:"sink,omitempty" maxLength:"256" doc:"empty: any with destinations"`
+	Headers     *map[string]string `json:"headers,omitempty" example:"{\"x-tenant\": \"blue\"}" doc:"all of them; a value may be a reference, file:NAME or env:DESTINATION_NAME"`
+	Secrets     *[]string          `json:"secrets,omitempty" maxItems:"4" nullable:"false" example:"[\"file:shop-7\"]" doc:"references to what signs its requests, all of them, the newest first"`
+	MaxInFlight *int64             `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"of one daemon; 0 for as many as the sink has"`
+
+	New        bool   `json:"-"` // the destination is created
+	State      string `json:"-"` // disabled or enabled; then nothing else is changed. "" stays
+	AtRevision *int64 `json:"-"` // only if it is still that
+}
+
+// Empty reports whether nothing is changed.
+func (e *DestinationEdit) Empty() bool {
+	return e.URL == nil && e.Sink == nil && e.Headers == nil && e.Secrets == nil && e.MaxInFlight == nil && e.State == ""
+}
+
+// NewDestination is what the form of a new destination begins with.
+func NewDestination() *Destination { return &Destination{} }
+
+// NoDestination is what the form of a new destination is compared with: all that it has was typed.
+func NoDestination() *Destination { return &Destination{URL: " ", MaxInFlight: -1} }
+
+// DestinationForm lists the fields of the form of a destination.
+var DestinationForm = []Setting[Destination, DestinationEdit]{
+	words("url", "URL", "the whole address, with its query, which is not shown here; secrets belong into headers", func(d *Destination) string { return d.URL }, func(e *DestinationEdit) **string { return &e.URL }),
+	words("sink", "Sink", "that sends to it; empty for any with destinations", func(d *Destination) string { return d.Sink }, func(e *DestinationEdit) **string { return &e.Sink }),
+	{
+		Name: "headers", Label: "Headers", Hint: `all of them, as {"x-tenant": "blue", "authorization": "file:shop-7"}; empty for none`,
+		Text: func(d *Destination) string {
+			if len(d.Headers) == 0 {
+				return ""
+			}
+			text, _ := json.Marshal(d.Headers) // texts never fail
+			return string(text)
+		},
+		set: func(e *DestinationEdit, text string) error {
+			headers := map[string]string{}
+			if text != "" && json.Unmarshal([]byte(text), &headers) != nil || headers == nil {
+				return Fault(ErrInvalid, `headers: %s is not an object of names and texts; use one such as {"x-tenant": "blue"}`, notation.Shorten(text))
+			}
+			e.Headers = &headers
+			return nil
+		},
+	},
+	{
+		Name: "secrets", Label: "Secrets", Hint: "references to what signs its requests, the newest first, such as file:shop-7; empty for none",
+		Text: func(d *Destination) string { return strings.Join(d.Secrets, " ") },
+		set: func(e *DestinationEdit, text string) error {
+			list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+			e.Secrets = &list
+			return nil
+		},
+	},
+	numbers("max_in_flight", "Max in flight", "of one daemon; 0 for as many as the sink has", func(d *Destination) int64 { return d.MaxInFlight }, func(e *DestinationEdit) **int64 { return &e.MaxInFlight }),
+}
