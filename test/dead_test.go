@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +36,8 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 			job{campaign: "autumn", id: fmt.Sprintf("autumn-%d", i)})
 	}
 	s.publish(jobs)
-	d := s.start("one")
+	const token = "open-sesame-open-sesame"
+	d := s.start("one", "PACER_ADMIN_TOKEN="+token)
 	d.awaitReady(15 * time.Second)
 	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 2*each })
 	s.receiver.mu.Lock()
@@ -79,14 +82,47 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	s.replays("--campaign", "spring")(t, each, 0, each)
 	s.replays("--job-id", "autumn-3", "--to-topic", s.ingress)(t, 1, 1, 0)
 	s.replays("--job-id", "autumn-3", "--again")(t, 1, 1, 0)
+	s.deadOver(d, token, letters[0].Place, letters[0].JobID)
 	s.await(20*time.Second, "one job twice", func() bool { _, twice := s.receiver.accepted("autumn"); return twice == 1 })
-	if n, twice := s.receiver.accepted(""); n != each+1 || twice != 1 {
+	if n, twice := s.receiver.accepted(""); n != each+2 || twice != 1 {
 		t.Errorf("%d jobs arrived, %d twice", n, twice)
 	}
 	s.checkReplayed(payload)
 	if code := d.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// deadOver looks at the letters over the API, which says what Kafka does, and replays one.
+func (s *stack) deadOver(d *daemon, token, place, id string) {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	over := []string{"--server", "http://" + d.listen, "--token", "file:" + path}
+	for _, line := range [][]string{
+		{"dead", "show", place}, {"dead", "show", place, "--json"}, {"dead", "show", id}, {"dead", "show", place, "--payload"},
+		{"dead", "list", "--count"}, {"dead", "list", "--job-id", id, "--reason", "refused", "--since", "1h", "--until", "0s", "--json"}, {"dead", "list", "--campaign", "nobody"},
+	} {
+		if here, there := s.run(line...), s.run(append(line, over...)...); here != there {
+			s.t.Errorf("%v prints\n%s\nand over the server\n%s", line, here, there)
+		}
+	}
+	for says, line := range map[string][]string{
+		"there is none of job": {"dead", "show", "nobody-1"}, "no dead letter lies there": {"dead", "show", "0/999999"}, "do not work over --server": {"dead", "replay", "--again"},
+	} {
+		if out, err := s.try(append(line, over...)...); err == nil || strings.Count(out, "\n") != 1 || !strings.Contains(out, says) {
+			s.t.Errorf("%v over the server: %v\n%s", line, err, out)
+		}
+	}
+	if out, err := s.try("dead", "show", place, "--server", "http://"+d.listen); exitCode(err) != 1 || !strings.Contains(out, "a token of role operator") {
+		s.t.Errorf("without a token: %v\n%s", err, out)
+	}
+	s.replays(append(over, "--job-id", "autumn-5", "--dry-run")...)(s.t, 1, 1, 0)
+	s.replays(append(over, "--job-id", "autumn-5", "--rate", "1000", "--limit", "7")...)(s.t, 1, 1, 0)
+	s.replays(append(over, "--job-id", "autumn-5")...)(s.t, 1, 0, 1)
+	s.await(20*time.Second, "the one that is replayed over the server", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 2 })
 }
 
 // pagesOfLetters reads the dead letters over the API, a page at a time: each once.

@@ -34,7 +34,7 @@ func (s *Services) deadTopics() deadletter.Topics {
 func Letter(d *deadletter.Letter) view.Letter {
 	v := view.Letter{
 		Place: d.Place.String(), At: d.At.UTC(), Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail,
-		Attempts: d.Attempts, Bytes: max(len(d.Payload), d.Truncated), Replayed: d.Replayed,
+		Attempts: d.Attempts, Bytes: d.Bytes, Replayed: d.Replayed,
 	}
 	if d.Origin != (delivery.Origin{}) {
 		v.Origin = fmt.Sprintf("%s/%d/%d", d.Origin.Topic, d.Origin.Partition, d.Origin.Offset)

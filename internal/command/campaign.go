@@ -25,20 +25,30 @@ func (c *cli) campaign() *cobra.Command {
 		c.withServer(c.campaignChange("create", "Create a campaign")),
 		c.withServer(c.campaignChange("set", "Change a campaign; what is not given stays")),
 		c.pauseCampaign(),
-		c.withServer(c.ofID("resume", "Let a campaign send again; cancelled jobs stay cancelled", func(ctx context.Context, id string) error {
-			return c.changeCampaign(ctx, id, campaignEdit{status: delivery.StatusActive}, nil)
-		})),
+		c.resumeCampaign(),
 		c.cancelCampaign(), c.deleteCampaign())
 }
 
 func (c *cli) pauseCampaign() *cobra.Command {
 	edit := campaignEdit{status: delivery.StatusPaused}
-	cmd := c.ofID("pause", "Pause a campaign: its jobs wait", func(ctx context.Context, id string) error {
-		return c.changeCampaign(ctx, id, edit, nil)
+	many := manyCampaigns{from: delivery.StatusActive}
+	one := func(ctx context.Context, id string) error { return c.changeCampaign(ctx, id, edit, nil) }
+	cmd := c.ofMany(c.ofID("pause", "Pause a campaign, or many: their jobs wait", one), &many, one, func(ctx context.Context) error {
+		return c.changeMany(ctx, &many, &view.Bulk{Action: "pause", Until: edit.until})
 	})
-	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h"
+	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h\n  pacer campaign pause --of-quota provider --until 30m"
 	cmd.Flags().StringVar(&edit.until, "until", "", "`TIME` at which it goes on by itself, RFC 3339, or a span from now on such as 2h")
 	return c.withServer(cmd)
+}
+
+func (c *cli) resumeCampaign() *cobra.Command {
+	many := manyCampaigns{from: delivery.StatusPaused}
+	one := func(ctx context.Context, id string) error {
+		return c.changeCampaign(ctx, id, campaignEdit{status: delivery.StatusActive}, nil)
+	}
+	return c.withServer(c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, one, func(ctx context.Context) error {
+		return c.changeMany(ctx, &many, &view.Bulk{Action: "resume"})
+	}))
 }
 
 func (c *cli) deleteCampaign() *cobra.Command {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -29,14 +30,14 @@ func (c *cli) deadList() *cobra.Command {
 	var filters deadFilters
 	var limit int
 	var count bool
-	cmd := c.plain("list", "List dead letters, oldest first, and count them", func(ctx context.Context) error {
+	cmd := c.plain("list", "List dead letters, oldest first (over --server newest first), and count them", func(ctx context.Context) error {
 		return c.listDead(ctx, &filters, limit, count)
 	})
 	cmd.Example = "  pacer dead list --campaign spring --since 2h\n  pacer dead list --count"
 	filterFlags(cmd, &filters)
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 for all")
 	cmd.Flags().BoolVar(&count, "count", false, "only the counts, by campaign and reason")
-	return cmd
+	return c.withServer(cmd)
 }
 
 // filterFlags adds the flags that select dead letters.
@@ -96,31 +97,6 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	return now.Add(-age), nil
 }
 
-// deadLetter is a dead letter for display, without its payload.
-type deadLetter struct {
-	At       time.Time `json:"at"`
-	Campaign string    `json:"campaign"`
-	JobID    string    `json:"job_id"`
-	Reason   string    `json:"reason"`
-	Detail   string    `json:"detail,omitempty"`
-	Attempts int       `json:"attempts"`
-	Origin   string    `json:"origin,omitempty"`
-	Bytes    int       `json:"bytes"`
-	Replayed bool      `json:"replayed"`
-	Place    string    `json:"place"` // partition/offset in the topic of the dead letters
-}
-
-func describeDead(d *deadletter.Letter) deadLetter {
-	described := deadLetter{
-		At: d.At, Campaign: d.Campaign, JobID: d.JobID, Reason: string(d.Reason), Detail: d.Detail, Attempts: d.Attempts,
-		Bytes: max(len(d.Payload), d.Truncated), Replayed: d.Replayed, Place: d.Place.String(),
-	}
-	if d.Origin != (delivery.Origin{}) {
-		described.Origin = fmt.Sprintf("%s/%d/%d", d.Origin.Topic, d.Origin.Partition, d.Origin.Offset)
-	}
-	return described
-}
-
 // listDead is `pacer dead list`. It writes each dead letter as it is read, whatever their number, and the counts at
 // the end; as JSON the letters or, with --count, the counts.
 func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, countOnly bool) error {
@@ -128,26 +104,19 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	if err != nil {
 		return err
 	}
-	s, err := c.services(config.NeedKafka)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	p := &printer{w: c.Stdout}
 	counts := deadCounts{}
 	n := 0
-	err = deadletter.List(ctx, deadletter.Options{
-		Topics: deadTopics(s), Filter: filter, Limit: limit, Unmarked: unmarked(c.Stderr),
-	}, func(d deadletter.Letter) error {
+	err = c.eachDead(ctx, filter, limit, func(d view.Letter) error {
 		counts.add(&d)
 		if countOnly {
 			return nil
 		}
 		n++
-		return printDead(p, c.json, n == 1, describeDead(&d))
+		return printDead(p, c.json, n == 1, d)
 	})
 	if err != nil {
-		return fmt.Errorf("list dead letters: %w", app.BrokersFault(err))
+		return err
 	}
 	switch {
 	case c.json && countOnly:
@@ -167,6 +136,32 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	return p.err
 }
 
+// eachDead yields the letters that match, from Kafka or over the API of a console.
+func (c *cli) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
+	if c.server.address != "" {
+		r, err := c.remote()
+		if err != nil {
+			return err
+		}
+		return r.eachDead(ctx, filter, limit, yield)
+	}
+	if err := c.noToken(); err != nil {
+		return err
+	}
+	s, err := c.services(config.NeedKafka)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	err = deadletter.List(ctx, deadletter.Options{
+		Topics: deadTopics(s), Filter: filter, Limit: limit, Unmarked: unmarked(c.Stderr),
+	}, func(d deadletter.Letter) error { return yield(app.Letter(&d)) })
+	if err != nil {
+		return fmt.Errorf("list dead letters: %w", app.BrokersFault(err))
+	}
+	return nil
+}
+
 // deadTopics returns the topics of the dead letters.
 func deadTopics(s *app.Services) deadletter.Topics {
 	return deadletter.Topics{
@@ -182,7 +177,7 @@ func unmarked(stderr io.Writer) func(error) {
 }
 
 // printDead writes one dead letter, as an element of an array or as a line.
-func printDead(p *printer, asJSON, first bool, d deadLetter) error {
+func printDead(p *printer, asJSON, first bool, d view.Letter) error {
 	if !asJSON {
 		mark := ""
 		if d.Replayed {
@@ -220,8 +215,8 @@ type deadCount struct {
 
 type deadCounts map[deadletter.Group]*deadCount
 
-func (c deadCounts) add(d *deadletter.Letter) {
-	group := deadletter.Group{Campaign: d.Campaign, Reason: d.Reason}
+func (c deadCounts) add(d *view.Letter) {
+	group := deadletter.Group{Campaign: d.Campaign, Reason: delivery.Reason(d.Reason)}
 	if c[group] == nil && len(c) >= maxDeadGroups {
 		group = deadletter.Group{Campaign: "(others)"}
 	}

@@ -28,6 +28,12 @@ func (c *cli) deadReplay() *cobra.Command {
 		if err := replayOptions(&opts, &filters, rate); err != nil {
 			return err
 		}
+		if c.server.address != "" {
+			return c.replayDeadOver(ctx, &opts, rate)
+		}
+		if err := c.noToken(); err != nil {
+			return err
+		}
 		return c.replayDead(ctx, opts)
 	})
 	cmd.Example = "  pacer dead replay --campaign spring --dry-run\n  pacer dead replay --campaign spring --rate 500"
@@ -35,11 +41,11 @@ func (c *cli) deadReplay() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&opts.Limit, "limit", 0, "replay at most so many; 0 for all")
 	f.BoolVar(&opts.DryRun, "dry-run", false, "only say what would be replayed")
-	f.StringVar(&rate, "rate", "", "rate of the replay, evenly spaced, such as 500, 150/m or 1/h; as fast as Kafka accepts if not given")
+	f.StringVar(&rate, "rate", "", "rate of the replay, evenly spaced, such as 500, 150/m or 1/h; as fast as Kafka accepts if not given, over --server 100")
 	f.StringVar(&opts.ToTopic, "to-topic", "", "ingress topic; the one that each job came from if not given")
 	f.BoolVar(&opts.Again, "again", false, "those that have been replayed before, too")
 	f.BoolVar(&opts.DropExpiry, "drop-expiry", false, "those that have expired, too, without their expiry")
-	return cmd
+	return c.withServer(cmd)
 }
 
 // replayOptions sets the options of the remaining flags.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -44,29 +44,14 @@ func (c *cli) deadShow() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false, "print the payload's bytes and nothing else")
-	return c.withJSON(cmd)
+	return c.withServer(c.withJSON(cmd))
 }
 
-// deadWhole is the JSON output of `dead show`: the complete dead letter. Values that are not text are in the fields
-// that end in base64.
+// deadWhole is the JSON output of `dead show`: the complete dead letter.
 type deadWhole struct {
-	deadLetter
-	FirstRead     *time.Time    `json:"first_read,omitempty"`
-	ExpiresAt     *time.Time    `json:"expires_at,omitempty"`
-	Truncated     bool          `json:"truncated,omitempty"` // only the beginning of the payload was kept
-	Key           string        `json:"key,omitempty"`
-	KeyBase64     []byte        `json:"key_base64,omitempty"`
-	Headers       []shownHeader `json:"headers"`
-	Payload       *string       `json:"payload,omitempty"`
-	PayloadBase64 []byte        `json:"payload_base64,omitempty"`
+	view.WholeLetter
 	// Others are the places of older dead letters of the same job.
 	Others []string `json:"others,omitempty"`
-}
-
-type shownHeader struct {
-	Key         string `json:"key"`
-	Value       string `json:"value,omitempty"`
-	ValueBase64 []byte `json:"value_base64,omitempty"`
 }
 
 // showDead is `pacer dead show`: the dead letter at a place, or the newest one of a job.
@@ -74,20 +59,42 @@ func (c *cli) showDead(ctx context.Context, what string, payloadOnly bool) error
 	if payloadOnly && c.json {
 		return config.Usagef("--payload and --json exclude each other; give one of them")
 	}
-	s, err := c.services(config.NeedKafka)
+	d, whole, err := c.oneDead(ctx, what)
 	if err != nil {
 		return err
-	}
-	defer s.Close()
-	d, others, err := findDead(ctx, s, what, unmarked(c.Stderr))
-	if err != nil {
-		return fmt.Errorf("show a dead letter: %w", app.BrokersFault(err))
 	}
 	if payloadOnly {
 		return c.printPayload(d)
 	}
-	whole := wholeDead(d, others)
-	return c.print(whole, func(p *printer) { writeDead(p, d, &whole) })
+	return c.print(whole, func(p *printer) { writeDead(p, d, whole) })
+}
+
+// oneDead finds a letter in Kafka, or over the API of a console.
+func (c *cli) oneDead(ctx context.Context, what string) (*deadletter.Letter, *deadWhole, error) {
+	if c.server.address != "" {
+		r, err := c.remote()
+		if err != nil {
+			return nil, nil, err
+		}
+		whole, err := r.oneDead(ctx, what)
+		if err != nil {
+			return nil, nil, err
+		}
+		return letterOf(&whole.WholeLetter), whole, nil
+	}
+	if err := c.noToken(); err != nil {
+		return nil, nil, err
+	}
+	s, err := c.services(config.NeedKafka)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.Close()
+	d, others, err := findDead(ctx, s, what, unmarked(c.Stderr))
+	if err != nil {
+		return nil, nil, fmt.Errorf("show a dead letter: %w", app.BrokersFault(err))
+	}
+	return d, &deadWhole{*app.WholeLetter(d), others}, nil
 }
 
 // findDead finds a letter by its place, or by the id of its job if what is not a place. others are the places of older
@@ -138,44 +145,6 @@ func (c *cli) printPayload(d *deadletter.Letter) error {
 		note := &printer{w: c.Stderr}
 		note.line("pacer: only the first %d of %d bytes were kept", len(d.Payload), d.Truncated)
 		return note.err
-	}
-	return nil
-}
-
-func wholeDead(d *deadletter.Letter, others []string) deadWhole {
-	w := deadWhole{deadLetter: describeDead(d), Truncated: d.Truncated > 0, Others: others, Headers: []shownHeader{}}
-	w.FirstRead, w.ExpiresAt = headerTime(d, delivery.HeaderFirstRead), headerTime(d, delivery.HeaderExpiresAt)
-	w.Key, w.KeyBase64 = textOr64(d.Key)
-	for _, h := range d.Headers {
-		shown := shownHeader{Key: h.Key}
-		shown.Value, shown.ValueBase64 = textOr64(h.Value)
-		w.Headers = append(w.Headers, shown)
-	}
-	if text, binary := textOr64(d.Payload); binary == nil {
-		w.Payload = &text
-	} else {
-		w.PayloadBase64 = binary
-	}
-	return w
-}
-
-// textOr64 returns bytes in the form in which JSON can hold them.
-func textOr64(b []byte) (text string, binary []byte) {
-	if utf8.Valid(b) {
-		return string(b), nil
-	}
-	return "", b
-}
-
-// headerTime returns the instant in a header; nil if it is missing or unreadable.
-func headerTime(d *deadletter.Letter, key string) *time.Time {
-	for _, h := range d.Headers {
-		if h.Key != key {
-			continue
-		}
-		if at, err := time.Parse(time.RFC3339Nano, string(h.Value)); err == nil {
-			return &at
-		}
 	}
 	return nil
 }

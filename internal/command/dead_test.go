@@ -11,6 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -64,9 +66,9 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		}
 		var out bytes.Buffer
 		p := &printer{w: &out}
-		whole := wholeDead(&d, nil)
+		whole := deadWhole{WholeLetter: *app.WholeLetter(&d)}
 		writeDead(p, &d, &whole)
-		if err := printDead(p, false, true, describeDead(&d)); err != nil || p.err != nil {
+		if err := printDead(p, false, true, app.Letter(&d)); err != nil || p.err != nil {
 			t.Fatal(err, p.err)
 		}
 		for _, b := range []byte(strings.ReplaceAll(out.String(), "\t", "")) {
@@ -103,8 +105,8 @@ func TestCountsOfDeadLetters(t *testing.T) {
 	counts := deadCounts{}
 	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	for i := range 5 {
-		counts.add(&deadletter.Letter{
-			Campaign: []string{"spring", "autumn"}[i%2], Reason: delivery.ReasonRefused, Replayed: i == 0,
+		counts.add(&view.Letter{
+			Campaign: []string{"spring", "autumn"}[i%2], Reason: string(delivery.ReasonRefused), Replayed: i == 0,
 			At: noon.Add(time.Duration(i) * time.Minute),
 		})
 	}
@@ -121,7 +123,7 @@ func TestCountsOfDeadLetters(t *testing.T) {
 		t.Errorf("counts\n%s", out.String())
 	}
 	for i := range maxDeadGroups + 5 {
-		counts.add(&deadletter.Letter{Campaign: fmt.Sprint(i)})
+		counts.add(&view.Letter{Campaign: fmt.Sprint(i)})
 	}
 	if others := counts[deadletter.Group{Campaign: "(others)"}]; others == nil || others.Letters != 7 {
 		t.Errorf("%d groups, others %+v", len(counts), others)

@@ -69,9 +69,12 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.run("campaign create slow --rate 600/m --quota provider --ramp start=60,add=30,every=1h --time-zone Europe/Moscow --job-ttl 36h --burst 3 --expected-total 100",
 		"--active-hours", "mon-sun 00:00-24:00")
 	d.run("campaign create held --rate 0 --starts-at 2030-01-01T00:00:00Z")
+	d.run("destination create shop-7 --url https://shop-7.example/hook?token=hunter22 --secret file:new,env:DESTINATION_OLD --max-in-flight 8 --header x-tenant=blue")
+	d.run("destination create shop-8 --url https://shop-8.example/hook")
 	flags := served(t, d)
 	for _, line := range []string{
 		"explain held", "explain held --json", "campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list", "quota show provider",
+		"destination list", "destination show shop-7",
 	} {
 		if here, there := same(d.run(line)), same(d.run(line+flags)); here != there {
 			t.Errorf("%s prints\n%s\nand over the server\n%s", line, here, there)
@@ -87,6 +90,22 @@ func TestCommandsOverAServer(t *testing.T) {
 			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
 		}
 	}
+	manyOver(t, d, flags)
+	for _, line := range []string{
+		"destination disable shop-7 --reason gone", "destination list", "destination set shop-7 --url https://shop-7.example/new --secret file:a --sink hooks", "destination enable shop-7",
+		"destination create shop-9 --url https://shop-9.example/hook --header authorization=file:shop-9",
+	} {
+		there, show := same(d.run(line+flags)), "destination show "+strings.Fields(line)[min(2, len(strings.Fields(line))-1)]
+		if strings.HasSuffix(line, "list") {
+			show = line
+		}
+		if here := same(d.run(show)); there != here {
+			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
+		}
+	}
+	if said := d.run("destination delete shop-9 --yes" + flags); said != "deleted destination shop-9\n" {
+		t.Error(said)
+	}
 	watchOver(t, d, flags)
 	changeQuotasOver(t, d, flags)
 	for line, says := range map[string]string{
@@ -94,6 +113,8 @@ func TestCommandsOverAServer(t *testing.T) {
 		"campaign pause fast": "only active and paused campaigns", "campaign set slow --status paused": "--status does not work over --server",
 		"campaign pause slow --until tomorrow": "until: \"tomorrow\" is neither a time", "campaign pause slow --until 2020-01-01T00:00:00Z": "is not ahead",
 		"campaign set slow --quota nothing": "quota nothing does not exist",
+		"destination show nowhere":          "does not exist", "destination create shop-7 --url https://shop-7.example/": "exists already",
+		"destination set shop-7 --url ftp://shop-7.example/": "destinations.url must be an address",
 	} {
 		d.refuses(line+flags, says)
 	}
@@ -103,11 +124,34 @@ func TestCommandsOverAServer(t *testing.T) {
 	d.refuses("campaign show fast", "does not exist")
 	viewer, _, _ := strings.Cut(flags, " --token")
 	d.refuses("campaign pause slow"+viewer, "this takes a token of role operator")
+	d.refuses("destination set shop-7 --max-in-flight 3"+viewer, "this takes a token of role admin")
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("guess"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.refuses("campaign list"+viewer+" --token file:"+wrong, "this token is not known")
+}
+
+// manyOver pauses and resumes campaigns that flags select, over the server and over the database. What a console shows may be a second old.
+func manyOver(t *testing.T, d *desk, flags string) {
+	t.Helper()
+	d.refuses("campaign pause slow --all", "give an id, or --all")
+	d.refuses("campaign pause --all --until yesterday", "--until: ")
+	for _, over := range []string{flags, ""} {
+		d.refuses("campaign pause --match l"+over, "give --yes to pause 2 campaigns") // held and slow
+		for _, step := range [][2]string{
+			{"campaign pause --of-quota provider --match slow --until 2h --yes", "paused 1 of 1 campaigns that match and are active"},
+			{"campaign resume --match slow --yes", "resumed 1 of 1 campaigns that match and are paused"}, {"campaign pause --match nobody", "paused 0 of 0"},
+		} {
+			deadline := time.Now().Add(20 * time.Second)
+			for said := d.run(step[0] + over); !strings.HasPrefix(said, step[1]); said = d.run(step[0] + over) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s%s says %s", step[0], over, said)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}
 }
 
 // watchOver watches an installation without daemons.
@@ -220,7 +264,8 @@ func TestServersThatAreNoConsoles(t *testing.T) {
 		"campaign list --server " + h.URL + " --token secret-secret":         "--token must be file:PATH",
 		"campaign list --server " + h.URL + " --token file:absent":           "--token: open absent",
 		"campaign list --token file:token":                                   "--token goes with --server",
-		"dead show 0/1 --server " + h.URL:                                    "unknown flag: --server",
+		"destination test shop-7 --server " + h.URL:                          "unknown flag: --server",
+		"dead show 0/1 --payload --token file:token":                         "--token goes with --server",
 		"quota show provider --server http://127.0.0.1:1":                    "--server 127.0.0.1:1: no answer: connect: connection refused",
 	} {
 		d.refuses(line, says)

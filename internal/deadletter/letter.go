@@ -26,6 +26,7 @@ type Letter struct {
 	Attempts  int
 	Origin    delivery.Origin // zero if unknown
 	ExpiresAt time.Time
+	Bytes     int // length of the whole payload
 	// Truncated is the length in bytes of the whole payload if only its beginning was kept, else 0.
 	Truncated int
 	Replayed  bool // it has been published again
@@ -264,6 +265,7 @@ func read(r delivery.Record) Letter {
 	if r.Flaw != nil {
 		d.Truncated = max(d.Truncated, int(r.Flaw.Lost))
 	}
+	d.Bytes = max(len(r.Value), d.Truncated)
 	d.Origin, _ = record.ParseOrigin(r.Header(delivery.HeaderOrigin))
 	return d
 }
