@@ -19,7 +19,8 @@ import (
 var consolePages = []string{
 	"", "campaigns", "campaign?id=spring", "create", "edit?id=spring", "cancel?id=spring", "bulk?q=spring", "quotas", "quota?id=provider",
 	"quota?id=provider&last=7d", "quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider", "dead",
-	"replay?campaign=autumn", "replays", "sinks", "daemons", "changes", "login", "campaign?id=nobody",
+	"letter?place=0/0", "replay?campaign=autumn", "replays", "destinations", "destinations?state=disabled", "destination?id=shop-7", "destination-create", "destination-edit?id=shop-7",
+	"destination-delete?id=shop-7", "sinks", "daemons", "changes", "login", "campaign?id=nobody",
 }
 
 // TestConsolePagesInABrowser: below a base path all pages fit 360 pixels, are dark where that is wanted, can be used with keys alone, work
@@ -33,6 +34,8 @@ func TestConsolePagesInABrowser(t *testing.T) {
 	s.pastWeek("provider", 1200)
 	s.campaign("autumn", 1000)
 	s.campaign("winter", 1000)
+	s.run("destination", "create", "shop-7", "--url", "https://hooks.shop-7.example/orders/of/all/customers/everywhere?token=hunter22", "--secret", "file:shop-7", "--header", "x-tenant=blue")
+	s.run("destination", "disable", "shop-7", "--reason", "it answered 410 to a job, which says that it is gone for good")
 	s.receiver.answer = func(a arrival) (int, time.Duration) {
 		if a.campaign != "spring" {
 			return http.StatusGone, 0
@@ -268,12 +271,21 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	send("quota-adjust?id=provider", "quota-adjust", "The count is corrected.", typed{"used", "450"}, typed{"reason", "sent elsewhere"})
 	send("quota-create", "quota-create", "The quota is created.", typed{"id", "fresh"}, typed{"windows", "5/1s"})
 	send("quota-delete?id=fresh", "quota-delete", "The quota is deleted.", typed{"typed", "fresh"})
+	send("destination?id=shop-7", "destination-enable", "The destination is enabled.", typed{"reason", "mended"})
+	send("destination?id=shop-7", "destination-disable", "The destination is disabled.", typed{"reason", "broken again"})
+	send("destination-edit?id=shop-7", "destination-edit", "The destination is changed.", typed{"max_in_flight", "7"})
+	send("destination-edit?id=shop-7", "destination-edit", "must be an address", typed{"url", "ftp://shop-7.example/"})
+	send("destination-create", "destination-create", "The destination is created.", typed{"id", "shop-8"}, typed{"url", "https://shop-8.example/hook"})
+	send("destination-delete?id=shop-8", "destination-delete", "The destination is deleted.", typed{"typed", "shop-8"})
 	send("create", "create", "The campaign is created.", typed{"id", "summer"}, typed{"rate", "77"})
 	send("campaign?id=spring", "rate", "The campaign is changed.", typed{"rate", "123"})
 	send("bulk?q=spring", "bulk", "The campaigns are changed.", typed{"action", "pause"}, typed{"reason", "stop"})
 	send("cancel?id=spring", "cancel", "The campaign is cancelled.", typed{"typed", "spring"})
 	if out := s.run("campaign", "show", "summer"); !strings.Contains(out, "77") {
 		b.t.Errorf("the new campaign is\n%s", out)
+	}
+	if out := s.run("destination", "show", "shop-7"); !strings.Contains(out, "broken again") || !strings.Contains(out, "max in flight  7") {
+		b.t.Errorf("the destination is\n%s", out)
 	}
 	if out := s.run("quota", "show", "provider"); !strings.Contains(out, "500/20s:fixed") {
 		b.t.Errorf("the quota is\n%s", out)

@@ -33,6 +33,7 @@ func TestTheAPIWithstandsSchemathesis(t *testing.T) {
 		s.campaign(id, 50)
 		s.under("provider", id)
 	}
+	s.run("destination", "create", "shop-7", "--url", "https://shop-7.example/hook?token=hunter22", "--header", "x-tenant=blue")
 	const token = "open-sesame-open-sesame"
 	d := s.start("one", "PACER_ADMIN_TOKEN="+token)
 	d.awaitReady(30 * time.Second)
