@@ -7,7 +7,7 @@ import (
 )
 
 // atOnce is how many tests run beside each other. Most of them mostly wait.
-const atOnce = 6
+const atOnce = 8
 
 var crowd = newTurns(atOnce)
 

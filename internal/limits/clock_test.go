@@ -102,6 +102,7 @@ func TestAClockThatIsSetRightIsFollowed(t *testing.T) {
 // ever holds more than its limit, on the clock of the world.
 func TestClockStepsGrantNothing(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	for _, by := range []int64{5 * second, -5 * second} {
 		l := newLua(t, realClient(t))
 		var world, step int64 = epoch, 0

@@ -21,6 +21,7 @@ func TestRateZeroGrantsNothingAndTellsWhy(t *testing.T) {
 }
 
 func TestAFreshTimelineIsPutOffByLessThanTwoTenths(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s store) {
 		firsts := map[int64]bool{}
 		for i := range 20 {

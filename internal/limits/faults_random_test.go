@@ -16,6 +16,7 @@ import (
 // the world no window ever holds more than its limit, and what has room is sent.
 func TestClocksThatStepAndHeal(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	client := realClient(t)
 	harness.Few(t, 5, func(rt *rapid.T) {
 		l := newLua(t, client)

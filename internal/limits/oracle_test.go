@@ -22,6 +22,7 @@ import (
 // TestNoWindowEverHoldsMoreThanItsLimit is about the exact log of what was granted and of what was dispatched, up to
 // late_tolerance late, by several daemons and campaigns, for every algorithm and kind of load.
 func TestNoWindowEverHoldsMoreThanItsLimit(t *testing.T) {
+	t.Parallel()
 	two := func(algorithm string) []delivery.Window {
 		return []delivery.Window{
 			{Span: time.Second, Limit: 40, Algorithm: algorithm}, {Span: 5 * time.Second, Limit: 150, Algorithm: algorithm},
@@ -89,6 +90,7 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 // number, and count once, on several daemons.
 func TestRepliesLostAtRandomDebitOnce(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	mini, _ := miniClient(t)
 	for name, addr := range map[string]string{"miniredis": mini.Addr(), "redis": harness.RedisAddr(t)} {
 		t.Run(name, func(t *testing.T) {

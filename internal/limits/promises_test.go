@@ -98,6 +98,7 @@ func sendsWhatIsAllowed(t *testing.T, s store, c *delivery.Campaign, weight int6
 // A quota that is rolled out limits some of its campaigns, together, to its limit. The others send as if there were none.
 func TestARollOutLimitsSomeCampaignsAndLeavesTheOthersAlone(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	const limit, campaigns, want = 40, 100, 8
 	for _, rollout := range []int64{10, 99} {
 		t.Run(fmt.Sprint(rollout), func(t *testing.T) {
@@ -138,6 +139,7 @@ func TestARollOutLimitsSomeCampaignsAndLeavesTheOthersAlone(t *testing.T) {
 // Units that are handed back one by one are all handed back, also while a quota is rolled out.
 func TestUnitsHandedBackOneByOneAreThereAgain(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	for _, rollout := range []int64{1, 50, 100} {
 		eachStore(t, func(t *testing.T, s store) {
 			q := &delivery.Quota{ID: "q", Revision: 1, Exempt: 100 - rollout, Windows: windows(1000, time.Minute, 5000, time.Hour)}

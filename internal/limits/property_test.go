@@ -23,6 +23,7 @@ func TestScriptsFillHolesAsTheModelDoes(t *testing.T) { onBoth(t, compareStorms)
 func onBoth(t *testing.T, compare func(*testing.T, redis.UniversalClient)) {
 	t.Helper()
 	harness.Simulation(t)
+	t.Parallel()
 	t.Run("miniredis", func(t *testing.T) {
 		_, c := miniClient(t)
 		compare(t, c)

@@ -14,6 +14,7 @@ import (
 // algorithm and the spending; and they use it.
 func TestSharesFollowPriorityUnderEveryKindOfQuota(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	for _, spend := range []string{delivery.SpendGreedy, delivery.SpendEven} {
 		for _, algorithm := range []string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed} {
 			for _, weights := range [][2]int64{{1, 1}, {5, 1}, {1, 5}, {5, 5}, {15, 2}} {

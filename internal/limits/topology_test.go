@@ -282,6 +282,7 @@ func TestACampaignThatMovesWaitsUntilItsSlotsAreOver(t *testing.T) {
 // back.
 func TestACampaignThatMovesLeavesNothingBehind(t *testing.T) {
 	harness.Simulation(t)
+	t.Parallel()
 	const step = 1 << 14 // what a change of the row adds to the revision
 	at := func(shard int, revision, rate int64) *delivery.Campaign {
 		c := campaign(rate, quotaIn(shard, 100_000))
