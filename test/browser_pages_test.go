@@ -284,7 +284,8 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	if out := s.run("campaign", "show", "summer"); !strings.Contains(out, "77") {
 		b.t.Errorf("the new campaign is\n%s", out)
 	}
-	if out := s.run("destination", "show", "shop-7"); !strings.Contains(out, "broken again") || !strings.Contains(out, "max in flight  7") {
+	if out := strings.Join(strings.Fields(s.run("destination", "show", "shop-7")), " "); !strings.Contains(out, "reason broken again") ||
+		!strings.Contains(out, "max in flight 7") {
 		b.t.Errorf("the destination is\n%s", out)
 	}
 	if out := s.run("quota", "show", "provider"); !strings.Contains(out, "500/20s:fixed") {
