@@ -91,6 +91,14 @@ func (x *spent) gone(at float64) float64 {
 	return at + x.span
 }
 
+// length is after how long what goes on alike in a window is where it was.
+func (x *spent) length() float64 {
+	if x.width > 0 {
+		return (math.Floor(settling/x.width)+1)*x.width + x.window.Span.Seconds()
+	}
+	return x.span
+}
+
 // room is how much may have been sent at t, how fast that grows, and until when it does.
 func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 	if x.window.Algorithm == delivery.AlgorithmFixed {
@@ -210,6 +218,16 @@ func (c *curve) by(at float64) float64 {
 		return c.sent[i-1]
 	}
 	return c.sent[i-1] + (c.sent[i]-c.sent[i-1])*(at-c.at[i-1])/(c.at[i]-c.at[i-1])
+}
+
+// when is the time by which so many units, of those that the curve knows, were sent.
+func (c *curve) when(sent float64) float64 {
+	_, most := c.end()
+	i, exact := slices.BinarySearch(c.sent, min(sent, most))
+	if exact || i == 0 {
+		return c.at[i]
+	}
+	return c.at[i-1] + (c.at[i]-c.at[i-1])*(sent-c.sent[i-1])/(c.sent[i]-c.sent[i-1])
 }
 
 // end is the last point.

@@ -134,6 +134,42 @@ func TestWhatIsNotFollowedToItsEndKeepsToThePeriods(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotFollowedToItsEndGoesInBursts: what goes in some minutes of a day goes in as many of the next day.
+func TestWhatIsNotFollowedToItsEndGoesInBursts(t *testing.T) {
+	c := campaign("c", 5, 1,
+		&delivery.Quota{ID: "a", Revision: 1, Windows: []delivery.Window{
+			{Span: 24 * time.Hour, Limit: 1662, Algorithm: delivery.AlgorithmLog}, {Span: 5 * time.Second, Limit: 216},
+		}},
+		&delivery.Quota{ID: "b", Revision: 1, Windows: []delivery.Window{{Span: 5 * time.Second, Limit: 26}}},
+	)
+	for _, units := range []int64{1700, 2400, 3209} {
+		g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: 1_790_000_028_844_000}
+		g.send(1, math.MaxInt64)
+		g.now += 1_000_000_000
+		begin := time.UnixMicro(g.now)
+		forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, float64(units))
+		done, can := g.send(units, math.MaxInt64)
+		if took, in := time.UnixMicro(done).Sub(begin), forecast.Sub(begin); !ok || !can || (in-took).Abs() > took/5 {
+			t.Errorf("%d units in %s, forecast %s", units, took, in)
+		}
+	}
+}
+
+// TestWhatIsNotFollowedToItsEndGoesInBurstsOfHours: what a day's limit leaves for the fourth night goes in that night.
+func TestWhatIsNotFollowedToItsEndGoesInBurstsOfHours(t *testing.T) {
+	h := &history{begins: 1_790_000_000_104_570, opens: 1, closes: 298, units: 3600, part: 5. / 16, campaign: campaign("c", 3, 1,
+		&delivery.Quota{ID: "a", Revision: 1, Spend: delivery.SpendEven, Windows: []delivery.Window{
+			{Span: time.Second, Limit: 7}, {Span: 5 * time.Second, Limit: 50, Algorithm: delivery.AlgorithmFixed},
+		}},
+		&delivery.Quota{ID: "b", Revision: 1, Spend: delivery.SpendEven, Windows: []delivery.Window{{Span: 5 * time.Second, Limit: 16}}},
+		&delivery.Quota{ID: "c", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: 1021, Algorithm: delivery.AlgorithmLog}}},
+	)}
+	h.setHours(t, 0)
+	if o, can := h.play(); !can || !o.comesTrue() {
+		t.Errorf("%+v, %v", o, can)
+	}
+}
+
 // TestAForecastKnowsWhenUnitsLeave: most of what a window counts leaves it long before the last of it does.
 func TestAForecastKnowsWhenUnitsLeave(t *testing.T) {
 	c := campaign("c", 100, 1, &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 1000}}})
@@ -238,14 +274,14 @@ func (h *history) fewInHours() bool {
 }
 
 // setHours makes the campaign active in its hours, which last some minutes longer.
-func (h *history) setHours(rt *rapid.T, longer int) {
+func (h *history) setHours(t interface{ Fatal(...any) }, longer int) {
 	if h.closes == 0 {
 		return
 	}
 	c := *h.campaign
 	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: h.opens, To: h.closes + longer}}, time.UTC)
 	if err != nil {
-		rt.Fatal(err)
+		t.Fatal(err)
 	}
 	c.Hours, h.campaign = hours, &c
 }

@@ -57,7 +57,7 @@ func (p *spending) rate(t float64) (perSecond, until float64, ended bool) {
 }
 
 // finish returns when the units will have been sent: never if ok is false. If so many bends are not enough to tell, the rest goes on
-// like that, or as windows that are longer allow in the long run.
+// like that, or as in the last span of the longest window that had no room, or as windows that are longer allow in the long run.
 func (p *spending) finish(bends int) (at float64, ok bool) {
 	slices.SortFunc(p.windows, func(a, b *spent) int { return int(a.window.Span - b.window.Span) })
 	p.curve = curve{at: []float64{0}, sent: []float64{0}}
@@ -91,6 +91,8 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 			return 0, false
 		}
 		at = last.Sub(p.now).Seconds()
+	case p.campaign.Hours == nil && sent > 0:
+		at = p.again(t, sent)
 	case sent > 0:
 		at = t * p.units / sent
 	}
@@ -102,11 +104,33 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 			if after > 0 {
 				at = max(at, x.reset+(math.Ceil(after/x.limit)-1)*span)
 			}
+		case x.window.Algorithm != delivery.AlgorithmFixed && !x.even: // a span after any time, no more than its limit goes besides
+			spans := math.Ceil(min((p.units-sent)/x.limit, p.units/x.limit-1))
+			at = max(at, spans*x.span+p.curve.when(p.units-spans*x.limit))
 		default:
 			at = max(at, (p.units-x.limit)*span/x.limit)
 		}
 	}
 	return at, at < longest
+}
+
+// again is when the units will have been sent if each span of the longest window that had no room goes like the last one: of a
+// day in whose first minutes all goes that may, the minutes count. Before a span is over, what is to come goes as fast as what went.
+func (p *spending) again(t, sent float64) float64 {
+	for _, x := range slices.Backward(p.windows) {
+		if x.bound == 0 {
+			continue
+		}
+		length := x.length()
+		before := p.curve.by(t - length)
+		each := sent - before
+		if t-p.since < length || each <= tiny {
+			break
+		}
+		spans := math.Floor((p.units - sent) / each)
+		return t + spans*length + p.curve.when(before+p.units-sent-spans*each) - (t - length)
+	}
+	return t * p.units / sent
 }
 
 // step is how fast units are sent at t, and until when.
@@ -172,11 +196,7 @@ func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
 func (p *spending) pass(t, sent float64) (float64, float64) {
 	var lengths []float64
 	for _, x := range p.windows {
-		length := x.span
-		if x.width > 0 {
-			length = (math.Floor(settling/x.width)+1)*x.width + x.window.Span.Seconds()
-		}
-		lengths = append(lengths, length)
+		lengths = append(lengths, x.length())
 	}
 	for i, length := range lengths {
 		if t-p.since < alike*length {
