@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -125,12 +126,20 @@ func brokerRestarted(t *testing.T, c *chaos) {
 func brokerRefuses(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	lanes := requeue.LaneTopic(c.prefix)
-	c.configure(lanes, "cleanup.policy", "compact")
 	c.brokerLoad()
+	time.Sleep(3*time.Second)
+	c.configure(lanes, "cleanup.policy", "compact")
+	more := 0
 	c.await(20*time.Second, "a refusal", func() bool {
-		return c.up[0].metric("pacer_requeue_outage")+c.up[1].metric("pacer_requeue_outage") > 0
+		if c.up[0].metric("pacer_requeue_outage")+c.up[1].metric("pacer_requeue_outage") > 0 {
+			return true
+		}
+		// The broker applies a setting some time after it has accepted it, and until then all jobs may be in lanes.
+		c.publish(further("waits", fmt.Sprint("more-", more), 2))
+		more++
+		return false
 	})
-	before := c.written(lanes) // the broker applies the setting a moment after it has accepted it
+	before := c.written(lanes)
 	time.Sleep(2 * time.Second)
 	if n := c.written(lanes) - before; n > 0 {
 		t.Fatalf("%d jobs were written to lanes that refuse", n)
