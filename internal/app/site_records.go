@@ -46,9 +46,8 @@ func (r records) Campaigns(ctx context.Context) (map[string]view.Record, error) 
 	return all, nil
 }
 
-func (r records) Usage(ctx context.Context, quota string, last, step time.Duration) ([]view.Usage, error) {
-	now := time.Now()
-	steps, err := r.admin.UsageHistory(ctx, quota, now.Add(-last), now, step)
+func (r records) Usage(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]view.Usage, error) {
+	steps, err := r.admin.UsageHistory(ctx, quota, from, to, step)
 	if err != nil {
 		return nil, err
 	}

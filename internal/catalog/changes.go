@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,7 @@ type Change struct {
 // ChangesOf selects changes; the zero value selects all.
 type ChangesOf struct {
 	Campaign, Quota, Destination string // the first of these that is not empty
+	Who                          string // an actor, with or without its address, or a role of the database; "": all
 	Before                       int64  // only changes with a lower number; 0: all
 	Limit                        int    // at most 1,000
 }
@@ -50,6 +52,10 @@ func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
 				where = " AND " + by.column + " = $3"
 				break
 			}
+		}
+		if of.Who != "" { // most changes are by few, and rows are kept for a time only: no index for it
+			args = append(args, of.Who)
+			where += fmt.Sprintf(" AND $%d IN (who, actor, regexp_replace(actor, '@[^@]*$', ''))", len(args))
 		}
 		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation, operation, coalesce(campaign_id, ''),
        coalesce(quota_id, ''), coalesce(destination_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes

@@ -60,8 +60,22 @@ func TestChangesOfCampaigns(t *testing.T) {
 	if got, want := of(ChangesOf{Quota: "provider"}), []string{"campaign_quotas insert", "quotas insert"}; !slices.Equal(got, want) {
 		t.Errorf("the quota had %v, want %v", got, want)
 	}
-	if all := of(ChangesOf{}); len(all) != 5 {
-		t.Errorf("%d changes, want 5: %v", len(all), all)
+	for i, name := range []string{"alice@example.com@10.0.0.7", "alice@10.0.0.7", ""} {
+		burst := int64(i + 1)
+		if _, err := a.SetCampaign(WithActor(ctx, Actor{Name: name}), "autumn", CampaignChange{Burst: &burst, ExpectedTotal: &burst}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for who, want := range map[string]int{"alice": 1, "alice@10.0.0.7": 1, "alice@example.com": 1, "bob": 0, c.Who: 8, "": 8} {
+		if got := of(ChangesOf{Who: who}); len(got) != want {
+			t.Errorf("%q made %v, want %d", who, got, want)
+		}
+	}
+	if got := of(ChangesOf{Quota: "provider", Who: "alice"}); len(got) != 0 {
+		t.Errorf("alice changed the quota: %v", got)
+	}
+	if all := of(ChangesOf{}); len(all) != 8 {
+		t.Errorf("%d changes, want 8: %v", len(all), all)
 	}
 	if _, err := a.Changes(ctx, ChangesOf{Limit: maxChanges + 1}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a limit without a bound: %v", err)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,6 +77,13 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
+	if s.Site != nil {
+		var site sync.WaitGroup
+		defer site.Wait()
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		site.Go(func() { s.Site.Run(ctx) })
+	}
 	s.Logger.Info("console listens", "address", l.Addr().String())
 
 	select {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ type SiteOptions struct {
 // Site is the console's pages and API.
 type Site struct {
 	hub      *live.Hub
+	looker   *view.Looker
 	mux      *http.ServeMux
 	guard    *auth.Guard
 	origins  *http.CrossOriginProtection
@@ -62,11 +64,14 @@ func NewSite(o SiteOptions) *Site {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
 	o.Sources.Letters, o.Sources.Letter = view.LimitLooks(o.Sources.Letters), view.LimitLooks(o.Sources.Letter)
-	looker := view.NewLooker(o.Sources)
-	page.New(looker, s.hub, o.Guard, o.Logger).Register(s.mux)
-	api.Register(s.mux, looker, o.Logger)
+	s.looker = view.NewLooker(o.Sources)
+	page.New(s.looker, s.hub, o.Guard, o.Logger).Register(s.mux)
+	api.Register(s.mux, s.looker, o.Logger)
 	return s
 }
+
+// Run records the last hour of the campaigns, until ctx ends.
+func (s *Site) Run(ctx context.Context) { s.looker.Record(ctx) }
 
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
 func (s *Site) Close() {

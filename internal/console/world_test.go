@@ -78,9 +78,9 @@ func (w *world) Campaigns(context.Context) (map[string]view.Record, error) {
 	return all, w.fail
 }
 
-func (w *world) Usage(_ context.Context, _ string, last, step time.Duration) (list []view.Usage, err error) {
-	begin := time.Now().Add(-last).Truncate(step)
-	for i := range min(int64(last/step), 10) {
+func (w *world) Usage(_ context.Context, _ string, from, to time.Time, step time.Duration) (list []view.Usage, err error) {
+	begin := from.Truncate(step)
+	for i := range min(int64(to.Sub(from)/step), 10) {
 		left := 1000 - i%1000
 		list = append(list, view.Usage{
 			Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1,

@@ -50,9 +50,14 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
+	get(api, "get-campaign-history", "/campaigns/{id}/history", "The last hour of a campaign: what its schedule allowed, and what was sent", s.history)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
+	describeFields[view.Campaign](api, "/campaigns")
+	describeFields[view.Quota](api, "/quotas")
+	describeFields[view.Destination](api, "/destinations")
+	describeFields[view.Change](api, "/changes")
 	return api
 }
 
@@ -78,6 +83,8 @@ func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], 
 }
 
 type campaignsIn struct {
+	Chosen
+
 	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
 	State string `query:"state" maxLength:"64" doc:"sending, idle, or what holds it; or a status"`
 	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
@@ -88,18 +95,15 @@ type campaignsIn struct {
 }
 
 type campaignsOut struct {
-	Campaigns []*view.Campaign `json:"campaigns"`
-	Total     int              `json:"total" doc:"campaigns on all pages"`
-	Next      string           `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
+	Campaigns []some[view.Campaign] `json:"campaigns"`
+	Total     int                   `json:"total" doc:"campaigns on all pages"`
+	Next      string                `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
 }
 
 func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
 	by := view.Selection{Text: in.Text, State: in.State, Quota: in.Quota, Sink: in.Sink, Sort: in.Sort, After: in.After}
 	list, total, next := s.looker.Look(ctx).Select(by, in.Limit)
-	out := campaignsOut{Campaigns: list, Total: total}
-	if list == nil {
-		out.Campaigns = []*view.Campaign{}
-	}
+	out := campaignsOut{Campaigns: someOf(list, in.Fields), Total: total}
 	if next != nil {
 		out.Next = next.After
 	}
@@ -116,6 +120,22 @@ func (s *server) campaign(ctx context.Context, in *ByID) (*campaignOut, error) {
 		return &campaignOut{etag(c.Revision), c}, nil
 	}
 	return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
+}
+
+type historyIn struct {
+	ByID
+	Last string `query:"last" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"how far back, at most an hour"`
+}
+
+func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past], error) {
+	last, err := span("last", in.Last)
+	if err != nil {
+		return nil, err
+	}
+	if s.looker.Look(ctx).Campaign(in.ID) == nil {
+		return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
+	}
+	return &answer[*view.Past]{s.looker.History().Of(in.ID, time.Now().Add(-min(last, view.HistoryKept)))}, nil
 }
 
 func span(name, text string) (time.Duration, error) {
@@ -145,16 +165,19 @@ func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], erro
 }
 
 type changesIn struct {
+	Chosen
+
 	Campaign    string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
 	Quota       string `query:"quota" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign"`
 	Destination string `query:"destination" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign and quota"`
+	Who         string `query:"who" maxLength:"256" doc:"for whom it was done, with or without the address, such as alice; or the role of the database"`
 	Before      int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
 	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 type changesOut struct {
-	Changes []view.Change `json:"changes"`
-	Next    int64         `json:"next,omitempty" doc:"what to pass as before for the next page; absent on the last"`
+	Changes []some[view.Change] `json:"changes"`
+	Next    int64               `json:"next,omitempty" doc:"what to pass as before for the next page; absent on the last"`
 }
 
 func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {
@@ -162,11 +185,11 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 	if records == nil {
 		return nil, absent("there is no database here, and so no record of changes")
 	}
-	list, err := records.Changes(ctx, view.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Destination: in.Destination, Before: in.Before, Limit: in.Limit})
+	list, err := records.Changes(ctx, view.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Destination: in.Destination, Who: in.Who, Before: in.Before, Limit: in.Limit})
 	if err != nil {
 		return nil, absent(line(err))
 	}
-	out := changesOut{Changes: append([]view.Change{}, list...)}
+	out := changesOut{Changes: someOf(pointers(list), in.Fields)}
 	if len(list) == in.Limit {
 		out.Next = list[len(list)-1].Number
 	}

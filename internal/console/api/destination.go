@@ -25,6 +25,8 @@ func (s *server) registerDestinations(api huma.API) {
 }
 
 type destinationsIn struct {
+	Chosen
+
 	Text  string `query:"q" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"part of the id"`
 	State string `query:"state" enum:"disabled,failing,enabled"`
 	Sink  string `query:"sink" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"name of the sink that it names"`
@@ -33,8 +35,8 @@ type destinationsIn struct {
 }
 
 type destinationsOut struct {
-	Destinations []view.Destination `json:"destinations"`
-	Next         string             `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
+	Destinations []some[view.Destination] `json:"destinations"`
+	Next         string                   `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
 }
 
 // errNoDestinations means that there is no database.
@@ -49,7 +51,7 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 	if err != nil {
 		return nil, problem(err, http.StatusConflict)
 	}
-	return &answer[destinationsOut]{destinationsOut{append([]view.Destination{}, list...), next}}, nil
+	return &answer[destinationsOut]{destinationsOut{someOf(pointers(list), in.Fields), next}}, nil
 }
 
 type destinationOut struct {

@@ -30,20 +30,22 @@ func (s *server) registerQuotas(api huma.API) {
 }
 
 type quotasIn struct {
+	Chosen
+
 	After string `query:"after" maxLength:"256" doc:"id of the last quota of the page before"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
 }
 
 type quotasOut struct {
-	Quotas []*view.Quota `json:"quotas"`
-	Total  int           `json:"total" doc:"quotas on all pages"`
-	Next   string        `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
+	Quotas []some[view.Quota] `json:"quotas"`
+	Total  int                `json:"total" doc:"quotas on all pages"`
+	Next   string             `json:"next,omitempty" doc:"what to pass as after for the next page; absent on the last"`
 }
 
 func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], error) {
 	state := s.looker.Look(ctx)
 	list, more := state.QuotasAfter(in.After, in.Limit)
-	out := quotasOut{Quotas: list, Total: len(state.Quotas)}
+	out := quotasOut{Quotas: someOf(list, in.Fields), Total: len(state.Quotas)}
 	if more {
 		out.Next = list[len(list)-1].ID
 	}
@@ -233,7 +235,10 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 type usageIn struct {
 	ByID
 	Lately
-	Step string `query:"step" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"time of each entry, in whole minutes"`
+
+	From time.Time `query:"from" doc:"instead of last: the beginning, rounded down to a whole step"`
+	To   time.Time `query:"to" doc:"the end, rounded up to a whole minute; by default now"`
+	Step string    `query:"step" default:"1h" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d" doc:"time of each entry, in whole minutes"`
 }
 
 type usageOut struct {
@@ -245,7 +250,7 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 	if records == nil {
 		return nil, absent("there is no database here, and so no ledger")
 	}
-	last, err := span("last", in.Last)
+	from, to, err := in.between(time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -256,15 +261,36 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 	if s.looker.Look(ctx).Quota(in.ID) == nil {
 		return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
 	}
-	if step < time.Minute || step%time.Minute != 0 || last/step > maxEntries {
+	if step < time.Minute || step%time.Minute != 0 || to.Sub(from)/step > maxEntries {
 		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("step must be a whole number of minutes, and at most %d of them fit", maxEntries))
 	}
-	usage, err := records.Usage(ctx, in.ID, last, step)
+	usage, err := records.Usage(ctx, in.ID, from, to, step)
 	if err != nil {
 		return nil, absent(line(err))
 	}
 	return &answer[usageOut]{usageOut{usage}}, nil
 }
+
+// between returns the time that is asked for.
+func (in *usageIn) between(now time.Time) (from, to time.Time, err error) {
+	last, err := span("last", in.Last)
+	if err != nil {
+		return from, to, err
+	}
+	if to = in.To; to.IsZero() || to.After(now) {
+		to = now // of what is to come nothing is known
+	}
+	if from = in.From; from.IsZero() {
+		from = to.Add(-last)
+	}
+	if !from.Before(to) || from.Before(now.Add(-maxUsage)) {
+		return from, to, huma.Error422UnprocessableEntity("from must lie before to and before now, and within the last ten years")
+	}
+	return from, to, nil
+}
+
+// maxUsage is how far back somebody may ask; the ledger keeps less.
+const maxUsage = 10 * 366 * 24 * time.Hour
 
 // maxEntries bounds one answer about the use of a quota.
 const maxEntries = 5000

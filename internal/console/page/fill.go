@@ -169,7 +169,7 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.NoUsage = "In mode eventual the use of a quota is not kept."
 	default:
 		last, _ := notation.ParseSpan(data.Last) // one of those above
-		usage, err := records.Usage(ctx, q.ID, last, step)
+		usage, err := records.Usage(ctx, q.ID, time.Now().Add(-last), time.Now(), step)
 		if err != nil {
 			data.NoUsage = "What was used is not known: " + brief(err)
 			break

@@ -33,6 +33,7 @@ const (
 // never twice at the same time. Safe for concurrent use.
 type Looker struct {
 	sources Sources
+	past    History
 
 	mu       sync.Mutex // guards what follows; never held while looking
 	last     *State

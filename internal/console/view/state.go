@@ -157,11 +157,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if v.Lanes == nil {
 		v.Lanes = []int{}
 	}
-	if c.Status == delivery.StatusActive && c.Invalid == "" && c.Active(e.now) && !c.Ended(e.now) {
-		rate, _, _ := c.RateAt(e.now)
-		v.Allowed = rate.PerSecond()
-	}
-	v.Rate = fmt.Sprintf("%g", c.Rate.PerSecond())
+	v.Allowed, v.Rate = allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
 	if r, ok := e.records[c.ID]; ok {
 		// Records are some seconds old, and whoever changes what they see must have seen all of it as it was at one revision: the older one,
 		// which is refused if anything has changed since.

@@ -48,7 +48,7 @@ type Sources struct {
 // Records is what the database knows.
 type Records interface {
 	Campaigns(ctx context.Context) (map[string]Record, error)
-	Usage(ctx context.Context, quota string, last, step time.Duration) ([]Usage, error)
+	Usage(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]Usage, error)
 	Changes(ctx context.Context, of ChangesOf) ([]Change, error)
 }
 
@@ -245,6 +245,7 @@ type Field struct {
 // ChangesOf selects changes.
 type ChangesOf struct {
 	Campaign, Quota, Destination string // the first of these that is not empty
+	Who                          string // an actor, with or without its address, or a role of the database; "": all
 	Before                       int64  // only those with a lower number; 0: all
 	Limit                        int
 }

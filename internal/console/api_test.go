@@ -1,0 +1,136 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// TestFieldsOfLists: a list has the members that were asked for, and what is no member is refused by name.
+func TestFieldsOfLists(t *testing.T) {
+	h, described := serve(guarded()), documented(t)
+	for path, want := range map[string]string{
+		"/campaigns?fields=id,state": "id state", "/campaigns?fields=id&limit=1": "id", "/quotas?fields=windows,id": "id windows",
+		"/destinations?fields=id,state": "id state", "/changes?fields=number,fields": "fields number",
+	} {
+		answer := ask(h, "GET", "/api/v1"+path, "viewer", "")
+		list, _, _ := strings.Cut(path, "?")
+		if why := described(list, "get", answer); answer.Code != http.StatusOK || why != "" {
+			t.Errorf("%s: %d %s: %s", path, answer.Code, why, answer.Body)
+		}
+		var out map[string]any
+		if err := json.Unmarshal(answer.Body.Bytes(), &out); err != nil {
+			t.Fatal(err)
+		}
+		rows, _ := out[list[1:]].([]any)
+		if len(rows) == 0 {
+			t.Errorf("%s: none", path)
+		}
+		for _, row := range rows {
+			if has := strings.Join(slices.Sorted(maps.Keys(row.(map[string]any))), " "); has != want {
+				t.Errorf("%s: a row has %s", path, has)
+			}
+		}
+	}
+	for _, path := range []string{"/campaigns?fields=id,payload", "/campaigns?fields=", "/quotas?fields=ID"} {
+		if answer := ask(h, "GET", "/api/v1"+path, "viewer", ""); answer.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+	}
+}
+
+// TestHistoryOfACampaign: what was allowed, sent and left in each ten seconds of the last hour, of those that have something to tell.
+func TestHistoryOfACampaign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources, began := newWorld().sources(), time.Now()
+		var idle, away atomic.Bool
+		sources.Fleet = func(context.Context) (*view.Fleet, error) {
+			if away.Load() {
+				return nil, errAway
+			}
+			sent, sends := 80*int64(time.Since(began)/time.Second), !idle.Load()
+			return &view.Fleet{
+				At: time.Now(), Counter: "leader", Sent: func(id string) (int64, bool) { return sent, sends && id == "spring" },
+				Of: func(c *delivery.Campaign, _ *delivery.Snapshot) *hold.Board {
+					if c.ID == "spring" && sends {
+						return &hold.Board{Waiting: 500}
+					}
+					return &hold.Board{}
+				},
+			}, nil
+		}
+		looker := view.NewLooker(sources)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go looker.Record(ctx)
+		past := func(id string, last time.Duration) *view.Past {
+			synctest.Wait()
+			return looker.History().Of(id, time.Now().Add(-last))
+		}
+		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 {
+			t.Errorf("at once: %+v", p)
+		}
+		time.Sleep(95 * time.Second)
+		p := past("spring", time.Hour)
+		if len(p.Points) != 9 || p.Points[0] != (view.Point{At: began.Add(10 * time.Second).UTC(), Allowed: 100, Sent: 80, Backlog: 500}) || p.Since != began.Add(10*time.Second).UTC() || !p.Kept {
+			t.Errorf("of 95 seconds: %+v", p)
+		}
+		if p := past("spring", 30*time.Second); len(p.Points) != 3 || p.Points[0].At != began.Add(70*time.Second).UTC() {
+			t.Errorf("of 30 seconds: %+v", p)
+		}
+		if p := past("paused", time.Hour); p.Kept || len(p.Points) != 0 {
+			t.Errorf("of one that does nothing: %+v", p)
+		}
+		away.Store(true) // a gap, and no rate over it
+		time.Sleep(time.Minute)
+		away.Store(false)
+		time.Sleep(30 * time.Second)
+		if p := past("spring", time.Hour); len(p.Points) != 11 || p.Points[9].At.Sub(p.Points[8].At) != 80*time.Second || p.Points[9].Sent != 80 {
+			t.Errorf("with a gap: %+v", p.Points[8:])
+		}
+		time.Sleep(2 * time.Hour)
+		if p := past("spring", 2*time.Hour); len(p.Points) < 359 || len(p.Points) > 361 {
+			t.Errorf("of an hour: %d points", len(p.Points))
+		}
+		idle.Store(true)
+		time.Sleep(30 * time.Minute)
+		if p := past("spring", time.Hour); !p.Kept || p.Points[len(p.Points)-1].Sent != 0 {
+			t.Errorf("since half an hour it does nothing: %+v", p.Points[len(p.Points)-1])
+		}
+		time.Sleep(time.Hour)
+		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 {
+			t.Errorf("since more than an hour it does nothing: %d points", len(p.Points))
+		}
+	})
+}
+
+// TestUsageBetween: from and to take the place of last, and what makes no sense is refused.
+func TestUsageBetween(t *testing.T) {
+	h := serve(guarded())
+	for query, want := range map[string]int{
+		"from=2999-01-01T00:00:00Z": 422, "from=yesterday": 422, "last=11000d&step=366d": 422, "last=100d&step=1d": 200,
+		"from=" + time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339): 200,
+		"to=2001-01-01T00:00:00Z": 422, "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": 422,
+	} {
+		if answer := ask(h, "GET", "/api/v1/quotas/provider/usage?"+query, "viewer", ""); answer.Code != want {
+			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
+		}
+	}
+	from := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Hour)
+	answer := ask(h, "GET", "/api/v1/quotas/provider/usage?from="+from.Format(time.RFC3339)+"&to="+from.Add(2*time.Hour).Format(time.RFC3339), "viewer", "")
+	var out struct{ Usage []view.Usage }
+	if err := json.Unmarshal(answer.Body.Bytes(), &out); err != nil || len(out.Usage) != 2 || !out.Usage[0].Start.Equal(from) {
+		t.Errorf("two hours: %+v, %v", out, err)
+	}
+}
