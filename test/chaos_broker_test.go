@@ -126,9 +126,8 @@ func brokerRestarted(t *testing.T, c *chaos) {
 func brokerRefuses(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	lanes := requeue.LaneTopic(c.prefix)
-	c.brokerLoad()
-	time.Sleep(3*time.Second)
 	c.configure(lanes, "cleanup.policy", "compact")
+	c.brokerLoad()
 	more := 0
 	c.await(20*time.Second, "a refusal", func() bool {
 		if c.up[0].metric("pacer_requeue_outage")+c.up[1].metric("pacer_requeue_outage") > 0 {

@@ -138,10 +138,7 @@ func (v *validator) address(path, address, remedy string) {
 	}
 }
 
-var (
-	topicPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-	sinkPattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
-)
+var sinkPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
 
 func validSinkName(name string) bool { return sinkPattern.MatchString(name) }
 
@@ -160,7 +157,7 @@ func (v *validator) kafka(c *Config) {
 	}
 	for i, t := range k.Topics {
 		switch {
-		case !topicPattern.MatchString(t):
+		case !notation.IsTopic(t):
 			v.add("kafka.topics", "%s is not a name for a topic; use letters, digits, dots, - and _", quoted(t))
 		case ownedTopic(t, k.TopicPrefix):
 			v.add("kafka.topics", "%s is a topic of pacer's own; name the topic your producers write to", t)
@@ -171,7 +168,7 @@ func (v *validator) kafka(c *Config) {
 	if k.Group == "" || len(k.Group) > 255 {
 		v.add("kafka.group", "must have 1 to 255 characters, such as pacer")
 	}
-	if len(k.TopicPrefix) > maxPrefix || !topicPattern.MatchString(k.TopicPrefix+"dead") {
+	if len(k.TopicPrefix) > maxPrefix || !notation.IsTopic(k.TopicPrefix+"dead") {
 		v.add("kafka.topic_prefix", "%s cannot begin a topic's name; use at most %d letters, digits, dots, - and _",
 			quoted(k.TopicPrefix), maxPrefix)
 	}

@@ -31,6 +31,17 @@ func TestUntil(t *testing.T) {
 	}
 }
 
+func TestTopics(t *testing.T) {
+	for name, want := range map[string]bool{
+		"jobs": true, "Jobs.v2_eu-1": true, "...": true, strings.Repeat("x", 249): true,
+		"": false, ".": false, "..": false, strings.Repeat("x", 250): false, "a b": false, "ü": false, "a/b": false, "a\n": false,
+	} {
+		if got := IsTopic(name); got != want {
+			t.Errorf("%q: %t", name, got)
+		}
+	}
+}
+
 func TestSpans(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1m": time.Minute, "1h": time.Hour, "7d": 7 * Day, "90s": 90 * time.Second, "250ms": 250 * time.Millisecond,

@@ -60,7 +60,7 @@ func (s *Set) Evicting(ctx context.Context) ([]string, error) {
 }
 
 // readOnly is a script for the commands that run one which only reads.
-var readOnly = &Script{source: "return {}", sha: redis.NewScript("return {}").Hash()}
+var readOnly = &Script{text: func() (source, sha string) { return "return {}", redis.NewScript("return {}").Hash() }}
 
 // findings collects what is found on servers that are asked at once.
 type findings struct {

@@ -80,7 +80,7 @@ func TestProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		const source = "return redis.call('hset', KEYS[1], 'f', '1')"
-		piped := (&Script{source: source, sha: "none"}).Run(t.Context(), set.Master(0), Run{Keys: []string{"{pacer.0}"}})
+		piped := (&Script{text: func() (string, string) { return source, "none" }}).Run(t.Context(), set.Master(0), Run{Keys: []string{"{pacer.0}"}})
 		for _, err := range []error{piped.Err(), set.Master(0).Eval(t.Context(), source, []string{"{pacer.0}"}).Err()} {
 			if want == "" && err != nil || want != "" && (err == nil || !strings.HasSuffix(err.Error(), want)) {
 				t.Errorf("%s: %v", user, err)

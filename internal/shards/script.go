@@ -3,6 +3,8 @@ package shards
 import (
 	"context"
 	"io/fs"
+	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -10,20 +12,23 @@ import (
 // Script is a Lua program with its SHA-1 digest. It is run by its digest; to a server that does not know it, it is
 // sent as text, which also loads it, so that no SCRIPT FLUSH can come in between.
 type Script struct {
-	source, sha string
+	text func() (source, sha string)
 }
 
-// NewScript concatenates files into one program. It panics if a file is missing: they are embedded.
+// NewScript concatenates files into one program, when it is needed first. That panics if a file is missing: they are embedded.
 func NewScript(files fs.FS, names ...string) *Script {
-	var source string
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
-		if err != nil {
-			panic(err)
+	return &Script{text: sync.OnceValues(func() (source, sha string) {
+		var b strings.Builder
+		for _, name := range names {
+			text, err := fs.ReadFile(files, name)
+			if err != nil {
+				panic(err)
+			}
+			b.Write(text)
+			b.WriteByte('\n')
 		}
-		source += string(text) + "\n"
-	}
-	return &Script{source: source, sha: redis.NewScript(source).Hash()}
+		return b.String(), redis.NewScript(b.String()).Hash()
+	})}
 }
 
 // Run holds the arguments of one run of a script.
@@ -52,7 +57,8 @@ func (s *Script) PipelineRO(ctx context.Context, client redis.UniversalClient, r
 type eval func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 
 func (s *Script) pipeline(ctx context.Context, client redis.UniversalClient, runs []Run, bySHA, byText eval) []*redis.Cmd {
-	replies := send(ctx, client, runs, bySHA, s.sha)
+	source, sha := s.text()
+	replies := send(ctx, client, runs, bySHA, sha)
 	var unknown []Run
 	var at []int
 	for i, r := range replies {
@@ -61,7 +67,7 @@ func (s *Script) pipeline(ctx context.Context, client redis.UniversalClient, run
 		}
 	}
 	if len(unknown) > 0 {
-		for i, r := range send(ctx, client, unknown, byText, s.source) {
+		for i, r := range send(ctx, client, unknown, byText, source) {
 			replies[at[i]] = r
 		}
 	}
@@ -84,4 +90,7 @@ func send(ctx context.Context, client redis.UniversalClient, runs []Run, by eval
 }
 
 // Hash returns the digest by which Redis knows the script.
-func (s *Script) Hash() string { return s.sha }
+func (s *Script) Hash() string {
+	_, sha := s.text()
+	return sha
+}

@@ -124,7 +124,7 @@ func (s *Site) render(c *content, name, block string) ([]byte, error) {
 		name = "message"
 	}
 	var b bytes.Buffer
-	if err := templates[name].ExecuteTemplate(&b, block, c); err != nil {
+	if err := templates()[name].ExecuteTemplate(&b, block, c); err != nil {
 		return nil, fmt.Errorf("render page %q: %w", name, err)
 	}
 	return b.Bytes(), nil

@@ -13,6 +13,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
@@ -26,16 +27,22 @@ var templateFiles embed.FS
 //go:embed static
 var staticFiles embed.FS
 
-// assets are the files that pages refer to, by a name that contains the hash of their content.
-var assets, assetNames = hashed()
+// assets are the files that pages refer to by a name that contains the hash of their content. They are hashed when a page is asked for
+// first: most commands have none to show.
+var assets = sync.OnceValue(hashed)
+
+type assetFiles struct {
+	byName map[string]file
+	names  map[string]string // from the plain name to the address
+}
 
 type file struct {
 	kind    string
 	content []byte
 }
 
-func hashed() (byName map[string]file, names map[string]string) {
-	byName, names = map[string]file{}, map[string]string{}
+func hashed() assetFiles {
+	all := assetFiles{map[string]file{}, map[string]string{}}
 	err := fs.WalkDir(staticFiles, "static", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -52,18 +59,18 @@ func hashed() (byName map[string]file, names map[string]string) {
 		if kind == "" {
 			kind = "text/plain; charset=utf-8"
 		}
-		byName[named], names[plain] = file{kind, content}, "static/"+named
+		all.byName[named], all.names[plain] = file{kind, content}, "static/"+named
 		return nil
 	})
 	if err != nil {
 		panic(err) // the files are in the binary
 	}
-	return byName, names
+	return all
 }
 
 // asset serves a file, which never changes under its name.
 func asset(w http.ResponseWriter, r *http.Request) {
-	f, ok := assets[r.PathValue("file")]
+	f, ok := assets().byName[r.PathValue("file")]
 	if !ok {
 		http.NotFound(w, r)
 		return
@@ -73,8 +80,8 @@ func asset(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(f.content)
 }
 
-// templates are those of all pages, each with the common parts.
-var templates = parse()
+// templates are those of all pages, each with the common parts, parsed when a page is asked for first.
+var templates = sync.OnceValue(parse)
 
 func parse() map[string]*template.Template {
 	all := map[string]*template.Template{}
@@ -104,7 +111,7 @@ const unknown = "–"
 
 var functions = template.FuncMap{
 	"asset": func(name string) (string, error) {
-		if address, ok := assetNames[name]; ok {
+		if address, ok := assets().names[name]; ok {
 			return address, nil
 		}
 		return "", fmt.Errorf("there is no file %s", name)

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 )
 
 // maxMessage bounds a message, in bytes: what is delivered to a device has at most 4,096, and settings of platforms come
 // on top of it.
 const maxMessage = 32 << 10
 
-var topicPattern = regexp.MustCompile(`^(/topics/)?[a-zA-Z0-9_.~%-]{1,900}$`)
+const maxTopic = 900 // of a topic's characters
+
+var topicPattern = regexp.MustCompile(`^(/topics/)?[a-zA-Z0-9_.~%-]+$`)
 
 // request returns the body of the request for a payload: the message itself, or {"message": …}. The error is about the job,
 // and repeats nothing of it.
@@ -66,6 +69,8 @@ func validate(message []byte) error {
 	switch {
 	case targets != 1:
 		return fmt.Errorf("the message has %d of token, topic and condition; it needs exactly one", targets)
+	case m.Topic != nil && len(strings.TrimPrefix(*m.Topic, "/topics/")) > maxTopic:
+		return fmt.Errorf("the message's topic is longer than %d characters", maxTopic)
 	case m.Topic != nil && *m.Topic != "" && !topicPattern.MatchString(*m.Topic):
 		return errors.New("the message's topic has other characters than letters, digits and -_.~%")
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/render"
 )
@@ -73,8 +73,6 @@ func (c *Config) InFlight() int { return c.MaxInFlight }
 // WritesTo returns the topic, so that it can be compared with pacer's own.
 func (c *Config) WritesTo() string { return c.Topic }
 
-var topicPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p []string
@@ -91,7 +89,7 @@ func (c *Config) Problems() []string {
 	switch {
 	case c.Topic == "":
 		add("topic: required; use the name of a topic that exists")
-	case !topicPattern.MatchString(c.Topic) || c.Topic == "." || c.Topic == "..":
+	case !notation.IsTopic(c.Topic):
 		add("topic: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
 	if c.Key != "" {

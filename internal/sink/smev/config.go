@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -135,10 +136,9 @@ const (
 	maxTypes    = 64
 )
 
-var (
-	topicPattern = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-	typePattern  = regexp.MustCompile(`^\{([^{}\s]{1,1000})\}([^\s{}:<>&]{1,200})$`)
-)
+const maxType = 1200 // of a type's bytes
+
+var typePattern = regexp.MustCompile(`^\{([^{}\s]+)\}([^\s{}:<>&]+)$`)
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
@@ -147,7 +147,7 @@ func (c *Config) Problems() []string {
 	if len(c.NodeID) > 50 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		p.add("node_id: use at most 50 printable ASCII characters without spaces")
 	}
-	if c.Responses != "" && !topicPattern.MatchString(c.Responses) {
+	if c.Responses != "" && !notation.IsTopic(c.Responses) {
 		p.add("responses: not a name for a topic; use at most 249 letters, digits, dots, - and _")
 	}
 	if _, err := render.Parse("attachments", c.Attachments, render.Plain); c.Attachments != "" && err != nil {
@@ -183,7 +183,7 @@ func (c *Config) directProblems(p *problems) {
 		p.add("collect.types: %d of them; use at most %d", n, maxTypes)
 	}
 	for i, t := range c.Collect.Types {
-		if !typePattern.MatchString(t) {
+		if len(t) > maxType || !typePattern.MatchString(t) {
 			p.add("collect.types: item %d is not {namespace}name; use one such as {urn://example/1.0}Response", i+1)
 		}
 	}

@@ -107,7 +107,11 @@ func Default() *Config {
 // InFlight returns the number of deliveries that may be in flight at once.
 func (c *Config) InFlight() int { return c.MaxInFlight }
 
-var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?$|^\[[0-9a-fA-F:.]+\]$`)
+const maxHost = 253 // of a name's characters
+
+var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$|^\[[0-9a-fA-F:.]+\]$`)
+
+func isHost(name string) bool { return len(name) <= maxHost && hostPattern.MatchString(name) }
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
@@ -134,7 +138,7 @@ func (c *Config) Problems() []string {
 	case c.Username == "" && c.Auth != authAuto:
 		add("username: required with auth, as is password")
 	}
-	if c.Hello != "" && !hostPattern.MatchString(c.Hello) {
+	if c.Hello != "" && !isHost(c.Hello) {
 		add("hello: not the name of a host; use one such as pacer.example.com")
 	}
 	p = append(p, c.Texts.problems()...)

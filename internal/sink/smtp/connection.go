@@ -74,7 +74,7 @@ func newDialer(c Config, hostname string) *dialer {
 	d := &dialer{config: c, hello: c.Hello, dial: (&net.Dialer{}).DialContext}
 	d.host, _, _ = net.SplitHostPort(c.Addr) // checked before
 	if d.hello == "" {
-		if d.hello = hostname; !hostPattern.MatchString(hostname) {
+		if d.hello = hostname; !isHost(hostname) {
 			d.hello = "localhost"
 		}
 	}

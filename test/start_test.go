@@ -1,0 +1,33 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+var initialised = regexp.MustCompile(`(?m)^init (github\.com/pacer/\S+) .* (\d+) bytes`)
+
+// TestCommandsStartLightly: each command, and each daemon, pays for what packages do before main. What only some of them need is made
+// when it is needed.
+func TestCommandsStartLightly(t *testing.T) {
+	const most = 256 << 10
+	binary := os.Getenv("PACER_BIN")
+	if binary == "" {
+		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
+	}
+	cmd := exec.Command(binary, "version")
+	cmd.Env = append(environment(), "GODEBUG=inittrace=1")
+	text, err := cmd.CombinedOutput()
+	found := initialised.FindAllSubmatch(text, -1)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no trace of initialisation: %v\n%s", err, text)
+	}
+	for _, m := range found {
+		if n, err := strconv.Atoi(string(m[2])); err != nil || n > most {
+			t.Errorf("package %s allocates %s bytes before main, of %d: make it when it is needed", m[1], m[2], most)
+		}
+	}
+}
