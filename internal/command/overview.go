@@ -84,7 +84,7 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 			return err
 		})
 		all.Go(func() (err error) {
-			o.waits, err = waitsOf(ctx, engine, c)
+			o.waits, err = app.Waits(ctx, engine, c)
 			return err
 		})
 	}
@@ -102,23 +102,6 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 		return err
 	})
 	return all.Wait()
-}
-
-// waitsOf returns what quotas have refused a campaign, by quota.
-func waitsOf(ctx context.Context, engine *limits.Engine, c *delivery.Campaign) (map[string]hold.Wait, error) {
-	waits := map[string]hold.Wait{}
-	for _, q := range c.Quotas {
-		claims, err := engine.Claims(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, one := range claims {
-			if one.Campaign == c.ID {
-				waits[q.ID] = hold.Wait{Asked: one.Asked, Again: one.Due}
-			}
-		}
-	}
-	return waits, nil
 }
 
 // sinks returns the names of all sinks that are configured or that a campaign names.

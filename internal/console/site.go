@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -63,15 +64,19 @@ func NewSite(o SiteOptions) *Site {
 	for _, origin := range o.TrustedOrigins {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
-	o.Sources.Letters, o.Sources.Letter = view.LimitLooks(o.Sources.Letters), view.LimitLooks(o.Sources.Letter)
 	s.looker = view.NewLooker(o.Sources)
 	page.New(s.looker, s.hub, o.Guard, o.Logger).Register(s.mux)
 	api.Register(s.mux, s.looker, o.Logger)
 	return s
 }
 
-// Run records the last hour of the campaigns, until ctx ends.
-func (s *Site) Run(ctx context.Context) { s.looker.Record(ctx) }
+// Run records the last hour of the campaigns, and counts dead letters for those who look, until ctx ends.
+func (s *Site) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { s.looker.CountDead(ctx) })
+	s.looker.Record(ctx)
+}
 
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
 func (s *Site) Close() {

@@ -83,7 +83,7 @@ func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
 
 func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	id := query.Get("id")
-	campaign := c.State.Campaign(id)
+	campaign := s.looker.Close(ctx, c.State, id)
 	if campaign == nil {
 		c.fail(http.StatusNotFound, "There is no campaign %s.", notation.Shorten(id))
 		return
@@ -97,17 +97,49 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 			}
 		}
 	}
+	now := time.Now()
+	past := s.looker.History().Of(id, now.Add(-view.HistoryKept))
+	phases, cut := s.looker.Preview(id, now.Truncate(time.Minute))
 	data := struct {
 		Campaign *view.Campaign
 		Windows  []windowRow
-		Senders  []view.Sender
+		Hour     *plot
+		Ahead    *ahead
+		Dead     view.Dead
+		DeadOf   []view.LetterCount
+		Changes  changesTable
 		Form     *view.Settings // nil: there are no forms
-	}{Campaign: campaign, Windows: windows, Senders: s.looker.Senders(ctx, id)}
+	}{
+		Campaign: campaign, Windows: windows, Hour: lastHour(past, now), Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
+		Dead: s.looker.Dead(), Changes: s.lastChanges(ctx, view.ChangesOf{Campaign: id}),
+	}
+	data.DeadOf = data.Dead.Of(id)
 	// What is shown may be a second old; a form has to be of what the last one has made. The stream sends no forms.
 	if changer := s.looker.Sources().Changer; changer != nil && c.Who.Role >= auth.Operator && !query.Has("page") {
 		data.Form, _ = changer.Settings(ctx, id) // without an answer there is nothing to be changed
 	}
 	c.Data = data
+}
+
+// changesTable is a table of changes.
+type changesTable struct {
+	Caption string
+	List    []view.Change
+	Fault   string
+}
+
+// shortChanges is how many changes are shown on a page of something else.
+const shortChanges = 5
+
+// lastChanges are the last ones of what is selected.
+func (s *Site) lastChanges(ctx context.Context, of view.ChangesOf) changesTable {
+	of.Limit = shortChanges
+	table := changesTable{Caption: "The last changes"}
+	list, err := s.looker.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
+	if table.List = list; err != nil {
+		table.Fault = "Not known: " + brief(err)
+	}
+	return table
 }
 
 func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
@@ -196,15 +228,14 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 	of.Before, _ = strconv.ParseInt(query.Get("before"), 10, 64) // 0: from the newest on
 	data := struct {
 		Of    view.ChangesOf
-		List  []view.Change
+		Table changesTable
 		Next  string
-		Fault string
-	}{Of: of}
+	}{Of: of, Table: changesTable{Caption: "Changes of campaigns, quotas and destinations, the newest first"}}
 	if records := s.looker.Sources().Records; records == nil {
-		data.Fault = "There is no database here, and so no record of changes."
+		data.Table.Fault = "There is no database here, and so no record of changes."
 	} else if list, err := records.Changes(ctx, of); err != nil {
-		data.Fault = "Changes are not known: " + brief(err)
-	} else if data.List = list; len(list) == of.Limit {
+		data.Table.Fault = "Changes are not known: " + brief(err)
+	} else if data.Table.List = list; len(list) == of.Limit {
 		next := url.Values{"before": {strconv.FormatInt(list[len(list)-1].Number, 10)}}
 		for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination} {
 			if value != "" {

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // A plot is drawn here, as SVG: it needs no script, follows the colours of the page, and is part of what the stream updates.
@@ -16,9 +13,13 @@ type plot struct {
 	Left, Right, Top, Bottom float64
 	LabelX, TimeY            float64
 	Line, Area               string
+	Second                   string  // a line of dashes
 	Limit                    float64 // 0: none is drawn
 	Grid                     []gridLine
 	Times                    []timeLine
+
+	begin, end time.Time
+	most       float64
 }
 
 type gridLine struct {
@@ -31,23 +32,30 @@ type timeLine struct {
 	Label string
 }
 
+// dot is a value at some time; gap: the line does not lead to it from the one before.
+type dot struct {
+	at    time.Time
+	value float64
+	gap   bool
+}
+
 const (
 	plotLines = 4 // horizontal lines of the grid, besides 0
 	plotTimes = 6
 )
 
-// newPlot draws values at the ends of their steps, from 0 to most.
-func newPlot(title string, values []float64, steps []view.Usage, most float64) *plot {
-	p := &plot{Title: title, Width: 900, Height: 240, Left: 76, Right: 872, Top: 10, Bottom: 212, LabelX: 70, TimeY: 230}
-	most = max(most, 1)
-	y := func(value float64) float64 { return round(p.Bottom - (p.Bottom-p.Top)*min(value/most, 1)) }
-	begin, end := steps[0].Start, steps[len(steps)-1].End
-	x := func(t time.Time) float64 {
-		return round(p.Left + (p.Right-p.Left)*t.Sub(begin).Seconds()/max(1, end.Sub(begin).Seconds()))
+// newPlot makes a plot of values from 0 to most, without lines. Times are in the zone of begin.
+func newPlot(title string, begin, end time.Time, most float64) *plot {
+	p := &plot{
+		Title: title, Width: 900, Height: 240, Left: 76, Right: 872, Top: 10, Bottom: 212, LabelX: 70, TimeY: 230,
+		begin: begin, end: end, most: most,
+	}
+	if most <= 0 {
+		p.most = 1
 	}
 	for i := range plotLines + 1 {
-		value := most * float64(i) / plotLines
-		p.Grid = append(p.Grid, gridLine{Y: y(value), TextY: y(value) + 4, Label: short(value)})
+		value := p.most * float64(i) / plotLines
+		p.Grid = append(p.Grid, gridLine{Y: p.y(value), TextY: p.y(value) + 4, Label: short(value)})
 	}
 	layout := "15:04"
 	if end.Sub(begin) > 36*time.Hour {
@@ -55,59 +63,48 @@ func newPlot(title string, values []float64, steps []view.Usage, most float64) *
 	}
 	for i := range plotTimes {
 		at := begin.Add(end.Sub(begin) * time.Duration(i) / (plotTimes - 1))
-		p.Times = append(p.Times, timeLine{X: x(at), Label: at.UTC().Format(layout)})
+		p.Times = append(p.Times, timeLine{X: p.x(at), Label: at.Format(layout)})
 	}
-	var line strings.Builder
-	for i, v := range values {
-		command := "L"
-		if i == 0 {
-			command = "M"
-		}
-		fmt.Fprintf(&line, "%s%g %g", command, x(steps[i].End), y(v))
-	}
-	p.Line = line.String()
-	p.Area = fmt.Sprintf("%sL%g %gL%g %gZ", p.Line, x(steps[len(values)-1].End), p.Bottom, x(steps[0].End), p.Bottom)
-	p.Summary = fmt.Sprintf("%s at the end, scale to %s", short(values[len(values)-1]), short(most))
 	return p
 }
 
-// burnDown draws what was left of each window, and returns their names. Of a window that is shorter than a step a point would say nothing
-// about the rest of the step, and the ledger merges minutes to hours after a day: it is not drawn.
-func burnDown(usage []view.Usage, step time.Duration) (plots []*plot, heads []string) {
-	if len(usage) == 0 {
-		return nil, nil
-	}
-	for w, window := range usage[0].Remaining {
-		heads = append(heads, fmt.Sprintf("%d/%s", window.Limit, window.Span))
-		if span, err := notation.ParseSpan(window.Span); err != nil || span < step {
-			continue
-		}
-		values := make([]float64, 0, len(usage))
-		for _, step := range usage {
-			if w < len(step.Remaining) && step.Remaining[w].Units != nil {
-				values = append(values, float64(*step.Remaining[w].Units))
-			}
-		}
-		if len(values) == len(usage) {
-			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, values, usage, float64(window.Limit))
-			p.Limit = p.Grid[plotLines].Y
-			plots = append(plots, p)
-		}
-	}
-	return plots, heads
+func (p *plot) y(value float64) float64 {
+	return round(p.Bottom - (p.Bottom-p.Top)*max(0, min(value/p.most, 1)))
 }
 
-// spent draws how much was used in each step.
-func spent(usage []view.Usage) *plot {
-	if len(usage) == 0 {
-		return nil
+func (p *plot) x(at time.Time) float64 {
+	part := at.Sub(p.begin).Seconds() / max(1, p.end.Sub(p.begin).Seconds())
+	return round(p.Left + (p.Right-p.Left)*max(0, min(part, 1)))
+}
+
+// line connects the dots.
+func (p *plot) line(dots []dot) string {
+	var line strings.Builder
+	for i, d := range dots {
+		command := "L"
+		if i == 0 || d.gap {
+			command = "M"
+		}
+		fmt.Fprintf(&line, "%s%g %g", command, p.x(d.at), p.y(d.value))
 	}
-	values, most := make([]float64, 0, len(usage)), 0.0
-	for _, step := range usage {
-		values = append(values, float64(step.Units))
-		most = max(most, float64(step.Units))
+	return line.String()
+}
+
+// fill draws the dots as a line with the area below it.
+func (p *plot) fill(dots []dot) {
+	var area strings.Builder
+	for i := 0; i < len(dots); {
+		next := i + 1
+		for next < len(dots) && !dots[next].gap {
+			next++
+		}
+		fmt.Fprintf(&area, "%sL%g %gL%g %gZ", p.line(dots[i:next]), p.x(dots[next-1].at), p.Bottom, p.x(dots[i].at), p.Bottom)
+		i = next
 	}
-	return newPlot("Units used", values, usage, most)
+	p.Line, p.Area = p.line(dots), area.String()
+	if len(dots) > 0 {
+		p.Summary = fmt.Sprintf("%s at the end, scale to %s", short(dots[len(dots)-1].value), short(p.most))
+	}
 }
 
 // round keeps a tenth of a pixel.
@@ -125,6 +122,9 @@ func short(v float64) string {
 			}
 			return strings.TrimSuffix(fmt.Sprintf("%.1f", v/unit.size), ".0") + unit.name
 		}
+	}
+	if v > 0 && v < 1 {
+		return fmt.Sprintf("%.2g", v)
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0")
 }

@@ -116,7 +116,7 @@ var functions = template.FuncMap{
 		}
 		return "", fmt.Errorf("there is no file %s", name)
 	},
-	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "eta": eta,
+	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "local": local, "eta": eta,
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":   func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
@@ -207,6 +207,11 @@ func when(t *time.Time) template.HTML {
 func stamp(t time.Time) template.HTML {
 	at := t.UTC()
 	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2006-01-02 15:04:05"))) //nolint:gosec // made of times only
+}
+
+// local is an instant in its own zone, with the day of the week.
+func local(t time.Time) template.HTML {
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339), t.Format("Mon 2 Jan 15:04"))) //nolint:gosec // made of times only
 }
 
 // coarse is a duration in its two largest units.

@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -41,8 +40,11 @@ type Looker struct {
 	took     time.Duration // to compute it
 	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
 
-	asked  map[string]sent // who sends which campaign, as somebody has asked of late; guarded by mu
-	asking sync.Mutex      // held while senders are asked for
+	// What pages show beside the state.
+	senders answers[[]Sender]
+	waits   answers[map[string]hold.Wait]
+	changes answers[[]Change]
+	letters lately
 
 	// Only the look that is under way uses these.
 	fleets     []*Fleet // of the last seconds, the oldest first
@@ -52,7 +54,13 @@ type Looker struct {
 }
 
 // NewLooker makes a Looker; it starts nothing.
-func NewLooker(sources Sources) *Looker { return &Looker{sources: sources, asked: map[string]sent{}} }
+func NewLooker(sources Sources) *Looker {
+	l := &Looker{}
+	l.letters.look, l.letters.wanted = sources.Letters, make(chan struct{}, 1)
+	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
+	l.sources = sources
+	return l
+}
 
 // Sources returns where the Looker looks.
 func (l *Looker) Sources() *Sources { return &l.sources }
@@ -80,12 +88,11 @@ func (l *Looker) Look(ctx context.Context) *State {
 // seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. nil:
 // there is no such campaign.
 func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
-	shown := l.Look(ctx).Campaign(id)
+	shown := l.Close(ctx, l.Look(ctx), id)
 	if shown == nil {
 		return nil
 	}
 	c := *shown
-	c.Senders = l.Senders(ctx, id)
 	if l.sources.Changer == nil {
 		return &c
 	}
@@ -99,52 +106,6 @@ func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 	c.RampSince, c.JobTTL = now.RampSince, now.JobTTL
 	c.Sink, _ = l.sources.Sink(now.Sink)
 	return &c
-}
-
-// sent is who sent a campaign at some time.
-type sent struct {
-	at   time.Time
-	list []Sender
-}
-
-// sendersFor is how old the answer may be to who sends a campaign: of a page that is watched it is asked for once a second.
-const sendersFor = 2 * time.Second
-
-// Senders returns which daemons send a campaign; nil if that is not known. An answer takes what all daemons have left at the exchange, so
-// one at a time is asked for, within lookWithin, and whoever comes meanwhile does with the last one, or without.
-func (l *Looker) Senders(ctx context.Context, id string) []Sender {
-	row := l.sources.Snapshot().Campaign(id)
-	if row == nil || l.sources.Senders == nil {
-		return nil
-	}
-	last, fresh := l.lastSenders(id)
-	if fresh || !l.asking.TryLock() {
-		return last
-	}
-	defer l.asking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	senders, err := l.sources.Senders(ctx, row)
-	if err != nil {
-		senders = nil // without an answer they are not known, and not asked for again at once
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(l.asked, func(_ string, s sent) bool { return now.Sub(s.at) > staleMost })
-	l.asked[id] = sent{now, senders}
-	return senders
-}
-
-// lastSenders returns what was answered last, unless it is too old, and whether that is good enough.
-func (l *Looker) lastSenders(id string) (last []Sender, fresh bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.asked[id]
-	if time.Since(s.at) > staleMost {
-		return nil, false
-	}
-	return s.list, time.Since(s.at) < sendersFor
 }
 
 // parseInstant is the opposite of Instant.

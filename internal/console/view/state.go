@@ -33,6 +33,8 @@ type State struct {
 	Quotas    []*Quota    `json:"-"` // likewise
 	Sinks     []*Sink     `json:"-"`
 	Daemons   []Daemon    `json:"-"`
+
+	known *evidence // what it was computed from
 }
 
 // Campaign returns the campaign with this id; nil if there is none.
@@ -79,6 +81,7 @@ type evidence struct {
 func (l *Looker) state(e *evidence) *State {
 	s := &State{
 		At: e.now, Version: l.sources.Version, Faults: e.faults, Counts: map[string]int{}, Campaigns: []*Campaign{}, Quotas: []*Quota{},
+		known: e,
 	}
 	if s.Faults == nil {
 		s.Faults = []string{}
@@ -164,14 +167,24 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 		v.Revision = min(v.Revision, r.Revision)
 		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.Rate, r.ActiveHours, r.TimeZone, r.Ramp, instant(r.UpdatedAt), &r.Progress
 	}
-	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown}
+	if e.fleet != nil {
+		v.Sent = e.sent(c.ID)
+	}
+	l.judge(v, e, c, nil)
+	return v
+}
+
+// judge says what holds the campaign; waits are what quotas have refused it, nil where they were not asked.
+func (l *Looker) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Waits: waits}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink = known.Sink
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c, e.snapshot)
-		v.Backlog, v.Sent = &known.Board.Waiting, e.sent(c.ID)
+		v.Backlog = &known.Board.Waiting
 	}
 	a := hold.Of(known)
+	v.Held = nil
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)
@@ -181,7 +194,6 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	default:
 		v.State = Idle
 	}
-	return v
 }
 
 // sent returns the units per second that all daemons have sent of the campaign lately; nil if that is not known.

@@ -1,0 +1,158 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// TestPageOfACampaign: its last hour, its days to come, its dead letters by reason and its last changes are on the page itself.
+func TestPageOfACampaign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		spring := w.snapshot.Campaigns["spring"]
+		spring.StartsAt = time.Now().Add(26 * time.Hour)
+		s := newServer()
+		s.Site = newSite(prometheus.NewRegistry(), w)
+		h := s.routes()
+		_, body, _ := get(t, h, "/campaign?id=spring")
+		if !strings.Contains(body, "Nothing is known of it: since this process began to look") || !strings.Contains(body, "<caption>They are being counted</caption>") {
+			t.Errorf("before anything is known: %s", body)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.Site.Run(ctx); close(ended) }()
+		defer func() { stop(); <-ended }()
+		time.Sleep(90 * time.Second)
+		synctest.Wait()
+		_, body, _ = get(t, h, "/campaign?id="+url.QueryEscape(hostile[0]))
+		for what, says := range map[string]string{
+			"its last hour": `in dashes`, "what was allowed": `<path class="second" d="M`, "its dead letters": `reason=refused">refused</a></th><td class="n" data-label="Letters">1<`,
+			"its changes": `<caption>The last changes</caption>`, "what was changed": `<code>send_rate</code>`,
+		} {
+			if !strings.Contains(body, says) {
+				t.Errorf("the page does not tell %s: %s", what, body)
+			}
+		}
+		if strings.Contains(body, "The next seven days") {
+			t.Error("there is a plot of a schedule that is always the same")
+		}
+		_, body, _ = get(t, h, "/campaign?id=spring")
+		if !strings.Contains(body, "The next seven days") || strings.Count(body, `data-label="Units/s"`) != 2 || !strings.Contains(body, `<td colspan="2">None.</td>`) {
+			t.Errorf("the days to come: %s", body)
+		}
+	})
+}
+
+// TestPreviewOfASchedule: hours, ramp, start and end, whatever the status is.
+func TestPreviewOfASchedule(t *testing.T) {
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) // a Monday
+	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 9 * 60, To: 18 * 60}}, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	always := campaign("always")
+	always.Status = delivery.StatusPaused
+	daily := campaign("daily")
+	daily.Hours, daily.EndsAt = hours, now.Add(30*time.Hour)
+	ramp := func(every time.Duration) *delivery.Campaign {
+		c := campaign("ramp")
+		c.Rate = delivery.Rate{N: 20_000, Per: 1_000_000}
+		c.Ramp = &delivery.Ramp{Start: 10e6, Add: 10e6, Per: time.Second, Every: every, Since: now}
+		return c
+	}
+	for _, tt := range []struct {
+		of            *delivery.Campaign
+		phases        int
+		first, last   float64
+		second, ended time.Time
+		cut           bool
+	}{
+		{of: always, phases: 1, first: 100, last: 100, ended: now.Add(view.PreviewOf)},
+		{of: daily, phases: 5, last: 0, second: now.Add(time.Hour), ended: now.Add(view.PreviewOf)},
+		{of: ramp(24 * time.Hour), phases: 7, first: 10, last: 70, second: now.Add(24 * time.Hour), ended: now.Add(view.PreviewOf)},
+		{of: ramp(time.Minute), phases: 400, first: 10, last: 4000, second: now.Add(time.Minute), ended: now.Add(400 * time.Minute), cut: true},
+	} {
+		phases, cut := view.Preview(tt.of, now, view.PreviewOf)
+		if len(phases) != tt.phases || cut != tt.cut {
+			t.Errorf("%s: %d phases, %t: %v", tt.of.ID, len(phases), cut, phases)
+			continue
+		}
+		last := phases[len(phases)-1]
+		if phases[0].Start != now || phases[0].Allowed != tt.first || last.Allowed != tt.last || last.End != tt.ended || len(phases) > 1 && phases[1].Start != tt.second {
+			t.Errorf("%s: %v", tt.of.ID, phases)
+		}
+	}
+}
+
+// TestUnitsThatACampaignWaitsFor: a campaign that a quota has refused is held by that, which only its own page and the API ask about, and
+// not more often than once in two seconds.
+func TestUnitsThatACampaignWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		sources, asked := w.sources(), atomic.Int32{}
+		sources.Gates = func(context.Context) ([]delivery.Gate, error) { return nil, nil }
+		sources.Waits = func(_ context.Context, c *delivery.Campaign) (map[string]hold.Wait, error) {
+			asked.Add(1)
+			return map[string]hold.Wait{"provider": {Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}, nil
+		}
+		looker := view.NewLooker(sources)
+		for range 4 {
+			c := looker.Campaign(t.Context(), "spring")
+			if c == nil || c.State != string(hold.Share) || c.Held == nil || !strings.Contains(c.Held.Why, "its quota provider had too few units for it") {
+				t.Fatalf("%+v", c)
+			}
+			time.Sleep(time.Second)
+		}
+		if state := looker.Look(t.Context()); asked.Load() != 2 || state.Campaign("spring").Held != nil {
+			t.Errorf("asked %d times; all of them are shown as %+v", asked.Load(), state.Campaign("spring"))
+		}
+		if looker.Campaign(t.Context(), "paused").State != string(hold.Paused) || asked.Load() != 2 {
+			t.Error("a campaign without quotas is asked about")
+		}
+	})
+}
+
+// TestDeadLettersAreCountedOnceAMinute: only while somebody looks.
+func TestDeadLettersAreCountedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, counts := newWorld(), atomic.Int32{}
+		w.look = func() { counts.Add(1) }
+		looker := view.NewLooker(w.sources())
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { looker.CountDead(ctx); close(ended) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := counts.Load(); n != 0 {
+			t.Errorf("counted %d times for nobody", n)
+		}
+		for range 150 {
+			looker.Dead()
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if dead := looker.Dead(); counts.Load() != 3 || dead.Letters != 1 || dead.Err != nil || len(dead.Of(hostile[0])) != 1 || len(dead.Of("spring")) != 0 {
+			t.Errorf("counted %d times: %+v", counts.Load(), dead)
+		}
+		w.fail = errAway
+		time.Sleep(2 * time.Minute)
+		looker.Dead()
+		synctest.Wait()
+		if dead := looker.Dead(); dead.Err == nil {
+			t.Errorf("without Kafka: %+v", dead)
+		}
+		stop()
+		<-ended
+	})
+}

@@ -1,0 +1,104 @@
+package page
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// lastHour draws what was sent of a campaign beside what its schedule allowed; nil where nothing is known.
+func lastHour(past *view.Past, now time.Time) *plot {
+	if len(past.Points) == 0 {
+		return nil
+	}
+	most, sent, set := 0.0, make([]dot, 0, len(past.Points)), make([]dot, 0, 2*len(past.Points))
+	for i, point := range past.Points {
+		gap := i > 0 && point.At.Sub(past.Points[i-1].At) > 6*view.HistoryStep // in which the daemons could not be asked
+		sent = append(sent, dot{point.At, point.Sent, gap})
+		if i > 0 && !gap { // a rate holds until it is changed
+			set = append(set, dot{at: point.At, value: past.Points[i-1].Allowed})
+		}
+		set = append(set, dot{point.At, point.Allowed, gap})
+		most = max(most, point.Sent, point.Allowed)
+	}
+	begin := now.Add(-view.HistoryKept).UTC()
+	p := newPlot("Units per second in the last hour (UTC): sent, as a line; allowed by its schedule and status, in dashes", begin, now.UTC(), most)
+	p.fill(sent)
+	p.Second = p.line(set)
+	return p
+}
+
+// ahead is what the schedule of a campaign allows in the days to come.
+type ahead struct {
+	Plot   *plot
+	Phases []view.Phase
+	Zone   string
+	Cut    bool // the ramp has more steps than are shown
+}
+
+// scheduleAhead draws what a schedule allows; nil: always the same.
+func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
+	if len(phases) < 2 {
+		return nil
+	}
+	place, err := notation.Zone(zone)
+	if err != nil {
+		place = time.UTC
+	}
+	most, dots := 0.0, make([]dot, 0, 2*len(phases))
+	for i := range phases {
+		phase := &phases[i]
+		phase.Start, phase.End = phase.Start.In(place), phase.End.In(place)
+		dots = append(dots, dot{at: phase.Start, value: phase.Allowed}, dot{at: phase.End, value: phase.Allowed})
+		most = max(most, phase.Allowed)
+	}
+	begin, end := phases[0].Start, phases[len(phases)-1].End
+	p := newPlot(fmt.Sprintf("Units per second that its schedule allows (%s)", place), begin, end, most)
+	p.fill(dots)
+	return &ahead{Plot: p, Phases: phases, Zone: place.String(), Cut: cut}
+}
+
+// burnDown draws what was left of each window, and returns their names. Of a window that is shorter than a step a point would say nothing
+// about the rest of the step, and the ledger merges minutes to hours after a day: it is not drawn.
+func burnDown(usage []view.Usage, step time.Duration) (plots []*plot, heads []string) {
+	if len(usage) == 0 {
+		return nil, nil
+	}
+	begin, end := usage[0].Start.UTC(), usage[len(usage)-1].End.UTC()
+	for w, window := range usage[0].Remaining {
+		heads = append(heads, fmt.Sprintf("%d/%s", window.Limit, window.Span))
+		if span, err := notation.ParseSpan(window.Span); err != nil || span < step {
+			continue
+		}
+		dots := make([]dot, 0, len(usage))
+		for _, step := range usage {
+			if w < len(step.Remaining) && step.Remaining[w].Units != nil {
+				dots = append(dots, dot{at: step.End, value: float64(*step.Remaining[w].Units)})
+			}
+		}
+		if len(dots) == len(usage) {
+			p := newPlot("Left of "+short(float64(window.Limit))+" in "+window.Span, begin, end, max(1, float64(window.Limit)))
+			p.fill(dots)
+			p.Limit = p.Grid[plotLines].Y
+			plots = append(plots, p)
+		}
+	}
+	return plots, heads
+}
+
+// spent draws how much was used in each step.
+func spent(usage []view.Usage) *plot {
+	if len(usage) == 0 {
+		return nil
+	}
+	dots, most := make([]dot, 0, len(usage)), 1.0
+	for _, step := range usage {
+		dots = append(dots, dot{at: step.End, value: float64(step.Units)})
+		most = max(most, float64(step.Units))
+	}
+	p := newPlot("Units used", usage[0].Start.UTC(), usage[len(usage)-1].End.UTC(), most)
+	p.fill(dots)
+	return p
+}

@@ -1,0 +1,205 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/pacer/pacer/internal/hold"
+)
+
+const (
+	// closeFor is how old an answer about one campaign may be: of a page that is watched it is asked for once a second.
+	closeFor = 2 * time.Second
+	// changesFor is how old a list of changes may be while the catalog has the revision that it had: what is counted of a quota is
+	// corrected without a new one.
+	changesFor = 10 * time.Second
+	// lettersFor is how old the count of dead letters may be, and countWithin bounds counting them.
+	lettersFor  = time.Minute
+	countWithin = 10 * time.Second
+	// LettersOf is how far back they are counted.
+	LettersOf = time.Hour
+)
+
+// answers are what pages ask for beside the state, by what it is about. An answer takes more than a look, so one at a time is asked for,
+// within lookWithin, and whoever comes meanwhile does with the last one, or without. The zero value has none.
+type answers[T any] struct {
+	asking sync.Mutex // held while one is asked for
+
+	mu   sync.Mutex // guards what follows; never held while asking
+	kept map[string]answered[T]
+}
+
+type answered[T any] struct {
+	at    time.Time
+	value T
+	err   error
+}
+
+// errAsking means that somebody else asks just now.
+var errAsking = errors.New("it is being asked for")
+
+// of returns the answer to a question, which may be as old as fresh. One that has failed is not asked for again at once either.
+func (a *answers[T]) of(ctx context.Context, about string, fresh time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	last := a.last(about)
+	if time.Since(last.at) < fresh || !a.asking.TryLock() {
+		return last.value, last.err
+	}
+	defer a.asking.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // others will be shown it as well
+	defer cancel()
+	value, err := ask(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(a.kept, func(_ string, one answered[T]) bool { return now.Sub(one.at) > staleMost })
+	if a.kept == nil {
+		a.kept = map[string]answered[T]{}
+	}
+	a.kept[about] = answered[T]{now, value, err}
+	return value, err
+}
+
+// last returns what was answered last, unless it is too old.
+func (a *answers[T]) last(about string) answered[T] {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one, known := a.kept[about]
+	if !known || time.Since(one.at) > staleMost {
+		return answered[T]{err: errAsking}
+	}
+	return one
+}
+
+// Senders returns which daemons send a campaign; nil if that is not known.
+func (l *Looker) Senders(ctx context.Context, id string) []Sender {
+	row := l.sources.Snapshot().Campaign(id)
+	if row == nil || l.sources.Senders == nil {
+		return nil
+	}
+	senders, err := l.senders.of(ctx, id, closeFor, func(ctx context.Context) ([]Sender, error) { return l.sources.Senders(ctx, row) })
+	if err != nil {
+		return nil
+	}
+	return senders
+}
+
+// Close returns a campaign of the state with what is known of one only: who sends it, and whether a quota has too few units for it, which
+// takes a question to each of its quotas. nil: there is no such campaign.
+func (l *Looker) Close(ctx context.Context, s *State, id string) *Campaign {
+	shown := s.Campaign(id)
+	if shown == nil {
+		return nil
+	}
+	c := *shown
+	c.Senders = l.Senders(ctx, id)
+	row := s.known.snapshot.Campaign(id)
+	if l.sources.Waits == nil || len(row.Quotas) == 0 || s.known.storeDown {
+		return &c
+	}
+	waits, err := l.waits.of(ctx, id, closeFor, func(ctx context.Context) (map[string]hold.Wait, error) { return l.sources.Waits(ctx, row) })
+	if err == nil && len(waits) > 0 {
+		l.judge(&c, s.known, row, waits)
+	}
+	return &c
+}
+
+// Preview returns what the schedule of a campaign allows from now on, and whether that ends early.
+func (l *Looker) Preview(id string, now time.Time) (phases []Phase, cut bool) {
+	if row := l.sources.Snapshot().Campaign(id); row != nil {
+		return Preview(row, now, PreviewOf)
+	}
+	return nil, false
+}
+
+// Recent returns the last changes of what is selected, for those who may see all of them or not, as some may have just been made.
+func (l *Looker) Recent(ctx context.Context, of ChangesOf, all bool) ([]Change, error) {
+	if l.sources.Records == nil {
+		return nil, errors.New("there is no database here, and so no record of changes")
+	}
+	revision := int64(0)
+	if s := l.sources.Snapshot(); s != nil {
+		revision = s.Revision
+	}
+	return l.changes.of(ctx, fmt.Sprintf("%d %t %+v", revision, all, of), changesFor, func(ctx context.Context) ([]Change, error) {
+		return l.sources.Records.Changes(ctx, of)
+	})
+}
+
+// Dead is how many jobs have died lately.
+type Dead struct {
+	At      time.Time // zero: they were not counted yet
+	Counts  []LetterCount
+	Letters int
+	More    bool // not all were counted: the newest ones were
+	Err     error
+}
+
+// Of returns the counts of one campaign.
+func (d *Dead) Of(campaign string) (list []LetterCount) {
+	for _, count := range d.Counts {
+		if count.Campaign == campaign {
+			list = append(list, count)
+		}
+	}
+	return list
+}
+
+// lately counts dead letters while somebody wants to know.
+type lately struct {
+	look   func(context.Context, LetterFilter) (Letters, error) // besides those of people, who may look at most two at a time
+	wanted chan struct{}                                        // holds one while they are to be counted
+
+	mu   sync.Mutex // guards last
+	last Dead
+}
+
+// Dead returns how many jobs have died within the last hour, as it was counted last, and has them counted again if that was long ago: it
+// takes thousands of records of Kafka, and nobody waits for it.
+func (l *Looker) Dead() Dead {
+	l.letters.mu.Lock()
+	defer l.letters.mu.Unlock()
+	if time.Since(l.letters.last.At) > lettersFor {
+		select {
+		case l.letters.wanted <- struct{}{}:
+		default: // they are to be counted
+		}
+	}
+	return l.letters.last
+}
+
+// CountDead counts the dead letters of the last hour, while somebody wants to know, until ctx ends.
+func (l *Looker) CountDead(ctx context.Context) {
+	if l.letters.look == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.letters.wanted:
+		}
+		l.letters.mu.Lock()
+		recent := time.Since(l.letters.last.At) < lettersFor
+		l.letters.mu.Unlock()
+		if !recent {
+			l.countDead(ctx)
+		}
+	}
+}
+
+func (l *Looker) countDead(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, countWithin)
+	defer cancel()
+	found, err := l.letters.look(ctx, LetterFilter{Last: LettersOf, Limit: 1})
+	dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}
+	for _, count := range found.Counts {
+		dead.Letters += count.Letters
+	}
+	l.letters.mu.Lock()
+	defer l.letters.mu.Unlock()
+	l.letters.last = dead
+}

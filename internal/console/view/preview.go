@@ -1,0 +1,44 @@
+package view
+
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
+
+const (
+	// PreviewOf is how far ahead a schedule is shown, and maxPhases bounds its changes.
+	PreviewOf = 7 * 24 * time.Hour
+	maxPhases = 400
+)
+
+// Phase is a time in which the schedule of a campaign allows the same.
+type Phase struct {
+	Start   time.Time `json:"start"`
+	End     time.Time `json:"end"`
+	Allowed float64   `json:"allowed" doc:"units per second"`
+}
+
+// Preview returns what the hours, the ramp, the start and the end of a campaign allow from now on, whatever its status is; cut reports
+// whether it ends early, since a ramp of small steps has too many.
+func Preview(c *delivery.Campaign, now time.Time, span time.Duration) (phases []Phase, cut bool) {
+	end := now.Add(span)
+	always := *c // a pause is no part of the schedule
+	always.Status = delivery.StatusActive
+	for at := now; at.Before(end); {
+		next := c.NextChange(at)
+		if next.IsZero() || next.After(end) {
+			next = end
+		}
+		may := allowed(&always, at)
+		if last := len(phases) - 1; last >= 0 && phases[last].Allowed == may {
+			phases[last].End = next
+		} else if len(phases) == maxPhases {
+			return phases, true
+		} else {
+			phases = append(phases, Phase{at, next, may})
+		}
+		at = next
+	}
+	return phases, false
+}
