@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,6 +42,44 @@ func BenchmarkFleet(b *testing.B) {
 			b.ReportMetric((redisInfo(b, client, "used_cpu_user_main_thread:", "used_cpu_sys_main_thread:")-cpu)*1000/n, "redis-ms/round")
 			b.ReportMetric((redisInfo(b, client, "total_net_input_bytes:", "total_net_output_bytes:")-bytes)/1e6/n, "MB/round")
 		})
+	}
+}
+
+// BenchmarkForecast is how long a daemon takes to forecast all campaigns, each with quotas of its own.
+func BenchmarkForecast(b *testing.B) {
+	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 7, To: 55}}, time.UTC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Date(2026, 11, 20, 0, 24, 0, 0, time.UTC)
+	for name, windows := range map[string][]delivery.Window{
+		"small":    {{Span: 30 * time.Second, Limit: 7}, {Span: 5 * time.Second, Limit: 5, Algorithm: delivery.AlgorithmFixed}},
+		"log":      {{Span: time.Second, Limit: 5, Algorithm: delivery.AlgorithmLog}, {Span: time.Minute, Limit: 90, Algorithm: delivery.AlgorithmLog}},
+		"registry": {{Span: time.Minute, Limit: 300}, {Span: time.Hour, Limit: 15_750}, {Span: 24 * time.Hour, Limit: 300_000}},
+	} {
+		for _, campaigns := range harness.Once([]int{10, 1000}, []int{3}) {
+			b.Run(fmt.Sprintf("windows=%s/campaigns=%d", name, campaigns), func(b *testing.B) {
+				var waiting []*delivery.Campaign
+				var seen []delivery.WindowState
+				for i := range campaigns {
+					q := &delivery.Quota{ID: strconv.Itoa(i), Revision: 1, Windows: windows}
+					for w := range windows {
+						seen = append(seen, delivery.WindowState{Quota: q.ID, Window: w, Remaining: windows[w].Limit})
+					}
+					c := campaign(q.ID, int64(1+i%20), 1, q)
+					if i%2 == 0 {
+						c.Hours = hours
+					}
+					waiting = append(waiting, c)
+				}
+				for b.Loop() {
+					f := newForecast(now, waiting, seen)
+					for i, c := range waiting {
+						f.done(c, float64(100*(1+i%1000)), 1)
+					}
+				}
+			})
+		}
 	}
 }
 

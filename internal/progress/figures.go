@@ -56,7 +56,7 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	if todo == 0 {
 		return figure{backlog: all.waiting, known: true}
 	}
-	at, ok := f.done(c, float64(todo)*all.meanWeight())
+	at, ok := f.done(c, float64(todo), all.meanWeight())
 	if a, held := t.holds.of(c.ID); held {
 		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
 		if a.Until.After(at) {

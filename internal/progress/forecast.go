@@ -105,30 +105,31 @@ func (f *forecast) divide(shares []*share, all float64) {
 	}
 }
 
-// done returns when that many units of the campaign will have been sent; ok is false if that cannot be predicted.
-func (f *forecast) done(c *delivery.Campaign, units float64) (at time.Time, ok bool) {
-	// The last unit goes as soon as there is room for any of it.
-	p := &spending{campaign: c, now: f.now, most: math.Inf(1), units: max(0, units-1) + 0.01}
+// done returns when that many jobs of the campaign, each of a weight, will have been sent; ok is false if that cannot be predicted.
+func (f *forecast) done(c *delivery.Campaign, jobs, weight float64) (at time.Time, ok bool) {
+	p := &spending{campaign: c, now: f.now, most: math.Inf(1)}
+	var parts []observed
 	for _, q := range c.Quotas {
 		share, shared := f.shares[q][c]
 		if !binds(q) {
 			continue
 		}
 		for w, window := range q.Windows {
-			part := 1.0
+			each := 1.0
 			if shared {
-				part = share.parts[w]
+				each = share.parts[w]
 			}
 			if state, seen := f.seen[q.ID][w]; !seen || q.Mode == delivery.ModeEventual {
-				p.most = min(p.most, part*sustained(q, window))
-			} else if part*float64(state.Remaining) < units || q.Spend == delivery.SpendEven {
-				p.windows = append(p.windows, newSpent(q, part, state, f.now))
+				p.most = min(p.most, each*sustained(q, window))
+			} else if each*float64(state.Remaining) < jobs*weight || q.Spend == delivery.SpendEven {
+				parts = append(parts, observed{q, state, each})
 			}
 		}
 	}
-	if at, ok = c.Finish(f.now, units, delivery.Sustained{PerSecond: p.most}); !ok || len(p.windows) == 0 {
+	if at, ok = c.Finish(f.now, jobs*weight, delivery.Sustained{PerSecond: p.most}); !ok || len(parts) == 0 {
 		return at, ok
 	}
+	p.count(jobs, weight, parts)
 	in, ok := p.finish(max(minBends, min(maxBends, forecastBends/max(1, len(f.rates)))))
 	if last := f.now.Add(seconds(in)); last.After(at) {
 		at = last

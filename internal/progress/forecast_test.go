@@ -48,7 +48,7 @@ func TestForecast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newForecast(now, append(tc.others, tc.campaign), tc.windows)
 			got := -1.0
-			if at, ok := f.done(tc.campaign, 6000); ok {
+			if at, ok := f.done(tc.campaign, 6000, 1); ok {
 				got = at.Sub(now).Seconds()
 			}
 			if math.Abs(got-tc.want) > 0.01 {

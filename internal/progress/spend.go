@@ -30,6 +30,7 @@ type spent struct {
 	bound       float64   // until when there was no room last
 	allow, due  float64   // even: what may be sent until when
 	step        float64   // even: the units that go together
+	whole       bool      // its limit is so small that units leave it one by one
 }
 
 // leaving is how many units have left a window by a time.
@@ -102,10 +103,13 @@ func (x *spent) length() float64 {
 // room is how much may have been sent at t, how fast that grows, and until when it does.
 func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 	if x.window.Algorithm == delivery.AlgorithmFixed {
-		return x.base + x.left, 0, x.reset
+		if units = x.left; x.whole {
+			units = math.Floor(units + tiny)
+		}
+		return x.base + units, 0, x.reset
 	}
 	units, until = x.left, math.Inf(1)
-	line := func(at, next leaving) { // of those that leave from one time to the next
+	grow := func(at, next leaving) { // of those that leave from one time to the next
 		if until = min(until, next.at); next.units > at.units && next.at > at.at {
 			grows := (next.units - at.units) / (next.at - at.at)
 			units, slope = units+grows*max(0, t-at.at), slope+grows
@@ -114,14 +118,17 @@ func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 	for i := len(x.leave) - 1; i >= 0; i-- {
 		if l := x.leave[i]; t >= l.at-tiny {
 			if units += l.units; i+1 < len(x.leave) {
-				line(l, x.leave[i+1])
+				grow(l, x.leave[i+1])
 			}
 			break
 		}
 		until = x.leave[i].at
 	}
+	if x.whole {
+		return x.wholeRoom(c, t, line{units, slope, until})
+	}
 	if x.width > 0 {
-		begin := math.Floor((t-x.span+x.phase)/x.width+tiny)*x.width - x.phase // of the first bucket that counts
+		begin := x.first(t)
 		gone := c.by(begin)
 		if i := c.last(func(i int) bool { return c.sent[i] <= gone }); i+1 < len(c.at) {
 			until = min(until, x.gone(max(begin, c.at[i])))
@@ -136,7 +143,7 @@ func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 	}
 	units += c.sent[i]
 	if i+1 < len(c.at) {
-		line(leaving{x.gone(c.at[i]), c.sent[i]}, leaving{x.gone(c.at[i+1]), c.sent[i+1]})
+		grow(leaving{x.gone(c.at[i]), c.sent[i]}, leaving{x.gone(c.at[i+1]), c.sent[i+1]})
 	}
 	return units, slope, until
 }
@@ -155,13 +162,18 @@ func (x *spent) evenly(p *spending, t, sent, room float64) (allow, next float64)
 	return x.allow, x.due - ahead
 }
 
+// first is the begin of the first bucket that counts at t.
+func (x *spent) first(t float64) float64 {
+	return math.Floor((t-x.span+x.phase)/x.width+tiny)*x.width - x.phase
+}
+
 // renew begins the period of a fixed window anew if it has ended by t. What is sent at its end counts in the next one, too.
 func (x *spent) renew(c *curve, now time.Time, t float64) {
 	if x.window.Algorithm != delivery.AlgorithmFixed || t < x.reset-tiny {
 		return
 	}
-	x.base, x.left = c.by(t), x.limit
-	late := x.base - c.by(t-settling)
+	x.base, x.left = x.sent(c, t), x.limit
+	late := x.base - x.sent(c, t-settling)
 	x.left = max(0, x.left-late)
 	switch {
 	case x.window.Anchor != "":

@@ -17,8 +17,10 @@ import (
 type greedy struct {
 	store    *model.Store
 	campaign *delivery.Campaign
-	asked    *delivery.Campaign // as the store knows it: with the rate of a step of its ramp
-	now      int64              // microseconds
+	asked    *delivery.Campaign   // as the store knows it: with the rate of a step of its ramp
+	others   []*delivery.Campaign // like it, which have as much to send
+	weight   int64                // of each job, if it is not 1
+	now      int64                // microseconds
 	takes    int
 }
 
@@ -39,14 +41,27 @@ func (g *greedy) send(units, until int64) (at int64, ok bool) {
 			next.Rate, next.Ramp, next.Revision = rate, nil, 2+step
 			g.asked = &next
 		}
-		got := g.store.Take(g.now, "daemon", []delivery.Ask{{
-			Campaign: g.asked, Want: min(units, delivery.MaxGrant), Horizon: 75_000, Quantum: 25_000, LateTolerance: 20_000,
-		}}).Items[0]
-		if got.Units > 0 {
-			at = got.First.Advance(got.Units-1, got.Rate).Micros()
+		weight := max(1, g.weight)
+		asks := make([]delivery.Ask, 1+len(g.others))
+		for i, asked := range append([]*delivery.Campaign{g.asked}, g.others...) {
+			asks[i] = delivery.Ask{Campaign: asked, Want: min(units, delivery.MaxGrant/weight*weight), Horizon: 75_000, Quantum: 25_000, LateTolerance: 20_000}
+			if g.weight > 1 {
+				asks[i].Weights = slices.Repeat([]int64{weight}, int(asks[i].Want/weight))
+			}
 		}
-		units -= got.Units
-		g.now = max(g.now+25_000, got.NextAt)
+		items := g.store.Take(g.now, "daemon", asks).Items
+		next := int64(math.MaxInt64)
+		if len(g.others) > 0 {
+			next = g.now + 12_000_000 // room is kept for those that ask that often
+		}
+		for _, got := range items {
+			next = min(next, got.NextAt)
+		}
+		if got := items[0]; got.Units > 0 {
+			at = got.First.Advance(got.Units-weight, got.Rate).Micros()
+			units -= got.Units
+		}
+		g.now = max(g.now+25_000, next)
 	}
 	return at, true
 }
@@ -64,7 +79,7 @@ func TestAWindowIsFullAgainWhenActiveHoursBegin(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	f := newForecast(now, []*delivery.Campaign{c}, model.NewStore().Peek(now.UnixMicro(), c.Quotas))
 	for _, units := range []int64{4, 12, 52} {
-		forecast, ok := f.done(c, float64(units))
+		forecast, ok := f.done(c, float64(units), 1)
 		g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: now.UnixMicro()}
 		done, can := g.send(units, math.MaxInt64)
 		if !ok || !can || forecast.Sub(time.UnixMicro(done)).Abs() > time.Minute {
@@ -83,7 +98,7 @@ func TestAShortWindowDoesNotCostAPeriodOfALongOne(t *testing.T) {
 	for _, before := range []int{10, 70, 100, 105, 900} { // seconds before the hour ends, which is at a quarter past
 		begin := time.Date(2026, 11, 20, 12, 15, -before, 0, time.UTC)
 		g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: begin.UnixMicro()}
-		forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 50)
+		forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 50, 1)
 		done, can := g.send(50, math.MaxInt64)
 		if took := time.UnixMicro(done).Sub(begin); !ok || !can || forecast.Sub(begin)-took > took/5 || took-forecast.Sub(begin) > took/5 {
 			t.Errorf("%d s before the hour ends: in %s, forecast %s", before, took, forecast.Sub(begin))
@@ -108,7 +123,7 @@ func TestWhatIsNotFollowedToItsEndKeepsToTheHours(t *testing.T) {
 	c.Hours = hours
 	begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: begin.UnixMicro()}
-	forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 2661)
+	forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 2661, 1)
 	done, can := g.send(2661, math.MaxInt64)
 	if took, in := time.UnixMicro(done).Sub(begin), forecast.Sub(begin); !ok || !can || (in-took).Abs() > took/5 {
 		t.Errorf("in %s, forecast %s", took, in)
@@ -127,7 +142,7 @@ func TestWhatIsNotFollowedToItsEndKeepsToThePeriods(t *testing.T) {
 	)
 	begin := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: begin.UnixMicro()}
-	forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 4262)
+	forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 4262, 1)
 	done, can := g.send(4262, math.MaxInt64)
 	if took, in := time.UnixMicro(done).Sub(begin), forecast.Sub(begin); !ok || !can || (in-took).Abs() > took/5 {
 		t.Errorf("in %s, forecast %s", took, in)
@@ -147,7 +162,7 @@ func TestWhatIsNotFollowedToItsEndGoesInBursts(t *testing.T) {
 		g.send(1, math.MaxInt64)
 		g.now += 1_000_000_000
 		begin := time.UnixMicro(g.now)
-		forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, float64(units))
+		forecast, ok := newForecast(begin, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, float64(units), 1)
 		done, can := g.send(units, math.MaxInt64)
 		if took, in := time.UnixMicro(done).Sub(begin), forecast.Sub(begin); !ok || !can || (in-took).Abs() > took/5 {
 			t.Errorf("%d units in %s, forecast %s", units, took, in)
@@ -178,7 +193,7 @@ func TestAForecastKnowsWhenUnitsLeave(t *testing.T) {
 	g.now += 3_000_000_000
 	g.send(100, math.MaxInt64)
 	began := time.UnixMicro(g.now)
-	forecast, ok := newForecast(began, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 700)
+	forecast, ok := newForecast(began, []*delivery.Campaign{c}, g.store.Peek(g.now, c.Quotas)).done(c, 700, 1)
 	done, can := g.send(700, math.MaxInt64)
 	if took, in := time.UnixMicro(done).Sub(began), forecast.Sub(began); !ok || !can || (in-took).Abs() > took/5 {
 		t.Errorf("in %s, forecast %s", took, in)
@@ -221,7 +236,7 @@ func TestForecastsComeTrue(t *testing.T) {
 			}
 		}
 		if !lot.comesTrue() {
-			rt.Fatalf("%d units in %.1f s, forecast %.1f to %.1f, most likely %.1f s; others %+v", h.units, first.least, first.from, first.to, first.likely, lot)
+			rt.Fatalf("%d jobs in %.1f s, forecast %.1f to %.1f, most likely %.1f s; others %+v", h.units, first.least, first.from, first.to, first.likely, lot)
 		}
 	})
 	t.Logf("%d histories; in %d a unit or a minute made a difference", histories, onEdge)
@@ -235,6 +250,7 @@ type history struct {
 	opens    int // minutes of the day; both 0: always
 	closes   int
 	units    int64
+	weight   int64   // of each job; 0: 1
 	part     float64 // what a unit takes of the span of a window that is spent evenly
 }
 
@@ -263,6 +279,9 @@ func drawHistory(rt *rapid.T) *history {
 				h.part = max(h.part, 1/sustained(q, w))
 			}
 		}
+	}
+	if rapid.IntRange(0, 3).Draw(rt, "heavy") == 0 {
+		h.weight = rapid.Int64Range(2, 5).Draw(rt, "weight")
 	}
 	return h
 }
@@ -296,11 +315,12 @@ func (o outcome) comesTrue() bool {
 // play lets the campaign send; ok is false if that takes too long.
 func (h *history) play() (o outcome, ok bool) {
 	c := h.campaign
-	g := &greedy{store: model.NewStore(), campaign: c, asked: c, now: h.begins}
+	weight := max(1, h.weight)
+	g := &greedy{store: model.NewStore(), campaign: c, asked: c, weight: weight, now: h.begins}
 	// The first unit ever of an evenly spent window of a calendar takes its part of the whole span, whenever that ends.
 	g.store.Take(h.begins-3*86_400_000_000, "daemon", []delivery.Ask{{Campaign: c, Want: 1, Horizon: 1_000_000, Quantum: 25_000, LateTolerance: 20_000}})
 	for _, u := range h.used {
-		if _, ok := g.send(u.units, g.now+u.during); !ok {
+		if _, ok := g.send(u.units*weight, g.now+u.during); !ok {
 			return o, false
 		}
 		g.now += u.idle
@@ -308,7 +328,7 @@ func (h *history) play() (o outcome, ok bool) {
 	began := time.UnixMicro(g.now)
 	seen := g.store.Peek(g.now, c.Quotas)
 	done := func(seen []delivery.WindowState, units float64) float64 {
-		at, ok := newForecast(began, []*delivery.Campaign{c}, seen).done(c, units)
+		at, ok := newForecast(began, []*delivery.Campaign{c}, seen).done(c, units, float64(weight))
 		if !ok {
 			return longest // and more is not forecast
 		}
@@ -318,7 +338,7 @@ func (h *history) play() (o outcome, ok bool) {
 	o = outcome{
 		from: done(leavesAt(seen, -1), max(0.5, units-1)), likely: done(seen, units), to: done(leavesAt(seen, 1), units+1), part: 2 + h.part,
 	}
-	at, ok := g.send(h.units, math.MaxInt64)
+	at, ok := g.send(h.units*weight, math.MaxInt64)
 	o.least = time.UnixMicro(at).Sub(began).Seconds()
 	o.least = min(longest, o.least)
 	o.most = o.least

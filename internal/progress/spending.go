@@ -24,12 +24,13 @@ const (
 // spending is how the units that a campaign has sent grow, as the windows of its quotas allow: as fast as its rate while all of
 // them have room, and while one has none, as fast as what it has counted leaves it. So a long window that is used up at once
 // stands still until its units leave it, all at once again. What goes on alike, span after span of a window, while no longer one
-// binds, is passed over. Times are seconds from now.
+// binds, is passed over. Units flow evenly, except where a window is small: see whole.go. Times are seconds from now.
 type spending struct {
 	campaign *delivery.Campaign
 	now      time.Time
 	windows  []*spent
 	most     float64 // units per second that is allowed besides
+	each     float64 // units of the campaign that are one unit here
 	units    float64 // to be sent
 	curve    curve
 	next     float64 // when the schedule changes
@@ -37,6 +38,7 @@ type spending struct {
 	pace     float64 // units per second of the schedule, in its active hours
 	paced    float64 // since when
 	try      int     // with how many points it is looked for periods next
+	whole    bool    // units go one by one, since a window is so small that each of them matters
 }
 
 // rate is what the schedule allows at t, and until when.
@@ -53,7 +55,7 @@ func (p *spending) rate(t float64) (perSecond, until float64, ended bool) {
 		return 0, until, false
 	}
 	rate, _, _ := p.campaign.RateAt(at)
-	return rate.PerSecond(), until, false
+	return rate.PerSecond() / p.each, until, false
 }
 
 // finish returns when the units will have been sent: never if ok is false. If so many bends are not enough to tell, the rest goes on
@@ -75,6 +77,9 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 		}
 		until = max(until, t+tiny)
 		sent += slope * (until - t)
+		if p.whole {
+			sent = whole(sent, slope)
+		}
 		t = until
 		p.curve.draw(t, sent, slope)
 		if len(p.curve.at) >= p.try {
@@ -86,7 +91,7 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 	pace := (sent - p.curve.by(p.since)) / max(tiny, t-p.since) // since the schedule changed last
 	switch {
 	case p.campaign.Hours != nil && t < alike*day && pace > tiny: // what goes on like that does so in active hours only
-		last, ok := p.campaign.Finish(p.now.Add(seconds(t)), p.units-sent, delivery.Sustained{PerSecond: pace})
+		last, ok := p.campaign.Finish(p.now.Add(seconds(t)), (p.units-sent)*p.each, delivery.Sustained{PerSecond: pace * p.each})
 		if !ok {
 			return 0, false
 		}
@@ -145,7 +150,9 @@ func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
 	if slope = min(slope, p.most); slope == 0 || ended {
 		return slope, until, ended
 	}
-	type line struct{ room, slope, until float64 }
+	if p.whole && math.Ceil(sent) > sent {
+		return slope, p.completed(t, sent, slope, until), false
+	}
 	lines := make([]line, len(p.windows))
 	stands := 0.0 // until when it stands still
 	for i, x := range p.windows {
@@ -258,14 +265,18 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 	if n < alike {
 		return false
 	}
-	p.curve.insert(t-alike*length, n*length, n*each)
+	units := n * each
+	if p.whole {
+		units = math.Round(units)
+	}
+	p.curve.insert(t-alike*length, n*length, units)
 	for _, x := range p.windows {
 		if x.due <= t+length {
 			x.due += n * length
-			x.allow += n * each
+			x.allow += units
 		}
 		if x.window.Span <= span {
-			x.move(&p.curve, p.now, n*length, n*each)
+			x.move(&p.curve, p.now, n*length, units)
 		}
 	}
 	return true
