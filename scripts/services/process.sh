@@ -75,7 +75,11 @@ stop() {
     pid=$(pid_of "$service")
     kill -CONT "$pid" 2>/dev/null || true # a frozen process would not hear what follows
     kill "-$(stop_signal "$service")" "$pid" 2>/dev/null || true
-    gone "$service" 100 || crash "$service"
+    if ! gone "$service" 100; then
+      crash "$service"
+    elif [ "$service" = kafka ]; then
+      kafka_stopped
+    fi
   fi
   rm -f "$dir/run/$service.pid"
 }
