@@ -40,6 +40,7 @@ func composeProject(t *testing.T) *types.Project {
 }
 
 func TestComposeHoldsTheWholeStack(t *testing.T) {
+	t.Parallel()
 	project := composeProject(t)
 	want := []string{
 		"kafka", "redis", "postgres", "ingress", "pacer-migrate", "pacer", "prometheus", "grafana", "demo-campaign", "publisher", "receiver",
@@ -55,6 +56,7 @@ func TestComposeHoldsTheWholeStack(t *testing.T) {
 }
 
 func TestComposeMountsWhatExists(t *testing.T) {
+	t.Parallel()
 	project := composeProject(t)
 	binds := 0
 	for name, service := range project.Services {
@@ -89,6 +91,7 @@ func TestComposeMountsWhatExists(t *testing.T) {
 }
 
 func TestComposeServicesAreHealthyOrOneShot(t *testing.T) {
+	t.Parallel()
 	project := composeProject(t)
 	for name, service := range project.Services {
 		isOneShot := slices.Contains(oneShot, name)
@@ -114,6 +117,7 @@ func TestComposeServicesAreHealthyOrOneShot(t *testing.T) {
 }
 
 func TestComposeIsReachableFromThisMachineOnly(t *testing.T) {
+	t.Parallel()
 	project := composeProject(t)
 	published := 0
 	for name, service := range project.Services {
@@ -133,6 +137,7 @@ func TestComposeIsReachableFromThisMachineOnly(t *testing.T) {
 }
 
 func TestComposeRunsAsNobodySpecial(t *testing.T) {
+	t.Parallel()
 	writable := []string{"kafka", "ingress"} // their image writes its configuration when it starts
 	for name, service := range composeProject(t).Services {
 		if !regexp.MustCompile(`^[1-9][0-9]*:[0-9]+$`).MatchString(service.User) {
@@ -154,6 +159,7 @@ var exactTag = regexp.MustCompile(`^[a-z0-9./-]+:v?[0-9]+\.[0-9]+\.[0-9]+(-[a-z0
 var majorMinor = regexp.MustCompile(`^postgres:[0-9]+\.[0-9]+(-[a-z0-9.]+)?$`)
 
 func TestComposePinsItsImages(t *testing.T) {
+	t.Parallel()
 	for name, service := range composeProject(t).Services {
 		if service.Build != nil {
 			continue // made here
@@ -166,6 +172,7 @@ func TestComposePinsItsImages(t *testing.T) {
 
 // One version of Kafka: what is tested is what is looked at.
 func TestKafkaIsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	image := composeProject(t).Services["kafka"].Image
 	_, version, _ := strings.Cut(image, ":")
 	for _, file := range []string{"../scripts/kafka/pom.xml", "../scripts/services/kafka.sh"} {

@@ -47,6 +47,7 @@ func TestMakeDemoPrintsNothingOfItsOwn(t *testing.T) {
 // TestWhatIsLeftOutUnderTheRaceDetectorRuns: `make test` also runs without it the tests that are left out or shorter there, by
 // themselves or by a function that they call.
 func TestWhatIsLeftOutUnderTheRaceDetectorRuns(t *testing.T) {
+	t.Parallel()
 	list := func(what string) string {
 		out, err := exec.Command("../scripts/unraced.sh", what).Output()
 		if err != nil {

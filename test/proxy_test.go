@@ -157,6 +157,7 @@ func dial(t *testing.T, addr string) net.Conn {
 }
 
 func TestProxyDisturbsAndHeals(t *testing.T) {
+	t.Parallel()
 	p := newProxy(t, echo(t))
 	conn := dial(t, p.addr)
 	if _, err := ask(conn, 5*time.Second); err != nil {

@@ -15,6 +15,7 @@ const unitFile = "../deploy/systemd/pacer.service"
 
 // TestTheUnitOfSystemdIsValidAndExposesLittle has systemd look at the unit itself.
 func TestTheUnitOfSystemdIsValidAndExposesLittle(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the daemon is needed: not under -short")
 	}
