@@ -48,7 +48,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}
-	sources.Waits = waiting(d.limits)
+	sources.Claims = Claims(d.limits)
 	if d.parts.DSN() != "" {
 		var err error
 		if d.console.admin, err = d.parts.admin(); err != nil {
@@ -124,33 +124,16 @@ func Senders(ctx context.Context, exchange *progress.RedisExchange, c *delivery.
 	return senders, nil
 }
 
-// Claims lists the claims on a quota that others give way to.
-type Claims interface {
-	Claims(ctx context.Context, q *delivery.Quota) ([]limits.Claim, error)
-}
-
-// waiting implements view.Sources.Waits.
-func waiting(engine Claims) func(context.Context, *delivery.Campaign) (map[string]hold.Wait, error) {
-	return func(ctx context.Context, c *delivery.Campaign) (map[string]hold.Wait, error) {
-		return Waits(ctx, engine, c)
-	}
-}
-
-// Waits reads what quotas have refused a campaign, by quota.
-func Waits(ctx context.Context, engine Claims, c *delivery.Campaign) (map[string]hold.Wait, error) {
-	waits := map[string]hold.Wait{}
-	for _, q := range c.Quotas {
+// Claims returns what reads the claims on a quota that others give way to.
+func Claims(engine *limits.Engine) func(context.Context, *delivery.Quota) ([]view.Claim, error) {
+	return func(ctx context.Context, q *delivery.Quota) ([]view.Claim, error) {
 		claims, err := engine.Claims(ctx, q)
-		if err != nil {
-			return nil, err
-		}
+		list := make([]view.Claim, 0, len(claims))
 		for _, one := range claims {
-			if one.Campaign == c.ID {
-				waits[q.ID] = hold.Wait{Asked: one.Asked, Again: one.Due}
-			}
+			list = append(list, view.Claim{Campaign: one.Campaign, Daemon: one.Daemon, Wait: hold.Wait{Asked: one.Asked, Again: one.Due}})
 		}
+		return list, err
 	}
-	return waits, nil
 }
 
 func fleetOf(b *progress.Board) *view.Fleet {
@@ -200,7 +183,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	watched := newStores(set.Up, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
-	sources.Waits = waiting(engine)
+	sources.Claims = Claims(engine)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete = changer{admin}.delete
 	sources.Destinations, sources.Endpoints = endpoints{changer{admin}}, endpoints{changer{admin}}

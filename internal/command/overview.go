@@ -84,7 +84,7 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 			return err
 		})
 		all.Go(func() (err error) {
-			o.waits, err = app.Waits(ctx, engine, c)
+			o.waits, err = view.Waits(ctx, app.Claims(engine), c)
 			return err
 		})
 	}

@@ -102,9 +102,9 @@ func TestUnitsThatACampaignWaitsFor(t *testing.T) {
 		w := newWorld()
 		sources, asked := w.sources(), atomic.Int32{}
 		sources.Gates = func(context.Context) ([]delivery.Gate, error) { return nil, nil }
-		sources.Waits = func(_ context.Context, c *delivery.Campaign) (map[string]hold.Wait, error) {
+		sources.Claims = func(context.Context, *delivery.Quota) ([]view.Claim, error) {
 			asked.Add(1)
-			return map[string]hold.Wait{"provider": {Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}, nil
+			return []view.Claim{{Daemon: "a"}, {Campaign: "spring", Wait: hold.Wait{Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}}, nil
 		}
 		looker := view.NewLooker(sources)
 		for range 4 {

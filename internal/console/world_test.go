@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // hostile are ids that may not become anything but text.
@@ -78,14 +79,15 @@ func (w *world) Campaigns(context.Context) (map[string]view.Record, error) {
 	return all, w.fail
 }
 
-func (w *world) Usage(_ context.Context, _ string, from, to time.Time, step time.Duration) (list []view.Usage, err error) {
+func (w *world) Usage(_ context.Context, quota string, from, to time.Time, step time.Duration) (list []view.Usage, err error) {
 	begin := from.Truncate(step)
 	for i := range min(int64(to.Sub(from)/step), 10) {
 		left := 1000 - i%1000
-		list = append(list, view.Usage{
-			Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1,
-			Remaining: []view.Left{{Span: "1h", Limit: 1000, Units: &left}},
-		})
+		one := view.Usage{Start: begin.Add(time.Duration(i) * step), End: begin.Add(time.Duration(i+1) * step), Units: 1}
+		for _, window := range w.snapshot.Quotas[quota].Windows {
+			one.Remaining = append(one.Remaining, view.Left{Span: notation.FormatSpan(window.Span), Limit: 1000, Units: &left})
+		}
+		list = append(list, one)
 	}
 	return list, w.fail
 }
@@ -138,10 +140,11 @@ func (w *world) sources() view.Sources {
 		},
 		Sinks: []view.Sink{{Name: "receiver", Type: "http", MaxInFlight: 256, Default: true}},
 		Fleet: func(context.Context) (*view.Fleet, error) {
+			sent := time.Now().UnixMilli() / 10
 			return &view.Fleet{
 				At: time.Now(), Running: 2, LateCapacity: 4, Counter: "leader",
 				Daemons: []view.Daemon{{Name: "a", Host: hostile[0], Version: "dev", Ready: true}},
-				Sent:    func(string) (int64, bool) { return time.Now().UnixMilli() / 10, true },
+				Sent:    func(string) (int64, bool) { return sent, true },
 				Of: func(*delivery.Campaign, *delivery.Snapshot) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting, LanesRead: true}
 				},
@@ -150,12 +153,17 @@ func (w *world) sources() view.Sources {
 		Senders: func(_ context.Context, c *delivery.Campaign) ([]view.Sender, error) {
 			return []view.Sender{{Daemon: "a", Lanes: c.Lanes, InMemory: 3, InFlight: 1}}, w.fail
 		},
+		Claims: func(context.Context, *delivery.Quota) ([]view.Claim, error) {
+			return []view.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Wait: hold.Wait{Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}}, w.fail
+		},
 		Gates: func(context.Context) ([]delivery.Gate, error) {
 			return []delivery.Gate{{Sink: "receiver", Cause: delivery.GateThrottled, Until: time.Now().Add(time.Minute)}}, w.fail
 		},
 		Windows: func(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
 			for _, q := range quotas {
-				list = append(list, delivery.WindowState{Quota: q.ID, Remaining: 40, ResetAt: time.Now().Add(time.Minute).UnixMicro()})
+				for i := range q.Windows {
+					list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: 40, ResetAt: time.Now().Add(time.Minute).UnixMicro()})
+				}
 			}
 			return list, w.fail
 		},

@@ -119,6 +119,8 @@ var functions = template.FuncMap{
 	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "local": local, "eta": eta,
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":   func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
+	"future":  future,
+	"share":   func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
 	"row": func(name string) string {
 		sum := fnv.New64a()
@@ -186,8 +188,28 @@ func rate(v any) string {
 	return strconv.FormatFloat(perSecond, 'g', 2, 64)
 }
 
+// future is when a window will be used up.
+func future(o *view.Outlook, span string) template.HTML {
+	if o == nil {
+		return unknown
+	}
+	switch future, known := o.Windows[span]; {
+	case !known:
+		return unknown
+	case future.ExhaustedAt != nil:
+		return when(future.ExhaustedAt)
+	case future.Reset:
+		return "not before it begins anew"
+	}
+	return "not at this pace"
+}
+
 // when is an instant with how far off it is.
-func when(t *time.Time) template.HTML {
+func when(v any) template.HTML {
+	t, _ := v.(*time.Time)
+	if at, ok := v.(time.Time); ok {
+		t = &at
+	}
 	if t == nil {
 		return unknown
 	}

@@ -97,10 +97,10 @@ func (l *Looker) Close(ctx context.Context, s *State, id string) *Campaign {
 	c := *shown
 	c.Senders = l.Senders(ctx, id)
 	row := s.known.snapshot.Campaign(id)
-	if l.sources.Waits == nil || len(row.Quotas) == 0 || s.known.storeDown {
+	if l.sources.Claims == nil || len(row.Quotas) == 0 || s.known.storeDown {
 		return &c
 	}
-	waits, err := l.waits.of(ctx, id, closeFor, func(ctx context.Context) (map[string]hold.Wait, error) { return l.sources.Waits(ctx, row) })
+	waits, err := l.waits.of(ctx, id, closeFor, func(ctx context.Context) (map[string]hold.Wait, error) { return Waits(ctx, l.sources.Claims, row) })
 	if err == nil && len(waits) > 0 {
 		l.judge(&c, s.known, row, waits)
 	}

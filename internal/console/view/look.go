@@ -41,10 +41,12 @@ type Looker struct {
 	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
 
 	// What pages show beside the state.
-	senders answers[[]Sender]
-	waits   answers[map[string]hold.Wait]
-	changes answers[[]Change]
-	letters lately
+	senders  answers[[]Sender]
+	waits    answers[map[string]hold.Wait]
+	claims   answers[[]Claim]
+	changes  answers[[]Change]
+	outlooks answers[*Outlook]
+	letters  lately
 
 	// Only the look that is under way uses these.
 	fleets     []*Fleet // of the last seconds, the oldest first

@@ -23,8 +23,8 @@ type Sources struct {
 	Fleet func(ctx context.Context) (*Fleet, error)
 	// Senders reads which daemons send a campaign.
 	Senders func(ctx context.Context, c *delivery.Campaign) ([]Sender, error)
-	// Waits reads what quotas have refused a campaign, by quota.
-	Waits func(ctx context.Context, c *delivery.Campaign) (map[string]hold.Wait, error)
+	// Claims reads which campaigns a quota has refused units that they wait for.
+	Claims func(ctx context.Context, q *delivery.Quota) ([]Claim, error)
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)

@@ -1,0 +1,67 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// spans are how far back a page may look, and steps how much time one point of a plot covers.
+var (
+	spans   = []string{"1d", "1h", "7d", "30d"}
+	stepsOf = map[string]time.Duration{"1h": time.Minute, "1d": 10 * time.Minute, "7d": time.Hour, "30d": 6 * time.Hour}
+)
+
+func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
+	q := c.State.Quota(query.Get("id"))
+	if q == nil {
+		c.fail(http.StatusNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		return
+	}
+	c.Title = q.ID
+	data := struct {
+		Quota   *view.Quota
+		Last    string
+		Spans   []string
+		Step    string
+		Plots   []*plot
+		Used    *plot
+		Usage   []view.Usage
+		Heads   []string
+		NoUsage string
+		Outlook *view.Outlook
+		Shares  view.Shares
+	}{Quota: q, Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
+	step := stepsOf[data.Last]
+	data.Step = notation.FormatSpan(step)
+	switch records := s.looker.Sources().Records; {
+	case records == nil:
+		data.NoUsage = "There is no database here, and so no ledger of what was used."
+	case q.Mode == delivery.ModeEventual:
+		data.NoUsage = "In mode eventual the use of a quota is not kept."
+	default:
+		last, _ := notation.ParseSpan(data.Last) // one of those above
+		usage, err := records.Usage(ctx, q.ID, time.Now().Add(-last), time.Now(), step)
+		if err != nil {
+			data.NoUsage = "What was used is not known: " + brief(err)
+			break
+		}
+		data.Usage = usage
+		data.Plots, data.Heads = burnDown(usage, step, q.Windows)
+		switch data.Used = spent(usage); {
+		case len(data.Plots) > 0:
+		case len(data.Heads) > 0:
+			data.NoUsage = "All its windows are shorter than " + data.Step + ", the time between two points here; look at less time."
+		default:
+			data.NoUsage = "The use of a quota is kept only with a window of a minute or longer."
+		}
+	}
+	data.Outlook, _ = s.looker.Outlook(ctx, q) // where the ledger does not answer, that is said above
+	data.Shares = s.looker.Shares(ctx, c.State, q.ID, view.PageSize)
+	c.Data = data
+}

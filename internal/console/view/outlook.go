@@ -1,0 +1,211 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+const (
+	// paceOver is over how long the pace is measured at which a quota is used.
+	paceOver = 10 * time.Minute
+	// outlookFor is how old an outlook may be: the ledger knows minutes.
+	outlookFor = 10 * time.Second
+	// keptAbove is the span above which the ledger keeps what was used of a quota.
+	keptAbove = 2 * time.Minute
+	// maxForeseen bounds the windows of a quota that are foreseen, and foreseenIn is in how many steps what they have counted is read.
+	maxForeseen = 8
+	foreseenIn  = 60
+)
+
+// Outlook is what will be left of a quota if it is used as in the last minutes.
+type Outlook struct {
+	Pace    float64           // units per second, of the last ten minutes
+	Windows map[string]Future // by span; those that are not known are left out
+}
+
+// Future is what will be left of a window.
+type Future struct {
+	ExhaustedAt *time.Time // nil: never, at this pace
+	Reset       bool       // not before it begins anew
+}
+
+// Outlook returns what will be left of a quota; nil where the ledger does not say what was used of it.
+func (l *Looker) Outlook(ctx context.Context, q *Quota) (*Outlook, error) {
+	kept := slices.ContainsFunc(q.Windows, func(w Window) bool { return w.Seconds > keptAbove.Seconds() })
+	if l.sources.Records == nil || q.Mode == delivery.ModeEventual || q.Rollout == 0 || !kept {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return l.outlooks.of(ctx, q.ID, outlookFor, func(ctx context.Context) (*Outlook, error) { return l.outlook(ctx, q) })
+}
+
+func (l *Looker) outlook(ctx context.Context, q *Quota) (*Outlook, error) {
+	now := time.Now()
+	lately, err := l.sources.Records.Usage(ctx, q.ID, now.Add(-paceOver), now, time.Minute)
+	if err != nil || len(lately) == 0 {
+		return nil, err
+	}
+	units := int64(0)
+	for _, step := range lately {
+		units += step.Units
+	}
+	o := &Outlook{Pace: float64(units) / now.Sub(lately[0].Start).Seconds(), Windows: map[string]Future{}}
+	for i := range q.Windows[:min(len(q.Windows), maxForeseen)] {
+		w := &q.Windows[i]
+		span, err := notation.ParseSpan(w.Span)
+		if err != nil || w.Remaining == nil || span < keptAbove {
+			continue
+		}
+		var counted []Usage
+		if w.Algorithm != delivery.AlgorithmFixed {
+			step := max(time.Minute, (span / foreseenIn).Round(time.Minute))
+			if counted, err = l.sources.Records.Usage(ctx, q.ID, now.Add(-span), now, step); err != nil {
+				return nil, err
+			}
+		}
+		o.Windows[w.Span] = Foresee(w, span, counted, o.Pace, now)
+	}
+	return o, nil
+}
+
+// Foresee returns what will be left of a window that is used at a pace, in units per second. What it has counted leaves a window that
+// slides in the order in which it came; a fixed one begins anew at once.
+func Foresee(w *Window, span time.Duration, counted []Usage, pace float64, now time.Time) Future {
+	left := float64(*w.Remaining)
+	at := func(seconds float64) Future {
+		instant := now.Add(time.Duration(seconds * float64(time.Second))).UTC().Truncate(time.Second)
+		return Future{ExhaustedAt: &instant}
+	}
+	if w.Algorithm == delivery.AlgorithmFixed {
+		end := span.Seconds() // of one that begins with its first use
+		if w.FullAt != nil {
+			end = w.FullAt.Sub(now).Seconds()
+		}
+		if left > 0 && (pace <= 0 || left/pace >= end) {
+			return Future{Reset: true}
+		}
+		return at(left / max(pace, math.SmallestNonzeroFloat64))
+	}
+	if left <= 0 {
+		return at(0)
+	}
+	before := 0.0
+	for _, step := range counted {
+		from, to := step.Start.Add(span).Sub(now).Seconds(), step.End.Add(span).Sub(now).Seconds()
+		if to <= before {
+			continue
+		}
+		returned := float64(step.Units)
+		if from < before { // a part of it has left
+			returned *= (to - before) / (to - from)
+		}
+		after := left + returned - pace*(to-before)
+		if after <= 0 {
+			return at(before + (to-before)*left/(left-after))
+		}
+		left, before = after, to
+	}
+	return Future{}
+}
+
+// Claim is units of a quota that a campaign waits for.
+type Claim struct {
+	Campaign string // "": several do on the daemon
+	Daemon   string
+	hold.Wait
+}
+
+// Waits returns what quotas have refused a campaign, by quota.
+func Waits(ctx context.Context, claims func(context.Context, *delivery.Quota) ([]Claim, error), c *delivery.Campaign) (map[string]hold.Wait, error) {
+	waits := map[string]hold.Wait{}
+	for _, q := range c.Quotas {
+		list, err := claims(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range list {
+			if one.Campaign == c.ID {
+				waits[q.ID] = one.Wait
+			}
+		}
+	}
+	return waits, nil
+}
+
+// Share is what one campaign has of a quota.
+type Share struct {
+	Campaign *Campaign
+	Part     float64    // by weight, of the campaigns that have something to send; 0 of others
+	Asked    float64    // units per second that its schedule allows while it has something to send
+	Waits    *hold.Wait // nil: it was not refused, or it is not known
+}
+
+// Shares are what campaigns have of a quota.
+type Shares struct {
+	List   []Share // those that have most, at most as many as were asked for
+	Asking int     // campaigns that have something to send
+	Asked  float64 // units per second that these may send by their schedules
+	Got    float64 // units per second that are sent
+	Joint  []string
+	Err    error // why it is not known which of them wait
+}
+
+// Shares returns what campaigns have of a quota: those first that get most, then those that ask for most.
+func (l *Looker) Shares(ctx context.Context, s *State, id string, most int) Shares {
+	var shares Shares
+	weights := 0.0
+	for _, c := range s.Campaigns {
+		if !slices.Contains(c.Quotas, id) {
+			continue
+		}
+		one := Share{Campaign: c}
+		if sends := c.Sent != nil && *c.Sent > 0; sends || c.Backlog != nil && *c.Backlog > 0 && c.Allowed > 0 {
+			one.Asked, one.Part = c.Allowed, float64(max(1, c.PriorityWeight))
+			shares.Asking, shares.Asked, weights = shares.Asking+1, shares.Asked+c.Allowed, weights+one.Part
+			if sends {
+				shares.Got += *c.Sent
+			}
+		}
+		shares.List = append(shares.List, one)
+	}
+	sent := func(one *Share) float64 {
+		if one.Campaign.Sent == nil {
+			return 0
+		}
+		return *one.Campaign.Sent
+	}
+	slices.SortStableFunc(shares.List, func(a, b Share) int { return cmp.Or(cmp.Compare(sent(&b), sent(&a)), cmp.Compare(b.Asked, a.Asked)) })
+	shares.List = shares.List[:min(len(shares.List), most)]
+	waits, joint, err := l.claimsOn(ctx, s, id)
+	shares.Joint, shares.Err = joint, err
+	for i := range shares.List {
+		one := &shares.List[i]
+		one.Part /= max(1, weights)
+		one.Waits = waits[one.Campaign.ID]
+	}
+	return shares
+}
+
+// claimsOn returns which campaigns a quota has refused, and the daemons on which several wait together.
+func (l *Looker) claimsOn(ctx context.Context, s *State, id string) (waits map[string]*hold.Wait, joint []string, err error) {
+	if l.sources.Claims == nil || s.known == nil || s.known.snapshot == nil || s.known.storeDown {
+		return nil, nil, nil
+	}
+	q := s.known.snapshot.Quotas[id]
+	list, err := l.claims.of(ctx, id, closeFor, func(ctx context.Context) ([]Claim, error) { return l.sources.Claims(ctx, q) })
+	waits = map[string]*hold.Wait{}
+	for i := range list {
+		if one := &list[i]; one.Campaign != "" {
+			waits[one.Campaign] = &one.Wait
+		} else {
+			joint = append(joint, one.Daemon)
+		}
+	}
+	return waits, joint, err
+}
