@@ -57,6 +57,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
 		sources.Delete, sources.Adjust = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits)
 		sources.Destinations, sources.Endpoints = endpoints{changer{d.console.admin}}, endpoints{changer{d.console.admin}}
+		share(&sources, d.console.admin)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
 }
@@ -187,6 +188,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete = changer{admin}.delete
 	sources.Destinations, sources.Endpoints = endpoints{changer{admin}}, endpoints{changer{admin}}
+	share(&sources, admin)
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))
 	}

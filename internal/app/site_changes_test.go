@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/harness"
@@ -149,7 +151,41 @@ func TestChangesOfTheConsole(t *testing.T) {
 	}
 	createdByForm(t, c, alice)
 	quotasByForm(t, quotas{c}, alice)
+	requestsByKey(t, c)
 	readOnly(t, dsn, "spring", alice)
+}
+
+// requestsByKey: what one process has answered, another one answers again; and it sees what the other one replays.
+func requestsByKey(t *testing.T, c changer) {
+	t.Helper()
+	ctx, request := t.Context(), view.KeyedRequest{Actor: "alice", Key: "k", Fingerprint: make([]byte, 32)}
+	claim, before, err := keys{c}.Claim(ctx, request)
+	if err != nil || before != nil {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	if _, _, err := (keys{c}).Claim(ctx, request); !errors.Is(err, view.ErrKeyInUse) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("at the same time: %v", err)
+	}
+	answer := view.KeptAnswer{Status: 201, Header: http.Header{"Etag": {`"7"`}, "Location": {"campaigns/a%2Fb"}}, Body: `{"id":"a/b"}`}
+	if err := claim.Keep(ctx, answer); err != nil {
+		t.Fatal(err)
+	}
+	if _, before, err := (keys{c}).Claim(ctx, request); err != nil || !reflect.DeepEqual(before, &answer) {
+		t.Errorf("then it is %+v, %v", before, err)
+	}
+	job := replay.Job{ID: "r1", State: replay.Running, Rate: "100", Started: time.Now().UTC().Truncate(time.Second), Filter: replay.Filter{Campaign: "spring"}}
+	if stop, err := book(c).Save(ctx, &job); stop || err != nil {
+		t.Errorf("a replay: %t, %v", stop, err)
+	}
+	if list, err := book(c).List(ctx); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], job) {
+		t.Errorf("replays are %+v, %v", list, err)
+	}
+	if asked, err := book(c).Stop(ctx, "r1"); !asked || err != nil {
+		t.Errorf("it is not asked to stop: %t, %v", asked, err)
+	}
+	if stop, err := book(c).Save(ctx, &job); !stop || err != nil {
+		t.Errorf("nobody asks to stop it: %t, %v", stop, err)
+	}
 }
 
 // createdByForm creates what the form of a new campaign and of a new quota begin with, once.
@@ -175,6 +211,23 @@ func createdByForm(t *testing.T, c changer, by view.Actor) {
 	}
 	if err != nil || !reflect.DeepEqual(row, begin) {
 		t.Errorf("a new campaign is %+v, %v; want %+v", row, err, begin)
+	}
+	whole, short := &view.Edit{New: true}, &view.Edit{New: true}
+	whole.FillDefaults()
+	first, err := c.Edit(ctx, by, "whole", whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Edit(ctx, by, "short", short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.ID, second.Revision = first.ID, first.Revision; !reflect.DeepEqual(first, second) {
+		t.Errorf("written whole it is %+v, and with the defaults of the database %+v", first, second)
+	}
+	whole.New = false
+	if replaced, err := c.Edit(ctx, by, begin.ID, whole); err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
+		t.Errorf("replaced it is %+v, %v", replaced, err)
 	}
 	if _, err := c.Edit(ctx, by, begin.ID, edit); !errors.Is(err, view.ErrExists) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("once more: %v", err)
@@ -295,6 +348,10 @@ func readOnly(t *testing.T, dsn, id string, by view.Actor) {
 	_, err = changer{admin}.Edit(t.Context(), by, id, &view.Edit{Status: "paused"})
 	if !errors.Is(err, view.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
 		t.Errorf("with a role that may only read: %v", err)
+	}
+	request := view.KeyedRequest{Actor: "alice", Key: "k", Fingerprint: make([]byte, 32)}
+	if _, _, err = (keys{changer{admin}}).Claim(t.Context(), request); !errors.Is(err, view.ErrForbidden) {
+		t.Errorf("a key with a role that may only read: %v", err)
 	}
 }
 

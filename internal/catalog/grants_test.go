@@ -84,7 +84,7 @@ func TestRightsSurviveAnUpgrade(t *testing.T) {
 		t.Errorf("a daemon lacks %q, %v", got, err)
 	}
 	got, err := lacking(ctx, t, readerDSN)
-	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON pacer.lane_pins, ") {
+	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON pacer.idempotency_keys, pacer.lane_pins, ") {
 		t.Errorf("a reader lacks %q, %v", got, err)
 	}
 	if _, err := connected(t, daemonDSN).Exec(ctx, `UPDATE pacer.campaigns SET burst = 1`); err == nil {

@@ -65,6 +65,7 @@ var bodies = map[string]string{
 	"change-campaigns":    `{"action":"pause","filter":{"q":"spring"},"expect":1}`,
 	"replay-dead-letters": `{"dry_run":true}`, "stop-replay": `{}`,
 	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
+	"put-campaign": `{"rate":"5"}`, "put-quota": `{"windows":["300/1m"]}`,
 	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`, "edit-destination": `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
 	"add-quota-windows": `{"windows":["300/1m"]}`, "adjust-quota": `{"used":5,"reason":"credit"}`,
 }
@@ -75,7 +76,7 @@ func documented(t *testing.T) func(path, method string, answer *httptest.Respons
 	document := api.Register(http.NewServeMux(), view.NewLooker(newWorld().sources()), slog.New(slog.DiscardHandler)).OpenAPI()
 	return func(path, method string, answer *httptest.ResponseRecorder) string {
 		operations := document.Paths[path]
-		o := map[string]*huma.Operation{"get": operations.Get, "post": operations.Post, "patch": operations.Patch, "delete": operations.Delete}[method]
+		o := map[string]*huma.Operation{"get": operations.Get, "post": operations.Post, "patch": operations.Patch, "put": operations.Put, "delete": operations.Delete}[method]
 		response := o.Responses[strconv.Itoa(answer.Code)]
 		if response == nil {
 			return fmt.Sprintf("status %d", answer.Code)

@@ -47,6 +47,7 @@ type schema struct {
 	Format           string
 	Description      string
 	Enum             []any
+	Meanings         []string `json:"x-enum-descriptions"`
 	Default          any
 	Minimum, Maximum *float64
 	Items            *schema
@@ -64,6 +65,8 @@ func (s schema) kind() string {
 		return "list of " + s.Items.kind()
 	case len(s.AnyOf) > 0: // a value, or with fields a part of it
 		return s.AnyOf[0].kind()
+	case len(s.Meanings) > 0:
+		return "one of [these](#problems)"
 	case len(s.Enum) > 0:
 		return strings.Join(quoted(s.Enum), ", ")
 	case s.Format == "date-time":
@@ -132,6 +135,11 @@ func TestThePageOfTheAPIIsItsDocument(t *testing.T) {
 				o.write(page, method, path)
 			}
 		}
+	}
+	page.WriteString("\n## Problems\n\nWhat `type` of an answer of `application/problem+json` may be. Kinds are added, but none is renamed: take one that is not known for its status.\n\n| type | meaning |\n| --- | --- |\n")
+	kinds := document.Components.Schemas["ErrorModel"].Properties["type"]
+	for i, kind := range kinds.Enum {
+		fmt.Fprintf(page, "| `%v` | %s |\n", kind, kinds.Meanings[i])
 	}
 	page.WriteString("\n## Objects\n\nMembers in bold are always there.\n")
 	for _, name := range slices.Sorted(maps.Keys(document.Components.Schemas)) {

@@ -108,35 +108,35 @@ func (s *Site) answer(w http.ResponseWriter, r *http.Request) (route string) {
 		id = rand.Text()
 	}
 	w.Header().Set("X-Request-Id", id)
-	refuse := func(status int, why string) string {
+	refuse := func(status int, kind api.Kind, why string) string {
 		if !strings.HasPrefix(r.URL.Path, api.Prefix) {
 			http.Error(w, why, status)
 			return ""
 		}
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(status)
-		problem, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "detail": why}) // never fails
+		problem, _ := json.Marshal(api.Problem(status, kind, why)) // never fails
 		_, _ = w.Write(problem)
 		return ""
 	}
 	if err := s.origins.Check(r); err != nil {
-		return refuse(http.StatusForbidden, "this request comes from a page of another site; http.trusted_origins allows some")
+		return refuse(http.StatusForbidden, api.ForeignOrigin, "this request comes from a page of another site; http.trusted_origins allows some")
 	}
 	who, err := s.guard.Identify(r)
 	switch {
 	case errors.Is(err, auth.ErrLimited):
 		w.Header().Set("Retry-After", "60")
-		return refuse(http.StatusTooManyRequests, err.Error())
+		return refuse(http.StatusTooManyRequests, "", err.Error())
 	case err != nil:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="pacer", error="invalid_token"`)
-		return refuse(http.StatusUnauthorized, err.Error())
+		return refuse(http.StatusUnauthorized, api.TokenUnknown, err.Error())
 	}
 	r = r.WithContext(auth.WithRequestID(auth.With(r.Context(), who), id))
 	if strings.HasPrefix(r.URL.Path, api.Prefix) {
 		if none, route := s.mux.Handler(r); route == "" { // or not by this method, which the mux says in plain text
 			said := silent{header: w.Header(), code: http.StatusNotFound}
 			none.ServeHTTP(&said, r)
-			return refuse(said.code, "there is no such operation; "+api.Prefix+"/openapi.json lists them")
+			return refuse(said.code, "", "there is no such operation; "+api.Prefix+"/openapi.json lists them")
 		}
 	}
 	s.mux.ServeHTTP(w, r)

@@ -40,6 +40,8 @@ type world struct {
 	changes   []string // what was asked of the Changer
 	replay    replay.Run
 	log       slog.Handler
+	keys      *shelf
+	book      replay.Book
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
 }
@@ -130,6 +132,18 @@ func (w *world) letter(_ context.Context, at view.LetterPlace) (*view.WholeLette
 }
 
 func (w *world) sources() view.Sources {
+	sources := w.without()
+	if w.keys != nil {
+		sources.Keys = w.keys
+	}
+	if w.book != nil {
+		sources.Replays.Share(w.book)
+	}
+	return sources
+}
+
+// without is what a process knows without others.
+func (w *world) without() view.Sources {
 	return view.Sources{
 		Snapshot: func() *delivery.Snapshot { w.looked.Add(1); return w.snapshot },
 		Sink: func(name string) (id, fault string) {

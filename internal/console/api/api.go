@@ -36,13 +36,15 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	config.DocsPath = ""     // it would load scripts from elsewhere
 	config.SchemasPath = ""  // the document has all schemas
 	config.CreateHooks = nil // no $schema in answers
+	config.Transformers = append(config.Transformers, withType)
 	config.Formats = formats()
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	api.UseMiddleware(authorize(api), valued(api))
 	s := &server{looker, log}
+	api.UseMiddleware(authorize(api), valued(api), s.once(api))
 	s.registerChanges(api)
+	s.registerPuts(api)
 	s.registerQuotas(api)
 	s.registerDestinations(api)
 	s.registerLetters(api)
@@ -54,6 +56,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
 	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
+	describeProblems(api)
 	describeFields[view.Campaign](api, "/campaigns")
 	describeFields[view.Quota](api, "/quotas")
 	describeFields[view.Destination](api, "/destinations")
@@ -197,6 +200,6 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 }
 
 // absent is that a service does not answer, or is not there.
-func absent(why string) error { return huma.Error503ServiceUnavailable(why) }
+func absent(why string) error { return fail(unavailable, why) }
 
 func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -41,7 +42,7 @@ func create[I, O any](api huma.API, id, path, summary string, role auth.Role, ha
 }
 
 func changing(id, method, path, summary string) huma.Operation {
-	return huma.Operation{
+	o := huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
 		Errors: []int{
 			http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed,
@@ -49,6 +50,10 @@ func changing(id, method, path, summary string) huma.Operation {
 			http.StatusServiceUnavailable,
 		},
 	}
+	if method == http.MethodPost {
+		o.Parameters = []*huma.Param{keyParam()}
+	}
+	return o
 }
 
 const maxBody = 64 << 10
@@ -159,15 +164,15 @@ func (s *server) deleteCampaign(ctx context.Context, in *deleteIn) (*nothing, er
 // notDeleted converts an error of deleting something: what is in use is not so because of the request.
 func notDeleted(err error) error {
 	if errors.Is(err, view.ErrInvalid) {
-		return huma.Error409Conflict(line(err))
+		return fail(inUse, line(err))
 	}
-	return problem(err, http.StatusPreconditionFailed)
+	return problem(err, staleRevision)
 }
 
 // changer returns what makes changes, if the reason for one can be recorded.
 func (s *server) changer(reason string) (view.Changer, error) {
 	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	if changer := s.looker.Sources().Changer; changer != nil {
 		return changer, nil
@@ -185,7 +190,7 @@ func (s *server) change(ctx context.Context, id, match string, required bool, re
 	}
 	settings, err := changer.Edit(ctx, s.actor(ctx, reason), id, edit)
 	if err != nil {
-		return nil, problem(err, http.StatusPreconditionFailed)
+		return nil, problem(err, staleRevision)
 	}
 	s.log.Info("a campaign was changed", "campaign", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	return &changed{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}, nil
@@ -220,15 +225,18 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 	by := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
 	ids, err := s.looker.Look(ctx).Chosen(by, in.Body.IDs, in.Body.Expect)
 	if err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, countChanged)
 	}
 	n, err := changer.Bulk(ctx, s.actor(ctx, in.Body.Reason), ids, &in.Body.Bulk)
 	if n > 0 || err == nil {
 		s.log.Info("campaigns were changed", "action", in.Body.Action, "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	}
+	if err != nil && n > 0 {
+		return nil, fail(partlyDone, fmt.Sprintf("%d campaigns were changed, and then: %s", n, line(err)))
+	}
 	if err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, countChanged)
 	}
 	return &answer[bulkOut]{bulkOut{len(ids), n}}, nil
 }
@@ -241,7 +249,7 @@ func (s *server) actor(ctx context.Context, reason string) view.Actor {
 func seen(match string, required bool) (*int64, error) {
 	switch match = strings.TrimSpace(match); {
 	case match == "" && required:
-		return nil, huma.NewError(http.StatusPreconditionRequired, `give the revision that you have seen as If-Match: "123", or * for any`)
+		return nil, fail(revisionNeeded, `give the revision that you have seen as If-Match: "123", or * for any`)
 	case match == "" || match == "*":
 		return nil, nil //nolint:nilnil // any
 	}
@@ -265,23 +273,6 @@ func revisionOf(match string) (*int64, error) {
 }
 
 func etag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) + `"` }
-
-// problem converts an error of a Changer. stale is the status of one that is outdated.
-func problem(err error, stale int) error {
-	switch {
-	case errors.Is(err, view.ErrNotFound):
-		return huma.Error404NotFound(line(err))
-	case errors.Is(err, view.ErrStale):
-		return huma.NewError(stale, line(err))
-	case errors.Is(err, view.ErrOver), errors.Is(err, view.ErrExists):
-		return huma.Error409Conflict(line(err))
-	case errors.Is(err, view.ErrInvalid):
-		return huma.Error422UnprocessableEntity(line(err))
-	case errors.Is(err, view.ErrForbidden):
-		return huma.Error403Forbidden(line(err))
-	}
-	return absent(line(err))
-}
 
 // roleKey is where an operation has the role that it takes.
 const roleKey = "x-pacer-role"
@@ -318,7 +309,7 @@ func authorize(api huma.API) func(huma.Context, func(huma.Context)) {
 
 func refuse(who *auth.Identity, role auth.Role) error {
 	if who.Name == "" {
-		return huma.Error401Unauthorized("this takes a token of role " + role.String() + "; send it as Authorization: Bearer")
+		return fail(tokenRequired, "this takes a token of role "+role.String()+"; send it as Authorization: Bearer")
 	}
-	return huma.Error403Forbidden("this takes the role " + role.String() + ", and " + who.Name + " has " + who.Role.String())
+	return fail(roleRequired, "this takes the role "+role.String()+", and "+who.Name+" has "+who.Role.String())
 }

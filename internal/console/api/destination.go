@@ -49,7 +49,7 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 	}
 	list, next, err := reader.Destinations(ctx, view.DestinationsOf{Text: in.Text, State: in.State, Sink: in.Sink, After: in.After, Limit: in.Limit})
 	if err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	return &answer[destinationsOut]{destinationsOut{someOf(pointers(list), in.Fields), next}}, nil
 }
@@ -66,7 +66,7 @@ func (s *server) destination(ctx context.Context, in *ByID) (*destinationOut, er
 	}
 	d, err := reader.Destination(ctx, in.ID)
 	if err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	return &destinationOut{etag(d.Revision), d}, nil
 }
@@ -161,7 +161,7 @@ func (s *server) deleteDestination(ctx context.Context, in *deleteDestinationIn)
 // destinationChanger returns what changes destinations, if the reason for that can be recorded.
 func (s *server) destinationChanger(reason string) (view.DestinationChanger, error) {
 	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	if changer := s.looker.Sources().Endpoints; changer != nil {
 		return changer, nil
@@ -176,7 +176,7 @@ func (s *server) changeDestination(ctx context.Context, id, reason string, edit 
 	}
 	d, err := changer.EditDestination(ctx, s.actor(ctx, reason), id, edit)
 	if err != nil {
-		return nil, problem(err, http.StatusPreconditionFailed)
+		return nil, problem(err, staleRevision)
 	}
 	s.log.Info("a destination was changed", "destination", id, "state", d.State, "revision", d.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	return &changedDestination{Status: http.StatusOK, ETag: etag(d.Revision), Body: d}, nil

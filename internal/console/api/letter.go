@@ -59,9 +59,9 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 // notLooked converts an error of a look for dead letters.
 func notLooked(err error) error {
 	if errors.Is(err, view.ErrBusy) {
-		return huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
+		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
 	}
-	return problem(err, http.StatusConflict)
+	return problem(err, Conflict)
 }
 
 type letterIn struct {

@@ -165,7 +165,7 @@ func (s *server) changeQuota(ctx context.Context, id, reason string, edit *view.
 	}
 	settings, err := changer.EditQuota(ctx, s.actor(ctx, reason), id, edit)
 	if err != nil {
-		return nil, problem(err, http.StatusPreconditionFailed)
+		return nil, problem(err, staleRevision)
 	}
 	s.log.Info("a quota was changed", "quota", id, "revision", settings.Revision, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
 	return &changedQuota{Status: http.StatusOK, ETag: etag(settings.Revision), Body: settings}, nil
@@ -174,7 +174,7 @@ func (s *server) changeQuota(ctx context.Context, id, reason string, edit *view.
 // quotaChanger returns what changes quotas, if the reason for that can be recorded.
 func (s *server) quotaChanger(reason string) (view.QuotaChanger, error) {
 	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	if changer := s.looker.Sources().Quotas; changer != nil {
 		return changer, nil
@@ -217,7 +217,7 @@ type adjustIn struct {
 
 func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjusted], error) {
 	if err := view.CheckReason("reason", in.Body.Reason); err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	adjust := s.looker.Sources().Adjust
 	if adjust == nil {
@@ -225,7 +225,7 @@ func (s *server) adjust(ctx context.Context, in *adjustIn) (*answer[view.Adjuste
 	}
 	done, err := adjust(ctx, s.actor(ctx, in.Body.Reason), in.ID, view.Adjustment{Span: in.Span, Used: in.Body.Used, Lower: in.Body.Lower})
 	if err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
 	}
 	s.log.Info("the count of a quota was corrected", "quota", in.ID, "window", done.Window, "before", done.Before, "used", done.Used,
 		"by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))

@@ -14,8 +14,8 @@ import (
 )
 
 func (s *server) registerReplays(api huma.API) {
-	get(api, "list-replays", "/replays", "Replays of this process, the newest first", s.replays)
-	get(api, "get-replay", "/replays/{id}", "One replay of this process", s.oneReplay)
+	get(api, "list-replays", "/replays", "Replays, the newest first", s.replays)
+	get(api, "get-replay", "/replays/{id}", "One replay", s.oneReplay)
 	change(api, "replay-dead-letters", http.MethodPost, "/replays", "Replay dead letters in the background, or count them", auth.Operator, s.startReplay)
 	answers := api.OpenAPI().Paths["/replays"].Post.Responses // a dry run is answered with 200
 	answers["202"] = &huma.Response{Description: "Accepted", Content: answers["200"].Content}
@@ -35,7 +35,7 @@ func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error)
 }
 
 type startIn struct {
-	Key  string `header:"Idempotency-Key" maxLength:"128" doc:"made up by you for this request: sent again, it begins nothing twice. A process remembers those of its last 20 replays"`
+	Key  string `header:"Idempotency-Key" hidden:"true"` // every operation that POSTs has it
 	Body struct {
 		replay.Filter
 		DryRun bool   `json:"dry_run,omitempty" doc:"only count"`
@@ -62,10 +62,10 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if in.Body.DryRun {
 		outcome, err := jobs.Count(ctx, in.Body.Filter)
 		if errors.Is(err, replay.ErrCounting) {
-			return nil, huma.ErrorWithHeaders(absent(line(err)), http.Header{"Retry-After": {"10"}})
+			return nil, huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
 		}
 		if err != nil {
-			return nil, problem(err, http.StatusConflict)
+			return nil, problem(err, Conflict)
 		}
 		out.Body.Outcome = outcome
 		return out, nil
@@ -74,14 +74,17 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 		return nil, huma.Error422UnprocessableEntity("give a limit above 0, which a dry run counts, and a rate above 0 such as 100 or 150/m")
 	}
 	if err := view.CheckReason("why", in.Body.Why); err != nil {
-		return nil, problem(err, http.StatusConflict)
+		return nil, problem(err, Conflict)
+	}
+	if s.looker.Sources().Keys != nil {
+		in.Key = "" // it is remembered by all processes
 	}
 	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit, Key: in.Key})
 	switch {
 	case errors.Is(err, replay.ErrBusy):
-		return nil, huma.Error409Conflict(line(err))
+		return nil, fail(replayRunning, line(err))
 	case errors.Is(err, replay.ErrKey):
-		return nil, huma.Error422UnprocessableEntity(line(err))
+		return nil, fail(keyReused, line(err))
 	case err != nil:
 		return nil, absent(line(err))
 	}
@@ -93,7 +96,7 @@ type replayIn struct {
 	ID string `path:"id" maxLength:"64"`
 }
 
-// replay returns a replay of this process; without one it is a problem.
+// replay returns a replay; without one it is a problem.
 func (s *server) replay(id string) (*replay.Job, error) {
 	if jobs := s.looker.Sources().Replays; jobs != nil {
 		for _, job := range jobs.List() {
@@ -102,7 +105,7 @@ func (s *server) replay(id string) (*replay.Job, error) {
 			}
 		}
 	}
-	return nil, huma.Error404NotFound("this process knows of no such replay; it remembers its last 20")
+	return nil, huma.Error404NotFound("there is no such replay; the last 100 are remembered")
 }
 
 func (s *server) oneReplay(_ context.Context, in *replayIn) (*answer[*replay.Job], error) {
@@ -112,7 +115,7 @@ func (s *server) oneReplay(_ context.Context, in *replayIn) (*answer[*replay.Job
 
 type stopOut struct {
 	Body struct {
-		Stopped bool `json:"stopped" doc:"the batch that is being written is finished first; false: it has ended before"`
+		Stopped bool `json:"stopped" doc:"the batch that is being written is finished first, and another process is asked, which takes some seconds; false: it has ended before"`
 	}
 }
 

@@ -87,7 +87,7 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 
 func stopReplay(_ context.Context, s *Site, form url.Values) (string, *retry, error) {
 	if jobs := s.looker.Sources().Replays; jobs == nil || !jobs.Stop(form.Get("id")) {
-		return "", nil, view.Fault(view.ErrNotFound, "No such replay is running in this process.")
+		return "", nil, view.Fault(view.ErrNotFound, "No such replay is running.")
 	}
 	return "replays?done=stop", nil, nil
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -80,10 +79,11 @@ type Lease func(ctx context.Context) (held context.Context, release func(), err 
 // ErrBusy means that a replay is running: two of the same letters at a time would publish each twice.
 var ErrBusy = errors.New("a replay is running; wait for it, or stop it where it was begun")
 
-// Jobs are the replays of a process. Safe for concurrent use.
+// Jobs are the replays of a process, and with a Book those of all. Safe for concurrent use.
 type Jobs struct {
 	run   Run
 	lease Lease
+	book  Book // nil: those of others are not known
 	log   *slog.Logger
 
 	counts  chan struct{} // holds one for each dry run
@@ -180,7 +180,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		return Job{}, err
 	}
 	job := &Job{
-		ID: rand.Text(), State: "running", Filter: request.Filter, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
+		ID: rand.Text(), State: Running, Filter: request.Filter, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
 		Started: time.Now().UTC(), key: request.Key,
 	}
 	j.active, j.stop = job, cancel
@@ -190,6 +190,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 	j.running.Go(func() {
 		defer cancel()
 		defer release()
+		defer j.follow(ctx, cancel, job)()
 		outcome, err := j.run(ctx, request, func(replayed int) {
 			j.mu.Lock()
 			defer j.mu.Unlock()
@@ -214,12 +215,12 @@ func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now().UTC()
-	job.Outcome, job.Ended, job.State = outcome, &now, "done"
+	job.Outcome, job.Ended, job.State = outcome, &now, Done
 	switch {
 	case stopped:
-		job.State = "stopped"
+		job.State = Stopped
 	case err != nil:
-		job.State = "failed"
+		job.State = Failed
 	}
 	if err != nil && !errors.Is(err, context.Canceled) { // that it was stopped is no news, but what failed meanwhile is
 		job.Error = strings.Join(strings.Fields(err.Error()), " ")
@@ -227,28 +228,6 @@ func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {
 	j.active = nil
 	j.log.Info("a replay of dead letters has ended", "replay", job.ID, "state", job.State, "replayed", outcome.Replayed,
 		"doubtful", outcome.Doubtful, "error", job.Error)
-}
-
-// Stop stops a replay that is running, and returns whether it is.
-func (j *Jobs) Stop(id string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.active == nil || j.active.ID != id {
-		return false
-	}
-	j.stop()
-	return true
-}
-
-// List returns the replays, the newest first.
-func (j *Jobs) List() []Job {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	list := make([]Job, 0, len(j.list))
-	for _, job := range j.list {
-		list = append(list, *job)
-	}
-	return slices.Clip(list)
 }
 
 // Wait waits for the replay that is running.

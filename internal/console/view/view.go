@@ -38,6 +38,8 @@ type Sources struct {
 	// Destinations reads destinations, and Endpoints changes them.
 	Destinations DestinationReader
 	Endpoints    DestinationChanger
+	// Keys remembers what was answered to requests with an Idempotency-Key.
+	Keys Keys
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)

@@ -1,0 +1,124 @@
+package replay
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The states of a replay.
+const (
+	Running = "running"
+	Done    = "done"
+	Stopped = "stopped"
+	Failed  = "failed"
+)
+
+// Book is where the processes of an installation tell each other of their replays.
+type Book interface {
+	// Save writes what became of a replay of this process, and returns whether somebody asks to stop it.
+	Save(ctx context.Context, job *Job) (stop bool, err error)
+	// List returns the replays of all processes, the newest first.
+	List(ctx context.Context) ([]Job, error)
+	// Stop asks the process that runs a replay to stop it, and returns whether one does.
+	Stop(ctx context.Context, id string) (bool, error)
+}
+
+const (
+	// beatEvery is how often a running replay is written, and how soon one is stopped that somebody asks another process to stop.
+	beatEvery = 2 * time.Second
+	// bookWithin bounds one use of the book.
+	bookWithin = 2 * time.Second
+)
+
+// Share makes the replays known to other processes, and theirs known here. It must be called before the Jobs are used.
+func (j *Jobs) Share(book Book) { j.book = book }
+
+// follow writes a replay into the book until the function that it returns is called, which writes how it has ended.
+func (j *Jobs) follow(ctx context.Context, stop context.CancelFunc, job *Job) (ended func()) {
+	if j.book == nil {
+		return func() {}
+	}
+	over := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		tick := time.NewTicker(beatEvery)
+		defer tick.Stop()
+		for failing := false; ; {
+			asked, err := j.save(ctx, job)
+			if err != nil && !failing {
+				j.log.Warn("a replay cannot be shown to other processes", "replay", job.ID, "error", err)
+			}
+			if failing = err != nil; asked {
+				stop()
+			}
+			select {
+			case <-tick.C:
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		writing.Wait()
+		if _, err := j.save(ctx, job); err != nil {
+			j.log.Warn("other processes cannot be told how a replay has ended", "replay", job.ID, "error", err)
+		}
+	}
+}
+
+// save writes a replay into the book, and returns whether somebody asks to stop it.
+func (j *Jobs) save(ctx context.Context, job *Job) (stop bool, err error) {
+	j.mu.Lock()
+	now := *job
+	j.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookWithin)
+	defer cancel()
+	return j.book.Save(ctx, &now)
+}
+
+// Stop stops a replay that is running, here or elsewhere, and returns whether it is. Another process finishes within some seconds.
+func (j *Jobs) Stop(id string) bool {
+	j.mu.Lock()
+	mine := slices.ContainsFunc(j.list, func(job *Job) bool { return job.ID == id })
+	running := j.active != nil && j.active.ID == id
+	if running {
+		j.stop()
+	}
+	j.mu.Unlock()
+	if mine || j.book == nil {
+		return running
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bookWithin)
+	defer cancel()
+	asked, err := j.book.Stop(ctx, id)
+	if err != nil {
+		j.log.Warn("a replay of another process cannot be stopped", "replay", id, "error", err)
+	}
+	return asked
+}
+
+// List returns the replays, the newest first: those of this process, and as far as the book can be read those of others.
+func (j *Jobs) List() []Job {
+	var all []Job
+	if j.book != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), bookWithin)
+		defer cancel()
+		all, _ = j.book.List(ctx) // the rest is known without it, and that the database is away is said elsewhere
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := make([]Job, 0, len(j.list)+len(all))
+	for _, job := range j.list {
+		list = append(list, *job)
+	}
+	for i := range all {
+		if !slices.ContainsFunc(j.list, func(mine *Job) bool { return mine.ID == all[i].ID }) {
+			list = append(list, all[i])
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Job) int { return b.Started.Compare(a.Started) })
+	return slices.Clip(list)
+}
