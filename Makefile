@@ -37,6 +37,9 @@ LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo
 # Some sixty programs of tests are linked: without symbols, which nobody looks at, and without collecting memory, each
 # takes half the time.
 LINKED := -ldflags=-s -toolexec 'env GOGC=off'
+# Programs of tests that live for seconds collect less often, which is a fifth of the time of those that the race detector watches.
+# The end-to-end tests do not: daemons would inherit it.
+COLLECT := GOGC=300
 # Each benchmark runs once after the tests of its package, small, so that a broken one is noticed. These are arguments of the programs: if
 # go test knew of benchmarks, it would run one package after the other.
 ONCE := -test.bench=. -test.benchtime=1x
@@ -45,13 +48,13 @@ ONCE := -test.bench=. -test.benchtime=1x
 test: export PACER_KAFKA_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/... -args $(ONCE)
+	$(WITH_SERVICES) $(COLLECT) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/... -args $(ONCE)
 	$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-unraced test-clients bin/end-to-end.test
 	$(WITH_SERVICES) cd test && ../bin/end-to-end.test -test.paniconexit0 -test.shuffle=on -test.timeout 9m -test.parallel 100 $(ONCE)
 
 .PHONY: test-unraced
 test-unraced:
-	$(WITH_SERVICES) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -run "$$(scripts/unraced.sh tests)" $$(scripts/unraced.sh packages)
+	$(WITH_SERVICES) $(COLLECT) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -run "$$(scripts/unraced.sh tests)" $$(scripts/unraced.sh packages)
 
 .PHONY: test-clients
 test-clients:
