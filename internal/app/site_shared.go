@@ -23,7 +23,7 @@ func share(sources *view.Sources, admin *catalog.Admin) {
 type keys struct{ changer }
 
 // Claim implements view.Keys.
-func (k keys) Claim(ctx context.Context, r view.KeyedRequest) (view.Claim, *view.KeptAnswer, error) {
+func (k keys) Claim(ctx context.Context, r view.KeyedRequest) (view.KeyClaim, *view.KeptAnswer, error) {
 	request := catalog.KeyedRequest(r)
 	number, before, err := k.admin.ClaimKey(ctx, request)
 	for _, kind := range []struct{ of, is error }{
@@ -46,14 +46,14 @@ func (k keys) Claim(ctx context.Context, r view.KeyedRequest) (view.Claim, *view
 	return nil, answer, nil
 }
 
-// claim implements view.Claim.
+// claim implements view.KeyClaim.
 type claim struct {
 	admin   *catalog.Admin
 	request catalog.KeyedRequest
 	number  int64
 }
 
-// Keep implements view.Claim.
+// Keep implements view.KeyClaim.
 func (c claim) Keep(ctx context.Context, answer view.KeptAnswer) error {
 	header, err := json.Marshal(answer.Header)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c claim) Keep(ctx context.Context, answer view.KeptAnswer) error {
 	return c.admin.KeepAnswer(ctx, c.request, c.number, catalog.KeptAnswer{Status: answer.Status, Header: header, Body: answer.Body})
 }
 
-// Drop implements view.Claim.
+// Drop implements view.KeyClaim.
 func (c claim) Drop(ctx context.Context) error { return c.admin.DropKey(ctx, c.request, c.number) }
 
 // book implements replay.Book over the database.

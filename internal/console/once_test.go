@@ -68,7 +68,7 @@ type kept struct {
 	answer      *view.KeptAnswer
 }
 
-func (s *shelf) Claim(_ context.Context, r view.KeyedRequest) (view.Claim, *view.KeptAnswer, error) {
+func (s *shelf) Claim(_ context.Context, r view.KeyedRequest) (view.KeyClaim, *view.KeptAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := r.Actor + " " + r.Key

@@ -86,7 +86,7 @@ func (s *server) once(api huma.API) func(huma.Context, func(huma.Context)) {
 }
 
 // settle keeps the answer to a request, if that has changed something.
-func (s *server) settle(ctx context.Context, claim view.Claim, answer *view.KeptAnswer) {
+func (s *server) settle(ctx context.Context, claim view.KeyClaim, answer *view.KeptAnswer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepWithin)
 	defer cancel()
 	if answer.Status >= http.StatusBadRequest && !strings.Contains(answer.Body, `"`+typePrefix+string(partlyDone)+`"`) {

@@ -10,11 +10,11 @@ import (
 type Keys interface {
 	// Claim returns the answer to a request that was made before; nil of a new one, which is then to be kept or dropped. The error is
 	// ErrKeyReused, ErrKeyInUse, ErrKeyUnfinished, ErrBusy, or that the database does not do it.
-	Claim(ctx context.Context, r KeyedRequest) (Claim, *KeptAnswer, error)
+	Claim(ctx context.Context, r KeyedRequest) (KeyClaim, *KeptAnswer, error)
 }
 
-// Claim is a request that this process does.
-type Claim interface {
+// KeyClaim is a request that this process does.
+type KeyClaim interface {
 	// Keep remembers the answer, and Drop forgets the request, which has changed nothing.
 	Keep(ctx context.Context, answer KeptAnswer) error
 	Drop(ctx context.Context) error
