@@ -132,6 +132,11 @@ alerts: build ## Make alerts fire by what they are for: daemons and services tha
 	prometheus=$$(scripts/promtool.sh prometheus) && $(WITH_SERVICES) \
 		PROMETHEUS="$$prometheus" $(GO_TEST) test -tags alerts -count=1 -timeout 15m -run '^TestAlerts$$' -v .
 
+.PHONY: ordinary
+ordinary: build ## An hour of ordinary load, in which no alert may fire: daemons and services that run, and a Prometheus with the rules (LOAD=duration)
+	prometheus=$$(scripts/promtool.sh prometheus) && $(WITH_SERVICES) \
+		PROMETHEUS="$$prometheus" $(GO_TEST) test -tags alerts -count=1 -timeout 25h -run '^TestOrdinaryLoad$$' -v .
+
 .PHONY: chart
 chart: build ## Render the Helm chart, with defaults and with everything on, and hold it against the types and schemas of Kubernetes
 	rm -rf .services/chart && mkdir -p .services/chart

@@ -52,7 +52,7 @@ func TestAlerts(t *testing.T) {
 	one, two := s.start("one", env...), s.start("two", env...)
 	one.awaitReady(30 * time.Second)
 	two.awaitReady(30 * time.Second)
-	w := newWatcher(t, one.listen, two.listen)
+	w := newWatcher(t, faster, one.listen, two.listen)
 
 	s.campaign("steady", 50)
 	s.publish(further("steady", "steady", 50*400))
@@ -90,13 +90,14 @@ func TestAlerts(t *testing.T) {
 	w.ends("PacerStoreDown")
 }
 
-// watcher is a Prometheus with the rules of deploy/, whose times are shorter.
+// watcher is a Prometheus with the rules of deploy/.
 type watcher struct {
 	t   *testing.T
 	url string
 }
 
-func newWatcher(t *testing.T, daemons ...string) *watcher {
+// newWatcher starts one that looks at daemons every 15 s; all its times are shorter by a factor.
+func newWatcher(t *testing.T, faster int, daemons ...string) *watcher {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile("../deploy/prometheus/rules.yml")
@@ -109,10 +110,11 @@ func newWatcher(t *testing.T, daemons ...string) *watcher {
 		if err != nil || strings.HasSuffix(parts[2], "d") {
 			t.Fatalf("a time of the rules, %s: %v", match, err)
 		}
-		return fmt.Sprintf("%s%dms", parts[1], (span / faster).Milliseconds())
+		return fmt.Sprintf("%s%dms", parts[1], (span / time.Duration(faster)).Milliseconds())
 	})
-	config := fmt.Sprintf("global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [rules.yml]\n"+
-		"scrape_configs: [{job_name: pacer, static_configs: [{targets: [%q]}]}]\n", strings.Join(daemons, `","`))
+	every := (15 * time.Second / time.Duration(faster)).Milliseconds()
+	config := fmt.Sprintf("global: {scrape_interval: %[1]dms, scrape_timeout: %[1]dms, evaluation_interval: %[1]dms}\nrule_files: [rules.yml]\n"+
+		"scrape_configs: [{job_name: pacer, static_configs: [{targets: [%[2]q]}]}]\n", every, strings.Join(daemons, `","`))
 	config = strings.ReplaceAll(config, `\"`, `"`)
 	for name, content := range map[string]string{"rules.yml": rules, "prometheus.yml": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {

@@ -40,6 +40,7 @@ type MemoryJobs struct {
 	Jobs     int64
 	Units    int64 // the weights of those that still need slots
 	Direct   int64 // those that were not read from a lane
+	Early    int64 // those whose time has not come: of a back-off, a not-before or their next step
 	InHand   int64 // further jobs, which its sink has been given and has not answered
 }
 

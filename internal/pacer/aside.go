@@ -43,14 +43,14 @@ func (a *aside) drop() {
 	*a = aside{}
 }
 
-// each calls f for every job but the follow-ups.
-func (a *aside) each(f func(*delivery.Job)) {
+// each calls waits for every job whose time is to come, and parked for every one that is parked. It leaves out the follow-ups.
+func (a *aside) each(waits, parked func(*delivery.Job)) {
 	for _, e := range a.waits.entries {
-		f(e.item)
+		waits(e.item)
 	}
 	for _, jobs := range a.parked {
 		for _, j := range jobs {
-			f(j)
+			parked(j)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 	for i := range list {
 		at[list[i].Campaign] = i
 	}
-	count := func(j *delivery.Job) {
+	count := func(j *delivery.Job, early int64) {
 		i, ok := at[j.Campaign]
 		if !ok {
 			i = len(list)
@@ -158,6 +158,7 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 			list = append(list, delivery.MemoryJobs{Campaign: j.Campaign})
 		}
 		list[i].Jobs++
+		list[i].Early += early
 		if j.State == nil {
 			list[i].Units += j.Weight
 		}
@@ -165,8 +166,10 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 			list[i].Direct++
 		}
 	}
-	p.aside.each(count)
-	p.aside.eachSink(func(s *sinkState) { s.followUps.each(count) })
-	p.destinations.each(count)
+	early := func(j *delivery.Job) { count(j, 1) }
+	now := func(j *delivery.Job) { count(j, 0) }
+	p.aside.each(early, now)
+	p.aside.eachSink(func(s *sinkState) { s.followUps.each(early) })
+	p.destinations.each(now)
 	return list
 }

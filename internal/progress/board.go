@@ -31,7 +31,11 @@ type total struct {
 	jobs    int64 // of those, in memory
 	units   int64 // weights of the jobs in memory
 	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
+	early   int64 // of those in memory, jobs whose time has not come
 }
+
+// ready returns how many jobs could be sent at once, at least.
+func (t total) ready() int64 { return max(0, t.waiting-t.early-t.inHand) }
 
 // meanWeight returns the mean weight of the jobs in memory, 1 if there are none.
 func (t total) meanWeight() float64 {
@@ -105,6 +109,11 @@ func (s *summary) totals() map[uint64]total {
 		t := totals[h.campaign]
 		t.inHand += h.units
 		totals[h.campaign] = t
+	}
+	for _, e := range s.early {
+		t := totals[e.campaign]
+		t.early += e.units
+		totals[e.campaign] = t
 	}
 	return totals
 }

@@ -80,7 +80,7 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 	t.at, t.late = f.now, lateness{}
 	for hash, all := range totals {
 		c := t.byHash[hash]
-		if c == nil || all.waiting == 0 {
+		if c == nil || all.ready() == 0 {
 			continue
 		}
 		rate := f.rates[c]
@@ -88,10 +88,12 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 			rate = 0
 		}
 		a, held := t.holds.of(c.ID)
-		d := t.debts[hash].after(dt, rate, sent[hash], held && a.Cause.Destination())
+		d := t.debts[hash].after(dt, look{
+			rate: rate, sent: sent[hash], ready: float64(all.ready()) * all.meanWeight(), barred: held && a.Cause.Destination(),
+		})
 		t.debts[hash] = d
 		if rate > 0 {
-			late := d.late(rate, all.waiting, all.meanWeight())
+			late := d.late(rate, all.meanWeight())
 			t.late.jobs, t.late.barred = t.late.jobs+late.jobs, t.late.barred+late.barred
 			if late.jobs > 0 {
 				byCampaign[c.ID] = late.jobs
@@ -99,10 +101,10 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 		}
 	}
 	for hash, d := range t.debts {
-		if totals[hash].waiting == 0 {
-			t.debts[hash] = d.after(dt, 0, 0, false)
+		if totals[hash].ready() == 0 {
+			t.debts[hash] = d.after(dt, look{})
 		}
 	}
-	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].waiting == 0 && d.planned < 0.01 })
+	maps.DeleteFunc(t.debts, func(hash uint64, d debt) bool { return totals[hash].ready() == 0 && d.planned < 0.01 })
 	return byCampaign
 }

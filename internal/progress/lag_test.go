@@ -3,6 +3,13 @@ package progress
 import (
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
 )
 
 // TestDebt: a campaign that keeps its rate is never late; one that stands still soon is; lost slots are forgotten.
@@ -35,11 +42,11 @@ func TestDebt(t *testing.T) {
 			rate := 0.0
 			for _, p := range tc.phases {
 				for range p.seconds {
-					d = d.after(time.Second, p.rate, p.sent, false)
+					d = d.after(time.Second, look{rate: p.rate, sent: p.sent, ready: float64(tc.waiting)})
 				}
 				rate = p.rate
 			}
-			if got := d.late(rate, tc.waiting, 1).capacity(); got < tc.min || got > tc.max {
+			if got := d.late(rate, 1).capacity(); got < tc.min || got > tc.max {
 				t.Errorf("%d are late, want %d to %d", got, tc.min, tc.max)
 			}
 		})
@@ -52,9 +59,9 @@ func TestDebtOfADestination(t *testing.T) {
 	var d debt
 	play := func(seconds int, sent float64, barred bool) lateness {
 		for range seconds {
-			d = d.after(time.Second, 1000, sent, barred)
+			d = d.after(time.Second, look{1000, sent, 1e6, barred})
 		}
-		return d.late(1000, 1e6, 1)
+		return d.late(1000, 1)
 	}
 	if l := play(60, 0, true); l.jobs < 20_000 || l.capacity() != 0 {
 		t.Errorf("behind a closed gate: %+v", l)
@@ -67,5 +74,64 @@ func TestDebtOfADestination(t *testing.T) {
 	}
 	if l := play(10, 0, true); l.capacity() < 15_000 || l.barred < 9_000 {
 		t.Errorf("and with a closed gate as well: %+v", l)
+	}
+}
+
+// TestWhatIsSentAtItsRateIsNeverLate: whatever is published when, also if something waits whenever anybody looks; and a campaign that
+// stands still is late soon.
+func TestWhatIsSentAtItsRateIsNeverLate(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rate := rapid.SampledFrom([]float64{0.1, 3, 75, 1000}).Draw(rt, "rate")
+		every := rapid.IntRange(1, 20).Draw(rt, "every") // seconds between bursts
+		burst := rate * float64(every) * rapid.Float64Range(0.1, 3).Draw(rt, "load")
+		phase := rapid.Float64Range(0, 0.99).Draw(rt, "phase")  // of a second, from a burst to the look after it
+		slow := rapid.IntRange(0, 1).Draw(rt, "reported after") // seconds
+		var d debt
+		backlog, told := 0.0, make([]float64, slow)
+		for i := range 300 {
+			sent := min(backlog, rate*(1-phase))
+			backlog -= sent
+			if i%every == 0 {
+				backlog += burst
+			}
+			more := min(backlog, rate*phase)
+			backlog -= more
+			told = append(told, sent+more)
+			d = d.after(time.Second, look{rate: rate, sent: told[0], ready: backlog})
+			told = told[1:]
+			if l := d.late(rate, 1); l.jobs > 0 {
+				rt.Fatalf("second %d: %d are late: %+v", i, l.jobs, d)
+			}
+		}
+		for range 30 {
+			backlog += max(2, rate)
+			d = d.after(time.Second, look{rate: rate, ready: backlog})
+		}
+		if l := d.late(rate, 1); l.jobs < int64(rate) || l.jobs == 0 {
+			rt.Fatalf("after half a minute in which nothing was sent, %d are late: %+v", l.jobs, d)
+		}
+	})
+}
+
+// TestWhatCannotBeSentYetIsNotLate: jobs in memory whose time has not come, and jobs of lanes that their sink has.
+func TestWhatCannotBeSentYetIsNotLate(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	m := newMember(t, "a", NewRedisExchange(client, "p."), newShelf(), catalogOf(campaign("c", 3, 1)))
+	m.lane(1, 0, "c", 40)
+	late := func(early, inHand int64) float64 {
+		m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 30, Units: 30, Direct: 20, Early: early, InHand: inHand}}
+		for i := range 120 {
+			m.tallies = []delivery.Tally{{Campaign: "c", Sent: int64(i)}}
+			m.at = time.Now().Add(-time.Second) // a second has passed since it looked last
+			m.exchange(t.Context())
+		}
+		return testutil.ToFloat64(m.metrics.late.WithLabelValues("capacity"))
+	}
+	if n := late(30, 30); n != 0 {
+		t.Errorf("%f are late of 60 of which none can be sent", n)
+	}
+	if n := late(10, 10); n < 30 {
+		t.Errorf("%f are late of 40 that can be sent", n)
 	}
 }

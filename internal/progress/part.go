@@ -28,6 +28,7 @@ type part struct {
 	untried []seen // sinks that take no jobs, while some wait that have not been tried
 	inHand  []sent // jobs that sinks have been given and have not answered
 	nodes   []Node // the daemon itself; in summaries all that run
+	early   []sent // jobs in memory whose time has not come
 }
 
 // seen is when something was last seen.
@@ -132,6 +133,7 @@ func (e *partEncoder) part(p *part) {
 	e.counts(p.inHand)
 	e.ints(p.lanes.Held)
 	e.nodes(p.nodes)
+	e.counts(p.early)
 }
 
 func (e *partEncoder) counts(list []sent) {
@@ -208,6 +210,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.nodes = d.nodes()
+		}
+		if len(d.b) > 0 {
+			p.early = d.counts()
 		}
 	}
 	if d.broken {

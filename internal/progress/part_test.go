@@ -50,6 +50,7 @@ func TestPartsComeBack(t *testing.T) {
 			p.works = append(p.works, seen{hash(rt, "sink"), number(rt, "ago")})
 			p.untried = append(p.untried, seen{hash(rt, "sink"), number(rt, "ago")})
 			p.inHand = append(p.inHand, sent{hash(rt, "of"), number(rt, "jobs")})
+			p.early = append(p.early, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.lanes.Held = append(p.lanes.Held, rapid.IntRange(0, 1000).Draw(rt, "lane"))
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {
@@ -66,29 +67,36 @@ func TestPartsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		unnamed := *p // without what was appended last
+		due := *p // without what was appended last
+		due.early = nil
+		punctual := due.encode()
+		punctual = punctual[:len(punctual)-1]
+		if got, err := decodePart(punctual); err != nil || !reflect.DeepEqual(got, &due) {
+			rt.Fatalf("without early jobs: %+v, %v; want %+v", got, err, due)
+		}
+		unnamed := due
 		unnamed.nodes = nil
 		plain := unnamed.encode()
-		plain = plain[:len(plain)-1]
+		plain = plain[:len(plain)-2]
 		if got, err := decodePart(plain); err != nil || !reflect.DeepEqual(got, &unnamed) {
 			rt.Fatalf("without nodes: %+v, %v; want %+v", got, err, unnamed)
 		}
 		brief := unnamed
 		brief.untried, brief.inHand, brief.lanes.Held = nil, nil, nil
 		older := brief.encode()
-		older = older[:len(older)-4]
+		older = older[:len(older)-5]
 		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
 			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
 		}
 		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-7] // without answers
+		told = told[:len(told)-8] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -104,7 +112,7 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-10]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-11]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})

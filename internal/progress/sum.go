@@ -70,7 +70,7 @@ func (m *merger) merge(parts []reported) *summary {
 	s, said := &summary{}, sayings{}
 	s.sent = m.count(parts)
 	readers := laneReaders(parts)
-	memory, inHand := map[uint64]held{}, map[uint64]int64{}
+	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
 	stuck := map[uint64]note{}
 	for i := range parts {
 		p := &parts[i]
@@ -93,9 +93,8 @@ func (m *merger) merge(parts []reported) *summary {
 			all := memory[h.campaign]
 			memory[h.campaign] = held{h.campaign, all.direct + h.direct, all.jobs + h.jobs, all.units + h.units}
 		}
-		for _, h := range p.inHand {
-			inHand[h.campaign] += h.units
-		}
+		addCounts(inHand, p.inHand)
+		addCounts(early, p.early)
 		for _, n := range p.stuck {
 			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
 				stuck[n.campaign] = n
@@ -106,14 +105,25 @@ func (m *merger) merge(parts []reported) *summary {
 	for _, h := range memory {
 		s.held = append(s.held, h)
 	}
-	for campaign, jobs := range inHand {
-		s.inHand = append(s.inHand, sent{campaign, jobs})
-	}
+	s.inHand, s.early = counted(inHand), counted(early)
 	for _, n := range stuck {
 		s.stuck = append(s.stuck, n)
 	}
 	s.said = said.list()
 	return s
+}
+
+func addCounts(to map[uint64]int64, list []sent) {
+	for _, one := range list {
+		to[one.campaign] += one.units
+	}
+}
+
+func counted(by map[uint64]int64) (list []sent) {
+	for campaign, n := range by {
+		list = append(list, sent{campaign, n})
+	}
+	return list
 }
 
 // count returns how much was sent of the campaigns in the parts since the first call. What a daemon had sent of a campaign

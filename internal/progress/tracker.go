@@ -309,6 +309,9 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		if h.InHand > 0 {
 			p.inHand = append(p.inHand, sent{hash, h.InHand})
 		}
+		if h.Early > 0 {
+			p.early = append(p.early, sent{hash, h.Early})
+		}
 	}
 	now, active := time.Now(), make(map[string]activity, len(t.active))
 	for _, tally := range t.opt.Work.Tallies() {
