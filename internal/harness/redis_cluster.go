@@ -140,7 +140,7 @@ func (r *Redis) serves() error {
 
 // slots returns which node serves which slots, according to r.
 func (r *Redis) slots() (slots []redis.ClusterSlot, err error) {
-	err = r.ask(func(ctx context.Context, client *redis.Client) error {
+	err = r.ask(queryTimeout, func(ctx context.Context, client *redis.Client) error {
 		slots, err = client.ClusterSlots(ctx).Result() //nolint:staticcheck // as go-redis asks
 		return err
 	})

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// queryTimeout bounds one query of a private Redis: a frozen one does not answer.
+// queryTimeout bounds one query of a private Redis that is asked again and again: a frozen one does not answer. One that is asked
+// once, and must answer, has more time: on a busy machine a disk may stand still for seconds.
 const queryTimeout = time.Second
 
 // Flush removes all data, like an operator's FLUSHALL.
@@ -25,7 +26,7 @@ func (r *Redis) Flush(t testing.TB) {
 // AwaitReplica returns once a replica has everything that was written before the call.
 func (r *Redis) AwaitReplica(t testing.TB) {
 	t.Helper()
-	err := r.ask(func(ctx context.Context, client *redis.Client) error {
+	err := r.ask(queryTimeout, func(ctx context.Context, client *redis.Client) error {
 		conn := client.Conn()
 		defer func() { _ = conn.Close() }()
 		// WAIT covers what was written before the last command of its connection, so there has to be one.
@@ -46,7 +47,7 @@ func (r *Redis) AwaitReplica(t testing.TB) {
 // must sends one command, which must succeed.
 func (r *Redis) must(t testing.TB, args ...any) (reply any) {
 	t.Helper()
-	reply, err := r.do(args...)
+	reply, err := r.within(patience, args...)
 	if err != nil {
 		t.Fatalf("private Redis at %s: %v: %v", r.Addr, args, err)
 	}
@@ -54,24 +55,27 @@ func (r *Redis) must(t testing.TB, args ...any) (reply any) {
 }
 
 // do sends one command.
-func (r *Redis) do(args ...any) (reply any, err error) {
-	err = r.ask(func(ctx context.Context, client *redis.Client) error {
+func (r *Redis) do(args ...any) (any, error) { return r.within(queryTimeout, args...) }
+
+// within sends one command, and waits that long for its reply.
+func (r *Redis) within(timeout time.Duration, args ...any) (reply any, err error) {
+	err = r.ask(timeout, func(ctx context.Context, client *redis.Client) error {
 		reply, err = client.Do(ctx, args...).Result()
 		return err
 	})
 	return reply, err
 }
 
-// ask calls f with a client that is closed afterwards.
-func (r *Redis) ask(f func(context.Context, *redis.Client) error) error {
-	client := redis.NewClient(clientOptions(r.Addr))
+// ask calls f with a client that is closed afterwards, and gives up a query after the timeout.
+func (r *Redis) ask(timeout time.Duration, f func(context.Context, *redis.Client) error) error {
+	client := redis.NewClient(clientOptions(r.Addr, timeout))
 	defer func() { _ = client.Close() }()
 	return f(context.Background(), client)
 }
 
-func clientOptions(addr string) *redis.Options {
+func clientOptions(addr string, timeout time.Duration) *redis.Options {
 	return &redis.Options{
-		Addr: addr, MaxRetries: -1, DialerRetries: 1, DialTimeout: queryTimeout, ReadTimeout: queryTimeout, WriteTimeout: queryTimeout,
+		Addr: addr, MaxRetries: -1, DialerRetries: 1, DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout,
 	}
 }
 

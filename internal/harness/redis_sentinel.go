@@ -201,7 +201,7 @@ func (s *Sentinel) master(sentinel *Redis) (*Redis, error) {
 
 // askSentinel calls f with a client that is closed afterwards.
 func (r *Redis) askSentinel(f func(context.Context, *redis.SentinelClient) error) error {
-	client := redis.NewSentinelClient(clientOptions(r.Addr))
+	client := redis.NewSentinelClient(clientOptions(r.Addr, queryTimeout))
 	defer func() { _ = client.Close() }()
 	return f(context.Background(), client)
 }
