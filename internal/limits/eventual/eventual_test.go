@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -211,6 +212,50 @@ func TestTheExampleOfEventualQuotasIsTrue(t *testing.T) {
 		played++
 	}
 	if played != 3 {
+		t.Errorf("%d lines", played)
+	}
+}
+
+// TestTheExampleOfBytesIsTrue plays the example of docs/quotas.md: how many of the jobs that wait go.
+func TestTheExampleOfBytesIsTrue(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/quotas.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(text), "\n```bytes\n")
+	example, _, _ = strings.Cut(example, "\n```")
+	first, rest, _ := strings.Cut(example, "\n")
+	var limit, played int
+	if _, err := fmt.Sscanf(first, "quota %d/1s", &limit); err != nil {
+		t.Fatal(err)
+	}
+	q := softQuota("", limit, time.Second)
+	q.Unit = delivery.UnitBytes
+	c := newSoftCluster(t, 1, 1)
+	c.run(2*time.Second, q, always(1))
+	begin := c.at
+	for line := range strings.Lines(rest) {
+		words := strings.Fields(line)
+		after, err := time.ParseDuration(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.run(begin.Add(after).Sub(c.at), q, always(0))
+		var sizes []int64
+		for _, w := range words[3 : len(words)-1] {
+			n, err := strconv.ParseInt(strings.TrimSuffix(w, ":"), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizes = append(sizes, n)
+		}
+		if n := c.daemons[0].e.Fits(q, sizes); strconv.Itoa(n) != words[len(words)-1] {
+			t.Errorf("%s: %d", strings.TrimSpace(line), n)
+		}
+		played++
+	}
+	if played != 4 {
 		t.Errorf("%d lines", played)
 	}
 }
