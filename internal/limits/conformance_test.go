@@ -229,6 +229,28 @@ func TestRefundGoesBackWhereItCameFrom(t *testing.T) {
 	})
 }
 
+// Units granted just before a period ends count in the next one, too, since they may be sent in it: not those that were handed back.
+func TestRefundOfAPeriodsEndLeavesTheNextPeriod(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Minute)}
+		q.Windows[0].Algorithm = delivery.AlgorithmFixed
+		c := campaign(1000, q)
+		now := settle(s, epoch, c)
+		take1(s, now, "a", ask(c, 40))
+		end := now + 60*second
+		g := take1(s, end-horizon, "a", ask(c, 30))
+		if g.Units != 30 {
+			t.Fatalf("%+v", g)
+		}
+		back := g.Grant()
+		back.First, back.Units = g.First.Advance(10, g.Rate), 20
+		s.Refund(end-horizon+1000, []delivery.Grant{back})
+		if w := s.Peek(end, []*delivery.Quota{q}); w[0].Remaining != 90 {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
 func TestAFailOverNeverFallsBackBelowWhatIsHeld(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {
 		c := campaign(10)

@@ -245,9 +245,14 @@ func TestNothingIsKeptForACampaignThatIsGone(t *testing.T) {
 		if gone.got != 0 {
 			t.Fatalf("%+v", gone)
 		}
-		wait(s, now, now+17*second, light)
-		if light.got < 40 || light.asks > int(light.got)+20 {
-			t.Errorf("%d units with %d asks", light.got, light.asks)
+		wait(s, now, now+14*second, light)
+		shared := light.got
+		if shared < 140 || shared > 160 {
+			t.Errorf("%d of 300 units while a half of them was kept", shared)
+		}
+		wait(s, now+14*second, now+17*second, light)
+		if light.got < shared+40 || light.asks > int(light.got)+20 {
+			t.Errorf("%d units with %d asks, %d of them while a half was kept", light.got, light.asks, shared)
 		}
 	})
 }
