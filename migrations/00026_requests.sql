@@ -10,7 +10,7 @@ CREATE TABLE pacer.idempotency_keys (
     begun       timestamptz NOT NULL DEFAULT clock_timestamp(),
     status      integer,
     header      jsonb,
-    answer      text        CHECK (octet_length(answer) <= 65536),
+    answer      text        CHECK (octet_length(answer) <= 524288),
     PRIMARY KEY (actor, key)
 );
 CREATE INDEX idempotency_keys_begun ON pacer.idempotency_keys (begun);

@@ -128,10 +128,19 @@ func (c changer) explain(ctx context.Context, err error) error {
 	if errors.Is(err, catalog.ErrUnreachable) {
 		return err
 	}
-	if role, may, failed := c.admin.Rights(ctx); failed == nil && !may {
-		return view.Fault(view.ErrForbidden, "the database role %s of this process may not change campaigns; use a process with the role of operators, such as pacer console", role)
+	if why, failed := c.readOnly(ctx); failed == nil && why != "" {
+		return view.Fault(view.ErrForbidden, "%s", why)
 	}
 	return err
+}
+
+// readOnly implements view.Sources.ReadOnly.
+func (c changer) readOnly(ctx context.Context) (why string, err error) {
+	role, may, err := c.admin.Rights(ctx)
+	if err != nil || may {
+		return "", err
+	}
+	return fmt.Sprintf("the database role %s of this process may not change campaigns; use a process with the role of operators, such as pacer console", role), nil
 }
 
 func settingsOf(row *catalog.CampaignRow) *view.Settings {

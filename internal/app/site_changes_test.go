@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -349,6 +351,9 @@ func readOnly(t *testing.T, dsn, id string, by view.Actor) {
 	if !errors.Is(err, view.ErrForbidden) || !strings.Contains(err.Error(), "the database role "+role+" of this process may not change campaigns") {
 		t.Errorf("with a role that may only read: %v", err)
 	}
+	if why, err := (changer{admin}).readOnly(t.Context()); err != nil || !strings.Contains(why, "the database role "+role+" of this process may not change") {
+		t.Errorf("the page says %q, %v", why, err)
+	}
 	request := view.KeyedRequest{Actor: "alice", Key: "k", Fingerprint: make([]byte, 32)}
 	if _, _, err = (keys{changer{admin}}).Claim(t.Context(), request); !errors.Is(err, view.ErrForbidden) {
 		t.Errorf("a key with a role that may only read: %v", err)
@@ -373,6 +378,23 @@ func TestLookForLettersThatIsCutShort(t *testing.T) {
 	} {
 		if got := cutShort(tt.ctx, tt.looked, tt.err); got != tt.want {
 			t.Errorf("%d letters, then %v: %v", tt.looked, tt.err, got)
+		}
+	}
+}
+
+// TestPayloadsAreShownAsConfigured: all, the first KiB in whole characters, or nothing.
+func TestPayloadsAreShownAsConfigured(t *testing.T) {
+	t.Parallel()
+	text, binary := "a"+strings.Repeat("é", 1000), bytes.Repeat([]byte{0xff}, 2000)
+	for payloads, want := range map[string][2]int{"": {2001, 2000}, "all": {2001, 2000}, "beginning": {1023, 1024}, "hidden": {-1, 0}} {
+		d := showing(WholeLetter(&deadletter.Letter{Payload: []byte(text)}), payloads)
+		length := -1
+		if d.Payload != nil {
+			length = len(*d.Payload)
+		}
+		other := showing(WholeLetter(&deadletter.Letter{Payload: binary}), payloads)
+		if got := [2]int{length, len(other.PayloadBase64)}; got != want || d.PayloadShown != cmp.Or(payloads, "all") || other.Payload != nil {
+			t.Errorf("%q: %v bytes, %s", payloads, got, d.PayloadShown)
 		}
 	}
 }

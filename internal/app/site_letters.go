@@ -1,12 +1,15 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -23,7 +26,25 @@ func (s *Services) letter(ctx context.Context, place view.LetterPlace) (*view.Wh
 	case err != nil:
 		return nil, BrokersFault(err)
 	}
-	return WholeLetter(&d), nil
+	return showing(WholeLetter(&d), s.Config.HTTP.Payloads), nil
+}
+
+// shownBytes is how much of a payload is shown where only its beginning is.
+const shownBytes = 1 << 10
+
+// showing leaves of the payload of a letter what may be shown of it.
+func showing(w *view.WholeLetter, payloads string) *view.WholeLetter {
+	switch w.PayloadShown = cmp.Or(payloads, config.PayloadsAll); payloads {
+	case config.PayloadsHidden:
+		w.Payload, w.PayloadBase64 = nil, nil
+	case config.PayloadsBeginning:
+		w.PayloadBase64 = w.PayloadBase64[:min(len(w.PayloadBase64), shownBytes)]
+		if w.Payload != nil && len(*w.Payload) > shownBytes {
+			text := strings.ToValidUTF8((*w.Payload)[:shownBytes], "")
+			w.Payload = &text
+		}
+	}
+	return w
 }
 
 func (s *Services) deadTopics() deadletter.Topics {
@@ -44,7 +65,7 @@ func Letter(d *deadletter.Letter) view.Letter {
 
 // WholeLetter is all of a dead letter.
 func WholeLetter(d *deadletter.Letter) *view.WholeLetter {
-	w := &view.WholeLetter{Letter: Letter(d), Truncated: d.Truncated > 0, Headers: []view.LetterHeader{}}
+	w := &view.WholeLetter{Letter: Letter(d), PayloadShown: config.PayloadsAll, Truncated: d.Truncated > 0, Headers: []view.LetterHeader{}}
 	w.FirstRead, w.ExpiresAt = headerTime(d, delivery.HeaderFirstRead), headerTime(d, delivery.HeaderExpiresAt)
 	w.Key, w.KeyBase64 = textOr64(d.Key)
 	for _, h := range d.Headers {

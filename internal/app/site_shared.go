@@ -11,9 +11,9 @@ import (
 	"github.com/pacer/pacer/internal/console/view"
 )
 
-// share lets the processes of an installation know of each other's requests and replays.
+// share lets the processes of an installation know of each other's requests and replays, and this one know what it may do.
 func share(sources *view.Sources, admin *catalog.Admin) {
-	sources.Keys = keys{changer{admin}}
+	sources.Keys, sources.ReadOnly = keys{changer{admin}}, changer{admin}.readOnly
 	if sources.Replays != nil {
 		sources.Replays.Share(book{admin})
 	}

@@ -44,10 +44,10 @@ const (
 )
 
 const (
-	sweepOldKeys = `DELETE FROM pacer.idempotency_keys WHERE (actor, key) IN (
-    SELECT actor, key FROM pacer.idempotency_keys WHERE begun < clock_timestamp() - $1::interval ORDER BY begun LIMIT $2 FOR UPDATE SKIP LOCKED)
-    OR actor = $3 AND key = $4 AND begun < clock_timestamp() - $1::interval`
-	claimKey = `INSERT INTO pacer.idempotency_keys (actor, key, fingerprint)
+	sweepOldKeys = `DELETE FROM pacer.idempotency_keys WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM pacer.idempotency_keys WHERE begun < clock_timestamp() - $1::interval ORDER BY begun LIMIT $2 FOR UPDATE SKIP LOCKED))`
+	forgetKey = `DELETE FROM pacer.idempotency_keys WHERE actor = $1 AND key = $2 AND begun < clock_timestamp() - $3::interval`
+	claimKey  = `INSERT INTO pacer.idempotency_keys (actor, key, fingerprint)
 SELECT $1, $2, $3 WHERE (SELECT count(*) FROM (SELECT FROM pacer.idempotency_keys LIMIT $4) n) < $4
 ON CONFLICT (actor, key) DO NOTHING RETURNING claim`
 	findKey = `SELECT fingerprint, status, header, answer, begun < clock_timestamp() - $3::interval
@@ -62,7 +62,10 @@ func (a *Admin) ClaimKey(ctx context.Context, r KeyedRequest) (claim int64, befo
 		before *KeptAnswer
 	}
 	f, err := alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (f found, err error) {
-		if _, err = tx.Exec(ctx, sweepOldKeys, keysKept, sweepKeys, r.Actor, r.Key); err != nil {
+		if _, err = tx.Exec(ctx, sweepOldKeys, keysKept, sweepKeys); err != nil {
+			return f, err
+		}
+		if _, err = tx.Exec(ctx, forgetKey, r.Actor, r.Key, keysKept); err != nil {
 			return f, err
 		}
 		err = tx.QueryRow(ctx, claimKey, r.Actor, r.Key, r.Fingerprint, maxKeys).Scan(&f.claim)

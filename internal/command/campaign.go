@@ -34,21 +34,22 @@ func (c *cli) pauseCampaign() *cobra.Command {
 	many := manyCampaigns{from: delivery.StatusActive}
 	one := func(ctx context.Context, id string) error { return c.changeCampaign(ctx, id, edit, nil) }
 	cmd := c.ofMany(c.ofID("pause", "Pause a campaign, or many: their jobs wait", one), &many, one, func(ctx context.Context) error {
-		return c.changeMany(ctx, &many, &view.Bulk{Action: "pause", Until: edit.until})
+		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "pause", Until: edit.until}, edit.reason})
 	})
 	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h\n  pacer campaign pause --of-quota provider --until 30m"
 	cmd.Flags().StringVar(&edit.until, "until", "", "`TIME` at which it goes on by itself, RFC 3339, or a span from now on such as 2h")
+	reasonFlag(cmd, &edit.reason)
 	return c.withServer(cmd)
 }
 
 func (c *cli) resumeCampaign() *cobra.Command {
-	many := manyCampaigns{from: delivery.StatusPaused}
-	one := func(ctx context.Context, id string) error {
-		return c.changeCampaign(ctx, id, campaignEdit{status: delivery.StatusActive}, nil)
-	}
-	return c.withServer(c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, one, func(ctx context.Context) error {
-		return c.changeMany(ctx, &many, &view.Bulk{Action: "resume"})
-	}))
+	many, edit := manyCampaigns{from: delivery.StatusPaused}, campaignEdit{status: delivery.StatusActive}
+	one := func(ctx context.Context, id string) error { return c.changeCampaign(ctx, id, edit, nil) }
+	cmd := c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, one, func(ctx context.Context) error {
+		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "resume"}, edit.reason})
+	})
+	reasonFlag(cmd, &edit.reason)
+	return c.withServer(cmd)
 }
 
 func (c *cli) deleteCampaign() *cobra.Command {
@@ -74,33 +75,44 @@ func (c *cli) deleteCampaign() *cobra.Command {
 }
 
 func (c *cli) cancelCampaign() *cobra.Command {
-	var yes bool
+	yes, edit := false, campaignEdit{status: delivery.StatusCancelled}
 	cmd := c.ofID("cancel", "Cancel a campaign: its jobs settle as cancelled, for good", func(ctx context.Context, id string) error {
 		if err := c.confirm(ctx, yes, "cancel campaign "+id+" for good"); err != nil {
 			return err
 		}
-		return c.changeCampaign(ctx, id, campaignEdit{status: delivery.StatusCancelled}, nil)
+		return c.changeCampaign(ctx, id, edit, nil)
 	})
 	yesFlag(cmd, &yes)
+	reasonFlag(cmd, &edit.reason)
 	return c.withServer(cmd)
 }
 
 func (c *cli) campaignChange(name, short string) *cobra.Command {
 	var change catalog.CampaignChange
-	var yes bool
-	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
+	many, bulk := manyCampaigns{}, manyChange{}
+	one := func(ctx context.Context, id string) error {
+		if bulk.Percent != 0 {
+			return config.Usagef("--percent is of many campaigns: give --all, --match, --of-quota or --of-sink, or for one the new --rate")
+		}
 		if name == "set" && change == (catalog.CampaignChange{}) {
 			return config.Usagef("campaign set %s: nothing to set; give at least one flag, such as --rate 500", id)
 		}
 		if name == "set" && change.Status != nil && *change.Status == delivery.StatusCancelled {
-			if err := c.confirm(ctx, yes, "cancel campaign "+id+" for good"); err != nil {
+			if err := c.confirm(ctx, many.yes, "cancel campaign "+id+" for good"); err != nil {
 				return err
 			}
 		}
-		return c.changeCampaign(ctx, id, campaignEdit{create: name == "create", fields: change}, c.warnHeld)
-	})
+		return c.changeCampaign(ctx, id, campaignEdit{create: name == "create", fields: change, reason: bulk.Reason}, c.warnHeld)
+	}
+	cmd := c.ofID(name, short, one)
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
 		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
+	if name == "set" {
+		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error { return c.setMany(ctx, &many, change, bulk) })
+		cmd.Example += "\n  pacer campaign set --of-quota provider --percent 50 --reason \"the provider is slow\""
+		cmd.Flags().Float64Var(&bulk.Percent, "percent", 0, "the new rates of many campaigns, of their present ones")
+	}
+	reasonFlag(cmd, &bulk.Reason)
 	f := cmd.Flags()
 	optional(f, &change.Rate, "rate", "", parseRate, "send_rate: 500 (per second), 2.5, 150/m, 1/h; 0 holds")
 	optional(f, &change.Sink, "sink", "", text, "name of a configured sink; \"\" for the default one")
@@ -117,9 +129,6 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	optional(f, &change.Overflow, "overflow", "", word[delivery.Overflow], "where jobs wait that do not fit in memory: lane, or block for where they were published")
 	optional(f, &change.ExpectedTotal, "expected-total", "", wholeNumber, "how many jobs there will be, for estimates; 0 for unknown")
 	optional(f, &change.Status, "status", "", word[delivery.Status], "active, paused, cancelled or completed")
-	if name == "set" {
-		yesFlag(cmd, &yes)
-	}
 	return cmd
 }
 
@@ -201,6 +210,9 @@ func (c *cli) getCampaign(ctx context.Context, id string) error {
 // changeCampaign changes a campaign, and shows what it is then and what its row says of its being held; then, unless it
 // is nil, is told that too.
 func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, then func(id string, held *heldView)) error {
+	if err := checkReason(edit.reason); err != nil {
+		return err
+	}
 	store, err := c.campaignStore()
 	if err != nil {
 		return err

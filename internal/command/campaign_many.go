@@ -19,33 +19,42 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// manyCampaigns are those that flags select instead of an id, and that have the status from.
+// manyCampaigns are those that flags select instead of an id, and that have the status from; "" for any.
 type manyCampaigns struct {
-	all          bool
-	match, quota string
-	yes          bool
-	from         delivery.Status
+	all                bool
+	match, quota, sink string
+	yes                bool
+	from               delivery.Status
 }
 
 // chosen reports whether the flags select campaigns.
-func (m *manyCampaigns) chosen() bool { return m.all || m.match != "" || m.quota != "" }
+func (m *manyCampaigns) chosen() bool { return m.all || m.match != "" || m.quota != "" || m.sink != "" }
+
+// which says of which status they are.
+func (m *manyCampaigns) which() string {
+	if m.from == "" {
+		return ""
+	}
+	return " that are " + string(m.from)
+}
 
 // ofMany lets a command of one campaign do the same with many.
 func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, one func(ctx context.Context, id string) error, many func(ctx context.Context) error) *cobra.Command {
 	f := cmd.Flags()
-	f.BoolVar(&m.all, "all", false, "all campaigns that are "+string(m.from)+", instead of ID")
+	f.BoolVar(&m.all, "all", false, "all campaigns"+m.which()+", instead of ID")
 	f.StringVar(&m.match, "match", "", "those of them whose ids contain this")
 	f.StringVar(&m.quota, "of-quota", "", "those of them that this quota limits")
-	f.BoolVar(&m.yes, "yes", false, "do not ask before changing many")
-	cmd.Use = strings.Replace(cmd.Use, "ID", "ID|--all|--match TEXT|--of-quota ID", 1)
+	f.StringVar(&m.sink, "of-sink", "", "those of them that this sink serves")
+	f.BoolVar(&m.yes, "yes", false, "do not ask before changing many, or what cannot be undone")
+	cmd.Use = strings.Replace(cmd.Use, "ID", "ID|--all|--match TEXT|--of-quota ID|--of-sink NAME", 1)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case !m.chosen():
 			return oneID(cmd, args)
 		case len(args) > 0:
-			return fmt.Errorf("%s: give an id, or --all, --match or --of-quota, not both", cmd.CommandPath())
-		case m.all && (m.match != "" || m.quota != ""):
-			return fmt.Errorf("%s: --all is all of them; leave it out for those that --match or --of-quota selects", cmd.CommandPath())
+			return fmt.Errorf("%s: give an id, or --all, --match, --of-quota or --of-sink, not both", cmd.CommandPath())
+		case m.all && (m.match != "" || m.quota != "" || m.sink != ""):
+			return fmt.Errorf("%s: --all is all of them; leave it out for those that --match, --of-quota or --of-sink selects", cmd.CommandPath())
 		}
 		return nil
 	}
@@ -62,11 +71,31 @@ func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, one func(ctx context.
 type bulkStore interface {
 	// countMany returns how many campaigns are selected, and changeMany changes those if they are still so many.
 	countMany(ctx context.Context, m *manyCampaigns) (int, error)
-	changeMany(ctx context.Context, m *manyCampaigns, expect int, change *view.Bulk) (changed int, err error)
+	changeMany(ctx context.Context, m *manyCampaigns, expect int, change *manyChange) (changed int, err error)
+}
+
+// manyChange is a change of many campaigns, and why it is made.
+type manyChange struct {
+	view.Bulk
+	Reason string `json:"reason,omitempty"`
+}
+
+// words say what is done to so many campaigns, and what was done.
+func (c *manyChange) words(matched int) (asks, done string) {
+	switch c.Action {
+	case "rate":
+		return fmt.Sprintf("set the rates of %d campaigns to %s", matched, c.Rate), "set the rates of"
+	case "percent":
+		return fmt.Sprintf("set the rates of %d campaigns to %g %% of what they are", matched, c.Percent), "set the rates of"
+	}
+	return fmt.Sprintf("%s %d campaigns", c.Action, matched), c.Action + "d"
 }
 
 // changeMany counts the campaigns that flags select, asks, and changes them.
-func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *view.Bulk) error {
+func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChange) error {
+	if err := checkReason(change.Reason); err != nil {
+		return err
+	}
 	if change.Until != "" { // before anything is asked
 		if _, err := notation.ParseUntil(change.Until, time.Now()); err != nil {
 			return config.Usagef("--until: %w", err)
@@ -85,8 +114,9 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *view.Bul
 		return err
 	}
 	changed := 0
+	asks, done := change.words(matched)
 	if matched > 0 {
-		if err := c.confirmMany(ctx, m.yes, fmt.Sprintf("%s %d campaigns", change.Action, matched)); err != nil {
+		if err := c.confirmMany(ctx, m.yes, asks); err != nil {
 			return err
 		}
 		if changed, err = store.changeMany(ctx, m, matched, change); err != nil {
@@ -94,8 +124,29 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *view.Bul
 		}
 	}
 	return c.print(map[string]int{"matched": matched, "changed": changed}, func(p *printer) {
-		p.line("%sd %d of %d campaigns that match and are %s", change.Action, changed, matched, m.from)
+		if m.from == "" {
+			p.line("%s %d of %d campaigns that match; those that are over stay as they are", done, changed, matched)
+			return
+		}
+		p.line("%s %d of %d campaigns that match and are %s", done, changed, matched, m.from)
 	})
+}
+
+// setMany sets the rates of many campaigns. The rest of what may be set differs from one to the other.
+func (c *cli) setMany(ctx context.Context, m *manyCampaigns, change catalog.CampaignChange, bulk manyChange) error {
+	rate := change.Rate
+	if change.Rate = nil; change != (catalog.CampaignChange{}) {
+		return config.Usagef("only --rate or --percent can be set of many campaigns; give an id for the rest")
+	}
+	if (rate == nil) == (bulk.Percent == 0) {
+		return config.Usagef("give --rate or --percent, one of them")
+	}
+	if bulk.Action = "percent"; rate != nil {
+		bulk.Action, bulk.Rate = "rate", *rate
+	} else if bulk.Percent < 0 || bulk.Percent > 10_000 {
+		return config.Usagef("--percent %g must be above 0 and at most 10000", bulk.Percent)
+	}
+	return c.changeMany(ctx, m, &bulk)
 }
 
 // confirmMany asks before many campaigns are changed. What a pause and a resume do can be undone, but not which campaigns they did it to.
@@ -111,10 +162,18 @@ func (c *cli) confirmMany(ctx context.Context, yes bool, what string) error {
 
 // manyIDs returns the ids of the campaigns that are selected.
 func (d database) manyIDs(ctx context.Context, m *manyCampaigns) (ids []string, err error) {
+	serves := func(string) bool { return true }
+	if m.sink != "" {
+		cfg, _, err := config.Load(d.c.config, d.c.configSet, d.c.Environ)
+		if err != nil {
+			return nil, err
+		}
+		serves = func(name string) bool { id, _ := sinkOf(cfg, name); return id == m.sink }
+	}
 	rows, err := ask(d.c, func(a *catalog.Admin) ([]catalog.CampaignRow, error) { return a.ListCampaigns(ctx) })
 	for i := range rows {
 		row := &rows[i]
-		if row.Status == m.from && strings.Contains(row.ID, m.match) && (m.quota == "" || slices.Contains(row.Quotas, m.quota)) {
+		if (m.from == "" || row.Status == m.from) && serves(row.Sink) && strings.Contains(row.ID, m.match) && (m.quota == "" || slices.Contains(row.Quotas, m.quota)) {
 			ids = append(ids, row.ID)
 		}
 	}
@@ -126,7 +185,7 @@ func (d database) countMany(ctx context.Context, m *manyCampaigns) (int, error) 
 	return len(ids), err
 }
 
-func (d database) changeMany(ctx context.Context, m *manyCampaigns, expect int, b *view.Bulk) (int, error) {
+func (d database) changeMany(ctx context.Context, m *manyCampaigns, expect int, b *manyChange) (int, error) {
 	ids, err := d.manyIDs(ctx, m)
 	if err != nil {
 		return 0, err
@@ -134,15 +193,19 @@ func (d database) changeMany(ctx context.Context, m *manyCampaigns, expect int, 
 	if len(ids) != expect {
 		return 0, fmt.Errorf("%d campaigns match, not %d as before; look again, nothing was changed", len(ids), expect)
 	}
-	change := catalog.BulkChange{Status: delivery.StatusActive}
-	if m.from == delivery.StatusActive {
+	change := catalog.BulkChange{Rate: b.Rate, Percent: b.Percent}
+	switch b.Action {
+	case "pause":
 		change.Status = delivery.StatusPaused
+	case "resume":
+		change.Status = delivery.StatusActive
 	}
 	if b.Until != "" {
 		if change.PausedUntil, err = notation.ParseUntil(b.Until, time.Now()); err != nil {
 			return 0, config.Usagef("--until: %w", err)
 		}
 	}
+	ctx = because(ctx, b.Reason)
 	return ask(d.c, func(a *catalog.Admin) (int, error) { return a.ChangeCampaigns(ctx, ids, change) })
 }
 
@@ -150,8 +213,8 @@ func (r *remote) countMany(ctx context.Context, m *manyCampaigns) (int, error) {
 	var page struct {
 		Total int `json:"total"`
 	}
-	query := url.Values{"state": {string(m.from)}, "limit": {"1"}}
-	for name, value := range map[string]string{"q": m.match, "quota": m.quota} {
+	query := url.Values{"limit": {"1"}}
+	for name, value := range map[string]string{"state": string(m.from), "q": m.match, "quota": m.quota, "sink": m.sink} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -160,14 +223,34 @@ func (r *remote) countMany(ctx context.Context, m *manyCampaigns) (int, error) {
 	return page.Total, err
 }
 
-func (r *remote) changeMany(ctx context.Context, m *manyCampaigns, expect int, change *view.Bulk) (int, error) {
+func (r *remote) changeMany(ctx context.Context, m *manyCampaigns, expect int, change *manyChange) (int, error) {
 	var done struct {
 		Changed int `json:"changed"`
 	}
 	err := r.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
-		*view.Bulk
+		*manyChange
 		Filter map[string]string `json:"filter"`
 		Expect int               `json:"expect"`
-	}{change, map[string]string{"q": m.match, "state": string(m.from), "quota": m.quota}, expect}, &done)
+	}{change, map[string]string{"q": m.match, "state": string(m.from), "quota": m.quota, "sink": m.sink}, expect}, &done)
 	return done.Changed, err
+}
+
+// reasonFlag adds the flag of why something is changed.
+func reasonFlag(cmd *cobra.Command, reason *string) {
+	cmd.Flags().StringVar(reason, "reason", "", "why, for pacer.campaign_changes")
+}
+
+func checkReason(reason string) error {
+	if err := view.CheckReason("--reason", reason); err != nil {
+		return config.Usagef("%w", err)
+	}
+	return nil
+}
+
+// because makes changes in the database name the reason.
+func because(ctx context.Context, reason string) context.Context {
+	if reason == "" {
+		return ctx
+	}
+	return catalog.WithActor(ctx, catalog.Actor{Reason: reason})
 }

@@ -80,6 +80,9 @@ func (c *cli) oneDead(ctx context.Context, what string) (*deadletter.Letter, *de
 		if err != nil {
 			return nil, nil, err
 		}
+		if shown := whole.PayloadShown; shown != "" && shown != config.PayloadsAll {
+			c.warn("the payload is not shown whole: http.payloads of the console is %q", shown)
+		}
 		return letterOf(&whole.WholeLetter), whole, nil
 	}
 	if err := c.noToken(); err != nil {

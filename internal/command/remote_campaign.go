@@ -55,20 +55,24 @@ func (r *remote) change(ctx context.Context, id string, e campaignEdit) (campaig
 	if e.fields.Status != nil {
 		return campaignRow{}, config.Usagef("--status does not work over --server; use pacer campaign pause, resume or cancel")
 	}
-	method, path, body := http.MethodPatch, "/campaigns/"+url.PathEscape(id), any(editOf(&e.fields))
+	type whole struct {
+		ID string `json:"id,omitempty"`
+		*view.Edit
+		Reason string `json:"reason,omitempty"`
+	}
+	method, path, body := http.MethodPatch, "/campaigns/"+url.PathEscape(id), any(whole{"", editOf(&e.fields), e.reason})
 	switch {
 	case e.status != "":
 		verb := map[delivery.Status]string{delivery.StatusPaused: "pause", delivery.StatusActive: "resume", delivery.StatusCancelled: "cancel"}[e.status]
-		method, path, body = http.MethodPost, path+"/"+verb, struct{}{}
-		if e.until != "" {
-			body = map[string]string{"until": e.until}
+		said := map[string]string{}
+		for name, text := range map[string]string{"until": e.until, "reason": e.reason} {
+			if text != "" {
+				said[name] = text
+			}
 		}
+		method, path, body = http.MethodPost, path+"/"+verb, said
 	case e.create:
-		method, path = http.MethodPost, "/campaigns"
-		body = struct {
-			ID string `json:"id"`
-			*view.Edit
-		}{id, editOf(&e.fields)}
+		method, path, body = http.MethodPost, "/campaigns", whole{id, editOf(&e.fields), e.reason}
 	}
 	var s view.Settings
 	if err := r.call(ctx, method, path, nil, body, &s); err != nil {

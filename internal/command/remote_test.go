@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console"
 	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/top"
@@ -137,11 +138,19 @@ func manyOver(t *testing.T, d *desk, flags string) {
 	t.Helper()
 	d.refuses("campaign pause slow --all", "give an id, or --all")
 	d.refuses("campaign pause --all --until yesterday", "--until: ")
+	for line, says := range map[string]string{
+		"campaign set --all": "give --rate or --percent", "campaign set --all --rate 5 --percent 5": "one of them", "campaign set --all --burst 3": "only --rate or --percent",
+		"campaign set --all --percent -5": "above 0", "campaign set slow --percent 50": "--percent is of many", "campaign pause slow --reason a\x01b": "give one line",
+	} {
+		d.refuses(line, says)
+	}
 	for _, over := range []string{flags, ""} {
 		d.refuses("campaign pause --match l"+over, "give --yes to pause 2 campaigns") // held and slow
 		for _, step := range [][2]string{
 			{"campaign pause --of-quota provider --match slow --until 2h --yes", "paused 1 of 1 campaigns that match and are active"},
 			{"campaign resume --match slow --yes", "resumed 1 of 1 campaigns that match and are paused"}, {"campaign pause --match nobody", "paused 0 of 0"},
+			{"campaign set --of-sink nowhere --rate 5", "set the rates of 0 of 0"}, {"campaign set --match slow --percent 50 --yes --reason slower", "set the rates of 1 of 1 campaigns that match;"},
+			{"campaign set --match slow --of-quota provider --rate 600/m --yes", "set the rates of 1 of 1"},
 		} {
 			deadline := time.Now().Add(20 * time.Second)
 			for said := d.run(step[0] + over); !strings.HasPrefix(said, step[1]); said = d.run(step[0] + over) {
@@ -151,6 +160,17 @@ func manyOver(t *testing.T, d *desk, flags string) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
+	}
+	d.run("campaign set slow --burst 4 --reason", "by command")
+	d.run("campaign set slow --burst 3"+flags+" --reason", "by server")
+	admin, err := catalog.NewAdmin(d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	changes, err := admin.Changes(t.Context(), catalog.ChangesOf{Campaign: "slow", Limit: 4})
+	if err != nil || len(changes) != 4 || changes[0].Reason != "by server" || changes[1].Reason != "by command" || changes[3].Reason != "slower" {
+		t.Errorf("the changes are %+v, %v", changes, err)
 	}
 }
 

@@ -67,6 +67,7 @@ type campaignEdit struct {
 	create bool
 	status delivery.Status // "" stays; else nothing else is changed
 	until  string          // of a pause: when it ends by itself, a time or a span; "" for never
+	reason string
 	fields catalog.CampaignChange
 }
 
@@ -131,6 +132,7 @@ func (d database) show(ctx context.Context, id string) (campaignRow, error) {
 }
 
 func (d database) change(ctx context.Context, id string, e campaignEdit) (campaignRow, error) {
+	ctx = because(ctx, e.reason)
 	row, err := ask(d.c, func(a *catalog.Admin) (catalog.CampaignRow, error) {
 		switch {
 		case e.until != "":

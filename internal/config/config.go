@@ -126,6 +126,13 @@ type Postgres struct {
 	DSN Secret `yaml:"dsn"`
 }
 
+// How much of the payloads of dead letters the console shows to operators.
+const (
+	PayloadsAll       = "all"
+	PayloadsBeginning = "beginning"
+	PayloadsHidden    = "hidden"
+)
+
 // HTTP configures the server of the console, health and metrics; "" for none.
 type HTTP struct {
 	Listen   string `yaml:"listen"`
@@ -134,6 +141,7 @@ type HTTP struct {
 
 	Tokens         Secret    `yaml:"tokens"`          // of those who may do more: lines of a name, a role, and the SHA-256 of the token
 	Anonymous      string    `yaml:"anonymous"`       // the role of those without a token: viewer, none
+	Payloads       string    `yaml:"payloads"`        // of dead letters, how much operators see of them: all, beginning, hidden
 	InsecureLogin  bool      `yaml:"insecure_login"`  // log in over plain HTTP from elsewhere than this machine
 	TrustedOrigins []string  `yaml:"trusted_origins"` // pages of which may send forms here
 	Proxy          HTTPProxy `yaml:"proxy"`
@@ -206,7 +214,7 @@ func Default() *Config {
 		},
 		Eventual: Eventual{Sync: eventual.DefaultSync, LowBurst: eventual.DefaultLowBurst, HighBurst: eventual.DefaultHighBurst},
 		HTTP: HTTP{
-			Listen: "127.0.0.1:8080", Console: true, Anonymous: auth.Viewer.String(),
+			Listen: "127.0.0.1:8080", Console: true, Anonymous: auth.Viewer.String(), Payloads: PayloadsAll,
 			Proxy: HTTPProxy{UserHeader: "X-Forwarded-User", GroupsHeader: "X-Forwarded-Groups"},
 		},
 		Tracing: Tracing{Sample: 0.01},

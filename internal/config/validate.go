@@ -329,6 +329,7 @@ func (v *validator) http(h *HTTP) {
 		v.add("http.base_path", "must begin with / and not end with it, such as /pacer, with letters, digits, - and _")
 	}
 	v.oneOf("http.anonymous", h.Anonymous, auth.Viewer.String(), auth.None.String())
+	v.oneOf("http.payloads", h.Payloads, PayloadsAll, PayloadsBeginning, PayloadsHidden)
 	if err := auth.CheckTokens(h.Tokens.Reveal()); err != nil {
 		v.add("http.tokens", "%s", err)
 	}

@@ -134,3 +134,16 @@ func TestUsageBetween(t *testing.T) {
 		t.Errorf("two hours: %+v, %v", out, err)
 	}
 }
+
+// TestReadOnly: why nothing can be changed is on each page, and in the status.
+func TestReadOnly(t *testing.T) {
+	w := newWorld()
+	w.readOnly = "the database role <reader> may not change campaigns"
+	h := serve(w)
+	if code, body, _ := get(t, h, "/campaigns"); code != http.StatusOK || !strings.Contains(body, "<strong>Read-only:</strong> the database role &lt;reader&gt; may not") {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, body, _ := get(t, h, "/api/v1/status"); code != http.StatusOK || !strings.Contains(body, `"read_only":"the database role`) {
+		t.Errorf("%d %s", code, body)
+	}
+}

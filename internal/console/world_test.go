@@ -40,6 +40,7 @@ type world struct {
 	changes   []string // what was asked of the Changer
 	replay    replay.Run
 	log       slog.Handler
+	readOnly  string
 	keys      *shelf
 	book      replay.Book
 	more      bool   // dead letters than were looked at
@@ -127,7 +128,7 @@ func (w *world) letter(_ context.Context, at view.LetterPlace) (*view.WholeLette
 	}
 	text := hostile[0]
 	return &view.WholeLetter{
-		Letter: view.Letter{Place: "3/17", At: time.Now(), JobID: text}, Headers: []view.LetterHeader{{Key: text, ValueBase64: []byte{0xff}}}, Payload: &text,
+		PayloadShown: "all", Letter: view.Letter{Place: "3/17", At: time.Now(), JobID: text}, Headers: []view.LetterHeader{{Key: text, ValueBase64: []byte{0xff}}}, Payload: &text,
 	}, w.fail
 }
 
@@ -136,6 +137,7 @@ func (w *world) sources() view.Sources {
 	if w.keys != nil {
 		sources.Keys = w.keys
 	}
+	sources.ReadOnly = func(context.Context) (string, error) { return w.readOnly, nil }
 	if w.book != nil {
 		sources.Replays.Share(w.book)
 	}

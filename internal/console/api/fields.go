@@ -11,7 +11,7 @@ import (
 
 // Chosen are the members that somebody wants of a list: thousands of campaigns are megabytes.
 type Chosen struct {
-	Fields []string `query:"fields" maxItems:"64" nullable:"false" doc:"only these members of each, separated by commas; by default all"`
+	Fields []string `query:"fields" minItems:"1" maxItems:"64" nullable:"false" doc:"only these members of each, separated by commas; by default all"`
 }
 
 // some is a value of which only some members are asked for; without names, all.

@@ -53,6 +53,7 @@ type Looker struct {
 	records    map[string]Record
 	recordsErr error     // of the last try to read them
 	readAt     time.Time // when that was over
+	readOnly   string    // why nothing can be changed
 }
 
 // NewLooker makes a Looker; it starts nothing.
@@ -183,6 +184,11 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 			if read, l.recordsErr = l.sources.Records.Campaigns(ctx); l.recordsErr == nil {
 				l.records = read
 			}
+			if l.sources.ReadOnly != nil {
+				if why, err := l.sources.ReadOnly(ctx); err == nil {
+					l.readOnly = why
+				}
+			}
 			l.readAt = time.Now() // also of a failure: a database that hangs is not asked each time
 			return nil
 		})
@@ -196,7 +202,7 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
 		}
 	}
-	e.records, e.storeDown = l.records, fleetErr != nil
+	e.records, e.storeDown, e.readOnly = l.records, fleetErr != nil, l.readOnly
 	if gatesErr != nil {
 		e.gates = nil
 	}

@@ -20,6 +20,7 @@ type State struct {
 	Revision        int64          `json:"revision" doc:"of the catalog"`
 	Faults          []string       `json:"faults" doc:"what could not be asked, and why"`
 	Degraded        string         `json:"degraded,omitempty"`
+	ReadOnly        string         `json:"read_only,omitempty" doc:"why nothing can be changed by this process"`
 	Counts          map[string]int `json:"campaigns" doc:"campaigns by state"`
 	Sent            *float64       `json:"sent,omitempty" doc:"units per second that all daemons send"`
 	Allowed         float64        `json:"allowed" doc:"units per second that campaigns with a backlog may send"`
@@ -74,13 +75,14 @@ type evidence struct {
 	windows   map[string][]delivery.WindowState // nil: not known
 	storeDown bool
 	records   map[string]Record // nil: not known
+	readOnly  string
 	faults    []string
 }
 
 // state computes what is shown.
 func (l *Looker) state(e *evidence) *State {
 	s := &State{
-		At: e.now, Version: l.sources.Version, Faults: e.faults, Counts: map[string]int{}, Campaigns: []*Campaign{}, Quotas: []*Quota{},
+		At: e.now, Version: l.sources.Version, ReadOnly: e.readOnly, Faults: e.faults, Counts: map[string]int{}, Campaigns: []*Campaign{}, Quotas: []*Quota{},
 		known: e,
 	}
 	if s.Faults == nil {

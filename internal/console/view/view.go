@@ -44,6 +44,8 @@ type Sources struct {
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
 	Letter  func(ctx context.Context, place LetterPlace) (*WholeLetter, error)
+	// ReadOnly says why nothing can be changed by this process; "" if it can.
+	ReadOnly func(ctx context.Context) (why string, err error)
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
@@ -323,6 +325,7 @@ type WholeLetter struct {
 	Headers       []LetterHeader `json:"headers" doc:"all of them, also those of pacer"`
 	Payload       *string        `json:"payload,omitempty"`
 	PayloadBase64 []byte         `json:"payload_base64,omitempty"`
+	PayloadShown  string         `json:"payload_shown" enum:"all,beginning,hidden" doc:"how much of it http.payloads allows to be shown: all, its first KiB, or nothing"`
 }
 
 // LetterHeader is a header of a dead letter.
