@@ -931,7 +931,7 @@ func TestARebuiltSlidingWindowNeverHoldsLess(t *testing.T) {
 			}
 			return n
 		}
-		for _, u := range append(used, Dated{At: now}) {
+		for _, u := range append(used, Dated{At: now}, Dated{At: now - span.Microseconds()}) {
 			if later := u.At; later >= now-span.Microseconds() && count(got.Units, later) < count(used, later) {
 				rt.Fatalf("when %d has left: %d restored, %d used", later, count(got.Units, later), count(used, later))
 			}
