@@ -151,20 +151,28 @@ func TestFigureShape(t *testing.T) {
 	}
 }
 
-// TestFigureSharedQuota: three campaigns at 200/s each under 40/1s, 150/5s and 400/20s, on three daemons for a minute.
+// TestFigureSharedQuota: three campaigns at 200/s each under 40/1s, 150/5s and 400/20s, on three daemons for three spans of the
+// longest window, which is the tightest. A sliding window counts units for up to a sixtieth of its span and the 95 ms longer in which
+// they may be sent, so 20 s are up to 20.4; one that remembers every unit for the 95 ms. Its units leave one by one, and who asks in that
+// moment gets them, so shares are less even on a busy machine.
 func TestFigureSharedQuota(t *testing.T) {
-	// 400 within 12.5 s of each of three spans of the tightest window, the others being what they are.
-	const jobs, least = 3 * 400, 52.5
-	worst := 0.0
-	used := median(t, "a shared quota: use of its tightest window in a minute", "%", func(t *testing.T) float64 {
-		s := newStack(t, stackOptions{partitions: 6})
-		took, off := s.sharedQuota(jobs, window{40, time.Second}, window{150, 5 * time.Second}, window{400, 20 * time.Second})
-		worst = max(worst, off)
-		return 100 * least / took.Seconds()
-	})
-	t.Logf("FIGURE  a campaign is at most %.1f %% off its third", 100*worst)
-	if used < 95 || worst > 0.05 {
-		t.Errorf("%.1f %% used, want at least 95; %.1f %% off a third, want at most 5", used, 100*worst)
+	const jobs, ideal = 3*400 + 1, 60 // seconds, to the first one of the fourth span
+	for algorithm, want := range map[string]struct{ used, off float64 }{"sliding": {97.5, 0.02}, "log": {99, 0.05}} {
+		t.Run(algorithm, func(t *testing.T) {
+			var offs []float64
+			used := median(t, "a shared quota, "+algorithm+": use of its tightest window in a minute", "%", func(t *testing.T) float64 {
+				s := newStack(t, stackOptions{partitions: 6})
+				took, off := s.sharedQuota(jobs, algorithm, window{40, time.Second}, window{150, 5 * time.Second}, window{400, 20 * time.Second})
+				offs = append(offs, off)
+				return 100 * ideal / took.Seconds()
+			})
+			slices.Sort(offs)
+			off := offs[runs/2]
+			t.Logf("FIGURE  a campaign is at most %.1f %% off its third (%.1f to %.1f)", 100*off, 100*offs[0], 100*offs[runs-1])
+			if used < want.used || off > want.off {
+				t.Errorf("%.1f %% used, want at least %.1f; %.1f %% off a third, want at most %.0f", used, want.used, 100*off, 100*want.off)
+			}
+		})
 	}
 }
 

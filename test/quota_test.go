@@ -37,11 +37,11 @@ type window struct {
 // sharedQuota has three daemons send three campaigns under one quota, until n jobs have arrived. It asserts the windows
 // and returns how long it took, and by how much the part of a campaign is off its third, as a fraction: after the first of the
 // shortest spans, which belongs to those whose jobs are read first.
-func (s *stack) sharedQuota(n int, windows ...window) (took time.Duration, off float64) {
+func (s *stack) sharedQuota(n int, algorithm string, windows ...window) (took time.Duration, off float64) {
 	s.t.Helper()
 	var texts []string
 	for _, w := range windows {
-		texts = append(texts, fmt.Sprintf("%d/%s", w.limit, w.span))
+		texts = append(texts, fmt.Sprintf("%d/%s:%s", w.limit, w.span, algorithm))
 	}
 	s.quota("q", "closed", texts...)
 	jobs := map[string]int{}
@@ -78,7 +78,7 @@ func (s *stack) sharedQuota(n int, windows ...window) (took time.Duration, off f
 func TestCampaignsShareAQuota(t *testing.T) {
 	alongside(t, 13*time.Second)
 	s := newStack(t, stackOptions{partitions: 6})
-	took, off := s.sharedQuota(200, window{40, time.Second}, window{100, 4 * time.Second}, window{160, 8 * time.Second})
+	took, off := s.sharedQuota(200, "sliding", window{40, time.Second}, window{100, 4 * time.Second}, window{160, 8 * time.Second})
 	t.Logf("%s, a campaign at most %.1f %% off its third", took, 100*off)
 	if took > 16*time.Second { // the windows allow it within 8.2 s
 		t.Errorf("200 jobs took %s", took)
