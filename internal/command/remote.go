@@ -146,6 +146,10 @@ func (r *remote) refused(answer *http.Response, text []byte) error {
 	for _, e := range problem.Errors {
 		why += "; " + strings.TrimPrefix(e.Location+": ", ": ") + e.Message
 	}
+	if answer.StatusCode == http.StatusUnauthorized && r.token == "" { // the console tells programs of a header
+		what, _, _ := strings.Cut(why, ";")
+		why = what + "; give it with --token file:PATH"
+	}
 	if answer.StatusCode == http.StatusUnprocessableEntity {
 		return config.Usagef("%s", why)
 	}

@@ -124,7 +124,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	}
 	d.refuses("campaign show fast", "does not exist")
 	viewer, _, _ := strings.Cut(flags, " --token")
-	d.refuses("campaign pause slow"+viewer, "this takes a token of role operator")
+	d.refuses("campaign pause slow"+viewer, "this takes a token of role operator; give it with --token file:PATH")
 	d.refuses("destination set shop-7 --max-in-flight 3"+viewer, "this takes a token of role admin")
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("guess"), 0o600); err != nil {
