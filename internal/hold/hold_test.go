@@ -126,7 +126,7 @@ func TestEveryCause(t *testing.T) {
 		"last job in hand": {func(e *Evidence) {
 			e.Board.Waiting, e.Board.InMemory, e.Board.InHand, e.Board.LanesRead, e.Board.Idle = 1, 0, 1, false, time.Minute
 		}, Unanswered, time.Time{}, "its sink receiver has 1 of its jobs in hand", "timeout"},
-		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "log"},
+		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "pacer sink list; the log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()

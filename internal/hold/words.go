@@ -164,7 +164,10 @@ func (a *Answer) Remedy() string {
 		return "see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
 	case Unanswered:
 		return fmt.Sprintf("wait for the timeout of sink %s, or look at its destination; pacer_sink_seconds says how long it takes", a.sink)
-	case Lane, Stalled:
+	case Stalled:
+		return "see whether destinations of its sink are closed, with pacer sink list; the log of the daemons, and pacer_sink_seconds, " +
+			"pacer_partition_stalled and pacer_requeue_outage, say more"
+	case Lane:
 		return "the log of the daemons, and pacer_sink_seconds, pacer_partition_stalled and pacer_requeue_outage, say more"
 	}
 	return ""
@@ -187,7 +190,7 @@ func Sentence(campaign string, waiting int64, why, remedy string) string {
 	case why == "" && waiting == 0:
 		return fmt.Sprintf("Nothing holds campaign %s.", campaign)
 	case why == "":
-		return fmt.Sprintf("Nothing holds campaign %s, and its jobs are sent as its rate and its quotas allow.", campaign)
+		return fmt.Sprintf("Nothing holds campaign %s, and its jobs are sent as its rate, its quotas and its destinations allow.", campaign)
 	}
 	return fmt.Sprintf("Campaign %s sends nothing because %s; to do: %s.", campaign, why, remedy)
 }
