@@ -150,6 +150,8 @@ func (s *Sink) endpoint(base *client, job *delivery.Job) (*client, *delivery.Res
 		row = s.options.Endpoints(job.Destination)
 	}
 	switch {
+	case row == nil && job.Destination == "": // only commands send such a job
+		return wait(delivery.Unreachable, "the job names no destination; pacer destination test ID sends one to the destination ID")
 	case row == nil:
 		return wait(delivery.Unreachable, "there is no destination "+job.Destination)
 	case row.Disabled():

@@ -171,6 +171,9 @@ func TestDestinationsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	if r := tableSink(t, &table{}, srv).Deliver(t.Context(), jobFor("")); !strings.Contains(r.Detail, "pacer destination test ID") {
+		t.Errorf("without a destination: %+v", r)
+	}
 	if n := len(srv.Seen()); n != 0 {
 		t.Errorf("%d requests were sent", n)
 	}
