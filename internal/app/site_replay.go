@@ -43,6 +43,13 @@ func (s *Services) replay(ctx context.Context, r replay.Request, progress func(i
 			Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until,
 		},
 	}
+	for _, text := range r.Places {
+		place, ok := view.ParsePlace(text)
+		if !ok {
+			return replay.Outcome{}, view.Fault(view.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
+		}
+		options.Places = append(options.Places, deadletter.Place(place))
+	}
 	if r.DryRun {
 		options.MaxScanned = maxCounted
 	} else {

@@ -106,8 +106,8 @@ func findDead(
 	ctx context.Context, s *app.Services, what string, unmarked func(error),
 ) (found *deadletter.Letter, others []string, err error) {
 	opts := deadletter.Options{Topics: deadTopics(s), Unmarked: unmarked}
-	if place, ok := parsePlace(strings.TrimPrefix(what, requeue.DeadTopic(s.Topics.Prefix)+"/")); ok {
-		d, err := deadletter.Read(ctx, opts, place)
+	if place, ok := view.ParsePlace(strings.TrimPrefix(what, requeue.DeadTopic(s.Topics.Prefix)+"/")); ok {
+		d, err := deadletter.Read(ctx, opts, deadletter.Place(place))
 		return &d, nil, err
 	}
 	opts.JobID = what
@@ -122,20 +122,6 @@ func findDead(
 		err = fmt.Errorf("there is none of job %s; pacer dead list shows what there is", strconv.Quote(what))
 	}
 	return found, others, err
-}
-
-// parsePlace parses partition/offset.
-func parsePlace(text string) (place deadletter.Place, ok bool) {
-	partition, offset, found := strings.Cut(text, "/")
-	if !found {
-		return place, false
-	}
-	p, err := strconv.ParseUint(partition, 10, 31)
-	if err != nil {
-		return place, false
-	}
-	o, err := strconv.ParseUint(offset, 10, 63)
-	return deadletter.Place{Partition: int(p), Offset: int64(o)}, err == nil
 }
 
 // printPayload writes the payload unchanged, and warns on standard error if it is truncated.

@@ -37,8 +37,8 @@ func TestPlaces(t *testing.T) {
 		"3/17": true, "0/0": true, "3": false, "3/": false, "/17": false, "-1/2": false, "3/17/4": false, "a/3": false,
 		"99999999999/1": false, "spring-0": false,
 	} {
-		place, got := parsePlace(text)
-		if got != ok || ok && place.String() != text {
+		place, got := view.ParsePlace(text)
+		if got != ok || ok && deadletter.Place(place).String() != text {
 			t.Errorf("%q: %v, %v", text, place, got)
 		}
 	}

@@ -65,7 +65,7 @@ func (r *remote) eachDead(ctx context.Context, filter deadletter.Filter, limit i
 // oneDead finds a letter by its place, or else the newest one of a job.
 func (r *remote) oneDead(ctx context.Context, what string) (*deadWhole, error) {
 	whole := &deadWhole{}
-	if _, ok := parsePlace(what); !ok {
+	if _, ok := view.ParsePlace(what); !ok {
 		var places []string
 		err := r.eachDead(ctx, deadletter.Filter{JobID: what}, 1+maxField, func(d view.Letter) error {
 			places = append(places, d.Place)

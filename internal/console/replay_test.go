@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,62 @@ func TestReplays(t *testing.T) {
 	for body, want := range map[string]int{`{"dry_run":true}`: 200, `{"limit":7,"rate":"fast"}`: 422, `{"limit":100001}`: 422, `{"limit":7,"why":"a\rb"}`: 422, `{}`: 422} {
 		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
 			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+	}
+}
+
+// TestReplayOfTickedLetters: letters are chosen one by one, counted, and replayed, whatever the search was.
+func TestReplayOfTickedLetters(t *testing.T) {
+	w := guarded()
+	asked := make(chan replay.Request, 2)
+	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
+		asked <- r
+		return counted(ctx, r, progress)
+	}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	cookie := login(t, h, "operator")
+	page := ask(h, "GET", "/dead?since=2026-11-23+09:00&until=2026-11-24", "", "", "Cookie", cookie).Body.String()
+	if !strings.Contains(page, `<input type="checkbox" form="ticked" name="place" value="3/17" aria-label="tick 3/17">`) || !strings.Contains(page, "dead letters from 2026-11-23 09:00 until 2026-11-24 were looked at") ||
+		!strings.Contains(page, `<a href="replay?since=2026-11-23&#43;09%3A00&amp;until=2026-11-24">`) {
+		t.Fatalf("the page of dead letters: %s", page)
+	}
+	if viewed := ask(h, "GET", "/dead", "", "", "Cookie", login(t, h, "viewer")).Body.String(); strings.Contains(viewed, "checkbox") {
+		t.Error("a viewer may tick letters")
+	}
+	answer := submit(h, "/ticked-letters", cookie, url.Values{"ticked": {"yes"}, "place": {"3/17", "0/5", "3/17"}})
+	if count := <-asked; answer.Code != http.StatusOK || !count.DryRun || count.Filter != (replay.Filter{}) || !slices.Equal(count.Places, []string{"0/5", "3/17"}) {
+		t.Fatalf("%d: counted %+v", answer.Code, count)
+	}
+	form := url.Values{"rate": {"20"}}
+	for _, match := range regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`).FindAllStringSubmatch(answer.Body.String(), -1) {
+		form.Add(match[1], match[2])
+	}
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther || !strings.Contains(answer.Header().Get("Location"), "replays") {
+		t.Fatalf("%d: %s", answer.Code, answer.Body)
+	}
+	if r := <-asked; r.DryRun || r.Filter != (replay.Filter{}) || !slices.Equal(r.Places, []string{"0/5", "3/17"}) || r.Limit != 7 {
+		t.Errorf("replayed %+v", r)
+	}
+	s.Site.Close()
+	if page := ask(h, "GET", "/replays", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "2 that were ticked") {
+		t.Errorf("the page of replays: %s", page)
+	}
+	for _, wrong := range [][]string{nil, {"3"}, {"3/x"}, slices.Repeat([]string{"-1/2"}, 2)} {
+		for _, to := range []string{"/ticked-letters", "/replay"} {
+			if answer := submit(h, to, cookie, url.Values{"ticked": {"yes"}, "place": wrong, "limit": {"1"}, "rate": {"1"}}); answer.Code != http.StatusUnprocessableEntity {
+				t.Errorf("%s of %q: %d", to, wrong, answer.Code)
+			}
+		}
+	}
+	for query, says := range map[string]string{
+		"since=yesterday": "&#34;yesterday&#34; is not a time", "until=x": "until: ", "since=2026-11-24T10:00&until=2026-11-24T10:00": "since: must lie before until",
+	} {
+		for _, page := range []string{"/dead?", "/replay?"} {
+			if answer := ask(h, "GET", page+query, "", "", "Cookie", cookie); answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), says) {
+				t.Errorf("%s%s: %d %s", page, query, answer.Code, answer.Body)
+			}
 		}
 	}
 }

@@ -255,8 +255,9 @@ func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
 			t.Errorf("%s: %d records written, want %d", c.what, n, c.n)
 		}
 	}
-	open := 0
+	open, places := 0, []Place(nil)
 	err := List(t.Context(), Options{Topics: c.Topics}, func(d Letter) error {
+		places = append(places, d.Place)
 		place, err := Read(t.Context(), Options{Topics: c.Topics}, d.Place)
 		if err != nil || !reflect.DeepEqual(place, d) {
 			t.Errorf("read at its place: %+v, %v; listed as %+v", place, err, d)
@@ -268,6 +269,18 @@ func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
 	})
 	if err != nil || open != 1 {
 		t.Errorf("%d letters are not replayed, want the truncated one; %v", open, err)
+	}
+	for _, chosen := range [][]Place{{places[0]}, {places[1], places[len(places)-1]}, {{0, 99}, {7, 0}, places[2]}, {{0, 99}}} {
+		report := replay(ReplayOptions{Filter: Filter{Places: chosen}, Again: true, DropExpiry: true, DryRun: true})
+		there := 0
+		for _, place := range chosen {
+			if slices.Contains(places, place) {
+				there++
+			}
+		}
+		if report.Matched != there {
+			t.Errorf("of the letters at %v %d match, want %d", chosen, report.Matched, there)
+		}
 	}
 	for _, place := range []Place{{0, 99}, {7, 0}, {-1, 0}, {0, -1}} {
 		if _, err := Read(t.Context(), Options{Topics: c.Topics}, place); !errors.Is(err, ErrNoLetter) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -42,6 +43,7 @@ type Filter struct {
 	JobID    string
 	Since    time.Time // written at this time or later
 	Until    time.Time // written before this time
+	Places   []Place   // at these alone; nil: at all
 }
 
 func (f *Filter) matches(d *Letter) bool {
@@ -50,7 +52,7 @@ func (f *Filter) matches(d *Letter) bool {
 		campaign = delivery.UnknownCampaign
 	}
 	return (f.Campaign == "" || f.Campaign == campaign) && (f.Reason == "" || f.Reason == d.Reason) &&
-		(f.JobID == "" || f.JobID == d.JobID) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
+		(f.JobID == "" || f.JobID == d.JobID) && (f.Places == nil || slices.Contains(f.Places, d.Place)) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
 }
 
 // Topics names the topics of dead letters.
@@ -107,9 +109,14 @@ func List(ctx context.Context, opts Options, yield func(Letter) error) error {
 	if err != nil {
 		return err
 	}
-	sources := make([]iter.Seq2[delivery.Record, error], n)
-	for p := range sources {
-		sources[p] = opts.Client.ScanSince(ctx, broker.Partition{Topic: opts.Letters, ID: p}, opts.Since)
+	sources := make([]iter.Seq2[delivery.Record, error], 0, n)
+	for p := range n {
+		at := broker.Partition{Topic: opts.Letters, ID: p}
+		if opts.Places != nil {
+			sources = append(sources, opts.between(ctx, at))
+		} else {
+			sources = append(sources, opts.Client.ScanSince(ctx, at, opts.Since))
+		}
 	}
 	s := sieve{opts: &opts, done: done, yield: yield}
 	for r, err := range merge(sources) {
@@ -121,6 +128,26 @@ func List(ctx context.Context, opts Options, yield func(Letter) error) error {
 		}
 	}
 	return nil
+}
+
+// between reads a partition from the first to the last of the places in it.
+func (o *Options) between(ctx context.Context, at broker.Partition) iter.Seq2[delivery.Record, error] {
+	first, last := int64(math.MaxInt64), int64(-1)
+	for _, place := range o.Places {
+		if place.Partition == at.ID {
+			first, last = min(first, place.Offset), max(last, place.Offset)
+		}
+	}
+	return func(yield func(delivery.Record, error) bool) {
+		if last < 0 {
+			return
+		}
+		for r, err := range o.Client.Scan(ctx, at, first) {
+			if err == nil && r.Offset > last || !yield(r, err) || r.Offset == last {
+				return
+			}
+		}
+	}
 }
 
 // sieve yields the letters that match, as many as are wanted.

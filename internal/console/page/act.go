@@ -49,6 +49,8 @@ var actions = map[string]action{
 	"destination-create":  {role: auth.Admin, do: createDestination},
 	"destination-delete":  {role: auth.Admin, do: deleteDestination},
 
+	"ticked-letters": {role: auth.Operator, do: showTickedLetters, letters: true},
+
 	"replay":      {role: auth.Operator, do: startReplay, letters: true},
 	"stop-replay": {role: auth.Operator, do: stopReplay, letters: true},
 }

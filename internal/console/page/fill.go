@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -191,40 +190,6 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 			}
 		}
 		data.Next = next.Encode()
-	}
-	c.Data = data
-}
-
-// lookForLetters bounds a look for dead letters.
-const lookForLetters = 10 * time.Second
-
-func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
-	c.Title = "Dead letters"
-	data := struct {
-		Filter  view.LetterFilter
-		Last    string
-		Spans   []string
-		Letters view.Letters
-		Older   string // link to the next page; "" on the last
-		Fault   string
-	}{Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
-	data.Filter = view.LetterFilter{Campaign: query.Get("campaign"), Reason: query.Get("reason"), JobID: query.Get("job"), After: query.Get("after")}
-	data.Filter.Last, _ = notation.ParseSpan(data.Last) // one of those above
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
-	defer cancel()
-	if look := s.looker.Sources().Letters; look == nil {
-		data.Fault = "Dead letters cannot be read here."
-	} else if letters, err := look(ctx, data.Filter); err != nil {
-		data.Fault = "Dead letters are not known: " + brief(err)
-		if errors.Is(err, view.ErrBusy) {
-			c.status = http.StatusServiceUnavailable
-		}
-	} else {
-		if data.Letters = letters; letters.Next != "" {
-			data.Older = "dead?" + url.Values{
-				"campaign": {data.Filter.Campaign}, "reason": {data.Filter.Reason}, "job": {data.Filter.JobID}, "last": {data.Last}, "after": {letters.Next},
-			}.Encode()
-		}
 	}
 	c.Data = data
 }

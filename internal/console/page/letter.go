@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/pacer/pacer/internal/console/view"
@@ -14,20 +13,9 @@ import (
 // shownPayload bounds how much of a payload a page shows.
 const shownPayload = 4 << 10
 
-// placeOf reads partition/offset.
-func placeOf(text string) (at view.LetterPlace, ok bool) {
-	partition, offset, _ := strings.Cut(text, "/")
-	p, err := strconv.ParseUint(partition, 10, 31)
-	if err != nil {
-		return at, false
-	}
-	o, err := strconv.ParseUint(offset, 10, 63)
-	return view.LetterPlace{Partition: int(p), Offset: int64(o)}, err == nil
-}
-
 // fillLetter shows one dead letter, with the beginning of its payload.
 func fillLetter(ctx context.Context, s *Site, query url.Values, c *content) {
-	at, ok := placeOf(query.Get("place"))
+	at, ok := view.ParsePlace(query.Get("place"))
 	read := s.looker.Sources().Letter
 	if !ok || read == nil {
 		c.fail(http.StatusNotFound, "There is no dead letter %s, or none can be read here.", notation.Shorten(query.Get("place")))

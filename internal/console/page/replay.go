@@ -16,24 +16,41 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// fillReplay counts what a replay would do, and asks.
+// mayReplay reports whether whoever asks may replay dead letters here.
+func mayReplay(ctx context.Context, s *Site) bool {
+	return auth.Of(ctx).Role >= auth.Operator && s.looker.Sources().Replays != nil
+}
+
+// fillReplay counts what a replay would do, of all letters that match or of those that are ticked, and asks.
 func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Replay dead letters"
-	last := oneOf(query.Get("last"), spans)
-	span, _ := notation.ParseSpan(last) // one of those
-	now := time.Now().UTC().Truncate(time.Second)
 	data := struct {
-		Filter  replay.Filter
-		Last    string
-		Outcome replay.Outcome
-		Most    int
-		Fault   string
-	}{Last: last, Most: replay.MaxLetters, Filter: replay.Filter{
-		Campaign: query.Get("campaign"), Reason: query.Get("reason"), JobID: query.Get("job"), Since: now.Add(-span), Until: now,
-	}}
-	if jobs := s.looker.Sources().Replays; jobs == nil {
+		Search       *search
+		Since, Until string
+		Places       []string
+		Outcome      replay.Outcome
+		Most         int
+		Fault        string
+	}{Search: searchOf(query), Most: replay.MaxLetters}
+	now := time.Now().UTC().Truncate(time.Second)
+	since, until, err := data.Search.between(now)
+	if until.IsZero() {
+		until = now // what has died since it was counted is left out
+	}
+	filter := replay.Filter{Campaign: data.Search.Campaign, Reason: data.Search.Reason, JobID: data.Search.JobID, Since: since, Until: until}
+	if query.Has(ticked) {
+		data.Search, filter = &search{}, replay.Filter{}
+		data.Places, err = tickedPlaces(query)
+	} else {
+		if data.Until = view.Instant(&until); !since.IsZero() {
+			data.Since = view.Instant(&since)
+		}
+	}
+	if jobs := s.looker.Sources().Replays; err != nil {
+		c.status, data.Fault = statusOf(err), brief(err)
+	} else if jobs == nil {
 		data.Fault = "Dead letters cannot be read here."
-	} else if outcome, err := jobs.Count(ctx, data.Filter); err != nil {
+	} else if outcome, err := jobs.Count(ctx, filter, data.Places...); err != nil {
 		data.Fault = "Not counted: " + brief(err)
 		if errors.Is(err, replay.ErrCounting) {
 			c.status = http.StatusServiceUnavailable
@@ -42,6 +59,30 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Outcome = outcome
 	}
 	c.Data = data
+}
+
+// showTickedLetters shows the form about the letters that are ticked.
+func showTickedLetters(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
+	if _, err := tickedPlaces(form); err != nil {
+		return "", nil, err
+	}
+	c := &content{}
+	fillReplay(ctx, s, form, c)
+	return "", &retry{"replay", c.Data}, nil
+}
+
+// tickedPlaces returns where the letters are that are ticked.
+func tickedPlaces(form url.Values) ([]string, error) {
+	places := slices.Compact(slices.Sorted(slices.Values(form["place"])))
+	if len(places) == 0 || len(places) > view.PageSize {
+		return nil, view.Fault(view.ErrInvalid, "Tick between 1 and %d letters.", view.PageSize)
+	}
+	for _, place := range places {
+		if _, ok := view.ParsePlace(place); !ok {
+			return nil, view.Fault(view.ErrInvalid, "%q is no place of a dead letter.", notation.Shorten(place))
+		}
+	}
+	return places, nil
 }
 
 func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
@@ -65,10 +106,17 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	r := replay.Request{Rate: strings.TrimSpace(form.Get("rate")), Filter: replay.Filter{
 		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"),
 	}}
-	var errs [3]error
+	var errs [4]error
 	r.Limit, errs[0] = strconv.Atoi(form.Get("limit"))
-	r.Since, errs[1] = time.Parse(time.RFC3339, form.Get("since"))
-	r.Until, errs[2] = time.Parse(time.RFC3339, form.Get("until"))
+	if form.Has(ticked) {
+		r.Filter = replay.Filter{}
+		r.Places, errs[1] = tickedPlaces(form)
+	} else {
+		r.Until, errs[2] = time.Parse(time.RFC3339, form.Get("until"))
+		if form.Get("since") != "" {
+			r.Since, errs[3] = time.Parse(time.RFC3339, form.Get("since"))
+		}
+	}
 	if errors.Join(errs[:]...) != nil || r.Limit < 1 || r.Limit > replay.MaxLetters {
 		return "", nil, view.Fault(view.ErrInvalid, "The form does not say which letters it is about.")
 	}

@@ -35,7 +35,8 @@ type Filter struct {
 // Request is what is to be replayed. Letters that were replayed before are left out.
 type Request struct {
 	Filter
-	Rate   string // such as 100 or 150/m
+	Places []string // letters at these alone, as 3/17; nil: all that the filter selects
+	Rate   string   // such as 100 or 150/m
 	Limit  int
 	DryRun bool
 	Key    string // that whoever asks has made up for this request: asked again, it is done once; "" for none
@@ -57,6 +58,7 @@ type Job struct {
 	ID       string     `json:"id"`
 	State    string     `json:"state" enum:"running,done,stopped,failed"`
 	Filter   Filter     `json:"filter"`
+	Chosen   int        `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
 	Rate     string     `json:"rate"`
 	Expected int        `json:"expected" doc:"letters at most"`
 	By       string     `json:"by"`
@@ -104,8 +106,8 @@ func New(run Run, lease Lease, log *slog.Logger) *Jobs {
 // ErrCounting means that enough others count already: each reads up to all letters.
 var ErrCounting = errors.New("others count dead letters already; try again in some seconds")
 
-// Count returns what a replay would do. The error is ErrCounting while others count.
-func (j *Jobs) Count(ctx context.Context, filter Filter) (Outcome, error) {
+// Count returns what a replay would do, of the letters at these places if there are any. The error is ErrCounting while others count.
+func (j *Jobs) Count(ctx context.Context, filter Filter, places ...string) (Outcome, error) {
 	select {
 	case j.counts <- struct{}{}:
 		defer func() { <-j.counts }()
@@ -114,7 +116,7 @@ func (j *Jobs) Count(ctx context.Context, filter Filter) (Outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
-	outcome, err := j.run(ctx, Request{Filter: filter, Limit: MaxLetters, DryRun: true}, nil)
+	outcome, err := j.run(ctx, Request{Filter: filter, Places: places, Limit: MaxLetters, DryRun: true}, nil)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("counting the letters takes too long; narrow the filter")
 	}
@@ -180,7 +182,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		return Job{}, err
 	}
 	job := &Job{
-		ID: rand.Text(), State: Running, Filter: request.Filter, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
+		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
 		Started: time.Now().UTC(), key: request.Key,
 	}
 	j.active, j.stop = job, cancel

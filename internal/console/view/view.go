@@ -4,6 +4,8 @@ package view
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/replay"
@@ -312,6 +314,17 @@ type Letter struct {
 type LetterPlace struct {
 	Partition int
 	Offset    int64
+}
+
+// ParsePlace reads partition/offset.
+func ParsePlace(text string) (at LetterPlace, ok bool) {
+	partition, offset, _ := strings.Cut(text, "/")
+	p, err := strconv.ParseUint(partition, 10, 31)
+	if err != nil {
+		return at, false
+	}
+	o, err := strconv.ParseUint(offset, 10, 63)
+	return LetterPlace{Partition: int(p), Offset: int64(o)}, err == nil
 }
 
 // WholeLetter is all of a dead letter. What is not text is in the members that end in base64.

@@ -1,0 +1,130 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// lookForLetters bounds a look for dead letters.
+const lookForLetters = 10 * time.Second
+
+// search is what somebody looks for among the dead letters, as it was typed.
+type search struct {
+	Campaign, Reason, JobID string
+	Last, Since, Until      string // Last only without the others
+	After                   string
+}
+
+func searchOf(q url.Values) *search {
+	s := &search{
+		Campaign: q.Get("campaign"), Reason: q.Get("reason"), JobID: q.Get("job"), Since: strings.TrimSpace(q.Get("since")), Until: strings.TrimSpace(q.Get("until")),
+		Last: oneOf(q.Get("last"), spans), After: q.Get("after"),
+	}
+	if s.Since != "" || s.Until != "" {
+		s.Last = ""
+	}
+	return s
+}
+
+// Query formats the search as the query of a URL, from the newest letter on.
+func (s *search) Query() string { return s.from("") }
+
+// from formats the search as the query of a URL, of the page after a place.
+func (s *search) from(after string) string {
+	v := url.Values{}
+	for key, value := range map[string]string{
+		"campaign": s.Campaign, "reason": s.Reason, "job": s.JobID, "last": s.Last, "since": s.Since, "until": s.Until, "after": after,
+	} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	return v.Encode()
+}
+
+// Time says in words which time it is about.
+func (s *search) Time() string {
+	switch {
+	case s.Last != "":
+		return "of the last " + s.Last
+	case s.Until == "":
+		return "since " + s.Since
+	case s.Since == "":
+		return "until " + s.Until
+	}
+	return "from " + s.Since + " until " + s.Until
+}
+
+// between returns the time that it is about.
+func (s *search) between(now time.Time) (since, until time.Time, err error) {
+	if last, failed := notation.ParseSpan(s.Last); failed == nil {
+		return now.Add(-last), time.Time{}, nil
+	}
+	if since, err = typedTime("since", s.Since); err == nil {
+		until, err = typedTime("until", s.Until)
+	}
+	if err == nil && !until.IsZero() && !since.Before(until) {
+		err = view.Fault(view.ErrInvalid, "since: must lie before until")
+	}
+	return since, until, err
+}
+
+// typedTime reads a time as a browser sends it, or with a zone; in UTC without one.
+func typedTime(name, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, view.Fault(view.ErrInvalid, "%s: %q is not a time such as 2026-11-30 09:00", name, notation.Shorten(text))
+}
+
+// letters looks for dead letters; limit 0: a page of them.
+func (s *Site) letters(ctx context.Context, of *search, limit int) (view.Letters, error) {
+	look := s.looker.Sources().Letters
+	if look == nil {
+		return view.Letters{}, view.Fault(view.ErrForbidden, "Dead letters cannot be read here.")
+	}
+	since, until, err := of.between(time.Now())
+	if err != nil {
+		return view.Letters{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	return look(ctx, view.LetterFilter{Campaign: of.Campaign, Reason: of.Reason, JobID: of.JobID, Since: since, Until: until, After: of.After, Limit: limit})
+}
+
+func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
+	c.Title = "Dead letters"
+	data := struct {
+		Search  *search
+		Spans   []string
+		Letters view.Letters
+		Older   string // query of the next page; "" on the last
+		Ticks   bool   // each has a box to be ticked
+		Fault   string
+	}{Search: searchOf(query), Spans: []string{"1h", "1d", "7d", "30d"}}
+	letters, err := s.letters(ctx, data.Search, 0)
+	switch {
+	case errors.Is(err, view.ErrBusy), errors.Is(err, view.ErrInvalid):
+		c.status = statusOf(err)
+		data.Fault = "Not looked for: " + brief(err)
+	case err != nil:
+		data.Fault = "Dead letters are not known: " + brief(err)
+	default:
+		if data.Letters = letters; letters.Next != "" {
+			data.Older = data.Search.from(letters.Next)
+		}
+		data.Ticks = len(letters.List) > 0 && mayReplay(ctx, s)
+	}
+	c.Data = data
+}
