@@ -97,7 +97,10 @@ func (b *browser) keys(page string) {
 	if text := b.text(b.tab); !strings.Contains(text, "1 campaigns match") {
 		b.t.Errorf("the page of campaigns says %s", text)
 	}
-	b.tabTo(`document.activeElement.textContent === "spring"`)
+	b.do(b.tab, chromedp.KeyEvent("j"))
+	if b.value(`document.activeElement.textContent`) != "spring" {
+		b.t.Error("j does not lead to the first row")
+	}
 	enter("")
 	b.tabTo(`document.activeElement.name === "rate"`)
 	enter("120") // the tab key has selected what was there

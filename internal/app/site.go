@@ -48,14 +48,14 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}
-	sources.Claims = Claims(d.limits)
+	sources.Claims, sources.Stores = Claims(d.limits), d.parts.storesOf(d.stores, d.parts.Catalog.Snapshot)
 	if d.parts.DSN() != "" {
 		var err error
 		if d.console.admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
 		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
-		sources.Delete, sources.Adjust = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits)
+		sources.Delete, sources.Adjust, sources.Revert = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits), changer{d.console.admin}.revert
 		sources.Destinations, sources.Endpoints = endpoints{changer{d.console.admin}}, endpoints{changer{d.console.admin}}
 		share(&sources, d.console.admin)
 	}
@@ -184,9 +184,9 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	watched := newStores(set.Up, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
-	sources.Claims = Claims(engine)
+	sources.Claims, sources.Stores = Claims(engine), s.storesOf(watched, follower.Snapshot)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
-	sources.Delete = changer{admin}.delete
+	sources.Delete, sources.Revert = changer{admin}.delete, changer{admin}.revert
 	sources.Destinations, sources.Endpoints = endpoints{changer{admin}}, endpoints{changer{admin}}
 	share(&sources, admin)
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {

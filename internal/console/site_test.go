@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -26,6 +27,8 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 var update = flag.Bool("update", false, "record the OpenAPI document")
@@ -60,7 +63,7 @@ func TestPages(t *testing.T) {
 	w.guard.Anonymous = auth.Admin // who has all links
 	h := serve(w)
 	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login", "replay?campaign=spring", "replays", "create", "quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider",
-		"destination?id=shop-7", "destination-edit?id=shop-7", "destination-create", "destination-delete?id=shop-7", "letter?place=3/17")
+		"destination?id=shop-7", "destination-edit?id=shop-7", "destination-create", "destination-delete?id=shop-7", "letter?place=3/17", "revert?change=999", "changes?who=alice")
 	for _, id := range hostile {
 		paths = append(paths, "campaign?id="+url.QueryEscape(id), "quota?id="+url.QueryEscape(id), "campaigns?q="+url.QueryEscape(id), "destination?id="+url.QueryEscape(id))
 	}
@@ -139,18 +142,74 @@ func TestManyCampaigns(t *testing.T) {
 	}
 }
 
-func TestTableForSpreadsheets(t *testing.T) {
-	_, body, _ := get(t, serve(newWorld()), "/campaigns.csv")
-	rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()
-	if err != nil || len(rows) != len(hostile)+3 {
-		t.Fatalf("%d rows, %v", len(rows), err)
-	}
-	for _, row := range rows {
-		for _, cell := range row {
-			if cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) {
-				t.Errorf("a cell begins like a formula: %s", cell)
+// TestTablesForSpreadsheets: all rows of the selection, none of which is taken for a formula.
+func TestTablesForSpreadsheets(t *testing.T) {
+	w := newWorld()
+	h := serve(w)
+	for path, want := range map[string]int{
+		"campaigns.csv": len(hostile) + 3, "usage.csv?id=provider&last=1d": 11, "changes.csv?campaign=spring": 2*len(hostile) + 1,
+		"dead.csv?last=7d": len(hostile) + 1, "destinations.csv": len(hostile) + 2,
+	} {
+		code, body, header := get(t, h, "/"+path)
+		rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()
+		if name, _, _ := strings.Cut(path, "?"); code != http.StatusOK || err != nil || len(rows) != want || header.Get("Content-Disposition") != `attachment; filename="`+name+`"` {
+			t.Errorf("%s: %d, %d rows, want %d; %v", path, code, len(rows), want, err)
+		}
+		for _, row := range rows {
+			for _, cell := range row {
+				if cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) {
+					t.Errorf("%s: a cell begins like a formula: %s", path, cell)
+				}
 			}
 		}
+	}
+	w.fail = errAway
+	for path, want := range map[string]int{"usage.csv?id=nothing": 404, "usage.csv?id=provider": 503, "changes.csv": 503, "dead.csv": 503, "dead.csv?since=x": 422, "destinations.csv": 503, "campaigns.csv": 200} {
+		if code, body, header := get(t, h, "/"+path); code != want || code != 200 && header.Get("Content-Disposition") != "" {
+			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+	}
+}
+
+// TestOverview: which services answer, what has died, which destinations are disabled, and what was changed last.
+func TestOverview(t *testing.T) {
+	w := newWorld()
+	w.snapshot.Endpoints = map[string]*delivery.Endpoint{"up": {ID: "up"}, "failing": {ID: "failing", FailingSince: 1}}
+	for i := range 7 {
+		id := fmt.Sprintf("shop-%d", i)
+		w.snapshot.Endpoints[id] = &delivery.Endpoint{ID: id, DisabledAt: delivery.Stamp(int64(i+1) * 1e9), DisabledReason: hostile[0]}
+	}
+	_, body, _ := get(t, serve(w), "/")
+	for what, says := range map[string]string{
+		"Redis": `Redis <span class="state good">answers</span>`, "how many are disabled": ">7 destinations</a> are disabled", "how many fail": ">1</a> fail",
+		"why": "&lt;script&gt;alert(1)&lt;/script&gt;</li>", "changes": "<caption>The last changes</caption>",
+	} {
+		if !strings.Contains(body, says) {
+			t.Errorf("the overview does not tell %s: %s", what, body)
+		}
+	}
+	if first, last := strings.Index(body, ">shop-6<"), strings.Index(body, ">shop-2<"); first < 0 || last < first || strings.Contains(body, ">shop-1<") {
+		t.Errorf("the last ones are not listed: %s", body)
+	}
+	w.fail = errAway
+	if _, body, _ = get(t, serve(w), "/"); !strings.Contains(body, `Redis <span class="state bad">away</span> <small>it has not answered yet</small>`) {
+		t.Errorf("Redis is away: %s", body)
+	}
+}
+
+// TestRampingCampaigns are shown and found as such, while they send.
+func TestRampingCampaigns(t *testing.T) {
+	w := newWorld()
+	spring := w.snapshot.Campaigns["spring"]
+	spring.Sink = "other"
+	spring.Rate = delivery.Rate{N: 100, Per: 1_000_000}
+	spring.Ramp = &delivery.Ramp{Start: 10e6, Add: 10e6, Per: time.Second, Every: time.Hour, Since: time.Now()}
+	sources := w.sources()
+	sources.Gates, sources.Sink = nil, func(string) (string, string) { return "receiver", "" }
+	state := view.NewLooker(sources).Look(t.Context())
+	list, all, _ := state.Select(view.Selection{State: view.Ramping}, 10)
+	if all != 1 || list[0].ID != "spring" || list[0].State != view.Sending || list[0].Allowed != 10 {
+		t.Errorf("%d are ramping: %+v", all, list)
 	}
 }
 

@@ -96,9 +96,13 @@ func (w *world) Usage(_ context.Context, quota string, from, to time.Time, step 
 }
 
 func (w *world) Changes(_ context.Context, of view.ChangesOf) (list []view.Change, err error) {
+	newest := int64(1000)
+	if of.Before > 0 {
+		newest = min(newest, of.Before-1)
+	}
 	for i := range min(of.Limit, 2*len(hostile)) {
 		list = append(list, view.Change{
-			Number: int64(1000 - i), When: time.Now(), Who: "ops", What: "campaigns update", Campaign: hostile[i%len(hostile)],
+			Number: newest - int64(i), When: time.Now(), Who: "ops", What: "campaigns update", Campaign: hostile[i%len(hostile)],
 			Fields: []view.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}},
 		})
 	}
@@ -172,6 +176,9 @@ func (w *world) without() view.Sources {
 		Claims: func(context.Context, *delivery.Quota) ([]view.Claim, error) {
 			return []view.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Wait: hold.Wait{Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}}, w.fail
 		},
+		Stores: func(context.Context) []view.Store {
+			return []view.Store{{Name: "Redis", Up: w.fail == nil}, {Name: "Kafka", Up: true}}
+		},
 		Gates: func(context.Context) ([]delivery.Gate, error) {
 			return []delivery.Gate{{Sink: "receiver", Cause: delivery.GateThrottled, Until: time.Now().Add(time.Minute)}}, w.fail
 		},
@@ -183,7 +190,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Delete: w.remove, Letters: w.letters, Letter: w.letter, Destinations: w, Endpoints: w, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Revert: w.revert, Delete: w.remove, Letters: w.letters, Letter: w.letter, Destinations: w, Endpoints: w, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -240,6 +247,14 @@ func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) 
 	w.changes = append(w.changes, fmt.Sprintf("%s %s%s%s by %s: %s", id, e.Status, until, what, by.Name, by.Reason))
 	s.Revision = 8
 	return s, nil
+}
+
+func (w *world) revert(_ context.Context, by view.Actor, number int64) error {
+	if number == 998 {
+		return view.Fault(view.ErrStale, "it was changed since")
+	}
+	w.changes = append(w.changes, fmt.Sprintf("not %d by %s: %s", number, by.Name, by.Reason))
+	return nil
 }
 
 func (w *world) QuotaSettings(_ context.Context, id string) (*view.QuotaSettings, error) {

@@ -49,6 +49,8 @@ var actions = map[string]action{
 	"destination-create":  {role: auth.Admin, do: createDestination},
 	"destination-delete":  {role: auth.Admin, do: deleteDestination},
 
+	"revert": {role: auth.Admin, do: revert},
+
 	"ticked-letters": {role: auth.Operator, do: showTickedLetters, letters: true},
 
 	"replay":      {role: auth.Operator, do: startReplay, letters: true},
@@ -63,7 +65,7 @@ var done = map[string]string{
 	"bulk": "The campaigns are changed.", "replay": "The replay has begun.",
 	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
 	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",
-	"stop": "The replay is being stopped.", "out": "You are logged out.",
+	"reverted": "The change is undone.", "stop": "The replay is being stopped.", "out": "You are logged out.",
 }
 
 // need lets those pass who have the role. Those whom logging in may help are sent there.

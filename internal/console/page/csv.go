@@ -1,27 +1,71 @@
 package page
 
 import (
+	"context"
 	"encoding/csv"
 	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
 )
 
-// table serves the selected campaigns, on all pages, as CSV.
-func (s *Site) table(w http.ResponseWriter, r *http.Request) {
-	by := view.SelectionOf(r.URL.Query())
-	by.After = ""
-	list, _, _ := s.looker.Look(r.Context()).Select(by, math.MaxInt)
-	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="campaigns.csv"`)
-	out := csv.NewWriter(w)
-	_ = out.Write([]string{
+// maxLines bounds the lines of a file, but for campaigns, which are all in memory; csvPage is how many rows are read at a time.
+const (
+	maxLines = 10_000
+	csvPage  = 1000
+)
+
+// sheet is what a file for spreadsheets has.
+type sheet struct {
+	head []string
+	rows func(ctx context.Context, s *Site, query url.Values) ([][]string, error)
+}
+
+// sheets are the files, each of what the page of the same name shows of its whole selection.
+var sheets = map[string]sheet{
+	"campaigns": {[]string{
 		"id", "state", "status", "rate", "allowed_per_second", "sent_per_second", "backlog", "delivered", "rejected", "dead", "expired",
 		"cancelled", "sink", "quotas", "why",
-	}) // errors are those of the connection
+	}, campaignLines},
+	"usage":        {[]string{"start", "end", "units", "window", "left"}, usageLines},
+	"changes":      {[]string{"number", "when", "who", "actor", "application", "what", "campaign", "quota", "destination", "column", "old", "new", "reason", "request_id"}, changeLines},
+	"dead":         {[]string{"place", "at", "campaign", "job_id", "reason", "detail", "attempts", "origin", "bytes", "replayed"}, letterLines},
+	"destinations": {[]string{"id", "state", "sink", "url", "max_in_flight", "disabled_at", "disabled_reason", "failing_since", "revision", "updated_at"}, destinationLines},
+}
+
+// sheet serves a file.
+func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rows, err := of.rows(r.Context(), s, r.URL.Query())
+		if err != nil {
+			http.Error(w, brief(err), statusOf(err))
+			return
+		}
+		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
+		out := csv.NewWriter(w)
+		_ = out.Write(of.head) // errors are those of the connection
+		for _, row := range rows {
+			for i := range row {
+				row[i] = harmless(row[i])
+			}
+			if out.Write(row) != nil {
+				return
+			}
+		}
+		out.Flush()
+	}
+}
+
+func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+	by := view.SelectionOf(query)
+	by.After = ""
+	list, _, _ := s.looker.Look(ctx).Select(by, math.MaxInt)
 	for _, c := range list {
 		p, why := view.Progress{}, ""
 		if c.Progress != nil {
@@ -30,18 +74,104 @@ func (s *Site) table(w http.ResponseWriter, r *http.Request) {
 		if c.Held != nil {
 			why = c.Held.Why
 		}
-		row := []string{
+		rows = append(rows, []string{
 			c.ID, c.State, c.Status, c.Rate, strconv.FormatFloat(c.Allowed, 'f', -1, 64), rateOrNothing(c.Sent), countOrNothing(c.Backlog),
 			count(p.Delivered), count(p.Rejected), count(p.Dead), count(p.Expired), count(p.Cancelled), c.Sink, strings.Join(c.Quotas, " "), why,
-		}
-		for i := range row {
-			row[i] = harmless(row[i])
-		}
-		if out.Write(row) != nil {
-			return
+		})
+	}
+	return rows, nil
+}
+
+// usageLines has a line for each step and window: windows differ from quota to quota.
+func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+	q := s.looker.Look(ctx).Quota(query.Get("id"))
+	if q == nil {
+		return nil, view.Fault(view.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+	}
+	records := s.looker.Sources().Records
+	if records == nil {
+		return nil, view.Fault(view.ErrForbidden, "There is no database here, and so no ledger of what was used.")
+	}
+	span := oneOf(query.Get("last"), spans)
+	last, _ := notation.ParseSpan(span) // one of those
+	now := time.Now()
+	usage, err := records.Usage(ctx, q.ID, now.Add(-last), now, stepsOf[span])
+	for _, step := range usage {
+		for _, left := range step.Remaining {
+			rows = append(rows, []string{moment(&step.Start), moment(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
 		}
 	}
-	out.Flush()
+	return rows, err
+}
+
+func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+	records := s.looker.Sources().Records
+	if records == nil {
+		return nil, view.Fault(view.ErrForbidden, "There is no database here, and so no record of changes.")
+	}
+	of := changesOf(query)
+	of.Before, of.Limit = 0, csvPage
+	for len(rows) < maxLines {
+		list, err := records.Changes(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			c := &list[i]
+			fields := c.Fields
+			if len(fields) == 0 {
+				fields = []view.Field{{}}
+			}
+			for _, f := range fields {
+				rows = append(rows, []string{
+					count(c.Number), moment(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination, f.Name, f.Old, f.New, c.Reason, c.RequestID,
+				})
+			}
+		}
+		if len(list) < of.Limit {
+			break
+		}
+		of.Before = list[len(list)-1].Number
+	}
+	return rows, nil
+}
+
+func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+	of := searchOf(query)
+	of.After = ""
+	letters, err := s.letters(ctx, of, maxLines)
+	for i := range letters.List {
+		d := &letters.List[i]
+		rows = append(rows, []string{
+			d.Place, moment(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes), strconv.FormatBool(d.Replayed),
+		})
+	}
+	return rows, err
+}
+
+func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+	reader, of := s.looker.Sources().Destinations, view.DestinationsQuery(query)
+	if reader == nil {
+		return nil, errNoDestinations
+	}
+	of.After, of.Limit = "", csvPage
+	for len(rows) < maxLines {
+		list, next, err := reader.Destinations(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			d := &list[i]
+			rows = append(rows, []string{
+				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), moment(d.DisabledAt), d.DisabledReason, moment(d.FailingSince), count(d.Revision), moment(&d.UpdatedAt),
+			})
+		}
+		if next == "" {
+			break
+		}
+		of.After = next
+	}
+	return rows, nil
 }
 
 // harmless keeps a cell from being taken for a formula by spreadsheets.
@@ -66,4 +196,12 @@ func rateOrNothing(v *float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(*v, 'f', 2, 64)
+}
+
+// moment is an instant in UTC; "" for none.
+func moment(at *time.Time) string {
+	if at == nil || at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/auth"
@@ -33,7 +34,7 @@ type windowRow struct {
 	Window view.Window
 }
 
-func fillOverview(_ context.Context, _ *Site, _ url.Values, c *content) {
+func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Title = "Overview"
 	var tight []windowRow
 	for _, q := range c.State.Quotas {
@@ -58,7 +59,14 @@ func fillOverview(_ context.Context, _ *Site, _ url.Values, c *content) {
 		Tight   []windowRow
 		Largest table
 		Closed  []*view.Sink
-	}{tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed}
+		Stores  []view.Store
+		Dead    view.Dead
+		Shut    view.Shut
+		Changes changesTable
+	}{
+		tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed,
+		s.looker.Stores(ctx), s.looker.Dead(), s.looker.Shut(ctx), s.lastChanges(ctx, view.ChangesOf{}),
+	}
 }
 
 func fillCampaigns(_ context.Context, s *Site, query url.Values, c *content) {
@@ -123,6 +131,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 type changesTable struct {
 	Caption string
 	List    []view.Change
+	Undo    bool // those that can be undone have a link
 	Fault   string
 }
 
@@ -169,27 +178,50 @@ func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
 func fillSinks(_ context.Context, _ *Site, _ url.Values, c *content)   { c.Title = "Sinks" }
 func fillDaemons(_ context.Context, _ *Site, _ url.Values, c *content) { c.Title = "Daemons" }
 
+// changesOf reads which changes to show from the query of a URL.
+func changesOf(query url.Values) view.ChangesOf {
+	of := view.ChangesOf{
+		Campaign: query.Get("campaign"), Quota: query.Get("quota"), Destination: query.Get("destination"), Who: strings.TrimSpace(query.Get("who")), Limit: view.PageSize,
+	}
+	of.Before, _ = strconv.ParseInt(query.Get("before"), 10, 64) // 0: from the newest on
+	return of
+}
+
+// changesQuery is the opposite of changesOf.
+func changesQuery(of view.ChangesOf) string {
+	v := url.Values{}
+	for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination, "who": of.Who} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	if of.Before > 0 {
+		v.Set("before", strconv.FormatInt(of.Before, 10))
+	}
+	return v.Encode()
+}
+
 func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Changes"
-	of := view.ChangesOf{Campaign: query.Get("campaign"), Quota: query.Get("quota"), Destination: query.Get("destination"), Limit: view.PageSize}
-	of.Before, _ = strconv.ParseInt(query.Get("before"), 10, 64) // 0: from the newest on
+	of := changesOf(query)
 	data := struct {
 		Of    view.ChangesOf
 		Table changesTable
-		Next  string
-	}{Of: of, Table: changesTable{Caption: "Changes of campaigns, quotas and destinations, the newest first"}}
+		Next  string // query of the next page; "" on the last
+		All   string // query of all pages
+	}{Of: of, Table: changesTable{
+		Caption: "Changes of campaigns, quotas and destinations, the newest first",
+		Undo:    auth.Of(ctx).Role >= auth.Admin && s.looker.Sources().Revert != nil,
+	}}
 	if records := s.looker.Sources().Records; records == nil {
 		data.Table.Fault = "There is no database here, and so no record of changes."
 	} else if list, err := records.Changes(ctx, of); err != nil {
 		data.Table.Fault = "Changes are not known: " + brief(err)
 	} else if data.Table.List = list; len(list) == of.Limit {
-		next := url.Values{"before": {strconv.FormatInt(list[len(list)-1].Number, 10)}}
-		for key, value := range map[string]string{"campaign": of.Campaign, "quota": of.Quota, "destination": of.Destination} {
-			if value != "" {
-				next.Set(key, value)
-			}
-		}
-		data.Next = next.Encode()
+		next := of
+		next.Before = list[len(list)-1].Number
+		data.Next = changesQuery(next)
 	}
+	data.All = changesQuery(view.ChangesOf{Campaign: of.Campaign, Quota: of.Quota, Destination: of.Destination, Who: of.Who})
 	c.Data = data
 }

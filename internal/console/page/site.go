@@ -51,7 +51,9 @@ func (s *Site) Register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /login", s.login)
 	mux.HandleFunc("POST /logout", s.logout)
 	mux.HandleFunc("GET /live", s.need(auth.Viewer, s.live))
-	mux.HandleFunc("GET /campaigns.csv", s.need(auth.Viewer, s.table))
+	for name, of := range sheets {
+		mux.HandleFunc("GET /"+name+".csv", s.need(auth.Viewer, s.sheet(name, of)))
+	}
 	mux.HandleFunc("GET /static/{file...}", asset)
 }
 
@@ -222,6 +224,7 @@ var pages = map[string]page{
 	"sinks":   {role: auth.Viewer, every: time.Second, fill: fillSinks},
 	"daemons": {role: auth.Viewer, every: time.Second, fill: fillDaemons},
 	"changes": {role: auth.Viewer, fill: fillChanges},
+	"revert":  {role: auth.Admin, under: "changes", fill: fillRevert},
 	"login":   {fill: fillLogin},
 }
 

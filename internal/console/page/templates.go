@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -117,11 +118,13 @@ var functions = template.FuncMap{
 		return "", fmt.Errorf("there is no file %s", name)
 	},
 	"list": notation.List, "class": class, "number": number, "rate": rate, "when": when, "stamp": stamp, "local": local, "eta": eta,
+	"stampof": func(at delivery.Stamp) template.HTML { return stamp(at.Time()) },
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
-	"query":   func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
-	"future":  future,
-	"share":   func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
-	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
+	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
+	"achieved": achieved,
+	"future":   future,
+	"share":    func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
+	"percent":  func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
 	"row": func(name string) string {
 		sum := fnv.New64a()
 		_, _ = sum.Write([]byte(name)) // never fails
@@ -132,11 +135,11 @@ var functions = template.FuncMap{
 // class is how a state is shown: it is also in words.
 func class(state string) string {
 	switch {
-	case state == view.Sending, state == "ready", state == "open", state == "enabled":
+	case state == view.Sending, state == view.Ramping, state == "ready", state == "answers", state == "open", state == "enabled":
 		return "good"
 	case state == view.Idle:
 		return "quiet"
-	case state == "not ready", state == "disabled", state == "failing", state == "misconfigured", hold.Cause(state).Fault():
+	case state == "not ready", state == "away", state == "disabled", state == "failing", state == "misconfigured", hold.Cause(state).Fault():
 		return "bad"
 	}
 	return "warn"
@@ -186,6 +189,14 @@ func rate(v any) string {
 		return strings.TrimSuffix(strconv.FormatFloat(perSecond, 'f', 1, 64), ".0")
 	}
 	return strconv.FormatFloat(perSecond, 'g', 2, 64)
+}
+
+// achieved is what part of what a campaign may send it sends, in percent; "" while it has nothing to send, or may send nothing.
+func achieved(c *view.Campaign) string {
+	if c.State != view.Sending || c.Sent == nil || c.Allowed <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(100**c.Sent/c.Allowed, 'f', 0, 64) + " %"
 }
 
 // future is when a window will be used up.

@@ -1,13 +1,16 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
 )
 
@@ -17,6 +20,11 @@ const (
 	// changesFor is how old a list of changes may be while the catalog has the revision that it had: what is counted of a quota is
 	// corrected without a new one.
 	changesFor = 10 * time.Second
+	// storesFor is how old it may be which services answer, and shutFor which destinations are disabled: there may be a million.
+	storesFor = 3 * time.Second
+	shutFor   = 10 * time.Second
+	// mostShut is how many destinations that are disabled are listed.
+	mostShut = 5
 	// lettersFor is how old the count of dead letters may be, and countWithin bounds counting them.
 	lettersFor  = time.Minute
 	countWithin = 10 * time.Second
@@ -127,6 +135,55 @@ func (l *Looker) Recent(ctx context.Context, of ChangesOf, all bool) ([]Change, 
 	return l.changes.of(ctx, fmt.Sprintf("%d %t %+v", revision, all, of), changesFor, func(ctx context.Context) ([]Change, error) {
 		return l.sources.Records.Changes(ctx, of)
 	})
+}
+
+// Stores returns which services answer.
+func (l *Looker) Stores(ctx context.Context) []Store {
+	if l.sources.Stores == nil {
+		return nil
+	}
+	list, _ := l.stores.of(ctx, "", storesFor, func(ctx context.Context) ([]Store, error) { return l.sources.Stores(ctx), nil })
+	return list
+}
+
+// Shut are the destinations to which nothing is sent.
+type Shut struct {
+	List    []*delivery.Endpoint // the last ones that were disabled
+	All     int                  // how many are disabled
+	Failing int
+}
+
+// Shut returns the destinations to which nothing is sent, of the catalog in memory.
+func (l *Looker) Shut(ctx context.Context) Shut {
+	shut, _ := l.shut.of(ctx, "", shutFor, func(context.Context) (shut Shut, err error) {
+		snapshot := l.sources.Snapshot()
+		if snapshot == nil {
+			return shut, errAsking
+		}
+		for _, e := range snapshot.Endpoints {
+			switch {
+			case e.Disabled():
+				shut.All++
+				shut.keep(e)
+			case e.FailingSince != 0:
+				shut.Failing++
+			}
+		}
+		return shut, nil
+	})
+	return shut
+}
+
+// keep keeps a destination if it was disabled later than others.
+func (s *Shut) keep(e *delivery.Endpoint) {
+	later := func(a, b *delivery.Endpoint) int {
+		return cmp.Or(cmp.Compare(b.DisabledAt, a.DisabledAt), cmp.Compare(a.ID, b.ID))
+	}
+	i, _ := slices.BinarySearchFunc(s.List, e, later)
+	if i < mostShut {
+		s.List = slices.Insert(s.List, i, e)
+		s.List = s.List[:min(len(s.List), mostShut)]
+	}
 }
 
 // Dead is how many jobs have died lately.

@@ -46,6 +46,8 @@ type Looker struct {
 	claims   answers[[]Claim]
 	changes  answers[[]Change]
 	outlooks answers[*Outlook]
+	stores   answers[[]Store]
+	shut     answers[Shut]
 	letters  lately
 
 	// Only the look that is under way uses these.

@@ -42,7 +42,7 @@ func (s Selection) Query() string {
 }
 
 func (s *Selection) selects(c *Campaign) bool {
-	return (s.Text == "" || strings.Contains(c.ID, s.Text)) && (s.State == "" || c.State == s.State || c.Status == s.State) &&
+	return (s.Text == "" || strings.Contains(c.ID, s.Text)) && (s.State == "" || c.State == s.State || c.Status == s.State || s.State == Ramping && c.Ramping) &&
 		(s.Quota == "" || slices.Contains(c.Quotas, s.Quota)) && (s.Sink == "" || c.Sink == s.Sink)
 }
 

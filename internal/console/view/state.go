@@ -60,6 +60,8 @@ func (s *State) Quota(id string) *Quota {
 const (
 	Sending = "sending"
 	Idle    = "idle"
+	// Ramping is how one that is sending is shown and found whose ramp has not reached its rate.
+	Ramping = "ramping"
 )
 
 // MaxListed bounds the campaigns that are listed with a quota.
@@ -186,13 +188,14 @@ func (l *Looker) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map
 		v.Backlog = &known.Board.Waiting
 	}
 	a := hold.Of(known)
-	v.Held = nil
+	v.Held, v.Ramping = nil, false
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)
 		v.Held = &Held{Cause: v.State, Why: a.Why(), Since: instant(a.Since), Until: instant(a.Until), Remedy: a.Remedy()}
 	case v.Sent != nil && *v.Sent > 0, v.Backlog != nil && *v.Backlog > 0:
-		v.State = Sending
+		_, _, step := c.RateAt(e.now)
+		v.State, v.Ramping = Sending, !step.IsZero()
 	default:
 		v.State = Idle
 	}

@@ -34,6 +34,8 @@ type Sources struct {
 	// Changer changes campaigns, and Delete deletes one that is over and has no backlog.
 	Changer Changer
 	Delete  func(ctx context.Context, by Actor, id string, revision *int64) error
+	// Revert undoes a change with another one. Its errors are those of a Changer.
+	Revert func(ctx context.Context, by Actor, number int64) error
 	// Quotas changes quotas, and Adjust what their windows have counted.
 	Quotas QuotaChanger
 	Adjust func(ctx context.Context, by Actor, quota string, a Adjustment) (Adjusted, error)
@@ -48,6 +50,8 @@ type Sources struct {
 	Letter  func(ctx context.Context, place LetterPlace) (*WholeLetter, error)
 	// ReadOnly says why nothing can be changed by this process; "" if it can.
 	ReadOnly func(ctx context.Context) (why string, err error)
+	// Stores reads which services answer.
+	Stores func(ctx context.Context) []Store
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
@@ -69,6 +73,13 @@ type Fleet struct {
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
 	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
+}
+
+// Store is a service that the installation uses.
+type Store struct {
+	Name  string
+	Up    bool
+	Since *time.Time // since when it does not answer; nil: it does, or it has not answered yet
 }
 
 // Daemon is one process of pacer, as it describes itself.
@@ -112,6 +123,7 @@ type Progress struct {
 type Campaign struct {
 	ID             string     `json:"id"`
 	State          string     `json:"state" doc:"sending, idle, or what holds it"`
+	Ramping        bool       `json:"ramping,omitempty" doc:"it sends, and its ramp has not reached its rate yet"`
 	Status         string     `json:"status" enum:"active,paused,cancelled,completed"`
 	PausedUntil    *time.Time `json:"paused_until,omitempty" doc:"when its pause ends by itself"`
 	Held           *Held      `json:"held,omitempty" doc:"why it sends nothing"`
@@ -241,6 +253,18 @@ type Change struct {
 	Quota       string    `json:"quota,omitempty"`
 	Destination string    `json:"destination,omitempty"`
 	Fields      []Field   `json:"fields"`
+}
+
+// Undoable reports whether the change is one that Sources.Revert undoes.
+func (c *Change) Undoable() bool {
+	relation, operation, _ := strings.Cut(c.What, " ")
+	switch relation {
+	case "quota_windows", "campaign_quotas":
+		return true
+	case "campaigns", "quotas", "destinations":
+		return operation == "update"
+	}
+	return false
 }
 
 // Field is a column that was changed.
