@@ -72,12 +72,10 @@ func (r *rig) remake(partitions int, topics ...string) {
 	r.t.Helper()
 	client := newBroker(r.t, r.brokers)
 	before, err := client.Identify(r.t.Context(), topics...)
-	if err == nil {
-		err = client.DeleteTopics(r.t.Context(), topics)
-	}
 	if err != nil {
-		r.t.Fatalf("delete %v: %v", topics, err)
+		r.t.Fatalf("identify %v: %v", topics, err)
 	}
+	r.eventually("the topics are deleted", func() bool { return client.DeleteTopics(r.t.Context(), topics) == nil })
 	for _, topic := range topics {
 		r.eventually(topic+" is made anew", func() bool {
 			answer, err := r.client.CreateTopics(r.t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
