@@ -163,8 +163,8 @@ func (w *world) without() view.Sources {
 			sent := time.Now().UnixMilli() / 10
 			return &view.Fleet{
 				At: time.Now(), Running: 2, LateCapacity: 4, Counter: "leader",
-				Daemons: []view.Daemon{{Name: "a", Host: hostile[0], Version: "dev", Ready: true}},
-				Sent:    func(string) (int64, bool) { return sent, true },
+				Daemons: w.daemons(), Sinks: w.sinkFigures(),
+				Sent: func(string) (int64, bool) { return sent, true },
 				Of: func(*delivery.Campaign, *delivery.Snapshot) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting, LanesRead: true}
 				},
@@ -182,6 +182,7 @@ func (w *world) without() view.Sources {
 		Gates: func(context.Context) ([]delivery.Gate, error) {
 			return []delivery.Gate{{Sink: "receiver", Cause: delivery.GateThrottled, Until: time.Now().Add(time.Minute)}}, w.fail
 		},
+		Closed: w.closed, Open: w.open,
 		Windows: func(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
 			for _, q := range quotas {
 				for i := range q.Windows {
@@ -198,6 +199,44 @@ func (w *world) without() view.Sources {
 			return ""
 		},
 	}
+}
+
+// daemons are one that tells its figures, and one of an earlier version.
+func (w *world) daemons() []view.Daemon {
+	half, most := 0.0004, 0.012
+	figures := &view.DaemonFigures{
+		Ingress: 4, Timers: 8, Stalled: 1, BufferBytes: 100 << 20, BufferMost: 256 << 20, Quantum: 0.025, Forfeited: 0.5, LatenessP50: &half, LatenessP99: &most,
+		Sinks: []view.SinkCalls{{Sink: "receiver", InFlight: 12, MaxInFlight: 256}, {Sink: hostile[0], InFlight: 1, MaxInFlight: 5}},
+	}
+	return []view.Daemon{
+		{Name: "a", Host: hostile[0], Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 32, Figures: figures},
+		{Name: "b", Host: "older", Version: "0.9", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3},
+	}
+}
+
+func (w *world) sinkFigures() map[string]*view.SinkFigures {
+	half, most := 0.0421, 2.5
+	return map[string]*view.SinkFigures{
+		"receiver": {Daemons: 1, InFlight: 12, MaxInFlight: 256, Answers: map[string]float64{"delivered": 120, "temporary": 0.25}, P50: &half, P99: &most},
+		hostile[0]: {Daemons: 2, Answers: map[string]float64{}},
+	}
+}
+
+func (w *world) closed(context.Context) (map[string][]delivery.DestinationGate, error) {
+	var shut []delivery.DestinationGate
+	for i := range 25 {
+		gate := delivery.Gate{Sink: "receiver", Cause: delivery.GateFailing, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Minute), Probe: true}
+		shut = append(shut, delivery.DestinationGate{Gate: gate, Destination: hostile[i%len(hostile)]})
+	}
+	return map[string][]delivery.DestinationGate{"receiver": shut}, w.fail
+}
+
+func (w *world) open(_ context.Context, by view.Actor, sink, destination string) (bool, error) {
+	if sink == "nowhere" {
+		return false, view.Fault(view.ErrNotFound, "there is no sink %s", sink)
+	}
+	w.changes = append(w.changes, fmt.Sprintf("sink %s %s open by %s: %s", sink, destination, by.Name, by.Reason))
+	return destination != "open", w.fail
 }
 
 var errAway = errors.New("connection\nrefused")

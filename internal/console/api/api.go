@@ -54,7 +54,8 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
 	get(api, "get-campaign-history", "/campaigns/{id}/history", "The last hour of a campaign: what its schedule allowed, and what was sent", s.history)
 	get(api, "list-daemons", "/daemons", "The daemons that run", s.daemons)
-	get(api, "list-sinks", "/sinks", "The configured sinks and their gates", s.sinks)
+	get(api, "list-sinks", "/sinks", "The sinks: their gates, what is in flight, what they answer", s.sinks)
+	change(api, "open-sink", http.MethodPost, "/sinks/{id}/open", "Open the gate of a sink for all daemons, or that of one of its destinations, whatever closed it", auth.Operator, s.openSink)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
 	describeProblems(api)
 	describeFields[view.Campaign](api, "/campaigns")
@@ -157,14 +158,6 @@ type daemonsOut struct {
 func (s *server) daemons(ctx context.Context, _ *nothing) (*answer[daemonsOut], error) {
 	state := s.looker.Look(ctx)
 	return &answer[daemonsOut]{daemonsOut{append([]view.Daemon{}, state.Daemons...), state.DaemonsRunning}}, nil
-}
-
-type sinksOut struct {
-	Sinks []*view.Sink `json:"sinks"`
-}
-
-func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], error) {
-	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Look(ctx).Sinks...)}}, nil
 }
 
 type changesIn struct {

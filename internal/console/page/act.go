@@ -19,7 +19,7 @@ type action struct {
 	role auth.Role
 	do   func(ctx context.Context, s *Site, form url.Values) (next string, again *retry, err error)
 
-	letters bool // it is about dead letters, not about the database
+	beside bool // it changes nothing in the database
 }
 
 // retry is a form that is shown again.
@@ -51,10 +51,12 @@ var actions = map[string]action{
 
 	"revert": {role: auth.Admin, do: revert},
 
-	"ticked-letters": {role: auth.Operator, do: showTickedLetters, letters: true},
+	"sink-open": {role: auth.Operator, do: openSink, beside: true},
 
-	"replay":      {role: auth.Operator, do: startReplay, letters: true},
-	"stop-replay": {role: auth.Operator, do: stopReplay, letters: true},
+	"ticked-letters": {role: auth.Operator, do: showTickedLetters, beside: true},
+
+	"replay":      {role: auth.Operator, do: startReplay, beside: true},
+	"stop-replay": {role: auth.Operator, do: stopReplay, beside: true},
 }
 
 // done are the words for what was done.
@@ -66,6 +68,7 @@ var done = map[string]string{
 	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
 	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",
 	"reverted": "The change is undone.", "stop": "The replay is being stopped.", "out": "You are logged out.",
+	"opened": "The gate is open; it closes again if the destination still does not work.", "open": "The gate was open already.",
 }
 
 // need lets those pass who have the role. Those whom logging in may help are sent there.
@@ -116,7 +119,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	next, again, err := "", (*retry)(nil), view.CheckReason("reason", strings.TrimSpace(r.PostForm.Get("reason")))
 	switch {
 	case err != nil:
-	case s.looker.Sources().Changer == nil && !a.letters:
+	case s.looker.Sources().Changer == nil && !a.beside:
 		err = view.Fault(view.ErrForbidden, "There is no database here, and so nothing can be changed.")
 	default:
 		next, again, err = a.do(ctx, s, r.PostForm)

@@ -123,6 +123,9 @@ var functions = template.FuncMap{
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
 	"achieved": achieved,
 	"future":   future,
+	"size":     size,
+	"took":     took,
+	"coming":   func(at *time.Time) bool { return at != nil && time.Until(*at) > 0 },
 	"share":    func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 	"percent":  func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
 	"row": func(name string) string {
@@ -135,10 +138,12 @@ var functions = template.FuncMap{
 // class is how a state is shown: it is also in words.
 func class(state string) string {
 	switch {
-	case state == view.Sending, state == view.Ramping, state == "ready", state == "answers", state == "open", state == "enabled":
+	case state == view.Sending, state == view.Ramping, state == "ready", state == "answers", state == "open", state == "enabled", state == "delivered", state == "pending":
 		return "good"
 	case state == view.Idle:
 		return "quiet"
+	case state == "rejected", state == "interrupted": // of a sink's answers
+		return "warn"
 	case state == "not ready", state == "away", state == "disabled", state == "failing", state == "misconfigured", hold.Cause(state).Fault():
 		return "bad"
 	}
@@ -189,6 +194,35 @@ func rate(v any) string {
 		return strings.TrimSuffix(strconv.FormatFloat(perSecond, 'f', 1, 64), ".0")
 	}
 	return strconv.FormatFloat(perSecond, 'g', 2, 64)
+}
+
+// size formats bytes.
+func size(bytes int64) string {
+	if bytes < 10<<20 {
+		return strconv.FormatFloat(float64(bytes)/(1<<20), 'f', 1, 64) + " MiB"
+	}
+	return number(bytes>>20) + " MiB"
+}
+
+// took formats seconds with two digits: they are known within an eighth.
+func took(v any) string {
+	seconds, _ := v.(float64)
+	if of, ok := v.(*float64); ok {
+		if of == nil {
+			return unknown
+		}
+		seconds = *of
+	}
+	digits := func(n float64) string {
+		if n >= 10 {
+			return number(int64(n + 0.5))
+		}
+		return strconv.FormatFloat(n, 'f', 1, 64)
+	}
+	if seconds >= 1 {
+		return digits(seconds) + " s"
+	}
+	return digits(1000*seconds) + " ms"
 }
 
 // achieved is what part of what a campaign may send it sends, in percent; "" while it has nothing to send, or may send nothing.

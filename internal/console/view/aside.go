@@ -23,6 +23,8 @@ const (
 	// storesFor is how old it may be which services answer, and shutFor which destinations are disabled: there may be a million.
 	storesFor = 3 * time.Second
 	shutFor   = 10 * time.Second
+	// closedFor is how old the list of destinations may be whose gates are closed: there may be ten thousand.
+	closedFor = 3 * time.Second
 	// mostShut is how many destinations that are disabled are listed.
 	mostShut = 5
 	// lettersFor is how old the count of dead letters may be, and countWithin bounds counting them.

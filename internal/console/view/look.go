@@ -48,6 +48,7 @@ type Looker struct {
 	outlooks answers[*Outlook]
 	stores   answers[[]Store]
 	shut     answers[Shut]
+	closed   answers[map[string][]delivery.DestinationGate]
 	letters  lately
 
 	// Only the look that is under way uses these.

@@ -249,19 +249,6 @@ func (s *State) addQuotas(e *evidence) {
 	}
 }
 
-func (l *Looker) sinks(e *evidence) (list []*Sink) {
-	for _, s := range l.sources.Sinks {
-		s.Gates = []Gate{}
-		for _, g := range e.gates {
-			if g.Sink == s.Name {
-				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: instant(g.Until), Probed: g.Probe})
-			}
-		}
-		list = append(list, &s)
-	}
-	return list
-}
-
 // instant is t in UTC and whole seconds, nil for the zero time.
 func instant(t time.Time) *time.Time {
 	if t.IsZero() {

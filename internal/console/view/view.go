@@ -30,6 +30,10 @@ type Sources struct {
 	// Gates reads which gates are closed, and Windows the windows of quotas, as far as they answer.
 	Gates   func(ctx context.Context) ([]delivery.Gate, error)
 	Windows func(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
+	// Closed reads the destinations whose own gates are closed, by sink, those that were changed last first. Open opens the gate of a sink
+	// for all daemons, whatever closed it, or that of one of its destinations, and returns whether it was closed.
+	Closed  func(ctx context.Context) (map[string][]delivery.DestinationGate, error)
+	Open    func(ctx context.Context, by Actor, sink, destination string) (closed bool, err error)
 	Records Records
 	// Changer changes campaigns, and Delete deletes one that is over and has no backlog.
 	Changer Changer
@@ -68,6 +72,7 @@ type Records interface {
 type Fleet struct {
 	At                            time.Time
 	Daemons                       []Daemon
+	Sinks                         map[string]*SinkFigures
 	Running                       int // daemons; more than len(Daemons) while some of an earlier version run
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
@@ -80,21 +85,6 @@ type Store struct {
 	Name  string
 	Up    bool
 	Since *time.Time // since when it does not answer; nil: it does, or it has not answered yet
-}
-
-// Daemon is one process of pacer, as it describes itself.
-type Daemon struct {
-	Name     string    `json:"name" doc:"unique name of the process"`
-	Host     string    `json:"host"`
-	Address  string    `json:"address,omitempty" doc:"of its HTTP server"`
-	Version  string    `json:"version"`
-	Started  time.Time `json:"started"`
-	Ready    bool      `json:"ready"`
-	State    string    `json:"state" doc:"why it is not ready, or what is wrong although it is"`
-	Revision int64     `json:"revision" doc:"of the catalog in force"`
-	Lanes    int       `json:"lanes" doc:"that it reads"`
-	InFlight int64     `json:"in_flight" doc:"jobs that sinks have not answered"`
-	Queued   int64     `json:"queued" doc:"jobs in memory"`
 }
 
 // Record is what the database has of a campaign beyond what daemons keep in memory.
@@ -203,25 +193,6 @@ func (w *Window) Used() int64 {
 		return 0
 	}
 	return max(0, w.Limit-*w.Remaining)
-}
-
-// Sink is a configured sink with its gate.
-type Sink struct {
-	Name        string `json:"name"`
-	Type        string `json:"type"`
-	MaxInFlight int    `json:"max_in_flight" doc:"of one daemon"`
-	Default     bool   `json:"default"`
-	Gates       []Gate `json:"gates" doc:"those that are closed"`
-	Campaigns   int    `json:"campaigns" doc:"that use it"`
-	Held        int    `json:"held" doc:"campaigns of these that send nothing because of it"`
-}
-
-// Gate is a closed gate.
-type Gate struct {
-	Cause  string     `json:"cause" enum:"throttled,failing,misconfigured"`
-	Since  *time.Time `json:"since,omitempty"`
-	Until  *time.Time `json:"until,omitempty"`
-	Probed bool       `json:"probed" doc:"one job a second is tried"`
 }
 
 // Usage is what was used of a quota in one step of time, and what was left at its end.

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"context"
+
+	"github.com/pacer/pacer/internal/console/view"
+)
+
+type sinksOut struct {
+	Sinks []*view.Sink `json:"sinks"`
+}
+
+func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], error) {
+	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Sinks(ctx, s.looker.Look(ctx))...)}}, nil
+}
+
+type openSinkIn struct {
+	ByID
+	Body *struct {
+		Destination string `json:"destination,omitempty" maxLength:"1024" doc:"one of its destinations, as closed ones are named; by default the sink itself, with its destinations as they are"`
+		Because
+	}
+}
+
+type openedSink struct {
+	Sink        string `json:"sink"`
+	Destination string `json:"destination,omitempty"`
+	Opened      bool   `json:"opened" doc:"false: it was open"`
+}
+
+func (s *server) openSink(ctx context.Context, in *openSinkIn) (*answer[openedSink], error) {
+	destination, reason := "", ""
+	if in.Body != nil {
+		destination, reason = in.Body.Destination, in.Body.Reason
+	}
+	if err := view.CheckReason("reason", reason); err != nil {
+		return nil, problem(err, Conflict)
+	}
+	open := s.looker.Sources().Open
+	if open == nil {
+		return nil, absent("gates cannot be opened here")
+	}
+	opened, err := open(ctx, s.actor(ctx, reason), in.ID, destination)
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	return &answer[openedSink]{openedSink{in.ID, destination, opened}}, nil
+}

@@ -1,0 +1,140 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+// Sink is a sink that this process has configured, or that daemons tell of.
+type Sink struct {
+	Name        string `json:"name"`
+	Type        string `json:"type" doc:"empty of one that only daemons have: it is not in the configuration of the process that answers"`
+	MaxInFlight int    `json:"max_in_flight" doc:"of one daemon"`
+	Default     bool   `json:"default"`
+	Gates       []Gate `json:"gates" doc:"those that are closed"`
+	Campaigns   int    `json:"campaigns" doc:"that use it"`
+	Held        int    `json:"held" doc:"campaigns of these that send nothing because of it"`
+
+	HeldCampaigns      []HeldCampaign      `json:"held_campaigns" doc:"of the held ones those that it fails or refuses alone, at most 20"`
+	ClosedDestinations *int                `json:"closed_destinations,omitempty" doc:"destinations whose own gates are closed or half-open; absent while that is not known"`
+	Destinations       []ClosedDestination `json:"destinations" doc:"of these at most 20, those that were changed last first"`
+
+	Figures *SinkFigures `json:"figures,omitempty" doc:"absent where no daemon tells them, or the one that sums up what all tell is of an earlier version"`
+}
+
+// Closed returns how many of its destinations are closed.
+func (s *Sink) Closed() int {
+	if s.ClosedDestinations == nil {
+		return 0
+	}
+	return *s.ClosedDestinations
+}
+
+// SinkFigures are what all daemons tell of a sink together. What is per second, and quantiles, are of the last minute, or since they
+// started.
+type SinkFigures struct {
+	Daemons     int                `json:"daemons" doc:"that tell of it"`
+	InFlight    int64              `json:"in_flight" doc:"jobs that it has not answered"`
+	MaxInFlight int64              `json:"max_in_flight" doc:"of all these daemons together"`
+	Answers     map[string]float64 `json:"answers_per_second" doc:"by class, without classes of which there was no answer within the last minute"`
+	P50         *float64           `json:"p50_seconds,omitempty" doc:"time to answer, within an eighth; absent if nothing was answered within the last minute"`
+	P99         *float64           `json:"p99_seconds,omitempty" doc:"likewise"`
+}
+
+// Gate is a closed gate.
+type Gate struct {
+	Cause  string     `json:"cause" enum:"throttled,failing,misconfigured"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  *time.Time `json:"until,omitempty" doc:"nothing is sent before; of a gate that is probed, when the next job is tried"`
+	Probed bool       `json:"probed" doc:"one job a second is tried, from until on"`
+}
+
+// ClosedDestination is a destination of a sink whose own gate is closed or half-open.
+type ClosedDestination struct {
+	Destination string     `json:"destination"`
+	Cause       string     `json:"cause" enum:"throttled,failing,misconfigured,refused"`
+	Since       *time.Time `json:"since,omitempty"`
+	Until       *time.Time `json:"until,omitempty" doc:"nothing is sent before; of a gate that is probed, when the next job is tried"`
+	Probed      bool       `json:"probed" doc:"single jobs are tried, from until on"`
+}
+
+// HeldCampaign is a campaign whose jobs alone a sink does not take: each daemon tries one of them a second.
+type HeldCampaign struct {
+	Campaign string     `json:"campaign"`
+	Cause    string     `json:"cause" enum:"failing,refused"`
+	Since    *time.Time `json:"since,omitempty"`
+}
+
+// listedOfSink bounds each list of a sink.
+const listedOfSink = 20
+
+// sinks returns those of the configuration, and then those that only daemons tell of, in the order of their names.
+func (l *Looker) sinks(e *evidence) (list []*Sink) {
+	told := map[string]*SinkFigures{}
+	if e.fleet != nil {
+		maps.Copy(told, e.fleet.Sinks)
+	}
+	for _, s := range l.sources.Sinks {
+		s.Gates = []Gate{}
+		for _, g := range e.gates {
+			if g.Sink == s.Name {
+				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: instant(g.Until), Probed: g.Probe})
+			}
+		}
+		s.Figures = told[s.Name]
+		delete(told, s.Name)
+		list = append(list, &s)
+	}
+	for _, name := range slices.Sorted(maps.Keys(told)) {
+		list = append(list, &Sink{Name: name, Gates: []Gate{}, Figures: told[name]})
+	}
+	return list
+}
+
+// Sinks returns the sinks of the state with what is known of each beside it: which of its destinations are closed, and which campaigns it
+// holds alone.
+func (l *Looker) Sinks(ctx context.Context, s *State) (list []*Sink) {
+	var closed map[string][]delivery.DestinationGate // nil: not known
+	if l.sources.Closed != nil {
+		if all, err := l.closed.of(ctx, "", closedFor, l.sources.Closed); err == nil {
+			closed = all
+		}
+	}
+	held := map[string][]HeldCampaign{}
+	for _, c := range s.Campaigns {
+		if c.Held != nil && (c.Held.Cause == string(hold.Failing) || c.Held.Cause == string(hold.Refused)) {
+			held[c.Sink] = append(held[c.Sink], HeldCampaign{c.ID, c.Held.Cause, c.Held.Since})
+		}
+	}
+	for _, known := range s.Sinks {
+		one := *known
+		one.Destinations = []ClosedDestination{}
+		if shut := closed[one.Name]; closed != nil {
+			all := len(shut)
+			one.ClosedDestinations = &all
+			for _, g := range listed(shut) {
+				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), instant(g.Until), g.Probe})
+			}
+		}
+		one.HeldCampaigns = held[one.Name]
+		slices.SortStableFunc(one.HeldCampaigns, func(a, b HeldCampaign) int { return cmp.Compare(since(b.Since), since(a.Since)) })
+		one.HeldCampaigns = listed(one.HeldCampaigns)
+		list = append(list, &one)
+	}
+	return list
+}
+
+func listed[T any](list []T) []T { return append([]T{}, list[:min(len(list), listedOfSink)]...) }
+
+func since(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.Unix()
+}
