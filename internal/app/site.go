@@ -49,6 +49,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		return d.windows.latest(), nil
 	}
 	sources.Claims, sources.Stores = Claims(d.limits), d.parts.storesOf(d.stores, d.parts.Catalog.Snapshot)
+	showGates(&sources, d.limits, d.log)
 	if d.parts.DSN() != "" {
 		var err error
 		if d.console.admin, err = d.parts.admin(); err != nil {
@@ -137,24 +138,6 @@ func Claims(engine *limits.Engine) func(context.Context, *delivery.Quota) ([]vie
 	}
 }
 
-func fleetOf(b *progress.Board) *view.Fleet {
-	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Of: b.Of, Daemons: []view.Daemon{}}
-	f.LateCapacity, f.LateDestination = b.Late()
-	nodes, running := b.Nodes()
-	f.Running = running
-	for i := range nodes {
-		n := &nodes[i]
-		f.Daemons = append(f.Daemons, view.Daemon{
-			Name: n.Name, Host: n.Host, Address: n.Address, Version: n.Version, Started: n.Started.UTC(), Ready: n.Ready, State: n.State,
-			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued,
-		})
-	}
-	slices.SortFunc(f.Daemons, func(a, b view.Daemon) int {
-		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
-	})
-	return f
-}
-
 // RunConsole serves the console of an installation, without taking part in its work, until ctx ends.
 func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	registry := prometheus.NewRegistry()
@@ -185,6 +168,7 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	sources := s.sources(set)
 	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
 	sources.Claims, sources.Stores = Claims(engine), s.storesOf(watched, follower.Snapshot)
+	showGates(&sources, engine, s.Log)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete, sources.Revert = changer{admin}.delete, changer{admin}.revert
 	sources.Destinations, sources.Endpoints = endpoints{changer{admin}}, endpoints{changer{admin}}

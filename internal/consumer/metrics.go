@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // placeNames spells the places in labels.
@@ -71,6 +72,26 @@ type metrics struct {
 	waiting    waitGauges
 
 	lanes laneWork
+}
+
+// Readings are figures of this daemon's partitions, and of the memory for their jobs.
+type Readings struct {
+	Ingress, Timers int // partitions that it has
+	Stalled         int // partitions that make no progress though they could
+	Bytes, Most     int64
+}
+
+// Readings returns the figures of this daemon. It may be called concurrently.
+func (c *Consumer) Readings() Readings {
+	partitions := &c.metrics.partitions
+	r := Readings{
+		Ingress: int(metric.Value(partitions[delivery.FromIngress])), Timers: int(metric.Value(partitions[delivery.FromTimer])),
+		Bytes: c.budget.inUse(), Most: c.budget.limit,
+	}
+	for _, place := range append(placeNames[:], labelGroup) {
+		r.Stalled += int(metric.Value(c.metrics.stalled.WithLabelValues(place)))
+	}
+	return r
 }
 
 // laneWork counts what was done in lanes.

@@ -2,11 +2,13 @@ package pacer
 
 import (
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // counts keeps an account for each campaign of the catalog that has had jobs here, and one for all other jobs, so that the
@@ -163,6 +165,7 @@ func (p *Pacer) Tallies() []delivery.Tally {
 
 type metrics struct {
 	lateness  prometheus.Histogram
+	late      metric.Histogram // the same, finer
 	forfeited prometheus.Counter
 	quantum   prometheus.Gauge
 	queued    prometheus.Gauge
@@ -193,5 +196,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		closedDestinations: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_destinations_closed", Help: "Destinations of a sink whose own gates are closed or half-open, as far as this daemon knows.",
 		}, []string{"sink"}),
+	}
+}
+
+// Readings are figures of this daemon as a whole: of slots, those since the start.
+type Readings struct {
+	Quantum   time.Duration
+	Forfeited uint64
+	Lateness  metric.Counts // of jobs that were passed to their sinks
+}
+
+// Readings returns the figures of this daemon. It may be called concurrently.
+func (p *Pacer) Readings() Readings {
+	return Readings{
+		Quantum:   time.Duration(metric.Value(p.metrics.quantum) * float64(time.Second)),
+		Forfeited: uint64(metric.Value(p.metrics.forfeited)), Lateness: p.metrics.late.Counts(),
 	}
 }

@@ -144,6 +144,7 @@ func (p *Pacer) deliver(x dispatch) {
 	now := p.at(begun).local
 	if x.job.SendBy = (time.Time{}); x.latest != never {
 		p.metrics.lateness.Observe(float64(now-x.at) / 1e6)
+		p.metrics.late.Observe(time.Duration(now-x.at) * time.Microsecond)
 		if now > x.latest {
 			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return

@@ -86,8 +86,24 @@ func BenchmarkForecast(b *testing.B) {
 // newFleet returns the parts of daemons that share 256 lanes, each with jobs of all campaigns in memory and on their way.
 func newFleet(daemons, campaigns int) []*part {
 	fleet := make([]*part, daemons)
+	sinks := []SinkReading{{Sink: "receiver", Most: 256}, {Sink: "mail", Most: 64}, {Sink: "push", Most: 1024}, {Sink: "archive", Most: 16}}
 	for i := range fleet {
+		r := Readings{Gauges: Gauges{Ingress: 4, Timers: 8, Buffered: 100 << 20, BufferMost: 256 << 20, Quantum: 25 * time.Millisecond}, Sinks: sinks}
+		for k := range sinks {
+			sinks[k].InFlight = 100
+			for cell := range 20 {
+				r.Lateness[20+cell], sinks[k].Took[50+cell] = 1000, 1000
+			}
+			for class := range sinks[k].Answers {
+				sinks[k].Answers[class] = 30_000
+			}
+		}
+		start := time.Now()
+		x := newRecent(start)
+		n := Node{Name: "GQ3DQMJYGAZDCNBRGE2TSNZXHA" + strconv.Itoa(i), Host: "pacer-7d9c5b8f4-x2k9p", Address: ":8080", Version: "v1.0.0", Started: start, Ready: true, State: "ready", Revision: 4711}
 		fleet[i] = &part{started: int64(i + 1), lanes: delivery.LanesBacklog{Generation: 1}, works: []seen{{hash: 1, ago: 100}}}
+		n.Report, fleet[i].sinks = x.report(start.Add(reportOver), r)
+		fleet[i].nodes = []Node{n}
 	}
 	lanes := make([]delivery.LaneBacklog, 256)
 	for i := range lanes {

@@ -23,6 +23,7 @@ type Board struct {
 	sent    map[uint64]int64
 	late    lateness
 	nodes   []Node
+	sinks   []SinkReport
 }
 
 // total is the sum over all daemons for a campaign.
@@ -67,7 +68,7 @@ func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
-		late: s.late, nodes: s.nodes, sent: make(map[uint64]int64, len(s.sent)),
+		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: make(map[uint64]int64, len(s.sent)),
 	}
 	for _, one := range s.sent {
 		b.sent[one.campaign] = one.units
@@ -123,6 +124,9 @@ func (b *Board) At() time.Time { return b.at }
 
 // Nodes returns the daemons that run, as far as they describe themselves, and how many run.
 func (b *Board) Nodes() (list []Node, running int) { return b.nodes, b.daemons }
+
+// Sinks returns what the daemons tell of their sinks, in the order of their names.
+func (b *Board) Sinks() []SinkReport { return b.sinks }
 
 // Late returns how many jobs are late by lack of capacity, and by their destination.
 func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.barred }

@@ -10,11 +10,12 @@ type Node struct {
 	Version  string
 	Started  time.Time
 	Ready    bool
-	State    string // why it is not ready, or what is wrong although it is
-	Revision int64  // of the catalog in force
-	Lanes    int    // that it reads
-	InFlight int64  // jobs that sinks have not answered yet
-	Queued   int64  // jobs in memory
+	State    string  // why it is not ready, or what is wrong although it is
+	Revision int64   // of the catalog in force
+	Lanes    int     // that it reads
+	InFlight int64   // jobs that sinks have not answered yet
+	Queued   int64   // jobs in memory
+	Report   *Report // nil: the daemon, or the one that leads, is of a version that does not tell it
 }
 
 const (

@@ -25,10 +25,11 @@ type part struct {
 	works []seen   // sinks that work
 
 	// Absent in those of releases that did not tell it.
-	untried []seen // sinks that take no jobs, while some wait that have not been tried
-	inHand  []sent // jobs that sinks have been given and have not answered
-	nodes   []Node // the daemon itself; in summaries all that run
-	early   []sent // jobs in memory whose time has not come
+	untried []seen       // sinks that take no jobs, while some wait that have not been tried
+	inHand  []sent       // jobs that sinks have been given and have not answered
+	nodes   []Node       // the daemon itself; in summaries all that run
+	early   []sent       // jobs in memory whose time has not come
+	sinks   []SinkReport // with reports of nodes
 }
 
 // seen is when something was last seen.
@@ -134,6 +135,7 @@ func (e *partEncoder) part(p *part) {
 	e.ints(p.lanes.Held)
 	e.nodes(p.nodes)
 	e.counts(p.early)
+	e.reports(p.sinks, p.nodes)
 }
 
 func (e *partEncoder) counts(list []sent) {
@@ -213,6 +215,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.early = d.counts()
+		}
+		if len(d.b) > 0 {
+			p.sinks = d.reports(p.nodes)
 		}
 	}
 	if d.broken {

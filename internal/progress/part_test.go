@@ -62,41 +62,52 @@ func TestPartsComeBack(t *testing.T) {
 				Queued: number(rt, "queued"),
 			})
 		}
+		p.sinks = drawReports(rt, p.nodes)
 		b := p.encode()
 		got, err := decodePart(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		due := *p // without what was appended last
+		brisk := *p // without what was appended last
+		brisk.sinks, brisk.nodes = nil, slices.Clone(p.nodes)
+		for i := range brisk.nodes {
+			brisk.nodes[i].Report = nil
+		}
+		quiet := brisk.encode()
+		quiet = quiet[:len(quiet)-1-len(p.nodes)]
+		if got, err := decodePart(quiet); err != nil || !reflect.DeepEqual(got, &brisk) {
+			rt.Fatalf("without reports: %+v, %v; want %+v", got, err, brisk)
+		}
+		due := brisk
 		due.early = nil
 		punctual := due.encode()
-		punctual = punctual[:len(punctual)-1]
+		punctual = punctual[:len(punctual)-2-len(p.nodes)]
 		if got, err := decodePart(punctual); err != nil || !reflect.DeepEqual(got, &due) {
 			rt.Fatalf("without early jobs: %+v, %v; want %+v", got, err, due)
 		}
 		unnamed := due
 		unnamed.nodes = nil
 		plain := unnamed.encode()
-		plain = plain[:len(plain)-2]
+		plain = plain[:len(plain)-3]
 		if got, err := decodePart(plain); err != nil || !reflect.DeepEqual(got, &unnamed) {
 			rt.Fatalf("without nodes: %+v, %v; want %+v", got, err, unnamed)
 		}
 		brief := unnamed
 		brief.untried, brief.inHand, brief.lanes.Held = nil, nil, nil
 		older := brief.encode()
-		older = older[:len(older)-5]
+		older = older[:len(older)-6]
 		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
 			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
 		}
 		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-8] // without answers
+		told = told[:len(told)-9] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -112,10 +123,39 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-11]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-12]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})
+}
+
+// drawReports gives some of the nodes reports, and returns those of their sinks.
+func drawReports(rt *rapid.T, nodes []Node) (sinks []SinkReport) {
+	number := rapid.Int64Range(0, 1<<40).Draw
+	micros := func(what string) time.Duration {
+		return time.Duration(rapid.Int64Range(0, 60_000_000).Draw(rt, what)) * time.Microsecond
+	}
+	for i := range rapid.IntRange(0, 3).Draw(rt, "sinks") {
+		s := SinkReport{Sink: strconv.Itoa(i), Daemons: 2, InFlight: number(rt, "in flight"), Most: number(rt, "most")}
+		for class := range s.Answers {
+			s.Answers[class] = float64(number(rt, "answers")) / 1000
+		}
+		for _, cell := range rapid.SliceOfN(rapid.IntRange(0, len(s.Took)-1), 0, 5).Draw(rt, "cells") {
+			s.Took[cell] = rapid.Uint64Range(0, 1<<32-1).Draw(rt, "count")
+		}
+		sinks = append(sinks, s)
+	}
+	for i := range nodes {
+		if rapid.Bool().Draw(rt, "tells") {
+			r := &Report{Gauges: Gauges{Ingress: 3, Timers: 2, Stalled: 1, Buffered: number(rt, "bytes"), BufferMost: number(rt, "most"), Quantum: micros("quantum")}}
+			r.Used, r.Forfeited, r.Late50, r.Late99 = number(rt, "used"), float64(number(rt, "forfeited"))/1000, micros("half"), micros("most")
+			for _, s := range sinks {
+				r.Sinks = append(r.Sinks, SinkCalls{s.Sink, number(rt, "in flight"), number(rt, "most")})
+			}
+			nodes[i].Report = r
+		}
+	}
+	return sinks
 }
 
 // Bytes from outside never panic and never cost more memory than they are worth.
@@ -191,7 +231,7 @@ func TestSummariesComeBack(t *testing.T) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, s)
 		}
 		b := s.encode()
-		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-10).Draw(rt, "cut")]); err == nil {
+		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-11).Draw(rt, "cut")]); err == nil {
 			rt.Fatalf("cut, it is read as %+v", got)
 		}
 	})

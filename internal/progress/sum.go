@@ -71,7 +71,7 @@ func (m *merger) merge(parts []reported) *summary {
 	s.sent = m.count(parts)
 	readers := laneReaders(parts)
 	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
-	stuck := map[uint64]note{}
+	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
 	for i := range parts {
 		p := &parts[i]
 		for _, l := range p.lanes.Lanes {
@@ -88,6 +88,7 @@ func (m *merger) merge(parts []reported) *summary {
 		}
 		s.daemons++
 		s.nodes = append(s.nodes, p.nodes...)
+		addSinks(sinks, p.sinks)
 		s.lanes.Held = append(s.lanes.Held, p.lanes.Held...)
 		for _, h := range p.held {
 			all := memory[h.campaign]
@@ -105,7 +106,7 @@ func (m *merger) merge(parts []reported) *summary {
 	for _, h := range memory {
 		s.held = append(s.held, h)
 	}
-	s.inHand, s.early = counted(inHand), counted(early)
+	s.inHand, s.early, s.sinks = counted(inHand), counted(early), summed(sinks)
 	for _, n := range stuck {
 		s.stuck = append(s.stuck, n)
 	}

@@ -79,8 +79,9 @@ type Options struct {
 	Answering Answering
 	Sinks     []string
 	Show      Show // "" is ShowAll
-	// Node, if it is set, describes this daemon: Host, Address, Version, Ready and State.
+	// Node, if it is set, describes this daemon: Host, Address, Version, Ready and State. Readings is what it counts and measures.
 	Node       func() Node
+	Readings   func() Readings
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -99,13 +100,13 @@ type Tracker struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
-	started time.Time
 
 	view
 	lastSummary
 
 	active    map[string]activity // when this daemon last sent something of a campaign
 	merger    merger              // while this daemon leads
+	recent    recent
 	debts     map[uint64]debt
 	campaigns int                                           // campaigns with entries in the last exchange
 	last      atomic.Pointer[lately]                        // see Waiting and HasJobs
@@ -148,7 +149,7 @@ type activity struct {
 func New(o Options) *Tracker {
 	o.Show = cmp.Or(o.Show, ShowAll)
 	return &Tracker{
-		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), started: time.Now(), debts: map[uint64]debt{},
+		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
 		answers: answers{of: o.Answering}, revisions: revisions{exchange: o.Exchange, store: o.Store, log: o.Logger},
@@ -298,7 +299,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &part{started: t.started.UnixMicro(), late: t.late, lanes: t.opt.Work.Backlog()}
+	p := &part{started: t.recent.started.UnixMicro(), late: t.late, lanes: t.opt.Work.Backlog()}
 	node := Node{Lanes: len(p.lanes.Lanes)}
 	for _, h := range jobs {
 		node.Queued, node.InFlight = node.Queued+h.Jobs, node.InFlight+h.InHand
@@ -328,8 +329,9 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	if t.opt.Node != nil {
 		lanes, queued, inFlight := node.Lanes, node.Queued, node.InFlight
 		node = t.opt.Node()
-		node.Name, node.Started, node.Revision = t.opt.Daemon, t.started, t.snapshot.Revision
+		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
 		node.Lanes, node.Queued, node.InFlight = lanes, queued, inFlight
+		node.Report, p.sinks = t.recent.report(now, t.opt.Readings())
 		p.nodes = []Node{node}
 	}
 	for _, s := range t.opt.Stuck(ctx) {

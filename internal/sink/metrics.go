@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // metrics are the router's metrics. Their labels are the configured sinks and the classes of results.
@@ -22,8 +23,9 @@ type metrics struct {
 
 // routeMetrics are the metrics of one sink, looked up once so that a delivery needs no map access by label.
 type routeMetrics struct {
-	seconds  []prometheus.Observer // by delivery.ResultClass
+	seconds  []prometheus.Histogram // by delivery.ResultClass
 	inFlight prometheus.Gauge
+	took     metric.Histogram // of all answers
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -45,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-func (m *metrics) route(name string, e Entry) routeMetrics {
+func (m *metrics) route(name string, e Entry) *routeMetrics {
 	m.most.WithLabelValues(name).Set(float64(e.MaxInFlight))
 	if counted, ok := e.Sink.(interface{ Resent() uint64 }); ok {
 		m.factory.NewCounterFunc(prometheus.CounterOpts{
@@ -59,9 +61,9 @@ func (m *metrics) route(name string, e Entry) routeMetrics {
 	}); ok && m.reg != nil {
 		own.Instrument(prometheus.WrapRegistererWith(prometheus.Labels{"sink": name}, m.reg))
 	}
-	r := routeMetrics{inFlight: m.inFlight.WithLabelValues(name)}
+	r := &routeMetrics{inFlight: m.inFlight.WithLabelValues(name)}
 	for _, class := range delivery.ResultClasses {
-		r.seconds = append(r.seconds, m.seconds.WithLabelValues(name, class.String()))
+		r.seconds = append(r.seconds, m.seconds.WithLabelValues(name, class.String()).(prometheus.Histogram))
 	}
 	return r
 }
@@ -69,9 +71,37 @@ func (m *metrics) route(name string, e Entry) routeMetrics {
 // observe notes how long a call took, with the trace of the attempt as an exemplar if it is sampled.
 func (m *routeMetrics) observe(ctx context.Context, class delivery.ResultClass, took time.Duration) {
 	seconds := m.seconds[class]
+	if class != delivery.Interrupted {
+		m.took.Observe(took)
+	}
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
 		seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
 		return
 	}
 	seconds.Observe(took.Seconds())
+}
+
+// Reading is what was counted of a sink since the start.
+type Reading struct {
+	Sink           string
+	InFlight, Most int
+	Answers        map[delivery.ResultClass]uint64
+	Took           metric.Counts // to answer
+}
+
+// Readings returns what was counted of each sink, in the order of their names.
+func (r *Router) Readings() []Reading {
+	list := make([]Reading, 0, len(r.routes))
+	for _, name := range r.names() {
+		rt := r.routes[name]
+		one := Reading{
+			Sink: name, InFlight: int(metric.Value(rt.metrics.inFlight)), Most: rt.entry.MaxInFlight, Took: rt.metrics.took.Counts(),
+			Answers: make(map[delivery.ResultClass]uint64, len(rt.metrics.seconds)),
+		}
+		for class, seconds := range rt.metrics.seconds {
+			one.Answers[delivery.ResultClass(class)] = metric.Observed(seconds)
+		}
+		list = append(list, one)
+	}
+	return list
 }

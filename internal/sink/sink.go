@@ -101,7 +101,7 @@ type Router struct {
 type route struct {
 	name    string
 	entry   Entry
-	metrics routeMetrics
+	metrics *routeMetrics
 }
 
 // New makes a Router. It performs no I/O and starts nothing.

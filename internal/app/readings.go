@@ -1,0 +1,99 @@
+package app
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/progress"
+	"github.com/pacer/pacer/internal/sink"
+)
+
+// readings are what this daemon tells the others of its work.
+func (d *Daemon) readings() progress.Readings {
+	slots, partitions := d.pacer.Readings(), d.consumer.Readings()
+	return progress.Readings{
+		Gauges: progress.Gauges{
+			Ingress: partitions.Ingress, Timers: partitions.Timers, Stalled: partitions.Stalled,
+			Buffered: partitions.Bytes, BufferMost: partitions.Most, Quantum: slots.Quantum,
+		},
+		Forfeited: slots.Forfeited, Lateness: slots.Lateness, Sinks: sinkReadings(d.sinks.Readings()),
+	}
+}
+
+func sinkReadings(of []sink.Reading) []progress.SinkReading {
+	list := make([]progress.SinkReading, len(of))
+	for i := range of {
+		s := &of[i]
+		list[i] = progress.SinkReading{Sink: s.Sink, InFlight: int64(s.InFlight), Most: int64(s.Most), Took: s.Took}
+		for class, n := range s.Answers {
+			list[i].Answers[class] = n
+		}
+	}
+	return list
+}
+
+func fleetOf(b *progress.Board) *view.Fleet {
+	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Of: b.Of, Daemons: []view.Daemon{}, Sinks: SinkFigures(b)}
+	f.LateCapacity, f.LateDestination = b.Late()
+	nodes, running := b.Nodes()
+	f.Running = running
+	for i := range nodes {
+		n := &nodes[i]
+		f.Daemons = append(f.Daemons, view.Daemon{
+			Name: n.Name, Host: n.Host, Address: n.Address, Version: n.Version, Started: n.Started.UTC(), Ready: n.Ready, State: n.State,
+			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued, Figures: daemonFigures(n.Report),
+		})
+	}
+	slices.SortFunc(f.Daemons, func(a, b view.Daemon) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Name, b.Name))
+	})
+	return f
+}
+
+// SinkFigures returns what the daemons tell of their sinks, by name.
+func SinkFigures(b *progress.Board) map[string]*view.SinkFigures {
+	sinks := b.Sinks()
+	figures := make(map[string]*view.SinkFigures, len(sinks))
+	for i := range sinks {
+		figures[sinks[i].Sink] = sinkFigures(&sinks[i])
+	}
+	return figures
+}
+
+func daemonFigures(r *progress.Report) *view.DaemonFigures {
+	if r == nil {
+		return nil
+	}
+	f := &view.DaemonFigures{
+		Ingress: r.Ingress, Timers: r.Timers, Stalled: r.Stalled, BufferBytes: r.Buffered, BufferMost: r.BufferMost,
+		Quantum: r.Quantum.Seconds(), Forfeited: r.Forfeited, Sinks: make([]view.SinkCalls, 0, len(r.Sinks)),
+	}
+	if r.Used > 0 {
+		f.LatenessP50, f.LatenessP99 = seconds(r.Late50), seconds(r.Late99)
+	}
+	for _, s := range r.Sinks {
+		f.Sinks = append(f.Sinks, view.SinkCalls{Sink: s.Sink, InFlight: s.InFlight, MaxInFlight: s.Most})
+	}
+	return f
+}
+
+func sinkFigures(s *progress.SinkReport) *view.SinkFigures {
+	f := &view.SinkFigures{Daemons: s.Daemons, InFlight: s.InFlight, MaxInFlight: s.Most, Answers: map[string]float64{}}
+	for class, perSecond := range s.Answers {
+		if perSecond > 0 {
+			f.Answers[delivery.ResultClass(class).String()] = perSecond
+		}
+	}
+	if s.Took.Total() > 0 {
+		f.P50, f.P99 = seconds(s.Took.Quantile(0.5)), seconds(s.Took.Quantile(0.99))
+	}
+	return f
+}
+
+func seconds(d time.Duration) *float64 {
+	s := d.Seconds()
+	return &s
+}

@@ -1,0 +1,69 @@
+package app
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits"
+	"github.com/pacer/pacer/internal/shards"
+)
+
+// TestTheConsoleOpensGates: of a sink that is configured and of its destinations, for all daemons, and the log says who did.
+func TestTheConsoleOpensGates(t *testing.T) {
+	set, err := shards.Connect(shards.Options{Addrs: []string{harness.FreshRedis(t).Addr}, Mode: shards.ModeSingle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	sources := view.Sources{Sinks: []view.Sink{{Name: "shops"}}}
+	showGates(&sources, engine, slog.New(slog.NewTextHandler(&said, nil)))
+	open := func(destination string, want bool) {
+		t.Helper()
+		closed, err := sources.Open(t.Context(), view.Actor{Name: "alice@10.0.0.7", Reason: "mended"}, "shops", destination)
+		if err != nil || closed != want {
+			t.Errorf("%q was closed: %v, %v", destination, closed, err)
+		}
+	}
+	open("", false)
+	open("https://a.example:443", false)
+	if _, err := engine.CloseGate(t.Context(), "shops", delivery.Closure{Cause: delivery.GateThrottled, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	shut := delivery.DestinationGate{Gate: delivery.Gate{Sink: "shops", Cause: delivery.GateFailing, Until: time.Now().Add(time.Hour), Probe: true}}
+	for _, shut.Destination = range []string{"https://a.example:443", "https://b.example:443"} {
+		if err := engine.MoveDestinations(t.Context(), []delivery.DestinationGate{shut}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if closed, err := sources.Closed(t.Context()); err != nil || len(closed["shops"]) != 2 || closed["shops"][0].Destination != "https://b.example:443" {
+		t.Errorf("%+v, %v", closed, err)
+	}
+	open("https://a.example:443", true)
+	open("https://a.example:443", false)
+	open("", true)
+	if gates, err := engine.Gates(t.Context(), []string{"shops"}); err != nil || len(gates) != 0 {
+		t.Errorf("%+v, %v", gates, err)
+	}
+	if closed, err := sources.Closed(t.Context()); err != nil || len(closed["shops"]) != 1 || closed["shops"][0].Destination != "https://b.example:443" {
+		t.Errorf("of a sink that was opened, its destinations are as they were: %+v, %v", closed, err)
+	}
+	if _, err := sources.Open(t.Context(), view.Actor{}, "elsewhere", ""); !errors.Is(err, view.ErrNotFound) {
+		t.Errorf("of a sink that is not configured: %v", err)
+	}
+	if !strings.Contains(said.String(), `msg="gate opened by hand" sink=shops destination=https://a.example:443 was_closed=true by=alice@10.0.0.7 reason=mended`) {
+		t.Error(said.String())
+	}
+}

@@ -1,0 +1,147 @@
+package progress
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
+)
+
+// Readings are what a daemon counts and measures, at one moment. What is counted is so since it started.
+type Readings struct {
+	Gauges
+	Forfeited uint64        // slots
+	Lateness  metric.Counts // of jobs that used a slot
+	Sinks     []SinkReading
+}
+
+// Gauges are what a daemon measures.
+type Gauges struct {
+	Ingress, Timers int   // partitions that it reads, besides lanes
+	Stalled         int   // partitions that make no progress though they could
+	Buffered        int64 // bytes held for jobs and fetches
+	BufferMost      int64 // bytes that it may hold
+	Quantum         time.Duration
+}
+
+// SinkReading is what a daemon counts of one of its sinks.
+type SinkReading struct {
+	Sink     string
+	InFlight int64
+	Most     int64                 // in flight
+	Answers  [answerClasses]uint64 // by delivery.ResultClass
+	Took     metric.Counts         // to answer
+}
+
+// answerClasses is how many classes of answers are told of.
+const answerClasses = int(delivery.Interrupted) + 1
+
+// Report is what a daemon tells of itself beyond what Node has had from the beginning. What is per second, and quantiles, are of the
+// last minute, or since it started.
+type Report struct {
+	Gauges
+	Forfeited float64 // slots per second
+	Used      int64   // slots
+	// Late50 and Late99 are quantiles of how late these were used.
+	Late50, Late99 time.Duration
+	Sinks          []SinkCalls // in the order of their names
+}
+
+// SinkCalls are the calls of a daemon to one of its sinks.
+type SinkCalls struct {
+	Sink           string
+	InFlight, Most int64
+}
+
+// SinkReport is what daemons tell of a sink together, of the last minute.
+type SinkReport struct {
+	Sink           string
+	Daemons        int // that have it
+	InFlight, Most int64
+	Answers        [answerClasses]float64 // per second, by delivery.ResultClass
+	Took           metric.Counts          // to answer
+}
+
+const (
+	// maxSinks bounds the sinks of a daemon, and of a summary, of which there are reports: the first ones in the order of their names.
+	maxSinks = 32
+	// reportOver is over how long reports count, and markEvery how often readings are kept for that.
+	reportOver = time.Minute
+	markEvery  = 5 * time.Second
+)
+
+// recent makes reports of readings: it keeps those of the last minute, to compare with.
+type recent struct {
+	started time.Time // of the daemon
+	marks   []mark    // the oldest first; never empty
+}
+
+type mark struct {
+	at time.Time
+	Readings
+}
+
+// newRecent makes one that has counted nothing when the daemon started.
+func newRecent(started time.Time) recent { return recent{started, []mark{{at: started}}} }
+
+// report returns what has happened within the last minute, or since the start.
+func (x *recent) report(now time.Time, r Readings) (*Report, []SinkReport) {
+	for len(x.marks) > 1 && now.Sub(x.marks[1].at) >= reportOver {
+		x.marks = x.marks[1:]
+	}
+	r.Sinks = first(r.Sinks, maxSinks)
+	before := &x.marks[0]
+	seconds := max(now.Sub(before.at), exchangeEvery).Seconds() // the first exchange may come at once
+	late := r.Lateness.Since(&before.Lateness)
+	report := &Report{
+		Gauges: r.Gauges, Forfeited: grown(r.Forfeited, before.Forfeited) / seconds, Used: int64(late.Total()),
+		Late50: late.Quantile(0.5), Late99: late.Quantile(0.99),
+	}
+	var sinks []SinkReport
+	for i := range r.Sinks {
+		s, was := &r.Sinks[i], &SinkReading{}
+		if i < len(before.Sinks) { // a daemon has the same ones as long as it runs
+			was = &before.Sinks[i]
+		}
+		one := SinkReport{Sink: s.Sink, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took)}
+		for class, n := range s.Answers {
+			one.Answers[class] = grown(n, was.Answers[class]) / seconds
+		}
+		sinks = append(sinks, one)
+		report.Sinks = append(report.Sinks, SinkCalls{s.Sink, s.InFlight, s.Most})
+	}
+	if now.Sub(x.marks[len(x.marks)-1].at) >= markEvery {
+		x.marks = append(x.marks, mark{now, r})
+	}
+	return report, sinks
+}
+
+func grown(n, before uint64) float64 { return float64(n - min(n, before)) }
+
+// addSinks adds what another daemon tells of its sinks to what those before told.
+func addSinks(all map[string]*SinkReport, told []SinkReport) {
+	for i := range told {
+		s := &told[i]
+		sum := all[s.Sink]
+		if sum == nil {
+			sum = &SinkReport{Sink: s.Sink}
+			all[s.Sink] = sum
+		}
+		sum.Daemons, sum.InFlight, sum.Most = sum.Daemons+s.Daemons, sum.InFlight+s.InFlight, sum.Most+s.Most
+		for class, n := range s.Answers {
+			sum.Answers[class] += n
+		}
+		sum.Took.Add(&s.Took)
+	}
+}
+
+func summed(all map[string]*SinkReport) []SinkReport {
+	var list []SinkReport
+	for _, s := range all {
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b SinkReport) int { return cmp.Compare(a.Sink, b.Sink) })
+	return first(list, maxSinks)
+}

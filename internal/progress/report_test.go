@@ -1,0 +1,173 @@
+package progress
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/metric"
+)
+
+// readingsOf is what a daemon has counted that has had so many answers of a sink, each after this time, and forfeited as many slots.
+func readingsOf(answers int, took time.Duration) Readings {
+	var h metric.Histogram
+	for range answers {
+		h.Observe(took)
+	}
+	s := SinkReading{Sink: "receiver", InFlight: 3, Most: 256, Took: h.Counts()}
+	s.Answers[delivery.Delivered] = uint64(answers)
+	return Readings{Gauges: Gauges{Ingress: 4}, Forfeited: uint64(answers), Lateness: h.Counts(), Sinks: []SinkReading{s}}
+}
+
+// TestReportsAreOfTheLastMinute: what was before does not count, and before the first minute is over it is what was since the start.
+func TestReportsAreOfTheLastMinute(t *testing.T) {
+	start := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	x := newRecent(start)
+	r, sinks := x.report(start, Readings{})
+	if r.Used != 0 || r.Forfeited != 0 || sinks != nil {
+		t.Errorf("at the start: %+v, %+v", r, sinks)
+	}
+	n := 0
+	for second := 1; second <= 600; second++ {
+		if second <= 300 {
+			n += 10
+		}
+		r, sinks = x.report(start.Add(time.Duration(second)*time.Second), readingsOf(n, 40*time.Millisecond))
+		want := 10.0
+		if second > 370 {
+			want = 0
+		}
+		if second <= 300 || second > 370 {
+			if r.Forfeited != want || sinks[0].Answers[delivery.Delivered] != want {
+				t.Fatalf("second %d: %v forfeited and %v answers a second, want %v", second, r.Forfeited, sinks[0].Answers, want)
+			}
+			if late := r.Late99; (late > 0) != (want > 0) || late > 0 && (late-40*time.Millisecond).Abs() > 5*time.Millisecond {
+				t.Fatalf("second %d: late by %s", second, late)
+			}
+		}
+		if most := int64(10 * min(second, 66)); r.Used > most || second <= 300 && r.Used < int64(10*min(second, 60)) {
+			t.Fatalf("second %d: %d slots were used", second, r.Used)
+		}
+	}
+	if len(x.marks) > 15 {
+		t.Errorf("%d readings are kept", len(x.marks))
+	}
+	if r.Ingress != 4 || !reflect.DeepEqual(r.Sinks, []SinkCalls{{"receiver", 3, 256}}) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestReportsOfAFleet: rates and calls of a sink add up, its quantiles are those of all answers, and each daemon keeps its own calls.
+func TestReportsOfAFleet(t *testing.T) {
+	start := time.Now()
+	var parts []reported
+	for i, took := range []time.Duration{10 * time.Millisecond, time.Second} {
+		x := newRecent(start)
+		p := &part{nodes: []Node{{Name: fmt.Sprint(i)}}}
+		p.nodes[0].Report, p.sinks = x.report(start.Add(10*time.Second), readingsOf(100*(i+1), took))
+		parts = append(parts, reported{part: p, daemon: p.nodes[0].Name})
+	}
+	silent := &part{nodes: []Node{{Name: "of a version before"}}}
+	parts = append(parts, reported{part: silent, daemon: silent.nodes[0].Name})
+	s, err := decodeSummary((&merger{}).merge(parts).encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, _ := newBoard(start, s).Nodes()
+	if len(nodes) != 3 || nodes[1].Report == nil || nodes[1].Report.Sinks[0].InFlight != 3 || nodes[1].Report.Forfeited != 20 || nodes[2].Report != nil {
+		t.Errorf("%+v", nodes)
+	}
+	sinks := newBoard(start, s).Sinks()
+	if len(sinks) != 1 || sinks[0].Daemons != 2 || sinks[0].InFlight != 6 || sinks[0].Most != 512 || sinks[0].Answers[delivery.Delivered] != 30 {
+		t.Fatalf("%+v", sinks)
+	}
+	took := &sinks[0].Took
+	if half, third := took.Quantile(0.5), took.Quantile(0.33); half < 800*time.Millisecond || third > 12*time.Millisecond {
+		t.Errorf("half of the answers within %s, a third within %s", half, third)
+	}
+}
+
+// TestALeaderOfAVersionBefore passes no reports on: then none is known, and none is 0.
+func TestALeaderOfAVersionBefore(t *testing.T) {
+	x := newRecent(time.Now())
+	p := &part{nodes: []Node{{Name: "a", Version: "2"}}, started: 7}
+	p.nodes[0].Report, p.sinks = x.report(time.Now(), readingsOf(5, time.Second))
+	s := (&merger{}).merge([]reported{{part: p, daemon: "a"}})
+	s.sinks, s.nodes[0].Report = nil, nil
+	b := s.encode()
+	got, err := decodeSummary(b[:len(b)-2]) // as it ended before
+	if err != nil || len(got.nodes) != 1 || got.nodes[0].Version != "2" || got.nodes[0].Report != nil || got.sinks != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestReportsAreBounded: of hundreds of sinks with long names the first ones are told, in few bytes.
+func TestReportsAreBounded(t *testing.T) {
+	r := readingsOf(1000, time.Second)
+	for i := range 500 {
+		s := r.Sinks[0]
+		s.Sink = fmt.Sprintf("%03d%s", i, strings.Repeat("W", 300))
+		for class := range s.Answers {
+			s.Answers[class] = 1e9
+		}
+		for cell := range s.Took {
+			s.Took[cell] = 1e6
+		}
+		r.Sinks = append(r.Sinks, s)
+	}
+	x := newRecent(time.Now())
+	p := &part{nodes: []Node{{Name: "a"}}}
+	p.nodes[0].Report, p.sinks = x.report(time.Now(), r)
+	b := p.encode()
+	got, err := decodePart(b)
+	if err != nil || len(got.sinks) != maxSinks || len(got.nodes[0].Report.Sinks) != maxSinks || len(got.sinks[9].Sink) != maxNodeText {
+		t.Errorf("%v: %d sinks", err, len(got.sinks))
+	}
+	if len(b) > 32_000 {
+		t.Errorf("%d bytes", len(b))
+	}
+}
+
+// TestDaemonsReadEachOthersReports: through Redis, whichever leads, and beside one that has none.
+func TestDaemonsReadEachOthersReports(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer func() { _ = client.Close() }()
+	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
+	var fleet []*member
+	for i, took := range []time.Duration{10 * time.Millisecond, time.Second} {
+		m := newMember(t, fmt.Sprint(i), exchange, newShelf(), snapshot)
+		m.opt.Node = func() Node { return Node{Host: "h", Version: "dev"} }
+		m.opt.Readings = func() Readings { return readingsOf(100, took) }
+		fleet = append(fleet, m)
+	}
+	fleet = append(fleet, newMember(t, "without", exchange, newShelf(), snapshot))
+	for range 2 {
+		for _, m := range fleet {
+			m.exchange(t.Context())
+		}
+	}
+	fleet[0].exchange(t.Context()) // which leads
+	board, err := ReadBoard(t.Context(), exchange)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, running := board.Nodes()
+	if running != 3 || len(nodes) != 2 || nodes[0].Report == nil || nodes[1].Report == nil {
+		t.Fatalf("%d run: %+v", running, nodes)
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Report.Late50, b.Report.Late50) })
+	if late := nodes[1].Report.Late99; (late-time.Second).Abs() > time.Second/8 || nodes[0].Report.Late99 > 12*time.Millisecond {
+		t.Errorf("late by %s and %s", nodes[0].Report.Late99, late)
+	}
+	if sinks := board.Sinks(); len(sinks) != 1 || sinks[0].Daemons != 2 || sinks[0].Took.Total() != 200 || sinks[0].InFlight != 6 {
+		t.Errorf("%+v", sinks)
+	}
+}
