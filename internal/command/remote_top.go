@@ -56,11 +56,46 @@ func (r *remote) sample(ctx context.Context, filter string) (*top.Sample, error)
 	if err := r.get(ctx, "/daemons", nil, &fleet); err != nil {
 		return nil, err
 	}
-	for i := range fleet.Daemons {
-		s.Queued += float64(fleet.Daemons[i].Queued)
-		s.Sinks["all"] += float64(fleet.Daemons[i].InFlight)
+	var sinks struct{ Sinks []view.Sink }
+	if err := r.get(ctx, "/sinks", nil, &sinks); err != nil {
+		return nil, err
+	}
+	addDaemons(s, fleet.Daemons)
+	for i := range sinks.Sinks {
+		if f := sinks.Sinks[i].Figures; f != nil {
+			delete(s.Sinks, allSinks)
+			s.Sinks[sinks.Sinks[i].Name] = float64(f.InFlight)
+		}
 	}
 	return s, nil
+}
+
+// allSinks stands for all sinks while no daemon tells what is in flight to each.
+const allSinks = "all"
+
+// addDaemons adds what the daemons tell of themselves: of what is late the worst of them.
+func addDaemons(s *top.Sample, daemons []view.Daemon) {
+	for i := range daemons {
+		d := &daemons[i]
+		s.Queued += float64(d.Queued)
+		s.Sinks[allSinks] += float64(d.InFlight)
+		f := d.Figures
+		if f == nil {
+			continue
+		}
+		s.Stalled += float64(f.Stalled)
+		s.Fleet.Forfeited = plus(s.Fleet.Forfeited, f.Forfeited)
+		if late := f.LatenessP99; late != nil && (s.Fleet.LatenessP99 == nil || *late > *s.Fleet.LatenessP99) {
+			s.Fleet.LatenessP99 = late
+		}
+	}
+}
+
+func plus(sum *float64, n float64) *float64 {
+	if sum != nil {
+		n += *sum
+	}
+	return &n
 }
 
 // sampled is a campaign as pacer top shows it. What became of its jobs is known as far as the daemons have stored it.

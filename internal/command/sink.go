@@ -13,10 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/notation"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 func (c *cli) sink() *cobra.Command {
@@ -48,6 +51,8 @@ type sinkView struct {
 	Calls int        `json:"max_in_flight"`   // of one daemon
 	// Destinations is how many destinations of the sink are closed or half-open.
 	Destinations int `json:"destinations_closed"`
+	// Figures are what all daemons tell; nil where none does.
+	Figures *view.SinkFigures `json:"figures,omitempty"`
 }
 
 func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkView {
@@ -62,8 +67,15 @@ func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkVi
 	return v
 }
 
-// withGates passes the engine and the configuration to what looks at gates.
-func (c *cli) withGates(ctx context.Context, look func(context.Context, *limits.Engine, *config.Config) error) error {
+// sinkStore is what Redis knows of sinks: their gates, and what daemons tell of them.
+type sinkStore struct {
+	*limits.Engine
+	exchange *progress.RedisExchange
+	config   *config.Config
+}
+
+// withGates passes what is known of sinks to what looks at it.
+func (c *cli) withGates(ctx context.Context, look func(context.Context, *sinkStore) error) error {
 	s, err := c.services(config.NeedRedis)
 	if err != nil {
 		return err
@@ -78,7 +90,8 @@ func (c *cli) withGates(ctx context.Context, look func(context.Context, *limits.
 	defer func() { _ = shards.Close() }() // what is written is answered
 	ctx, cancel := context.WithTimeout(ctx, 5*peekTimeout)
 	defer cancel()
-	if err := look(ctx, engine, s.Config); err != nil {
+	exchange := progress.NewRedisExchange(shards.Master(0), s.Config.Redis.KeyPrefix)
+	if err := look(ctx, &sinkStore{engine, exchange, s.Config}); err != nil {
 		return fmt.Errorf("redis.addrs: %w", err)
 	}
 	return nil
@@ -86,36 +99,65 @@ func (c *cli) withGates(ctx context.Context, look func(context.Context, *limits.
 
 func (c *cli) listSinks(ctx context.Context) error {
 	views := []sinkView{}
-	err := c.withGates(ctx, func(ctx context.Context, engine *limits.Engine, cfg *config.Config) error {
-		names := slices.Sorted(maps.Keys(cfg.Sinks))
-		closed, err := engine.Gates(ctx, names)
+	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
+		names := slices.Sorted(maps.Keys(store.config.Sinks))
+		closed, err := store.Gates(ctx, names)
 		now := time.Now()
 		for _, name := range names {
 			var gate *delivery.Gate
 			if i := slices.IndexFunc(closed, func(g delivery.Gate) bool { return g.Sink == name }); i >= 0 {
 				gate = &closed[i]
 			}
-			views = append(views, newSinkView(name, cfg.Sinks[name].InFlight(), gate, now))
+			views = append(views, newSinkView(name, store.config.Sinks[name].InFlight(), gate, now))
 		}
 		if err != nil {
 			return err
 		}
-		shut, err := closedDestinations(ctx, engine)
-		for i := range views {
-			views[i].Destinations = len(shut[views[i].Sink])
+		shut, err := app.ClosedDestinations(ctx, store.Engine)
+		if err != nil {
+			return err
 		}
-		return err
+		board, err := progress.ReadBoard(ctx, store.exchange)
+		if err != nil {
+			return err
+		}
+		figures := app.SinkFigures(board)
+		for i := range views {
+			views[i].Destinations, views[i].Figures = len(shut[views[i].Sink]), figures[views[i].Sink]
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return c.printTable(views, func(p *printer) {
-		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED")
+		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED\tIN FLIGHT\tANSWERS/S\tP50\tP99")
 		for i := range views {
 			v := &views[i]
-			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls, v.Destinations)
+			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls, v.Destinations, answersOf(v.Figures))
 		}
 	})
+}
+
+// answersOf are the last columns of `sink list`: what all daemons have in flight, and what was answered in the last minute.
+func answersOf(f *view.SinkFigures) string {
+	if f == nil {
+		return "-\t-\t-\t-"
+	}
+	all := make([]string, 0, len(f.Answers))
+	for _, class := range delivery.ResultClasses {
+		if n := f.Answers[class.String()]; n > 0 {
+			all = append(all, fmt.Sprintf("%.1f %s", n, class))
+		}
+	}
+	return fmt.Sprintf("%d\t%s\t%s\t%s", f.InFlight, cmp.Or(strings.Join(all, ", "), "-"), milliseconds(f.P50), milliseconds(f.P99))
+}
+
+func milliseconds(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1fms", 1000**seconds)
 }
 
 // sinkOpened is the JSON output of `sink open`.
@@ -129,13 +171,13 @@ type sinkOpened struct {
 func (c *cli) openSink(ctx context.Context, name string) error {
 	v := sinkOpened{Sink: name, By: operator()}
 	var unknown error
-	err := c.withGates(ctx, func(ctx context.Context, engine *limits.Engine, cfg *config.Config) error {
-		s, ok := cfg.Sinks[name]
+	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
+		s, ok := store.config.Sinks[name]
 		if !ok {
-			unknown = noSink(name, slices.Sorted(maps.Keys(cfg.Sinks)))
+			unknown = noSink(name, slices.Sorted(maps.Keys(store.config.Sinks)))
 			return nil
 		}
-		closed, err := engine.Gates(ctx, []string{name})
+		closed, err := store.Gates(ctx, []string{name})
 		if err != nil {
 			return err
 		}
@@ -144,11 +186,11 @@ func (c *cli) openSink(ctx context.Context, name string) error {
 			v.Was = &was
 		}
 		// Also if it is open: a daemon may be about to find out that it was closed.
-		if err := engine.ClearGate(ctx, name, v.By); err != nil {
+		if err := store.ClearGate(ctx, name, v.By); err != nil {
 			return err
 		}
 		if v.Opened = len(closed) > 0; v.Opened {
-			cfg.Log.Logger(c.Stderr).Info("gate opened by hand", "sink", name, "by", v.By, "cause", v.Was.Cause)
+			store.config.Log.Logger(c.Stderr).Info("gate opened by hand", "sink", name, "by", v.By, "cause", v.Was.Cause)
 		}
 		return nil
 	})

@@ -10,16 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits"
 )
 
 const (
 	// listedDestinations is how many closed destinations are shown unless more are asked for, and mostListed how many may be.
 	listedDestinations, mostListed = 100, 10_000
-	// halfOpenFor is how long after its time a destination is shown as half-open: it may have no jobs any more.
-	halfOpenFor = 10 * time.Minute
 )
 
 // closedDestination is one line of `sink destinations`.
@@ -47,38 +44,15 @@ func (c *cli) sinkDestinations() *cobra.Command {
 	return c.withJSON(cmd)
 }
 
-// closedDestinations returns the destinations that are closed or half-open, by sink, those that were changed last first.
-func closedDestinations(ctx context.Context, engine *limits.Engine) (map[string][]delivery.DestinationGate, error) {
-	shut := map[string][]delivery.DestinationGate{}
-	for after, more := int64(0), true; more; {
-		gates, next, further, err := engine.DestinationsSince(ctx, after)
-		if err != nil {
-			return nil, err
-		}
-		now := time.Now()
-		for i := range gates {
-			g := &gates[i]
-			if g.Until.After(now) || g.Probe && !g.Until.IsZero() && now.Sub(g.Until) < halfOpenFor {
-				shut[g.Sink] = append(shut[g.Sink], *g)
-			}
-		}
-		after, more = next, further
-	}
-	for _, list := range shut {
-		slices.Reverse(list)
-	}
-	return shut, nil
-}
-
 func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int) error {
 	list, all := []closedDestination{}, 0
 	var unknown error
-	err := c.withGates(ctx, func(ctx context.Context, engine *limits.Engine, cfg *config.Config) error {
-		if _, ok := cfg.Sinks[name]; !ok {
-			unknown = noSink(name, slices.Sorted(maps.Keys(cfg.Sinks)))
+	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
+		if _, ok := store.config.Sinks[name]; !ok {
+			unknown = noSink(name, slices.Sorted(maps.Keys(store.config.Sinks)))
 			return nil
 		}
-		shut, err := closedDestinations(ctx, engine)
+		shut, err := app.ClosedDestinations(ctx, store.Engine)
 		all = len(shut[name])
 		for _, g := range shut[name][:min(limit, all)] {
 			v := newSinkView(name, 0, &g.Gate, time.Now())
@@ -116,12 +90,12 @@ func (c *cli) openDestination(ctx context.Context, name, destination string) err
 	}
 	v := destinationOpened{Sink: name, Destination: destination, By: operator()}
 	var unknown error
-	err := c.withGates(ctx, func(ctx context.Context, engine *limits.Engine, cfg *config.Config) error {
-		if _, ok := cfg.Sinks[name]; !ok {
-			unknown = noSink(name, slices.Sorted(maps.Keys(cfg.Sinks)))
+	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
+		if _, ok := store.config.Sinks[name]; !ok {
+			unknown = noSink(name, slices.Sorted(maps.Keys(store.config.Sinks)))
 			return nil
 		}
-		shut, err := closedDestinations(ctx, engine)
+		shut, err := app.ClosedDestinations(ctx, store.Engine)
 		if err != nil {
 			return err
 		}
@@ -133,8 +107,8 @@ func (c *cli) openDestination(ctx context.Context, name, destination string) err
 		if !v.Opened {
 			return nil
 		}
-		cfg.Log.Logger(c.Stderr).Info("gate of a destination opened by hand", "sink", name, "destination", destination, "by", v.By, "cause", v.Cause)
-		return engine.ClearDestination(ctx, name, destination)
+		store.config.Log.Logger(c.Stderr).Info("gate of a destination opened by hand", "sink", name, "destination", destination, "by", v.By, "cause", v.Cause)
+		return store.ClearDestination(ctx, name, destination)
 	})
 	if err = cmp.Or(err, unknown); err != nil {
 		return err

@@ -131,7 +131,7 @@ func Show(before, now *Sample, q Query) Frame {
 	}
 	slices.SortFunc(f.Sinks, func(a, b SinkRow) int { return cmp.Compare(a.Sink, b.Sink) })
 	if now.Fleet != nil {
-		f.Daemon.Queued = now.Queued
+		f.Daemon.Queued, f.Daemon.Stalled = now.Queued, now.Stalled
 		return f
 	}
 	f.Daemon = DaemonState{

@@ -46,6 +46,9 @@ type Fleet struct {
 	LateCapacity    *int64 `json:"late_capacity"`    // jobs; nil: not known
 	LateDestination *int64 `json:"late_destination"` // likewise
 	Degraded        string `json:"degraded,omitempty"`
+	// Of the last minute; nil: no daemon tells it, or none has used a slot.
+	Forfeited   *float64 `json:"slots_forfeited_per_second"`
+	LatenessP99 *float64 `json:"slot_lateness_p99_seconds"` // of the daemon that is latest
 }
 
 // Campaign is one campaign's metrics.

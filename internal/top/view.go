@@ -60,16 +60,26 @@ func headLines(f *Frame, width int) []string {
 		fit(fmt.Sprintf("sends %s/s of %s/s   forfeits %s/s   lateness p99 %s   quantum %s", number(f.Total.Sent),
 			number(f.Total.SendRate), number(d.Forfeited), milliseconds(d.LatenessP99), milliseconds(&d.Quantum)), width),
 	}
-	sinks := make([]string, 0, len(f.Sinks))
-	for _, s := range f.Sinks {
-		sinks = append(sinks, s.Sink+" "+number(&s.InFlight))
-	}
 	lines = append(lines, fit(fmt.Sprintf("in memory %s   lanes read %.1fx   in flight: %s", number(&d.Queued), d.ReadFactor,
-		strings.Join(sinks, ", ")), width))
-	if d.Stalled > 0 {
-		lines = append(lines, styleBad.Render(fit(number(&d.Stalled)+" partitions make no progress though they could; see the log", width)))
+		inFlight(f.Sinks)), width))
+	return append(lines, stalledLines(d, width)...)
+}
+
+// inFlight lists the sinks with what is in flight to each.
+func inFlight(sinks []SinkRow) string {
+	list := make([]string, 0, len(sinks))
+	for _, s := range sinks {
+		list = append(list, s.Sink+" "+number(&s.InFlight))
 	}
-	return lines
+	return strings.Join(list, ", ")
+}
+
+// stalledLines says that partitions stand still, if any do.
+func stalledLines(d *DaemonState, width int) []string {
+	if d.Stalled == 0 {
+		return nil
+	}
+	return []string{styleBad.Render(fit(number(&d.Stalled)+" partitions make no progress though they could; see the log", width))}
 }
 
 // fleetLines describes the state of all daemons.
@@ -78,16 +88,14 @@ func fleetLines(f *Frame, width int) []string {
 	if !f.Ready {
 		state = StylePaused.Render("degraded: " + fit(f.Reason, max(10, width-len(f.Address)-40)))
 	}
-	var inFlight float64
-	for _, s := range f.Sinks {
-		inFlight += s.InFlight
-	}
-	return []string{
+	lines := []string{
 		StyleTitle.Render("pacer top") + "  " + fit(f.Address, width) + "  " + state + "  " + f.At.Format(time.TimeOnly),
 		fit(fmt.Sprintf("sends %s/s of %s/s   late by capacity %s, by destination %s", number(f.Total.Sent), number(f.Total.SendRate),
 			number(count(f.Fleet.LateCapacity)), number(count(f.Fleet.LateDestination))), width),
-		fit(fmt.Sprintf("daemons ready %d of %d   in memory %s   in flight %s", f.Fleet.Ready, f.Fleet.Running, number(&f.Daemon.Queued), number(&inFlight)), width),
+		fit(fmt.Sprintf("forfeits %s/s   lateness p99 %s   in the last minute", number(f.Fleet.Forfeited), milliseconds(f.Fleet.LatenessP99)), width),
+		fit(fmt.Sprintf("daemons ready %d of %d   in memory %s   in flight: %s", f.Fleet.Ready, f.Fleet.Running, number(&f.Daemon.Queued), inFlight(f.Sinks)), width),
 	}
+	return append(lines, stalledLines(&f.Daemon, width)...)
 }
 
 func count(n *int64) *float64 {
