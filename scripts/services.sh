@@ -15,7 +15,8 @@
 # several checkouts can run their own at the same time. A test that needs services to itself sets PACER_STACK to a
 # name: that stack lives in .services/stacks/NAME, with its own ports, and ends with the checkout's `down`.
 # PACER_SECURE=yes at the first `up` of such a stack makes it secure: TLS, and a password for everyone.
-# PACER_KAFKA_BRIEF=yes is for a broker of tests, which need it for minutes; the next `up` without it starts it again.
+# PACER_KAFKA_BRIEF=yes is for services of tests, which need them for minutes: what `up` starts under it keeps its data in memory,
+# where there is enough, and loses them at its end. The next `up` without it starts them again, on the data that stay.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -48,10 +49,11 @@ up() {
     "${service}_install"
   done
   for service in "$@"; do
-    if [ "$service" = kafka ] && [ -f "$dir/kafka/brief" ] && ! kafka_brief; then stop kafka; fi
+    if is_brief "$service" && ! wants_brief; then stop "$service"; fi
     if running "$service" && "${service}_answers"; then continue; fi
     if running "$service"; then stop "$service"; fi # alive, but deaf: it was frozen, or its disk was full
     choose_ports "$service"
+    place "$service"
     launch "$service"
   done
   await_launched
@@ -81,6 +83,7 @@ down() {
   local service
   for service in "$@"; do
     stop "$service"
+    lift "$service"
   done
 }
 

@@ -38,8 +38,7 @@ kafka_fetch() {
   if [ -d "$kafka_libs" ]; then rm -rf "$incoming"; else mv "$incoming" "$kafka_libs"; fi
 }
 
-# kafka_brief tells whether the broker lives for minutes at most, as that of tests does: it is not worth compiling well.
-kafka_brief() { [ -n "$stack" ] || [ "${PACER_KAFKA_BRIEF:-}" = yes ]; }
+kafka_data() { data_of kafka "$dir/kafka/data"; }
 
 # The classes of a broker as its JVM keeps them, written when one is stopped in order for the first time here: reading and checking
 # them is half of what a start costs. An archive that does not fit, such as one of another JDK, is passed over; half a one is not, so it
@@ -55,13 +54,9 @@ kafka_start() {
   kafka_configure
   local first=()
   if secure; then first=(--add-scram "SCRAM-SHA-512=[name=admin,password=$(secure_password)]"); fi
-  if [ ! -f "$dir/kafka/data/meta.properties" ]; then kafka_format "${first[@]}"; fi
+  if [ ! -f "$(kafka_data)/meta.properties" ]; then kafka_format "${first[@]}"; fi
   local compiler=()
-  rm -f "$dir/kafka/brief"
-  if kafka_brief; then
-    compiler=(-XX:TieredStopAtLevel=1)
-    touch "$dir/kafka/brief"
-  fi
+  if is_brief kafka; then compiler=(-XX:TieredStopAtLevel=1); fi # it is not worth compiling well
   if [ -f "$kafka_classes" ]; then
     compiler+=("-XX:SharedArchiveFile=$kafka_classes" -Xlog:disable -Xlog:all=error:stderr)
   elif [ -z "$stack" ]; then
@@ -75,10 +70,11 @@ kafka_start() {
 # What formatting writes besides meta.properties: the same for all brokers without secrets, and two seconds of java.
 kafka_bootstrap="$base/kafka-$kafka_version-bootstrap.checkpoint"
 
-# kafka_format formats the storage. A stack of a test copies what an earlier one has written.
+# kafka_format formats the storage. A broker of tests copies what an earlier one has written.
 kafka_format() {
-  local data=$dir/kafka/data incoming
-  if [ -n "$stack" ] && ! secure && [ -f "$kafka_bootstrap" ]; then
+  local data incoming
+  data=$(kafka_data)
+  if is_brief kafka && ! secure && [ -f "$kafka_bootstrap" ]; then
     mkdir -p "$data"
     cp "$kafka_bootstrap" "$data/bootstrap.checkpoint"
     printf 'version=1\nnode.id=1\ndirectory.id=%s\ncluster.id=%s\n' "$(kafka_cluster_id)" "$(kafka_cluster_id)" >"$data/meta.properties"
@@ -123,7 +119,7 @@ advertised.listeners=$advertised
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=$protocol
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,SECURE:SASL_SSL
-log.dirs=$dir/kafka/data
+log.dirs=$(kafka_data)
 log.retention.check.interval.ms=30000
 broker.session.timeout.ms=$session
 broker.heartbeat.interval.ms=500

@@ -27,18 +27,18 @@ as_postgres() {
   if [ "$(id -u)" = 0 ]; then (cd / && runuser -u postgres -- "$@"); else "$@"; fi
 }
 
-# postgres_data is where the data lies: in the checkout, or, where user postgres cannot get there, in a folder
+# postgres_data is where the data lies: in memory, in the checkout, or, where user postgres cannot get there, in a folder
 # below /var/tmp whose name is kept in postgres-elsewhere.
-postgres_data() {
-  if [ -f "$dir/postgres-elsewhere" ]; then cat "$dir/postgres-elsewhere"; else echo "$dir/postgres"; fi
-}
+postgres_data() { data_of postgres "$(cat "$dir/postgres-elsewhere" 2>/dev/null || echo "$dir/postgres")"; }
 
 postgres_place() {
   local elsewhere
   elsewhere=$(cat "$dir/postgres-elsewhere" 2>/dev/null || true)
-  if [ -n "$elsewhere" ] && [ -d "$elsewhere" ]; then return 0; fi
-  rm -f "$dir/postgres-elsewhere"
-  if as_postgres test -x "$dir"; then
+  if [ -n "$(data_of postgres "")" ]; then
+    : # in memory, where user postgres gets to
+  elif [ -n "$elsewhere" ] && [ -d "$elsewhere" ]; then
+    return 0
+  elif rm -f "$dir/postgres-elsewhere" && as_postgres test -x "$dir"; then
     mkdir -p "$dir/postgres"
   else
     elsewhere=$(mktemp -d "/var/tmp/pacer-postgres-$(printf %s "$dir" | cksum | cut -d' ' -f1).XXXXXX")
@@ -104,12 +104,13 @@ postgres_dsn() {
 # postgres_launch tries for a while: the children of a killed server live for a moment longer and hold its
 # shared memory. No Unix socket: its path would be too long in a deep checkout.
 postgres_launch() {
-  local i log="$1"
+  local i log few=""
   log="$(dirname "$2")/server.log"
+  if is_brief postgres; then few="-c shared_buffers=16MB"; fi # each process maps them, and each database dropped looks at all
   for i in 1 2 3 4 5; do
     if as_postgres "$1/pg_ctl" -w -t 30 -s -D "$2" -l "$log" -o "-p $(port_of postgres) -c listen_addresses=127.0.0.1 \
       -c unix_socket_directories='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off \
-      -c max_connections=200 -c jit=off -c autovacuum_naptime=5min -c wal_level=minimal -c max_wal_senders=0" start </dev/null 9>&-; then
+      -c max_connections=200 -c jit=off -c autovacuum_naptime=5min -c wal_level=minimal -c max_wal_senders=0 $few" start </dev/null 9>&-; then
       remember postgres "$(head -n 1 "$2/postmaster.pid")"
       return 0
     fi

@@ -51,6 +51,44 @@ birth() {
   fi
 }
 
+# wants_brief tells whether services are wanted for minutes at most, as those of tests are.
+wants_brief() { [ -n "$stack" ] || [ "${PACER_KAFKA_BRIEF:-}" = yes ]; }
+
+# is_brief tells whether a service was started like that.
+is_brief() { [ -f "$dir/run/$1.brief" ]; }
+
+# place decides about a service that `up` starts: is it brief, and does it keep its data in memory? Tests make and remove files by the
+# ten thousand, of databases and of topics, which some file systems on disks take longer for the more were just removed. What a stack
+# of a test writes stays in the stack: tests look at it.
+memory=/dev/shm
+place() {
+  local folder=""
+  if ! wants_brief; then lift "$1"; return; fi
+  if is_brief "$1" && [ -d "$(cat "$dir/run/$1.brief")" ]; then return; fi
+  case $1 in
+    kafka | postgres) if [ -z "$stack" ] && has_memory; then folder=$(mktemp -d "$memory/pacer-$1.XXXXXX"); fi ;;
+  esac
+  echo "$folder" >"$dir/run/$1.brief"
+}
+
+# has_memory wants some times more than the data of all tests.
+has_memory() { [ -w "$memory" ] && [ "$(df -Pk "$memory" | awk 'NR == 2 { print $4 }')" -gt 2000000 ]; }
+
+# data_of prints where a service keeps its data: in memory, or in the folder that is given.
+data_of() {
+  local folder
+  folder=$(cat "$dir/run/$1.brief" 2>/dev/null || true)
+  echo "${folder:-$2}"
+}
+
+# lift is place undone: what was in memory is removed.
+lift() {
+  local folder
+  folder=$(cat "$dir/run/$1.brief" 2>/dev/null || true)
+  case $folder in "$memory/pacer-$1".*) rm -rf "$folder" ;; esac
+  rm -f "$dir/run/$1.brief"
+}
+
 pid_of() {
   cut -d' ' -f1 "$dir/run/$1.pid" 2>/dev/null || true
 }
