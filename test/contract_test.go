@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -150,53 +151,76 @@ func (s *stack) commands() (list []string) {
 	return list
 }
 
-// keys asks the program for the settings of each section by a key that is in none, and for the variable of each.
+// keys asks the program for the settings of all sections by keys that are in none, one level of sections after the other, and for the
+// variable of each setting.
 func (s *stack) keys() (list []string) {
 	s.t.Helper()
-	const nonsense = "qqqqqqqqqqqqqqqqqqqqqqqq"
-	file := s.dir + "/keys.yaml"
-	// below are the keys of a section; none if the path is a setting's.
-	below := func(path []string, kind string) []string {
-		text := nonsense + ": 1"
-		for _, key := range slices.Backward(path) {
-			text = key + ": {" + text + "}"
-			if key == kind {
-				text = strings.Replace(text, "{", "{type: "+kind+", ", 1)
-			}
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
-		out := s.bare(nil, "quota", "list", "--config", file)
-		_, after, ok := strings.Cut(out, strings.Join(append(path, nonsense), ".")+": there is no such key; use one of ")
-		if !ok {
-			return nil
-		}
-		after, _, _ = strings.Cut(strings.TrimSpace(after), ";")
-		after, _, _ = strings.Cut(after, " (line ") // where the key stands
-		return strings.Split(after, ", ")
-	}
-	var walk func(path []string, kind string)
-	walk = func(path []string, kind string) {
-		keys := below(path, kind)
-		for _, key := range keys {
-			if key != "sinks" {
-				walk(append(slices.Clone(path), key), kind)
-			}
-		}
-		if len(keys) == 0 {
-			list = append(list, "setting "+strings.Join(path, "."), s.variable(path))
-		}
-	}
-	walk(nil, "")
+	level := [][]string{nil}
 	for _, kind := range []string{"http", "apns", "discard", "fcm", "hms", "kafka", "log", "rustore", "telegram", "webpush"} {
-		walk([]string{"sinks", kind}, kind)
+		level = append(level, []string{"sinks", kind})
+	}
+	for len(level) > 0 {
+		below := s.below(level)
+		var next [][]string
+		for _, path := range level {
+			keys := below[strings.Join(path, ".")]
+			for _, key := range keys {
+				switch sub := append(slices.Clone(path), key); {
+				case key == "type": // it is there already, and decides about the other keys
+					list = append(list, "setting "+strings.Join(sub, "."), s.variable(sub))
+				case key != "sinks":
+					next = append(next, sub)
+				}
+			}
+			if len(keys) == 0 {
+				list = append(list, "setting "+strings.Join(path, "."), s.variable(path))
+			}
+		}
+		level = next
 	}
 	list = append(list, s.variable([]string{"kafka", "tls"}), s.variable([]string{"redis", "tls"})) // short for tls.enabled
 	if len(list) < 100 {
 		s.t.Errorf("only %d settings and variables; the answers are not read", len(list))
 	}
 	return list
+}
+
+const nonsense = "qqqqqqqqqqqqqqqqqqqqqqqq"
+
+var noSuchKey = regexp.MustCompile(`(?:^pacer: |; )((?:[a-z0-9_]+\.)*)` + nonsense + `: there is no such key; use one of ([^;(]+)`)
+
+// below are the keys of the sections among the paths, by path: a setting has none.
+func (s *stack) below(paths [][]string) map[string][]string {
+	s.t.Helper()
+	tree := map[string]any{}
+	for _, path := range paths {
+		at := tree
+		for i, key := range path {
+			sub, ok := at[key].(map[string]any)
+			if !ok {
+				sub = map[string]any{}
+				if i == 1 && path[0] == "sinks" {
+					sub["type"] = key
+				}
+				at[key] = sub
+			}
+			at = sub
+		}
+		at[nonsense] = 1
+	}
+	text, err := json.Marshal(tree) // which is YAML, too
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	file := s.dir + "/keys.yaml"
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	keys := map[string][]string{}
+	for _, found := range noSuchKey.FindAllStringSubmatch(s.bare(nil, "quota", "list", "--config", file), -1) {
+		keys[strings.TrimSuffix(found[1], ".")] = strings.Split(strings.TrimSpace(found[2]), ", ")
+	}
+	return keys
 }
 
 // variable is the entry of a setting's variable; the test fails when the program does not know it.
