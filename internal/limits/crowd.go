@@ -2,6 +2,7 @@ package limits
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 
@@ -42,7 +43,10 @@ type crowds struct {
 type crowd struct {
 	quota   *delivery.Quota // of the revision of the last answer
 	waiting map[string]*member
+	many    bool  // more than a few wait for it, or for another quota that one of them waits for
+	dearest int64 // service of a unit to the one of the least weight
 	grace   int64 // how late one may be for the time it was told
+	ahead   int64 // the horizon of asks
 	begun   int64 // the service at which the last one began that was asked for: where new ones begin
 	refused int64 // when something was refused last
 	window  int   // which refused it
@@ -66,6 +70,8 @@ type member struct {
 	counted int64 // when that was found
 	seen    int64
 	service int64 // what it was granted, by weight
+	asks    int64 // the take in which it has no answer yet
+	other   bool  // another quota keeps it from asking
 	part    int64 // what falls to it in this wave
 }
 
@@ -108,13 +114,45 @@ func (c *crowds) join(list []*contender, now int64) (take int64) {
 		return c.takes
 	}
 	for _, x := range list {
-		for _, quota := range x.own.Campaign.Quotas {
-			if q := c.of(quota, x.own); q != nil {
-				q.join(x.own, now)
+		c.joinAll(x.own, now)
+	}
+	return c.takes
+}
+
+// joinAll lets a campaign wait for its quotas. If it is one of many in one of them, it is so in all: what the daemon answers for one
+// quota is not known to the store, which would forget the campaign in the others.
+func (c *crowds) joinAll(a *delivery.Ask, now int64) {
+	refused := int64(math.MinInt64)
+	for _, quota := range a.Campaign.Quotas {
+		if q := c.of(quota, a); q != nil {
+			if q.join(a, now, c.takes); q.many {
+				refused = max(refused, q.refused)
 			}
 		}
 	}
-	return c.takes
+	if refused == math.MinInt64 {
+		return
+	}
+	for _, quota := range a.Campaign.Quotas {
+		if a.Want <= 0 || !contended(quota, a) {
+			continue
+		}
+		q := c.of(quota, a)
+		if q == nil {
+			q = c.add(quota, 0)
+			q.join(a, now, c.takes)
+		}
+		q.many, q.refused = true, max(q.refused, refused)
+	}
+}
+
+func (c *crowds) add(quota *delivery.Quota, window int) *crowd {
+	if c.quotas == nil {
+		c.quotas = map[string]*crowd{}
+	}
+	q := &crowd{quota: quota, waiting: map[string]*member{}, window: window}
+	c.quotas[quota.ID] = q
+	return q
 }
 
 // sweep removes those that are gone. Under mu.
@@ -126,7 +164,7 @@ func (c *crowds) sweep(now int64) {
 				delete(q.waiting, campaign)
 			}
 		}
-		if now > q.refused+stoodFor || now < q.refused {
+		if q.many = len(q.waiting) > few; now > q.refused+stoodFor || now < q.refused {
 			delete(c.quotas, id)
 		}
 	}
@@ -149,26 +187,29 @@ func contended(q *delivery.Quota, a *delivery.Ask) bool {
 	return counts(q) && q.Mode != delivery.ModeShadow && q.Covers(a.Campaign.ID)
 }
 
-func (q *crowd) join(a *delivery.Ask, now int64) {
+func (q *crowd) join(a *delivery.Ask, now, take int64) {
 	m := q.waiting[a.Campaign.ID]
 	if m == nil {
 		m = &member{daemons: 1, service: q.begun}
 		q.waiting[a.Campaign.ID] = m
 	}
 	w := &q.quota.Windows[q.window]
-	q.grace = 2 * a.Quantum
+	q.grace, q.ahead = 2*a.Quantum, a.Horizon
+	q.many = q.many || len(q.waiting) > few
+	m.asks = take
 	m.weight, m.seen, m.due, m.demand = max(1, a.Campaign.PriorityWeight), now, now, a.Want
 	if r := a.Campaign.Rate; !r.Zero() {
 		m.demand = min(m.demand, w.Span.Microseconds()/max(1, r.Spacing())+1)
 	}
 	// What was not asked for is not owed later, beyond what the window holds.
-	m.service = max(m.service, q.begun-min(w.Limit, delivery.MaxGrant)*model.Cost(m.weight))
+	q.dearest = max(q.dearest, model.Cost(m.weight))
+	m.service = max(m.service, q.begun-min(w.Limit, delivery.MaxGrant)*q.dearest)
 }
 
 // crowded are the crowds that an ask is in. Under mu.
 func (c *crowds) crowded(a *delivery.Ask) (list []*crowd) {
 	for _, quota := range a.Campaign.Quotas {
-		if q := c.of(quota, a); q != nil && len(q.waiting) > few && q.waiting[a.Campaign.ID] != nil {
+		if q := c.of(quota, a); q != nil && q.many && q.waiting[a.Campaign.ID] != nil {
 			list = append(list, q)
 		}
 	}
@@ -202,7 +243,7 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 		for _, q := range in {
 			if !begun[q] {
 				begun[q] = true
-				q.begin(now, waves)
+				q.begin(now, take, waves)
 			}
 		}
 	}
@@ -210,15 +251,24 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.own.Campaign.ID, b.own.Campaign.ID))
 	})
 	var first []ranked
+	var looks []*contender
+	free := map[*crowd]bool{} // have units after all: one that they were kept for is refused itself
 	for _, x := range order {
-		switch i := slices.IndexFunc(x.in, func(q *crowd) bool { return !q.admits(x.own) }); {
+		i := slices.IndexFunc(x.in, func(q *crowd) bool { return !q.admits(x.own) })
+		switch {
 		case i < 0:
 			for _, q := range x.in {
 				q.admit(x.own)
 			}
 			first = append(first, x)
-		case x.in[i].wave.known:
+		case x.in[i].wave.ahead && !x.in[i].wave.looked:
+			x.in[i].wave.looked = true
+			looks, later = append(looks, look(x.contender)), append(later, x.contender)
+		case x.in[i].wave.known && !free[x.in[i]]:
 			answer(x.contender, x.in, x.in[i], now+x.in[i].grace, now, from) // what there is is kept for others
+			for _, q := range x.in {
+				free[q] = len(x.in) > 1 || free[q]
+			}
 		default:
 			later = append(later, x.contender)
 		}
@@ -227,7 +277,14 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 		x.claim()
 		chosen = append(chosen, x.contender)
 	}
-	return chosen, later
+	return append(chosen, looks...), later
+}
+
+// look is an ask for nothing, which tells how much there is.
+func look(x *contender) *contender {
+	own := *x.own
+	own.Want, own.Weights = 0, nil
+	return &contender{own: &own, out: &delivery.Granted{}}
 }
 
 // hopes reports whether units are kept for the member.
@@ -265,42 +322,56 @@ func (c *crowds) learn(chosen []*contender, take int64) bool {
 		if x.out.GrantedAt == 0 {
 			return false
 		}
+		var in []*crowd
 		for _, quota := range x.own.Campaign.Quotas {
-			c.learnOf(quota, x, take)
+			if q := c.learnOf(quota, x, take); q != nil && q.waiting[x.own.Campaign.ID] != nil {
+				in = append(in, q)
+			}
+		}
+		if x.out.Bound != delivery.BindNone {
+			keep(in, x.own, x.out, x.out.GrantedAt)
 		}
 	}
 	return true
 }
 
-// learnOf notes what an answer says of a quota. Under mu.
-func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) {
+// learnOf notes what an answer says of a quota, and returns its crowd, if there is one. Under mu.
+func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) *crowd {
 	g := x.out
-	if x.own.Want <= 0 || !contended(quota, x.own) {
-		return
+	if x.own.Want <= 0 {
+		if q := c.quotas[quota.ID]; q != nil && q.quota == quota {
+			q.see(g)
+		}
+		return nil
+	}
+	if !contended(quota, x.own) {
+		return nil
 	}
 	refused := g.Bound == delivery.BindQuota && g.BoundQuota == quota.ID
 	q := c.of(quota, x.own)
 	if q == nil && refused && g.NextAt > 0 && g.GrantedAt > 0 {
-		if c.quotas == nil {
-			c.quotas = map[string]*crowd{}
-		}
-		q = &crowd{quota: quota, waiting: map[string]*member{}, window: g.BoundWindow}
-		q.join(x.own, g.GrantedAt)
-		c.quotas[quota.ID] = q
+		q = c.add(quota, g.BoundWindow)
+		q.join(x.own, g.GrantedAt, 0)
 	}
 	if q != nil {
 		q.learn(x, refused, take)
 	}
+	return q
 }
 
-func (q *crowd) learn(x *contender, refused bool, take int64) {
-	g, id := x.out, x.own.Campaign.ID
+// see notes how much the quota has.
+func (q *crowd) see(g *delivery.Granted) {
 	q.at, q.until, q.room, q.windows = g.GrantedAt, 0, delivery.MaxGrant, nil
 	for _, s := range g.Windows {
 		if s.Quota == q.quota.ID {
 			q.windows, q.room, q.until = append(q.windows, s), min(q.room, s.Remaining), max(q.until, s.FreeAt)
 		}
 	}
+}
+
+func (q *crowd) learn(x *contender, refused bool, take int64) {
+	g, id := x.out, x.own.Campaign.ID
+	q.see(g)
 	heavy := refused && headAfter(x.own, g.Units) > max(1, q.room)
 	elsewhere := g.NextAt > max(q.at, q.until)+second && !heavy // another limit prevents it from asking
 	if m := q.waiting[id]; m != nil {
@@ -308,9 +379,6 @@ func (q *crowd) learn(x *contender, refused bool, take int64) {
 		m.demand, m.due = max(0, m.demand-g.Units), g.GrantedAt
 		if g.Bound != delivery.BindNone {
 			m.due = g.NextAt
-		}
-		if elsewhere {
-			m.demand = 0
 		}
 		if g.Daemons >= m.daemons || g.GrantedAt > m.counted+stoodFor {
 			m.daemons, m.counted = max(1, g.Daemons), g.GrantedAt
@@ -335,17 +403,53 @@ func answer(x *contender, in []*crowd, by *crowd, next, now int64, from delivery
 	if next = max(now+x.own.Quantum, min(next, now+refusedFor)); by.until > now {
 		next = by.until
 	}
-	for _, q := range in {
-		m := q.waiting[c.ID]
-		if m.due = next; q != by && next > now+second {
-			m.demand = 0 // another quota prevents it from asking
-		}
-	}
+	by.refused = now
 	from.Campaign = c
 	*x.out = delivery.Granted{
 		Rate: c.Rate, Revision: c.Revision, GrantedAt: by.at, NextAt: next, Bound: delivery.BindQuota, BoundQuota: by.quota.ID,
 		BoundWindow: by.window, Competitors: 1, Daemons: by.waiting[c.ID].daemons, Windows: by.windows, From: from,
 	}
+	keep(in, x.own, x.out, now)
+	if by.until <= now && len(in) > 1 { // it keeps units for others: of two that each keep what the other needs, none would be sent
+		for _, q := range in {
+			q.waiting[c.ID].demand = 0
+		}
+	}
+}
+
+// keep notes what of each quota is kept for a campaign that was refused or cut short, by the rules of the store: model/keep.go.
+func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
+	head := headAfter(a, g.Units)
+	for _, q := range in {
+		m, w, patience := q.waiting[a.Campaign.ID], &q.quota.Windows[q.window], int64(second)
+		span := w.Span.Microseconds()
+		m.asks, m.other = 0, g.Bound == delivery.BindQuota && g.BoundQuota != q.quota.ID
+		if m.due = g.NextAt; g.Bound == delivery.BindQuota {
+			patience = max(second, span)
+		}
+		switch there := max(now, q.until); {
+		case m.due > there+patience:
+			m.demand = 0
+		case m.due > there && m.other:
+			for _, p := range in {
+				m.demand = min(m.demand, max(head, p.fair(p.waiting[a.Campaign.ID], span)))
+			}
+		}
+	}
+}
+
+// fair is how many units fall to a member in the given time, beside the others that wait.
+func (q *crowd) fair(m *member, time int64) int64 {
+	all := int64(0)
+	for _, o := range q.waiting {
+		all += o.weight
+	}
+	w := &q.quota.Windows[q.window]
+	n, span := max(1, (min(w.Limit, delivery.MaxGrant)*m.weight+all-1)/all), w.Span.Microseconds()
+	if q.quota.Spend == delivery.SpendEven {
+		return time/max(1, span/n) + 1
+	}
+	return n * (time/span + 1)
 }
 
 // headAfter is the weight of the job that follows the first units.

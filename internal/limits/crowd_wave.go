@@ -1,6 +1,8 @@
 package limits
 
 import (
+	"math"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 )
@@ -9,6 +11,8 @@ import (
 type wave struct {
 	known  bool  // how much there is
 	left   int   // how many campaigns are asked for if it is not
+	ahead  bool  // it is not, and some of it is owed to a campaign that cannot ask now, before those that do
+	looked bool  // the store is asked how much there is
 	level  int64 // units that begin at less service are shared out,
 	extra  int64 // and so many of those that begin at it
 	demand int64 // of the campaigns asked for
@@ -19,11 +23,22 @@ type wave struct {
 }
 
 // begin begins a wave.
-func (q *crowd) begin(now int64, waves int) {
-	w := wave{known: q.until <= now && q.room > 0 && q.quota.Spend != delivery.SpendEven, left: few << waves}
+func (q *crowd) begin(now, take int64, waves int) {
+	w := wave{known: q.until <= now && q.room > 0, left: few << waves}
 	var list []*member
+	absent, present, interval := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
+	if q.quota.Spend == delivery.SpendEven { // those who ask when what they need has come again lose nothing
+		window := &q.quota.Windows[q.window]
+		interval = window.Span.Microseconds() / max(1, window.Limit)
+	}
 	for _, m := range q.waiting {
-		if m.hopes(now, q.grace) {
+		if m.hopes(now, q.grace) && (interval == 0 || m.due <= now+m.demand*interval) {
+			switch {
+			case m.asks == take:
+				present = max(present, m.service)
+			case m.other:
+				absent = min(absent, m.service)
+			}
 			list = append(list, m)
 			w.weights, w.hopes = w.weights+m.weight*whole/m.daemons, w.hopes+m.demand
 		}
@@ -31,10 +46,17 @@ func (q *crowd) begin(now int64, waves int) {
 	room := q.room
 	if !w.known {
 		room = delivery.MaxGrant
-		for _, window := range q.quota.Windows {
-			room = min(room, window.Limit)
+	}
+	for _, window := range q.quota.Windows {
+		limit := min(window.Limit, delivery.MaxGrant)
+		if w.known && q.quota.Spend == delivery.SpendEven {
+			limit = 1 + limit*q.ahead/window.Span.Microseconds() // what comes while slots are granted ahead
+		}
+		if !w.known || q.quota.Spend == delivery.SpendEven {
+			room = min(room, limit)
 		}
 	}
+	w.ahead = !w.known && absent < present
 	w.level, w.extra = levelOf(list, room)
 	q.wave = w
 }
@@ -79,6 +101,9 @@ func (q *crowd) part(m *member) int64 {
 
 // admits reports whether an ask is made now.
 func (q *crowd) admits(a *delivery.Ask) bool {
+	if q.wave.ahead {
+		return false
+	}
 	if q.wave.known {
 		return q.part(q.waiting[a.Campaign.ID]) > 0
 	}

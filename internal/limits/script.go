@@ -25,7 +25,7 @@ func newScript(names ...string) *shards.Script {
 }
 
 var (
-	takeScript    = newScript("state", "window", "item", "timeline", "opened", "share", "take")
+	takeScript    = newScript("state", "window", "item", "timeline", "opened", "share", "keep", "take")
 	refundScript  = newScript("state", "window", "item", "timeline", "refund")
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")

@@ -67,8 +67,10 @@ local function joinNodes(list, id, now, fresh, grace)
 end
 
 -- Until when room is kept for a campaign that said how much it can use. It may be gone: its daemons ask every 12.5 s at least.
-local CLAIM = 15 * SECOND
-local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) end
+local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + 15 * SECOND) end
+
+-- Whether a campaign was told to ask again, and may still do so.
+local function isDue(r, now, grace) return r[DUE] > 0 and now <= claimEnd(r, grace) end
 
 -- Finds a campaign among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are
 -- removed first, once for all items: what is now is the same for all.
@@ -99,11 +101,6 @@ local function levelRivals(q)
   local low = rivals[1][SERVICE]
   for i = 2, #rivals do low = min(low, rivals[i][SERVICE]) end
   for i = 1, #rivals do rivals[i][SERVICE] = rivals[i][SERVICE] - low end
-end
-
--- Whether a node is expected to ask for units of a quota soon.
-local function awaited(e, now, grace)
-  return e[DUE] > 0 and e[DUE] - SECOND <= now and now <= e[DUE] + grace
 end
 
 -- How many of the open slots a node may take: those assigned to it, or those so near that they would be lost if they were left

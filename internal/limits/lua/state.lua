@@ -68,19 +68,16 @@ else
   end
 end
 
-local HEADER = '<I7I7I7I7I4BI7B'
-local SEQ, OVERRIDE, LOW, HIGH, STEPS, SURE, EPOCH, CHECK = parse(HEADER, ARGV[1])
+local SEQ, OVERRIDE, LOW, HIGH, STEPS, SURE, EPOCH, CHECK = parse('<I7I7I7I7I4BI7B', ARGV[1])
 
-local CLOCK, STEP = '<I7I7I4I7', 50000
-local OFFSET = 4503599627370496 -- added to offsets, which may be negative
+local CLOCK = '<I7I7I4I7'
 
--- An offset goes away again, by a microsecond in so many: a clock that was set right must not be contradicted for good, since
--- calendars are the world's. That is 0.05 %, less than what forecasts allow in a minute, and than the steps of a window.
-local SLEW = 2000
-
--- The offset, nearer to 0 for the time that has passed.
+-- The offset, nearer to 0 for the time that has passed: by a microsecond in 2,000. A clock that was set right must not be
+-- contradicted for good, since calendars are the world's. That is 0.05 %, less than what forecasts allow in a minute, and than the
+-- steps of a window.
 local function slewed(offset, seen, now)
-  local back = max(0, floor(now / SLEW) - floor(seen / SLEW))
+  local every = 2000
+  local back = max(0, floor(now / every) - floor(seen / every))
   if offset > 0 then return max(0, offset - back) end
   return min(0, offset + back)
 end
@@ -89,6 +86,8 @@ end
 -- offset. A request that was merely in transit for long looks like a step forward, so the caller is first asked
 -- whether it is sure. Returns now, the steps and the time that was stored, or nil and the error.
 local function clock(key, keep)
+  local most = 50000 -- that the clock may be off
+  local bias = 4503599627370496 -- added to offsets, which may be negative
   local raw = OVERRIDE
   if raw == 0 then
     local t = call('TIME')
@@ -99,7 +98,7 @@ local function clock(key, keep)
   if v then
     local pos
     seen, offset, steps, epoch, pos = parse(CLOCK, v)
-    offset, process = offset - OFFSET, sub(v, pos)
+    offset, process = offset - bias, sub(v, pos)
   end
   if CHECK > 0 then
     if epoch ~= EPOCH or CHECK == 1 and not find(call('INFO', 'server'), process, 1, true) then
@@ -111,9 +110,9 @@ local function clock(key, keep)
   if LOW == 0 and HIGH > 0 and keep and now > seen + HIGH then return nil, redis.error_reply('CLOCK has it stepped?') end
   if LOW > 0 and steps == STEPS then
     local to = now
-    if now < LOW - STEP then
+    if now < LOW - most then
       to = LOW
-    elseif now > HIGH + STEP then
+    elseif now > HIGH + most then
       if SURE == 0 then return nil, redis.error_reply(string.format('CLOCK %d microseconds ahead', now - HIGH)) end
       to = HIGH
     end
@@ -123,7 +122,7 @@ local function clock(key, keep)
   end
   now = max(now, seen)
   if keep and (now > seen or steps ~= STEPS) then
-    call('SET', key, pack(CLOCK, now, offset + OFFSET, steps, epoch) .. process)
+    call('SET', key, pack(CLOCK, now, offset + bias, steps, epoch) .. process)
   end
   return now, steps, seen
 end

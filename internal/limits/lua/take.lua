@@ -89,9 +89,10 @@ local function rivalShare(it, c, slots)
   if #rivals == 1 then
     return min(slots, c.pace)
   end
-  local active = self[DEMAND] > 0 and now <= claimEnd(self, grace)
-  if active and c.pace == 0 then return 0 end -- there is nothing to share
-  local others, low, high, tie = {}, 0, 0, 1
+  local due = isDue(self, now, grace)
+  if due and c.pace == 0 then return 0 end -- there is nothing to share
+  local others, low, high, tie, interval = {}, 0, 0, 1, 0
+  if c.even then interval = floor(c.tight[SPAN] / max(1, c.tight[LIMIT])) end -- those who ask when what they need has come again lose nothing
   for i = 1, #rivals do
     local r = rivals[i]
     if r == self then
@@ -99,7 +100,7 @@ local function rivalShare(it, c, slots)
     else
       high = max(high, r[SERVICE])
       local till = claimEnd(r, grace)
-      if r[DEMAND] > 0 and now <= till then
+      if r[DEMAND] > 0 and now <= till and (interval == 0 or r[DUE] <= now + r[DEMAND] * interval) then
         if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
         if #others == 0 or till < c.kept then c.kept = till end
         r[TIE] = tie
@@ -108,7 +109,7 @@ local function rivalShare(it, c, slots)
     end
   end
   if #others == 0 then low = high end
-  if not isNew and (active or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * self[COST] end
+  if not isNew and (due or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * self[COST] end
   self[SERVICE] = max(self[SERVICE], low)
   local n = shareRivals(self, c.pace, slots, others)
   if n == min(slots, c.pace) then c.kept = 0 end
@@ -191,7 +192,7 @@ local function quotaNext(it, claims, units)
   return next
 end
 
--- Records what each quota granted the campaign, and how much more the campaign can use.
+-- Records what each quota granted the campaign, and how much more the campaign can use before it asks again.
 local function settleQuotas(it, tl, claims, units, slots, want)
   for i = 1, #claims do
     local c = claims[i]
@@ -200,14 +201,14 @@ local function settleQuotas(it, tl, claims, units, slots, want)
       local due = r[DUE]
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
-      if units < want and g.next > 0 and g.next <= max(now, c.next) + SECOND then
+      if units < want and g.next > 0 and keeps(claims, c, now, g.next, units, units < slots) then
         if units < slots and min(c.share, c.room) < slots then r[RCUT] = g.next end
-        local use = g.next - now + 2 * it[QUANTUM]
-        if now <= r[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
-        r[DUE], r[DEMAND] = g.next, min(want - units, floor(use / tl[SPACING]) + 1)
+        r[DUE], r[DEMAND] = g.next, uses(it, tl[SPACING], claims, c, now, g.next, units, want)
         if c.joint then r[DEMAND] = c.spec.all end
       elseif c.joint and c.spec.left > 0 then
         r[DUE], r[DEMAND] = max(due, now + it[QUANTUM]), c.spec.left -- it asks for them in a moment
+      elseif units < want then
+        r[DUE] = g.next -- what it is owed here is remembered until then
       end
     end
   end

@@ -106,8 +106,25 @@ local function wanted(tl, now)
   return false
 end
 
+-- Whether a node is expected to ask for units of a quota soon.
+local function awaited(e, now, grace)
+  return e[DUE] > 0 and e[DUE] - SECOND <= now and now <= e[DUE] + grace
+end
+
+-- Whether a node was refused by a quota, and asks as it was told; or has answered for the store until now, since many wait.
+local function refused(tl, it, now)
+  local nodes, claims = tl[NODES], it[CLAIMS] or {}
+  for i = 1, #nodes do
+    if awaited(nodes[i], now, 2 * it[QUANTUM]) then return true end
+  end
+  for i = 1, #claims do
+    if claims[i].joint then return true end
+  end
+  return false
+end
+
 -- Moves the timeline past the slots a daemon holds, in case the store lost them, and past unused time. A slow timeline
--- that has not idled is kept if its slot is still in time; otherwise it starts again at its phase.
+-- that has not idled is kept if its slot is still in time; otherwise it starts again at its phase, unless a quota held it up.
 local function catchUp(tl, it, now)
   local spacing, heldUntil = tl[SPACING], it[HELDUNTIL]
   if heldUntil > tl[HIGHEST] then
@@ -124,7 +141,7 @@ local function catchUp(tl, it, now)
   if tl[AT] >= from then return end
   if spacing >= 10000 and (it[WANT] > 1 and tl[AT] + min(spacing, 200000) >= from or wanted(tl, now)) then
     if tl[AT] >= from - floor(it[LATE] / 4) then return end
-    from = firstSlot(it, from)
+    if not refused(tl, it, now) then from = firstSlot(it, from) end
   end
   tl[AT], tl[FRAC] = from, 0
 end

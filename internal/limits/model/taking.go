@@ -280,22 +280,25 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 	q.self = q.held.join(t.now, name, t.grace())
 	fresh := len(q.held.rivals) > before
 	q.self.cost = cost
-	active := q.self.active(t.now, t.grace())
-	if active && q.pace == 0 {
+	awaited := q.self.awaited(t.now, t.grace())
+	if awaited && q.pace == 0 {
 		return 0 // there is nothing to share
 	}
 
 	var others []flow
-	low, high := int64(0), int64(0)
-	ahead := true
+	low, high, dearest := int64(0), int64(0), cost
+	ahead, interval := true, q.tight.span/max(1, q.tight.limit)
 	for _, r := range q.held.rivals {
 		if r == q.self {
 			ahead = false
 			continue
 		}
 		high = max(high, r.service)
-		if !r.active(t.now, t.grace()) {
-			continue
+		if r.awaited(t.now, t.grace()) {
+			dearest = max(dearest, r.cost)
+		}
+		if !r.active(t.now, t.grace()) || q.even && interval > 0 && r.due > t.now+r.demand*interval {
+			continue // or it asks when what it needs has come again
 		}
 		if len(others) == 0 || r.service < low {
 			low = r.service
@@ -308,9 +311,9 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 	if len(others) == 0 {
 		low = high
 	}
-	if !fresh && (active || len(others) == 0) {
+	if !fresh && (awaited || len(others) == 0) {
 		// Units that were not asked for are not owed later, beyond what the window held.
-		low -= min(q.tight.limit, delivery.MaxGrant) * q.self.cost
+		low -= min(q.tight.limit, delivery.MaxGrant) * dearest
 	}
 	q.self.service = max(q.self.service, low)
 	n := share(q.self.service, q.self.cost, q.pace, slots, others)
@@ -358,10 +361,9 @@ func (t *taking) quotaNext(units int64) int64 {
 	return next
 }
 
-// settleQuotas records what each quota granted the campaign, and how much more the campaign can
-// use.
+// settleQuotas records what each quota granted the campaign, and how much more the campaign can use before it asks again.
 func (t *taking) settleQuotas(units, slots, want int64) {
-	next, spacing := t.out.NextAt, t.tl.rate.Spacing()
+	next := t.out.NextAt
 	for _, q := range t.binds {
 		r := q.self
 		if r == nil {
@@ -370,21 +372,19 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		due := r.due
 		r.seen, r.demand, r.due = t.now, 0, 0
 		r.service += units * r.cost
-		// Nothing is kept for a campaign that another limit prevents from asking.
-		if units < want && next > 0 && next <= max(t.now, q.next)+second {
+		switch {
+		case units < want && next > 0 && t.keeps(q, units, slots):
 			if units < slots && min(q.share, q.room) < slots {
 				r.cut = next
 			}
-			use := next - t.now + t.grace()
-			if t.now <= r.cut+q.tight.span {
-				use = q.tight.span
-			}
-			r.due, r.demand = next, min(want-units, use/spacing+1)
+			r.due, r.demand = next, t.uses(q, units, want)
 			if q.joint.Cost > 0 {
 				r.demand = q.joint.All
 			}
-		} else if q.joint.Cost > 0 && q.joint.Left > 0 {
+		case q.joint.Cost > 0 && q.joint.Left > 0:
 			r.due, r.demand = max(due, t.now+t.ask.Quantum), q.joint.Left // it asks for them in a moment
+		case units < want:
+			r.due = next // what it is owed here is remembered until then
 		}
 		q.held.level()
 	}

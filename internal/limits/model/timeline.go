@@ -81,7 +81,8 @@ func (s *Store) timeline(now int64, c *delivery.Campaign) *timeline {
 // time, except for the burst. A slow campaign that has not idled (its slot has only just passed and it has more than
 // one unit to send, or a daemon wanted its slots all the time) keeps its timeline if that leaves most of the late
 // tolerance; otherwise it starts again at its phase: the cause of the delay affected other campaigns as well, and they
-// should not all continue at the same instant.
+// should not all continue at the same instant. Where a quota was the cause, it starts again at once: at another instant, the
+// units that were kept for it might be gone.
 func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 	spacing, heldUntil := tl.rate.Spacing(), a.HeldUntil
 	if heldUntil > tl.high {
@@ -98,7 +99,9 @@ func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 		if tl.next.At >= floor-delivery.Kept(a.LateTolerance) {
 			return
 		}
-		floor = firstSlot(floor, a.Campaign)
+		if !tl.refused(now, a) {
+			floor = firstSlot(floor, a.Campaign)
+		}
 	}
 	tl.next = delivery.Slot{At: floor}
 }
@@ -106,6 +109,17 @@ func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 // wanted tells whether a daemon was recently cut short for want of slots.
 func (tl *timeline) wanted(now int64) bool {
 	return slices.ContainsFunc(tl.nodes, func(n *node) bool { return n.cut > 0 && now-n.cut <= wantedFor })
+}
+
+// refused tells whether a daemon was refused by a quota, and asks as it was told; or has answered for the store until now, since
+// many wait.
+func (tl *timeline) refused(now int64, a *delivery.Ask) bool {
+	for i, j := range a.Joint {
+		if j.Cost > 0 && len(a.Campaign.Quotas[i].Windows) > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(tl.nodes, func(n *node) bool { return n.awaited(now, 2*a.Quantum) })
 }
 
 // credit is how far back unused slots may be used: the time of burst slots, rounded down.

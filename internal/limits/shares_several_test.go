@@ -1,0 +1,238 @@
+package limits
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// contest is campaigns that always have jobs, under several quotas, asked for by one daemon.
+type contest struct {
+	list    []*waiter
+	wants   []float64 // units that each may send by its rate
+	longest int64     // of all spans
+	quotas  []*delivery.Quota
+}
+
+// drawContest draws quotas and up to most campaigns. Each is under all quotas or, if they differ, under some of them.
+func drawContest(rt *rapid.T, most int, differ bool) *contest {
+	c := &contest{}
+	for i := range rapid.IntRange(1, 3).Draw(rt, "quotas") {
+		q := &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1}
+		q.Spend = rapid.SampledFrom([]string{delivery.SpendGreedy, delivery.SpendGreedy, delivery.SpendEven}).Draw(rt, "spend")
+		for _, seconds := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int64{2, 5, 12, 30}), 1, 2, rapid.ID[int64]).Draw(rt, "spans") {
+			c.longest = max(c.longest, seconds)
+			q.Windows = append(q.Windows, delivery.Window{
+				Span: time.Duration(seconds) * time.Second, Limit: rapid.Int64Range(5, 60).Draw(rt, "limit"),
+				Algorithm: rapid.SampledFrom([]string{delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed}).Draw(rt, "algorithm"),
+			})
+		}
+		c.quotas = append(c.quotas, q)
+	}
+	rates := rapid.SampledFrom([]int64{1, 2, 5, 20, 100})
+	same := rates.Draw(rt, "rate")
+	for i := range rapid.IntRange(2, most).Draw(rt, "campaigns") {
+		rate, quotas := same, c.quotas
+		if differ {
+			rate = rates.Draw(rt, "own rate")
+			quotas = rapid.Custom(func(rt *rapid.T) []*delivery.Quota {
+				var list []*delivery.Quota
+				for _, q := range c.quotas {
+					if rapid.Bool().Draw(rt, q.ID) {
+						list = append(list, q)
+					}
+				}
+				return list
+			}).Filter(func(list []*delivery.Quota) bool { return len(list) > 0 }).Draw(rt, "own quotas")
+		}
+		campaign := campaign(rate, quotas...)
+		campaign.ID = fmt.Sprintf("c%d", i)
+		campaign.PriorityWeight = rapid.SampledFrom([]int64{1, 1, 1, 2, 4}).Draw(rt, "priority")
+		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, float64(rate))
+	}
+	return c
+}
+
+// run lets all ask as they are told for twenty of the longest spans. It ends with what each may send by its rate.
+func (c *contest) run(s store) {
+	now := epoch
+	for _, w := range c.list {
+		now = settle(s, epoch, w.ask.Campaign)
+	}
+	for until := now + 20*c.longest*second; now < until; now += quantum {
+		var due []*waiter
+		var asks []delivery.Ask
+		for _, w := range c.list {
+			if now >= w.at {
+				due, asks = append(due, w), append(asks, w.ask)
+			}
+		}
+		if len(due) == 0 {
+			continue
+		}
+		for i, g := range s.Take(now, "a", asks).Items {
+			w := due[i]
+			w.asks++
+			w.got += g.Units
+			if w.at = now + quantum; g.Units < w.ask.Want && g.NextAt > w.at {
+				w.at = min(g.NextAt, now+12*second)
+			}
+		}
+	}
+	for i := range c.wants {
+		c.wants[i] *= float64(20 * c.longest)
+	}
+}
+
+// least is how many units one of the campaigns may expect of its quotas, by its priority, though all others use theirs.
+func (c *contest) least(i int) float64 {
+	own, seconds := c.list[i].ask.Campaign, float64(20*c.longest)
+	least := c.wants[i]
+	for _, q := range own.Quotas {
+		all := int64(0)
+		for _, w := range c.list {
+			if slices.Contains(w.ask.Campaign.Quotas, q) {
+				all += w.ask.Campaign.PriorityWeight
+			}
+		}
+		for _, w := range q.Windows {
+			span := w.Span.Seconds() + float64(slack(w.Span.Microseconds()))/1e6
+			least = min(least, float64(w.Limit)*seconds/span*float64(own.PriorityWeight)/float64(all))
+		}
+	}
+	return least
+}
+
+// fair is how what all got would be divided by priority, if none got more than its rate.
+func (c *contest) fair() []float64 {
+	fair, weights, left := make([]float64, len(c.list)), 0.0, 0.0
+	for _, w := range c.list {
+		weights, left = weights+float64(w.ask.Campaign.PriorityWeight), left+float64(w.got)
+	}
+	for again := true; again; {
+		again = false
+		for i, w := range c.list {
+			if weight := float64(w.ask.Campaign.PriorityWeight); fair[i] == 0 && left*weight/weights > c.wants[i] {
+				fair[i], left, weights, again = c.wants[i], left-c.wants[i], weights-weight, true
+			}
+		}
+	}
+	for i, w := range c.list {
+		if fair[i] == 0 {
+			fair[i] = left * float64(w.ask.Campaign.PriorityWeight) / weights
+		}
+	}
+	return fair
+}
+
+func (c *contest) String() (s string) {
+	for _, q := range c.quotas {
+		s += fmt.Sprintf("%s %s %v; ", q.ID, q.Spend, q.Windows)
+	}
+	for i, w := range c.list {
+		s += fmt.Sprintf("%s, priority %d, wants %.0f, under", w.ask.Campaign.ID, w.ask.Campaign.PriorityWeight, c.wants[i])
+		for _, q := range w.ask.Campaign.Quotas {
+			s += " " + q.ID
+		}
+		s += fmt.Sprintf(": %d with %d asks; ", w.got, w.asks)
+	}
+	return s
+}
+
+// tightest is how many units all may send together, where all are under all quotas.
+func (c *contest) tightest() float64 {
+	tightest, seconds := 0.0, float64(20*c.longest)
+	for _, want := range c.wants {
+		tightest += want
+	}
+	for _, q := range c.quotas {
+		for _, w := range q.Windows {
+			span := w.Span.Seconds() + float64(slack(w.Span.Microseconds()))/1e6
+			tightest = min(tightest, float64(w.Limit)*seconds/span)
+		}
+	}
+	return tightest
+}
+
+// The store knows each of a few campaigns; for many, their daemon asks.
+const fewCampaigns, manyCampaigns = few, 10
+
+// Campaigns under the same quotas share them by their priority, whichever of the quotas, and of their windows, ends a grant, and
+// however each is spent. Windows of a few units, where each unit is a large part of a share, are the worst: no campaign has less
+// than three fifths there, but for the burst of one window at the start. Together they use most of what there is.
+func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
+	harness.Simulation(t)
+	for name, most := range map[string]int{"few": fewCampaigns, "many": manyCampaigns} {
+		t.Run(name, func(t *testing.T) {
+			harness.Few(t, 60, func(rt *rapid.T) {
+				c := drawContest(rt, most, false)
+				c.run(newBehind())
+				all, burst := 0.0, int64(60)
+				for _, q := range c.quotas {
+					for _, w := range q.Windows {
+						burst = min(burst, w.Limit)
+					}
+				}
+				for i, fair := range c.fair() {
+					all += float64(c.list[i].got)
+					if got := float64(c.list[i].got); got < 0.6*fair-float64(burst) {
+						rt.Errorf("%s got %.0f of %.0f: %s", c.list[i].ask.Campaign.ID, got, fair, c)
+					}
+				}
+				if tightest := c.tightest(); all < 0.6*tightest-float64(burst) {
+					rt.Errorf("%.0f units of %.0f: %s", all, tightest, c)
+				}
+			})
+		})
+	}
+}
+
+// A campaign under several quotas, each of which it shares with others, is not starved by those that need only one of them: nearly
+// all have half of what is theirs in the scarcest, at least.
+func TestFewCampaignsStarveBetweenQuotas(t *testing.T) {
+	harness.Simulation(t)
+	all, starved := 0, 0
+	var last *contest
+	harness.Few(t, 100, func(rt *rapid.T) {
+		c := drawContest(rt, fewCampaigns, true)
+		c.run(newBehind())
+		for i := range c.list {
+			if all++; float64(c.list[i].got+2) < c.least(i)/2 {
+				starved, last = starved+1, c
+			}
+		}
+	})
+	if starved*50 > all {
+		t.Errorf("%d of %d campaigns got less than half of what is theirs, in the last case: %s", starved, all, last)
+	}
+}
+
+// TestSeveralQuotasOnRealStores: the scripts do the same as the model, where each quota ends some of the grants.
+func TestSeveralQuotasOnRealStores(t *testing.T) {
+	harness.Simulation(t)
+	simulate(t, func(t *testing.T, s store) {
+		c := &contest{longest: 12}
+		for i, w := range []delivery.Window{
+			{Span: 5 * time.Second, Limit: 11, Algorithm: delivery.AlgorithmLog}, {Span: 12 * time.Second, Limit: 22, Algorithm: delivery.AlgorithmFixed},
+		} {
+			c.quotas = append(c.quotas, &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1, Windows: []delivery.Window{w}})
+		}
+		for i := range 6 {
+			campaign := campaign(2, c.quotas...)
+			campaign.ID = fmt.Sprintf("c%d", i)
+			c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, 2)
+		}
+		c.run(s)
+		for i, fair := range c.fair() {
+			if got := float64(c.list[i].got); got < 0.95*fair || got > 1.05*fair {
+				t.Errorf("campaign %d got %.0f of %.0f: %s", i, got, fair, c)
+			}
+		}
+	})
+}
