@@ -320,6 +320,41 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 	}
 }
 
+// TestABacklogForADestinationThatAnswers500: whatever is tried while a destination answers each job with 500 loses an attempt. As long as
+// jobs wait for it that have not been tried, it is tried with these: none loses two.
+func TestABacklogForADestinationThatAnswers500(t *testing.T) {
+	for _, daemons := range []int{1, 2} {
+		t.Run(fmt.Sprint(daemons), func(t *testing.T) {
+			quick := func(o *Options) { o.Retry.MaxAttempts = 3 }
+			playedWith(t, daemons, newBook(campaign("c", 100)), &shops{}, quick, func(t *testing.T, f *fleet, timer *partition) {
+				f.receiver.setAnswer(down("dead", dead500))
+				lane := newPartition("lane/0")
+				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 200), "dead"))
+				time.Sleep(time.Hour)
+				tries := map[string]int{}
+				for _, a := range f.receiver.history() {
+					tries[a.id]++
+				}
+				twice := 0
+				for _, n := range tries {
+					if n > 1 {
+						twice++
+					}
+				}
+				// The fifth failure of the first row closes it, and is no attempt.
+				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead > 0 || twice > 1 || len(tries) < 40 {
+					t.Errorf("%d dead letters; %d jobs were tried, %d of them more than once", dead, len(tries), twice)
+				}
+				f.receiver.setAnswer(nil)
+				time.Sleep(mostShut + 2*mostApart)
+				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 200 {
+					t.Errorf("%d of 200 are delivered in the end", n)
+				}
+			})
+		})
+	}
+}
+
 // TestAThrottledDestinationWaitsOnEveryDaemon: for as long as it asks, nothing is sent to it, and the others are.
 func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 	played(t, 2, newBook(campaign("c", 200)), &shops{}, func(t *testing.T, f *fleet, timer *partition) {
