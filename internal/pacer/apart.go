@@ -255,6 +255,9 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 	if j.Attempt == 0 {
 		d.untriedUntil = max(d.untriedUntil, now.in(wait+untriedFor))
 	}
+	if d.tripped || d.open(now.local) {
+		p.destinations.barred.add(j.Campaign, d.destinationKey, now.in(wait+barredFor))
+	}
 	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait)})
 }
 

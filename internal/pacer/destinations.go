@@ -54,6 +54,8 @@ type destinations struct {
 	shut  map[string]shutSet     // by sink, those that are open or half-open
 	freed []*destination         // whose lines wait for no job that has left them any more
 	tells tells
+
+	barred barred // whose jobs wait in timers
 }
 
 func newDestinations(most int) destinations {
