@@ -30,7 +30,7 @@ const (
 	Gate      Cause = "gate"    // of its sink is closed
 	Store     Cause = "store"   // the quota store does not answer
 	Quota     Cause = "quota"   // is used up
-	Failing   Cause = "failing" // its sink fails its jobs alone
+	Failing   Cause = "failing" // its sink fails its jobs, and no others as far as is known
 	Blocked   Cause = "blocked" // its jobs are in ingress behind those of a campaign with overflow block
 	Share     Cause = "share"   // a quota that it shares had too few units when it asked; or nothing is sent for long, and one may be why
 	Lane      Cause = "lane"    // its lane is not read, or its jobs do not come out of it

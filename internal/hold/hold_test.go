@@ -106,7 +106,7 @@ func TestEveryCause(t *testing.T) {
 		}, Share, in(10 * time.Second), "its quota provider had too few units for it when it last asked, at 2026-11-20T11:59:58Z; now there are 7",
 			"it asks again by 2026-11-20T12:00:10Z"},
 		"fails alone": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} }, Failing, time.Time{},
-			"its sink receiver fails the jobs of this campaign alone", "log"},
+			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},
 		"blocked": {func(e *Evidence) {
 			e.Board.Waiting, e.Board.Stuck = 0, &Stuck{Cause: Blocked, By: "whale"}
 		}, Blocked, time.Time{}, "behind those of campaign whale", "pacer campaign set whale --overflow lane"},

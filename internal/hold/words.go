@@ -72,7 +72,7 @@ func (a *Answer) Why() string {
 		}
 		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
 	case Failing:
-		return fmt.Sprintf("its sink %s fails the jobs of this campaign alone, so that one a second is tried", a.sink)
+		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink)
 	case Blocked:
 		return fmt.Sprintf("its jobs wait in ingress behind those of campaign %s, whose overflow is block", a.detail)
 	case Lane:
@@ -169,7 +169,8 @@ func (a *Answer) Remedy() string {
 		}
 		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
 	case Failing:
-		return "compare its jobs with those of other campaigns; pacer_sink_seconds and the log say how the sink answers"
+		return "if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
+			"pacer_sink_seconds and the log say how it answers"
 	case Blocked:
 		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
 	case Unreadable:

@@ -235,13 +235,22 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 	case campaignFails:
 		if done, first := q.circuit.open(now.local); done {
 			if first {
-				p.opt.Logger.Warn("the sink fails this campaign's jobs alone; one a second is tried",
-					"campaign", q.id, "sink", s.id, "detail", r.Detail)
+				p.tellCampaignFails(q, s, r)
 			}
 			p.pauseQueue(q)
 		}
 	}
 	return v
+}
+
+// tellCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, nobody knows whether it
+// would take other jobs.
+func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
+	says := "the sink fails this campaign's jobs, and is not known to take others; one a second is tried"
+	if s.tookSince(q.circuit.since) {
+		says = "the sink fails this campaign's jobs and takes others; one a second is tried"
+	}
+	p.opt.Logger.Warn(says, "campaign", q.id, "sink", s.id, "detail", r.Detail)
 }
 
 // pauseQueue hands the slots of a queue back whose circuit was opened.
