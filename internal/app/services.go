@@ -37,9 +37,12 @@ func (s *Services) DSN() string { return s.Config.Postgres.DSN.Reveal() }
 
 // OpenKafka makes the client of Kafka.
 func (s *Services) OpenKafka() error {
-	_, err := s.access()
+	a, err := s.access()
 	if err != nil {
 		return err
+	}
+	if a.kafkaFault != nil {
+		return config.UsageError{Err: a.kafkaFault}
 	}
 	s.Kafka, err = broker.New(broker.Options{
 		Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess,
@@ -60,10 +63,16 @@ func (s *Services) Close() {
 
 // topology returns the configured topology of the quota engine's store.
 func (s *Services) topology() (o shards.Options, err error) {
-	_, err = s.access()
+	a, err := s.access()
+	if err != nil {
+		return o, err
+	}
+	if a.redisFault != nil {
+		return o, config.UsageError{Err: a.redisFault}
+	}
 	o = s.Config.Redis.Options()
 	o.Renew = s.redisAccess
-	return o, err
+	return o, nil
 }
 
 // Shards makes the clients of the quota engine's store.

@@ -66,7 +66,9 @@ func (c Cause) Own() bool {
 func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled || c == Unanswered }
 
 // Destination reports whether the cause is what the campaign's destination answers, or that it does not.
-func (c Cause) Destination() bool { return c == Gate || c == Refused || c == Failing || c == Destinations }
+func (c Cause) Destination() bool {
+	return c == Gate || c == Refused || c == Failing || c == Destinations
+}
 
 // Settles reports whether the campaign's jobs do not wait, but settle without being sent.
 func (c Cause) Settles() bool { return c == Cancelled || c == Completed || c == Ended }
