@@ -35,11 +35,23 @@ func (d *Daemon) await(ctx context.Context) bool {
 	asking.Wait()
 	for {
 		if d.parts.Catalog.Ready() && (d.results == nil || d.results.Ready()) {
+			d.lookForOthers(ctx)
 			return ctx.Err() == nil
 		}
 		if retry.Sleep(ctx, awaitEvery) != nil {
 			return false
 		}
+	}
+}
+
+// lookForOthers says if daemons of another installation use the same database.
+func (d *Daemon) lookForOthers(ctx context.Context) {
+	why, err := d.parts.Others(ctx, d.parts.Catalog.Installations)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		d.log.Warn("whether daemons of another installation use the same database could not be looked up", "error", err)
+	case why != "":
+		d.log.Error("the database is shared with another installation", "why", why)
 	}
 }
 

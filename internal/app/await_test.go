@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // A service that is asked for and never answers is named within a second, and once; when it answers, the daemon goes on.
@@ -50,6 +53,46 @@ func (s *shared) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
+}
+
+// inhabited is a catalog that other daemons use as well.
+type inhabited struct {
+	*catalog.Memory
+	by delivery.Installation
+}
+
+func (c inhabited) Installations(context.Context) ([]delivery.Installation, error) {
+	return []delivery.Installation{c.by}, nil
+}
+
+// A daemon says at its start that another installation uses its database, and nothing of its like.
+func TestAnotherInstallationIsToldOfAtTheStart(t *testing.T) {
+	t.Parallel()
+	for lanes, want := range map[string]int{"night.lanes": 1, "pacer.lanes": 0} {
+		t.Run(lanes, func(t *testing.T) {
+			t.Parallel()
+			log := &shared{}
+			parts := testParts(t, slog.New(slog.NewTextHandler(log, nil)))
+			parts.Catalog = inhabited{parts.Catalog.(*catalog.Memory), delivery.Installation{Group: "pacer", Lanes: lanes}}
+			d, err := NewDaemon(parts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- d.Run(ctx) }()
+			for end := time.Now().Add(10 * time.Second); !strings.Contains(log.String(), "taking jobs") && time.Now().Before(end); {
+				time.Sleep(5 * time.Millisecond)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if n := strings.Count(log.String(), "level=ERROR msg=\"the database is shared"); n != want {
+				t.Errorf("told of %d times:\n%s", n, log.String())
+			}
+		})
+	}
 }
 
 // Kafka is named once whether results are written or not, and whatever else is away.

@@ -43,6 +43,7 @@ type Catalog interface {
 	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
+	Installations(ctx context.Context) ([]delivery.Installation, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 	NoteFailing(ctx context.Context, since map[string]time.Time) error

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -52,6 +53,20 @@ func (s *Services) OpenKafka() error {
 		return config.UsageError{Err: fmt.Errorf("kafka.sasl: %w", err)}
 	}
 	return nil
+}
+
+// Others says what is wrong if daemons of another installation use the same database; "" if none do. seen lists those that use it.
+func (s *Services) Others(ctx context.Context, seen func(context.Context) ([]delivery.Installation, error)) (why string, err error) {
+	list, err := seen(ctx)
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	cluster, err := s.Kafka.Cluster(ctx)
+	if err != nil {
+		return "", BrokersFault(err)
+	}
+	mine := delivery.Installation{Group: s.Config.Kafka.Group, Lanes: requeue.LaneTopic(s.Topics.Prefix), Cluster: cluster}
+	return mine.Other(list), nil
 }
 
 // Close closes idle connections.

@@ -49,6 +49,9 @@ func (c *cli) checkAll(ctx context.Context, tries int) error {
 	catalogued := out.postgres(ctx, s)
 	out.redis(ctx, s)
 	out.kafka(ctx, s)
+	if catalogued {
+		out.installations(ctx, s)
+	}
 	out.certificates(s.Certificates(), time.Now())
 	tables := out.sinks(ctx, s)
 	if catalogued {
