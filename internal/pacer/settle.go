@@ -124,13 +124,24 @@ func (p *Pacer) notTaken(x sent, now instant) {
 	case r.Class == delivery.Unreachable:
 		p.retry(j, r, counts, 0, now)
 	default:
-		if now.local >= s.quiet.refused {
-			s.quiet.refused = now.in(tellEvery)
-			p.opt.Logger.Warn("the sink refused a job for its credentials or settings, though not all jobs; it is tried again later",
-				"sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
-		}
+		p.tellRefused(q, s, j, r, now)
 		p.waitAlone(j, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge), now)
 	}
+}
+
+// tellRefused logs a refusal of credentials or settings that closes nothing: the first ones, and those among jobs that are taken.
+func (p *Pacer) tellRefused(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+	if now.local < s.quiet.refused {
+		return
+	}
+	s.quiet.refused = now.in(tellEvery)
+	says := "the sink refused pacer's credentials or settings for a job, which is tried again later, and none is given up: correct the sink's " +
+		"configuration, or the destination"
+	if s.tookSince(max(0, now.in(-tellEvery))) {
+		says = "the sink refused pacer's credentials or settings for a job, though it takes others; it is tried again later, and not given up: " +
+			"see what the answer says"
+	}
+	p.opt.Logger.Warn(says, "sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
 }
 
 // usesAttempt tells whether a failure is the job's own, so that an attempt is used up. In an outage it is if the destination
