@@ -135,13 +135,14 @@ func (p *Pacer) tellRefused(q *queue, s *sinkState, j *delivery.Job, r delivery.
 		return
 	}
 	s.quiet.refused = now.in(tellEvery)
-	says := "the sink refused pacer's credentials or settings for a job, which is tried again later, and none is given up: correct the sink's " +
-		"configuration, or the destination"
+	log := p.opt.Logger.With("sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
 	if s.tookSince(max(0, now.in(-tellEvery))) {
-		says = "the sink refused pacer's credentials or settings for a job, though it takes others; it is tried again later, and not given up: " +
-			"see what the answer says"
+		log.Warn("the sink refused pacer's credentials or settings for a job, though it takes others; it is tried again later, and not given up: " +
+			"see what the answer says")
+		return
 	}
-	p.opt.Logger.Warn(says, "sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
+	log.Warn("the sink refused pacer's credentials or settings for a job, which is tried again later, and none is given up: correct the sink's " +
+		"configuration, or the destination")
 }
 
 // usesAttempt tells whether a failure is the job's own, so that an attempt is used up. In an outage it is if the destination
@@ -257,11 +258,12 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 // tellCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, nobody knows whether it
 // would take other jobs.
 func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
-	says := "the sink fails this campaign's jobs, and is not known to take others; one a second is tried"
+	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", r.Detail)
 	if s.tookSince(q.circuit.since) {
-		says = "the sink fails this campaign's jobs and takes others; one a second is tried"
+		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
+		return
 	}
-	p.opt.Logger.Warn(says, "campaign", q.id, "sink", s.id, "detail", r.Detail)
+	log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
 }
 
 // pauseQueue hands the slots of a queue back whose circuit was opened.
