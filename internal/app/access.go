@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -29,9 +30,14 @@ const accessEvery = 10 * time.Second
 type access struct {
 	config       *config.Config
 	kafka, redis *tls.Config // nil: not encrypted
+
+	kafkaFault, redisFault error // why files of theirs cannot be used
 }
 
-// readAccess reads the files that the configuration names.
+// fault returns why files cannot be used; nil if all can.
+func (a *access) fault() error { return errors.Join(a.kafkaFault, a.redisFault) }
+
+// readAccess reads the files that the configuration names. Those of Kafka and Redis that cannot be used concern only who connects to them.
 func readAccess(cfg *config.Config) (*access, error) {
 	a := &access{}
 	var err error
@@ -39,12 +45,13 @@ func readAccess(cfg *config.Config) (*access, error) {
 		return nil, err
 	}
 	if a.kafka, err = a.config.Kafka.TLS.Client(); err != nil {
-		return nil, fmt.Errorf("kafka.tls.%w", err)
+		a.kafkaFault = fmt.Errorf("kafka.tls.%w", err)
 	}
 	if a.redis, err = a.config.Redis.TLS.Client(); err != nil {
-		return nil, fmt.Errorf("redis.tls.%w", err)
+		a.redisFault = fmt.Errorf("redis.tls.%w", err)
 	}
-	if dsn := a.config.Postgres.DSN.Reveal(); dsn != "" {
+	err = nil
+	if dsn := a.config.Postgres.DSN.Reveal(); dsn != "" && cfg.Fault(config.NeedPostgres) == nil {
 		err = catalog.CheckDSN(dsn)
 	}
 	return a, err
@@ -230,6 +237,9 @@ func (s *Services) renewAccess() (changed []string, err error) {
 		return nil, err
 	}
 	fresh, err := readAccess(s.Config)
+	if err == nil {
+		err = fresh.fault()
+	}
 	if err != nil {
 		fresh = &access{config: old.config.RereadTokens(), kafka: old.kafka, redis: old.redis}
 		if changed = fresh.changes(old); len(changed) > 0 {

@@ -27,7 +27,6 @@ import (
 	"github.com/pacer/pacer/internal/progress"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/results"
-	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/tracing"
@@ -44,6 +43,7 @@ type Catalog interface {
 	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)
 	SavePositions(ctx context.Context, group string, positions []delivery.Position) error
 	LoadPositions(ctx context.Context, group string) ([]delivery.Position, error)
+	Installations(ctx context.Context) ([]delivery.Installation, error)
 	SaveProgress(ctx context.Context, list []delivery.Progress) error
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 	NoteFailing(ctx context.Context, since map[string]time.Time) error
@@ -116,11 +116,12 @@ type site struct {
 type life struct {
 	phase  atomic.Int32
 	ending chan struct{} // closed when Run accepts no more jobs
+	answered
 }
 
 // The phases of a daemon.
 const (
-	phaseWaiting  = iota // for the catalog and Redis
+	phaseWaiting  = iota // see await
 	phaseRunning         // the consumer runs
 	phaseDraining        // no more intake
 )
@@ -270,26 +271,6 @@ func (d *Daemon) consume(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the catalog is loaded, Redis has answered, and the topic of the results exists, if one is
-// configured: without them no job can be sent. It returns false if ctx ends first.
-func (d *Daemon) await(ctx context.Context) bool {
-	var outage retry.Outage
-	for {
-		err := d.limits.Ping(ctx)
-		if err == nil && d.parts.Catalog.Ready() && (d.results == nil || d.results.Ready()) {
-			return true
-		}
-		if err != nil && ctx.Err() == nil && outage.Failed() {
-			d.log.Warn("redis does not answer; retrying until it does", "error", err)
-		}
-		if retry.Sleep(ctx, awaitEvery) != nil {
-			return false
-		}
-	}
-}
-
-const awaitEvery = 100 * time.Millisecond
-
 // size returns how many campaigns the catalog has, and how many have had jobs here.
 func (d *Daemon) size() (campaigns, busy int) {
 	if s := d.parts.Catalog.Snapshot(); s != nil {
@@ -307,8 +288,10 @@ func (d *Daemon) Ready() (ok bool, why string) {
 		return false, "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
 	case d.results != nil && !d.results.Ready():
 		return false, "the topic of the results has not been found: is Kafka reachable, and migrated?"
-	case d.phase.Load() == phaseWaiting:
+	case !d.answered.redis.Load():
 		return false, "redis has not answered yet"
+	case !d.answered.kafka.Load():
+		return false, "kafka has not answered yet"
 	case !d.consumer.Joined():
 		return false, "the consumer group is not joined: is Kafka reachable, and are all topics there?"
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -37,9 +38,12 @@ func (s *Services) DSN() string { return s.Config.Postgres.DSN.Reveal() }
 
 // OpenKafka makes the client of Kafka.
 func (s *Services) OpenKafka() error {
-	_, err := s.access()
+	a, err := s.access()
 	if err != nil {
 		return err
+	}
+	if a.kafkaFault != nil {
+		return config.UsageError{Err: a.kafkaFault}
 	}
 	s.Kafka, err = broker.New(broker.Options{
 		Brokers: s.Config.Kafka.Brokers, Topics: s.Topics.Names(), Security: s.kafkaAccess,
@@ -51,6 +55,20 @@ func (s *Services) OpenKafka() error {
 	return nil
 }
 
+// Others says what is wrong if daemons of another installation use the same database; "" if none do. seen lists those that use it.
+func (s *Services) Others(ctx context.Context, seen func(context.Context) ([]delivery.Installation, error)) (why string, err error) {
+	list, err := seen(ctx)
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	cluster, err := s.Kafka.Cluster(ctx)
+	if err != nil {
+		return "", BrokersFault(err)
+	}
+	mine := delivery.Installation{Group: s.Config.Kafka.Group, Lanes: requeue.LaneTopic(s.Topics.Prefix), Cluster: cluster}
+	return mine.Other(list), nil
+}
+
 // Close closes idle connections.
 func (s *Services) Close() {
 	if s.Kafka != nil {
@@ -60,10 +78,16 @@ func (s *Services) Close() {
 
 // topology returns the configured topology of the quota engine's store.
 func (s *Services) topology() (o shards.Options, err error) {
-	_, err = s.access()
+	a, err := s.access()
+	if err != nil {
+		return o, err
+	}
+	if a.redisFault != nil {
+		return o, config.UsageError{Err: a.redisFault}
+	}
 	o = s.Config.Redis.Options()
 	o.Renew = s.redisAccess
-	return o, err
+	return o, nil
 }
 
 // Shards makes the clients of the quota engine's store.

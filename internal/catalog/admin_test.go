@@ -276,6 +276,34 @@ func TestForgetPositions(t *testing.T) {
 	}
 }
 
+// TestInstallationsThatUseTheDatabase: by the positions of lanes that were saved in the last minute.
+func TestInstallationsThatUseTheDatabase(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	p, ctx := started(t, Options{DSN: dsn}), t.Context()
+	a, err := NewAdmin(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	for group, topic := range map[string]string{"night": "night.lanes", "pacer": "pacer.lanes", "gone": "gone.lanes"} {
+		if err := p.SavePositions(ctx, group, []delivery.Position{
+			{Topic: topic, Cluster: "A"}, {Topic: topic, Partition: 1, Cluster: "A"}, {Topic: "pacer.timer.5s", Cluster: "A"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := connected(t, dsn).Exec(ctx, `UPDATE pacer.positions SET updated_at = now() - interval '61 seconds' WHERE group_id = 'gone'`); err != nil {
+		t.Fatal(err)
+	}
+	want := []delivery.Installation{{Group: "night", Lanes: "night.lanes", Cluster: "A"}, {Group: "pacer", Lanes: "pacer.lanes", Cluster: "A"}}
+	for _, look := range []func(context.Context) ([]delivery.Installation, error){p.Installations, a.Installations} {
+		if got, err := look(ctx); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
+
 // TestOnlyFinishedCampaignsAreDeleted: with their links and progress; their history stays.
 func TestOnlyFinishedCampaignsAreDeleted(t *testing.T) {
 	t.Parallel()

@@ -245,6 +245,9 @@ func (m *Memory) Unpin(ctx context.Context, campaign string, lane int, seen bool
 	return released, err
 }
 
+// Installations returns none: nobody else uses the memory of a process.
+func (*Memory) Installations(context.Context) ([]delivery.Installation, error) { return nil, nil }
+
 // SavePositions stores positions of the group, as Postgres.SavePositions does.
 func (m *Memory) SavePositions(ctx context.Context, group string, positions []delivery.Position) error {
 	return m.locked(ctx, "save positions of group "+group, func() {

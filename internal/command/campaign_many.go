@@ -164,7 +164,7 @@ func (c *cli) confirmMany(ctx context.Context, yes bool, what string) error {
 func (d database) manyIDs(ctx context.Context, m *manyCampaigns) (ids []string, err error) {
 	serves := func(string) bool { return true }
 	if m.sink != "" {
-		cfg, _, err := config.Load(d.c.config, d.c.configSet, d.c.Environ)
+		cfg, _, err := config.LoadFor(d.c.source())
 		if err != nil {
 			return nil, err
 		}

@@ -38,7 +38,7 @@ func (c *cli) check() *cobra.Command {
 // checkAll is `pacer check`: it checks the configuration and every connection, one line each. The error is ErrNotOK if
 // one failed. It connects to as many destinations as tries says.
 func (c *cli) checkAll(ctx context.Context, tries int) error {
-	s, err := c.services(config.NeedTopics, config.NeedRedis, config.NeedPostgres, config.NeedSinks)
+	s, err := c.services(config.NeedTopics, config.NeedRedis, config.NeedPostgres, config.NeedSinks, config.NeedServer)
 	if err != nil {
 		return err
 	}
@@ -49,6 +49,9 @@ func (c *cli) checkAll(ctx context.Context, tries int) error {
 	catalogued := out.postgres(ctx, s)
 	out.redis(ctx, s)
 	out.kafka(ctx, s)
+	if catalogued {
+		out.installations(ctx, s)
+	}
 	out.certificates(s.Certificates(), time.Now())
 	tables := out.sinks(ctx, s)
 	if catalogued {

@@ -67,6 +67,25 @@ func (c *checks) destinations(ctx context.Context, s *app.Services, d *destinati
 	d.run(ctx, c, admin.DestinationsAfter)
 }
 
+// installations checks that no daemons but those of this configuration use the database.
+func (c *checks) installations(ctx context.Context, s *app.Services) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	admin, err := openAdmin(s.Config)
+	if err != nil {
+		c.say("installation", err)
+		return
+	}
+	defer admin.Close()
+	why, err := s.Others(ctx, admin.Installations)
+	switch {
+	case err != nil:
+		c.say("installation", err)
+	case why != "":
+		c.fail("installation", why)
+	}
+}
+
 // longLogs notes log windows above the bound of new ones, which rows written by SQL may exceed.
 func (c *checks) longLogs(quotas []catalog.QuotaRow) {
 	for i := range quotas {

@@ -181,7 +181,7 @@ func (c *cli) destinationTest() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		cfg, _, err := config.Load(c.config, c.configSet, c.Environ)
+		cfg, _, err := config.LoadFor(c.source())
 		if err != nil {
 			return err
 		}

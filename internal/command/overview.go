@@ -120,6 +120,9 @@ func (o *overview) sinks() []string {
 
 // openLimits makes an engine that only looks, on connections that the caller closes.
 func openLimits(s *app.Services) (*limits.Engine, *shards.Set, error) {
+	if err := s.Config.Fault(config.NeedRedis); err != nil {
+		return nil, nil, config.UsageError{Err: err}
+	}
 	set, err := s.Shards()
 	if err != nil {
 		return nil, nil, err

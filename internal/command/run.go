@@ -24,7 +24,7 @@ SIGHUP it reads certificates and secrets again; it also does so by itself when t
 
 // runDaemon is `pacer run`. It returns nil after a graceful stop.
 func (c *cli) runDaemon(ctx context.Context) error {
-	s, err := c.services(config.NeedTopics, config.NeedRedis, config.NeedPostgres, config.NeedSinks)
+	s, err := c.services(config.NeedTopics, config.NeedRedis, config.NeedPostgres, config.NeedSinks, config.NeedServer)
 	if err != nil {
 		return err
 	}
@@ -38,12 +38,15 @@ func (c *cli) runDaemon(ctx context.Context) error {
 func (c *cli) consoleCommand() *cobra.Command {
 	var listen string
 	cmd := bare("console", "The console of an installation, in a process of its own", func(ctx context.Context) error {
-		s, err := c.services(config.NeedRedis, config.NeedPostgres)
+		s, err := c.services(config.NeedRedis, config.NeedPostgres, config.NeedServer)
 		if err != nil {
 			return err
 		}
 		defer s.Close()
 		if len(s.Config.Kafka.Brokers) > 0 {
+			if err := s.Config.Fault(config.NeedKafka); err != nil {
+				return config.UsageError{Err: err}
+			}
 			if err := s.OpenKafka(); err != nil {
 				return err
 			}

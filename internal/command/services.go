@@ -25,13 +25,15 @@ func (c *cli) services(needs ...config.Section) (*app.Services, error) {
 	return s, nil
 }
 
+// source is where the configuration is read from.
+func (c *cli) source() config.Source {
+	return config.Source{Path: c.config, Explicit: c.configSet, Environ: c.Environ}
+}
+
 // load reads the configuration and logs its warnings.
 func (c *cli) load(needs ...config.Section) (*config.Config, *slog.Logger, error) {
-	cfg, warnings, err := config.Load(c.config, c.configSet, c.Environ)
+	cfg, warnings, err := config.LoadFor(c.source(), needs...)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := cfg.Require(needs...); err != nil {
 		return nil, nil, withHints(err, warnings)
 	}
 	log := cfg.Log.Logger(c.Stderr)

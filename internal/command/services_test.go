@@ -124,6 +124,32 @@ func TestAMisspelledVariableIsNamedWhereItsValueIsMissing(t *testing.T) {
 	}
 }
 
+// A machine that has the configuration of the daemons, and not their secrets, can do what needs none of them.
+func TestCommandsNeedOnlyTheSecretsThatTheyUse(t *testing.T) {
+	environ := []string{
+		"PACER_KAFKA_BROKERS=127.0.0.1:1", "PACER_REDIS_ADDRS=127.0.0.1:1", "PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:1/pacer",
+		"PACER_REDIS_PASSWORD=file:/nowhere/redis", "PACER_ADMIN_TOKEN=file:/nowhere/token", "PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_CA_FILE=/nowhere/ca",
+		"PACER_SINKS_OUT_TYPE=log", "PACER_SINKS_BOT_TYPE=telegram", "PACER_SINKS_HOOKS_TYPE=http", "PACER_SINKS_HOOKS_URL=http://127.0.0.1:1/",
+		"PACER_SINKS_HOOKS_BEARER=file:/nowhere/bearer",
+	}
+	secrets := []string{"redis.password", "admin_token", "sinks.bot.token", "sinks.hooks.bearer"}
+	for line, missing := range map[string][]string{
+		"campaign list": nil, "campaign pause spring": nil, "quota list": nil, "quota show provider": nil, "explain spring": nil, "destination list": nil,
+		"migrate status": nil, "top --plain --count 1": nil, "sink test out": nil, "sink test hooks": {"sinks.hooks.bearer"},
+		"sink list": {"redis.password"}, "console": {"redis.password", "admin_token"}, "run": secrets, "check": secrets, "config print": secrets,
+	} {
+		code, _, said := execute(t, environ, strings.Fields(line)...)
+		for _, secret := range secrets {
+			if strings.Contains(said, secret) != slices.Contains(missing, secret) {
+				t.Errorf("%s: code %d, says %q, which is to name %v", line, code, said, missing)
+			}
+		}
+		if len(missing) > 0 && code != 2 {
+			t.Errorf("%s: code %d", line, code)
+		}
+	}
+}
+
 func TestBrokersThatCannotBeReachedAreNamed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	environ := []string{"PACER_KAFKA_BROKERS=127.0.0.1:1", "PACER_POSTGRES_DSN=postgres://pacer@127.0.0.1:1/pacer"}

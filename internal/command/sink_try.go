@@ -102,7 +102,7 @@ type sinkTested struct {
 }
 
 func (c *cli) testSink(ctx context.Context, t *trial) error {
-	cfg, log, err := c.load(config.NeedSinks)
+	cfg, log, err := c.load(config.NeedSink(t.sink))
 	if err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func (d database) change(ctx context.Context, id string, e campaignEdit) (campai
 		return campaignRow{}, err
 	}
 	known := hold.Evidence{Now: time.Now(), Campaign: row.Campaign()}
-	if cfg, _, err := config.Load(d.c.config, d.c.configSet, d.c.Environ); err == nil {
+	if cfg, _, err := config.LoadFor(d.c.source()); err == nil {
 		known.Sink, known.SinkFault = sinkOf(cfg, row.Sink)
 	}
 	a := hold.Of(known)

@@ -54,6 +54,7 @@ type Config struct {
 	AdminToken      Secret        `yaml:"admin_token"`      // of an administrator of the console
 
 	sources map[string]func() (string, error) // of secrets that refer to files, by path
+	unused  Problems                          // of sections that are not needed
 }
 
 // Kafka configures the brokers, the ingress topics and the topics of waiting jobs.

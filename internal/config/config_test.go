@@ -324,6 +324,81 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
+// Everything that is wrong is told of in one go: each once, and nothing that only comes of it.
+func TestAllProblemsAtOnce(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	_, _, err := load(t, `
+kafka: {lanez: 3, group: "", max_record_bytes: much}
+redis: {password: "file:`+missing+`"}
+retry: {max: never, initial: 1h, jitter: 2}
+default_sink: receiver
+sinks:
+  receiver: {type: htpp, url: "http://a"}
+  hooks: {type: http, ulr: "http://a", max_in_flight: 0}
+`)
+	want := []string{
+		"kafka.lanez: there is no such key; did you mean lanes?", "kafka.max_record_bytes: ", "retry.max: ",
+		"sinks.hooks.ulr: there is no such key; did you mean url?", `sinks.receiver.type: there is no type "htpp"`,
+		"redis.password: cannot read the secret: open " + missing, "kafka.group: must have 1 to 255 characters", "retry.jitter: 2 is out of range",
+		"sinks.hooks.max_in_flight: 0 is out of range",
+	}
+	if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), want, strings.HasPrefix) {
+		t.Errorf("%v", err)
+	}
+	var many strings.Builder
+	for i := range 2 * maxProblems {
+		fmt.Fprintf(&many, "qqqqq%d: 1\n", i)
+	}
+	_, _, err = load(t, many.String())
+	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != maxProblems+1 || lines[maxProblems] != "50 more; correct these first" {
+		t.Errorf("%d lines", len(lines))
+	}
+}
+
+// A command judges what it uses: a secret of a sink, of Redis or of the console does not concern one that reads the database.
+func TestOnlyWhatIsUsedIsJudged(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	path := write(t, "pacer.yaml", `
+kafka: {brokers: ["a:1"], sasl: {mechanism: plain, username: u, password: "file:`+missing+`"}}
+redis: {addrs: ["a:1"], password: "file:`+missing+`"}
+postgres: {dsn: "postgres://u@h/d"}
+admin_token: "file:`+missing+`"
+sinks:
+  telegram: {type: telegram}
+  hooks: {type: http, url: "http://a", bearer: "file:`+missing+`"}
+  out: {type: log}
+`)
+	from := Source{Path: path, Explicit: true}
+	for _, tt := range []struct {
+		needs []Section
+		want  []string
+	}{
+		{nil, nil},
+		{[]Section{NeedPostgres}, nil},
+		{[]Section{NeedSink("out")}, nil},
+		{[]Section{NeedSink("hooks")}, []string{"sinks.hooks.bearer: cannot read"}},
+		{[]Section{NeedKafka}, []string{"kafka.sasl.password: cannot read"}},
+		{[]Section{NeedTopics}, []string{"kafka.sasl.password: cannot read"}},
+		{[]Section{NeedRedis, NeedPostgres}, []string{"redis.password: cannot read"}},
+		{[]Section{NeedKafka, NeedRedis, NeedPostgres, NeedSinks, NeedServer}, []string{
+			"kafka.sasl.password: ", "redis.password: ", "admin_token: ", "sinks.hooks.bearer: ", "sinks.telegram.token: required"}},
+	} {
+		cfg, _, err := LoadFor(from, tt.needs...)
+		if len(tt.want) == 0 {
+			if err != nil || cfg.Fault(NeedRedis) == nil || cfg.Fault(NeedPostgres) != nil || len(cfg.Sinks) != 3 {
+				t.Errorf("%v: %v", tt.needs, err)
+			}
+			continue
+		}
+		if err == nil || !slices.EqualFunc(strings.Split(err.Error(), "\n"), tt.want, strings.HasPrefix) {
+			t.Errorf("%v: %v, want %v", tt.needs, err, tt.want)
+		}
+	}
+	if _, _, err := LoadFor(Source{Path: write(t, "pacer.yaml", "sinks: {a: {type: http, ulr: x}}"), Explicit: true}); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a key that does not exist: %v", err)
+	}
+}
+
 func TestMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
 	if _, _, err := Load(path, false, nil); err != nil {

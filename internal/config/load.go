@@ -1,21 +1,14 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink"
@@ -30,7 +23,22 @@ const (
 // Problems are the errors in a configuration: one line each, which begins with the key and ends with the remedy.
 type Problems []string
 
-func (p Problems) Error() string { return strings.Join(p, "\n") }
+// maxProblems bounds the lines that are told of.
+const maxProblems = 50
+
+func (p Problems) Error() string {
+	if more := len(p) - maxProblems; more > 0 {
+		return strings.Join(p[:maxProblems], "\n") + fmt.Sprintf("\n%d more; correct these first", more)
+	}
+	return strings.Join(p, "\n")
+}
+
+// keyOf returns the key that a problem is with.
+func keyOf(problem string) string {
+	key, _, _ := strings.Cut(problem, ": ")
+	key, _, _ = strings.Cut(key, " (")
+	return key
+}
 
 // Load reads the configuration: defaults, then the YAML file at path, then the PACER_* variables of environ
 // ("NAME=value", as returned by os.Environ), which override the file. A missing file is an error only if explicit,
@@ -41,13 +49,53 @@ func (p Problems) Error() string { return strings.Join(p, "\n") }
 // key, its valid values, and its position in the file.
 func Load(path string, explicit bool, environ []string) (cfg *Config, warnings []string, err error) {
 	l, err := read(path, explicit, environ)
+	if err == nil {
+		err = l.faults(l.values)
+	}
 	if err != nil {
 		return nil, l.warnings, UsageError{err}
 	}
 	return l.cfg, l.warnings, nil
 }
 
-// read is Load. The loader knows where each value comes from.
+// Source is where a configuration is read from; see Load.
+type Source struct {
+	Path     string
+	Explicit bool
+	Environ  []string
+}
+
+// LoadFor is Load for a command that needs these sections, whose required settings must be there. The values of others are not judged: a
+// secret of theirs that cannot be read, for one, does not concern the command. Keys that do not exist, and values of another type, are errors
+// all the same.
+func LoadFor(from Source, needs ...Section) (cfg *Config, warnings []string, err error) {
+	l, err := read(from.Path, from.Explicit, from.Environ)
+	if err == nil {
+		var used Problems
+		for _, problem := range l.values {
+			if uses(needs, keyOf(problem)) {
+				used = append(used, problem)
+			} else {
+				l.cfg.unused = append(l.cfg.unused, problem)
+			}
+		}
+		err = l.faults(append(used, l.apart(l.cfg.missing(needs))...))
+	}
+	if err != nil {
+		return nil, l.warnings, UsageError{err}
+	}
+	return l.cfg, l.warnings, nil
+}
+
+// faults returns the problems with the form of the configuration and these with its values; nil if there are none.
+func (l *loader) faults(values Problems) error {
+	if all := slices.Concat(l.problems, values); len(all) > 0 {
+		return all
+	}
+	return nil
+}
+
+// read is Load, before it is judged. The loader knows where each value comes from.
 func read(path string, explicit bool, environ []string) (*loader, error) {
 	l := &loader{
 		cfg: Default(), path: cmp.Or(path, DefaultPath),
@@ -61,112 +109,44 @@ func read(path string, explicit bool, environ []string) (*loader, error) {
 	l.expandSwitches("", file)
 	l.environment(environ, file)
 	l.bind(file)
+	form := l.problems
+	l.problems = nil
 	l.resolveSecrets()
+	secrets := l.problems
+	l.problems = append(form, secrets...) // both are known by their keys
 	l.derived = l.cfg.derive()
-	if len(l.problems) == 0 { // a value that could not be read would be reported twice
-		l.problems = l.cfg.Problems()
+	l.values = append(secrets, l.apart(l.cfg.Problems())...)
+	l.problems = form
+	if len(form)+len(l.values) == 0 {
+		l.warnings = append(l.warnings, l.cfg.warnings()...)
 	}
-	if len(l.problems) > 0 {
-		return l, l.problems
-	}
-	l.warnings = append(l.warnings, l.cfg.warnings()...)
 	return l, nil
 }
 
-// readFile reads and parses the file; the result is empty if the file is missing and may be.
-func (l *loader) readFile(explicit bool) (map[string]any, error) {
-	path := l.path
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) && !explicit {
-		return map[string]any{}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w; name an existing file", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	if len(b) > maxConfigFile {
-		return nil, fmt.Errorf("--config: %s is larger than %d bytes", path, maxConfigFile)
-	}
-	var document yaml.Node
-	tree := map[string]any{}
-	if err = yaml.Unmarshal(b, &document); err == nil && document.Kind != 0 {
-		if root := document.Content[0]; root.Kind != yaml.MappingNode && root.Tag != "!!null" {
-			return nil, fmt.Errorf("%s must consist of sections, such as kafka: {brokers: [\"127.0.0.1:9092\"]}", path)
-		}
-		err = document.Decode(&tree)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s is not valid YAML: %s", path, yamlProblem(b, err))
-	}
-	for _, root := range document.Content {
-		l.locate("", root)
-	}
-	if tree == nil { // the document is null
-		tree = map[string]any{}
-	}
-	return stringKeys(tree).(map[string]any), nil
-}
-
-// yamlValues matches the values that the YAML library repeats in its errors.
-var yamlValues = regexp.MustCompile("anchor '.*' |`.*` |invalid map key: .*")
-
-// yamlProblem puts an error of the YAML library on one line, without the values in it: any of them may be a secret.
-func yamlProblem(text []byte, err error) string {
-	problem := strings.Join(strings.Fields(err.Error()), " ")
-	if _, name, ok := strings.Cut(problem, "unknown anchor '"); ok {
-		name, _, _ = strings.Cut(name, "' referenced")
-		before, _, _ := bytes.Cut(text, []byte("*"+name))
-		return fmt.Sprintf("a value that begins with * must be put in quotes (line %d)", 1+bytes.Count(before, []byte("\n")))
-	}
-	return yamlValues.ReplaceAllStringFunc(problem, func(s string) string {
-		kind, _, _ := strings.Cut(s, "'")
-		if kind, _, _ = strings.Cut(kind, "`"); strings.HasPrefix(s, "invalid") {
-			kind = "invalid map key: "
-		}
-		return kind + redacted + " "
+// apart leaves out problems that most likely come of others: with a value that could not be read, or with one that is to be compared with
+// such a value.
+func (l *loader) apart(list Problems) Problems {
+	return slices.DeleteFunc(list, func(problem string) bool {
+		return slices.ContainsFunc(l.bad, func(key string) bool {
+			return keyOf(problem) == "default_sink" && (key == "sinks" || noSink.MatchString(key)) || strings.HasPrefix(keyOf(problem), key+".") || strings.HasPrefix(key, keyOf(problem)+".") || mentions(problem, key)
+		})
 	})
 }
 
-// stringKeys converts keys that YAML reads as numbers or other values to text.
-func stringKeys(v any) any {
-	switch m := v.(type) {
-	case map[any]any:
-		texts := make(map[string]any, len(m))
-		for key, value := range m {
-			texts[fmt.Sprint(key)] = stringKeys(value)
-		}
-		return texts
-	case map[string]any:
-		for key, value := range m {
-			m[key] = stringKeys(value)
-		}
-	case []any:
-		for i := range m {
-			m[i] = stringKeys(m[i])
-		}
-	}
-	return v
-}
+// noSink matches the keys that are bad where a sink is left out.
+var noSink = regexp.MustCompile(`^sinks\.(.*\.type|[^.]*)$`)
 
-// locate records the line of each key in the file.
-func (l *loader) locate(prefix string, node *yaml.Node) {
-	if node.Kind == yaml.SequenceNode {
-		for i, item := range node.Content {
-			l.locate(prefix+strconv.Itoa(i)+".", item)
+// mentions reports whether a text contains a key, and not just one that begins or ends with it.
+func mentions(text, key string) bool {
+	for rest := text; ; {
+		before, after, found := strings.Cut(rest, key)
+		if !found {
+			return false
 		}
-		return
-	}
-	if node.Kind != yaml.MappingNode {
-		return
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		path := prefix + node.Content[i].Value
-		l.lines[path] = node.Content[i].Line
-		l.locate(path+".", node.Content[i+1])
+		if !strings.HasSuffix(before, ".") && !strings.HasPrefix(after, ".") && !strings.HasPrefix(after, "_") && !strings.HasSuffix(before, "_") {
+			return true
+		}
+		rest = after
 	}
 }
 
@@ -181,7 +161,9 @@ type loader struct {
 	set      map[string]bool   // the paths that have a value
 	content  map[string]string // the file that a secret was read from, by path
 	derived  map[string]string // the path that a value was derived from, by path
-	problems Problems
+	problems Problems          // with the form: keys, types
+	values   Problems          // with the values, secrets among them
+	bad      []string          // keys with problems, and those that they may be meant for
 	warnings []string
 }
 
@@ -194,6 +176,7 @@ func (l *loader) complain(path, format string, args ...any) {
 		problem += fmt.Sprintf(" (line %d)", line)
 	}
 	l.problems = append(l.problems, masked(path)+problem)
+	l.bad = append(l.bad, path)
 }
 
 // expandSwitches turns `tls: true` into `tls: {enabled: true}`, so that the environment may add keys to it.
@@ -293,6 +276,7 @@ func (l *loader) unknownKey(s *schema, prefix, key string) {
 	}
 	if near := notation.Nearest(key, known); near != "" {
 		l.complain(prefix+key, "there is no such key; did you mean %s?", near)
+		l.bad = append(l.bad, prefix+near)
 		return
 	}
 	l.complain(prefix+key, "there is no such key; use one of %s", strings.Join(known, ", "))

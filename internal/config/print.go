@@ -39,6 +39,9 @@ type Setting struct {
 // from.
 func Settings(path string, explicit bool, environ []string) (settings []Setting, warnings []string, err error) {
 	l, err := read(path, explicit, environ)
+	if err == nil {
+		err = l.faults(l.values)
+	}
 	if err != nil {
 		return nil, l.warnings, UsageError{err}
 	}

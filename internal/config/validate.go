@@ -28,43 +28,6 @@ import (
 // minToken is the least length of a token that nobody guesses.
 const minToken = 16
 
-// Section is a part of the configuration that a command requires.
-type Section string
-
-// The sections, by the service that they configure.
-const (
-	NeedKafka    Section = "kafka"    // brokers
-	NeedTopics   Section = "topics"   // brokers and ingress topics
-	NeedRedis    Section = "redis"    // addresses
-	NeedPostgres Section = "postgres" // DSN
-	NeedSinks    Section = "sinks"    // at least one
-)
-
-// Require returns nil if the sections contain all settings without a default, or else a UsageError around Problems.
-func (c *Config) Require(sections ...Section) error {
-	var p Problems
-	need := func(section []Section, missing bool, path string) {
-		for _, s := range section {
-			if missing && slices.Contains(sections, s) {
-				p = append(p, fmt.Sprintf("%s: required; set it in pacer.yaml or %s", path, EnvName(path)))
-				return
-			}
-		}
-	}
-	need([]Section{NeedKafka, NeedTopics}, len(c.Kafka.Brokers) == 0, "kafka.brokers")
-	need([]Section{NeedTopics}, len(c.Kafka.Topics) == 0, "kafka.topics")
-	need([]Section{NeedRedis}, len(c.Redis.Addrs) == 0, "redis.addrs")
-	need([]Section{NeedPostgres}, c.Postgres.DSN == "", "postgres.dsn")
-	if slices.Contains(sections, NeedSinks) && len(c.Sinks) == 0 {
-		p = append(p, "sinks: at least one is required; set one in pacer.yaml, such as "+
-			`receiver: {type: http, url: "http://127.0.0.1:9000/deliver"}, or with PACER_SINKS_RECEIVER_TYPE and PACER_SINKS_RECEIVER_URL`)
-	}
-	if len(p) > 0 {
-		return UsageError{p}
-	}
-	return nil
-}
-
 // Problems returns the errors in the values that are set. Which settings are required depends on the command: see
 // Require.
 func (c *Config) Problems() Problems {

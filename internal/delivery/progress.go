@@ -42,6 +42,38 @@ type MemoryJobs struct {
 	Direct   int64 // those that were not read from a lane
 	Early    int64 // those whose time has not come: of a back-off, a not-before or their next step
 	InHand   int64 // further jobs, which its sink has been given and has not answered
+	Shut     Shut  // what waits for closed destinations
+}
+
+// Shut is what waits of a campaign for destinations that are closed, here and in timers.
+type Shut struct {
+	Jobs         int64 // of those in memory
+	InHand       int64 // of those in hand
+	Destinations int64 // how many of them, at least; 0: nothing waits for closed ones
+	First        string
+	Since        time.Time // when the first of them was closed
+	Next         time.Time // when one of them is tried next
+}
+
+// With is what two find together. Which destinations both have found is not known.
+func (s Shut) With(o Shut) Shut {
+	switch {
+	case s.Destinations == 0:
+		return o
+	case o.Destinations == 0:
+		return s
+	}
+	first, next := s, s.Next
+	if o.Since.Before(s.Since) {
+		first = o
+	}
+	if o.Next.Before(next) {
+		next = o.Next
+	}
+	return Shut{
+		Jobs: s.Jobs + o.Jobs, InHand: s.InHand + o.InHand, Destinations: max(s.Destinations, o.Destinations),
+		First: first.First, Since: first.Since, Next: next,
+	}
 }
 
 // Trouble is that a sink takes no jobs of a campaign from this daemon, which tries one a second.

@@ -30,7 +30,7 @@ const (
 	Gate      Cause = "gate"    // of its sink is closed
 	Store     Cause = "store"   // the quota store does not answer
 	Quota     Cause = "quota"   // is used up
-	Failing   Cause = "failing" // its sink fails its jobs alone
+	Failing   Cause = "failing" // its sink fails its jobs, and no others as far as is known
 	Blocked   Cause = "blocked" // its jobs are in ingress behind those of a campaign with overflow block
 	Share     Cause = "share"   // a quota that it shares had too few units when it asked; or nothing is sent for long, and one may be why
 	Lane      Cause = "lane"    // its lane is not read, or its jobs do not come out of it
@@ -38,12 +38,14 @@ const (
 
 	Unreadable Cause = "unreadable" // its lane is not read: what was committed for it cannot be read
 	Unanswered Cause = "unanswered" // its sink has jobs in hand and answers none
+
+	Destinations Cause = "destinations" // all that is left is for destinations that are closed
 )
 
 // Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
@@ -64,7 +66,9 @@ func (c Cause) Own() bool {
 func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled || c == Unanswered }
 
 // Destination reports whether the cause is what the campaign's destination answers, or that it does not.
-func (c Cause) Destination() bool { return c == Gate || c == Refused || c == Failing }
+func (c Cause) Destination() bool {
+	return c == Gate || c == Refused || c == Failing || c == Destinations
+}
 
 // Settles reports whether the campaign's jobs do not wait, but settle without being sent.
 func (c Cause) Settles() bool { return c == Cancelled || c == Completed || c == Ended }
@@ -96,7 +100,9 @@ type Board struct {
 	Daemons   int           // that run
 	Waiting   int64         // jobs, in lanes and in memory
 	InMemory  int64         // of these
+	Early     int64         // of these, jobs whose time has not come
 	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
+	Shut      delivery.Shut // what waits for closed destinations
 	LanesRead bool          // daemons read all its lanes
 	Unread    []int         // its lanes that a daemon has, and cannot read what was committed for them
 	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
@@ -307,6 +313,9 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b.Stuck != nil {
 		return Answer{Cause: b.Stuck.Cause, sink: e.Sink, detail: b.Stuck.By}, true
 	}
+	if b.shutOut() {
+		return Answer{Cause: Destinations, Since: b.Shut.Since, sink: e.Sink, shut: b.Shut}, true
+	}
 	if b.Waiting == 0 {
 		return a, false
 	}
@@ -325,6 +334,12 @@ func (e *Evidence) reported() (a Answer, found bool) {
 		a.Cause = Lane
 	}
 	return a, true
+}
+
+// shutOut reports whether all that could be sent is for closed destinations.
+func (b *Board) shutOut() bool {
+	s := &b.Shut
+	return s.Destinations > 0 && b.InHand <= s.InHand && b.Waiting-b.Early <= s.Jobs+s.InHand
 }
 
 // patience is how long nothing may have been sent by a campaign that nothing holds.

@@ -106,7 +106,7 @@ func TestEveryCause(t *testing.T) {
 		}, Share, in(10 * time.Second), "its quota provider had too few units for it when it last asked, at 2026-11-20T11:59:58Z; now there are 7",
 			"it asks again by 2026-11-20T12:00:10Z"},
 		"fails alone": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} }, Failing, time.Time{},
-			"its sink receiver fails the jobs of this campaign alone", "log"},
+			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},
 		"blocked": {func(e *Evidence) {
 			e.Board.Waiting, e.Board.Stuck = 0, &Stuck{Cause: Blocked, By: "whale"}
 		}, Blocked, time.Time{}, "behind those of campaign whale", "pacer campaign set whale --overflow lane"},
@@ -126,7 +126,15 @@ func TestEveryCause(t *testing.T) {
 		"last job in hand": {func(e *Evidence) {
 			e.Board.Waiting, e.Board.InMemory, e.Board.InHand, e.Board.LanesRead, e.Board.Idle = 1, 0, 1, false, time.Minute
 		}, Unanswered, time.Time{}, "its sink receiver has 1 of its jobs in hand", "timeout"},
-		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "pacer sink list; the log"},
+		"a closed destination": {func(e *Evidence) {
+			e.Board.Waiting, e.Board.InMemory, e.Board.Shut = 0, 0, delivery.Shut{Destinations: 1, First: "shop-7", Since: in(-time.Hour), Next: in(time.Minute)}
+		}, Destinations, time.Time{}, "all of its jobs that are left are for destination shop-7 of its sink receiver, which is closed since 2026-11-20T11:00:00Z; " +
+			"the next try is at 2026-11-20T12:01:00Z", "pacer sink open receiver --destination shop-7"},
+		"several closed destinations": {func(e *Evidence) {
+			e.Board.Waiting, e.Board.Early, e.Board.InHand = 20, 4, 2
+			e.Board.Shut = delivery.Shut{Destinations: 3, First: "shop-7", Since: in(-time.Hour), Next: in(time.Minute), Jobs: 14, InHand: 2}
+		}, Destinations, time.Time{}, "for destinations of its sink receiver that are closed, at least 3, the first of them shop-7 since", "pacer sink destinations receiver"},
+		"stalled": {func(e *Evidence) { e.Board.Idle = time.Minute }, Stalled, time.Time{}, "nothing known holds them", "closed or disabled, with pacer sink list; the log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()
@@ -179,6 +187,10 @@ func TestNothingHoldsIt(t *testing.T) {
 		"a refusal that is nearly over": func(e *Evidence) { e.Waits = map[string]Wait{"provider": {Again: now.Add(soon)}} },
 		"a refusal of jobs that have settled": func(e *Evidence) {
 			e.Board.Waiting, e.Waits = 0, map[string]Wait{"provider": {Again: now.Add(time.Minute)}}
+		},
+		"others than those for closed destinations": func(e *Evidence) { e.Board.Shut = delivery.Shut{Destinations: 1, Jobs: 99} },
+		"one in hand, besides those for closed destinations": func(e *Evidence) {
+			e.Board.InHand, e.Board.Shut = 1, delivery.Shut{Destinations: 1, Jobs: 100}
 		},
 		"nothing waits":            func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
 		"it was idle for a moment": func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
@@ -238,5 +250,10 @@ func TestSinceWhen(t *testing.T) {
 	e.Campaign.Status, e.Campaign.EndsAt = delivery.StatusActive, now.Add(-time.Minute)
 	if a := Of(e); !a.Since.Equal(e.Campaign.EndsAt) {
 		t.Errorf("ended at %s", a.Since)
+	}
+	e = evidence()
+	e.Board.Shut = delivery.Shut{Destinations: 1, Jobs: 100, Since: now.Add(-time.Minute)}
+	if a := Of(e); !a.Since.Equal(now.Add(-time.Minute)) {
+		t.Errorf("its destination is closed since %s", a.Since)
 	}
 }

@@ -26,6 +26,7 @@ type Answer struct {
 	inHand int64
 	asked  time.Time // Share: when the quota had too few units for it; zero: not known
 	left   int64     // how many it has now
+	shut   delivery.Shut
 }
 
 // Why says in one clause what holds the campaign; "" if nothing does.
@@ -71,7 +72,7 @@ func (a *Answer) Why() string {
 		}
 		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
 	case Failing:
-		return fmt.Sprintf("its sink %s fails the jobs of this campaign alone, so that one a second is tried", a.sink)
+		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink)
 	case Blocked:
 		return fmt.Sprintf("its jobs wait in ingress behind those of campaign %s, whose overflow is block", a.detail)
 	case Lane:
@@ -87,6 +88,8 @@ func (a *Answer) Why() string {
 		return "nothing is read from its lane " + notation.List(a.lanes) + ", since what was committed for it cannot be read"
 	case Unanswered:
 		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand)
+	case Destinations:
+		return a.shutWhy()
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}
@@ -110,6 +113,15 @@ func (a *Answer) gateWhy() string {
 		why += "; one job a second is tried"
 	}
 	return why
+}
+
+func (a *Answer) shutWhy() string {
+	next := fmt.Sprintf("since %s; the next try is at %s", instant(a.shut.Since), instant(a.shut.Next))
+	if a.shut.Destinations == 1 {
+		return fmt.Sprintf("all of its jobs that are left are for destination %s of its sink %s, which is closed %s", a.shut.First, a.sink, next)
+	}
+	return fmt.Sprintf("all of its jobs that are left are for destinations of its sink %s that are closed, at least %d, the first of them %s %s",
+		a.sink, a.shut.Destinations, a.shut.First, next)
 }
 
 func (a *Answer) quotaWhy() string {
@@ -157,15 +169,18 @@ func (a *Answer) Remedy() string {
 		}
 		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
 	case Failing:
-		return "compare its jobs with those of other campaigns; pacer_sink_seconds and the log say how the sink answers"
+		return "if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
+			"pacer_sink_seconds and the log say how it answers"
 	case Blocked:
 		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
 	case Unreadable:
 		return "see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
 	case Unanswered:
 		return fmt.Sprintf("wait for the timeout of sink %s, or look at its destination; pacer_sink_seconds says how long it takes", a.sink)
+	case Destinations:
+		return fmt.Sprintf("see pacer sink destinations %s, and repair them; to try one at once: pacer sink open %s --destination %s", a.sink, a.sink, a.shut.First)
 	case Stalled:
-		return "see whether destinations of its sink are closed, with pacer sink list; the log of the daemons, and pacer_sink_seconds, " +
+		return "see whether destinations of its sink are closed or disabled, with pacer sink list; the log of the daemons, and pacer_sink_seconds, " +
 			"pacer_partition_stalled and pacer_requeue_outage, say more"
 	case Lane:
 		return "the log of the daemons, and pacer_sink_seconds, pacer_partition_stalled and pacer_requeue_outage, say more"

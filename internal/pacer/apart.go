@@ -99,7 +99,7 @@ func (p *Pacer) placeApart(s *sinkState, j *delivery.Job, now instant) bool {
 	}
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
-	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now) && !p.obstructs(d, j, now)) {
+	if !set.Disabled && (d == nil || !d.open(now.local) && d.line.len() < p.lineRoom(d, s, now) && !p.obstructs(d, j, now) && !d.yields(j, now.local)) {
 		return false
 	}
 	d = p.destinations.get(key)
@@ -118,7 +118,7 @@ func (p *Pacer) mayGo(q *queue, j *delivery.Job, now instant) bool {
 	d := p.destinations.find(key)
 	set := p.set(key, d, now)
 	returns := d != nil && q.released.of(j) == d
-	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now)) {
+	if !set.Disabled && (d == nil || (returns || d.line.len() == 0) && p.free(d, q, set.InFlight, now) > 0 && !p.obstructs(d, j, now) && !d.yields(j, now.local)) {
 		return true
 	}
 	d = p.destinations.get(key)
@@ -251,10 +251,14 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}
-	wait = max(wait, now.until(d.openUntil))
-	p.opt.Requeuer.Put(j, delivery.Destination{
-		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(max(min(wait, mostApart), p.opt.MaxOpenAge)),
-	})
+	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
+	if j.Attempt == 0 {
+		d.untriedUntil = max(d.untriedUntil, now.in(wait+untriedFor))
+	}
+	if d.tripped || d.open(now.local) {
+		p.destinations.barred.add(j.Campaign, d.destinationKey, now.in(wait+barredFor))
+	}
+	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait)})
 }
 
 // closedDestinations shows how many destinations of each sink are closed.

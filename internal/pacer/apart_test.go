@@ -270,6 +270,24 @@ func (f *fleet) sentTo(prefix string) (n, attempts int) {
 	return n, attempts
 }
 
+// shut is what waits of a campaign for closed destinations, by the first daemon. All other jobs must have settled.
+func (f *fleet) shut(t *testing.T, campaign string) delivery.Shut {
+	t.Helper()
+	list, err := f.daemons[0].InMemory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list {
+		if m.Campaign == campaign {
+			if m.Jobs-m.Early > m.Shut.Jobs || m.InHand > m.Shut.InHand {
+				t.Errorf("%s has other jobs: %+v", campaign, m)
+			}
+			return m.Shut
+		}
+	}
+	return delivery.Shut{}
+}
+
 // TestADeadDestinationWaitsAlone: whatever a destination answers that does not work, it is tried rarely, the others of its campaign and sink
 // get theirs, and when it works again, all of its jobs are delivered without having used up an attempt that its failure was not worth.
 func TestADeadDestinationWaitsAlone(t *testing.T) {
@@ -307,6 +325,12 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 1 {
 					t.Errorf("%v destinations are closed", n)
 				}
+				if got := f.shut(t, "c"); got.Destinations != 1 || got.First != "dead" || time.Since(got.Since) < 50*time.Second || time.Until(got.Next) > mostShut {
+					t.Errorf("what is left of c is for %+v", got)
+				}
+				if got := f.shut(t, "d"); got.Destinations != 0 {
+					t.Errorf("what is left of d is for %+v", got)
+				}
 				f.receiver.setAnswer(nil)
 				time.Sleep(mostShut + mostApart + 30*time.Second)
 				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 400 {
@@ -314,6 +338,44 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				}
 				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 0 {
 					t.Errorf("%v destinations are closed in the end", n)
+				}
+				if got := f.shut(t, "c"); got.Destinations != 0 {
+					t.Errorf("what is left of c in the end is for %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestABacklogForADestinationThatAnswers500: whatever is tried while a destination answers each job with 500 loses an attempt. As long as
+// jobs wait for it that have not been tried, it is tried with these: none loses two.
+func TestABacklogForADestinationThatAnswers500(t *testing.T) {
+	for _, daemons := range []int{1, 2} {
+		t.Run(fmt.Sprint(daemons), func(t *testing.T) {
+			quick := func(o *Options) { o.Retry.MaxAttempts = 3 }
+			playedWith(t, daemons, newBook(campaign("c", 100)), &shops{}, quick, func(t *testing.T, f *fleet, timer *partition) {
+				f.receiver.setAnswer(down("dead", dead500))
+				lane := newPartition("lane/0")
+				f.push(t, named(jobs(lane, delivery.FromLane, "c", 0, 200), "dead"))
+				time.Sleep(time.Hour)
+				tries := map[string]int{}
+				for _, a := range f.receiver.history() {
+					tries[a.id]++
+				}
+				twice := 0
+				for _, n := range tries {
+					if n > 1 {
+						twice++
+					}
+				}
+				// The fifth failure of the first row closes it, and is no attempt.
+				if dead := f.dead(delivery.ReasonAttemptsExhausted); dead > 0 || twice > 1 || len(tries) < 40 {
+					t.Errorf("%d dead letters; %d jobs were tried, %d of them more than once", dead, len(tries), twice)
+				}
+				f.receiver.setAnswer(nil)
+				time.Sleep(mostShut + 2*mostApart)
+				if n := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); n != 200 {
+					t.Errorf("%d of 200 are delivered in the end", n)
 				}
 			})
 		})

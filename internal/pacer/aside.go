@@ -123,7 +123,7 @@ func (p *Pacer) unpark(q *queue, now instant) {
 // waits for anything but a slot; campaigns without jobs cost nothing. It is meant to be called about once a second.
 func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 	answer := make(chan []delivery.MemoryJobs, 1)
-	p.inbox.do(func(instant) { answer <- p.inMemory() })
+	p.inbox.do(func(now instant) { answer <- p.inMemory(now) })
 	select {
 	case list := <-answer:
 		return list, nil
@@ -134,7 +134,7 @@ func (p *Pacer) InMemory(ctx context.Context) ([]delivery.MemoryJobs, error) {
 	}
 }
 
-func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
+func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
 	for _, q := range p.queues.list {
 		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
@@ -143,33 +143,40 @@ func (p *Pacer) inMemory() (list []delivery.MemoryJobs) {
 			})
 		}
 	}
-	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 {
+	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 && p.destinations.barred.n == 0 {
 		return list
 	}
 	at := make(map[string]int, len(list))
 	for i := range list {
 		at[list[i].Campaign] = i
 	}
-	count := func(j *delivery.Job, early int64) {
-		i, ok := at[j.Campaign]
+	of := func(campaign string) *delivery.MemoryJobs {
+		i, ok := at[campaign]
 		if !ok {
 			i = len(list)
-			at[j.Campaign] = i
-			list = append(list, delivery.MemoryJobs{Campaign: j.Campaign})
+			at[campaign] = i
+			list = append(list, delivery.MemoryJobs{Campaign: campaign})
 		}
-		list[i].Jobs++
-		list[i].Early += early
+		return &list[i]
+	}
+	count := func(j *delivery.Job, early int64) {
+		m := of(j.Campaign)
+		m.Jobs++
+		m.Early += early
 		if j.State == nil {
-			list[i].Units += j.Weight
+			m.Units += j.Weight
 		}
 		if j.From != delivery.FromLane {
-			list[i].Direct++
+			m.Direct++
 		}
 	}
 	early := func(j *delivery.Job) { count(j, 1) }
-	now := func(j *delivery.Job) { count(j, 0) }
-	p.aside.each(early, now)
+	ready := func(j *delivery.Job) { count(j, 0) }
+	p.aside.each(early, ready)
 	p.aside.eachSink(func(s *sinkState) { s.followUps.each(early) })
-	p.destinations.each(now)
+	p.destinations.each(ready)
+	for campaign, shut := range p.shutOut(now) {
+		of(campaign).Shut = *shut
+	}
 	return list
 }

@@ -199,7 +199,7 @@ type verdict uint8
 const (
 	tolerated     verdict = iota // it may be the job's own fault
 	undecided                    // an outage, or many bad jobs that come together: nothing is closed yet
-	campaignFails                // the sink fails this campaign's jobs alone
+	campaignFails                // the sink fails this campaign's jobs, and no others as far as is known
 	sinkFails                    // the sink does not work
 )
 

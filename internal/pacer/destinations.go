@@ -22,6 +22,8 @@ type destination struct {
 	releases []*release // jobs that have left the line for the fronts of their queues
 	turnAt   int64      // local time when one more job in a timer could have its turn, while it is busy
 
+	untriedUntil int64 // local time by which a job in a timer comes back that has not been tried
+
 	version   uint64 // of what is set for it, as last seen
 	renewedAt int64  // local time when that changed; what was sent before says nothing of it
 
@@ -52,6 +54,8 @@ type destinations struct {
 	shut  map[string]shutSet     // by sink, those that are open or half-open
 	freed []*destination         // whose lines wait for no job that has left them any more
 	tells tells
+
+	barred barred // whose jobs wait in timers
 }
 
 func newDestinations(most int) destinations {
@@ -160,6 +164,18 @@ func (l *destinations) pop(d *destination) *delivery.Job {
 		d.line = fifo{} // many may be remembered
 	}
 	return j
+}
+
+// popUntried takes the first job of a line that has not been tried; nil if there is none.
+func (l *destinations) popUntried(d *destination) (untried *delivery.Job) {
+	l.filter(d, func(_ int, j *delivery.Job) bool {
+		if untried != nil || j.Attempt > 0 {
+			return true
+		}
+		untried = j
+		return false
+	})
+	return untried
 }
 
 // filter keeps the jobs of a line for which keep returns true.

@@ -127,7 +127,10 @@ func (p *Pacer) proceed(d *destination, now instant) {
 	}
 	var jobs, before []*delivery.Job
 	for n := p.free(d, nil, set.InFlight, now); n > 0 && d.line.len() > 0 && len(jobs) < mostReleased; {
-		j := p.destinations.pop(d)
+		j := p.nextOf(d, now)
+		if j == nil {
+			break
+		}
 		jobs = append(jobs, j)
 		if q := p.returnsTo(j, now); q != nil {
 			before = append(before, q.recall(d)...) // those that could not be sent soon
@@ -141,6 +144,14 @@ func (p *Pacer) proceed(d *destination, now instant) {
 			p.rejoin(d, j, now)
 		}
 	}
+}
+
+// nextOf takes the job out of a line, which must not be empty, that goes next; nil if none goes now.
+func (p *Pacer) nextOf(d *destination, now instant) *delivery.Job {
+	if !d.yields(d.line.at(0), now.local) {
+		return p.destinations.pop(d)
+	}
+	return p.destinations.popUntried(d)
 }
 
 // returnsTo is the queue to which a job of a line returns; nil if it has to be placed anew.

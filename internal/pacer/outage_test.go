@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,8 @@ func TestOneCampaignsFailuresAreItsOwn(t *testing.T) {
 		t.Run(fmt.Sprint(daemons, " daemons"), func(t *testing.T) {
 			b := newBook(campaign("bad", 100), campaign("good", 100))
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, nil)
+				said := &lines{}
+				f := newFleet(daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(said, nil)) })
 				defer f.stop()
 				f.receiver.setAnswer(failing("bad"))
 				f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "bad", 0, 200))
@@ -47,6 +49,10 @@ func TestOneCampaignsFailuresAreItsOwn(t *testing.T) {
 					if a.attempt > 1 {
 						t.Errorf("%s: attempt %d was used up", a.id, a.attempt)
 					}
+				}
+				takes, unknown := said.count("this campaign's jobs and takes others"), said.count("is not known to take others")
+				if daemons == 1 && (takes != 1 || unknown != 0) || daemons == 2 && (takes != 0 || unknown != 1) { // one that has no others
+					t.Errorf("%d lines say that it takes others, and %d that this is not known", takes, unknown)
 				}
 				f.receiver.setAnswer(nil)
 				before := f.count("bad")

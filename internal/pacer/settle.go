@@ -124,13 +124,25 @@ func (p *Pacer) notTaken(x sent, now instant) {
 	case r.Class == delivery.Unreachable:
 		p.retry(j, r, counts, 0, now)
 	default:
-		if now.local >= s.quiet.refused {
-			s.quiet.refused = now.in(tellEvery)
-			p.opt.Logger.Warn("the sink refused a job for its credentials or settings, though not all jobs; it is tried again later",
-				"sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
-		}
+		p.tellRefused(q, s, j, r, now)
 		p.waitAlone(j, max(p.opt.Retry.after(1+int(j.TimerHops)), p.opt.MaxOpenAge), now)
 	}
+}
+
+// tellRefused logs a refusal of credentials or settings that closes nothing: the first ones, and those among jobs that are taken.
+func (p *Pacer) tellRefused(q *queue, s *sinkState, j *delivery.Job, r delivery.Result, now instant) {
+	if now.local < s.quiet.refused {
+		return
+	}
+	s.quiet.refused = now.in(tellEvery)
+	log := p.opt.Logger.With("sink", s.id, "campaign", q.id, "job", j.ID, "detail", r.Detail)
+	if s.tookSince(max(0, now.in(-tellEvery))) {
+		log.Warn("the sink refused pacer's credentials or settings for a job, though it takes others; it is tried again later, and not given up: " +
+			"see what the answer says")
+		return
+	}
+	log.Warn("the sink refused pacer's credentials or settings for a job, which is tried again later, and none is given up: correct the sink's " +
+		"configuration, or the destination")
 }
 
 // usesAttempt tells whether a failure is the job's own, so that an attempt is used up. In an outage it is if the destination
@@ -235,13 +247,23 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 	case campaignFails:
 		if done, first := q.circuit.open(now.local); done {
 			if first {
-				p.opt.Logger.Warn("the sink fails this campaign's jobs alone; one a second is tried",
-					"campaign", q.id, "sink", s.id, "detail", r.Detail)
+				p.tellCampaignFails(q, s, r)
 			}
 			p.pauseQueue(q)
 		}
 	}
 	return v
+}
+
+// tellCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, nobody knows whether it
+// would take other jobs.
+func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
+	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", r.Detail)
+	if s.tookSince(q.circuit.since) {
+		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried")
+		return
+	}
+	log.Warn("the sink fails this campaign's jobs, and is not known to take others; one a second is tried")
 }
 
 // pauseQueue hands the slots of a queue back whose circuit was opened.

@@ -234,6 +234,37 @@ func TestOneJobThatIsRefusedForCredentials(t *testing.T) {
 	})
 }
 
+// The first refusal of credentials is one line, which names the sink and what to do. It says that others are taken only where that is known.
+func TestTheFirstRefusalOfCredentials(t *testing.T) {
+	var log lines
+	one(t, newBook(campaign("c", 100)), log.logged, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
+			if j.Offset == 1 {
+				return delivery.Result{Class: delivery.Delivered}
+			}
+			return delivery.Result{Class: delivery.Misconfigured, Status: 401, Detail: "HTTP 401"}
+		})
+		lane := newPartition("lane/0")
+		send := func(offset int64, want string) {
+			t.Helper()
+			before := log.count("level=")
+			f.offer(t, jobs(lane, delivery.FromLane, "c", offset, 1))
+			time.Sleep(500 * time.Millisecond)
+			if n := log.count("level=") - before; n != 1 && want != "" || n != 0 && want == "" {
+				t.Errorf("%d lines", n)
+			}
+			if want != "" && log.count(want) != 1 {
+				t.Errorf("not %q:\n%s", want, log.text.String())
+			}
+		}
+		send(0, "correct the sink's configuration, or the destination\" sink=default campaign=c")
+		time.Sleep(2 * tellEvery)
+		send(1, "")
+		send(2, "though it takes others")
+		send(3, "")
+	})
+}
+
 // A destination that asks for a day is tried again after max_retry_after, by one job a second, and a line says so.
 func TestALongWaitIsNotBelieved(t *testing.T) {
 	var log lines

@@ -89,6 +89,20 @@ func (p *Pacer) holdBack(q *queue, j *delivery.Job, now instant) bool {
 	return true
 }
 
+// yields tells whether a job for the destination lets those go first that have not been tried: the destination fails and answers for each
+// job, so that whatever tries it loses an attempt.
+func (d *destination) yields(j *delivery.Job, now int64) bool {
+	if j.Attempt == 0 || !d.tripped || d.cause != delivery.GateFailing || d.answered < d.failures {
+		return false
+	}
+	for i := range d.line.len() {
+		if d.line.at(i).Attempt == 0 {
+			return true
+		}
+	}
+	return d.untriedUntil > now
+}
+
 // untriedSinks lists the sinks that look as if they do not work while jobs come that have not been tried.
 func (p *Pacer) untriedSinks(now instant) (list []string) {
 	known := map[*sinkState]bool{}

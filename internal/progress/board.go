@@ -18,6 +18,7 @@ type Board struct {
 	unread  map[int]bool // lanes that their daemon does not read
 	stuck   map[uint64]note
 	holds   map[uint64]note
+	shut    map[uint64]delivery.Shut
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
@@ -69,9 +70,13 @@ func newBoard(now time.Time, s *summary) *Board {
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
 		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: make(map[uint64]int64, len(s.sent)),
+		shut: make(map[uint64]delivery.Shut, len(s.shut)),
 	}
 	for _, one := range s.sent {
 		b.sent[one.campaign] = one.units
+	}
+	for _, one := range s.shut {
+		b.shut[one.campaign] = one.Shut
 	}
 	for _, l := range s.lanes.Lanes {
 		b.read[l.Lane] = true
@@ -145,7 +150,7 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, InHand: all.inHand, LanesRead: true}
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Shut: b.shut[hash], LanesRead: true}
 	for _, lane := range c.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
 		if b.unread[lane] {

@@ -115,7 +115,7 @@ func (h *holds) look(f findings) {
 		if a.Since.IsZero() {
 			a.Since = e.Now
 		}
-		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own(), hidden: f.shown[id] == nil}
+		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own() || a.Cause == hold.Destinations, hidden: f.shown[id] == nil}
 		h.show(before, held[id])
 	}
 	for id, before := range h.held {

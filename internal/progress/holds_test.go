@@ -219,6 +219,51 @@ func TestAllKnowSinceWhen(t *testing.T) {
 	}
 }
 
+// TestAllThatIsLeftIsForClosedDestinations: two daemons know of them together, also where nothing waits but in timers. A job of
+// either for another destination says that the campaign goes on.
+func TestAllThatIsLeftIsForClosedDestinations(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	exchange, c := NewRedisExchange(client, "p."), campaign("c", 10, 1)
+	snapshot := catalogOf(c)
+	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
+	at := time.UnixMilli(time.Now().UnixMilli())
+	a.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 2, Direct: 2, Shut: delivery.Shut{
+		Jobs: 2, Destinations: 2, First: "late", Since: at.Add(-time.Minute), Next: at.Add(time.Second)}}}
+	b.held = []delivery.MemoryJobs{{Campaign: "c", Shut: delivery.Shut{
+		Destinations: 1, First: "early", Since: at.Add(-time.Hour), Next: at.Add(time.Minute)}}}
+	swap := func() {
+		for range 2 {
+			b.exchange(t.Context())
+			a.exchange(t.Context())
+		}
+	}
+	swap()
+	for _, m := range []*member{a, b} {
+		if got := m.since(t, "c", hold.Destinations); !got.Equal(at.Add(-time.Hour)) {
+			t.Errorf("%s says since %s", m.opt.Daemon, got)
+		}
+	}
+	board, err := ReadBoard(t.Context(), exchange)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := board.Of(c, snapshot).Shut
+	if got.Jobs != 2 || got.Destinations != 2 || got.First != "early" || !got.Since.Equal(at.Add(-time.Hour)) || !got.Next.Equal(at.Add(time.Second)) {
+		t.Errorf("%+v", got)
+	}
+	a.held[0].Jobs, a.held[0].Shut.Jobs, a.held[0].Direct = 0, 0, 0
+	swap()
+	if a.since(t, "c", hold.Destinations).IsZero() {
+		t.Error("with all jobs in timers, nothing holds it")
+	}
+	b.held[0].InHand = 1
+	swap()
+	if n := testutil.CollectAndCount(a.holds.gauge); n != 0 {
+		t.Error("it is held while a job is in hand")
+	}
+}
+
 // TestTheStoreDoesNotAnswer: what waits is shown as held by it.
 func TestTheStoreDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

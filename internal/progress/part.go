@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -30,6 +31,7 @@ type part struct {
 	nodes   []Node       // the daemon itself; in summaries all that run
 	early   []sent       // jobs in memory whose time has not come
 	sinks   []SinkReport // with reports of nodes
+	shut    []shut
 }
 
 // seen is when something was last seen.
@@ -50,6 +52,12 @@ type held struct {
 type sent struct {
 	campaign uint64
 	units    int64
+}
+
+// shut is what waits of a campaign for closed destinations.
+type shut struct {
+	campaign uint64
+	delivery.Shut
 }
 
 // note is what a daemon says of a campaign.
@@ -136,6 +144,20 @@ func (e *partEncoder) part(p *part) {
 	e.nodes(p.nodes)
 	e.counts(p.early)
 	e.reports(p.sinks, p.nodes)
+	e.shut(p.shut)
+}
+
+func (e *partEncoder) shut(list []shut) {
+	list = first(list, e.most)
+	e.number(int64(len(list)))
+	for i := range list {
+		s := &list[i]
+		e.hash(s.campaign)
+		e.text(s.First)
+		for _, n := range []int64{s.Jobs, s.InHand, s.Destinations, s.Since.UnixMicro(), s.Next.UnixMicro()} {
+			e.number(n)
+		}
+	}
 }
 
 func (e *partEncoder) counts(list []sent) {
@@ -219,6 +241,9 @@ func (d *partDecoder) part() (*part, error) {
 		if len(d.b) > 0 {
 			p.sinks = d.reports(p.nodes)
 		}
+		if len(d.b) > 0 {
+			p.shut = d.shut()
+		}
 	}
 	if d.broken {
 		return nil, errForeignPart
@@ -256,6 +281,15 @@ func (d *partDecoder) counts() (list []sent) {
 func (d *partDecoder) ints() (list []int) {
 	for range d.length() {
 		list = append(list, int(d.number()))
+	}
+	return list
+}
+
+func (d *partDecoder) shut() (list []shut) {
+	for range d.length() {
+		s := shut{d.hash(), delivery.Shut{First: d.text(), Jobs: d.number(), InHand: d.number(), Destinations: d.number()}}
+		s.Since, s.Next = time.UnixMicro(d.number()), time.UnixMicro(d.number())
+		list = append(list, s)
 	}
 	return list
 }

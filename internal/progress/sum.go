@@ -1,6 +1,10 @@
 package progress
 
-import "time"
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 const (
 	// freshFor is how old a part may be for the contents of a daemon's memory to count.
@@ -72,6 +76,7 @@ func (m *merger) merge(parts []reported) *summary {
 	readers := laneReaders(parts)
 	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
 	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
+	shutOut := map[uint64]delivery.Shut{}
 	for i := range parts {
 		p := &parts[i]
 		for _, l := range p.lanes.Lanes {
@@ -96,6 +101,9 @@ func (m *merger) merge(parts []reported) *summary {
 		}
 		addCounts(inHand, p.inHand)
 		addCounts(early, p.early)
+		for _, one := range p.shut {
+			shutOut[one.campaign] = shutOut[one.campaign].With(one.Shut)
+		}
 		for _, n := range p.stuck {
 			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
 				stuck[n.campaign] = n
@@ -107,6 +115,9 @@ func (m *merger) merge(parts []reported) *summary {
 		s.held = append(s.held, h)
 	}
 	s.inHand, s.early, s.sinks = counted(inHand), counted(early), summed(sinks)
+	for campaign, one := range shutOut {
+		s.shut = append(s.shut, shut{campaign, one})
+	}
 	for _, n := range stuck {
 		s.stuck = append(s.stuck, n)
 	}

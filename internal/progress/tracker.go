@@ -313,6 +313,9 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		if h.Early > 0 {
 			p.early = append(p.early, sent{hash, h.Early})
 		}
+		if h.Shut.Destinations > 0 {
+			p.shut = append(p.shut, shut{hash, h.Shut})
+		}
 	}
 	now, active := time.Now(), make(map[string]activity, len(t.active))
 	for _, tally := range t.opt.Work.Tallies() {

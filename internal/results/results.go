@@ -290,14 +290,18 @@ func (r *Results) account(ctx context.Context, err error) {
 		r.recovered()
 		return
 	}
-	if ctx.Err() != nil || !r.outage.Failed() {
+	missing := errors.Is(err, broker.ErrNoTopic)
+	if ctx.Err() != nil || !missing && !r.Ready() { // that Kafka does not answer at the start, the daemon says
+		return
+	}
+	if !r.outage.Failed() {
 		return
 	}
 	r.mu.Lock()
 	r.up = make(chan struct{})
 	r.mu.Unlock()
 	r.metrics.outage.Set(1)
-	if errors.Is(err, broker.ErrNoTopic) {
+	if missing {
 		r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false",
 			"topic", r.opts.Topic)
 	} else {

@@ -38,7 +38,7 @@ type Template struct {
 // IsTemplate tells whether a text of the configuration is a template: it has an action, {{…}}.
 func IsTemplate(text string) bool { return strings.Contains(text, "{{") }
 
-// Parse parses a template. The error is one line, without the text of the template.
+// Parse parses a template, and finds what it asks of a job that no job has. The error is one line, with nothing of the template but names.
 func Parse(name, text string, escape Escape) (*Template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("the template is longer than %d bytes", maxTemplate)
@@ -53,6 +53,9 @@ func Parse(name, text string, escape Escape) (*Template, error) {
 	}
 	if tree.Tree == nil || tree.Root == nil {
 		return nil, errors.New("the template is empty")
+	}
+	if err := judge(tree.Root, true); err != nil {
+		return nil, err
 	}
 	if err := t.prepare(tree.Root); err != nil {
 		return nil, err
