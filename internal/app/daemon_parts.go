@@ -333,11 +333,10 @@ func (d *Daemon) stuck(ctx context.Context) (list []progress.Stuck) {
 		return nil // it stops
 	}
 	for _, t := range troubles {
-		cause := hold.Failing
-		if t.Refused {
-			cause = hold.Refused
-		}
-		list = append(list, progress.Stuck{Campaign: t.Campaign, Cause: cause, Since: t.Since})
+		cause := [...]hold.Cause{
+			delivery.TroubleFailing: hold.Failing, delivery.TroubleRefused: hold.Refused, delivery.TroubleUntaken: hold.Untaken,
+		}[t.Kind]
+		list = append(list, progress.Stuck{Campaign: t.Campaign, Cause: cause, Since: t.Since, Job: t.Only})
 	}
 	return list
 }

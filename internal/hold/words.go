@@ -87,6 +87,8 @@ func (a *Answer) Why() string {
 		return "nothing is read from its lane " + notation.List(a.lanes) + ", since what was committed for it cannot be read"
 	case Unanswered:
 		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand)
+	case Untaken:
+		return fmt.Sprintf("its sink %s has taken none of its jobs since %s; those that were tried wait for their next attempts", a.sink, instant(a.Since))
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}
@@ -158,6 +160,8 @@ func (a *Answer) Remedy() string {
 		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
 	case Failing:
 		return "compare its jobs with those of other campaigns; pacer_sink_seconds and the log say how the sink answers"
+	case Untaken:
+		return fmt.Sprintf("look at the destination of sink %s, and at what the jobs have in common; pacer_sink_seconds and the log say how it answers", a.sink)
 	case Blocked:
 		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
 	case Unreadable:

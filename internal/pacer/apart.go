@@ -218,6 +218,7 @@ func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bo
 		return
 	}
 	l.push(d, j, front)
+	p.comesBack(j, d.openUntil)
 	l.lookBy(d, now.in(lookEvery))
 }
 
@@ -251,9 +252,12 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 		d.turnAt = min(max(d.turnAt, d.openUntil, now.in(p.opt.MaxOpenAge)), now.in(mostApart)) + each
 		wait = now.until(d.turnAt)
 	}
-	wait = max(wait, now.until(d.openUntil))
+	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
+	if !set.Disabled { // it waits for a person, who knows
+		p.comesBack(j, now.in(wait))
+	}
 	p.opt.Requeuer.Put(j, delivery.Destination{
-		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(max(min(wait, mostApart), p.opt.MaxOpenAge)),
+		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait),
 	})
 }
 

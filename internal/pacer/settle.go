@@ -42,6 +42,7 @@ func (p *Pacer) settle(r sent, now instant) {
 		p.putBack(q, j, 0, now)
 		return
 	}
+	p.untaken(&r)
 	if r.ofDestination() {
 		p.settleAt(r, now)
 		return
@@ -178,6 +179,7 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 		j.Account.Tried(j)
 	}
 	j.Due = now.wall.Add(d)
+	p.comesBack(j, now.in(d))
 	p.wait(j, d, delivery.ReasonRetry, now)
 }
 
@@ -274,7 +276,7 @@ func (p *Pacer) worked(x *sent, now instant) {
 	if x.destination != nil {
 		p.destinationWorked(x, now)
 	}
-	q.takenAt = now.local
+	q.takenAt, q.untaken = now.local, untaken{}
 	if q.circuit.worked(now.local) {
 		p.takesAgain(q, s, now)
 	}

@@ -154,6 +154,9 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
+		if n.cause == hold.Untaken {
+			out.Stuck.Since = time.UnixMicro(n.since)
+		}
 	}
 	if n, ok := b.holds[hash]; ok {
 		out.Held, out.Since = n.cause, time.UnixMicro(n.since)

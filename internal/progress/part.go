@@ -57,7 +57,7 @@ type note struct {
 	campaign uint64
 	cause    hold.Cause
 	since    int64  // microseconds since the Unix epoch
-	by       uint64 // the campaign in the way; 0 for none
+	by       uint64 // the campaign in the way, or the only job that was tried; 0 for none
 }
 
 const (

@@ -1,6 +1,10 @@
 package progress
 
-import "time"
+import (
+	"time"
+
+	"github.com/pacer/pacer/internal/hold"
+)
 
 const (
 	// freshFor is how old a part may be for the contents of a daemon's memory to count.
@@ -97,9 +101,10 @@ func (m *merger) merge(parts []reported) *summary {
 		addCounts(inHand, p.inHand)
 		addCounts(early, p.early)
 		for _, n := range p.stuck {
-			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
-				stuck[n.campaign] = n
+			if before, ok := stuck[n.campaign]; ok {
+				n = n.with(before)
 			}
+			stuck[n.campaign] = n
 		}
 		said.hear(p)
 	}
@@ -108,10 +113,27 @@ func (m *merger) merge(parts []reported) *summary {
 	}
 	s.inHand, s.early, s.sinks = counted(inHand), counted(early), summed(sinks)
 	for _, n := range stuck {
-		s.stuck = append(s.stuck, n)
+		if n.cause != hold.Untaken || n.by == 0 { // a single job says nothing of its campaign
+			s.stuck = append(s.stuck, n)
+		}
 	}
 	s.said = said.list()
 	return s
+}
+
+// with returns what two daemons say together of a campaign: what was so first. That jobs are not taken says less than anything else,
+// and is so for both.
+func (n note) with(o note) note {
+	switch {
+	case n.cause == hold.Untaken && o.cause == hold.Untaken:
+		if n.since = min(n.since, o.since); n.by != o.by {
+			n.by = 0
+		}
+		return n
+	case n.cause == hold.Untaken, o.cause != hold.Untaken && o.since <= n.since:
+		return o
+	}
+	return n
 }
 
 func addCounts(to map[uint64]int64, list []sent) {

@@ -92,6 +92,7 @@ type Stuck struct {
 	Cause    hold.Cause
 	Since    time.Time
 	By       string // the campaign in the way; "" for none
+	Job      uint64 // hold.Untaken: which job was tried, if it was a single one; else 0
 }
 
 // Tracker updates the figures of all campaigns; see the package comment. Make one with New and call Run once, which
@@ -335,7 +336,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		p.nodes = []Node{node}
 	}
 	for _, s := range t.opt.Stuck(ctx) {
-		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
+		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro(), by: s.Job}
 		if s.By != "" {
 			n.by = delivery.CampaignHash(s.By)
 		}
