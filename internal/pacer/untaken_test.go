@@ -60,7 +60,7 @@ func TestNothingOfACampaignArrivesAndItIsTold(t *testing.T) {
 				t.Parallel()
 				b := newBook(campaign("c", 100))
 				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(few.daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Retry.Initial = 2 * time.Second })
+					f := newFleet(few.daemons, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Retry.Max, o.Retry.MaxAttempts = 40*time.Second, 100 })
 					defer f.stop()
 					f.timerEvery = 200 * time.Millisecond
 					defer f.talk()()
