@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -25,11 +26,21 @@ const documentVersion = "1.0.0"
 
 type server struct {
 	looker *view.Looker
+	hub    *live.Hub
+	guard  *auth.Guard
 	log    *slog.Logger
 }
 
+// Options of the API. All are required.
+type Options struct {
+	Looker *view.Looker
+	Hub    *live.Hub   // of the pages' streams: those of the API count as well
+	Guard  *auth.Guard // by which streams know that a token is still good
+	Logger *slog.Logger
+}
+
 // Register adds the operations of the API to the mux.
-func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.API {
+func Register(mux *http.ServeMux, o Options) huma.API {
 	config := huma.DefaultConfig("pacer", documentVersion)
 	config.Info.Description = "Campaigns, quotas, daemons and sinks of one installation of pacer. x-pacer-role of an operation is the role that it takes: " +
 		"viewer, operator or admin; http.anonymous says which those have who send no token. Instants are RFC 3339 in UTC; errors are application/problem+json (RFC 9457)."
@@ -41,7 +52,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	s := &server{looker, log}
+	s := &server{looker: o.Looker, hub: o.Hub, guard: o.Guard, log: o.Logger}
 	api.UseMiddleware(authorize(api), valued(api), s.once(api))
 	s.registerChanges(api)
 	s.registerPuts(api)
@@ -49,6 +60,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	s.registerDestinations(api)
 	s.registerLetters(api)
 	s.registerReplays(api)
+	s.registerLive(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
@@ -89,7 +101,11 @@ func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], 
 
 type campaignsIn struct {
 	Chosen
+	CampaignsOf
+}
 
+// CampaignsOf are the campaigns of a list.
+type CampaignsOf struct {
 	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
 	State string `query:"state" maxLength:"64" doc:"sending, idle, or what holds it; or a status"`
 	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
