@@ -209,6 +209,15 @@ func TestLiveEvents(t *testing.T) {
 			}
 			leave()
 		}
+		events, leave = watch(t, h, "/api/v1/live?of=quotas")
+		time.Sleep(time.Second)
+		if said := events(); !strings.Contains(said, `"denied":4`) {
+			t.Errorf("what a window denies: %.300q", said)
+		}
+		leave()
+		if _, page, _ := get(t, h, "/quotas"); !strings.Contains(page, `<td class="n" data-label="Denied/s">4</td>`) {
+			t.Errorf("the page of quotas: %.3000s", page)
+		}
 		events, leave = watch(t, h, "/api/v1/live?of=replays")
 		defer leave()
 		if first := events(); !strings.HasSuffix(first, "data: {\"replays\":[]}\n\n") {

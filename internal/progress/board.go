@@ -21,6 +21,7 @@ type Board struct {
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
+	denied  map[uint64]int64 // asks, by windowHash; counted as sent is
 	late    lateness
 	nodes   []Node
 	sinks   []SinkReport
@@ -68,10 +69,7 @@ func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
-		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: make(map[uint64]int64, len(s.sent)),
-	}
-	for _, one := range s.sent {
-		b.sent[one.campaign] = one.units
+		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
 	}
 	for _, l := range s.lanes.Lanes {
 		b.read[l.Lane] = true
@@ -83,6 +81,14 @@ func newBoard(now time.Time, s *summary) *Board {
 		b.unread[lane] = true
 	}
 	return b
+}
+
+func byHash(list []sent) map[uint64]int64 {
+	m := make(map[uint64]int64, len(list))
+	for _, one := range list {
+		m[one.campaign] = one.units
+	}
+	return m
 }
 
 func byCampaign(list []note) map[uint64]note {
@@ -139,6 +145,13 @@ func (b *Board) Counter() string { return b.counter }
 func (b *Board) Sent(campaign string) (units int64, ok bool) {
 	units, ok = b.sent[delivery.CampaignHash(campaign)]
 	return units, ok
+}
+
+// Denied returns how many asks a window of a quota has reduced or denied, over all daemons, since the counter began; ok is false of one
+// that has denied none for half a minute.
+func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
+	asks, ok = b.denied[windowHash(quota, span)]
+	return asks, ok
 }
 
 // Of returns what is known of one campaign. The snapshot has the names of others.

@@ -30,6 +30,7 @@ type part struct {
 	nodes   []Node       // the daemon itself; in summaries all that run
 	early   []sent       // jobs in memory whose time has not come
 	sinks   []SinkReport // with reports of nodes
+	denied  []sent       // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started
 }
 
 // seen is when something was last seen.
@@ -46,7 +47,7 @@ type held struct {
 	units    int64
 }
 
-// sent is the number of units of a campaign that a daemon has sent since it started.
+// sent is the number of units of a campaign that a daemon has sent since it started, or another number about a campaign or a window.
 type sent struct {
 	campaign uint64
 	units    int64
@@ -136,6 +137,7 @@ func (e *partEncoder) part(p *part) {
 	e.nodes(p.nodes)
 	e.counts(p.early)
 	e.reports(p.sinks, p.nodes)
+	e.counts(p.denied)
 }
 
 func (e *partEncoder) counts(list []sent) {
@@ -218,6 +220,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.sinks = d.reports(p.nodes)
+		}
+		if len(d.b) > 0 {
+			p.denied = d.counts()
 		}
 	}
 	if d.broken {
