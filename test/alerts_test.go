@@ -37,6 +37,8 @@ func TestAlerts(t *testing.T) {
 			return http.StatusBadRequest, 0
 		case "starved":
 			return http.StatusInternalServerError, 0
+		case "few":
+			return unanswered, 0
 		case "expired":
 			return http.StatusUnauthorized, 0
 		}
@@ -59,17 +61,18 @@ func TestAlerts(t *testing.T) {
 	w.quiet(20 * time.Second)
 
 	s.quota("day", "closed", "30/1h")
-	for _, c := range []string{"limited", "refused", "starved", "expired"} {
+	for _, c := range []string{"limited", "refused", "starved", "few", "expired"} {
 		s.campaign(c, 20)
 	}
 	s.sql(`UPDATE pacer.campaigns SET sink = 'partner' WHERE id = 'expired'`)
 	s.under("day", "limited")
 	began := time.Now()
-	s.publish(mix(map[string]int{"limited": 200, "refused": 200, "starved": 600, "expired": 200}))
+	s.publish(mix(map[string]int{"limited": 200, "refused": 200, "starved": 600, "few": 3, "expired": 200}))
 	w.fires("a quota used up", began, `PacerQuotaNearlyExhausted`, "quota", "day")
 	w.fires("jobs refused", began, `PacerDeadLetters`, "campaign", "refused")
 	w.fires("a credential expired", began, `PacerGateClosed`, "cause", "misconfigured")
 	w.fires("a campaign starved", began, `PacerCampaignStarved`, "campaign", "starved")
+	w.fires("three jobs unanswered", began, `PacerCampaignStarved`, "campaign", "few")
 
 	w.shows(dashboardExpressions(t))
 

@@ -126,6 +126,7 @@ func (c changer) explain(ctx context.Context, err error) error {
 	for _, kind := range []struct{ of, is error }{
 		{catalog.ErrNotFound, view.ErrNotFound}, {catalog.ErrStale, view.ErrStale}, {catalog.ErrOver, view.ErrOver}, {catalog.ErrExists, view.ErrExists},
 		{catalog.ErrInvalid, view.ErrInvalid}, // what exists is invalid as well
+		{catalog.ErrInDoubt, view.ErrInDoubt},
 	} {
 		if errors.Is(err, kind.of) {
 			return view.Fault(kind.is, "%s", err)

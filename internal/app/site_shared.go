@@ -62,6 +62,9 @@ func (c claim) Keep(ctx context.Context, answer view.KeptAnswer) error {
 	return c.admin.KeepAnswer(ctx, c.request, c.number, catalog.KeptAnswer{Status: answer.Status, Header: header, Body: answer.Body})
 }
 
+// Leave implements view.KeyClaim.
+func (c claim) Leave(ctx context.Context) error { return c.admin.LeaveKey(ctx, c.request, c.number) }
+
 // Drop implements view.KeyClaim.
 func (c claim) Drop(ctx context.Context) error { return c.admin.DropKey(ctx, c.request, c.number) }
 

@@ -15,7 +15,7 @@ import (
 
 // Admin reads and changes campaigns and quotas for the commands and the HTTP API. Input is checked before the database
 // is asked. Every error is one line that names the field and the remedy; ErrInvalid, ErrNotFound, ErrStale, ErrOver,
-// ErrUnreachable and ErrSchema distinguish the kinds. Safe for concurrent use.
+// ErrUnreachable, ErrInDoubt and ErrSchema distinguish the kinds. Safe for concurrent use.
 type Admin struct {
 	database *database
 }
@@ -215,7 +215,10 @@ func (a *Admin) with(ctx context.Context, operate func(context.Context, *pgxpool
 	if err != nil {
 		return err
 	}
-	err = explain(operate(ctx, pool))
+	if err = operate(ctx, pool); errors.Is(err, ErrInDoubt) {
+		return err
+	}
+	err = explain(err)
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable) {
 		return inLine(fmt.Sprintf("the database did not answer within %s; does an open transaction hold what is to be changed?",
 			2*queryTimeout), err)
@@ -240,12 +243,7 @@ const alterAttempts = 3
 func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
 		for range alterAttempts {
-			answer, err = inTx(ctx, pool, func(tx pgx.Tx) (answer T, err error) {
-				if err := noteActor(ctx, tx); err != nil {
-					return answer, err
-				}
-				return change(ctx, tx)
-			})
+			answer, err = alterOnce(ctx, pool, change)
 			if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != "40P01" {
 				break
 			}

@@ -28,8 +28,8 @@ var (
 	ErrKeyReused = errors.New("another request had this Idempotency-Key; make up a new one for each")
 	// ErrKeyInUse means that the request with the key is being done.
 	ErrKeyInUse = errors.New("the request with this Idempotency-Key is being done; try again in some seconds")
-	// ErrKeyUnfinished means that nobody will answer the request with the key any more.
-	ErrKeyUnfinished = errors.New("the process that was asked with this Idempotency-Key has ended before it answered; look at what was done, and use another key")
+	// ErrKeyUnfinished means that nobody will answer the request with the key any more, and that it may have been done.
+	ErrKeyUnfinished = errors.New("what became of the request with this Idempotency-Key is not known: the process that was asked has ended, or lost the database; look at what was done, and use another key")
 	// ErrManyKeys means that no more keys are remembered.
 	ErrManyKeys = errors.New("too many requests of the last day had an Idempotency-Key; send this one without, or later")
 )
@@ -104,6 +104,16 @@ func (a *Admin) KeepAnswer(ctx context.Context, r KeyedRequest, claim int64, ans
 	_, err := alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		_, err := tx.Exec(ctx, `UPDATE pacer.idempotency_keys SET status = $4, header = $5, answer = $6 WHERE actor = $1 AND key = $2 AND claim = $3`,
 			r.Actor, r.Key, claim, answer.Status, string(answer.Header), answer.Body)
+		return struct{}{}, err
+	})
+	return err
+}
+
+// LeaveKey records that nobody will find out what became of a request that was claimed.
+func (a *Admin) LeaveKey(ctx context.Context, r KeyedRequest, claim int64) error {
+	_, err := alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		_, err := tx.Exec(ctx, `UPDATE pacer.idempotency_keys SET begun = begun - $4::interval WHERE actor = $1 AND key = $2 AND claim = $3 AND status IS NULL`,
+			r.Actor, r.Key, claim, keyWithin)
 		return struct{}{}, err
 	})
 	return err

@@ -12,6 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -78,7 +82,7 @@ func TestHistoryOfACampaign(t *testing.T) {
 			synctest.Wait()
 			return looker.History().Of(id, time.Now().Add(-last))
 		}
-		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 {
+		if p := past("spring", time.Hour); p.Kept || len(p.Points) != 0 || !p.Since.IsZero() {
 			t.Errorf("at once: %+v", p)
 		}
 		time.Sleep(95 * time.Second)
@@ -146,4 +150,105 @@ func TestReadOnly(t *testing.T) {
 	if code, body, _ := get(t, h, "/api/v1/status"); code != http.StatusOK || !strings.Contains(body, `"read_only":"the database role`) {
 		t.Errorf("%d %s", code, body)
 	}
+}
+
+// TestUndo: a change is undone by whoever may make it, once; what was changed since, or is no such change, is told.
+func TestUndo(t *testing.T) {
+	w := guarded()
+	w.keys = &shelf{kept: map[string]*kept{}}
+	h, described := serve(w), documented(t)
+	for _, tt := range []struct {
+		path, role, body, kind string
+		code, done             int
+	}{
+		{"/changes/999/undo", "admin", `{"reason":"a mistake"}`, "", 200, 1}, {"/changes/999/undo", "admin", `{"reason":"a mistake"}`, "", 200, 1},
+		{"/changes/998/undo", "admin", "", "conflict", 409, 1}, {"/changes/5000/undo", "admin", "", "not-found", 404, 1}, {"/changes/9223372036854775807/undo", "admin", "", "invalid", 422, 1},
+		{"/changes/0/undo", "admin", "", "invalid", 422, 1}, {"/changes/999/undo", "operator", "", "role-required", 403, 1}, {"/changes/997/undo", "admin", `{"reason":"a\rb"}`, "invalid", 422, 1},
+	} {
+		answer := ask(h, "POST", "/api/v1"+tt.path, tt.role, tt.body, "Idempotency-Key", "k"+tt.path)
+		if why := described("/changes/{number}/undo", "post", answer); answer.Code != tt.code || len(w.changes) != tt.done || why != "" ||
+			tt.kind != "" && !strings.Contains(answer.Body.String(), `"urn:pacer:problem:`+tt.kind+`"`) {
+			t.Errorf("%s by %s: %d %s; undone are %v (%s)", tt.path, tt.role, answer.Code, answer.Body, w.changes, why)
+		}
+	}
+	if w.changes[0] != "not 999 by the-admin@127.0.0.1: a mistake" {
+		t.Errorf("undone are %q", w.changes)
+	}
+}
+
+// TestLiveEvents: a stream of the API has the answers of an operation, counts among those of the pages, and ends with them and with its
+// token.
+func TestLiveEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := guarded()
+		w.guard.Anonymous = auth.Viewer
+		s := newServer()
+		s.Site = newSite(prometheus.NewRegistry(), w)
+		h := s.routes()
+		open := func() int { synctest.Wait(); return s.Site.hub.Open() }
+		events, leave := watch(t, h, "/api/v1/live?of=campaigns&q=spring&limit=1")
+		for range 2 {
+			id, data, _ := strings.Cut(events(), "\ndata: ")
+			var out struct {
+				Campaigns []view.Campaign
+				Total     int
+			}
+			if err := json.Unmarshal([]byte(data), &out); err != nil || !strings.HasPrefix(id, "id: ") || !strings.HasSuffix(data, "\n\n") ||
+				len(out.Campaigns) != 1 || out.Campaigns[0].ID != "spring" || out.Total != 1 {
+				t.Errorf("%s: %.300q, %v", id, data, err)
+			}
+			time.Sleep(time.Second)
+		}
+		if leave(); open() != 0 {
+			t.Error("a stream goes on without a reader")
+		}
+		for _, of := range []string{"", "?of=status", "?of=quotas&limit=2", "?of=sinks", "?of=daemons"} {
+			events, leave := watch(t, h, "/api/v1/live"+of)
+			if _, data, _ := strings.Cut(events(), "\ndata: "); !json.Valid([]byte(data)) {
+				t.Errorf("%s: %.300q", of, data)
+			}
+			leave()
+		}
+		events, leave = watch(t, h, "/api/v1/live?of=quotas")
+		time.Sleep(time.Second)
+		if said := events(); !strings.Contains(said, `"denied":4`) {
+			t.Errorf("what a window denies: %.300q", said)
+		}
+		leave()
+		if _, page, _ := get(t, h, "/quotas"); !strings.Contains(page, `<td class="n" data-label="Denied/s">4</td>`) {
+			t.Errorf("the page of quotas: %.3000s", page)
+		}
+		events, leave = watch(t, h, "/api/v1/live?of=replays")
+		defer leave()
+		if first := events(); !strings.HasSuffix(first, "data: {\"replays\":[]}\n\n") {
+			t.Errorf("the first event is %q", first)
+		}
+		time.Sleep(16 * time.Second) // nothing changes
+		if beat := events(); beat != ":\n\n" {
+			t.Errorf("in 16 seconds there were %q", beat)
+		}
+		for i := range live.MaxStreams - 1 {
+			_, leave := watch(t, h, []string{"/live?page=", "/api/v1/live"}[i%2])
+			defer leave()
+		}
+		if n := open(); n != live.MaxStreams {
+			t.Errorf("%d streams are open", n)
+		}
+		answer := ask(h, "GET", "/api/v1/live", "viewer", "")
+		if why := documented(t)("/live", "get", answer); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") != "10" ||
+			!strings.Contains(answer.Body.String(), ":busy") || why != "" {
+			t.Errorf("one too many: %d %s (%s)", answer.Code, answer.Body, why)
+		}
+		if code, _, _ := get(t, h, "/live?page="); code != http.StatusServiceUnavailable {
+			t.Errorf("a page too many: %d", code)
+		}
+		if s.Site.Close(); open() != 0 {
+			t.Error("streams keep the server from ending")
+		}
+		for path, want := range map[string]int{"?of=nowhere": 422, "?limit=0": 422, "?page=": 422, "": 503} {
+			if answer := ask(h, "GET", "/api/v1/live"+path, "viewer", ""); answer.Code != want {
+				t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+			}
+		}
+	})
 }

@@ -66,6 +66,7 @@ type kept struct {
 	name        string
 	fingerprint string
 	answer      *view.KeptAnswer
+	left        bool
 }
 
 func (s *shelf) Claim(_ context.Context, r view.KeyedRequest) (view.KeyClaim, *view.KeptAnswer, error) {
@@ -75,10 +76,12 @@ func (s *shelf) Claim(_ context.Context, r view.KeyedRequest) (view.KeyClaim, *v
 	k := s.kept[name]
 	switch {
 	case k == nil:
-		s.kept[name] = &kept{s, name, string(r.Fingerprint), nil}
+		s.kept[name] = &kept{s, name, string(r.Fingerprint), nil, false}
 		return s.kept[name], nil, nil
 	case k.fingerprint != string(r.Fingerprint):
 		return nil, nil, view.Fault(view.ErrKeyReused, "reused")
+	case k.left:
+		return nil, nil, view.Fault(view.ErrKeyUnfinished, "not known")
 	case k.answer == nil:
 		return nil, nil, view.Fault(view.ErrKeyInUse, "in use")
 	}
@@ -89,6 +92,13 @@ func (k *kept) Keep(_ context.Context, answer view.KeptAnswer) error {
 	k.shelf.mu.Lock()
 	defer k.shelf.mu.Unlock()
 	k.answer = &answer
+	return nil
+}
+
+func (k *kept) Leave(context.Context) error {
+	k.shelf.mu.Lock()
+	defer k.shelf.mu.Unlock()
+	k.left = true
 	return nil
 }
 
@@ -146,6 +156,21 @@ func TestRequestsAreDoneOnce(t *testing.T) {
 	for range 2 {
 		if answer := ask(a, "POST", "/api/v1"+rates, "operator", percent, "Idempotency-Key", "k6"); answer.Code != http.StatusConflict || len(w.changes) != 7 {
 			t.Errorf("a part: %d %s; %d were done", answer.Code, answer.Body, len(w.changes))
+		}
+	}
+	for _, tt := range []struct {
+		fail        error
+		first, then string
+	}{
+		{view.Fault(view.ErrInDoubt, "the database was lost"), "in-doubt", "key-unfinished"}, // it may have been done, and is not done again
+		{errAway, "unavailable", "unavailable"},                                              // nothing was done, and it is tried again
+	} {
+		w.fail = tt.fail
+		for i, kind := range []string{tt.first, tt.then, tt.then} {
+			answer := ask(a, "POST", "/api/v1/campaigns/spring/pause", "operator", "", "Idempotency-Key", "k8"+tt.first)
+			if why := described("/campaigns/{id}/pause", "post", answer); !strings.Contains(answer.Body.String(), ":"+kind+`"`) || why != "" {
+				t.Errorf("%d, %s: %d %s (%s)", i, tt.first, answer.Code, answer.Body, why)
+			}
 		}
 	}
 	w.keys.kept["the-admin k7"] = &kept{fingerprint: "of another"}

@@ -141,6 +141,32 @@ func TestReplayOfTickedLetters(t *testing.T) {
 	if r := <-asked; r.DryRun || r.Filter != (replay.Filter{}) || !slices.Equal(r.Places, []string{"0/5", "3/17"}) || r.Limit != 7 {
 		t.Errorf("replayed %+v", r)
 	}
+	s.Site.replays.Wait()
+	// By the API the same.
+	if answer := ask(h, "POST", "/api/v1/replays", "operator", `{"places":["3/17","0/5","3/17"],"dry_run":true}`); answer.Code != http.StatusOK {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	if count := <-asked; !count.DryRun || count.Filter != (replay.Filter{}) || !slices.Equal(count.Places, []string{"0/5", "3/17"}) {
+		t.Errorf("counted %+v", count)
+	}
+	s.Site.replays.Wait()
+	for i, body := range []string{`{"places":["3/17","0/5"],"limit":2}`, `{"places":["0/5","3/17"],"limit":2}`, `{"places":["0/5","3/18"],"limit":2}`} {
+		answer := ask(h, "POST", "/api/v1/replays", "operator", body, "Idempotency-Key", "k")
+		if want := []int{202, 202, 422}[i]; answer.Code != want || want == 202 && !strings.Contains(answer.Body.String(), `"chosen":2`) {
+			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+		s.Site.replays.Wait()
+	}
+	if begun := <-asked; begun.DryRun || !slices.Equal(begun.Places, []string{"0/5", "3/17"}) || len(asked) > 0 {
+		t.Errorf("asked for %+v and %d more", begun, len(asked))
+	}
+	for body, why := range map[string]string{
+		`{"places":[],"dry_run":true}`: "places", `{"places":["nowhere"],"dry_run":true}`: "no place of a dead letter", `{"places":["3/17"],"campaign":"spring","dry_run":true}`: "not both",
+	} {
+		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != http.StatusUnprocessableEntity || !strings.Contains(answer.Body.String(), why) {
+			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+	}
 	s.Site.Close()
 	if page := ask(h, "GET", "/replays", "", "", "Cookie", cookie).Body.String(); !strings.Contains(page, "2 that were ticked") {
 		t.Errorf("the page of replays: %s", page)

@@ -59,14 +59,14 @@ func NewSite(o SiteOptions) *Site {
 		}, []string{"route", "code"}),
 	}
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pacer_live_streams", Help: fmt.Sprintf("Pages that are watched live; at most %d.", live.MaxStreams),
+		Name: "pacer_live_streams", Help: fmt.Sprintf("Streams of pages and of the API that are open; at most %d.", live.MaxStreams),
 	}, func() float64 { return float64(s.hub.Open()) })
 	for _, origin := range o.TrustedOrigins {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
 	s.looker = view.NewLooker(o.Sources)
 	page.New(s.looker, s.hub, o.Guard, o.Logger).Register(s.mux)
-	api.Register(s.mux, s.looker, o.Logger)
+	api.Register(s.mux, api.Options{Looker: s.looker, Hub: s.hub, Guard: o.Guard, Logger: o.Logger})
 	return s
 }
 

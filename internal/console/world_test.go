@@ -164,7 +164,8 @@ func (w *world) without() view.Sources {
 			return &view.Fleet{
 				At: time.Now(), Running: 2, LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
-				Sent: func(string) (int64, bool) { return sent, true },
+				Sent:   func(string) (int64, bool) { return sent, true },
+				Denied: func(string, time.Duration) (int64, bool) { return sent / 25, true },
 				Of: func(*delivery.Campaign, *delivery.Snapshot) *hold.Board {
 					return &hold.Board{Daemons: 2, Waiting: w.waiting, LanesRead: true}
 				},

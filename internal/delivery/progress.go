@@ -34,6 +34,13 @@ type LanesBacklog struct {
 	Held       []int // lanes that are not read, since what was committed for them cannot be read
 }
 
+// Denial counts the asks that one window of a quota has reduced or denied to a daemon since it started.
+type Denial struct {
+	Quota string
+	Span  time.Duration // of the window
+	Asks  int64
+}
+
 // MemoryJobs are the jobs of one campaign in a daemon's memory that wait for their turn or their time.
 type MemoryJobs struct {
 	Campaign string
@@ -76,12 +83,23 @@ func (s Shut) With(o Shut) Shut {
 	}
 }
 
-// Trouble is that a sink takes no jobs of a campaign from this daemon, which tries one a second.
+// Trouble is that a sink takes no jobs of a campaign from this daemon.
 type Trouble struct {
 	Campaign string
-	Refused  bool      // it refuses them for good; otherwise they fail
-	Since    time.Time // when the first did
+	Kind     TroubleKind
+	Since    time.Time // when the first of them failed, or was refused
+	Only     uint64    // TroubleUntaken: the CampaignHash of the job's id, if it was a single one; else 0
 }
+
+// TroubleKind says what becomes of the jobs.
+type TroubleKind uint8
+
+// The kinds of trouble.
+const (
+	TroubleFailing TroubleKind = iota // they fail: one a second is tried
+	TroubleRefused                    // they are refused for good: one a second is tried
+	TroubleUntaken                    // they fail, each by itself, and wait for their next attempts
+)
 
 // Answers are what sinks lately answered to one daemon.
 type Answers struct {

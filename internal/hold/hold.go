@@ -38,6 +38,7 @@ const (
 
 	Unreadable Cause = "unreadable" // its lane is not read: what was committed for it cannot be read
 	Unanswered Cause = "unanswered" // its sink has jobs in hand and answers none
+	Untaken    Cause = "untaken"    // its jobs are tried, and none is taken
 
 	Destinations Cause = "destinations" // all that is left is for destinations that are closed
 )
@@ -45,7 +46,7 @@ const (
 // Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
@@ -67,7 +68,7 @@ func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled || 
 
 // Destination reports whether the cause is what the campaign's destination answers, or that it does not.
 func (c Cause) Destination() bool {
-	return c == Gate || c == Refused || c == Failing || c == Destinations
+	return c == Gate || c == Refused || c == Failing || c == Destinations || c == Untaken
 }
 
 // Settles reports whether the campaign's jobs do not wait, but settle without being sent.
@@ -113,8 +114,9 @@ type Board struct {
 
 // Stuck is what a daemon found out about a campaign.
 type Stuck struct {
-	Cause Cause  // Refused, Failing or Blocked
-	By    string // Blocked: the campaign in the way
+	Cause Cause     // Refused, Failing, Blocked or Untaken
+	By    string    // Blocked: the campaign in the way
+	Since time.Time // Untaken: when the first of its jobs was tried of which none was taken
 }
 
 // stallAfter is how long nothing must have been sent to be taken for a stall, and stallSlots for how many slots.
@@ -310,17 +312,22 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if n := len(b.Unread); n > 0 && n == len(e.Campaign.Lanes) {
 		return Answer{Cause: Unreadable, lanes: b.Unread}, true
 	}
-	if b.Stuck != nil {
+	if b.Stuck != nil && b.Stuck.Cause != Untaken {
 		return Answer{Cause: b.Stuck.Cause, sink: e.Sink, detail: b.Stuck.By}, true
 	}
 	if b.shutOut() {
 		return Answer{Cause: Destinations, Since: b.Shut.Since, sink: e.Sink, shut: b.Shut}, true
 	}
-	if b.Waiting == 0 {
-		return a, false
+	if b.Waiting > 0 {
+		if a, found = e.waits(); found {
+			return a, found
+		}
 	}
-	if a, found = e.waits(); found || b.Idle < e.patience() {
-		return a, found
+	if b.Stuck != nil {
+		return Answer{Cause: Untaken, Since: b.Stuck.Since, sink: e.Sink}, true
+	}
+	if b.Waiting == 0 || b.Idle < e.patience() {
+		return a, false
 	}
 	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: e.Campaign.Lanes, read: b.LanesRead}
 	switch {

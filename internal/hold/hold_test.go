@@ -107,6 +107,13 @@ func TestEveryCause(t *testing.T) {
 			"it asks again by 2026-11-20T12:00:10Z"},
 		"fails alone": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} }, Failing, time.Time{},
 			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},
+		"none is taken": {func(e *Evidence) {
+			e.Board.Waiting, e.Board.InMemory, e.Board.Stuck = 0, 0, &Stuck{Cause: Untaken, Since: in(-time.Hour)}
+		}, Untaken, time.Time{}, "its sink receiver has taken none of its jobs since 2026-11-20T11:00:00Z", "look at the destination of sink receiver"},
+		"none is taken, and a quota is used up": {func(e *Evidence) {
+			e.Board.Stuck = &Stuck{Cause: Untaken, Since: in(-time.Hour)}
+			e.Waits = map[string]Wait{"provider": {Asked: in(-2 * time.Second), Again: in(10 * time.Second)}}
+		}, Share, in(10 * time.Second), "its quota provider had too few units", "it asks again"},
 		"blocked": {func(e *Evidence) {
 			e.Board.Waiting, e.Board.Stuck = 0, &Stuck{Cause: Blocked, By: "whale"}
 		}, Blocked, time.Time{}, "behind those of campaign whale", "pacer campaign set whale --overflow lane"},

@@ -90,6 +90,8 @@ func (a *Answer) Why() string {
 		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand)
 	case Destinations:
 		return a.shutWhy()
+	case Untaken:
+		return fmt.Sprintf("its sink %s has taken none of its jobs since %s; those that were tried wait for their next attempts", a.sink, instant(a.Since))
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}
@@ -171,6 +173,8 @@ func (a *Answer) Remedy() string {
 	case Failing:
 		return "if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
 			"pacer_sink_seconds and the log say how it answers"
+	case Untaken:
+		return fmt.Sprintf("look at the destination of sink %s, and at what the jobs have in common; pacer_sink_seconds and the log say how it answers", a.sink)
 	case Blocked:
 		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
 	case Unreadable:

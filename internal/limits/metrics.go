@@ -1,6 +1,8 @@
 package limits
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -11,6 +13,9 @@ import (
 type metrics struct {
 	takeSeconds, takeItems prometheus.Histogram
 	denied, shadowDenied   *prometheus.CounterVec
+
+	mu      sync.Mutex                // guards what follows
+	denials map[delivery.Denial]int64 // without Asks
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -30,7 +35,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		shadowDenied: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_quota_shadow_denied_total", Help: "Units granted that a quota in shadow mode would have denied.",
 		}, []string{"quota"}),
+		denials: map[delivery.Denial]int64{},
 	}
+}
+
+// Denials lists what windows have reduced or denied to this daemon. Safe for concurrent use.
+func (e *Engine) Denials() []delivery.Denial {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	list := make([]delivery.Denial, 0, len(e.m.denials))
+	for one, asks := range e.m.denials {
+		one.Asks = asks
+		list = append(list, one)
+	}
+	return list
 }
 
 // count counts an answer that a window cut short, under the window's name, and the units that quotas in shadow mode
@@ -44,7 +62,11 @@ func (m *metrics) count(c *delivery.Campaign, g *delivery.Granted) {
 	}
 	for _, q := range c.Quotas {
 		if q.ID == g.BoundQuota && g.BoundWindow < len(q.Windows) {
-			m.denied.WithLabelValues(q.ID, notation.FormatSpan(q.Windows[g.BoundWindow].Span)).Inc()
+			span := q.Windows[g.BoundWindow].Span
+			m.denied.WithLabelValues(q.ID, notation.FormatSpan(span)).Inc()
+			m.mu.Lock()
+			m.denials[delivery.Denial{Quota: q.ID, Span: span}]++
+			m.mu.Unlock()
 		}
 	}
 }

@@ -218,6 +218,7 @@ func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bo
 		return
 	}
 	l.push(d, j, front)
+	p.comesBack(j, d.openUntil)
 	l.lookBy(d, now.in(lookEvery))
 }
 
@@ -258,7 +259,12 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 	if d.tripped || d.open(now.local) {
 		p.destinations.barred.add(j.Campaign, d.destinationKey, now.in(wait+barredFor))
 	}
-	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait)})
+	if !set.Disabled { // it waits for a person, who knows
+		p.comesBack(j, now.in(wait))
+	}
+	p.opt.Requeuer.Put(j, delivery.Destination{
+		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait),
+	})
 }
 
 // closedDestinations shows how many destinations of each sink are closed.

@@ -45,7 +45,7 @@ func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
 		}
 	}
 	for _, q := range p.queues.list {
-		if q.circuit.doubtful(now.local) && len(a.Asks) < maxAsks {
+		if (q.circuit.doubtful(now.local) || q.untaken.since > 0) && len(a.Asks) < maxAsks {
 			a.Asks = append(a.Asks, q.id)
 		}
 	}
@@ -73,7 +73,12 @@ func (p *Pacer) Elsewhere(e delivery.Elsewhere) {
 			}
 		}
 		for id, t := range e.Taken {
-			if q := p.queues.byID[id]; q != nil && q.circuit.workedElsewhere(p.at(t).local, now.local) {
+			q := p.queues.byID[id]
+			if q == nil {
+				continue
+			}
+			q.untaken.takenElsewhere(p.at(t).local)
+			if q.circuit.workedElsewhere(p.at(t).local, now.local) {
 				p.opt.Logger.Info("other daemons deliver this campaign's jobs: those that fail here are judged one by one", "campaign", id)
 				p.takes.askLater(q, now.local)
 			}

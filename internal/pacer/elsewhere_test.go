@@ -55,7 +55,7 @@ func (f *fleet) exchange(asked [][]string) (next [][]string) {
 				e.Untried[id] = at
 			}
 			for _, trouble := range troubles[o] {
-				if trouble.Refused {
+				if trouble.Kind == delivery.TroubleRefused {
 					e.Refused[trouble.Campaign] = trouble.Since
 				}
 			}

@@ -61,6 +61,13 @@ func (r *receiver) setAnswer(f func(daemon int, j *delivery.Job) delivery.Result
 	r.answer = f
 }
 
+// setDeaf changes whether calls are answered.
+func (r *receiver) setDeaf(deaf bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = func(*delivery.Job) bool { return deaf }
+}
+
 // daemon is the receiver as one daemon's sinks: every sink name that does not begin with "no" exists.
 type daemonSinks struct {
 	*receiver

@@ -18,12 +18,13 @@ import (
 
 // fleet runs daemons over one store, one receiver and one catalog in virtual time.
 type fleet struct {
-	store    *store
-	receiver *receiver
-	book     *book
-	outboxes []*outbox
-	daemons  []*Pacer
-	stop     func()
+	store      *store
+	receiver   *receiver
+	book       *book
+	outboxes   []*outbox
+	daemons    []*Pacer
+	stop       func()
+	timerEvery time.Duration // how often timers are looked at; 0: as often as can be
 }
 
 func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {

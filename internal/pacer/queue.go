@@ -17,6 +17,7 @@ type queue struct {
 	ranked
 	timeline
 	circuit circuit
+	untaken untaken
 	ask     asking
 
 	slotIndex   int   // in the slot heap, -1 when not there
@@ -57,7 +58,7 @@ const idleQueue = time.Minute
 // idle tells whether the queue has no state that must be kept.
 func (q *queue) idle(now instant) bool {
 	return q.empty() && len(q.waiting) == 0 && q.calls.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
-		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || q.circuit.refusals.failures == 0 && q.circuit.failures == 0)
+		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || q.circuit.refusals.failures == 0 && q.circuit.failures == 0 && q.untaken.since == 0)
 }
 
 // standing tells whether the jobs may be sent at now; the campaign must be known.

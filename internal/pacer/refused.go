@@ -39,10 +39,11 @@ func (p *Pacer) holdRefused(q *queue, now instant) {
 	}
 }
 
-// Troubles lists the campaigns of this daemon whose circuit is open, because of failures or of refusals.
+// Troubles lists the campaigns of this daemon whose circuit is open, because of failures or of refusals, and those of whose jobs none
+// is taken.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 	answer := make(chan []delivery.Trouble, 1)
-	p.inbox.do(func(instant) { answer <- p.troubles() })
+	p.inbox.do(func(now instant) { answer <- p.troubles(now) })
 	select {
 	case list := <-answer:
 		return list, nil
@@ -53,14 +54,18 @@ func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 	}
 }
 
-func (p *Pacer) troubles() (list []delivery.Trouble) {
+func (p *Pacer) troubles(now instant) (list []delivery.Trouble) {
 	for _, q := range p.queues.list {
 		switch c := &q.circuit; {
 		case q.campaign == nil:
 		case c.held():
-			list = append(list, delivery.Trouble{Campaign: q.id, Refused: true, Since: p.timeOf(c.refusals.since)})
+			list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
 		case c.openUntil > c.waitUntil && c.failures > 0:
 			list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.since)})
+		default:
+			if t, ok := p.untakenNow(q, now); ok {
+				list = append(list, t)
+			}
 		}
 	}
 	return list

@@ -42,6 +42,7 @@ func (p *Pacer) settle(r sent, now instant) {
 		p.putBack(q, j, 0, now)
 		return
 	}
+	p.untaken(&r)
 	if r.ofDestination() {
 		p.settleAt(r, now)
 		return
@@ -190,6 +191,7 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 		j.Account.Tried(j)
 	}
 	j.Due = now.wall.Add(d)
+	p.comesBack(j, now.in(d))
 	p.wait(j, d, delivery.ReasonRetry, now)
 }
 
@@ -296,7 +298,7 @@ func (p *Pacer) worked(x *sent, now instant) {
 	if x.destination != nil {
 		p.destinationWorked(x, now)
 	}
-	q.takenAt = now.local
+	q.takenAt, q.untaken = now.local, untaken{}
 	if q.circuit.worked(now.local) {
 		p.takesAgain(q, s, now)
 	}

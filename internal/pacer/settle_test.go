@@ -60,6 +60,7 @@ func (f *fleet) share(t *testing.T, campaign string, n int, among ...int) (lanes
 				mine = append(mine, j)
 			}
 		}
+		mine = f.counted(d, mine)
 		go func() {
 			for err := error(nil); len(mine) > 0 && err == nil; time.Sleep(50 * time.Millisecond) {
 				mine, err = f.daemons[d].Offer(t.Context(), mine)

@@ -28,8 +28,8 @@ func steps(polls int32, every time.Duration, repeatable bool) func(int, *deliver
 	}
 }
 
-// timers offer the jobs that the daemon puts into timers again when they are due, until ctx ends, and return how many there
-// have been.
+// timers offer the jobs that the daemon puts into timers again when they are due, and those of lanes at once, until ctx ends, and return
+// how many of them were delivered.
 func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 	src, next, offset, done := newPartition("timer"), 0, int64(0), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
@@ -41,7 +41,7 @@ func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 			out.mu.Lock()
 			for _, p := range out.puts[next:] {
 				next++
-				if p.to.Kind == delivery.ToTimer {
+				if p.to.Kind != delivery.ToDead {
 					waiting = append(waiting, p)
 				}
 			}
@@ -52,8 +52,12 @@ func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 					return false
 				}
 				j := *p.job
-				j.From, j.Source, j.Offset, j.Receipt, j.ReadAt = delivery.FromTimer, src, offset, src, time.Now()
-				j.TimerHops++
+				if j.From = delivery.FromTimer; p.to.Kind == delivery.ToLane {
+					j.From = delivery.FromLane
+				} else {
+					j.TimerHops++
+				}
+				j.Source, j.Offset, j.Receipt, j.ReadAt = src.source(j.From), offset, src, time.Now()
 				offset++
 				j.Reason, j.Due, j.Call = string(p.to.Reason), p.to.Due, delivery.Call{}
 				due = append(due, &j)
@@ -63,7 +67,7 @@ func (f *fleet) timers(ctx context.Context, daemon int) (stop func() int) {
 				return
 			}
 			select {
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(max(f.timerEvery, 5*time.Millisecond)):
 			case <-ctx.Done():
 			}
 		}

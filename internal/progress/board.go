@@ -22,6 +22,7 @@ type Board struct {
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
+	denied  map[uint64]int64 // asks, by windowHash; counted as sent is
 	late    lateness
 	nodes   []Node
 	sinks   []SinkReport
@@ -69,11 +70,8 @@ func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
-		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: make(map[uint64]int64, len(s.sent)),
+		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
 		shut: make(map[uint64]delivery.Shut, len(s.shut)),
-	}
-	for _, one := range s.sent {
-		b.sent[one.campaign] = one.units
 	}
 	for _, one := range s.shut {
 		b.shut[one.campaign] = one.Shut
@@ -88,6 +86,14 @@ func newBoard(now time.Time, s *summary) *Board {
 		b.unread[lane] = true
 	}
 	return b
+}
+
+func byHash(list []sent) map[uint64]int64 {
+	m := make(map[uint64]int64, len(list))
+	for _, one := range list {
+		m[one.campaign] = one.units
+	}
+	return m
 }
 
 func byCampaign(list []note) map[uint64]note {
@@ -146,6 +152,13 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 	return units, ok
 }
 
+// Denied returns how many asks a window of a quota has reduced or denied, over all daemons, since the counter began; ok is false of one
+// that has denied none for half a minute.
+func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
+	asks, ok = b.denied[windowHash(quota, span)]
+	return asks, ok
+}
+
 // Of returns what is known of one campaign. The snapshot has the names of others.
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
@@ -159,6 +172,9 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
+		if n.cause == hold.Untaken {
+			out.Stuck.Since = time.UnixMicro(n.since)
+		}
 	}
 	if n, ok := b.holds[hash]; ok {
 		out.Held, out.Since = n.cause, time.UnixMicro(n.since)

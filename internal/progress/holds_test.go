@@ -101,6 +101,47 @@ func TestWhatIsHeldIsNeverSilent(t *testing.T) {
 	})
 }
 
+// TestNoneIsTaken: a campaign whose jobs all wait in timers for their next attempts is shown, since the first was tried, though nothing
+// waits where it is counted. What two daemons say is one thing, of a single job nothing is said, and any other cause is said instead.
+func TestNoneIsTaken(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer client.Close()
+	exchange := NewRedisExchange(client, "p.")
+	paused := campaign("paused", 10, 1)
+	paused.Status = delivery.StatusPaused
+	snapshot := catalogOf(campaign("few", 10, 1), campaign("one", 10, 1), campaign("both", 10, 1), campaign("failing", 10, 1), paused)
+	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d).Truncate(time.Millisecond) }
+	few, one, two := ago(time.Hour), ago(2*time.Hour), ago(3*time.Hour)
+	a.stuck = []Stuck{
+		{Campaign: "few", Cause: hold.Untaken, Since: few}, {Campaign: "one", Cause: hold.Untaken, Since: one, Job: 7},
+		{Campaign: "both", Cause: hold.Untaken, Since: one, Job: 7}, {Campaign: "failing", Cause: hold.Untaken, Since: one}, {Campaign: "paused", Cause: hold.Untaken, Since: one},
+	}
+	b.stuck = []Stuck{
+		{Campaign: "one", Cause: hold.Untaken, Since: two, Job: 7}, {Campaign: "both", Cause: hold.Untaken, Since: two, Job: 8},
+		{Campaign: "failing", Cause: hold.Failing, Since: few},
+	}
+	for range 2 {
+		for _, m := range []*member{a, b} {
+			m.exchange(t.Context())
+		}
+	}
+	for _, m := range []*member{a, b} {
+		if got := m.since(t, "few", hold.Untaken); !got.Equal(few) {
+			t.Errorf("few: since %s, want %s", got, few)
+		}
+		if got := m.since(t, "both", hold.Untaken); !got.Equal(two) {
+			t.Errorf("a job of each of two daemons: since %s, want %s", got, two)
+		}
+		if n := testutil.CollectAndCount(m.holds.gauge); n != 2 {
+			t.Errorf("%d are shown as held", n)
+		}
+		if m.holds.held["failing"].answer.Cause != hold.Failing || m.holds.held["paused"].answer.Cause != hold.Paused {
+			t.Errorf("held: %+v", m.holds.held)
+		}
+	}
+}
+
 // TestNothingIsSent: for no known reason. Whether jobs are in memory tells what to look at.
 func TestNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,8 +36,20 @@ func (t *Tracker) look() {
 	if gone {
 		known := func(campaign uint64) bool { return t.byHash[campaign] != nil }
 		forget(t.sent, known)
-		t.merger.forget(known)
+		t.merger.sent.forget(known)
 	}
+	t.merger.denied.forget(windowsOf(s))
+}
+
+// windowsOf returns what knows the windows of the catalog's quotas by their hashes.
+func windowsOf(s *delivery.Snapshot) func(hash uint64) bool {
+	windows := map[uint64]bool{}
+	for id, q := range s.Quotas {
+		for _, w := range q.Windows {
+			windows[windowHash(id, w.Span)] = true
+		}
+	}
+	return func(hash uint64) bool { return windows[hash] }
 }
 
 // matters reports whether there is something to find out about a campaign although it has no jobs.

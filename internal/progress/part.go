@@ -32,6 +32,7 @@ type part struct {
 	early   []sent       // jobs in memory whose time has not come
 	sinks   []SinkReport // with reports of nodes
 	shut    []shut
+	denied  []sent // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started
 }
 
 // seen is when something was last seen.
@@ -48,7 +49,7 @@ type held struct {
 	units    int64
 }
 
-// sent is the number of units of a campaign that a daemon has sent since it started.
+// sent is the number of units of a campaign that a daemon has sent since it started, or another number about a campaign or a window.
 type sent struct {
 	campaign uint64
 	units    int64
@@ -65,7 +66,7 @@ type note struct {
 	campaign uint64
 	cause    hold.Cause
 	since    int64  // microseconds since the Unix epoch
-	by       uint64 // the campaign in the way; 0 for none
+	by       uint64 // the campaign in the way, or the only job that was tried; 0 for none
 }
 
 const (
@@ -145,6 +146,7 @@ func (e *partEncoder) part(p *part) {
 	e.counts(p.early)
 	e.reports(p.sinks, p.nodes)
 	e.shut(p.shut)
+	e.counts(p.denied)
 }
 
 func (e *partEncoder) shut(list []shut) {
@@ -243,6 +245,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.shut = d.shut()
+		}
+		if len(d.b) > 0 {
+			p.denied = d.counts()
 		}
 	}
 	if d.broken {

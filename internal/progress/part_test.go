@@ -51,6 +51,7 @@ func TestPartsComeBack(t *testing.T) {
 			p.untried = append(p.untried, seen{hash(rt, "sink"), number(rt, "ago")})
 			p.inHand = append(p.inHand, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.early = append(p.early, sent{hash(rt, "of"), number(rt, "jobs")})
+			p.denied = append(p.denied, sent{hash(rt, "window"), number(rt, "asks")})
 			p.lanes.Held = append(p.lanes.Held, rapid.IntRange(0, 1000).Draw(rt, "lane"))
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {
@@ -74,10 +75,17 @@ func TestPartsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		open := *p // without what was appended last
+		granted := *p // without what was appended last
+		granted.denied = nil
+		unheard := granted.encode()
+		unheard = unheard[:len(unheard)-1]
+		if got, err := decodePart(unheard); err != nil || !reflect.DeepEqual(got, &granted) {
+			rt.Fatalf("without denials: %+v, %v; want %+v", got, err, granted)
+		}
+		open := granted // nor closed destinations
 		open.shut = nil
 		free := open.encode()
-		free = free[:len(free)-1]
+		free = free[:len(free)-2]
 		if got, err := decodePart(free); err != nil || !reflect.DeepEqual(got, &open) {
 			rt.Fatalf("without closed destinations: %+v, %v; want %+v", got, err, open)
 		}
@@ -87,40 +95,40 @@ func TestPartsComeBack(t *testing.T) {
 			brisk.nodes[i].Report = nil
 		}
 		quiet := brisk.encode()
-		quiet = quiet[:len(quiet)-2-len(p.nodes)]
+		quiet = quiet[:len(quiet)-3-len(p.nodes)]
 		if got, err := decodePart(quiet); err != nil || !reflect.DeepEqual(got, &brisk) {
 			rt.Fatalf("without reports: %+v, %v; want %+v", got, err, brisk)
 		}
 		due := brisk
 		due.early = nil
 		punctual := due.encode()
-		punctual = punctual[:len(punctual)-3-len(p.nodes)]
+		punctual = punctual[:len(punctual)-4-len(p.nodes)]
 		if got, err := decodePart(punctual); err != nil || !reflect.DeepEqual(got, &due) {
 			rt.Fatalf("without early jobs: %+v, %v; want %+v", got, err, due)
 		}
 		unnamed := due
 		unnamed.nodes = nil
 		plain := unnamed.encode()
-		plain = plain[:len(plain)-4]
+		plain = plain[:len(plain)-5]
 		if got, err := decodePart(plain); err != nil || !reflect.DeepEqual(got, &unnamed) {
 			rt.Fatalf("without nodes: %+v, %v; want %+v", got, err, unnamed)
 		}
 		brief := unnamed
 		brief.untried, brief.inHand, brief.lanes.Held = nil, nil, nil
 		older := brief.encode()
-		older = older[:len(older)-7]
+		older = older[:len(older)-8]
 		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
 			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
 		}
 		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-10] // without answers
+		told = told[:len(told)-11] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -136,7 +144,7 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-13]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-14]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})
@@ -244,7 +252,7 @@ func TestSummariesComeBack(t *testing.T) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, s)
 		}
 		b := s.encode()
-		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-12).Draw(rt, "cut")]); err == nil {
+		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-13).Draw(rt, "cut")]); err == nil {
 			rt.Fatalf("cut, it is read as %+v", got)
 		}
 	})

@@ -103,7 +103,7 @@ func TestALeaderOfAVersionBefore(t *testing.T) {
 	s := (&merger{}).merge([]reported{{part: p, daemon: "a"}})
 	s.sinks, s.nodes[0].Report = nil, nil
 	b := s.encode()
-	got, err := decodeSummary(b[:len(b)-3]) // as it ended before
+	got, err := decodeSummary(b[:len(b)-4]) // as it ended before
 	if err != nil || len(got.nodes) != 1 || got.nodes[0].Version != "2" || got.nodes[0].Report != nil || got.sinks != nil {
 		t.Errorf("%+v, %v", got, err)
 	}

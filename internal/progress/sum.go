@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
 const (
@@ -64,15 +65,19 @@ func (r *reported) supersedes(o *reported) bool {
 
 // merger adds up parts. It belongs to the daemon that leads, which gives it those of all daemons time after time. The zero
 // value has seen nothing.
-type merger struct {
-	seen map[string]map[uint64]int64 // units sent, by daemon and campaign, as last seen
-	sent map[uint64]int64            // units that all daemons were seen to send
+type merger struct{ sent, denied counter }
+
+// counter adds up what daemons count since they started.
+type counter struct {
+	seen map[string]map[uint64]int64 // by daemon and campaign or window, as last seen
+	sums map[uint64]int64            // by how much all daemons were seen to count up
 }
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *summary {
 	s, said := &summary{}, sayings{}
-	s.sent = m.count(parts)
+	s.sent = m.sent.count(parts, func(p *part) []sent { return p.sent })
+	s.denied = m.denied.count(parts, func(p *part) []sent { return p.denied })
 	readers := laneReaders(parts)
 	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
 	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
@@ -105,9 +110,10 @@ func (m *merger) merge(parts []reported) *summary {
 			shutOut[one.campaign] = shutOut[one.campaign].With(one.Shut)
 		}
 		for _, n := range p.stuck {
-			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
-				stuck[n.campaign] = n
+			if before, ok := stuck[n.campaign]; ok {
+				n = n.with(before)
 			}
+			stuck[n.campaign] = n
 		}
 		said.hear(p)
 	}
@@ -119,10 +125,27 @@ func (m *merger) merge(parts []reported) *summary {
 		s.shut = append(s.shut, shut{campaign, one})
 	}
 	for _, n := range stuck {
-		s.stuck = append(s.stuck, n)
+		if n.cause != hold.Untaken || n.by == 0 { // a single job says nothing of its campaign
+			s.stuck = append(s.stuck, n)
+		}
 	}
 	s.said = said.list()
 	return s
+}
+
+// with returns what two daemons say together of a campaign: what was so first. That jobs are not taken says less than anything else,
+// and is so for both.
+func (n note) with(o note) note {
+	switch {
+	case n.cause == hold.Untaken && o.cause == hold.Untaken:
+		if n.since = min(n.since, o.since); n.by != o.by {
+			n.by = 0
+		}
+		return n
+	case n.cause == hold.Untaken, o.cause != hold.Untaken && o.since <= n.since:
+		return o
+	}
+	return n
 }
 
 func addCounts(to map[uint64]int64, list []sent) {
@@ -138,22 +161,22 @@ func counted(by map[uint64]int64) (list []sent) {
 	return list
 }
 
-// count returns how much was sent of the campaigns in the parts since the first call. What a daemon had sent of a campaign
-// when it was first seen does not count, since it is not known since when.
-func (m *merger) count(parts []reported) (list []sent) {
+// count returns how much was counted of what is in the lists of the parts since the first call. What a daemon had counted of
+// something when that was first seen does not count, since it is not known since when.
+func (c *counter) count(parts []reported, of func(*part) []sent) (list []sent) {
 	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
-	if m.sent == nil {
-		m.sent = map[uint64]int64{}
+	if c.sums == nil {
+		c.sums = map[uint64]int64{}
 	}
 	for _, p := range parts {
-		before := m.seen[p.daemon]
+		before := c.seen[p.daemon]
 		if before == nil {
 			before = map[uint64]int64{}
 		}
 		seen[p.daemon] = before
-		for _, s := range p.sent {
+		for _, s := range of(p.part) {
 			if was, ok := before[s.campaign]; ok {
-				m.sent[s.campaign] += max(0, s.units-was)
+				c.sums[s.campaign] += max(0, s.units-was)
 			}
 			before[s.campaign] = s.units
 			if !told[s.campaign] {
@@ -162,19 +185,19 @@ func (m *merger) count(parts []reported) (list []sent) {
 			}
 		}
 	}
-	m.seen = seen
+	c.seen = seen
 	for i := range list {
-		list[i].units = m.sent[list[i].campaign]
+		list[i].units = c.sums[list[i].campaign]
 	}
 	return list
 }
 
-// forget drops campaigns that are not known any more.
-func (m *merger) forget(known func(campaign uint64) bool) {
-	for _, counts := range m.seen {
+// forget drops campaigns or windows that are not known any more.
+func (c *counter) forget(known func(hash uint64) bool) {
+	for _, counts := range c.seen {
 		forget(counts, known)
 	}
-	forget(m.sent, known)
+	forget(c.sums, known)
 }
 
 func forget(counts map[uint64]int64, known func(campaign uint64) bool) {

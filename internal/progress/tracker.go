@@ -71,6 +71,8 @@ type Options struct {
 	Sink func(name string) (id string, ok bool)
 	// Stuck returns what this daemon found out about campaigns.
 	Stuck func(ctx context.Context) []Stuck
+	// Denials, if it is set, lists what windows of quotas have reduced or denied to this daemon.
+	Denials func() []delivery.Denial
 	// Needs returns how many lanes the backlog of a campaign needs, and Narrow is told, after each exchange, which lanes of
 	// this daemon hold too much of a campaign's.
 	Needs  func(campaign string) int
@@ -92,6 +94,7 @@ type Stuck struct {
 	Cause    hold.Cause
 	Since    time.Time
 	By       string // the campaign in the way; "" for none
+	Job      uint64 // hold.Untaken: which job was tried, if it was a single one; else 0
 }
 
 // Tracker updates the figures of all campaigns; see the package comment. Make one with New and call Run once, which
@@ -104,8 +107,8 @@ type Tracker struct {
 	view
 	lastSummary
 
-	active    map[string]activity // when this daemon last sent something of a campaign
-	merger    merger              // while this daemon leads
+	active    active // when the counts of this daemon last changed
+	merger    merger // while this daemon leads
 	recent    recent
 	debts     map[uint64]debt
 	campaigns int                                           // campaigns with entries in the last exchange
@@ -139,10 +142,29 @@ type lastSummary struct {
 	fleet  atomic.Int64     // how many daemons run
 }
 
-// activity is how much of a campaign a daemon had sent when it last sent something.
+// active are counts of this daemon and when they last changed: of units sent, by campaign, and of asks denied, by window.
+type active struct{ sent, denied map[uint64]activity }
+
+// activity is a count as it was when it last changed.
 type activity struct {
-	units int64
-	at    time.Time
+	n  int64
+	at time.Time
+}
+
+// follow returns the counts with their last changes, and those that have changed within sentFor.
+func follow(before map[uint64]activity, counts []sent, now time.Time) (after map[uint64]activity, lately []sent) {
+	after = make(map[uint64]activity, len(counts))
+	for _, one := range counts {
+		a := before[one.campaign]
+		if a.n != one.units {
+			a = activity{one.units, now}
+		}
+		after[one.campaign] = a
+		if now.Sub(a.at) < sentFor {
+			lately = append(lately, one)
+		}
+	}
+	return after, lately
 }
 
 // New makes a Tracker; it starts nothing.
@@ -317,18 +339,8 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 			p.shut = append(p.shut, shut{hash, h.Shut})
 		}
 	}
-	now, active := time.Now(), make(map[string]activity, len(t.active))
-	for _, tally := range t.opt.Work.Tallies() {
-		a := t.active[tally.Campaign]
-		if a.units != tally.Sent {
-			a = activity{tally.Sent, now}
-		}
-		active[tally.Campaign] = a
-		if now.Sub(a.at) < sentFor {
-			p.sent = append(p.sent, sent{delivery.CampaignHash(tally.Campaign), a.units})
-		}
-	}
-	t.active = active
+	now := time.Now()
+	t.count(p, now)
 	if t.opt.Node != nil {
 		lanes, queued, inFlight := node.Lanes, node.Queued, node.InFlight
 		node = t.opt.Node()
@@ -338,13 +350,34 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		p.nodes = []Node{node}
 	}
 	for _, s := range t.opt.Stuck(ctx) {
-		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
+		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro(), by: s.Job}
 		if s.By != "" {
 			n.by = delivery.CampaignHash(s.By)
 		}
 		p.stuck = append(p.stuck, n)
 	}
 	return p, t.answers.add(ctx, p)
+}
+
+// count adds to the part what this daemon has sent, and what it was denied.
+func (t *Tracker) count(p *part, now time.Time) {
+	var units, asks []sent
+	for _, tally := range t.opt.Work.Tallies() {
+		units = append(units, sent{delivery.CampaignHash(tally.Campaign), tally.Sent})
+	}
+	t.active.sent, p.sent = follow(t.active.sent, units, now)
+	if t.opt.Denials == nil {
+		return
+	}
+	for _, d := range t.opt.Denials() {
+		asks = append(asks, sent{windowHash(d.Quota, d.Span), d.Asks})
+	}
+	t.active.denied, p.denied = follow(t.active.denied, asks, now)
+}
+
+// windowHash identifies a window of a quota in parts.
+func windowHash(quota string, span time.Duration) uint64 {
+	return delivery.CampaignHash(quota + " " + span.String()) // an id has no space
 }
 
 // combine computes the figures and shows them. mine are the lanes of this daemon.

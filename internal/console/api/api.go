@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -25,11 +26,21 @@ const documentVersion = "1.0.0"
 
 type server struct {
 	looker *view.Looker
+	hub    *live.Hub
+	guard  *auth.Guard
 	log    *slog.Logger
 }
 
+// Options of the API. All are required.
+type Options struct {
+	Looker *view.Looker
+	Hub    *live.Hub   // of the pages' streams: those of the API count as well
+	Guard  *auth.Guard // by which streams know that a token is still good
+	Logger *slog.Logger
+}
+
 // Register adds the operations of the API to the mux.
-func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.API {
+func Register(mux *http.ServeMux, o Options) huma.API {
 	config := huma.DefaultConfig("pacer", documentVersion)
 	config.Info.Description = "Campaigns, quotas, daemons and sinks of one installation of pacer. x-pacer-role of an operation is the role that it takes: " +
 		"viewer, operator or admin; http.anonymous says which those have who send no token. Instants are RFC 3339 in UTC; errors are application/problem+json (RFC 9457)."
@@ -41,7 +52,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
-	s := &server{looker, log}
+	s := &server{looker: o.Looker, hub: o.Hub, guard: o.Guard, log: o.Logger}
 	api.UseMiddleware(authorize(api), valued(api), s.once(api))
 	s.registerChanges(api)
 	s.registerPuts(api)
@@ -49,6 +60,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	s.registerDestinations(api)
 	s.registerLetters(api)
 	s.registerReplays(api)
+	s.registerLive(api)
 	get(api, "get-status", "/status", "The installation at this moment", s.status)
 	get(api, "list-campaigns", "/campaigns", "Campaigns, a page at a time", s.campaigns)
 	get(api, "get-campaign", "/campaigns/{id}", "One campaign, and what holds it", s.campaign)
@@ -57,6 +69,7 @@ func Register(mux *http.ServeMux, looker *view.Looker, log *slog.Logger) huma.AP
 	get(api, "list-sinks", "/sinks", "The sinks: their gates, what is in flight, what they answer", s.sinks)
 	change(api, "open-sink", http.MethodPost, "/sinks/{id}/open", "Open the gate of a sink for all daemons, or that of one of its destinations, whatever closed it", auth.Operator, s.openSink)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
+	change(api, "undo-change", http.MethodPost, "/changes/{number}/undo", "Undo a change with another one, if nothing of it was changed since", auth.Admin, s.undo)
 	describeProblems(api)
 	describeFields[view.Campaign](api, "/campaigns")
 	describeFields[view.Quota](api, "/quotas")
@@ -88,7 +101,11 @@ func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], 
 
 type campaignsIn struct {
 	Chosen
+	CampaignsOf
+}
 
+// CampaignsOf are the campaigns of a list.
+type CampaignsOf struct {
 	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
 	State string `query:"state" maxLength:"64" doc:"sending, idle, or what holds it; or a status"`
 	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
@@ -190,6 +207,40 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 		out.Next = list[len(list)-1].Number
 	}
 	return &answer[changesOut]{out}, nil
+}
+
+type undoIn struct {
+	Number int64 `path:"number" minimum:"1" maximum:"9223372036854774784"`
+	Body   *struct {
+		Because
+	}
+}
+
+type undoOut struct {
+	Undone *view.Change `json:"undone" doc:"what was changed, and is as it was before; that is a change as well"`
+}
+
+func (s *server) undo(ctx context.Context, in *undoIn) (*answer[undoOut], error) {
+	reason := ""
+	if in.Body != nil {
+		reason = in.Body.Reason
+	}
+	if err := view.CheckReason("reason", reason); err != nil {
+		return nil, problem(err, Conflict)
+	}
+	undo := s.looker.Sources().Revert
+	if undo == nil {
+		return nil, absent("there is no database here, and so nothing can be changed")
+	}
+	of, err := s.looker.Change(ctx, in.Number)
+	if err == nil {
+		err = undo(ctx, s.actor(ctx, reason), in.Number)
+	}
+	if err != nil {
+		return nil, problem(err, Conflict)
+	}
+	s.log.Info("a change was undone", "change", in.Number, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
+	return &answer[undoOut]{undoOut{of}}, nil
 }
 
 // absent is that a service does not answer, or is not there.

@@ -43,7 +43,7 @@ func validKey(key string) bool {
 
 // once lets a request with an Idempotency-Key be done once, as draft-ietf-httpapi-idempotency-key-header has it. It is claimed in the
 // database before it is done; if it has changed something its answer is kept, and otherwise it is forgotten. If this process ends in
-// between, the claim stays, and whoever asks again is told that the outcome is not known.
+// between, or whether something was changed is not known, the claim stays, and whoever asks again is told so.
 func (s *server) once(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		key, keys := ctx.Header(keyHeader), s.looker.Sources().Keys
@@ -89,9 +89,17 @@ func (s *server) once(api huma.API) func(huma.Context, func(huma.Context)) {
 func (s *server) settle(ctx context.Context, claim view.KeyClaim, answer *view.KeptAnswer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepWithin)
 	defer cancel()
-	if answer.Status >= http.StatusBadRequest && !strings.Contains(answer.Body, `"`+typePrefix+string(partlyDone)+`"`) {
+	failed := answer.Status >= http.StatusBadRequest
+	switch is := func(kind Kind) bool { return strings.Contains(answer.Body, `"`+typePrefix+string(kind)+`"`) }; {
+	case failed && is(inDoubt):
+		if err := claim.Leave(ctx); err != nil {
+			s.log.Warn("whether a request with an Idempotency-Key was done is not known; sent again it is refused, for some minutes as being done",
+				"request", auth.RequestID(ctx), "error", err)
+		}
+		return
+	case failed && !is(partlyDone):
 		if err := claim.Drop(ctx); err != nil {
-			s.log.Warn("an Idempotency-Key cannot be given back; it is refused for some minutes", "request", auth.RequestID(ctx), "error", err)
+			s.log.Warn("an Idempotency-Key cannot be given back; it is refused", "request", auth.RequestID(ctx), "error", err)
 		}
 		return
 	}
@@ -109,6 +117,9 @@ func keyProblem(err error) error {
 		if errors.Is(err, as.err) {
 			return fail(as.kind, line(err))
 		}
+	}
+	if errors.Is(err, view.ErrInDoubt) {
+		return absent("whether the key is remembered is not known; nothing was done: " + line(err))
 	}
 	return problem(err, Conflict)
 }

@@ -35,6 +35,7 @@ const (
 	keyReused      Kind = "key-reused"
 	busy           Kind = "busy"
 	unavailable    Kind = "unavailable"
+	inDoubt        Kind = "in-doubt"
 	internalFault  Kind = "internal"
 	staleRevision  Kind = "stale-revision"
 	revisionNeeded Kind = "revision-required"
@@ -63,7 +64,7 @@ var kinds = []struct {
 	{replayRunning, http.StatusConflict, "a replay is running, here or in another process"},
 	{partlyDone, http.StatusConflict, "some of the campaigns were changed before it failed: look again"},
 	{keyInUse, http.StatusConflict, "the request that has this Idempotency-Key has not been answered yet: try again"},
-	{keyUnfinished, http.StatusConflict, "the process that was asked with this Idempotency-Key ended before it answered: look at what was done, and use another key"},
+	{keyUnfinished, http.StatusConflict, "what became of the request with this Idempotency-Key is not known, since the process that was asked ended, or lost the database: look at what was done, and use another key"},
 	{staleRevision, http.StatusPreconditionFailed, "it was changed since the revision of If-Match, or is there although If-None-Match says that it must not"},
 	{"too-large", http.StatusRequestEntityTooLarge, "the body is too large"},
 	{"unsupported-media-type", http.StatusUnsupportedMediaType, "the body is of a type that the operation does not take"},
@@ -72,7 +73,8 @@ var kinds = []struct {
 	{revisionNeeded, http.StatusPreconditionRequired, "this takes the revision that was seen, as If-Match"},
 	{"too-many-wrong-tokens", http.StatusTooManyRequests, "too many wrong tokens came from this address: wait for a minute"},
 	{internalFault, http.StatusInternalServerError, "this is an error in pacer: its log has more"},
-	{unavailable, http.StatusServiceUnavailable, "a service does not answer, or is not there; whether something was changed is not known"},
+	{unavailable, http.StatusServiceUnavailable, "a service does not answer, or is not there; nothing was changed"},
+	{inDoubt, http.StatusServiceUnavailable, "the database was lost while the change was committed: whether it was made is not known"},
 	{busy, http.StatusServiceUnavailable, "others ask for as much as can be done at a time: try again later"},
 }
 
@@ -140,6 +142,7 @@ func problem(err error, stale Kind) error {
 		kind Kind
 	}{
 		{view.ErrNotFound, NotFound}, {view.ErrStale, stale}, {view.ErrOver, over}, {view.ErrExists, exists}, {view.ErrInvalid, invalid}, {view.ErrForbidden, readOnly},
+		{view.ErrInDoubt, inDoubt},
 	} {
 		if errors.Is(err, as.err) {
 			return fail(as.kind, line(err))

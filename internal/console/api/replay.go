@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -38,10 +40,11 @@ type startIn struct {
 	Key  string `header:"Idempotency-Key" hidden:"true"` // every operation that POSTs has it
 	Body struct {
 		replay.Filter
-		DryRun bool   `json:"dry_run,omitempty" doc:"only count"`
-		Rate   string `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
-		Limit  int    `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
-		Why    string `json:"why,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line"`
+		Places []string `json:"places,omitempty" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"3/17\"]" doc:"the letters at these places alone, instead of those that match a filter"`
+		DryRun bool     `json:"dry_run,omitempty" doc:"only count"`
+		Rate   string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
+		Limit  int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
+		Why    string   `json:"why,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line"`
 	}
 }
 
@@ -58,9 +61,13 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if jobs == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
+	places, err := in.places()
+	if err != nil {
+		return nil, err
+	}
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
-		outcome, err := jobs.Count(ctx, in.Body.Filter)
+		outcome, err := jobs.Count(ctx, in.Body.Filter, places...)
 		if errors.Is(err, replay.ErrCounting) {
 			return nil, huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
 		}
@@ -79,7 +86,9 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if s.looker.Sources().Keys != nil {
 		in.Key = "" // it is remembered by all processes
 	}
-	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{Filter: in.Body.Filter, Rate: in.Body.Rate, Limit: in.Body.Limit, Key: in.Key})
+	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{
+		Filter: in.Body.Filter, Places: places, Rate: in.Body.Rate, Limit: in.Body.Limit, Key: in.Key,
+	})
 	switch {
 	case errors.Is(err, replay.ErrBusy):
 		return nil, fail(replayRunning, line(err))
@@ -90,6 +99,20 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	}
 	out.Status, out.Body.Job = http.StatusAccepted, &job
 	return out, nil
+}
+
+// places returns where the letters are that are chosen one by one, each once; nil: all that the filter selects.
+func (in *startIn) places() ([]string, error) {
+	list := slices.Compact(slices.Sorted(slices.Values(in.Body.Places)))
+	if len(list) > 0 && in.Body.Filter != (replay.Filter{}) {
+		return nil, huma.Error422UnprocessableEntity("give either places or a filter, not both")
+	}
+	for _, place := range list {
+		if _, ok := view.ParsePlace(place); !ok {
+			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("places: %q is no place of a dead letter, such as 3/17", notation.Shorten(place)))
+		}
+	}
+	return list, nil
 }
 
 type replayIn struct {

@@ -1,4 +1,4 @@
-// Package live streams fragments of pages to browsers as server-sent events.
+// Package live streams what changes, fragments of pages and answers of the API, as server-sent events.
 package live
 
 import (
@@ -20,9 +20,12 @@ const (
 	writeWithin = 10 * time.Second
 	// beatEvery is how often something is written although nothing has changed, so that proxies keep the connection.
 	beatEvery = 15 * time.Second
-	// retryAfter is when a client that was refused may try again.
-	retryAfter = 10 * time.Second
+	// RetryAfter is when a client that was refused may try again.
+	RetryAfter = 10 * time.Second
 )
+
+// ErrFull means that no stream was begun: as many as may be are open, or the hub is closed.
+var ErrFull = fmt.Errorf("%d streams are open already, or this process is being stopped", MaxStreams)
 
 // Hub serves streams until it is closed. Safe for concurrent use.
 type Hub struct {
@@ -70,12 +73,11 @@ func (h *Hub) leave() {
 }
 
 // Serve renders the fragment at each interval, and sends it when it has changed, until the client leaves or the hub is closed.
-// A stream ends as well when the fragment cannot be rendered; browsers then connect again.
-func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration, render func(ctx context.Context) ([]byte, error)) {
+// A stream ends as well when the fragment cannot be rendered; clients then connect again. The error is ErrFull, before anything
+// was written.
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration, render func(ctx context.Context) ([]byte, error)) error {
 	if !h.enter() {
-		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
-		http.Error(w, fmt.Sprintf("%d pages are watched live already; reload this one to see news", MaxStreams), http.StatusServiceUnavailable)
-		return
+		return ErrFull
 	}
 	defer h.leave()
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -86,14 +88,14 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, every time.Duration,
 	for {
 		fragment, err := render(r.Context())
 		if err != nil || s.send(fragment) != nil {
-			return
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-r.Context().Done():
-			return
+			return nil
 		case <-h.closed:
-			return
+			return nil
 		}
 	}
 }

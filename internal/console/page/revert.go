@@ -12,18 +12,10 @@ import (
 // oneChange looks a change up by its number.
 func oneChange(ctx context.Context, s *Site, text string) (*view.Change, error) {
 	number, err := strconv.ParseInt(text, 10, 64)
-	records := s.looker.Sources().Records
-	if err != nil || number < 1 || records == nil {
-		return nil, view.Fault(view.ErrNotFound, "There is no such change, or none is known here.")
-	}
-	list, err := records.Changes(ctx, view.ChangesOf{Before: number + 1, Limit: 1})
-	if err == nil && (len(list) == 0 || list[0].Number != number) {
-		err = view.Fault(view.ErrNotFound, "There is no change %d; the oldest ones are removed.", number)
-	}
 	if err != nil {
-		return nil, err
+		number = 0
 	}
-	return &list[0], nil
+	return s.looker.Change(ctx, number)
 }
 
 // fillRevert shows what undoing a change would do, and asks.

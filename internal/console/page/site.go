@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -163,7 +164,7 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "page: no page of this name is live", http.StatusBadRequest)
 		return
 	}
-	s.hub.Serve(w, r, p.every, func(ctx context.Context) ([]byte, error) {
+	err := s.hub.Serve(w, r, p.every, func(ctx context.Context) ([]byte, error) {
 		who, err := s.guard.Identify(r) // again each time: a stream must not outlive its session or token
 		if err != nil {
 			return nil, err
@@ -174,6 +175,10 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 		b, err := s.render(s.make(auth.With(ctx, who), name, p, query), name, "region")
 		return bytes.TrimSpace(b), err
 	})
+	if err != nil {
+		w.Header().Set("Retry-After", strconv.Itoa(int(live.RetryAfter.Seconds())))
+		http.Error(w, err.Error()+"; reload this page to see news", http.StatusServiceUnavailable)
+	}
 }
 
 // errNoLonger ends the stream of somebody who may no longer look.

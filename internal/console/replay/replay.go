@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,7 +69,8 @@ type Job struct {
 	Error    string     `json:"error,omitempty"`
 	Outcome  Outcome    `json:"outcome"`
 
-	key string // of the request
+	key    string   // of the request
+	places []string // of the letters that were chosen
 }
 
 // Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
@@ -136,7 +138,7 @@ func (j *Jobs) known(by string, request Request) (*Job, error) {
 		if request.Key == "" || job.key != request.Key || job.By != by {
 			continue
 		}
-		if job.Filter != request.Filter || job.Rate != request.Rate || job.Expected != request.Limit {
+		if job.Filter != request.Filter || !slices.Equal(job.places, request.Places) || job.Rate != request.Rate || job.Expected != request.Limit {
 			return nil, ErrKey
 		}
 		again := *job
@@ -183,7 +185,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 	}
 	job := &Job{
 		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
-		Started: time.Now().UTC(), key: request.Key,
+		Started: time.Now().UTC(), key: request.Key, places: request.Places,
 	}
 	j.active, j.stop = job, cancel
 	j.list = append([]*Job{job}, j.list[:min(len(j.list), keep-1)]...)

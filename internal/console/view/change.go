@@ -30,8 +30,9 @@ var (
 	ErrExists    = errors.New("exists already")
 	ErrInvalid   = errors.New("invalid")
 	ErrForbidden = errors.New("forbidden")
-	ErrBusy      = errors.New("busy") // others are being served; later it will do
-	ErrOver      = errors.New("over") // a campaign that is cancelled or completed stays so
+	ErrInDoubt   = errors.New("in doubt") // whether the change was made is not known
+	ErrBusy      = errors.New("busy")     // others are being served; later it will do
+	ErrOver      = errors.New("over")     // a campaign that is cancelled or completed stays so
 )
 
 // Actor is who asks for a change, and why.

@@ -30,7 +30,7 @@ type Point struct {
 
 // Past is what is known of the last hour of a campaign.
 type Past struct {
-	Since  time.Time `json:"since" doc:"when this process began to look, or how far back it was asked for: before, nothing is known"`
+	Since  time.Time `json:"since,omitzero" doc:"when this process began to look, or how far back it was asked for: before, nothing is known; absent: it has seen nothing yet"`
 	Kept   bool      `json:"kept" doc:"false: it had neither a backlog nor anything sent, or this process keeps as many campaigns as it can"`
 	Points []Point   `json:"points" doc:"one in ten seconds, the oldest first; none for the time in which the daemons could not be asked"`
 }
@@ -56,9 +56,13 @@ func (h *History) Of(campaign string, since time.Time) *Past {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	moments, kept := h.kept[campaign]
-	past := &Past{Since: since.UTC().Truncate(time.Second), Kept: kept, Points: []Point{}}
-	if h.since.After(since) {
+	past := &Past{Kept: kept, Points: []Point{}}
+	switch {
+	case h.since.IsZero(): // nothing was recorded
+	case h.since.After(since):
 		past.Since = h.since.UTC().Truncate(time.Second)
+	default:
+		past.Since = since.UTC().Truncate(time.Second)
 	}
 	for _, m := range moments {
 		if at := time.Unix(m.at, 0).UTC(); !at.Before(since) {

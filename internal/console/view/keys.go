@@ -15,9 +15,10 @@ type Keys interface {
 
 // KeyClaim is a request that this process does.
 type KeyClaim interface {
-	// Keep remembers the answer, and Drop forgets the request, which has changed nothing.
+	// Keep remembers the answer, Drop forgets the request, which has changed nothing, and Leave says that whether it has is not known.
 	Keep(ctx context.Context, answer KeptAnswer) error
 	Drop(ctx context.Context) error
+	Leave(ctx context.Context) error
 }
 
 // KeyedRequest is a request with an Idempotency-Key.
