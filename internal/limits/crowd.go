@@ -44,6 +44,7 @@ type crowd struct {
 	quota   *delivery.Quota // of the revision of the last answer
 	waiting map[string]*member
 	many    bool  // more than a few wait for it, or for another quota that one of them waits for
+	weights int64 // of all that wait
 	dearest int64 // service of a unit to the one of the least weight
 	grace   int64 // how late one may be for the time it was told
 	ahead   int64 // the horizon of asks
@@ -161,7 +162,7 @@ func (c *crowds) sweep(now int64) {
 	for id, q := range c.quotas {
 		for campaign, m := range q.waiting {
 			if now > m.seen+waitsFor || now < m.seen {
-				delete(q.waiting, campaign)
+				q.leave(campaign)
 			}
 		}
 		if q.many = len(q.waiting) > few; now > q.refused+stoodFor || now < q.refused {
@@ -187,6 +188,13 @@ func contended(q *delivery.Quota, a *delivery.Ask) bool {
 	return counts(q) && q.Mode != delivery.ModeShadow && q.Covers(a.Campaign.ID)
 }
 
+func (q *crowd) leave(campaign string) {
+	if m := q.waiting[campaign]; m != nil {
+		q.weights -= m.weight
+		delete(q.waiting, campaign)
+	}
+}
+
 func (q *crowd) join(a *delivery.Ask, now, take int64) {
 	m := q.waiting[a.Campaign.ID]
 	if m == nil {
@@ -197,7 +205,9 @@ func (q *crowd) join(a *delivery.Ask, now, take int64) {
 	q.grace, q.ahead = 2*a.Quantum, a.Horizon
 	q.many = q.many || len(q.waiting) > few
 	m.asks = take
+	q.weights -= m.weight
 	m.weight, m.seen, m.due, m.demand = max(1, a.Campaign.PriorityWeight), now, now, a.Want
+	q.weights += m.weight
 	if r := a.Campaign.Rate; !r.Zero() {
 		m.demand = min(m.demand, w.Span.Microseconds()/max(1, r.Spacing())+1)
 	}
@@ -387,80 +397,13 @@ func (q *crowd) learn(x *contender, refused bool, take int64) {
 	switch {
 	case !refused:
 	case g.NextAt == 0: // its job is too heavy, ever, or a limit is 0
-		delete(q.waiting, id)
+		q.leave(id)
 	default:
 		q.refused, q.window = g.GrantedAt, g.BoundWindow
 		if q.room == 0 || !elsewhere && !heavy { // else there is room for others
 			q.next, q.stopped = g.NextAt, take
 		}
 	}
-}
-
-// answer refuses an ask of a member of crowds on behalf of one of them. It is to ask again when units become free or, where some
-// are there, at next.
-func answer(x *contender, in []*crowd, by *crowd, next, now int64, from delivery.Provenance) {
-	c := x.own.Campaign
-	if next = max(now+x.own.Quantum, min(next, now+refusedFor)); by.until > now {
-		next = by.until
-	}
-	by.refused = now
-	from.Campaign = c
-	*x.out = delivery.Granted{
-		Rate: c.Rate, Revision: c.Revision, GrantedAt: by.at, NextAt: next, Bound: delivery.BindQuota, BoundQuota: by.quota.ID,
-		BoundWindow: by.window, Competitors: 1, Daemons: by.waiting[c.ID].daemons, Windows: by.windows, From: from,
-	}
-	keep(in, x.own, x.out, now)
-	if by.until <= now && len(in) > 1 { // it keeps units for others: of two that each keep what the other needs, none would be sent
-		for _, q := range in {
-			q.waiting[c.ID].demand = 0
-		}
-	}
-}
-
-// keep notes what of each quota is kept for a campaign that was refused or cut short, by the rules of the store: model/keep.go.
-func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
-	head := headAfter(a, g.Units)
-	for _, q := range in {
-		m, w, patience := q.waiting[a.Campaign.ID], &q.quota.Windows[q.window], int64(second)
-		span := w.Span.Microseconds()
-		m.asks, m.other = 0, g.Bound == delivery.BindQuota && g.BoundQuota != q.quota.ID
-		if m.due = g.NextAt; g.Bound == delivery.BindQuota {
-			patience = max(second, span)
-		}
-		switch there := max(now, q.until); {
-		case m.due > there+patience:
-			m.demand = 0
-		case m.due > there && m.other:
-			for _, p := range in {
-				m.demand = min(m.demand, max(head, p.fair(p.waiting[a.Campaign.ID], span)))
-			}
-		}
-	}
-}
-
-// fair is how many units fall to a member in the given time, beside the others that wait.
-func (q *crowd) fair(m *member, time int64) int64 {
-	all := int64(0)
-	for _, o := range q.waiting {
-		all += o.weight
-	}
-	w := &q.quota.Windows[q.window]
-	n, span := max(1, (min(w.Limit, delivery.MaxGrant)*m.weight+all-1)/all), w.Span.Microseconds()
-	if q.quota.Spend == delivery.SpendEven {
-		return time/max(1, span/n) + 1
-	}
-	return n * (time/span + 1)
-}
-
-// headAfter is the weight of the job that follows the first units.
-func headAfter(a *delivery.Ask, units int64) int64 {
-	for _, w := range a.Weights {
-		if units <= 0 {
-			return w
-		}
-		units -= w
-	}
-	return 1
 }
 
 // returned notes that units of a campaign's quotas were handed back.
