@@ -192,6 +192,15 @@ var noSuchKey = regexp.MustCompile(`(?:^pacer: |; )((?:[a-z0-9_]+\.)*)` + nonsen
 // below are the keys of the sections among the paths, by path: a setting has none.
 func (s *stack) below(paths [][]string) map[string][]string {
 	s.t.Helper()
+	keys := map[string][]string{}
+	for part := range slices.Chunk(paths, 40) { // the program tells of 50 problems at most
+		maps.Copy(keys, s.belowSome(part))
+	}
+	return keys
+}
+
+func (s *stack) belowSome(paths [][]string) map[string][]string {
+	s.t.Helper()
 	tree := map[string]any{}
 	for _, path := range paths {
 		at := tree

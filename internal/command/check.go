@@ -48,8 +48,7 @@ func (c *cli) checkAll(ctx context.Context, tries int) error {
 	out.dedupe(&s.Config.Dedupe)
 	catalogued := out.postgres(ctx, s)
 	out.redis(ctx, s)
-	out.kafka(ctx, s)
-	if catalogued {
+	if answers := out.kafka(ctx, s); answers && catalogued {
 		out.installations(ctx, s)
 	}
 	out.certificates(s.Certificates(), time.Now())

@@ -154,14 +154,14 @@ func probeRedis(ctx context.Context, s *app.Services) (found shards.Condition, e
 	return found, nil
 }
 
-// kafka checks the topics, and that the user may do what a daemon does.
-func (c *checks) kafka(ctx context.Context, s *app.Services) {
+// kafka checks the topics, and that the user may do what a daemon does. It reports whether Kafka answers.
+func (c *checks) kafka(ctx context.Context, s *app.Services) (answers bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	lacks, err := requeue.CheckRights(ctx, s.Kafka, s.Topics, s.Config.Kafka.Group)
 	if err != nil {
 		c.say("kafka", fmt.Errorf("kafka.brokers: %w", broker.Explained(err)))
-		return
+		return false
 	}
 	c.all("kafka", lacks)
 	problems, err := requeue.CheckTopics(ctx, s.Kafka, s.Topics)
@@ -179,6 +179,7 @@ func (c *checks) kafka(ctx context.Context, s *app.Services) {
 	default:
 		c.note("kafka.tls", "not encrypted; set kafka.tls")
 	}
+	return true
 }
 
 // all reports each problem, or that there is none.
