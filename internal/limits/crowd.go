@@ -230,7 +230,7 @@ func (c *crowds) crowded(a *delivery.Ask) (list []*crowd) {
 type ranked struct {
 	*contender
 	in      []*crowd
-	service int64 // in the first crowd, beyond where new ones begin
+	service int64 // in the crowd that decides, beyond where new ones begin
 }
 
 // choose divides those that are left into those that are asked for now, in their order, and later; it answers the others.
@@ -249,13 +249,14 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 			answer(x, in, in[i], in[i].next, now, from)
 			continue
 		}
-		order = append(order, ranked{x, in, in[0].waiting[x.own.Campaign.ID].service - in[0].begun})
 		for _, q := range in {
 			if !begun[q] {
 				begun[q] = true
 				q.begin(now, take, waves)
 			}
 		}
+		by := slices.MaxFunc(in, decides)
+		order = append(order, ranked{x, in, by.waiting[x.own.Campaign.ID].service - by.begun})
 	}
 	slices.SortStableFunc(order, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.own.Campaign.ID, b.own.Campaign.ID))
@@ -349,7 +350,7 @@ func (c *crowds) learn(chosen []*contender, take int64) bool {
 func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) *crowd {
 	g := x.out
 	if x.own.Want <= 0 {
-		if q := c.quotas[quota.ID]; q != nil && q.quota == quota {
+		if q := c.quotas[quota.ID]; q != nil && q.quota.Revision == quota.Revision {
 			q.see(g)
 		}
 		return nil

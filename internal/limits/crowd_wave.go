@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -88,6 +89,18 @@ func levelOf(list []*member, room int64) (level, extra int64) {
 		}
 	}
 	return low, left(low)
+}
+
+// decides compares by which of two crowds it is decided when a campaign of both is asked for: by one of which it is not known how much there
+// is, since only the first ones are asked for there; else by the one in which more wait.
+func decides(a, b *crowd) int {
+	if a.wave.known == b.wave.known {
+		return cmp.Compare(len(a.waiting), len(b.waiting))
+	}
+	if b.wave.known {
+		return 1
+	}
+	return -1
 }
 
 // part is how many units fall to a member now.

@@ -236,3 +236,30 @@ func TestSeveralQuotasOnRealStores(t *testing.T) {
 		}
 	})
 }
+
+// A quota that only one campaign is under does not decide who is served next of the many that share another, wherever it stands
+// among the campaign's quotas.
+func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
+	harness.Simulation(t)
+	for name, first := range map[string]bool{"own first": true, "own last": false} {
+		t.Run(name, func(t *testing.T) {
+			shared := &delivery.Quota{ID: "shared", Revision: 1, Windows: windows(11, 5*time.Second)}
+			c := &contest{longest: 12, quotas: []*delivery.Quota{shared}}
+			for i := range 12 {
+				own := &delivery.Quota{ID: fmt.Sprintf("own%d", i), Revision: 1, Windows: windows(1000, time.Minute)}
+				campaign := campaign(2, shared, own)
+				if first {
+					slices.Reverse(campaign.Quotas)
+				}
+				campaign.ID = fmt.Sprintf("c%02d", i)
+				c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, 2)
+			}
+			c.run(newBehind())
+			for i, fair := range c.fair() {
+				if got := float64(c.list[i].got); got < 0.8*fair || got > 1.2*fair {
+					t.Errorf("campaign %d got %.0f of %.0f: %s", i, got, fair, c)
+				}
+			}
+		})
+	}
+}
