@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/model"
 )
 
 // contest is campaigns that always have jobs, under several quotas, asked for by one daemon.
@@ -261,5 +262,32 @@ func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestScriptsOweWhatTheModelOwes: of campaigns of very different priorities, under windows that give each little at a time, over many spans.
+func TestScriptsOweWhatTheModelOwes(t *testing.T) {
+	harness.Simulation(t)
+	_, client := newInterpreter(t)
+	got := map[string][]int64{}
+	for name, s := range map[string]store{"model": model.NewStore(), "scripts": newLua(t, client)} {
+		c := &contest{longest: 12}
+		for i, w := range []delivery.Window{
+			{Span: 2 * time.Second, Limit: 5, Algorithm: delivery.AlgorithmLog}, {Span: 12 * time.Second, Limit: 20, Algorithm: delivery.AlgorithmFixed},
+		} {
+			c.quotas = append(c.quotas, &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1, Windows: []delivery.Window{w}})
+		}
+		for i, priority := range []int64{1, 1, 20} {
+			campaign := campaign(5, c.quotas...)
+			campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority
+			c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, 5)
+		}
+		c.run(s)
+		for _, w := range c.list {
+			got[name] = append(got[name], w.got)
+		}
+	}
+	if !slices.Equal(got["scripts"], got["model"]) {
+		t.Errorf("granted by the scripts %v, by the model %v", got["scripts"], got["model"])
 	}
 }

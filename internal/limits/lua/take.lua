@@ -91,7 +91,7 @@ local function rivalShare(it, c, slots)
   end
   local due = isDue(self, now, grace)
   if due and c.pace == 0 then return 0 end -- there is nothing to share
-  local others, low, high, tie, interval = {}, 0, 0, 1, 0
+  local others, low, high, dearest, tie, interval = {}, 0, 0, cost, 1, 0
   if c.even then interval = floor(c.tight[SPAN] / max(1, c.tight[LIMIT])) end -- those who ask when what they need has come again lose nothing
   for i = 1, #rivals do
     local r = rivals[i]
@@ -99,6 +99,7 @@ local function rivalShare(it, c, slots)
       tie = 0
     else
       high = max(high, r[SERVICE])
+      if isDue(r, now, grace) then dearest = max(dearest, r[COST]) end
       local till = claimEnd(r, grace)
       if r[DEMAND] > 0 and now <= till and (interval == 0 or r[DUE] <= now + r[DEMAND] * interval) then
         if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
@@ -109,7 +110,7 @@ local function rivalShare(it, c, slots)
     end
   end
   if #others == 0 then low = high end
-  if not isNew and (due or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * self[COST] end
+  if not isNew and (due or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
   self[SERVICE] = max(self[SERVICE], low)
   local n = shareRivals(self, c.pace, slots, others)
   if n == min(slots, c.pace) then c.kept = 0 end
