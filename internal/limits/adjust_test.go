@@ -63,6 +63,25 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
+// TestClaimsAreOnTheQuotaThatRefused: another has units for the campaign, and keeps them, too. It has refused nothing.
+func TestClaimsAreOnTheQuotaThatRefused(t *testing.T) {
+	_, client := miniClient(t)
+	l := newLua(t, client)
+	slow := &delivery.Quota{ID: "slow", Revision: 1, Windows: windows(2, time.Minute), Spend: delivery.SpendEven}
+	roomy := &delivery.Quota{ID: "roomy", Revision: 1, Windows: windows(1000, time.Minute)}
+	c := campaign(100, roomy, slow)
+	now := settle(l, epoch, c)
+	take1(l, now, "a", ask(c, 20))
+	if g := take1(l, now+quantum, "a", ask(c, 20)); g.Units != 0 || g.BoundQuota != "slow" || g.NextAt < now+10*second {
+		t.Fatalf("%+v", g)
+	}
+	for q, want := range map[*delivery.Quota]int{slow: 1, roomy: 0} {
+		if list, err := l.engine("person").Claims(t.Context(), q); err != nil || len(list) != want {
+			t.Errorf("%s: %+v, %v", q.ID, list, err)
+		}
+	}
+}
+
 // TestClaims: what is kept for a campaign that was refused units is listed, with when it asked.
 func TestClaims(t *testing.T) {
 	_, client := miniClient(t)

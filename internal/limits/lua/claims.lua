@@ -1,4 +1,5 @@
--- Reports for which campaigns units of a quota are kept, and changes nothing.
+-- Reports for which campaigns that a quota has refused some of its units are kept, and changes nothing. Units are also kept for those that
+-- only another quota makes wait: these have been refused nothing here.
 --
 -- KEYS  1 clock, 2 quota
 -- ARGV  1 header
@@ -9,6 +10,9 @@ if not now then return steps end
 local q, list = loadQuota(KEYS[2], call('GET', KEYS[2])), {}
 for i = 1, #q.rivals do
   local r = q.rivals[i]
-  if r[DEMAND] > 0 then list[#list + 1] = pack('<I2c0I7I7I4', #r[ID], r[ID], r[SEEN], r[DUE], r[DEMAND]) end
+  local several = sub(r[ID], 1, 1) == ' ' -- those that wait on a daemon
+  if r[DEMAND] > 0 and (several or r[RCUT] == r[DUE]) then
+    list[#list + 1] = pack('<I2c0I7I7I4', #r[ID], r[ID], r[SEEN], r[DUE], r[DEMAND])
+  end
 end
 return head(now, steps) .. pack('<I2', #list) .. table.concat(list)
