@@ -33,7 +33,7 @@ func (q *crowd) begin(now, take int64, waves int) {
 		interval = window.Span.Microseconds() / max(1, window.Limit)
 	}
 	for _, m := range q.waiting {
-		if m.hopes(now, q.grace) && (interval == 0 || m.due <= now+m.demand*interval) {
+		if m.hopes(now, q.grace) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
 			switch {
 			case m.asks == take:
 				present = max(present, m.service)

@@ -297,7 +297,7 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		if r.awaited(t.now, t.grace()) {
 			dearest = max(dearest, r.cost)
 		}
-		if !r.active(t.now, t.grace()) || q.even && interval > 0 && r.due > t.now+r.demand*interval {
+		if !r.active(t.now, t.grace()) || q.even && interval > 0 && (r.due-t.now-1)/interval >= r.demand {
 			continue // or it asks when what it needs has come again
 		}
 		if len(others) == 0 || r.service < low {
