@@ -36,7 +36,10 @@ func sinkReadings(of []sink.Reading) []progress.SinkReading {
 }
 
 func fleetOf(b *progress.Board) *view.Fleet {
-	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []view.Daemon{}, Sinks: SinkFigures(b)}
+	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Of: b.Of, Daemons: []view.Daemon{}, Sinks: SinkFigures(b)}
+	if b.TellsDenied() {
+		f.Denied = b.Denied
+	}
 	f.LateCapacity, f.LateDestination = b.Late()
 	nodes, running := b.Nodes()
 	f.Running = running

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -116,5 +118,28 @@ func TestCampaignsThatASinkDoesNotTake(t *testing.T) {
 	_, body, _ := get(t, serve(w), "/api/v1/sinks")
 	if strings.Contains(body, "closed_destinations") || strings.Contains(body, "figures") {
 		t.Errorf("without Redis: %s", body)
+	}
+}
+
+// TestWhatWindowsDenyMayNotBeKnown: the daemon that sums up what all tell may be of an earlier version, and then nothing is said, not 0.
+func TestWhatWindowsDenyMayNotBeKnown(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			sources := newWorld().sources()
+			fleet := sources.Fleet
+			sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+				f, err := fleet(ctx)
+				if !told {
+					f.Denied = nil
+				}
+				return f, err
+			}
+			looker := view.NewLooker(sources)
+			looker.Look(t.Context())
+			time.Sleep(5 * time.Second)
+			if denied := looker.Look(t.Context()).Quotas[0].Windows[0].Denied; (denied != nil) != told {
+				t.Errorf("told: %t, denied %v", told, denied)
+			}
+		})
 	}
 }

@@ -22,7 +22,7 @@ type Board struct {
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
-	denied  map[uint64]int64 // asks, by windowHash; counted as sent is
+	denied  map[uint64]int64 // asks, by windowHash; counted as sent is; nil: not told
 	late    lateness
 	nodes   []Node
 	sinks   []SinkReport
@@ -70,8 +70,11 @@ func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
-		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
+		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent),
 		shut: make(map[uint64]delivery.Shut, len(s.shut)),
+	}
+	if s.denied != nil {
+		b.denied = byHash(s.denied)
 	}
 	for _, one := range s.shut {
 		b.shut[one.campaign] = one.Shut
@@ -151,6 +154,9 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 	units, ok = b.sent[delivery.CampaignHash(campaign)]
 	return units, ok
 }
+
+// TellsDenied reports whether it is known what windows of quotas have denied: a leader of an earlier version does not pass it on.
+func (b *Board) TellsDenied() bool { return b.denied != nil }
 
 // Denied returns how many asks a window of a quota has reduced or denied, over all daemons, since the counter began; ok is false of one
 // that has denied none for half a minute.

@@ -38,7 +38,9 @@ func (t *Tracker) look() {
 		forget(t.sent, known)
 		t.merger.sent.forget(known)
 	}
-	t.merger.denied.forget(windowsOf(s))
+	if t.merger.denied.seen != nil { // this daemon leads
+		t.merger.denied.forget(windowsOf(s))
+	}
 }
 
 // windowsOf returns what knows the windows of the catalog's quotas by their hashes.

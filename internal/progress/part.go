@@ -32,7 +32,7 @@ type part struct {
 	early   []sent       // jobs in memory whose time has not come
 	sinks   []SinkReport // with reports of nodes
 	shut    []shut
-	denied  []sent // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started
+	denied  []sent // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started; nil: not told
 }
 
 // seen is when something was last seen.
@@ -247,7 +247,7 @@ func (d *partDecoder) part() (*part, error) {
 			p.shut = d.shut()
 		}
 		if len(d.b) > 0 {
-			p.denied = d.counts()
+			p.denied = append([]sent{}, d.counts()...) // none is not what is not told
 		}
 	}
 	if d.broken {

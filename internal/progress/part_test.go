@@ -63,6 +63,7 @@ func TestPartsComeBack(t *testing.T) {
 				Queued: number(rt, "queued"),
 			})
 		}
+		p.denied = append([]sent{}, p.denied...) // told, also if there are none
 		p.sinks = drawReports(rt, p.nodes)
 		for range rapid.IntRange(0, 2).Draw(rt, "shut") {
 			p.shut = append(p.shut, shut{hash(rt, "of"), delivery.Shut{
@@ -245,7 +246,7 @@ func TestSummariesComeBack(t *testing.T) {
 			about := subject(rapid.IntRange(1, int(lastSubject)).Draw(rt, "about"))
 			s.said = append(s.said, saying{about, rapid.Uint64().Draw(rt, "of"), rapid.Uint64().Draw(rt, "by"), rapid.Int64Range(0, 1<<50).Draw(rt, "when")})
 		}
-		s.sent = []sent{{rapid.Uint64().Draw(rt, "campaign"), 7}}
+		s.sent, s.denied = []sent{{rapid.Uint64().Draw(rt, "campaign"), 7}}, []sent{}
 		more := *s
 		more.said = append(slices.Clone(s.said), saying{about: lastSubject + 1})
 		if got, err := decodeSummary(more.encode()); err != nil || !reflect.DeepEqual(got, s) {

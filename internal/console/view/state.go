@@ -208,6 +208,9 @@ func (e *evidence) sent(campaign string) *float64 {
 
 // denied returns the asks per second that the window has lately reduced or denied to all daemons; nil if that is not known.
 func (e *evidence) denied(quota string, span time.Duration) *float64 {
+	if e.fleet == nil || e.fleet.Denied == nil || e.earlier == nil || e.earlier.Denied == nil {
+		return nil
+	}
 	return e.rate(func(f *Fleet) (int64, bool) { return f.Denied(quota, span) })
 }
 

@@ -77,7 +77,7 @@ type Fleet struct {
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
-	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
+	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted; nil: not known
 	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
 }
 
