@@ -73,7 +73,7 @@ var kinds = []struct {
 	{revisionNeeded, http.StatusPreconditionRequired, "this takes the revision that was seen, as If-Match"},
 	{"too-many-wrong-tokens", http.StatusTooManyRequests, "too many wrong tokens came from this address: wait for a minute"},
 	{internalFault, http.StatusInternalServerError, "this is an error in pacer: its log has more"},
-	{unavailable, http.StatusServiceUnavailable, "a service does not answer, or is not there; nothing was changed"},
+	{unavailable, http.StatusServiceUnavailable, "a service does not answer, or is not there; nothing was changed in the database, and what was asked of Redis may have been done"},
 	{inDoubt, http.StatusServiceUnavailable, "the database was lost while the change was committed: whether it was made is not known"},
 	{busy, http.StatusServiceUnavailable, "others ask for as much as can be done at a time: try again later"},
 }
