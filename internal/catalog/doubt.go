@@ -34,7 +34,7 @@ func fateOf(ctx context.Context, tx pgx.Tx) (f fate, err error) {
 // inDoubt tells whether an error of a commit leaves open whether it was done: any but the server's own word.
 func inDoubt(err error) bool {
 	server, said := errors.AsType[*pgconn.PgError](err)
-	return err != nil && !errors.Is(err, pgx.ErrTxCommitRollback) && (!said || server.Severity != "ERROR")
+	return err != nil && !errors.Is(err, pgx.ErrTxCommitRollback) && (!said || server.SeverityUnlocalized != "ERROR")
 }
 
 // resolve asks what became of a transaction whose commit has failed with an error: nil if it was committed, the error if it was not, and

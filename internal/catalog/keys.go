@@ -109,7 +109,7 @@ func (a *Admin) KeepAnswer(ctx context.Context, r KeyedRequest, claim int64, ans
 	return err
 }
 
-// LeaveKey records that nobody will find out what became of a request that was claimed.
+// LeaveKey records that what became of a request that was claimed cannot be found out.
 func (a *Admin) LeaveKey(ctx context.Context, r KeyedRequest, claim int64) error {
 	_, err := alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		_, err := tx.Exec(ctx, `UPDATE pacer.idempotency_keys SET begun = begun - $4::interval WHERE actor = $1 AND key = $2 AND claim = $3 AND status IS NULL`,

@@ -245,7 +245,7 @@ func (m *Memory) Unpin(ctx context.Context, campaign string, lane int, seen bool
 	return released, err
 }
 
-// Installations returns none: nobody else uses the memory of a process.
+// Installations returns none: the memory of a process is its own.
 func (*Memory) Installations(context.Context) ([]delivery.Installation, error) { return nil, nil }
 
 // SavePositions stores positions of the group, as Postgres.SavePositions does.

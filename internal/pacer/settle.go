@@ -257,8 +257,8 @@ func (p *Pacer) failed(x sent, now instant) verdict {
 	return v
 }
 
-// tellCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, nobody knows whether it
-// would take other jobs.
+// tellCampaignFails logs that failures have opened the campaign's circuit. Where no other campaign sends to the sink, it is not known
+// whether it would take other jobs.
 func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
 	log := p.opt.Logger.With("campaign", q.id, "sink", s.id, "detail", r.Detail)
 	if s.tookSince(q.circuit.since) {
