@@ -45,7 +45,7 @@ COLLECT := GOGC=300
 ONCE := -test.bench=. -test.benchtime=1x
 # The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. Their program is
 # linked while the pass before waits for its longest package.
-test: export PACER_KAFKA_BRIEF := yes
+test: export PACER_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
 	$(WITH_SERVICES) $(COLLECT) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/... -args $(ONCE)

@@ -15,7 +15,7 @@
 # several checkouts can run their own at the same time. A test that needs services to itself sets PACER_STACK to a
 # name: that stack lives in .services/stacks/NAME, with its own ports, and ends with the checkout's `down`.
 # PACER_SECURE=yes at the first `up` of such a stack makes it secure: TLS, and a password for everyone.
-# PACER_KAFKA_BRIEF=yes is for services of tests, which need them for minutes: what `up` starts under it keeps its data in memory,
+# PACER_BRIEF=yes is for services of tests, which need them for minutes: what `up` starts under it keeps its data in memory,
 # where there is enough, and loses them at its end. The next `up` without it starts them again, on the data that stay.
 set -euo pipefail
 

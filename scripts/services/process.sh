@@ -52,7 +52,7 @@ birth() {
 }
 
 # wants_brief tells whether services are wanted for minutes at most, as those of tests are.
-wants_brief() { [ -n "$stack" ] || [ "${PACER_KAFKA_BRIEF:-}" = yes ]; }
+wants_brief() { [ -n "$stack" ] || [ "${PACER_BRIEF:-}" = yes ]; }
 
 # is_brief tells whether a service was started like that.
 is_brief() { [ -f "$dir/run/$1.brief" ]; }
