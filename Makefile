@@ -170,6 +170,10 @@ lint: bin/golangci-lint ## Check style, and which package imports which
 vulnerabilities: ## Look for known vulnerabilities of what is called; without a network, list updates
 	scripts/vulnerabilities.sh
 
+.PHONY: digests
+digests: ## Pin the images of docker-compose.yml and Dockerfile to what their registries have now; needs docker and a network
+	scripts/digests.sh
+
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code
 	bin/golangci-lint fmt ./...
