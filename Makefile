@@ -48,7 +48,7 @@ ONCE := -test.bench=. -test.benchtime=1x
 test: export PACER_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) $(COLLECT) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/... -args $(ONCE)
+	$(WITH_SERVICES) $(COLLECT) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/... ./scripts/... -args $(ONCE)
 	CGO_ENABLED=0 $(MAKE) --no-print-directory --jobs 3 --output-sync=target test-unraced test-clients bin/end-to-end.test
 	$(WITH_SERVICES) cd test && ../bin/end-to-end.test -test.paniconexit0 -test.shuffle=on -test.timeout 9m -test.parallel 100 $(ONCE)
 
@@ -169,6 +169,10 @@ lint: bin/golangci-lint ## Check style, and which package imports which
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities of what is called; without a network, list updates
 	scripts/vulnerabilities.sh
+
+.PHONY: digests
+digests: ## Pin the images of docker-compose.yml and Dockerfile to what their registries have now; needs docker and a network
+	scripts/digests.sh
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code

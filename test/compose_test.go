@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -164,16 +165,74 @@ func TestComposePinsItsImages(t *testing.T) {
 		if service.Build != nil {
 			continue // made here
 		}
-		if !exactTag.MatchString(service.Image) && !majorMinor.MatchString(service.Image) {
+		image, _, _ := strings.Cut(service.Image, "@") // a digest may follow: scripts/digests.sh
+		if !exactTag.MatchString(image) && !majorMinor.MatchString(image) {
 			t.Errorf("%s uses %s, which may change", name, service.Image)
 		}
+	}
+}
+
+// TestDigestsPinEveryImage runs scripts/digests.sh with a docker that makes digests up, twice with different ones, and once with one that does
+// not find an image.
+func TestDigestsPinEveryImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := []string{"docker-compose.yml", "Dockerfile"}
+	for _, name := range append(files, "scripts/digests.sh") {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pinned := func(docker string) (text string, err error) {
+		if err := os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"+docker), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(dir, "scripts/digests.sh"))
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		for _, name := range files {
+			content, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += string(content)
+		}
+		return text, err
+	}
+	image := regexp.MustCompile(`(?m)^(?: *image: +|FROM +)([^ @\n]+)(@sha256:[0-9a-f]+)?( AS build)?$`)
+	for _, digit := range []string{"a", "b"} {
+		text, err := pinned("echo sha256:" + strings.Repeat(digit, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := image.FindAllStringSubmatch(text, -1)
+		if len(found) < 9 || strings.Count(text, "@sha256:"+strings.Repeat(digit, 64)) != len(found)-1 {
+			t.Errorf("%d images, not all of which are pinned to %s: %s", len(found), digit, found)
+		}
+		for _, one := range found {
+			if (one[2] == "") != (one[1] == "pacer:dev") {
+				t.Errorf("%s is pinned to %q", one[1], one[2])
+			}
+		}
+	}
+	before, _ := pinned("echo not found >&2; exit 1")
+	if after, err := pinned("case $* in *redis*) exit 1;; esac; echo sha256:" + strings.Repeat("c", 64)); err == nil || after != before {
+		t.Errorf("an image is not there, and the files are changed: %v", err)
 	}
 }
 
 // One version of Kafka: what is tested is what is looked at.
 func TestKafkaIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
-	image := composeProject(t).Services["kafka"].Image
+	image, _, _ := strings.Cut(composeProject(t).Services["kafka"].Image, "@")
 	_, version, _ := strings.Cut(image, ":")
 	for _, file := range []string{"../scripts/kafka/pom.xml", "../scripts/services/kafka.sh"} {
 		text, err := os.ReadFile(file)

@@ -22,7 +22,7 @@ make() { :; }
 scripts/services.sh() { :; }
 `
 
-// TestDocumentsWork types what the tutorial and the pages of docs/howto say: the tutorial in an installation of its own, the pages one
+// TestDocumentsWork types what README.md, the tutorial and the pages of docs/howto say: the first two in installations of their own, the pages one
 // after the other in another one, since their campaigns and quotas have names of their own. Each line of a text block has to be among
 // what the commands before it print; a block of yaml is the configuration of the commands behind it.
 func TestDocumentsWork(t *testing.T) {
@@ -32,8 +32,8 @@ func TestDocumentsWork(t *testing.T) {
 	if err != nil || len(pages) < 8 {
 		t.Fatalf("%d pages: %v", len(pages), err)
 	}
-	for _, together := range [][]string{pages, {"../docs/tutorial.md"}} {
-		t.Run(filepath.Base(filepath.Dir(together[0])), func(t *testing.T) {
+	for name, together := range map[string][]string{"howto": pages, "tutorial": {"../docs/tutorial.md"}, "readme": {readme}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, stackOptions{partitions: 6})
 			for _, page := range together {
@@ -41,6 +41,16 @@ func TestDocumentsWork(t *testing.T) {
 			}
 		})
 	}
+}
+
+const readme = "../README.md"
+
+// typed is what one types of README.md, in blocks: how pacer is run, for some seconds.
+func typed(text string) string {
+	_, text, _ = strings.Cut(text, "\n## Run it\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	text = regexp.MustCompile(`(?m)(?:^ {4}.*\n)+`).ReplaceAllString(text, "```sh\n$0```\n")
+	return strings.Replace(text, "bin/pacer run\n", "PACER_HTTP_LISTEN=off timeout 3 bin/pacer run || test $? = 124\n", 1)
 }
 
 // example is the address at which pages have a receiver.
@@ -52,6 +62,9 @@ func (s *stack) typePage(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	page := string(text)
+	if path == readme {
+		page = typed(page)
+	}
 	if strings.Contains(page, example) {
 		port := fmt.Sprint(harness.FreePort(t))
 		page = strings.ReplaceAll(strings.ReplaceAll(page, example, "127.0.0.1:"+port), "443, 9000", "443, "+port)

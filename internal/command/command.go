@@ -27,6 +27,9 @@ func Run(ctx context.Context, args []string, w World) int {
 	c := &cli{World: w}
 	root := c.root()
 	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		c.complete(root)
+	}
 	err := root.ExecuteContext(ctx)
 	if err != nil && !c.started {
 		err = config.UsageError{Err: err} // cobra rejected the command line before any command began
@@ -63,7 +66,6 @@ than the shared quotas of a destination allow, over any number of daemons, and n
 
 New here? Run: pacer demo`,
 		SilenceErrors: true, SilenceUsage: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

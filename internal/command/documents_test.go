@@ -18,6 +18,7 @@ var (
 // TestDocumentsNameCommandsThatExist holds each command of the documents against the program: its name, and the names of its flags.
 func TestDocumentsNameCommandsThatExist(t *testing.T) {
 	root := (&cli{}).root()
+	root.InitDefaultCompletionCmd()
 	checked := 0
 	check := func(path string) {
 		text, err := os.ReadFile(path)

@@ -17,7 +17,9 @@ func Reference() []byte {
 	page.WriteString("# Commands\n\nGenerated from the program by `make reference`; `--help` prints the same. Every command also has `--config FILE`, by\n" +
 		"default `pacer.yaml`; `PACER_…` variables take precedence ([configuration.md](../configuration.md)). Exit codes: 0 done, 1 a check or\n" +
 		"an operation failed, 2 bad configuration or arguments.\n")
-	eachCommand((&cli{}).root(), func(cmd *cobra.Command) {
+	root := (&cli{}).root()
+	root.InitDefaultCompletionCmd()
+	eachCommand(root, func(cmd *cobra.Command) {
 		about := cmd.Long
 		if about == "" {
 			about = cmd.Short + "."

@@ -45,8 +45,11 @@ type packaging struct {
 		Scripts                                                                 map[string]string
 	}
 	Checksum, Snapshot, Changelog map[string]any
-	Sboms                         []map[string]string
-	Release                       map[string]any
+	Sboms                         []struct {
+		Artifacts, Cmd string
+		Args           []string
+	}
+	Release map[string]any
 }
 
 type packagedFile struct {
@@ -91,7 +94,10 @@ func TestPackagesContainWhatExists(t *testing.T) {
 			t.Errorf("%s is no program: %v", script, err)
 		}
 	}
-	files = append(files, packagedFile{Src: p.Builds[0].Main})
+	if len(p.Sboms) != 1 || p.Sboms[0].Cmd != "go" || len(p.Sboms[0].Args) < 2 || p.Sboms[0].Args[0] != "run" {
+		t.Fatalf("documents of what programs are built from: %+v", p.Sboms)
+	}
+	files = append(files, packagedFile{Src: p.Builds[0].Main}, packagedFile{Src: filepath.Join("dist", p.Sboms[0].Args[1])})
 	for _, f := range files {
 		from := filepath.Join("../..", f.Src)
 		if rest, ok := strings.CutPrefix(f.Src, folder); ok {

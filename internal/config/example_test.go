@@ -1,16 +1,19 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var (
 	metricName = regexp.MustCompile("`(pacer_[a-z_]+)[`{]")
-	yamlBlock  = regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```")
+	yamlBlock  = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
+	recordName = regexp.MustCompile("`([a-z]+:pacer_[a-z_]+:[a-z0-9_]+)`")
 	secretFile = regexp.MustCompile(`file:/[a-z/_-]+`)
 )
 
@@ -31,36 +34,40 @@ func examples(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	for _, page := range append(pages, filepath.Join(root, "README.md")) {
-		for _, block := range yamlBlock.FindAllStringSubmatch(read(page), -1) {
-			first, _, _ := strings.Cut(block[1], "\n")
-			found[filepath.Base(page)+": "+first] = block[1]
+		for i, block := range yamlBlock.FindAllStringSubmatch(read(page), -1) {
+			text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n") // of a list it is indented
+			found[fmt.Sprintf("%s, block %d", filepath.Base(page), i+1)] = text
 		}
 	}
-	if len(found) < 3 {
+	if len(found) < 20 {
 		t.Fatalf("%d examples; the test looks at the wrong thing", len(found))
 	}
 	return found
 }
 
-// TestExamplesLoad reads every example with the loader of the daemon: each is all that `pacer run` needs. The file of a
-// secret is one that exists here; a connection string will do for any secret.
+// secretsOfExamples are the contents of files, by a word of the names that examples give them; a connection string will do for any other.
+var secretsOfExamples = map[string]string{
+	"any": "postgres://pacer:s3cret@127.0.0.1/pacer", "webhook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "telegram": "123456:ABC-DEF1234ghIkl",
+	"vapid": "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94",
+}
+
+// TestExamplesLoad reads every example with the loader of the daemon: each that names brokers is all that `pacer run` needs.
 func TestExamplesLoad(t *testing.T) {
 	dir := t.TempDir()
-	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("postgres://pacer:s3cret@127.0.0.1/pacer\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	signing := filepath.Join(dir, "signing")
-	if err := os.WriteFile(signing, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for name, content := range secretsOfExamples {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range examples(t) {
 		path := filepath.Join(dir, "pacer.yaml")
 		text = secretFile.ReplaceAllStringFunc(text, func(ref string) string {
-			if strings.Contains(ref, "webhook") {
-				return "file:" + signing
+			for name := range secretsOfExamples {
+				if strings.Contains(ref, name) {
+					return "file:" + filepath.Join(dir, name)
+				}
 			}
-			return "file:" + secret
+			return "file:" + filepath.Join(dir, "any")
 		})
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -73,13 +80,16 @@ func TestExamplesLoad(t *testing.T) {
 		if len(warnings) > 0 {
 			t.Errorf("%s: %v", name, warnings)
 		}
+		if !strings.Contains(text, "brokers") {
+			continue
+		}
 		if err := cfg.Require(NeedTopics, NeedRedis, NeedPostgres, NeedSinks); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestOperatorsAreToldOfMetricsThatExist holds docs/operations.md to the names in the code.
+// TestOperatorsAreToldOfMetricsThatExist holds the pages about running pacer to the names in the code, and to those that rules record.
 func TestOperatorsAreToldOfMetricsThatExist(t *testing.T) {
 	var code strings.Builder
 	sources, err := filepath.Glob("../*/*.go")
@@ -100,17 +110,37 @@ func TestOperatorsAreToldOfMetricsThatExist(t *testing.T) {
 		}
 		code.Write(text)
 	}
-	page, err := os.ReadFile("../../docs/operations.md")
+	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := metricName.FindAllStringSubmatch(string(page), -1)
-	if len(names) < 20 {
-		t.Fatalf("%d names; the test looks at the wrong thing", len(names))
+	pages, err := filepath.Glob("../../docs/howto/*.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range names {
-		if !strings.Contains(code.String(), `"`+name[1]+`"`) {
-			t.Errorf("nothing exports %s", name[1])
+	told := 0
+	for _, name := range append(pages, "../../docs/operations.md", "../../docs/runbook.md", "../../docs/console.md") {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, metric := range metricName.FindAllStringSubmatch(string(page), -1) {
+			if slices.Contains([]string{"pacer_owner", "pacer_daemon", "pacer_ops"}, metric[1]) {
+				continue // the roles of PostgreSQL
+			}
+			told++
+			if !strings.Contains(code.String(), `"`+strings.TrimSuffix(metric[1], "_count")+`"`) {
+				t.Errorf("%s: nothing exports %s", name, metric[1])
+			}
+		}
+		for _, record := range recordName.FindAllStringSubmatch(string(page), -1) {
+			told++
+			if !strings.Contains(string(rules), "record: "+record[1]+"\n") {
+				t.Errorf("%s: no rule records %s", name, record[1])
+			}
+		}
+	}
+	if told < 60 {
+		t.Fatalf("%d names; the test looks at the wrong thing", told)
 	}
 }

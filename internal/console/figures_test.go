@@ -63,11 +63,14 @@ func TestSinksTellTheirFigures(t *testing.T) {
 	h := serve(w)
 	body := ask(h, "GET", "/sinks", "operator", "").Body.String()
 	shows(t, row(body, ">receiver <small>default"), `throttled</span> since`, "the wait ends <time", "12 <small>of 256, told by 1 of 2 daemons", `120 <span class="state good">delivered`, `0.25 <span class="state bad">temporary`,
-		`data-label="p50, p99">42 ms, 2.5 s<`, `action="sink-open"><input type="hidden" name="id" value="receiver"><button>Open receiver now`)
+		`data-label="p50, p99">42 ms, 2.5 s<`, `action="sink-open"><input type="hidden" name="id" value="receiver"><label>Reason <input name="reason" maxlength="500"></label> <button>Open receiver now`)
 	shows(t, row(body, "not configured here"), "&lt;script&gt;", `data-label="p50, p99">–, –<`, `data-label="Answers/s">none<`)
 	shows(t, body, "Destinations of receiver whose own gates are closed: 25, of which those that were changed last are listed", "next probe <time")
 	if n := strings.Count(body, `name="destination"`); n != 20 {
 		t.Errorf("%d destinations are listed", n)
+	}
+	if n := strings.Count(body, `name="reason"`); n != 21 {
+		t.Errorf("%d of 21 forms ask for a reason", n)
 	}
 	if body := ask(h, "GET", "/sinks", "viewer", "").Body.String(); strings.Contains(body, "sink-open") {
 		t.Error("a viewer is offered to open a gate")
@@ -77,15 +80,15 @@ func TestSinksTellTheirFigures(t *testing.T) {
 		code int
 		to   string
 	}{
-		{url.Values{"id": {"receiver"}}, 303, "sinks?done=opened"}, {url.Values{"id": {"receiver"}, "destination": {"open"}}, 303, "sinks?done=open"},
-		{url.Values{"id": {"nowhere"}}, 404, ""},
+		{url.Values{"id": {"receiver"}, "reason": {" mended "}}, 303, "sinks?done=opened"}, {url.Values{"id": {"receiver"}, "destination": {"open"}}, 303, "sinks?done=open"},
+		{url.Values{"id": {"nowhere"}}, 404, ""}, {url.Values{"id": {"receiver"}, "reason": {"two\nlines"}}, 422, ""},
 	} {
 		answer := ask(h, "POST", "/sink-open", "operator", tt.form.Encode(), "Content-Type", "application/x-www-form-urlencoded")
 		if answer.Code != tt.code || answer.Header().Get("Location") != tt.to {
 			t.Errorf("%v: %d %s", tt.form, answer.Code, answer.Header())
 		}
 	}
-	if len(w.changes) != 2 || w.changes[0] != "sink receiver  open by the-operator@127.0.0.1: " {
+	if len(w.changes) != 2 || w.changes[0] != "sink receiver  open by the-operator@127.0.0.1: mended" {
 		t.Errorf("asked %q", w.changes)
 	}
 }

@@ -30,10 +30,10 @@ var hostile = []string{
 // world is an installation that only the console sees.
 type world struct {
 	snapshot  *delivery.Snapshot
-	waiting   int64
-	fail      error // of everything but the catalog
-	elsewhere bool  // another process replays
-	away      error // of a single campaign in the database
+	waiting   atomic.Int64 // jobs of each campaign
+	fail      error        // of everything but the catalog
+	elsewhere bool         // another process replays
+	away      error        // of a single campaign in the database
 	leases    atomic.Int32
 	looked    atomic.Int32
 	guard     auth.Options
@@ -49,9 +49,10 @@ type world struct {
 
 func newWorld() *world {
 	quota := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}}}
-	w := &world{waiting: 5, replay: counted, log: slog.DiscardHandler, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
+	w := &world{replay: counted, log: slog.DiscardHandler, guard: auth.Options{Anonymous: auth.Viewer}, snapshot: &delivery.Snapshot{
 		Revision: 7, LoadedAt: time.Now(), Campaigns: map[string]*delivery.Campaign{}, Quotas: map[string]*delivery.Quota{"provider": quota},
 	}}
+	w.waiting.Store(5)
 	for _, id := range hostile {
 		w.snapshot.Campaigns[id] = campaign(id, quota)
 		w.snapshot.Quotas[id] = &delivery.Quota{ID: id, Windows: quota.Windows}
@@ -167,7 +168,7 @@ func (w *world) without() view.Sources {
 				Sent:   func(string) (int64, bool) { return sent, true },
 				Denied: func(string, time.Duration) (int64, bool) { return sent / 25, true },
 				Of: func(*delivery.Campaign, *delivery.Snapshot) *hold.Board {
-					return &hold.Board{Daemons: 2, Waiting: w.waiting, LanesRead: true}
+					return &hold.Board{Daemons: 2, Waiting: w.waiting.Load(), LanesRead: true}
 				},
 			}, w.fail
 		},

@@ -63,6 +63,14 @@ func TestEverythingOnRenders(t *testing.T) {
 	if labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(console.Spec.Template.Labels)) {
 		t.Error("the service of the daemons finds the console")
 	}
+	pod := console.Spec.Template.Spec
+	if env := pod.Containers[0].Env; !slices.Contains(env, corev1.EnvVar{Name: "PACER_POSTGRES_DSN", Value: "file:/etc/pacer/ops/postgres-dsn"}) ||
+		!slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == "pacer-ops" }) {
+		t.Errorf("the console has not the role of operators: %v, %v", env, pod.Volumes)
+	}
+	if strings.Contains(find(t, list, "Deployment", "prod-pacer").text, "pacer-ops") {
+		t.Error("daemons have the role of operators")
+	}
 	if image := d.Spec.Template.Spec.Containers[0].Image; !strings.Contains(image, "@sha256:") {
 		t.Errorf("the digest does not take precedence: %s", image)
 	}
@@ -189,14 +197,16 @@ func TestTheDaemonReadsTheConfiguration(t *testing.T) {
 		t.Fatal("PACER_BIN is not set: run make chart, which builds the program")
 	}
 	list := mustRender(t, "prod", values(t, true, nil))
+	const dsn = "postgres://pacer@db/pacer\n"
 	for _, name := range []string{"prod-pacer", "prod-pacer-migrate"} {
 		dir := t.TempDir()
 		text := at[string](t, find(t, list, "ConfigMap", name).content, "data", "pacer.yaml")
-		for _, secret := range []string{"postgres-dsn", "kafka-password", "redis-password", "receiver-token"} {
+		tokens := "alice operator " + strings.Repeat("ab", 32) + "\n"
+		for secret, content := range map[string]string{"postgres-dsn": dsn, "kafka-password": dsn, "redis-password": dsn, "receiver-token": dsn, "tokens": tokens} {
 			if !strings.Contains(text, "file:/etc/pacer/secrets/"+secret) {
 				t.Errorf("%s does not name the secret %s:\n%s", name, secret, text)
 			}
-			if err := os.WriteFile(filepath.Join(dir, secret), []byte("postgres://pacer@db/pacer\n"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, secret), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -35,7 +35,7 @@ var (
 	methodPattern = regexp.MustCompile(`^[a-zA-Z]{1,64}$`)
 )
 
-const notAToken = "token: not the token of a bot; use one such as 123456:ABC-DEF, best by file:PATH"
+const notAToken = "token: not the token of a bot; use one such as 123456:ABC-DEF1234ghIkl, best by file:PATH"
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {

@@ -54,9 +54,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.secretKeys.redis -}}
 {{- $_ := mustMergeOverwrite $config (dict "redis" (dict "password" (print $secrets .))) -}}
 {{- end -}}
+{{- with .Values.secretKeys.tokens -}}
+{{- $_ := mustMergeOverwrite $config (dict "http" (dict "tokens" (print $secrets .))) -}}
+{{- end -}}
 {{- end -}}
 {{- if not $config.default_sink -}}{{- $_ := unset $config "default_sink" -}}{{- end -}}
 {{ toYaml $config }}
+{{- end }}
+
+{{/* The pod (set "of" to "pod") or the container of one that reaches PostgreSQL as another role than daemons: mounts the Secret of that role
+as /etc/pacer/NAME. Give it (dict "of" "pod" "it" POD "name" NAME "secret" SECRET "key" KEY). */}}
+{{- define "pacer.asRole" -}}
+{{- if not .secret -}}
+{{- else if eq .of "pod" -}}
+{{- $_ := set .it "volumes" (append .it.volumes (dict "name" .name "secret" (dict "secretName" .secret "defaultMode" 288))) -}}
+{{- else -}}
+{{- $_ := set .it "volumeMounts" (append .it.volumeMounts (dict "name" .name "mountPath" (print "/etc/pacer/" .name) "readOnly" true)) -}}
+{{- $_ := set .it "env" (append (default list (get .it "env")) (dict "name" "PACER_POSTGRES_DSN" "value" (printf "file:/etc/pacer/%s/%s" .name .key))) -}}
+{{- end -}}
+{{ toYaml .it }}
 {{- end }}
 
 {{/* What every container of pacer has; give it (dict "root" $ "args" (list …)). */}}

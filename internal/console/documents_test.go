@@ -1,0 +1,91 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pacer/pacer/internal/console/auth"
+)
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/console.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// TestTheTokenOfThePageIsGood types how docs/console.md makes a token: the list is one, and the token is that of its line.
+func TestTheTokenOfThePageIsGood(t *testing.T) {
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(readPage(t), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("%d blocks of commands; this test knows one", len(blocks))
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", blocks[0][1])
+	cmd.Dir = t.TempDir()
+	printed, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	list, err := os.ReadFile(filepath.Join(cmd.Dir, "tokens"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, _ := strings.Cut(strings.TrimSpace(string(printed)), "token is ")
+	sum := sha256.Sum256([]byte(token))
+	if err := auth.CheckTokens(string(list)); err != nil || string(list) != "alice operator "+hex.EncodeToString(sum[:])+"\n" {
+		t.Errorf("%v: %q, printed %q", err, list, printed)
+	}
+}
+
+var (
+	continued = regexp.MustCompile(` \\\n *`)
+	asked     = regexp.MustCompile(`(?m)^    curl (-sN?) (.*)$`)
+	revision  = regexp.MustCompile(`If-Match: "\d+"`)
+)
+
+// TestTheRequestsOfThePageAreAnswered types each request of docs/console.md, with the token of an admin. What it names is here, at revision
+// 7; a conflict will do, since some of it is here already.
+func TestTheRequestsOfThePageAreAnswered(t *testing.T) {
+	w := guarded()
+	w.guard.Anonymous = auth.Viewer
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	server := httptest.NewServer(s.routes())
+	defer server.Close()
+	defer s.Site.Close()
+	requests := asked.FindAllStringSubmatch(continued.ReplaceAllString(readPage(t), " "), -1)
+	if len(requests) < 25 {
+		t.Fatalf("%d requests; the test looks at the wrong thing", len(requests))
+	}
+	script := "TOKEN=adminadmin\n"
+	for _, r := range requests {
+		line := strings.ReplaceAll(r[2], "127.0.0.1:8080", strings.TrimPrefix(server.URL, "http://"))
+		line = strings.ReplaceAll(revision.ReplaceAllString(line, `If-Match: "7"`), "/changes/4711/", "/changes/999/")
+		// A stream goes on after its first event.
+		script += fmt.Sprintf("curl %s --max-time 1 --output body --write-out '%%{http_code} ' %s || true\nhead -c 500 body | tr '\\n' ' '; echo\n", r[1], line)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir = t.TempDir()
+	printed, err := cmd.Output()
+	answers := strings.Split(strings.TrimSpace(string(printed)), "\n")
+	if err != nil || len(answers) != len(requests) {
+		t.Fatalf("%v: %d answers to %d requests:\n%s", err, len(answers), len(requests), printed)
+	}
+	for i, answer := range answers {
+		if !regexp.MustCompile(`^(2\d\d|409|412) `).MatchString(answer) {
+			t.Errorf("%s: %s", requests[i][0], answer)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/harness"
+)
+
+// TestTenThousandCampaigns: pages stay small, and so does what a stream sends while the figures of all campaigns change.
+func TestTenThousandCampaigns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.crowd(10_000)
+		h := serve(w)
+		for _, path := range []string{"/", "/campaigns", "/api/v1/status", "/api/v1/campaigns"} {
+			if code, body, _ := get(t, h, path); code != http.StatusOK || len(body) > 100_000 {
+				t.Errorf("%s: %d, %d bytes", path, code, len(body))
+			}
+		}
+		for _, path := range []string{"/live?page=campaigns", "/api/v1/live?of=campaigns"} {
+			const seconds = 2
+			events, leave := watch(t, h, path)
+			events()
+			sent := 0
+			for range seconds {
+				w.waiting.Add(1)
+				time.Sleep(time.Second)
+				event := events()
+				if strings.Count(event, "id: ") != 1 {
+					t.Errorf("%s: in a second %d events", path, strings.Count(event, "id: "))
+				}
+				sent += len(event)
+			}
+			leave()
+			if sent/seconds > 100_000 {
+				t.Errorf("%s: %d bytes a second", path, sent/seconds)
+			}
+		}
+	})
+}
+
+// Ten thousand campaigns: what is computed for all who look, once a second, and the first page that is shown then. make e2e
+// FIGURE=ManyCampaigns measures both with daemons and services.
+func BenchmarkTenThousandCampaigns(b *testing.B) {
+	w := newWorld()
+	w.crowd(harness.Once(10_000, 100))
+	b.Run("state", func(b *testing.B) {
+		for b.Loop() {
+			view.NewLooker(w.sources()).Look(b.Context())
+		}
+	})
+	b.Run("page", func(b *testing.B) {
+		for b.Loop() {
+			if answer := ask(serve(w), "GET", "/campaigns", "", ""); answer.Code != http.StatusOK {
+				b.Fatal(answer.Code)
+			}
+		}
+	})
+}
