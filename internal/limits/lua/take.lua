@@ -99,13 +99,16 @@ local function rivalShare(it, c, slots)
       tie = 0
     else
       high = max(high, r[SERVICE])
-      if isDue(r, now, grace) then dearest = max(dearest, r[COST]) end
       local till = claimEnd(r, grace)
-      if r[DEMAND] > 0 and now <= till and (interval == 0 or r[DUE] <= now + r[DEMAND] * interval) then
-        if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
-        if #others == 0 or till < c.kept then c.kept = till end
-        r[TIE] = tie
-        others[#others + 1] = r
+      if r[DUE] > 0 and now <= till then
+        local price = r[COST]
+        if price > dearest then dearest = price end
+        if r[DEMAND] > 0 and (interval == 0 or r[DUE] <= now + r[DEMAND] * interval) then
+          if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
+          if #others == 0 or till < c.kept then c.kept = till end
+          r[TIE] = tie
+          others[#others + 1] = r
+        end
       end
     end
   end
