@@ -211,6 +211,9 @@ func (q *crowd) join(a *delivery.Ask, now, take int64) {
 	if r := a.Campaign.Rate; !r.Zero() {
 		m.demand = min(m.demand, w.Span.Microseconds()/max(1, r.Spacing())+1)
 	}
+	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks
+		m.demand = min(m.demand, max(headAfter(a, 0), 1+a.Horizon/max(1, w.Span.Microseconds()/max(1, w.Limit))))
+	}
 	// What was not asked for is not owed later, beyond what the window holds.
 	q.dearest = max(q.dearest, model.Cost(m.weight))
 	m.service = max(m.service, q.begun-min(w.Limit, delivery.MaxGrant)*q.dearest)

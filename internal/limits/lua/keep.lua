@@ -32,9 +32,12 @@ end
 local function uses(it, spacing, claims, c, now, next, units, want)
   local use = next - now + 2 * it[QUANTUM]
   if now <= c.self[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
-  local n = min(want - units, floor(use / spacing) + 1)
+  local n, head = min(want - units, floor(use / spacing) + 1), weightAfter(it, units)
+  if c.even then
+    local interval = floor(c.tight[SPAN] / max(1, c.tight[LIMIT]))
+    n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, interval))))
+  end
   if next > max(now, c.next) then
-    local head = weightAfter(it, units)
     for i = 1, #claims do
       local other = claims[i]
       if other.binds then

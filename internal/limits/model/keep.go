@@ -29,10 +29,13 @@ func (t *taking) uses(q *demand, units, want int64) int64 {
 	if t.now <= q.self.cut+q.tight.span {
 		use = q.tight.span
 	}
-	n := min(want-units, use/spacing+1)
+	n, head := min(want-units, use/spacing+1), t.weightAfter(units)
+	if q.even { // what comes while slots are granted ahead: more has come again by then
+		n = min(n, max(head, 1+t.ask.Horizon/max(1, q.tight.span/max(1, q.tight.limit))))
+	}
 	if next > max(t.now, q.next) {
 		for _, p := range t.binds {
-			n = min(n, max(t.weightAfter(units), p.part(t, use)))
+			n = min(n, max(head, p.part(t, use)))
 		}
 	}
 	return n

@@ -1,0 +1,111 @@
+package limits
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// example is a contest that once left a campaign with next to nothing.
+type example struct {
+	quotas    []string // windows, as "even 9/30s sliding, 54/2s log"
+	campaigns []string // as "2/s x4 q0 q1": rate, priority, quotas
+	least     float64  // part of what is its own that each has, at least
+	used      float64  // part of what all want that all have, 0: not compared
+}
+
+var examples = map[string]example{
+	"what other windows would bring back too late is kept": {
+		quotas:    []string{"47/30s log, 42/12s fixed", "10/5s fixed"},
+		campaigns: []string{"5/s x2 q1", "5/s x1 q0 q1", "5/s x1 q1", "5/s x4 q0 q1", "5/s x1 q0"},
+		least:     0.6,
+	},
+	"of two that keep what the other needs one lets go": {
+		quotas:    []string{"even 54/2s log, 9/30s sliding", "even 42/30s log"},
+		campaigns: []string{"1/s x1 q0", "20/s x1 q1", "2/s x1 q0 q1", "100/s x1 q0 q1", "20/s x1 q0"},
+		least:     0.5,
+	},
+	"even spending does not go at the pace of the slowest": {
+		quotas:    []string{"even 18/2s log"},
+		campaigns: []string{"5/s x1 q0", "20/s x2 q0", "5/s x2 q0", "1/s x4 q0"},
+		least:     0.7, used: 0.25, // of 31 a second that they want 9 are allowed
+	},
+	"what is kept is what other quotas let it use": {
+		quotas:    []string{"even 35/5s log, 19/12s log", "6/2s sliding", "even 18/2s fixed"},
+		campaigns: []string{"20/s x1 q0 q1 q2", "2/s x1 q1", "100/s x1 q0 q1", "100/s x2 q2", "2/s x4 q0", "100/s x1 q2", "1/s x1 q1 q2", "5/s x2 q0"},
+		least:     0.5,
+	},
+	"a crowd is not forgotten while its daemon refuses it": {
+		quotas:    []string{"5/30s sliding"},
+		campaigns: []string{"5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x2 q0", "5/s x1 q0"},
+		least:     0.8,
+	},
+	"one that cannot ask now is not overtaken by many": {
+		quotas: []string{"6/5s sliding", "even 35/12s log"},
+		campaigns: []string{
+			"20/s x1 q1", "100/s x1 q1", "100/s x1 q1", "20/s x1 q0 q1", "100/s x1 q1", "100/s x4 q0 q1", "20/s x1 q0", "100/s x1 q0", "20/s x1 q1", "2/s x1 q0 q1",
+		},
+		least: 0.4,
+	},
+}
+
+func TestExamplesOfCampaignsThatStarved(t *testing.T) {
+	harness.Simulation(t)
+	for name, x := range examples {
+		t.Run(name, func(t *testing.T) {
+			c := x.contest(t)
+			c.run(newBehind())
+			all, want := 0.0, 0.0
+			for i := range c.list {
+				all, want = all+float64(c.list[i].got), want+c.wants[i]
+				if got, least := float64(c.list[i].got), c.least(i); got < x.least*least {
+					t.Errorf("%s got %.0f of %.0f: %s", c.list[i].ask.Campaign.ID, got, least, c)
+				}
+			}
+			if all < x.used*want {
+				t.Errorf("%.0f units of %.0f: %s", all, want, c)
+			}
+		})
+	}
+}
+
+func (x *example) contest(t *testing.T) *contest {
+	t.Helper()
+	c := &contest{}
+	for i, text := range x.quotas {
+		q := &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1, Spend: delivery.SpendGreedy}
+		if rest, even := strings.CutPrefix(text, "even "); even {
+			q.Spend, text = delivery.SpendEven, rest
+		}
+		for _, one := range strings.Split(text, ", ") {
+			var w delivery.Window
+			var span string
+			if _, err := fmt.Sscanf(strings.Replace(one, "/", " ", 1), "%d %s %s", &w.Limit, &span, &w.Algorithm); err != nil {
+				t.Fatal(one, err)
+			}
+			w.Span, _ = notation.ParseSpan(span)
+			c.longest = max(c.longest, int64(w.Span/time.Second))
+			q.Windows = append(q.Windows, w)
+		}
+		c.quotas = append(c.quotas, q)
+	}
+	for i, text := range x.campaigns {
+		var rate, priority int64
+		if _, err := fmt.Sscanf(text, "%d/s x%d", &rate, &priority); err != nil {
+			t.Fatal(text, err)
+		}
+		var quotas []*delivery.Quota
+		for _, id := range strings.Fields(text)[2:] {
+			quotas = append(quotas, c.quotas[id[1]-'0'])
+		}
+		campaign := campaign(rate, quotas...)
+		campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority
+		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, float64(rate))
+	}
+	return c
+}
