@@ -53,11 +53,16 @@ type Looker struct {
 	letters  lately
 
 	// Only the look that is under way uses these.
-	fleets     []*Fleet // of the last seconds, the oldest first
-	records    map[string]Record
-	recordsErr error     // of the last try to read them
-	readAt     time.Time // when that was over
-	readOnly   string    // why nothing can be changed
+	fleets   []*Fleet // of the last seconds, the oldest first
+	counts   counts
+	readOnly string // why nothing can be changed
+}
+
+// counts are what the database has counted of campaigns.
+type counts struct {
+	records map[string]Record // read last
+	err     error             // of the last try
+	triedAt time.Time         // when that was over
 }
 
 // NewLooker makes a Looker; it starts nothing.
@@ -197,18 +202,18 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 			return nil
 		})
 	}
-	if l.sources.Records != nil && now.Sub(l.readAt) >= recordsFor {
+	if l.sources.Records != nil && now.Sub(l.counts.triedAt) >= recordsFor {
 		all.Go(func() error {
 			var read map[string]Record
-			if read, l.recordsErr = l.sources.Records.Campaigns(ctx); l.recordsErr == nil {
-				l.records = read
+			if read, l.counts.err = l.sources.Records.Campaigns(ctx); l.counts.err == nil {
+				l.counts.records = read
 			}
 			if l.sources.ReadOnly != nil {
 				if why, err := l.sources.ReadOnly(ctx); err == nil {
 					l.readOnly = why
 				}
 			}
-			l.readAt = time.Now() // also of a failure: a database that hangs is not asked each time
+			l.counts.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
 			return nil
 		})
 	}
@@ -216,12 +221,12 @@ func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
 	for _, fault := range []struct {
 		what string
 		err  error
-	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", l.recordsErr}} {
+	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", l.counts.err}} {
 		if fault.err != nil {
 			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
 		}
 	}
-	e.records, e.storeDown, e.readOnly = l.records, fleetErr != nil, l.readOnly
+	e.records, e.storeDown, e.readOnly = l.counts.records, fleetErr != nil, l.readOnly
 	if gatesErr != nil {
 		e.gates = nil
 	}
