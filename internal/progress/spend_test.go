@@ -286,10 +286,10 @@ func drawHistory(rt *rapid.T) *history {
 	return h
 }
 
-// fewInHours tells whether active hours last for so few parts of an evenly spent window that its phase decides how many units go
-// in them: where a period begins with a unit, that depends on some hundredths of a second.
+// fewInHours tells whether active hours last for so few jobs of an evenly spent window that its phase decides how many go in them:
+// where a period begins with a unit, that depends on some hundredths of a second.
 func (h *history) fewInHours() bool {
-	return h.closes > 0 && h.part > float64(h.closes-h.opens)*60/6
+	return h.closes > 0 && h.part*float64(max(1, h.weight)) > float64(h.closes-h.opens)*60/6
 }
 
 // setHours makes the campaign active in its hours, which last some minutes longer.
