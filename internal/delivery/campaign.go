@@ -92,6 +92,15 @@ func (q *Quota) Binds() bool { return q.Mode != ModeShadow && q.Exempt < 100 && 
 // a little: a job that weighs more than their limit is sent.
 func (q *Quota) Strict() bool { return q.Binds() && q.Mode != ModeEventual }
 
+// Interval is the part of a span that a unit takes where units are spent evenly, in microseconds: the longest of all windows, at least 1.
+func (q *Quota) Interval() int64 {
+	longest := int64(1)
+	for _, w := range q.Windows {
+		longest = max(longest, w.Span.Microseconds()/max(1, w.Limit))
+	}
+	return longest
+}
+
 // Window is "at most Limit units in any Span".
 type Window struct {
 	Span      time.Duration // at least 1 ms, whole microseconds

@@ -65,7 +65,9 @@ type crowd struct {
 // member is one campaign in a crowd.
 type member struct {
 	weight  int64
-	demand  int64 // units that it could use in a span
+	want    int64 // units that it has jobs for
+	demand  int64 // how many of them it could use: see uses
+	cut     int64 // when it was to ask again after the quota refused it last
 	due     int64 // when it was told to ask again: later, nothing is kept for it
 	daemons int64 // on which it waits, this one included
 	counted int64 // when that was found
@@ -201,22 +203,17 @@ func (q *crowd) join(a *delivery.Ask, now, take int64) {
 		m = &member{daemons: 1, service: q.begun}
 		q.waiting[a.Campaign.ID] = m
 	}
-	w := &q.quota.Windows[q.window]
 	q.grace, q.ahead = 2*a.Quantum, a.Horizon
 	q.many = q.many || len(q.waiting) > few
 	m.asks = take
 	q.weights -= m.weight
-	m.weight, m.seen, m.due, m.demand = max(1, a.Campaign.PriorityWeight), now, now, a.Want
+	m.weight, m.seen, m.due = max(1, a.Campaign.PriorityWeight), now, now
 	q.weights += m.weight
-	if r := a.Campaign.Rate; !r.Zero() {
-		m.demand = min(m.demand, w.Span.Microseconds()/max(1, r.Spacing())+1)
-	}
-	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks
-		m.demand = min(m.demand, max(headAfter(a, 0), 1+a.Horizon/max(1, w.Span.Microseconds()/max(1, w.Limit))))
-	}
+	m.want = a.Want
+	m.demand = q.uses(m, a, 0, now)
 	// What was not asked for is not owed later, beyond what the window holds.
 	q.dearest = max(q.dearest, model.Cost(m.weight))
-	m.service = max(m.service, q.begun-min(w.Limit, delivery.MaxGrant)*q.dearest)
+	m.service = max(m.service, q.begun-min(q.quota.Windows[q.window].Limit, delivery.MaxGrant)*q.dearest)
 }
 
 // crowded are the crowds that an ask is in. Under mu.
@@ -277,7 +274,7 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 			first = append(first, x)
 		case x.in[i].wave.ahead && !x.in[i].wave.looked:
 			x.in[i].wave.looked = true
-			looks, later = append(looks, look(x.contender)), append(later, x.contender)
+			looks, later = append(looks, x.look()), append(later, x.contender)
 		case x.in[i].wave.known && !free[x.in[i]]:
 			answer(x.contender, x.in, x.in[i], now+x.in[i].grace, now, from) // what there is is kept for others
 			for _, q := range x.in {
@@ -292,13 +289,6 @@ func (c *crowds) choose(list []*contender, now, take int64, waves int, from deli
 		chosen = append(chosen, x.contender)
 	}
 	return append(chosen, looks...), later
-}
-
-// look is an ask for nothing, which tells how much there is.
-func look(x *contender) *contender {
-	own := *x.own
-	own.Want, own.Weights = 0, nil
-	return &contender{own: &own, out: &delivery.Granted{}}
 }
 
 // hopes reports whether units are kept for the member.
@@ -342,8 +332,15 @@ func (c *crowds) learn(chosen []*contender, take int64) bool {
 				in = append(in, q)
 			}
 		}
-		if x.out.Bound != delivery.BindNone {
+		switch {
+		case x.out.Bound != delivery.BindNone:
 			keep(in, x.own, x.out, x.out.GrantedAt)
+		case x.limited: // it was cut short by what falls to it
+			for _, q := range in {
+				m := q.waiting[x.own.Campaign.ID]
+				m.cut = x.out.GrantedAt
+				m.demand = q.uses(m, x.own, x.out.Units, m.due)
+			}
 		}
 	}
 	return true
@@ -390,7 +387,7 @@ func (q *crowd) learn(x *contender, refused bool, take int64) {
 	elsewhere := g.NextAt > max(q.at, q.until)+second && !heavy // another limit prevents it from asking
 	if m := q.waiting[id]; m != nil {
 		m.service += g.Units * model.Cost(m.weight)
-		m.demand, m.due = max(0, m.demand-g.Units), g.GrantedAt
+		m.want, m.demand, m.due = m.want-g.Units, max(0, m.demand-g.Units), g.GrantedAt
 		if g.Bound != delivery.BindNone {
 			m.due = g.NextAt
 		}

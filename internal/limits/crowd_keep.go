@@ -32,6 +32,13 @@ func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
 		m.asks, m.other = 0, g.Bound == delivery.BindQuota && g.BoundQuota != q.quota.ID
 		if m.due = g.NextAt; g.Bound == delivery.BindQuota {
 			patience = max(second, span)
+			if !m.other {
+				m.cut = m.due
+			}
+		}
+		m.demand = q.uses(m, a, g.Units, m.due)
+		if reset := q.reset(now); reset > 0 && q.room <= q.wave.hopes { // it would be cut short if nothing were kept
+			m.cut = max(m.cut, reset)
 		}
 		switch there := max(now, q.until); {
 		case m.due > there+patience:
@@ -42,6 +49,42 @@ func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
 			}
 		}
 	}
+}
+
+// uses is how many units a member can use when it asks next, after it was granted some, before any of those that it used come back:
+// model/keep.go.
+func (q *crowd) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
+	w, n := &q.quota.Windows[q.window], m.want
+	span := w.Span.Microseconds()
+	use := a.Horizon + q.grace
+	if w.Algorithm != delivery.AlgorithmLog && w.Algorithm != delivery.AlgorithmFixed {
+		use = max(use, span/60)
+	}
+	if until := m.cut + span; next <= until {
+		if reset := q.reset(next); reset > 0 {
+			until = reset
+		}
+		use = max(use, min(span, until-next-1))
+	}
+	if r := a.Campaign.Rate; !r.Zero() {
+		n = min(n, use/max(1, r.Spacing())+1)
+	}
+	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks
+		n = min(n, max(headAfter(a, granted), 1+a.Horizon/q.quota.Interval()))
+	}
+	return n
+}
+
+// reset is when the fixed window that refused something begins again after now; 0: it is of another kind, or that is not known.
+func (q *crowd) reset(now int64) int64 {
+	if q.quota.Windows[q.window].Algorithm == delivery.AlgorithmFixed {
+		for _, s := range q.windows {
+			if s.Window == q.window && s.ResetAt > now {
+				return s.ResetAt
+			}
+		}
+	}
+	return 0
 }
 
 // fair is how many units fall to a member in the given time, beside the others that wait.

@@ -25,20 +25,19 @@ type wave struct {
 
 // begin begins a wave.
 func (q *crowd) begin(now, take int64, waves int) {
-	w := wave{known: q.until <= now && q.room > 0, left: few << waves}
+	w := wave{known: q.until <= now && q.room > 0 && now < q.at+q.grace, left: few << waves}
 	var list []*member
 	absent, present, interval := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
 	if q.quota.Spend == delivery.SpendEven { // those who ask when what they need has come again lose nothing
-		window := &q.quota.Windows[q.window]
-		interval = window.Span.Microseconds() / max(1, window.Limit)
+		interval = q.quota.Interval()
 	}
+	reset := q.reset(now)
 	for _, m := range q.waiting {
-		if m.hopes(now, q.grace) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
-			switch {
-			case m.asks == take:
+		if m.hopes(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
+			if m.asks == take {
 				present = max(present, m.service)
-			case m.other:
-				absent = min(absent, m.service)
+			} else { // a whole unit is owed, not a part of one
+				absent = min(absent, m.service+model.Cost(m.weight))
 			}
 			list = append(list, m)
 			w.weights, w.hopes = w.weights+m.weight*whole/m.daemons, w.hopes+m.demand
@@ -133,25 +132,39 @@ func (q *crowd) admit(a *delivery.Ask) {
 	q.begun = max(q.begun, m.service)
 }
 
-// claim makes the ask that of one of those that wait: for its part.
-func (x *ranked) claim() {
+// joint is an ask on behalf of all that wait.
+func (x *ranked) joint() *delivery.Ask {
 	own := *x.own
 	own.Joint = make([]delivery.Joint, len(own.Campaign.Quotas))
-	want := own.Want
 	for i, quota := range own.Campaign.Quotas {
 		for _, q := range x.in {
-			if q.quota.ID != quota.ID {
-				continue
+			if q.quota.ID == quota.ID {
+				own.Joint[i] = delivery.Joint{
+					Cost: max(1, model.Cost(1)*whole/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand,
+				}
 			}
-			own.Joint[i] = delivery.Joint{
-				Cost: max(1, model.Cost(1)*whole/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand,
-			}
-			want = min(want, max(1, q.waiting[own.Campaign.ID].part))
 		}
 	}
+	return &own
+}
+
+// look is an ask for nothing, which tells how much there is.
+func (x *ranked) look() *contender {
+	own := x.joint()
+	own.Want, own.Weights = 0, nil
+	return &contender{own: own, out: &delivery.Granted{}}
+}
+
+// claim makes the ask that of one of those that wait: for its part.
+func (x *ranked) claim() {
+	own := x.joint()
+	want := own.Want
+	for _, q := range x.in {
+		want = min(want, max(1, q.waiting[own.Campaign.ID].part))
+	}
 	if want < own.Want {
-		own.Want = unitsOf(&own, jobsBegun(&own, want))
+		own.Want = unitsOf(own, jobsBegun(own, want))
 	}
 	x.limited = x.limited || own.Want < x.own.Want
-	x.own = &own
+	x.own = own
 }

@@ -45,6 +45,51 @@ var examples = map[string]example{
 		campaigns: []string{"5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x2 q0", "5/s x1 q0"},
 		least:     0.8,
 	},
+	"a slow one has its rate in every fixed window": {
+		quotas:    []string{"120/30s fixed"},
+		campaigns: []string{"1/s x1 q0", "1/s x1 q0", "20/s x1 q0"},
+		least:     0.9,
+	},
+	"what a slow one does not use others do": {
+		quotas:    []string{"8/2s log"},
+		campaigns: []string{"1/s x1 q0", "100/s x1 q0"},
+		least:     0.9, used: 0.033, // of 101 a second that they want 4 are allowed
+	},
+	"steps of a sliding window do not cut a slow one short": {
+		quotas:    []string{"300/60s sliding"},
+		campaigns: []string{"2/s x1 q0", "20/s x1 q0"},
+		least:     0.9, used: 0.21, // of 22 a second that they want 5 are allowed
+	},
+	"evenly, a unit that waits for a slot takes no more than its part of the span": {
+		quotas:    []string{"even 60/12s sliding"},
+		campaigns: []string{"2/s x1 q0", "20/s x1 q0"},
+		least:     0.95, used: 0.22, // of 22 a second that they want 5 are allowed
+	},
+	"evenly, the longest part of a span decides": {
+		quotas:    []string{"even 11/2s sliding, 42/30s log"},
+		campaigns: []string{"1/s x1 q0", "1/s x2 q0"},
+		least:     0.9,
+	},
+	"of many, those who are owed are asked for before it is known how much there is": {
+		quotas:    []string{"8/2s sliding"},
+		campaigns: []string{"2/s x4 q0", "2/s x1 q0", "2/s x4 q0", "2/s x1 q0", "2/s x1 q0", "2/s x1 q0", "2/s x4 q0"},
+		least:     0.9,
+	},
+	"of many, what has come back since it was asked is not forgotten": {
+		quotas:    []string{"18/2s sliding, 44/5s sliding"},
+		campaigns: []string{"1/s x1 q0", "1/s x2 q0", "1/s x2 q0", "1/s x1 q0", "1/s x1 q0", "1/s x1 q0", "1/s x2 q0"},
+		least:     0.9, used: 0.9,
+	},
+	"of many, a slow one has its rate in every fixed window": {
+		quotas:    []string{"120/30s fixed"},
+		campaigns: []string{"1/s x1 q0", "1/s x1 q0", "1/s x1 q0", "20/s x1 q0", "20/s x1 q0", "1/s x1 q0"},
+		least:     0.9,
+	},
+	"of many, no reset that has passed stops all": {
+		quotas:    []string{"5/2s fixed", "26/12s sliding"},
+		campaigns: []string{"1/s x1 q0 q1", "1/s x2 q0 q1", "1/s x4 q0 q1", "1/s x1 q0 q1", "1/s x1 q0 q1", "1/s x1 q0 q1"},
+		least:     0.5, used: 0.3,
+	},
 	"one that cannot ask now is not overtaken by many": {
 		quotas: []string{"6/5s sliding", "even 35/12s log"},
 		campaigns: []string{
@@ -105,7 +150,7 @@ func (x *example) contest(t *testing.T) *contest {
 		}
 		campaign := campaign(rate, quotas...)
 		campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority
-		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, float64(rate))
+		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 300)}), append(c.wants, float64(rate))
 	}
 	return c
 }

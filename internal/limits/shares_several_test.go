@@ -19,6 +19,7 @@ type contest struct {
 	wants   []float64 // units that each may send by its rate
 	longest int64     // of all spans
 	quotas  []*delivery.Quota
+	slots   []int64 // of all units that were granted
 }
 
 // drawContest draws quotas and up to most campaigns. Each is under all quotas or, if they differ, under some of them.
@@ -37,11 +38,13 @@ func drawContest(rt *rapid.T, most int, differ bool) *contest {
 		c.quotas = append(c.quotas, q)
 	}
 	rates := rapid.SampledFrom([]int64{1, 2, 5, 20, 100})
-	same := rates.Draw(rt, "rate")
+	same, own := rates.Draw(rt, "rate"), rapid.Bool().Draw(rt, "rates of their own")
 	for i := range rapid.IntRange(2, most).Draw(rt, "campaigns") {
 		rate, quotas := same, c.quotas
-		if differ {
+		if own {
 			rate = rates.Draw(rt, "own rate")
+		}
+		if differ {
 			quotas = rapid.Custom(func(rt *rapid.T) []*delivery.Quota {
 				var list []*delivery.Quota
 				for _, q := range c.quotas {
@@ -55,7 +58,7 @@ func drawContest(rt *rapid.T, most int, differ bool) *contest {
 		campaign := campaign(rate, quotas...)
 		campaign.ID = fmt.Sprintf("c%d", i)
 		campaign.PriorityWeight = rapid.SampledFrom([]int64{1, 1, 1, 2, 4}).Draw(rt, "priority")
-		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 20)}), append(c.wants, float64(rate))
+		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 60)}), append(c.wants, float64(rate))
 	}
 	return c
 }
@@ -81,6 +84,9 @@ func (c *contest) run(s store) {
 			w := due[i]
 			w.asks++
 			w.got += g.Units
+			for n := range g.Units {
+				c.slots = append(c.slots, g.First.Advance(n, g.Rate).Micros())
+			}
 			if w.at = now + quantum; g.Units < w.ask.Want && g.NextAt > w.at {
 				w.at = min(g.NextAt, now+12*second)
 			}
@@ -186,12 +192,40 @@ func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 						rt.Errorf("%s got %.0f of %.0f: %s", c.list[i].ask.Campaign.ID, got, fair, c)
 					}
 				}
-				if tightest := c.tightest(); all < 0.6*tightest-float64(burst) {
+				if tightest := c.tightest(); all < 0.8*tightest-float64(burst) {
 					rt.Errorf("%.0f units of %.0f: %s", all, tightest, c)
 				}
 			})
 		})
 	}
+}
+
+// Of a quota that is spent evenly, no stretch of k parts of the span has more than k + 1 units, but for the horizon within which units and
+// slots are given ahead, and for how late these may be.
+func TestEvenSpendingIsEven(t *testing.T) {
+	harness.Simulation(t)
+	harness.Few(t, 60, func(rt *rapid.T) {
+		c := drawContest(rt, manyCampaigns, false)
+		for _, q := range c.quotas {
+			q.Spend = delivery.SpendEven
+		}
+		c.run(newBehind())
+		slices.Sort(c.slots)
+		for _, q := range c.quotas {
+			for _, w := range q.Windows {
+				if w.Algorithm == delivery.AlgorithmFixed { // whose part is one of what is left
+					continue
+				}
+				part, next := w.Span.Microseconds()/w.Limit, int64(0)
+				for i, at := range c.slots {
+					if at < next-part-2*horizon-late {
+						rt.Fatalf("unit %d is sent %v before its part of %v begins: %s", i, time.Duration(next-at)*time.Microsecond, w, c)
+					}
+					next = max(next, at) + part
+				}
+			}
+		}
+	})
 }
 
 // A campaign under several quotas, each of which it shares with others, is not starved by those that need only one of them: nearly

@@ -28,14 +28,24 @@ local function fair(it, c, now)
   return c.fair
 end
 
--- How many units the campaign can use before it asks again or, while it counts as cut short, in a span.
+-- When a fixed window begins again.
+local function resetOf(w)
+  if w[KIND] == FIXED and w[INDEX] > 0 then return w[INDEX] end
+  return math.huge
+end
+
+-- How many units the campaign can use when it asks again, before some of those that it used come back.
 local function uses(it, spacing, claims, c, now, next, units, want)
-  local use = next - now + 2 * it[QUANTUM]
-  if now <= c.self[RCUT] + c.tight[SPAN] then use = c.tight[SPAN] end
+  local use, w = min(next - now, it[HORIZON]) + 2 * it[QUANTUM], c.tight
+  if w[KIND] == SLIDING then use = max(use, w[WIDTH]) end
+  local till, reset = c.self[RCUT] + w[SPAN], resetOf(w)
+  if now <= till then
+    if next < reset and reset < math.huge then till = reset end
+    use = max(use, min(w[SPAN], till - next - 1))
+  end
   local n, head = min(want - units, floor(use / spacing) + 1), weightAfter(it, units)
   if c.even then
-    local interval = floor(c.tight[SPAN] / max(1, c.tight[LIMIT]))
-    n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, interval))))
+    n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, c.interval))))
   end
   if next > max(now, c.next) then
     for i = 1, #claims do
@@ -52,4 +62,28 @@ local function uses(it, spacing, claims, c, now, next, units, want)
     end
   end
   return n
+end
+
+-- Lets the claims of a daemon stand that asks for nothing yet.
+local function stay(it, claims, now, name)
+  for i = 1, #claims do
+    local c = claims[i]
+    local r = c.binds and c.spec.left > 0 and claimOf(c.held, name)
+    if r then
+      r[SEEN], r[DUE], r[DEMAND] = now, max(r[DUE], now + it[QUANTUM]), c.spec.left
+      for j = 1, #c.windows do
+        local w = c.windows[j]
+        if w[LIMIT] > 0 then r[DUE] = max(r[DUE], windowNext(it, c, w, now, 1)) end
+      end
+    end
+  end
+end
+
+-- Lets units be kept for the campaign until it asks again.
+local function claim(it, spacing, claims, c, now, next, units, slots, want)
+  local r, w = c.self, c.tight
+  if units < slots and min(c.share, c.room) < slots then r[RCUT] = next end
+  r[DUE], r[DEMAND] = next, uses(it, spacing, claims, c, now, next, units, want)
+  if w[KIND] == FIXED and c.room - units <= r[DEMAND] + c.owed then r[RCUT] = max(r[RCUT], w[INDEX]) end
+  if c.joint then r[DEMAND] = c.spec.all end
 end

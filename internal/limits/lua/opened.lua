@@ -32,13 +32,42 @@ end
 local function measure(it, c, now)
   local o = c.opened
   if c.even then
-    c.pace = tightest(o, function(w) return paced(it, w, now) end)
+    c.pace = tightest(o, function(w)
+      c.interval = max(c.interval, floor(w[SPAN] / max(1, w[LIMIT])))
+      return paced(it, w, now, c.claims)
+    end)
   elseif o.tight then
     c.pace = o.room
   else
     c.pace = tightest(o, remaining)
   end
   c.room, c.tight, c.window = o.room, o.tight, o.window
+end
+
+-- When the window can grant a job of units, which fit the limit; 0 if it can now.
+local function windowNext(it, c, w, now, units)
+  local next = 0
+  if remaining(w) < units then next = freeAt(w, units) end
+  if c.even then
+    local first = w[PAT] - it[HORIZON]
+    if w[PFRAC] > 0 then first = first + 1 end
+    if first > now then next = max(next, first) end
+  end
+  return next
+end
+
+-- When there is more room, of which some may fall to the campaign.
+local function growsAt(it, c, now)
+  local w = c.tight
+  if c.even then
+    local n = paced(it, w, now, c.claims)
+    if n < remaining(w) then
+      local p = pacing(w, now, c.claims)
+      return micros(p, p[AT], p[FRAC], n) - it[HORIZON]
+    end
+  end
+  if w[COUNT] == 0 then return math.huge end
+  return freeAt(w, remaining(w) + 1)
 end
 
 -- The states of a quota's windows, which many items share.

@@ -27,10 +27,8 @@ local function shareRivals(self, room, want, others)
     for j = 1, #others do
       local o = others[j]
       local d = x - o[SERVICE]
-      if d >= 0 then
-        local n = floor(d / o[COST])
-        if d % o[COST] ~= 0 or o[TIE] == 1 then n = n + 1 end
-        ahead = ahead + min(n, o[DEMAND])
+      if d >= 0 then -- units that start before x or, on equal terms, first
+        ahead = ahead + min(floor((d + o[TIE] - 1) / o[COST]) + 1, o[DEMAND])
       end
     end
     if ahead >= room then hi = i else lo = i + 1 end
@@ -70,7 +68,18 @@ end
 local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + 15 * SECOND) end
 
 -- Whether a campaign was told to ask again, and may still do so.
-local function isDue(r, now, grace) return r[DUE] > 0 and now <= claimEnd(r, grace) end
+local function isDue(r, now, grace)
+  local due = r[DUE]
+  return due > 0 and now <= due + grace and now <= r[SEEN] + 15 * SECOND
+end
+
+-- The claim of a daemon or campaign, if it has one.
+local function claimOf(q, id)
+  for i = 1, #q.rivals do
+    if q.rivals[i][ID] == id then return q.rivals[i] end
+  end
+  return nil
+end
 
 -- Finds a campaign among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are
 -- removed first, once for all items: what is now is the same for all.

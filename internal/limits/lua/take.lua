@@ -52,7 +52,7 @@ local function openQuota(it, i, spec)
   return {
     index = i - 1, spec = spec, joint = spec.cost > 0, held = q, opened = opened, windows = opened.windows, next = 0,
     shadow = shadow, even = even, binds = not shadow and spec.part > 0,
-    self = false, tight = false, window = 0, room = 0, pace = 0, share = 0, kept = 0,
+    self = false, claims = false, tight = false, window = 0, room = 0, pace = 0, share = 0, interval = 0, owed = 0, kept = 0,
   }
 end
 
@@ -73,7 +73,7 @@ local function debitQuota(it, c, units)
   local windows, spec, even = c.windows, c.spec, c.even
   changedWindows(c.opened)
   for j = 1, #windows do
-    if even then spend(windows[j], now, units) end
+    if even then spend(windows[j], now, units, c.claims) end
     if units > 0 then debit(windows[j], now, units, spec[j].period) end
   end
 end
@@ -83,37 +83,37 @@ local function rivalShare(it, c, slots)
   local grace, name, cost = 2 * it[QUANTUM], it[CAMPAIGN], it[ICOST]
   if c.joint then name, cost = ' ' .. NODE, c.spec.cost end
   local self, isNew = joinRivals(c.held, name, now, grace)
-  local rivals = c.held.rivals
-  c.self = self
+  local due, rivals = isDue(self, now, grace), c.held.rivals
+  c.self, c.claims = self, due and self[DEMAND] > 0
   self[COST] = cost
-  if #rivals == 1 then
-    return min(slots, c.pace)
-  end
-  local due = isDue(self, now, grace)
+  measure(it, c, now)
+  if #rivals == 1 then return min(slots, c.pace) end
   if due and c.pace == 0 then return 0 end -- there is nothing to share
-  local others, low, high, dearest, tie, interval = {}, 0, 0, cost, 1, 0
-  if c.even then interval = floor(c.tight[SPAN] / max(1, c.tight[LIMIT])) end -- those who ask when what they need has come again lose nothing
+  local others, low, high, dearest, tie, interval, owed, ends = {}, 0, 0, cost, 1, c.interval, 0, resetOf(c.tight)
   for i = 1, #rivals do
     local r = rivals[i]
     if r == self then
       tie = 0
     else
       high = max(high, r[SERVICE])
-      local till = claimEnd(r, grace)
-      if r[DUE] > 0 and now <= till then
-        local price = r[COST]
+      if isDue(r, now, grace) then
+        local price, demand, at = r[COST], r[DEMAND], r[DUE]
         if price > dearest then dearest = price end
-        if r[DEMAND] > 0 and (interval == 0 or r[DUE] <= now + r[DEMAND] * interval) then
-          if #others == 0 or r[SERVICE] < low then low = r[SERVICE] end
-          if #others == 0 or till < c.kept then c.kept = till end
+        -- Those who ask when what they need has come again lose nothing.
+        if demand > 0 and at < ends and (interval == 0 or at <= now + demand * interval) then
+          local till = claimEnd(r, grace)
+          if owed == 0 or r[SERVICE] < low then low = r[SERVICE] end
+          if owed == 0 or till < c.kept then c.kept = till end
+          owed = owed + demand
           r[TIE] = tie
           others[#others + 1] = r
         end
       end
     end
   end
-  if #others == 0 then low = high end
-  if not isNew and (due or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
+  c.owed = owed
+  if owed == 0 then low = high end
+  if not isNew and (due or owed == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
   self[SERVICE] = max(self[SERVICE], low)
   local n = shareRivals(self, c.pace, slots, others)
   if n == min(slots, c.pace) then c.kept = 0 end
@@ -125,7 +125,6 @@ local function quotaShare(it, tl, claims, self, slots)
   for i = 1, #claims do
     local c = claims[i]
     if c.binds then
-      measure(it, c, now)
       c.share = rivalShare(it, c, slots)
       soft, hard = min(soft, c.share), min(hard, c.room)
     end
@@ -146,32 +145,6 @@ local function quotaShare(it, tl, claims, self, slots)
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
--- When the window can grant a job of units, which fit the limit; 0 if it can now.
-local function windowNext(it, c, w, units)
-  local next = 0
-  if remaining(w) < units then next = freeAt(w, units) end
-  if c.even then
-    local first = w[PAT] - it[HORIZON]
-    if w[PFRAC] > 0 then first = first + 1 end
-    if first > now then next = max(next, first) end
-  end
-  return next
-end
-
--- When there is more room, of which some may fall to the campaign.
-local function growsAt(it, c)
-  local w = c.tight
-  if c.even then
-    local n = paced(it, w, now)
-    if n < remaining(w) then
-      local p = pacing(w, now)
-      return micros(p, p[AT], p[FRAC], n) - it[HORIZON]
-    end
-  end
-  if w[COUNT] == 0 then return math.huge end
-  return freeAt(w, remaining(w) + 1)
-end
-
 local function quotaNext(it, claims, units)
   local bound, next, never, weight = nil, 0, false, weightAfter(it, units)
   for i = 1, #claims do
@@ -183,10 +156,10 @@ local function quotaNext(it, claims, units)
         if weight > w[LIMIT] then
           never = true
         else
-          c.next = max(c.next, windowNext(it, c, w, weight))
+          c.next = max(c.next, windowNext(it, c, w, now, weight))
         end
       end
-      if c.next == 0 and c.kept > 0 then c.next = max(now + it[QUANTUM], min(c.kept + 1, growsAt(it, c))) end
+      if c.next == 0 and c.kept > 0 then c.next = max(now + it[QUANTUM], min(c.kept + 1, growsAt(it, c, now))) end
       next = max(next, c.next)
     end
   end
@@ -206,9 +179,7 @@ local function settleQuotas(it, tl, claims, units, slots, want)
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
       if units < want and g.next > 0 and keeps(claims, c, now, g.next, units, units < slots) then
-        if units < slots and min(c.share, c.room) < slots then r[RCUT] = g.next end
-        r[DUE], r[DEMAND] = g.next, uses(it, tl[SPACING], claims, c, now, g.next, units, want)
-        if c.joint then r[DEMAND] = c.spec.all end
+        claim(it, tl[SPACING], claims, c, now, g.next, units, slots, want)
       elseif c.joint and c.spec.left > 0 then
         r[DUE], r[DEMAND] = max(due, now + it[QUANTUM]), c.spec.left -- it asks for them in a moment
       elseif units < want then
@@ -373,6 +344,8 @@ local function serve(it, prefix, out)
     if tl[REST] > 0 then tl[SPACING] = tl[SPACING] + 1 end
     tl[FRESH] = max(SECOND, 2 * tl[SPACING])
     take(it, tl)
+  elseif claims then
+    stay(it, claims, now, ' ' .. NODE)
   end
   if changed then held[it[TIMELINE] - 2] = saveTimeline(tl, key, now) end
   reply(out, it, tl)

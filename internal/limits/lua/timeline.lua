@@ -147,25 +147,26 @@ local function catchUp(tl, it, now)
 end
 
 -- A window that is spent evenly is a timeline of its own, whose slots are a limit's part of the span apart; for a fixed
--- one, a part of what is left of it. This is that timeline from its first free slot on.
-local function pacing(w, now)
+-- one, a part of what is left of it. This is that timeline from its first free slot on. One that was kept for the asker keeps its place
+-- until its part of the span is over.
+local function pacing(w, now, kept)
   local at, frac, n, per = w[PAT], w[PFRAC], w[LIMIT], w[SPAN]
-  if at < now then at, frac = now, 0 end
+  if at < now and not (kept and at > now - floor(per / max(1, n))) then at, frac = now, 0 end
   if w[KIND] == FIXED and w[INDEX] > 0 then frac, n, per = 0, remaining(w), max(0, w[INDEX] - at) end
   return {0, 0, 0, at, frac, n, floor(per / n), per % n}
 end
 
 -- How many of the units that remain begin up to the horizon.
-local function paced(it, w, now)
+local function paced(it, w, now, kept)
   local room = min(remaining(w), GRANT)
   if room == 0 then return 0 end
-  local p = pacing(w, now)
+  local p = pacing(w, now, kept)
   return countUntil(p, p[AT], p[FRAC], now + it[HORIZON], room)
 end
 
 -- Moves the pace past units that are about to be debited.
-local function spend(w, now, units)
+local function spend(w, now, units, kept)
   if units == 0 or remaining(w) == 0 then return end
-  local p = pacing(w, now)
+  local p = pacing(w, now, kept)
   w[PAT], w[PFRAC] = advance(p, p[AT], p[FRAC], units)
 end

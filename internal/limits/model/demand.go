@@ -15,13 +15,17 @@ type demand struct {
 	covers  bool // false: the quota is rolled out to others
 	even    bool
 	self    *rival
+	claims  bool    // units were kept for the campaign until now
 	tight   *window // the one with the least room, the first of equals
 	index   int     // of tight
 	room    int64   // what all windows can give
 	pace    int64   // how many units of it may begin up to the horizon: less than room only where spending is even
-	share   int64   // what of them falls to the campaign
-	kept    int64   // until when the rest is kept for others at least, if it is
-	next    int64   // when a job refused for want of room will find it
+	// interval is the time that a unit takes where spending is even, else 0.
+	interval int64
+	share    int64 // what of them falls to the campaign
+	owed     int64 // what others that wait can use of it
+	kept     int64 // until when the rest is kept for others at least, if it is
+	next     int64 // when a job refused for want of room will find it
 }
 
 // measure finds the window with the least room. A pace is soft, as that of a timeline: the first unit of a job must be
@@ -32,7 +36,8 @@ func (q *demand) measure(t *taking) {
 		left := w.remaining()
 		room = min(room, left)
 		if q.even {
-			left = w.paced(t.now, t.ask.Horizon)
+			q.interval = max(q.interval, w.span/max(1, w.limit))
+			left = w.paced(t.now, t.ask.Horizon, q.claims)
 		}
 		if pace < 0 || left < pace {
 			q.tight, q.index, pace = w.window, i, left
@@ -41,12 +46,23 @@ func (q *demand) measure(t *taking) {
 	q.room, q.pace = room, min(pace, delivery.MaxGrant)
 }
 
+// opens is when the window can grant a job of the weight, which its limit allows; 0 if it can now.
+func (q *demand) opens(t *taking, w opened, weight int64) (at int64) {
+	if w.remaining() < weight {
+		at = w.freeAt(weight)
+	}
+	if first := w.pace.Micros() - t.ask.Horizon; q.even && first > t.now {
+		at = max(at, first)
+	}
+	return at
+}
+
 // growsAt is when there is more room, of which some may fall to the campaign.
 func (q *demand) growsAt(t *taking) int64 {
 	w := q.tight
 	if left := w.remaining(); q.even {
-		if n := w.paced(t.now, t.ask.Horizon); n < left {
-			at, rate := w.pacing(t.now)
+		if n := w.paced(t.now, t.ask.Horizon, q.claims); n < left {
+			at, rate := w.pacing(t.now, q.claims)
 			return at.Advance(n, rate).Micros() - t.ask.Horizon
 		}
 	}

@@ -21,17 +21,57 @@ func (t *taking) keeps(q *demand, units, slots int64) bool {
 	return units > 0 || !slices.ContainsFunc(t.binds, func(p *demand) bool { return p != q && p.share == 0 && p.kept > 0 })
 }
 
-// uses is how many units of a quota the campaign can use before it asks again or, while it counts as cut short, in a span.
-// Where another limit makes it wait, that is no more than falls to it by each of its quotas.
+// claim lets units be kept for the campaign until it asks again.
+func (t *taking) claim(q *demand, units, slots, want int64) {
+	r, w := q.self, q.tight
+	if units < slots && min(q.share, q.room) < slots {
+		r.cut = t.out.NextAt
+	}
+	r.due, r.demand = t.out.NextAt, t.uses(q, units, want)
+	if w.algorithm == delivery.AlgorithmFixed && q.room-units <= r.demand+q.owed { // it would be cut short if nothing were kept
+		r.cut = max(r.cut, w.reset)
+	}
+	if q.joint.Cost > 0 {
+		r.demand = q.joint.All
+	}
+}
+
+// stay lets the claims of a daemon stand that asks for nothing yet: it looks how much there is, and keeps units for one of its campaigns
+// that cannot ask now.
+func (t *taking) stay() {
+	for _, q := range t.binds {
+		i := slices.IndexFunc(q.held.rivals, func(r *rival) bool { return r.name == jointName(t.node) })
+		if i < 0 || q.joint.Left <= 0 {
+			continue
+		}
+		r := q.held.rivals[i]
+		r.seen, r.due, r.demand = t.now, max(r.due, t.now+t.ask.Quantum), q.joint.Left
+		for _, w := range q.windows {
+			if w.limit > 0 {
+				r.due = max(r.due, q.opens(t, w, 1))
+			}
+		}
+	}
+}
+
+// uses is how many units of a quota the campaign can use when it asks again, before some of those that it used come back: of a sliding
+// window they come back in steps, and those of a campaign that was cut short not before a span is over. Those of a fixed window come
+// back together at its reset. Where another limit makes it wait, that is no more than falls to it by each of its quotas.
 func (t *taking) uses(q *demand, units, want int64) int64 {
 	next, spacing := t.out.NextAt, t.tl.rate.Spacing()
-	use := next - t.now + t.grace()
-	if t.now <= q.self.cut+q.tight.span {
-		use = q.tight.span
+	use := min(next-t.now, t.ask.Horizon) + t.grace()
+	if q.tight.algorithm == delivery.AlgorithmSliding {
+		use = max(use, q.tight.width)
+	}
+	if until := q.self.cut + q.tight.span; t.now <= until {
+		if q.tight.algorithm == delivery.AlgorithmFixed && next < q.tight.reset {
+			until = q.tight.reset
+		}
+		use = max(use, min(q.tight.span, until-next-1))
 	}
 	n, head := min(want-units, use/spacing+1), t.weightAfter(units)
 	if q.even { // what comes while slots are granted ahead: more has come again by then
-		n = min(n, max(head, 1+t.ask.Horizon/max(1, q.tight.span/max(1, q.tight.limit))))
+		n = min(n, max(head, 1+t.ask.Horizon/max(1, q.interval)))
 	}
 	if next > max(t.now, q.next) {
 		for _, p := range t.binds {

@@ -27,10 +27,10 @@ type rival struct {
 	name string
 	seen int64
 	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as
-	// long as others have been served more. While it counts as cut short by the quota (until cut), demand is all
-	// it can use in a span: units taken in bursts become free in bursts, and a slow campaign would miss each burst
-	// before it had its share. A campaign that has not been cut short for a span gets all it wants, and needs no
-	// more kept than it can use before it asks again.
+	// long as others have been served more. From cut, when it was to ask again after the quota cut it short, demand is
+	// all it can use until a span after that: units taken in bursts become free in bursts, and a slow campaign would
+	// miss each burst before it had its share. What it uses from then on comes back a span later, just when it needs it
+	// again, so a campaign that has not been cut short for a span needs no more kept than it can use when it asks.
 	due, demand, cut int64
 	cost             int64 // virtual service per unit: costScale / priority weight
 	service          int64 // virtual service received, comparable between rivals only

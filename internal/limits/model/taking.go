@@ -30,6 +30,8 @@ func (t *taking) run() delivery.Granted {
 		t.out.Bound = delivery.BindHeld
 	case t.ask.Want > 0:
 		t.take()
+	default:
+		t.stay()
 	}
 	for _, q := range t.quotas {
 		for i, w := range q.windows {
@@ -156,7 +158,7 @@ func (t *taking) debit(q *demand, units int64) {
 	}
 	for _, w := range q.windows {
 		if q.even {
-			w.spend(t.now, units)
+			w.spend(t.now, units, q.claims)
 		}
 		if units > 0 {
 			w.debit(t.now, units, w.period)
@@ -247,7 +249,6 @@ func (t *taking) rateNext(start delivery.Slot, units, open int64) int64 {
 func (t *taking) quotaShare(self *node, slots int64) int64 {
 	soft, hard := slots, int64(delivery.MaxGrant)
 	for _, q := range t.binds {
-		q.measure(t)
 		q.share = t.rivalShare(q, slots)
 		soft, hard = min(soft, q.share), min(hard, q.room)
 	}
@@ -281,13 +282,15 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 	fresh := len(q.held.rivals) > before
 	q.self.cost = cost
 	awaited := q.self.awaited(t.now, t.grace())
+	q.claims = awaited && q.self.demand > 0
+	q.measure(t)
 	if awaited && q.pace == 0 {
 		return 0 // there is nothing to share
 	}
 
 	var others []flow
 	low, high, dearest := int64(0), int64(0), cost
-	ahead, interval := true, q.tight.span/max(1, q.tight.limit)
+	ahead := true
 	for _, r := range q.held.rivals {
 		if r == q.self {
 			ahead = false
@@ -297,13 +300,17 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		if r.awaited(t.now, t.grace()) {
 			dearest = max(dearest, r.cost)
 		}
-		if !r.active(t.now, t.grace()) || q.even && interval > 0 && (r.due-t.now-1)/interval >= r.demand {
+		if !r.active(t.now, t.grace()) || q.interval > 0 && (r.due-t.now-1)/q.interval >= r.demand {
 			continue // or it asks when what it needs has come again
+		}
+		if q.tight.reset > 0 && r.due >= q.tight.reset {
+			continue
 		}
 		if len(others) == 0 || r.service < low {
 			low = r.service
 		}
 		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
+		q.owed += r.demand
 		if until := r.until(t.grace()); q.kept == 0 || until < q.kept {
 			q.kept = until
 		}
@@ -337,12 +344,7 @@ func (t *taking) quotaNext(units int64) int64 {
 				next = never
 				continue
 			}
-			if w.remaining() < weight {
-				q.next = max(q.next, w.freeAt(weight))
-			}
-			if first := w.pace.Micros() - t.ask.Horizon; q.even && first > t.now {
-				q.next = max(q.next, first)
-			}
+			q.next = max(q.next, q.opens(t, w, weight))
 		}
 		if q.next == 0 && q.kept > 0 {
 			q.next = max(t.now+t.ask.Quantum, min(q.kept+1, q.growsAt(t)))
@@ -374,13 +376,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		r.service += units * r.cost
 		switch {
 		case units < want && next > 0 && t.keeps(q, units, slots):
-			if units < slots && min(q.share, q.room) < slots {
-				r.cut = next
-			}
-			r.due, r.demand = next, t.uses(q, units, want)
-			if q.joint.Cost > 0 {
-				r.demand = q.joint.All
-			}
+			t.claim(q, units, slots, want)
 		case q.joint.Cost > 0 && q.joint.Left > 0:
 			r.due, r.demand = max(due, t.now+t.ask.Quantum), q.joint.Left // it asks for them in a moment
 		case units < want:

@@ -273,10 +273,11 @@ func (w *window) state(now int64, quota string, i int) delivery.WindowState {
 // Even spending: the window is a timeline of its own, whose slots are a limit's part of the span apart; for a fixed
 // window, a part of what is left of it.
 
-// pacing is the timeline from its first free slot on.
-func (w *window) pacing(now int64) (delivery.Slot, delivery.Rate) {
+// pacing is the timeline from its first free slot on. A slot that was kept for the asker keeps its place until its part of the span is
+// over: what follows it is not later for that.
+func (w *window) pacing(now int64, kept bool) (delivery.Slot, delivery.Rate) {
 	at := w.pace
-	if at.At < now {
+	if at.At < now && (!kept || at.At <= now-w.span/max(1, w.limit)) {
 		at = delivery.Slot{At: now}
 	}
 	if w.algorithm != delivery.AlgorithmFixed || w.reset == 0 {
@@ -286,20 +287,20 @@ func (w *window) pacing(now int64) (delivery.Slot, delivery.Rate) {
 }
 
 // paced is how many of the units that remain begin up to the horizon.
-func (w *window) paced(now, horizon int64) int64 {
+func (w *window) paced(now, horizon int64, kept bool) int64 {
 	room := min(w.remaining(), delivery.MaxGrant)
 	if room == 0 {
 		return 0
 	}
-	at, rate := w.pacing(now)
+	at, rate := w.pacing(now, kept)
 	return at.CountUntil(now+horizon, rate, room)
 }
 
 // spend moves the pace past units; before they are debited.
-func (w *window) spend(now, units int64) {
+func (w *window) spend(now, units int64, kept bool) {
 	if w.remaining() == 0 || units == 0 {
 		return
 	}
-	at, rate := w.pacing(now)
+	at, rate := w.pacing(now, kept)
 	w.pace = at.Advance(units, rate)
 }
