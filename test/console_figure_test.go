@@ -3,6 +3,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -12,13 +13,18 @@ import (
 	"time"
 )
 
-// TestFigureManyCampaigns: what a page, a stream and a scrape are of a daemon in which each of 10,000 campaigns has jobs. A page is asked
-// for four times a second, so that the first of each second waits for what is computed for all who look.
+// TestFigureManyCampaigns: what a page, a stream and a scrape are of a daemon in which each of 10,000 campaigns has jobs. They are asked
+// for in turn, for a minute, so that some meet whatever else the daemon does meanwhile. The slowest answer of a page is within the bound,
+// but for what the machine kept this process from running then; of pages that Kafka or the database answers, and of a scrape, the median is.
 func TestFigureManyCampaigns(t *testing.T) {
-	const campaigns, each = 10_000, 10
+	const campaigns, each, rounds, within = 10_000, 10, 50, 100 * time.Millisecond
+	stalls.watch()
 	s := newStack(t, stackOptions{partitions: 6, lanes: 256})
 	ids := numbered(campaigns)
+	s.sql(`INSERT INTO pacer.quotas (id) VALUES ('shared')`)
+	s.sql(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('shared', '1 hour', 1000000)`)
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, send_per) SELECT unnest($1::text[]), 2, '1 minute'`, ids)
+	s.sql(`INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) SELECT id, 'shared' FROM pacer.campaigns LIMIT 1000`)
 	d := s.start("one")
 	d.awaitReady(30 * time.Second)
 	s.publishTurns(ids, 0, each)
@@ -28,16 +34,33 @@ func TestFigureManyCampaigns(t *testing.T) {
 		d.ask("/status", &status)
 		return status.Backlog > campaigns*each/2
 	})
-	for _, one := range []struct {
+	pages := []struct {
 		path  string
-		bytes int
+		known bool // what it shows is known to the process
+		answers
 	}{
-		{"/", 100_000}, {"/campaigns", 100_000}, {"/campaigns?sort=backlog", 100_000}, {"/campaign?id=c4711", 100_000}, {"/api/v1/campaigns", 100_000}, {"/metrics", 2_000_000},
-	} {
-		took, size := d.answers(one.path, 40, 250*time.Millisecond)
-		t.Logf("FIGURE  %-24s %8d bytes, within %3d ms (median), %3d ms (most)", one.path, size, took[len(took)/2].Milliseconds(), took[len(took)-1].Milliseconds())
-		if size > one.bytes || took[len(took)/2] > 100*time.Millisecond {
-			t.Errorf("%s has %d bytes and takes %s", one.path, size, took[len(took)/2])
+		{path: "/", known: true}, {path: "/campaigns", known: true}, {path: "/campaigns?sort=backlog", known: true}, {path: "/campaigns?q=47&state=sending&sort=sent", known: true},
+		{path: "/campaign?id=c4711", known: true}, {path: "/quotas", known: true}, {path: "/quota?id=shared", known: true}, {path: "/sinks", known: true}, {path: "/daemons", known: true},
+		{path: "/api/v1/status", known: true}, {path: "/api/v1/campaigns?sort=backlog", known: true},
+		{path: "/api/v1/campaigns/c4711"}, {path: "/dead"}, {path: "/destinations"}, {path: "/changes"}, {path: "/replays"}, {path: "/metrics"},
+	}
+	for range rounds {
+		for i := range pages {
+			pages[i].add(d.fetch(pages[i].path))
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	for i := range pages {
+		p := &pages[i]
+		median, most, stalled := p.times()
+		t.Logf("FIGURE  %-40s %8d bytes, within %3d ms (median), %3d ms (most, of which the machine may be to blame for %d ms)", p.path, p.size,
+			median.Milliseconds(), most.Milliseconds(), min(most, stalled).Milliseconds())
+		bytes := 100_000
+		if p.path == "/metrics" {
+			bytes = 2_000_000
+		}
+		if p.size > bytes || median > within || p.known && most-stalled > within {
+			t.Errorf("%s has %d bytes and takes %s, and once %s", p.path, p.size, median, most)
 		}
 	}
 	for _, path := range []string{"/live?page=campaigns&sort=backlog", "/api/v1/live?of=campaigns&sort=backlog"} {
@@ -49,25 +72,45 @@ func TestFigureManyCampaigns(t *testing.T) {
 	}
 }
 
-// answers asks for a path again and again: how long each answer takes, sorted, and how large the largest is.
-func (d *daemon) answers(path string, times int, every time.Duration) (took []time.Duration, most int) {
+// answers are the answers to one request that is made again and again.
+type answers struct {
+	list []answer
+	size int // of the largest
+}
+
+type answer struct {
+	at   time.Time // when it was there
+	took time.Duration
+}
+
+func (a *answers) add(one answer, size int) {
+	a.list, a.size = append(a.list, one), max(a.size, size)
+}
+
+// times returns how long an answer takes, how long the slowest took, and for how long the machine kept this process from running then.
+func (a *answers) times() (median, most, stalled time.Duration) {
+	slices.SortFunc(a.list, func(a, b answer) int { return cmp.Compare(a.took, b.took) })
+	slowest := a.list[len(a.list)-1]
+	stalls.mu.Lock()
+	near := nearby(slices.Clone(stalls.list))
+	stalls.mu.Unlock()
+	return a.list[len(a.list)/2].took, slowest.took, handovers * near(slowest.at.Add(-slowest.took/2))
+}
+
+// fetch asks for a path.
+func (d *daemon) fetch(path string) (one answer, size int) {
 	d.s.t.Helper()
-	for range times {
-		began := time.Now()
-		r, err := http.Get("http://" + d.listen + path)
-		if err != nil {
-			d.s.t.Fatal(err)
-		}
-		size, err := io.Copy(io.Discard, r.Body)
-		_ = r.Body.Close()
-		if err != nil || r.StatusCode != http.StatusOK {
-			d.s.t.Fatalf("%s: %d, %v", path, r.StatusCode, err)
-		}
-		took, most = append(took, time.Since(began)), max(most, int(size))
-		time.Sleep(every - time.Since(began))
+	began := time.Now()
+	r, err := http.Get("http://" + d.listen + path)
+	if err != nil {
+		d.s.t.Fatal(err)
 	}
-	slices.Sort(took)
-	return took, most
+	n, err := io.Copy(io.Discard, r.Body)
+	_ = r.Body.Close()
+	if err != nil || r.StatusCode != http.StatusOK {
+		d.s.t.Fatalf("%s: %d, %v", path, r.StatusCode, err)
+	}
+	return answer{time.Now(), time.Since(began)}, int(n)
 }
 
 // streams reads a stream for a time: bytes a second.

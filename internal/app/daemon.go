@@ -37,6 +37,7 @@ type Catalog interface {
 	Run(ctx context.Context) error
 	Ready() bool
 	Snapshot() *delivery.Snapshot
+	Refresh(ctx context.Context)
 	Subscribe() <-chan struct{}
 	Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error)
 	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)

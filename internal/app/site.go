@@ -44,7 +44,8 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		return nil, nil
 	}
 	sources := d.parts.sources(d.parts.Redis)
-	sources.Snapshot, sources.Degraded, sources.Gates = d.parts.Catalog.Snapshot, d.Degraded, d.gates
+	sources.Snapshot, sources.Refresh = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh
+	sources.Degraded, sources.Gates = d.Degraded, d.gates
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}
@@ -166,7 +167,8 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	defer admin.Close()
 	watched := newStores(set.Up, registry)
 	sources := s.sources(set)
-	sources.Snapshot, sources.Records, sources.Windows = follower.Snapshot, records{admin}, engine.PeekReplica
+	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
+	sources.Records, sources.Windows = records{admin}, engine.PeekReplica
 	sources.Claims, sources.Stores = Claims(engine), s.storesOf(watched, follower.Snapshot)
 	showGates(&sources, engine, s.Log)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)

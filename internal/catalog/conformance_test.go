@@ -66,6 +66,7 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 		"positions":                  positionsAreKept,
 		"quotas say what they cover": quotasSayWhatTheyCover,
 		"signals coalesce":           signalsCoalesce,
+		"refreshes":                  refreshesHaveWhatWasCommitted,
 		"destinations":               destinationsAreFollowed,
 		"many destinations":          manyDestinations,
 		"failing destinations":       failingDestinations,
@@ -78,6 +79,21 @@ func conform(t *testing.T, open func(*testing.T) (source, editor)) {
 			check(t, s, e)
 		})
 	}
+}
+
+// refreshesHaveWhatWasCommitted: and end with the context of the caller.
+func refreshesHaveWhatWasCommitted(t *testing.T, s source, e editor) {
+	e.campaign("spring", 1)
+	for rate := int64(2); rate <= 10; rate++ {
+		e.rate("spring", rate)
+		s.Refresh(t.Context())
+		if c := s.Snapshot().Campaign("spring"); c == nil || c.Rate != delivery.PerSecond(rate) {
+			t.Fatalf("after rate %d: %+v", rate, c)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	s.Refresh(ctx)
 }
 
 // destinationsAreFollowed: each is what its row says, and one that changes leaves the others and the campaigns as they were.

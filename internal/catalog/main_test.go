@@ -117,6 +117,7 @@ type source interface {
 	Subscribe() <-chan struct{}
 	Ready() bool
 	Healthy() error
+	Refresh(ctx context.Context)
 	Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error)
 	Pinned(ctx context.Context, age time.Duration) (map[string][]int, error)
 	Unpin(ctx context.Context, campaign string, lane int, seen bool) (released bool, err error)

@@ -48,6 +48,9 @@ func (m *Memory) Run(ctx context.Context) error {
 // Healthy is always nil.
 func (m *Memory) Healthy() error { return nil }
 
+// Refresh does nothing: a change is published before it returns.
+func (m *Memory) Refresh(context.Context) {}
+
 // PutCampaign creates or replaces a campaign and links it to the quotas. Revision, Quotas and Lanes of c are
 // ignored; an empty status, overflow or weight gets its default, and a ramp that does not say when it began begins now.
 func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {

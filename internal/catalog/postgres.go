@@ -135,6 +135,20 @@ func (p *Postgres) Run(ctx context.Context) error {
 	return nil
 }
 
+// refreshPoll is how often Refresh looks whether the catalog has been read.
+const refreshPoll = 5 * time.Millisecond
+
+// Refresh has the database read at once, and returns when the snapshot has what was committed before the call, or ctx ends.
+func (p *Postgres) Refresh(ctx context.Context) {
+	called := time.Now()
+	for s := p.Snapshot(); s == nil || !s.LoadedAt.After(called); s = p.Snapshot() {
+		p.hints.wake.Send()
+		if retry.Sleep(ctx, refreshPoll) != nil {
+			return
+		}
+	}
+}
+
 // follow loads repeatedly: at once after a hint, at every poll, and with a back-off after failures.
 func (p *Postgres) follow(ctx context.Context) {
 	wanted := scope{full: true}

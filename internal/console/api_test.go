@@ -77,7 +77,7 @@ func TestHistoryOfACampaign(t *testing.T) {
 		looker := view.NewLooker(sources)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go looker.Record(ctx)
+		go looker.Run(ctx)
 		past := func(id string, last time.Duration) *view.Past {
 			synctest.Wait()
 			return looker.History().Of(id, time.Now().Add(-last))
@@ -184,6 +184,7 @@ func TestLiveEvents(t *testing.T) {
 		w.guard.Anonymous = auth.Viewer
 		s := newServer()
 		s.Site = newSite(prometheus.NewRegistry(), w)
+		looking(t, s.Site)
 		h := s.routes()
 		open := func() int { synctest.Wait(); return s.Site.hub.Open() }
 		events, leave := watch(t, h, "/api/v1/live?of=campaigns&q=spring&limit=1")

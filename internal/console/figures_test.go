@@ -138,8 +138,9 @@ func TestWhatWindowsDenyMayNotBeKnown(t *testing.T) {
 				return f, err
 			}
 			looker := view.NewLooker(sources)
-			looker.Look(t.Context())
+			looker.Renew(t.Context())
 			time.Sleep(5 * time.Second)
+			looker.Renew(t.Context())
 			if denied := looker.Look(t.Context()).Quotas[0].Windows[0].Denied; (denied != nil) != told {
 				t.Errorf("told: %t, denied %v", told, denied)
 			}

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/harness"
 )
@@ -16,7 +18,10 @@ func TestTenThousandCampaigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.crowd(10_000)
-		h := serve(w)
+		server := newServer()
+		server.Site = newSite(prometheus.NewRegistry(), w)
+		looking(t, server.Site)
+		h := server.routes()
 		for _, path := range []string{"/", "/campaigns", "/api/v1/status", "/api/v1/campaigns"} {
 			if code, body, _ := get(t, h, path); code != http.StatusOK || len(body) > 100_000 {
 				t.Errorf("%s: %d, %d bytes", path, code, len(body))
@@ -36,8 +41,8 @@ func TestTenThousandCampaigns(t *testing.T) {
 	})
 }
 
-// Ten thousand campaigns: what is computed for all who look, once a second, and the first page that is shown then. make e2e
-// FIGURE=ManyCampaigns measures both with daemons and services.
+// Ten thousand campaigns: what is computed for all who look, once a second, and a page that is shown then. make e2e
+// FIGURE=ManyCampaigns measures pages with daemons and services.
 func BenchmarkTenThousandCampaigns(b *testing.B) {
 	w := newWorld()
 	w.crowd(harness.Once(10_000, 100))
@@ -47,8 +52,9 @@ func BenchmarkTenThousandCampaigns(b *testing.B) {
 		}
 	})
 	b.Run("page", func(b *testing.B) {
+		h := serve(w)
 		for b.Loop() {
-			if answer := ask(serve(w), "GET", "/campaigns", "", ""); answer.Code != http.StatusOK {
+			if answer := ask(h, "GET", "/campaigns", "", ""); answer.Code != http.StatusOK {
 				b.Fatal(answer.Code)
 			}
 		}

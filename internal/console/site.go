@@ -70,12 +70,12 @@ func NewSite(o SiteOptions) *Site {
 	return s
 }
 
-// Run records the last hour of the campaigns, and counts dead letters for those who look, until ctx ends.
+// Run has a state ready for whoever looks, records the last hour of the campaigns, and counts dead letters for those who look, until ctx ends.
 func (s *Site) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { s.looker.CountDead(ctx) })
-	s.looker.Record(ctx)
+	s.looker.Run(ctx)
 }
 
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.

@@ -40,6 +40,17 @@ func serve(w *world) http.Handler {
 	return s.routes()
 }
 
+// looking does what a site does while its process runs, in a bubble. Whoever comes next comes between two looks.
+func looking(t *testing.T, s *Site) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() { stop(); all.Wait() })
+	s.looker.Look(ctx)
+	time.Sleep(500 * time.Millisecond)
+}
+
 func get(t *testing.T, h http.Handler, path string) (int, string, http.Header) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -268,6 +279,7 @@ func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		s.Site = newSite(prometheus.NewRegistry(), newWorld())
+		looking(t, s.Site)
 		h := s.routes()
 		open := func() int { synctest.Wait(); return s.Site.hub.Open() }
 		events, leave := watch(t, h, "/live?page=campaigns&q=spring")

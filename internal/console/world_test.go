@@ -244,8 +244,14 @@ func (w *world) open(_ context.Context, by view.Actor, sink, destination string)
 var errAway = errors.New("connection\nrefused")
 
 func newSite(r prometheus.Registerer, w *world) *Site {
+	return newSiteOf(r, w, func(*view.Sources) {})
+}
+
+func newSiteOf(r prometheus.Registerer, w *world, differ func(*view.Sources)) *Site {
+	sources := w.sources()
+	differ(&sources)
 	return NewSite(SiteOptions{
-		Sources: w.sources(), BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"}, Logger: slog.New(w.log), Registerer: r,
+		Sources: sources, BasePath: "/some/path", Guard: auth.NewGuard(w.guard), TrustedOrigins: []string{"https://ops.example.com"}, Logger: slog.New(w.log), Registerer: r,
 	})
 }
 

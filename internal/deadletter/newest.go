@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -30,16 +31,12 @@ func Newest(ctx context.Context, opts Options, yield func(Letter) error) error {
 	if opts.MaxScanned > 0 { // of many partitions only a little of each will be of use
 		portion = min(max(minPortion, int64(opts.MaxScanned/max(1, n))), maxPortion)
 	}
-	var heads []*backwards
-	for p := range n {
-		b := &backwards{client: opts.Client, at: broker.Partition{Topic: opts.Letters, ID: p}, portion: portion}
-		if err := b.find(ctx, &opts); err != nil {
-			return err
-		}
-		if p < len(opts.Before) {
-			b.end = min(b.end, opts.Before[p])
-		}
-		heads = append(heads, b)
+	heads, err := opts.heads(ctx, n)
+	if err != nil {
+		return fmt.Errorf("find the letters: %w", err)
+	}
+	for _, b := range heads {
+		b.portion = portion
 	}
 	s := sieve{opts: &opts, done: done, yield: yield}
 	reached := func() {
@@ -64,6 +61,40 @@ func Newest(ctx context.Context, opts Options, yield func(Letter) error) error {
 			reached()
 		}
 	}
+}
+
+// heads returns what there is to read of n partitions. Each question is asked once, for all of them: a page waits for the answers.
+func (o *Options) heads(ctx context.Context, n int) ([]*backwards, error) {
+	all := make([]broker.Partition, n)
+	for p := range all {
+		all[p] = broker.Partition{Topic: o.Letters, ID: p}
+	}
+	first, err := o.Client.Offsets(ctx, broker.Earliest, all...)
+	if err != nil {
+		return nil, err
+	}
+	end, err := o.Client.Offsets(ctx, broker.Latest, all...)
+	if err != nil {
+		return nil, err
+	}
+	if !o.Since.IsZero() {
+		since, err := o.Client.Offsets(ctx, max(0, o.Since.UnixMilli()), all...) // a negative time is the name of an edge
+		if err != nil {
+			return nil, err
+		}
+		for at := range first {
+			first[at] = end[at] // nothing was written since
+		}
+		maps.Copy(first, since)
+	}
+	heads := make([]*backwards, n)
+	for p, at := range all {
+		heads[p] = &backwards{client: o.Client, at: at, first: first[at], end: end[at]}
+		if p < len(o.Before) {
+			heads[p].end = min(heads[p].end, o.Before[p])
+		}
+	}
+	return heads, nil
 }
 
 // latest returns the partition with the newest letter that was not taken yet; nil if there are no more.
@@ -92,17 +123,6 @@ type backwards struct {
 type written struct {
 	Letter
 	written time.Time
-}
-
-// find sets what there is to read.
-func (b *backwards) find(ctx context.Context, opts *Options) (err error) {
-	if b.first, b.end, err = b.client.Bounds(ctx, b.at); err == nil && !opts.Since.IsZero() {
-		b.first, err = b.client.Since(ctx, b.at, opts.Since)
-	}
-	if err != nil {
-		return fmt.Errorf("find the letters in %s: %w", b.at, err)
-	}
-	return nil
 }
 
 // fill reads the portion before what was read last, if all of that was taken.

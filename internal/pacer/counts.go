@@ -76,8 +76,15 @@ func (c *counts) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 // Collect implements prometheus.Collector.
 func (c *counts) Collect(metrics chan<- prometheus.Metric) {
+	for _, m := range c.series() { // not while the lock is held: the scheduler waits for it, and whoever reads the channel may be slow
+		metrics <- m
+	}
+}
+
+// series returns what Collect shows.
+func (c *counts) series() (list []prometheus.Metric) {
 	show := func(campaign string, o delivery.Outcome, n int64) {
-		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n), campaign, o.String())
+		list = append(list, prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n), campaign, o.String()))
 	}
 	for _, o := range delivery.Outcomes {
 		show(delivery.UnknownCampaign, o, c.unknown.Jobs(o))
@@ -105,6 +112,7 @@ func (c *counts) Collect(metrics chan<- prometheus.Metric) {
 			show(others, o, c.others[o])
 		}
 	}
+	return list
 }
 
 // fold moves what was counted of a campaign to the others, where it stays: no series ever goes back. A series that the campaign

@@ -49,3 +49,17 @@ func TestCountsOfOthers(t *testing.T) {
 	c.forget("a")
 	shows("a is gone", map[string]float64{others: 6, "b": 0})
 }
+
+// TestAScrapeIsNotWaitedFor: the scheduler gets an account while somebody reads the series, however slowly.
+func TestAScrapeIsNotWaitedFor(t *testing.T) {
+	c := newCounts(prometheus.NewRegistry(), nil)
+	c.know("a")
+	series := make(chan prometheus.Metric)
+	go func() { defer close(series); c.Collect(series) }()
+	for range series {
+		if !c.mu.TryLock() {
+			t.Fatal("the lock is held while series are passed on")
+		}
+		c.mu.Unlock()
+	}
+}

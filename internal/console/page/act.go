@@ -128,6 +128,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 		who := auth.Of(ctx)
 		s.log.Info("the console has done what a form asks", "action", strings.TrimPrefix(r.URL.Path, "/"), "id", r.PostForm.Get("id"),
 			"by", who.Actor(), "request", auth.RequestID(ctx))
+		s.looker.Renew(ctx) // the page that follows shows what was done
 		redirect(w, next)
 		return
 	}

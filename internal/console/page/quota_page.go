@@ -39,14 +39,14 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 	}{Quota: q, Last: oneOf(query.Get("last"), spans), Spans: []string{"1h", "1d", "7d", "30d"}}
 	step := stepsOf[data.Last]
 	data.Step = notation.FormatSpan(step)
-	switch records := s.looker.Sources().Records; {
-	case records == nil:
+	switch {
+	case s.looker.Sources().Records == nil:
 		data.NoUsage = "There is no database here, and so no ledger of what was used."
 	case q.Mode == delivery.ModeEventual:
 		data.NoUsage = "In mode eventual the use of a quota is not kept."
 	default:
 		last, _ := notation.ParseSpan(data.Last) // one of those above
-		usage, err := records.Usage(ctx, q.ID, time.Now().Add(-last), time.Now(), step)
+		usage, err := s.looker.Usage(ctx, q.ID, last, step)
 		if err != nil {
 			data.NoUsage = "What was used is not known: " + brief(err)
 			break

@@ -81,6 +81,7 @@ type content struct {
 	Login   bool   // one can log in
 	Done    string // what was done last, in one line
 	State   *view.State
+	Old     bool // the state is so old that it is said to be
 	Data    any
 
 	status  int  // of HTTP; 0 is 200
@@ -100,6 +101,7 @@ func (s *Site) make(ctx context.Context, name string, p page, query url.Values) 
 	}
 	if c.Who.Role >= auth.Viewer { // others see the form for logging in only, and nobody looks for them
 		c.State = s.looker.Look(ctx)
+		c.Old = !c.State.At.IsZero() && time.Since(c.State.At) >= view.StaleAfter
 	}
 	p.fill(ctx, s, query, c)
 	for _, n := range navigation {
@@ -210,7 +212,7 @@ var pages = map[string]page{
 	"cancel":       {role: auth.Admin, under: "campaigns", fill: fillCancel},
 	"bulk":         {role: auth.Operator, under: "campaigns", fill: fillBulk},
 	"quotas":       {role: auth.Viewer, every: time.Second, fill: fillQuotas},
-	"quota":        {role: auth.Viewer, every: 5 * time.Second, under: "quotas", fill: fillQuota},
+	"quota":        {role: auth.Viewer, every: time.Second, under: "quotas", fill: fillQuota},
 	"quota-edit":   {role: auth.Admin, of: "edit", under: "quotas", fill: fillEditQuota},
 	"quota-create": {role: auth.Admin, of: "edit", under: "quotas", fill: fillCreateQuota},
 	"quota-delete": {role: auth.Admin, under: "quotas", fill: fillDeleteQuota},

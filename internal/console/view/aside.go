@@ -15,11 +15,15 @@ import (
 )
 
 const (
+	// waitFor is how long a page waits for an answer of its own: three of them, and the page is there within a tenth of a second.
+	waitFor = 20 * time.Millisecond
 	// closeFor is how old an answer about one campaign may be: of a page that is watched it is asked for once a second.
 	closeFor = 2 * time.Second
 	// changesFor is how old a list of changes may be while the catalog has the revision that it had: what is counted of a quota is
 	// corrected without a new one.
 	changesFor = 10 * time.Second
+	// usageFor is how old it may be what was used of a quota, of a page that is watched.
+	usageFor = 5 * time.Second
 	// storesFor is how old it may be which services answer, and shutFor which destinations are disabled: there may be a million.
 	storesFor = 3 * time.Second
 	shutFor   = 10 * time.Second
@@ -34,8 +38,21 @@ const (
 	LettersOf = time.Hour
 )
 
-// answers are what pages ask for beside the state, by what it is about. An answer takes more than a look, so one at a time is asked for,
-// within lookWithin, and whoever comes meanwhile does with the last one, or without. The zero value has none.
+// asides are what pages show beside the state.
+type asides struct {
+	senders  answers[[]Sender]
+	waits    answers[map[string]hold.Wait]
+	claims   answers[[]Claim]
+	changes  answers[[]Change]
+	usages   answers[[]Usage]
+	outlooks answers[*Outlook]
+	stores   answers[[]Store]
+	shut     answers[Shut]
+	closed   answers[map[string][]delivery.DestinationGate]
+}
+
+// answers are what pages ask for beside the state, by what it is about. One at a time is asked for, within lookWithin. Whoever comes
+// meanwhile, and whoever has waited for waitFor, does with the last answer, or without. The zero value has none.
 type answers[T any] struct {
 	asking sync.Mutex // held while one is asked for
 
@@ -58,19 +75,35 @@ func (a *answers[T]) of(ctx context.Context, about string, fresh time.Duration, 
 	if time.Since(last.at) < fresh || !a.asking.TryLock() {
 		return last.value, last.err
 	}
-	defer a.asking.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // others will be shown it as well
-	defer cancel()
-	value, err := ask(ctx)
+	begun, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		close(begun)
+		defer a.asking.Unlock()
+		defer cancel()
+		a.keep(about, func() (T, error) { return ask(ctx) })
+	}()
+	<-begun // a source is not slow because this process is
+	select {
+	case <-done:
+	case <-time.After(waitFor):
+	}
+	last = a.last(about)
+	return last.value, last.err
+}
+
+// keep keeps an answer.
+func (a *answers[T]) keep(about string, ask func() (T, error)) {
+	value, err := ask()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(a.kept, func(_ string, one answered[T]) bool { return now.Sub(one.at) > staleMost })
+	maps.DeleteFunc(a.kept, func(_ string, one answered[T]) bool { return now.Sub(one.at) > StaleAfter })
 	if a.kept == nil {
 		a.kept = map[string]answered[T]{}
 	}
 	a.kept[about] = answered[T]{now, value, err}
-	return value, err
 }
 
 // last returns what was answered last, unless it is too old.
@@ -78,7 +111,7 @@ func (a *answers[T]) last(about string) answered[T] {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one, known := a.kept[about]
-	if !known || time.Since(one.at) > staleMost {
+	if !known || time.Since(one.at) > StaleAfter {
 		return answered[T]{err: errAsking}
 	}
 	return one
@@ -136,6 +169,17 @@ func (l *Looker) Recent(ctx context.Context, of ChangesOf, all bool) ([]Change, 
 	}
 	return l.changes.of(ctx, fmt.Sprintf("%d %t %+v", revision, all, of), changesFor, func(ctx context.Context) ([]Change, error) {
 		return l.sources.Records.Changes(ctx, of)
+	})
+}
+
+// Usage returns what was used of a quota lately, in steps.
+func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Duration) ([]Usage, error) {
+	if l.sources.Records == nil {
+		return nil, errors.New("there is no database here, and so no ledger")
+	}
+	return l.usages.of(ctx, fmt.Sprintf("%s %s %s", quota, last, step), usageFor, func(ctx context.Context) ([]Usage, error) {
+		now := time.Now()
+		return l.sources.Records.Usage(ctx, quota, now.Add(-last), now, step)
 	})
 }
 

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +15,6 @@ const (
 	HistoryKept = time.Hour
 	// maxHistories bounds the campaigns whose history is kept: with an hour of each, 12 MB.
 	maxHistories = 1000
-	// shareOfRecording is how many times as long as making points takes there is until the next ones.
-	shareOfRecording = 50
 )
 
 // Point is a campaign at one moment of its history.
@@ -38,6 +35,9 @@ type Past struct {
 // History keeps the last hour of the campaigns that have something to send, as this process has seen it: another one may know more.
 // Safe for concurrent use.
 type History struct {
+	before *Fleet    // what the last points are of; nil: not known
+	at     time.Time // when these were made
+
 	mu    sync.Mutex // guards what follows
 	since time.Time  // when it began; zero before the first points
 	kept  map[string][]moment
@@ -99,48 +99,23 @@ func (h *History) add(now time.Time, all map[string]moment) {
 	}
 }
 
-// Record adds a point to the history of each campaign at each step, until ctx ends. It asks only for what the daemons have exchanged.
-func (l *Looker) Record(ctx context.Context) {
-	if l.sources.Fleet == nil {
+// record adds the points of a state, a step after those before. Only Run calls it.
+func (h *History) record(s *State) {
+	e := s.known
+	if e.now.Sub(h.at) < HistoryStep-watchedEvery/2 {
 		return
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	var before *Fleet
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		began := time.Now()
-		before = l.record(ctx, before)
-		took := time.Since(began)
-		timer.Reset(max(HistoryStep-took, shareOfRecording*took))
-	}
-}
-
-// record adds the points of this moment, and returns what the fleet has sent until now; nil if that is not known.
-func (l *Looker) record(ctx context.Context, before *Fleet) *Fleet {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	snapshot := l.sources.Snapshot()
-	fleet, err := l.sources.Fleet(ctx)
-	if err != nil || snapshot == nil {
-		return nil
-	}
-	if before == nil {
-		return fleet
-	}
-	e := &evidence{now: time.Now(), fleet: fleet, earlier: before}
-	all := make(map[string]moment, len(snapshot.Campaigns))
-	for id, c := range snapshot.Campaigns {
-		if sent := e.sent(id); sent != nil {
-			all[id] = moment{at: e.now.Unix(), allowed: allowed(c, e.now), sent: *sent, backlog: fleet.Of(c, snapshot).Waiting}
+	since := &evidence{fleet: e.fleet, earlier: h.before}
+	h.before, h.at = e.fleet, e.now
+	all := make(map[string]moment, len(s.Campaigns))
+	for _, c := range s.Campaigns {
+		if sent := since.sent(c.ID); sent != nil {
+			all[c.ID] = moment{at: e.now.Unix(), allowed: c.Allowed, sent: *sent, backlog: *c.Backlog}
 		}
 	}
-	l.past.add(e.now, all)
-	return fleet
+	if len(all) > 0 {
+		h.add(e.now, all)
+	}
 }
 
 // History returns what is known of the last hours of campaigns.

@@ -2,72 +2,52 @@ package view
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 )
 
 const (
-	// freshFor is how old a state may be: all that look within it are shown the same, however many they are.
-	freshFor = 900 * time.Millisecond
-	// shareOfTime is how many times as long as computing a state takes it is shown, for at most freshMost: with 100,000
-	// campaigns looking must not cost a daemon its processor.
+	// watchedEvery is how often a state is computed while somebody looks, for all that look, however many they are, and idleEvery how
+	// often while nobody does: whoever comes need not wait for one.
+	watchedEvery = time.Second
+	idleEvery    = 10 * time.Second
+	// watchedFor is for how long after a look somebody is still taken to look: pages without a script are reloaded every ten seconds.
+	watchedFor = 30 * time.Second
+	// shareOfTime is how many times as long as computing a state takes it is shown, for at most idleEvery: with 100,000 campaigns
+	// looking must not cost a daemon its processor.
 	shareOfTime = 20
-	freshMost   = 10 * time.Second
-	// recordsFor is how old the counts of the database may be, and lookWithin bounds a look at each source.
-	recordsFor = 5 * time.Second
+	// lookWithin bounds a look at each source.
 	lookWithin = 2 * time.Second
-	// staleMost is how old a state may be that is shown while the next one is computed.
-	staleMost = freshMost + lookWithin
-	// rateOver is over how long rates are measured.
-	rateOver = 5 * time.Second
+	// StaleAfter is how old a state gets at most while the sources answer, and this process has the time to ask them.
+	StaleAfter = idleEvery + 2*lookWithin
 )
 
-// Looker looks at the sources for everyone who wants to see the State: at most once a second, only while somebody does, and
-// never twice at the same time. Safe for concurrent use.
+// Looker looks at the sources for everyone who wants to see the State, and never twice at the same time. Run does so ahead of those who
+// look, so that none of them waits for a source. Safe for concurrent use.
 type Looker struct {
 	sources Sources
 	past    History
+	wanted  chan struct{} // holds one when somebody looks again
 
 	mu       sync.Mutex // guards what follows; never held while looking
 	last     *State
 	lookedAt time.Time     // when last was complete: sources that hang must not make it old at once
 	took     time.Duration // to compute it
 	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
+	askedAt  time.Time     // when somebody has looked last
 
-	// What pages show beside the state.
-	senders  answers[[]Sender]
-	waits    answers[map[string]hold.Wait]
-	claims   answers[[]Claim]
-	changes  answers[[]Change]
-	outlooks answers[*Outlook]
-	stores   answers[[]Store]
-	shut     answers[Shut]
-	closed   answers[map[string][]delivery.DestinationGate]
-	letters  lately
+	asides
+	letters lately
 
 	// Only the look that is under way uses these.
-	fleets   []*Fleet // of the last seconds, the oldest first
-	counts   counts
-	readOnly string // why nothing can be changed
-}
-
-// counts are what the database has counted of campaigns.
-type counts struct {
-	records map[string]Record // read last
-	err     error             // of the last try
-	triedAt time.Time         // when that was over
+	fleets []*Fleet // of the last seconds, the oldest first
+	counts counts
 }
 
 // NewLooker makes a Looker; it starts nothing.
 func NewLooker(sources Sources) *Looker {
-	l := &Looker{}
+	l := &Looker{wanted: make(chan struct{}, 1)}
 	l.letters.look, l.letters.wanted = sources.Letters, make(chan struct{}, 1)
 	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
 	l.sources = sources
@@ -77,16 +57,53 @@ func NewLooker(sources Sources) *Looker {
 // Sources returns where the Looker looks.
 func (l *Looker) Sources() *Sources { return &l.sources }
 
-// Look returns the current state. What cannot be asked is left out, and State.Faults says so. While somebody else looks, the
-// last state is current, unless it is older than staleMost: then Look waits for that of the other, or until ctx ends.
+// Run has a state computed again and again until ctx ends, and records the last hour of the campaigns.
+func (l *Looker) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-l.wanted:
+		}
+		began := time.Now()
+		if l.begin() == nil {
+			l.past.record(l.look(ctx, false))
+		}
+		pause := l.pause()
+		timer.Reset(max(pause-time.Since(began), pause/2)) // sources that are slow have a rest, too
+	}
+}
+
+// pause returns the time from one state to the next.
+func (l *Looker) pause() time.Duration {
+	if !l.watched() {
+		return idleEvery
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return min(max(watchedEvery, shareOfTime*l.took), idleEvery)
+}
+
+// watched reports whether somebody looks.
+func (l *Looker) watched() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.askedAt) < watchedFor
+}
+
+// Look returns the last state, which Run keeps fresh. What could not be asked is left out, and State.Faults says so. Look waits only where
+// there is no state at all: for that of who looks just now, or until ctx ends. Without Run whoever finds a state that is too old looks.
 func (l *Looker) Look(ctx context.Context) *State {
 	for {
-		state, wait := l.current()
-		switch {
-		case state != nil:
+		if state := l.current(); state != nil {
 			return state
-		case wait == nil:
-			return l.look(ctx)
+		}
+		wait := l.begin()
+		if wait == nil {
+			return l.look(context.WithoutCancel(ctx), false) // others will be shown it as well
 		}
 		select {
 		case <-wait:
@@ -94,6 +111,23 @@ func (l *Looker) Look(ctx context.Context) *State {
 			return &State{Faults: []string{}}
 		}
 	}
+}
+
+// Renew has a new state computed, and returns when there is one, or ctx ends, or a source hangs: what was changed before the call is in it.
+func (l *Looker) Renew(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	if l.sources.Refresh != nil {
+		l.sources.Refresh(within)
+	}
+	for wait := l.begin(); wait != nil; wait = l.begin() {
+		select {
+		case <-wait:
+		case <-within.Done():
+			return
+		}
+	}
+	l.look(context.WithoutCancel(ctx), true)
 }
 
 // Campaign returns a campaign of the current state with its settings as the database has them at this moment, which may be some
@@ -144,23 +178,37 @@ func parseInstant(text string) *time.Time {
 	return &t
 }
 
-// current returns the last state if that is good enough, or what to wait for. If it returns neither, the caller must look.
-func (l *Looker) current() (state *State, wait <-chan struct{}) {
+// current returns the last state; nil if there is none, or if it is too old and nobody looks.
+func (l *Looker) current() *State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	age := time.Since(l.lookedAt)
-	if l.last != nil && (age < min(max(freshFor, shareOfTime*l.took), freshMost) || l.looking != nil && age < staleMost) {
-		return l.last, nil
+	now := time.Now()
+	if now.Sub(l.askedAt) >= watchedFor {
+		select {
+		case l.wanted <- struct{}{}:
+		default:
+		}
 	}
-	if l.looking != nil {
-		return nil, l.looking
+	l.askedAt = now
+	if l.looking == nil && now.Sub(l.lookedAt) >= StaleAfter {
+		return nil
 	}
-	l.looking = make(chan struct{})
-	return nil, nil
+	return l.last
 }
 
-// look looks, for all who wait. It goes on, for lookWithin at most, when whoever asked first has left.
-func (l *Looker) look(ctx context.Context) *State {
+// begin returns what to wait for if somebody looks; if not, it returns nil, and the caller must look.
+func (l *Looker) begin() (wait <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.looking != nil {
+		return l.looking
+	}
+	l.looking = make(chan struct{})
+	return nil
+}
+
+// look looks, for all; anew also at what the database has counted lately. It takes lookWithin at most.
+func (l *Looker) look(ctx context.Context, anew bool) *State {
 	var state *State
 	var took time.Duration
 	defer func() { // also if a source panics: the next one tries again
@@ -172,92 +220,16 @@ func (l *Looker) look(ctx context.Context) *State {
 		close(l.looking)
 		l.looking = nil
 	}()
-	e := l.gather(context.WithoutCancel(ctx), time.Now())
+	fresh := countsIdle
+	switch {
+	case anew:
+		fresh = 0
+	case l.watched():
+		fresh = countsFor
+	}
+	e := l.gather(ctx, time.Now(), fresh)
 	asked := time.Now()
 	state = l.state(e)
 	took = time.Since(asked)
 	return state
-}
-
-// gather asks all sources side by side.
-func (l *Looker) gather(ctx context.Context, now time.Time) *evidence {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
-	var fleetErr, gatesErr, windowsErr error
-	var all errgroup.Group
-	if l.sources.Fleet != nil {
-		all.Go(func() error { e.fleet, fleetErr = l.sources.Fleet(ctx); return nil })
-	}
-	if l.sources.Gates != nil {
-		all.Go(func() error { e.gates, gatesErr = l.sources.Gates(ctx); return nil })
-	}
-	if l.sources.Windows != nil && e.snapshot != nil {
-		all.Go(func() error {
-			var states []delivery.WindowState
-			states, windowsErr = l.sources.Windows(ctx, quotasOf(e.snapshot))
-			if states != nil { // otherwise nothing is known
-				e.windows = hold.Windows(states)
-			}
-			return nil
-		})
-	}
-	if l.sources.Records != nil && now.Sub(l.counts.triedAt) >= recordsFor {
-		all.Go(func() error {
-			var read map[string]Record
-			if read, l.counts.err = l.sources.Records.Campaigns(ctx); l.counts.err == nil {
-				l.counts.records = read
-			}
-			if l.sources.ReadOnly != nil {
-				if why, err := l.sources.ReadOnly(ctx); err == nil {
-					l.readOnly = why
-				}
-			}
-			l.counts.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
-			return nil
-		})
-	}
-	_ = all.Wait() // the errors are kept
-	for _, fault := range []struct {
-		what string
-		err  error
-	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", l.counts.err}} {
-		if fault.err != nil {
-			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
-		}
-	}
-	e.records, e.storeDown, e.readOnly = l.counts.records, fleetErr != nil, l.readOnly
-	if gatesErr != nil {
-		e.gates = nil
-	}
-	if fleetErr != nil {
-		e.fleet, e.windows = nil, nil
-	}
-	e.earlier = l.remember(e.fleet, now)
-	return e
-}
-
-// remember keeps what the fleet says for some seconds, and returns what it said some seconds ago; nil if that is not known.
-func (l *Looker) remember(f *Fleet, now time.Time) *Fleet {
-	if f != nil && (len(l.fleets) == 0 || f.At.After(l.fleets[len(l.fleets)-1].At.Add(freshFor/2))) {
-		l.fleets = append(l.fleets, f)
-	}
-	for len(l.fleets) > 0 && now.Sub(l.fleets[0].At) > 3*rateOver {
-		l.fleets = l.fleets[1:]
-	}
-	for len(l.fleets) > 2 && now.Sub(l.fleets[1].At) >= rateOver {
-		l.fleets = l.fleets[1:]
-	}
-	if len(l.fleets) < 2 {
-		return nil
-	}
-	return l.fleets[0]
-}
-
-func quotasOf(s *delivery.Snapshot) []*delivery.Quota {
-	list := make([]*delivery.Quota, 0, len(s.Quotas))
-	for _, q := range s.Quotas {
-		list = append(list, q)
-	}
-	return list
 }

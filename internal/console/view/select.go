@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // PageSize is how many campaigns a page has.
@@ -46,17 +47,29 @@ func (s *Selection) selects(c *Campaign) bool {
 		(s.Quota == "" || slices.Contains(c.Quotas, s.Quota)) && (s.Sink == "" || c.Sink == s.Sink)
 }
 
-// order returns by what the campaign is sorted: the larger, the earlier.
-func (s *Selection) order(c *Campaign) float64 {
-	switch {
-	case s.Sort == "backlog" && c.Backlog != nil:
-		return float64(*c.Backlog)
-	case s.Sort == "sent" && c.Sent != nil:
-		return *c.Sent
-	case s.Sort == "delivered" && c.Progress != nil:
-		return float64(c.Progress.Delivered)
+// orders are by what campaigns are sorted: the larger, the earlier.
+var orders = map[string]func(*Campaign) float64{
+	"backlog":   func(c *Campaign) float64 { return float64(orZero(c.Backlog)) },
+	"sent":      func(c *Campaign) float64 { return orZero(c.Sent) },
+	"delivered": func(c *Campaign) float64 { return float64(orZero(c.Progress).Delivered) },
+}
+
+// sorted returns the campaigns of a state in each order. A state is sorted at most once, for all who look.
+func (s *State) sorted() map[string]func() []*Campaign {
+	sorted := map[string]func() []*Campaign{}
+	for name, order := range orders {
+		sorted[name] = sync.OnceValue(func() []*Campaign {
+			return slices.SortedStableFunc(slices.Values(s.Campaigns), func(a, b *Campaign) int { return cmp.Compare(order(b), order(a)) })
+		})
 	}
-	return 0
+	return sorted
+}
+
+func orZero[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
+	}
+	return value
 }
 
 // QuotasAfter returns at most limit quotas with higher ids, in their order, and whether there are more.
@@ -72,14 +85,15 @@ func (s *State) QuotasAfter(id string, limit int) (list []*Quota, more bool) {
 // Select returns a page of at most limit campaigns, how many are selected on all pages, and the selection of the next page; nil if
 // this is the last. Between two pages the order may change, unless it is that of the ids.
 func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next *Selection) {
+	campaigns := s.Campaigns
+	if sorted := s.orders[by.Sort]; sorted != nil {
+		campaigns = sorted()
+	}
 	var list []*Campaign
-	for _, c := range s.Campaigns {
+	for _, c := range campaigns {
 		if by.selects(c) {
 			list = append(list, c)
 		}
-	}
-	if by.Sort != "" && by.Sort != "id" {
-		slices.SortStableFunc(list, func(a, b *Campaign) int { return cmp.Compare(by.order(b), by.order(a)) })
 	}
 	all = len(list)
 	if by.After != "" {

@@ -35,7 +35,8 @@ type State struct {
 	Sinks     []*Sink     `json:"-"`
 	Daemons   []Daemon    `json:"-"`
 
-	known *evidence // what it was computed from
+	known  *evidence                     // what it was computed from
+	orders map[string]func() []*Campaign // the campaigns in each order but that of their ids
 }
 
 // Campaign returns the campaign with this id; nil if there is none.
@@ -112,6 +113,7 @@ func (l *Looker) state(e *evidence) *State {
 		s.add(l.campaign(e, e.snapshot.Campaigns[id]))
 	}
 	s.addQuotas(e)
+	s.orders = s.sorted()
 	return s
 }
 

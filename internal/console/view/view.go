@@ -17,6 +17,8 @@ import (
 type Sources struct {
 	// Snapshot returns the catalog; nil while it is not loaded. Required.
 	Snapshot func() *delivery.Snapshot
+	// Refresh returns once the catalog has what was committed before the call, or ctx ends.
+	Refresh func(ctx context.Context)
 	// Sink returns the configured sink of a campaign that names this one, or why there is none. Required.
 	Sink func(name string) (id, fault string)
 	// Sinks are the configured sinks.

@@ -1,0 +1,111 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
+)
+
+const (
+	// countsFor is how old the counts of the database may be while somebody looks, and countsIdle while nobody does.
+	countsFor  = 5 * time.Second
+	countsIdle = time.Minute
+	// rateOver is over how long rates are measured.
+	rateOver = 5 * time.Second
+)
+
+// counts are what the database has counted of campaigns.
+type counts struct {
+	records  map[string]Record // read last
+	readOnly string            // why nothing can be changed
+	err      error             // of the last try
+	triedAt  time.Time         // when that was over
+}
+
+// gather asks all sources side by side; the counts may be as old as fresh.
+func (l *Looker) gather(ctx context.Context, now time.Time, fresh time.Duration) *evidence {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
+	var fleetErr, gatesErr, windowsErr error
+	var all errgroup.Group
+	if l.sources.Fleet != nil {
+		all.Go(func() error { e.fleet, fleetErr = l.sources.Fleet(ctx); return nil })
+	}
+	if l.sources.Gates != nil {
+		all.Go(func() error { e.gates, gatesErr = l.sources.Gates(ctx); return nil })
+	}
+	if l.sources.Windows != nil && e.snapshot != nil {
+		all.Go(func() error {
+			var states []delivery.WindowState
+			states, windowsErr = l.sources.Windows(ctx, quotasOf(e.snapshot))
+			if states != nil { // otherwise nothing is known
+				e.windows = hold.Windows(states)
+			}
+			return nil
+		})
+	}
+	if l.sources.Records != nil && now.Sub(l.counts.triedAt) >= fresh {
+		all.Go(func() error {
+			var read map[string]Record
+			if read, l.counts.err = l.sources.Records.Campaigns(ctx); l.counts.err == nil {
+				l.counts.records = read
+			}
+			if l.sources.ReadOnly != nil {
+				if why, err := l.sources.ReadOnly(ctx); err == nil {
+					l.counts.readOnly = why
+				}
+			}
+			l.counts.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are kept
+	for _, fault := range []struct {
+		what string
+		err  error
+	}{{"redis, for what daemons report", fleetErr}, {"redis, for gates", gatesErr}, {"redis, for quotas", windowsErr}, {"PostgreSQL, for counts", l.counts.err}} {
+		if fault.err != nil {
+			e.faults = append(e.faults, fmt.Sprintf("%s: %s", fault.what, fault.err))
+		}
+	}
+	e.records, e.storeDown, e.readOnly = l.counts.records, fleetErr != nil, l.counts.readOnly
+	if gatesErr != nil {
+		e.gates = nil
+	}
+	if fleetErr != nil {
+		e.fleet, e.windows = nil, nil
+	}
+	e.earlier = l.remember(e.fleet, now)
+	return e
+}
+
+// remember keeps what the fleet says for some seconds, and returns what it said some seconds ago; nil if that is not known.
+func (l *Looker) remember(f *Fleet, now time.Time) *Fleet {
+	if f != nil && (len(l.fleets) == 0 || f.At.After(l.fleets[len(l.fleets)-1].At.Add(watchedEvery/2))) {
+		l.fleets = append(l.fleets, f)
+	}
+	for len(l.fleets) > 0 && now.Sub(l.fleets[0].At) > 3*rateOver {
+		l.fleets = l.fleets[1:]
+	}
+	for len(l.fleets) > 2 && now.Sub(l.fleets[1].At) >= rateOver {
+		l.fleets = l.fleets[1:]
+	}
+	if len(l.fleets) < 2 {
+		return nil
+	}
+	return l.fleets[0]
+}
+
+func quotasOf(s *delivery.Snapshot) []*delivery.Quota {
+	list := make([]*delivery.Quota, 0, len(s.Quotas))
+	for _, q := range s.Quotas {
+		list = append(list, q)
+	}
+	return list
+}
