@@ -60,4 +60,3 @@ type HTTPProxy struct {
 	Operators    []string `yaml:"operators"` // users and groups
 	Admins       []string `yaml:"admins"`
 }
-

@@ -216,6 +216,9 @@ func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	find(t, list, "ConfigMap", "prod-pacer-dashboard")
 	monitor := find(t, list, "ServiceMonitor", "prod-pacer").text
 	job := regexp.MustCompile(`targetLabel: job, replacement: (\S+)}`).FindStringSubmatch(monitor)
+	if !strings.Contains(monitor, "scrapeClassicHistograms: true") {
+		t.Error("a Prometheus that scrapes native histograms drops those that the rules ask for")
+	}
 	watched := regexp.MustCompile(`up\{job=~"([^"]+)"\}`).FindSubmatch(rules)
 	if job == nil || watched == nil || !regexp.MustCompile("^("+string(watched[1])+")$").MatchString(job[1]) {
 		t.Errorf("the rules watch %q, the release is %q", watched, job)
