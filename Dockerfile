@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 
 # pacer as a static binary in an image that holds nothing else: no shell, no package manager, no root.
-FROM golang:1.26-bookworm AS build
+FROM golang:1.26.8-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download

@@ -245,6 +245,31 @@ func TestKafkaIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
+// One version of Go: the image is built by the one that the tests run with. The tools are built with any.
+func TestGoIsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	version := func(file, pattern string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s names no version of Go", file)
+		}
+		return string(found[1])
+	}
+	want := version("../go.mod", `(?m)^go (\d+\.\d+\.\d+)$`)
+	if got := version("../Dockerfile", `(?m)^FROM golang:([^@\s-]+)`); got != want {
+		t.Errorf("the Dockerfile builds with Go %s, go.mod names %s", got, want)
+	}
+	for _, file := range []string{"go.mod", "clients/go.mod", "chart/go.mod"} {
+		if got := version(file, `(?m)^go (\S+)$`); got != want {
+			t.Errorf("test/%s names Go %s, the daemon's %s", file, got, want)
+		}
+	}
+}
+
 func TestProvisionedFilesParse(t *testing.T) {
 	files := []string{"../deploy/pacer.yaml"}
 	for _, pattern := range []string{"../deploy/prometheus/*.yml", "../deploy/grafana/provisioning/*/*.yml"} {

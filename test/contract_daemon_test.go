@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"net/http"
 	"path/filepath"
@@ -25,6 +26,30 @@ var notMetrics = map[string]bool{"pacer_catalog": true, "pacer_test": true}
 
 // tracedBy is the trace of a job's producer.
 var tracedBy = []byte("\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c")
+
+// checkExemplars: a scrape that asks for OpenMetrics is told of the attempt that was traced.
+func checkExemplars(t *testing.T, d *daemon) {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodGet, "http://"+d.listen+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pacer_sink_seconds", "pacer_slot_lateness_seconds"} {
+		if !regexp.MustCompile(`(?m)^` + name + `_bucket\{.*\} \d+ # \{trace_id="[0-9a-f]{32}"\} `).Match(body) {
+			t.Errorf("%s names no trace", name)
+		}
+	}
+}
 
 // everyMetric runs a daemon through all that makes a metric appear, and returns it once the last one is there.
 func (s *stack) everyMetric() *daemon {

@@ -59,6 +59,7 @@ func TestContract(t *testing.T) {
 	found := slices.Concat(s.commands(), s.keys(), s.relations(), s.ownTopics(), s.seen(families))
 	slices.Sort(found)
 	compareRecorded(t, slices.Compact(found))
+	checkExemplars(t, d)
 	s.await(20*time.Second, "a span that is linked to the producer's", linked.Load)
 }
 

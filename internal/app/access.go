@@ -31,30 +31,48 @@ type access struct {
 	config       *config.Config
 	kafka, redis *tls.Config // nil: not encrypted
 
+	secretFault            error // why secrets cannot be read, or the DSN not be used
 	kafkaFault, redisFault error // why files of theirs cannot be used
 }
 
-// fault returns why files cannot be used; nil if all can.
-func (a *access) fault() error { return errors.Join(a.kafkaFault, a.redisFault) }
-
-// readAccess reads the files that the configuration names. Those of Kafka and Redis that cannot be used concern only who connects to them.
-func readAccess(cfg *config.Config) (*access, error) {
+// readAccess reads the files that the configuration names. What cannot be read is as the configuration has it. Files of Kafka and Redis
+// that cannot be used concern only who connects to them.
+func readAccess(cfg *config.Config) *access {
 	a := &access{}
+	a.config, a.secretFault = cfg.Reread()
 	var err error
-	if a.config, err = cfg.Reread(); err != nil {
-		return nil, err
-	}
 	if a.kafka, err = a.config.Kafka.TLS.Client(); err != nil {
 		a.kafkaFault = fmt.Errorf("kafka.tls.%w", err)
 	}
 	if a.redis, err = a.config.Redis.TLS.Client(); err != nil {
 		a.redisFault = fmt.Errorf("redis.tls.%w", err)
 	}
-	err = nil
 	if dsn := a.config.Postgres.DSN.Reveal(); dsn != "" && cfg.Fault(config.NeedPostgres) == nil {
-		err = catalog.CheckDSN(dsn)
+		if err := catalog.CheckDSN(dsn); err != nil {
+			a.config.Postgres, a.secretFault = cfg.Postgres, errors.Join(a.secretFault, err)
+		}
 	}
-	return a, err
+	return a
+}
+
+// keep leaves what cannot be used as it was, and returns why it cannot.
+func (a *access) keep(old *access) error {
+	var kafka, redis error
+	a.kafka, a.kafkaFault, kafka = kept(a.kafka, a.kafkaFault, old.kafka, old.kafkaFault)
+	a.redis, a.redisFault, redis = kept(a.redis, a.redisFault, old.redis, old.redisFault)
+	return errors.Join(a.secretFault, kafka, redis)
+}
+
+// kept returns the encryption to use for a service, what is wrong with it, and what is newly wrong. Files that could not be used from the
+// beginning stay a fault for whoever connects to it, and are none for those who do not.
+func kept(fresh *tls.Config, fault error, old *tls.Config, before error) (use *tls.Config, still, news error) {
+	switch {
+	case fault == nil:
+		return fresh, nil, nil
+	case before != nil:
+		return nil, fault, nil
+	}
+	return old, nil, fault
 }
 
 // changes names what differs between two readings.
@@ -114,7 +132,7 @@ func newKeeper() *keeper {
 // set makes new connections use what was read.
 func (k *keeper) set(a *access) {
 	for service, encryption := range map[string]*tls.Config{"kafka": a.kafka, "redis": a.redis} {
-		if encryption == nil {
+		if encryption == nil || encryption.VerifyConnection != nil { // that of before is in use
 			continue
 		}
 		encryption.VerifyConnection = func(state tls.ConnectionState) error {
@@ -166,9 +184,9 @@ func (s *Services) access() (*access, error) {
 	if a := s.keeper.current.Load(); a != nil {
 		return a, nil
 	}
-	a, err := readAccess(s.Config)
-	if err != nil {
-		return nil, config.UsageError{Err: err}
+	a := readAccess(s.Config)
+	if a.secretFault != nil {
+		return nil, config.UsageError{Err: a.secretFault}
 	}
 	s.keeper.set(a)
 	return a, nil
@@ -196,7 +214,7 @@ func (s *Services) renewal() catalog.Renewal {
 func (s *Services) dsn() string { return s.keeper.current.Load().config.Postgres.DSN.Reveal() }
 
 // followAccess reads certificates and secrets again when hangup says so, and every ten seconds, until ctx ends. New
-// connections use what has changed; those that are open stay. Files that cannot be used change nothing but the tokens of the console.
+// connections use what has changed; those that are open stay.
 func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 	tick := time.NewTicker(accessEvery)
 	defer tick.Stop()
@@ -218,7 +236,7 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 			failures++
 			// One of two files may have been written before the other.
 			if asked || failures == 2 {
-				s.Log.Error("certificates or secrets cannot be read again; the old ones stay in use", "error", err)
+				s.Log.Error("certificates or secrets cannot be read again; those that these files hold stay as they were", "error", err)
 			}
 		default:
 			failures = 0
@@ -229,29 +247,20 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// renewAccess reads the files again and returns what has changed: with an error, it is the tokens of the console alone, which whoever
-// takes one away does not want to stay in use because of another file.
+// renewAccess reads the files again and returns what has changed. One that cannot be used leaves what it is of as it was, and nothing else:
+// whoever takes a token away, or changes a password, does not want the old one to stay in use because of another file.
 func (s *Services) renewAccess() (changed []string, err error) {
 	old, err := s.access()
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := readAccess(s.Config)
-	if err == nil {
-		err = fresh.fault()
-	}
-	if err != nil {
-		fresh = &access{config: old.config.RereadTokens(), kafka: old.kafka, redis: old.redis}
-		if changed = fresh.changes(old); len(changed) > 0 {
-			s.keeper.current.Store(fresh)
-		}
-		return changed, err
-	}
+	fresh := readAccess(old.config)
+	err = fresh.keep(old)
 	if changed = fresh.changes(old); len(changed) > 0 {
 		s.keeper.set(fresh)
 		if s.Kafka != nil {
 			s.Kafka.Close() // those that are idle
 		}
 	}
-	return changed, nil
+	return changed, err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -199,4 +200,63 @@ func (b *lockedBuffer) has(t *testing.T, part string, times int) {
 	if n := strings.Count(b.buf.String(), part); n != times {
 		t.Errorf("%d times %q, want %d:\n%s", n, part, times, b.buf.String())
 	}
+}
+
+// TestABrokenFileConcernsItsServiceAlone: what else has changed is in use.
+func TestABrokenFileConcernsItsServiceAlone(t *testing.T) {
+	f := newSecretFiles(t)
+	s := f.services(slog.New(slog.DiscardHandler))
+	before := s.kafkaAccess().TLS
+	for i, tt := range []struct{ file, content, says string }{
+		{"ca.pem", "", "kafka.tls.ca_file: "}, {"kafka", "", "kafka.sasl.password: "}, {"dsn", "nonsense=1 =", "postgres.dsn "},
+	} {
+		whole, err := os.ReadFile(filepath.Join(f.dir, tt.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write(tt.file, tt.content)
+		password := "redis-" + strconv.Itoa(10+i)
+		f.write("redis", password)
+		changed, err := s.renewAccess()
+		if err == nil || !strings.HasPrefix(err.Error(), tt.says) || !slices.Equal(changed, []string{"redis.password"}) || s.redisAccess().Password != password {
+			t.Errorf("%s is broken: changed %q, %v; redis has the password %q", tt.file, changed, err, s.redisAccess().Password)
+		}
+		if now := s.kafkaAccess(); !sameTLS(now.TLS, before) || now.SASL.Password != "kafka-1" || s.dsn() != "postgres://u:postgres-1@127.0.0.1/pacer" {
+			t.Errorf("%s is broken: it is not as it was", tt.file)
+		}
+		f.write(tt.file, string(whole))
+	}
+	if changed, err := s.renewAccess(); err != nil || len(changed) > 0 {
+		t.Errorf("all are whole: changed %q, %v", changed, err)
+	}
+}
+
+// TestFilesThatNobodyNeedsAreSaidByWhoeverNeedsThem: of a console without dead letters, which does not connect to Kafka, they take nothing
+// away, and the reason is kept.
+func TestFilesThatNobodyNeedsAreSaidByWhoeverNeedsThem(t *testing.T) {
+	f := newSecretFiles(t)
+	whole, err := os.ReadFile(filepath.Join(f.dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write("ca.pem", "")
+	f.write("tokens", "")
+	s := f.services(slog.New(slog.DiscardHandler), "PACER_HTTP_TOKENS=file:"+f.dir+"/tokens", "PACER_KAFKA_BROKERS=127.0.0.1:1")
+	f.write("tokens", "alice admin "+strings.Repeat("a", 64))
+	f.write("dsn", "postgres://u:postgres-2@127.0.0.1/pacer")
+	changed, err := s.renewAccess()
+	if err != nil || !slices.Equal(changed, []string{"postgres.dsn", "http.tokens"}) {
+		t.Errorf("changed %q, %v", changed, err)
+	}
+	if err := s.OpenKafka(); err == nil || !strings.HasPrefix(err.Error(), "kafka.tls.ca_file: ") {
+		t.Errorf("kafka is opened: %v", err)
+	}
+	f.write("ca.pem", string(whole))
+	if changed, err := s.renewAccess(); err != nil || !slices.Equal(changed, []string{"kafka.tls"}) {
+		t.Errorf("mended: changed %q, %v", changed, err)
+	}
+	if err := s.OpenKafka(); err != nil {
+		t.Errorf("mended: %v", err)
+	}
+	s.Close()
 }

@@ -189,8 +189,8 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 		return nil, err
 	}
 	d.console.server = &console.Server{
-		Site:   site,
-		Listen: cfg.HTTP.Listen, Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
+		Listen: cfg.HTTP.Listen, MetricsListen: cfg.HTTP.MetricsListen, Site: site,
+		Ready: d.Ready, Healthy: d.healthy, Degraded: d.Degraded, Gatherer: parts.Registry, Logger: parts.Log,
 	}
 	d.manager = d.newSupervisor()
 	return d, nil

@@ -282,3 +282,28 @@ func TestThePageOfMetricsIsWhatADaemonRegisters(t *testing.T) {
 		t.Errorf("docs/reference/metrics.md is not what a daemon registers (%v); run make reference", err)
 	}
 }
+
+// TestLatenciesHaveNativeHistograms beside their buckets: of all that measure seconds.
+func TestLatenciesHaveNativeHistograms(t *testing.T) {
+	families, err := everyPart(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, family := range families {
+		for _, series := range family.GetMetric() {
+			h := series.GetHistogram()
+			if h == nil || !strings.HasPrefix(family.GetName(), "pacer_") {
+				continue
+			}
+			seconds := strings.HasSuffix(family.GetName(), "_seconds")
+			if (h.Schema != nil) != seconds || len(h.GetBucket()) == 0 {
+				t.Errorf("%s: native %v, %d buckets", family.GetName(), h.Schema != nil, len(h.GetBucket()))
+			}
+			n++
+		}
+	}
+	if n < 8 {
+		t.Errorf("%d histograms", n)
+	}
+}

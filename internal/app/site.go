@@ -140,7 +140,7 @@ func Claims(engine *limits.Engine) func(context.Context, *delivery.Quota) ([]vie
 }
 
 // RunConsole serves the console of an installation, without taking part in its work, until ctx ends.
-func (s *Services) RunConsole(ctx context.Context, listen string) error {
+func (s *Services) RunConsole(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	showBuild(registry)
 	follower, err := catalog.NewPostgres(catalog.Options{
@@ -180,7 +180,8 @@ func (s *Services) RunConsole(ctx context.Context, listen string) error {
 	}
 	sources.Degraded = degradedBy(watched, follower.Snapshot)
 	server := &console.Server{
-		Listen: listen, Gatherer: registry, Logger: s.Log, Degraded: sources.Degraded, Site: s.site(sources, registry),
+		Listen: s.Config.HTTP.Listen, MetricsListen: s.Config.HTTP.MetricsListen, Site: s.site(sources, registry),
+		Gatherer: registry, Logger: s.Log, Degraded: sources.Degraded,
 		Healthy: func() (bool, string) { return true, "" },
 		Ready: func() (bool, string) {
 			return follower.Ready(), "the catalog is not loaded: is PostgreSQL reachable, and migrated?"

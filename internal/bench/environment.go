@@ -274,7 +274,7 @@ func (st *environment) environment(daemon int, listen string) []string {
 		{config.EnvName("kafka.topics"), kafka.Topics[0]}, {config.EnvName("kafka.group"), kafka.Group},
 		{config.EnvName("kafka.topic_prefix"), kafka.TopicPrefix}, {config.EnvName("kafka.lanes"), strconv.Itoa(kafka.Lanes)},
 		{config.EnvName("redis.key_prefix"), st.services.Config.Redis.KeyPrefix},
-		{config.EnvName("postgres.dsn"), st.services.DSN()}, {config.EnvName("http.listen"), listen},
+		{config.EnvName("postgres.dsn"), st.services.DSN()}, {config.EnvName("http.listen"), listen}, {config.EnvName("http.metrics_listen"), "off"},
 		{config.EnvName("pacing.max_open_age"), openAge.String()}, {config.EnvName("default_sink"), sinkHTTP},
 		{sink + strings.ToUpper(sinkHTTP) + "_TYPE", "http"},
 		{sink + strings.ToUpper(sinkHTTP) + "_URL", st.receivers[daemon].URL(receiverPath)},

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // metrics are those of a Postgres catalog. The fields are safe for use by several goroutines at once.
@@ -49,10 +50,8 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		invalid:   gauge("pacer_catalog_invalid_campaigns", "Campaigns that are held because their row cannot be used, or names a sink that is not configured."),
 		listening: gauge("pacer_catalog_listening", "1 while notifications of changes arrive, 0 while only polling finds them."),
 		loadedAt:  gauge("pacer_catalog_loaded_timestamp_seconds", "When the catalog was last read with success."),
-		seconds: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "pacer_catalog_load_seconds", Help: "How long reads of the catalog took.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
+		seconds: factory.NewHistogram(metric.Latency("pacer_catalog_load_seconds", "How long reads of the catalog took.",
+			prometheus.ExponentialBuckets(0.0005, 2, 14)...)),
 		loads: map[string]prometheus.Counter{
 			loadFull:        loads.WithLabelValues(loadFull),
 			loadIncremental: loads.WithLabelValues(loadIncremental),

@@ -17,6 +17,8 @@ import (
 const (
 	defaultPollInterval = 3 * time.Second
 	defaultLanesTopic   = "pacer.lanes"
+	// listenWithin is how long the first load waits for the listener.
+	listenWithin = time.Second
 	// fullInterval is the interval of full loads, made although the revisions show no gap: changes made with the
 	// triggers disabled have no revision.
 	fullInterval = time.Minute
@@ -125,9 +127,11 @@ func (p *Postgres) Run(ctx context.Context) error {
 	defer cancel()
 
 	// LISTEN comes first: changes committed after it are announced, and those committed before it are read. If it
-	// fails, polling takes its place, and the listener requests a load when it succeeds.
+	// fails, polling takes its place, and the listener requests a load when it succeeds. A database that does not answer is
+	// reported when the first load has failed, which therefore does not wait for long.
 	select {
 	case <-attempted:
+	case <-time.After(listenWithin):
 	case <-ctx.Done():
 		return nil
 	}

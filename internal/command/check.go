@@ -66,11 +66,12 @@ func (c *cli) checkReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if cfg.HTTP.Listen == "" {
+	address := cfg.HTTP.Metrics()
+	if address == "" {
 		return config.Usagef("http.listen: off, so there is nothing to ask; set an address, or leave --ready out")
 	}
 	out := c.newChecks()
-	out.say("daemon", console.AskReady(ctx, cfg.HTTP.Listen))
+	out.say("daemon", console.AskReady(ctx, address))
 	return out.verdict()
 }
 

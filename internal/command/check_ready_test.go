@@ -60,6 +60,9 @@ func TestCheckReadyWithoutADaemon(t *testing.T) {
 	if !errors.Is(err, ErrNotOK) || !strings.Contains(said, "no answer from 127.0.0.1:1") || strings.Count(said, "\n") != 1 {
 		t.Errorf("said %q, error %v", said, err)
 	}
+	if code, said, _ := execute(t, []string{"PACER_HTTP_METRICS_LISTEN=127.0.0.1:2"}, "check", "--ready"); code != 1 || !strings.Contains(said, "no answer from 127.0.0.1:2") {
+		t.Errorf("where metrics have an address of their own: code %d, said %q", code, said)
+	}
 	if said, err = askOf(t, "off"); ExitCode(err) != 2 || said != "" {
 		t.Errorf("off: said %q, error %v", said, err)
 	}

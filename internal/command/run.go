@@ -51,10 +51,14 @@ func (c *cli) consoleCommand() *cobra.Command {
 				return err
 			}
 		}
-		if listen = cmp.Or(listen, s.Config.HTTP.Listen); listen == "" {
+		http := &s.Config.HTTP
+		switch http.Listen = cmp.Or(listen, http.Listen); {
+		case http.Listen == "":
 			return config.Usagef("http.listen is off; name an address with --listen, such as 127.0.0.1:8080")
+		case http.Collide():
+			return config.Usagef("--listen %s cannot be listened at beside http.metrics_listen, %s; use another port", http.Listen, http.MetricsListen)
 		}
-		return s.RunConsole(ctx, listen)
+		return s.RunConsole(ctx)
 	})
 	cmd.Long = `Serves the pages and the API that every daemon serves as well, without taking part in the work: it needs PostgreSQL and Redis,
 and Kafka only for dead letters.`

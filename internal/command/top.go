@@ -24,7 +24,7 @@ func (c *cli) top() *cobra.Command {
 and the state of the daemon. Sent jobs are those of this daemon; rates, backlogs and quotas are those of all daemons.
 With --server, all daemons are watched over the API of a console; what only one daemon knows of itself is left out.
 If stdout is not a terminal, one picture is printed.`
-	cmd.Flags().StringVar(&watch.Address, "addr", "", "host:port of the daemon; http.listen of the configuration unless given")
+	cmd.Flags().StringVar(&watch.Address, "addr", "", "host:port of the daemon's metrics; http.metrics_listen or http.listen of the configuration unless given")
 	spanVar(cmd.Flags(), &watch.Interval, "interval", time.Second, "time between two looks")
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and end")
 	cmd.Flags().StringVar(&sort, "sort", "sent", "order of the campaigns: "+strings.Join(top.OrderNames(), ", "))
@@ -93,10 +93,9 @@ func (c *cli) checkWatch(w *top.Watch) error {
 		if err != nil {
 			return err
 		}
-		if cfg.HTTP.Listen == "" {
+		if asked = cfg.HTTP.Metrics(); asked == "" {
 			return config.Usagef("http.listen: off, so there is nothing to ask; set an address, or name a daemon with --addr")
 		}
-		asked = cfg.HTTP.Listen
 	}
 	if _, _, err := net.SplitHostPort(asked); err != nil {
 		return config.Usagef("--addr %q is not host:port; use one such as 127.0.0.1:8080", asked)

@@ -27,6 +27,7 @@ func TestTopErrors(t *testing.T) {
 		{"--addr 127.0.0.1:1", "", "no daemon answers at 127.0.0.1:1: ", 1},
 		{"", "PACER_HTTP_LISTEN=127.0.0.1:1", "start pacer run, or name another with --addr", 1},
 		{"", "PACER_HTTP_LISTEN=off", "http.listen: off", 2},
+		{"", "PACER_HTTP_METRICS_LISTEN=127.0.0.1:2", "no daemon answers at 127.0.0.1:2: ", 1},
 		{"--addr nonsense", "", "is not host:port", 2},
 		{"--sort size --addr " + addr, "", "use one of sent, rate", 2},
 		{"--interval 1ns --addr " + addr, "", "--interval", 2},

@@ -127,36 +127,6 @@ type Postgres struct {
 	DSN Secret `yaml:"dsn"`
 }
 
-// How much of the payloads of dead letters the console shows to operators.
-const (
-	PayloadsAll       = "all"
-	PayloadsBeginning = "beginning"
-	PayloadsHidden    = "hidden"
-)
-
-// HTTP configures the server of the console, health and metrics; "" for none.
-type HTTP struct {
-	Listen   string `yaml:"listen"`
-	BasePath string `yaml:"base_path"` // where the console is as well as at /
-	Console  bool   `yaml:"console"`   // pages and API
-
-	Tokens         Secret    `yaml:"tokens"`          // of those who may do more: lines of a name, a role, and the SHA-256 of the token
-	Anonymous      string    `yaml:"anonymous"`       // the role of those without a token: viewer, none
-	Payloads       string    `yaml:"payloads"`        // of dead letters, how much operators see of them: all, beginning, hidden
-	InsecureLogin  bool      `yaml:"insecure_login"`  // log in over plain HTTP from elsewhere than this machine
-	TrustedOrigins []string  `yaml:"trusted_origins"` // pages of which may send forms here
-	Proxy          HTTPProxy `yaml:"proxy"`
-}
-
-// HTTPProxy is a proxy that authenticates people. Its headers are believed from these networks only.
-type HTTPProxy struct {
-	Networks     []string `yaml:"networks"` // CIDR
-	UserHeader   string   `yaml:"user_header"`
-	GroupsHeader string   `yaml:"groups_header"`
-	Operators    []string `yaml:"operators"` // users and groups
-	Admins       []string `yaml:"admins"`
-}
-
 // Metrics configures /metrics.
 type Metrics struct {
 	Campaigns string `yaml:"campaigns"` // which have series of their own: all, active, none
@@ -258,8 +228,10 @@ func (c *Config) derive() map[string]string {
 			c.DefaultSink, from["default_sink"] = name, "sinks."+name
 		}
 	}
-	if c.HTTP.Listen == "off" {
-		c.HTTP.Listen = ""
+	for _, address := range []*string{&c.HTTP.Listen, &c.HTTP.MetricsListen} {
+		if *address == "off" {
+			*address = ""
+		}
 	}
 	return from
 }

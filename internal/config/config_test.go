@@ -90,7 +90,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 		"HOME=/root", "PACER_KAFKA_BROKERS=a:1, b:2,", "PACER_REDIS_ADDRS=c:3", "PACER_POSTGRES_DSN=postgres://p@d:4/pacer",
 		"PACER_SINKS_RECEIVER_TYPE=http", "PACER_SINKS_RECEIVER_URL=http://e:5/", "PACER_SINKS_RECEIVER_MAX_IN_FLIGHT=3",
 		"PACER_SINKS_RECEIVER_HEADERS_X_API_KEY=k", "PACER_KAFKA_TOPIC_PREFIX=blue.", "PACER_PACING_MIN_QUANTUM=30ms",
-		"PACER_HTTP_LISTEN=off", "PACER_KAFKA_GROUP=", "PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_SERVER_NAME=k",
+		"PACER_HTTP_LISTEN=off", "PACER_HTTP_METRICS_LISTEN=:9464", "PACER_KAFKA_GROUP=", "PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_SERVER_NAME=k",
 		"PACER_RETRY_JITTER=0.5", "PACER_PACING_MAX_BUFFER_BYTES=1GiB", "PACER_ADMIN_TOKEN=sixteen-letters-", "PACER_MAX_WEIGHT=7",
 		"PACER_KAFKA_TIMER_DELAYS=1s,2s", "PACER_SHUTDOWN_TIMEOUT=5s", "PACER_UNKNOWN_GRACE=1m",
 		"PACER_DEDUPE_TTL=1w2d",
@@ -105,7 +105,7 @@ func TestEnvironmentAloneSuffices(t *testing.T) {
 	want.Redis = Redis{Addrs: []string{"c:3"}, Mode: "single", KeyPrefix: "blue."}
 	want.Eventual.Roots = []string{"c:3"}
 	want.Postgres.DSN = "postgres://p@d:4/pacer"
-	want.HTTP.Listen = ""
+	want.HTTP.Listen, want.HTTP.MetricsListen = "", ":9464"
 	want.Pacing.MinQuantum, want.Pacing.MaxBufferBytes = 30*time.Millisecond, 1<<30
 	want.Retry.Jitter, want.MaxWeight, want.AdminToken = 0.5, 7, "sixteen-letters-"
 	want.ShutdownTimeout, want.UnknownGrace = 5*time.Second, time.Minute
@@ -291,6 +291,9 @@ func TestBadConfigurations(t *testing.T) {
 		{"dsn", "postgres: {dsn: \"postgres://u:hunter22@h:port/x\"}", nil, []string{"postgres.dsn: not a PostgreSQL connection string;"}},
 		{"quanta", "pacing: {min_quantum: 500ms, max_quantum: 100ms}", nil, []string{"pacing.min_quantum: 500ms is above"}},
 		{"listen", "http: {listen: \"8080\"}", nil, []string{`http.listen: "8080" is not host:port;`}},
+		{"metrics listen", "http: {metrics_listen: \"9464\"}", nil, []string{`http.metrics_listen: "9464" is not host:port; use one such as`}},
+		{"metrics at the console's", "http: {metrics_listen: \":8080\"}", nil, []string{
+			`http.metrics_listen: ":8080" cannot be listened at beside http.listen, 127.0.0.1:8080; use another port, or "off"`}},
 		{"level", "log: {level: loud}", nil, []string{`log.level: there is no "loud"; use one of debug,`}},
 		{"secret file", "redis: {password: \"file:" + missing + "\"}", nil, []string{"redis.password: cannot read the secret: open " + missing}},
 		{"empty secret file", "admin_token: \"file:" + empty + "\"", nil, []string{"admin_token: the file " + empty + " is empty"}},

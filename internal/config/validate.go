@@ -288,6 +288,13 @@ func (v *validator) http(h *HTTP) {
 	if h.Listen != "" {
 		v.address("http.listen", h.Listen, `use one such as 127.0.0.1:8080, or "off"`)
 	}
+	if h.MetricsListen != "" {
+		v.address("http.metrics_listen", h.MetricsListen, "use one such as 127.0.0.1:9464, or \"off\", to have /metrics at http.listen")
+	}
+	if h.Collide() {
+		v.add("http.metrics_listen", "%s cannot be listened at beside http.listen, %s; use another port, or \"off\", to have /metrics at http.listen",
+			quoted(h.MetricsListen), h.Listen)
+	}
 	if h.BasePath != "" && !basePath.MatchString(h.BasePath) {
 		v.add("http.base_path", "must begin with / and not end with it, such as /pacer, with letters, digits, - and _")
 	}

@@ -25,13 +25,13 @@ func AskReady(ctx context.Context, listen string) error {
 	address := Dialable(listen)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Scheme: "http", Host: address, Path: "/readyz"}).String(), nil)
 	if err != nil {
-		return fmt.Errorf("http.listen: %w", err)
+		return fmt.Errorf("%s: %w", address, err)
 	}
 	// No proxy from the environment: it is meant for destinations, not for this machine.
 	transport := &http.Transport{DisableKeepAlives: true}
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
-		return fmt.Errorf("http.listen: no answer from %s: %w", address, err)
+		return fmt.Errorf("no answer from %s: %w", address, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // read as far as needed
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxReadyAnswer))
@@ -42,7 +42,7 @@ func AskReady(ctx context.Context, listen string) error {
 	if answer.StatusCode == http.StatusServiceUnavailable && why != "" {
 		return errors.New(why)
 	}
-	return fmt.Errorf("http.listen: %s answers %s, which is not what pacer run says", address, answer.Status)
+	return fmt.Errorf("%s answers %s, which is not what pacer run says", address, answer.Status)
 }
 
 // Dialable returns the address by which a listener on listen is reached from this machine.

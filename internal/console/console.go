@@ -10,11 +10,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/console/page"
 )
@@ -34,10 +34,13 @@ const (
 )
 
 // Server answers /, /healthz, /readyz and /metrics. /readyz reports that a daemon drains, so the context of Run should
-// be cancelled last. All fields but Listen are required.
+// be cancelled last. All fields but the addresses are required.
 type Server struct {
-	// Listen is the address, such as 127.0.0.1:8080; "" for no server.
+	// Listen is the address, such as 127.0.0.1:8080; "" for none.
 	Listen string
+	// MetricsListen is the address of /metrics, which Listen does not have then, and, beside Listen, of /healthz and /readyz. With ""
+	// all are at Listen.
+	MetricsListen string
 	// Ready and Healthy report whether the daemon can accept jobs and whether it makes progress, and if not, why, in
 	// one line. They are called concurrently and must not block.
 	Ready   func() (ok bool, reason string)
@@ -51,23 +54,68 @@ type Server struct {
 	Logger *slog.Logger
 }
 
-// Run serves until ctx is cancelled, then lets open requests finish for two seconds, and returns nil. If the address
-// cannot be bound it returns an error at once. With Listen "" it only waits for ctx.
-func (s *Server) Run(ctx context.Context) error {
-	if s.Listen == "" {
-		<-ctx.Done()
-		return nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
-	if err != nil {
-		return fmt.Errorf("http.listen: %w; choose another address, or \"off\" for none", err)
-	}
-	return s.serve(ctx, l)
+// endpoint is one address that a Server listens at.
+type endpoint struct {
+	net.Listener
+	handler http.Handler
+	metrics bool // of their own
 }
 
-func (s *Server) serve(ctx context.Context, l net.Listener) error {
+// Run serves until ctx is cancelled, then lets open requests finish for two seconds, and returns nil. If an address
+// cannot be bound it returns an error at once. Without any address it only waits for ctx.
+func (s *Server) Run(ctx context.Context) error {
+	var all []endpoint
+	for _, e := range []struct {
+		key, listen, remedy string
+		endpoint
+	}{
+		{"http.listen", s.Listen, `choose another address, or "off" for none`, endpoint{handler: s.routes()}},
+		{"http.metrics_listen", s.MetricsListen, `choose another address, or "off", to have /metrics at http.listen`,
+			endpoint{handler: s.metricsRoutes(), metrics: true}},
+	} {
+		if e.listen == "" {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.listen)
+		if err != nil {
+			for _, bound := range all {
+				_ = bound.Close() // nobody has been told of it
+			}
+			return fmt.Errorf("%s: %w; %s", e.key, err, e.remedy)
+		}
+		e.Listener = l
+		all = append(all, e.endpoint)
+	}
+	return s.serve(ctx, all...)
+}
+
+// serve serves all endpoints until ctx is cancelled or one of them fails.
+func (s *Server) serve(ctx context.Context, all ...endpoint) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var group errgroup.Group
+	for _, e := range all {
+		group.Go(func() error {
+			defer stop()
+			return s.serveOne(ctx, e)
+		})
+	}
+	if s.Site != nil {
+		group.Go(func() error {
+			s.Site.Run(ctx)
+			return nil
+		})
+	}
+	<-ctx.Done()
+	if s.Site != nil {
+		s.Site.Close() // streams would be open requests
+	}
+	return group.Wait()
+}
+
+func (s *Server) serveOne(ctx context.Context, e endpoint) error {
 	srv := &http.Server{
-		Handler:           s.routes(),
+		Handler:           e.handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -76,23 +124,17 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	if s.Site != nil {
-		var site sync.WaitGroup
-		defer site.Wait()
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
-		site.Go(func() { s.Site.Run(ctx) })
+	go func() { served <- srv.Serve(e) }()
+	if e.metrics {
+		s.Logger.Info("metrics are served", "address", e.Addr().String())
+	} else {
+		s.Logger.Info("console listens", "address", e.Addr().String())
 	}
-	s.Logger.Info("console listens", "address", l.Addr().String())
 
 	select {
 	case err := <-served:
-		return fmt.Errorf("serve http on %s: %w", l.Addr(), err)
+		return fmt.Errorf("serve http on %s: %w", e.Addr(), err)
 	case <-ctx.Done():
-	}
-	if s.Site != nil {
-		s.Site.Close()
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -100,18 +142,18 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 		_ = srv.Close() // open requests have had their two seconds
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve http on %s: %w", l.Addr(), err)
+		return fmt.Errorf("serve http on %s: %w", e.Addr(), err)
 	}
 	return nil
 }
 
-// routes serves the pages, with the headers and bounds common to all.
+// routes serves the pages, the probes, and the metrics unless they have an address of their own.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	all, base := http.Handler(mux), ""
+	all, base, proxied := http.Handler(mux), "", false
 	if s.Site != nil {
 		mux.Handle("/", page.Secure(http.HandlerFunc(s.Site.serve)))
-		base = s.Site.base
+		base, proxied = s.Site.base, s.Site.guard.Proxied()
 	}
 	if base != "" { // besides, for proxies that do not remove it
 		outer := http.NewServeMux()
@@ -119,22 +161,51 @@ func (s *Server) routes() http.Handler {
 		outer.Handle(base+"/", http.StripPrefix(base, mux))
 		all = outer
 	}
-	mux.Handle("GET /healthz", verdict(s.Healthy, nil))
-	mux.Handle("GET /readyz", verdict(s.Ready, s.Degraded))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
+	s.probes(mux)
+	if s.MetricsListen == "" {
+		s.metrics(mux)
+	}
+	if !proxied {
+		all = s.here(s.Listen, all)
+	}
+	return bounded(all)
+}
+
+// metricsRoutes serves the metrics and the probes, to everybody who reaches the address.
+func (s *Server) metricsRoutes() http.Handler {
+	mux := http.NewServeMux()
+	s.probes(mux)
+	s.metrics(mux)
+	return bounded(s.here(s.MetricsListen, mux))
+}
+
+func (s *Server) probes(mux *http.ServeMux) {
+	readOnly(mux, "/healthz", verdict(s.Healthy, nil))
+	readOnly(mux, "/readyz", verdict(s.Ready, s.Degraded))
+}
+
+func (s *Server) metrics(mux *http.ServeMux) {
+	readOnly(mux, "/metrics", promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(s.Logger.Handler(), slog.LevelError),
 		ErrorHandling:       promhttp.ContinueOnError, // one failing collector does not hide the others
 		MaxRequestsInFlight: maxGathers,
 		Timeout:             gatherTimeout,
 		EnableOpenMetrics:   true,
 	}))
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
-		})
-	}
-	return harden(s.here(http.MaxBytesHandler(all, maxBodyBytes)))
+}
+
+// readOnly answers GET and HEAD, and other methods with 405, which "/" would otherwise take.
+func readOnly(mux *http.ServeMux, path string, h http.Handler) {
+	mux.Handle("GET "+path, h)
+	mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+	})
+}
+
+// bounded adds the headers and bounds common to all.
+func bounded(next http.Handler) http.Handler {
+	return harden(http.MaxBytesHandler(next, maxBodyBytes))
 }
 
 // harden adds the headers of answers; pages set a policy of their own. They describe one moment, so they must not be cached; and none may be

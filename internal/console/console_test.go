@@ -116,7 +116,7 @@ func TestRunServesAndDrains(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	l, address := listen(t)
-	go func() { done <- s.serve(ctx, l) }()
+	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
 	url := "http://" + address
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -175,7 +175,8 @@ func TestHeaderIsBounded(t *testing.T) {
 	l, address := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- newServer().serve(ctx, l) }()
+	s := newServer()
+	go func() { done <- s.serve(ctx, endpoint{Listener: l, handler: s.routes()}) }()
 	defer func() { cancel(); <-done }()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/healthz", nil)
 	req.Header.Set("X-Large", strings.Repeat("x", 64<<10))

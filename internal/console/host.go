@@ -11,9 +11,9 @@ import (
 
 // here refuses requests that are addressed to another host, where only this machine can ask: a page of a site whose name leads to the
 // loopback address (DNS rebinding) would otherwise be of the console's own origin, and could ask anything that whoever looks at it may.
-// Behind a proxy the name is the proxy's, and elsewhere than on loopback a firewall decides who may ask.
-func (s *Server) here(next http.Handler) http.Handler {
-	if !loopback(s.Listen) || s.Site != nil && s.Site.guard.Proxied() {
+// Elsewhere than on loopback a firewall decides who may ask. It is not for what a proxy serves, whose name a request has then.
+func (s *Server) here(listen string, next http.Handler) http.Handler {
+	if !loopback(listen) {
 		return next
 	}
 	var trusted []string
@@ -26,7 +26,7 @@ func (s *Server) here(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := strings.ToLower(r.Host); !literal(host) && !slices.Contains(trusted, host) {
-			http.Error(w, "this console is only for this machine, and this host is not it; use localhost, or list its origin in http.trusted_origins",
+			http.Error(w, "this address is only for this machine, and this host is not it; use localhost, or list its origin in http.trusted_origins",
 				http.StatusMisdirectedRequest)
 			return
 		}

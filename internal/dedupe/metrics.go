@@ -3,6 +3,8 @@ package dedupe
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // The answers to a lease, as label values of pacer_dedupe_claims_total.
@@ -34,10 +36,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		unmarked: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_dedupe_unmarked_total", Help: "Jobs delivered whose marks were given up; a record with their id is sent again.",
 		}),
-		seconds: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "pacer_dedupe_seconds", Help: "Round trips to the dedupe ledger.",
-			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .5},
-		}),
+		seconds: factory.NewHistogram(metric.Latency("pacer_dedupe_seconds", "Round trips to the dedupe ledger.",
+			.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .5)),
 		entries: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "pacer_dedupe_batch_entries", Help: "Leases, marks and releases in one round trip to the dedupe ledger.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -21,10 +22,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	factory := promauto.With(r)
 	return &metrics{
-		takeSeconds: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "pacer_take_seconds", Help: "Time of one take, all round trips and repetitions included.",
-			Buckets: []float64{.0005, .001, .002, .004, .008, .015, .025, .05, .1, .25, .5, 1},
-		}),
+		takeSeconds: factory.NewHistogram(metric.Latency("pacer_take_seconds", "Time of one take, all round trips and repetitions included.",
+			.0005, .001, .002, .004, .008, .015, .025, .05, .1, .25, .5, 1)),
 		takeItems: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "pacer_take_items", Help: "Campaigns asked for in one take.",
 			Buckets: []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000},

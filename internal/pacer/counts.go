@@ -185,10 +185,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	factory := promauto.With(r)
 	return &metrics{
-		lateness: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "pacer_slot_lateness_seconds", Help: "How long after its slot a job was passed to its sink.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .002, .003, .005, .0075, .01, .015, .02, .05, .1, 1},
-		}),
+		lateness: factory.NewHistogram(metric.Latency("pacer_slot_lateness_seconds", "How long after its slot a job was passed to its sink.",
+			.0001, .00025, .0005, .001, .002, .003, .005, .0075, .01, .015, .02, .05, .1, 1)),
 		forfeited: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_slots_forfeited_total", Help: "Slots given up because they could not be used in time.",
 		}),

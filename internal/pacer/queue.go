@@ -20,14 +20,15 @@ type queue struct {
 	untaken untaken
 	ask     asking
 
-	slotIndex   int   // in the slot heap, -1 when not there
-	blocked     bool  // its slot came due while the sink was full; the sink's list has it
-	turnAt      int64 // local time before which no further slot can come, by the last reply; 0 when unknown
-	competitors int64 // daemons that compete for the campaign's slots, this one included
-	calls       calls
-	takenAt     int64 // local time when its sink last took a job; 0: never
-	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
-	narrow      *narrow
+	slotIndex      int   // in the slot heap, -1 when not there
+	blocked        bool  // its slot came due while the sink was full; the sink's list has it
+	turnAt         int64 // local time before which no further slot can come, by the last reply; 0 when unknown
+	competitors    int64 // daemons that compete for the campaign's slots, this one included
+	calls          calls
+	takenAt        int64 // local time when its sink last took a job; 0: never
+	takenElsewhere bool  // another daemon has had a job taken
+	behindUntil    int64 // local time until which its jobs of ingress go to lanes, since others have
+	narrow         *narrow
 
 	place int // in the list of queues
 	intake
@@ -58,7 +59,18 @@ const idleQueue = time.Minute
 // idle tells whether the queue has no state that must be kept.
 func (q *queue) idle(now instant) bool {
 	return q.empty() && len(q.waiting) == 0 && q.calls.inFlight == 0 && q.granted == 0 && q.ask.busy == 0 && q.ask.index < 0 &&
-		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || q.circuit.refusals.failures == 0 && q.circuit.failures == 0 && q.untaken.since == 0)
+		now.local-q.ask.at > idleQueue.Microseconds() && (q.sink == nil || !q.sink.followUps.has(q.id)) && (q.campaign == nil || !q.remembers(now.local))
+}
+
+// rememberedFor is how long it matters that jobs of a campaign have failed or were refused, when none comes any more.
+const rememberedFor = 24 * time.Hour
+
+// remembers tells whether there is something to be known of jobs that have gone: the campaign is held, its destination has asked to wait,
+// or some have failed, and may be tried again.
+func (q *queue) remembers(now int64) bool {
+	c, u := &q.circuit, &q.untaken
+	failed := c.failures > 0 || c.refusals.failures > 0 || u.since > 0
+	return c.held() || c.waitUntil > now || failed && now-max(c.last, c.refusals.last, u.until) < rememberedFor.Microseconds()
 }
 
 // standing tells whether the jobs may be sent at now; the campaign must be known.

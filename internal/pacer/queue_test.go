@@ -40,3 +40,34 @@ func TestJobsGoInTheOrderThatIsAskedFor(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatFailedIsForgottenInTheEnd: the queue of a campaign of which no job comes any more is kept while what is known of its last ones
+// matters, and no longer, except while the campaign is held.
+func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
+	at := func(hours float64) instant { return instant{local: int64(hours * 3600e6)} }
+	for name, tt := range map[string]struct {
+		of            func(q *queue)
+		keeps, forget float64 // hours
+	}{
+		"nothing":  {func(*queue) {}, 0, 0.1},
+		"failures": {func(q *queue) { q.circuit.add(at(1).local) }, 24.9, 25.1},
+		"a retry to come": {func(q *queue) {
+			q.untaken.failed(1, first, at(1).local, untakenSlack)
+			q.untaken.waits(at(30).local)
+		}, 53.9, 54.1},
+		"a refusal":           {func(q *queue) { q.circuit.refused(at(1).local) }, 24.9, 25.1},
+		"as long as is asked": {func(q *queue) { q.circuit.wait(at(40).local) }, 39.9, 40.1},
+		"held": {func(q *queue) {
+			for range heldRefusals {
+				q.circuit.refused(at(1).local)
+			}
+		}, 10_000, 0},
+	} {
+		q := newQueue("c")
+		q.campaign = &delivery.Campaign{}
+		tt.of(q)
+		if tt.keeps > 0 && q.idle(at(tt.keeps)) || tt.forget > 0 && !q.idle(at(tt.forget)) {
+			t.Errorf("%s: dropped after %v hours: %v, after %v: %v", name, tt.keeps, q.idle(at(tt.keeps)), tt.forget, q.idle(at(tt.forget)))
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // senders are the goroutines that call sinks, with one job at a time each. They are reused: a new goroutine would have
@@ -138,14 +139,15 @@ func (s *senders) close() {
 }
 
 // deliver passes a job to its sink. On a busy machine time may have passed since its slot: a job that is too late is
-// not sent, and its slot is forfeited.
+// not sent, and its slot is forfeited. How late it was is counted when the sink has answered: by then the trace of the attempt is known.
 func (p *Pacer) deliver(x dispatch) {
 	begun := time.Now()
 	now := p.at(begun).local
-	if x.job.SendBy = (time.Time{}); x.latest != never {
-		p.metrics.lateness.Observe(float64(now-x.at) / 1e6)
-		p.metrics.late.Observe(time.Duration(now-x.at) * time.Microsecond)
+	late, slotted := time.Duration(now-x.at)*time.Microsecond, x.latest != never
+	if x.job.SendBy = (time.Time{}); slotted {
+		p.metrics.late.Observe(late)
 		if now > x.latest {
+			metric.Observe(p.metrics.lateness, late, "")
 			p.inbox.result(sent{dispatch: x, forfeited: true})
 			return
 		}
@@ -153,6 +155,9 @@ func (p *Pacer) deliver(x dispatch) {
 	}
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
 	took := time.Since(begun)
+	if slotted {
+		metric.Observe(p.metrics.lateness, late, r.TraceID)
+	}
 	if r.Class <= delivery.Interrupted {
 		x.job.Call = delivery.Call{At: begun, Took: delivery.MicrosOf(took), Status: int32(r.Status), Provider: r.Provider}
 	}

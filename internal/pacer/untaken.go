@@ -21,22 +21,33 @@ type untaken struct {
 	since   int64  // when the first call began; 0: none has failed since a job was taken
 	job     uint64 // of which job that was
 	several bool   // others failed as well: a single one says nothing of its campaign
+	first   bool   // one of them was tried for the first time; all others may be left of what another daemon had
 	until   int64  // when the last of them may be tried again
 }
 
-// failed records that a call of a job, begun at a time, has failed. fresh says that the job counts.
-func (u *untaken) failed(job uint64, fresh bool, begun int64, slack time.Duration) {
-	over := u.since == 0 || u.over(begun, slack)
+// trial is what a call is to its campaign.
+type trial uint8
+
+const (
+	again   trial = iota // of a job that has failed while others were taken: it does not count
+	retried              // of a job that has failed before; others are not known to have been taken
+	first                // the first one of a job
+)
+
+// failed records that a call of a job, begun at a time, has failed.
+func (u *untaken) failed(job uint64, call trial, begun int64, slack time.Duration) {
+	over, counts := u.since == 0 || u.over(begun, slack), call != again
 	switch {
-	case over && fresh:
+	case over && counts:
 		*u = untaken{since: begun, job: job}
 	case u.since == 0:
 		return
 	case over: // it waited for longer than for its turn, as while the campaign is paused
 		u.since = begun
-	case fresh && u.job != job:
+	case counts && u.job != job:
 		u.several = true
 	}
+	u.first = u.first || call == first
 	u.until = max(u.until, begun)
 }
 
@@ -48,9 +59,10 @@ func (u *untaken) over(now int64, slack time.Duration) bool {
 	return now > u.until+slack.Microseconds()
 }
 
-// takenElsewhere records that another daemon had a job taken at a time.
+// takenElsewhere records that another daemon had a job taken at a time, and knows of none that failed since. What has been tried before
+// failed while those were taken.
 func (u *untaken) takenElsewhere(at int64) {
-	if at >= u.since {
+	if at >= u.since || !u.first {
 		*u = untaken{}
 	}
 }
@@ -60,8 +72,8 @@ func untakenSlackOf(c *delivery.Campaign) time.Duration {
 	return max(untakenSlack, 3*time.Duration(c.Rate.Spacing())*time.Microsecond)
 }
 
-// untaken records that a call has failed. Where nothing of the campaign was taken since this daemon started, every job counts: those that
-// were tried by a daemon before are as good a sign.
+// untaken records that a call has failed. Where no daemon that runs is known to have had a job of the campaign taken, every job counts:
+// those that were tried by a daemon before are as good a sign.
 func (p *Pacer) untaken(x *sent) {
 	q := x.queue
 	switch x.result.Class {
@@ -72,14 +84,35 @@ func (p *Pacer) untaken(x *sent) {
 	if q.campaign == nil {
 		return
 	}
-	fresh := x.job.Attempt == 0 && x.since >= x.begun || !everTaken(q, x.job)
-	q.untaken.failed(delivery.CampaignHash(x.job.ID), fresh, x.begun, untakenSlackOf(q.campaign))
+	call := again
+	switch {
+	case x.job.Attempt == 0 && x.since >= x.begun:
+		call = first
+	case q.takenAt == 0 && !q.takenElsewhere && !everTaken(x.job.Account):
+		call = retried
+	}
+	q.untaken.failed(delivery.CampaignHash(x.job.ID), call, x.begun, untakenSlackOf(q.campaign))
 }
 
-// everTaken tells whether a job of the campaign, such as j, was taken here.
-func everTaken(q *queue, j *delivery.Job) bool {
-	a := j.Account
-	return q.takenAt > 0 || a != nil && a.Jobs(delivery.OutcomeDelivered)+a.Jobs(delivery.OutcomeRejected) > 0
+// everTaken tells whether a job of the campaign that an account is of was taken here.
+func everTaken(a *delivery.Account) bool {
+	return a != nil && a.Jobs(delivery.OutcomeDelivered)+a.Jobs(delivery.OutcomeRejected) > 0
+}
+
+// lastTaken is the local time when a job of the campaign was taken here, or one before that: for the daemon that has its jobs now. It is
+// false if none was, or if jobs have failed since that count.
+func (p *Pacer) lastTaken(campaign string, now instant) (at int64, ok bool) {
+	if q := p.queues.byID[campaign]; q != nil {
+		switch {
+		case q.untaken.since > 0:
+			return q.takenAt, q.takenAt > 0 && now.local-q.takenAt < freshFor.Microseconds()
+		case q.takenAt > 0:
+			return q.takenAt, true
+		}
+	}
+	p.counts.mu.Lock()
+	defer p.counts.mu.Unlock()
+	return 0, everTaken(p.counts.byID[campaign])
 }
 
 // comesBack notes when a job may be tried again that was not taken.

@@ -140,6 +140,52 @@ func TestWhatArrivesIsNotToldOf(t *testing.T) {
 	}
 }
 
+// TestJobsThatAreLeftMove to another daemon, as after a rebalance: those that failed while others arrived stay their own fault, and those of
+// a campaign of which nothing arrives tell of it, as do those of which nobody knows anything.
+func TestJobsThatAreLeftMove(t *testing.T) {
+	failing := func(int, *delivery.Job) delivery.Result {
+		return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
+	}
+	for name, tc := range map[string]struct {
+		arrive, fail int // of those that the other daemon had: how many arrived, and how many failed after them
+		told         bool
+	}{
+		"others arrived": {10, 0, false}, "nothing arrives any more": {10, 3, true}, "nobody knows": {0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBook(campaign("c", 5))
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(2, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) { o.Retry.Max, o.Retry.MaxAttempts = 40*time.Second, 1000 })
+				defer f.stop()
+				f.timerEvery = 200 * time.Millisecond
+				defer f.talk()()
+				defer f.timers(t.Context(), 1)() // those of the other daemon have moved
+				f.share(t, "c", tc.arrive, 0)
+				time.Sleep(10 * time.Second)
+				f.receiver.setAnswer(failing)
+				f.share(t, "c", tc.fail, 0)
+				time.Sleep(2 * idleQueue)
+				left := jobs(newPartition("timer/1"), delivery.FromTimer, "c", 1000, 3)
+				for _, j := range left {
+					j.Attempt, j.Reason, j.EnqueuedAt = 2, string(delivery.ReasonRetry), delivery.StampOf(time.Now().Add(-time.Minute))
+				}
+				if _, err := f.daemons[1].Offer(t.Context(), f.counted(1, left)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute)
+				for range 12 {
+					time.Sleep(10 * time.Second)
+					if f.alarms(t, "c") != tc.told {
+						untaken, other := f.told(t, "c")
+						t.Fatalf("after %s told is %v, %t, want %t", time.Since(f.receiver.began), untaken, other, tc.told)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestUntaken compares what is told with a list of the jobs: several were tried for the first time since one was last taken, and one of
 // them is still to be tried.
 func TestUntaken(t *testing.T) {
@@ -147,6 +193,7 @@ func TestUntaken(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var u untaken
 		now, since, until := second, int64(0), int64(0)
+		known := false             // that one of them had not failed before
 		tried := map[uint64]bool{} // for the first time since one was taken, or all were given up
 		for range rapid.IntRange(1, 40).Draw(rt, "events") {
 			now += rapid.Int64Range(1, 90*second).Draw(rt, "after")
@@ -154,15 +201,19 @@ func TestUntaken(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(rt, "event") {
 			case 0:
 				at := now - rapid.Int64Range(0, 5*second).Draw(rt, "told late")
-				if u.takenElsewhere(at); at >= since {
+				if u.takenElsewhere(at); at >= since || !known {
 					clear(tried)
+					known = false
 				}
 			default:
-				fresh, late := rapid.Bool().Draw(rt, "fresh"), now > until+slack.Microseconds()
-				u.failed(job, fresh, now, slack)
+				call, late := trial(rapid.IntRange(int(again), int(first)).Draw(rt, "trial")), now > until+slack.Microseconds()
+				fresh := call != again
+				u.failed(job, call, now, slack)
 				if fresh && late {
 					clear(tried)
+					known = false
 				}
+				known = known || call == first
 				if len(tried) == 0 || late {
 					since = now
 				}
@@ -176,7 +227,7 @@ func TestUntaken(t *testing.T) {
 				}
 			}
 			if len(tried) == 0 {
-				until = 0
+				until, known = 0, false
 				if u != (untaken{}) {
 					rt.Fatalf("%+v of none", u)
 				}

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // kinds are the label values of pacer_requeue_records_total.
@@ -35,11 +36,8 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 			Help:    "Lane writes a job has behind it besides widening, observed at each of them. Above 1 is a defect.",
 			Buckets: []float64{1, 2, 3, 5, 10},
 		}),
-		produce: factory.NewHistogram(prometheus.HistogramOpts{
-			Name:    "pacer_requeue_produce_seconds",
-			Help:    "Duration of a round of produce requests for one batch.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
-		}),
+		produce: factory.NewHistogram(metric.Latency("pacer_requeue_produce_seconds", "Duration of a round of produce requests for one batch.",
+			prometheus.ExponentialBuckets(0.0005, 2, 15)...)),
 		records: make(map[delivery.DestinationKind]prometheus.Counter, len(kinds)),
 		dead: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_dead_letters_total",

@@ -32,11 +32,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	factory := promauto.With(reg)
 	return &metrics{
 		reg: reg, factory: factory,
-		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "pacer_sink_seconds",
-			Help:    "Time a sink took to answer for one job, by the class of the answer.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-		}, []string{"sink", "class"}),
+		seconds: factory.NewHistogramVec(metric.Latency("pacer_sink_seconds", "Time a sink took to answer for one job, by the class of the answer.",
+			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30), []string{"sink", "class"}),
 		inFlight: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_jobs_in_flight",
 			Help: "Jobs passed to a sink of this daemon that has not answered yet.",
@@ -70,15 +67,14 @@ func (m *metrics) route(name string, e Entry) *routeMetrics {
 
 // observe notes how long a call took, with the trace of the attempt as an exemplar if it is sampled.
 func (m *routeMetrics) observe(ctx context.Context, class delivery.ResultClass, took time.Duration) {
-	seconds := m.seconds[class]
 	if class != delivery.Interrupted {
 		m.took.Observe(took)
 	}
+	traceID := ""
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
-		seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": span.TraceID().String()})
-		return
+		traceID = span.TraceID().String()
 	}
-	seconds.Observe(took.Seconds())
+	metric.Observe(m.seconds[class], took, traceID)
 }
 
 // Reading is what was counted of a sink since the start.

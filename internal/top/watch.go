@@ -59,7 +59,7 @@ func (w *Watch) Ask(ctx context.Context) (*Sample, error) {
 	}
 	defer func() { _ = answer.Body.Close() }() // read as far as needed
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s to /metrics, which is not what pacer run says; name a daemon with --addr", w.Address, answer.Status)
+		return nil, fmt.Errorf("%s answers %s to /metrics, which is not what pacer run says; name a daemon with --addr, by its http.metrics_listen if it has one", w.Address, answer.Status)
 	}
 	sample, err := Read(answer.Body, time.Now())
 	switch {

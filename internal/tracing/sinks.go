@@ -48,6 +48,7 @@ func (s *traced) Deliver(ctx context.Context, id string, job *delivery.Job) deli
 		return h.Key == delivery.HeaderTraceState // of the producer's trace
 	})
 	result := s.Sinks.Deliver(ctx, id, job)
+	result.TraceID = span.SpanContext().TraceID().String()
 	span.SetAttributes(attribute.String("pacer.result", result.Class.String()))
 	if result.Status > 0 {
 		span.SetAttributes(attribute.Int("http.response.status_code", result.Status))

@@ -133,7 +133,8 @@ func TestASpanOfAnAttempt(t *testing.T) {
 	r := start(t, 0) // nothing but what the producer sampled
 	next := &answering{result: delivery.Result{Class: delivery.Throttled, Status: 429, Detail: "slow down"}}
 	j := job(sampledParent)
-	if got := r.Sinks(next).Deliver(t.Context(), "hooks", j); got.Class != delivery.Throttled {
+	got := r.Sinks(next).Deliver(t.Context(), "hooks", j)
+	if got.Class != delivery.Throttled {
 		t.Errorf("%+v", got)
 	}
 	if j.TraceParent != sampledParent || len(j.Headers) != 2 || j.TraceState() != "a=1" {
@@ -148,6 +149,9 @@ func TestASpanOfAnAttempt(t *testing.T) {
 	}
 	s := r.spans[0]
 	id, span := hex.EncodeToString(s.TraceId), hex.EncodeToString(s.SpanId)
+	if got.TraceID != id {
+		t.Errorf("the result names the trace %q, want %q", got.TraceID, id)
+	}
 	if want := "00-" + id + "-" + span + "-01"; next.job.TraceParent != want || id == producerTrace || next.span.TraceID().String() != id {
 		t.Errorf("the destination was told of %s, the span is %s", next.job.TraceParent, want)
 	}
@@ -196,7 +200,9 @@ func TestWhichAttemptsHaveASpan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, next := start(t, tc.sample), &answering{}
-			r.Sinks(next).Deliver(t.Context(), "hooks", job(tc.parent))
+			if got := r.Sinks(next).Deliver(t.Context(), "hooks", job(tc.parent)); (got.TraceID != "") != tc.want {
+				t.Errorf("the result names the trace %q", got.TraceID)
+			}
 			r.done()
 			if traced := len(r.spans) == 1; traced != tc.want || (next.job.TraceParent == tc.parent) == tc.want {
 				t.Errorf("%d spans, sent with %q", len(r.spans), next.job.TraceParent)

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
@@ -148,6 +149,8 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		{"config.postgres.dsn", `"postgres://pacer:hunter2@db/pacer"`, "dsn"},
 		{"config.redis.password", `"hunter2"`, "password"},
 		{"config.http.listen", `"127.0.0.1:9"`, "listen"},
+		{"config.http.metrics_listen", `"127.0.0.1:9"`, "metrics_listen"},
+		{"service.metricsPort", `8080`, "metricsPort"},
 		{"replicas", `3`, "replicas"},
 		{"image.digest", `"latest"`, "digest"},
 		{"console.basePath", `"pacer/"`, "basePath"},
@@ -168,6 +171,38 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+// Metrics at a port of their own are at one that the pods of daemons and of the console have, that Prometheus asks, and that has rules of its own.
+func TestMetricsAtAPortOfTheirOwn(t *testing.T) {
+	metrics := func(list []corev1.ContainerPort) (port int32) {
+		for _, p := range list {
+			if p.Name == "metrics" {
+				port = p.ContainerPort
+			}
+		}
+		return port
+	}
+	for want, set := range map[int32]map[string]any{9464: nil, 0: {"service": map[string]any{"metricsPort": 0}}} {
+		list := mustRender(t, "prod", values(t, true, set))
+		for _, name := range []string{"prod-pacer", "prod-pacer-console"} {
+			if got := metrics(find(t, list, "Deployment", name).object.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Ports); got != want {
+				t.Errorf("%s has the port %d, want %d", name, got, want)
+			}
+		}
+		config := at[string](t, find(t, list, "ConfigMap", "prod-pacer").content, "data", "pacer.yaml")
+		monitored := strings.Contains(find(t, list, "ServiceMonitor", "prod-pacer").text, "port: metrics")
+		rules := find(t, list, "NetworkPolicy", "prod-pacer").object.(*networkingv1.NetworkPolicy).Spec.Ingress
+		own := want > 0
+		if strings.Contains(config, "metrics_listen: 0.0.0.0:9464") != own || monitored != own || len(rules) == 2 != own ||
+			own && rules[1].From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "monitoring" {
+			t.Errorf("port %d: monitored %v, rules %v\n%s", want, monitored, rules, config)
+		}
+		ports := find(t, list, "Service", "prod-pacer").object.(*corev1.Service).Spec.Ports
+		if n := len(ports); n == 2 != own || own && ports[1].Port != want {
+			t.Errorf("the service has the ports %v", ports)
+		}
+	}
+}
+
 // The rules and the dashboard are those of deploy/, and the job of a release is one that the rules watch.
 func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	list := mustRender(t, "prod", values(t, true, nil))
@@ -181,6 +216,9 @@ func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	find(t, list, "ConfigMap", "prod-pacer-dashboard")
 	monitor := find(t, list, "ServiceMonitor", "prod-pacer").text
 	job := regexp.MustCompile(`targetLabel: job, replacement: (\S+)}`).FindStringSubmatch(monitor)
+	if !strings.Contains(monitor, "scrapeClassicHistograms: true") {
+		t.Error("a Prometheus that scrapes native histograms drops those that the rules ask for")
+	}
 	watched := regexp.MustCompile(`up\{job=~"([^"]+)"\}`).FindSubmatch(rules)
 	if job == nil || watched == nil || !regexp.MustCompile("^("+string(watched[1])+")$").MatchString(job[1]) {
 		t.Errorf("the rules watch %q, the release is %q", watched, job)

@@ -40,6 +40,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "pacer.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $_ := mustMergeOverwrite $config (dict "http" (dict "listen" "0.0.0.0:8080")) -}}
+{{- with .Values.service.metricsPort -}}
+{{- $_ := mustMergeOverwrite $config (dict "http" (dict "metrics_listen" (printf "0.0.0.0:%v" .))) -}}
+{{- end -}}
 {{- with .Values.console.basePath -}}
 {{- $_ := mustMergeOverwrite $config (dict "http" (dict "base_path" .)) -}}
 {{- end -}}
@@ -92,6 +95,14 @@ volumeMounts:
   {{- with .root.Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+
+{{/* The ports of a container that serves HTTP. */}}
+{{- define "pacer.ports" -}}
+- {name: http, containerPort: 8080}
+{{- with .Values.service.metricsPort }}
+- {name: metrics, containerPort: {{ . }}}
+{{- end }}
 {{- end }}
 
 {{/* What every pod of pacer has; give it (dict "root" $ "config" NAME of its ConfigMap). */}}

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+)
+
+// How much of the payloads of dead letters the console shows to operators.
+const (
+	PayloadsAll       = "all"
+	PayloadsBeginning = "beginning"
+	PayloadsHidden    = "hidden"
+)
+
+// HTTP configures the server of the console, health and metrics; "" for none.
+type HTTP struct {
+	Listen        string `yaml:"listen"`
+	MetricsListen string `yaml:"metrics_listen"` // of /metrics, which Listen does not have then; "": at Listen
+	BasePath      string `yaml:"base_path"`      // where the console is as well as at /
+	Console       bool   `yaml:"console"`        // pages and API
+
+	Tokens         Secret    `yaml:"tokens"`          // of those who may do more: lines of a name, a role, and the SHA-256 of the token
+	Anonymous      string    `yaml:"anonymous"`       // the role of those without a token: viewer, none
+	Payloads       string    `yaml:"payloads"`        // of dead letters, how much operators see of them: all, beginning, hidden
+	InsecureLogin  bool      `yaml:"insecure_login"`  // log in over plain HTTP from elsewhere than this machine
+	TrustedOrigins []string  `yaml:"trusted_origins"` // pages of which may send forms here
+	Proxy          HTTPProxy `yaml:"proxy"`
+}
+
+// Metrics returns the address of /metrics, /healthz and /readyz; "" for none.
+func (h HTTP) Metrics() string { return cmp.Or(h.MetricsListen, h.Listen) }
+
+// Collide reports whether the two addresses cannot both be listened at: they are the same, or one is the same port of all addresses.
+func (h HTTP) Collide() bool {
+	host, port, err := net.SplitHostPort(h.Listen)
+	other, otherPort, otherErr := net.SplitHostPort(h.MetricsListen)
+	if err != nil || otherErr != nil || port != otherPort || port == "0" {
+		return false
+	}
+	of := func(host string) netip.Addr {
+		if host == "localhost" {
+			host = "127.0.0.1"
+		}
+		ip, _ := netip.ParseAddr(host) // invalid for a name
+		return ip.Unmap()
+	}
+	covers := func(host, other string) bool {
+		a, b := of(host), of(other)
+		return host == "" || host == other || a.IsValid() && a == b || a == netip.IPv6Unspecified() || a == netip.IPv4Unspecified() && !b.Is6()
+	}
+	return covers(host, other) || covers(other, host)
+}
+
+// HTTPProxy is a proxy that authenticates people. Its headers are believed from these networks only.
+type HTTPProxy struct {
+	Networks     []string `yaml:"networks"` // CIDR
+	UserHeader   string   `yaml:"user_header"`
+	GroupsHeader string   `yaml:"groups_header"`
+	Operators    []string `yaml:"operators"` // users and groups
+	Admins       []string `yaml:"admins"`
+}
