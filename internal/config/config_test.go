@@ -143,6 +143,39 @@ default_sink: a_max
 	}
 }
 
+// A variable sets a key of a section; it does not hide that the file has no section there.
+func TestVariablesHideNoValueInThePlaceOfASection(t *testing.T) {
+	l, err := read(write(t, "pacer.yaml", ""), true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := l.envPaths()
+	paths["PACER_SINKS_OUT_TYPE"] = []string{"sinks", "out", "type"}
+	paths["PACER_SINKS_OUT_HEADERS_X"] = []string{"sinks", "out", "headers", "x"}
+	tried := 0
+	for name, path := range paths {
+		for n := 1; n < len(path); n++ {
+			section := strings.Join(path[:n], ".")
+			if _, isSwitch := l.schema.switchOf(section); isSwitch {
+				continue // tls: 5 is a value of tls.enabled
+			}
+			for _, value := range []string{"5", "[a]", "a", "true"} {
+				text := strings.Join(path[:n], ": {") + ": " + value + strings.Repeat("}", n-1)
+				text = strings.Replace(text, "out: {headers", "out: {type: http, url: 'http://a/', headers", 1)
+				_, _, without := load(t, text)
+				_, _, with := load(t, text, name+"=1")
+				if with == nil || without == nil || with.Error() != without.Error() || !strings.HasPrefix(with.Error(), section+": must be a section") {
+					t.Errorf("%s with %s: %v, without it: %v", text, name, with, without)
+				}
+				tried++
+			}
+		}
+	}
+	if tried < 100 {
+		t.Errorf("%d were tried", tried)
+	}
+}
+
 func TestRedisModes(t *testing.T) {
 	addrs := func(list ...string) []string { return list }
 	defaults := Default().Eventual

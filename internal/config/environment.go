@@ -129,10 +129,13 @@ func unknownVariable(name string, paths map[string][]string) string {
 	return fmt.Sprintf("%s: there is no such setting; it is ignored", name)
 }
 
-// insert sets the value at path, and makes maps as needed.
+// insert sets the value at path, and makes maps as needed. What stands in the place of a section stays there, to be complained about.
 func insert(tree map[string]any, path []string, value any) {
 	for _, key := range path[:len(path)-1] {
 		sub, ok := tree[key].(map[string]any)
+		if !ok && tree[key] != nil {
+			return
+		}
 		if !ok {
 			sub = map[string]any{}
 			tree[key] = sub

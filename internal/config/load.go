@@ -289,7 +289,11 @@ func (l *loader) bindSink(name string, raw any) {
 		l.complain(prefix, "not a name for a sink; use 1 to 64 letters, digits, dots, - or _")
 		return
 	}
-	tree, _ := raw.(map[string]any)
+	tree, ok := raw.(map[string]any)
+	if !ok && raw != nil {
+		l.complain(prefix, "must be a section with a type and its keys, such as {type: http, url: \"http://...\"}")
+		return
+	}
 	kind, _ := tree["type"].(string)
 	cfg, ok := sink.NewConfig(kind)
 	if !ok {
