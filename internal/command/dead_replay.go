@@ -217,7 +217,7 @@ func printReplay(p *printer, dryRun bool, report *deadletter.ReplayReport, took 
 		{report.Before, "replayed before; --again sends them once more"},
 		{report.Truncated, "only the beginning of their payload was kept"},
 		{report.Oversize, "larger than their topic takes"},
-		{report.Expired, "their expiry has passed; --drop-expiry sends them all the same"},
+		{report.Expired, "they have expired, by pacer-expires-at or job_ttl; --drop-expiry sends them all the same"},
 	} {
 		if left.letters > 0 {
 			p.line("%d left out: %s", left.letters, left.why)

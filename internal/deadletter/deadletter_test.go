@@ -439,6 +439,24 @@ func TestReplayOfWhatExpiredByItsCampaign(t *testing.T) {
 	}
 }
 
+// What died because its campaign was completed is replayed, unless its own time is over.
+func TestReplayOfWhatCameToACompletedCampaign(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	c := newCemetery(t, client, "t.")
+	for offset, expires := range []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(-time.Hour)} {
+		j := job(int64(offset), "spring")
+		j.ExpiresAt = expires
+		c.write(j, record.Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonExpired, Detail: delivery.DetailCompleted}, time.Now()))
+	}
+	report, err := Replay(t.Context(), ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}})
+	if err != nil || report.Replayed != 2 || report.Expired != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if again := readAll(t, client, "jobs"); len(again) != 2 || again[1].Header(delivery.HeaderExpiresAt) == "" {
+		t.Errorf("replayed %+v", again)
+	}
+}
+
 func TestReplayToAnotherTopicAndByTime(t *testing.T) {
 	t.Parallel()
 	client := fakeCluster(t, kfake.SeedTopics(2, "jobs", "other"))

@@ -36,6 +36,11 @@ type Letter struct {
 	Payload   []byte
 }
 
+// expired reports whether the time of the job is over. That of one whose campaign was completed is not: the campaign may be active again.
+func (d *Letter) expired(now time.Time) bool {
+	return d.Reason == delivery.ReasonExpired && d.Detail != delivery.DetailCompleted || !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
+}
+
 // Filter selects dead letters; empty fields select all.
 type Filter struct {
 	Campaign string // delivery.UnknownCampaign: letters that name none

@@ -27,7 +27,7 @@ type ReplayOptions struct {
 	// MaxScanned is as of Options: a dry run that would read more ends with ErrMore.
 	MaxScanned int
 	Again      bool // include letters that were replayed before
-	// DropExpiry also replays letters whose expiry has passed, without the expiry.
+	// DropExpiry also replays letters that have expired, without the expiry.
 	DropExpiry bool
 	Rate       delivery.Rate // letters per second, evenly spaced; zero: as fast as the broker accepts them
 	// Progress, if set, is called after each batch with the number of letters written so far.
@@ -40,7 +40,7 @@ type ReplayReport struct {
 	Replayed  int              // written back and acknowledged; with DryRun, would be
 	Before    int              // left out: replayed before
 	Truncated int              // left out: only a part of the payload was kept
-	Expired   int              // left out: the job's expiry has passed, or it died of that
+	Expired   int              // left out: the job's expiry has passed, or it died of that or of its campaign's job_ttl
 	Oversize  int              // left out: larger than the target topic accepts; unknown in a dry run
 	Oversized []OversizeLetter // the first few of these
 	Topics    map[string]int   // Replayed by topic
@@ -137,7 +137,7 @@ type replayPart struct {
 
 func (r *replay) add(ctx context.Context, d *Letter, now time.Time) error {
 	r.report.Matched++
-	expired := d.Reason == delivery.ReasonExpired || !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
+	expired := d.expired(now)
 	switch {
 	case d.Replayed && !r.opts.Again:
 		r.report.Before++

@@ -329,6 +329,9 @@ const (
 	ReasonDeadline           Reason = "deadline" // a request of several steps was not done in time
 )
 
+// DetailCompleted is the detail of those with ReasonExpired whose campaign was completed when they came: their own time need not be over.
+const DetailCompleted = "the campaign is completed"
+
 // DeadReasons lists every reason of a dead letter.
 var DeadReasons = []Reason{
 	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonTooLarge, ReasonOverweight,

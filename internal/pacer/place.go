@@ -47,7 +47,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		j.Settle(delivery.OutcomeCancelled)
 		return true
 	case s == completed:
-		p.dead(j, delivery.ReasonExpired, "the campaign is completed")
+		p.dead(j, delivery.ReasonExpired, delivery.DetailCompleted)
 		return true
 	case j.Expired(now.wall):
 		p.dead(j, delivery.ReasonExpired, "expires-at or the campaign's job_ttl has passed")
