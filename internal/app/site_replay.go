@@ -38,7 +38,7 @@ const maxCounted = 5 * replay.MaxLetters
 func (s *Services) replay(ctx context.Context, r replay.Request, progress func(int)) (replay.Outcome, error) {
 	options := deadletter.ReplayOptions{
 		Topics:  s.deadTopics(),
-		Ingress: s.Topics.Ingress, Limit: r.Limit, DryRun: r.DryRun, Progress: progress,
+		Ingress: s.Topics.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Progress: progress,
 		Filter: deadletter.Filter{
 			Campaign: r.Campaign, Reason: delivery.Reason(r.Reason), JobID: r.JobID, Since: r.Since, Until: r.Until,
 		},

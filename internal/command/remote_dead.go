@@ -104,24 +104,33 @@ func letterOf(w *view.WholeLetter) *deadletter.Letter {
 	return d
 }
 
+// remoteReplay says which letters a console is to replay.
+type remoteReplay struct {
+	replay.Filter
+	DropExpiry bool `json:"drop_expiry,omitempty"` // a console of an earlier version does not know it, and refuses it
+}
+
 // replayDeadOver is `pacer dead replay --server`: what a console would replay is counted, and so many letters are replayed by it.
 func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions, rate string) error {
-	if opts.ToTopic != "" || opts.Again || opts.DropExpiry {
-		return config.Usagef("--to-topic, --again and --drop-expiry do not work over --server; leave them out, or run the command where Kafka can be reached")
+	if opts.ToTopic != "" || opts.Again {
+		return config.Usagef("--to-topic and --again do not work over --server; leave them out, or run the command where Kafka can be reached")
 	}
 	r, err := c.remote()
 	if err != nil {
 		return err
 	}
-	filter := replay.Filter{Campaign: opts.Campaign, Reason: string(opts.Reason), JobID: opts.JobID, Since: opts.Since, Until: opts.Until}
+	which := remoteReplay{
+		Filter:     replay.Filter{Campaign: opts.Campaign, Reason: string(opts.Reason), JobID: opts.JobID, Since: opts.Since, Until: opts.Until},
+		DropExpiry: opts.DropExpiry,
+	}
 	began := time.Now()
 	var counted struct {
 		Outcome replay.Outcome `json:"outcome"`
 	}
 	err = r.call(ctx, http.MethodPost, "/replays", nil, struct {
-		replay.Filter
+		remoteReplay
 		DryRun bool `json:"dry_run"`
-	}{filter, true}, &counted)
+	}{which, true}, &counted)
 	if err != nil {
 		return err
 	}
@@ -130,7 +139,7 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 		outcome.Replayed = min(outcome.Replayed, opts.Limit)
 	}
 	if !opts.DryRun && outcome.Replayed > 0 {
-		if outcome, err = c.runReplay(ctx, r, filter, cmp.Or(rate, remoteReplayRate), outcome.Replayed); err != nil {
+		if outcome, err = c.runReplay(ctx, r, which, cmp.Or(rate, remoteReplayRate), outcome.Replayed); err != nil {
 			return err
 		}
 	}
@@ -141,15 +150,15 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 }
 
 // runReplay has a console replay so many letters, and waits until that is done. It is stopped when ctx ends.
-func (c *cli) runReplay(ctx context.Context, r *remote, filter replay.Filter, rate string, limit int) (replay.Outcome, error) {
+func (c *cli) runReplay(ctx context.Context, r *remote, which remoteReplay, rate string, limit int) (replay.Outcome, error) {
 	var begun struct {
 		Job replay.Job `json:"job"`
 	}
 	err := r.call(ctx, http.MethodPost, "/replays", nil, struct {
-		replay.Filter
+		remoteReplay
 		Rate  string `json:"rate"`
 		Limit int    `json:"limit"`
-	}{filter, rate, limit}, &begun)
+	}{which, rate, limit}, &begun)
 	if err != nil {
 		return replay.Outcome{}, err
 	}

@@ -107,6 +107,48 @@ func TestReplays(t *testing.T) {
 	}
 }
 
+// TestReplayOfWhatHasExpired: letters that have expired are replayed if the form or the request says so, and counted then.
+func TestReplayOfWhatHasExpired(t *testing.T) {
+	w := guarded()
+	asked := make(chan replay.Request, 2)
+	w.replay = func(_ context.Context, r replay.Request, _ func(int)) (replay.Outcome, error) {
+		asked <- r
+		return replay.Outcome{Matched: 9, Replayed: 2, Expired: 5}, nil
+	}
+	s := newServer()
+	s.Site = newSite(prometheus.NewRegistry(), w)
+	h := s.routes()
+	cookie := login(t, h, "operator")
+	page := ask(h, "GET", "/replay?campaign=spring&last=7d", "", "", "Cookie", cookie).Body.String()
+	if r := <-asked; r.DropExpiry || !strings.Contains(page, "Replay the 5 that have expired, too") {
+		t.Fatalf("counted %+v; the page says %s", r, page)
+	}
+	form := url.Values{"rate": {"20"}, "campaign": {"spring"}, "until": {"2026-11-25T00:00:00Z"}, "limit": {"2"}, "expired": {"5"}, "drop-expiry": {"on"}}
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusSeeOther {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	if r := <-asked; !r.DropExpiry || r.Limit != 7 {
+		t.Errorf("replayed %+v", r)
+	}
+	s.Site.replays.Wait()
+	form.Set("expired", "-1")
+	if answer := submit(h, "/replay", cookie, form); answer.Code != http.StatusUnprocessableEntity {
+		t.Errorf("a form that counts nothing: %d", answer.Code)
+	}
+	for body, want := range map[string]int{`{"drop_expiry":true,"dry_run":true}`: http.StatusOK, `{"drop_expiry":true,"limit":7}`: http.StatusAccepted} {
+		if answer := ask(h, "POST", "/api/v1/replays", "operator", body); answer.Code != want {
+			t.Errorf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+		if r := <-asked; !r.DropExpiry {
+			t.Errorf("%s: %+v", body, r)
+		}
+		s.Site.replays.Wait()
+	}
+	if list := ask(h, "GET", "/api/v1/replays", "viewer", "").Body.String(); strings.Count(list, `"drop_expiry":true`) != 2 {
+		t.Errorf("the list says %s", list)
+	}
+}
+
 // TestReplayOfTickedLetters: letters are chosen one by one, counted, and replayed, whatever the search was.
 func TestReplayOfTickedLetters(t *testing.T) {
 	w := guarded()

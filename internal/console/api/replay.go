@@ -40,11 +40,12 @@ type startIn struct {
 	Key  string `header:"Idempotency-Key" hidden:"true"` // every operation that POSTs has it
 	Body struct {
 		replay.Filter
-		Places []string `json:"places,omitempty" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"3/17\"]" doc:"the letters at these places alone, instead of those that match a filter"`
-		DryRun bool     `json:"dry_run,omitempty" doc:"only count"`
-		Rate   string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
-		Limit  int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
-		Why    string   `json:"why,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line"`
+		Places     []string `json:"places,omitempty" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"3/17\"]" doc:"the letters at these places alone, instead of those that match a filter"`
+		DropExpiry bool     `json:"drop_expiry,omitempty" doc:"those that have expired, too, without their expiry"`
+		DryRun     bool     `json:"dry_run,omitempty" doc:"only count"`
+		Rate       string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m" default:"100" doc:"500, 150/m"`
+		Limit      int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"letters at most: what a dry run has counted. Required but in a dry run"`
+		Why        string   `json:"why,omitempty" maxLength:"500" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"one line without control characters" doc:"one line"`
 	}
 }
 
@@ -65,9 +66,10 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if err != nil {
 		return nil, err
 	}
+	request := replay.Request{Filter: in.Body.Filter, Places: places, DropExpiry: in.Body.DropExpiry}
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
-		outcome, err := jobs.Count(ctx, in.Body.Filter, places...)
+		outcome, err := jobs.Count(ctx, request)
 		if errors.Is(err, replay.ErrCounting) {
 			return nil, huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
 		}
@@ -86,9 +88,8 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if s.looker.Sources().Keys != nil {
 		in.Key = "" // it is remembered by all processes
 	}
-	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, replay.Request{
-		Filter: in.Body.Filter, Places: places, Rate: in.Body.Rate, Limit: in.Body.Limit, Key: in.Key,
-	})
+	request.Rate, request.Limit, request.Key = in.Body.Rate, in.Body.Limit, in.Key
+	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, request)
 	switch {
 	case errors.Is(err, replay.ErrBusy):
 		return nil, fail(replayRunning, line(err))

@@ -50,7 +50,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		c.status, data.Fault = statusOf(err), brief(err)
 	} else if jobs == nil {
 		data.Fault = "Dead letters cannot be read here."
-	} else if outcome, err := jobs.Count(ctx, filter, data.Places...); err != nil {
+	} else if outcome, err := jobs.Count(ctx, replay.Request{Filter: filter, Places: data.Places}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
 		if errors.Is(err, replay.ErrCounting) {
 			c.status = http.StatusServiceUnavailable
@@ -116,6 +116,13 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 		if form.Get("since") != "" {
 			r.Since, errs[3] = time.Parse(time.RFC3339, form.Get("since"))
 		}
+	}
+	if r.DropExpiry = form.Has("drop-expiry"); r.DropExpiry {
+		expired, err := strconv.Atoi(form.Get("expired"))
+		if err != nil || expired < 0 {
+			return "", nil, view.Fault(view.ErrInvalid, "The form does not say how many letters have expired.")
+		}
+		r.Limit = min(r.Limit+min(expired, replay.MaxLetters), replay.MaxLetters)
 	}
 	if errors.Join(errs[:]...) != nil || r.Limit < 1 || r.Limit > replay.MaxLetters {
 		return "", nil, view.Fault(view.ErrInvalid, "The form does not say which letters it is about.")

@@ -37,10 +37,12 @@ type Filter struct {
 type Request struct {
 	Filter
 	Places []string // letters at these alone, as 3/17; nil: all that the filter selects
-	Rate   string   // such as 100 or 150/m
-	Limit  int
-	DryRun bool
-	Key    string // that whoever asks has made up for this request: asked again, it is done once; "" for none
+	// DropExpiry also replays letters that have expired, without their expiry.
+	DropExpiry bool
+	Rate       string // such as 100 or 150/m
+	Limit      int
+	DryRun     bool
+	Key        string // that whoever asks has made up for this request: asked again, it is done once; "" for none
 }
 
 // Outcome is what a replay did, or would do.
@@ -49,25 +51,27 @@ type Outcome struct {
 	Replayed  int `json:"replayed" doc:"published as jobs again; in a dry run, would be"`
 	Before    int `json:"before" doc:"left out: replayed before"`
 	Truncated int `json:"truncated" doc:"left out: only the beginning of the payload was kept"`
-	Expired   int `json:"expired" doc:"left out: their time is over"`
+	Expired   int `json:"expired" doc:"left out: their time is over; drop_expiry replays them all the same"`
 	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"`
 	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`
 }
 
 // Job is a replay.
 type Job struct {
-	ID       string     `json:"id"`
-	State    string     `json:"state" enum:"running,done,stopped,failed"`
-	Filter   Filter     `json:"filter"`
-	Chosen   int        `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
-	Rate     string     `json:"rate"`
-	Expected int        `json:"expected" doc:"letters at most"`
-	By       string     `json:"by"`
-	Why      string     `json:"why,omitempty"`
-	Started  time.Time  `json:"started"`
-	Ended    *time.Time `json:"ended,omitempty"`
-	Error    string     `json:"error,omitempty"`
-	Outcome  Outcome    `json:"outcome"`
+	ID     string `json:"id"`
+	State  string `json:"state" enum:"running,done,stopped,failed"`
+	Filter Filter `json:"filter"`
+	Chosen int    `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
+	// DropExpiry is that of the request.
+	DropExpiry bool       `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
+	Rate       string     `json:"rate"`
+	Expected   int        `json:"expected" doc:"letters at most"`
+	By         string     `json:"by"`
+	Why        string     `json:"why,omitempty"`
+	Started    time.Time  `json:"started"`
+	Ended      *time.Time `json:"ended,omitempty"`
+	Error      string     `json:"error,omitempty"`
+	Outcome    Outcome    `json:"outcome"`
 
 	key    string   // of the request
 	places []string // of the letters that were chosen
@@ -109,7 +113,7 @@ func New(run Run, lease Lease, log *slog.Logger) *Jobs {
 var ErrCounting = errors.New("others count dead letters already; try again in some seconds")
 
 // Count returns what a replay would do, of the letters at these places if there are any. The error is ErrCounting while others count.
-func (j *Jobs) Count(ctx context.Context, filter Filter, places ...string) (Outcome, error) {
+func (j *Jobs) Count(ctx context.Context, request Request) (Outcome, error) {
 	select {
 	case j.counts <- struct{}{}:
 		defer func() { <-j.counts }()
@@ -118,7 +122,8 @@ func (j *Jobs) Count(ctx context.Context, filter Filter, places ...string) (Outc
 	}
 	ctx, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
-	outcome, err := j.run(ctx, Request{Filter: filter, Places: places, Limit: MaxLetters, DryRun: true}, nil)
+	request.Limit, request.DryRun = MaxLetters, true
+	outcome, err := j.run(ctx, request, nil)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("counting the letters takes too long; narrow the filter")
 	}
@@ -138,7 +143,7 @@ func (j *Jobs) known(by string, request Request) (*Job, error) {
 		if request.Key == "" || job.key != request.Key || job.By != by {
 			continue
 		}
-		if job.Filter != request.Filter || !slices.Equal(job.places, request.Places) || job.Rate != request.Rate || job.Expected != request.Limit {
+		if job.Filter != request.Filter || !slices.Equal(job.places, request.Places) || job.Rate != request.Rate || job.DropExpiry != request.DropExpiry || job.Expected != request.Limit {
 			return nil, ErrKey
 		}
 		again := *job
@@ -184,7 +189,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		return Job{}, err
 	}
 	job := &Job{
-		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
+		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), DropExpiry: request.DropExpiry, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
 		Started: time.Now().UTC(), key: request.Key, places: request.Places,
 	}
 	j.active, j.stop = job, cancel
