@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ func (c *cli) deadList() *cobra.Command {
 	})
 	cmd.Example = "  pacer dead list --campaign spring --since 2h\n  pacer dead list --count"
 	filterFlags(cmd, &filters)
-	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 for all")
+	cmd.Flags().IntVar(&limit, "limit", 0, "list and count at most this many; 0 for all")
 	cmd.Flags().BoolVar(&count, "count", false, "only the counts, by campaign and reason")
 	return c.withServer(cmd)
 }
@@ -109,15 +110,19 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	n := 0
 	err = c.eachDead(ctx, filter, limit, func(d view.Letter) error {
 		counts.add(&d)
-		if countOnly {
+		if n++; countOnly {
 			return nil
 		}
-		n++
 		return printDead(p, c.json, n == 1, d)
 	})
 	if err != nil {
 		return err
 	}
+	which := "all"
+	if n > 0 && n == limit {
+		which = c.listedFirst() + " " + strconv.Itoa(n)
+	}
+	table := func(p *printer) { counts.print(p, which) }
 	switch {
 	case c.json && countOnly:
 		return writeJSON(c.Stdout, counts.sorted())
@@ -128,12 +133,20 @@ func (c *cli) listDead(ctx context.Context, filters *deadFilters, limit int, cou
 	case len(counts) == 0:
 		p.line("no dead letters match")
 	case countOnly:
-		p.table(counts.print)
+		p.table(table)
 	default:
 		p.line("")
-		p.table(counts.print)
+		p.table(table)
 	}
 	return p.err
+}
+
+// listedFirst says which letters are listed where a limit leaves out others.
+func (c *cli) listedFirst() string {
+	if c.server.address != "" {
+		return "newest"
+	}
+	return "oldest"
 }
 
 // eachDead yields the letters that match, from Kafka or over the API of a console.
@@ -246,7 +259,7 @@ func (c deadCounts) sorted() []*deadCount {
 	return list
 }
 
-func (c deadCounts) print(p *printer) {
+func (c deadCounts) print(p *printer, which string) {
 	p.line("CAMPAIGN\tREASON\tLETTERS\tREPLAYED\tOLDEST\tNEWEST")
 	letters, replayed := 0, 0
 	for _, n := range c.sorted() {
@@ -254,7 +267,7 @@ func (c deadCounts) print(p *printer) {
 			n.Oldest.UTC().Format(time.RFC3339), n.Newest.UTC().Format(time.RFC3339))
 		letters, replayed = letters+n.Letters, replayed+n.Replayed
 	}
-	p.line("all\t\t%d\t%d\t\t", letters, replayed)
+	p.line("%s\t\t%d\t%d\t\t", which, letters, replayed)
 }
 
 // campaignField is field for the campaign of a letter, in the words of --campaign and of metrics.

@@ -102,7 +102,9 @@ func (c *cli) replayDead(ctx context.Context, opts deadletter.ReplayOptions) err
 		if errors.Is(context.Cause(ctx), catalog.ErrLost) {
 			err = catalog.ErrLost
 		}
-		err = replayError(ctx, opts.Again, &report, app.BrokersFault(err))
+		if err = replayError(ctx, opts.Again, &report, app.BrokersFault(err)); report.Replayed == 0 {
+			return err // there is nothing to report, and what matches is not known
+		}
 	} else {
 		err = oversizeError(&report)
 	}
@@ -189,7 +191,7 @@ func replayedGroups(report *deadletter.ReplayReport) []replayedGroup {
 // replaySummary is what `dead replay --json` prints.
 func replaySummary(dryRun bool, report *deadletter.ReplayReport) map[string]any {
 	return map[string]any{
-		"dry_run": dryRun, "matched": report.Matched, "replayed": report.Replayed, "replayed_before": report.Before,
+		"dry_run": dryRun, "matched": report.Matched, "more": report.More, "replayed": report.Replayed, "replayed_before": report.Before,
 		"truncated": report.Truncated, "expired": report.Expired, "topics": report.Topics, "groups": replayedGroups(report),
 		// An empty list is [], not null.
 		"oversize": report.Oversize, "oversize_letters": append([]deadletter.OversizeLetter{}, report.Oversized...),
@@ -209,7 +211,11 @@ func printReplay(p *printer, dryRun bool, report *deadletter.ReplayReport, took 
 			p.line("  %d  to %s", report.Topics[t], t)
 		}
 	}
-	p.line("%d dead letters match, %d %s", report.Matched, report.Replayed, verb)
+	atLeast := ""
+	if report.More {
+		atLeast = "at least "
+	}
+	p.line("%s%d dead letters match, %d %s", atLeast, report.Matched, report.Replayed, verb)
 	for _, left := range []struct {
 		letters int
 		why     string

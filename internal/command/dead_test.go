@@ -5,16 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/app"
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 )
 
 func TestMoments(t *testing.T) {
@@ -111,7 +115,7 @@ func TestCountsOfDeadLetters(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	(&printer{w: &out}).table(counts.print)
+	(&printer{w: &out}).table(func(p *printer) { counts.print(p, "all") })
 	var rows [][]string
 	for line := range strings.Lines(out.String()) {
 		rows = append(rows, strings.Fields(line))
@@ -127,6 +131,59 @@ func TestCountsOfDeadLetters(t *testing.T) {
 	}
 	if others := counts[deadletter.Group{Campaign: "(others)"}]; others == nil || others.Letters != 7 {
 		t.Errorf("%d groups, others %+v", len(counts), others)
+	}
+}
+
+// newCemetery is a Kafka with these dead letters of one campaign, refused.
+func newCemetery(t *testing.T, letters int) *publisher {
+	t.Helper()
+	p := newPublisher(t, kfake.SeedTopics(1, "pacer.dead", "pacer.replays"))
+	client, err := broker.New(broker.Options{Brokers: p.kafka.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	records := make([]delivery.Record, 0, letters)
+	for i := range letters {
+		j := &delivery.Job{ID: "u-" + strconv.Itoa(i), Campaign: "spring", Weight: 1, Payload: []byte("payload")}
+		records = append(records, record.Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now()))
+	}
+	if _, err := broker.NewProducer(broker.ProducerOptions{Client: client}).Publish(t.Context(), "pacer.dead", broker.All(records), nil); err != nil {
+		t.Fatal(err)
+	}
+	p.environ = append(p.environ, "PACER_KAFKA_TOPICS=pacer.jobs")
+	return p
+}
+
+// What a limit leaves out is counted by nobody, so no count says that it is of all.
+func TestCountsOfDeadLettersWithALimit(t *testing.T) {
+	p := newCemetery(t, 9)
+	for _, step := range [][2]string{
+		{"dead list", "\nall 9 0\n"},
+		{"dead list --limit 10 --count", "\nall 9 0\n"},
+		{"dead list --limit 2", "\noldest 2 2 0\n"},
+		{"dead list --limit 2 --count", "\noldest 2 2 0\n"},
+		{"dead replay --dry-run", "\n9 dead letters match, 9 would be replayed\n"},
+		{"dead replay --limit 5", "\nat least 5 dead letters match, 5 replayed in "},
+		{"dead replay --limit 5", "\n9 dead letters match, 4 replayed in "},
+	} {
+		said := "\n"
+		for line := range strings.Lines(p.run(step[0])) {
+			said += strings.Join(strings.Fields(line), " ") + "\n"
+		}
+		if !strings.Contains(said, step[1]) {
+			p.t.Errorf("%s says %s, want %q", step[0], said, step[1])
+		}
+	}
+}
+
+// A replay that has done nothing says why, and not that nothing matches.
+func TestReplayWithoutKafkaSaysOnlyThat(t *testing.T) {
+	d := &desk{t: t, environ: []string{"PACER_KAFKA_BROKERS=127.0.0.1:1", "PACER_KAFKA_TOPICS=pacer.jobs"}}
+	t.Chdir(t.TempDir())
+	code, stdout, stderr := d.fails("dead replay --dry-run")
+	if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "pacer: ") {
+		t.Errorf("code %d, %q, %q", code, stdout, stderr)
 	}
 }
 

@@ -143,8 +143,10 @@ func (c *cli) replayDeadOver(ctx context.Context, opts *deadletter.ReplayOptions
 			return err
 		}
 	}
+	all := &counted.Outcome // a replay itself reads no further than to its limit
 	report := deadletter.ReplayReport{
-		Matched: outcome.Matched, Replayed: outcome.Replayed, Before: outcome.Before, Truncated: outcome.Truncated, Expired: outcome.Expired, Oversize: outcome.Oversize,
+		Matched: all.Matched, More: all.Replayed == replay.MaxLetters, Replayed: outcome.Replayed,
+		Before: all.Before, Truncated: all.Truncated, Expired: all.Expired, Oversize: outcome.Oversize,
 	}
 	return c.print(replaySummary(opts.DryRun, &report), func(p *printer) { printReplay(p, opts.DryRun, &report, time.Since(began)) })
 }

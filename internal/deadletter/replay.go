@@ -36,7 +36,8 @@ type ReplayOptions struct {
 
 // ReplayReport counts what a replay did, or, with DryRun, would do.
 type ReplayReport struct {
-	Matched   int              // letters selected
+	Matched   int              // letters selected, as far as they were read
+	More      bool             // the limit was reached, so there may be more letters
 	Replayed  int              // written back and acknowledged; with DryRun, would be
 	Before    int              // left out: replayed before
 	Truncated int              // left out: only a part of the payload was kept
@@ -174,6 +175,7 @@ func (r *replay) enough(ctx context.Context) error {
 	if err := r.flush(ctx); err != nil || r.chosen < r.opts.Limit {
 		return err
 	}
+	r.report.More = true
 	return errEnough
 }
 
