@@ -58,7 +58,8 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		}
 		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
 		sources.Delete, sources.Adjust, sources.Revert = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits), changer{d.console.admin}.revert
-		sources.Destinations, sources.Endpoints = endpoints{changer{d.console.admin}}, endpoints{changer{d.console.admin}}
+		destinations := endpoints{changer{d.console.admin}, d.parts.DestinationFault}
+		sources.Destinations, sources.Endpoints = destinations, destinations
 		share(&sources, d.console.admin)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
@@ -173,7 +174,8 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	showGates(&sources, engine, s.Log)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete, sources.Revert = changer{admin}.delete, changer{admin}.revert
-	sources.Destinations, sources.Endpoints = endpoints{changer{admin}}, endpoints{changer{admin}}
+	destinations := endpoints{changer{admin}, s.DestinationFault}
+	sources.Destinations, sources.Endpoints = destinations, destinations
 	share(&sources, admin)
 	sources.Gates = func(ctx context.Context) ([]delivery.Gate, error) {
 		return engine.Gates(ctx, slices.Sorted(maps.Keys(s.Config.Sinks)))

@@ -7,11 +7,22 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
 // endpoints implements view.DestinationReader and view.DestinationChanger over the database.
-type endpoints struct{ changer }
+type endpoints struct {
+	changer
+	fault func(*delivery.Endpoint) string // why nothing is sent to one
+}
+
+// one is destinationOf with what is wrong with it.
+func (d endpoints) one(ctx context.Context, row *catalog.DestinationRow) *view.Destination {
+	v := destinationOf(ctx, row)
+	v.Fault = d.fault(row.Endpoint())
+	return v
+}
 
 // Destinations reads one row more than asked for, by which it knows whether there is another page.
 func (d endpoints) Destinations(ctx context.Context, of view.DestinationsOf) ([]view.Destination, string, error) {
@@ -45,7 +56,7 @@ func (d endpoints) Destination(ctx context.Context, id string) (*view.Destinatio
 	if err != nil {
 		return nil, d.explain(ctx, err)
 	}
-	return destinationOf(ctx, &row), nil
+	return d.one(ctx, &row), nil
 }
 
 func (d endpoints) EditDestination(ctx context.Context, by view.Actor, id string, e *view.DestinationEdit) (*view.Destination, error) {
@@ -68,7 +79,7 @@ func (d endpoints) EditDestination(ctx context.Context, by view.Actor, id string
 	if err != nil {
 		return nil, d.explain(ctx, err)
 	}
-	return destinationOf(ctx, &row), nil
+	return d.one(ctx, &row), nil
 }
 
 func (d endpoints) DeleteDestination(ctx context.Context, by view.Actor, id string, revision *int64) error {

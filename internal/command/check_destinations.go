@@ -3,14 +3,12 @@ package command
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -26,20 +24,13 @@ const (
 	destinationLines = 20
 )
 
-// tableSink is a sink that sends to rows of pacer.destinations.
-type tableSink interface {
-	// CheckRow returns what is wrong with a row, without connecting to it; ReachRow connects, and sends nothing.
-	CheckRow(row *delivery.Endpoint) error
-	ReachRow(ctx context.Context, row *delivery.Endpoint) error
-}
-
 // destinationPage returns at most limit rows behind the one with an id, in the order of their ids.
 type destinationPage func(ctx context.Context, after string, limit int) ([]catalog.DestinationRow, error)
 
 // destinationCheck looks at all rows of pacer.destinations, as far as that needs no network, and connects to a few of them.
 type destinationCheck struct {
-	sinks map[string]tableSink // by name
-	most  int                  // how many are connected to
+	sinks app.TableSinks
+	most  int // how many are connected to
 
 	seen, disabled, failing int
 	cut                     bool // not all rows could be read in time
@@ -54,7 +45,7 @@ type aboutDestination struct{ id, what string }
 // reachedDestination is one that is connected to.
 type reachedDestination struct {
 	row  *delivery.Endpoint
-	sink tableSink
+	sink app.TableSink
 	done bool // false: there was no time for it
 	err  error
 }
@@ -110,7 +101,7 @@ func (d *destinationCheck) look(row *catalog.DestinationRow) {
 		d.failing++
 	}
 	e := row.Endpoint()
-	by, err := d.sinkOf(e)
+	by, err := d.sinks.For(e)
 	if err != nil {
 		d.wrong = append(d.wrong, aboutDestination{e.ID, err.Error()})
 		return
@@ -124,29 +115,6 @@ func (d *destinationCheck) look(row *catalog.DestinationRow) {
 			d.sample[i] = reachedDestination{row: e, sink: by}
 		}
 	}
-}
-
-// sinkOf returns the sink that a row is sent to with. One that names none has to fit one of them.
-func (d *destinationCheck) sinkOf(row *delivery.Endpoint) (tableSink, error) {
-	names := slices.Sorted(maps.Keys(d.sinks))
-	if row.Sink != "" {
-		by, ok := d.sinks[row.Sink]
-		if !ok {
-			return nil, fmt.Errorf("sink: no sink %s of this configuration has destinations: true; use %s", row.Sink, strings.Join(names, " or "))
-		}
-		return by, by.CheckRow(row)
-	}
-	var first error
-	for _, name := range names {
-		err := d.sinks[name].CheckRow(row)
-		if err == nil {
-			return d.sinks[name], nil
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return nil, first
 }
 
 // reach connects to the rows of the sample.

@@ -25,7 +25,7 @@ type sinkCheck struct {
 }
 
 // sinks checks every sink, and sends nothing. It returns those that send to rows of pacer.destinations, by name.
-func (c *checks) sinks(ctx context.Context, s *app.Services) map[string]tableSink {
+func (c *checks) sinks(ctx context.Context, s *app.Services) app.TableSinks {
 	names := slices.Sorted(maps.Keys(s.Config.Sinks))
 	found := make([]sinkCheck, len(names))
 	var all errgroup.Group
@@ -37,7 +37,7 @@ func (c *checks) sinks(ctx context.Context, s *app.Services) map[string]tableSin
 		})
 	}
 	_ = all.Wait() // each has its own result
-	tables := map[string]tableSink{}
+	tables := app.TableSinks{}
 	for i, name := range names {
 		f := &found[i]
 		if f.err != nil {
@@ -45,14 +45,10 @@ func (c *checks) sinks(ctx context.Context, s *app.Services) map[string]tableSin
 		} else {
 			c.add(checkResult{"sink " + name, checkOK, f.detail})
 		}
-		h, ok := s.Config.Sinks[name].(*sinkhttp.Config)
-		if !ok {
-			continue
+		if h, ok := s.Config.Sinks[name].(*sinkhttp.Config); ok {
+			c.httpSink(name, h)
 		}
-		c.httpSink(name, h)
-		if by, ok := f.sink.(tableSink); ok && h.Destinations {
-			tables[name] = by
-		}
+		tables.Add(name, s.Config.Sinks[name], f.sink)
 	}
 	return tables
 }

@@ -21,7 +21,7 @@ import (
 func (c *cli) destination() *cobra.Command {
 	var reason string
 	disable := c.ofID("disable", "Disable a destination: its jobs wait", func(ctx context.Context, id string) error {
-		return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) {
+		return c.changeDestination(func(s destinationStore) (*destinationRow, error) {
 			return s.switchDestination(ctx, id, true, reason)
 		})
 	})
@@ -29,13 +29,13 @@ func (c *cli) destination() *cobra.Command {
 	return group("destination", "Destinations: where jobs are sent that name one",
 		c.withServer(c.plain("list", "List all destinations", c.listDestinations)),
 		c.withServer(c.ofID("show", "Show one destination", func(ctx context.Context, id string) error {
-			return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) { return s.showDestination(ctx, id) })
+			return c.changeDestination(func(s destinationStore) (*destinationRow, error) { return s.showDestination(ctx, id) })
 		})),
 		c.withServer(c.destinationChange("create", "Create a destination")),
 		c.withServer(c.destinationChange("set", "Change a destination; what is not given stays")),
 		c.withServer(disable),
 		c.withServer(c.ofID("enable", "Enable a destination: its jobs are sent", func(ctx context.Context, id string) error {
-			return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) {
+			return c.changeDestination(func(s destinationStore) (*destinationRow, error) {
 				return s.switchDestination(ctx, id, false, "")
 			})
 		})),
@@ -48,7 +48,7 @@ func (c *cli) destinationChange(name, short string) *cobra.Command {
 		if name == "set" && change == (catalog.DestinationChange{}) {
 			return config.Usagef("destination set %s: nothing to set; give at least one flag, such as --url", id)
 		}
-		return c.changeDestination(func(s destinationStore) (*catalog.DestinationRow, error) {
+		return c.changeDestination(func(s destinationStore) (*destinationRow, error) {
 			return s.setDestination(ctx, id, name == "create", change)
 		})
 	})
@@ -97,11 +97,11 @@ func (c *cli) deleteDestination() *cobra.Command {
 
 // destinationView is a destination as it is printed, without what may be a secret in its address.
 type destinationView struct {
-	catalog.DestinationRow
+	destinationRow
 	State string `json:"state"`
 }
 
-func newDestinationView(row *catalog.DestinationRow) destinationView {
+func newDestinationView(row *destinationRow) destinationView {
 	v := destinationView{*row, row.State()}
 	v.URL = sinkhttp.Redacted(v.URL)
 	return v
@@ -118,7 +118,7 @@ func (c *cli) listDestinations(ctx context.Context) error {
 	}
 	views := make([]destinationView, 0, len(rows))
 	for i := range rows {
-		views = append(views, newDestinationView(&rows[i]))
+		views = append(views, newDestinationView(&destinationRow{DestinationRow: rows[i]}))
 	}
 	return c.printTable(views, func(p *printer) {
 		p.line("ID\tSTATE\tSINCE\tSINK\tMAX IN FLIGHT\tURL\tREASON")
@@ -141,7 +141,7 @@ func calls(n int64) string {
 }
 
 // changeDestination reads or changes a destination, and shows what it is then.
-func (c *cli) changeDestination(apply func(destinationStore) (*catalog.DestinationRow, error)) error {
+func (c *cli) changeDestination(apply func(destinationStore) (*destinationRow, error)) error {
 	store, err := c.destinationStore()
 	if err != nil {
 		return err
@@ -149,6 +149,9 @@ func (c *cli) changeDestination(apply func(destinationStore) (*catalog.Destinati
 	row, err := apply(store)
 	if err != nil {
 		return err
+	}
+	if row.Fault != "" {
+		c.warn("nothing is sent to destination %s: %s", row.ID, row.Fault)
 	}
 	v := newDestinationView(row)
 	return c.printTable(v, func(p *printer) {

@@ -45,6 +45,47 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
+// hooks adds a sink with destinations to the configuration.
+func (d *desk) hooks() {
+	d.environ = append(d.environ, "PACER_SINKS_HOOKS_TYPE=http", "PACER_SINKS_HOOKS_DESTINATIONS=true", "PACER_SINKS_HOOKS_SECRETS_DIR="+d.t.TempDir())
+}
+
+// warned are destinations that are created, and to which nothing is sent, with the warning of each.
+var warned = map[string]string{
+	"inside --url https://10.0.0.1/x":                                                "url: refused by the sink's guard: 10.0.0.1 is not a public address; name its network in guard.allow if it is meant",
+	"nofile --url https://shop.example/x --secret file:missing":                      "secrets: there is no file missing in the sink's secrets_dir",
+	"outside --url https://shop.example/x --secret file:../../etc/passwd":            "secrets: file ../../etc/passwd is not in the sink's secrets_dir",
+	"nosink --url https://shop.example/x --sink shpo":                                "its sink shpo is not configured with destinations: true; use hooks",
+	"noheader --url https://shop.example/x --header authorization=env:DESTINATION_X": "headers.authorization: this daemon has no variable DESTINATION_X",
+}
+
+// TestDestinationsThatNothingIsSentTo: they are created, with a warning that says why, as campaigns are.
+func TestDestinationsThatNothingIsSentTo(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	d.quiet("destination create early --url https://10.0.0.1/x --secret file:missing") // without a sink nothing is known of it
+	d.hooks()
+	for line, why := range warned {
+		id, _, _ := strings.Cut(line, " ")
+		code, _, said := d.fails("destination create " + line)
+		if want := "pacer: warning: nothing is sent to destination " + id + ": " + why + "\n"; code != 0 || said != want {
+			t.Errorf("%s: %d, %s, want %s", line, code, said, want)
+		}
+	}
+	if shown := d.run("destination show nosink --json"); !strings.Contains(shown, `"fault": "its sink shpo is not configured`) {
+		t.Error(shown)
+	}
+	d.quiet("destination disable nosink")
+	d.quiet("destination set inside --url https://shop.example/x")
+}
+
+// quiet runs a command line that has nothing to say beside its output.
+func (d *desk) quiet(line string) {
+	d.t.Helper()
+	if code, _, said := d.fails(line); code != 0 || said != "" {
+		d.t.Errorf("%s: %d, %s", line, code, said)
+	}
+}
+
 // TestDestinationTest sends one job to the row, with the secrets of this machine.
 func TestDestinationTest(t *testing.T) {
 	var got http.Header

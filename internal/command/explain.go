@@ -2,13 +2,11 @@ package command
 
 import (
 	"context"
-	"errors"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/hold"
 	"github.com/pacer/pacer/internal/notation"
@@ -96,21 +94,4 @@ func (r *remote) explain(ctx context.Context, id string) (v explanation, err err
 		return v, err
 	}
 	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes, Senders: c.Senders}, nil
-}
-
-// warnUnknown warns if jobs are published to a campaign that does not exist, as far as the catalog can be asked.
-func (c *cli) warnUnknown(ctx context.Context, cfg *config.Config, id string) {
-	if cfg.Postgres.DSN.Reveal() == "" {
-		return
-	}
-	admin, err := openAdmin(cfg)
-	if err != nil {
-		return
-	}
-	defer admin.Close()
-	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
-	defer cancel()
-	if _, err := admin.GetCampaign(ctx, id); errors.Is(err, catalog.ErrNotFound) {
-		c.warn("%s; otherwise these jobs become dead letters after unknown_grace (%s)", err, notation.FormatSpan(cfg.UnknownGrace))
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -234,18 +235,39 @@ func TestAnETAOfWhatStandsStill(t *testing.T) {
 func TestJobsOfNoCampaign(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.run("campaign create there --rate 10")
-	for _, tc := range []struct{ dsn, id, says string }{
-		{d.dsn, "typo", "pacer: warning: campaign typo does not exist; create it with: pacer campaign create typo"},
-		{d.dsn, "there", ""},
-		{"", "typo", ""},
-		{"postgres://pacer@127.0.0.1:1/pacer", "typo", ""},
+	d.hooks()
+	d.environ = append(d.environ, "PACER_SINKS_OUT_TYPE=log", "PACER_DEFAULT_SINK=hooks")
+	d.run("campaign create logged --rate 10 --sink out")
+	d.run("destination create shop --url https://shop.example/x")
+	d.run("destination create other --url https://shop.example/x --sink hooks2")
+	for _, tc := range []struct{ dsn, id, header, as, says string }{
+		{d.dsn, "typo", "", "", "pacer: warning: campaign typo does not exist; create it with: pacer campaign create typo"},
+		{d.dsn, "logged", "", "", ""},
+		{d.dsn, "there", "", "", "pacer: warning: these jobs name no destination, and their sink hooks needs one; give --header pacer-destination=ID"},
+		{d.dsn, "there", "pacer-destination=shop", "", ""},
+		{d.dsn, "there", "pacer-destination=shpo", "", "pacer: warning: destination shpo does not exist; create it with: pacer destination create shpo"},
+		{d.dsn, "there", "pacer-destination=other", "", "pacer: warning: destination other belongs to the sink hooks2, and the campaign's is hooks;"},
+		{d.dsn, "there", "", "destination=shop", ""},
+		{"", "typo", "", "", ""},
+		{"postgres://pacer@127.0.0.1:1/pacer", "typo", "", "", ""},
 	} {
 		var errs bytes.Buffer
-		cfg, _, err := config.Load("pacer.yaml", false, []string{"PACER_POSTGRES_DSN=" + tc.dsn})
+		cfg, _, err := config.Load("pacer.yaml", false, append(slices.Clone(d.environ), "PACER_POSTGRES_DSN="+tc.dsn))
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&cli{World: World{Stderr: &errs}}).warnUnknown(t.Context(), cfg, tc.id)
+		flags := publishFlags{Campaign: tc.id}
+		if tc.header != "" {
+			flags.Headers = []string{tc.header}
+		}
+		if tc.as != "" {
+			flags.Map = []string{tc.as}
+		}
+		source, err := flags.source(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&cli{World: World{Stderr: &errs}}).warnAstray(t.Context(), cfg, source)
 		if got := errs.String(); tc.says == "" && got != "" || !strings.HasPrefix(got, tc.says) || strings.Count(got, "\n") > 1 {
 			t.Errorf("%s: %q, want %q", tc.id, got, tc.says)
 		}

@@ -151,7 +151,7 @@ func (c *cli) publishJobs(ctx context.Context, flags *publishFlags) error {
 	if err != nil {
 		return err
 	}
-	c.warnUnknown(ctx, s.Config, flags.Campaign)
+	c.warnAstray(ctx, s.Config, source)
 	p := &publishing{cli: c, services: s, flags: flags, source: source, rate: rate, began: time.Now()}
 	if flags.File == "" || flags.File == "-" {
 		return p.stream(ctx, c.Stdin)

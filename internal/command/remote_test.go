@@ -66,6 +66,8 @@ func served(t *testing.T, d *desk) (flags string) {
 func TestCommandsOverAServer(t *testing.T) {
 	store := harness.FreshRedis(t)
 	d := newDesk(t, store.Addr)
+	d.hooks()
+	d.environ = append(d.environ, "PACER_SINKS_OUT_TYPE=log") // of two, none is the default
 	d.run("quota set provider --window 300/1m,5000/1d:fixed:day@Europe/Moscow --mode shadow --rollout 50")
 	d.run("campaign create slow --rate 600/m --quota provider --ramp start=60,add=30,every=1h --time-zone Europe/Moscow --job-ttl 36h --burst 3 --expected-total 100",
 		"--active-hours", "mon-sun 00:00-24:00")
@@ -102,6 +104,11 @@ func TestCommandsOverAServer(t *testing.T) {
 		}
 		if here := same(d.run(show)); there != here {
 			t.Errorf("%s prints over the server\n%s\nand then it is\n%s", line, there, here)
+		}
+	}
+	for line, why := range warned {
+		if code, _, said := d.fails("destination create " + line + flags); code != 0 || !strings.HasSuffix(said, ": "+why+"\n") {
+			t.Errorf("destination create %s over the server: %d, %s", line, code, said)
 		}
 	}
 	if said := d.run("destination delete shop-9 --yes" + flags); said != "deleted destination shop-9\n" {

@@ -104,6 +104,9 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+	if _, body, _ := get(t, h, "/destination?id="+url.QueryEscape(hostile[1])); !strings.Contains(body, "nothing is sent to it: its sink &lt;script") {
+		t.Error("the page of a destination that nothing is sent to does not say so")
+	}
 	for _, path := range []string{"campaign?id=nobody", "quota?id=nothing", "quota-adjust?id=nothing", "destination?id=nowhere", "letter?place=3", "letter?place=3/18"} {
 		if code, body, _ := get(t, h, "/"+path); code != http.StatusNotFound || !strings.Contains(body, "There is no") {
 			t.Errorf("%s: %d", path, code)

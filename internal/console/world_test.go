@@ -382,6 +382,9 @@ func (w *world) Destination(_ context.Context, id string) (*view.Destination, er
 		return nil, view.Fault(view.ErrNotFound, "There is no destination %s", id)
 	}
 	since := time.Now().Add(-time.Hour)
+	if id == hostile[1] {
+		return &view.Destination{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, CreatedAt: since, UpdatedAt: since, Fault: "its sink " + hostile[0] + " is not configured", Revision: 7}, w.fail
+	}
 	return &view.Destination{
 		ID: id, State: "disabled", URL: "https://shop-7.example/hook", Query: id == "shop-7", Headers: map[string]string{"x-tenant": id}, Secrets: []string{"file:shop-7"},
 		DisabledAt: &since, DisabledReason: hostile[0], Revision: 7, CreatedAt: since, UpdatedAt: since,

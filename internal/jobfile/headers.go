@@ -59,6 +59,16 @@ func (s *Source) HeadersProblem() string {
 	return ""
 }
 
+// Destination returns the destination that every job names, unless the file has another for it; byFile tells whether the file may name some.
+func (s *Source) Destination() (id string, byFile bool) {
+	for _, h := range s.Headers {
+		if h.Key == delivery.HeaderDestination {
+			id = string(h.Value)
+		}
+	}
+	return id, s.Map[fieldDestination] != ""
+}
+
 // HashOf returns a hash of headers, hexadecimal; "" if there are none.
 func HashOf(headers []delivery.Header) string {
 	if len(headers) == 0 {

@@ -66,6 +66,7 @@ type Destination struct {
 	DisabledAt     *time.Time        `json:"disabled_at,omitempty"`
 	DisabledReason string            `json:"disabled_reason,omitempty"`
 	FailingSince   *time.Time        `json:"failing_since,omitempty"`
+	Fault          string            `json:"fault,omitempty" doc:"why nothing is sent to it, as far as the process that answers knows; of one destination, not in lists"`
 	Revision       int64             `json:"revision"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
