@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,34 @@ func (c *DestinationChange) assignments(id string) (names, places string, values
 	return strings.Join(columns, ", "), strings.Join(numbers, ", "), values
 }
 
+// maxURL is the longest address of a destination.
+const maxURL = 2048
+
+// check returns what the schema would refuse of the address, in words for the part that is wrong. The address is not repeated: it may hold a secret.
+func (c *DestinationChange) check() error {
+	if c.URL == nil {
+		return nil
+	}
+	scheme, rest, _ := strings.Cut(*c.URL, "://")
+	host := rest[:cmp.Or(strings.IndexAny(rest, "/?#")+1, len(rest)+1)-1]
+	const example = ", such as https://hooks.example.com/orders"
+	switch {
+	case scheme != "https" && scheme != "http":
+		return invalid("url: must begin with https:// or http://" + example)
+	case strings.Contains(host, "@"):
+		return invalid("url: must have no user and no password before the host; put credentials into headers, as references to secrets")
+	case host == "":
+		return invalid("url: names no host; give one" + example)
+	case strings.Contains(rest, "#"):
+		return invalid("url: must have no fragment; leave out # and what is behind it")
+	case strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return invalid("url: must be printable ASCII without spaces; write other characters as %%20 and the like")
+	case len(*c.URL) > maxURL:
+		return invalid("url: %d characters are more than %d; give a shorter one", len(*c.URL), maxURL)
+	}
+	return nil
+}
+
 // ListDestinations returns all destinations in the order of their ids.
 func (a *Admin) ListDestinations(ctx context.Context) ([]DestinationRow, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
@@ -134,6 +163,9 @@ func (a *Admin) CreateDestination(ctx context.Context, id string, change Destina
 	if change.URL == nil {
 		return DestinationRow{}, invalid("destination %s needs a url, such as https://hooks.example.com/orders", notation.Shorten(id))
 	}
+	if err := change.check(); err != nil {
+		return DestinationRow{}, err
+	}
 	names, places, values := change.assignments(id)
 	return a.changeDestination(ctx, id, nil, fmt.Sprintf(`INSERT INTO pacer.destinations (%s) VALUES (%s)`, names, places), values...)
 }
@@ -142,6 +174,9 @@ func (a *Admin) CreateDestination(ctx context.Context, id string, change Destina
 func (a *Admin) SetDestination(ctx context.Context, id string, change DestinationChange) (DestinationRow, error) {
 	if change.empty() {
 		return DestinationRow{}, invalid("destination %s: nothing to set", notation.Shorten(id))
+	}
+	if err := change.check(); err != nil {
+		return DestinationRow{}, err
 	}
 	names, places, values := change.assignments(id)
 	return a.changeDestination(ctx, id, change.AtRevision, fmt.Sprintf(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`, names, places), values...)

@@ -122,7 +122,7 @@ func TestCommandsOverAServer(t *testing.T) {
 		"campaign pause slow --until tomorrow": "until: \"tomorrow\" is neither a time", "campaign pause slow --until 2020-01-01T00:00:00Z": "is not ahead",
 		"campaign set slow --quota nothing": "quota nothing does not exist",
 		"destination show nowhere":          "does not exist", "destination create shop-7 --url https://shop-7.example/": "exists already",
-		"destination set shop-7 --url ftp://shop-7.example/": "destinations.url must be an address",
+		"destination set shop-7 --url ftp://shop-7.example/": "url: must begin with https:// or http://",
 	} {
 		d.refuses(line+flags, says)
 	}
