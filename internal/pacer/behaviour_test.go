@@ -3,6 +3,7 @@ package pacer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -91,6 +92,35 @@ func TestJobsThatCannotBeDelivered(t *testing.T) {
 			t.Errorf("%d of 7 settled as cancelled", n)
 		}
 	})
+}
+
+// Whoever reads the letter of a job that is too heavy learns by which limit, and what it is.
+func TestWhichLimitAJobIsTooHeavyFor(t *testing.T) {
+	window := func(span time.Duration, limit int64) delivery.Window {
+		return delivery.Window{Span: span, Limit: limit}
+	}
+	quotas := []*delivery.Quota{
+		{ID: "wide", Windows: []delivery.Window{window(time.Hour, 900), window(time.Minute, 0)}},
+		{ID: "wq", Windows: []delivery.Window{window(time.Minute, 80), window(10*time.Second, 50)}},
+		{ID: "shadow", Mode: delivery.ModeShadow, Windows: []delivery.Window{window(time.Second, 1)}},
+	}
+	for _, tc := range []struct {
+		weight int64
+		quotas []*delivery.Quota
+		want   string
+	}{
+		{60, quotas, "its weight 60 is above the limit 50/10s of quota wq"},
+		{1001, quotas, "its weight 1001 is above max_weight 1000"},
+		{1001, nil, "its weight 1001 is above max_weight 1000"},
+		{901, quotas[:1], "its weight 901 is above the limit 900/1h of quota wide"},
+	} {
+		if got := overweight(tc.weight, 1000, &delivery.Campaign{ID: "c", Quotas: tc.quotas}); got != tc.want {
+			t.Errorf("%d: %s, want %s", tc.weight, got, tc.want)
+		}
+	}
+	if got, want := overweight(delivery.MaxGrant+1, delivery.MaxGrant+2, &delivery.Campaign{}), "the most that is granted at once"; !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // A campaign's job_ttl is not written into its jobs: it acts as it is now, and begins anew with a replay.

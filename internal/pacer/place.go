@@ -56,7 +56,7 @@ func (p *Pacer) placeOne(j *delivery.Job, now instant) bool {
 		p.placeStep(j, e, now)
 		return true
 	case j.Weight > p.opt.MaxWeight || j.Weight > maxUnits(c):
-		p.dead(j, delivery.ReasonOverweight, "the weight is above max_weight or above a limit of the campaign's quotas")
+		p.dead(j, delivery.ReasonOverweight, overweight(j.Weight, p.opt.MaxWeight, c))
 		return true
 	case s == held:
 		return p.overflow(j, e, now)
@@ -189,20 +189,4 @@ func (p *Pacer) absent(campaign string) bool {
 
 func (p *Pacer) dead(j *delivery.Job, why delivery.Reason, detail string) {
 	p.opt.Requeuer.Put(j, delivery.Destination{Kind: delivery.ToDead, Reason: why, Detail: detail})
-}
-
-// maxUnits is the largest weight that the campaign's quota windows can ever grant.
-func maxUnits(c *delivery.Campaign) int64 {
-	most := int64(delivery.MaxGrant)
-	for _, q := range c.Quotas {
-		if !q.Strict() || !q.Covers(c.ID) {
-			continue
-		}
-		for _, w := range q.Windows {
-			if w.Limit > 0 { // a limit of 0 holds; it does not condemn
-				most = min(most, w.Limit)
-			}
-		}
-	}
-	return most
 }
