@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -458,6 +459,45 @@ func TestWarnings(t *testing.T) {
 		"PACER_WHATEVER: there is no such setting; it is ignored", "default_sink: not set"}
 	if !slices.EqualFunc(warnings, want, strings.HasPrefix) {
 		t.Errorf("warnings %q", warnings)
+	}
+}
+
+// A command that has nothing to do with sinks says nothing of them; those that serve or check them do.
+func TestWarningsConcernTheCommand(t *testing.T) {
+	from := Source{Path: write(t, "pacer.yaml", "kafka: {brokers: [a:1]}\npostgres: {dsn: 'postgres://p@a/p'}\nsinks: {a: {type: log}, b: {type: log}}"), Explicit: true}
+	for _, tt := range []struct {
+		needs []Section
+		want  int
+	}{{nil, 0}, {[]Section{NeedKafka}, 0}, {[]Section{NeedPostgres}, 0}, {[]Section{NeedSink("a")}, 0}, {[]Section{NeedKafka, NeedSinks}, 1}} {
+		if _, warnings, err := LoadFor(from, tt.needs...); err != nil || len(warnings) != tt.want {
+			t.Errorf("%q: %q, %v", tt.needs, warnings, err)
+		}
+	}
+}
+
+// The project's own script has variables that are no settings, and that no command warns of.
+func TestVariablesOfTheScriptAreKnown(t *testing.T) {
+	scripts, err := filepath.Glob("../../scripts/services/*.sh")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	var environ []string
+	for _, name := range append(scripts, "../../scripts/services.sh") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, variable := range regexp.MustCompile(`PACER_[A-Z_]+`).FindAllString(string(text), -1) {
+			environ = append(environ, variable+"=yes")
+		}
+	}
+	if !slices.Contains(environ, "PACER_STACK=yes") {
+		t.Fatalf("the scripts have %q", environ)
+	}
+	for _, variable := range environ {
+		if _, warnings, _ := load(t, "", variable); len(warnings) > 0 {
+			t.Errorf("%s: %q", variable, warnings)
+		}
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // EnvPrefix is the prefix of all variables.
 const EnvPrefix = "PACER_"
 
+// ofScripts are the variables of scripts/services.sh itself: whoever uses it may have exported them.
+var ofScripts = []string{EnvPrefix + "STACK", EnvPrefix + "SECURE", EnvPrefix + "BRIEF", EnvPrefix + "KAFKA_PROXY"}
+
 // EnvName returns the environment variable of a path: kafka.topic_prefix is PACER_KAFKA_TOPIC_PREFIX.
 func EnvName(path string) string {
 	return EnvPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(path))
@@ -26,7 +29,7 @@ func (l *loader) environment(environ []string, file map[string]any) {
 	variables := pacerVariables(environ)
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		value := variables[name]
-		if value == "" {
+		if value == "" || slices.Contains(ofScripts, name) {
 			continue
 		}
 		path, ok := paths[name]

@@ -55,7 +55,7 @@ func Load(path string, explicit bool, environ []string) (cfg *Config, warnings [
 	if err != nil {
 		return nil, l.warnings, UsageError{err}
 	}
-	return l.cfg, l.warnings, nil
+	return l.cfg, append(l.warnings, l.cfg.warnings()...), nil
 }
 
 // Source is where a configuration is read from; see Load.
@@ -83,6 +83,9 @@ func LoadFor(from Source, needs ...Section) (cfg *Config, warnings []string, err
 	}
 	if err != nil {
 		return nil, l.warnings, UsageError{err}
+	}
+	if slices.Contains(needs, NeedSinks) { // what the values mean concerns whoever works with them
+		l.warnings = append(l.warnings, l.cfg.warnings()...)
 	}
 	return l.cfg, l.warnings, nil
 }
@@ -117,9 +120,6 @@ func read(path string, explicit bool, environ []string) (*loader, error) {
 	l.derived = l.cfg.derive()
 	l.values = append(secrets, l.apart(l.cfg.Problems())...)
 	l.problems = form
-	if len(form)+len(l.values) == 0 {
-		l.warnings = append(l.warnings, l.cfg.warnings()...)
-	}
 	return l, nil
 }
 

@@ -46,7 +46,7 @@ func Settings(path string, explicit bool, environ []string) (settings []Setting,
 		return nil, l.warnings, UsageError{err}
 	}
 	l.cfg.lines(func(path, value string) { settings = append(settings, Setting{path, value, l.from(path)}) })
-	return settings, l.warnings, nil
+	return settings, append(l.warnings, l.cfg.warnings()...), nil
 }
 
 // from says where the value of a setting comes from.
