@@ -224,6 +224,9 @@ func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, 
 	if then != nil && row.Hold != nil {
 		then(id, row.Hold)
 	}
+	if now := row.Campaign(); then != nil && now.Ramp != nil && !now.Rate.Zero() && now.Ramp.Flat(now.Rate) {
+		c.warn("the ramp of campaign %s does nothing: it starts at %s, and the rate is %s", id, notation.FormatMicros(now.Ramp.Start), row.Rate())
+	}
 	return c.showCampaign(&row)
 }
 

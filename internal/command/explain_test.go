@@ -195,10 +195,15 @@ func TestWhatIsCreatedAndSendsNothing(t *testing.T) {
 		"campaign create d --rate 10":                                  "",
 		"campaign create e --rate 10 --status paused":                  "",
 		"campaign create f --rate 10 --starts-at 2096-01-01T00:00:00Z": "",
+		"campaign create g --rate 100 --ramp start=500,add=5,every=1m": "the ramp of campaign g does nothing: it starts at 500, and the rate is 100",
+		"campaign create h --rate 100 --ramp start=99,add=5,every=1m":  "",
+		"quota set q --window 100/1m,50/1h":                            "the window 100/1m of quota q never decides: 50/1h lets through no more",
+		"quota set r --window 100/1m,500/1h,0/10s":                     "",
 	} {
 		d.expectWarning(line, says)
 	}
 	d.expectWarning("campaign set a --rate 10 --sink elsewhere", "its sink elsewhere is not configured")
+	d.expectWarning("quota window add r 20/1d", "never decides: 20/1d lets through no more")
 }
 
 func (d *desk) expectWarning(line, says string) {

@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -139,6 +140,11 @@ func (c *cli) changeQuota(ctx context.Context, id string, change quotaEdit) erro
 	q, err := store.changeQuota(ctx, id, change)
 	if err != nil {
 		return err
+	}
+	if quota, err := q.Quota(); err == nil {
+		if idle, by, found := model.Idle(quota.Windows); found {
+			c.warn("the window %s of quota %s never decides: %s lets through no more", notation.FormatWindow(idle), id, notation.FormatWindow(by))
+		}
 	}
 	return c.printTable(q, func(p *printer) { printQuota(p, &q) })
 }

@@ -272,6 +272,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"section as a value", "kafka: 7", nil, []string{"kafka: must be a section with the keys brokers, topics,"}},
 		{"value as a section", "kafka: {group: {a: 1}}", nil, []string{"kafka.group: must be text"}},
 		{"number", "kafka: {lanes: many}", nil, []string{`kafka.lanes: "many" is not a whole number`}},
+		{"number with too many digits", "kafka: {lanes: '99999999999999999999'}", nil, []string{`kafka.lanes: "99999999999999999999" is out of range`}},
 		{"range", "kafka: {lanes: 0}", nil, []string{"kafka.lanes: 0 is out of range; use a number between 1 and"}},
 		{"variable", "", []string{"PACER_KAFKA_LANES=many"}, []string{`kafka.lanes (PACER_KAFKA_LANES): "many" is not a whole number`}},
 		{"collector", "tracing: {endpoint: collector:4318}", nil, []string{"tracing.endpoint: must be the URL of an OpenTelemetry collector"}},

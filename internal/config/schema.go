@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -187,7 +188,10 @@ func setScalar[T any](target *T, raw any, parse func(string) (T, error), wrong s
 			text, isText = strconv.Itoa(n), true
 		}
 		var err error
-		if v, err = parse(strings.TrimSpace(text)); !isText || err != nil {
+		if v, err = parse(strings.TrimSpace(text)); isText && errors.Is(err, strconv.ErrRange) {
+			return fmt.Errorf("%s is out of range", quoted(raw))
+		}
+		if !isText || err != nil {
 			return fmt.Errorf("%s is %s", quoted(raw), wrong)
 		}
 	}

@@ -61,6 +61,9 @@ func (r *Ramp) Validate(ceiling Rate) error {
 	return nil
 }
 
+// Flat reports whether the ramp has no step to take: it starts at the ceiling or above.
+func (r *Ramp) Flat(ceiling Rate) bool { return r.roundUp(r.Start) >= r.top(ceiling) }
+
 // at is the rate at now of a ramp that began at begin, the number of steps taken, and the time of the next one: the
 // zero time once the ceiling is reached. The ramp must be valid.
 func (r *Ramp) at(now, begin time.Time, ceiling Rate) (rate Rate, step int64, next time.Time) {

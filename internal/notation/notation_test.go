@@ -59,8 +59,13 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%q: %s, %v", text, got, err)
 		}
 	}
+	for _, text := range []string{"99999999999d", "9000000h", "3661d", "4095w", "3660d1s", "99999999999999h"} {
+		if got, err := ParseSpan(text); err == nil || !strings.Contains(err.Error(), "is longer than 3660d") {
+			t.Errorf("%q was read as %s, %v", text, got, err)
+		}
+	}
 	for _, text := range []string{
-		"", "5", "d", "-1s", "-1d", "99999999999d", "1d-1h", "+1h", "9000000h", "xd", "3661d", "4095w", "1d1w", "1 d", "1.5d", "fast",
+		"", "5", "d", "-1s", "-1d", "1d-1h", "+1h", "xd", "1d1w", "1 d", "1.5d", "fast", "-9999999h",
 	} {
 		if got, err := ParseSpan(text); err == nil || !strings.Contains(err.Error(), "is not a length of time such as 90s, 1h or 7d") {
 			t.Errorf("%q was read as %s, %v", text, got, err)
@@ -112,6 +117,9 @@ func TestParseRate(t *testing.T) {
 		{in: "1/1us", says: "send_per"},
 		{in: "1000001", says: "above 1000000 per second"},
 		{in: "99999999999999", says: "above 1000000 per second"},
+		{in: "1e12", says: "must be written out, without an exponent"},
+		{in: "1E400", says: "must be written out"},
+		{in: "one", says: "must be a number"},
 		{in: "0.000001/24h", says: "below one unit"},
 	} {
 		micros, per, err := ParseRate(tc.in)
@@ -150,6 +158,9 @@ func TestWindows(t *testing.T) {
 		if windows, err := ParseWindows(text); err == nil || !strings.HasPrefix(err.Error(), "window ") {
 			t.Errorf("%q was read as %+v, %v", text, windows, err)
 		}
+	}
+	if _, err := ParseWindows("99999999999999999999/1d"); err == nil || !strings.Contains(err.Error(), "the limit is out of range") {
+		t.Error(err)
 	}
 	words := make([]string, len(want))
 	for i, w := range want {

@@ -37,6 +37,11 @@ func ParseMicros(text string) (int64, error) {
 	if strings.HasPrefix(text, "-") {
 		return 0, errors.New("must not be negative; 0 holds the campaign")
 	}
+	if strings.ContainsAny(text, "eE") {
+		if _, err := strconv.ParseFloat(text, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+			return 0, errors.New("must be written out, without an exponent, such as 1000")
+		}
+	}
 	whole, fraction, _ := strings.Cut(text, ".")
 	if len(fraction) > 6 {
 		return 0, errors.New("at most six decimals")

@@ -1,7 +1,9 @@
 package notation
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +39,9 @@ func ParseSpan(text string) (time.Duration, error) {
 			continue
 		}
 		n, err := strconv.ParseUint(whole, 10, 12) // of both units less than maxSpan can hold
+		if errors.Is(err, strconv.ErrRange) {
+			return 0, tooLong(text)
+		}
 		if err != nil {
 			return 0, notASpan(text)
 		}
@@ -46,10 +51,22 @@ func ParseSpan(text string) (time.Duration, error) {
 		}
 	}
 	d, err := time.ParseDuration(rest)
-	if err != nil || strings.ContainsAny(rest, "+-") || d > maxSpan || sum+d > maxSpan {
+	switch {
+	case strings.ContainsAny(rest, "+-"):
+		return 0, notASpan(text)
+	case err != nil && overflows.MatchString(rest), err == nil && (d > maxSpan || sum+d > maxSpan):
+		return 0, tooLong(text)
+	case err != nil:
 		return 0, notASpan(text)
 	}
 	return sum + d, nil
+}
+
+// overflows matches what time.ParseDuration refuses only because it is too long.
+var overflows = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`)
+
+func tooLong(text string) error {
+	return fmt.Errorf("%q is longer than %s", Shorten(text), FormatSpan(maxSpan))
 }
 
 func notASpan(text string) error {

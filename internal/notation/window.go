@@ -1,6 +1,7 @@
 package notation
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -37,7 +38,10 @@ func parseWindow(text string) (delivery.Window, error) {
 		w.Algorithm, w.Anchor, _ = strings.Cut(rest, ":")
 	}
 	var err error
-	if w.Limit, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); err != nil {
+	switch w.Limit, err = strconv.ParseInt(strings.TrimSpace(limit), 10, 64); {
+	case errors.Is(err, strconv.ErrRange):
+		return delivery.Window{}, fmt.Errorf("window %q: the limit is out of range; give one such as 300", Shorten(text))
+	case err != nil:
 		return delivery.Window{}, fmt.Errorf("window %q: the limit must be a whole number, such as 300/1m", Shorten(text))
 	}
 	if w.Span, err = ParseSpan(span); err != nil {

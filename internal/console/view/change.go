@@ -172,7 +172,10 @@ func numbers[S, E any](name, label, hint string, of func(*S) int64, set func(*E)
 	return Setting[S, E]{name, label, hint, func(s *S) string { return strconv.FormatInt(of(s), 10) }, func(e *E, text string) error {
 		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
 		*set(e) = &n
-		if err != nil {
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return Fault(ErrInvalid, "%s: %q is out of range", label, text)
+		case err != nil:
 			return Fault(ErrInvalid, "%s: %q is not a whole number", label, text)
 		}
 		return nil
