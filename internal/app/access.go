@@ -20,6 +20,7 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
+	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/shards"
 )
 
@@ -51,6 +52,9 @@ func readAccess(cfg *config.Config) *access {
 		if err := catalog.CheckDSN(dsn); err != nil {
 			a.config.Postgres, a.secretFault = cfg.Postgres, errors.Join(a.secretFault, err)
 		}
+	}
+	if err := auth.CheckTokens(a.config.HTTP.Tokens.Reveal()); err != nil && cfg.Fault(config.NeedServer) == nil {
+		a.config.HTTP.Tokens, a.secretFault = cfg.HTTP.Tokens, errors.Join(a.secretFault, fmt.Errorf("http.tokens: %w", err))
 	}
 	return a
 }

@@ -133,6 +133,7 @@ func TestTokensAreTakenAway(t *testing.T) {
 	}{
 		{"redis-1", bob, false, []string{"http.tokens"}, bob}, {"redis-1", "", false, []string{"http.tokens"}, ""},
 		{"redis-1", alice, false, []string{"http.tokens"}, alice},
+		{"redis-1", "carol admin", true, nil, alice}, {"", "carol admin", true, nil, alice},
 		{"", bob, true, []string{"http.tokens"}, bob}, {"", "", true, []string{"http.tokens"}, ""}, {"", "", true, nil, ""},
 	} {
 		f.write("redis", tt.redis)
@@ -142,10 +143,16 @@ func TestTokensAreTakenAway(t *testing.T) {
 			t.Errorf("redis %q, tokens %q: changed %q, %v; in use is %q", tt.redis, tt.tokens, changed, err, got)
 		}
 	}
-	if password := s.redisAccess().Password; password != "redis-1" {
+	f.write("redis", "redis-5")
+	f.write("tokens", "carol admin")
+	if changed, err := s.renewAccess(); err == nil || !strings.HasPrefix(err.Error(), "http.tokens: line 1 must be a name") || !slices.Equal(changed, []string{"redis.password"}) {
+		t.Errorf("a wrong line beside a new password: %q, %v", changed, err)
+	}
+	if password := s.redisAccess().Password; password != "redis-5" {
 		t.Errorf("redis has the password %q", password)
 	}
 	f.write("redis", "redis-1")
+	f.write("tokens", "")
 	if f.services(slog.New(slog.DiscardHandler), "PACER_HTTP_TOKENS=file:"+f.dir+"/tokens").latest().HTTP.Tokens != "" {
 		t.Error("a start with an empty list has tokens")
 	}

@@ -280,6 +280,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"collector's user", "tracing: {endpoint: 'https://me:sesame@collector'}", nil, []string{"tracing.endpoint: must be the URL of an OpenTelemetry collector"}},
 		{"sample", "tracing: {sample: 1.5}", nil, []string{"tracing.sample: 1.5 is out of range; use a number between 0 and 1"}},
 		{"list of tokens", "http: {tokens: \"alice boss\"}", nil, []string{"http.tokens: line 1 must be a name, a role, and the SHA-256 of the token"}},
+		{"file of tokens without file:", "http: {tokens: hunter22}", nil, []string{
+			"http.tokens: line 1 must be a name, a role, and the SHA-256 of the token; a file of such lines is named as file:PATH"}},
 		{"anonymous", "http: {anonymous: admin}", nil, []string{"http.anonymous: there is no \"admin\"; use one of viewer, none"}},
 		{"base path", "http: {base_path: pacer/}", nil, []string{"http.base_path: must begin with / and not end with it, such as /pacer, with letters, digits, - and _"}},
 		{"proxy", "http: {trusted_origins: [ops], proxy: {networks: [10.0.0.1], user_header: \"a b\"}}", nil, []string{

@@ -300,7 +300,9 @@ func (v *validator) http(h *HTTP) {
 	}
 	v.oneOf("http.anonymous", h.Anonymous, auth.Viewer.String(), auth.None.String())
 	v.oneOf("http.payloads", h.Payloads, PayloadsAll, PayloadsBeginning, PayloadsHidden)
-	if err := auth.CheckTokens(h.Tokens.Reveal()); err != nil {
+	if err := auth.CheckTokens(h.Tokens.Reveal()); err != nil && len(strings.Fields(h.Tokens.Reveal())) == 1 {
+		v.add("http.tokens", "%s; a file of such lines is named as file:PATH", err)
+	} else if err != nil {
 		v.add("http.tokens", "%s", err)
 	}
 	for _, origin := range h.TrustedOrigins {
