@@ -102,11 +102,15 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 		undecodable(j, "the envelope's campaign must be a string")
 		return
 	case e.payload == nil:
-		undecodable(j, "the envelope has no payload")
+		detail := "the envelope has no payload"
+		if e.stray != nil {
+			detail += ", and " + quoted(*e.stray) + " " + strayKey(*e.stray)
+		}
+		undecodable(j, detail)
 		return
 	}
 	if e.stray != nil {
-		invalid(j, quoted(*e.stray), "is not a key of an envelope"+suggestion(*e.stray, envelopeKeys))
+		invalid(j, quoted(*e.stray), strayKey(*e.stray))
 	}
 	if e.twice != nil {
 		invalid(j, *e.twice, "must be there once")
@@ -127,6 +131,9 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 	}
 	j.Payload, j.ContentType = e.payload, contentTypeJSON
 }
+
+// strayKey says what is wrong with a key that is not known, and which may be meant.
+func strayKey(key string) string { return "is not a key of an envelope" + suggestion(key, envelopeKeys) }
 
 // undecodable records the defect, unless there is one that says more: a misspelled header.
 func undecodable(j *delivery.Job, detail string) {
