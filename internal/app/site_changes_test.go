@@ -299,10 +299,13 @@ func quotasByForm(t *testing.T, c quotas, by view.Actor) {
 			t.Errorf("%s of a quota that was changed: %v", name, err)
 		}
 	}
-	for _, edit := range []*view.QuotaEdit{{Add: []string{"many"}}, {Remove: []string{"soon"}}, {Remove: []string{"1w"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
+	for _, edit := range []*view.QuotaEdit{{Add: []string{"many"}}, {Remove: []string{"soon"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
 		if _, err := c.EditQuota(ctx, by, id, edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
+	}
+	if _, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Remove: []string{"1w"}}); !errors.Is(err, view.ErrNotFound) {
+		t.Errorf("a window that is not there: %v", err)
 	}
 	if err := c.DeleteQuota(ctx, by, "provider", false, nil); err != nil {
 		t.Errorf("a quota of no campaign: %v", err)

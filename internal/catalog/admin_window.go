@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ func (a *Admin) ChangeWindows(ctx context.Context, id string, change WindowsChan
 		for _, span := range change.Remove {
 			kept := slices.DeleteFunc(slices.Clone(q.Windows), func(w delivery.Window) bool { return w.Span == span })
 			if len(kept) == len(q.Windows) {
-				return invalid("quota %s has no window of %s; it has %s", id, notation.FormatSpan(span), spellSpans(q.Windows))
+				return noWindow(q, span)
 			}
 			q.Windows = kept
 		}
@@ -52,6 +53,11 @@ func (a *Admin) ChangeWindows(ctx context.Context, id string, change WindowsChan
 		}
 		return replaceWindows(ctx, tx, id, q.Windows)
 	})
+}
+
+// noWindow is the error of a change of a window that is not there.
+func noWindow(q *delivery.Quota, span time.Duration) error {
+	return inLine(fmt.Sprintf("quota %s has no window of %s; it has %s", q.ID, notation.FormatSpan(span), spellSpans(q.Windows)), ErrNotFound)
 }
 
 func spellSpans(windows []delivery.Window) string {
@@ -108,7 +114,7 @@ func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration, 
 		}
 		window := slices.IndexFunc(q.Windows, func(w delivery.Window) bool { return w.Span == span })
 		if window < 0 {
-			return invalid("quota %s has no window of %s; it has %s", id, notation.FormatSpan(span), spellSpans(q.Windows))
+			return noWindow(q, span)
 		}
 		before, after, minute, err := adjust(q, window)
 		if err != nil {

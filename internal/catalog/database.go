@@ -227,7 +227,7 @@ func lastOfEach[R any](rows []R, compare func(a, b R) int) []R {
 var (
 	// ErrSchema means that the database lacks tables or columns that this pacer needs.
 	ErrSchema = errors.New("the database schema is missing or older than this pacer; run: pacer migrate up")
-	// ErrNotFound means that the named campaign or quota does not exist.
+	// ErrNotFound means that the named campaign, quota, window, destination or change does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrStale means that what was to be changed has been changed by somebody else.
 	ErrStale = errors.New("changed meanwhile")

@@ -18,8 +18,8 @@ import (
 // ErrNotOK means that a command worked and reported a bad result, so that no message is missing. Exit code 1.
 var ErrNotOK = errors.New("not ok")
 
-// ExitCode returns the exit code for the error of a command: 0 done or drained, 1 a check or operation failed, 2 bad
-// configuration or arguments.
+// ExitCode returns the exit code for the error of a command: 0 done or drained, 1 a check or operation failed, also because what it is
+// about does not exist, 2 bad configuration or arguments.
 func ExitCode(err error) int {
 	var usage config.UsageError
 	switch {

@@ -76,6 +76,14 @@ func TestQuotasAreChangedInPart(t *testing.T) {
 	d.fields(d.run("quota window add provider 9/1d 200/1m"), "windows 200/1m,2/1h:log,9/1d")
 	d.fields(d.run("quota window remove provider 1d"), "windows 200/1m,2/1h:log")
 	d.refuses("quota window remove provider 7d", "has no window of 7d; it has 1m, 1h")
+	for _, missing := range []string{
+		"quota window remove provider 7d", "quota adjust provider 7d --used 5 --reason credit", "quota show nothing", "campaign set nothing --rate 5",
+		"campaign show nothing", "destination show nothing", "explain nothing",
+	} {
+		if code, _, said := d.fails(missing); code != 1 {
+			t.Errorf("%s: exit code %d, %s", missing, code, said)
+		}
+	}
 	d.refuses("quota window remove provider 1m 1h", "would have no window, and limit nothing")
 	d.refuses("quota window add provider", "needs an id and a window")
 	d.refuses("quota window add provider 3/1s:slow", "slow")

@@ -16,7 +16,7 @@ func Reference() []byte {
 	var page bytes.Buffer
 	page.WriteString("# Commands\n\nGenerated from the program by `make reference`; `--help` prints the same. Every command also has `--config FILE`, by\n" +
 		"default `pacer.yaml`; `PACER_…` variables take precedence ([configuration.md](../configuration.md)). Exit codes: 0 done, 1 a check or\n" +
-		"an operation failed, 2 bad configuration or arguments.\n")
+		"an operation failed, also because what the command is about does not exist, 2 bad configuration or arguments.\n")
 	root := (&cli{}).root()
 	root.InitDefaultCompletionCmd()
 	eachCommand(root, func(cmd *cobra.Command) {

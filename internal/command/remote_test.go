@@ -226,7 +226,9 @@ func changeQuotasOver(t *testing.T, d *desk, flags string) {
 		t.Errorf("%q", said)
 	}
 	d.refuses("quota delete provider --yes"+flags, "limits 2 campaigns")
-	d.refuses("quota window remove provider 9h"+flags, "has no window of 9h")
+	if code, _, said := d.fails("quota window remove provider 9h" + flags); code != 1 || !strings.Contains(said, "has no window of 9h") {
+		t.Errorf("exit code %d, %s", code, said)
+	}
 	d.refuses("quota adjust provider 10s --used 0 --reason credit"+flags, "give --lower")
 }
 
