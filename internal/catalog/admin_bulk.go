@@ -70,7 +70,7 @@ func (c BulkChange) statement() (set string, args []any, err error) {
 		}
 		return `(send_rate, send_per) = ROW ($2::numeric, $3::interval)` + going, []any{notation.FormatMicros(units), per}, nil
 	case c.Percent > 0 && c.Percent <= maxPercent:
-		return `send_rate = round(send_rate * $2::float8::numeric / 100, 6)` + going, []any{c.Percent}, nil
+		return `send_rate = trim_scale(round(send_rate * $2::float8::numeric / 100, 6))` + going, []any{c.Percent}, nil
 	}
 	return "", nil, invalid("percent must be above 0 and at most %d", maxPercent)
 }

@@ -167,6 +167,15 @@ func TestBulkChanges(t *testing.T) {
 			t.Errorf("%+v: %d changed, %v; a is %s at %s", step.change, changed, err, row.Status, row.SendRate)
 		}
 	}
+	changes, err := a.Changes(ctx, ChangesOf{Campaign: "a", Limit: 10})
+	if err != nil || len(changes) < 6 {
+		t.Fatal(changes, err)
+	}
+	for i := range changes {
+		if strings.Contains(string(changes[i].New), "000") { // as a rate is written, without zeros that say nothing
+			t.Errorf("the record of changes has %s", changes[i].New)
+		}
+	}
 	// Those that go on by themselves are those that it pauses: one that was paused before stays so.
 	if _, err := a.SetStatus(ctx, "b", delivery.StatusPaused); err != nil {
 		t.Fatal(err)

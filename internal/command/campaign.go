@@ -67,7 +67,7 @@ func (c *cli) deleteCampaign() *cobra.Command {
 			return err
 		}
 		return c.print(row, func(p *printer) {
-			p.line("deleted campaign %s, of which %d jobs were delivered", id, row.Progress.Delivered)
+			p.line("deleted campaign %s, which had delivered %s", id, counted(row.Progress.Delivered, "job"))
 		})
 	})
 	yesFlag(cmd, &yes)
@@ -311,7 +311,7 @@ func showSenders(p *printer, senders []view.Sender) {
 		if len(s.Lanes) > 0 {
 			lanes = "lanes " + notation.List(s.Lanes) + ", "
 		}
-		p.line("%s\t%s: %s%d jobs in memory, %d in flight", name, s.Daemon, lanes, s.InMemory, s.InFlight)
+		p.line("%s\t%s: %s%s in memory, %d in flight", name, s.Daemon, lanes, counted(s.InMemory, "job"), s.InFlight)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestCampaignsAreDeletedOnceAndForAll(t *testing.T) {
 		}
 	}
 	d.run("campaign cancel spring --yes")
-	if out := d.run("campaign delete spring --yes"); out != "deleted campaign spring, of which 0 jobs were delivered\n" {
+	if out := d.run("campaign delete spring --yes"); out != "deleted campaign spring, which had delivered 0 jobs\n" {
 		t.Error(out)
 	}
 	if out := d.run("campaign list --json"); out != "[]\n" {

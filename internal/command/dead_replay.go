@@ -215,7 +215,11 @@ func printReplay(p *printer, dryRun bool, report *deadletter.ReplayReport, took 
 	if report.More {
 		atLeast = "at least "
 	}
-	p.line("%s%d dead letters match, %d %s", atLeast, report.Matched, report.Replayed, verb)
+	match := counted(report.Matched, "dead letter") + " match"
+	if report.Matched == 1 {
+		match += "es"
+	}
+	p.line("%s%s, %d %s", atLeast, match, report.Replayed, verb)
 	for _, left := range []struct {
 		letters int
 		why     string

@@ -60,7 +60,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 				p.line("until\t%s", agoOrAhead(v.Until))
 			}
 			if v.Waiting != nil {
-				p.line("waiting\t%d jobs", *v.Waiting)
+				p.line("waiting\t%s", counted(*v.Waiting, "job"))
 			}
 			showLanes(p, v.Lanes)
 			showSenders(p, v.Senders)

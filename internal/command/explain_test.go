@@ -167,7 +167,7 @@ func TestUnitsThatWereHandedBack(t *testing.T) {
 	}
 	a := look()
 	if a.Cause != hold.Share || time.Until(a.Until) > 13*time.Second || !strings.HasPrefix(a.Why(), "its quota provider had too few units for it when it last asked, at 20") ||
-		!strings.HasSuffix(a.Why(), "; now there are 5") || !strings.HasPrefix(a.Remedy(), "wait: it asks again by 20") {
+		!strings.HasSuffix(a.Why(), "; now it has 5") || !strings.HasPrefix(a.Remedy(), "wait: it asks again by 20") {
 		t.Errorf("handed back: %s; to do: %s; until %s", a.Why(), a.Remedy(), a.Until)
 	}
 	for _, line := range []string{"quota show provider", "quota show provider --json"} {

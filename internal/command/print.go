@@ -32,6 +32,14 @@ func ExitCode(err error) int {
 	}
 }
 
+// counted writes a number of things, which are called noun.
+func counted[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // print writes v as JSON if --json is given, else the text.
 func (c *cli) print(v any, text func(*printer)) error {
 	if c.json {

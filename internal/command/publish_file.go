@@ -92,7 +92,7 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 	acked, err := to.publish(ctx, producer, recordsOf(jobs, nil), bar.add)
 	bar.close()
 	if err != nil {
-		err = fmt.Errorf("%w (%d jobs were published)", app.BrokersFault(err), acked)
+		err = fmt.Errorf("%w (%s published)", app.BrokersFault(err), counted(acked, "job"))
 	}
 	v := to.summary(acked)
 	v.Complete = err == nil
@@ -100,11 +100,7 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 }
 
 func (p *publishing) published(jobs int64, to publishTarget) string {
-	what := fmt.Sprintf("%d jobs", jobs)
-	if jobs == 1 {
-		what = "1 job"
-	}
-	return fmt.Sprintf("published %s of campaign %s to %s in %s", what, p.flags.Campaign, to, time.Since(p.began).Round(time.Millisecond))
+	return fmt.Sprintf("published %s of campaign %s to %s in %s", counted(jobs, "job"), p.flags.Campaign, to, time.Since(p.began).Round(time.Millisecond))
 }
 
 // recordsOf are the records of jobs. Where each ends is told to sent, if set, before the record is passed on.
@@ -181,7 +177,7 @@ func (p *publishing) checked(found *jobfile.Findings, from jobfile.Position) err
 		}
 		err = fmt.Errorf("%s: %d lines are wrong, of which the first are above; nothing was published", p.flags.File, found.Bad)
 	}
-	text := fmt.Sprintf("%d jobs of campaign %s would be published; no line is wrong", found.Jobs-from.Jobs, p.flags.Campaign)
+	text := fmt.Sprintf("%s of campaign %s would be published; no line is wrong", counted(found.Jobs-from.Jobs, "job"), p.flags.Campaign)
 	if from.Jobs > 0 {
 		text += fmt.Sprintf("; it would go on at line %d", from.Line+1)
 	}

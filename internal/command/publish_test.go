@@ -152,7 +152,7 @@ func TestPublishedIsWhatTheFileSays(t *testing.T) {
 	}
 	var said, errs bytes.Buffer
 	code := Run(t.Context(), strings.Fields("publish --campaign spring --file - --map id=k"), World{strings.NewReader("{\"k\":\"u-3\"}\n{}\n{\"k\":\"u-4\"}\n"), &said, &errs, p.environ})
-	if code != 1 || !strings.Contains(errs.String(), `line 2 has no "k", the id of its job`) || !strings.Contains(errs.String(), "(1 jobs were published)") {
+	if code != 1 || !strings.Contains(errs.String(), `line 2 has no "k", the id of its job`) || !strings.Contains(errs.String(), "(1 job published)") {
 		t.Errorf("code %d, %s", code, errs.String())
 	}
 	if ids := p.ids(); len(ids) != 3 || ids["u-1"] != 1 || ids["u-2"] != 1 || ids["u-3"] != 1 {

@@ -112,7 +112,7 @@ func TestQuotasAreChangedInPart(t *testing.T) {
 	}
 	d.refuses("quota delete provider", "give --yes")
 	d.refuses("quota delete provider --yes", "limits 1 campaigns, such as spring; take them out of it, or give --unlink")
-	if said := d.run("quota delete provider --yes --unlink"); said != "deleted quota provider, which limited 1 campaigns\n" {
+	if said := d.run("quota delete provider --yes --unlink"); said != "deleted quota provider, which limited 1 campaign\n" {
 		t.Errorf("%q", said)
 	}
 	d.refuses("quota show provider", "does not exist")

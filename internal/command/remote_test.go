@@ -126,7 +126,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	} {
 		d.refuses(line+flags, says)
 	}
-	if said := d.run("campaign delete fast --yes" + flags); !strings.HasPrefix(said, "deleted campaign fast, of which 0 jobs") {
+	if said := d.run("campaign delete fast --yes" + flags); !strings.HasPrefix(said, "deleted campaign fast, which had delivered 0 jobs") {
 		t.Error(said)
 	}
 	d.refuses("campaign show fast", "does not exist")

@@ -103,7 +103,7 @@ func TestEveryCause(t *testing.T) {
 		}, Share, time.Time{}, "its quota provider has no unit for it", "pacer quota set provider"},
 		"units that were handed back": {func(e *Evidence) {
 			e.Waits = map[string]Wait{"provider": {Asked: in(-2 * time.Second), Again: in(10 * time.Second)}}
-		}, Share, in(10 * time.Second), "its quota provider had too few units for it when it last asked, at 2026-11-20T11:59:58Z; now there are 7",
+		}, Share, in(10 * time.Second), "its quota provider had too few units for it when it last asked, at 2026-11-20T11:59:58Z; now it has 7",
 			"it asks again by 2026-11-20T12:00:10Z"},
 		"fails alone": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} }, Failing, time.Time{},
 			"its sink receiver fails its jobs, and those of no other campaign as far as is known", "the destination itself may be down"},

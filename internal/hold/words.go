@@ -68,7 +68,7 @@ func (a *Answer) Why() string {
 			return fmt.Sprintf("its quota %s seems to be used up; what is left of it is not known, since its mode is eventual", a.quota.ID)
 		}
 		if !a.asked.IsZero() {
-			return fmt.Sprintf("its quota %s had too few units for it when it last asked, at %s; now there are %d", a.quota.ID, instant(a.asked), a.left)
+			return fmt.Sprintf("its quota %s had too few units for it when it last asked, at %s; now it has %d", a.quota.ID, instant(a.asked), a.left)
 		}
 		return fmt.Sprintf("its quota %s has no unit for it; other campaigns share it", a.quota.ID)
 	case Failing:
