@@ -125,12 +125,31 @@ func noCommand(parent *cobra.Command, name string) error {
 	}
 	switch {
 	case !parent.HasParent():
+		if near == "" {
+			near = elsewhere(parent, name)
+		}
 		has = "pacer --help lists them"
 	case len(names) > 0:
 		has = "it has " + strings.Join(names, ", ")
 	}
 	hints := strings.TrimRight("; "+near+has, "; ")
 	return fmt.Errorf("%s has no command %q%s", parent.CommandPath(), notation.Shorten(name), hints)
+}
+
+// elsewhere asks whether a command of a group is meant, such as pause of campaign; "" if there is none of that name.
+func elsewhere(root *cobra.Command, name string) string {
+	var list []string
+	for _, sub := range root.Commands() {
+		for _, of := range sub.Commands() {
+			if of.IsAvailableCommand() && of.Name() == name {
+				list = append(list, sub.Name()+" "+name)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "did you mean " + strings.Join(list, ", or ") + "? "
 }
 
 // group makes a command that only contains others.

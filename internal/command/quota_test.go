@@ -294,13 +294,13 @@ func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	}
 	at := time.Unix(60*minute, 0).UTC().Truncate(30 * time.Minute).Format(time.RFC3339)
 	table := d.run(last3h)
-	d.fields(table, "FROM UNITS LEFT OF 9/1s LEFT OF 300/1h")
+	d.fields(table, "FROM UNITS LEDGER LEAVES OF 9/1s LEDGER LEAVES OF 300/1h")
 	if lines := strings.Split(table, "\n"); !strings.HasPrefix(lines[1], at) {
 		t.Errorf("the time before the first use is shown: %s", table)
 	}
 	d.fields(table, at+" 120 - 180")
-	d.fields(table, "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour; "+
-		"units that were added by quota adjust count in all windows, and ones that were taken away still do: pacer quota show has the counts")
+	d.fields(table, "the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: "+
+		"pacer quota show has what is left; the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour")
 	var answer quotaUsage
 	if err := json.Unmarshal([]byte(d.run(last3h+" --json")), &answer); err != nil {
 		t.Fatal(err)

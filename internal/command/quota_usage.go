@@ -60,8 +60,8 @@ func usageNote(q *catalog.QuotaRow) string {
 	case !slices.ContainsFunc(q.Windows, keepsUse):
 		return "the use of a quota is kept only with a window longer than 2 minutes, and this one has none"
 	default:
-		return "the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour; " +
-			"units that were added by quota adjust count in all windows, and ones that were taken away still do: pacer quota show has the counts"
+		return "the ledger leaves too little where quota adjust has added units, which count in all windows here, or taken some away, which still count: " +
+			"pacer quota show has what is left; the last two minutes may hold units that are reserved and not sent; what is older than a day is kept by the hour"
 	}
 }
 
@@ -83,7 +83,7 @@ func (u *quotaUsage) print(p *printer) {
 	heads := []string{"FROM", "UNITS"}
 	if len(u.Steps) > 0 {
 		for _, w := range u.Steps[0].Remaining {
-			heads = append(heads, fmt.Sprintf("LEFT OF %d/%s", w.Limit, w.Span))
+			heads = append(heads, fmt.Sprintf("LEDGER LEAVES OF %d/%s", w.Limit, w.Span))
 		}
 	}
 	p.line("%s", strings.Join(heads, "\t"))
