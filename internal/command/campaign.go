@@ -102,7 +102,7 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 				return err
 			}
 		}
-		return c.changeCampaign(ctx, id, campaignEdit{create: name == "create", fields: change, reason: bulk.Reason}, c.warnHeld)
+		return c.changeCampaign(ctx, id, campaignEdit{create: name == "create", fields: change, reason: bulk.Reason}, c.warnCampaign)
 	}
 	cmd := c.ofID(name, short, one)
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
@@ -208,8 +208,8 @@ func (c *cli) getCampaign(ctx context.Context, id string) error {
 }
 
 // changeCampaign changes a campaign, and shows what it is then and what its row says of its being held; then, unless it
-// is nil, is told that too.
-func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, then func(id string, held *heldView)) error {
+// is nil, is told first.
+func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, then func(*campaignRow)) error {
 	if err := checkReason(edit.reason); err != nil {
 		return err
 	}
@@ -221,21 +221,10 @@ func (c *cli) changeCampaign(ctx context.Context, id string, edit campaignEdit, 
 	if err != nil {
 		return err
 	}
-	if then != nil && row.Hold != nil {
-		then(id, row.Hold)
-	}
-	if now := row.Campaign(); then != nil && now.Ramp != nil && !now.Rate.Zero() && now.Ramp.Flat(now.Rate) {
-		c.warn("the ramp of campaign %s does nothing: it starts at %s, and the rate is %s", id, notation.FormatMicros(now.Ramp.Start), row.Rate())
+	if then != nil {
+		then(&row)
 	}
 	return c.showCampaign(&row)
-}
-
-// warnHeld warns of what keeps a campaign that was created or set from sending, and may not be intended.
-func (c *cli) warnHeld(id string, held *heldView) {
-	switch held.Cause {
-	case hold.Invalid, hold.Ended, hold.Rate, hold.Sink:
-		c.warn("campaign %s sends nothing because %s; to do: %s", id, held.Why, held.Remedy)
-	}
 }
 
 // showCampaign prints a campaign and what holds it.

@@ -28,7 +28,9 @@ func (c *cli) quotaDelete() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(row, func(p *printer) { p.line("deleted quota %s, which limited %s", id, counted(len(row.Campaigns), "campaign")) })
+		return c.print(row, func(p *printer) {
+			p.line("deleted quota %s, which limited %s", id, counted(len(row.Campaigns), "campaign"))
+		})
 	})
 	cmd.Flags().BoolVar(&unlink, "unlink", false, "also take its campaigns out of it; those without another are limited by their rate alone")
 	yesFlag(cmd, &yes)

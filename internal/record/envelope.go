@@ -133,7 +133,9 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 }
 
 // strayKey says what is wrong with a key that is not known, and which may be meant.
-func strayKey(key string) string { return "is not a key of an envelope" + suggestion(key, envelopeKeys) }
+func strayKey(key string) string {
+	return "is not a key of an envelope" + suggestion(key, envelopeKeys)
+}
 
 // undecodable records the defect, unless there is one that says more: a misspelled header.
 func undecodable(j *delivery.Job, detail string) {
