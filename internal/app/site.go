@@ -49,7 +49,8 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}
-	sources.Claims, sources.Stores = Claims(d.limits), d.parts.storesOf(d.stores, d.parts.Catalog.Snapshot)
+	sources.Claims = Claims(d.limits)
+	sources.Stores = func() []view.Store { return d.stores.list(d.parts.Catalog.Snapshot) }
 	showGates(&sources, d.limits, d.log)
 	if d.parts.DSN() != "" {
 		var err error
@@ -165,11 +166,16 @@ func (s *Services) RunConsole(ctx context.Context) error {
 		return err
 	}
 	defer admin.Close()
-	watched := newStores(set.Up, registry)
+	var kafka func(context.Context) error
+	if s.Kafka != nil {
+		kafka = s.Kafka.Ping
+	}
+	watched := newStores(set.Up, kafka, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
 	sources.Records, sources.Windows = records{admin}, engine.PeekReplica
-	sources.Claims, sources.Stores = Claims(engine), s.storesOf(watched, follower.Snapshot)
+	sources.Claims = Claims(engine)
+	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }
 	showGates(&sources, engine, s.Log)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete, sources.Revert = changer{admin}.delete, changer{admin}.revert

@@ -19,7 +19,7 @@ type State struct {
 	Version         string         `json:"version"`
 	Revision        int64          `json:"revision" doc:"of the catalog"`
 	Faults          []string       `json:"faults" doc:"what could not be asked, and why"`
-	Degraded        string         `json:"degraded,omitempty"`
+	Degraded        string         `json:"degraded,omitempty" doc:"which of Redis, Kafka and PostgreSQL have not answered this process, and for how long"`
 	ReadOnly        string         `json:"read_only,omitempty" doc:"why nothing can be changed by this process"`
 	Counts          map[string]int `json:"campaigns" doc:"campaigns by state"`
 	Sent            *float64       `json:"sent,omitempty" doc:"units per second that all daemons send"`
