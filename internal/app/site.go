@@ -35,7 +35,11 @@ func (d *Daemon) node() progress.Node {
 	if ok {
 		why = d.Degraded()
 	}
-	return progress.Node{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
+	node := progress.Node{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
+	if !d.consumer.Joined() { // until it has lost its partitions it sends what it has read
+		node.KafkaAway = d.stores.KafkaAway()
+	}
+	return node
 }
 
 // newSite makes the daemon's console; nil if none is configured.

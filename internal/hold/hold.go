@@ -41,12 +41,14 @@ const (
 	Untaken    Cause = "untaken"    // its jobs are tried, and none is taken
 
 	Destinations Cause = "destinations" // all that is left is for destinations that are closed
+
+	Kafka Cause = "kafka" // does not answer
 )
 
 // Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken, Kafka,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
@@ -99,6 +101,7 @@ type Wait struct {
 // Board is what the daemons report of a campaign.
 type Board struct {
 	Daemons   int           // that run
+	Kafka     time.Time     // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
 	Waiting   int64         // jobs, in lanes and in memory
 	InMemory  int64         // of these
 	Early     int64         // of these, jobs whose time has not come
@@ -149,7 +152,7 @@ func (e *Evidence) find() Answer {
 	return Answer{}
 }
 
-// row looks for what only a change of the row, or of the configuration, ends.
+// row looks for what only a change of the row, of the configuration or of what runs ends.
 func (e *Evidence) row() (a Answer, found bool) {
 	c := e.Campaign
 	switch {
@@ -171,6 +174,8 @@ func (e *Evidence) row() (a Answer, found bool) {
 		return Answer{Cause: Refused, sink: e.Sink}, true
 	case e.Board != nil && e.Board.Daemons == 0:
 		return Answer{Cause: Daemons}, true
+	case e.Board != nil && !e.Board.Kafka.IsZero():
+		return Answer{Cause: Kafka, Since: e.Board.Kafka}, true
 	}
 	return a, false
 }

@@ -69,6 +69,8 @@ func TestEveryCause(t *testing.T) {
 		"refused": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} }, Refused, time.Time{},
 			"its sink receiver refused many of its jobs in a row", "pacer campaign resume spring"},
 		"no daemon": {func(e *Evidence) { e.Board.Daemons = 0 }, Daemons, time.Time{}, "no daemon runs", "start pacer run"},
+		"kafka": {func(e *Evidence) { e.Board.Kafka, e.Board.Idle, e.Board.InMemory = in(-time.Minute), time.Minute, 0 }, Kafka, time.Time{},
+			"Kafka does not answer the daemons", "bring Kafka back"},
 		"start": {func(e *Evidence) { e.Campaign.StartsAt = in(time.Hour) }, Start, in(time.Hour),
 			"it begins at 2026-11-20T13:00:00Z", "--starts-at none"},
 		"start, and then out of hours": {func(e *Evidence) {

@@ -53,6 +53,8 @@ func (a *Answer) Why() string {
 		return fmt.Sprintf("its sink %s refused many of its jobs in a row and took none", a.sink)
 	case Daemons:
 		return "no daemon runs"
+	case Kafka:
+		return "Kafka does not answer the daemons"
 	case Start:
 		return "it begins at " + instant(a.Until)
 	case Hours:
@@ -157,6 +159,8 @@ func (a *Answer) Remedy() string {
 		return fmt.Sprintf("see pacer dead list --campaign %s --reason refused, repair, then pacer campaign resume %s", a.Campaign, a.Campaign)
 	case Daemons:
 		return "start pacer run"
+	case Kafka:
+		return "bring Kafka back; the log of the daemons says what it answers"
 	case Start:
 		return "wait, or " + set + " --starts-at none"
 	case Hours:

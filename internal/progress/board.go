@@ -19,6 +19,7 @@ type Board struct {
 	stuck   map[uint64]note
 	holds   map[uint64]note
 	shut    map[uint64]delivery.Shut
+	kafka   time.Time // since when it answers no daemon; zero: it answers one, or that is not known
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
@@ -73,6 +74,7 @@ func newBoard(now time.Time, s *summary) *Board {
 		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent),
 		shut: make(map[uint64]delivery.Shut, len(s.shut)),
 	}
+	b.kafka = kafkaAway(s.nodes)
 	if s.denied != nil {
 		b.denied = byHash(s.denied)
 	}
@@ -89,6 +91,19 @@ func newBoard(now time.Time, s *summary) *Board {
 		b.unread[lane] = true
 	}
 	return b
+}
+
+// kafkaAway returns since when none of the daemons has had an answer of Kafka; zero: one has.
+func kafkaAway(nodes []Node) (since time.Time) {
+	for i := range nodes {
+		if nodes[i].KafkaAway.IsZero() {
+			return time.Time{}
+		}
+		if nodes[i].KafkaAway.After(since) {
+			since = nodes[i].KafkaAway
+		}
+	}
+	return since
 }
 
 func byHash(list []sent) map[uint64]int64 {
@@ -169,7 +184,7 @@ func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Shut: b.shut[hash], LanesRead: true}
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Shut: b.shut[hash], Kafka: b.kafka, LanesRead: true}
 	for _, lane := range c.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
 		if b.unread[lane] {

@@ -147,6 +147,7 @@ func (e *partEncoder) part(p *part) {
 	e.reports(p.sinks, p.nodes)
 	e.shut(p.shut)
 	e.counts(p.denied)
+	e.kafka(p.nodes)
 }
 
 func (e *partEncoder) shut(list []shut) {
@@ -248,6 +249,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.denied = append([]sent{}, d.counts()...) // none is not what is not told
+		}
+		if len(d.b) > 0 {
+			d.kafka(p.nodes)
 		}
 	}
 	if d.broken {

@@ -62,6 +62,9 @@ func TestPartsComeBack(t *testing.T) {
 				Revision: number(rt, "revision"), Lanes: rapid.IntRange(0, 9).Draw(rt, "partitions"), InFlight: number(rt, "in flight"),
 				Queued: number(rt, "queued"),
 			})
+			if away := number(rt, "without kafka"); away%2 > 0 {
+				p.nodes[len(p.nodes)-1].KafkaAway = time.UnixMicro(away)
+			}
 		}
 		p.denied = append([]sent{}, p.denied...) // told, also if there are none
 		p.sinks = drawReports(rt, p.nodes)
@@ -76,34 +79,44 @@ func TestPartsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		granted := *p // without what was appended last
+		reached := *p // without what was appended last
+		reached.nodes = slices.Clone(p.nodes)
+		for i := range reached.nodes {
+			reached.nodes[i].KafkaAway = time.Time{}
+		}
+		kafkaless := reached.encode()
+		kafkaless = kafkaless[:len(kafkaless)-len(p.nodes)]
+		if got, err := decodePart(kafkaless); err != nil || !reflect.DeepEqual(got, &reached) {
+			rt.Fatalf("without word of Kafka: %+v, %v; want %+v", got, err, reached)
+		}
+		granted := reached // nor denials
 		granted.denied = nil
 		unheard := granted.encode()
-		unheard = unheard[:len(unheard)-1]
+		unheard = unheard[:len(unheard)-1-len(p.nodes)]
 		if got, err := decodePart(unheard); err != nil || !reflect.DeepEqual(got, &granted) {
 			rt.Fatalf("without denials: %+v, %v; want %+v", got, err, granted)
 		}
 		open := granted // nor closed destinations
 		open.shut = nil
 		free := open.encode()
-		free = free[:len(free)-2]
+		free = free[:len(free)-2-len(p.nodes)]
 		if got, err := decodePart(free); err != nil || !reflect.DeepEqual(got, &open) {
 			rt.Fatalf("without closed destinations: %+v, %v; want %+v", got, err, open)
 		}
 		brisk := open
-		brisk.sinks, brisk.nodes = nil, slices.Clone(p.nodes)
+		brisk.sinks, brisk.nodes = nil, slices.Clone(reached.nodes)
 		for i := range brisk.nodes {
 			brisk.nodes[i].Report = nil
 		}
 		quiet := brisk.encode()
-		quiet = quiet[:len(quiet)-3-len(p.nodes)]
+		quiet = quiet[:len(quiet)-3-2*len(p.nodes)]
 		if got, err := decodePart(quiet); err != nil || !reflect.DeepEqual(got, &brisk) {
 			rt.Fatalf("without reports: %+v, %v; want %+v", got, err, brisk)
 		}
 		due := brisk
 		due.early = nil
 		punctual := due.encode()
-		punctual = punctual[:len(punctual)-4-len(p.nodes)]
+		punctual = punctual[:len(punctual)-4-2*len(p.nodes)]
 		if got, err := decodePart(punctual); err != nil || !reflect.DeepEqual(got, &due) {
 			rt.Fatalf("without early jobs: %+v, %v; want %+v", got, err, due)
 		}
@@ -129,7 +142,7 @@ func TestPartsComeBack(t *testing.T) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) && cut != len(kafkaless) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}

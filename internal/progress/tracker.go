@@ -81,7 +81,7 @@ type Options struct {
 	Answering Answering
 	Sinks     []string
 	Show      Show // "" is ShowAll
-	// Node, if it is set, describes this daemon: Host, Address, Version, Ready and State. Readings is what it counts and measures.
+	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Node
 	Readings   func() Readings
 	Logger     *slog.Logger
