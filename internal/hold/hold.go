@@ -43,18 +43,19 @@ const (
 	Destinations Cause = "destinations" // all that is left is for destinations that are closed
 
 	Kafka Cause = "kafka" // does not answer
+	Turn  Cause = "turn"  // its rate allows nothing for long: what was sent before, such as a heavy job, has used the slots
 )
 
 // Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken, Kafka,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken, Kafka, Turn,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
 func (c Cause) Fault() bool {
 	switch c {
-	case None, Cancelled, Completed, Ended, Paused, Rate, Start, Hours, Quota, Share:
+	case None, Cancelled, Completed, Ended, Paused, Rate, Start, Hours, Quota, Share, Turn:
 		return false
 	}
 	return true
@@ -107,6 +108,7 @@ type Board struct {
 	Early     int64         // of these, jobs whose time has not come
 	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
 	Shut      delivery.Shut // what waits for closed destinations
+	Turn      time.Time     // when its rate next allows a job; zero: soon, or it is not known
 	LanesRead bool          // daemons read all its lanes
 	Unread    []int         // its lanes that a daemon has, and cannot read what was committed for them
 	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
@@ -331,7 +333,13 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b.Stuck != nil {
 		return Answer{Cause: Untaken, Since: b.Stuck.Since, sink: e.Sink}, true
 	}
-	if b.Waiting == 0 || b.Idle < e.patience() {
+	if b.Waiting == 0 {
+		return a, false
+	}
+	if left := b.Turn.Sub(e.Now); left > soon && (b.Idle+left >= e.patience() || b.Held == Turn) { // to the end of the wait
+		return Answer{Cause: Turn, Until: b.Turn}, true
+	}
+	if b.Idle < e.patience() {
 		return a, false
 	}
 	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: e.Campaign.Lanes, read: b.LanesRead}

@@ -94,6 +94,8 @@ func (a *Answer) Why() string {
 		return a.shutWhy()
 	case Untaken:
 		return fmt.Sprintf("its sink %s has taken none of its jobs since %s; those that were tried wait for their next attempts", a.sink, instant(a.Since))
+	case Turn:
+		return "it waits for its rate until " + instant(a.Until) + ", since what was sent before has used the slots up to then"
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}
@@ -161,6 +163,8 @@ func (a *Answer) Remedy() string {
 		return "start pacer run"
 	case Kafka:
 		return "bring Kafka back; the log of the daemons says what it answers"
+	case Turn:
+		return "wait; a heavy job takes the slots of as many light ones"
 	case Start:
 		return "wait, or " + set + " --starts-at none"
 	case Hours:

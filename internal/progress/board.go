@@ -36,6 +36,7 @@ type total struct {
 	units   int64 // weights of the jobs in memory
 	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
 	early   int64 // of those in memory, jobs whose time has not come
+	turn    int64 // when its rate next allows a job, in microseconds since the Unix epoch; 0: soon, or not known
 }
 
 // ready returns how many jobs could be sent at once, at least.
@@ -145,6 +146,11 @@ func (s *summary) totals() map[uint64]total {
 		t.early += e.units
 		totals[e.campaign] = t
 	}
+	for _, one := range s.turns {
+		t := totals[one.campaign]
+		t.turn = one.units
+		totals[one.campaign] = t
+	}
 	return totals
 }
 
@@ -190,6 +196,9 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 		if b.unread[lane] {
 			out.Unread = append(out.Unread, lane)
 		}
+	}
+	if all.turn > 0 {
+		out.Turn = time.UnixMicro(all.turn)
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
