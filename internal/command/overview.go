@@ -143,7 +143,7 @@ func (o *overview) of(id string) hold.Answer {
 	if c == nil {
 		return hold.Answer{Campaign: id}
 	}
-	e := hold.Evidence{Now: time.Now(), Campaign: c, Gates: o.gates, Windows: o.windows, Store: o.silent}
+	e := hold.Evidence{Now: time.Now(), Campaign: c, Gates: o.gates, Windows: o.windows, Store: o.silent, Stores: o.snapshot.Stores}
 	if id == o.one {
 		e.Waits = o.waits
 	}

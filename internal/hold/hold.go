@@ -90,6 +90,8 @@ type Evidence struct {
 	// Waits are what quotas have refused the campaign, by quota; nil if they were not asked.
 	Waits map[string]Wait
 	Board *Board // nil: not known
+	// Stores is since when each shard of the quota store has its data, as far as that is known.
+	Stores map[int]time.Time
 
 	slow *delivery.Quota // which slows the campaign down, or may
 }
@@ -268,6 +270,9 @@ func (e *Evidence) quota() (a Answer, found bool) {
 			}
 			next := Answer{Cause: Quota, quota: q, window: q.Windows[w.Window]}
 			if next.window.Limit > 0 {
+				if since := e.Stores[q.Shard]; next.window.Span <= delivery.LongSpan && w.FreeAt < since.Add(2*next.window.Span).UnixMicro() {
+					next.lost = since // what is used after that has passed leaves the window later
+				}
 				next.Until = time.UnixMicro(w.FreeAt)
 				if !next.Until.After(e.Now.Add(soon)) {
 					e.slow = q // and does not stop it

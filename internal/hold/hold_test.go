@@ -69,6 +69,18 @@ func TestEveryCause(t *testing.T) {
 		"refused": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} }, Refused, time.Time{},
 			"its sink receiver refused many of its jobs in a row", "pacer campaign resume spring"},
 		"no daemon": {func(e *Evidence) { e.Board.Daemons = 0 }, Daemons, time.Time{}, "no daemon runs", "start pacer run"},
+		"quota, after a loss": {func(e *Evidence) {
+			e.Stores = map[int]time.Time{0: in(-20 * time.Second)}
+			e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: in(42 * time.Second).UnixMicro()}
+		}, Quota, in(42 * time.Second), "its quota provider counts as used up until 2026-11-20T12:00:42Z: Redis has lost its data, or began anew, at 2026-11-20T11:59:40Z", "wait"},
+		"quota, used up after a loss": {func(e *Evidence) {
+			e.Stores = map[int]time.Time{0: in(-80 * time.Second)}
+			e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: in(42 * time.Second).UnixMicro()}
+		}, Quota, in(42 * time.Second), "its quota provider is used up until", "raise the limit"},
+		"quota of an hour, after a loss": {func(e *Evidence) {
+			e.Stores = map[int]time.Time{0: in(-20 * time.Second)}
+			e.Windows["provider"][1] = delivery.WindowState{Quota: "provider", Window: 1, FreeAt: in(42 * time.Second).UnixMicro()}
+		}, Quota, in(42 * time.Second), "its quota provider is used up until", "raise the limit"},
 		"after a heavy job": {func(e *Evidence) { e.Board.Turn, e.Board.Idle = in(time.Minute), time.Minute }, Turn, in(time.Minute),
 			"it waits for its rate until 2026-11-20T12:01:00Z", "wait"},
 		"just after a heavy job": {func(e *Evidence) { e.Board.Turn = in(time.Minute) }, Turn, in(time.Minute),

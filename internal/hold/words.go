@@ -26,6 +26,7 @@ type Answer struct {
 	inHand int64
 	asked  time.Time // Share: when the quota had too few units for it; zero: not known
 	left   int64     // how many it has now
+	lost   time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
 	shut   delivery.Shut
 }
 
@@ -134,6 +135,10 @@ func (a *Answer) quotaWhy() string {
 	if a.window.Limit == 0 {
 		return fmt.Sprintf("its quota %s allows nothing: the limit of its window %s is 0", a.quota.ID, notation.FormatSpan(a.window.Span))
 	}
+	if !a.lost.IsZero() {
+		return fmt.Sprintf("its quota %s counts as used up until %s: Redis has lost its data, or began anew, at %s, and what was sent in the %s before is not known",
+			a.quota.ID, instant(a.Until), instant(a.lost), notation.FormatSpan(a.window.Span))
+	}
 	return fmt.Sprintf("its quota %s is used up until %s: its window is %s", a.quota.ID, instant(a.Until), notation.FormatWindow(a.window))
 }
 
@@ -174,6 +179,9 @@ func (a *Answer) Remedy() string {
 	case Store:
 		return "bring Redis back; the log of the daemons says what it answers"
 	case Quota, Share:
+		if !a.lost.IsZero() {
+			return "wait"
+		}
 		if !a.asked.IsZero() {
 			return fmt.Sprintf("wait: it asks again by %s, and if its job needs more, raise the limit: pacer quota set %s --window", instant(a.Until), a.quota.ID)
 		}

@@ -182,7 +182,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 
 // judge says what holds the campaign; waits are what quotas have refused it, nil where they were not asked.
 func (l *Looker) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
-	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Waits: waits}
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores, Waits: waits}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
 	v.Sink = known.Sink
 	if e.fleet != nil {
