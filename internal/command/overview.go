@@ -183,12 +183,12 @@ func newHeldView(a *hold.Answer) *heldView {
 	return &heldView{Cause: a.Cause, Why: a.Why(), Since: whole(a.Since), Until: whole(a.Until), Remedy: a.Remedy()}
 }
 
-// whole returns t in UTC and whole seconds, nil for the zero time.
+// whole returns t in UTC and whole seconds, which it has reached, nil for the zero time.
 func whole(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC().Round(time.Second)
+	t = t.UTC().Truncate(time.Second)
 	return &t
 }
 

@@ -62,7 +62,7 @@ func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkVi
 	}
 	v.Gate, v.Cause, v.Since = "half-open", g.Cause.String(), whole(g.Since)
 	if g.Until.After(now) {
-		v.Gate, v.Until = "closed", whole(g.Until)
+		v.Gate, v.Until = "closed", whole(notation.Until(g.Until))
 	}
 	return v
 }

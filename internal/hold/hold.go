@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // Cause is the kind of what holds a campaign, a label of metrics.
@@ -137,7 +138,7 @@ const (
 // Of returns what holds the campaign. Where that is nothing, the answer's Cause is None.
 func Of(e Evidence) Answer {
 	a := e.find()
-	a.Campaign = e.Campaign.ID
+	a.Campaign, a.Until = e.Campaign.ID, notation.Until(a.Until)
 	if b := e.Board; b != nil {
 		a.Waiting = b.Waiting
 		if a.Since.IsZero() && a.Cause != None && b.Held == a.Cause {

@@ -282,3 +282,19 @@ func TestSinceWhen(t *testing.T) {
 		t.Errorf("its destination is closed since %s", a.Since)
 	}
 }
+
+// TestOneInstantIsShownOnce: the sentence and the figure beside it name the same second, at which it is over.
+func TestOneInstantIsShownOnce(t *testing.T) {
+	e, until := evidence(), now.Add(time.Minute+100*time.Millisecond)
+	e.Gates = []delivery.Gate{{Sink: "receiver", Until: until}}
+	a := Of(e)
+	if a.Until.Before(until) || !a.Until.Equal(a.Until.Truncate(time.Second)) || !strings.Contains(a.Why(), "until "+a.Until.Format(time.RFC3339)) {
+		t.Errorf("until %s: %s", a.Until, a.Why())
+	}
+	e = evidence()
+	e.Board.Shut = delivery.Shut{Destinations: 1, Jobs: 100, Since: now.Add(-time.Minute), Next: until}
+	a = Of(e)
+	if !strings.Contains(a.Why(), "the next try is at 2026-11-20T12:01:01Z") {
+		t.Error(a.Why())
+	}
+}

@@ -123,7 +123,7 @@ func (a *Answer) gateWhy() string {
 }
 
 func (a *Answer) shutWhy() string {
-	next := fmt.Sprintf("since %s; the next try is at %s", instant(a.shut.Since), instant(a.shut.Next))
+	next := fmt.Sprintf("since %s; the next try is at %s", instant(a.shut.Since), instant(notation.Until(a.shut.Next)))
 	if a.shut.Destinations == 1 {
 		return fmt.Sprintf("all of its jobs that are left are for destination %s of its sink %s, which is closed %s", a.shut.First, a.sink, next)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -41,7 +42,7 @@ func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 		}
 		o := delivery.Outlook{Backlog: f.backlog}
 		if f.known && f.eta > 0 {
-			o.DoneAt = now.Add(time.Duration(f.eta * float64(time.Second))).Truncate(time.Second)
+			o.DoneAt = notation.Until(now.Add(time.Duration(f.eta * float64(time.Second))))
 		}
 		before, ok := l.kept[id]
 		if ok && o.Backlog == before.Backlog && near(o.DoneAt, before.DoneAt, f.eta) {

@@ -171,7 +171,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 		}
 	}
 	a.ledger.save(t.Context(), nil, a.known)
-	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 13*time.Second || time.Until(o.DoneAt) < 10*time.Second {
+	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 14*time.Second || time.Until(o.DoneAt) < 10*time.Second {
 		t.Errorf("the leader keeps %+v", o)
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {

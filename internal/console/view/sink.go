@@ -84,7 +84,7 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 		s.Gates = []Gate{}
 		for _, g := range e.gates {
 			if g.Sink == s.Name {
-				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: instant(g.Until), Probed: g.Probe})
+				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: until(g.Until), Probed: g.Probe})
 			}
 		}
 		s.Figures = told[s.Name]
@@ -119,7 +119,7 @@ func (l *Looker) Sinks(ctx context.Context, s *State) (list []*Sink) {
 			all := len(shut)
 			one.ClosedDestinations = &all
 			for _, g := range listed(shut) {
-				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), instant(g.Until), g.Probe})
+				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), until(g.Until), g.Probe})
 			}
 		}
 		one.HeldCampaigns = held[one.Name]

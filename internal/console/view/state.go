@@ -152,7 +152,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v := &Campaign{
 		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: slices.Clone(c.Lanes), PriorityWeight: c.PriorityWeight,
 		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
-		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: instant(c.NextChange(e.now)),
+		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: until(c.NextChange(e.now)),
 	}
 	if c.Ramp != nil {
 		v.RampSince = instant(c.Ramp.Since)
@@ -273,9 +273,12 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
+// until is instant of a time that is to come.
+func until(t time.Time) *time.Time { return instant(notation.Until(t)) }
+
 func micros(us int64) *time.Time {
 	if us == 0 {
 		return nil
 	}
-	return instant(time.UnixMicro(us))
+	return until(time.UnixMicro(us))
 }
