@@ -691,3 +691,18 @@ func TestDenialsAreAddedUp(t *testing.T) {
 		t.Errorf("of windows that are gone: %v", a.merger.denied.sums)
 	}
 }
+
+// TestWhatMayNotSendHasNoRate: the sum over all campaigns is what could be sent, so one that is over, or is not to send now, adds nothing.
+func TestWhatMayNotSendHasNoRate(t *testing.T) {
+	now := time.Now()
+	sends, cancelled, paused, ended, later := campaign("sends", 10, 1), campaign("cancelled", 10, 1), campaign("paused", 10, 1), campaign("ended", 10, 1), campaign("later", 10, 1)
+	cancelled.Status, paused.Status = delivery.StatusCancelled, delivery.StatusPaused
+	ended.EndsAt, later.StartsAt = now.Add(-time.Hour), now.Add(time.Hour)
+	m := newMetrics(prometheus.NewRegistry())
+	m.showRates(catalogOf(sends, cancelled, paused, ended, later).Campaigns, now)
+	for id, want := range map[string]float64{"sends": 10, "cancelled": 0, "paused": 0, "ended": 0, "later": 0} {
+		if got := testutil.ToFloat64(m.rate.WithLabelValues(id)); got != want {
+			t.Errorf("%s: %v/s, want %v", id, got, want)
+		}
+	}
+}
