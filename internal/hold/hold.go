@@ -256,7 +256,7 @@ func SinkFault(name string) string {
 	return "its sink " + name + " is not configured"
 }
 
-// quota looks for the window of a quota that nothing remains of for the longest time.
+// quota looks for the window of a quota that nothing remains of for the longest time. A campaign of which nothing waits needs none.
 func (e *Evidence) quota() (a Answer, found bool) {
 	for _, q := range e.Campaign.Quotas {
 		if !e.binds(q) {
@@ -284,6 +284,9 @@ func (e *Evidence) quota() (a Answer, found bool) {
 				a, found = next, true
 			}
 		}
+	}
+	if e.Board != nil && e.Board.Waiting == 0 {
+		return Answer{}, false
 	}
 	return a, found
 }

@@ -298,3 +298,21 @@ func TestOneInstantIsShownOnce(t *testing.T) {
 		t.Error(a.Why())
 	}
 }
+
+// TestNothingThatWaitsNeedsNoQuota: a campaign that has sent all of its jobs is not held by the quota that it has used up.
+func TestNothingThatWaitsNeedsNoQuota(t *testing.T) {
+	for waiting, want := range map[int64]Cause{0: None, 1: Quota} {
+		e := evidence()
+		e.Board.Waiting = waiting
+		e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
+		if a := Of(e); a.Cause != want {
+			t.Errorf("%d wait: %q, want %q", waiting, a.Cause, want)
+		}
+	}
+	e := evidence()
+	e.Board = nil // not known
+	e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
+	if a := Of(e); a.Cause != Quota {
+		t.Errorf("%q", a.Cause)
+	}
+}
