@@ -149,7 +149,7 @@ func (o *overview) of(id string) hold.Answer {
 	}
 	e.Sink, e.SinkFault = sinkOf(o.config, c.Sink)
 	if o.board != nil {
-		e.Board = o.board.Of(c, o.snapshot)
+		e.Board, e.Failure = o.board.Of(c, o.snapshot), o.board.Failure(e.Sink)
 	}
 	return hold.Of(e)
 }

@@ -91,6 +91,8 @@ type Evidence struct {
 	// Waits are what quotas have refused the campaign, by quota; nil if they were not asked.
 	Waits map[string]Wait
 	Board *Board // nil: not known
+	// Failure is the last one of the sink, of any campaign's job.
+	Failure delivery.Failure
 	// Stores is since when each shard of the quota store has its data, as far as that is known.
 	Stores map[int]time.Time
 
@@ -138,6 +140,7 @@ const (
 // Of returns what holds the campaign. Where that is nothing, the answer's Cause is None.
 func Of(e Evidence) Answer {
 	a := e.find()
+	a.failure = e.Failure
 	a.Campaign, a.Until = e.Campaign.ID, notation.Until(a.Until)
 	if b := e.Board; b != nil {
 		a.Waiting = b.Waiting

@@ -316,3 +316,30 @@ func TestNothingThatWaitsNeedsNoQuota(t *testing.T) {
 		t.Errorf("%q", a.Cause)
 	}
 }
+
+// TestWhatTheSinkAnswers: where the destination holds a campaign, its last failure is said, and where anything else does, not.
+func TestWhatTheSinkAnswers(t *testing.T) {
+	for cause, change := range map[Cause]func(*Evidence){
+		Failing:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} },
+		Refused:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} },
+		Untaken:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Untaken, Since: now.Add(-time.Minute)} },
+		Unanswered: func(e *Evidence) { e.Board.Idle, e.Board.InHand = time.Hour, 3 },
+		Gate: func(e *Evidence) {
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: now.Add(time.Second), Probe: true}}
+		},
+		Paused: func(e *Evidence) { e.Campaign.Status = delivery.StatusPaused },
+	} {
+		e := evidence()
+		change(&e)
+		quiet := Of(e)
+		e.Failure = delivery.Failure{At: now.Add(-2 * time.Second), Detail: "HTTP 401 Unauthorized"}
+		a := Of(e)
+		want := quiet.Why() + "; the last failure of the sink, at 2026-11-20T11:59:58Z: HTTP 401 Unauthorized"
+		if cause == Paused {
+			want = quiet.Why()
+		}
+		if a.Cause != cause || a.Why() != want {
+			t.Errorf("%s: %s %q, want %q", cause, a.Cause, a.Why(), want)
+		}
+	}
+}

@@ -16,22 +16,31 @@ type Answer struct {
 	Until    time.Time // when it ends by itself; zero: not known, or never
 	Waiting  int64     // jobs; 0 also if that is not known
 
-	detail string // Invalid, Sink: the fault; Blocked: by which campaign
-	sink   string
-	gate   delivery.GateCause
-	quota  *delivery.Quota
-	window delivery.Window
-	lanes  []int
-	read   bool // daemons read all its lanes
-	inHand int64
-	asked  time.Time // Share: when the quota had too few units for it; zero: not known
-	left   int64     // how many it has now
-	lost   time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
-	shut   delivery.Shut
+	detail  string // Invalid, Sink: the fault; Blocked: by which campaign
+	sink    string
+	gate    delivery.GateCause
+	quota   *delivery.Quota
+	window  delivery.Window
+	lanes   []int
+	read    bool // daemons read all its lanes
+	inHand  int64
+	asked   time.Time // Share: when the quota had too few units for it; zero: not known
+	left    int64     // how many it has now
+	failure delivery.Failure
+	lost    time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
+	shut    delivery.Shut
 }
 
-// Why says in one clause what holds the campaign; "" if nothing does.
+// Why says in one clause what holds the campaign, and what its sink answered where it is that; "" if nothing does.
 func (a *Answer) Why() string {
+	why := a.what()
+	if (a.Cause == Unanswered || a.Cause.Destination()) && a.failure.Detail != "" {
+		why += fmt.Sprintf("; the last failure of the sink, at %s: %s", instant(a.failure.At), a.failure.Detail)
+	}
+	return why
+}
+
+func (a *Answer) what() string {
 	switch a.Cause {
 	case Invalid:
 		return "its row cannot be used: " + a.detail

@@ -163,6 +163,16 @@ func (b *Board) Nodes() (list []Node, running int) { return b.nodes, b.daemons }
 // Sinks returns what the daemons tell of their sinks, in the order of their names.
 func (b *Board) Sinks() []SinkReport { return b.sinks }
 
+// Failure returns the last failure of a sink; zero: none is known.
+func (b *Board) Failure(sink string) (last delivery.Failure) {
+	for i := range b.sinks {
+		if b.sinks[i].Sink == sink {
+			return b.sinks[i].Failure
+		}
+	}
+	return last
+}
+
 // Late returns how many jobs are late by lack of capacity, and by their destination.
 func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.barred }
 

@@ -91,6 +91,7 @@ func (h *holds) look(f findings) {
 		if e.Sink, ok = f.sink(c.Sink); !ok {
 			e.SinkFault = hold.SinkFault(c.Sink)
 		}
+		e.Failure = f.board.Failure(e.Sink)
 		e.Board.Idle = 0
 		if e.Board.Waiting > 0 {
 			at, known := h.moved[id]

@@ -150,6 +150,7 @@ func (e *partEncoder) part(p *part) {
 	e.counts(p.denied)
 	e.kafka(p.nodes)
 	e.counts(p.turns)
+	e.failures(p.sinks)
 }
 
 func (e *partEncoder) shut(list []shut) {
@@ -257,6 +258,9 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.turns = d.counts()
+		}
+		if len(d.b) > 0 {
+			d.failures(p.sinks)
 		}
 	}
 	if d.broken {

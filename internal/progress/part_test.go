@@ -80,10 +80,20 @@ func TestPartsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		turned := *p // without what was appended last
+		worked := *p // without what was appended last
+		worked.sinks = slices.Clone(p.sinks)
+		for i := range worked.sinks {
+			worked.sinks[i].Failure = delivery.Failure{}
+		}
+		faultless := worked.encode()
+		faultless = faultless[:len(faultless)-2*len(p.sinks)]
+		if got, err := decodePart(faultless); err != nil || !reflect.DeepEqual(got, &worked) {
+			rt.Fatalf("without failures: %+v, %v; want %+v", got, err, worked)
+		}
+		turned := worked // nor turns
 		turned.turns = nil
 		unpaced := turned.encode()
-		unpaced = unpaced[:len(unpaced)-1]
+		unpaced = unpaced[:len(unpaced)-1-2*len(p.sinks)]
 		if got, err := decodePart(unpaced); err != nil || !reflect.DeepEqual(got, &turned) {
 			rt.Fatalf("without turns: %+v, %v; want %+v", got, err, turned)
 		}
@@ -93,21 +103,21 @@ func TestPartsComeBack(t *testing.T) {
 			reached.nodes[i].KafkaAway = time.Time{}
 		}
 		kafkaless := reached.encode()
-		kafkaless = kafkaless[:len(kafkaless)-1-len(p.nodes)]
+		kafkaless = kafkaless[:len(kafkaless)-1-len(p.nodes)-2*len(p.sinks)]
 		if got, err := decodePart(kafkaless); err != nil || !reflect.DeepEqual(got, &reached) {
 			rt.Fatalf("without word of Kafka: %+v, %v; want %+v", got, err, reached)
 		}
 		granted := reached // nor denials
 		granted.denied = nil
 		unheard := granted.encode()
-		unheard = unheard[:len(unheard)-2-len(p.nodes)]
+		unheard = unheard[:len(unheard)-2-len(p.nodes)-2*len(p.sinks)]
 		if got, err := decodePart(unheard); err != nil || !reflect.DeepEqual(got, &granted) {
 			rt.Fatalf("without denials: %+v, %v; want %+v", got, err, granted)
 		}
 		open := granted // nor closed destinations
 		open.shut = nil
 		free := open.encode()
-		free = free[:len(free)-3-len(p.nodes)]
+		free = free[:len(free)-3-len(p.nodes)-2*len(p.sinks)]
 		if got, err := decodePart(free); err != nil || !reflect.DeepEqual(got, &open) {
 			rt.Fatalf("without closed destinations: %+v, %v; want %+v", got, err, open)
 		}
@@ -150,7 +160,7 @@ func TestPartsComeBack(t *testing.T) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) && cut != len(kafkaless) && cut != len(unpaced) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) && cut != len(kafkaless) && cut != len(unpaced) && cut != len(faultless) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -180,6 +190,9 @@ func drawReports(rt *rapid.T, nodes []Node) (sinks []SinkReport) {
 	}
 	for i := range rapid.IntRange(0, 3).Draw(rt, "sinks") {
 		s := SinkReport{Sink: strconv.Itoa(i), Daemons: 2, InFlight: number(rt, "in flight"), Most: number(rt, "most")}
+		if at := number(rt, "failed at"); at%2 > 0 {
+			s.Failure = delivery.Failure{At: time.UnixMicro(at), Detail: rapid.StringN(0, 10, 40).Draw(rt, "failure")}
+		}
 		for class := range s.Answers {
 			s.Answers[class] = float64(number(rt, "answers")) / 1000
 		}

@@ -45,6 +45,17 @@ type SinkFigures struct {
 	Answers     map[string]float64 `json:"answers_per_second" doc:"by class, without classes of which there was no answer within the last minute"`
 	P50         *float64           `json:"p50_seconds,omitempty" doc:"time to answer, within an eighth; absent if nothing was answered within the last minute"`
 	P99         *float64           `json:"p99_seconds,omitempty" doc:"likewise"`
+	// LastFailure is of any of its jobs, and LastFailureAt when that was.
+	LastFailure   string     `json:"last_failure,omitempty" doc:"what it answered last to a job that it did not take, of any campaign, or why it did not answer; absent if no daemon that runs has seen one"`
+	LastFailureAt *time.Time `json:"last_failure_at,omitempty"`
+}
+
+// failure is the last failure of a sink, as far as the daemons tell it.
+func (f *Fleet) failure(sink string) (last delivery.Failure) {
+	if f == nil || f.Sinks[sink] == nil || f.Sinks[sink].LastFailureAt == nil {
+		return last
+	}
+	return delivery.Failure{At: *f.Sinks[sink].LastFailureAt, Detail: f.Sinks[sink].LastFailure}
 }
 
 // Gate is a closed gate.

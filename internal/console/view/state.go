@@ -184,7 +184,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 func (l *Looker) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
 	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores, Waits: waits}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
-	v.Sink = known.Sink
+	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c, e.snapshot)
 		v.Backlog = &known.Board.Waiting
