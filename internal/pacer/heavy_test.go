@@ -203,7 +203,7 @@ func TestTheTurnAfterAHeavyJob(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Second)
-		if at := turn("c"); f.count("c") < 2 || at.Sub(time.Now()) > time.Second {
+		if at := turn("c"); f.count("c") < 2 || time.Until(at) > time.Second {
 			t.Errorf("%d sent; the next turn is at %s", f.count("c"), at)
 		}
 	})
