@@ -164,7 +164,7 @@ func benchServices(b *testing.B) *Services {
 		b.Fatal(err)
 	}
 	b.Cleanup(services.Close)
-	if _, err := requeue.EnsureTopics(b.Context(), services.Kafka, services.Topics); err != nil {
+	if _, err := requeue.EnsureTopics(b.Context(), services.Kafka, services.Topics, nil); err != nil {
 		b.Fatal(err)
 	}
 	return services

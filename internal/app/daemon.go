@@ -181,7 +181,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}
 	d.closures = d.newGateGauges()
 	d.told.shut = &destinationGates{read: d.limits.DestinationsSince, see: d.pacer.SeeDestinations, log: d.log}
-	d.stores = newStores(parts.Redis.Up, parts.Registry)
+	d.stores = newStores(parts.Redis.Up, parts.Kafka.Ping, parts.Registry)
 	showReady(parts.Registry, d.Ready)
 	d.progress = d.newProgress()
 	site, err := d.newSite()

@@ -65,7 +65,7 @@ func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	}
 	defer client.Close()
 	spec := requeue.TopicSpec{Prefix: "t.", Lanes: 8, TimerPartitions: 2, DeadPartitions: 2, Results: true, ResultPartitions: 1}
-	if _, err := requeue.EnsureTopics(t.Context(), client, spec); err != nil {
+	if _, err := requeue.EnsureTopics(t.Context(), client, spec, nil); err != nil {
 		t.Fatal(err)
 	}
 	events := results.New(results.Options{Client: client, Topic: requeue.ResultsTopic("t."), Logger: slog.New(slog.DiscardHandler)})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,22 +19,29 @@ import (
 const (
 	storesEvery  = time.Second
 	storesWithin = time.Second
+	// kafkaWithin is how long a broker may take to answer, and kafkaTries how often it is asked: a connection to one that was restarted
+	// fails once.
+	kafkaWithin = 2 * time.Second
+	kafkaTries  = 2
 	// degradedAfter is how long a service may be away before the daemon calls itself degraded: reconnecting takes a moment.
 	degradedAfter = 3 * time.Second
 	// catalogAge is how old the catalog may be: it is read every three seconds or so.
 	catalogAge = 30 * time.Second
 )
 
-// stores watches the servers of the quota store, so that an outage shows although everything that is computed from them
+// stores watches the servers of the quota store, and Kafka, so that an outage shows although everything that is computed from them
 // disappears.
 type stores struct {
-	ping func(ctx context.Context) []error // of each shard's server
-	up   *prometheus.GaugeVec
-	away atomic.Pointer[[]time.Time] // since when each is away; zero: it answers
+	ping  func(ctx context.Context) []error // of each shard's server
+	kafka func(ctx context.Context) error   // nil: none is configured
+	up    *prometheus.GaugeVec
+	away  atomic.Pointer[[]time.Time] // since when each server is away; zero: it answers
+	// kafkaAway is since when Kafka is away; nil: it answers.
+	kafkaAway atomic.Pointer[time.Time]
 }
 
-func newStores(ping func(ctx context.Context) []error, r prometheus.Registerer) *stores {
-	s := &stores{ping: ping, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+func newStores(ping func(ctx context.Context) []error, kafka func(ctx context.Context) error, r prometheus.Registerer) *stores {
+	s := &stores{ping: ping, kafka: kafka, up: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "pacer_store_up", Help: "1 while the server of a shard of the quota store (Redis) answers this daemon, else 0.",
 	}, []string{"shard"})}
 	s.away.Store(&[]time.Time{})
@@ -42,9 +50,42 @@ func newStores(ping func(ctx context.Context) []error, r prometheus.Registerer) 
 
 // Run pings the servers every second until ctx ends.
 func (s *stores) Run(ctx context.Context) error {
-	s.update(ctx)
-	retry.Every(ctx, storesEvery, func(time.Time) { s.update(ctx) })
+	var watching sync.WaitGroup
+	watch := func(update func(context.Context)) {
+		watching.Go(func() {
+			update(ctx)
+			retry.Every(ctx, storesEvery, func(time.Time) { update(ctx) })
+		})
+	}
+	watch(s.update)
+	if s.kafka != nil {
+		watch(s.updateKafka)
+	}
+	watching.Wait()
 	return nil
+}
+
+func (s *stores) updateKafka(ctx context.Context) {
+	now := time.Now()
+	call, cancel := context.WithTimeout(ctx, kafkaWithin)
+	defer cancel()
+	for range kafkaTries {
+		if s.kafka(call) == nil {
+			s.kafkaAway.Store(nil)
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		s.kafkaAway.CompareAndSwap(nil, &now)
+	}
+}
+
+// KafkaAway returns since when Kafka does not answer; zero: it does, or was not asked yet.
+func (s *stores) KafkaAway() time.Time {
+	if since := s.kafkaAway.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
 }
 
 func (s *stores) update(ctx context.Context) {
@@ -68,7 +109,16 @@ func (s *stores) update(ctx context.Context) {
 	s.away.Store(&away)
 }
 
-// degraded says which servers have been away for some seconds; "" if none has.
+// withoutKafka says that Kafka has been away for some seconds; "" if it has not.
+func (s *stores) withoutKafka(now time.Time) string {
+	since := s.KafkaAway()
+	if since.IsZero() || now.Sub(since) < degradedAfter {
+		return ""
+	}
+	return fmt.Sprintf("kafka has not answered for %s", now.Sub(since).Round(time.Second))
+}
+
+// degraded says which servers of the quota store have been away for some seconds; "" if none has.
 func (s *stores) degraded(now time.Time) string {
 	var shards []string
 	var since time.Time
@@ -106,7 +156,7 @@ func degradedBy(s *stores, snapshot func() *delivery.Snapshot) func() string {
 	return func() string {
 		now := time.Now()
 		var why []string
-		for _, one := range []string{s.degraded(now), stale(snapshot(), now)} {
+		for _, one := range []string{s.degraded(now), s.withoutKafka(now), stale(snapshot(), now)} {
 			if one != "" {
 				why = append(why, one)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ import (
 func TestDegraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, nil}
-		s := newStores(func(context.Context) []error { return answers }, prometheus.NewRegistry())
+		s := newStores(func(context.Context) []error { return answers }, nil, prometheus.NewRegistry())
 		up := func(first, second float64) {
 			t.Helper()
 			a, b := testutil.ToFloat64(s.up.WithLabelValues("0")), testutil.ToFloat64(s.up.WithLabelValues("1"))
@@ -61,4 +62,50 @@ func TestTheCatalogGrowsOld(t *testing.T) {
 	if why := stale(&delivery.Snapshot{LoadedAt: now.Add(-time.Minute)}, now); !strings.Contains(why, "not been read for 1m0s") {
 		t.Errorf("says %q", why)
 	}
+}
+
+// TestKafkaAway: it is known since when Kafka does not answer, whether anybody looks or not, and that it is over; a connection that is lost
+// once is no outage.
+func TestKafkaAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fails atomic.Int32
+		s := newStores(func(context.Context) []error { return []error{nil} }, func(context.Context) error {
+			if fails.Load() == 0 {
+				return nil
+			}
+			fails.Add(-1)
+			return errors.New("connection refused")
+		}, prometheus.NewRegistry())
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = s.Run(ctx) }() // until the end of the test
+		snapshot := func() *delivery.Snapshot { return &delivery.Snapshot{LoadedAt: time.Now()} }
+		says := func(up bool, degraded string) *time.Time {
+			t.Helper()
+			synctest.Wait()
+			list := s.list(snapshot)
+			kafka := list[len(list)-1]
+			if kafka.Name != "Kafka" || kafka.Up != up || up != (kafka.Since == nil) {
+				t.Errorf("%+v", kafka)
+			}
+			if why := degradedBy(s, snapshot)(); why != degraded {
+				t.Errorf("degraded: %q, want %q", why, degraded)
+			}
+			return kafka.Since
+		}
+		says(true, "")
+		fails.Store(1)
+		time.Sleep(1500 * time.Millisecond)
+		says(true, "")
+		fails.Store(1000)
+		time.Sleep(time.Second)
+		since := says(false, "")
+		time.Sleep(4 * time.Second)
+		if still := says(false, "kafka has not answered for 5s"); !still.Equal(*since) {
+			t.Errorf("it is away since %s, and then since %s", since, still)
+		}
+		fails.Store(0)
+		time.Sleep(time.Second)
+		says(true, "")
+	})
 }

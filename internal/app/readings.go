@@ -27,7 +27,7 @@ func sinkReadings(of []sink.Reading) []progress.SinkReading {
 	list := make([]progress.SinkReading, len(of))
 	for i := range of {
 		s := &of[i]
-		list[i] = progress.SinkReading{Sink: s.Sink, InFlight: int64(s.InFlight), Most: int64(s.Most), Took: s.Took}
+		list[i] = progress.SinkReading{Sink: s.Sink, InFlight: int64(s.InFlight), Most: int64(s.Most), Took: s.Took, Failure: s.Failure}
 		for class, n := range s.Answers {
 			list[i].Answers[class] = n
 		}
@@ -89,6 +89,9 @@ func sinkFigures(s *progress.SinkReport) *view.SinkFigures {
 		if perSecond > 0 {
 			f.Answers[delivery.ResultClass(class).String()] = perSecond
 		}
+	}
+	if last := s.Failure; !last.At.IsZero() {
+		f.LastFailure, f.LastFailureAt = last.Detail, utc(last.At)
 	}
 	if s.Took.Total() > 0 {
 		f.P50, f.P99 = seconds(s.Took.Quantile(0.5)), seconds(s.Took.Quantile(0.99))

@@ -35,7 +35,11 @@ func (d *Daemon) node() progress.Node {
 	if ok {
 		why = d.Degraded()
 	}
-	return progress.Node{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
+	node := progress.Node{Host: host, Address: d.parts.Config.HTTP.Listen, Version: Version, Ready: ok, State: why}
+	if !d.consumer.Joined() { // until it has lost its partitions it sends what it has read
+		node.KafkaAway = d.stores.KafkaAway()
+	}
+	return node
 }
 
 // newSite makes the daemon's console; nil if none is configured.
@@ -49,7 +53,8 @@ func (d *Daemon) newSite() (*console.Site, error) {
 	sources.Windows = func(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 		return d.windows.latest(), nil
 	}
-	sources.Claims, sources.Stores = Claims(d.limits), d.parts.storesOf(d.stores, d.parts.Catalog.Snapshot)
+	sources.Claims = Claims(d.limits)
+	sources.Stores = func() []view.Store { return d.stores.list(d.parts.Catalog.Snapshot) }
 	showGates(&sources, d.limits, d.log)
 	if d.parts.DSN() != "" {
 		var err error
@@ -166,11 +171,16 @@ func (s *Services) RunConsole(ctx context.Context) error {
 		return err
 	}
 	defer admin.Close()
-	watched := newStores(set.Up, registry)
+	var kafka func(context.Context) error
+	if s.Kafka != nil {
+		kafka = s.Kafka.Ping
+	}
+	watched := newStores(set.Up, kafka, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
 	sources.Records, sources.Windows = records{admin}, engine.PeekReplica
-	sources.Claims, sources.Stores = Claims(engine), s.storesOf(watched, follower.Snapshot)
+	sources.Claims = Claims(engine)
+	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }
 	showGates(&sources, engine, s.Log)
 	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
 	sources.Delete, sources.Revert = changer{admin}.delete, changer{admin}.revert

@@ -159,9 +159,9 @@ func (st *environment) makeTopics(ctx context.Context) error {
 	st.undo = append(st.undo, st.removeTopics)
 	_, err := client.CreateTopics(ctx, []broker.Topic{{
 		Name: topics.Ingress[0], Partitions: ingressPartitions, Replicas: max(1, topics.ReplicationFactor),
-	}})
+	}}, nil)
 	if err == nil {
-		_, err = requeue.EnsureTopics(ctx, client, topics)
+		_, err = requeue.EnsureTopics(ctx, client, topics, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("kafka.brokers: make topics: %w", err)

@@ -49,3 +49,16 @@ func readAll(t testing.TB, client *Client, topic string) (all []delivery.Record)
 	}
 	return all
 }
+
+// TestPingMissesADeadBroker: the layout of a cluster is remembered when its last broker has died, and Ping is not.
+func TestPingMissesADeadBroker(t *testing.T) {
+	cluster := kafkatest.Cluster(t)
+	client := dial(t, Options{Brokers: cluster.ListenAddrs()})
+	if err := client.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Close()
+	if err := client.Ping(t.Context()); err == nil {
+		t.Error("a broker that is gone has answered")
+	}
+}

@@ -79,7 +79,7 @@ func TestErrorsNameNoMethods(t *testing.T) {
 		"missing":    func(ctx context.Context) error { _, err := client.Missing(ctx, []string{"pacer.jobs"}); return err },
 		"partitions": func(ctx context.Context) error { _, err := client.Partitions(ctx, "pacer.jobs"); return err },
 		"offsets":    func(ctx context.Context) error { _, err := client.Offsets(ctx, Latest, at); return err },
-		"create":     func(ctx context.Context) error { _, err := client.CreateTopics(ctx, topics); return err },
+		"create":     func(ctx context.Context) error { _, err := client.CreateTopics(ctx, topics, nil); return err },
 		"topics": func(ctx context.Context) error {
 			_, _, err := client.Topics(ctx, []string{"pacer.jobs"}, []string{"retention.ms"})
 			return err

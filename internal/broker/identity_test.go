@@ -46,7 +46,7 @@ func TestTopicMadeAnewHasAnotherID(t *testing.T) {
 func makeTopic(t *testing.T, client *Client, topic string) Identity {
 	t.Helper()
 	kafkatest.Eventually(t, "the topic is created", func() bool {
-		made, err := client.CreateTopics(t.Context(), []Topic{{Name: topic, Partitions: 2, Replicas: 1}})
+		made, err := client.CreateTopics(t.Context(), []Topic{{Name: topic, Partitions: 2, Replicas: 1}}, nil)
 		return err == nil && len(made) == 1
 	})
 	identity, err := client.IdentityOf(t.Context(), Partition{topic, 1})

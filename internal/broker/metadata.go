@@ -131,6 +131,18 @@ func (c *Client) Cluster(ctx context.Context) (string, error) {
 	return answer.ClusterID, nil
 }
 
+// Ping asks a broker something that only the broker can answer. kafka-go answers what is asked of the layout of a cluster that it has
+// reached once from memory, also long after the last broker has died.
+func (c *Client) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.kafka.ApiVersions(ctx, &kafka.ApiVersionsRequest{})
+	if err != nil {
+		return fmt.Errorf("ask a broker: %w", unnamed(err))
+	}
+	return nil
+}
+
 // Counts returns the numbers of partitions of the topics. Those that do not exist, or have none yet, are left out.
 func (c *Client) Counts(ctx context.Context, topics []string) (map[string]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -51,11 +51,13 @@ func (c *Client) Topics(ctx context.Context, names, configs []string) (topics ma
 }
 
 // CreateTopics creates topics, waits until their partitions have leaders, and returns those that it created. A topic
-// that exists already is no error.
-func (c *Client) CreateTopics(ctx context.Context, topics []Topic) (made []Topic, err error) {
+// that exists already is no error. slow, if it is not nil, is told once if the leaders take long, with what a broker last answered.
+func (c *Client) CreateTopics(ctx context.Context, topics []Topic, slow func(error)) (made []Topic, err error) {
 	if len(topics) == 0 {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, topicsAppear)
+	defer cancel()
 	configs := make([]kafka.TopicConfig, len(topics))
 	for i, t := range topics {
 		configs[i] = kafka.TopicConfig{Topic: t.Name, NumPartitions: t.Partitions, ReplicationFactor: t.Replicas}
@@ -63,9 +65,7 @@ func (c *Client) CreateTopics(ctx context.Context, topics []Topic) (made []Topic
 			configs[i].ConfigEntries = append(configs[i].ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: t.Config[name]})
 		}
 	}
-	asking, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	answer, err := c.kafka.CreateTopics(asking, &kafka.CreateTopicsRequest{Topics: configs})
+	answer, err := c.kafka.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: configs})
 	if err != nil {
 		return nil, fmt.Errorf("create topics: %w", unnamed(err))
 	}
@@ -78,28 +78,37 @@ func (c *Client) CreateTopics(ctx context.Context, topics []Topic) (made []Topic
 		}
 	}
 	if err == nil {
-		err = c.awaitLeaders(ctx, topics)
+		err = c.awaitLeaders(ctx, topics, slow)
 	}
 	return made, err
 }
 
-// topicsAppear is how long new topics may take to have leaders; the brokers learn of them with a delay.
-const topicsAppear = 15 * time.Second
+const (
+	// topicsAppear is how long new topics may take to be made and to have leaders: the brokers learn of them with a delay, which is long
+	// for a broker that has just started on a slow machine.
+	topicsAppear = 2 * time.Minute
+	topicsSlow   = 5 * time.Second // after which it is told that they take long
+	leadersEvery = time.Second     // at most between two looks at the leaders, each of which is a request for each partition
+)
 
 // awaitLeaders waits until every partition of the new topics has a leader, in the metadata that the next request goes by
 // and in fact: a broker is the leader in metadata a moment before it accepts records.
-func (c *Client) awaitLeaders(ctx context.Context, topics []Topic) error {
-	ctx, cancel := context.WithTimeout(ctx, topicsAppear)
-	defer cancel()
+func (c *Client) awaitLeaders(ctx context.Context, topics []Topic, slow func(error)) error {
+	begun, pause := time.Now(), 20*time.Millisecond
 	for {
 		c.forget()
 		led, err := c.led(ctx, topics)
 		if led {
 			return nil
 		}
-		if retry.Sleep(ctx, 20*time.Millisecond) != nil {
+		if slow != nil && time.Since(begun) > topicsSlow {
+			slow(err)
+			slow = nil
+		}
+		if retry.Sleep(ctx, pause) != nil {
 			return errors.Join(errors.New("topics were created and have no leaders yet; look at the brokers, then run it again"), err)
 		}
+		pause = min(2*pause, leadersEvery)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestLedger(t *testing.T) {
 }
 
 func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
-	ctx := t.Context()
+	ctx, begun := t.Context(), time.Now().Add(-time.Minute) // the clock of the database may be another
 	for _, step := range []struct {
 		shard           int
 		old, next, want int64
@@ -51,6 +51,15 @@ func incarnationsAreReplaced(t *testing.T, s *Postgres, _ editor) {
 		if known, err := s.Epoch(ctx, step.shard); err != nil || known != step.want {
 			t.Errorf("%+v: recorded %d, %v", step, known, err)
 		}
+	}
+	admin, err := NewAdmin(s.options.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	read, err := admin.Snapshot(ctx)
+	if err != nil || len(read.Stores) != 2 || read.Stores[0].Before(begun) || read.Stores[1].Before(begun) {
+		t.Errorf("the stores have their data since %v, %v", read.Stores, err)
 	}
 	if none, err := s.Epoch(ctx, 2); err != nil || none != 0 {
 		t.Errorf("%d, %v", none, err)

@@ -41,6 +41,9 @@ WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
 
 	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins UNION ALL SELECT campaign_id, lane FROM pacer.lane_stripes`
 
+	// A shard has one row, whose time is changed when its data is another.
+	selectStores = `SELECT shard, since FROM pacer.store_incarnations WHERE isfinite(since)`
+
 	// everything is a revision below all others.
 	everything int64 = -1
 )
@@ -73,7 +76,7 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 	previous := p.Snapshot()
 	if !changed && previous != nil {
 		same := *previous
-		same.LoadedAt = started
+		same.LoadedAt, same.Stores = started, p.state.stores
 		p.current.Store(&same) // wakes no subscriber
 		return
 	}
@@ -153,6 +156,7 @@ type delta struct {
 	quotas    []*quotaEntry
 	lanes     map[string][]int // nil if not read
 	endpoints endpointDelta
+	stores    map[int]time.Time
 }
 
 // readDelta reads the rows with a revision above since, in one round trip. It compares them with the state, which it does not
@@ -166,6 +170,7 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool
 	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error { return d.scanCampaigns(rows, s) })
 	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
 	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error { return d.endpoints.scan(rows, &s.endpoints, s.loads, d.full) })
+	batch.Queue(selectStores).Query(d.scanStores)
 	if pins {
 		batch.Queue(selectPins).Query(d.scanPins)
 	}
@@ -173,6 +178,19 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64, pins bool
 		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
 	return d, nil
+}
+
+func (d *delta) scanStores(rows pgx.Rows) error {
+	d.stores = map[int]time.Time{}
+	for rows.Next() {
+		var shard int
+		var since time.Time
+		if err := rows.Scan(&shard, &since); err != nil {
+			return err
+		}
+		d.stores[shard] = since
+	}
+	return rows.Err()
 }
 
 // scanCampaigns converts the rows that differ from the state.
@@ -270,7 +288,7 @@ func (d *delta) apply(s *state) {
 		}
 		s.lanes = d.lanes
 	}
-	s.removed = d.removed
+	s.removed, s.stores = d.removed, d.stores
 }
 
 func (d *delta) applyQuotas(s *state) {

@@ -23,6 +23,7 @@ type state struct {
 	revision int64
 	// removed is the revision of the last deletion that the state contains.
 	removed int64
+	stores  map[int]time.Time // since when shards of the quota store have their data
 
 	last    *delivery.Snapshot
 	touched map[string]bool // campaigns that may differ from those of last
@@ -161,7 +162,7 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 			next.Quotas[id] = entry.quota
 		}
 	}
-	next.Endpoints = s.endpoints.snapshot()
+	next.Endpoints, next.Stores = s.endpoints.snapshot(), s.stores
 	s.last, s.touched, s.quoted = next, make(map[string]bool), false
 	return next
 }

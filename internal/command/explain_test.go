@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"os"
@@ -125,12 +126,19 @@ func TestWhyItSendsNothing(t *testing.T) {
 		}
 	}
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: store.Addr}), "pacer.")
-	if _, err := exchange.Swap(t.Context(), "a", []byte{1, 0, 0, 0, 0, 0, 0}, func([]progress.Left) []byte { return nil }); err != nil { // that of a daemon without jobs
-		t.Fatal(err)
+	report := func(part ...byte) {
+		t.Helper()
+		if _, err := exchange.Swap(t.Context(), "a", append([]byte{1, 0, 0, 0, 0}, part...), func([]progress.Left) []byte { return nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if text := d.run("explain fine"); !strings.HasPrefix(text, "Nothing holds campaign fine.\n") {
-		t.Error(text)
+	report(0, 0) // that of a daemon without jobs
+	for _, id := range []string{"fine", "used"} {
+		if text := d.run("explain " + id); !strings.HasPrefix(text, "Nothing holds campaign "+id+".\n") {
+			t.Error(text)
+		}
 	}
+	report(append(binary.BigEndian.AppendUint64([]byte{1}, delivery.CampaignHash("used")), 1, 1, 1, 0)...) // with a job of one
 	if text := d.run("explain used"); !strings.HasPrefix(text, "Campaign used sends nothing because its quota provider is used up until 20") || !strings.Contains(text, "(in ") {
 		t.Error(text)
 	}
@@ -166,7 +174,7 @@ func TestUnitsThatWereHandedBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := look()
-	if a.Cause != hold.Share || time.Until(a.Until) > 13*time.Second || !strings.HasPrefix(a.Why(), "its quota provider had too few units for it when it last asked, at 20") ||
+	if a.Cause != hold.Share || time.Until(a.Until) > 14*time.Second || !strings.HasPrefix(a.Why(), "its quota provider had too few units for it when it last asked, at 20") ||
 		!strings.HasSuffix(a.Why(), "; now it has 5") || !strings.HasPrefix(a.Remedy(), "wait: it asks again by 20") {
 		t.Errorf("handed back: %s; to do: %s; until %s", a.Why(), a.Remedy(), a.Until)
 	}

@@ -54,7 +54,9 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	if err := forgetPositions(ctx, s); err != nil {
 		return err
 	}
-	changes, err := requeue.EnsureTopics(ctx, s.Kafka, s.Topics)
+	changes, err := requeue.EnsureTopics(ctx, s.Kafka, s.Topics, func(err error) {
+		c.warn("the new topics are created and have no leaders yet, as on a broker that has just started; waiting up to two minutes (%v)", err)
+	})
 	for _, change := range changes {
 		p.line("%s", change)
 	}

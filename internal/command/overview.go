@@ -143,13 +143,13 @@ func (o *overview) of(id string) hold.Answer {
 	if c == nil {
 		return hold.Answer{Campaign: id}
 	}
-	e := hold.Evidence{Now: time.Now(), Campaign: c, Gates: o.gates, Windows: o.windows, Store: o.silent}
+	e := hold.Evidence{Now: time.Now(), Campaign: c, Gates: o.gates, Windows: o.windows, Store: o.silent, Stores: o.snapshot.Stores}
 	if id == o.one {
 		e.Waits = o.waits
 	}
 	e.Sink, e.SinkFault = sinkOf(o.config, c.Sink)
 	if o.board != nil {
-		e.Board = o.board.Of(c, o.snapshot)
+		e.Board, e.Failure = o.board.Of(c, o.snapshot), o.board.Failure(e.Sink)
 	}
 	return hold.Of(e)
 }
@@ -183,12 +183,12 @@ func newHeldView(a *hold.Answer) *heldView {
 	return &heldView{Cause: a.Cause, Why: a.Why(), Since: whole(a.Since), Until: whole(a.Until), Remedy: a.Remedy()}
 }
 
-// whole returns t in UTC and whole seconds, nil for the zero time.
+// whole returns t in UTC and whole seconds, which it has reached, nil for the zero time.
 func whole(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC().Round(time.Second)
+	t = t.UTC().Truncate(time.Second)
 	return &t
 }
 

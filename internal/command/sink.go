@@ -62,7 +62,7 @@ func newSinkView(name string, calls int, g *delivery.Gate, now time.Time) sinkVi
 	}
 	v.Gate, v.Cause, v.Since = "half-open", g.Cause.String(), whole(g.Since)
 	if g.Until.After(now) {
-		v.Gate, v.Until = "closed", whole(g.Until)
+		v.Gate, v.Until = "closed", whole(notation.Until(g.Until))
 	}
 	return v
 }
@@ -131,7 +131,7 @@ func (c *cli) listSinks(ctx context.Context) error {
 		return err
 	}
 	return c.printTable(views, func(p *printer) {
-		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED\tIN FLIGHT\tANSWERS/S\tP50\tP99")
+		p.line("SINK\tGATE\tCAUSE\tSINCE\tUNTIL\tMAX IN FLIGHT\tDESTINATIONS CLOSED\tIN FLIGHT\tANSWERS/S\tP50\tP99\tLAST FAILURE")
 		for i := range views {
 			v := &views[i]
 			p.line("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s", v.Sink, v.Gate, cmp.Or(v.Cause, "-"), instant(v.Since, time.RFC3339), instant(v.Until, time.RFC3339), v.Calls, v.Destinations, answersOf(v.Figures))
@@ -142,7 +142,7 @@ func (c *cli) listSinks(ctx context.Context) error {
 // answersOf are the last columns of `sink list`: what all daemons have in flight, and what was answered in the last minute.
 func answersOf(f *view.SinkFigures) string {
 	if f == nil {
-		return "-\t-\t-\t-"
+		return "-\t-\t-\t-\t-"
 	}
 	all := make([]string, 0, len(f.Answers))
 	for _, class := range delivery.ResultClasses {
@@ -150,7 +150,11 @@ func answersOf(f *view.SinkFigures) string {
 			all = append(all, fmt.Sprintf("%.1f %s", n, class))
 		}
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%s", f.InFlight, cmp.Or(strings.Join(all, ", "), "-"), milliseconds(f.P50), milliseconds(f.P99))
+	last := "-"
+	if f.LastFailureAt != nil {
+		last = instant(f.LastFailureAt, time.RFC3339) + " " + f.LastFailure
+	}
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", f.InFlight, cmp.Or(strings.Join(all, ", "), "-"), milliseconds(f.P50), milliseconds(f.P99), last)
 }
 
 func milliseconds(seconds *float64) string {

@@ -178,7 +178,7 @@ func (w *world) without() view.Sources {
 		Claims: func(context.Context, *delivery.Quota) ([]view.Claim, error) {
 			return []view.Claim{{Daemon: hostile[0]}, {Campaign: "spring", Wait: hold.Wait{Asked: time.Now().Add(-time.Second), Again: time.Now().Add(10 * time.Second)}}}, w.fail
 		},
-		Stores: func(context.Context) []view.Store {
+		Stores: func() []view.Store {
 			return []view.Store{{Name: "Redis", Up: w.fail == nil}, {Name: "Kafka", Up: true}}
 		},
 		Gates: func(context.Context) ([]delivery.Gate, error) {

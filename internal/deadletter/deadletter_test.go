@@ -36,7 +36,7 @@ func newCemetery(t testing.TB, client *broker.Client, prefix string) *cemetery {
 	large := map[string]string{"max.message.bytes": "300000"}
 	_, err := client.CreateTopics(t.Context(), []broker.Topic{
 		{Name: c.Letters, Partitions: 2, Replicas: 1, Config: large}, {Name: c.Replays, Partitions: 1, Replicas: 1, Config: large},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

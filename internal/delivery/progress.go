@@ -50,6 +50,8 @@ type MemoryJobs struct {
 	Early    int64 // those whose time has not come: of a back-off, a not-before or their next step
 	InHand   int64 // further jobs, which its sink has been given and has not answered
 	Shut     Shut  // what waits for closed destinations
+	// Turn is when the campaign's rate next allows a job; zero: now, or it is not known.
+	Turn time.Time
 }
 
 // Shut is what waits of a campaign for destinations that are closed, here and in timers.

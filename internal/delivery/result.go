@@ -54,6 +54,15 @@ var ResultClasses = []ResultClass{
 	Delivered, Rejected, Permanent, Temporary, Throttled, Unreachable, Misconfigured, Pending, Interrupted,
 }
 
+// Fails reports whether a sink that answers so has not taken the job, and would have been expected to.
+func (c ResultClass) Fails() bool { return c >= Permanent && c <= Misconfigured }
+
+// Failure is the last one of a sink. The zero value is none.
+type Failure struct {
+	At     time.Time
+	Detail string // as that of its Result
+}
+
 // Scope says what an answer of the classes Throttled, Unreachable and Misconfigured is about.
 type Scope uint8
 

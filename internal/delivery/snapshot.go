@@ -14,6 +14,9 @@ type Snapshot struct {
 	Campaigns map[string]*Campaign
 	Quotas    map[string]*Quota
 	Endpoints map[string]*Endpoint // of pacer.destinations, by id
+	// Stores is since when each shard of the quota store has the data that it has: those before were lost, or it is new. What is not known
+	// is left out.
+	Stores map[int]time.Time
 
 	serial  int64      // of the snapshots that followed each other; 0: not known
 	changes [][]string // campaigns that differ from the one before, in each of the last ones

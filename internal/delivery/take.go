@@ -104,6 +104,10 @@ type Provenance struct {
 	Campaign *Campaign
 }
 
+// LongSpan divides the windows of quotas: after the store has lost its data longer ones are rebuilt from the ledger, and others count as full
+// for a span.
+const LongSpan = 2 * time.Minute
+
 // WindowState is what one window of a quota looks like after a take or a peek.
 type WindowState struct {
 	Quota     string

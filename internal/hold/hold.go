@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // Cause is the kind of what holds a campaign, a label of metrics.
@@ -41,18 +42,21 @@ const (
 	Untaken    Cause = "untaken"    // its jobs are tried, and none is taken
 
 	Destinations Cause = "destinations" // all that is left is for destinations that are closed
+
+	Kafka Cause = "kafka" // does not answer
+	Turn  Cause = "turn"  // its rate allows nothing for long: what was sent before, such as a heavy job, has used the slots
 )
 
 // Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken, Kafka, Turn,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
 func (c Cause) Fault() bool {
 	switch c {
-	case None, Cancelled, Completed, Ended, Paused, Rate, Start, Hours, Quota, Share:
+	case None, Cancelled, Completed, Ended, Paused, Rate, Start, Hours, Quota, Share, Turn:
 		return false
 	}
 	return true
@@ -87,6 +91,10 @@ type Evidence struct {
 	// Waits are what quotas have refused the campaign, by quota; nil if they were not asked.
 	Waits map[string]Wait
 	Board *Board // nil: not known
+	// Failure is the last one of the sink, of any campaign's job.
+	Failure delivery.Failure
+	// Stores is since when each shard of the quota store has its data, as far as that is known.
+	Stores map[int]time.Time
 
 	slow *delivery.Quota // which slows the campaign down, or may
 }
@@ -99,11 +107,13 @@ type Wait struct {
 // Board is what the daemons report of a campaign.
 type Board struct {
 	Daemons   int           // that run
+	Kafka     time.Time     // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
 	Waiting   int64         // jobs, in lanes and in memory
 	InMemory  int64         // of these
 	Early     int64         // of these, jobs whose time has not come
 	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
 	Shut      delivery.Shut // what waits for closed destinations
+	Turn      time.Time     // when its rate next allows a job; zero: soon, or it is not known
 	LanesRead bool          // daemons read all its lanes
 	Unread    []int         // its lanes that a daemon has, and cannot read what was committed for them
 	Idle      time.Duration // nothing was sent for that long; 0: something was lately, or it is not known
@@ -130,7 +140,8 @@ const (
 // Of returns what holds the campaign. Where that is nothing, the answer's Cause is None.
 func Of(e Evidence) Answer {
 	a := e.find()
-	a.Campaign = e.Campaign.ID
+	a.failure = e.Failure
+	a.Campaign, a.Until = e.Campaign.ID, notation.Until(a.Until)
 	if b := e.Board; b != nil {
 		a.Waiting = b.Waiting
 		if a.Since.IsZero() && a.Cause != None && b.Held == a.Cause {
@@ -149,7 +160,7 @@ func (e *Evidence) find() Answer {
 	return Answer{}
 }
 
-// row looks for what only a change of the row, or of the configuration, ends.
+// row looks for what only a change of the row, of the configuration or of what runs ends.
 func (e *Evidence) row() (a Answer, found bool) {
 	c := e.Campaign
 	switch {
@@ -171,6 +182,8 @@ func (e *Evidence) row() (a Answer, found bool) {
 		return Answer{Cause: Refused, sink: e.Sink}, true
 	case e.Board != nil && e.Board.Daemons == 0:
 		return Answer{Cause: Daemons}, true
+	case e.Board != nil && !e.Board.Kafka.IsZero():
+		return Answer{Cause: Kafka, Since: e.Board.Kafka}, true
 	}
 	return a, false
 }
@@ -246,7 +259,7 @@ func SinkFault(name string) string {
 	return "its sink " + name + " is not configured"
 }
 
-// quota looks for the window of a quota that nothing remains of for the longest time.
+// quota looks for the window of a quota that nothing remains of for the longest time. A campaign of which nothing waits needs none.
 func (e *Evidence) quota() (a Answer, found bool) {
 	for _, q := range e.Campaign.Quotas {
 		if !e.binds(q) {
@@ -261,6 +274,9 @@ func (e *Evidence) quota() (a Answer, found bool) {
 			}
 			next := Answer{Cause: Quota, quota: q, window: q.Windows[w.Window]}
 			if next.window.Limit > 0 {
+				if since := e.Stores[q.Shard]; next.window.Span <= delivery.LongSpan && w.FreeAt < since.Add(2*next.window.Span).UnixMicro() {
+					next.lost = since // what is used after that has passed leaves the window later
+				}
 				next.Until = time.UnixMicro(w.FreeAt)
 				if !next.Until.After(e.Now.Add(soon)) {
 					e.slow = q // and does not stop it
@@ -271,6 +287,9 @@ func (e *Evidence) quota() (a Answer, found bool) {
 				a, found = next, true
 			}
 		}
+	}
+	if e.Board != nil && e.Board.Waiting == 0 {
+		return Answer{}, false
 	}
 	return a, found
 }
@@ -326,7 +345,13 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if b.Stuck != nil {
 		return Answer{Cause: Untaken, Since: b.Stuck.Since, sink: e.Sink}, true
 	}
-	if b.Waiting == 0 || b.Idle < e.patience() {
+	if b.Waiting == 0 {
+		return a, false
+	}
+	if left := b.Turn.Sub(e.Now); left > soon && (b.Idle+left >= e.patience() || b.Held == Turn) { // to the end of the wait
+		return Answer{Cause: Turn, Until: b.Turn}, true
+	}
+	if b.Idle < e.patience() {
 		return a, false
 	}
 	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: e.Campaign.Lanes, read: b.LanesRead}

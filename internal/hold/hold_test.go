@@ -69,6 +69,24 @@ func TestEveryCause(t *testing.T) {
 		"refused": {func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} }, Refused, time.Time{},
 			"its sink receiver refused many of its jobs in a row", "pacer campaign resume spring"},
 		"no daemon": {func(e *Evidence) { e.Board.Daemons = 0 }, Daemons, time.Time{}, "no daemon runs", "start pacer run"},
+		"quota, after a loss": {func(e *Evidence) {
+			e.Stores = map[int]time.Time{0: in(-20 * time.Second)}
+			e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: in(42 * time.Second).UnixMicro()}
+		}, Quota, in(42 * time.Second), "its quota provider counts as used up until 2026-11-20T12:00:42Z: Redis has lost its data, or began anew, at 2026-11-20T11:59:40Z", "wait"},
+		"quota, used up after a loss": {func(e *Evidence) {
+			e.Stores = map[int]time.Time{0: in(-80 * time.Second)}
+			e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: in(42 * time.Second).UnixMicro()}
+		}, Quota, in(42 * time.Second), "its quota provider is used up until", "raise the limit"},
+		"quota of an hour, after a loss": {func(e *Evidence) {
+			e.Stores = map[int]time.Time{0: in(-20 * time.Second)}
+			e.Windows["provider"][1] = delivery.WindowState{Quota: "provider", Window: 1, FreeAt: in(42 * time.Second).UnixMicro()}
+		}, Quota, in(42 * time.Second), "its quota provider is used up until", "raise the limit"},
+		"after a heavy job": {func(e *Evidence) { e.Board.Turn, e.Board.Idle = in(time.Minute), time.Minute }, Turn, in(time.Minute),
+			"it waits for its rate until 2026-11-20T12:01:00Z", "wait"},
+		"just after a heavy job": {func(e *Evidence) { e.Board.Turn = in(time.Minute) }, Turn, in(time.Minute),
+			"it waits for its rate until 2026-11-20T12:01:00Z", "wait"},
+		"kafka": {func(e *Evidence) { e.Board.Kafka, e.Board.Idle, e.Board.InMemory = in(-time.Minute), time.Minute, 0 }, Kafka, time.Time{},
+			"Kafka does not answer the daemons", "bring Kafka back"},
 		"start": {func(e *Evidence) { e.Campaign.StartsAt = in(time.Hour) }, Start, in(time.Hour),
 			"it begins at 2026-11-20T13:00:00Z", "--starts-at none"},
 		"start, and then out of hours": {func(e *Evidence) {
@@ -262,5 +280,66 @@ func TestSinceWhen(t *testing.T) {
 	e.Board.Shut = delivery.Shut{Destinations: 1, Jobs: 100, Since: now.Add(-time.Minute)}
 	if a := Of(e); !a.Since.Equal(now.Add(-time.Minute)) {
 		t.Errorf("its destination is closed since %s", a.Since)
+	}
+}
+
+// TestOneInstantIsShownOnce: the sentence and the figure beside it name the same second, at which it is over.
+func TestOneInstantIsShownOnce(t *testing.T) {
+	e, until := evidence(), now.Add(time.Minute+100*time.Millisecond)
+	e.Gates = []delivery.Gate{{Sink: "receiver", Until: until}}
+	a := Of(e)
+	if a.Until.Before(until) || !a.Until.Equal(a.Until.Truncate(time.Second)) || !strings.Contains(a.Why(), "until "+a.Until.Format(time.RFC3339)) {
+		t.Errorf("until %s: %s", a.Until, a.Why())
+	}
+	e = evidence()
+	e.Board.Shut = delivery.Shut{Destinations: 1, Jobs: 100, Since: now.Add(-time.Minute), Next: until}
+	a = Of(e)
+	if !strings.Contains(a.Why(), "the next try is at 2026-11-20T12:01:01Z") {
+		t.Error(a.Why())
+	}
+}
+
+// TestNothingThatWaitsNeedsNoQuota: a campaign that has sent all of its jobs is not held by the quota that it has used up.
+func TestNothingThatWaitsNeedsNoQuota(t *testing.T) {
+	for waiting, want := range map[int64]Cause{0: None, 1: Quota} {
+		e := evidence()
+		e.Board.Waiting = waiting
+		e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
+		if a := Of(e); a.Cause != want {
+			t.Errorf("%d wait: %q, want %q", waiting, a.Cause, want)
+		}
+	}
+	e := evidence()
+	e.Board = nil // not known
+	e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
+	if a := Of(e); a.Cause != Quota {
+		t.Errorf("%q", a.Cause)
+	}
+}
+
+// TestWhatTheSinkAnswers: where the destination holds a campaign, its last failure is said, and where anything else does, not.
+func TestWhatTheSinkAnswers(t *testing.T) {
+	for cause, change := range map[Cause]func(*Evidence){
+		Failing:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Failing} },
+		Refused:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Refused} },
+		Untaken:    func(e *Evidence) { e.Board.Stuck = &Stuck{Cause: Untaken, Since: now.Add(-time.Minute)} },
+		Unanswered: func(e *Evidence) { e.Board.Idle, e.Board.InHand = time.Hour, 3 },
+		Gate: func(e *Evidence) {
+			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: now.Add(time.Second), Probe: true}}
+		},
+		Paused: func(e *Evidence) { e.Campaign.Status = delivery.StatusPaused },
+	} {
+		e := evidence()
+		change(&e)
+		quiet := Of(e)
+		e.Failure = delivery.Failure{At: now.Add(-2 * time.Second), Detail: "HTTP 401 Unauthorized"}
+		a := Of(e)
+		want := quiet.Why() + "; the last failure of the sink, at 2026-11-20T11:59:58Z: HTTP 401 Unauthorized"
+		if cause == Paused {
+			want = quiet.Why()
+		}
+		if a.Cause != cause || a.Why() != want {
+			t.Errorf("%s: %s %q, want %q", cause, a.Cause, a.Why(), want)
+		}
 	}
 }

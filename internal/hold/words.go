@@ -16,21 +16,31 @@ type Answer struct {
 	Until    time.Time // when it ends by itself; zero: not known, or never
 	Waiting  int64     // jobs; 0 also if that is not known
 
-	detail string // Invalid, Sink: the fault; Blocked: by which campaign
-	sink   string
-	gate   delivery.GateCause
-	quota  *delivery.Quota
-	window delivery.Window
-	lanes  []int
-	read   bool // daemons read all its lanes
-	inHand int64
-	asked  time.Time // Share: when the quota had too few units for it; zero: not known
-	left   int64     // how many it has now
-	shut   delivery.Shut
+	detail  string // Invalid, Sink: the fault; Blocked: by which campaign
+	sink    string
+	gate    delivery.GateCause
+	quota   *delivery.Quota
+	window  delivery.Window
+	lanes   []int
+	read    bool // daemons read all its lanes
+	inHand  int64
+	asked   time.Time // Share: when the quota had too few units for it; zero: not known
+	left    int64     // how many it has now
+	failure delivery.Failure
+	lost    time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
+	shut    delivery.Shut
 }
 
-// Why says in one clause what holds the campaign; "" if nothing does.
+// Why says in one clause what holds the campaign, and what its sink answered where it is that; "" if nothing does.
 func (a *Answer) Why() string {
+	why := a.what()
+	if (a.Cause == Unanswered || a.Cause.Destination()) && a.failure.Detail != "" {
+		why += fmt.Sprintf("; the last failure of the sink, at %s: %s", instant(a.failure.At), a.failure.Detail)
+	}
+	return why
+}
+
+func (a *Answer) what() string {
 	switch a.Cause {
 	case Invalid:
 		return "its row cannot be used: " + a.detail
@@ -53,6 +63,8 @@ func (a *Answer) Why() string {
 		return fmt.Sprintf("its sink %s refused many of its jobs in a row and took none", a.sink)
 	case Daemons:
 		return "no daemon runs"
+	case Kafka:
+		return "Kafka does not answer the daemons"
 	case Start:
 		return "it begins at " + instant(a.Until)
 	case Hours:
@@ -92,6 +104,8 @@ func (a *Answer) Why() string {
 		return a.shutWhy()
 	case Untaken:
 		return fmt.Sprintf("its sink %s has taken none of its jobs since %s; those that were tried wait for their next attempts", a.sink, instant(a.Since))
+	case Turn:
+		return "it waits for its rate until " + instant(a.Until) + ", since what was sent before has used the slots up to then"
 	case Stalled:
 		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
 	}
@@ -118,7 +132,7 @@ func (a *Answer) gateWhy() string {
 }
 
 func (a *Answer) shutWhy() string {
-	next := fmt.Sprintf("since %s; the next try is at %s", instant(a.shut.Since), instant(a.shut.Next))
+	next := fmt.Sprintf("since %s; the next try is at %s", instant(a.shut.Since), instant(notation.Until(a.shut.Next)))
 	if a.shut.Destinations == 1 {
 		return fmt.Sprintf("all of its jobs that are left are for destination %s of its sink %s, which is closed %s", a.shut.First, a.sink, next)
 	}
@@ -129,6 +143,10 @@ func (a *Answer) shutWhy() string {
 func (a *Answer) quotaWhy() string {
 	if a.window.Limit == 0 {
 		return fmt.Sprintf("its quota %s allows nothing: the limit of its window %s is 0", a.quota.ID, notation.FormatSpan(a.window.Span))
+	}
+	if !a.lost.IsZero() {
+		return fmt.Sprintf("its quota %s counts as used up until %s: Redis has lost its data, or began anew, at %s, and what was sent in the %s before is not known",
+			a.quota.ID, instant(a.Until), instant(a.lost), notation.FormatSpan(a.window.Span))
 	}
 	return fmt.Sprintf("its quota %s is used up until %s: its window is %s", a.quota.ID, instant(a.Until), notation.FormatWindow(a.window))
 }
@@ -157,6 +175,10 @@ func (a *Answer) Remedy() string {
 		return fmt.Sprintf("see pacer dead list --campaign %s --reason refused, repair, then pacer campaign resume %s", a.Campaign, a.Campaign)
 	case Daemons:
 		return "start pacer run"
+	case Kafka:
+		return "bring Kafka back; the log of the daemons says what it answers"
+	case Turn:
+		return "wait; a heavy job takes the slots of as many light ones"
 	case Start:
 		return "wait, or " + set + " --starts-at none"
 	case Hours:
@@ -166,6 +188,9 @@ func (a *Answer) Remedy() string {
 	case Store:
 		return "bring Redis back; the log of the daemons says what it answers"
 	case Quota, Share:
+		if !a.lost.IsZero() {
+			return "wait"
+		}
 		if !a.asked.IsZero() {
 			return fmt.Sprintf("wait: it asks again by %s, and if its job needs more, raise the limit: pacer quota set %s --window", instant(a.Until), a.quota.ID)
 		}

@@ -73,6 +73,15 @@ func notASpan(text string) error {
 	return fmt.Errorf("%q is not a length of time such as 90s, 1h or 7d", Shorten(text))
 }
 
+// Until rounds a time that is to come up to whole seconds: what lasts until then is over at what is shown. Times that have passed are
+// rounded down.
+func Until(at time.Time) time.Time {
+	if whole := at.Truncate(time.Second); !whole.Equal(at) {
+		return whole.Add(time.Second)
+	}
+	return at
+}
+
 // ParseUntil reads when something ends: a point in time as RFC 3339 writes it, or a span from now on. It must lie ahead.
 func ParseUntil(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, strings.TrimSpace(text))
@@ -81,7 +90,7 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 		if err != nil {
 			return at, fmt.Errorf("%q is neither a time such as 2026-11-30T09:00:00+03:00 nor a span from now on such as 2h", Shorten(text))
 		}
-		at = now.Add(span)
+		at = Until(now.Add(span))
 	}
 	if !at.After(now) {
 		return at, fmt.Errorf("%s is not ahead; give a later time", Shorten(text))

@@ -138,9 +138,11 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	list = make([]delivery.MemoryJobs, 0, len(p.queues.list))
 	for _, q := range p.queues.list {
 		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
-			list = append(list, delivery.MemoryJobs{
-				Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.calls.inFlight),
-			})
+			m := delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Direct: int64(q.direct), InHand: int64(q.calls.inFlight)}
+			if turn := q.paced(now); turn > 0 {
+				m.Turn = p.timeOf(turn)
+			}
+			list = append(list, m)
 		}
 	}
 	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 && p.destinations.barred.n == 0 {

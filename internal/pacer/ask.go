@@ -196,7 +196,7 @@ func (p *Pacer) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instan
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := p.clocks.of(g.From.Shard).local(g.NextAt)
 		if g.Units == 0 {
-			next, q.turnAt = now.local+p.quantum.length/2, at
+			next, q.turnAt, q.ask.paced = now.local+p.quantum.length/2, at, g.Bound == delivery.BindRate
 		}
 		next = max(at, next)
 	}

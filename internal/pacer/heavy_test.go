@@ -166,3 +166,45 @@ func TestHeavyJobsUnderAQuota(t *testing.T) {
 		}
 	})
 }
+
+// TestTheTurnAfterAHeavyJob: while the slots that a heavy job has used pass, it is known until when the jobs behind it wait; of those
+// that wait for something else, or whose slots come one after the other, it is not.
+func TestTheTurnAfterAHeavyJob(t *testing.T) {
+	q := delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}}
+	one(t, newBook(campaign("c", 5), under("used", 100, q)), nil, func(t *testing.T, f *fleet) {
+		lane := newPartition("lane/0")
+		f.offer(t, heavyJobs(lane, delivery.FromLane, "c", 0, 900))
+		f.offer(t, jobs(lane, delivery.FromLane, "used", 1000, 20))
+		time.Sleep(time.Second)
+		f.offer(t, jobs(lane, delivery.FromLane, "c", 100, 5))
+		turn := func(campaign string) (at time.Time) {
+			list, err := f.daemons[0].InMemory(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range list {
+				if m.Campaign == campaign {
+					at = m.Turn
+				}
+			}
+			return at
+		}
+		begun := time.Now().Add(-time.Second)
+		for range 4 {
+			time.Sleep(40 * time.Second)
+			if n := f.count("c"); n != 1 {
+				t.Fatalf("%d sent", n)
+			}
+			if at := turn("c"); at.Sub(begun.Add(180*time.Second)).Abs() > time.Second {
+				t.Errorf("after %s the turn is %s later than it was offered", time.Since(begun), at.Sub(begun))
+			}
+			if at := turn("used"); !at.IsZero() {
+				t.Errorf("the turn of a campaign whose quota is used up is at %s", at)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if at := turn("c"); f.count("c") < 2 || time.Until(at) > time.Second {
+			t.Errorf("%d sent; the next turn is at %s", f.count("c"), at)
+		}
+	})
+}

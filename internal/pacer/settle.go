@@ -271,7 +271,7 @@ func (p *Pacer) tellCampaignFails(q *queue, s *sinkState, r delivery.Result) {
 // pauseQueue hands the slots of a queue back whose circuit was opened.
 func (p *Pacer) pauseQueue(q *queue) {
 	p.handBack(q)
-	q.turnAt = q.circuit.openUntil
+	q.turnAt, q.ask.paced = q.circuit.openUntil, false
 	p.takes.askLater(q, q.circuit.openUntil)
 }
 

@@ -155,7 +155,7 @@ func (p *Pacer) closeGate(s *sinkState, call gateCall, now instant) {
 	for _, q := range p.queues.list {
 		if q.sink == s {
 			p.handBack(q)
-			q.turnAt = until
+			q.turnAt, q.ask.paced = until, false
 			if q.ask.at < until {
 				p.takes.askLater(q, until)
 			}

@@ -19,6 +19,7 @@ type Board struct {
 	stuck   map[uint64]note
 	holds   map[uint64]note
 	shut    map[uint64]delivery.Shut
+	kafka   time.Time // since when it answers no daemon; zero: it answers one, or that is not known
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
@@ -35,6 +36,7 @@ type total struct {
 	units   int64 // weights of the jobs in memory
 	inHand  int64 // jobs that its sink has been given and has not answered; those of lanes wait as well
 	early   int64 // of those in memory, jobs whose time has not come
+	turn    int64 // when its rate next allows a job, in microseconds since the Unix epoch; 0: soon, or not known
 }
 
 // ready returns how many jobs could be sent at once, at least.
@@ -73,6 +75,7 @@ func newBoard(now time.Time, s *summary) *Board {
 		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent),
 		shut: make(map[uint64]delivery.Shut, len(s.shut)),
 	}
+	b.kafka = kafkaAway(s.nodes)
 	if s.denied != nil {
 		b.denied = byHash(s.denied)
 	}
@@ -89,6 +92,19 @@ func newBoard(now time.Time, s *summary) *Board {
 		b.unread[lane] = true
 	}
 	return b
+}
+
+// kafkaAway returns since when none of the daemons has had an answer of Kafka; zero: one has.
+func kafkaAway(nodes []Node) (since time.Time) {
+	for i := range nodes {
+		if nodes[i].KafkaAway.IsZero() {
+			return time.Time{}
+		}
+		if nodes[i].KafkaAway.After(since) {
+			since = nodes[i].KafkaAway
+		}
+	}
+	return since
 }
 
 func byHash(list []sent) map[uint64]int64 {
@@ -130,6 +146,11 @@ func (s *summary) totals() map[uint64]total {
 		t.early += e.units
 		totals[e.campaign] = t
 	}
+	for _, one := range s.turns {
+		t := totals[one.campaign]
+		t.turn = one.units
+		totals[one.campaign] = t
+	}
 	return totals
 }
 
@@ -141,6 +162,16 @@ func (b *Board) Nodes() (list []Node, running int) { return b.nodes, b.daemons }
 
 // Sinks returns what the daemons tell of their sinks, in the order of their names.
 func (b *Board) Sinks() []SinkReport { return b.sinks }
+
+// Failure returns the last failure of a sink; zero: none is known.
+func (b *Board) Failure(sink string) (last delivery.Failure) {
+	for i := range b.sinks {
+		if b.sinks[i].Sink == sink {
+			return b.sinks[i].Failure
+		}
+	}
+	return last
+}
 
 // Late returns how many jobs are late by lack of capacity, and by their destination.
 func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.barred }
@@ -169,12 +200,15 @@ func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Shut: b.shut[hash], LanesRead: true}
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Shut: b.shut[hash], Kafka: b.kafka, LanesRead: true}
 	for _, lane := range c.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
 		if b.unread[lane] {
 			out.Unread = append(out.Unread, lane)
 		}
+	}
+	if all.turn > 0 {
+		out.Turn = time.UnixMicro(all.turn)
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}

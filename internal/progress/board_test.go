@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
 // TestWaitingByLane: what waits in each lane of a campaign with several is known, also that it is nothing; of lanes that
@@ -40,6 +41,43 @@ func TestABoardKnowsWhatKeepsALane(t *testing.T) {
 		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c, nil)
 		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
 			t.Errorf("%s old: %+v", age, b)
+		}
+	}
+}
+
+// TestKafkaAnswersNone: campaigns are held by that, since it answers none of the daemons any more, and only then.
+func TestKafkaAnswersNone(t *testing.T) {
+	now := time.UnixMicro(time.Now().UnixMicro())
+	c := campaign("c", 10, 0)
+	for name, tc := range map[string]struct {
+		away []time.Time
+		want time.Time
+	}{
+		"one":            {[]time.Time{now.Add(-time.Minute)}, now.Add(-time.Minute)},
+		"one after one":  {[]time.Time{now.Add(-time.Minute), now.Add(-time.Second)}, now.Add(-time.Second)},
+		"one of several": {[]time.Time{now.Add(-time.Minute), {}}, time.Time{}},
+		"nobody tells":   {nil, time.Time{}},
+	} {
+		parts := []reported{{part: &part{}, daemon: "quiet"}}
+		for i, away := range tc.away {
+			node := Node{Name: string(rune('a' + i)), KafkaAway: away}
+			p, err := decodePart((&part{nodes: []Node{node}}).encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, reported{part: p, daemon: node.Name})
+		}
+		s, err := decodeSummary((&merger{}).merge(parts).encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		board := newBoard(now, s).Of(c, nil)
+		if !board.Kafka.Equal(tc.want) {
+			t.Errorf("%s: away since %s, want %s", name, board.Kafka, tc.want)
+		}
+		a := hold.Of(hold.Evidence{Now: now, Campaign: c, Board: board})
+		if held := a.Cause == hold.Kafka; held == tc.want.IsZero() || held && !a.Since.Equal(tc.want) {
+			t.Errorf("%s: %s since %s", name, a.Cause, a.Since)
 		}
 	}
 }

@@ -59,7 +59,10 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	at, ok := f.done(c, float64(todo), all.meanWeight())
 	if a, held := t.holds.of(c.ID); held {
 		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
-		if a.Until.After(at) {
+		switch {
+		case a.Cause == hold.Turn: // the forecast begins at once
+			at = a.Until.Add(at.Sub(f.now))
+		case a.Until.After(at):
 			at = a.Until
 		}
 	}

@@ -86,11 +86,12 @@ func (h *holds) look(f findings) {
 	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
 	count := make(map[string]int, len(h.states))
 	for id, c := range f.listed {
-		e := hold.Evidence{Now: f.board.at, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c, f.snapshot)}
+		e := hold.Evidence{Now: f.board.at, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c, f.snapshot), Stores: f.snapshot.Stores}
 		var ok bool
 		if e.Sink, ok = f.sink(c.Sink); !ok {
 			e.SinkFault = hold.SinkFault(c.Sink)
 		}
+		e.Failure = f.board.Failure(e.Sink)
 		e.Board.Idle = 0
 		if e.Board.Waiting > 0 {
 			at, known := h.moved[id]

@@ -324,3 +324,26 @@ func TestTheStoreDoesNotAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestAHeavyJobIsNoStall: what waits for its turn behind a heavy job is said to, from the beginning to the end, with when that is, and
+// is done after that.
+func TestAHeavyJobIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 5, 1)
+		m, log := alone(catalogOf(c))
+		m.lane(1, 0, "c", 50)
+		turn := time.Now().Add(3 * time.Minute)
+		m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 10, Units: 10, Turn: turn}}
+		for time.Until(turn) > turnSoon {
+			m.exchange(t.Context())
+			if a, held := m.holds.of("c"); !held || a.Cause != hold.Turn || !a.Until.Equal(turn) {
+				t.Fatalf("%s before its turn: %+v", time.Until(turn), a)
+			}
+			m.shows(t, "c", 50, time.Until(turn).Seconds()+10)
+			time.Sleep(time.Second)
+		}
+		if strings.Contains(log.String(), "WARN") {
+			t.Errorf("the log says\n%s", log)
+		}
+	})
+}

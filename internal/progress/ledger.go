@@ -41,7 +41,7 @@ func (l *ledger) foresee(now time.Time, figures map[string]figure) {
 		}
 		o := delivery.Outlook{Backlog: f.backlog}
 		if f.known && f.eta > 0 {
-			o.DoneAt = now.Add(time.Duration(f.eta * float64(time.Second))).Truncate(time.Second)
+			o.DoneAt = now.Add(time.Duration(f.eta*float64(time.Second)) + time.Second - 1).Truncate(time.Second) // up, as times to come are shown
 		}
 		before, ok := l.kept[id]
 		if ok && o.Backlog == before.Backlog && near(o.DoneAt, before.DoneAt, f.eta) {

@@ -34,7 +34,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	factory := promauto.With(r)
 	return &metrics{
 		rate: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "pacer_campaign_send_rate", Help: "Units per second that the campaign may send.",
+			Name: "pacer_campaign_send_rate", Help: "Units per second that the campaign may send now by its row and its schedule; 0 while it is paused, over, or outside its hours.",
 		}, []string{"campaign"}),
 		backlog: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_campaign_backlog",
@@ -65,10 +65,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 // showRates sets the gauges of the rates of these campaigns, as they are now, and removes those of others.
 func (m *metrics) showRates(campaigns map[string]*delivery.Campaign, now time.Time) {
 	for id, c := range campaigns {
-		rate, _, _ := c.RateAt(now)
-		if before, shown := m.rates[id]; !shown || before != rate.PerSecond() {
-			m.rates[id] = rate.PerSecond()
-			m.rate.WithLabelValues(id).Set(rate.PerSecond())
+		rate := rateNow(c, now)
+		if before, shown := m.rates[id]; !shown || before != rate {
+			m.rates[id] = rate
+			m.rate.WithLabelValues(id).Set(rate)
 		}
 	}
 	for id := range m.rates {

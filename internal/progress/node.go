@@ -10,12 +10,14 @@ type Node struct {
 	Version  string
 	Started  time.Time
 	Ready    bool
-	State    string  // why it is not ready, or what is wrong although it is
-	Revision int64   // of the catalog in force
-	Lanes    int     // that it reads
-	InFlight int64   // jobs that sinks have not answered yet
-	Queued   int64   // jobs in memory
-	Report   *Report // nil: the daemon, or the one that leads, is of a version that does not tell it
+	State    string // why it is not ready, or what is wrong although it is
+	Revision int64  // of the catalog in force
+	Lanes    int    // that it reads
+	InFlight int64  // jobs that sinks have not answered yet
+	Queued   int64  // jobs in memory
+	// KafkaAway is since when the daemon reads nothing since no broker answers it; zero: it reads, or does not tell.
+	KafkaAway time.Time
+	Report    *Report // nil: the daemon, or the one that leads, is of a version that does not tell it
 }
 
 const (
@@ -44,6 +46,22 @@ func (e *partEncoder) nodes(list []Node) {
 		}
 		for _, number := range []int64{n.Started.UnixMicro(), ready, n.Revision, int64(n.Lanes), n.InFlight, n.Queued} {
 			e.number(number)
+		}
+	}
+}
+
+// kafka encodes since when each of the nodes that were encoded before waits for Kafka, 0 for those that do not.
+func (e *partEncoder) kafka(nodes []Node) {
+	for i := range first(nodes, maxNodes) {
+		e.number(max(0, nodes[i].KafkaAway.UnixMicro()))
+	}
+}
+
+// kafka decodes since when nodes wait for Kafka.
+func (d *partDecoder) kafka(nodes []Node) {
+	for i := range nodes {
+		if since := d.number(); since > 0 {
+			nodes[i].KafkaAway = time.UnixMicro(since)
 		}
 	}
 }

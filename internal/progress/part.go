@@ -33,6 +33,7 @@ type part struct {
 	sinks   []SinkReport // with reports of nodes
 	shut    []shut
 	denied  []sent // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started; nil: not told
+	turns   []sent // when the rate next allows a job, in microseconds since the Unix epoch; not of campaigns where that is soon
 }
 
 // seen is when something was last seen.
@@ -147,6 +148,9 @@ func (e *partEncoder) part(p *part) {
 	e.reports(p.sinks, p.nodes)
 	e.shut(p.shut)
 	e.counts(p.denied)
+	e.kafka(p.nodes)
+	e.counts(p.turns)
+	e.failures(p.sinks)
 }
 
 func (e *partEncoder) shut(list []shut) {
@@ -248,6 +252,15 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.denied = append([]sent{}, d.counts()...) // none is not what is not told
+		}
+		if len(d.b) > 0 {
+			d.kafka(p.nodes)
+		}
+		if len(d.b) > 0 {
+			p.turns = d.counts()
+		}
+		if len(d.b) > 0 {
+			d.failures(p.sinks)
 		}
 	}
 	if d.broken {

@@ -52,6 +52,7 @@ func TestPartsComeBack(t *testing.T) {
 			p.inHand = append(p.inHand, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.early = append(p.early, sent{hash(rt, "of"), number(rt, "jobs")})
 			p.denied = append(p.denied, sent{hash(rt, "window"), number(rt, "asks")})
+			p.turns = append(p.turns, sent{hash(rt, "of"), number(rt, "turn")})
 			p.lanes.Held = append(p.lanes.Held, rapid.IntRange(0, 1000).Draw(rt, "lane"))
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "nodes") {
@@ -62,6 +63,9 @@ func TestPartsComeBack(t *testing.T) {
 				Revision: number(rt, "revision"), Lanes: rapid.IntRange(0, 9).Draw(rt, "partitions"), InFlight: number(rt, "in flight"),
 				Queued: number(rt, "queued"),
 			})
+			if away := number(rt, "without kafka"); away%2 > 0 {
+				p.nodes[len(p.nodes)-1].KafkaAway = time.UnixMicro(away)
+			}
 		}
 		p.denied = append([]sent{}, p.denied...) // told, also if there are none
 		p.sinks = drawReports(rt, p.nodes)
@@ -76,60 +80,87 @@ func TestPartsComeBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, p) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, p)
 		}
-		granted := *p // without what was appended last
+		worked := *p // without what was appended last
+		worked.sinks = slices.Clone(p.sinks)
+		for i := range worked.sinks {
+			worked.sinks[i].Failure = delivery.Failure{}
+		}
+		faultless := worked.encode()
+		faultless = faultless[:len(faultless)-2*len(p.sinks)]
+		if got, err := decodePart(faultless); err != nil || !reflect.DeepEqual(got, &worked) {
+			rt.Fatalf("without failures: %+v, %v; want %+v", got, err, worked)
+		}
+		turned := worked // nor turns
+		turned.turns = nil
+		unpaced := turned.encode()
+		unpaced = unpaced[:len(unpaced)-1-2*len(p.sinks)]
+		if got, err := decodePart(unpaced); err != nil || !reflect.DeepEqual(got, &turned) {
+			rt.Fatalf("without turns: %+v, %v; want %+v", got, err, turned)
+		}
+		reached := turned // nor word of Kafka
+		reached.nodes = slices.Clone(p.nodes)
+		for i := range reached.nodes {
+			reached.nodes[i].KafkaAway = time.Time{}
+		}
+		kafkaless := reached.encode()
+		kafkaless = kafkaless[:len(kafkaless)-1-len(p.nodes)-2*len(p.sinks)]
+		if got, err := decodePart(kafkaless); err != nil || !reflect.DeepEqual(got, &reached) {
+			rt.Fatalf("without word of Kafka: %+v, %v; want %+v", got, err, reached)
+		}
+		granted := reached // nor denials
 		granted.denied = nil
 		unheard := granted.encode()
-		unheard = unheard[:len(unheard)-1]
+		unheard = unheard[:len(unheard)-2-len(p.nodes)-2*len(p.sinks)]
 		if got, err := decodePart(unheard); err != nil || !reflect.DeepEqual(got, &granted) {
 			rt.Fatalf("without denials: %+v, %v; want %+v", got, err, granted)
 		}
 		open := granted // nor closed destinations
 		open.shut = nil
 		free := open.encode()
-		free = free[:len(free)-2]
+		free = free[:len(free)-3-len(p.nodes)-2*len(p.sinks)]
 		if got, err := decodePart(free); err != nil || !reflect.DeepEqual(got, &open) {
 			rt.Fatalf("without closed destinations: %+v, %v; want %+v", got, err, open)
 		}
 		brisk := open
-		brisk.sinks, brisk.nodes = nil, slices.Clone(p.nodes)
+		brisk.sinks, brisk.nodes = nil, slices.Clone(reached.nodes)
 		for i := range brisk.nodes {
 			brisk.nodes[i].Report = nil
 		}
 		quiet := brisk.encode()
-		quiet = quiet[:len(quiet)-3-len(p.nodes)]
+		quiet = quiet[:len(quiet)-4-2*len(p.nodes)]
 		if got, err := decodePart(quiet); err != nil || !reflect.DeepEqual(got, &brisk) {
 			rt.Fatalf("without reports: %+v, %v; want %+v", got, err, brisk)
 		}
 		due := brisk
 		due.early = nil
 		punctual := due.encode()
-		punctual = punctual[:len(punctual)-4-len(p.nodes)]
+		punctual = punctual[:len(punctual)-5-2*len(p.nodes)]
 		if got, err := decodePart(punctual); err != nil || !reflect.DeepEqual(got, &due) {
 			rt.Fatalf("without early jobs: %+v, %v; want %+v", got, err, due)
 		}
 		unnamed := due
 		unnamed.nodes = nil
 		plain := unnamed.encode()
-		plain = plain[:len(plain)-5]
+		plain = plain[:len(plain)-6]
 		if got, err := decodePart(plain); err != nil || !reflect.DeepEqual(got, &unnamed) {
 			rt.Fatalf("without nodes: %+v, %v; want %+v", got, err, unnamed)
 		}
 		brief := unnamed
 		brief.untried, brief.inHand, brief.lanes.Held = nil, nil, nil
 		older := brief.encode()
-		older = older[:len(older)-8]
+		older = older[:len(older)-9]
 		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
 			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
 		}
 		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-11] // without answers
+		told = told[:len(told)-12] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
 		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) && cut != len(kafkaless) && cut != len(unpaced) && cut != len(faultless) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -145,7 +176,7 @@ func TestPartsComeBack(t *testing.T) {
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-14]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-15]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})
@@ -159,6 +190,9 @@ func drawReports(rt *rapid.T, nodes []Node) (sinks []SinkReport) {
 	}
 	for i := range rapid.IntRange(0, 3).Draw(rt, "sinks") {
 		s := SinkReport{Sink: strconv.Itoa(i), Daemons: 2, InFlight: number(rt, "in flight"), Most: number(rt, "most")}
+		if at := number(rt, "failed at"); at%2 > 0 {
+			s.Failure = delivery.Failure{At: time.UnixMicro(at), Detail: rapid.StringN(0, 10, 40).Draw(rt, "failure")}
+		}
 		for class := range s.Answers {
 			s.Answers[class] = float64(number(rt, "answers")) / 1000
 		}
@@ -253,7 +287,7 @@ func TestSummariesComeBack(t *testing.T) {
 			rt.Fatalf("%+v, %v; want %+v", got, err, s)
 		}
 		b := s.encode()
-		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-13).Draw(rt, "cut")]); err == nil {
+		if got, err := decodeSummary(b[:rapid.IntRange(0, len(b)-14).Draw(rt, "cut")]); err == nil {
 			rt.Fatalf("cut, it is read as %+v", got)
 		}
 	})

@@ -33,6 +33,7 @@ type SinkReading struct {
 	Most     int64                 // in flight
 	Answers  [answerClasses]uint64 // by delivery.ResultClass
 	Took     metric.Counts         // to answer
+	Failure  delivery.Failure      // the last one
 }
 
 // answerClasses is how many classes of answers are told of.
@@ -62,6 +63,7 @@ type SinkReport struct {
 	InFlight, Most int64
 	Answers        [answerClasses]float64 // per second, by delivery.ResultClass
 	Took           metric.Counts          // to answer
+	Failure        delivery.Failure       // the last one, however long ago
 }
 
 const (
@@ -105,7 +107,7 @@ func (x *recent) report(now time.Time, r Readings) (*Report, []SinkReport) {
 		if i < len(before.Sinks) { // a daemon has the same ones as long as it runs
 			was = &before.Sinks[i]
 		}
-		one := SinkReport{Sink: s.Sink, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took)}
+		one := SinkReport{Sink: s.Sink, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took), Failure: s.Failure}
 		for class, n := range s.Answers {
 			one.Answers[class] = grown(n, was.Answers[class]) / seconds
 		}
@@ -134,6 +136,9 @@ func addSinks(all map[string]*SinkReport, told []SinkReport) {
 			sum.Answers[class] += n
 		}
 		sum.Took.Add(&s.Took)
+		if s.Failure.At.After(sum.Failure.At) {
+			sum.Failure = s.Failure
+		}
 	}
 }
 

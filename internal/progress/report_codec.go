@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/metric"
 )
 
@@ -39,6 +40,24 @@ func (e *partEncoder) reports(sinks []SinkReport, nodes []Node) {
 		}
 		e.thousandths(r.Forfeited)
 		e.calls(r.Sinks, sinks)
+	}
+}
+
+// failures encodes the last failures of the sinks that were encoded before.
+func (e *partEncoder) failures(sinks []SinkReport) {
+	for i := range first(sinks, maxSinks) {
+		e.text(sinks[i].Failure.Detail)
+		e.number(max(0, sinks[i].Failure.At.UnixMicro()))
+	}
+}
+
+// failures decodes the last failures of sinks.
+func (d *partDecoder) failures(sinks []SinkReport) {
+	for i := range sinks {
+		detail, at := d.text(), d.number()
+		if at > 0 {
+			sinks[i].Failure = delivery.Failure{At: time.UnixMicro(at), Detail: detail}
+		}
 	}
 }
 

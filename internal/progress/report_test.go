@@ -177,3 +177,16 @@ func TestDaemonsReadEachOthersReports(t *testing.T) {
 		t.Errorf("%+v", sinks)
 	}
 }
+
+// TestTheNewestFailureIsTold: of what several daemons tell of a sink.
+func TestTheNewestFailureIsTold(t *testing.T) {
+	now := time.Now()
+	all := map[string]*SinkReport{}
+	for _, ago := range []time.Duration{time.Minute, time.Second, time.Hour} {
+		addSinks(all, []SinkReport{{Sink: "shop", Failure: delivery.Failure{At: now.Add(-ago), Detail: ago.String()}}, {Sink: "fine"}})
+	}
+	board := newBoard(now, &summary{part: part{sinks: summed(all)}})
+	if last := board.Failure("shop"); last.Detail != "1s" || board.Failure("fine") != (delivery.Failure{}) || board.Failure("other") != (delivery.Failure{}) {
+		t.Errorf("%+v", last)
+	}
+}

@@ -80,6 +80,7 @@ func (m *merger) merge(parts []reported) *summary {
 	s.denied = m.denied.count(parts, func(p *part) []sent { return p.denied })
 	readers := laneReaders(parts)
 	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
+	turns := map[uint64]int64{}
 	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
 	shutOut := map[uint64]delivery.Shut{}
 	for i := range parts {
@@ -106,6 +107,11 @@ func (m *merger) merge(parts []reported) *summary {
 		}
 		addCounts(inHand, p.inHand)
 		addCounts(early, p.early)
+		for _, one := range p.turns {
+			if before, told := turns[one.campaign]; !told || one.units < before {
+				turns[one.campaign] = one.units
+			}
+		}
 		for _, one := range p.shut {
 			shutOut[one.campaign] = shutOut[one.campaign].With(one.Shut)
 		}
@@ -120,7 +126,7 @@ func (m *merger) merge(parts []reported) *summary {
 	for _, h := range memory {
 		s.held = append(s.held, h)
 	}
-	s.inHand, s.early, s.sinks = counted(inHand), counted(early), summed(sinks)
+	s.inHand, s.early, s.turns, s.sinks = counted(inHand), counted(early), counted(turns), summed(sinks)
 	for campaign, one := range shutOut {
 		s.shut = append(s.shut, shut{campaign, one})
 	}

@@ -22,6 +22,8 @@ const (
 	exchangeEach  = 200 * time.Microsecond
 	exchangeLeast = 2 * time.Second
 	callTimeout   = 2 * time.Second
+	// turnSoon is how far off the next job of a campaign may be, by its rate, without a word of it.
+	turnSoon = 2 * time.Second
 	// showFor is how long outdated figures are shown.
 	showFor = 10 * time.Second
 	// saveEvery is the interval of writes to the catalog, and saveTimeout bounds one of them.
@@ -81,7 +83,7 @@ type Options struct {
 	Answering Answering
 	Sinks     []string
 	Show      Show // "" is ShowAll
-	// Node, if it is set, describes this daemon: Host, Address, Version, Ready and State. Readings is what it counts and measures.
+	// Node, if it is set, describes this daemon: Host, Address, Version, Ready, State and KafkaAway. Readings is what it counts and measures.
 	Node       func() Node
 	Readings   func() Readings
 	Logger     *slog.Logger
@@ -322,7 +324,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		return nil, err
 	}
 	p := &part{started: t.recent.started.UnixMicro(), late: t.late, lanes: t.opt.Work.Backlog()}
-	node := Node{Lanes: len(p.lanes.Lanes)}
+	node, now := Node{Lanes: len(p.lanes.Lanes)}, time.Now()
 	for _, h := range jobs {
 		node.Queued, node.InFlight = node.Queued+h.Jobs, node.InFlight+h.InHand
 		hash := delivery.CampaignHash(h.Campaign)
@@ -335,11 +337,13 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		if h.Early > 0 {
 			p.early = append(p.early, sent{hash, h.Early})
 		}
+		if h.Turn.After(now.Add(turnSoon)) {
+			p.turns = append(p.turns, sent{hash, h.Turn.UnixMicro()})
+		}
 		if h.Shut.Destinations > 0 {
 			p.shut = append(p.shut, shut{hash, h.Shut})
 		}
 	}
-	now := time.Now()
 	t.count(p, now)
 	if t.opt.Node != nil {
 		lanes, queued, inFlight := node.Lanes, node.Queued, node.InFlight

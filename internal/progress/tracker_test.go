@@ -171,7 +171,7 @@ func TestDaemonsShowTheSame(t *testing.T) {
 		}
 	}
 	a.ledger.save(t.Context(), nil, a.known)
-	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 13*time.Second || time.Until(o.DoneAt) < 10*time.Second {
+	if o := store.outlook["c"]; o.Backlog != 125 || time.Until(o.DoneAt) > 14*time.Second || time.Until(o.DoneAt) < 10*time.Second {
 		t.Errorf("the leader keeps %+v", o)
 	}
 	if ttl := client.PTTL(t.Context(), "{p.}progress").Val(); ttl <= 0 || ttl > keepFor {
@@ -689,5 +689,20 @@ func TestDenialsAreAddedUp(t *testing.T) {
 	}
 	if a.merger.denied.forget(func(uint64) bool { return false }); len(a.merger.denied.sums) != 0 {
 		t.Errorf("of windows that are gone: %v", a.merger.denied.sums)
+	}
+}
+
+// TestWhatMayNotSendHasNoRate: the sum over all campaigns is what could be sent, so one that is over, or is not to send now, adds nothing.
+func TestWhatMayNotSendHasNoRate(t *testing.T) {
+	now := time.Now()
+	sends, cancelled, paused, ended, later := campaign("sends", 10, 1), campaign("cancelled", 10, 1), campaign("paused", 10, 1), campaign("ended", 10, 1), campaign("later", 10, 1)
+	cancelled.Status, paused.Status = delivery.StatusCancelled, delivery.StatusPaused
+	ended.EndsAt, later.StartsAt = now.Add(-time.Hour), now.Add(time.Hour)
+	m := newMetrics(prometheus.NewRegistry())
+	m.showRates(catalogOf(sends, cancelled, paused, ended, later).Campaigns, now)
+	for id, want := range map[string]float64{"sends": 10, "cancelled": 0, "paused": 0, "ended": 0, "later": 0} {
+		if got := testutil.ToFloat64(m.rate.WithLabelValues(id)); got != want {
+			t.Errorf("%s: %v/s, want %v", id, got, want)
+		}
 	}
 }

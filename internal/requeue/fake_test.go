@@ -194,7 +194,7 @@ func smallSpec(prefix string, ingress ...string) TopicSpec {
 // ensure creates the owned topics.
 func ensure(t testing.TB, client *broker.Client, spec TopicSpec) {
 	t.Helper()
-	if _, err := EnsureTopics(t.Context(), client, spec); err != nil {
+	if _, err := EnsureTopics(t.Context(), client, spec, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -192,8 +192,9 @@ func (t ownedTopic) create(replicas int) broker.Topic {
 
 // EnsureTopics creates the owned topics that are missing and corrects the configurations of the others. It returns one
 // line for each change made. It never creates ingress topics, deletes topics, removes partitions or shortens a
-// retention; running it again changes nothing. The client must not be limited to other topics (see TopicSpec.Names).
-func EnsureTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (changes []string, err error) {
+// retention; running it again changes nothing. The client must not be limited to other topics (see TopicSpec.Names). slow, if it is not nil,
+// is told once if new topics take long, with what a broker last answered.
+func EnsureTopics(ctx context.Context, client *broker.Client, spec TopicSpec, slow func(error)) (changes []string, err error) {
 	view, err := readTopics(ctx, client, spec)
 	if err != nil {
 		return nil, err
@@ -212,7 +213,7 @@ func EnsureTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (c
 			return changes, err
 		}
 	}
-	created, err := client.CreateTopics(ctx, missing)
+	created, err := client.CreateTopics(ctx, missing, slow)
 	for _, t := range created {
 		changes = append(changes, fmt.Sprintf("created topic %s with %d partitions and %d replicas", t.Name, t.Partitions, t.Replicas))
 	}

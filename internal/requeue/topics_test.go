@@ -81,7 +81,7 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 	}
 
 	spec = smallSpec(prefix, ingress)
-	changes, err := EnsureTopics(ctx, client, spec)
+	changes, err := EnsureTopics(ctx, client, spec, nil)
 	if err != nil || len(changes) != 8 {
 		t.Fatalf("EnsureTopics: %q, %v", changes, err)
 	}
@@ -109,7 +109,7 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 			t.Errorf("status %+v, want %+v", s, want)
 		}
 	}
-	if changes, err = EnsureTopics(ctx, client, spec); err != nil || len(changes) != 0 {
+	if changes, err = EnsureTopics(ctx, client, spec, nil); err != nil || len(changes) != 0 {
 		t.Errorf("a second time: %q, %v", changes, err)
 	}
 
@@ -123,7 +123,7 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 			"or the disk of delivered jobs is not given back: run pacer migrate up",
 	})
 	spec.DeadPartitions = 3
-	if changes, err = EnsureTopics(ctx, client, spec); err != nil || len(changes) != 4 {
+	if changes, err = EnsureTopics(ctx, client, spec, nil); err != nil || len(changes) != 4 {
 		t.Errorf("repair: %q, %v", changes, err)
 	}
 	settleLayout(t, client, spec)
@@ -208,7 +208,7 @@ func TestTopicSpecNames(t *testing.T) {
 	if !slices.Contains(got, "p.results") || len(got) != 9 {
 		t.Errorf("names with results %q", got)
 	}
-	if _, err := EnsureTopics(t.Context(), nil, TopicSpec{Lanes: -1}); err == nil {
+	if _, err := EnsureTopics(t.Context(), nil, TopicSpec{Lanes: -1}, nil); err == nil {
 		t.Error("a negative number of lanes was accepted")
 	}
 }

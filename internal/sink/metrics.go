@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,7 @@ type routeMetrics struct {
 	seconds  []prometheus.Histogram // by delivery.ResultClass
 	inFlight prometheus.Gauge
 	took     metric.Histogram // of all answers
+	failure  atomic.Pointer[delivery.Failure]
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -83,6 +85,7 @@ type Reading struct {
 	InFlight, Most int
 	Answers        map[delivery.ResultClass]uint64
 	Took           metric.Counts // to answer
+	Failure        delivery.Failure
 }
 
 // Readings returns what was counted of each sink, in the order of their names.
@@ -93,6 +96,9 @@ func (r *Router) Readings() []Reading {
 		one := Reading{
 			Sink: name, InFlight: int(metric.Value(rt.metrics.inFlight)), Most: rt.entry.MaxInFlight, Took: rt.metrics.took.Counts(),
 			Answers: make(map[delivery.ResultClass]uint64, len(rt.metrics.seconds)),
+		}
+		if last := rt.metrics.failure.Load(); last != nil {
+			one.Failure = *last
 		}
 		for class, seconds := range rt.metrics.seconds {
 			one.Answers[delivery.ResultClass(class)] = metric.Observed(seconds)

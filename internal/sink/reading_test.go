@@ -22,7 +22,7 @@ func TestReadings(t *testing.T) {
 				return delivery.Result{Class: delivery.Interrupted}
 			case "fails":
 				time.Sleep(800 * time.Millisecond)
-				return delivery.Result{Class: delivery.Temporary, Status: 500}
+				return delivery.Result{Class: delivery.Temporary, Status: 500, Detail: "HTTP 500"}
 			}
 			time.Sleep(40 * time.Millisecond)
 			return delivery.Result{}
@@ -34,6 +34,8 @@ func TestReadings(t *testing.T) {
 		for range 2 {
 			r.Deliver(t.Context(), "slow", &delivery.Job{ID: "fails"})
 		}
+		failed := time.Now()
+		r.Deliver(t.Context(), "slow", &delivery.Job{}) // it is not forgotten
 		go r.Deliver(t.Context(), "slow", &delivery.Job{ID: "hangs"})
 		synctest.Wait()
 		list := r.Readings()
@@ -41,8 +43,11 @@ func TestReadings(t *testing.T) {
 			t.Fatalf("%+v", list)
 		}
 		got := &list[1]
-		if got.InFlight != 1 || got.Answers[delivery.Delivered] != 98 || got.Answers[delivery.Temporary] != 2 || got.Took.Total() != 100 {
+		if got.InFlight != 1 || got.Answers[delivery.Delivered] != 99 || got.Answers[delivery.Temporary] != 2 || got.Took.Total() != 101 {
 			t.Errorf("%+v", got)
+		}
+		if last := got.Failure; last.Detail != "HTTP 500" || !last.At.Equal(failed) || list[0].Failure != (delivery.Failure{}) {
+			t.Errorf("the last failures: %+v and %+v", last, list[0].Failure)
 		}
 		for part, want := range map[float64]time.Duration{0.5: 40 * time.Millisecond, 0.99: 800 * time.Millisecond} {
 			if took := got.Took.Quantile(part); (took - want).Abs() > want/8 {
@@ -51,7 +56,7 @@ func TestReadings(t *testing.T) {
 		}
 		close(hangs)
 		synctest.Wait()
-		if after := r.Readings()[1]; after.InFlight != 0 || after.Took.Total() != 100 || after.Answers[delivery.Interrupted] != 1 {
+		if after := r.Readings()[1]; after.InFlight != 0 || after.Took.Total() != 101 || after.Failure != got.Failure || after.Answers[delivery.Interrupted] != 1 {
 			t.Errorf("%+v", after)
 		}
 	})

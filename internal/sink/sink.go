@@ -173,6 +173,9 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	if res.Detail != "" {
 		res.Detail = oneLine(res.Detail, maxDetail)
 	}
+	if res.Class.Fails() {
+		rt.metrics.failure.Store(&delivery.Failure{At: time.Now(), Detail: res.Detail})
+	}
 	if p := res.Provider; p != nil {
 		res.Provider = &delivery.Provider{
 			Code: oneLine(p.Code, delivery.MaxProviderText), MessageID: oneLine(p.MessageID, delivery.MaxProviderText), GoneSince: p.GoneSince,

@@ -65,7 +65,7 @@ func fillOverview(ctx context.Context, s *Site, _ url.Values, c *content) {
 		Changes changesTable
 	}{
 		tight[:min(len(tight), shortList)], table{Caption: "The ten campaigns with most jobs waiting", List: largest}, closed,
-		s.looker.Stores(ctx), s.looker.Dead(), s.looker.Shut(ctx), s.lastChanges(ctx, view.ChangesOf{}),
+		s.looker.Stores(), s.looker.Dead(), s.looker.Shut(ctx), s.lastChanges(ctx, view.ChangesOf{}),
 	}
 }
 

@@ -24,9 +24,8 @@ const (
 	changesFor = 10 * time.Second
 	// usageFor is how old it may be what was used of a quota, of a page that is watched.
 	usageFor = 5 * time.Second
-	// storesFor is how old it may be which services answer, and shutFor which destinations are disabled: there may be a million.
-	storesFor = 3 * time.Second
-	shutFor   = 10 * time.Second
+	// shutFor is how old it may be which destinations are disabled: there may be a million.
+	shutFor = 10 * time.Second
 	// closedFor is how old the list of destinations may be whose gates are closed: there may be ten thousand.
 	closedFor = 3 * time.Second
 	// mostShut is how many destinations that are disabled are listed.
@@ -46,7 +45,6 @@ type asides struct {
 	changes  answers[[]Change]
 	usages   answers[[]Usage]
 	outlooks answers[*Outlook]
-	stores   answers[[]Store]
 	shut     answers[Shut]
 	closed   answers[map[string][]delivery.DestinationGate]
 }
@@ -184,12 +182,11 @@ func (l *Looker) Usage(ctx context.Context, quota string, last, step time.Durati
 }
 
 // Stores returns which services answer.
-func (l *Looker) Stores(ctx context.Context) []Store {
+func (l *Looker) Stores() []Store {
 	if l.sources.Stores == nil {
 		return nil
 	}
-	list, _ := l.stores.of(ctx, "", storesFor, func(ctx context.Context) ([]Store, error) { return l.sources.Stores(ctx), nil })
-	return list
+	return l.sources.Stores()
 }
 
 // Shut are the destinations to which nothing is sent.

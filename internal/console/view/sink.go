@@ -45,6 +45,17 @@ type SinkFigures struct {
 	Answers     map[string]float64 `json:"answers_per_second" doc:"by class, without classes of which there was no answer within the last minute"`
 	P50         *float64           `json:"p50_seconds,omitempty" doc:"time to answer, within an eighth; absent if nothing was answered within the last minute"`
 	P99         *float64           `json:"p99_seconds,omitempty" doc:"likewise"`
+	// LastFailure is of any of its jobs, and LastFailureAt when that was.
+	LastFailure   string     `json:"last_failure,omitempty" doc:"what it answered last to a job that it did not take, of any campaign, or why it did not answer; absent if no daemon that runs has seen one"`
+	LastFailureAt *time.Time `json:"last_failure_at,omitempty"`
+}
+
+// failure is the last failure of a sink, as far as the daemons tell it.
+func (f *Fleet) failure(sink string) (last delivery.Failure) {
+	if f == nil || f.Sinks[sink] == nil || f.Sinks[sink].LastFailureAt == nil {
+		return last
+	}
+	return delivery.Failure{At: *f.Sinks[sink].LastFailureAt, Detail: f.Sinks[sink].LastFailure}
 }
 
 // Gate is a closed gate.
@@ -84,7 +95,7 @@ func (l *Looker) sinks(e *evidence) (list []*Sink) {
 		s.Gates = []Gate{}
 		for _, g := range e.gates {
 			if g.Sink == s.Name {
-				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: instant(g.Until), Probed: g.Probe})
+				s.Gates = append(s.Gates, Gate{Cause: g.Cause.String(), Since: instant(g.Since), Until: until(g.Until), Probed: g.Probe})
 			}
 		}
 		s.Figures = told[s.Name]
@@ -119,7 +130,7 @@ func (l *Looker) Sinks(ctx context.Context, s *State) (list []*Sink) {
 			all := len(shut)
 			one.ClosedDestinations = &all
 			for _, g := range listed(shut) {
-				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), instant(g.Until), g.Probe})
+				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), until(g.Until), g.Probe})
 			}
 		}
 		one.HeldCampaigns = held[one.Name]

@@ -19,7 +19,7 @@ type State struct {
 	Version         string         `json:"version"`
 	Revision        int64          `json:"revision" doc:"of the catalog"`
 	Faults          []string       `json:"faults" doc:"what could not be asked, and why"`
-	Degraded        string         `json:"degraded,omitempty"`
+	Degraded        string         `json:"degraded,omitempty" doc:"which of Redis, Kafka and PostgreSQL have not answered this process, and for how long"`
 	ReadOnly        string         `json:"read_only,omitempty" doc:"why nothing can be changed by this process"`
 	Counts          map[string]int `json:"campaigns" doc:"campaigns by state"`
 	Sent            *float64       `json:"sent,omitempty" doc:"units per second that all daemons send"`
@@ -152,7 +152,7 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	v := &Campaign{
 		ID: c.ID, Status: string(c.Status), Quotas: []string{}, Lanes: slices.Clone(c.Lanes), PriorityWeight: c.PriorityWeight,
 		MaxInFlight: c.MaxInFlight, Burst: c.Burst, Overflow: string(c.Overflow), ExpectedTotal: c.ExpectedTotal, Revision: c.Revision,
-		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: instant(c.NextChange(e.now)),
+		PausedUntil: instant(c.PausedUntil), StartsAt: instant(c.StartsAt), EndsAt: instant(c.EndsAt), NextChange: until(c.NextChange(e.now)),
 	}
 	if c.Ramp != nil {
 		v.RampSince = instant(c.Ramp.Since)
@@ -182,9 +182,9 @@ func (l *Looker) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 
 // judge says what holds the campaign; waits are what quotas have refused it, nil where they were not asked.
 func (l *Looker) judge(v *Campaign, e *evidence, c *delivery.Campaign, waits map[string]hold.Wait) {
-	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Waits: waits}
+	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Stores: e.snapshot.Stores, Waits: waits}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
-	v.Sink = known.Sink
+	v.Sink, known.Failure = known.Sink, e.fleet.failure(known.Sink)
 	if e.fleet != nil {
 		known.Board = e.fleet.Of(c, e.snapshot)
 		v.Backlog = &known.Board.Waiting
@@ -273,9 +273,12 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
+// until is instant of a time that is to come.
+func until(t time.Time) *time.Time { return instant(notation.Until(t)) }
+
 func micros(us int64) *time.Time {
 	if us == 0 {
 		return nil
 	}
-	return instant(time.UnixMicro(us))
+	return until(time.UnixMicro(us))
 }

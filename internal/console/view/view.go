@@ -56,8 +56,8 @@ type Sources struct {
 	Letter  func(ctx context.Context, place LetterPlace) (*WholeLetter, error)
 	// ReadOnly says why nothing can be changed by this process; "" if it can.
 	ReadOnly func(ctx context.Context) (why string, err error)
-	// Stores reads which services answer.
-	Stores func(ctx context.Context) []Store
+	// Stores returns which services answer, which it knows without asking them.
+	Stores func() []Store
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string

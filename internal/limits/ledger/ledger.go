@@ -42,7 +42,7 @@ type Records interface {
 
 const (
 	// longSpan divides windows: longer ones are rebuilt from the ledger, others wait for a span to pass.
-	longSpan = 2 * time.Minute
+	longSpan = delivery.LongSpan
 	second   = int64(time.Second / time.Microsecond)
 	// ledgerMinute is the ledger's unit of time in microseconds.
 	ledgerMinute = int64(60_000_000)
