@@ -121,7 +121,11 @@ func TestPagesDoNotWait(t *testing.T) {
 			for _, path := range []string{"/", "/campaigns", "/campaigns?sort=backlog", "/campaign?id=spring", "/quotas", "/daemons", "/api/v1/status", "/api/v1/campaigns?sort=sent"} {
 				began := time.Now()
 				code, body, _ := get(t, h, path)
-				if took := time.Since(began); code != http.StatusOK || took > 100*time.Millisecond || !strings.HasPrefix(path, "/api") && strings.Contains(body, "<strong>Old:</strong>") != hang.Load() {
+				most := 100 * time.Millisecond
+				if hang.Load() && strings.HasPrefix(path, "/api") { // programs want what is now, for a while
+					most = 4 * time.Second
+				}
+				if took := time.Since(began); code != http.StatusOK || took > most || !strings.HasPrefix(path, "/api") && strings.Contains(body, "<strong>Old:</strong>") != hang.Load() {
 					t.Errorf("%s while services hang (%t): %d after %s\n%.3000s", path, hang.Load(), code, took, body)
 				}
 			}

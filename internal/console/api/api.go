@@ -96,7 +96,7 @@ type nothing struct{}
 type answer[T any] struct{ Body T }
 
 func (s *server) status(ctx context.Context, _ *nothing) (*answer[*view.State], error) {
-	return &answer[*view.State]{s.looker.Look(ctx)}, nil
+	return &answer[*view.State]{s.looker.Fresh(ctx)}, nil
 }
 
 type campaignsIn struct {
@@ -123,7 +123,7 @@ type campaignsOut struct {
 
 func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
 	by := view.Selection{Text: in.Text, State: in.State, Quota: in.Quota, Sink: in.Sink, Sort: in.Sort, After: in.After}
-	list, total, next := s.looker.Look(ctx).Select(by, in.Limit)
+	list, total, next := s.looker.Fresh(ctx).Select(by, in.Limit)
 	out := campaignsOut{Campaigns: someOf(list, in.Fields), Total: total}
 	if next != nil {
 		out.Next = next.After
@@ -153,7 +153,7 @@ func (s *server) history(ctx context.Context, in *historyIn) (*answer[*view.Past
 	if err != nil {
 		return nil, err
 	}
-	if s.looker.Look(ctx).Campaign(in.ID) == nil {
+	if s.looker.Fresh(ctx).Campaign(in.ID) == nil {
 		return nil, huma.Error404NotFound("there is no campaign " + notation.Shorten(in.ID))
 	}
 	return &answer[*view.Past]{s.looker.History().Of(in.ID, time.Now().Add(-min(last, view.HistoryKept)))}, nil
@@ -173,7 +173,7 @@ type daemonsOut struct {
 }
 
 func (s *server) daemons(ctx context.Context, _ *nothing) (*answer[daemonsOut], error) {
-	state := s.looker.Look(ctx)
+	state := s.looker.Fresh(ctx)
 	return &answer[daemonsOut]{daemonsOut{append([]view.Daemon{}, state.Daemons...), state.DaemonsRunning}}, nil
 }
 

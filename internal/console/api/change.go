@@ -223,7 +223,7 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 	}
 	f := &in.Body.Filter
 	by := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
-	ids, err := s.looker.Look(ctx).Chosen(by, in.Body.IDs, in.Body.Expect)
+	ids, err := s.looker.Fresh(ctx).Chosen(by, in.Body.IDs, in.Body.Expect)
 	if err != nil {
 		return nil, problem(err, countChanged)
 	}

@@ -43,7 +43,7 @@ type quotasOut struct {
 }
 
 func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], error) {
-	state := s.looker.Look(ctx)
+	state := s.looker.Fresh(ctx)
 	list, more := state.QuotasAfter(in.After, in.Limit)
 	out := quotasOut{Quotas: someOf(list, in.Fields), Total: len(state.Quotas)}
 	if more {
@@ -58,7 +58,7 @@ type quotaOut struct {
 }
 
 func (s *server) quota(ctx context.Context, in *ByID) (*quotaOut, error) {
-	if q := s.looker.Look(ctx).Quota(in.ID); q != nil {
+	if q := s.looker.Fresh(ctx).Quota(in.ID); q != nil {
 		return &quotaOut{etag(q.Revision), q}, nil
 	}
 	return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
@@ -258,7 +258,7 @@ func (s *server) usage(ctx context.Context, in *usageIn) (*answer[usageOut], err
 	if err != nil {
 		return nil, err
 	}
-	if s.looker.Look(ctx).Quota(in.ID) == nil {
+	if s.looker.Fresh(ctx).Quota(in.ID) == nil {
 		return nil, huma.Error404NotFound("there is no quota " + notation.Shorten(in.ID))
 	}
 	if step < time.Minute || step%time.Minute != 0 || to.Sub(from)/step > maxEntries {

@@ -11,7 +11,7 @@ type sinksOut struct {
 }
 
 func (s *server) sinks(ctx context.Context, _ *nothing) (*answer[sinksOut], error) {
-	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Sinks(ctx, s.looker.Look(ctx))...)}}, nil
+	return &answer[sinksOut]{sinksOut{append([]*view.Sink{}, s.looker.Sinks(ctx, s.looker.Fresh(ctx))...)}}, nil
 }
 
 type openSinkIn struct {

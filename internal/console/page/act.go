@@ -251,7 +251,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 			return "", nil, view.Fault(view.ErrInvalid, "No campaign is ticked.")
 		}
 	}
-	if ids, err = s.looker.Look(ctx).Chosen(by, ids, expect); err != nil {
+	if ids, err = s.looker.Fresh(ctx).Chosen(by, ids, expect); err != nil {
 		return "", nil, err
 	}
 	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate")), Until: strings.TrimSpace(form.Get("until"))}

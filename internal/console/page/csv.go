@@ -65,7 +65,7 @@ func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	by := view.SelectionOf(query)
 	by.After = ""
-	list, _, _ := s.looker.Look(ctx).Select(by, math.MaxInt)
+	list, _, _ := s.looker.Fresh(ctx).Select(by, math.MaxInt)
 	for _, c := range list {
 		p, why := view.Progress{}, ""
 		if c.Progress != nil {
@@ -84,7 +84,7 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 
 // usageLines has a line for each step and window: windows differ from quota to quota.
 func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	q := s.looker.Look(ctx).Quota(query.Get("id"))
+	q := s.looker.Fresh(ctx).Quota(query.Get("id"))
 	if q == nil {
 		return nil, view.Fault(view.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
 	}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -69,7 +70,7 @@ func (l *Looker) Run(ctx context.Context) {
 		case <-l.wanted:
 		}
 		began := time.Now()
-		if l.begin() == nil {
+		if _, mine := l.begin(); mine {
 			l.past.record(l.look(ctx, false))
 		}
 		pause := l.pause()
@@ -84,8 +85,11 @@ func (l *Looker) pause() time.Duration {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return min(max(watchedEvery, shareOfTime*l.took), idleEvery)
+	return l.age()
 }
+
+// age is how old a state gets while somebody looks. Under mu.
+func (l *Looker) age() time.Duration { return min(max(watchedEvery, shareOfTime*l.took), idleEvery) }
 
 // watched reports whether somebody looks.
 func (l *Looker) watched() bool {
@@ -95,15 +99,51 @@ func (l *Looker) watched() bool {
 }
 
 // Look returns the last state, which Run keeps fresh. What could not be asked is left out, and State.Faults says so. Look waits only where
-// there is no state at all: for that of who looks just now, or until ctx ends. Without Run whoever finds a state that is too old looks.
+// there is no state at all: for that of who looks just now, or until ctx ends. Without Run whoever finds a state that is too old has a new
+// one computed.
 func (l *Looker) Look(ctx context.Context) *State {
-	for {
-		if state := l.current(); state != nil {
+	l.asked()
+	l.mu.Lock()
+	state, usable := l.last, l.looking != nil || time.Since(l.lookedAt) < StaleAfter
+	l.mu.Unlock()
+	if state != nil && usable {
+		return state
+	}
+	return l.next(ctx)
+}
+
+// Fresh is Look for programs, which ask once and want what is now: where nobody has looked lately, it waits for a new state, but not for
+// sources that hang.
+func (l *Looker) Fresh(ctx context.Context) *State {
+	unwatched := l.asked()
+	l.mu.Lock()
+	state, most := l.last, 2*l.age()
+	usable := unwatched < most && time.Since(l.lookedAt) < most
+	l.mu.Unlock()
+	if state != nil && usable {
+		return state
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin+time.Second)
+	defer cancel()
+	next := l.next(ctx)
+	if ctx.Err() != nil {
+		return cmp.Or(state, next)
+	}
+	return next
+}
+
+// next waits for the next state, of which Faults are all that is known if ctx ends before.
+func (l *Looker) next(ctx context.Context) *State {
+	for began := time.Now(); ; {
+		l.mu.Lock()
+		state, done := l.last, !l.lookedAt.Before(began)
+		l.mu.Unlock()
+		if state != nil && done {
 			return state
 		}
-		wait := l.begin()
-		if wait == nil {
-			return l.look(context.WithoutCancel(ctx), false) // others will be shown it as well
+		wait, mine := l.begin()
+		if mine {
+			go l.look(context.WithoutCancel(ctx), false) // others will be shown it as well
 		}
 		select {
 		case <-wait:
@@ -120,7 +160,11 @@ func (l *Looker) Renew(ctx context.Context) {
 	if l.sources.Refresh != nil {
 		l.sources.Refresh(within)
 	}
-	for wait := l.begin(); wait != nil; wait = l.begin() {
+	for {
+		wait, mine := l.begin()
+		if mine {
+			break
+		}
 		select {
 		case <-wait:
 		case <-within.Done():
@@ -134,7 +178,13 @@ func (l *Looker) Renew(ctx context.Context) {
 // seconds newer: their revision is the one to change it at. Without an answer of the database they are those of the state. nil:
 // there is no such campaign.
 func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
-	shown := l.Close(ctx, l.Look(ctx), id)
+	shown := l.Close(ctx, l.Fresh(ctx), id)
+	if shown == nil && l.sources.Changer != nil {
+		if _, err := l.sources.Changer.Settings(ctx, id); err == nil { // it has been created a moment ago
+			l.Renew(ctx)
+			shown = l.Close(ctx, l.Look(ctx), id)
+		}
+	}
 	if shown == nil {
 		return nil
 	}
@@ -178,33 +228,31 @@ func parseInstant(text string) *time.Time {
 	return &t
 }
 
-// current returns the last state; nil if there is none, or if it is too old and nobody looks.
-func (l *Looker) current() *State {
+// asked notes that somebody looks, and returns for how long nobody has.
+func (l *Looker) asked() (unwatched time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if now.Sub(l.askedAt) >= watchedFor {
+	unwatched = now.Sub(l.askedAt)
+	if unwatched >= watchedFor {
 		select {
 		case l.wanted <- struct{}{}:
 		default:
 		}
 	}
 	l.askedAt = now
-	if l.looking == nil && now.Sub(l.lookedAt) >= StaleAfter {
-		return nil
-	}
-	return l.last
+	return unwatched
 }
 
-// begin returns what to wait for if somebody looks; if not, it returns nil, and the caller must look.
-func (l *Looker) begin() (wait <-chan struct{}) {
+// begin returns what to wait for; mine: nobody looks yet, and the caller must.
+func (l *Looker) begin() (wait <-chan struct{}, mine bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.looking != nil {
-		return l.looking
+		return l.looking, false
 	}
 	l.looking = make(chan struct{})
-	return nil
+	return l.looking, true
 }
 
 // look looks, for all; anew also at what the database has counted lately. It takes lookWithin at most.
