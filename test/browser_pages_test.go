@@ -277,7 +277,7 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	send("destination?id=shop-7", "destination-enable", "The destination is enabled.", typed{"reason", "mended"})
 	send("destination?id=shop-7", "destination-disable", "The destination is disabled.", typed{"reason", "broken again"})
 	send("destination-edit?id=shop-7", "destination-edit", "The destination is changed.", typed{"max_in_flight", "7"})
-	send("destination-edit?id=shop-7", "destination-edit", "must be an address", typed{"url", "ftp://shop-7.example/"})
+	send("destination-edit?id=shop-7", "destination-edit", "must begin with https://", typed{"url", "ftp://shop-7.example/"})
 	send("destination-create", "destination-create", "The destination is created.", typed{"id", "shop-8"}, typed{"url", "https://shop-8.example/hook"})
 	send("destination-delete?id=shop-8", "destination-delete", "The destination is deleted.", typed{"typed", "shop-8"})
 	send("create", "create", "The campaign is created.", typed{"id", "summer"}, typed{"rate", "77"})

@@ -270,6 +270,28 @@ func TestGoIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
+// TestImagesHaveDigests: a tag may be moved, a digest may not.
+func TestImagesHaveDigests(t *testing.T) {
+	t.Parallel()
+	names := regexp.MustCompile(`(?m)^(?: *image: +|FROM +)(\S+)`)
+	digest := regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`)
+	for _, file := range []string{"../docker-compose.yml", "../Dockerfile"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := names.FindAllSubmatch(text, -1)
+		if len(found) < 2 {
+			t.Errorf("%s names %d images", file, len(found))
+		}
+		for _, name := range found {
+			if image := string(name[1]); image != "pacer:dev" && !digest.MatchString(image) {
+				t.Errorf("%s: %s has no digest; make digests pins it", file, image)
+			}
+		}
+	}
+}
+
 func TestProvisionedFilesParse(t *testing.T) {
 	files := []string{"../deploy/pacer.yaml"}
 	for _, pattern := range []string{"../deploy/prometheus/*.yml", "../deploy/grafana/provisioning/*/*.yml"} {
