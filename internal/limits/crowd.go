@@ -332,15 +332,8 @@ func (c *crowds) learn(chosen []*contender, take int64) bool {
 				in = append(in, q)
 			}
 		}
-		switch {
-		case x.out.Bound != delivery.BindNone:
+		if x.out.Bound != delivery.BindNone {
 			keep(in, x.own, x.out, x.out.GrantedAt)
-		case x.limited: // it was cut short by what falls to it
-			for _, q := range in {
-				m := q.waiting[x.own.Campaign.ID]
-				m.cut = x.out.GrantedAt
-				m.demand = q.uses(m, x.own, x.out.Units, m.due)
-			}
 		}
 	}
 	return true

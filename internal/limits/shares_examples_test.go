@@ -65,6 +65,16 @@ var examples = map[string]example{
 		campaigns: []string{"2/s x1 q0", "20/s x1 q0"},
 		least:     0.95, used: 0.22, // of 22 a second that they want 5 are allowed
 	},
+	"evenly, the longest part of a span decides, whichever window is named first": {
+		quotas:    []string{"even 42/30s log, 11/2s sliding"},
+		campaigns: []string{"1/s x1 q0", "1/s x2 q0"},
+		least:     0.9,
+	},
+	"nothing is kept of a fixed window for those who ask after its reset": {
+		quotas:    []string{"8/200ms fixed, 1000/2s log"},
+		campaigns: []string{"1/s x1 q0", "1/s x1 q0", "1/s x1 q0", "100/s x1 q0"},
+		least:     0.9, used: 0.26, // of 103 a second that they want 40 are allowed, of which some are kept
+	},
 	"evenly, the longest part of a span decides": {
 		quotas:    []string{"even 11/2s sliding, 42/30s log"},
 		campaigns: []string{"1/s x1 q0", "1/s x2 q0"},
