@@ -77,7 +77,7 @@ func TestCommandsOverAServer(t *testing.T) {
 	flags := served(t, d)
 	for _, line := range []string{
 		"explain held", "explain held --json", "campaign list", "campaign show slow", "campaign show slow --json", "campaign show held", "quota list", "quota show provider",
-		"destination list", "destination show shop-7",
+		"destination list", "destination show shop-7", "sink list", "sink list --json",
 	} {
 		if here, there := same(d.run(line)), same(d.run(line+flags)); here != there {
 			t.Errorf("%s prints\n%s\nand over the server\n%s", line, here, there)
@@ -114,6 +114,11 @@ func TestCommandsOverAServer(t *testing.T) {
 	if said := d.run("destination delete shop-9 --yes" + flags); said != "deleted destination shop-9\n" {
 		t.Error(said)
 	}
+	for line, says := range map[string]string{"sink open out": "the gate of sink out was open\n", "sink open hooks --destination shop-7": "destination shop-7 of sink hooks was open\n"} {
+		if said := d.run(line + flags); said != says {
+			t.Errorf("%s says over the server %q", line, said)
+		}
+	}
 	watchOver(t, d, flags)
 	changeQuotasOver(t, d, flags)
 	for line, says := range map[string]string{
@@ -121,6 +126,7 @@ func TestCommandsOverAServer(t *testing.T) {
 		"campaign pause fast": "only active and paused campaigns", "campaign set slow --status paused": "--status does not work over --server",
 		"campaign pause slow --until tomorrow": "until: \"tomorrow\" is neither a time", "campaign pause slow --until 2020-01-01T00:00:00Z": "is not ahead",
 		"campaign set slow --quota nothing": "quota nothing does not exist",
+		"sink open nowhere":                 "no sink nowhere",
 		"destination show nowhere":          "does not exist", "destination create shop-7 --url https://shop-7.example/": "exists already",
 		"destination set shop-7 --url ftp://shop-7.example/": "url: must begin with https:// or http://",
 	} {

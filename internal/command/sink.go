@@ -27,6 +27,12 @@ func (c *cli) sink() *cobra.Command {
 	open := &cobra.Command{
 		Use: "open SINK", Short: "Open the gate of a sink, or of one of its destinations, for all daemons, whatever closed it", Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.server.address != "" {
+				return c.openRemote(cmd.Context(), args[0], destination)
+			}
+			if err := c.noToken(); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("destination") {
 				return c.openDestination(cmd.Context(), args[0], destination)
 			}
@@ -38,7 +44,7 @@ a few seconds. If the destination still does not work, the gate closes again.`,
 	}
 	open.Flags().StringVar(&destination, "destination", "", "the destination whose gate is opened, as sink destinations names it; that of the sink stays as it is")
 	return group("sink", "Sinks: whether their gates are open",
-		c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), c.withJSON(open), c.sinkDestinations(), c.sinkTest())
+		c.withServer(c.plain("list", "List all sinks, with what has closed their gates", c.listSinks)), c.withServer(c.withJSON(open)), c.sinkDestinations(), c.sinkTest())
 }
 
 // sinkView is one sink of `sink list`.
@@ -97,7 +103,18 @@ func (c *cli) withGates(ctx context.Context, look func(context.Context, *sinkSto
 	return nil
 }
 
-func (c *cli) listSinks(ctx context.Context) error {
+// sinkViews are all sinks, as the database of this configuration or the server knows them.
+func (c *cli) sinkViews(ctx context.Context) ([]sinkView, error) {
+	if c.server.address != "" {
+		r, err := c.remote()
+		if err != nil {
+			return nil, err
+		}
+		return r.sinkViews(ctx)
+	}
+	if err := c.noToken(); err != nil {
+		return nil, err
+	}
 	views := []sinkView{}
 	err := c.withGates(ctx, func(ctx context.Context, store *sinkStore) error {
 		names := slices.Sorted(maps.Keys(store.config.Sinks))
@@ -127,6 +144,11 @@ func (c *cli) listSinks(ctx context.Context) error {
 		}
 		return nil
 	})
+	return views, err
+}
+
+func (c *cli) listSinks(ctx context.Context) error {
+	views, err := c.sinkViews(ctx)
 	if err != nil {
 		return err
 	}
