@@ -134,6 +134,39 @@ func TestPagesDoNotWait(t *testing.T) {
 	})
 }
 
+// TestTheEndWaitsForWhoeverLooks: what a program had computed is over when the console is.
+func TestTheEndWaitsForWhoeverLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow, done atomic.Bool
+		site := newSiteOf(prometheus.NewRegistry(), newWorld(), func(sources *view.Sources) {
+			fleet := sources.Fleet
+			sources.Fleet = func(ctx context.Context) (*view.Fleet, error) {
+				if slow.Load() {
+					time.Sleep(time.Second)
+					done.Store(true)
+				}
+				return fleet(ctx)
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			site.looker.Run(ctx)
+		}()
+		site.looker.Fresh(ctx)
+		time.Sleep(3500 * time.Millisecond) // so long that a program has a new state computed
+		slow.Store(true)
+		go site.looker.Fresh(ctx)
+		synctest.Wait()
+		cancel()
+		<-ended
+		if !done.Load() {
+			t.Error("the end came while somebody looked")
+		}
+	})
+}
+
 // TestTheNextPageShowsWhatWasChanged: in the settings of the campaign, which the catalog and the counts know, and in the lists.
 func TestTheNextPageShowsWhatWasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -58,13 +58,15 @@ func NewLooker(sources Sources) *Looker {
 // Sources returns where the Looker looks.
 func (l *Looker) Sources() *Sources { return &l.sources }
 
-// Run has a state computed again and again until ctx ends, and records the last hour of the campaigns.
+// Run has a state computed again and again until ctx ends, and records the last hour of the campaigns. At the end it waits for whoever
+// looks then, but not for sources that hang.
 func (l *Looker) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			l.await()
 			return
 		case <-timer.C:
 		case <-l.wanted:
@@ -75,6 +77,20 @@ func (l *Looker) Run(ctx context.Context) {
 		}
 		pause := l.pause()
 		timer.Reset(max(pause-time.Since(began), pause/2)) // sources that are slow have a rest, too
+	}
+}
+
+// await waits for whoever looks just now.
+func (l *Looker) await() {
+	l.mu.Lock()
+	wait := l.looking
+	l.mu.Unlock()
+	if wait == nil {
+		return
+	}
+	select {
+	case <-wait:
+	case <-time.After(lookWithin + time.Second):
 	}
 }
 
