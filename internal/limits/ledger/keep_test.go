@@ -91,33 +91,69 @@ func TestAnEvictedKeyIsNoticed(t *testing.T) {
 func TestWhatHasVanished(t *testing.T) {
 	const minute, hour = ledgerMinute, 60 * ledgerMinute
 	q := &delivery.Quota{ID: "q", Windows: windows(1000, time.Hour)}
-	seen := delivery.Checkpoint{Epoch: 7, At: 10 * hour, Window: "1h0m0s sliding", Born: 10*hour - 30*minute, Counted: 100}
+	calendar := &delivery.Quota{ID: "q", Windows: windows(1000, time.Hour)}
+	calendar.Windows[0].Algorithm, calendar.Windows[0].Anchor = delivery.AlgorithmFixed, "hour@UTC"
+	seen := delivery.Checkpoint{Epoch: 7, At: 10*hour + 20*second, Window: "1h0m0s sliding", Born: 10*hour - 30*minute, Counted: 100}
+	young := seen
+	young.Born = 10 * hour
+	quiet := seen // nothing was used lately
+	quiet.Counted = 0
+	in := func(c delivery.Checkpoint, window string) delivery.Checkpoint {
+		c.Window = window
+		return c
+	}
+	fixed := in(seen, "1h0m0s fixed until 38000000000")
 	for name, tc := range map[string]struct {
-		window string
-		now    Counted
-		epoch  int64
-		later  int64
-		want   bool
+		last     delivery.Checkpoint
+		now      Counted
+		returned int64
+		epoch    int64
+		later    int64
+		want     bool
 	}{
-		"as it was":              {"", Counted{"sliding", seen.Born, 120, 9}, 7, minute, false},
-		"gone":                   {"", Counted{}, 7, minute, true},
-		"made anew":              {"", Counted{"sliding", seen.Born + 40*minute, 20, 9}, 7, minute, true},
-		"anew in the same part":  {"", Counted{"sliding", seen.Born, 20, 20}, 7, minute, true},
-		"units were given back":  {"", Counted{"sliding", seen.Born, 90, 0}, 7, minute, false},
-		"it has expired":         {"", Counted{}, 7, 31 * minute, false},
-		"lost and rebuilt":       {"", Counted{}, 8, minute, false},
-		"another algorithm":      {"", Counted{"log", seen.Born + 5, 20, 9}, 7, minute, false},
-		"another window":         {"24h0m0s sliding", Counted{}, 7, minute, false},
-		"fixed, as it was":       {"1h0m0s fixed until 38000000000", Counted{"fixed until 38000000000", seen.Born, 120, 120}, 7, minute, false},
-		"fixed, begun anew":      {"1h0m0s fixed until 38000000000", Counted{"fixed until 39000000000", seen.Born + 40*minute, 3, 3}, 7, minute, true},
-		"fixed, after its reset": {"1h0m0s fixed until 38000000000", Counted{"fixed until 39000000000", seen.Born + hour, 3, 3}, 7, 31 * minute, false},
+		"as it was":                            {seen, Counted{"sliding", seen.Born, 120, 9}, 0, 7, minute, false},
+		"gone":                                 {seen, Counted{}, 0, 7, minute, true},
+		"gone, a part may have left":           {seen, Counted{}, 0, 7, 31 * minute, true},
+		"made anew":                            {seen, Counted{"sliding", seen.Born + 40*minute, 20, 9}, 0, 7, minute, true},
+		"anew, a part may have left":           {seen, Counted{"sliding", 10*hour + minute, 20, 9}, 0, 7, 31 * minute, true},
+		"anew in the same part":                {young, Counted{"sliding", young.Born, 20, 20}, 0, 7, minute, true},
+		"anew, where older parts were":         {seen, Counted{"sliding", 10 * hour, 120, 20}, 0, 7, minute, true},
+		"units were given back":                {seen, Counted{"sliding", seen.Born, 90, 0}, 0, 7, minute, false},
+		"all of the newest were given back":    {seen, Counted{"sliding", seen.Born, 0, 0}, 0, 7, minute, false},
+		"those of the oldest were given back":  {seen, Counted{"sliding", seen.Born + minute, 120, 0}, 0, 7, minute, false},
+		"only some of the middle remain":       {seen, Counted{"sliding", 10*hour - minute, 5, 5}, 0, 7, minute, false},
+		"all were given back":                  {seen, Counted{"sliding", 0, 0, 0}, 0, 7, minute, false},
+		"all, and nothing was used lately":     {quiet, Counted{"sliding", 0, 0, 0}, 0, 7, minute, false},
+		"nothing was used lately, made anew":   {quiet, Counted{"sliding", 10*hour + minute, 5, 5}, 0, 7, minute, true},
+		"given back here":                      {young, Counted{"sliding", young.Born, 20, 0}, 80, 7, minute, false},
+		"given back here, and used anew":       {young, Counted{"sliding", 10*hour + minute, 5, 5}, 100, 7, minute, false},
+		"nearly all given back, and lost":      {young, Counted{"sliding", 10*hour + minute, 5, 5}, 99, 7, minute, true},
+		"it has expired":                       {seen, Counted{}, 0, 7, 61 * minute, false},
+		"the older parts have expired":         {seen, Counted{"sliding", 10 * hour, 120, 9}, 0, 7, 31 * minute, false},
+		"lost and rebuilt":                     {seen, Counted{}, 0, 8, minute, false},
+		"another algorithm":                    {seen, Counted{"log", seen.Born + 5, 20, 9}, 0, 7, minute, false},
+		"another window":                       {in(seen, "24h0m0s sliding"), Counted{}, 0, 7, minute, false},
+		"a log of which units were given back": {in(seen, "1h0m0s log"), Counted{"log", 10 * hour, 0, 0}, 0, 7, minute, false},
+		"a log, made anew":                     {in(seen, "1h0m0s log"), Counted{"log", seen.At + 1, 500, 0}, 0, 7, minute, true},
+		"fixed, as it was":                     {fixed, Counted{"fixed until 38000000000", seen.Born, 120, 120}, 0, 7, minute, false},
+		"fixed, given back":                    {fixed, Counted{"fixed until 38000000000", seen.Born, 0, 0}, 0, 7, minute, false},
+		"fixed, begun anew":                    {fixed, Counted{"fixed until 39000000000", seen.Born + 40*minute, 300, 300}, 0, 7, minute, true},
+		"fixed, after its reset":               {fixed, Counted{"fixed until 39000000000", seen.Born + hour, 3, 3}, 0, 7, 31 * minute, false},
 	} {
-		last := seen
-		if tc.window != "" {
-			last.Window = tc.window
-		}
-		if got := vanished(&last, &Counting{Quota: q}, &tc.now, tc.epoch, seen.At+tc.later); got != tc.want {
+		if got := vanished(&tc.last, &Counting{Quota: q}, &tc.now, tc.returned, tc.epoch, seen.At+tc.later); got != tc.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if next, ok := nextCheckpoint(&quiet, &Counting{Quota: q}, &Counted{Form: "sliding"}, 7, seen.At+minute); ok {
+		t.Errorf("an empty window is believed: %+v", next)
+	}
+	for _, tc := range []struct {
+		units, returned int64
+		want            bool
+	}{{120, 0, false}, {10, 90, false}, {10, 0, true}} {
+		c := Counted{"fixed until 38000000000", seen.Born, tc.units, tc.units}
+		if got := vanished(&fixed, &Counting{Quota: calendar}, &c, tc.returned, 7, seen.At+minute); got != tc.want {
+			t.Errorf("in the calendar's period, %+v: %v", tc, got)
 		}
 	}
 }

@@ -148,9 +148,9 @@ func (s *memStore) Count(ctx context.Context, _ int, list []Counting) (now int64
 		}
 		now = time.Now().UnixMicro()
 		for _, of := range list {
-			c := Counted{Form: "sliding"}
-			units := s.data.windows[of.Quota.ID][of.Quota.Windows[of.Window].Span]
-			if len(units) == 0 {
+			c := Counted{Form: "log"}
+			units, known := s.data.windows[of.Quota.ID][of.Quota.Windows[of.Window].Span]
+			if !known {
 				c.Form = ""
 			}
 			for i, u := range units {
