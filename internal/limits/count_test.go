@@ -74,3 +74,43 @@ func TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted(t *testing.T) {
 		last = counted
 	}
 }
+
+// TestWhatIsHandedBackLeavesItsBuckets: while anything is left, the oldest bucket is the same, and a window that holds nothing is
+// there. By that the ledger's keeper tells it from a loss.
+func TestWhatIsHandedBackLeavesItsBuckets(t *testing.T) {
+	harness.Simulation(t)
+	t.Parallel()
+	l := newLua(t, realClient(t))
+	for _, w := range []delivery.Window{
+		{Span: time.Hour, Algorithm: "sliding"}, {Span: time.Hour, Algorithm: "log"}, {Span: time.Hour, Algorithm: "fixed"}, {Span: time.Hour, Algorithm: "fixed", Anchor: "hour"},
+	} {
+		w.Limit = 9_000
+		q := &delivery.Quota{ID: "q" + w.Algorithm + w.Anchor, Revision: 1, Windows: []delivery.Window{w}}
+		c := campaign(100_000, q)
+		c.ID = q.ID
+		count := func(now int64) ledger.Counted {
+			l.now = now
+			_, counted, err := dataStore{l.engine("n")}.Count(context.Background(), 0, []ledger.Counting{{Quota: q}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return counted[0]
+		}
+		now := epoch / time.Hour.Microseconds() * time.Hour.Microseconds()
+		back := func(g delivery.Granted) {
+			l.Refund(now, []delivery.Grant{{From: g.From, First: g.First, Units: g.Units, Rate: g.Rate, Revision: g.Revision, GrantedAt: g.GrantedAt}})
+		}
+		first := take1(l, now, "n", ask(c, 5))
+		born := count(now).Born
+		now += 3 * 60 * second
+		next := take1(l, now, "n", ask(c, 4))
+		back(first)
+		if got := count(now); got.Born != born || got.Since != 4 {
+			t.Errorf("%q: 4 are left: %+v, born at %d", q.ID, got, born)
+		}
+		back(next)
+		if got := count(now); got.Form == "" || got.Since != 0 || w.Algorithm == "fixed" && got.Born != born || w.Algorithm != "fixed" && got.Born != 0 {
+			t.Errorf("%q: none is left: %+v, born at %d", q.ID, got, born)
+		}
+	}
+}
