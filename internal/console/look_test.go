@@ -167,6 +167,43 @@ func TestTheEndWaitsForWhoeverLooks(t *testing.T) {
 	})
 }
 
+// TestTheEndEndsWhatIsAskedFor: of what pages ask for beside the state nothing is left when the console is over, and nothing is asked then.
+func TestTheEndEndsWhatIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources := newWorld().sources()
+		var asked, over atomic.Int32
+		sources.Senders = func(ctx context.Context, _ *delivery.Campaign) ([]view.Sender, error) {
+			asked.Add(1)
+			<-ctx.Done()
+			time.Sleep(100 * time.Millisecond)
+			over.Add(1)
+			return nil, ctx.Err()
+		}
+		looker := view.NewLooker(sources)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			looker.Run(ctx)
+		}()
+		state := looker.Look(ctx)
+		looker.Close(ctx, state, "spring")
+		cancel()
+		began := time.Now()
+		<-ended
+		if took := time.Since(began); asked.Load() != 1 || over.Load() != 1 || took > 200*time.Millisecond {
+			t.Errorf("after %s %d of %d questions are over", took, over.Load(), asked.Load())
+		}
+		time.Sleep(time.Minute)
+		if looker.Close(t.Context(), state, "spring"); asked.Load() != 1 {
+			t.Error("a question is asked after the end")
+		}
+		if state := looker.Look(t.Context()); len(state.Campaigns) > 0 {
+			t.Error("a state is computed after the end")
+		}
+	})
+}
+
 // TestTheNextPageShowsWhatWasChanged: in the settings of the campaign, which the catalog and the counts know, and in the lists.
 func TestTheNextPageShowsWhatWasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -49,10 +49,20 @@ type asides struct {
 	closed   answers[map[string][]delivery.DestinationGate]
 }
 
+// newAsides makes asides whose questions are among the errands.
+func newAsides(e *errands) *asides {
+	return &asides{
+		senders: answers[[]Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]Claim]{errands: e},
+		changes: answers[[]Change]{errands: e}, usages: answers[[]Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
+		shut: answers[Shut]{errands: e}, closed: answers[map[string][]delivery.DestinationGate]{errands: e},
+	}
+}
+
 // answers are what pages ask for beside the state, by what it is about. One at a time is asked for, within lookWithin. Whoever comes
-// meanwhile, and whoever has waited for waitFor, does with the last answer, or without. The zero value has none.
+// meanwhile, and whoever has waited for waitFor, does with the last answer, or without.
 type answers[T any] struct {
-	asking sync.Mutex // held while one is asked for
+	errands *errands   // where questions are asked
+	asking  sync.Mutex // held while one is asked for
 
 	mu   sync.Mutex // guards what follows; never held while asking
 	kept map[string]answered[T]
@@ -73,15 +83,16 @@ func (a *answers[T]) of(ctx context.Context, about string, fresh time.Duration, 
 	if time.Since(last.at) < fresh || !a.asking.TryLock() {
 		return last.value, last.err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // others will be shown it as well
 	begun, done := make(chan struct{}), make(chan struct{})
-	go func() {
+	if !a.errands.start(ctx, func(ctx context.Context) {
 		defer close(done)
 		close(begun)
 		defer a.asking.Unlock()
-		defer cancel()
 		a.keep(about, func() (T, error) { return ask(ctx) })
-	}()
+	}) {
+		a.asking.Unlock()
+		return last.value, last.err
+	}
 	<-begun // a source is not slow because this process is
 	select {
 	case <-done:

@@ -38,7 +38,8 @@ type Looker struct {
 	looking  chan struct{} // closed when the look that is under way is over; nil if there is none
 	askedAt  time.Time     // when somebody has looked last
 
-	asides
+	errands errands // what is asked for others than those who have begun it
+	*asides
 	letters lately
 
 	// Only the look that is under way uses these.
@@ -49,6 +50,7 @@ type Looker struct {
 // NewLooker makes a Looker; it starts nothing.
 func NewLooker(sources Sources) *Looker {
 	l := &Looker{wanted: make(chan struct{}, 1)}
+	l.asides = newAsides(&l.errands)
 	l.letters.look, l.letters.wanted = sources.Letters, make(chan struct{}, 1)
 	sources.Letters, sources.Letter = LimitLooks(sources.Letters), LimitLooks(sources.Letter)
 	l.sources = sources
@@ -58,15 +60,15 @@ func NewLooker(sources Sources) *Looker {
 // Sources returns where the Looker looks.
 func (l *Looker) Sources() *Sources { return &l.sources }
 
-// Run has a state computed again and again until ctx ends, and records the last hour of the campaigns. At the end it waits for whoever
-// looks then, but not for sources that hang.
+// Run has a state computed again and again until ctx ends, and records the last hour of the campaigns. At the end it ends what is being
+// asked for, and waits for that, but not for sources that hang; nothing is asked for after it.
 func (l *Looker) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			l.await()
+			l.errands.end()
 			return
 		case <-timer.C:
 		case <-l.wanted:
@@ -77,20 +79,6 @@ func (l *Looker) Run(ctx context.Context) {
 		}
 		pause := l.pause()
 		timer.Reset(max(pause-time.Since(began), pause/2)) // sources that are slow have a rest, too
-	}
-}
-
-// await waits for whoever looks just now.
-func (l *Looker) await() {
-	l.mu.Lock()
-	wait := l.looking
-	l.mu.Unlock()
-	if wait == nil {
-		return
-	}
-	select {
-	case <-wait:
-	case <-time.After(lookWithin + time.Second):
 	}
 }
 
@@ -148,7 +136,7 @@ func (l *Looker) Fresh(ctx context.Context) *State {
 	return next
 }
 
-// next waits for the next state, of which Faults are all that is known if ctx ends before.
+// next waits for the next state, of which Faults are all that is known if ctx, or the Looker, ends before.
 func (l *Looker) next(ctx context.Context) *State {
 	for began := time.Now(); ; {
 		l.mu.Lock()
@@ -158,8 +146,9 @@ func (l *Looker) next(ctx context.Context) *State {
 			return state
 		}
 		wait, mine := l.begin()
-		if mine {
-			go l.look(context.WithoutCancel(ctx), false) // others will be shown it as well
+		if mine && !l.errands.start(ctx, func(ctx context.Context) { l.look(ctx, false) }) {
+			l.over(nil, 0)
+			return &State{Faults: []string{}}
 		}
 		select {
 		case <-wait:
@@ -275,15 +264,7 @@ func (l *Looker) begin() (wait <-chan struct{}, mine bool) {
 func (l *Looker) look(ctx context.Context, anew bool) *State {
 	var state *State
 	var took time.Duration
-	defer func() { // also if a source panics: the next one tries again
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if state != nil {
-			l.last, l.lookedAt, l.took = state, time.Now(), took
-		}
-		close(l.looking)
-		l.looking = nil
-	}()
+	defer func() { l.over(state, took) }() // also if a source panics: the next one tries again
 	fresh := countsIdle
 	switch {
 	case anew:
@@ -296,4 +277,15 @@ func (l *Looker) look(ctx context.Context, anew bool) *State {
 	state = l.state(e)
 	took = time.Since(asked)
 	return state
+}
+
+// over ends the look that is under way, which has computed a state, or nil.
+func (l *Looker) over(state *State, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if state != nil {
+		l.last, l.lookedAt, l.took = state, time.Now(), took
+	}
+	close(l.looking)
+	l.looking = nil
 }
