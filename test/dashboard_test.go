@@ -2,6 +2,8 @@ package test
 
 import (
 	"bytes"
+	"encoding/json"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -115,6 +117,41 @@ func TestTheDashboardIsWhatIsMade(t *testing.T) {
 		if strings.Contains(expression, "{@") {
 			t.Errorf("a selector that is not known in %s", expression)
 		}
+	}
+}
+
+// TestPanelsLeadToTraces: those of durations whose exemplars name traces ask for them, once each.
+func TestPanelsLeadToTraces(t *testing.T) {
+	text, err := os.ReadFile("../deploy/grafana/dashboards/pacer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct {
+				Expr     string
+				Exemplar bool
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]int{}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			if !target.Exemplar {
+				continue
+			}
+			for _, match := range metricInUse.FindAllStringSubmatch(target.Expr, -1) {
+				asked[match[1]]++
+			}
+		}
+	}
+	want := map[string]int{"pacer_slot_lateness_seconds_bucket": 1, "pacer_sink_seconds_bucket": 1}
+	if !maps.Equal(asked, want) {
+		t.Errorf("exemplars are asked for of %v, instead of %v", asked, want)
 	}
 }
 

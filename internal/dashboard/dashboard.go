@@ -5,6 +5,7 @@ package dashboard
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -86,6 +87,13 @@ func panels() (list []any) {
 	return list
 }
 
+// namesTraces reports whether a query is of a histogram whose exemplars name traces.
+func namesTraces(expr string) bool {
+	return slices.ContainsFunc([]string{"pacer_slot_lateness_seconds", "pacer_sink_seconds"}, func(histogram string) bool {
+		return strings.Contains(expr, histogram+"_bucket")
+	})
+}
+
 func (p panel) height() int {
 	if p.numbers {
 		return 4
@@ -96,9 +104,13 @@ func (p panel) height() int {
 func (p panel) model(id int, place map[string]int) map[string]any {
 	var targets []any
 	for i, q := range p.queries {
-		targets = append(targets, map[string]any{
+		target := map[string]any{
 			"refId": string(rune('A' + i)), "datasource": source, "expr": selectors.Replace(q.expr), "legendFormat": q.legend,
-		})
+		}
+		if i == 0 && namesTraces(q.expr) { // once for all quantiles
+			target["exemplar"] = true
+		}
+		targets = append(targets, target)
 	}
 	m := map[string]any{
 		"id": id, "title": p.title, "description": p.about, "datasource": source, "gridPos": place, "targets": targets,
