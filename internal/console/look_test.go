@@ -276,6 +276,56 @@ func TestNobodyLooksForStrangers(t *testing.T) {
 	}
 }
 
+// TestPagesDoNotWaitForKafka: they say that they look, and show what is found as soon as it is, which is not looked for twice.
+func TestPagesDoNotWaitForKafka(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := guarded()
+		w.guard.Anonymous = auth.Operator
+		var looks atomic.Int32
+		w.look = func() {
+			looks.Add(1)
+			time.Sleep(3 * time.Second)
+		}
+		server := newServer()
+		server.Site = newSiteOf(prometheus.NewRegistry(), w, func(sources *view.Sources) {
+			read := sources.Letter
+			sources.Letter = func(ctx context.Context, at view.LetterPlace) (*view.WholeLetter, error) {
+				time.Sleep(3 * time.Second)
+				return read(ctx, at)
+			}
+		})
+		looking(t, server.Site)
+		h := server.routes()
+		for _, page := range []struct{ path, meanwhile, then string }{
+			{"/dead?campaign=spring", `<a href="dead?campaign=spring&amp;last=1d">Look again</a>`, "<caption>The newest ones<"},
+			{"/dead?after=AQID&last=7d", `<a href="dead?after=AQID&amp;last=7d">Look again</a>`, "<caption>Older ones<"},
+			{"/letter?place=3/17", `<a href="letter?place=3%2f17">Look again</a>`, "<h2>Payload</h2>"},
+		} {
+			events, leave := watch(t, h, "/live?page="+strings.Replace(page.path[1:], "?", "&", 1))
+			for _, want := range []string{page.meanwhile, page.then} {
+				began := time.Now()
+				code, body, _ := get(t, h, page.path)
+				if took := time.Since(began); code != http.StatusOK || took > 50*time.Millisecond || !strings.Contains(body, want) {
+					t.Errorf("%s: %d after %s, without %q: %s", page.path, code, took, want, body)
+				}
+				time.Sleep(4 * time.Second)
+			}
+			if event := events(); !strings.Contains(event, page.then) {
+				t.Errorf("the stream of %s says %s", page.path, event)
+			}
+			leave()
+		}
+		before := looks.Load()
+		_, leave := watch(t, h, "/live?page=dead&campaign=spring")
+		time.Sleep(10 * time.Minute)
+		leave()
+		if n := looks.Load() - before; n < 15 || n > 25 {
+			t.Errorf("looked %d times for a page that is watched for ten minutes", n)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
 // TestLettersThatAreNotAll: where not all letters were looked at, the page says that there are older ones.
 func TestLettersThatAreNotAll(t *testing.T) {
 	w := newWorld()
@@ -285,7 +335,7 @@ func TestLettersThatAreNotAll(t *testing.T) {
 			strings.Contains(body, `<a href="dead?after=AQID&amp;`) != more {
 			t.Errorf("more %t: %d %s", more, code, body)
 		}
-		if code, body, _ := get(t, serve(w), "/dead?after=AQID&last=7d"); code != http.StatusOK || !strings.Contains(body, "<caption>Older ones<") || strings.Contains(body, "?after=") {
+		if code, body, _ := get(t, serve(w), "/dead?after=AQID&last=7d"); code != http.StatusOK || !strings.Contains(body, "<caption>Older ones<") || strings.Contains(body, "dead?after=") {
 			t.Errorf("more %t: %d %s", more, code, body)
 		}
 	}

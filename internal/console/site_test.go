@@ -313,7 +313,7 @@ func TestLive(t *testing.T) {
 		if n := testutil.ToFloat64(s.Site.requests.WithLabelValues("/live", "503")); n != 1 {
 			t.Errorf("%v refused streams are counted", n)
 		}
-		for path, want := range map[string]int{"/live?page=nowhere": 400, "/live?page=dead": 400, "/live?page=": 503} {
+		for path, want := range map[string]int{"/live?page=nowhere": 400, "/live?page=changes": 400, "/live?page=": 503} {
 			if code, _, _ := get(t, h, path); code != want {
 				t.Errorf("%s: %d, want %d", path, code, want)
 			}
@@ -389,7 +389,7 @@ func TestLooksForLettersAreLimited(t *testing.T) {
 	w.look = func() { begun <- struct{}{}; <-end }
 	h := serve(w)
 	var both sync.WaitGroup
-	for _, path := range []string{"/dead", "/api/v1/dead-letters"} {
+	for _, path := range []string{"/dead", "/api/v1/dead-letters"} { // the page says that it looks
 		both.Go(func() {
 			if code, _, _ := get(t, h, path); code != http.StatusOK {
 				t.Errorf("%s: %d", path, code)
@@ -398,10 +398,14 @@ func TestLooksForLettersAreLimited(t *testing.T) {
 		<-begun
 	}
 	w.look = nil // a third look would not wait
-	for _, path := range []string{"/dead", "/api/v1/dead-letters"} {
-		if code, body, header := get(t, h, path); code != http.StatusServiceUnavailable || header.Get("Retry-After") != "10" || !strings.Contains(body, "2 others look for dead letters already") {
-			t.Errorf("%s while two look: %d %v", path, code, header)
-		}
+	if code, body, _ := get(t, h, "/dead?campaign=spring"); code != http.StatusOK || !strings.Contains(body, "Looking for dead letters") {
+		t.Errorf("/dead while two look: %d %s", code, body)
+	}
+	if code, body, _ := get(t, h, "/dead.csv"); code != http.StatusServiceUnavailable || !strings.Contains(body, "2 others look for dead letters already") {
+		t.Errorf("/dead.csv while two look: %d %s", code, body)
+	}
+	if code, body, header := get(t, h, "/api/v1/dead-letters"); code != http.StatusServiceUnavailable || header.Get("Retry-After") != "10" || !strings.Contains(body, "2 others look for dead letters already") {
+		t.Errorf("by the API while two look: %d %v", code, header)
 	}
 	close(end)
 	both.Wait()

@@ -137,9 +137,18 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 }
 
 func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	of := searchOf(query)
-	of.After = ""
-	letters, err := s.letters(ctx, of, maxLines)
+	look := s.looker.Sources().Letters
+	if look == nil {
+		return nil, view.Fault(view.ErrForbidden, "Dead letters cannot be read here.")
+	}
+	filter, err := searchOf(query).filter()
+	if err != nil {
+		return nil, err
+	}
+	filter.After, filter.Limit = "", maxLines
+	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	defer cancel()
+	letters, err := look(ctx, filter)
 	for i := range letters.List {
 		d := &letters.List[i]
 		rows = append(rows, []string{

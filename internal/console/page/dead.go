@@ -11,7 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// lookForLetters bounds a look for dead letters.
+// lookForLetters bounds a look for the dead letters of a file.
 const lookForLetters = 10 * time.Second
 
 // search is what somebody looks for among the dead letters, as it was typed.
@@ -34,6 +34,9 @@ func searchOf(q url.Values) *search {
 
 // Query formats the search as the query of a URL, from the newest letter on.
 func (s *search) Query() string { return s.from("") }
+
+// Here formats the search as the query of a URL, of the page that is shown.
+func (s *search) Here() string { return s.from(s.After) }
 
 // from formats the search as the query of a URL, of the page after a place.
 func (s *search) from(after string) string {
@@ -88,19 +91,14 @@ func typedTime(name, text string) (time.Time, error) {
 	return time.Time{}, view.Fault(view.ErrInvalid, "%s: %q is not a time such as 2026-11-30 09:00", name, notation.Shorten(text))
 }
 
-// letters looks for dead letters; limit 0: a page of them.
-func (s *Site) letters(ctx context.Context, of *search, limit int) (view.Letters, error) {
-	look := s.looker.Sources().Letters
-	if look == nil {
-		return view.Letters{}, view.Fault(view.ErrForbidden, "Dead letters cannot be read here.")
+// filter is the search as sources take it.
+func (s *search) filter() (view.LetterFilter, error) {
+	f := view.LetterFilter{Campaign: s.Campaign, Reason: s.Reason, JobID: s.JobID, After: s.After}
+	var err error
+	if f.Last, err = notation.ParseSpan(s.Last); err != nil {
+		f.Since, f.Until, err = s.between(time.Now())
 	}
-	since, until, err := of.between(time.Now())
-	if err != nil {
-		return view.Letters{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
-	defer cancel()
-	return look(ctx, view.LetterFilter{Campaign: of.Campaign, Reason: of.Reason, JobID: of.JobID, Since: since, Until: until, After: of.After, Limit: limit})
+	return f, err
 }
 
 func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
@@ -108,23 +106,29 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 	data := struct {
 		Search  *search
 		Spans   []string
-		Letters view.Letters
+		Found   view.Found
+		Looking bool   // there is nothing to be shown yet
 		Older   string // query of the next page; "" on the last
 		Ticks   bool   // each has a box to be ticked
 		Fault   string
 	}{Search: searchOf(query), Spans: []string{"1h", "1d", "7d", "30d"}}
-	letters, err := s.letters(ctx, data.Search, 0)
+	filter, err := data.Search.filter()
+	if err == nil {
+		data.Found, err = s.looker.FindLetters(ctx, filter, !query.Has("page")) // the stream watches
+	}
 	switch {
+	case errors.Is(err, view.ErrAsking):
+		data.Looking = true
 	case errors.Is(err, view.ErrBusy), errors.Is(err, view.ErrInvalid):
 		c.status = statusOf(err)
 		data.Fault = "Not looked for: " + brief(err)
 	case err != nil:
 		data.Fault = "Dead letters are not known: " + brief(err)
 	default:
-		if data.Letters = letters; letters.Next != "" {
-			data.Older = data.Search.from(letters.Next)
+		if next := data.Found.Next; next != "" {
+			data.Older = data.Search.from(next)
 		}
-		data.Ticks = len(letters.List) > 0 && mayReplay(ctx, s)
+		data.Ticks = len(data.Found.List) > 0 && mayReplay(ctx, s)
 	}
 	c.Data = data
 }

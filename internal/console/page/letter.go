@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,28 +17,27 @@ const shownPayload = 4 << 10
 // fillLetter shows one dead letter, with the beginning of its payload.
 func fillLetter(ctx context.Context, s *Site, query url.Values, c *content) {
 	at, ok := view.ParsePlace(query.Get("place"))
-	read := s.looker.Sources().Letter
-	if !ok || read == nil {
+	if !ok || s.looker.Sources().Letter == nil {
 		c.fail(http.StatusNotFound, "There is no dead letter %s, or none can be read here.", notation.Shorten(query.Get("place")))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
-	defer cancel()
-	letter, err := read(ctx, at)
-	if err != nil {
+	c.Title = "Dead letter " + query.Get("place")
+	letter, err := s.looker.WholeLetter(ctx, at)
+	if err != nil && !errors.Is(err, view.ErrAsking) {
 		c.fail(statusOf(err), "%s", brief(err))
 		return
 	}
 	data := struct {
-		Letter  *view.WholeLetter
+		Letter  *view.WholeLetter // nil: it is being read
+		Place   string
 		Payload string // the beginning, if it is text
 		Cut     bool
-	}{Letter: letter}
-	if letter.Payload != nil {
+	}{Letter: letter, Place: query.Get("place")}
+	if letter != nil && letter.Payload != nil {
 		data.Payload = *letter.Payload
 	}
 	if data.Cut = len(data.Payload) > shownPayload; data.Cut {
 		data.Payload = strings.ToValidUTF8(data.Payload[:shownPayload], "")
 	}
-	c.Title, c.Data = "Dead letter "+letter.Place, data
+	c.Data = data
 }

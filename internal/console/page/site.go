@@ -224,8 +224,8 @@ var pages = map[string]page{
 	"destination-create": {role: auth.Admin, of: "edit", under: "destinations", fill: fillCreateDestination},
 	"destination-delete": {role: auth.Admin, under: "destinations", fill: fillDeleteDestination},
 
-	"dead":    {role: auth.Viewer, fill: fillDead},
-	"letter":  {role: auth.Operator, under: "dead", fill: fillLetter},
+	"dead":    {role: auth.Viewer, every: time.Second, fill: fillDead},
+	"letter":  {role: auth.Operator, every: time.Second, under: "dead", fill: fillLetter},
 	"replay":  {role: auth.Operator, under: "dead", fill: fillReplay},
 	"replays": {role: auth.Viewer, every: time.Second, under: "dead", fill: fillReplays},
 	"sinks":   {role: auth.Viewer, every: time.Second, fill: fillSinks},

@@ -24,17 +24,14 @@ const (
 	changesFor = 10 * time.Second
 	// usageFor is how old it may be what was used of a quota, of a page that is watched.
 	usageFor = 5 * time.Second
+	// mostKept bounds the answers of one kind that are kept: as many as there are streams of pages.
+	mostKept = 64
 	// shutFor is how old it may be which destinations are disabled: there may be a million.
 	shutFor = 10 * time.Second
 	// closedFor is how old the list of destinations may be whose gates are closed: there may be ten thousand.
 	closedFor = 3 * time.Second
 	// mostShut is how many destinations that are disabled are listed.
 	mostShut = 5
-	// lettersFor is how old the count of dead letters may be, and countWithin bounds counting them.
-	lettersFor  = time.Minute
-	countWithin = 10 * time.Second
-	// LettersOf is how far back they are counted.
-	LettersOf = time.Hour
 )
 
 // asides are what pages show beside the state.
@@ -47,6 +44,8 @@ type asides struct {
 	outlooks answers[*Outlook]
 	shut     answers[Shut]
 	closed   answers[map[string][]delivery.DestinationGate]
+	found    answers[Found]
+	whole    answers[*WholeLetter]
 }
 
 // newAsides makes asides whose questions are among the errands.
@@ -55,14 +54,17 @@ func newAsides(e *errands) *asides {
 		senders: answers[[]Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]Claim]{errands: e},
 		changes: answers[[]Change]{errands: e}, usages: answers[[]Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
 		shut: answers[Shut]{errands: e}, closed: answers[map[string][]delivery.DestinationGate]{errands: e},
+		found: answers[Found]{errands: e, within: lettersWithin, keptFor: lettersFor}, whole: answers[*WholeLetter]{errands: e, within: lettersWithin, keptFor: lettersFor},
 	}
 }
 
-// answers are what pages ask for beside the state, by what it is about. One at a time is asked for, within lookWithin. Whoever comes
-// meanwhile, and whoever has waited for waitFor, does with the last answer, or without.
+// answers are what pages ask for beside the state, by what it is about. One at a time is asked for. Whoever comes meanwhile, and whoever
+// has waited for waitFor, does with the last answer, or without.
 type answers[T any] struct {
-	errands *errands   // where questions are asked
-	asking  sync.Mutex // held while one is asked for
+	errands *errands      // where questions are asked
+	within  time.Duration // bounds a question; 0: lookWithin
+	keptFor time.Duration // how long an answer is kept; 0: StaleAfter
+	asking  sync.Mutex    // held while one is asked for
 
 	mu   sync.Mutex // guards what follows; never held while asking
 	kept map[string]answered[T]
@@ -74,8 +76,8 @@ type answered[T any] struct {
 	err   error
 }
 
-// errAsking means that somebody else asks just now.
-var errAsking = errors.New("it is being asked for")
+// ErrAsking means that there is no answer yet: it is being asked for, or somebody else asks just now.
+var ErrAsking = errors.New("it is being asked for")
 
 // of returns the answer to a question, which may be as old as fresh. One that has failed is not asked for again at once either.
 func (a *answers[T]) of(ctx context.Context, about string, fresh time.Duration, ask func(context.Context) (T, error)) (T, error) {
@@ -84,7 +86,7 @@ func (a *answers[T]) of(ctx context.Context, about string, fresh time.Duration, 
 		return last.value, last.err
 	}
 	begun, done := make(chan struct{}), make(chan struct{})
-	if !a.errands.start(ctx, func(ctx context.Context) {
+	if !a.errands.start(ctx, cmp.Or(a.within, lookWithin), func(ctx context.Context) {
 		defer close(done)
 		close(begun)
 		defer a.asking.Unlock()
@@ -108,9 +110,13 @@ func (a *answers[T]) keep(about string, ask func() (T, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(a.kept, func(_ string, one answered[T]) bool { return now.Sub(one.at) > StaleAfter })
+	maps.DeleteFunc(a.kept, func(_ string, one answered[T]) bool { return now.Sub(one.at) > cmp.Or(a.keptFor, StaleAfter) })
 	if a.kept == nil {
 		a.kept = map[string]answered[T]{}
+	}
+	if len(a.kept) >= mostKept {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(a.kept)), func(x, y string) int { return a.kept[x].at.Compare(a.kept[y].at) })
+		delete(a.kept, oldest)
 	}
 	a.kept[about] = answered[T]{now, value, err}
 }
@@ -120,8 +126,8 @@ func (a *answers[T]) last(about string) answered[T] {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one, known := a.kept[about]
-	if !known || time.Since(one.at) > StaleAfter {
-		return answered[T]{err: errAsking}
+	if !known || time.Since(one.at) > cmp.Or(a.keptFor, StaleAfter) {
+		return answered[T]{err: ErrAsking}
 	}
 	return one
 }
@@ -212,7 +218,7 @@ func (l *Looker) Shut(ctx context.Context) Shut {
 	shut, _ := l.shut.of(ctx, "", shutFor, func(context.Context) (shut Shut, err error) {
 		snapshot := l.sources.Snapshot()
 		if snapshot == nil {
-			return shut, errAsking
+			return shut, ErrAsking
 		}
 		for _, e := range snapshot.Endpoints {
 			switch {
@@ -238,79 +244,4 @@ func (s *Shut) keep(e *delivery.Endpoint) {
 		s.List = slices.Insert(s.List, i, e)
 		s.List = s.List[:min(len(s.List), mostShut)]
 	}
-}
-
-// Dead is how many jobs have died lately.
-type Dead struct {
-	At      time.Time // zero: they were not counted yet
-	Counts  []LetterCount
-	Letters int
-	More    bool // not all were counted: the newest ones were
-	Err     error
-}
-
-// Of returns the counts of one campaign.
-func (d *Dead) Of(campaign string) (list []LetterCount) {
-	for _, count := range d.Counts {
-		if count.Campaign == campaign {
-			list = append(list, count)
-		}
-	}
-	return list
-}
-
-// lately counts dead letters while somebody wants to know.
-type lately struct {
-	look   func(context.Context, LetterFilter) (Letters, error) // besides those of people, who may look at most two at a time
-	wanted chan struct{}                                        // holds one while they are to be counted
-
-	mu   sync.Mutex // guards last
-	last Dead
-}
-
-// Dead returns how many jobs have died within the last hour, as it was counted last, and has them counted again if that was long ago: it
-// takes thousands of records of Kafka, and nobody waits for it.
-func (l *Looker) Dead() Dead {
-	l.letters.mu.Lock()
-	defer l.letters.mu.Unlock()
-	if time.Since(l.letters.last.At) > lettersFor {
-		select {
-		case l.letters.wanted <- struct{}{}:
-		default: // they are to be counted
-		}
-	}
-	return l.letters.last
-}
-
-// CountDead counts the dead letters of the last hour, while somebody wants to know, until ctx ends.
-func (l *Looker) CountDead(ctx context.Context) {
-	if l.letters.look == nil {
-		return
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.letters.wanted:
-		}
-		l.letters.mu.Lock()
-		recent := time.Since(l.letters.last.At) < lettersFor
-		l.letters.mu.Unlock()
-		if !recent {
-			l.countDead(ctx)
-		}
-	}
-}
-
-func (l *Looker) countDead(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, countWithin)
-	defer cancel()
-	found, err := l.letters.look(ctx, LetterFilter{Last: LettersOf, Limit: 1})
-	dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}
-	for _, count := range found.Counts {
-		dead.Letters += count.Letters
-	}
-	l.letters.mu.Lock()
-	defer l.letters.mu.Unlock()
-	l.letters.last = dead
 }

@@ -16,14 +16,14 @@ type errands struct {
 	allDone chan struct{} // closed when they have ended and none is under way
 }
 
-// start has something done in a goroutine of its own, within lookWithin and until the end. false: the end has come, and it is not done.
-func (e *errands) start(ctx context.Context, do func(context.Context)) bool {
+// start has something done in a goroutine of its own, within a time and until the end. false: the end has come, and it is not done.
+func (e *errands) start(ctx context.Context, within time.Duration, do func(context.Context)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // others will be shown it as well
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within) // others will be shown it as well
 	e.last++
 	number := e.last
 	if e.stops == nil {

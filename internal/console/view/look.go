@@ -146,7 +146,7 @@ func (l *Looker) next(ctx context.Context) *State {
 			return state
 		}
 		wait, mine := l.begin()
-		if mine && !l.errands.start(ctx, func(ctx context.Context) { l.look(ctx, false) }) {
+		if mine && !l.errands.start(ctx, lookWithin, func(ctx context.Context) { l.look(ctx, false) }) {
 			l.over(nil, 0)
 			return &State{Faults: []string{}}
 		}
