@@ -504,7 +504,7 @@ func TestAWindowGetsNarrowerStepByStep(t *testing.T) {
 		now += 6 * second
 		within(quantum, c, other)
 		now += 3 * second
-		width := (2*second + 59) / 60
+		width := model.Step(delivery.Window{Span: 2 * time.Second})
 		want := (now/width+1)*width + 2*second + quantum + late
 		if g := within(quantum, c); g.Units != 1 || g.Windows[0].ResetAt != want {
 			t.Errorf("%+v, want the reset at %d", g, want)

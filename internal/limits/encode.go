@@ -31,7 +31,7 @@ func (l *keyList) add(key string) int64 {
 
 // kinds are the scripts' numbers of the algorithms.
 var kinds = map[string]int64{
-	"": 1, delivery.AlgorithmSliding: 1, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
+	"": 4, delivery.AlgorithmSliding: 4, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
 }
 
 // The flags of a quota.

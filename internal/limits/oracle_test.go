@@ -639,7 +639,7 @@ func fillBuckets(s store, q *delivery.Quota) {
 	end := epoch + 31*24*3600*second
 	var times []int64
 	for _, w := range q.Windows {
-		step := (w.Span.Microseconds() + 59) / 60
+		step := model.Step(w)
 		for k := range int64(60) {
 			times = append(times, end-k*step)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/harness"
+	"github.com/pacer/pacer/internal/limits/model"
 )
 
 // These tests know what docs/quotas.md promises, and nothing of how it is kept.
@@ -25,8 +26,10 @@ func within(list []sent, now, length int64) (units int64) {
 	return units
 }
 
-// slack is how much longer than its span a window may count: a sixtieth for its steps, and what the daemons ask ahead.
-func slack(span int64) int64 { return span/60 + 1 + horizon + late }
+// slack is how much longer than its span a window may count: one of its steps, and what the daemons ask ahead.
+func slack(span int64) int64 {
+	return model.Step(delivery.Window{Span: time.Duration(span) * time.Microsecond}) + horizon + late
+}
 
 // A job of any weight that fits the limit is sent when its quota allows it, whatever the algorithm, and however the quota is
 // spent: no later than a horizon after the units before it have left the window or, where it is spent evenly, after their
@@ -268,6 +271,8 @@ func TestAHeavyJobIsNotStarvedByLightOnes(t *testing.T) {
 		for _, w := range []*waiter{heavy, light, other} {
 			now = settle(s, epoch, w.ask.Campaign)
 		}
+		step := model.Step(q.Windows[0])
+		now += step - now%step // what is sent at once comes back at once
 		wait(s, now, now+30*second, light, other)
 		wait(s, now+30*second, now+600*second, heavy, light, other)
 		for _, w := range []*waiter{heavy, light, other} {

@@ -33,7 +33,7 @@ func TestForecast(t *testing.T) {
 	}{
 		"no quota":            {campaign("c", 100, 1), nil, nil, 60},
 		"nothing is left":     {campaign("c", 100, 1, minute), nil, nil, 600},
-		"300 are left":        {campaign("c", 100, 1, minute), nil, left, 610.3}, // each minute 300 at once, and 300 as they leave, a bucket later
+		"300 are left":        {campaign("c", 100, 1, minute), nil, left, 604.0347}, // each 60.4 s, which are sixty buckets, 300 at once, and 300 as they leave
 		"even":                {campaign("c", 100, 1, even), nil, nil, 600},
 		"shadow":              {campaign("c", 100, 1, shadow), nil, nil, 60},
 		"exempt":              {campaign("c", 100, 1, exempt), nil, nil, 60},

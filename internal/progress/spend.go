@@ -55,7 +55,7 @@ func newSpent(q *delivery.Quota, part float64, s delivery.WindowState, now time.
 	case delivery.AlgorithmLog:
 		x.span += settling
 	default: // a bucket leaves when all of it may
-		width := max(1000, (w.Span.Microseconds()+59)/60)
+		width := model.Step(w)
 		x.width, x.phase = float64(width)/1e6, float64(now.UnixMicro()%width)/1e6
 		x.span += settling
 	}
@@ -95,7 +95,7 @@ func (x *spent) gone(at float64) float64 {
 // length is after how long what goes on alike in a window is where it was.
 func (x *spent) length() float64 {
 	if x.width > 0 {
-		return (math.Floor(settling/x.width)+1)*x.width + x.window.Span.Seconds()
+		return (math.Floor(x.span/x.width) + 1) * x.width
 	}
 	return x.span
 }

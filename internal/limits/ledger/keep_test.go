@@ -94,8 +94,9 @@ func TestWhatHasVanished(t *testing.T) {
 	calendar := &delivery.Quota{ID: "q", Windows: windows(1000, time.Hour)}
 	calendar.Windows[0].Algorithm, calendar.Windows[0].Anchor = delivery.AlgorithmFixed, "hour@UTC"
 	seen := delivery.Checkpoint{Epoch: 7, At: 10*hour + 20*second, Window: "1h0m0s sliding", Born: 10*hour - 30*minute, Counted: 100}
+	at := seen.At - seen.At%bucketWidth(time.Hour) // when its bucket began
 	young := seen
-	young.Born = 10 * hour
+	young.Born = at
 	quiet := seen // nothing was used lately
 	quiet.Counted = 0
 	in := func(c delivery.Checkpoint, window string) delivery.Checkpoint {
@@ -117,7 +118,7 @@ func TestWhatHasVanished(t *testing.T) {
 		"made anew":                            {seen, Counted{"sliding", seen.Born + 40*minute, 20, 9}, 0, 7, minute, true},
 		"anew, a part may have left":           {seen, Counted{"sliding", 10*hour + minute, 20, 9}, 0, 7, 31 * minute, true},
 		"anew in the same part":                {young, Counted{"sliding", young.Born, 20, 20}, 0, 7, minute, true},
-		"anew, where older parts were":         {seen, Counted{"sliding", 10 * hour, 120, 20}, 0, 7, minute, true},
+		"anew, where older parts were":         {seen, Counted{"sliding", at, 120, 20}, 0, 7, minute, true},
 		"units were given back":                {seen, Counted{"sliding", seen.Born, 90, 0}, 0, 7, minute, false},
 		"all of the newest were given back":    {seen, Counted{"sliding", seen.Born, 0, 0}, 0, 7, minute, false},
 		"those of the oldest were given back":  {seen, Counted{"sliding", seen.Born + minute, 120, 0}, 0, 7, minute, false},
@@ -129,7 +130,7 @@ func TestWhatHasVanished(t *testing.T) {
 		"given back here, and used anew":       {young, Counted{"sliding", 10*hour + minute, 5, 5}, 100, 7, minute, false},
 		"nearly all given back, and lost":      {young, Counted{"sliding", 10*hour + minute, 5, 5}, 99, 7, minute, true},
 		"it has expired":                       {seen, Counted{}, 0, 7, 61 * minute, false},
-		"the older parts have expired":         {seen, Counted{"sliding", 10 * hour, 120, 9}, 0, 7, 31 * minute, false},
+		"the older parts have expired":         {seen, Counted{"sliding", at, 120, 9}, 0, 7, 31 * minute, false},
 		"lost and rebuilt":                     {seen, Counted{}, 0, 8, minute, false},
 		"another algorithm":                    {seen, Counted{"log", seen.Born + 5, 20, 9}, 0, 7, minute, false},
 		"another window":                       {in(seen, "24h0m0s sliding"), Counted{}, 0, 7, minute, false},

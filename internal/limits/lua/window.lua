@@ -1,6 +1,6 @@
 -- The state of quotas: their windows, and the campaigns that compete for them.
 --
---   quota   renew rev part windows rivals, then each, then what follows the rivals, if anything; part is kept for releases before this one, which count every so manieth
+--   quota   renew rev part windows rivals, where windows is 128 more than there are, then each, then what follows the rivals, if anything; part is kept for releases before this one, which count every so manieth
 --     unit of a quota that is rolled out
 --   window  kind span limit widen count index units first last paceAt paceFrac bytes, then the list
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
@@ -10,9 +10,12 @@
 --   after the rivals: per window that gets narrower its place, at and widen, see model/window.go; releases before this one do
 --     not write it
 --   renew is when the key's time to live is to be set again.
+--
+-- Releases before this one wrote how many windows there are as it is, and kind 1: a sliding window with buckets of a sixtieth of its span.
+-- It becomes one of kind 4 when it is used. They cannot read what this one writes, and so do not count by other buckets.
 
 local SECOND, GRANT = 1000000, 65536
-local SLIDING, LOG, FIXED = 1, 2, 3
+local SLIDING, LOG, FIXED = 4, 2, 3
 
 local QUOTA = '<I7I7BBB'
 local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I3'
@@ -26,16 +29,18 @@ local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
 local DEMAND, RCUT, COST, SERVICE = 5, 6, 7, 8
 
 -- Older buckets: the format of one, its length, and the largest gap and count it holds; larger ones take several.
-local ENTRY = {'<BI3', '<I5I3'}
-local SIZE = {4, 8}
-local GAP = {255, 1099511627775}
+local ENTRY = {'<BI3', '<I5I3', false, '<BI3'}
+local SIZE = {4, 8, false, 4}
+local GAP = {255, 1099511627775, false, 255}
 local MOST = 16777215
 -- What one bucket holds: its length in the list is bounded by that. The rest counts in the bucket after it, so for longer.
 local BUCKET = 4096 * MOST
 
+-- How long a bucket is: Step of model/window.go.
 local function width(kind, span)
   if kind == LOG then return 1 end
-  return max(1000, floor((span + 59) / 60))
+  if kind == 1 then return max(1000, floor((span + 59) / 60)) end
+  return max(1000, floor((span + max(floor(span / 1000), min(floor(span / 150), 600000)) + 59) / 60))
 end
 
 local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
@@ -45,7 +50,7 @@ local function loadQuota(key, v)
   if not v then return {key = key, renew = 0, rev = 0, part = 0, windows = {}, rivals = {}, opened = false, joined = false} end
   local renew, rev, part, count, others, pos = parse(QUOTA, v)
   local windows, rivals = {}, {}
-  for i = 1, count do
+  for i = 1, count % 128 do
     local w = {'', 0, parse(WINDOW, v, pos)}
     local from = w[15]
     pos = from + w[BYTES]
@@ -80,7 +85,7 @@ local function saveQuota(q, now)
   local renew = now >= q.renew
   if renew then q.renew = now + 30000000 end
   local windows, rivals, longest = q.windows, q.rivals, 0
-  local out = {pack(QUOTA, q.renew, q.rev, q.part, #windows, #rivals)}
+  local out = {pack(QUOTA, q.renew, q.rev, q.part, 128 + #windows, #rivals)}
   for i = 1, #windows do
     local w = windows[i]
     longest = max(longest, w[SPAN] + w[WIDEN])

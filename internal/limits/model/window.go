@@ -7,7 +7,6 @@ import (
 )
 
 const (
-	ringBuckets = 60
 	// maxBucket bounds the length of a bucket in the scripts' state. The rest counts in the bucket after it, so for longer.
 	maxBucket = 4096 * (1<<24 - 1)
 	minBucket = 1000 // microseconds: a ring of finer buckets would only be longer, never tighter than the widening
@@ -18,7 +17,7 @@ type bucket struct{ index, units int64 }
 
 // window counts units. Units count at their grant but are dispatched up to widen later.
 //
-// A sliding window has buckets of a sixtieth of the span, the oldest counted in full until all of it has left the
+// A sliding window has buckets of about a sixtieth of the span, see Step, the oldest counted in full until all of it has left the
 // span, which the widening prolongs. A log is the same with buckets of a microsecond.
 //
 // A fixed window counts from its start to its reset. Units granted within the widening before the reset may be
@@ -66,14 +65,28 @@ func (w *window) widenTo(widen, now int64) {
 }
 
 func newWindow(span int64, algorithm string) *window {
-	w := &window{
-		span: span, algorithm: cmp.Or(algorithm, delivery.AlgorithmSliding),
-		width: max(minBucket, (span+ringBuckets-1)/ringBuckets),
-	}
-	if w.algorithm == delivery.AlgorithmLog {
-		w.width = 1
-	}
+	w := &window{span: span, algorithm: cmp.Or(algorithm, delivery.AlgorithmSliding)}
+	w.width = stepOf(w.algorithm, span)
 	return w
+}
+
+// Step is how long a bucket of the window is, in microseconds: its units leave together, when the last of them may. 0: a fixed window has
+// none.
+//
+// Sixty buckets of a sliding window are a little more than a span. What leaves a window that is used up is granted again at once: with buckets
+// of a sixtieth of the span that would always be a moment after the begin of the sixty-first, for all of which it would then count, and a
+// sixtieth of the limit would never be used. So it is before the end of the sixtieth, as long as it is asked for, and sent, within that
+// little: 0.6 s, if that is between a thousandth and a hundred-and-fiftieth of the span.
+func Step(w delivery.Window) int64 { return stepOf(w.Algorithm, w.Span.Microseconds()) }
+
+func stepOf(algorithm string, span int64) int64 {
+	switch algorithm {
+	case delivery.AlgorithmLog:
+		return 1
+	case delivery.AlgorithmFixed:
+		return 0
+	}
+	return max(minBucket, (span+max(span/1000, min(span/150, 600_000))+59)/60)
 }
 
 // become changes the algorithm and keeps the count.
@@ -236,6 +249,17 @@ func (w *window) freeAt(units int64) int64 {
 		}
 	}
 	panic("model: a window lacks more units than were granted")
+}
+
+// until is about how many units can be granted until a time.
+func (w *window) until(now, at int64) int64 {
+	switch {
+	case w.algorithm != delivery.AlgorithmFixed:
+		return w.remaining() + w.limit*min(at-now, w.span)/w.span
+	case w.reset <= at:
+		return w.remaining() + w.limit
+	}
+	return w.remaining()
 }
 
 // resetAt is when the window is full again if nothing more is granted.
