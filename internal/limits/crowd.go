@@ -66,6 +66,7 @@ type crowd struct {
 type member struct {
 	weight  int64
 	want    int64 // units that it has jobs for
+	soon    int64 // how many of them its rate allows it now
 	demand  int64 // how many of them it could use: see uses
 	cut     int64 // when it was to ask again after the quota refused it last
 	due     int64 // when it was told to ask again: later, nothing is kept for it
@@ -180,7 +181,7 @@ func (c *crowds) of(quota *delivery.Quota, a *delivery.Ask) *crowd {
 		return nil
 	}
 	if q.quota.Revision != quota.Revision {
-		q.quota, q.until, q.room, q.window = quota, 0, 0, 0
+		q.quota, q.until, q.room, q.window, q.windows = quota, 0, 0, 0, nil
 	}
 	return q
 }
@@ -209,7 +210,10 @@ func (q *crowd) join(a *delivery.Ask, now, take int64) {
 	q.weights -= m.weight
 	m.weight, m.seen, m.due = max(1, a.Campaign.PriorityWeight), now, now
 	q.weights += m.weight
-	m.want = a.Want
+	m.want, m.soon = a.Want, a.Want
+	if r := a.Campaign.Rate; !r.Zero() {
+		m.soon = min(a.Want, a.Horizon/max(1, r.Spacing())+1)
+	}
 	m.demand = q.uses(m, a, 0, now)
 	// What was not asked for is not owed later, beyond what the window holds.
 	q.dearest = max(q.dearest, model.Cost(m.weight))

@@ -1,6 +1,9 @@
 package limits
 
-import "github.com/pacer/pacer/internal/delivery"
+import (
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/model"
+)
 
 // answer refuses an ask of a member of crowds on behalf of one of them. It is to ask again when units become free or, where some
 // are there, at next.
@@ -37,8 +40,14 @@ func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
 			}
 		}
 		m.demand = q.uses(m, a, g.Units, m.due)
-		if reset := q.reset(now); reset > 0 && q.room <= q.wave.hopes { // it would be cut short if nothing were kept
-			m.cut = max(m.cut, reset)
+		for _, s := range q.windows { // of which it would be cut short if nothing were kept
+			others := q.wave.hopes
+			if s.Window != q.window {
+				others = min(others, q.takenUntil(m.due))
+			}
+			if q.quota.Windows[s.Window].Span >= w.Span && s.Remaining <= others {
+				m.cut = max(m.cut, q.resetOf(s.Window, now))
+			}
 		}
 		switch there := max(now, q.until); {
 		case m.due > there+patience:
@@ -54,32 +63,63 @@ func keep(in []*crowd, a *delivery.Ask, g *delivery.Granted, now int64) {
 // uses is how many units a member can use when it asks next, after it was granted some, before any of those that it used come back:
 // model/keep.go.
 func (q *crowd) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
-	w, n := &q.quota.Windows[q.window], m.want
-	span := w.Span.Microseconds()
-	use := a.Horizon + q.grace
-	if w.Algorithm != delivery.AlgorithmLog && w.Algorithm != delivery.AlgorithmFixed {
-		use = max(use, span/60)
+	n := q.usesOf(m, a, granted, next, q.window)
+	if q.quota.Spend == delivery.SpendEven {
+		return n
 	}
+	others, span := q.takenUntil(next), q.quota.Windows[q.window].Span
+	for _, s := range q.windows {
+		w, left := &q.quota.Windows[s.Window], max(0, s.Remaining-others)
+		if w.Algorithm == delivery.AlgorithmFixed && w.Span > span && left < m.want-n {
+			n = max(n, min(q.fair(m, 0), q.usesOf(m, a, granted, next, s.Window)-left))
+		}
+	}
+	return n
+}
+
+// takenUntil is about how many units of the window that refused something can be granted until a time.
+func (q *crowd) takenUntil(at int64) int64 {
+	w := &q.quota.Windows[q.window]
+	if w.Algorithm != delivery.AlgorithmFixed {
+		span := w.Span.Microseconds()
+		return q.room + w.Limit*max(0, min(at-q.at, span))/span
+	}
+	if reset := q.reset(q.at); 0 < reset && reset <= at {
+		return q.room + w.Limit
+	}
+	return q.room
+}
+
+// usesOf is how many units of one of the quota's windows a member can use.
+func (q *crowd) usesOf(m *member, a *delivery.Ask, granted, next int64, window int) int64 {
+	w, n := &q.quota.Windows[window], m.want
+	span := w.Span.Microseconds()
+	use := max(a.Horizon+q.grace, model.Step(*w))
 	if until := m.cut + span; next <= until {
-		if reset := q.reset(next); reset > 0 {
+		if reset := q.resetOf(window, next); reset > 0 {
 			until = reset
 		}
 		use = max(use, min(span, until-next-1))
 	}
+	spacing := int64(1)
 	if r := a.Campaign.Rate; !r.Zero() {
-		n = min(n, use/max(1, r.Spacing())+1)
+		spacing = max(1, r.Spacing())
+		n = min(n, use/spacing+1)
 	}
 	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks
-		n = min(n, max(headAfter(a, granted), 1+a.Horizon/q.quota.Interval()))
+		n = min(n, max(headAfter(a, granted), 1+a.Horizon/max(q.quota.Interval(), spacing)))
 	}
 	return n
 }
 
 // reset is when the fixed window that refused something begins again after now; 0: it is of another kind, or that is not known.
-func (q *crowd) reset(now int64) int64 {
-	if q.quota.Windows[q.window].Algorithm == delivery.AlgorithmFixed {
+func (q *crowd) reset(now int64) int64 { return q.resetOf(q.window, now) }
+
+// resetOf is the same of any window.
+func (q *crowd) resetOf(window int, now int64) int64 {
+	if q.quota.Windows[window].Algorithm == delivery.AlgorithmFixed {
 		for _, s := range q.windows {
-			if s.Window == q.window && s.ResetAt > now {
+			if s.Window == window && s.ResetAt > now {
 				return s.ResetAt
 			}
 		}

@@ -54,7 +54,7 @@ func (c *crowds) learnOf(quota *delivery.Quota, x *contender, take int64) *crowd
 func (q *crowd) see(g *delivery.Granted) {
 	q.at, q.until, q.room, q.windows = g.GrantedAt, 0, delivery.MaxGrant, nil
 	for _, s := range g.Windows {
-		if s.Quota == q.quota.ID {
+		if s.Quota == q.quota.ID && s.Window < len(q.quota.Windows) {
 			q.windows, q.room, q.until = append(q.windows, s), min(q.room, s.Remaining), max(q.until, s.FreeAt)
 		}
 	}

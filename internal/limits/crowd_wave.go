@@ -32,12 +32,17 @@ func (q *crowd) begin(now, take int64, waves int) {
 		interval = q.quota.Interval()
 	}
 	reset := q.reset(now)
+	steps := model.Step(q.quota.Windows[q.window]) > 1 // others leave it some of what comes back with the next one
 	for _, m := range q.waiting {
 		if m.hopes(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
+			first := int64(0) // so many of them it can have now
 			if m.asks == take {
-				present = max(present, m.service)
-			} else { // a whole unit is owed, not a part of one
-				absent = min(absent, m.service+model.Cost(m.weight))
+				if present, first = max(present, m.service), m.demand; !steps {
+					first = m.soon
+				}
+			}
+			if first < m.demand { // a whole unit is owed, not a part of one
+				absent = min(absent, m.service+(first+1)*model.Cost(m.weight))
 			}
 			list = append(list, m)
 			w.weights, w.hopes = w.weights+m.weight*whole/m.daemons, w.hopes+m.demand

@@ -16,6 +16,7 @@ type example struct {
 	quotas    []string // windows, as "even 9/30s sliding, 54/2s log"
 	campaigns []string // as "2/s x4 q0 q1": rate, priority, quotas
 	least     float64  // part of what is its own that each has, at least
+	fair      float64  // part of what falls to each by priority, of what all got, where others do not use theirs
 	used      float64  // part of what all want that all have, 0: not compared
 }
 
@@ -100,6 +101,41 @@ var examples = map[string]example{
 		campaigns: []string{"1/s x1 q0 q1", "1/s x2 q0 q1", "1/s x4 q0 q1", "1/s x1 q0 q1", "1/s x1 q0 q1", "1/s x1 q0 q1"},
 		least:     0.5, used: 0.3,
 	},
+	"of many, one whose rate is low is owed the rest of a fixed window": {
+		quotas:    []string{"35/12s fixed"},
+		campaigns: []string{"1/s x4 q0", "20/s x1 q0", "5/s x1 q0", "20/s x1 q0", "100/s x4 q0", "5/s x1 q0"},
+		least:     0.85,
+	},
+	"evenly, of many, no more is kept for one than its rate lets it use": {
+		quotas:    []string{"even 59/2s sliding"},
+		campaigns: []string{"5/s x4 q0", "100/s x1 q0", "5/s x1 q0", "1/s x4 q0", "2/s x1 q0"},
+		least:     0.9, used: 0.23, // of 113 a second that they want 28 are allowed
+	},
+	"what is kept for one that its own rate makes wait is what it will use": {
+		quotas:    []string{"33/2s fixed"},
+		campaigns: []string{"5/s x1 q0", "100/s x1 q0", "2/s x4 q0", "2/s x4 q0"},
+		least:     0.95, fair: 0.9,
+	},
+	"what a long fixed window will lack is kept while a short one has less": {
+		quotas:    []string{"34/2s sliding, 54/30s fixed"},
+		campaigns: []string{"100/s x1 q0", "2/s x1 q0"},
+		least:     0.85, used: 0.016, // of 102 a second that they want 1.8 are allowed
+	},
+	"a reset of the short one before it asks is thought of": {
+		quotas:    []string{"25/2s fixed, 52/12s fixed"},
+		campaigns: []string{"20/s x2 q0", "2/s x1 q0", "1/s x2 q0", "1/s x2 q0"},
+		least:     0.8,
+	},
+	"a reset of a short fixed window does not end what is owed in a longer one": {
+		quotas:    []string{"40/12s sliding, 15/2s fixed"},
+		campaigns: []string{"100/s x1 q0", "1/s x1 q0", "1/s x1 q0"},
+		least:     0.8,
+	},
+	"a long window that has enough does not make a short one keep more": {
+		quotas:    []string{"60/5s fixed, 5/2s sliding"},
+		campaigns: []string{"1/s x2 q0", "100/s x1 q0"},
+		least:     0.95, used: 0.0185, // of 101 a second that they want 2.3 are allowed, of which some are kept
+	},
 	"one that cannot ask now is not overtaken by many": {
 		quotas: []string{"6/5s sliding", "even 35/12s log"},
 		campaigns: []string{
@@ -116,8 +152,11 @@ func TestExamplesOfCampaignsThatStarved(t *testing.T) {
 			c := x.contest(t)
 			c.run(newBehind())
 			all, want := 0.0, 0.0
-			for i := range c.list {
+			for i, fair := range c.fair() {
 				all, want = all+float64(c.list[i].got), want+c.wants[i]
+				if got := float64(c.list[i].got); got < x.fair*fair {
+					t.Errorf("%s got %.0f of %.0f that fall to it: %s", c.list[i].ask.Campaign.ID, got, fair, c)
+				}
 				if got, least := float64(c.list[i].got), c.least(i); got < x.least*least {
 					t.Errorf("%s got %.0f of %.0f: %s", c.list[i].ask.Campaign.ID, got, least, c)
 				}

@@ -25,18 +25,18 @@ type contest struct {
 }
 
 // drawContest draws quotas and up to most campaigns. Each is under all quotas or, if they differ, under some of them. Campaigns have rates of
-// their own if they differ, or if there is one window.
+// their own if they differ, or if there is one quota.
 func drawContest(rt *rapid.T, most int, differ bool) *contest {
-	one := !differ && rapid.Bool().Draw(rt, "one window")
+	one := !differ && rapid.Bool().Draw(rt, "one quota")
 	c := &contest{ownRates: one || differ}
-	quotas, windows := 3, 2
+	quotas := 3
 	if one {
-		quotas, windows = 1, 1
+		quotas = 1
 	}
 	for i := range rapid.IntRange(1, quotas).Draw(rt, "quotas") {
 		q := &delivery.Quota{ID: fmt.Sprintf("q%d", i), Revision: 1}
 		q.Spend = rapid.SampledFrom([]string{delivery.SpendGreedy, delivery.SpendGreedy, delivery.SpendEven}).Draw(rt, "spend")
-		for _, seconds := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int64{2, 5, 12, 30}), 1, windows, rapid.ID[int64]).Draw(rt, "spans") {
+		for _, seconds := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int64{2, 5, 12, 30}), 1, 2, rapid.ID[int64]).Draw(rt, "spans") {
 			c.longest = max(c.longest, seconds)
 			q.Windows = append(q.Windows, delivery.Window{
 				Span: time.Duration(seconds) * time.Second, Limit: rapid.Int64Range(5, 60).Draw(rt, "limit"),
@@ -180,8 +180,8 @@ const fewCampaigns, manyCampaigns = few, 10
 
 // Campaigns under the same quotas share them by their priority, whichever of the quotas, and of their windows, ends a grant, and
 // however each is spent. Windows of a few units, where each unit is a large part of a share, are the worst: no campaign has less
-// than three fifths there, but for the burst of one window at the start; with rates of their own under one window, one of some thousand has
-// less, and none is starved. Together they use most of what there is.
+// than three fifths there, or than a half if campaigns have rates of their own, but for the burst of one window at the start. Together they
+// use seven tenths of what there is at least, and nearly all of it in windows of more units.
 func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 	harness.Simulation(t)
 	for name, most := range map[string]int{"few": fewCampaigns, "many": manyCampaigns} {
@@ -191,7 +191,7 @@ func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 				c.run(newBehind())
 				all, burst, least := 0.0, int64(60), 0.6
 				if c.ownRates {
-					least = 0.3
+					least = 0.5
 				}
 				for _, q := range c.quotas {
 					for _, w := range q.Windows {
@@ -204,7 +204,7 @@ func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 						rt.Errorf("%s got %.0f of %.0f: %s", c.list[i].ask.Campaign.ID, got, fair, c)
 					}
 				}
-				if tightest := c.tightest(); all < 0.8*tightest-float64(burst) {
+				if tightest := c.tightest(); all < 0.7*tightest-float64(burst) {
 					rt.Errorf("%.0f units of %.0f: %s", all, tightest, c)
 				}
 			})

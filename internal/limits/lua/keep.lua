@@ -34,34 +34,73 @@ local function resetOf(w)
   return math.huge
 end
 
--- How many units the campaign can use when it asks again, before some of those that it used come back.
-local function uses(it, spacing, claims, c, now, next, units, want)
-  local use, w = min(next - now, it[HORIZON]) + 2 * it[QUANTUM], c.tight
-  if w[KIND] == SLIDING then use = max(use, w[WIDTH]) end
-  local till, reset = c.self[RCUT] + w[SPAN], resetOf(w)
-  if now <= till then
-    if next < reset and reset < math.huge then till = reset end
-    use = max(use, min(w[SPAN], till - next - 1))
-  end
-  local n, head = min(want - units, floor(use / spacing) + 1), weightAfter(it, units)
-  if c.even then
-    n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, c.interval))))
-  end
-  if next > max(now, c.next) then
-    for i = 1, #claims do
-      local other = claims[i]
-      if other.binds then
-        local share, span = fair(it, other, now), other.tight[SPAN]
-        if other.even then
-          share = floor(use / max(1, floor(span / share))) + 1
-        else
-          share = share * (floor(use / span) + 1)
+local claim
+do -- a function has 200 local variables at most
+  -- How many units of a window the campaign can use when it asks again, before some of those that it used come back.
+  local function usesOf(it, spacing, claims, c, w, now, next, units, slots, want)
+    local use = min(next - now, it[HORIZON]) + 2 * it[QUANTUM]
+    if w[KIND] == SLIDING then use = max(use, w[WIDTH]) end
+    local till, reset = c.self[RCUT] + w[SPAN], resetOf(w)
+    if now <= till then
+      if next < reset and reset < math.huge then till = reset end
+      use = max(use, min(w[SPAN], till - next - 1))
+    end
+    local n, head = min(want - units, floor(use / spacing) + 1), weightAfter(it, units)
+    if c.even then
+      n = min(n, max(head, 1 + floor(it[HORIZON] / max(1, c.interval, spacing))))
+    end
+    if units < slots and next > max(now, c.next) then
+      for i = 1, #claims do
+        local other = claims[i]
+        if other.binds then
+          local share, span = fair(it, other, now), other.tight[SPAN]
+          if other.even then
+            share = floor(use / max(1, floor(span / share))) + 1
+          else
+            share = share * (floor(use / span) + 1)
+          end
+          n = min(n, max(head, share))
         end
-        n = min(n, max(head, share))
       end
     end
+    return n
   end
-  return n
+
+  -- About how many units of a window can be granted until a time.
+  local function grantedUntil(w, now, at)
+    if w[KIND] ~= FIXED then return remaining(w) + floor(w[LIMIT] * min(at - now, w[SPAN]) / w[SPAN]) end
+    if w[INDEX] <= at then return remaining(w) + w[LIMIT] end
+    return remaining(w)
+  end
+
+  -- The same of all windows.
+  local function uses(it, spacing, claims, c, now, next, units, slots, want)
+    local n = usesOf(it, spacing, claims, c, c.tight, now, next, units, slots, want)
+    if c.even or #c.windows == 1 then return n end
+    local others = grantedUntil(c.tight, now, next)
+    for i = 1, #c.windows do
+      local w = c.windows[i]
+      local left = max(0, remaining(w) - others)
+      if w[KIND] == FIXED and w[SPAN] > c.tight[SPAN] and left < want - units - n then
+        n = max(n, min(fair(it, c, now), usesOf(it, spacing, claims, c, w, now, next, units, slots, want) - left))
+      end
+    end
+    return n
+  end
+
+  -- Lets units be kept for the campaign until it asks again.
+  claim = function(it, spacing, claims, c, now, next, units, slots, want)
+    local r = c.self
+    if units < slots and min(c.share, c.room) < slots then r[RCUT] = next end
+    r[DUE], r[DEMAND] = next, uses(it, spacing, claims, c, now, next, units, slots, want)
+    for i = 1, #c.windows do
+      local w = c.windows[i]
+      local others = c.owed
+      if w ~= c.tight then others = min(others, grantedUntil(c.tight, now, next)) end
+      if w[KIND] == FIXED and w[SPAN] >= c.tight[SPAN] and remaining(w) <= r[DEMAND] + others then r[RCUT] = max(r[RCUT], w[INDEX]) end
+    end
+    if c.joint then r[DEMAND] = c.spec.all end
+  end
 end
 
 -- Lets the claims of a daemon stand that asks for nothing yet.
@@ -77,13 +116,4 @@ local function stay(it, claims, now, name)
       end
     end
   end
-end
-
--- Lets units be kept for the campaign until it asks again.
-local function claim(it, spacing, claims, c, now, next, units, slots, want)
-  local r, w = c.self, c.tight
-  if units < slots and min(c.share, c.room) < slots then r[RCUT] = next end
-  r[DUE], r[DEMAND] = next, uses(it, spacing, claims, c, now, next, units, want)
-  if w[KIND] == FIXED and c.room - units <= r[DEMAND] + c.owed then r[RCUT] = max(r[RCUT], w[INDEX]) end
-  if c.joint then r[DEMAND] = c.spec.all end
 end

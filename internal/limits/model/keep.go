@@ -23,13 +23,19 @@ func (t *taking) keeps(q *demand, units, slots int64) bool {
 
 // claim lets units be kept for the campaign until it asks again.
 func (t *taking) claim(q *demand, units, slots, want int64) {
-	r, w := q.self, q.tight
+	r := q.self
 	if units < slots && min(q.share, q.room) < slots {
 		r.cut = t.out.NextAt
 	}
 	r.due, r.demand = t.out.NextAt, t.uses(q, units, want)
-	if w.algorithm == delivery.AlgorithmFixed && q.room-units <= r.demand+q.owed { // it would be cut short if nothing were kept
-		r.cut = max(r.cut, w.reset)
+	for _, w := range q.windows {
+		others := q.owed
+		if w.window != q.tight {
+			others = min(others, q.tight.until(t.now, r.due))
+		}
+		if w.algorithm == delivery.AlgorithmFixed && w.span >= q.tight.span && w.remaining() <= r.demand+others { // it would be cut short if nothing were kept
+			r.cut = max(r.cut, w.reset)
+		}
 	}
 	if q.joint.Cost > 0 {
 		r.demand = q.joint.All
@@ -54,26 +60,42 @@ func (t *taking) stay() {
 	}
 }
 
-// uses is how many units of a quota the campaign can use when it asks again, before some of those that it used come back: of a sliding
-// window they come back in steps, and those of a campaign that was cut short not before a span is over. Those of a fixed window come
-// back together at its reset. Where another limit makes it wait, that is no more than falls to it by each of its quotas.
-func (t *taking) uses(q *demand, units, want int64) int64 {
+// uses is how many units of a quota the campaign can use when it asks again, before some of those that it used come back. A fixed window
+// that is longer than the tightest may decide it, since what others take of that comes back late: they take as much as the tightest lets
+// them until then. But it is kept in both, so of the tightest no more for that than falls to the campaign.
+func (t *taking) uses(q *demand, units, want int64) (n int64) {
+	if n = t.usesOf(q, q.tight, units, want); q.even {
+		return n
+	}
+	others := q.tight.until(t.now, t.out.NextAt)
+	for _, w := range q.windows {
+		if left := max(0, w.remaining()-others); w.algorithm == delivery.AlgorithmFixed && w.span > q.tight.span && left < want-units-n {
+			n = max(n, min(q.part(t, 0), t.usesOf(q, w.window, units, want)-left))
+		}
+	}
+	return n
+}
+
+// usesOf is how many units of a window the campaign can use: of a sliding window they come back in steps, and those of a campaign that was
+// cut short not before a span is over. Those of a fixed window come back together at its reset. Where another quota makes it wait, that
+// is no more than falls to it by each of its quotas.
+func (t *taking) usesOf(q *demand, w *window, units, want int64) int64 {
 	next, spacing := t.out.NextAt, t.tl.rate.Spacing()
 	use := min(next-t.now, t.ask.Horizon) + t.grace()
-	if q.tight.algorithm == delivery.AlgorithmSliding {
-		use = max(use, q.tight.width)
+	if w.algorithm == delivery.AlgorithmSliding {
+		use = max(use, w.width)
 	}
-	if until := q.self.cut + q.tight.span; t.now <= until {
-		if q.tight.algorithm == delivery.AlgorithmFixed && next < q.tight.reset {
-			until = q.tight.reset
+	if until := q.self.cut + w.span; t.now <= until {
+		if w.algorithm == delivery.AlgorithmFixed && next < w.reset {
+			until = w.reset
 		}
-		use = max(use, min(q.tight.span, until-next-1))
+		use = max(use, min(w.span, until-next-1))
 	}
 	n, head := min(want-units, use/spacing+1), t.weightAfter(units)
 	if q.even { // what comes while slots are granted ahead: more has come again by then
-		n = min(n, max(head, 1+t.ask.Horizon/max(1, q.interval)))
+		n = min(n, max(head, 1+t.ask.Horizon/max(1, q.interval, spacing)))
 	}
-	if next > max(t.now, q.next) {
+	if t.out.Bound == delivery.BindQuota && next > max(t.now, q.next) {
 		for _, p := range t.binds {
 			n = min(n, max(head, p.part(t, use)))
 		}
