@@ -134,7 +134,7 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 					}
 				}
 				lasts := shorter(s, 600, 60)
-				most, mostOfNode := 0.25, 0.08
+				most, mostOfNode := 0.25, 0.02
 				if lasts < 600*second { // few units for each
 					most, mostOfNode = 2, 0.3
 				}

@@ -13,21 +13,6 @@ local function keeps(claims, c, now, next, units, short)
   return true
 end
 
--- How many units of the tightest window fall to the campaign in a span, beside the others that wait.
-local function fair(it, c, now)
-  if c.fair then return c.fair end
-  local scale = 1000000000 -- of weights, the reciprocals of costs
-  local self, rivals, grace = c.self, c.held.rivals, 2 * it[QUANTUM]
-  local own = max(1, floor(scale / self[COST]))
-  local all = own
-  for i = 1, #rivals do
-    local r = rivals[i]
-    if r ~= self and isDue(r, now, grace) then all = all + max(1, floor(scale / r[COST])) end
-  end
-  c.fair = max(1, floor((min(c.tight[LIMIT], GRANT) * own + all - 1) / all))
-  return c.fair
-end
-
 -- When a fixed window begins again.
 local function resetOf(w)
   if w[KIND] == FIXED and w[INDEX] > 0 then return w[INDEX] end
@@ -36,6 +21,21 @@ end
 
 local claim
 do -- a function has 200 local variables at most
+  -- How many units of the tightest window fall to the campaign in a span, beside the others that wait.
+  local function fair(it, c, now)
+    if c.fair then return c.fair end
+    local scale = 1000000000 -- of weights, the reciprocals of costs
+    local self, rivals, grace = c.self, c.held.rivals, 2 * it[QUANTUM]
+    local own = max(1, floor(scale / self[COST]))
+    local all = own
+    for i = 1, #rivals do
+      local r = rivals[i]
+      if r ~= self and isDue(r, now, grace) then all = all + max(1, floor(scale / r[COST])) end
+    end
+    c.fair = max(1, floor((min(c.tight[LIMIT], GRANT) * own + all - 1) / all))
+    return c.fair
+  end
+
   -- How many units of a window the campaign can use when it asks again, before some of those that it used come back.
   local function usesOf(it, spacing, claims, c, w, now, next, units, slots, want)
     local use = min(next - now, it[HORIZON]) + 2 * it[QUANTUM]
@@ -103,17 +103,21 @@ do -- a function has 200 local variables at most
   end
 end
 
+-- When a daemon asks for what is left of its campaigns' claims: in a moment or, where nothing remains, when something comes back.
+local function nextOf(it, c, now)
+  local at = now + it[QUANTUM]
+  for j = 1, #c.windows do
+    local w = c.windows[j]
+    if w[LIMIT] > 0 then at = max(at, windowNext(it, c, w, now, 1)) end
+  end
+  return at
+end
+
 -- Lets the claims of a daemon stand that asks for nothing yet.
 local function stay(it, claims, now, name)
   for i = 1, #claims do
     local c = claims[i]
     local r = c.binds and c.spec.left > 0 and claimOf(c.held, name)
-    if r then
-      r[SEEN], r[DUE], r[DEMAND] = now, max(r[DUE], now + it[QUANTUM]), c.spec.left
-      for j = 1, #c.windows do
-        local w = c.windows[j]
-        if w[LIMIT] > 0 then r[DUE] = max(r[DUE], windowNext(it, c, w, now, 1)) end
-      end
-    end
+    if r then r[SEEN], r[DUE], r[DEMAND] = now, max(r[DUE], nextOf(it, c, now)), c.spec.left end
   end
 end

@@ -181,7 +181,7 @@ local function settleQuotas(it, tl, claims, units, slots, want)
       if units < want and g.next > 0 and keeps(claims, c, now, g.next, units, units < slots) then
         claim(it, tl[SPACING], claims, c, now, g.next, units, slots, want)
       elseif c.joint and c.spec.left > 0 then
-        r[DUE], r[DEMAND] = max(due, now + it[QUANTUM]), c.spec.left -- it asks for them in a moment
+        r[DUE], r[DEMAND] = max(due, nextOf(it, c, now)), c.spec.left
       elseif units < want then
         r[DUE] = g.next -- what it is owed here is remembered until then
       end

@@ -51,13 +51,19 @@ func (t *taking) stay() {
 			continue
 		}
 		r := q.held.rivals[i]
-		r.seen, r.due, r.demand = t.now, max(r.due, t.now+t.ask.Quantum), q.joint.Left
-		for _, w := range q.windows {
-			if w.limit > 0 {
-				r.due = max(r.due, q.opens(t, w, 1))
-			}
+		r.seen, r.due, r.demand = t.now, max(r.due, t.next(q)), q.joint.Left
+	}
+}
+
+// next is when a daemon asks for what is left of its campaigns' claims: in a moment or, where nothing remains, when something comes back.
+func (t *taking) next(q *demand) int64 {
+	at := t.now + t.ask.Quantum
+	for _, w := range q.windows {
+		if w.limit > 0 {
+			at = max(at, q.opens(t, w, 1))
 		}
 	}
+	return at
 }
 
 // uses is how many units of a quota the campaign can use when it asks again, before some of those that it used come back. A fixed window

@@ -378,7 +378,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		case units < want && next > 0 && t.keeps(q, units, slots):
 			t.claim(q, units, slots, want)
 		case q.joint.Cost > 0 && q.joint.Left > 0:
-			r.due, r.demand = max(due, t.now+t.ask.Quantum), q.joint.Left // it asks for them in a moment
+			r.due, r.demand = max(due, t.next(q)), q.joint.Left
 		case units < want:
 			r.due = next // what it is owed here is remembered until then
 		}
