@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/metric"
@@ -20,11 +21,17 @@ type counts struct {
 	unknown delivery.Account // of jobs whose campaign is not in the catalog
 	shows   func(campaign string) bool
 
-	mu     sync.Mutex // guards the maps; the accounts need no lock
-	byID   map[string]*delivery.Account
-	folded map[string]*byOutcome // the part of these accounts that is in others
-	others byOutcome             // of campaigns without series of their own
-	hidden bool                  // there were such campaigns
+	mu     sync.Mutex // guards what follows; the delivery.Accounts need no lock
+	byID   map[string]*account
+	others byOutcome // of campaigns without series of their own
+	hidden bool      // there were such campaigns
+}
+
+// account is what is kept of a campaign.
+type account struct {
+	delivery.Account
+	label  *dto.LabelPair // of its series; never changed
+	folded *byOutcome     // the part that is in the others; nil for none
 }
 
 // byOutcome counts jobs.
@@ -39,9 +46,9 @@ func newCounts(r prometheus.Registerer, shows func(campaign string) bool) *count
 		shows = func(string) bool { return true }
 	}
 	c := &counts{
-		byID: map[string]*delivery.Account{}, folded: map[string]*byOutcome{}, shows: shows,
+		byID: map[string]*account{}, shows: shows,
 		desc: prometheus.NewDesc(
-			"pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", []string{"campaign", "outcome"}, nil,
+			"pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", []string{campaignLabel, outcomeLabel}, nil,
 		),
 	}
 	r.MustRegister(c)
@@ -54,10 +61,10 @@ func (c *counts) know(campaign string) *delivery.Account {
 	defer c.mu.Unlock()
 	a := c.byID[campaign]
 	if a == nil {
-		a = &delivery.Account{}
+		a = &account{label: labelOf(campaignLabel, campaign)}
 		c.byID[campaign] = a
 	}
-	return a
+	return &a.Account
 }
 
 // forget drops the account of a campaign that is not in the catalog any more.
@@ -65,69 +72,22 @@ func (c *counts) forget(campaign string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a := c.byID[campaign]; a != nil && !c.shows(campaign) {
-		c.fold(campaign, a)
+		c.fold(a)
 	}
 	delete(c.byID, campaign)
-	delete(c.folded, campaign)
-}
-
-// Describe implements prometheus.Collector.
-func (c *counts) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *counts) Collect(metrics chan<- prometheus.Metric) {
-	for _, m := range c.series() { // not while the lock is held: the scheduler waits for it, and whoever reads the channel may be slow
-		metrics <- m
-	}
-}
-
-// series returns what Collect shows.
-func (c *counts) series() (list []prometheus.Metric) {
-	show := func(campaign string, o delivery.Outcome, n int64) {
-		list = append(list, prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n), campaign, o.String()))
-	}
-	for _, o := range delivery.Outcomes {
-		show(delivery.UnknownCampaign, o, c.unknown.Jobs(o))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for campaign, a := range c.byID {
-		if !c.shows(campaign) {
-			c.fold(campaign, a)
-			continue
-		}
-		before := c.folded[campaign]
-		for _, o := range delivery.Outcomes {
-			n := a.Jobs(o)
-			if before != nil {
-				n -= before[o]
-			}
-			if n > 0 || o == delivery.OutcomeDelivered || o == delivery.OutcomeDead {
-				show(campaign, o, n)
-			}
-		}
-	}
-	if c.hidden {
-		for _, o := range delivery.Outcomes {
-			show(others, o, c.others[o])
-		}
-	}
-	return list
 }
 
 // fold moves what was counted of a campaign to the others, where it stays: no series ever goes back. A series that the campaign
 // gets again begins at 0.
-func (c *counts) fold(campaign string, a *delivery.Account) {
+func (c *counts) fold(a *account) {
 	c.hidden = true
-	before := c.folded[campaign]
-	if before == nil {
-		before = &byOutcome{}
-		c.folded[campaign] = before
+	if a.folded == nil {
+		a.folded = &byOutcome{}
 	}
 	for _, o := range delivery.Outcomes {
 		n := a.Jobs(o)
-		c.others[o] += n - before[o]
-		before[o] = n
+		c.others[o] += n - a.folded[o]
+		a.folded[o] = n
 	}
 }
 
@@ -148,11 +108,7 @@ func (r *countingReceipt) Settle(j *delivery.Job, o delivery.Outcome) {
 }
 
 // Busy returns how many campaigns have had jobs here.
-func (p *Pacer) Busy() int {
-	p.counts.mu.Lock()
-	defer p.counts.mu.Unlock()
-	return len(p.counts.byID)
-}
+func (p *Pacer) Busy() int { return p.counts.busy() }
 
 // Receipt counts the jobs that are settled at next.
 func (p *Pacer) Receipt(next delivery.Receipt) delivery.Receipt {

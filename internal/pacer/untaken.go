@@ -112,7 +112,8 @@ func (p *Pacer) lastTaken(campaign string, now instant) (at int64, ok bool) {
 	}
 	p.counts.mu.Lock()
 	defer p.counts.mu.Unlock()
-	return 0, everTaken(p.counts.byID[campaign])
+	a := p.counts.byID[campaign]
+	return 0, a != nil && everTaken(&a.Account)
 }
 
 // comesBack notes when a job may be tried again that was not taken.
