@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -324,6 +325,15 @@ func TestPagesDoNotWaitForKafka(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 	})
+}
+
+// TestATickStaysAtItsLetter: the page is kept up to date while letters are ticked, and rows come and go.
+func TestATickStaysAtItsLetter(t *testing.T) {
+	_, body, _ := get(t, serve(newWorld()), "/dead")
+	rows := strings.Count(body, `<th scope="row" data-label="At">`)
+	if named := len(regexp.MustCompile(`<tr id="r[0-9a-z]+"><th scope="row" data-label="At">`).FindAllString(body, -1)); rows == 0 || named != rows {
+		t.Errorf("%d rows, of which %d have ids: %s", rows, named, body)
+	}
 }
 
 // TestLettersThatAreNotAll: where not all letters were looked at, the page says that there are older ones.
