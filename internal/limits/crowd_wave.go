@@ -32,10 +32,10 @@ func (q *crowd) begin(now, take int64, waves int) {
 		interval = q.quota.Interval()
 	}
 	reset := q.reset(now)
-	steps := model.Step(q.quota.Windows[q.window]) > 1 // others leave it some of what comes back with the next one
+	steps := model.Step(q.quota.Windows[q.window]) > 1 // many units come back at once, and soon again
 	for _, m := range q.waiting {
 		if m.hopes(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
-			first := int64(0) // so many of them it can have now
+			first := int64(0) // units that it can be granted in this take
 			if m.asks == take {
 				if present, first = max(present, m.service), m.demand; !steps {
 					first = m.soon

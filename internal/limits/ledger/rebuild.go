@@ -92,7 +92,7 @@ func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now 
 // be ahead of the old one's, so that less time has passed than it shows.
 func dateOf(minute, now int64) int64 { return min((minute+1)*ledgerMinute+clockSlack, now) }
 
-// bucketWidth is that of a sliding window, which has the longest.
+// bucketWidth is that of a sliding window of the span: no other kind has longer buckets.
 func bucketWidth(span time.Duration) int64 { return model.Step(delivery.Window{Span: span}) }
 
 // rebuildWindow computes a window's count at now. usage is that of its quota, oldest first; anchor is the latest
