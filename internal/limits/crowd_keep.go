@@ -71,7 +71,7 @@ func (q *crowd) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
 	for _, s := range q.windows {
 		w, left := &q.quota.Windows[s.Window], max(0, s.Remaining-others)
 		if w.Algorithm == delivery.AlgorithmFixed && w.Span > span && left < m.want-n {
-			n = max(n, min(q.fair(m, 0), q.usesOf(m, a, granted, next, s.Window)-left))
+			n = max(n, q.usesOf(m, a, granted, next, s.Window)-left)
 		}
 	}
 	return n

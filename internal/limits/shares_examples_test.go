@@ -136,6 +136,31 @@ var examples = map[string]example{
 		campaigns: []string{"1/s x2 q0", "100/s x1 q0"},
 		least:     0.95, used: 0.0185, // of 101 a second that they want 2.3 are allowed, of which some are kept
 	},
+	"what comes back of a short one before it asks is thought of": {
+		quotas:    []string{"31/2s sliding, 47/12s fixed"},
+		campaigns: []string{"100/s x1 q0", "1/s x2 q0"},
+		least:     0.9,
+	},
+	"what a long fixed window will lack may be more than falls to it of a short one": {
+		quotas:    []string{"39/12s fixed, 30/2s fixed"},
+		campaigns: []string{"2/s x1 q0", "100/s x1 q0", "1/s x4 q0"},
+		least:     0.9,
+	},
+	"of many, what a long fixed window will lack may be more than falls to one of a short one": {
+		quotas:    []string{"54/30s fixed, 51/2s fixed"},
+		campaigns: []string{"1/s x2 q0", "1/s x4 q0", "5/s x4 q0", "1/s x4 q0", "100/s x1 q0", "1/s x1 q0", "100/s x1 q0"},
+		least:     0.8,
+	},
+	"of many, what a short one cannot give is not thought of": {
+		quotas:    []string{"58/12s fixed, 13/2s fixed"},
+		campaigns: []string{"20/s x1 q0", "2/s x1 q0", "1/s x1 q0", "1/s x2 q0", "100/s x1 q0"},
+		least:     0.95, used: 0.037, // of 124 a second that they want 4.8 are allowed
+	},
+	"evenly, no more is kept for one than its rate lets it use": {
+		quotas:    []string{"even 31/2s log"},
+		campaigns: []string{"20/s x4 q0", "5/s x4 q0", "5/s x1 q0"},
+		least:     0.95, used: 0.49, // of 30 a second that they want 15 are allowed
+	},
 	"one that cannot ask now is not overtaken by many": {
 		quotas: []string{"6/5s sliding", "even 35/12s log"},
 		campaigns: []string{

@@ -82,7 +82,7 @@ do -- a function has 200 local variables at most
       local w = c.windows[i]
       local left = max(0, remaining(w) - others)
       if w[KIND] == FIXED and w[SPAN] > c.tight[SPAN] and left < want - units - n then
-        n = max(n, min(fair(it, c, now), usesOf(it, spacing, claims, c, w, now, next, units, slots, want) - left))
+        n = max(n, usesOf(it, spacing, claims, c, w, now, next, units, slots, want) - left)
       end
     end
     return n

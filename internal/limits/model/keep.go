@@ -68,7 +68,7 @@ func (t *taking) next(q *demand) int64 {
 
 // uses is how many units of a quota the campaign can use when it asks again, before some of those that it used come back. A fixed window
 // that is longer than the tightest may decide it, since what others take of that comes back late: they take as much as the tightest lets
-// them until then. But it is kept in both, so of the tightest no more for that than falls to the campaign.
+// them until then.
 func (t *taking) uses(q *demand, units, want int64) (n int64) {
 	if n = t.usesOf(q, q.tight, units, want); q.even {
 		return n
@@ -76,7 +76,7 @@ func (t *taking) uses(q *demand, units, want int64) (n int64) {
 	others := q.tight.until(t.now, t.out.NextAt)
 	for _, w := range q.windows {
 		if left := max(0, w.remaining()-others); w.algorithm == delivery.AlgorithmFixed && w.span > q.tight.span && left < want-units-n {
-			n = max(n, min(q.part(t, 0), t.usesOf(q, w.window, units, want)-left))
+			n = max(n, t.usesOf(q, w.window, units, want)-left)
 		}
 	}
 	return n
