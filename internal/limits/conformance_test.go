@@ -251,6 +251,46 @@ func TestRefundOfAPeriodsEndLeavesTheNextPeriod(t *testing.T) {
 	})
 }
 
+// Units of a fixed window that has ended are no room of the one after it.
+func TestARefundOfAPeriodThatIsOverGivesNothingBack(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Minute)}
+		q.Windows[0].Algorithm = delivery.AlgorithmFixed
+		c := campaign(1000, q)
+		now := settle(s, epoch, c)
+		before := take1(s, now, "a", ask(c, 60))
+		now += 61 * second
+		after := take1(s, now, "a", ask(c, 70))
+		if before.Units != 60 || after.Units != 70 {
+			t.Fatalf("%+v, %+v", before, after)
+		}
+		s.Refund(now, []delivery.Grant{before.Grant()})
+		if w := s.Peek(now, []*delivery.Quota{q}); w[0].Remaining != 30 {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
+// What is kept for those who were told to wait is theirs by what the quota lacked. With a higher limit they may ask at once.
+func TestNothingIsKeptOnceALimitIsRaised(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(20, 10*time.Second)}
+		waits, other := campaign(1000, q), campaign(1000, q)
+		other.ID = "other"
+		now := settle(s, epoch, waits)
+		now = max(now, settle(s, epoch, other))
+		if g := take1(s, now, "a", ask(waits, 30)); g.Units != 20 || g.Bound != delivery.BindQuota {
+			t.Fatalf("%+v", g)
+		}
+		raised := *q
+		raised.Revision, raised.Windows = 2, windows(40, 10*time.Second)
+		other.Quotas = []*delivery.Quota{&raised}
+		if g := take1(s, now+1000, "a", ask(other, 20)); g.Units != 20 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
 func TestAFailOverNeverFallsBackBelowWhatIsHeld(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {
 		c := campaign(10)
