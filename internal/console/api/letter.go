@@ -30,9 +30,6 @@ type lettersIn struct {
 	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-// lookForLetters bounds a look for dead letters.
-const lookForLetters = 10 * time.Second
-
 func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Letters], error) {
 	last, err := span("last", in.Last)
 	if err != nil {
@@ -45,7 +42,7 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if look == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
 	found, err := look(ctx, view.LetterFilter{
 		Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Last: last, Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
@@ -74,7 +71,7 @@ func (s *server) letter(ctx context.Context, in *letterIn) (*answer[*view.WholeL
 	if read == nil {
 		return nil, absent("dead letters cannot be read here")
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
 	found, err := read(ctx, view.LetterPlace{Partition: in.Partition, Offset: in.Offset})
 	if err != nil {

@@ -146,7 +146,7 @@ func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 		return nil, err
 	}
 	filter.After, filter.Limit = "", maxLines
-	ctx, cancel := context.WithTimeout(ctx, lookForLetters)
+	ctx, cancel := context.WithTimeout(ctx, view.LettersWithin)
 	defer cancel()
 	letters, err := look(ctx, filter)
 	for i := range letters.List {

@@ -11,9 +11,6 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// lookForLetters bounds a look for the dead letters of a file.
-const lookForLetters = 10 * time.Second
-
 // search is what somebody looks for among the dead letters, as it was typed.
 type search struct {
 	Campaign, Reason, JobID string

@@ -54,7 +54,7 @@ func newAsides(e *errands) *asides {
 		senders: answers[[]Sender]{errands: e}, waits: answers[map[string]hold.Wait]{errands: e}, claims: answers[[]Claim]{errands: e},
 		changes: answers[[]Change]{errands: e}, usages: answers[[]Usage]{errands: e}, outlooks: answers[*Outlook]{errands: e},
 		shut: answers[Shut]{errands: e}, closed: answers[map[string][]delivery.DestinationGate]{errands: e},
-		found: answers[Found]{errands: e, within: lettersWithin, keptFor: lettersFor}, whole: answers[*WholeLetter]{errands: e, within: lettersWithin, keptFor: lettersFor},
+		found: answers[Found]{errands: e, within: LettersWithin, keptFor: lettersFor}, whole: answers[*WholeLetter]{errands: e, within: LettersWithin, keptFor: lettersFor},
 	}
 }
 

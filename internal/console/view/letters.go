@@ -9,9 +9,10 @@ import (
 
 const (
 	// lettersFor is how old what is known of dead letters may be: to look for them takes thousands of records of Kafka. While a page is
-	// watched they are looked for again after half of it. lettersWithin bounds a look.
-	lettersFor    = time.Minute
-	lettersWithin = 10 * time.Second
+	// watched they are looked for again after half of it.
+	lettersFor = time.Minute
+	// LettersWithin bounds a look for them.
+	LettersWithin = 10 * time.Second
 	// LettersOf is how far back they are counted.
 	LettersOf = time.Hour
 )
@@ -113,7 +114,7 @@ func (l *Looker) CountDead(ctx context.Context) {
 }
 
 func (l *Looker) countDead(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lettersWithin)
+	ctx, cancel := context.WithTimeout(ctx, LettersWithin)
 	defer cancel()
 	found, err := l.letters.look(ctx, LetterFilter{Last: LettersOf, Limit: 1})
 	dead := Dead{At: time.Now(), Counts: found.Counts, More: found.More, Err: err}
