@@ -152,11 +152,13 @@ func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 // Units go one by one or, of many, together: a hundredth of what may go until the schedule changes, or a fiftieth of all.
 func (x *spent) evenly(p *spending, t, sent, room float64) (allow, next float64) {
 	if t >= x.due-ahead-tiny {
-		part := x.window.Span.Seconds() / max(tiny, x.limit)
-		if x.window.Algorithm == delivery.AlgorithmFixed && !math.IsInf(x.reset, 1) {
-			part = (x.reset - t) / max(tiny, room)
+		part, most := x.window.Span.Seconds()/max(tiny, x.limit), x.limit
+		if x.window.Algorithm == delivery.AlgorithmFixed { // no more than remains goes in its period
+			if most = max(tiny, room); !math.IsInf(x.reset, 1) {
+				part = (x.reset - t) / most
+			}
 		}
-		x.step = max(1, math.Ceil(min((p.next-t)/part/100, x.limit, (p.units-sent)/50)))
+		x.step = min(max(1, math.Ceil(min((p.next-t)/part/100, most, (p.units-sent)/50))), max(1, most))
 		x.allow, x.due = sent+x.step, max(t, x.due)+x.step*part
 	}
 	return x.allow, x.due - ahead

@@ -200,6 +200,20 @@ func TestAForecastKnowsWhenUnitsLeave(t *testing.T) {
 	}
 }
 
+// TestNoMoreGoesInAPeriodThanFitsInIt: many jobs of an evenly spent window of a few units are counted some at a time, those of a period at most.
+func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
+	for _, weight := range []int64{0, 2} {
+		for _, units := range []int64{100, 500, 3000} {
+			h := &history{begins: 1_790_000_000_000_003, units: units, weight: weight, part: 7. / 5, campaign: campaign("c", 27, 1, &delivery.Quota{
+				ID: "q", Revision: 1, Spend: delivery.SpendEven, Windows: []delivery.Window{{Span: 7 * time.Second, Limit: 5, Algorithm: delivery.AlgorithmFixed}},
+			})}
+			if o, can := h.play(); !can || !o.comesTrue() {
+				t.Errorf("%d jobs of weight %d: %+v, %v", units, weight, o, can)
+			}
+		}
+	}
+}
+
 // TestForecastsComeTrue: for any windows of any quotas, fresh or used before, and any active hours, a campaign that sends as fast
 // as they allow is done within a fifth of the time that was forecast. Where a unit, or a minute of the day, would make a difference
 // of more, the time may also be that of a campaign with that unit or at that minute: see docs/quotas.md.
