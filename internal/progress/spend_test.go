@@ -200,6 +200,19 @@ func TestAForecastKnowsWhenUnitsLeave(t *testing.T) {
 	}
 }
 
+// TestUnitsOfASecondMakePeriodsUnlike: the 23 units or so that go in the longer of two short windows are five a second, so two of its periods
+// differ by some of them. They are passed over all the same: the second day's units are not forecast for the third day.
+func TestUnitsOfASecondMakePeriodsUnlike(t *testing.T) {
+	for _, units := range []int64{1300, 2000, 2200, 2391} {
+		h := &history{begins: 1_790_000_000_000_005, units: units, campaign: campaign("c", 9, 1, &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
+			{Span: 5 * time.Second, Limit: 29}, {Span: time.Second, Limit: 5}, {Span: 24 * time.Hour, Limit: 1196},
+		}})}
+		if o, can := h.play(); !can || !o.comesTrue() {
+			t.Errorf("%d jobs: %+v, %v", units, o, can)
+		}
+	}
+}
+
 // TestNoMoreGoesInAPeriodThanFitsInIt: many jobs of an evenly spent window of a few units are counted some at a time, those of a period at most.
 func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
 	for _, weight := range []int64{0, 2} {

@@ -13,7 +13,9 @@ const (
 	maxBends, minBends, forecastBends = 4000, 400, 100_000
 	// alike is how many periods of a window must be alike, to alikeTo, until more of them are passed over at once.
 	alike, alikeTo = 4, 0.03
-	stepTo         = 0.01 // of what is sent in them is at most one step of an evenly spent window
+	// Periods of few units are not alike, since units are whole: then it is looked for periods several times as long, of severalTo lengths.
+	several, severalTo = 4, 3
+	stepTo             = 0.01 // of what is sent in them is at most one step of an evenly spent window
 	// triedEvery is after how many points it is looked for periods again.
 	triedEvery = 8
 	day        = 24 * 60 * 60.0
@@ -206,11 +208,14 @@ func (p *spending) pass(t, sent float64) (float64, float64) {
 		lengths = append(lengths, x.length())
 	}
 	for i, length := range lengths {
-		if t-p.since < alike*length {
-			break
-		}
-		if p.passes(t, sent, length, p.next, p.windows[i].window.Span) {
-			return p.curve.end()
+		for range severalTo {
+			if t-p.since < alike*length {
+				break
+			}
+			if p.passes(t, sent, length, p.next, p.windows[i].window.Span) {
+				return p.curve.end()
+			}
+			length *= several
 		}
 	}
 	if p.campaign.Hours == nil || t-p.paced < alike*week {
