@@ -213,6 +213,18 @@ func TestUnitsOfASecondMakePeriodsUnlike(t *testing.T) {
 	}
 }
 
+// TestAWindowThatNeverBindsHoldsUpNoForecast: thirty seconds have room for all that five let through, so what goes on alike is passed over beyond them.
+func TestAWindowThatNeverBindsHoldsUpNoForecast(t *testing.T) {
+	for _, units := range []int64{1000, 3000, 5000} {
+		h := &history{begins: 1_790_000_000_000_072, units: units, campaign: campaign("c", 29, 1, &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
+			{Span: time.Hour, Limit: 1678}, {Span: 30 * time.Second, Limit: 328, Algorithm: delivery.AlgorithmFixed}, {Span: 5 * time.Second, Limit: 7},
+		}})}
+		if o, can := h.play(); !can || !o.comesTrue() {
+			t.Errorf("%d jobs: %+v, %v", units, o, can)
+		}
+	}
+}
+
 // TestNoMoreGoesInAPeriodThanFitsInIt: many jobs of an evenly spent window of a few units are counted some at a time, those of a period at most.
 func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
 	for _, weight := range []int64{0, 2} {

@@ -257,6 +257,9 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 		if x.bound > t-alike*length {
 			return false // they may have been alike because of it
 		}
+		if !x.even && t > x.length() && each*(math.Ceil(x.length()/length)+1) <= x.limit {
+			continue // it has room for what goes on like that, however long
+		}
 		room, _, _ := x.room(&p.curve, t)
 		most = min(most, (room-sent)/each)
 		if x.even && x.due > t+length {
