@@ -153,7 +153,10 @@ func (x *spent) room(c *curve, t float64) (units, slope, until float64) {
 func (x *spent) evenly(p *spending, t, sent, room float64) (allow, next float64) {
 	if t >= x.due-ahead-tiny {
 		part, most := x.window.Span.Seconds()/max(tiny, x.limit), x.limit
-		if x.window.Algorithm == delivery.AlgorithmFixed { // no more than remains goes in its period
+		if x.whole {
+			most = math.Floor(most + tiny)
+		}
+		if x.window.Algorithm == delivery.AlgorithmFixed { // no more goes in its period than remains
 			if most = max(tiny, room); !math.IsInf(x.reset, 1) {
 				part = (x.reset - t) / most
 			}

@@ -225,6 +225,33 @@ func TestAWindowThatNeverBindsHoldsUpNoForecast(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotFollowedToItsEndGoesLikeManySpans: of one job in each span or so, the last span has one or two.
+func TestWhatIsNotFollowedToItsEndGoesLikeManySpans(t *testing.T) {
+	h := &history{
+		begins: 1_790_000_000_008_204, units: 3238, weight: 5, part: 50, used: []use{{5, 1_429_633, 0}, {1, 740_031, 1_000_000_000}, {4, 174, 1_000_000_000}},
+		campaign: campaign("c", 67, 1, &delivery.Quota{ID: "q", Revision: 1, Spend: delivery.SpendEven, Windows: []delivery.Window{
+			{Span: 30 * time.Second, Limit: 94}, {Span: 10 * time.Minute, Limit: 12, Algorithm: delivery.AlgorithmLog}, {Span: 5 * time.Minute, Limit: 8},
+		}}),
+	}
+	if o, can := h.play(); !can || !o.comesTrue() {
+		t.Errorf("%+v, %v", o, can)
+	}
+}
+
+// TestWhatIsNotFollowedToItsEndGoesLikeTheLastHours: what goes at once when hours begin says little of what goes in all of them.
+func TestWhatIsNotFollowedToItsEndGoesLikeTheLastHours(t *testing.T) {
+	h := &history{
+		begins: 1_790_000_000_000_021, opens: 756, closes: 783, units: 4453, used: []use{{2000, 5, 1_000_000_000}, {1, 253, 20_000_000}},
+		campaign: campaign("c", 30, 1, &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
+			{Span: 30 * time.Second, Limit: 1196}, {Span: 10 * time.Minute, Limit: 421}, {Span: time.Second, Limit: 5},
+		}}),
+	}
+	h.setHours(t, 0)
+	if o, can := h.play(); !can || !o.comesTrue() {
+		t.Errorf("%+v, %v", o, can)
+	}
+}
+
 // TestNoMoreGoesInAPeriodThanFitsInIt: many jobs of an evenly spent window of a few units are counted some at a time, those of a period at most.
 func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
 	for _, weight := range []int64{0, 2} {

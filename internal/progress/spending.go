@@ -15,6 +15,7 @@ const (
 	alike, alikeTo = 4, 0.03
 	// Periods of few units are not alike, since units are whole: then it is looked for periods several times as long, of severalTo lengths.
 	several, severalTo = 4, 3
+	manyUnits          = 100  // of which a few more or less make no difference
 	stepTo             = 0.01 // of what is sent in them is at most one step of an evenly spent window
 	// triedEvery is after how many points it is looked for periods again.
 	triedEvery = 8
@@ -37,6 +38,7 @@ type spending struct {
 	curve    curve
 	next     float64 // when the schedule changes
 	since    float64 // when it did so last
+	before   float64 // units per second between the last changes with any, 0: not known
 	pace     float64 // units per second of the schedule, in its active hours
 	paced    float64 // since when
 	try      int     // with how many points it is looked for periods next
@@ -90,7 +92,10 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 		}
 	}
 	at = t
-	pace := (sent - p.curve.by(p.since)) / max(tiny, t-p.since) // since the schedule changed last
+	pace := p.before // in all of the last active hours, not only in the first minutes of these
+	if pace == 0 {
+		pace = (sent - p.curve.by(p.since)) / max(tiny, t-p.since)
+	}
 	switch {
 	case p.campaign.Hours != nil && t < alike*day && pace > tiny: // what goes on like that does so in active hours only
 		last, ok := p.campaign.Finish(p.now.Add(seconds(t)), (p.units-sent)*p.each, delivery.Sustained{PerSecond: pace * p.each})
@@ -130,10 +135,14 @@ func (p *spending) again(t, sent float64) float64 {
 		}
 		length := x.length()
 		before := p.curve.by(t - length)
-		each := sent - before
-		if t-p.since < length || each <= tiny {
+		if t-p.since < length || sent-before <= tiny {
 			break
 		}
+		if n := math.Floor(min((t-p.since)/length, manyUnits/(sent-before))); n > 1 { // of few units, it matters which are among them
+			length *= n
+			before = p.curve.by(t - length)
+		}
+		each := sent - before
 		spans := math.Floor((p.units - sent) / each)
 		return t + spans*length + p.curve.when(before+p.units-sent-spans*each) - (t - length)
 	}
@@ -144,6 +153,9 @@ func (p *spending) again(t, sent float64) float64 {
 func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
 	slope, until, ended = p.rate(t)
 	if t >= p.next-tiny {
+		if went := sent - p.curve.by(p.since); p.since > 0 && went > tiny {
+			p.before = went / (t - p.since)
+		}
 		p.since, p.next = t, until
 	}
 	if slope > 0 && slope != p.pace {
