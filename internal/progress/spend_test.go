@@ -252,6 +252,31 @@ func TestWhatIsNotFollowedToItsEndGoesLikeTheLastHours(t *testing.T) {
 	}
 }
 
+// TestADaysLimitInHoursIsUsedAtOnce: of hours that begin with a day's limit, what goes in some minutes goes in as many of the next day.
+func TestADaysLimitInHoursIsUsedAtOnce(t *testing.T) {
+	for _, units := range []int64{1000, 1900, 2500, 3481, 3800} {
+		h := &history{begins: 1_790_086_400_000_000, opens: 2, closes: 420, units: units, part: 5. / 7, campaign: campaign("c", 14, 1,
+			&delivery.Quota{ID: "a", Revision: 1, Spend: delivery.SpendEven, Windows: []delivery.Window{{Span: 5 * time.Second, Limit: 8, Algorithm: delivery.AlgorithmFixed}}},
+			&delivery.Quota{ID: "b", Revision: 1, Spend: delivery.SpendEven, Windows: []delivery.Window{{Span: 5 * time.Second, Limit: 7}}},
+			&delivery.Quota{ID: "c", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: 1871}}},
+		)}
+		h.setHours(t, 0)
+		if o, can := h.play(); !can || !o.comesTrue() {
+			t.Errorf("%d jobs: %+v, %v", units, o, can)
+		}
+	}
+}
+
+// TestPeriodsOfAWindowThatNeverBindsArePassedOver: what went in them is known to those that follow.
+func TestPeriodsOfAWindowThatNeverBindsArePassedOver(t *testing.T) {
+	h := &history{begins: 1_790_000_000_000_000, units: 21, weight: 3, campaign: campaign("c", 2, 1, &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
+		{Span: 7 * time.Second, Limit: 18, Algorithm: delivery.AlgorithmFixed}, {Span: 5 * time.Second, Limit: 6, Algorithm: delivery.AlgorithmFixed},
+	}})}
+	if o, can := h.play(); !can || !o.comesTrue() {
+		t.Errorf("%+v, %v", o, can)
+	}
+}
+
 // TestNoMoreGoesInAPeriodThanFitsInIt: many jobs of an evenly spent window of a few units are counted some at a time, those of a period at most.
 func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
 	for _, weight := range []int64{0, 2} {

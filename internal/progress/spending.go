@@ -16,7 +16,7 @@ const (
 	// Periods of few units are not alike, since units are whole: then it is looked for periods several times as long, of severalTo lengths.
 	several, severalTo = 4, 3
 	manyUnits          = 100  // of which a few more or less make no difference
-	stepTo             = 0.01 // of what is sent in them is at most one step of an evenly spent window
+	stepTo             = 0.03 // of what is sent in them is at most one step of an evenly spent window
 	// triedEvery is after how many points it is looked for periods again.
 	triedEvery = 8
 	day        = 24 * 60 * 60.0
@@ -36,13 +36,13 @@ type spending struct {
 	each     float64 // units of the campaign that are one unit here
 	units    float64 // to be sent
 	curve    curve
-	next     float64 // when the schedule changes
-	since    float64 // when it did so last
-	before   float64 // units per second between the last changes with any, 0: not known
-	pace     float64 // units per second of the schedule, in its active hours
-	paced    float64 // since when
-	try      int     // with how many points it is looked for periods next
-	whole    bool    // units go one by one, since a window is so small that each of them matters
+	next     float64    // when the schedule changes
+	since    float64    // when it did so last
+	went     [2]float64 // from when to when something went between two changes last; 0: not known
+	pace     float64    // units per second of the schedule, in its active hours
+	paced    float64    // since when
+	try      int        // with how many points it is looked for periods next
+	whole    bool       // units go one by one, since a window is so small that each of them matters
 }
 
 // rate is what the schedule allows at t, and until when.
@@ -92,17 +92,11 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 		}
 	}
 	at = t
-	pace := p.before // in all of the last active hours, not only in the first minutes of these
-	if pace == 0 {
-		pace = (sent - p.curve.by(p.since)) / max(tiny, t-p.since)
-	}
 	switch {
-	case p.campaign.Hours != nil && t < alike*day && pace > tiny: // what goes on like that does so in active hours only
-		last, ok := p.campaign.Finish(p.now.Add(seconds(t)), (p.units-sent)*p.each, delivery.Sustained{PerSecond: pace * p.each})
-		if !ok {
+	case p.campaign.Hours != nil && t < alike*day && sent > tiny:
+		if at, ok = p.inHours(t, sent); !ok {
 			return 0, false
 		}
-		at = last.Sub(p.now).Seconds()
 	case p.campaign.Hours == nil && sent > 0:
 		at = p.again(t, sent)
 	case sent > 0:
@@ -124,6 +118,27 @@ func (p *spending) finish(bends int) (at float64, ok bool) {
 		}
 	}
 	return at, at < longest
+}
+
+// inHours is when the units will have been sent if active hours go like the last ones, of which all is known, or as these began.
+func (p *spending) inHours(t, sent float64) (at float64, ok bool) {
+	gone, rest, from := sent-p.curve.by(p.since), p.units-sent, t
+	pace := gone / max(tiny, t-p.since)
+	if begin, end := p.went[0], p.went[1]; end > 0 {
+		before := p.curve.by(begin)
+		all := p.curve.by(end) - before
+		if pace = all / (end - begin); p.campaign.Active(p.now.Add(seconds(t + tiny))) {
+			if gone+rest <= all {
+				return max(t, p.since+p.curve.when(before+gone+rest)-begin), true
+			}
+			from, rest = p.next, rest-max(0, all-gone)
+		}
+	}
+	if pace <= tiny {
+		return t * p.units / sent, true
+	}
+	last, ok := p.campaign.Finish(p.now.Add(seconds(from)), rest*p.each, delivery.Sustained{PerSecond: pace * p.each})
+	return last.Sub(p.now).Seconds(), ok
 }
 
 // again is when the units will have been sent if each span of the longest window that had no room goes like the last one: of a
@@ -153,8 +168,8 @@ func (p *spending) again(t, sent float64) float64 {
 func (p *spending) step(t, sent float64) (slope, until float64, ended bool) {
 	slope, until, ended = p.rate(t)
 	if t >= p.next-tiny {
-		if went := sent - p.curve.by(p.since); p.since > 0 && went > tiny {
-			p.before = went / (t - p.since)
+		if p.since > 0 && sent-p.curve.by(p.since) > tiny {
+			p.went = [2]float64{p.since, t}
 		}
 		p.since, p.next = t, until
 	}
@@ -259,6 +274,7 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 		}
 	}
 	most := min((p.units-sent)/each, (changes-t)/length)
+	var spare []*spent // fixed windows of which periods are passed over, too
 	for _, x := range p.windows {
 		if x.even && x.step > alike*each*stepTo {
 			return false
@@ -270,6 +286,9 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 			return false // they may have been alike because of it
 		}
 		if !x.even && t > x.length() && each*(math.Ceil(x.length()/length)+1) <= x.limit {
+			if x.window.Algorithm == delivery.AlgorithmFixed {
+				spare = append(spare, x)
+			}
 			continue // it has room for what goes on like that, however long
 		}
 		room, _, _ := x.room(&p.curve, t)
@@ -294,6 +313,9 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 		if x.due <= t+length {
 			x.due += n * length
 			x.allow += units
+		}
+		if slices.Contains(spare, x) {
+			x.base += units
 		}
 		if x.window.Span <= span {
 			x.move(&p.curve, p.now, n*length, units)
