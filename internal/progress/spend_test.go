@@ -292,8 +292,8 @@ func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
 }
 
 // TestForecastsComeTrue: for any windows of any quotas, fresh or used before, and any active hours, a campaign that sends as fast
-// as they allow is done within a fifth of the time that was forecast. Where a unit, or three minutes of the day, would make a difference
-// of more, the time may also be that of a campaign with that unit or at that time: see docs/quotas.md.
+// as they allow is done within a fifth of the time that was forecast. Where three units, or minutes of the day, would make a difference
+// of more, the time may also be that of a campaign with those units or at that time: see docs/quotas.md.
 func TestForecastsComeTrue(t *testing.T) {
 	histories, onEdge := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -312,8 +312,8 @@ func TestForecastsComeTrue(t *testing.T) {
 		onEdge++
 		first := lot
 		for _, vary := range []func(h *history){
-			func(h *history) { h.units++ },
-			func(h *history) { h.units = max(1, h.units-1) },
+			func(h *history) { h.units += 3 },
+			func(h *history) { h.units = max(1, h.units-3) },
 			func(h *history) { h.begins += 180_000_000 },
 			func(h *history) { h.begins -= 180_000_000 },
 			func(h *history) { h.setHours(rt, 3) },
@@ -330,7 +330,7 @@ func TestForecastsComeTrue(t *testing.T) {
 			rt.Fatalf("%d jobs in %.1f s, forecast %.1f to %.1f, most likely %.1f s; others %+v", h.units, first.least, first.from, first.to, first.likely, lot)
 		}
 	})
-	t.Logf("%d histories; in %d a unit or some minutes made a difference", histories, onEdge)
+	t.Logf("%d histories; in %d three units or minutes made a difference", histories, onEdge)
 }
 
 // history is what a campaign did, and what it has to send then.

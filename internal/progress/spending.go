@@ -10,7 +10,7 @@ import (
 
 const (
 	// maxBends bounds the steps to the curve of one campaign, forecastBends those of all that are forecast together.
-	maxBends, minBends, forecastBends = 4000, 400, 100_000
+	maxBends, minBends, forecastBends = 20_000, 400, 100_000
 	// alike is how many periods of a window must be alike, to alikeTo, until more of them are passed over at once.
 	alike, alikeTo = 4, 0.03
 	// Periods of few units are not alike, since units are whole: then it is looked for periods several times as long, of severalTo lengths.
@@ -285,7 +285,7 @@ func (p *spending) passes(t, sent, length, changes float64, span time.Duration) 
 		if x.bound > t-alike*length {
 			return false // they may have been alike because of it
 		}
-		if !x.even && t > x.length() && each*(math.Ceil(x.length()/length)+1) <= x.limit {
+		if long := x.length(); !x.even && t > long && (2*long <= alike*length || each*(math.Ceil(long/length)+1) <= x.limit) {
 			if x.window.Algorithm == delivery.AlgorithmFixed {
 				spare = append(spare, x)
 			}
