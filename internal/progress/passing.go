@@ -53,12 +53,16 @@ func (p *spending) pass(t, sent float64) (float64, float64) {
 // passes passes over periods of a length, if the last ones were alike, until the schedule changes or a window longer than span
 // may bind.
 func (p *spending) passes(t, sent, length, changes float64, span time.Duration) bool {
-	each := (sent - p.curve.by(t-alike*length)) / alike
+	by := p.curve.by
+	if p.whole { // at the border of two periods, a unit that is under way belongs to the first
+		by = p.curve.begun
+	}
+	each := (by(t) - by(t-alike*length)) / alike
 	if each <= tiny {
 		return false
 	}
 	for i := range alike {
-		n := p.curve.by(t-float64(i)*length) - p.curve.by(t-float64(i+1)*length)
+		n := by(t-float64(i)*length) - by(t-float64(i+1)*length)
 		if math.Abs(n-each) > each*alikeTo {
 			return false
 		}

@@ -277,6 +277,19 @@ func TestPeriodsOfAWindowThatNeverBindsArePassedOver(t *testing.T) {
 	}
 }
 
+// TestAUnitAtTheBorderOfPeriodsIsOneOfThem: of one heavy job in five seconds, four periods have four.
+func TestAUnitAtTheBorderOfPeriodsIsOneOfThem(t *testing.T) {
+	for _, units := range []int64{20, 388} {
+		h := &history{begins: 1_790_000_000_000_000, units: units, weight: 4, used: []use{{2, 1, 0}}, campaign: campaign("c", 54, 1,
+			&delivery.Quota{ID: "a", Revision: 1, Windows: []delivery.Window{{Span: time.Second, Limit: 5}, {Span: 5 * time.Second, Limit: 8}}},
+			&delivery.Quota{ID: "b", Revision: 1, Windows: []delivery.Window{{Span: 5 * time.Second, Limit: 5, Algorithm: delivery.AlgorithmLog}}},
+		)}
+		if o, can := h.play(); !can || o.likely < 0.9*o.least || o.likely > 1.1*o.least {
+			t.Errorf("%d jobs: %+v, %v", units, o, can)
+		}
+	}
+}
+
 // TestNoMoreGoesInAPeriodThanFitsInIt: many jobs of an evenly spent window of a few units are counted some at a time, those of a period at most.
 func TestNoMoreGoesInAPeriodThanFitsInIt(t *testing.T) {
 	for _, weight := range []int64{0, 2} {
