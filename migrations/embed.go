@@ -1,5 +1,5 @@
 // Package migrations holds the database schema as numbered SQL files. They are append-only: a file that has been
-// released is never edited, and each can be taken back by its Down half.
+// released is never edited. Migrations only add, so a daemon of the version before works on the new schema.
 package migrations
 
 import "embed"

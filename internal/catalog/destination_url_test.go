@@ -32,7 +32,7 @@ func TestWrongAddressesOfDestinations(t *testing.T) {
 	}
 }
 
-// What is refused is what the schema refuses: its expression is the one of migrations/00018_destinations.sql.
+// What is refused is what the schema refuses: its expression is the one of pacer.check_destination.
 func TestAddressesAreJudgedAsTheSchemaDoes(t *testing.T) {
 	form, printable := regexp.MustCompile(`(?s)^https?://[^/?#@]+([/?][!-~]*)?$`), regexp.MustCompile(`^[!-~]+$`)
 	rapid.Check(t, func(t *rapid.T) {

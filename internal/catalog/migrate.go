@@ -34,13 +34,8 @@ type Migration struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// Migrator updates the schema of a database, or undoes a step. Its methods connect, work and disconnect; concurrent
-// processes take turns.
+// Migrator updates the schema of a database. Its methods connect, work and disconnect; concurrent processes take turns.
 type Migrator struct {
-	// Warn, if set, is called with one line for each finding of a migration in the data that an operator has to
-	// resolve.
-	Warn func(line string)
-
 	database *database
 }
 
@@ -59,7 +54,7 @@ func (m *Migrator) Up(ctx context.Context) (applied []Migration, err error) {
 	err = m.with(ctx, func(db *sql.DB, provider *goose.Provider) error {
 		results, err := provider.Up(ctx)
 		for _, result := range results {
-			applied = append(applied, migrationOf(result.Source, true))
+			applied = append(applied, Migration{Version: result.Source.Version, Name: result.Source.Path, Applied: true})
 		}
 		if err == nil {
 			err = extendGrants(ctx, db)
@@ -69,41 +64,54 @@ func (m *Migrator) Up(ctx context.Context) (applied []Migration, err error) {
 	return applied, err
 }
 
-// Down undoes the newest applied migration and returns it; nil if there is none.
-func (m *Migrator) Down(ctx context.Context) (undone *Migration, err error) {
-	err = m.with(ctx, func(_ *sql.DB, provider *goose.Provider) error {
-		result, err := provider.Down(ctx)
-		if errors.Is(err, goose.ErrNoNextVersion) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		migration := migrationOf(result.Source, false)
-		undone = &migration
-		return nil
-	})
-	return undone, err
+// Status returns all migrations and whether they are applied. It only reads.
+func (m *Migrator) Status(ctx context.Context) ([]Migration, error) {
+	all, err := steps()
+	if err != nil {
+		return nil, err
+	}
+	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error { return markApplied(ctx, conn, all) })
+	if err != nil {
+		return nil, fmt.Errorf("read the state of the schema: %w", err)
+	}
+	return all, nil
 }
 
-// SchemaVersion returns the version of the database's schema, 0 if there is none, and the newest that this pacer
-// knows. It changes nothing.
-func (m *Migrator) SchemaVersion(ctx context.Context) (current, newest int64, err error) {
-	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		current, err = schemaVersion(ctx, conn)
-		return err
-	})
-	if errors.Is(err, ErrSchema) {
-		err = nil
+// markApplied marks those of the migrations that are applied: none if there is no schema.
+func markApplied(ctx context.Context, conn querier, all []Migration) error {
+	rows, err := conn.Query(ctx, `SELECT version_id, tstamp FROM `+versionTable+` WHERE is_applied`)
+	if err == nil {
+		var applied Migration
+		_, err = pgx.ForEachRow(rows, []any{&applied.Version, &applied.AppliedAt}, func() error {
+			for i := range all {
+				if all[i].Version == applied.Version {
+					all[i].Applied, all[i].AppliedAt = true, applied.AppliedAt
+				}
+			}
+			return nil
+		})
 	}
-	return current, newestVersion(), err
+	if errors.Is(explain(err), ErrSchema) {
+		return nil
+	}
+	return err
+}
+
+// connected runs one operation with a connection of its own, within the time for a query.
+func (m *Migrator) connected(ctx context.Context, operate func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, m.database.target())
+	if err != nil {
+		return explain(err)
+	}
+	defer closeConn(ctx, conn)
+	return explain(operate(ctx, conn))
 }
 
 // with runs one operation of goose with its own connection pool.
 func (m *Migrator) with(ctx context.Context, operate func(*sql.DB, *goose.Provider) error) error {
-	config := m.database.target()
-	config.OnNotice = m.notice
-	db := stdlib.OpenDB(*config)
+	db := stdlib.OpenDB(*m.database.target())
 	defer func() { _ = db.Close() }()
 	if err := createSchema(ctx, db); err != nil {
 		return explain(err)
@@ -123,13 +131,6 @@ func (m *Migrator) with(ctx context.Context, operate func(*sql.DB, *goose.Provid
 	return nil
 }
 
-// notice passes on warnings; the server's other notices are about names that exist already.
-func (m *Migrator) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
-	if m.Warn != nil && n.SeverityUnlocalized == "WARNING" {
-		m.Warn(withHint(n.Message, n.Hint))
-	}
-}
-
 // createSchema creates the schema of the version table. IF NOT EXISTS alone fails if two processes execute it at once,
 // and for a role that owns the schema and may create no other.
 func createSchema(ctx context.Context, db *sql.DB) error {
@@ -140,23 +141,30 @@ END $$`, migrationLock+1))
 	return err
 }
 
-func migrationOf(source *goose.Source, applied bool) Migration {
-	return Migration{Version: source.Version, Name: source.Path, Applied: applied}
+// steps returns the embedded migrations, in order.
+func steps() ([]Migration, error) {
+	names, err := fs.Glob(migrations.FS, "*.sql") // sorted
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Migration, 0, len(names))
+	for _, name := range names {
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			return nil, fmt.Errorf("read the migrations: %w", err)
+		}
+		all = append(all, Migration{Version: version, Name: name})
+	}
+	return all, nil
 }
 
 // newestVersion returns the highest version among the embedded migrations.
 func newestVersion() int64 {
-	names, err := fs.Glob(migrations.FS, "*.sql")
-	if err != nil {
-		return 0 // the pattern is a valid constant
+	all, err := steps()
+	if err != nil || len(all) == 0 {
+		return 0 // goose says why when it reads them
 	}
-	var newest int64
-	for _, name := range names {
-		if version, err := goose.NumericComponent(name); err == nil {
-			newest = max(newest, version)
-		}
-	}
-	return newest
+	return all[len(all)-1].Version
 }
 
 // schemaVersion reads the version from an open connection or transaction.
@@ -166,7 +174,7 @@ func schemaVersion(ctx context.Context, q querier) (version int64, err error) {
 }
 
 // checkSchema returns ErrSchema unless the schema is at least what this pacer needs. Migrations only add, so a newer
-// schema works too: during a rolling update, old daemons run on the new schema.
+// schema works too.
 func checkSchema(ctx context.Context, q querier) error {
 	version, err := schemaVersion(ctx, q)
 	var server *pgconn.PgError

@@ -166,7 +166,7 @@ func TestMissingConfigurationIsOneLineAndCode2(t *testing.T) {
 
 func TestServicesThatCannotBeReachedAreCode1(t *testing.T) {
 	environ := []string{"PACER_POSTGRES_DSN=postgres://pacer:hunter2@127.0.0.1:1/pacer"}
-	for _, args := range []string{"campaign list", "quota show provider", "quota usage provider", "quota set provider --mode shadow", "migrate down"} {
+	for _, args := range []string{"campaign list", "quota show provider", "quota usage provider", "quota set provider --mode shadow"} {
 		code, _, stderr := execute(t, environ, strings.Fields(args)...)
 		if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
 			t.Errorf("pacer %s: code %d, says %q", args, code, stderr)

@@ -20,7 +20,6 @@ import (
 func (c *cli) migrate() *cobra.Command {
 	return group("migrate", "Schema and topics",
 		c.plain("up", "Create or update the schema and pacer's own topics; running it again changes nothing", c.migrateUp),
-		c.migrateDownCommand(),
 		c.plain("status", "Show the schema and the topics; exit code 1 while something is missing", c.migrateStatus))
 }
 
@@ -35,10 +34,6 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	p := &printer{w: c.Stdout}
 	if c.json {
 		p.w = io.Discard // printed at the end
-	}
-	migrator.Warn = func(line string) {
-		done.Warnings = append(done.Warnings, line)
-		p.line("warning: %s", line)
 	}
 	applied, err := migrator.Up(ctx)
 	for _, m := range applied {
@@ -73,12 +68,10 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	return p.err
 }
 
-// migrationDone is the JSON output of `pacer migrate up` and `down`.
+// migrationDone is the JSON output of `pacer migrate up`.
 type migrationDone struct {
-	Applied  []string `json:"applied"`            // files
-	Undone   string   `json:"undone,omitempty"`   // file
-	Topics   []string `json:"topics,omitempty"`   // a line for each change
-	Warnings []string `json:"warnings,omitempty"` // what an operator has to resolve
+	Applied []string `json:"applied"`          // files
+	Topics  []string `json:"topics,omitempty"` // a line for each change
 }
 
 // migrator makes a Migrator, and connections to the other services that the command needs.
@@ -135,55 +128,6 @@ func forgetPositions(ctx context.Context, s *app.Services) error {
 	}
 	defer admin.Close()
 	return admin.ForgetPositions(ctx, cluster, missing)
-}
-
-func (c *cli) migrateDownCommand() *cobra.Command {
-	var yes bool
-	cmd := c.plain("down", "Undo the newest step of the schema; topics are kept, since they hold jobs", func(ctx context.Context) error {
-		return c.migrateDown(ctx, yes)
-	})
-	cmd.Long = `Undoes the newest step of the schema, one step for each call. A step is not undone while what it made holds data.
-Daemons of this version cannot read the catalog without it: stop them first.`
-	yesFlag(cmd, &yes)
-	return cmd
-}
-
-// migrateDown is `pacer migrate down`: it undoes the newest step of the schema unless data would go with it. Topics
-// contain jobs and stay.
-func (c *cli) migrateDown(ctx context.Context, yes bool) error {
-	s, migrator, err := c.migrator(config.NeedPostgres)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	newest, holding, err := migrator.Newest(ctx)
-	if err != nil {
-		return err
-	}
-	if len(holding) > 0 {
-		return fmt.Errorf("undoing %s would remove %s, which holds data; save it, delete it from there, and run this again",
-			newest.Name, strings.Join(holding, " and "))
-	}
-	done := migrationDone{Applied: []string{}}
-	if newest != nil {
-		if err := c.confirm(ctx, yes, "undo "+newest.Name); err != nil {
-			return err
-		}
-		undone, err := migrator.Down(ctx)
-		if err != nil {
-			return err
-		}
-		if undone != nil { // another process was not faster
-			done.Undone = undone.Name
-		}
-	}
-	return c.print(done, func(p *printer) {
-		if done.Undone == "" {
-			p.line("nothing to undo")
-			return
-		}
-		p.line("undid %s; topics are left as they are, since they hold jobs", done.Undone)
-	})
 }
 
 // migrationStatus is the JSON output of `pacer migrate status`.

@@ -24,7 +24,7 @@ func (d *desk) try(line string) (code int, out, errs string) {
 func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.run("campaign create spring --rate 5")
-	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled", "migrate down"} {
+	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled"} {
 		if code, out, errs := d.try(line); code != 2 || out != "" || !strings.Contains(errs, "give --yes") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: code %d, %s%s", line, code, out, errs)
 		}
@@ -34,27 +34,6 @@ func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 	d.run("campaign create summer --rate 5")
 	d.fields(d.run("campaign set summer --status completed"), "status completed")
 	d.fields(d.run("campaign set summer --status cancelled --yes"), "status cancelled")
-}
-
-// TestMigrateDownStopsAtData: it undoes step by step what holds nothing, and names what holds something.
-func TestMigrateDownStopsAtData(t *testing.T) {
-	d := newDesk(t, "127.0.0.1:1")
-	d.run("campaign create spring --rate 5")
-	var done migrationDone
-	if err := json.Unmarshal([]byte(d.run("migrate down --yes --json")), &done); err != nil || !strings.HasSuffix(done.Undone, ".sql") {
-		t.Errorf("%+v, %v", done, err)
-	}
-	for range 1000 {
-		code, out, errs := d.try("migrate down --yes")
-		if code == 0 && strings.HasPrefix(out, "undid 000") {
-			continue
-		}
-		if code != 1 || !strings.Contains(errs, "would remove pacer.campaign_changes, which holds data; save it") || strings.Count(errs, "\n") != 1 {
-			t.Errorf("code %d, %s%s", code, out, errs)
-		}
-		return
-	}
-	t.Error("it went below data")
 }
 
 // TestMigrateStatusTellsWhatIsMissing: an ingress topic too, which pacer does not make.

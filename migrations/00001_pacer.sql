@@ -1,0 +1,1632 @@
+-- The schema of pacer. People write campaigns, quotas, quota_windows, campaign_quotas and destinations with plain SQL. So every column has
+-- a default where one makes sense, and triggers refuse nonsense: unlike a CHECK, a trigger can name the column, the value and the remedy.
+--
+-- The names of triggers begin with letters because triggers of one event fire in the order of their names:
+-- a (turns, defaults), b (checks), c (record), d (revisions of parents), e (removals), f (rules across rows), z (numbers).
+
+-- +goose Up
+-- The schema "pacer" exists already: the table of migrations is in it.
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Revisions
+--
+-- Every change of a campaign, quota or destination takes a number from this sequence when its transaction commits, holding the one row of
+-- pacer.revision until then. So the order of the numbers is the order of the commits, and a daemon that has seen number n has missed
+-- nothing below n: it reads only "revision > n". A bare sequence would hand out 7 and 8 and commit 8 first, and a reader that had
+-- seen 8 would never read 7. Until the commit a changed row has a provisional revision, below 0. A deletion leaves no row to carry its
+-- number, so "removed" keeps it.
+----------------------------------------------------------------------------------------------------------------------------------
+
+CREATE SEQUENCE pacer.revisions;
+
+CREATE TABLE pacer.revision (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    removed  bigint  NOT NULL DEFAULT 0
+);
+INSERT INTO pacer.revision DEFAULT VALUES;
+COMMENT ON TABLE pacer.revision IS 'numbers changes that leave no row behind';
+COMMENT ON COLUMN pacer.revision.only_row IS 'there is one row';
+COMMENT ON COLUMN pacer.revision.removed IS 'number of the newest change that removed a row';
+
+CREATE TABLE pacer.store (
+    only_row     boolean  PRIMARY KEY DEFAULT true CHECK (only_row),
+    shards       integer  NOT NULL DEFAULT 1,
+    changes_kept interval NOT NULL DEFAULT '400 days' CONSTRAINT changes_kept_must_be_positive CHECK (changes_kept > '0')
+);
+INSERT INTO pacer.store DEFAULT VALUES;
+COMMENT ON TABLE pacer.store IS 'settings that are the same for all daemons, in one row';
+COMMENT ON COLUMN pacer.store.only_row IS 'there is one row';
+COMMENT ON COLUMN pacer.store.shards IS 'among how many shards new quotas are spread';
+COMMENT ON COLUMN pacer.store.changes_kept IS 'how long rows of campaign_changes are kept';
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Campaigns, quotas and destinations
+----------------------------------------------------------------------------------------------------------------------------------
+
+CREATE TABLE pacer.campaigns (
+    id              text        PRIMARY KEY,
+    send_rate       numeric     NOT NULL DEFAULT 0,
+    send_per        interval    NOT NULL DEFAULT '1 second',
+    burst           integer     NOT NULL DEFAULT 0,
+    status          text        NOT NULL DEFAULT 'active',
+    paused_until    timestamptz,
+    sink            text,
+    priority_weight integer     NOT NULL DEFAULT 1,
+    max_in_flight   integer     NOT NULL DEFAULT 0,
+    starts_at       timestamptz,
+    ends_at         timestamptz,
+    active_hours    jsonb,
+    time_zone       text        NOT NULL DEFAULT 'UTC',
+    ramp            jsonb,
+    ramp_since      timestamptz,
+    overflow        text        NOT NULL DEFAULT 'lane',
+    job_ttl         interval,
+    expected_total  bigint,
+    revision        bigint      NOT NULL DEFAULT 0,
+    updated_at      timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX campaigns_revision ON pacer.campaigns (revision);
+CREATE INDEX campaigns_time_zone ON pacer.campaigns (time_zone) WHERE active_hours IS NOT NULL;
+CREATE INDEX campaigns_paused_until ON pacer.campaigns (paused_until) WHERE paused_until IS NOT NULL;
+COMMENT ON TABLE pacer.campaigns IS 'a row for each campaign: its rate, and when and where its jobs are sent';
+COMMENT ON COLUMN pacer.campaigns.id IS 'what jobs name; cannot be changed';
+COMMENT ON COLUMN pacer.campaigns.send_rate IS 'units per send_per, at most six decimals; 0 holds the campaign';
+COMMENT ON COLUMN pacer.campaigns.send_per IS 'what send_rate is a number of units in, at most 366 days';
+COMMENT ON COLUMN pacer.campaigns.burst IS 'units that may be sent at once after idle time';
+COMMENT ON COLUMN pacer.campaigns.status IS 'active, paused (jobs wait), cancelled (for good) or completed';
+COMMENT ON COLUMN pacer.campaigns.paused_until IS 'when a paused campaign is active again by itself; null: when somebody resumes it';
+COMMENT ON COLUMN pacer.campaigns.sink IS 'null: the default sink';
+COMMENT ON COLUMN pacer.campaigns.priority_weight IS 'share of a contended quota, beside the other campaigns under it';
+COMMENT ON COLUMN pacer.campaigns.max_in_flight IS '0: unlimited';
+COMMENT ON COLUMN pacer.campaigns.starts_at IS 'nothing is sent before; null: at once';
+COMMENT ON COLUMN pacer.campaigns.ends_at IS 'jobs expire then; null: never';
+COMMENT ON COLUMN pacer.campaigns.active_hours IS 'when jobs are sent; null: always; such as [{"days": ["mon", "fri"], "from": "09:00", "to": "21:00"}]';
+COMMENT ON COLUMN pacer.campaigns.time_zone IS 'whose clocks active_hours mean';
+COMMENT ON COLUMN pacer.campaigns.ramp IS 'how the rate grows up to send_rate; null: not; such as {"start": 10, "add": 5, "every": "1 minute"}, with "factor" instead of "add" to multiply; units per send_per';
+COMMENT ON COLUMN pacer.campaigns.ramp_since IS 'when the ramp began, unless starts_at is later; set by a trigger when the ramp is set or changed; now() begins anew';
+COMMENT ON COLUMN pacer.campaigns.overflow IS 'where jobs wait that do not fit in memory: lane, or block for where they were published';
+COMMENT ON COLUMN pacer.campaigns.job_ttl IS 'null: jobs do not expire by age';
+COMMENT ON COLUMN pacer.campaigns.expected_total IS 'how many jobs there will be, for estimates; null: unknown';
+COMMENT ON COLUMN pacer.campaigns.revision IS 'kept by triggers';
+COMMENT ON COLUMN pacer.campaigns.updated_at IS 'when the row changed last';
+
+CREATE TABLE pacer.quotas (
+    id               text        PRIMARY KEY,
+    on_store_failure text        NOT NULL DEFAULT 'closed',
+    mode             text        NOT NULL DEFAULT 'strict',
+    spend            text        NOT NULL DEFAULT 'greedy',
+    rollout          integer     NOT NULL DEFAULT 100,
+    unit             text        NOT NULL DEFAULT 'units',
+    shard            integer     NOT NULL,
+    revision         bigint      NOT NULL DEFAULT 0,
+    updated_at       timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX quotas_revision ON pacer.quotas (revision);
+COMMENT ON TABLE pacer.quotas IS 'a row for each quota; quota_windows has its limits';
+COMMENT ON COLUMN pacer.quotas.id IS 'what campaigns name; cannot be changed';
+COMMENT ON COLUMN pacer.quotas.on_store_failure IS 'when Redis fails: closed (wait), local-share (each daemon its share) or open';
+COMMENT ON COLUMN pacer.quotas.mode IS 'strict (exact), shadow (evaluated and reported, does not bind) or eventual (approximate)';
+COMMENT ON COLUMN pacer.quotas.spend IS 'greedy (as fast as asked for) or even (over the span)';
+COMMENT ON COLUMN pacer.quotas.rollout IS 'percent of the units that the quota counts and limits; 100: all';
+COMMENT ON COLUMN pacer.quotas.unit IS 'units (weights of jobs) or bytes (of payloads; mode eventual only)';
+COMMENT ON COLUMN pacer.quotas.shard IS 'where the counts live; chosen by a trigger, fixed when the quota is created';
+COMMENT ON COLUMN pacer.quotas.revision IS 'kept by triggers; changes of the windows count too';
+COMMENT ON COLUMN pacer.quotas.updated_at IS 'when the row changed last';
+
+CREATE TABLE pacer.quota_windows (
+    quota_id  text     NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    span      interval NOT NULL,
+    max_units bigint   NOT NULL,
+    algorithm text     NOT NULL DEFAULT 'sliding',
+    anchor    text,
+    PRIMARY KEY (quota_id, span)
+);
+COMMENT ON TABLE pacer.quota_windows IS 'at most max_units in any span; every window of a quota must allow a job';
+COMMENT ON COLUMN pacer.quota_windows.quota_id IS 'of the quota';
+COMMENT ON COLUMN pacer.quota_windows.span IS 'length of the window';
+COMMENT ON COLUMN pacer.quota_windows.max_units IS 'its limit';
+COMMENT ON COLUMN pacer.quota_windows.algorithm IS 'sliding (a ring of buckets), fixed (begins anew) or log (exact, every grant is stored)';
+COMMENT ON COLUMN pacer.quota_windows.anchor IS 'where a fixed window begins; null: at its first use, otherwise with the minute, hour, day, week or month, in UTC or in a zone, as in day@Europe/Moscow';
+
+CREATE TABLE pacer.campaign_quotas (
+    campaign_id text NOT NULL REFERENCES pacer.campaigns ON DELETE CASCADE,
+    quota_id    text NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    PRIMARY KEY (campaign_id, quota_id)
+);
+CREATE INDEX campaign_quotas_quota ON pacer.campaign_quotas (quota_id);
+COMMENT ON TABLE pacer.campaign_quotas IS 'which quotas a campaign is under, at most 16';
+COMMENT ON COLUMN pacer.campaign_quotas.campaign_id IS 'of the campaign';
+COMMENT ON COLUMN pacer.campaign_quotas.quota_id IS 'of the quota';
+
+-- No secret is in a row of a destination: a secret is a reference, file:NAME or env:NAME, that each daemon resolves.
+CREATE TABLE pacer.destinations (
+    id              text        PRIMARY KEY,
+    sink            text,
+    url             text        NOT NULL,
+    headers         jsonb       NOT NULL DEFAULT '{}',
+    secrets         text[]      NOT NULL DEFAULT '{}',
+    max_in_flight   integer     NOT NULL DEFAULT 0,
+    disabled_at     timestamptz,
+    disabled_reason text,
+    failing_since   timestamptz,
+    ended_at        timestamptz,
+    renewed         bigint      NOT NULL DEFAULT 0,
+    revision        bigint      NOT NULL DEFAULT 0,
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    updated_at      timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX destinations_revision ON pacer.destinations (revision);
+COMMENT ON TABLE pacer.destinations IS 'where jobs are sent that name a destination; for sinks with destinations: true';
+COMMENT ON COLUMN pacer.destinations.id IS 'what jobs name; cannot be changed';
+COMMENT ON COLUMN pacer.destinations.sink IS 'null: any sink with destinations';
+COMMENT ON COLUMN pacer.destinations.url IS 'where requests go';
+COMMENT ON COLUMN pacer.destinations.headers IS 'sent with every request; a value may be a reference, file:NAME or env:NAME';
+COMMENT ON COLUMN pacer.destinations.secrets IS 'references to the secrets that sign requests: file:NAME or env:NAME, the newest first';
+COMMENT ON COLUMN pacer.destinations.max_in_flight IS 'calls at once per daemon; 0: as many as the sink has';
+COMMENT ON COLUMN pacer.destinations.disabled_at IS 'null: enabled; the jobs of a disabled destination wait';
+COMMENT ON COLUMN pacer.destinations.disabled_reason IS 'why it is disabled, at most 500 characters';
+COMMENT ON COLUMN pacer.destinations.failing_since IS 'kept by daemons: since when nothing has been delivered; null: it works, or is not known';
+COMMENT ON COLUMN pacer.destinations.ended_at IS 'kept by daemons: when they disabled it; null: they have not, or somebody has changed that';
+COMMENT ON COLUMN pacer.destinations.renewed IS 'kept by triggers: how often it began anew, by another address, other headers or secrets, or when it was enabled';
+COMMENT ON COLUMN pacer.destinations.revision IS 'kept by triggers';
+COMMENT ON COLUMN pacer.destinations.created_at IS 'when the row was inserted';
+COMMENT ON COLUMN pacer.destinations.updated_at IS 'when the row changed last';
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- The record of changes
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- A program that many people use sets pacer.actor, pacer.reason and pacer.request_id in its transaction. They are what the program says.
+-- "who" is the role of the database and cannot be forged.
+CREATE TABLE pacer.campaign_changes (
+    change         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    "when"         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who            text        NOT NULL,
+    application    text        NOT NULL,
+    relation       text        NOT NULL,
+    operation      text        NOT NULL,
+    campaign_id    text,
+    quota_id       text,
+    destination_id text,
+    old            jsonb,
+    new            jsonb,
+    actor          text        DEFAULT nullif(left(current_setting('pacer.actor', true), 256), ''),
+    reason         text        DEFAULT nullif(left(current_setting('pacer.reason', true), 500), ''),
+    request_id     text        DEFAULT nullif(left(current_setting('pacer.request_id', true), 64), '')
+);
+CREATE INDEX campaign_changes_campaign ON pacer.campaign_changes (campaign_id, change);
+CREATE INDEX campaign_changes_quota ON pacer.campaign_changes (quota_id, change);
+CREATE INDEX campaign_changes_destination ON pacer.campaign_changes (destination_id, change) WHERE destination_id IS NOT NULL;
+COMMENT ON TABLE pacer.campaign_changes IS 'every change of campaigns, quotas, quota_windows, campaign_quotas and destinations';
+COMMENT ON COLUMN pacer.campaign_changes.change IS 'its number; a later change has a greater one';
+COMMENT ON COLUMN pacer.campaign_changes."when" IS 'when it was made; quoted in SQL, since when is a word of the language';
+COMMENT ON COLUMN pacer.campaign_changes.who IS 'the role of PostgreSQL that made it';
+COMMENT ON COLUMN pacer.campaign_changes.application IS 'the application_name of the connection';
+COMMENT ON COLUMN pacer.campaign_changes.relation IS 'the table that changed';
+COMMENT ON COLUMN pacer.campaign_changes.operation IS 'insert, update, delete, or adjust for what pacer quota adjust did';
+COMMENT ON COLUMN pacer.campaign_changes.campaign_id IS 'whose row, or link to a quota, changed; null: of no campaign';
+COMMENT ON COLUMN pacer.campaign_changes.quota_id IS 'the same for a quota';
+COMMENT ON COLUMN pacer.campaign_changes.destination_id IS 'the same for a destination';
+COMMENT ON COLUMN pacer.campaign_changes.old IS 'the row before; of an update, the columns that changed';
+COMMENT ON COLUMN pacer.campaign_changes.new IS 'the row after';
+COMMENT ON COLUMN pacer.campaign_changes.actor IS 'the setting pacer.actor of the transaction: for whom a program made the change';
+COMMENT ON COLUMN pacer.campaign_changes.reason IS 'the setting pacer.reason of the transaction';
+COMMENT ON COLUMN pacer.campaign_changes.request_id IS 'the setting pacer.request_id of the transaction';
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- What daemons keep
+--
+-- None of these tables takes part in the revisions: every daemon writes to them every few seconds and must not queue behind the
+-- transaction of a person.
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- These are counts for people, not a ledger: a daemon that is killed takes its last seconds with it, and a job that is sent twice counts
+-- twice. Rows change all the time, and no index covers what changes, so updates stay on their page.
+CREATE TABLE pacer.campaign_progress (
+    campaign_id text        PRIMARY KEY REFERENCES pacer.campaigns (id) ON UPDATE CASCADE ON DELETE CASCADE,
+    delivered   bigint      NOT NULL DEFAULT 0,
+    rejected    bigint      NOT NULL DEFAULT 0,
+    dead        bigint      NOT NULL DEFAULT 0,
+    expired     bigint      NOT NULL DEFAULT 0,
+    cancelled   bigint      NOT NULL DEFAULT 0,
+    backlog     bigint      NOT NULL DEFAULT 0,
+    done_at     timestamptz,
+    updated_at  timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE pacer.campaign_progress IS 'how far campaigns are, for people: about, and a few seconds old';
+COMMENT ON COLUMN pacer.campaign_progress.campaign_id IS 'whose';
+COMMENT ON COLUMN pacer.campaign_progress.delivered IS 'jobs delivered; dead, expired and cancelled: jobs that never will be';
+COMMENT ON COLUMN pacer.campaign_progress.rejected IS 'jobs that the destination refused in the normal course of things';
+COMMENT ON COLUMN pacer.campaign_progress.dead IS 'jobs given up';
+COMMENT ON COLUMN pacer.campaign_progress.expired IS 'jobs that were too old, or came after the end of the campaign';
+COMMENT ON COLUMN pacer.campaign_progress.cancelled IS 'jobs of a cancelled campaign';
+COMMENT ON COLUMN pacer.campaign_progress.backlog IS 'jobs that wait, as the daemons counted them last';
+COMMENT ON COLUMN pacer.campaign_progress.done_at IS 'when the backlog, and what is expected, will have been sent; null: unknown';
+COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these changed last';
+
+-- The backlog of a campaign may lie in several lanes, so that several daemons send it.
+CREATE TABLE pacer.lane_pins (
+    campaign_id text        PRIMARY KEY,
+    lane        integer     NOT NULL CONSTRAINT lane_must_not_be_negative CHECK (lane >= 0),
+    pinned_at   timestamptz NOT NULL DEFAULT now(),
+    drained_at  timestamptz
+);
+COMMENT ON TABLE pacer.lane_pins IS 'no foreign key: the jobs of a deleted campaign still lie in its lane';
+COMMENT ON COLUMN pacer.lane_pins.campaign_id IS 'whose jobs';
+COMMENT ON COLUMN pacer.lane_pins.lane IS 'the partition of the topic of lanes where they wait';
+COMMENT ON COLUMN pacer.lane_pins.pinned_at IS 'when the first job was moved there';
+COMMENT ON COLUMN pacer.lane_pins.drained_at IS 'when the reader of the lane last reported that almost nothing of the campaign is left in it; kept while there are other stripes';
+
+CREATE TABLE pacer.lane_stripes (
+    campaign_id text        NOT NULL,
+    lane        integer     NOT NULL CONSTRAINT lane_must_not_be_negative CHECK (lane >= 0),
+    pinned_at   timestamptz NOT NULL DEFAULT now(),
+    drained_at  timestamptz,
+    PRIMARY KEY (campaign_id, lane)
+);
+COMMENT ON TABLE pacer.lane_stripes IS 'the lanes of a campaign besides that of lane_pins; no foreign key: the jobs of a deleted campaign still lie in them';
+COMMENT ON COLUMN pacer.lane_stripes.campaign_id IS 'whose jobs';
+COMMENT ON COLUMN pacer.lane_stripes.lane IS 'a further partition of the topic of lanes where they wait';
+COMMENT ON COLUMN pacer.lane_stripes.pinned_at IS 'when the first job was moved there';
+COMMENT ON COLUMN pacer.lane_stripes.drained_at IS 'as in lane_pins';
+
+-- Names of topics are used again when a topic is made anew, and by other clusters, so a position has the ids of both.
+CREATE TABLE pacer.positions (
+    group_id   text        NOT NULL,
+    topic      text        NOT NULL,
+    partition  integer     NOT NULL CONSTRAINT partition_must_not_be_negative CHECK (partition >= 0),
+    committed  bigint      NOT NULL,
+    metadata   text        NOT NULL DEFAULT '',
+    backlog    bigint      NOT NULL DEFAULT 0,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    cluster_id text        NOT NULL DEFAULT '',
+    topic_id   text        NOT NULL DEFAULT '',
+    PRIMARY KEY (group_id, topic, partition)
+);
+COMMENT ON TABLE pacer.positions IS 'how far daemons have read lanes and timers, and how many records wait; Kafka has the same as offsets of the group';
+COMMENT ON COLUMN pacer.positions.group_id IS 'the consumer group';
+COMMENT ON COLUMN pacer.positions.topic IS 'the topic';
+COMMENT ON COLUMN pacer.positions.partition IS 'its partition';
+COMMENT ON COLUMN pacer.positions.committed IS 'offset up to which all jobs are settled';
+COMMENT ON COLUMN pacer.positions.metadata IS 'what is settled beyond it, in the form of the metadata of an offset';
+COMMENT ON COLUMN pacer.positions.backlog IS 'records that wait from there on';
+COMMENT ON COLUMN pacer.positions.updated_at IS 'when a daemon saved it';
+COMMENT ON COLUMN pacer.positions.cluster_id IS 'of Kafka; empty where it is not known';
+COMMENT ON COLUMN pacer.positions.topic_id IS 'as Kafka''s tools spell it; empty where the brokers know none';
+
+-- The ledger of what was used. The counts of a shard are rebuilt from it when Redis has lost them.
+CREATE TABLE pacer.quota_usage (
+    quota_id    text   NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    minute      bigint NOT NULL,
+    node        text   NOT NULL,
+    units       bigint NOT NULL CONSTRAINT units_must_not_be_negative CHECK (units >= 0),
+    incarnation bigint,
+    PRIMARY KEY (quota_id, minute, node)
+) WITH (fillfactor = 80);
+CREATE INDEX quota_usage_minute ON pacer.quota_usage (minute);
+COMMENT ON TABLE pacer.quota_usage IS 'units of each quota per minute: reserved for use by a daemon, or, without a node, as counted by the store';
+COMMENT ON COLUMN pacer.quota_usage.quota_id IS 'of the quota';
+COMMENT ON COLUMN pacer.quota_usage.minute IS 'minutes since 1970 on the clock of the store; as a time: to_timestamp(minute * 60). Rows without a node that are older than a day hold an hour, of which it is the last minute';
+COMMENT ON COLUMN pacer.quota_usage.node IS 'the daemon that reserved the units; empty for what the store counted';
+COMMENT ON COLUMN pacer.quota_usage.units IS 'how many';
+COMMENT ON COLUMN pacer.quota_usage.incarnation IS 'of the data of the store that the units are taken from; null: not known';
+
+CREATE TABLE pacer.quota_checkpoints (
+    quota_id    text   PRIMARY KEY REFERENCES pacer.quotas ON DELETE CASCADE,
+    incarnation bigint NOT NULL,
+    since       bigint NOT NULL,
+    at          bigint NOT NULL,
+    counted_in  text   NOT NULL,
+    born        bigint NOT NULL,
+    counted     bigint NOT NULL,
+    begun       bigint NOT NULL
+) WITH (fillfactor = 50);
+COMMENT ON TABLE pacer.quota_checkpoints IS 'up to when quota_usage holds what the store has counted. Times are microseconds since 1970 on the clock of the store';
+COMMENT ON COLUMN pacer.quota_checkpoints.quota_id IS 'of the quota';
+COMMENT ON COLUMN pacer.quota_checkpoints.incarnation IS 'of the data of the store that was counted';
+COMMENT ON COLUMN pacer.quota_checkpoints.since IS 'the time of the checkpoint before';
+COMMENT ON COLUMN pacer.quota_checkpoints.at IS 'its time';
+COMMENT ON COLUMN pacer.quota_checkpoints.counted_in IS 'the window whose counts are compared';
+COMMENT ON COLUMN pacer.quota_checkpoints.born IS 'when the oldest units were counted that the window holds';
+COMMENT ON COLUMN pacer.quota_checkpoints.counted IS 'units in the newest part of the window at the time';
+COMMENT ON COLUMN pacer.quota_checkpoints.begun IS 'the first minute of which reservations taken from this incarnation are replaced by what was counted';
+
+CREATE TABLE pacer.quota_anchors (
+    quota_id  text        NOT NULL REFERENCES pacer.quotas ON DELETE CASCADE,
+    span      interval    NOT NULL,
+    resets_at timestamptz NOT NULL,
+    PRIMARY KEY (quota_id, span)
+);
+COMMENT ON TABLE pacer.quota_anchors IS 'when fixed windows end that began at their first use';
+COMMENT ON COLUMN pacer.quota_anchors.quota_id IS 'of the quota';
+COMMENT ON COLUMN pacer.quota_anchors.span IS 'of the window';
+COMMENT ON COLUMN pacer.quota_anchors.resets_at IS 'when the window begins anew';
+
+CREATE TABLE pacer.store_incarnations (
+    shard       integer     PRIMARY KEY CONSTRAINT shard_must_not_be_negative CHECK (shard >= 0),
+    incarnation bigint      NOT NULL CONSTRAINT incarnation_must_be_positive CHECK (incarnation > 0),
+    since       timestamptz NOT NULL DEFAULT now(),
+    cause       text        NOT NULL
+);
+COMMENT ON TABLE pacer.store_incarnations IS 'which life of a shard''s data holds the counts; another one has lost them';
+COMMENT ON COLUMN pacer.store_incarnations.shard IS 'number of the shard of Redis';
+COMMENT ON COLUMN pacer.store_incarnations.incarnation IS 'of its data';
+COMMENT ON COLUMN pacer.store_incarnations.since IS 'when this life of the data was entered here';
+COMMENT ON COLUMN pacer.store_incarnations.cause IS 'why that was: the first, or data that were lost; for people';
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- What the processes that serve the API share
+----------------------------------------------------------------------------------------------------------------------------------
+
+CREATE TABLE pacer.idempotency_keys (
+    actor       text        NOT NULL CHECK (length(actor) <= 256),
+    key         text        NOT NULL CHECK (length(key) BETWEEN 1 AND 128),
+    claim       bigint      GENERATED ALWAYS AS IDENTITY,
+    fingerprint bytea       NOT NULL CHECK (length(fingerprint) = 32),
+    begun       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    status      integer,
+    header      jsonb,
+    answer      text        CHECK (octet_length(answer) <= 524288),
+    PRIMARY KEY (actor, key)
+);
+CREATE INDEX idempotency_keys_begun ON pacer.idempotency_keys (begun);
+COMMENT ON TABLE pacer.idempotency_keys IS 'requests with an Idempotency-Key, and their answers, for 24 hours';
+COMMENT ON COLUMN pacer.idempotency_keys.actor IS 'who asked: the name of the token or of the user, without an address';
+COMMENT ON COLUMN pacer.idempotency_keys.key IS 'the Idempotency-Key';
+COMMENT ON COLUMN pacer.idempotency_keys.claim IS 'which request it is: of two processes that ask at once, one has it';
+COMMENT ON COLUMN pacer.idempotency_keys.fingerprint IS 'SHA-256 of the request: another one with the key is refused';
+COMMENT ON COLUMN pacer.idempotency_keys.begun IS 'when the request came';
+COMMENT ON COLUMN pacer.idempotency_keys.status IS 'HTTP status of the answer; null: it is being done, or its process ended meanwhile';
+COMMENT ON COLUMN pacer.idempotency_keys.header IS 'header of the answer';
+COMMENT ON COLUMN pacer.idempotency_keys.answer IS 'body of the answer';
+
+CREATE TABLE pacer.replays (
+    id      text        PRIMARY KEY CHECK (length(id) BETWEEN 1 AND 64),
+    job     jsonb       NOT NULL CHECK (octet_length(job::text) <= 65536),
+    running boolean     NOT NULL,
+    begun   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    beat    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    stop    boolean     NOT NULL DEFAULT false
+);
+CREATE INDEX replays_begun ON pacer.replays (begun);
+COMMENT ON TABLE pacer.replays IS 'the last 100 replays of dead letters that consoles have begun';
+COMMENT ON COLUMN pacer.replays.id IS 'as the API names it';
+COMMENT ON COLUMN pacer.replays.job IS 'the replay as the API shows it';
+COMMENT ON COLUMN pacer.replays.running IS 'whether it goes on, as its process last said';
+COMMENT ON COLUMN pacer.replays.begun IS 'when it began';
+COMMENT ON COLUMN pacer.replays.beat IS 'when its process last wrote the row: of one that runs, every few seconds';
+COMMENT ON COLUMN pacer.replays.stop IS 'somebody asks to stop it';
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Checks of single values
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- refuse raises the one clear line of a value that cannot be used, with the remedy as its hint.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.refuse(relation text, field text, message text, remedy text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%', message
+        USING ERRCODE = 'check_violation', SCHEMA = 'pacer', TABLE = relation, COLUMN = field, HINT = remedy;
+END $$;
+-- +goose StatementEnd
+
+-- check_id refuses ids that cannot stand in a header, a key or a metric. "(unknown)" stands for jobs without a campaign in metrics and lists.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_id(relation text, field text, value text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF value IS NULL OR length(value) > 256 OR value COLLATE "C" !~ '^[!-~]+$' THEN
+        PERFORM pacer.refuse(relation, field, format('%s.%s must be an id, not %L', relation, field, left(value, 64)),
+            'Use 1 to 256 printable ASCII characters without spaces.');
+    ELSIF relation = 'campaigns' AND field = 'id' AND value = '(unknown)' THEN
+        PERFORM pacer.refuse(relation, field, format('%s.%s must not be %L, which stands for jobs without a campaign', relation, field, value),
+            'Choose another id.');
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- check_word refuses a value that is not one of the allowed words.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_word(relation text, field text, value text, allowed text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF value IS NULL OR value <> ALL (allowed) THEN
+        PERFORM pacer.refuse(relation, field, format('%s.%s must not be %L', relation, field, left(value, 64)),
+            'Use one of: ' || array_to_string(allowed, ', ') || '.');
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- check_span refuses lengths of time that have no fixed length or lie outside 1 ms to 366 days.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_span(relation text, field text, value interval) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF value IS NULL OR value < '1 millisecond' OR value > '366 days' THEN
+        PERFORM pacer.refuse(relation, field, format('%s.%s must not be %s', relation, field, coalesce(value::text, 'null')),
+            'Use a length of time between 1 millisecond and 366 days, such as ''1 minute''.');
+    ELSIF extract(month FROM value) <> 0 OR extract(year FROM value) <> 0 THEN
+        PERFORM pacer.refuse(relation, field, format('%s.%s must not be counted in months: they differ in length', relation, field),
+            'Use days, such as ''30 days''.');
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Checks of campaigns
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- check_rate refuses rates that the timeline cannot keep exactly. The bounds are those of the daemon. They keep every
+-- product of its slot arithmetic below 2^53.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_rate(send_rate numeric, send_per interval) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    units   numeric := send_rate * 1000000;
+    per     numeric := extract(epoch FROM send_per) * 1000000 * 1000000;
+    divisor numeric;
+    message text;
+    remedy  text;
+BEGIN
+    IF send_rate IS NULL OR send_rate IN ('NaN', 'Infinity', '-Infinity') THEN
+        message := format('campaigns.send_rate must be a number, not %s', coalesce(send_rate::text, 'null'));
+        remedy := 'Use units per send_per, such as 500; 0 holds the campaign.';
+    ELSIF send_rate < 0 THEN
+        message := format('campaigns.send_rate must not be negative (%s)', left(send_rate::text, 40));
+        remedy := 'Use 0 to hold the campaign, or status = ''paused'' to pause it.';
+    ELSIF units <> trunc(units) THEN
+        message := format('campaigns.send_rate has more than six decimals (%s)', left(send_rate::text, 40));
+        remedy := 'Use a longer send_per, such as send_rate = 1, send_per = ''1 hour''.';
+    ELSIF units * 366 * 86400 * 1000000 < per AND units > 0 THEN
+        message := format('campaigns.send_rate is below one unit in 366 days (%s per %s)', left(send_rate::text, 40), send_per);
+        remedy := 'Use 0 to hold the campaign.';
+    ELSIF units > per THEN
+        message := format('campaigns.send_rate is above 1000000 per second (%s per %s)', left(send_rate::text, 40), send_per);
+        remedy := 'Use a lower send_rate or a longer send_per.';
+    ELSIF units > 0 THEN
+        divisor := gcd(units, per);
+        IF units / divisor > 100000000000 THEN
+            message := format('campaigns.send_rate has too many digits for its size (%s per %s)', left(send_rate::text, 40), send_per);
+            remedy := 'Use fewer decimals.';
+        END IF;
+    END IF;
+    IF message IS NOT NULL THEN
+        PERFORM pacer.refuse('campaigns', 'send_rate', message, remedy);
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- check_campaign refuses nonsense and gives the row a new revision. A statement that changes nothing leaves the row as it is,
+-- so that it is neither recorded nor announced.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_campaign() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        NEW.updated_at := OLD.updated_at;
+        IF NEW IS NOT DISTINCT FROM OLD THEN
+            RETURN OLD;
+        END IF;
+        IF NEW.id IS DISTINCT FROM OLD.id THEN
+            PERFORM pacer.refuse('campaigns', 'id', 'campaigns.id cannot be changed: jobs name it',
+                'Insert a campaign with the new id and cancel the old one.');
+        END IF;
+    END IF;
+    PERFORM pacer.check_id('campaigns', 'id', NEW.id);
+    PERFORM pacer.check_span('campaigns', 'send_per', NEW.send_per);
+    PERFORM pacer.check_rate(NEW.send_rate, NEW.send_per);
+    PERFORM pacer.check_word('campaigns', 'status', NEW.status, '{active,paused,cancelled,completed}');
+    PERFORM pacer.check_word('campaigns', 'overflow', NEW.overflow, '{lane,block}');
+    IF NEW.sink IS NOT NULL THEN
+        PERFORM pacer.check_id('campaigns', 'sink', NEW.sink);
+    END IF;
+    IF NEW.burst < 0 OR NEW.burst > 1000000 THEN
+        PERFORM pacer.refuse('campaigns', 'burst', format('campaigns.burst must not be %s', NEW.burst),
+            'Use 0 (none) to 1000000 units.');
+    ELSIF NEW.priority_weight < 1 OR NEW.priority_weight > 1000000 THEN
+        PERFORM pacer.refuse('campaigns', 'priority_weight',
+            format('campaigns.priority_weight must not be %s', NEW.priority_weight), 'Use 1 to 1000000.');
+    ELSIF NEW.max_in_flight < 0 THEN
+        PERFORM pacer.refuse('campaigns', 'max_in_flight',
+            format('campaigns.max_in_flight must not be negative (%s)', NEW.max_in_flight), 'Use 0 for no limit.');
+    ELSIF NEW.expected_total < 0 THEN
+        PERFORM pacer.refuse('campaigns', 'expected_total',
+            format('campaigns.expected_total must not be negative (%s)', NEW.expected_total), 'Use null when it is not known.');
+    ELSIF NOT isfinite(NEW.starts_at) OR NOT isfinite(NEW.ends_at) THEN
+        PERFORM pacer.refuse('campaigns', CASE WHEN isfinite(NEW.ends_at) THEN 'starts_at' ELSE 'ends_at' END,
+            'campaigns.starts_at and ends_at must not be infinite', 'Use null for no bound.');
+    ELSIF NEW.ends_at <= NEW.starts_at THEN
+        PERFORM pacer.refuse('campaigns', 'ends_at', 'campaigns.ends_at must be later than starts_at',
+            'Use null for no end.');
+    END IF;
+    IF NEW.job_ttl IS NOT NULL THEN
+        PERFORM pacer.check_span('campaigns', 'job_ttl', NEW.job_ttl);
+    END IF;
+    IF NEW.time_zone <> 'UTC' AND (TG_OP = 'INSERT' OR NEW.time_zone IS DISTINCT FROM OLD.time_zone) THEN
+        BEGIN
+            PERFORM now() AT TIME ZONE NEW.time_zone;
+        EXCEPTION WHEN invalid_parameter_value THEN
+            PERFORM pacer.refuse('campaigns', 'time_zone', format('campaigns.time_zone %L is not known', left(NEW.time_zone, 64)),
+                'Use a name such as ''Europe/Moscow'' or ''UTC''.');
+        END;
+    END IF;
+    NEW.revision := nextval('pacer.revisions');
+    NEW.updated_at := now();
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- refuse_schedule gives an example as the remedy.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.refuse_schedule(field text, message text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pacer.refuse('campaigns', field, format('campaigns.%s: %s', field, message), CASE field
+        WHEN 'ramp' THEN 'Use {"start": 10, "add": 5, "every": "1 minute"}, or "factor": 1.5 instead of "add"; null for none.'
+        ELSE 'Use [{"days": ["mon", "tue"], "from": "09:00", "to": "21:00"}]; without days, every day; null for always.' END);
+END $$;
+-- +goose StatementEnd
+
+-- ramp_number reads a number of a ramp, which must be above a bound and have at most six decimals.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.ramp_number(ramp jsonb, name text, above numeric) RETURNS numeric
+LANGUAGE plpgsql AS $$
+DECLARE
+    value numeric;
+BEGIN
+    IF jsonb_typeof(ramp->name) IS DISTINCT FROM 'number' THEN
+        PERFORM pacer.refuse_schedule('ramp', format('%s must be a number, not %s', name,
+            coalesce(left((ramp->name)::text, 40), 'left out')));
+    END IF;
+    value := (ramp->>name)::numeric;
+    IF value <= above OR value <> round(value, 6) OR value >= 100000000000 THEN
+        PERFORM pacer.refuse_schedule('ramp', format('%s must be above %s, with at most six decimals, not %s', name, above,
+            left(value::text, 40)));
+    END IF;
+    RETURN value;
+END $$;
+-- +goose StatementEnd
+
+-- check_ramp refuses ramps that do not lead to the rate. The bounds are those of the daemon.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_ramp(ramp jsonb, send_rate numeric, send_per interval) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    begin_at numeric;
+    addend   numeric;
+    factor   numeric;
+    every    text := ramp->>'every';
+    other    text;
+BEGIN
+    IF jsonb_typeof(ramp) <> 'object' THEN
+        PERFORM pacer.refuse_schedule('ramp', format('must be an object, not %s', left(ramp::text, 40)));
+    END IF;
+    SELECT k INTO other FROM jsonb_object_keys(ramp) k WHERE k NOT IN ('start', 'add', 'factor', 'every') LIMIT 1;
+    IF other IS NOT NULL THEN
+        PERFORM pacer.refuse_schedule('ramp', format('has no %s', quote_literal(left(other, 40))));
+    ELSIF ramp ? 'add' = ramp ? 'factor' THEN
+        PERFORM pacer.refuse_schedule('ramp', 'needs either add or factor');
+    END IF;
+    begin_at := pacer.ramp_number(ramp, 'start', 0);
+    IF ramp ? 'add' THEN
+        addend := pacer.ramp_number(ramp, 'add', 0);
+    ELSE
+        factor := pacer.ramp_number(ramp, 'factor', 1);
+        IF factor > 100 THEN
+            PERFORM pacer.refuse_schedule('ramp', format('factor must be at most 100, not %s', factor));
+        END IF;
+    END IF;
+    IF jsonb_typeof(ramp->'every') IS DISTINCT FROM 'string'
+        OR every !~ '^[0-9]{1,8} ?(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)$' THEN
+        PERFORM pacer.refuse_schedule('ramp',
+            format('every must be a number of seconds, minutes, hours, days or weeks, not %s',
+                coalesce(left((ramp->'every')::text, 40), 'left out')));
+    ELSIF every::interval NOT BETWEEN '1 second' AND '366 days' THEN
+        PERFORM pacer.refuse_schedule('ramp', format('every must lie between 1 second and 366 days, not %s', every));
+    END IF;
+    IF send_rate >= 100000000000 THEN
+        PERFORM pacer.refuse('campaigns', 'ramp', 'campaigns.ramp needs a send_rate below 10^11 units per send_per',
+            'Use a shorter send_per.');
+    ELSIF begin_at < send_rate AND begin_at * 366 * 86400 < extract(epoch FROM send_per) THEN
+        PERFORM pacer.refuse('campaigns', 'ramp',
+            format('campaigns.ramp: start is below one unit in 366 days (%s per %s)', begin_at, send_per), 'Start higher.');
+    ELSIF begin_at < send_rate
+        AND (send_rate - begin_at > 10000 * addend OR ln(send_rate / begin_at) > 10000 * ln(factor)) THEN
+        PERFORM pacer.refuse('campaigns', 'ramp',
+            format('campaigns.ramp takes more than 10000 steps from %s to the send_rate, %s', begin_at, send_rate),
+            'Use a larger step, and a longer every.');
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- check_hours refuses active hours that are not a list of spans of the wall clock.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_hours(hours jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    span  jsonb;
+    other text;
+BEGIN
+    IF jsonb_typeof(hours) <> 'array' THEN
+        PERFORM pacer.refuse_schedule('active_hours', format('must be a list, not %s', left(hours::text, 40)));
+    ELSIF jsonb_array_length(hours) > 32 THEN
+        PERFORM pacer.refuse_schedule('active_hours',
+            format('must have at most 32 spans, not %s: join days with the same hours', jsonb_array_length(hours)));
+    END IF;
+    FOR span IN SELECT e FROM jsonb_array_elements(hours) e LOOP
+        IF jsonb_typeof(span) <> 'object' THEN
+            PERFORM pacer.refuse_schedule('active_hours', format('must hold objects, not %s', left(span::text, 40)));
+        END IF;
+        SELECT k INTO other FROM jsonb_object_keys(span) k WHERE k NOT IN ('days', 'from', 'to') LIMIT 1;
+        IF other IS NOT NULL THEN
+            PERFORM pacer.refuse_schedule('active_hours', format('a span has no %s', quote_literal(left(other, 40))));
+        ELSIF jsonb_typeof(span->'from') IS DISTINCT FROM 'string' OR span->>'from' !~ '^([01][0-9]|2[0-3]):[0-5][0-9]$' THEN
+            PERFORM pacer.refuse_schedule('active_hours', format('from must be a time from 00:00 to 23:59, not %s',
+                coalesce(left((span->'from')::text, 40), 'left out')));
+        ELSIF jsonb_typeof(span->'to') IS DISTINCT FROM 'string'
+            OR span->>'to' !~ '^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$' THEN
+            PERFORM pacer.refuse_schedule('active_hours', format('to must be a time from 00:00 to 24:00, not %s',
+                coalesce(left((span->'to')::text, 40), 'left out')));
+        ELSIF span ? 'days' AND (jsonb_typeof(span->'days') <> 'array' OR span->'days' = '[]'
+            OR NOT '["mon", "tue", "wed", "thu", "fri", "sat", "sun"]' @> (span->'days')) THEN
+            PERFORM pacer.refuse_schedule('active_hours',
+                format('days must be a list of mon, tue, wed, thu, fri, sat and sun, not %s', left((span->'days')::text, 40)));
+        END IF;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- check_zone refuses abbreviations and rules of time zones: the server accepts them, daemons do not.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_zone(zone text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF zone IS NULL OR zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
+        PERFORM pacer.refuse('campaigns', 'time_zone',
+            format('campaigns.time_zone %L is not the name of a time zone', left(zone, 64)),
+            'Use a name such as ''Europe/Moscow'' or ''UTC''.');
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- check_schedule checks what changed in a schedule. It runs after check_campaign, which checks the rate. To list the zones takes
+-- the server tens of milliseconds, so a zone that another campaign uses is not looked up again.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_schedule() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before pacer.campaigns;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        before := OLD;
+    END IF;
+    IF NEW.ramp = 'null' THEN
+        NEW.ramp := NULL;
+    END IF;
+    IF NEW.active_hours IN ('null', '[]') THEN
+        NEW.active_hours := NULL;
+    END IF;
+    IF NEW.active_hours IS DISTINCT FROM before.active_hours AND NEW.active_hours IS NOT NULL THEN
+        PERFORM pacer.check_hours(NEW.active_hours);
+    END IF;
+    IF NEW.active_hours IS NOT NULL
+        AND (before.active_hours IS NULL OR NEW.time_zone IS DISTINCT FROM before.time_zone)
+        AND NOT EXISTS (SELECT 1 FROM pacer.campaigns c WHERE c.time_zone = NEW.time_zone AND c.active_hours IS NOT NULL) THEN
+        PERFORM pacer.check_zone(NEW.time_zone);
+    END IF;
+    IF NEW.ramp IS NULL THEN
+        NEW.ramp_since := NULL;
+        RETURN NEW;
+    END IF;
+    IF (NEW.ramp, NEW.send_rate, NEW.send_per) IS DISTINCT FROM (before.ramp, before.send_rate, before.send_per) THEN
+        PERFORM pacer.check_ramp(NEW.ramp, NEW.send_rate, NEW.send_per);
+    END IF;
+    IF NEW.ramp_since IS NULL
+        OR NEW.ramp IS DISTINCT FROM before.ramp AND NEW.ramp_since IS NOT DISTINCT FROM before.ramp_since THEN
+        NEW.ramp_since := now();
+    ELSIF NOT isfinite(NEW.ramp_since) THEN
+        PERFORM pacer.refuse('campaigns', 'ramp_since', 'campaigns.ramp_since must not be infinite',
+            'Use now() to begin anew, or starts_at to begin later.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- check_pause ends a pause whose campaign gets another status, and refuses a time that no pause goes with.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_pause() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.status = 'paused' THEN
+        IF NOT isfinite(NEW.paused_until) THEN
+            PERFORM pacer.refuse('campaigns', 'paused_until', 'campaigns.paused_until must be a point in time',
+                'Use null for a pause that lasts until somebody ends it.');
+        END IF;
+    ELSIF TG_OP = 'UPDATE' AND NEW.paused_until IS NOT DISTINCT FROM OLD.paused_until THEN
+        NEW.paused_until := NULL; -- the pause is over
+    ELSE
+        PERFORM pacer.refuse('campaigns', 'paused_until', format('campaigns.paused_until does not go with status %L', NEW.status),
+            'Set status to ''paused'' as well, or paused_until to null.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER a_pause BEFORE INSERT OR UPDATE ON pacer.campaigns
+    FOR EACH ROW WHEN (NEW.paused_until IS NOT NULL) EXECUTE FUNCTION pacer.check_pause();
+
+-- resume_due ends the pauses that are over and returns their number. Rows that another transaction holds are left for the next call.
+-- Daemons call it, so nothing has to run in the database.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.resume_due() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    resumed bigint;
+BEGIN
+    PERFORM set_config('pacer.actor', 'pacer', true), set_config('pacer.reason', 'its pause has ended', true);
+    UPDATE pacer.campaigns SET status = 'active' WHERE id IN (
+        SELECT id FROM pacer.campaigns WHERE paused_until <= clock_timestamp() AND status = 'paused' FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS resumed = ROW_COUNT;
+    RETURN resumed;
+END $$;
+-- +goose StatementEnd
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Checks of quotas, their windows and links
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- place_quota gives a new quota a shard unless it names one.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.place_quota() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    shards integer := coalesce((SELECT s.shards FROM pacer.store s), 1);
+BEGIN
+    IF NEW.shard IS NULL THEN
+        NEW.shard := (hashtext(NEW.id)::bigint + 2147483648) % shards;
+    ELSIF NEW.shard >= shards THEN
+        PERFORM pacer.refuse('quotas', 'shard', format('quotas.shard must not be %s: the store has %s', NEW.shard,
+            CASE shards WHEN 1 THEN 'one shard, 0' ELSE format('%s shards, from 0', shards) END),
+            'Leave it out, and a shard is chosen.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER a_place BEFORE INSERT ON pacer.quotas
+    FOR EACH ROW EXECUTE FUNCTION pacer.place_quota();
+
+-- check_store keeps every quota on a shard that exists.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_store() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    highest integer := (SELECT max(q.shard) FROM pacer.quotas q);
+BEGIN
+    IF NEW.shards IS NULL OR NEW.shards < 1 OR NEW.shards > 1024 THEN
+        PERFORM pacer.refuse('store', 'shards',
+            format('store.shards must not be %s', coalesce(NEW.shards::text, 'null')), 'Use 1 to 1024.');
+    ELSIF NEW.shards <= highest THEN
+        PERFORM pacer.refuse('store', 'shards',
+            format('store.shards must not be %s: there are quotas on shard %s', NEW.shards, highest),
+            format('Use at least %s, or delete those quotas: their counts live there.', highest + 1));
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.store
+    FOR EACH ROW EXECUTE FUNCTION pacer.check_store();
+
+-- check_quota does for quotas what check_campaign does for campaigns.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_quota() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        NEW.updated_at := OLD.updated_at;
+        IF NEW IS NOT DISTINCT FROM OLD THEN
+            RETURN OLD;
+        END IF;
+        IF NEW.id IS DISTINCT FROM OLD.id THEN
+            PERFORM pacer.refuse('quotas', 'id', 'quotas.id cannot be changed: counts are kept under it',
+                'Insert a quota with the new id and link the campaigns to it.');
+        ELSIF NEW.shard IS DISTINCT FROM OLD.shard THEN
+            PERFORM pacer.refuse('quotas', 'shard', 'quotas.shard is fixed when the quota is created: its counts live there',
+                'Insert a quota with another id and link the campaigns to it.');
+        END IF;
+    END IF;
+    PERFORM pacer.check_id('quotas', 'id', NEW.id);
+    PERFORM pacer.check_word('quotas', 'on_store_failure', NEW.on_store_failure, '{closed,local-share,open}');
+    PERFORM pacer.check_word('quotas', 'mode', NEW.mode, '{strict,eventual,shadow}');
+    PERFORM pacer.check_word('quotas', 'spend', NEW.spend, '{greedy,even}');
+    IF NEW.shard < 0 THEN
+        PERFORM pacer.refuse('quotas', 'shard', format('quotas.shard must not be negative (%s)', NEW.shard), 'Use 0.');
+    END IF;
+    NEW.revision := nextval('pacer.revisions');
+    NEW.updated_at := now();
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- check_coverage refuses what a quota cannot cover.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_coverage() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.rollout IS NULL OR NEW.rollout < 0 OR NEW.rollout > 100 THEN
+        PERFORM pacer.refuse('quotas', 'rollout',
+            format('quotas.rollout must not be %s', coalesce(NEW.rollout::text, 'null')),
+            'Use 0 (the quota does not bind) to 100 percent.');
+    END IF;
+    PERFORM pacer.check_word('quotas', 'unit', NEW.unit, '{units,bytes}');
+    IF NEW.unit = 'bytes' AND NEW.mode <> 'eventual' THEN
+        PERFORM pacer.refuse('quotas', 'unit',
+            format('quotas.unit must not be ''bytes'' in mode %L', left(NEW.mode, 64)),
+            'Use mode eventual, or unit units.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- check_algorithm refuses windows that their algorithm cannot keep. It runs before check_window, which checks what all windows
+-- have in common. A zone is looked up when its anchor is written, and not again: names of zones come and go.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_algorithm() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unit text := split_part(NEW.anchor, '@', 1);
+    zone text := CASE WHEN NEW.anchor LIKE '%@%' THEN substr(NEW.anchor, length(unit) + 2) ELSE 'UTC' END;
+    span interval := CASE unit WHEN 'minute' THEN '1 minute' WHEN 'hour' THEN '1 hour' WHEN 'day' THEN '1 day'
+                               WHEN 'week' THEN '7 days' WHEN 'month' THEN '31 days' END;
+BEGIN
+    NEW.anchor := nullif(NEW.anchor, '');
+    IF NEW.algorithm = 'log' AND NEW.max_units > 10000 THEN
+        PERFORM pacer.refuse('quota_windows', 'max_units',
+            format('quota_windows.max_units of a log window must not be %s: every grant is remembered', NEW.max_units),
+            'Use algorithm sliding above 10000 units.');
+    END IF;
+    IF NEW.anchor IS NULL THEN
+        RETURN NEW;
+    ELSIF NEW.algorithm <> 'fixed' THEN
+        PERFORM pacer.refuse('quota_windows', 'anchor',
+            format('quota_windows.anchor does not go with algorithm %L', left(NEW.algorithm, 64)),
+            'Use algorithm fixed, or null.');
+    ELSIF span IS NULL THEN
+        PERFORM pacer.refuse('quota_windows', 'anchor',
+            format('quota_windows.anchor must not be %L', left(NEW.anchor, 64)),
+            'Use minute, hour, day, week or month, with a time zone if need be, such as ''day@Europe/Moscow''.');
+    ELSIF NEW.span <> span THEN
+        PERFORM pacer.refuse('quota_windows', 'span',
+            format('quota_windows.span of a window that begins with the %s must be %s, not %s', unit, span, NEW.span),
+            'Use the length of the unit: 1 minute, 1 hour, 1 day, 7 days, or 31 days, the longest month.');
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.anchor IS NOT DISTINCT FROM OLD.anchor THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    IF zone !~ '^[A-Z]' OR NOT EXISTS (SELECT 1 FROM pg_timezone_names n WHERE n.name = zone) THEN
+        PERFORM pacer.refuse('quota_windows', 'anchor',
+            format('quota_windows.anchor names an unknown time zone, %L', left(zone, 64)),
+            'Use a name such as ''Europe/Moscow'' or ''UTC''.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER a_algorithm BEFORE INSERT OR UPDATE ON pacer.quota_windows
+    FOR EACH ROW EXECUTE FUNCTION pacer.check_algorithm();
+
+-- check_window refuses windows that the quota engine cannot keep.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_window() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pacer.check_span('quota_windows', 'span', NEW.span);
+    PERFORM pacer.check_word('quota_windows', 'algorithm', NEW.algorithm, '{sliding,fixed,log}');
+    IF NEW.max_units < 0 OR NEW.max_units > 1000000000000000 THEN
+        PERFORM pacer.refuse('quota_windows', 'max_units', format('quota_windows.max_units must not be %s', NEW.max_units),
+            'Use 0 (grants nothing) to 10^15 units.');
+    END IF;
+    IF length(NEW.anchor) NOT BETWEEN 1 AND 64 THEN
+        PERFORM pacer.refuse('quota_windows', 'anchor', 'quota_windows.anchor must have 1 to 64 characters', 'Use null for none.');
+    END IF;
+    IF (SELECT count(*) FROM pacer.quota_windows w WHERE w.quota_id = NEW.quota_id AND w.span <> NEW.span) >= 16 THEN
+        PERFORM pacer.refuse('quota_windows', 'quota_id', format('quota %L has 16 windows already', NEW.quota_id),
+            'Delete a window that another one implies.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.quota_windows
+    FOR EACH ROW EXECUTE FUNCTION pacer.check_window();
+
+-- check_spend refuses limits too great to be spent evenly. It runs when the transaction commits, because several statements, in any
+-- order, write a quota and its windows.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_spend() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    quota   text;
+    highest bigint;
+BEGIN
+    IF TG_TABLE_NAME = 'quotas' THEN
+        quota := NEW.id;
+    ELSE
+        quota := NEW.quota_id;
+    END IF;
+    SELECT max(w.max_units) INTO highest FROM pacer.quotas q JOIN pacer.quota_windows w ON w.quota_id = q.id
+    WHERE q.id = quota AND q.spend = 'even';
+    IF highest > 68719476736 THEN
+        PERFORM pacer.refuse('quota_windows', 'max_units',
+            format('quota_windows.max_units must not be %s: quota %L is spent evenly', highest, quota),
+            'Use at most 2^36 (68719476736) units, or spend greedy.');
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE OF spend ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.spend = 'even') EXECUTE FUNCTION pacer.check_spend();
+CREATE CONSTRAINT TRIGGER c_spend AFTER INSERT OR UPDATE ON pacer.quota_windows DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.max_units > 68719476736) EXECUTE FUNCTION pacer.check_spend();
+
+-- check_link bounds how many quotas a campaign may have.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_link() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (SELECT count(*) FROM pacer.campaign_quotas l WHERE l.campaign_id = NEW.campaign_id
+            AND l.quota_id <> NEW.quota_id) >= 16 THEN
+        PERFORM pacer.refuse('campaign_quotas', 'campaign_id', format('campaign %L has 16 quotas already', NEW.campaign_id),
+            'Unlink a quota, or join several into one with more windows.');
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER b_check BEFORE INSERT OR UPDATE ON pacer.campaign_quotas
+    FOR EACH ROW EXECUTE FUNCTION pacer.check_link();
+
+-- spread returns the quotas of a campaign with their shards if the shards are several, and null otherwise. A take is one script in one
+-- shard. Quotas of mode eventual are not counted in a shard.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.spread(campaign text) RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(format('%s in shard %s', q.id, q.shard), ', ' ORDER BY q.id COLLATE "C")
+    FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id
+    WHERE l.campaign_id = campaign AND q.mode <> 'eventual'
+    HAVING count(DISTINCT q.shard) > 1
+$$;
+-- +goose StatementEnd
+
+-- spread_remedy is the hint of an error about such a campaign.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.spread_remedy() RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT 'Create the quotas of a campaign in one shard, by pacer quota set NEW --with QUOTA or by '
+        'INSERT INTO pacer.quotas (id, shard), and link those.'
+$$;
+-- +goose StatementEnd
+
+-- check_links refuses links by which the quotas of a campaign would live in several shards. It runs after the statement, which may
+-- replace several links.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_links() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    divided text;
+BEGIN
+    SELECT l.campaign_id INTO divided
+    FROM pacer.campaign_quotas l JOIN pacer.quotas q ON q.id = l.quota_id
+    WHERE q.mode <> 'eventual' AND l.campaign_id IN (
+        SELECT c.campaign_id FROM changed c JOIN pacer.quotas n ON n.id = c.quota_id WHERE n.mode <> 'eventual')
+    GROUP BY l.campaign_id HAVING count(DISTINCT q.shard) > 1
+    ORDER BY l.campaign_id COLLATE "C" LIMIT 1;
+    IF FOUND THEN
+        PERFORM pacer.refuse('campaign_quotas', 'quota_id',
+            format('the quotas of campaign %L would live in several shards of the store: %s', divided, pacer.spread(divided)),
+            pacer.spread_remedy());
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER f_spread_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.check_links();
+CREATE TRIGGER f_spread_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.check_links();
+
+-- check_spread refuses a change of a quota's mode by which the quotas of a campaign would live in several shards.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_spread() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    divided record;
+BEGIN
+    SELECT l.campaign_id, pacer.spread(l.campaign_id) AS quotas INTO divided
+    FROM pacer.campaign_quotas l
+    WHERE l.quota_id = NEW.id AND pacer.spread(l.campaign_id) IS NOT NULL
+    ORDER BY l.campaign_id COLLATE "C" LIMIT 1;
+    IF FOUND THEN
+        PERFORM pacer.refuse('quotas', 'mode',
+            format('the quotas of campaign %L would live in several shards of the store: %s', divided.campaign_id, divided.quotas),
+            pacer.spread_remedy());
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER f_spread AFTER UPDATE OF mode ON pacer.quotas
+    FOR EACH ROW WHEN (OLD.mode = 'eventual' AND NEW.mode <> 'eventual') EXECUTE FUNCTION pacer.check_spread();
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Checks of destinations, and what daemons note of them
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- check_destination refuses nonsense and gives the row a new revision, as check_campaign does.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.check_destination() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    header record;
+    secret text;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        NEW.updated_at := OLD.updated_at;
+        IF NEW.disabled_at IS NULL AND OLD.disabled_at IS NOT NULL THEN
+            NEW.disabled_reason := NULL;
+        END IF;
+        IF NEW IS NOT DISTINCT FROM OLD THEN
+            RETURN OLD;
+        END IF;
+        IF NEW.id IS DISTINCT FROM OLD.id THEN
+            PERFORM pacer.refuse('destinations', 'id', 'destinations.id cannot be changed: jobs name it',
+                'Insert a destination with the new id.');
+        END IF;
+    END IF;
+    PERFORM pacer.check_id('destinations', 'id', NEW.id);
+    IF NEW.sink IS NOT NULL THEN
+        PERFORM pacer.check_id('destinations', 'sink', NEW.sink);
+    END IF;
+    IF NEW.url IS NULL OR length(NEW.url) > 2048 OR NEW.url COLLATE "C" !~ '^https?://[^/?#@]+([/?][!-~]*)?$'
+            OR NEW.url COLLATE "C" !~ '^[!-~]+$' OR position('#' IN NEW.url) > 0 THEN
+        PERFORM pacer.refuse('destinations', 'url', 'destinations.url must be an address without a user and a fragment',
+            'Use one of at most 2048 characters, such as https://hooks.example.com/orders; a user and a password belong into headers, as a reference.');
+    END IF;
+    IF jsonb_typeof(NEW.headers) IS DISTINCT FROM 'object' THEN
+        PERFORM pacer.refuse('destinations', 'headers', 'destinations.headers must be a JSON object of names and values',
+            'Use one such as {"x-tenant": "blue", "authorization": "file:shop-7"}.');
+    END IF;
+    IF (SELECT count(*) FROM jsonb_object_keys(NEW.headers)) > 32 THEN
+        PERFORM pacer.refuse('destinations', 'headers', 'destinations.headers has more than 32 headers', 'Use fewer.');
+    END IF;
+    FOR header IN SELECT e.key AS name, e.value AS value, e.value #>> '{}' AS content FROM jsonb_each(NEW.headers) AS e LOOP
+        IF header.name COLLATE "C" !~ '^[-!#$%&''*+.^_`|~0-9A-Za-z]{1,128}$' OR jsonb_typeof(header.value) <> 'string' THEN
+            PERFORM pacer.refuse('destinations', 'headers', format('destinations.headers: %L must be the name of a header, with a text', left(header.name, 64)),
+                'Use one such as {"x-tenant": "blue"}.');
+        ELSIF length(header.content) > 2048 OR header.content ~ '[\x01-\x08\x0A-\x1F\x7F]' THEN
+            PERFORM pacer.refuse('destinations', 'headers', format('destinations.headers: the value of %L must be one line of at most 2048 characters', header.name),
+                'Use a shorter one, or a reference, file:NAME.');
+        ELSIF header.name ~* '(authorization|cookie|secret|token|password|api-?key)' AND header.content !~ '^(file|env):[!-~]+$' THEN
+            PERFORM pacer.refuse('destinations', 'headers', format('destinations.headers: the value of %L is a secret, and must not be in the database', header.name),
+                'Use a reference: file:NAME for a file in secrets_dir, or env:DESTINATION_NAME for a variable of the daemons.');
+        END IF;
+    END LOOP;
+    IF NEW.secrets IS NULL OR cardinality(NEW.secrets) > 4 THEN
+        PERFORM pacer.refuse('destinations', 'secrets', 'destinations.secrets must be a list of at most 4 references',
+            'Use ''{}'' for none; while a secret is rotated, two.');
+    END IF;
+    FOREACH secret IN ARRAY NEW.secrets LOOP
+        IF secret IS NULL OR length(secret) > 256 OR secret COLLATE "C" !~ '^(file|env):[!-~]+$' THEN
+            PERFORM pacer.refuse('destinations', 'secrets', 'destinations.secrets must be references; a secret must not be in the database',
+                'Use file:NAME for a file in secrets_dir, or env:DESTINATION_NAME for a variable of the daemons.');
+        END IF;
+    END LOOP;
+    IF NEW.max_in_flight IS NULL OR NEW.max_in_flight < 0 THEN
+        PERFORM pacer.refuse('destinations', 'max_in_flight', 'destinations.max_in_flight must not be negative', 'Use 0 for as many as the sink has.');
+    ELSIF NOT isfinite(NEW.disabled_at) OR NOT isfinite(NEW.failing_since) THEN
+        PERFORM pacer.refuse('destinations', 'disabled_at', 'destinations.disabled_at and failing_since must not be infinite', 'Use now(), or null.');
+    ELSIF length(NEW.disabled_reason) > 500 THEN
+        PERFORM pacer.refuse('destinations', 'disabled_reason', 'destinations.disabled_reason has more than 500 characters', 'Use a shorter one.');
+    END IF;
+    NEW.revision := nextval('pacer.revisions');
+    NEW.updated_at := now();
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- renew_destination counts how often a destination began anew. By its count a daemon notices a destination that was disabled and enabled
+-- again, or moved away and back, between two reads. A change of who disabled it empties ended_at.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.renew_destination() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.renewed := OLD.renewed;
+    IF (NEW.url, NEW.headers, NEW.secrets, NEW.sink) IS DISTINCT FROM (OLD.url, OLD.headers, OLD.secrets, OLD.sink)
+            OR NEW.disabled_at IS NULL AND OLD.disabled_at IS NOT NULL THEN
+        NEW.renewed := OLD.renewed + 1;
+        NEW.failing_since := NULL;
+    END IF;
+    IF NEW.disabled_at IS NULL OR NEW.ended_at IS NOT DISTINCT FROM OLD.ended_at THEN
+        NEW.ended_at := NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER b_renew BEFORE UPDATE ON pacer.destinations FOR EACH ROW
+    WHEN ((NEW.url, NEW.headers, NEW.secrets, NEW.sink, NEW.disabled_at, NEW.disabled_reason, NEW.renewed, NEW.ended_at)
+        IS DISTINCT FROM (OLD.url, OLD.headers, OLD.secrets, OLD.sink, OLD.disabled_at, OLD.disabled_reason, OLD.renewed, OLD.ended_at))
+    EXECUTE FUNCTION pacer.renew_destination();
+
+-- Daemons have no right to change destinations but by the next two functions.
+
+-- destinations_fail notes since when each of the destinations has failed, null for one that works again. An earlier time stays. A daemon
+-- that disables a destination may miss a success that another daemon is about to note, so a success that is noted within a minute enables
+-- what a daemon has disabled.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.destinations_fail(ids text[], since timestamptz[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT has_table_privilege(session_user, 'pacer.positions', 'INSERT') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'pacer.destinations_fail is for daemons';
+    END IF;
+    PERFORM 1 FROM pacer.destinations d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE; -- all daemons in the same order
+    UPDATE pacer.destinations d SET failing_since = f.since, disabled_at = NULL
+    FROM unnest(ids, since) AS f (id, since)
+    WHERE d.id = f.id AND (d.disabled_at IS NULL AND (d.failing_since IS NULL) <> (f.since IS NULL)
+        OR f.since IS NULL AND d.ended_at > clock_timestamp() - interval '1 minute');
+END $$;
+-- +goose StatementEnd
+
+-- disable_destination disables a destination if its revision is still the one that the daemon has seen.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.disable_destination(destination text, seen bigint, reason text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    at timestamptz := clock_timestamp();
+BEGIN
+    IF NOT has_table_privilege(session_user, 'pacer.positions', 'INSERT') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'pacer.disable_destination is for daemons';
+    END IF;
+    UPDATE pacer.destinations d SET disabled_at = at, disabled_reason = left(reason, 500), ended_at = at
+    WHERE d.id = destination AND d.revision = seen AND d.disabled_at IS NULL;
+    RETURN FOUND;
+END $$;
+-- +goose StatementEnd
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Changes take turns, are recorded, numbered and announced
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- take_turn serialises transactions that change quotas, windows and links, because rules about them concern several rows. It fires before
+-- the statement touches a row, so that two transactions cannot each hold a row that the other wants while one of them waits here. Deleting
+-- a campaign deletes its links. Changes of campaigns do not take turns.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.take_turn() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM 1 FROM pacer.store FOR UPDATE;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER a_turn BEFORE DELETE OR TRUNCATE ON pacer.campaigns
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
+CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
+CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.quota_windows
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
+CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.campaign_quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
+CREATE TRIGGER a_turn BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON pacer.store
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.take_turn();
+
+-- record_change runs with the rights of the owner, so that a role that may change a campaign can neither skip nor forge the record.
+-- Inside such a function current_user is the owner. The role that the session has set, or else the session's user, made the change.
+-- What triggers and daemons keep in a row is no change of a person: it is announced, not recorded.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.record_change() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kept   text[] := '{revision,updated_at,failing_since,renewed,ended_at}';
+    before jsonb  := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - kept END;
+    after  jsonb  := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - kept END;
+    entry  jsonb  := coalesce(after, before);
+BEGIN
+    IF before IS DISTINCT FROM after THEN
+        INSERT INTO pacer.campaign_changes (who, application, relation, operation, campaign_id, quota_id, destination_id, old, new)
+        VALUES (coalesce(nullif(current_setting('role'), 'none'), session_user), current_setting('application_name'),
+            TG_TABLE_NAME, lower(TG_OP),
+            CASE TG_TABLE_NAME WHEN 'campaigns' THEN entry->>'id' ELSE entry->>'campaign_id' END,
+            CASE TG_TABLE_NAME WHEN 'quotas' THEN entry->>'id' ELSE entry->>'quota_id' END,
+            CASE TG_TABLE_NAME WHEN 'destinations' THEN entry->>'id' END,
+            before, after);
+    END IF;
+    IF entry ? 'id' AND OLD IS DISTINCT FROM NEW THEN
+        PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME || ' ' || (entry->>'id'));
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.quota_windows
+    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
+CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.campaign_quotas
+    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
+CREATE TRIGGER c_record AFTER INSERT OR UPDATE OR DELETE ON pacer.store
+    FOR EACH ROW EXECUTE FUNCTION pacer.record_change();
+
+-- provisional_revision makes a new revision provisional: below 0.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.provisional_revision() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'INSERT' OR NEW.revision <> OLD.revision THEN
+        NEW.revision := -NEW.revision;
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- number_campaigns runs for each changed row when the transaction commits. The first row's call numbers all rows of the transaction: of the
+-- rows below 0, a transaction sees only its own.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.number_campaigns() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pacer.campaigns c WHERE c.id = NEW.id AND c.revision = NEW.revision) THEN
+        PERFORM 1 FROM pacer.revision FOR UPDATE;
+        UPDATE pacer.campaigns SET revision = nextval('pacer.revisions') WHERE revision < 0;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.campaigns DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_campaigns();
+
+-- number_quotas does for quotas what number_campaigns does for campaigns.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.number_quotas() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pacer.quotas q WHERE q.id = NEW.id AND q.revision = NEW.revision) THEN
+        PERFORM 1 FROM pacer.revision FOR UPDATE;
+        UPDATE pacer.quotas SET revision = nextval('pacer.revisions') WHERE revision < 0;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_quotas();
+
+-- number_destinations does for destinations what number_campaigns does for campaigns.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.number_destinations() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pacer.destinations d WHERE d.id = NEW.id AND d.revision = NEW.revision) THEN
+        PERFORM 1 FROM pacer.revision FOR UPDATE;
+        UPDATE pacer.destinations SET revision = nextval('pacer.revisions') WHERE revision < 0;
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER z_number AFTER INSERT OR UPDATE ON pacer.destinations DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.revision < 0) EXECUTE FUNCTION pacer.number_destinations();
+
+-- The row triggers of the three tables that have revisions. A row is numbered by an update, made by a trigger, that takes its revision from
+-- below 0 to above and changes nothing else. That update is not checked, recorded or announced again.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    t       record;
+    changes text;
+BEGIN
+    FOR t IN SELECT * FROM (VALUES
+        ('campaigns', 'b_check', 'BEFORE', 'check_campaign'), ('campaigns', 'b_schedule', 'BEFORE', 'check_schedule'),
+        ('campaigns', 'z_provisional', 'BEFORE', 'provisional_revision'), ('campaigns', 'c_record', 'AFTER', 'record_change'),
+        ('quotas', 'b_check', 'BEFORE', 'check_quota'), ('quotas', 'b_coverage', 'BEFORE', 'check_coverage'),
+        ('quotas', 'z_provisional', 'BEFORE', 'provisional_revision'), ('quotas', 'c_record', 'AFTER', 'record_change'),
+        ('destinations', 'b_check', 'BEFORE', 'check_destination'),
+        ('destinations', 'z_provisional', 'BEFORE', 'provisional_revision'), ('destinations', 'c_record', 'AFTER', 'record_change')
+    ) AS v (relation, name, moment, function) LOOP
+        SELECT format('(OLD.revision >= 0 OR NEW.revision < 0 OR pg_trigger_depth() = 0 OR (%s) IS DISTINCT FROM (%s))',
+                string_agg('OLD.' || quote_ident(attname), ', ' ORDER BY attnum), string_agg('NEW.' || quote_ident(attname), ', ' ORDER BY attnum))
+            INTO changes FROM pg_catalog.pg_attribute
+            WHERE attrelid = ('pacer.' || t.relation)::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'revision';
+        EXECUTE format('CREATE TRIGGER %s %s INSERT%s ON pacer.%s FOR EACH ROW EXECUTE FUNCTION pacer.%s()',
+            t.name, t.moment, CASE t.moment WHEN 'AFTER' THEN ' OR DELETE' END, t.relation, t.function);
+        EXECUTE format('CREATE TRIGGER %s_update %s UPDATE ON pacer.%s FOR EACH ROW WHEN %s EXECUTE FUNCTION pacer.%s()',
+            t.name, t.moment, t.relation, changes, t.function);
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- bump_quotas gives the quotas whose windows a statement changed a new revision. Rows whose revision is provisional get a final one anyway.
+-- Any other value than the old revision will do: the row's own trigger takes the next one.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.bump_quotas() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        UPDATE pacer.quotas SET revision = revision + 1 WHERE revision >= 0 AND id IN (
+            SELECT d.quota_id FROM (SELECT * FROM before EXCEPT SELECT * FROM after) AS d
+            UNION SELECT d.quota_id FROM (SELECT * FROM after EXCEPT SELECT * FROM before) AS d);
+    ELSE
+        UPDATE pacer.quotas SET revision = revision + 1 WHERE revision >= 0 AND id IN (SELECT c.quota_id FROM changed c);
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.quota_windows REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
+CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.quota_windows REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
+CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.quota_windows REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_quotas();
+
+-- bump_campaigns does the same for the campaigns that a statement linked or unlinked.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.bump_campaigns() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        UPDATE pacer.campaigns SET revision = revision + 1 WHERE revision >= 0 AND id IN (
+            SELECT d.campaign_id FROM (SELECT * FROM before EXCEPT SELECT * FROM after) AS d
+            UNION SELECT d.campaign_id FROM (SELECT * FROM after EXCEPT SELECT * FROM before) AS d);
+    ELSE
+        UPDATE pacer.campaigns SET revision = revision + 1 WHERE revision >= 0 AND id IN (SELECT c.campaign_id FROM changed c);
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER d_bump_insert AFTER INSERT ON pacer.campaign_quotas REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
+CREATE TRIGGER d_bump_update AFTER UPDATE ON pacer.campaign_quotas REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
+CREATE TRIGGER d_bump_delete AFTER DELETE ON pacer.campaign_quotas REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.bump_campaigns();
+
+-- number_removal does for a deletion what number_campaigns does for a change, once in a transaction. No row is left to carry the number.
+-- A daemon that sees the number move reads everything again.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.number_removal() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pacer.revision SET removed = nextval('pacer.revisions') WHERE xmin <> pg_current_xact_id()::xid;
+    PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.campaigns DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
+CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.quotas DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
+CREATE CONSTRAINT TRIGGER z_removed AFTER DELETE ON pacer.destinations DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pacer.number_removal();
+
+-- note_removal does for TRUNCATE what number_removal does for DELETE.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.note_removal() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pacer.revision SET removed = nextval('pacer.revisions');
+    PERFORM pg_notify('pacer_catalog', TG_TABLE_NAME);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaigns
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
+CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
+CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.quota_windows
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
+CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.campaign_quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
+CREATE TRIGGER e_removed AFTER TRUNCATE ON pacer.destinations
+    FOR EACH STATEMENT EXECUTE FUNCTION pacer.note_removal();
+
+-- prune_changes deletes the oldest rows, a few at a time and faster than they come. It skips rows that another transaction deletes.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.prune_changes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pacer.campaign_changes WHERE change IN (
+        SELECT o.change
+        FROM (SELECT c.change, c."when" FROM pacer.campaign_changes c ORDER BY c.change LIMIT 64 FOR UPDATE SKIP LOCKED) AS o
+        WHERE o."when" < now() - (SELECT s.changes_kept FROM pacer.store s));
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER prune AFTER INSERT ON pacer.campaign_changes
+    FOR EACH ROW WHEN (NEW.change % 16 = 0) EXECUTE FUNCTION pacer.prune_changes();
+
+-- catch_up compares the rows and not the sequence: the rows are what a transaction that fails leaves as it was. Changes of
+-- quotas take turns, and so do calls of this. What a daemon says is believed of daemons only, and within reason.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.catch_up(seen bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    newest bigint := 0;
+BEGIN
+    FOR i IN 1..2 LOOP
+        SELECT greatest((SELECT max(revision) FROM pacer.campaigns), (SELECT max(revision) FROM pacer.quotas),
+            (SELECT max(revision) FROM pacer.destinations), (SELECT max(removed) FROM pacer.revision), 0) INTO newest;
+        IF newest >= seen THEN
+            RETURN false;
+        END IF;
+        IF i = 1 THEN
+            PERFORM 1 FROM pacer.store FOR UPDATE; -- somebody else may have done it by then
+        END IF;
+    END LOOP;
+    IF NOT has_table_privilege(session_user, 'pacer.positions', 'INSERT') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'pacer.catch_up is for daemons';
+    END IF;
+    IF seen > newest + 1000000000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('revision %s is too far ahead of %s', seen, newest);
+    END IF;
+    PERFORM setval('pacer.revisions', greatest(seen, (SELECT last_value FROM pacer.revisions)));
+    UPDATE pacer.quotas SET revision = revision + 1 WHERE revision >= 0;
+    UPDATE pacer.campaigns SET revision = revision + 1 WHERE revision >= 0;
+    UPDATE pacer.destinations SET revision = revision + 1 WHERE revision >= 0;
+    UPDATE pacer.revision SET removed = nextval('pacer.revisions'); -- the rows that are gone
+    PERFORM pg_notify('pacer_catalog', 'campaigns');
+    RETURN true;
+END $$;
+-- +goose StatementEnd
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Corrections of counts
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- record_adjustment is called in the transaction in which the count of a window is corrected in the store, with the minute of the store's
+-- clock. What is added enters the ledger, from which lost windows are rebuilt.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.record_adjustment(quota text, span interval, before bigint, after bigint, reason text, minute bigint)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who    text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+    number bigint;
+BEGIN
+    IF NOT has_table_privilege(who, 'pacer.quota_windows', 'UPDATE') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'to adjust a quota takes the right to change its windows';
+    END IF;
+    INSERT INTO pacer.campaign_changes (who, application, relation, operation, quota_id, old, new)
+    VALUES (who, current_setting('application_name'), 'quota_windows', 'adjust', quota,
+        jsonb_build_object('quota_id', quota, 'span', span, 'used', before),
+        jsonb_build_object('quota_id', quota, 'span', span, 'used', after, 'reason', reason))
+    RETURNING change INTO number;
+    -- What the store counts from here on cannot be compared with what it had counted before. The next checkpoint begins anew.
+    DELETE FROM pacer.quota_checkpoints k WHERE k.quota_id = record_adjustment.quota;
+    IF after > before THEN
+        INSERT INTO pacer.quota_usage (quota_id, node, minute, units)
+        VALUES (quota, 'adjust-' || number, minute, after - before);
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+----------------------------------------------------------------------------------------------------------------------------------
+-- Lanes
+----------------------------------------------------------------------------------------------------------------------------------
+
+-- announce_pin tells daemons of changed pins. A report that a lane is drained is not announced.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.announce_pin() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('pacer_catalog', 'lane_pins ' ||
+        CASE TG_OP WHEN 'DELETE' THEN left(OLD.campaign_id, 256) ELSE left(NEW.campaign_id, 256) END);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OF lane OR DELETE ON pacer.lane_pins
+    FOR EACH ROW EXECUTE FUNCTION pacer.announce_pin();
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OF lane OR DELETE ON pacer.lane_stripes
+    FOR EACH ROW EXECUTE FUNCTION pacer.announce_pin();
+
+-- promote_stripe puts another lane in the place of a first lane that is removed, so that a campaign with lanes always has a first.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.promote_stripe() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    WITH next AS (
+        DELETE FROM pacer.lane_stripes s WHERE s.campaign_id = OLD.campaign_id AND s.lane = (
+            SELECT min(o.lane) FROM pacer.lane_stripes o WHERE o.campaign_id = OLD.campaign_id)
+        RETURNING s.*
+    )
+    INSERT INTO pacer.lane_pins (campaign_id, lane, pinned_at, drained_at)
+    SELECT n.campaign_id, n.lane, n.pinned_at, n.drained_at FROM next n
+    ON CONFLICT (campaign_id) DO NOTHING;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER promote AFTER DELETE ON pacer.lane_pins
+    FOR EACH ROW EXECUTE FUNCTION pacer.promote_stripe();
+
+-- lanes does in SQL what daemons do when they pin a campaign.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.lanes(campaign text, lanes integer, topic text DEFAULT 'pacer.lanes') RETURNS integer[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted integer;
+    base   integer;
+    chosen integer;
+    stripes integer[];
+BEGIN
+    IF $1 IS NULL OR length($1) > 256 OR $1 COLLATE "C" !~ '^[!-~]+$' THEN
+        RAISE EXCEPTION 'campaign must be 1 to 256 printable ASCII characters without spaces'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF $2 IS NULL OR $2 NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'lanes must be the number of partitions of the topic of lanes, from 1 to 10000'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- As many as the rate needs: one for each 500 units a second, at most an eighth of all.
+    SELECT least(greatest(ceil(floor(c.send_rate / nullif(extract(epoch FROM c.send_per), 0)) / 500), 1), greatest($2 / 8, 1))
+    INTO wanted FROM pacer.campaigns c WHERE c.id = $1;
+    wanted := coalesce(wanted, 1);
+    FOR try IN 1..2 LOOP
+        stripes := ARRAY(
+            SELECT p.lane FROM pacer.lane_pins p WHERE p.campaign_id = $1 AND p.lane < $2
+            UNION SELECT s.lane FROM pacer.lane_stripes s WHERE s.campaign_id = $1 AND s.lane < $2 ORDER BY 1);
+        IF cardinality(stripes) >= wanted THEN
+            RETURN stripes;
+        END IF;
+        IF try = 1 THEN
+            PERFORM pg_advisory_xact_lock(8097862892351678830); -- one chooses at a time; the daemons take the same lock
+        END IF;
+    END LOOP;
+    SELECT p.lane INTO base FROM pacer.lane_pins p WHERE p.campaign_id = $1 AND p.lane < $2;
+    FOR chosen IN
+        SELECT n.lane
+        FROM generate_series(0, $2 - 1) AS n(lane)
+        LEFT JOIN (
+            SELECT p.lane, count(*) AS pins
+            FROM (SELECT a.lane FROM pacer.lane_pins a UNION ALL SELECT b.lane FROM pacer.lane_stripes b) AS p GROUP BY p.lane
+        ) AS pin USING (lane)
+        LEFT JOIN (
+            SELECT s.partition AS lane, max(s.backlog) AS jobs FROM pacer.positions s
+            WHERE s.topic = $3 AND s.updated_at > now() - interval '1 minute' GROUP BY s.partition
+        ) AS backlog USING (lane)
+        WHERE base IS NULL AND n.lane <> ALL (stripes)
+        ORDER BY coalesce(pin.pins, 0), coalesce(backlog.jobs, 0), hashtextextended($1, n.lane)
+        LIMIT 1
+    LOOP
+        INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ($1, chosen)
+        ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now(), drained_at = NULL;
+        base := chosen;
+        stripes := stripes || chosen;
+    END LOOP;
+    -- Further ones follow the first, if their pins and backlogs are equal: neighbours belong to different daemons.
+    FOR chosen IN
+        SELECT n.lane
+        FROM generate_series(0, $2 - 1) AS n(lane)
+        LEFT JOIN (
+            SELECT p.lane, count(*) AS pins
+            FROM (SELECT a.lane FROM pacer.lane_pins a UNION ALL SELECT b.lane FROM pacer.lane_stripes b) AS p GROUP BY p.lane
+        ) AS pin USING (lane)
+        LEFT JOIN (
+            SELECT s.partition AS lane, max(s.backlog) AS jobs FROM pacer.positions s
+            WHERE s.topic = $3 AND s.updated_at > now() - interval '1 minute' GROUP BY s.partition
+        ) AS backlog USING (lane)
+        WHERE n.lane <> ALL (stripes)
+        ORDER BY coalesce(pin.pins, 0), coalesce(backlog.jobs, 0), (n.lane - base + $2) % $2
+        LIMIT greatest(wanted - cardinality(stripes), 0)
+    LOOP
+        INSERT INTO pacer.lane_stripes (campaign_id, lane) VALUES ($1, chosen)
+        ON CONFLICT (campaign_id, lane) DO UPDATE SET pinned_at = now(), drained_at = NULL;
+        stripes := stripes || chosen;
+    END LOOP;
+    RETURN ARRAY(SELECT unnest(stripes) ORDER BY 1);
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION pacer.lanes(text, integer, text) IS
+    'the partitions of the topic of lanes over which jobs of the campaign are spread; pins the campaign to as many as its rate needs';
+REVOKE EXECUTE ON FUNCTION pacer.lanes(text, integer, text) FROM PUBLIC;
+
+-- lane is for producers that write to one lane.
+-- +goose StatementBegin
+CREATE FUNCTION pacer.lane(campaign text, lanes integer, topic text DEFAULT 'pacer.lanes') RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    stripes integer[] := pacer.lanes($1, $2, $3);
+BEGIN
+    RETURN stripes[1 + floor(random() * cardinality(stripes))::integer];
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION pacer.lane(text, integer, text) IS
+    'one of the partitions that pacer.lanes returns, chosen at random';
+REVOKE EXECUTE ON FUNCTION pacer.lane(text, integer, text) FROM PUBLIC;
