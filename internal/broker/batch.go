@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -91,11 +90,14 @@ type logBatch struct {
 	producer    int64
 	records     int    // how many there are
 	body        []byte // the records, compressed as the attributes say
-	old         []byte // instead of all others, but first and last: a message of a format before Kafka 0.11, with its frame
+	magic       byte   // the version of the format; if it is not that of Kafka 0.11, only first, last and body are known
 }
 
-// Places in the header of a batch: https://kafka.apache.org/documentation/#recordbatch. Messages of older formats have
-// the length and the magic byte at the same places.
+// magic is the version of the format that Kafka has written since 0.11. It lies at the same place in every format, and so does the
+// length.
+const magic = 2
+
+// Places in the header of a batch: https://kafka.apache.org/documentation/#recordbatch.
 const (
 	batchLength     = 8
 	batchFrame      = 12 // what the length does not count
@@ -130,9 +132,12 @@ func (s recordSet) next() (b logBatch, rest recordSet, ok bool, err error) {
 		return b, nil, false, fmt.Errorf("%w: its length is %d", errDamaged, length)
 	}
 	whole, rest := s[:length], s[length:]
-	if whole[batchMagic] < 2 {
-		b.last, b.old = b.first, whole
+	switch b.magic = whole[batchMagic]; {
+	case b.magic < magic:
+		b.last, b.body = b.first, whole
 		return b, rest, true, nil
+	case b.magic > magic: // where it ends is not known, so nothing can be passed over
+		return b, nil, false, fmt.Errorf("the batch at offset %d has format %d, and pacer reads format %d", b.first, b.magic, magic)
 	}
 	if length < batchHeader {
 		return b, nil, false, fmt.Errorf("%w: its length is %d", errDamaged, length)
@@ -148,17 +153,4 @@ func (s recordSet) next() (b logBatch, rest recordSet, ok bool, err error) {
 	b.records = int(int32(binary.BigEndian.Uint32(whole[batchRecords:])))
 	b.body = whole[batchHeader:]
 	return b, rest, true, nil
-}
-
-// oldRecords reads a message of a format before Kafka 0.11, which may contain others.
-func (b *logBatch) oldRecords() (protocol.RecordReader, error) {
-	framed := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(b.old)), uint32(len(b.old)))
-	var set protocol.RecordSet
-	if _, err := set.ReadFrom(bufio.NewReader(bytes.NewReader(append(framed, b.old...)))); err != nil {
-		return nil, err
-	}
-	if set.Records == nil {
-		return protocol.NewRecordReader(), nil
-	}
-	return set.Records, nil
 }

@@ -46,7 +46,7 @@ type Options struct {
 	Security    func() Security
 	MetadataTTL time.Duration // how long the layout of topics is cached; 2 s
 	DialTimeout time.Duration // of a new connection; 5 s
-	// MaxRecordBytes is how large a record may be that is read; 16 MiB. Of a larger one, its headers are.
+	// MaxRecordBytes is how large a record may be that is read; 16 MiB.
 	MaxRecordBytes int64
 	// Wrap, if set, wraps the connections of the client. Tests simulate network failures with it.
 	Wrap func(kafka.RoundTripper) kafka.RoundTripper

@@ -94,7 +94,7 @@ func (e *encoder) set(compressed bool) []byte {
 	b := set[length:]
 	binary.BigEndian.PutUint32(b[batchLength:], uint32(len(b)-batchFrame))
 	binary.BigEndian.PutUint32(b[batchEpoch:], math.MaxUint32)
-	b[batchMagic] = 2
+	b[batchMagic] = magic
 	if compressed {
 		binary.BigEndian.PutUint16(b[batchAttributes:], uint16(compress.Zstd))
 	}

@@ -93,12 +93,12 @@ func TestEncode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			raw, err := rawOfOld(old, 0)
+			read, err := readBack(old)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := shown(&raw.rec); got != want[i] || raw.rec.Offset != int64(i) {
-				t.Fatalf("record %d at %d by kafka-go:\n got %.1000s\nwant %.1000s", i, raw.rec.Offset, got, want[i])
+			if got := shown(&read); got != want[i] || read.Offset != int64(i) {
+				t.Fatalf("record %d at %d by kafka-go:\n got %.1000s\nwant %.1000s", i, read.Offset, got, want[i])
 			}
 		}
 		if _, _, err := in.next(0); !errors.Is(err, io.EOF) {

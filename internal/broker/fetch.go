@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/segmentio/kafka-go/protocol"
 	fetchapi "github.com/segmentio/kafka-go/protocol/fetch"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -56,7 +55,7 @@ const DefaultMaxRecordBytes = 16 << 20
 // Raw is a record in the buffers of a fetch. It is valid until the function that it was passed to returns.
 type Raw struct {
 	rec   delivery.Record
-	epoch Epoch // unknown in formats before Kafka 0.11
+	epoch Epoch
 }
 
 // RawOf makes a Raw of a record.
@@ -112,7 +111,7 @@ func (r *Raw) Copy() delivery.Record {
 //
 // Records are decompressed one after the other, so that memory is needed for one of them, of Options.MaxRecordBytes at
 // most, and for what the broker has sent: MaxBytes, or one batch if that is larger. visit gets a larger record without its
-// key and value, and one record for all that remain of a batch that cannot be decompressed; their copies have a Flaw.
+// content, and one record for all that remain of a batch that cannot be read; their copies have a Flaw.
 //
 // It uses the protocol's fetch message instead of kafka.Client.Fetch, which hides three things that are needed here:
 // several partitions in one request (see Poll), the list of aborted transactions, and the positions of control
@@ -183,8 +182,8 @@ type fetching struct {
 
 // read visits the records of one batch.
 func (f *fetching) read(b logBatch) error {
-	if b.old != nil {
-		return f.readOld(b)
+	if b.magic != magic {
+		return f.unreadable(b, errOldFormat)
 	}
 	if b.last >= f.from && (b.attributes.Control() || !f.aborted.hides(b)) {
 		f.out.Packed += int64(len(b.body))
@@ -238,8 +237,10 @@ func (f *fetching) pass(raw *Raw) error {
 	return err
 }
 
-// unreadable visits one record for what remains of a batch. Its checksum is right, so it will be the same whenever it is
-// read.
+// errOldFormat is about messages as Kafka wrote them before 0.11, and as Kafka 4 no longer keeps them.
+var errOldFormat = errors.New("its format is older than that of Kafka 0.11; publish its jobs again")
+
+// unreadable visits one record for what remains of a batch, which will be the same whenever it is read.
 func (f *fetching) unreadable(b logBatch, cause error) error {
 	first := max(f.out.Next, b.first)
 	if first > b.last || b.attributes.Control() {
@@ -250,49 +251,6 @@ func (f *fetching) unreadable(b logBatch, cause error) error {
 		Detail: fmt.Sprintf("the records from offset %d to %d cannot be read from their batch (%s): %v",
 			first, b.last, b.attributes.Compression(), cause),
 	}}})
-}
-
-// readOld visits the records of a message of a format before Kafka 0.11.
-func (f *fetching) readOld(b logBatch) error {
-	set, err := b.oldRecords()
-	if err != nil {
-		return f.unreadable(b, err)
-	}
-	for {
-		rec, err := set.ReadRecord()
-		switch {
-		case errors.Is(err, io.EOF):
-			f.out.Next = max(f.out.Next, b.last+1)
-			return nil
-		case err != nil:
-			return fmt.Errorf("read record: %w", err)
-		case rec.Offset < f.out.Next:
-			continue
-		}
-		raw, err := rawOfOld(rec, b.epoch)
-		if err != nil {
-			return err
-		}
-		if err = f.pass(raw); err != nil {
-			return err
-		}
-	}
-}
-
-// rawOfOld reads a record of kafka-go.
-func rawOfOld(rec *protocol.Record, epoch Epoch) (*Raw, error) {
-	raw := &Raw{rec: delivery.Record{Offset: rec.Offset, Time: rec.Time}, epoch: epoch}
-	for _, h := range rec.Headers {
-		raw.rec.Headers = append(raw.rec.Headers, delivery.Header(h))
-	}
-	var err error
-	if raw.rec.Key, err = protocol.ReadAll(rec.Key); err == nil {
-		raw.rec.Value, err = protocol.ReadAll(rec.Value)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the record at %d: %w", rec.Offset, err)
-	}
-	return raw, nil
 }
 
 // control reads a marker that ends a transaction.

@@ -48,8 +48,6 @@ func (s *scratch) name(b []byte) string {
 }
 
 const (
-	// maxKeptHeaders is how many bytes of headers are kept of a record that is larger than the limit.
-	maxKeptHeaders = 64 << 10
 	// minBatch and maxExpansion bound what is decompressed of one batch: bytes, or records of the largest size.
 	minBatch     = 256 << 20
 	maxExpansion = 16
@@ -68,8 +66,7 @@ func newRecords(b logBatch, limit, most int64, s *scratch) (*records, error) {
 }
 
 // next reads the next record, with its size; the error is io.EOF at the end. The record is valid until the next call. Of
-// one that is larger than the limit, neither key nor value is there, and headers only up to maxKeptHeaders; of one before
-// the offset from there is only the offset.
+// one that is larger than the limit, or before the offset from, there are only the time and the offset.
 func (r *records) next(from int64) (rec delivery.Record, size int64, err error) {
 	if r.left <= 0 {
 		return rec, 0, io.EOF
@@ -80,7 +77,7 @@ func (r *records) next(from int64) (rec delivery.Record, size int64, err error) 
 		case size < 0:
 			err = errMalformed
 		case size > r.limit:
-			err = r.skim(&rec, size)
+			err = r.skip(&rec, size)
 		default:
 			err = r.read(&rec, size, from)
 		}
@@ -168,82 +165,22 @@ func (f *fields) bytes() []byte {
 	return field
 }
 
-// skim reads a record that is larger than the limit, without keeping its key and value.
-func (r *records) skim(rec *delivery.Record, size int64) error {
-	in := skimmer{in: &r.in, left: size}
-	in.skip(1) // attributes
-	rec.Time = time.UnixMilli(r.batch.since + in.varint())
-	rec.Offset = r.batch.first + in.varint()
-	in.skip(in.varint()) // key
-	in.skip(in.varint()) // value
-	kept := int64(0)
-	for n := in.varint(); n > 0 && in.err == nil; n-- {
-		var h delivery.Header
-		length := in.varint()
-		if kept += max(length, 0); kept > maxKeptHeaders {
-			break
-		}
-		h.Key = string(in.bytes(length))
-		length = in.varint()
-		if kept += max(length, 0); kept > maxKeptHeaders {
-			break
-		}
-		h.Value = in.bytes(length)
-		rec.Headers = append(rec.Headers, h)
+// skip passes over a record that is larger than the limit.
+func (r *records) skip(rec *delivery.Record, size int64) error {
+	const head = 1 + 2*binary.MaxVarintLen64 // what fields.begin parses
+	begin, err := r.in.Peek(int(min(size, head)))
+	if err != nil {
+		return err
 	}
-	in.skip(in.left)
-	return in.err
-}
-
-// skimmer is fields of a record that is still to be read.
-type skimmer struct {
-	in   *bufio.Reader
-	left int64 // of the record
-	err  error
-}
-
-func (s *skimmer) varint() int64 {
-	if s.err != nil {
-		return 0
+	f := fields{b: begin}
+	if f.begin(r.batch, rec); f.err != nil {
+		return f.err
 	}
-	v, err := binary.ReadVarint(s)
-	s.err = err
-	return v
+	_, err = io.CopyN(io.Discard, &r.in, size)
+	return err
 }
 
-// ReadByte implements io.ByteReader.
-func (s *skimmer) ReadByte() (byte, error) {
-	if s.left--; s.left < 0 {
-		return 0, errMalformed
-	}
-	return s.in.ReadByte()
-}
-
-// take reserves n bytes of the record; false if it has fewer.
-func (s *skimmer) take(n int64) bool {
-	if s.left -= max(n, 0); s.left < 0 && s.err == nil {
-		s.err = errMalformed
-	}
-	return n > 0 && s.err == nil
-}
-
-func (s *skimmer) skip(n int64) {
-	if s.take(n) {
-		_, s.err = io.CopyN(io.Discard, s.in, n)
-	}
-}
-
-// bytes reads n bytes, of which the caller knows that they are few.
-func (s *skimmer) bytes(n int64) []byte {
-	if !s.take(n) {
-		return nil
-	}
-	b := make([]byte, n)
-	_, s.err = io.ReadFull(s.in, b)
-	return b
-}
-
-// tooLarge describes a record of which only the headers were read.
+// tooLarge describes a record that was passed over.
 func tooLarge(size, limit int64) string {
 	return fmt.Sprintf("the record has %d bytes, more than kafka.max_record_bytes (%d)", size, limit)
 }

@@ -66,7 +66,7 @@ type Kafka struct {
 	Lanes             int             `yaml:"lanes"`
 	TimerDelays       []time.Duration `yaml:"timer_delays"`
 	ReplicationFactor int             `yaml:"replication_factor"` // 0: min(3, brokers)
-	MaxRecordBytes    notation.Size   `yaml:"max_record_bytes"`   // a larger record is a dead letter without its payload
+	MaxRecordBytes    notation.Size   `yaml:"max_record_bytes"`   // a larger record is a dead letter without its content
 	Results           bool            `yaml:"results"`            // write an event for each job with a final outcome
 	TLS               TLS             `yaml:"tls"`
 	SASL              SASL            `yaml:"sasl"`
