@@ -14,8 +14,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Identity says which topic a name stands for. A topic made anew has another id than the one before it, and brokers
-// before Kafka 2.8 know no ids. What is not known is zero.
+// Identity says which topic a name stands for. A topic made anew has another id than the one before it. What is not known
+// is zero.
 type Identity struct {
 	Cluster string
 	Topic   delivery.TopicID
@@ -86,6 +86,8 @@ const (
 	lastWithIDs  = 12
 )
 
+var errNoIDs = errors.New("the broker knows no ids of topics; pacer needs Kafka 2.8 or later")
+
 // RawExchange asks the broker which versions it knows, and then for the metadata. A connection has one exchange at a
 // time, with kafka-go's deadline.
 func (r *identityRequest) RawExchange(conn io.ReadWriter) (protocol.Message, error) {
@@ -99,6 +101,9 @@ func (r *identityRequest) RawExchange(conn io.ReadWriter) (protocol.Message, err
 		if k.ApiKey == request.Key() {
 			request.Version = min(k.MaxVersion, lastWithIDs)
 		}
+	}
+	if request.Version < firstWithIDs {
+		return nil, errNoIDs
 	}
 	request.IncludeTopicAuthorizedOperations = r.rights
 	request.Topics = make([]kmsg.MetadataRequestTopic, len(r.topics))

@@ -56,14 +56,13 @@ func makeTopic(t *testing.T, client *Client, topic string) Identity {
 	return identity
 }
 
-// TestOldBrokersKnowNoIDs: before Kafka 2.8 there are none, and that is no error.
-func TestOldBrokersKnowNoIDs(t *testing.T) {
+// TestBrokersHaveToKnowIDs: before Kafka 2.8 there are none.
+func TestBrokersHaveToKnowIDs(t *testing.T) {
 	client := fakeCluster(t, kfake.MaxVersions(kversion.V2_7_0()), kfake.SeedTopics(1, "old"))
-	found, err := client.Identify(t.Context(), "old")
-	if identity, ok := found["old"]; err != nil || !ok || identity.Cluster == "" || identity.Topic.Known() {
+	if found, err := client.Identify(t.Context(), "old"); !errors.Is(err, errNoIDs) {
 		t.Errorf("%v, %v", found, err)
 	}
-	if identity, err := client.IdentityOf(t.Context(), Partition{"old", 0}); err != nil || identity != found["old"] {
+	if identity, err := client.IdentityOf(t.Context(), Partition{"old", 0}); !errors.Is(err, errNoIDs) {
 		t.Errorf("%s, %v", identity, err)
 	}
 }

@@ -48,7 +48,7 @@ const (
 	HeaderHops          = "pacer-hops"            // decimal, lanes only
 	HeaderTimerHops     = "pacer-timer-hops"      // decimal, timers only
 	HeaderOrigin        = "pacer-origin"          // <topic>/<partition>/<offset>
-	HeaderOriginTopicID = "pacer-origin-topic-id" // of the topic in HeaderOrigin, where Kafka knows one
+	HeaderOriginTopicID = "pacer-origin-topic-id" // of the topic in HeaderOrigin
 	HeaderEnqueuedAt    = "pacer-enqueued-at"     // RFC 3339 with nanoseconds
 	HeaderDue           = "pacer-due"             // RFC 3339 with nanoseconds; a retry is not sent before
 	HeaderFirstRead     = "pacer-first-read"      // RFC 3339 with nanoseconds; kept on every re-enqueue
