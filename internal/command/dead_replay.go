@@ -225,7 +225,7 @@ func printReplay(p *printer, dryRun bool, report *deadletter.ReplayReport, took 
 		why     string
 	}{
 		{report.Before, "replayed before; --again sends them once more"},
-		{report.Truncated, "only the beginning of their payload was kept"},
+		{report.Truncated, "their payload could not be read"},
 		{report.Oversize, "larger than their topic takes"},
 		{report.Expired, "they have expired, by pacer-expires-at or job_ttl; --drop-expiry sends them all the same"},
 	} {

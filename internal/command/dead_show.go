@@ -124,7 +124,7 @@ func findDead(
 	return found, others, err
 }
 
-// printPayload writes the payload unchanged, and warns on standard error if it is truncated.
+// printPayload writes the payload unchanged, and warns on standard error if it could not be read.
 func (c *cli) printPayload(d *deadletter.Letter) error {
 	_, err := c.Stdout.Write(d.Payload)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *cli) printPayload(d *deadletter.Letter) error {
 	}
 	if d.Truncated > 0 {
 		note := &printer{w: c.Stderr}
-		note.line("pacer: only the first %d of %d bytes were kept", len(d.Payload), d.Truncated)
+		note.line("pacer: the payload is missing: %d bytes could not be read", d.Truncated)
 		return note.err
 	}
 	return nil
@@ -165,11 +165,11 @@ func writeDead(p *printer, d *deadletter.Letter, w *deadWhole) {
 }
 
 func showPayload(p *printer, d *deadletter.Letter) {
-	kept := ""
+	lost := ""
 	if d.Truncated > 0 {
-		kept = fmt.Sprintf(", the first of %d; the others were not kept", d.Truncated)
+		lost = fmt.Sprintf("; %d could not be read", d.Truncated)
 	}
-	p.line("payload     %d bytes%s", len(d.Payload), kept)
+	p.line("payload     %d bytes%s", len(d.Payload), lost)
 	shown := d.Payload[:min(len(d.Payload), shownPayload)]
 	if text, ok := asPrintable(shown); ok {
 		for line := range strings.Lines(text) {

@@ -64,15 +64,6 @@ func (c *cemetery) buryAt(j *delivery.Job, reason delivery.Reason, at time.Time)
 	c.write(j, record.Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: reason, Detail: "why not"}, at))
 }
 
-// buryCut writes a dead letter as older versions did if the payload was large.
-func (c *cemetery) buryCut(j *delivery.Job, reason delivery.Reason) {
-	c.t.Helper()
-	letter := record.Encode(j, delivery.Destination{Kind: delivery.ToDead, Reason: reason}, time.Now())
-	letter.Headers = append(letter.Headers, delivery.Header{Key: record.HeaderTruncated, Value: []byte(strconv.Itoa(len(j.Payload)))})
-	letter.Value = letter.Value[:64<<10]
-	c.write(j, letter)
-}
-
 func (c *cemetery) write(j *delivery.Job, letter delivery.Record) {
 	c.t.Helper()
 	_, err := c.producer.PublishTo(c.t.Context(), []broker.Partition{{Topic: c.Letters, ID: broker.HashPartition(j.Campaign, 2)}}, broker.All([]delivery.Record{letter}), nil)
@@ -81,7 +72,7 @@ func (c *cemetery) write(j *delivery.Job, letter delivery.Record) {
 	}
 }
 
-// buryAll writes dead letters of two campaigns: six refused, two undecodable, one expired, and one that was cut.
+// buryAll writes dead letters of two campaigns: six refused, two undecodable, one expired, and one too large.
 func (c *cemetery) buryAll(ingress string) {
 	put := func(offset int64, campaign string, reason delivery.Reason, change func(*delivery.Job)) {
 		j := job(offset, campaign)
@@ -90,11 +81,7 @@ func (c *cemetery) buryAll(ingress string) {
 		if change != nil {
 			change(j)
 		}
-		if len(j.Payload) > 300_000 {
-			c.buryCut(j, reason)
-		} else {
-			c.bury(j, reason)
-		}
+		c.bury(j, reason)
 	}
 	for i := range int64(3) {
 		put(i, "spring", delivery.ReasonRefused, nil)
@@ -106,7 +93,9 @@ func (c *cemetery) buryAll(ingress string) {
 		})
 	}
 	put(30, "spring", delivery.ReasonExpired, func(j *delivery.Job) { j.ExpiresAt = time.Now().Add(-time.Hour) })
-	put(31, "spring", delivery.ReasonRefused, func(j *delivery.Job) { j.Payload = make([]byte, 400_000) })
+	put(31, "spring", delivery.ReasonTooLarge, func(j *delivery.Job) {
+		j.Flaw, j.Payload = &delivery.Flaw{Defect: delivery.ReasonTooLarge, Lost: 400_000}, nil
+	})
 }
 
 func checkDeadLetters(t *testing.T, c *cemetery, ingress string) {
@@ -127,7 +116,7 @@ func checkDeadLetters(t *testing.T, c *cemetery, ingress string) {
 		{Options{Limit: 4}, 4},
 		{Options{Filter: Filter{Campaign: "spring"}}, 5},
 		{Options{Filter: Filter{Reason: delivery.ReasonUndecodable}}, 2},
-		{Options{Filter: Filter{Campaign: "spring", Reason: delivery.ReasonRefused}}, 4},
+		{Options{Filter: Filter{Campaign: "spring", Reason: delivery.ReasonRefused}}, 3},
 		{Options{Filter: Filter{Campaign: "spring", Reason: delivery.ReasonRefused}, Limit: 2}, 2},
 		{Options{Filter: Filter{Campaign: "winter"}}, 0},
 		{Options{Filter: Filter{Campaign: "summer"}}, 1},
@@ -227,7 +216,7 @@ func checkReplay(t *testing.T, c *cemetery, ingress string) {
 	checkReplayAgain(t, c, ingress)
 }
 
-// checkReplayAgain goes on where checkReplay left off: all of spring but the truncated letter are replayed.
+// checkReplayAgain goes on where checkReplay left off: all of spring but the letter that is too large are replayed.
 func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
 	client := c.Client
 	replay := replayer(t, c, ingress)
@@ -268,7 +257,7 @@ func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
 		return nil
 	})
 	if err != nil || open != 1 {
-		t.Errorf("%d letters are not replayed, want the truncated one; %v", open, err)
+		t.Errorf("%d letters are not replayed, want the one without its payload; %v", open, err)
 	}
 	for _, chosen := range [][]Place{{places[0]}, {places[1], places[len(places)-1]}, {{0, 99}, {7, 0}, places[2]}, {{0, 99}}} {
 		report := replay(ReplayOptions{Filter: Filter{Places: chosen}, Again: true, DropExpiry: true, DryRun: true})
@@ -398,12 +387,20 @@ func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// A record among the replays that is not pacer's stops a replay, which could send anything twice; who only looks is told.
+// A record among the replays that is not pacer's, or of another format, stops a replay, which could send anything twice; who
+// only looks is told.
 func TestForeignRecordAmongTheReplays(t *testing.T) {
+	for _, value := range []string{"payload", `{"format":2}`} {
+		t.Run(value, func(t *testing.T) { checkForeignRecord(t, value) })
+	}
+}
+
+func checkForeignRecord(t *testing.T, value string) {
+	t.Helper()
 	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
 	c := newCemetery(t, client, "t.")
 	c.bury(job(0, "spring"), delivery.ReasonRefused)
-	if _, err := c.producer.Publish(t.Context(), c.Replays, broker.All([]delivery.Record{{Value: []byte("payload")}}), nil); err != nil {
+	if _, err := c.producer.Publish(t.Context(), c.Replays, broker.All([]delivery.Record{{Value: []byte(value)}}), nil); err != nil {
 		t.Fatal(err)
 	}
 	if report, err := Replay(t.Context(), ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}}); !errors.Is(err, errForeignNote) {

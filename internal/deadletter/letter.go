@@ -27,8 +27,8 @@ type Letter struct {
 	Attempts  int
 	Origin    delivery.Origin // zero if unknown
 	ExpiresAt time.Time
-	Bytes     int // length of the whole payload
-	// Truncated is the length in bytes of the whole payload if only its beginning was kept, else 0.
+	Bytes     int // length of the payload, or what there would be
+	// Truncated is the length in bytes of what could not be read, if the payload is not there for that; else 0.
 	Truncated int
 	Replayed  bool // it has been published again
 	Key       []byte

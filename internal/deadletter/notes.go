@@ -16,6 +16,7 @@ import (
 // replayNote is written to the topic of the replays after each batch that the broker has acknowledged. It lists the
 // dead letters that were published again, since a dead letter itself is a record of a log and cannot be changed.
 type replayNote struct {
+	Format  int          `json:"format,omitempty"` // absent: 1, the only one
 	At      time.Time    `json:"at"`
 	Letters []notedSpans `json:"letters"`
 }
@@ -57,8 +58,7 @@ type replayedSpan struct {
 
 var errForeignNote = errors.New("is not pacer's")
 
-// readReplays reads every note. A cluster whose topics were created by an older version has none. The error is
-// errForeignNote for a record that is not a note.
+// readReplays reads every note. The error is errForeignNote for a record that is not a note.
 func readReplays(ctx context.Context, t *Topics) (replays, error) {
 	done := make(replays)
 	n, err := t.Client.Partitions(ctx, t.Replays)
@@ -77,6 +77,9 @@ func readReplays(ctx context.Context, t *Topics) (replays, error) {
 			var note replayNote
 			if err := json.Unmarshal(r.Value, &note); err != nil {
 				return nil, fmt.Errorf("the record at %s/%d %w: %w", at, r.Offset, errForeignNote, err)
+			}
+			if note.Format > 1 {
+				return nil, fmt.Errorf("the record at %s/%d %w: its format is %d, and pacer reads format 1", at, r.Offset, errForeignNote, note.Format)
 			}
 			done.add(&note)
 		}

@@ -40,7 +40,7 @@ type ReplayReport struct {
 	More      bool             // the limit was reached, so there may be more letters
 	Replayed  int              // written back and acknowledged; with DryRun, would be
 	Before    int              // left out: replayed before
-	Truncated int              // left out: only a part of the payload was kept
+	Truncated int              // left out: the payload could not be read
 	Expired   int              // left out: the job's expiry has passed, or it died of that or of its campaign's job_ttl
 	Oversize  int              // left out: larger than the target topic accepts; unknown in a dry run
 	Oversized []OversizeLetter // the first few of these

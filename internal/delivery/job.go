@@ -318,7 +318,6 @@ const (
 	ReasonUndecodable        Reason = "undecodable"
 	ReasonInvalidHeader      Reason = "invalid_header"
 	ReasonUnknownCampaign    Reason = "unknown_campaign"
-	ReasonOversize           Reason = "oversize"
 	ReasonTooLarge           Reason = "too_large"
 	ReasonOverweight         Reason = "overweight"
 	ReasonRefused            Reason = "refused"
@@ -334,7 +333,7 @@ const DetailCompleted = "the campaign is completed"
 
 // DeadReasons lists every reason of a dead letter.
 var DeadReasons = []Reason{
-	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonOversize, ReasonTooLarge, ReasonOverweight,
+	ReasonUndecodable, ReasonInvalidHeader, ReasonUnknownCampaign, ReasonTooLarge, ReasonOverweight,
 	ReasonRefused, ReasonAttemptsExhausted, ReasonExpired, ReasonRejected, ReasonDeadline, ReasonUnknownDestination,
 }
 

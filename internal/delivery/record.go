@@ -43,7 +43,8 @@ const (
 	HeaderCloudEvent  = "ce_id" // stands in for HeaderJobID
 	HeaderEventSource = "ce_source"
 
-	// Written by pacer.
+	// Written by pacer. HeaderFormat is the version of their format. It is not written yet: without it, it is 1.
+	HeaderFormat        = "pacer-format"
 	HeaderAttempt       = "pacer-attempt"         // decimal
 	HeaderHops          = "pacer-hops"            // decimal, lanes only
 	HeaderTimerHops     = "pacer-timer-hops"      // decimal, timers only

@@ -89,8 +89,7 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 // Decode turns a record into a job, which has memory of its own. It never fails: a record that cannot be delivered
 // becomes a job with a Flaw and with the payload and headers of the record, so that the dead letter is complete.
 // Headers written by pacer count only in topics that pacer owns (lanes and timers); in ingress any producer may have
-// written them. Names that are not known are a flaw where a producer wrote the record: in one that pacer wrote, they are
-// those of another version.
+// written them. Names that are not known are a flaw where a producer wrote the record.
 func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
 	var h scanned
 	h.scan(r.Headers)
@@ -106,6 +105,9 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 	moved := false
 	if from != delivery.FromIngress {
 		moved = d.applyHistory(j, &h, r.Time)
+		if h.format != nil && string(h.format) != "1" {
+			invalid(j, delivery.HeaderFormat, "must be 1: pacer reads no other format of its records")
+		}
 	}
 	if !moved {
 		h.check(j)
@@ -306,9 +308,6 @@ func (d *Decoder) applyHistory(j *delivery.Job, h *scanned, written time.Time) (
 	}
 	if moved {
 		j.Published = delivery.ShortStampOf(d.published.parse(h.publishedAt, instant))
-		if j.Published == 0 { // written by a version that did not keep it
-			j.Published = delivery.ShortStampOf(j.FirstRead)
-		}
 		if len(h.messageID) > 0 && len(h.messageID) <= delivery.MaxProviderText {
 			j.Call.Provider = &delivery.Provider{MessageID: string(h.messageID)}
 		}

@@ -12,9 +12,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// HeaderTruncated marks a dead letter without its payload, which could not be read, or, of an older version, with only the
-// beginning of a large one. Its value is the length of the whole payload or record in bytes. Such a letter cannot be
-// replayed.
+// HeaderTruncated marks a dead letter whose payload could not be read. Its value is the length in bytes of what is missing. Such
+// a letter cannot be replayed.
 const HeaderTruncated = "pacer-truncated"
 
 // MaxDetail bounds the detail of a dead letter in bytes.

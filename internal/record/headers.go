@@ -20,7 +20,7 @@ type scanned struct {
 	notBefore, expiresAt, contentType, traceParent []byte
 	destination                                    []byte
 
-	attempt, hops, timerHops           []byte
+	format, attempt, hops, timerHops   []byte
 	origin, originTopicID              []byte
 	enqueuedAt, due, firstRead, reason []byte
 	publishedAt, widened, messageID    []byte
@@ -63,6 +63,8 @@ func (s *scanned) field(key string) *[]byte {
 // written returns where to store the value of a header written by pacer; nil for any other.
 func (s *scanned) written(key string) *[]byte {
 	switch key {
+	case delivery.HeaderFormat:
+		return &s.format
 	case delivery.HeaderAttempt:
 		return &s.attempt
 	case delivery.HeaderHops:

@@ -63,7 +63,7 @@ func TestMisspelledNamesAreAFlaw(t *testing.T) {
 	}
 }
 
-// A record that pacer wrote may have headers of another version: they were judged when the job was first read.
+// The headers of a record that pacer wrote were judged when the job was first read.
 func TestRecordsOfPacerMayHaveUnknownNames(t *testing.T) {
 	pairs := []string{"pacer-campaign", "c", "pacer-origin", "jobs/3/1", "pacer-tomorrow", "x", "Pacer-Weight", "2"}
 	for from, flawed := range map[delivery.Place]bool{delivery.FromIngress: true, delivery.FromLane: false, delivery.FromTimer: false} {
@@ -73,6 +73,18 @@ func TestRecordsOfPacerMayHaveUnknownNames(t *testing.T) {
 	}
 	if j := Decode(rec("p", "pacer-campaign", "c", "Pacer-Weight", "2"), delivery.FromLane, limits, readAt); j.Flaw == nil {
 		t.Error("a misspelled header of a producer was ignored in a lane")
+	}
+}
+
+// A record of another format is not read as one of this.
+func TestTheFormatIsChecked(t *testing.T) {
+	for format, flawed := range map[string]bool{"1": false, "2": true, "": true} {
+		for from, counts := range map[delivery.Place]bool{delivery.FromIngress: false, delivery.FromLane: true, delivery.FromTimer: true} {
+			j := Decode(rec("p", "pacer-campaign", "c", "pacer-origin", "jobs/3/1", "pacer-format", format), from, limits, readAt)
+			if (j.Defect() == delivery.ReasonInvalidHeader) != (flawed && counts) {
+				t.Errorf("format %q at place %d: %s", format, from, shape(j))
+			}
+		}
 	}
 }
 

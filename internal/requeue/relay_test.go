@@ -87,7 +87,7 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 	values := gather(t, reg)
 	for name, want := range map[string]float64{
 		"pacer_requeue_records_total/dead": 2, "pacer_requeue_records_total/lane": 1, "pacer_requeue_records_total/timer": 1,
-		"pacer_dead_letters_total/refused": 1, "pacer_dead_letters_total/expired": 1, "pacer_dead_letters_total/oversize": 0,
+		"pacer_dead_letters_total/refused": 1, "pacer_dead_letters_total/expired": 1, "pacer_dead_letters_total/too_large": 0,
 		"pacer_requeue_outage": 0, "pacer_requeue_queued": 0, "pacer_requeue_hops": 1, "pacer_requeue_pin_fallbacks_total": 0,
 	} {
 		if got, ok := values[name]; !ok || got != want {

@@ -50,7 +50,7 @@ type Outcome struct {
 	Matched   int `json:"matched" doc:"letters that the filter selects"`
 	Replayed  int `json:"replayed" doc:"published as jobs again; in a dry run, would be"`
 	Before    int `json:"before" doc:"left out: replayed before"`
-	Truncated int `json:"truncated" doc:"left out: only the beginning of the payload was kept"`
+	Truncated int `json:"truncated" doc:"left out: the payload could not be read"`
 	Expired   int `json:"expired" doc:"left out: their time is over; drop_expiry replays them all the same"`
 	Oversize  int `json:"oversize" doc:"left out: larger than their topic takes"`
 	Doubtful  int `json:"doubtful" doc:"of the last batch of a replay that failed: they may have been published, and would be once more"`

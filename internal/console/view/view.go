@@ -331,7 +331,7 @@ type WholeLetter struct {
 	Letter
 	FirstRead     *time.Time     `json:"first_read,omitempty"`
 	ExpiresAt     *time.Time     `json:"expires_at,omitempty"`
-	Truncated     bool           `json:"truncated,omitempty" doc:"only the beginning of the payload was kept"`
+	Truncated     bool           `json:"truncated,omitempty" doc:"the payload could not be read"`
 	Key           string         `json:"key,omitempty"`
 	KeyBase64     []byte         `json:"key_base64,omitempty"`
 	Headers       []LetterHeader `json:"headers" doc:"all of them, also those of pacer"`
