@@ -42,8 +42,6 @@ type settled struct {
 
 func (*settled) Name() string { return "pacer.jobs/0" }
 
-func (*settled) Flush(context.Context) error { return nil }
-
 func (s *settled) Settle(job *delivery.Job, outcome delivery.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -207,8 +207,8 @@ func (j *Job) Expired(now time.Time) bool {
 }
 
 // Source is the partition a job was read from. Two are the same if they are equal. Other methods depend on the kind of
-// source; a component that needs one declares the interface: requeue flushes sources before it writes more of their
-// jobs, and the pacer reports room to sources whose jobs it refused, and releases jobs to lanes.
+// source; a component that needs one declares the interface: the pacer reports room to sources whose jobs it refused, and releases
+// jobs to lanes.
 type Source interface {
 	// Name identifies the source within the process, e.g. "pacer.jobs/3".
 	Name() string

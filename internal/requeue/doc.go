@@ -6,8 +6,7 @@
 //	pacer decides               Relay.Put(job, destination)            never blocks
 //	  -> queue of its source    one for lanes, one for timers and      bounded by the consumer's byte budget
 //	                            dead letters
-//	  -> worker                 Source.Flush, if the batch before is not committed yet
-//	                            at most 500 jobs and 512 KiB of this one queue
+//	  -> worker                 at most 500 jobs and 512 KiB of this one queue
 //	                            destination partition: the campaign's pin (lanes), the source (timers),
 //	                            the campaign (dead letters)
 //	                            a job that is moved from lane to lane goes to any of the pin but its own, or back
@@ -21,10 +20,9 @@
 //
 //   - A job is settled only after all in-sync replicas have its new record. Until then its old offset stays open,
 //     so a crash at any instant leaves at least one record of it. Nothing of its payload is cut.
-//   - A crash leaves few second records: the settled offsets of a batch are committed (Source.Flush) before the
-//     next batch of the same queue is written, and of what may have been written to a partition that does not answer,
-//     one batch per source is in doubt. It is written to no other partition. The reader of a lane recognises the second
-//     record by its origin.
+//   - A crash leaves few second records: what was settled since the last commit of the source, a tenth of a second or
+//     1,000 jobs. Of what may have been written to a partition that does not answer, one batch per source is in doubt; it
+//     is written to no other partition. The reader of a lane or a timer recognises the second record by its origin.
 //   - A partition that refuses stops what must go there and nothing else. If all refuse, the jobs stay open, and the front
 //     windows fill up.
 //   - Sources are served in turn, one batch each, so a partition full of overflowing jobs delays no other

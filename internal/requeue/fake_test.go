@@ -17,16 +17,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeSource records what is settled and flushed.
+// fakeSource records what is settled.
 type fakeSource struct {
 	name    string
-	onFlush func(ctx context.Context) error // called outside the lock
 	onEvent func(event string)
 
 	mu      sync.Mutex
 	settled map[int64]delivery.Outcome
 	twice   int
-	flushes int
 	revoked bool
 	left    bool
 	dropped int
@@ -66,27 +64,10 @@ func (s *fakeSource) Settle(job *delivery.Job, outcome delivery.Outcome) {
 	s.event("settle")
 }
 
-func (s *fakeSource) Flush(ctx context.Context) error {
-	s.mu.Lock()
-	s.flushes++
-	s.mu.Unlock()
-	s.event("flush")
-	if s.onFlush != nil {
-		return s.onFlush(ctx)
-	}
-	return nil
-}
-
 func (s *fakeSource) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.settled)
-}
-
-func (s *fakeSource) flushCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.flushes
 }
 
 func (s *fakeSource) outcome(offset int64) (delivery.Outcome, bool) {

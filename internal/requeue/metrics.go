@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	}
 	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.",
 		func(o *outbox) int { return o.queued + o.waiting() + o.large() })
-	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written or committed, else 0.",
+	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.",
 		func(*outbox) int { return r.trouble.level() })
 	gauge("pacer_requeue_refusing_partitions",
 		"Partitions of lanes, timers and dead letters that refuse records or do not answer.", (*outbox).refusing)

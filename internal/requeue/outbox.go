@@ -11,12 +11,11 @@ import (
 // It does no I/O; every method needs the relay's lock. A closed outbox accepts nothing: Drain closes it, so that items
 // that a worker still returns are dropped and their jobs stay open.
 type outbox struct {
-	queues  map[queueKey]*queue
-	rings   [classes][]*queue // not busy, not empty; the first has waited longest
-	queued  int
-	busy    int // queues owned by workers, before or after their turns have begun
-	failing int // queues whose last commit failed
-	held    map[place]*hold
+	queues map[queueKey]*queue
+	rings  [classes][]*queue // not busy, not empty; the first has waited longest
+	queued int
+	busy   int // queues owned by workers, before or after their turns have begun
+	held   map[place]*hold
 
 	turns   map[*turn]struct{} // begun and not given back
 	noLanes bool               // being drained: lane items are dropped
@@ -40,8 +39,7 @@ func newOutbox() *outbox {
 }
 
 // maxIdleQueues is the number of queues above which those with nothing to write are forgotten. Otherwise the sources
-// of lost partitions would accumulate. Forgetting a queue can only forget that an old batch was not flushed, which
-// the source's own commits have covered since.
+// of lost partitions would accumulate.
 const maxIdleQueues = 1024
 
 func (o *outbox) put(it *item) {
@@ -73,7 +71,6 @@ func (o *outbox) forgetIdle() {
 	}
 	for key, q := range o.queues {
 		if !q.busy && len(q.items) == 0 && !waiting[q] {
-			o.committed(q, true)
 			delete(o.queues, key)
 		}
 	}
@@ -90,23 +87,17 @@ func (o *outbox) list(q *queue) {
 // item is put). Lanes are held until heldUntil.
 func (o *outbox) next(class queueClass, now, heldUntil time.Time) (*queue, time.Duration) {
 	ring := o.rings[class]
-	if class == lanes && now.Before(heldUntil) && len(ring) > 0 {
+	switch {
+	case len(ring) == 0:
+		return nil, 0
+	case class == lanes && now.Before(heldUntil):
 		return nil, heldUntil.Sub(now)
 	}
-	wait := time.Duration(0)
-	for i, q := range ring {
-		if d := q.notBefore.Sub(now); d > 0 {
-			if wait == 0 || d < wait {
-				wait = d
-			}
-			continue
-		}
-		o.rings[class] = append(ring[:i], ring[i+1:]...)
-		q.listed, q.busy = false, true
-		o.busy++
-		return q, 0
-	}
-	return nil, wait
+	q := ring[0]
+	o.rings[class] = slices.Delete(ring, 0, 1)
+	q.listed, q.busy = false, true
+	o.busy++
+	return q, 0
 }
 
 // take removes the next batch of the turn's queue. From now on the turn accounts for the items that were in doubt.
@@ -122,19 +113,6 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 	o.queued -= len(items)
 	o.begin(t, items)
 	return items
-}
-
-// committed records whether the commit of a queue's source has worked.
-func (o *outbox) committed(q *queue, ok bool) {
-	switch {
-	case !ok:
-		if q.failures++; q.failures == 1 {
-			o.failing++
-		}
-	case q.failures > 0:
-		q.failures = 0
-		o.failing--
-	}
 }
 
 // begin records that a turn accounts for items.

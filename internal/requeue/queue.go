@@ -1,9 +1,7 @@
 package requeue
 
 import (
-	"context"
 	"slices"
-	"time"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
@@ -37,25 +35,15 @@ type item struct {
 	at      broker.Partition
 }
 
-// flusher is a source whose settled jobs have to be committed.
-type flusher interface {
-	// Flush commits what is settled. It returns once the broker has acknowledged the commit, or nil if the source is
-	// gone.
-	Flush(ctx context.Context) error
-}
-
 // queue holds the items of one source and class in their order. The relay's lock guards it.
 type queue struct {
 	source delivery.Source
 	class  queueClass
 	items  []*item
 
-	busy      bool      // a worker serves it; it is not in the ring
-	listed    bool      // it is in the ring
-	dirty     bool      // settled jobs may not be committed yet: flush before the next batch
-	failed    bool      // the last turn has failed, at least in part
-	failures  int       // of the commit, in a row, for the back-off
-	notBefore time.Time // end of the back-off
+	busy   bool // a worker serves it; it is not in the ring
+	listed bool // it is in the ring
+	failed bool // the last turn has failed, at least in part
 }
 
 // split takes a batch from the front: at most maxJobs and, beyond the first item, maxBytes.

@@ -23,10 +23,9 @@ const (
 	defaultWorkers = 4
 	urgentWorkers  = 2
 
-	maxBatchJobs  = 500 // bound on the duplicates after a crash, per source
+	maxBatchJobs  = 500
 	maxBatchBytes = 512 << 10
 	minBatchBytes = 16 << 10
-	flushTimeout  = 10 * time.Second
 )
 
 // Options of a Relay. Zero values stand for the defaults.

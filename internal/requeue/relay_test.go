@@ -3,7 +3,6 @@ package requeue
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -116,7 +115,7 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-func TestABatchIsCommittedBeforeTheNext(t *testing.T) {
+func TestABatchIsSettledBeforeTheNextIsWritten(t *testing.T) {
 	var mu sync.Mutex
 	var events []string
 	note := func(e string) {
@@ -143,40 +142,10 @@ func TestABatchIsCommittedBeforeTheNext(t *testing.T) {
 	kafkatest.Eventually(t, "everything settled", func() bool { return s.count() == 2*maxBatchJobs+1 })
 	cancel()
 	wg.Wait()
-	want := []string{"produce", "settle", "flush", "produce", "settle", "flush", "produce", "settle"}
+	want := []string{"produce", "settle", "produce", "settle", "produce", "settle"}
 	if !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
-}
-
-func TestNothingIsWrittenWhileTheCommitFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, s, log := newMemory("t."), newSource("a"), &kafkatest.LogBook{}
-		var failing atomic.Bool
-		failing.Store(true)
-		s.onFlush = func(context.Context) error {
-			if failing.Load() {
-				return errors.New("coordinator is gone")
-			}
-			return nil
-		}
-		r := start(t, Options{Client: memoryClient(t, m), Topics: TopicSpec{Prefix: "t.", Lanes: 8}, Logger: log.Logger()})
-		r.Put(s.job(1, "c"), lane)
-		synctest.Wait()
-		r.Put(s.job(2, "c"), lane)
-		time.Sleep(time.Minute)
-		if s.count() != 1 || m.Total("lanes") != 1 {
-			t.Errorf("%d settled, %d written", s.count(), m.Total("lanes"))
-		}
-		if n := s.flushCount(); n < 10 || log.Count("WARN") != 1 {
-			t.Errorf("%d flushes, %d warnings", n, log.Count("WARN"))
-		}
-		failing.Store(false)
-		time.Sleep(3 * time.Second)
-		if s.count() != 2 || outage(r) {
-			t.Errorf("%d settled after the commit", s.count())
-		}
-	})
 }
 
 // TestOversizeConcernsOneJob: a record that its topic does not accept stays open, alone and loudly, until the topic accepts

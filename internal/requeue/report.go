@@ -20,7 +20,7 @@ const (
 type trouble struct {
 	since   time.Time // of the first failure; zero while everything works
 	warned  bool      // since then
-	counted int       // partitions and sources that failed when it was logged last, or fewer since
+	counted int       // partitions that refused when it was logged last, or fewer since
 	warnAt  time.Time // when it may be logged again
 	largeAt time.Time // the same of records that are too large
 }
@@ -40,7 +40,7 @@ func (r *Relay) judge(ctx context.Context, t *turn, now time.Time) (tell func())
 		return func() {}
 	}
 	large := r.judgeLarge(t, now)
-	s, count := &r.trouble, t.box.refusing()+t.box.failing
+	s, count := &r.trouble, t.box.refusing()
 	s.counted = min(s.counted, count)
 	at, err := t.failed()
 	switch {
@@ -88,9 +88,6 @@ func (r *Relay) judgeLarge(t *turn, now time.Time) func() {
 
 // failed returns the first failure of a turn that is not about the size of a record, and where it was.
 func (t *turn) failed() (at string, err error) {
-	if t.err != nil {
-		return t.q.source.Name(), t.err
-	}
 	for _, f := range t.failures {
 		switch {
 		case f.err == nil || f.large:
@@ -142,7 +139,7 @@ func (o *outbox) count(large bool) (jobs int) {
 }
 
 // Waiting returns about how many bytes the jobs have that cannot be settled for now, because Kafka refuses their new
-// records or their sources' commits, or does not answer.
+// records or does not answer.
 func (r *Relay) Waiting() (bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,8 +158,8 @@ func (r *Relay) Waiting() (bytes int64) {
 	return bytes
 }
 
-// Waits reports whether the job at an offset of a source cannot be settled for now, because Kafka refuses its new record
-// or the source's commits, or does not answer.
+// Waits reports whether the job at an offset of a source cannot be settled for now, because Kafka refuses its new record or
+// does not answer.
 func (r *Relay) Waits(source string, offset int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,13 +2,11 @@ package requeue
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 // turn is one service of one queue by a worker, or one attempt of a hold: at most one batch. Its goroutine owns it,
@@ -23,8 +21,7 @@ type turn struct {
 	open    int  // number of jobs whose records may or may not have been written
 
 	failures []failure
-	err      error // of the commit: nothing was taken
-	wrote    bool  // a record was acknowledged
+	wrote    bool // a record was acknowledged
 }
 
 func (r *Relay) work(ctx context.Context, class queueClass) {
@@ -41,9 +38,6 @@ func (r *Relay) work(ctx context.Context, class queueClass) {
 
 // serve writes one batch.
 func (t *turn) serve(ctx context.Context) {
-	if t.err = t.flush(ctx); t.err != nil {
-		return
-	}
 	r := t.relay
 	r.mu.Lock()
 	items := t.box.take(t, int(r.batchBytes.Load()))
@@ -65,29 +59,6 @@ func (t *turn) divide(items []*item) (known, asked []*item) {
 		}
 	}
 	return known, asked
-}
-
-// flush commits the jobs settled by the previous batch, before more is written; otherwise a crash would repeat two
-// batches.
-func (t *turn) flush(ctx context.Context) error {
-	r, q := t.relay, t.q
-	r.mu.Lock()
-	dirty := q.dirty
-	q.dirty = false
-	r.mu.Unlock()
-	source, ok := q.source.(flusher)
-	if !dirty || !ok {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
-	defer cancel()
-	if err := source.Flush(ctx); err != nil {
-		r.mu.Lock()
-		q.dirty = true
-		r.mu.Unlock()
-		return fmt.Errorf("commit %s before its next batch: %w", q.source.Name(), err)
-	}
-	return nil
 }
 
 // write sends the chunks and settles what is acknowledged. It ends early if the outbox was drained: the rest stays
@@ -146,9 +117,6 @@ func (t *turn) settle(items []*item) {
 	t.wrote = true
 	t.relay.mu.Lock()
 	defer t.relay.mu.Unlock()
-	for _, it := range items {
-		it.q.dirty = true
-	}
 	t.relay.worked[items[0].to.Kind] = time.Now()
 	t.open -= len(items)
 }
@@ -201,11 +169,7 @@ func outcomeOf(to delivery.Destination) delivery.Outcome {
 func (r *Relay) end(ctx context.Context, t *turn) {
 	now, q := time.Now(), t.q
 	r.mu.Lock()
-	q.failed = t.err != nil
-	t.box.committed(q, t.err == nil)
-	if t.err != nil {
-		q.notBefore = now.Add(commitBackoff.Delay(q.failures))
-	}
+	q.failed = false
 	if t.box.end(t) {
 		for _, f := range t.failures {
 			q.failed = q.failed || f.err != nil && !f.large
@@ -218,7 +182,3 @@ func (r *Relay) end(ctx context.Context, t *turn) {
 	r.wakeAll()
 	tell()
 }
-
-// commitBackoff doubles from 50 ms to 2 s, less a random part of up to half, so that workers and daemons do not retry
-// in step.
-var commitBackoff = retry.Backoff{Initial: 37500 * time.Microsecond, Max: 1500 * time.Millisecond, Jitter: 1. / 3}
