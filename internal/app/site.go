@@ -62,7 +62,7 @@ func (d *Daemon) newSite() (*console.Site, error) {
 			return nil, err
 		}
 		sources.Records, sources.Changer, sources.Quotas = records{d.console.admin}, changer{d.console.admin}, quotas{changer{d.console.admin}}
-		sources.Delete, sources.Adjust, sources.Revert = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits), changer{d.console.admin}.revert
+		sources.Delete, sources.Adjust = changer{d.console.admin}.delete, adjuster(d.console.admin, d.limits)
 		destinations := endpoints{changer{d.console.admin}, d.parts.DestinationFault}
 		sources.Destinations, sources.Endpoints = destinations, destinations
 		share(&sources, d.console.admin)
@@ -182,8 +182,8 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	sources.Claims = Claims(engine)
 	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }
 	showGates(&sources, engine, s.Log)
-	sources.Changer, sources.Quotas, sources.Adjust = changer{admin}, quotas{changer{admin}}, adjuster(admin, engine)
-	sources.Delete, sources.Revert = changer{admin}.delete, changer{admin}.revert
+	sources.Changer, sources.Quotas = changer{admin}, quotas{changer{admin}}
+	sources.Delete, sources.Adjust = changer{admin}.delete, adjuster(admin, engine)
 	destinations := endpoints{changer{admin}, s.DestinationFault}
 	sources.Destinations, sources.Endpoints = destinations, destinations
 	share(&sources, admin)

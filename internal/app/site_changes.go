@@ -87,12 +87,6 @@ func (c changer) delete(ctx context.Context, by view.Actor, id string, revision 
 	return c.explain(ctx, err)
 }
 
-// revert implements view.Sources.Revert.
-func (c changer) revert(ctx context.Context, by view.Actor, number int64) error {
-	_, err := c.admin.Revert(catalog.WithActor(ctx, catalog.Actor(by)), number)
-	return c.explain(ctx, err)
-}
-
 func (c changer) Bulk(ctx context.Context, by view.Actor, ids []string, bulk *view.Bulk) (int, error) {
 	change := catalog.BulkChange{Rate: bulk.Rate, Percent: bulk.Percent}
 	switch bulk.Action {

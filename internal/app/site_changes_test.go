@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -154,28 +153,14 @@ func TestChangesOfTheConsole(t *testing.T) {
 	}
 	createdByForm(t, c, alice)
 	quotasByForm(t, quotas{c}, alice)
-	requestsByKey(t, c)
+	replaysOfOthers(t, c)
 	readOnly(t, dsn, "spring", alice)
 }
 
-// requestsByKey: what one process has answered, another one answers again; and it sees what the other one replays.
-func requestsByKey(t *testing.T, c changer) {
+// replaysOfOthers: a process sees the replays of another one, and may stop them.
+func replaysOfOthers(t *testing.T, c changer) {
 	t.Helper()
-	ctx, request := t.Context(), view.KeyedRequest{Actor: "alice", Key: "k", Fingerprint: make([]byte, 32)}
-	claim, before, err := keys{c}.Claim(ctx, request)
-	if err != nil || before != nil {
-		t.Fatalf("%+v, %v", before, err)
-	}
-	if _, _, err := (keys{c}).Claim(ctx, request); !errors.Is(err, view.ErrKeyInUse) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("at the same time: %v", err)
-	}
-	answer := view.KeptAnswer{Status: 201, Header: http.Header{"Etag": {`"7"`}, "Location": {"campaigns/a%2Fb"}}, Body: `{"id":"a/b"}`}
-	if err := claim.Keep(ctx, answer); err != nil {
-		t.Fatal(err)
-	}
-	if _, before, err := (keys{c}).Claim(ctx, request); err != nil || !reflect.DeepEqual(before, &answer) {
-		t.Errorf("then it is %+v, %v", before, err)
-	}
+	ctx := t.Context()
 	job := replay.Job{ID: "r1", State: replay.Running, Rate: "100", Started: time.Now().UTC().Truncate(time.Second), Filter: replay.Filter{Campaign: "spring"}}
 	if stop, err := book(c).Save(ctx, &job); stop || err != nil {
 		t.Errorf("a replay: %t, %v", stop, err)
@@ -357,10 +342,6 @@ func readOnly(t *testing.T, dsn, id string, by view.Actor) {
 	}
 	if why, err := (changer{admin}).readOnly(t.Context()); err != nil || !strings.Contains(why, "the database role "+role+" of this process may not change") {
 		t.Errorf("the page says %q, %v", why, err)
-	}
-	request := view.KeyedRequest{Actor: "alice", Key: "k", Fingerprint: make([]byte, 32)}
-	if _, _, err = (keys{changer{admin}}).Claim(t.Context(), request); !errors.Is(err, view.ErrForbidden) {
-		t.Errorf("a key with a role that may only read: %v", err)
 	}
 }
 

@@ -235,6 +235,9 @@ func ask[T any](ctx context.Context, a *Admin, read func(context.Context, *pgxpo
 	return answer, err
 }
 
+// ErrInDoubt means that the database was lost while a change was committed: it may have been made.
+var ErrInDoubt = errors.New("the database was lost while the change was committed, and it may have been made; look before you repeat it")
+
 // alterAttempts bounds how often a change is tried that deadlocks with transactions of others.
 const alterAttempts = 3
 
@@ -243,12 +246,28 @@ const alterAttempts = 3
 func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
 		for range alterAttempts {
-			answer, err = alterOnce(ctx, pool, change)
-			if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != "40P01" {
-				break
+			made := false
+			err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+				if err = noteActor(ctx, tx); err == nil {
+					answer, err = change(ctx, tx)
+				}
+				made = err == nil
+				return err
+			})
+			server, refused := errors.AsType[*pgconn.PgError](err)
+			if refused && server.Code == "40P01" {
+				continue
 			}
+			refused = refused && server.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)
+			if err != nil && made && !refused {
+				err = inLine(ErrInDoubt.Error(), ErrInDoubt, err)
+			}
+			break
 		}
-		return answer, err
+		if err != nil {
+			return *new(T), err
+		}
+		return answer, nil
 	})
 }
 

@@ -75,7 +75,7 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 		t.Errorf("a daemon lacks %q, %v", got, err)
 	}
 	got, err := lacking(ctx, t, readerDSN)
-	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON pacer.idempotency_keys, pacer.lane_pins, ") {
+	if err != nil || !strings.Contains(got, "GRANT SELECT ON pacer.campaign_changes, ") || !strings.Contains(got, "GRANT INSERT ON pacer.lane_pins, ") {
 		t.Errorf("a reader lacks %q, %v", got, err)
 	}
 	if _, err := connected(t, daemonDSN).Exec(ctx, `UPDATE pacer.campaigns SET burst = 1`); err == nil {
@@ -108,7 +108,7 @@ func TestCheckOfACatalog(t *testing.T) {
 	run(t, conn, `GRANT USAGE ON SCHEMA pacer TO `+quoted)
 	run(t, conn, `GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO `+quoted)
 	found, err = Check(ctx, readerDSN, Renewal{})
-	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.idempotency_keys, pacer.lane_pins") {
+	if err != nil || !strings.Contains(found.Missing, "GRANT INSERT ON pacer.lane_pins") {
 		t.Errorf("of a reader: %+v, %v", found, err)
 	}
 	run(t, conn, `ALTER ROLE `+quoted+` SET default_transaction_read_only = on`)

@@ -152,30 +152,6 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestUndo: a change is undone by whoever may make it, once; what was changed since, or is no such change, is told.
-func TestUndo(t *testing.T) {
-	w := guarded()
-	w.keys = &shelf{kept: map[string]*kept{}}
-	h, described := serve(w), documented(t)
-	for _, tt := range []struct {
-		path, role, body, kind string
-		code, done             int
-	}{
-		{"/changes/999/undo", "admin", `{"reason":"a mistake"}`, "", 200, 1}, {"/changes/999/undo", "admin", `{"reason":"a mistake"}`, "", 200, 1},
-		{"/changes/998/undo", "admin", "", "conflict", 409, 1}, {"/changes/5000/undo", "admin", "", "not-found", 404, 1}, {"/changes/9223372036854775807/undo", "admin", "", "invalid", 422, 1},
-		{"/changes/0/undo", "admin", "", "invalid", 422, 1}, {"/changes/999/undo", "operator", "", "role-required", 403, 1}, {"/changes/997/undo", "admin", `{"reason":"a\rb"}`, "invalid", 422, 1},
-	} {
-		answer := ask(h, "POST", "/api/v1"+tt.path, tt.role, tt.body, "Idempotency-Key", "k"+tt.path)
-		if why := described("/changes/{number}/undo", "post", answer); answer.Code != tt.code || len(w.changes) != tt.done || why != "" ||
-			tt.kind != "" && !strings.Contains(answer.Body.String(), `"urn:pacer:problem:`+tt.kind+`"`) {
-			t.Errorf("%s by %s: %d %s; undone are %v (%s)", tt.path, tt.role, answer.Code, answer.Body, w.changes, why)
-		}
-	}
-	if w.changes[0] != "not 999 by the-admin@127.0.0.1: a mistake" {
-		t.Errorf("undone are %q", w.changes)
-	}
-}
-
 // TestLiveEvents: a stream of the API has the answers of an operation, counts among those of the pages, and ends with them and with its
 // token.
 func TestLiveEvents(t *testing.T) {

@@ -235,8 +235,6 @@ func TestForms(t *testing.T) {
 			`destination shop-8 {"url":"https://shop-8.example/","secrets":["file:a","file:b"],"max_in_flight":0}`},
 		"destination-delete": {"admin", url.Values{"typed": {"shop-7"}}, "destinations?done=destination-deleted", `no destination shop-7`},
 
-		"revert": {"admin", url.Values{"change": {"999"}, "reason": {"a mistake"}}, "changes?campaign=%3Cscript%3Ealert%281%29%3C%2Fscript%3E&done=reverted", `not 999`},
-
 		"bulk": {"operator", url.Values{"q": {"spring"}, "expect": {"1"}, "action": {"percent"}, "rate": {"80 %"}}, "campaigns?done=bulk&q=spring", `1 campaigns {"action":"percent","percent":80}`},
 	}
 	roles := []string{"viewer", "operator", "admin"}

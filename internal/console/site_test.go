@@ -74,7 +74,7 @@ func TestPages(t *testing.T) {
 	w.guard.Anonymous = auth.Admin // who has all links
 	h := serve(w)
 	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login", "replay?campaign=spring", "replays", "create", "quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider",
-		"destination?id=shop-7", "destination-edit?id=shop-7", "destination-create", "destination-delete?id=shop-7", "letter?place=3/17", "revert?change=999", "changes?who=alice")
+		"destination?id=shop-7", "destination-edit?id=shop-7", "destination-create", "destination-delete?id=shop-7", "letter?place=3/17", "edit?id=spring&send_rate=250&sink=", "changes?who=alice")
 	for _, id := range hostile {
 		paths = append(paths, "campaign?id="+url.QueryEscape(id), "quota?id="+url.QueryEscape(id), "campaigns?q="+url.QueryEscape(id), "destination?id="+url.QueryEscape(id))
 	}
@@ -103,6 +103,9 @@ func TestPages(t *testing.T) {
 				t.Errorf("%s links to %s: %d", path, link, code)
 			}
 		}
+	}
+	if _, body, _ := get(t, h, "/edit?id=spring&send_rate=250"); !strings.Contains(body, `name="rate" value="250"`) || !strings.Contains(body, `name="was_rate" value="100"`) || !strings.Contains(body, "now: 100") {
+		t.Errorf("the form does not begin with the old rate: %s", body)
 	}
 	if _, body, _ := get(t, h, "/destination?id="+url.QueryEscape(hostile[1])); !strings.Contains(body, "nothing is sent to it: its sink &lt;script") {
 		t.Error("the page of a destination that nothing is sent to does not say so")

@@ -41,7 +41,6 @@ type world struct {
 	replay    replay.Run
 	log       slog.Handler
 	readOnly  string
-	keys      *shelf
 	book      replay.Book
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
@@ -139,9 +138,6 @@ func (w *world) letter(_ context.Context, at view.LetterPlace) (*view.WholeLette
 
 func (w *world) sources() view.Sources {
 	sources := w.without()
-	if w.keys != nil {
-		sources.Keys = w.keys
-	}
 	sources.ReadOnly = func(context.Context) (string, error) { return w.readOnly, nil }
 	if w.book != nil {
 		sources.Replays.Share(w.book)
@@ -193,7 +189,7 @@ func (w *world) without() view.Sources {
 			}
 			return list, w.fail
 		},
-		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Revert: w.revert, Delete: w.remove, Letters: w.letters, Letter: w.letter, Destinations: w, Endpoints: w, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
+		Records: w, Changer: w, Quotas: w, Adjust: w.adjust, Delete: w.remove, Letters: w.letters, Letter: w.letter, Destinations: w, Endpoints: w, Replays: replay.New(w.replay, w.lease, slog.New(slog.DiscardHandler)), Version: "dev",
 		Degraded: func() string {
 			if w.fail != nil {
 				return "redis has not answered for 9s"
@@ -294,14 +290,6 @@ func (w *world) Edit(_ context.Context, by view.Actor, id string, e *view.Edit) 
 	w.changes = append(w.changes, fmt.Sprintf("%s %s%s%s by %s: %s", id, e.Status, until, what, by.Name, by.Reason))
 	s.Revision = 8
 	return s, nil
-}
-
-func (w *world) revert(_ context.Context, by view.Actor, number int64) error {
-	if number == 998 {
-		return view.Fault(view.ErrStale, "it was changed since")
-	}
-	w.changes = append(w.changes, fmt.Sprintf("not %d by %s: %s", number, by.Name, by.Reason))
-	return nil
 }
 
 func (w *world) QuotaSettings(_ context.Context, id string) (*view.QuotaSettings, error) {

@@ -53,7 +53,7 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	api := humago.NewWithPrefix(mux, Prefix, config)
 	s := &server{looker: o.Looker, hub: o.Hub, guard: o.Guard, log: o.Logger}
-	api.UseMiddleware(authorize(api), valued(api), s.once(api))
+	api.UseMiddleware(authorize(api), valued(api))
 	s.registerChanges(api)
 	s.registerPuts(api)
 	s.registerQuotas(api)
@@ -69,7 +69,6 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	get(api, "list-sinks", "/sinks", "The sinks: their gates, what is in flight, what they answer", s.sinks)
 	change(api, "open-sink", http.MethodPost, "/sinks/{id}/open", "Open the gate of a sink for all daemons, or that of one of its destinations, whatever closed it", auth.Operator, s.openSink)
 	get(api, "list-changes", "/changes", "Changes of campaigns, quotas and destinations, the newest first", s.changes)
-	change(api, "undo-change", http.MethodPost, "/changes/{number}/undo", "Undo a change with another one, if nothing of it was changed since", auth.Admin, s.undo)
 	describeProblems(api)
 	describeFields[view.Campaign](api, "/campaigns")
 	describeFields[view.Quota](api, "/quotas")
@@ -207,40 +206,6 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 		out.Next = list[len(list)-1].Number
 	}
 	return &answer[changesOut]{out}, nil
-}
-
-type undoIn struct {
-	Number int64 `path:"number" minimum:"1" maximum:"9223372036854774784"`
-	Body   *struct {
-		Because
-	}
-}
-
-type undoOut struct {
-	Undone *view.Change `json:"undone" doc:"what was changed, and is as it was before; that is a change as well"`
-}
-
-func (s *server) undo(ctx context.Context, in *undoIn) (*answer[undoOut], error) {
-	reason := ""
-	if in.Body != nil {
-		reason = in.Body.Reason
-	}
-	if err := view.CheckReason("reason", reason); err != nil {
-		return nil, problem(err, Conflict)
-	}
-	undo := s.looker.Sources().Revert
-	if undo == nil {
-		return nil, absent("there is no database here, and so nothing can be changed")
-	}
-	of, err := s.looker.Change(ctx, in.Number)
-	if err == nil {
-		err = undo(ctx, s.actor(ctx, reason), in.Number)
-	}
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	s.log.Info("a change was undone", "change", in.Number, "by", auth.Of(ctx).Actor(), "request", auth.RequestID(ctx))
-	return &answer[undoOut]{undoOut{of}}, nil
 }
 
 // absent is that a service does not answer, or is not there.

@@ -42,7 +42,7 @@ func create[I, O any](api huma.API, id, path, summary string, role auth.Role, ha
 }
 
 func changing(id, method, path, summary string) huma.Operation {
-	o := huma.Operation{
+	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody,
 		Errors: []int{
 			http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed,
@@ -50,10 +50,6 @@ func changing(id, method, path, summary string) huma.Operation {
 			http.StatusServiceUnavailable,
 		},
 	}
-	if method == http.MethodPost {
-		o.Parameters = []*huma.Param{keyParam()}
-	}
-	return o
 }
 
 const maxBody = 64 << 10

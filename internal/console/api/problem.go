@@ -30,9 +30,6 @@ const (
 	countChanged   Kind = "count-changed"
 	replayRunning  Kind = "replay-running"
 	partlyDone     Kind = "partly-done"
-	keyInUse       Kind = "key-in-use"
-	keyUnfinished  Kind = "key-unfinished"
-	keyReused      Kind = "key-reused"
 	busy           Kind = "busy"
 	unavailable    Kind = "unavailable"
 	inDoubt        Kind = "in-doubt"
@@ -63,18 +60,15 @@ var kinds = []struct {
 	{countChanged, http.StatusConflict, "not as many campaigns match as expected: look again"},
 	{replayRunning, http.StatusConflict, "a replay is running, here or in another process"},
 	{partlyDone, http.StatusConflict, "some of the campaigns were changed before it failed: look again"},
-	{keyInUse, http.StatusConflict, "the request that has this Idempotency-Key has not been answered yet: try again"},
-	{keyUnfinished, http.StatusConflict, "what became of the request with this Idempotency-Key is not known, since the process that was asked ended, or lost the database: look at what was done, and use another key"},
 	{staleRevision, http.StatusPreconditionFailed, "it was changed since the revision of If-Match, or is there although If-None-Match says that it must not"},
 	{"too-large", http.StatusRequestEntityTooLarge, "the body is too large"},
 	{"unsupported-media-type", http.StatusUnsupportedMediaType, "the body is of a type that the operation does not take"},
 	{invalid, http.StatusUnprocessableEntity, "the request makes no sense; detail and errors say where"},
-	{keyReused, http.StatusUnprocessableEntity, "another request had this Idempotency-Key: make up a new one for each"},
 	{revisionNeeded, http.StatusPreconditionRequired, "this takes the revision that was seen, as If-Match"},
 	{"too-many-wrong-tokens", http.StatusTooManyRequests, "too many wrong tokens came from this address: wait for a minute"},
 	{internalFault, http.StatusInternalServerError, "this is an error in pacer: its log has more"},
 	{unavailable, http.StatusServiceUnavailable, "a service does not answer, or is not there; nothing was changed in the database, and what was asked of Redis may have been done"},
-	{inDoubt, http.StatusServiceUnavailable, "the database was lost while the change was committed: whether it was made is not known"},
+	{inDoubt, http.StatusServiceUnavailable, "the database was lost while the change was committed: it may have been made; look before you repeat it"},
 	{busy, http.StatusServiceUnavailable, "others ask for as much as can be done at a time: try again later"},
 }
 
@@ -149,4 +143,15 @@ func problem(err error, stale Kind) error {
 		}
 	}
 	return absent(line(err))
+}
+
+// writeProblem answers with a problem.
+func writeProblem(api huma.API, ctx huma.Context, err error) {
+	model, ok := errors.AsType[*huma.ErrorModel](err)
+	if !ok {
+		return // fail makes nothing else
+	}
+	ctx.SetHeader("Content-Type", "application/problem+json")
+	ctx.SetStatus(model.Status)
+	_ = api.Marshal(ctx.BodyWriter(), "application/json", model)
 }

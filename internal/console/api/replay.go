@@ -37,7 +37,6 @@ func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error)
 }
 
 type startIn struct {
-	Key  string `header:"Idempotency-Key" hidden:"true"` // every operation that POSTs has it
 	Body struct {
 		replay.Filter
 		Places     []string `json:"places,omitempty" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"3/17\"]" doc:"the letters at these places alone, instead of those that match a filter"`
@@ -85,16 +84,11 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if err := view.CheckReason("why", in.Body.Why); err != nil {
 		return nil, problem(err, Conflict)
 	}
-	if s.looker.Sources().Keys != nil {
-		in.Key = "" // it is remembered by all processes
-	}
-	request.Rate, request.Limit, request.Key = in.Body.Rate, in.Body.Limit, in.Key
+	request.Rate, request.Limit = in.Body.Rate, in.Body.Limit
 	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, request)
 	switch {
 	case errors.Is(err, replay.ErrBusy):
 		return nil, fail(replayRunning, line(err))
-	case errors.Is(err, replay.ErrKey):
-		return nil, fail(keyReused, line(err))
 	case err != nil:
 		return nil, absent(line(err))
 	}

@@ -49,8 +49,6 @@ var actions = map[string]action{
 	"destination-create":  {role: auth.Admin, do: createDestination},
 	"destination-delete":  {role: auth.Admin, do: deleteDestination},
 
-	"revert": {role: auth.Admin, do: revert},
-
 	"sink-open": {role: auth.Operator, do: openSink, beside: true},
 
 	"ticked-letters": {role: auth.Operator, do: showTickedLetters, beside: true},
@@ -67,7 +65,7 @@ var done = map[string]string{
 	"bulk": "The campaigns are changed.", "replay": "The replay has begun.",
 	"disabled": "The destination is disabled.", "enabled": "The destination is enabled.", "destination": "The destination is changed.",
 	"destination-created": "The destination is created.", "destination-deleted": "The destination is deleted.",
-	"reverted": "The change is undone.", "stop": "The replay is being stopped.", "out": "You are logged out.",
+	"stop": "The replay is being stopped.", "out": "You are logged out.",
 	"opened": "The gate is open; it closes again if the destination still does not work.", "open": "The gate was open already.",
 }
 

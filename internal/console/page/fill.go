@@ -131,7 +131,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 type changesTable struct {
 	Caption string
 	List    []view.Change
-	Undo    bool // those that can be undone have a link
+	Edit    bool // a link leads to the form, with the values from before the change
 	Fault   string
 }
 
@@ -214,7 +214,7 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 		All   string // query of all pages
 	}{Of: of, Table: changesTable{
 		Caption: "Changes of campaigns, quotas and destinations, the newest first",
-		Undo:    auth.Of(ctx).Role >= auth.Admin && s.looker.Sources().Revert != nil,
+		Edit:    auth.Of(ctx).Role >= auth.Admin && s.looker.Sources().Changer != nil,
 	}}
 	if records := s.looker.Sources().Records; records == nil {
 		data.Table.Fault = "There is no database here, and so no record of changes."

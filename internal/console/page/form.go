@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -104,8 +105,32 @@ func settings(ctx context.Context, s *Site, id string, c *content) *view.Setting
 
 func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
 	if now := settings(ctx, s, query.Get("id"), c); now != nil {
-		c.Title, c.Data = "Change "+now.ID, campaignForm(now, "edit", url.Values{})
+		if units := query.Get("send_rate"); units != "" {
+			_, per, _ := strings.Cut(now.Rate, "/")
+			query.Set("rate", strings.TrimSuffix(units+"/"+per, "/"))
+		}
+		c.Title, c.Data = "Change "+now.ID, campaignForm(now, "edit", query)
 	}
+}
+
+// before returns the address of the form that changes a campaign or a quota, filled in with the values from before a change; "" if the form
+// writes none of them as the table does.
+func before(c view.Change) string {
+	page, query := map[string]string{"campaigns update": "edit", "quotas update": "quota-edit"}[c.What], url.Values{}
+	for _, field := range c.Fields {
+		switch field.Name {
+		case "send_per":
+			return "" // the rate is of another span
+		case "send_rate", "sink", "priority_weight", "burst", "max_in_flight", "overflow", "time_zone", "starts_at", "ends_at", "expected_total",
+			"mode", "spend", "on_store_failure", "rollout", "unit":
+			query.Set(field.Name, field.Old)
+		}
+	}
+	if page == "" || len(query) == 0 {
+		return ""
+	}
+	query.Set("id", cmp.Or(c.Campaign, c.Quota))
+	return page + "?" + query.Encode()
 }
 
 func fillCreate(_ context.Context, _ *Site, _ url.Values, c *content) {

@@ -29,7 +29,7 @@ func quotaSettings(ctx context.Context, s *Site, id string, c *content) *view.Qu
 
 func fillEditQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 	if now := quotaSettings(ctx, s, query.Get("id"), c); now != nil {
-		c.Title, c.Data = "Change quota "+now.ID, quotaForm(now, url.Values{})
+		c.Title, c.Data = "Change quota "+now.ID, quotaForm(now, query)
 	}
 }
 

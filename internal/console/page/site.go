@@ -231,7 +231,6 @@ var pages = map[string]page{
 	"sinks":   {role: auth.Viewer, every: time.Second, fill: fillSinks},
 	"daemons": {role: auth.Viewer, every: time.Second, fill: fillDaemons},
 	"changes": {role: auth.Viewer, fill: fillChanges},
-	"revert":  {role: auth.Admin, under: "changes", fill: fillRevert},
 	"login":   {fill: fillLogin},
 }
 

@@ -121,13 +121,13 @@ var functions = template.FuncMap{
 	"stampof": func(at delivery.Stamp) template.HTML { return stamp(at.Time()) },
 	// query is what url.Values.Encode has made, which is not to be escaped once more.
 	"query":    func(encoded string) template.URL { return template.URL(encoded) }, //nolint:gosec // escaped by url.Values
-	"achieved": achieved,
-	"future":   future,
-	"size":     size,
-	"took":     took,
-	"coming":   func(at *time.Time) bool { return at != nil && time.Until(*at) > 0 },
-	"share":    func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
-	"percent":  func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
+	"achieved": achieved, "before": before,
+	"future":  future,
+	"size":    size,
+	"took":    took,
+	"coming":  func(at *time.Time) bool { return at != nil && time.Until(*at) > 0 },
+	"share":   func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
+	"percent": func(v *float64) string { return strconv.FormatFloat(*v, 'f', 1, 64) + " %" },
 	"row": func(name string) string {
 		sum := fnv.New64a()
 		_, _ = sum.Write([]byte(name)) // never fails

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +41,6 @@ type Request struct {
 	Rate       string // such as 100 or 150/m
 	Limit      int
 	DryRun     bool
-	Key        string // that whoever asks has made up for this request: asked again, it is done once; "" for none
 }
 
 // Outcome is what a replay did, or would do.
@@ -72,9 +70,6 @@ type Job struct {
 	Ended      *time.Time `json:"ended,omitempty"`
 	Error      string     `json:"error,omitempty"`
 	Outcome    Outcome    `json:"outcome"`
-
-	key    string   // of the request
-	places []string // of the letters that were chosen
 }
 
 // Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
@@ -132,26 +127,6 @@ func (j *Jobs) Count(ctx context.Context, request Request) (Outcome, error) {
 
 var errClosed = errors.New("this process is being stopped")
 
-// ErrKey means that a request has the key of another one.
-var ErrKey = errors.New("another replay was begun with this key; make up a new one for each")
-
-// known returns the replay that was begun with the same key by the same; nil if there is none among those that are remembered.
-func (j *Jobs) known(by string, request Request) (*Job, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, job := range j.list {
-		if request.Key == "" || job.key != request.Key || job.By != by {
-			continue
-		}
-		if job.Filter != request.Filter || !slices.Equal(job.places, request.Places) || job.Rate != request.Rate || job.DropExpiry != request.DropExpiry || job.Expected != request.Limit {
-			return nil, ErrKey
-		}
-		again := *job
-		return &again, nil
-	}
-	return nil, nil //nolint:nilnil // it is a new one
-}
-
 // reserve makes sure that nobody else begins a replay in this process.
 func (j *Jobs) reserve() error {
 	j.mu.Lock()
@@ -166,12 +141,8 @@ func (j *Jobs) reserve() error {
 	return nil
 }
 
-// Start begins a replay of at most limit letters. The error is ErrBusy if one is running, here or in another process. A request that was
-// made before, as its key says, is answered with the replay that it has begun; the error is ErrKey if it was another request.
+// Start begins a replay of at most limit letters. The error is ErrBusy if one is running, here or in another process.
 func (j *Jobs) Start(by, why string, request Request) (Job, error) {
-	if before, err := j.known(by, request); before != nil || err != nil {
-		return deref(before), err
-	}
 	if err := j.reserve(); err != nil {
 		return Job{}, err
 	}
@@ -190,7 +161,7 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 	}
 	job := &Job{
 		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), DropExpiry: request.DropExpiry, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
-		Started: time.Now().UTC(), key: request.Key, places: request.Places,
+		Started: time.Now().UTC(),
 	}
 	j.active, j.stop = job, cancel
 	j.list = append([]*Job{job}, j.list[:min(len(j.list), keep-1)]...)
@@ -211,13 +182,6 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		j.end(job, outcome, err, ctx.Err() != nil)
 	})
 	return *job, nil
-}
-
-func deref(job *Job) (value Job) {
-	if job != nil {
-		value = *job
-	}
-	return value
 }
 
 func (j *Jobs) end(job *Job, outcome Outcome, err error, stopped bool) {

@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"context"
-	"math"
 	"sync"
 	"time"
 )
@@ -207,21 +206,6 @@ func (l *Looker) Campaign(ctx context.Context, id string) *Campaign {
 	c.RampSince, c.JobTTL = now.RampSince, now.JobTTL
 	c.Sink, _ = l.sources.Sink(now.Sink)
 	return &c
-}
-
-// Change returns a change by its number. The error is ErrNotFound, or that the database does not answer.
-func (l *Looker) Change(ctx context.Context, number int64) (*Change, error) {
-	if number < 1 || number == math.MaxInt64 || l.sources.Records == nil {
-		return nil, Fault(ErrNotFound, "There is no such change, or none is known here.")
-	}
-	list, err := l.sources.Records.Changes(ctx, ChangesOf{Before: number + 1, Limit: 1})
-	if err == nil && (len(list) == 0 || list[0].Number != number) {
-		err = Fault(ErrNotFound, "There is no change %d; the oldest ones are removed.", number)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &list[0], nil
 }
 
 // parseInstant is the opposite of Instant.

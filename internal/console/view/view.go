@@ -40,16 +40,12 @@ type Sources struct {
 	// Changer changes campaigns, and Delete deletes one that is over and has no backlog.
 	Changer Changer
 	Delete  func(ctx context.Context, by Actor, id string, revision *int64) error
-	// Revert undoes a change with another one. Its errors are those of a Changer.
-	Revert func(ctx context.Context, by Actor, number int64) error
 	// Quotas changes quotas, and Adjust what their windows have counted.
 	Quotas QuotaChanger
 	Adjust func(ctx context.Context, by Actor, quota string, a Adjustment) (Adjusted, error)
 	// Destinations reads destinations, and Endpoints changes them.
 	Destinations DestinationReader
 	Endpoints    DestinationChanger
-	// Keys remembers what was answered to requests with an Idempotency-Key.
-	Keys Keys
 	// Replays are of dead letters.
 	Replays *replay.Jobs
 	Letters func(ctx context.Context, filter LetterFilter) (Letters, error)
@@ -228,18 +224,6 @@ type Change struct {
 	Quota       string    `json:"quota,omitempty"`
 	Destination string    `json:"destination,omitempty"`
 	Fields      []Field   `json:"fields"`
-}
-
-// Undoable reports whether the change is one that Sources.Revert undoes.
-func (c *Change) Undoable() bool {
-	relation, operation, _ := strings.Cut(c.What, " ")
-	switch relation {
-	case "quota_windows", "campaign_quotas":
-		return true
-	case "campaigns", "quotas", "destinations":
-		return operation == "update"
-	}
-	return false
 }
 
 // Field is a column that was changed.
