@@ -260,9 +260,7 @@ func quotasByForm(t *testing.T, c quotas, by view.Actor) {
 		edit *view.QuotaEdit
 		want []string
 	}{
-		{&view.QuotaEdit{Add: []string{"400/1m", "9000/1h"}, AtRevision: &stale}, []string{"400/1m", "9000/1h", "5000/1d:fixed:day@Europe/Moscow"}},
-		{&view.QuotaEdit{Remove: []string{"60m"}}, []string{"400/1m", "5000/1d:fixed:day@Europe/Moscow"}},
-		{&view.QuotaEdit{Windows: &[]string{"7/1s"}}, []string{"7/1s"}}, {&view.QuotaEdit{Windows: &[]string{}}, []string{}},
+		{&view.QuotaEdit{Windows: &[]string{"7/1s"}, AtRevision: &stale}, []string{"7/1s"}}, {&view.QuotaEdit{Windows: &[]string{}}, []string{}},
 	} {
 		before := row.Revision
 		if row, err = c.EditQuota(ctx, by, id, tt.edit); err != nil || !slices.Equal(row.Windows, tt.want) || row.Revision <= before {
@@ -271,10 +269,6 @@ func quotasByForm(t *testing.T, c quotas, by view.Actor) {
 	}
 	for name, err := range map[string]error{
 		"windows": func() error {
-			_, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Add: []string{"1/1s"}, AtRevision: &stale})
-			return err
-		}(),
-		"all": func() error {
 			_, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Windows: &[]string{"1/1s"}, AtRevision: &stale})
 			return err
 		}(),
@@ -284,13 +278,10 @@ func quotasByForm(t *testing.T, c quotas, by view.Actor) {
 			t.Errorf("%s of a quota that was changed: %v", name, err)
 		}
 	}
-	for _, edit := range []*view.QuotaEdit{{Add: []string{"many"}}, {Remove: []string{"soon"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
+	for _, edit := range []*view.QuotaEdit{{Windows: &[]string{"many"}}, {Windows: &[]string{"1/1s,2/1s"}}} {
 		if _, err := c.EditQuota(ctx, by, id, edit); !errors.Is(err, view.ErrInvalid) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %v", edit, err)
 		}
-	}
-	if _, err := c.EditQuota(ctx, by, id, &view.QuotaEdit{Remove: []string{"1w"}}); !errors.Is(err, view.ErrNotFound) {
-		t.Errorf("a window that is not there: %v", err)
 	}
 	if err := c.DeleteQuota(ctx, by, "provider", false, nil); err != nil {
 		t.Errorf("a quota of no campaign: %v", err)

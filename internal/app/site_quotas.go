@@ -3,12 +3,9 @@ package app
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // quotas implements view.QuotaChanger over the database.
@@ -24,33 +21,18 @@ func (q quotas) QuotaSettings(ctx context.Context, id string) (*view.QuotaSettin
 
 func (q quotas) EditQuota(ctx context.Context, by view.Actor, id string, e *view.QuotaEdit) (*view.QuotaSettings, error) {
 	ctx = catalog.WithActor(ctx, catalog.Actor(by))
-	var row catalog.QuotaRow
-	var err error
-	switch {
-	case e.Touch:
-		row, err = q.admin.TouchQuota(ctx, id)
-	case len(e.Add) > 0 || len(e.Remove) > 0:
-		change := catalog.WindowsChange{AtRevision: e.AtRevision}
-		if change.Add, err = windowsOf(e.Add); err == nil {
-			change.Remove, err = spansOf(e.Remove)
-		}
-		if err == nil {
-			row, err = q.admin.ChangeWindows(ctx, id, change)
-		}
-	default:
-		exists := !e.New
-		change := catalog.QuotaChange{
-			Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, Exists: &exists, AtRevision: e.AtRevision, With: e.With,
-		}
-		if e.Windows != nil {
-			var windows []delivery.Window
-			windows, err = windowsOf(*e.Windows)
-			change.Windows = &windows
-		}
-		if err == nil {
-			row, err = q.admin.SetQuota(ctx, id, change)
-		}
+	exists := !e.New
+	change := catalog.QuotaChange{
+		Mode: e.Mode, Spend: e.Spend, OnStoreFailure: e.OnStoreFailure, Rollout: e.Rollout, Unit: e.Unit, Exists: &exists, AtRevision: e.AtRevision, With: e.With,
 	}
+	if e.Windows != nil {
+		windows, err := catalog.ParseWindows(strings.Join(*e.Windows, ","))
+		if err != nil {
+			return nil, view.Fault(view.ErrInvalid, "windows: %s", err)
+		}
+		change.Windows = &windows
+	}
+	row, err := q.admin.SetQuota(ctx, id, change)
 	if err != nil {
 		return nil, q.explain(ctx, err)
 	}
@@ -60,26 +42,6 @@ func (q quotas) EditQuota(ctx context.Context, by view.Actor, id string, e *view
 func (q quotas) DeleteQuota(ctx context.Context, by view.Actor, id string, unlink bool, revision *int64) error {
 	_, err := q.admin.DeleteQuota(catalog.WithActor(ctx, catalog.Actor(by)), id, unlink, revision)
 	return q.explain(ctx, err)
-}
-
-// windowsOf reads windows, one in each text.
-func windowsOf(texts []string) ([]delivery.Window, error) {
-	windows, err := catalog.ParseWindows(strings.Join(texts, ","))
-	if err != nil {
-		return nil, view.Fault(view.ErrInvalid, "windows: %s", err)
-	}
-	return windows, nil
-}
-
-func spansOf(texts []string) (spans []time.Duration, err error) {
-	for _, text := range texts {
-		span, err := notation.ParseSpan(text)
-		if err != nil {
-			return nil, view.Fault(view.ErrInvalid, "span: %s", err)
-		}
-		spans = append(spans, span)
-	}
-	return spans, nil
 }
 
 func quotaSettingsOf(row *catalog.QuotaRow) *view.QuotaSettings {

@@ -10,52 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// WindowsChange is a change of single windows of a quota; the others stay as they are.
-type WindowsChange struct {
-	Add        []delivery.Window // each in the place of the one of the same span
-	Remove     []time.Duration   // their spans
-	AtRevision *int64            // only if the quota has this revision; else ErrStale
-}
-
-// ChangeWindows adds windows to the quota and removes some.
-func (a *Admin) ChangeWindows(ctx context.Context, id string, change WindowsChange) (QuotaRow, error) {
-	if err := model.CheckNewWindows(change.Add); err != nil {
-		return QuotaRow{}, invalid("%s", err)
-	}
-	return a.alterQuota(ctx, id, func(tx pgx.Tx, row *QuotaRow) error {
-		q, err := row.Quota()
-		if err == nil {
-			err = row.at(change.AtRevision)
-		}
-		if err != nil {
-			return err
-		}
-		for _, w := range model.WindowsWithDefaults(change.Add) {
-			same := func(is delivery.Window) bool { return is.Span == w.Span }
-			q.Windows = append(slices.DeleteFunc(q.Windows, same), w)
-		}
-		for _, span := range change.Remove {
-			kept := slices.DeleteFunc(slices.Clone(q.Windows), func(w delivery.Window) bool { return w.Span == span })
-			if len(kept) == len(q.Windows) {
-				return noWindow(q, span)
-			}
-			q.Windows = kept
-		}
-		if len(q.Windows) == 0 {
-			return invalid("quota %s would have no window, and limit nothing; if that is meant: pacer quota set %s --window ''", id, id)
-		}
-		if err := model.CheckQuota(q); err != nil {
-			return invalid("%s", err)
-		}
-		return replaceWindows(ctx, tx, id, q.Windows)
-	})
-}
-
-// noWindow is the error of a change of a window that is not there.
+// noWindow is the error of an adjustment of a window that is not there.
 func noWindow(q *delivery.Quota, span time.Duration) error {
 	return inLine(fmt.Sprintf("quota %s has no window of %s; it has %s", q.ID, notation.FormatSpan(span), spellSpans(q.Windows)), ErrNotFound)
 }
@@ -86,14 +44,6 @@ func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revisio
 		return err
 	})
 	return was, err
-}
-
-// TouchQuota gives the quota a new revision and changes nothing else, so that the store takes it over as the catalog has it.
-func (a *Admin) TouchQuota(ctx context.Context, id string) (QuotaRow, error) {
-	return a.alterQuota(ctx, id, func(tx pgx.Tx, _ *QuotaRow) error {
-		_, err := tx.Exec(ctx, `UPDATE pacer.quotas SET revision = revision + 1 WHERE id = $1`, id)
-		return err
-	})
 }
 
 // maxReason bounds the words in which somebody says why.

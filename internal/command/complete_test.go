@@ -40,7 +40,7 @@ func TestIDsAreCompleted(t *testing.T) {
 	flags := strings.Fields(served(t, d))
 	for _, c := range []struct{ line, begun, want string }{
 		{"campaign show", "spr", "spring springtime"}, {"explain", "a", "autumn"}, {"campaign pause", "x", ""}, {"campaign pause spring", "", ""},
-		{"quota show", "", "provider"}, {"quota window add", "pro", "provider"}, {"campaign set spring --quota", "", "provider"},
+		{"quota show", "", "provider"}, {"quota set", "pro", "provider"}, {"campaign set spring --quota", "", "provider"},
 		{"campaign pause --of-quota", "p", "provider"},
 	} {
 		words := strings.Fields("__completeNoDesc " + c.line)

@@ -211,7 +211,7 @@ func TestWhatIsCreatedAndSendsNothing(t *testing.T) {
 		d.expectWarning(line, says)
 	}
 	d.expectWarning("campaign set a --rate 10 --sink elsewhere", "its sink elsewhere is not configured")
-	d.expectWarning("quota window add r 20/1d", "never decides: 20/1d lets through no more")
+	d.expectWarning("quota set r --window 100/1m,20/1d", "never decides: 20/1d lets through no more")
 }
 
 func (d *desk) expectWarning(line, says string) {

@@ -18,7 +18,7 @@ func (c *cli) quota() *cobra.Command {
 	return group("quota", "Quotas: limits shared by campaigns",
 		c.withServer(c.plain("list", "List all quotas", c.listQuotas)),
 		c.withServer(c.ofID("show", "Show one quota, what is left of its windows and who uses it", c.showQuota)),
-		c.quotaSet(), c.quotaWindow(), c.quotaAdjust(), c.quotaTouch(), c.quotaDelete(), c.quotaUsage())
+		c.quotaSet(), c.quotaAdjust(), c.quotaDelete(), c.quotaUsage())
 }
 
 func (c *cli) quotaSet() *cobra.Command {
@@ -95,7 +95,7 @@ func (c *cli) setQuota(ctx context.Context, id string, change *catalog.QuotaChan
 	if *change == (catalog.QuotaChange{}) {
 		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
 	}
-	return c.changeQuota(ctx, id, quotaEdit{set: change})
+	return c.changeQuota(ctx, id, change)
 }
 
 // printQuota prints the quota's row in the catalog.

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,43 +34,6 @@ func (c *cli) quotaDelete() *cobra.Command {
 	cmd.Flags().BoolVar(&unlink, "unlink", false, "also take its campaigns out of it; those without another are limited by their rate alone")
 	yesFlag(cmd, &yes)
 	return c.withServer(cmd)
-}
-
-func (c *cli) quotaTouch() *cobra.Command {
-	return c.withServer(c.ofID("touch", "Give a quota a new revision, so that Redis takes it over as it is", func(ctx context.Context, id string) error {
-		return c.changeQuota(ctx, id, quotaEdit{touch: true})
-	}))
-}
-
-func (c *cli) quotaWindow() *cobra.Command {
-	add := &cobra.Command{
-		Use: "add ID WINDOW...", Short: "Add windows to a quota, each in the place of the one of the same span", Args: idAnd("a window, such as 300/1m"),
-		Example: `  pacer quota window add provider 15750/1h
-  pacer quota window add provider 300000/1d:fixed:day@Europe/Moscow`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			windows, err := parseWindows(args[1:])
-			if err != nil {
-				return config.Usagef("quota window add: %s", err)
-			}
-			return c.changeQuota(cmd.Context(), args[0], quotaEdit{windows: &catalog.WindowsChange{Add: windows}})
-		},
-	}
-	remove := &cobra.Command{
-		Use: "remove ID SPAN...", Short: "Remove the windows of these spans from a quota", Args: idAnd("the span of a window, such as 1h"),
-		Example: `  pacer quota window remove provider 1h`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			spans := make([]time.Duration, 0, len(args)-1)
-			for _, word := range args[1:] {
-				span, err := notation.ParseSpan(word)
-				if err != nil {
-					return config.Usagef("quota window remove: %s", err)
-				}
-				spans = append(spans, span)
-			}
-			return c.changeQuota(cmd.Context(), args[0], quotaEdit{windows: &catalog.WindowsChange{Remove: spans}})
-		},
-	}
-	return group("window", "Single windows of a quota", c.withServer(c.withJSON(add)), c.withServer(c.withJSON(remove)))
 }
 
 func (c *cli) quotaAdjust() *cobra.Command {
@@ -123,18 +85,8 @@ func (c *cli) adjustQuota(ctx context.Context, a app.QuotaAdjustment) error {
 	})
 }
 
-// idAnd requires an id and at least one more argument.
-func idAnd(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < 2 {
-			return fmt.Errorf("%s needs an id and %s", cmd.CommandPath(), what)
-		}
-		return nil
-	}
-}
-
 // changeQuota makes one change and prints the quota as it is then.
-func (c *cli) changeQuota(ctx context.Context, id string, change quotaEdit) error {
+func (c *cli) changeQuota(ctx context.Context, id string, change *catalog.QuotaChange) error {
 	store, err := c.quotaStore()
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -23,54 +22,29 @@ func (r *remote) remove(ctx context.Context, id string) (catalog.CampaignRow, er
 	return row, r.call(ctx, http.MethodDelete, "/campaigns/"+url.PathEscape(id), nil, nil, nil)
 }
 
-func (r *remote) changeQuota(ctx context.Context, id string, e quotaEdit) (catalog.QuotaRow, error) {
-	path := "/quotas/" + url.PathEscape(id)
-	var s view.QuotaSettings
-	var err error
-	switch {
-	case e.touch:
-		err = r.call(ctx, http.MethodPost, path+"/touch", nil, struct{}{}, &s)
-	case e.windows != nil && len(e.windows.Add) > 0:
-		err = r.call(ctx, http.MethodPost, path+"/windows", nil, map[string]any{"windows": windowWords(e.windows.Add)}, &s)
-	case e.windows != nil:
-		for _, span := range e.windows.Remove {
-			if err = r.call(ctx, http.MethodDelete, path+"/windows/"+url.PathEscape(notation.FormatSpan(span)), nil, nil, &s); err != nil {
-				break
-			}
-		}
-	default:
-		err = r.setQuota(ctx, id, e.set, &s)
-	}
-	if err != nil {
-		return catalog.QuotaRow{}, err
-	}
-	return *settledQuota(&s), nil
-}
-
-// setQuota changes a quota, or creates it if there is none.
-func (r *remote) setQuota(ctx context.Context, id string, c *catalog.QuotaChange, s *view.QuotaSettings) error {
+// changeQuota changes a quota, or creates it if there is none.
+func (r *remote) changeQuota(ctx context.Context, id string, c *catalog.QuotaChange) (catalog.QuotaRow, error) {
 	edit := view.QuotaEdit{Mode: c.Mode, Spend: c.Spend, OnStoreFailure: c.OnStoreFailure, Rollout: c.Rollout, Unit: c.Unit, With: c.With}
 	if c.Windows != nil {
-		windows := windowWords(*c.Windows)
+		windows := make([]string, 0, len(*c.Windows))
+		for _, w := range *c.Windows {
+			windows = append(windows, notation.FormatWindow(w))
+		}
 		edit.Windows = &windows
 	}
-	err := r.call(ctx, http.MethodPatch, "/quotas/"+url.PathEscape(id), nil, &edit, s)
+	var s view.QuotaSettings
+	err := r.call(ctx, http.MethodPatch, "/quotas/"+url.PathEscape(id), nil, &edit, &s)
 	var refused *refusal
 	if errors.As(err, &refused) && refused.status == http.StatusNotFound {
 		err = r.call(ctx, http.MethodPost, "/quotas", nil, struct {
 			ID string `json:"id"`
 			view.QuotaEdit
-		}{id, edit}, s)
+		}{id, edit}, &s)
 	}
-	return err
-}
-
-func windowWords(windows []delivery.Window) []string {
-	words := make([]string, 0, len(windows))
-	for _, w := range windows {
-		words = append(words, notation.FormatWindow(w))
+	if err != nil {
+		return catalog.QuotaRow{}, err
 	}
-	return words
+	return *settledQuota(&s), nil
 }
 
 // settledQuota reads a quota after a change.

@@ -212,8 +212,7 @@ func watchOver(t *testing.T, d *desk, flags string) {
 func changeQuotasOver(t *testing.T, d *desk, flags string) {
 	t.Helper()
 	for _, c := range []struct{ line, id string }{
-		{"quota set provider --window 300/1m,9000/1d --mode strict --rollout 100", "provider"}, {"quota window add provider 7/1s 20/10s:log", "provider"},
-		{"quota window remove provider 1d 1s", "provider"}, {"quota touch provider", "provider"},
+		{"quota set provider --window 300/1m,9000/1d --mode strict --rollout 100", "provider"}, {"quota set provider --window 300/1m,20/10s:log", "provider"},
 		{"quota set fresh --window 5/1h --spend even --with provider", "fresh"},
 	} {
 		there := strings.Split(same(d.run(c.line+flags)), "\n")
@@ -232,7 +231,7 @@ func changeQuotasOver(t *testing.T, d *desk, flags string) {
 		t.Errorf("%q", said)
 	}
 	d.refuses("quota delete provider --yes"+flags, "limits 2 campaigns")
-	if code, _, said := d.fails("quota window remove provider 9h" + flags); code != 1 || !strings.Contains(said, "has no window of 9h") {
+	if code, _, said := d.fails("quota adjust provider 9h --used 7 --reason credit" + flags); code != 1 || !strings.Contains(said, "has no window of 9h") {
 		t.Errorf("exit code %d, %s", code, said)
 	}
 	d.refuses("quota adjust provider 10s --used 0 --reason credit"+flags, "give --lower")

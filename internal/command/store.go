@@ -49,17 +49,10 @@ type quotaReader interface {
 
 type quotaChanger interface {
 	// changeQuota makes a change, and returns the quota as it is then.
-	changeQuota(ctx context.Context, id string, change quotaEdit) (catalog.QuotaRow, error)
+	changeQuota(ctx context.Context, id string, change *catalog.QuotaChange) (catalog.QuotaRow, error)
 	// deleteQuota returns what the quota was.
 	deleteQuota(ctx context.Context, id string, unlink bool) (catalog.QuotaRow, error)
 	adjustQuota(ctx context.Context, a app.QuotaAdjustment) (view.Adjusted, error)
-}
-
-// quotaEdit is what a command changes of a quota: one of these.
-type quotaEdit struct {
-	set     *catalog.QuotaChange
-	windows *catalog.WindowsChange
-	touch   bool
 }
 
 // campaignEdit is what a command changes of a campaign.
@@ -200,16 +193,8 @@ func (d database) showQuota(ctx context.Context, id string) (*quotaView, error) 
 	})
 }
 
-func (d database) changeQuota(ctx context.Context, id string, e quotaEdit) (catalog.QuotaRow, error) {
-	return ask(d.c, func(a *catalog.Admin) (catalog.QuotaRow, error) {
-		switch {
-		case e.touch:
-			return a.TouchQuota(ctx, id)
-		case e.windows != nil:
-			return a.ChangeWindows(ctx, id, *e.windows)
-		}
-		return a.SetQuota(ctx, id, *e.set)
-	})
+func (d database) changeQuota(ctx context.Context, id string, change *catalog.QuotaChange) (catalog.QuotaRow, error) {
+	return ask(d.c, func(a *catalog.Admin) (catalog.QuotaRow, error) { return a.SetQuota(ctx, id, *change) })
 }
 
 func (d database) deleteQuota(ctx context.Context, id string, unlink bool) (catalog.QuotaRow, error) {

@@ -67,7 +67,7 @@ var bodies = map[string]string{
 	"create-campaign": `{"id":"autumn","rate":"5"}`, "create-quota": `{"id":"fresh","windows":["300/1m"]}`, "edit-quota": `{"rollout":50}`,
 	"put-campaign": `{"rate":"5"}`, "put-quota": `{"windows":["300/1m"]}`,
 	"create-destination": `{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`, "edit-destination": `{"max_in_flight":5}`, "disable-destination": `{"reason":"why"}`,
-	"add-quota-windows": `{"windows":["300/1m"]}`, "adjust-quota": `{"used":5,"reason":"credit"}`,
+	"adjust-quota": `{"used":5,"reason":"credit"}`,
 }
 
 // documented returns what says in which way an answer is not as its operation describes it; "" if it is.

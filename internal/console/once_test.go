@@ -70,8 +70,8 @@ func TestPut(t *testing.T) {
 		{"/campaigns/spring", `{}`, "", "*", 412, ""}, {"/campaigns/spring", `{}`, `"6"`, "", 412, ""}, {"/campaigns/autumn", `{}`, `*`, "", 412, ""},
 		{"/campaigns/spring", `{}`, "", "", 428, ""}, {"/campaigns/spring", `{}`, `"7"`, "*", 422, ""}, {"/campaigns/spring", `{}`, "", `"7"`, 422, ""},
 		{"/campaigns/spring", `{"status":"paused"}`, `"7"`, "", 422, ""},
-		{"/quotas/fresh", `{"windows":["5/1s"]}`, "", "*", 201, `quota fresh {"windows":["5/1s"],"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"}[][] by the-admin@127.0.0.1: `},
-		{"/quotas/provider", `{}`, `"7"`, "", 200, `quota provider {"windows":[],"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"}[][] by the-admin@127.0.0.1: `},
+		{"/quotas/fresh", `{"windows":["5/1s"]}`, "", "*", 201, `quota fresh {"windows":["5/1s"],"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"} by the-admin@127.0.0.1: `},
+		{"/quotas/provider", `{}`, `"7"`, "", 200, `quota provider {"windows":[],"mode":"strict","spend":"greedy","on_store_failure":"closed","rollout":100,"unit":"units"} by the-admin@127.0.0.1: `},
 		{"/quotas/provider", `{}`, "", "*", 412, ""}, {"/quotas/fresh", `{}`, `*`, "", 412, ""}, {"/quotas/provider", `{}`, "", "", 428, ""},
 	} {
 		w.changes = nil

@@ -316,7 +316,7 @@ func (w *world) EditQuota(_ context.Context, by view.Actor, id string, e *view.Q
 		return nil, err
 	}
 	what, _ := json.Marshal(e)
-	w.changes = append(w.changes, fmt.Sprintf("quota %s %s%v%v by %s: %s", id, what, e.Add, e.Remove, by.Name, by.Reason))
+	w.changes = append(w.changes, fmt.Sprintf("quota %s %s by %s: %s", id, what, by.Name, by.Reason))
 	s.Revision = 8
 	return s, err
 }

@@ -21,9 +21,6 @@ func (s *server) registerQuotas(api huma.API) {
 	create(api, "create-quota", "/quotas", "Create a quota", auth.Admin, s.createQuota)
 	change(api, "edit-quota", http.MethodPatch, "/quotas/{id}", "Change a quota", auth.Admin, s.editQuota)
 	change(api, "delete-quota", http.MethodDelete, "/quotas/{id}", "Delete a quota, its counts and its history", auth.Admin, s.deleteQuota)
-	change(api, "touch-quota", http.MethodPost, "/quotas/{id}/touch", "Give a quota a new revision, so that Redis takes it over as it is", auth.Admin, s.touchQuota)
-	change(api, "add-quota-windows", http.MethodPost, "/quotas/{id}/windows", "Add windows to a quota, each in the place of the one of the same span", auth.Admin, s.addWindows)
-	change(api, "remove-quota-window", http.MethodDelete, "/quotas/{id}/windows/{span}", "Remove a window from a quota", auth.Admin, s.removeWindow)
 	change(api, "adjust-quota", http.MethodPost, "/quotas/{id}/windows/{span}/adjust", "Set what a window of a quota has counted", auth.Admin, s.adjust)
 	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Patch)
 	requireMatch(api.OpenAPI().Paths["/quotas/{id}"].Delete)
@@ -109,53 +106,6 @@ func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changedQuota,
 		return nil, err
 	}
 	return s.changeQuota(ctx, in.ID, in.Body.Reason, &edit)
-}
-
-type touchIn struct {
-	ByID
-	Body *struct {
-		Because
-	}
-}
-
-func (s *server) touchQuota(ctx context.Context, in *touchIn) (*changedQuota, error) {
-	reason := ""
-	if in.Body != nil {
-		reason = in.Body.Reason
-	}
-	return s.changeQuota(ctx, in.ID, reason, &view.QuotaEdit{Touch: true})
-}
-
-type addWindowsIn struct {
-	ByID
-	Matching
-	Body struct {
-		Windows []string `json:"windows" minItems:"1" maxItems:"64" nullable:"false" example:"[\"300/1m\"]" doc:"such as 300/1m or 5000/1d:fixed:day@Europe/Moscow"`
-		Because
-	}
-}
-
-func (s *server) addWindows(ctx context.Context, in *addWindowsIn) (*changedQuota, error) {
-	at, err := seen(in.IfMatch, false)
-	if err != nil {
-		return nil, err
-	}
-	return s.changeQuota(ctx, in.ID, in.Body.Reason, &view.QuotaEdit{Add: in.Body.Windows, AtRevision: at})
-}
-
-type removeWindowIn struct {
-	ByID
-	OfWindow
-	Matching
-	BecauseOf
-}
-
-func (s *server) removeWindow(ctx context.Context, in *removeWindowIn) (*changedQuota, error) {
-	at, err := seen(in.IfMatch, false)
-	if err != nil {
-		return nil, err
-	}
-	return s.changeQuota(ctx, in.ID, in.Reason, &view.QuotaEdit{Remove: []string{in.Span}, AtRevision: at})
 }
 
 func (s *server) changeQuota(ctx context.Context, id, reason string, edit *view.QuotaEdit) (*changedQuota, error) {

@@ -41,17 +41,15 @@ type QuotaEdit struct {
 
 	With *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"`
 
-	Touch      bool     `json:"-"` // it gets a new revision, and nothing else
-	Add        []string `json:"-"` // windows, each in the place of the one of the same span; then nothing else is changed
-	Remove     []string `json:"-"` // spans of windows; likewise
-	New        bool     `json:"-"` // the quota is created
-	AtRevision *int64   `json:"-"` // only if it is still that
+	New        bool   `json:"-"` // the quota is created
+	AtRevision *int64 `json:"-"` // only if it is still that
 }
 
 // Empty reports whether nothing is changed.
 func (e *QuotaEdit) Empty() bool {
-	return e.Windows == nil && e.Mode == nil && e.Spend == nil && e.OnStoreFailure == nil && e.Rollout == nil && e.Unit == nil && e.With == nil && !e.Touch &&
-		len(e.Add) == 0 && len(e.Remove) == 0
+	rest := *e
+	rest.New, rest.AtRevision = false, nil
+	return rest == QuotaEdit{}
 }
 
 // Adjustment corrects what a window of a quota has counted.
