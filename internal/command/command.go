@@ -111,7 +111,7 @@ func help() *cobra.Command {
 	}
 }
 
-// noCommand says that a command does not exist, and which may be meant.
+// noCommand says that a command does not exist, and which there are.
 func noCommand(parent *cobra.Command, name string) error {
 	var names []string
 	for _, sub := range parent.Commands() {
@@ -119,20 +119,14 @@ func noCommand(parent *cobra.Command, name string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	near, has := notation.Nearest(name, names), ""
-	if near != "" {
-		near = "did you mean " + near + "? "
-	}
+	has := ""
 	switch {
 	case !parent.HasParent():
-		if near == "" {
-			near = elsewhere(parent, name)
-		}
-		has = "pacer --help lists them"
+		has = elsewhere(parent, name) + "pacer --help lists them"
 	case len(names) > 0:
 		has = "it has " + strings.Join(names, ", ")
 	}
-	hints := strings.TrimRight("; "+near+has, "; ")
+	hints := strings.TrimRight("; "+has, "; ")
 	return fmt.Errorf("%s has no command %q%s", parent.CommandPath(), notation.Shorten(name), hints)
 }
 

@@ -87,10 +87,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var number *strconv.NumError
 	var value valueError
-	var unknown *pflag.NotExistError
 	switch {
-	case errors.As(err, &unknown):
-		err = noFlag(cmd, unknown)
 	case !errors.As(err, &invalid):
 	case errors.As(err, &number):
 		must := "must be a whole number"
@@ -104,22 +101,5 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &value):
 		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, value.error)
 	}
-	if !strings.HasSuffix(err.Error(), "?") {
-		err = fmt.Errorf("%w;", err)
-	}
-	return fmt.Errorf("%w %s --help lists the flags", err, cmd.CommandPath())
-}
-
-// noFlag says that a flag does not exist, and which may be meant.
-func noFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
-	name := unknown.GetSpecifiedName()
-	if letters := unknown.GetSpecifiedShortnames(); letters != "" {
-		name = letters // -rate
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := notation.Nearest(name, names); near != "" {
-		return fmt.Errorf("%w; did you mean --%s?", unknown, near)
-	}
-	return unknown
+	return fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
 }

@@ -119,7 +119,7 @@ func TestAMisspelledVariableIsNamedWhereItsValueIsMissing(t *testing.T) {
 	var said bytes.Buffer
 	_, err := (&cli{World: World{Environ: []string{"PACER_KAFKA_BROKRES=127.0.0.1:9092"}, Stderr: &said}}).services(config.NeedKafka)
 	if ExitCode(err) != 2 || !strings.Contains(err.Error(), "kafka.brokers: required") ||
-		!strings.Contains(err.Error(), "did you mean PACER_KAFKA_BROKERS?") || said.Len() > 0 {
+		!strings.Contains(err.Error(), "PACER_KAFKA_BROKRES: there is no such setting") || said.Len() > 0 {
 		t.Fatalf("error %v, said %q", err, said.String())
 	}
 }

@@ -236,11 +236,7 @@ func (c *cli) openSink(ctx context.Context, name string) error {
 }
 
 func noSink(name string, names []string) error {
-	hint := "it has " + strings.Join(names, ", ")
-	if near := notation.Nearest(name, names); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	return config.Usagef("the configuration has no sink %s; %s", name, hint)
+	return config.Usagef("the configuration has no sink %s; it has %s", name, strings.Join(names, ", "))
 }
 
 // operator is who runs the command, as far as this machine knows.

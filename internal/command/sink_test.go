@@ -83,7 +83,7 @@ func TestGatesOfSinks(t *testing.T) {
 	if v := list()[1]; v.Gate != "open" {
 		t.Errorf("%+v", v)
 	}
-	if code, _, said := d.fails("sink open recever"); code != 2 || !strings.Contains(said, "did you mean receiver?") {
+	if code, _, said := d.fails("sink open recever"); code != 2 || !strings.Contains(said, "the configuration has no sink recever; it has ") {
 		t.Errorf("code %d, %s", code, said)
 	}
 }

@@ -57,7 +57,7 @@ default_sink: nowhere
 		{"sink test receiver --payload {}", 1, 0, []string{"permanent in ", "url: at <.JSON.n>: map has no entry"}},
 		{"sink test denied", 2, 1, []string{"  authorization: ***\n", "misconfigured in ", "about the sink", "sinks.denied: HTTP 401 Unauthorized"}},
 		{"sink test nowhere", 0, 0, []string{"delivered in "}},
-		{"sink test reciever", 2, 0, []string{"did you mean receiver?"}},
+		{"sink test reciever", 2, 0, []string{"the configuration has no sink reciever; it has "}},
 		{"sink test receiver --header tenant", 2, 0, []string{"--header: \"tenant\" is not of the form name=value"}},
 		{"sink test receiver --header pacer-weight=2", 2, 0, []string{"--header: pacer-weight is pacer's own"}},
 		{"sink test receiver --campaign (unknown)", 2, 0, []string{"--campaign: use 1 to 256"}},

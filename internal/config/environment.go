@@ -1,12 +1,10 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink"
 )
 
@@ -37,7 +35,7 @@ func (l *loader) environment(environ []string, file map[string]any) {
 			path, ok = sinkPath(name, file)
 		}
 		if !ok {
-			l.warnings = append(l.warnings, unknownVariable(name, paths))
+			l.warnings = append(l.warnings, name+": there is no such setting; it is ignored")
 			continue
 		}
 		l.origin[strings.Join(path, ".")] = name
@@ -123,13 +121,6 @@ func sinkKey(variable string, fromFile any) []string {
 		}
 	}
 	return nil
-}
-
-func unknownVariable(name string, paths map[string][]string) string {
-	if near := notation.Nearest(name, slices.Sorted(maps.Keys(paths))); near != "" {
-		return fmt.Sprintf("%s: there is no such setting; did you mean %s?", name, near)
-	}
-	return fmt.Sprintf("%s: there is no such setting; it is ignored", name)
 }
 
 // insert sets the value at path, and makes maps as needed. What stands in the place of a section stays there, to be complained about.

@@ -39,7 +39,7 @@ func TestListsOfSections(t *testing.T) {
 		t.Error("a secret is shown")
 	}
 	for change, want := range map[string]string{
-		"id: b":         "sinks.api.steps.1.idd: there is no such key; did you mean id? (line 10)",
+		"id: b":         "sinks.api.steps.1.idd: there is no such key; use one of ",
 		"every: 5s":     "sinks.api.steps.1.poll.every: \"often\" is not a duration",
 		"file:KEY":      "sinks.api.steps.1.headers.x-key: cannot read the secret",
 		`until: "true"`: "sinks.api.steps.1.poll.until: required",

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/sink"
 )
 
@@ -273,11 +272,6 @@ func (l *loader) unknownKey(s *schema, prefix, key string) {
 		known = append(known, "sinks")
 	case strings.HasPrefix(prefix, "sinks.") && strings.Count(prefix, ".") == 2: // of a sink itself
 		known = append(known, "type")
-	}
-	if near := notation.Nearest(key, known); near != "" {
-		l.complain(prefix+key, "there is no such key; did you mean %s?", near)
-		l.bad = append(l.bad, prefix+near)
-		return
 	}
 	l.complain(prefix+key, "there is no such key; use one of %s", strings.Join(known, ", "))
 }

@@ -345,12 +345,9 @@ func (v *validator) sinks(c *Config) {
 	if _, ok := c.Sinks[c.DefaultSink]; ok || c.DefaultSink == "" {
 		return
 	}
-	switch near := notation.Nearest(c.DefaultSink, names); {
-	case near != "":
-		v.add("default_sink", "there is no sink %s; did you mean %s?", quoted(c.DefaultSink), near)
-	case len(names) == 0:
+	if len(names) == 0 {
 		v.add("default_sink", "there is no sink %s; add it under sinks", quoted(c.DefaultSink))
-	default:
-		v.add("default_sink", "there is no sink %s; use one of %s", quoted(c.DefaultSink), strings.Join(names, ", "))
+		return
 	}
+	v.add("default_sink", "there is no sink %s; use one of %s", quoted(c.DefaultSink), strings.Join(names, ", "))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -132,9 +133,9 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 	j.Payload, j.ContentType = e.payload, contentTypeJSON
 }
 
-// strayKey says what is wrong with a key that is not known, and which may be meant.
+// strayKey says what is wrong with a key that is not known.
 func strayKey(key string) string {
-	return "is not a key of an envelope" + suggestion(key, envelopeKeys)
+	return "is not a key of an envelope; use one of " + strings.Join(envelopeKeys, ", ")
 }
 
 // undecodable records the defect, unless there is one that says more: a misspelled header.

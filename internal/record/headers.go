@@ -124,7 +124,7 @@ func (s *scanned) scan(headers []delivery.Header) {
 // check records a header that pacer would otherwise ignore: one that was meant for it and misspelled, or written twice.
 func (s *scanned) check(j *delivery.Job) {
 	if s.stray != "" {
-		invalid(j, quoted(s.stray), "is not one of pacer's headers"+suggestion(s.stray, producerHeaders))
+		invalid(j, quoted(s.stray), "is not one of pacer's headers; use one of "+strings.Join(producerHeaders, ", "))
 	}
 	if s.twice != "" {
 		invalid(j, s.twice, "must be there once")
@@ -158,14 +158,6 @@ func letters(name string) string {
 		}
 		return r
 	}, name)
-}
-
-// suggestion ends the message about an unknown name.
-func suggestion(name string, known []string) string {
-	if near := notation.Nearest(name, known); near != "" {
-		return "; did you mean " + near + "?"
-	}
-	return "; use one of " + strings.Join(known, ", ")
 }
 
 // quoted quotes a producer's name for a message.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"text/template/parse"
-
-	"github.com/pacer/pacer/internal/notation"
 )
 
 var jobType = reflect.TypeFor[*Job]()
@@ -143,9 +141,6 @@ func fieldOf(of reflect.Type, name string) (reflect.Type, bool) {
 func unknown(written string, depth int) error {
 	if depth > 0 {
 		return fmt.Errorf("there is no %s", written)
-	}
-	if near := notation.Nearest(written, offered); near != "" {
-		return fmt.Errorf("a job has no %s; did you mean %s?", written, near)
 	}
 	return fmt.Errorf("a job has no %s; use one of %s, and .JSON%s for what is in its payload", written, strings.Join(offered, ", "), written)
 }
