@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +105,7 @@ func (c QuotaChange) validate(id string) error {
 		if c.Spend != nil {
 			q.Spend = *c.Spend
 		}
-		if err := cmp.Or(model.CheckQuota(&q), model.CheckNewWindows(q.Windows)); err != nil {
+		if err := model.CheckQuota(&q); err != nil {
 			return invalid("%s", err)
 		}
 	}
@@ -119,7 +118,7 @@ func ParseWindows(text string) ([]delivery.Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	return windows, cmp.Or(model.CheckWindows(windows), model.CheckNewWindows(windows))
+	return windows, model.CheckWindows(windows)
 }
 
 // ListQuotas returns all quotas in the order of their ids.

@@ -14,8 +14,6 @@ import (
 	"github.com/pacer/pacer/internal/app"
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -41,18 +39,6 @@ func (c *checks) postgres(ctx context.Context, s *app.Services) (ok bool) {
 	if to, err := pgx.ParseConfig(s.DSN()); err == nil && !found.Encrypted && !onThisMachine(to.Host) {
 		c.note("postgres.dsn", "not encrypted; add sslmode=verify-full")
 	}
-	admin, err := openAdmin(s.Config)
-	if err != nil {
-		c.say("quotas", err)
-		return false
-	}
-	defer admin.Close()
-	quotas, err := admin.ListQuotas(ctx)
-	if err != nil {
-		c.say("quotas", err)
-		return false
-	}
-	c.longLogs(quotas)
 	return postgresFault(found, nil) == nil
 }
 
@@ -83,18 +69,6 @@ func (c *checks) installations(ctx context.Context, s *app.Services) {
 		c.say("installation", err)
 	case why != "":
 		c.fail("installation", why)
-	}
-}
-
-// longLogs notes log windows above the bound of new ones, which rows written by SQL may exceed.
-func (c *checks) longLogs(quotas []catalog.QuotaRow) {
-	for i := range quotas {
-		for _, w := range quotas[i].Windows {
-			if w.Algorithm == delivery.AlgorithmLog && w.MaxUnits > model.MaxNewLog {
-				c.note("quota "+quotas[i].ID, "window %s remembers every unit, and each take reads and writes all of them; use sliding above %d units",
-					w, model.MaxNewLog)
-			}
-		}
 	}
 }
 

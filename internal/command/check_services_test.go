@@ -46,17 +46,6 @@ func TestCheckOfClocks(t *testing.T) {
 	}
 }
 
-func TestCheckOfLongLogs(t *testing.T) {
-	quotas := []catalog.QuotaRow{
-		{ID: "short", Windows: []catalog.WindowRow{{Span: "1h", MaxUnits: 1000, Algorithm: "log"}, {Span: "1d", MaxUnits: 5000, Algorithm: "sliding"}}},
-		{ID: "long", Windows: []catalog.WindowRow{{Span: "1m", MaxUnits: 5, Algorithm: "log"}, {Span: "1h", MaxUnits: 1001, Algorithm: "log"}}},
-	}
-	want := "note  quota long: window 1001/1h:log remembers every unit, and each take reads and writes all of them; use sliding above 1000 units\n"
-	if text, ok := told(func(c *checks) { c.longLogs(quotas) }); text != want || !ok {
-		t.Errorf("%q, want %q", text, want)
-	}
-}
-
 func TestOnThisMachine(t *testing.T) {
 	for servers, want := range map[string]bool{
 		"127.0.0.1:1": true, "localhost:1": true, "[::1]:1": true, "::1": true, "/run/postgresql": true, "127.0.0.1:1 127.9.9.9:2": true,

@@ -38,7 +38,7 @@ func windowsCost(q *delivery.Quota) (cost int) {
 	for _, w := range q.Windows {
 		cost++
 		if w.Algorithm == delivery.AlgorithmLog {
-			cost += int(min(w.Limit, 10_000) / unitsOfOne)
+			cost += int(w.Limit / unitsOfOne)
 		}
 	}
 	return cost

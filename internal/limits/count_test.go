@@ -19,13 +19,16 @@ func TestWhatIsCountedBetweenTwoLooksIsWhatWasGranted(t *testing.T) {
 	t.Parallel()
 	l := newLua(t, realClient(t))
 	of := func(algorithm, anchor string, span time.Duration) *delivery.Quota {
-		w := delivery.Window{Limit: 9_000, Span: span, Algorithm: algorithm, Anchor: anchor}
+		w := delivery.Window{Limit: 1_000, Span: span, Algorithm: algorithm, Anchor: anchor}
+		if algorithm != delivery.AlgorithmLog {
+			w.Limit = 9_000
+		}
 		id := fmt.Sprint(algorithm, anchor, span)
 		return &delivery.Quota{ID: id, Revision: 1, Windows: append(windows(1_000_000, time.Second), w)}
 	}
 	var list []ledger.Counting
 	for _, q := range []*delivery.Quota{
-		of("sliding", "", 30*24*time.Hour), of("sliding", "", 5*time.Minute), of("log", "", time.Hour), of("fixed", "", time.Hour),
+		of("sliding", "", 30*24*time.Hour), of("sliding", "", 5*time.Minute), of("log", "", 5*time.Minute), of("fixed", "", time.Hour),
 		of("fixed", "hour", time.Hour),
 	} {
 		list = append(list, ledger.Counting{Quota: q, Window: 1})
@@ -84,7 +87,7 @@ func TestWhatIsHandedBackLeavesItsBuckets(t *testing.T) {
 	for _, w := range []delivery.Window{
 		{Span: time.Hour, Algorithm: "sliding"}, {Span: time.Hour, Algorithm: "log"}, {Span: time.Hour, Algorithm: "fixed"}, {Span: time.Hour, Algorithm: "fixed", Anchor: "hour"},
 	} {
-		w.Limit = 9_000
+		w.Limit = 1_000
 		q := &delivery.Quota{ID: "q" + w.Algorithm + w.Anchor, Revision: 1, Windows: []delivery.Window{w}}
 		c := campaign(100_000, q)
 		c.ID = q.ID

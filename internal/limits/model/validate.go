@@ -14,11 +14,8 @@ import (
 const (
 	// MaxWindows is how many windows a quota may have; the work of a script grows with them.
 	MaxWindows = 16
-	// MaxLog bounds what a log window remembers.
-	MaxLog = 10_000
-	// MaxNewLog bounds that of a new one, since it is written with every take; those that earlier versions accepted go on
-	// working.
-	MaxNewLog = 1_000
+	// MaxLog bounds what a log window remembers, since all of it is written with every take.
+	MaxLog = 1_000
 	// MaxEven is the greatest limit that can be spent evenly: what a timeline of slots can divide exactly.
 	MaxEven = 1 << 36
 )
@@ -105,17 +102,6 @@ func CheckWindows(windows []delivery.Window) error {
 	return nil
 }
 
-// CheckNewWindows refuses windows that a quota may have but should not be given.
-func CheckNewWindows(windows []delivery.Window) error {
-	for _, w := range windows {
-		if w.Algorithm == delivery.AlgorithmLog && w.Limit > MaxNewLog {
-			return fmt.Errorf("window %s: log remembers every grant, and is read and written with each; use sliding above %d units",
-				notation.FormatWindow(w), MaxNewLog)
-		}
-	}
-	return nil
-}
-
 func checkWindow(w delivery.Window) error {
 	switch {
 	case w.Span < time.Millisecond || w.Span > MaxSpan || w.Span%time.Microsecond != 0:
@@ -125,7 +111,7 @@ func checkWindow(w delivery.Window) error {
 	case !slices.Contains(algorithms, w.Algorithm):
 		return fmt.Errorf("algorithm %q is not sliding, fixed or log", notation.Shorten(w.Algorithm))
 	case w.Algorithm == delivery.AlgorithmLog && w.Limit > MaxLog:
-		return fmt.Errorf("log remembers every grant; use sliding above %d units", MaxLog)
+		return fmt.Errorf("log remembers every grant, and is read and written with each; use sliding above %d units", MaxLog)
 	case w.Anchor == "":
 		return nil
 	case w.Algorithm != delivery.AlgorithmFixed:
