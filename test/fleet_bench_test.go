@@ -59,7 +59,7 @@ func BenchmarkCosts(b *testing.B) {
 			}
 			r.start()
 			for b.Loop() {
-				_, err := e.PeekReplica(context.Background(), quotas)
+				_, err := e.Peek(context.Background(), quotas)
 				noError(b, err)
 				n += len(quotas)
 			}

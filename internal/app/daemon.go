@@ -150,7 +150,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	}); err != nil {
 		return nil, err
 	}
-	d.windows = &lastWindows{ReplicaPeeker: limits.NewSharedWindows(d.limits, func() bool { return d.progress.Leads() })}
+	d.windows = &lastWindows{Peeker: limits.NewSharedWindows(d.limits, func() bool { return d.progress.Leads() })}
 	d.gauges = limits.NewGauges(d.windows, parts.Catalog.Snapshot, parts.Log, parts.Registry)
 	showBuild(parts.Registry)
 	if d.sinks, err = sink.New(sink.Options{

@@ -356,7 +356,7 @@ func (w work) Backlog() delivery.LanesBacklog { return w.consumer.Backlog() }
 
 // lastWindows reads windows for the gauges of quotas and caches them, so that forecasts need no reads of their own.
 type lastWindows struct {
-	limits.ReplicaPeeker
+	limits.Peeker
 	last atomic.Pointer[windowsAt]
 }
 
@@ -365,9 +365,9 @@ type windowsAt struct {
 	at      time.Time
 }
 
-// PeekReplica implements limits.ReplicaPeeker.
-func (g *lastWindows) PeekReplica(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
-	windows, err := g.ReplicaPeeker.PeekReplica(ctx, quotas)
+// Peek implements limits.Peeker.
+func (g *lastWindows) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
+	windows, err := g.Peeker.Peek(ctx, quotas)
 	g.last.Store(&windowsAt{windows, time.Now()})
 	return windows, err
 }

@@ -178,7 +178,7 @@ func (s *Services) RunConsole(ctx context.Context) error {
 	watched := newStores(set.Up, kafka, registry)
 	sources := s.sources(set)
 	sources.Snapshot, sources.Refresh = follower.Snapshot, follower.Refresh
-	sources.Records, sources.Windows = records{admin}, engine.PeekReplica
+	sources.Records, sources.Windows = records{admin}, engine.Peek
 	sources.Claims = Claims(engine)
 	sources.Stores = func() []view.Store { return watched.list(follower.Snapshot) }
 	showGates(&sources, engine, s.Log)

@@ -97,7 +97,7 @@ func (o *overview) askRedis(ctx context.Context, s *app.Services) error {
 		for _, q := range o.snapshot.Quotas {
 			quotas = append(quotas, q)
 		}
-		states, _, err := engine.Peek(ctx, quotas)
+		states, err := engine.Peek(ctx, quotas)
 		o.windows = hold.Windows(states)
 		return err
 	})

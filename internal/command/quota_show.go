@@ -89,7 +89,7 @@ func peek(ctx context.Context, s *app.Services, v *quotaView) error {
 	defer func() { _ = shards.Close() }() // nothing is written on closing
 	ctx, cancel := context.WithTimeout(ctx, peekTimeout)
 	defer cancel()
-	states, _, err := engine.Peek(ctx, []*delivery.Quota{quota})
+	states, err := engine.Peek(ctx, []*delivery.Quota{quota})
 	if err != nil {
 		return fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 	}

@@ -90,7 +90,7 @@ type TLS struct {
 
 // Redis configures the quota engine's store.
 type Redis struct {
-	Addrs      []string `yaml:"addrs"`       // host:port; in a ring also master|replica
+	Addrs      []string `yaml:"addrs"`       // host:port
 	Mode       string   `yaml:"mode"`        // single, cluster, sentinel, ring
 	MasterName string   `yaml:"master_name"` // sentinel only
 	Shards     int      `yaml:"shards"`      // number of shards (hash tags) of the keys; 0: the mode's default

@@ -200,11 +200,11 @@ func TestRedisModes(t *testing.T) {
 			Redis{Addrs: addrs("a:1", "b:2"), Mode: "sentinel", MasterName: "m", SentinelUsername: "u", SentinelPassword: "p"}, defaults},
 		{"cluster", "redis: {addrs: [a:1, b:2], mode: cluster, shards: 32}", nil,
 			Redis{Addrs: addrs("a:1", "b:2"), Mode: "cluster", Shards: 32}, defaults},
-		{"ring", "redis: {addrs: [\"a:1|b:2\", c:3], mode: ring, db: 2}", nil,
-			Redis{Addrs: addrs("a:1|b:2", "c:3"), Mode: "ring", DB: 2}, defaults},
-		{"ring by the environment", "", []string{"PACER_REDIS_ADDRS=a:1|b:2,c:3|d:4", "PACER_REDIS_MODE=ring", "PACER_REDIS_SHARDS=6",
+		{"ring", "redis: {addrs: [a:1, c:3], mode: ring, db: 2}", nil,
+			Redis{Addrs: addrs("a:1", "c:3"), Mode: "ring", DB: 2}, defaults},
+		{"ring by the environment", "", []string{"PACER_REDIS_ADDRS=a:1,c:3", "PACER_REDIS_MODE=ring", "PACER_REDIS_SHARDS=6",
 			"PACER_EVENTUAL_ROOTS=e:5,f:6"},
-			Redis{Addrs: addrs("a:1|b:2", "c:3|d:4"), Mode: "ring", Shards: 6}, eventual("e:5", "f:6")},
+			Redis{Addrs: addrs("a:1", "c:3"), Mode: "ring", Shards: 6}, eventual("e:5", "f:6")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -304,11 +304,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"redis single", "redis: {addrs: [a:1, b:2], mode: single}", nil, []string{"redis.mode: single takes one address"}},
 		{"redis sentinel", "redis: {addrs: [a:1], mode: sentinel}", nil, []string{"redis.master_name: goes together"}},
 		{"redis address", "redis: {addrs: [localhost]}", nil, []string{`redis.addrs: "localhost" is not host:port; use one such as`}},
-		{"redis replica of no ring", "redis: {addrs: [\"a:1|b:2\"]}", nil, []string{`redis.addrs: "a:1|b:2" is not host:port; use one such as`}},
-		{"redis ring", "redis: {mode: ring, addrs: [\"a:1|b\", \"|c:3\", \"d:4|e:5|f:6\"]}", nil, []string{
-			`redis.addrs: "d:4|e:5|f:6" names 3 servers; use master or master|replica`,
-			`redis.addrs: "b" is not host:port; use one such as`, `redis.addrs: "" is not host:port;`}},
-		{"redis ring, one server twice", "redis: {mode: ring, addrs: [\"a:1|b:2\", \"b:2\"]}", nil, []string{"redis.addrs: b:2 is listed twice"}},
+		{"redis ring", "redis: {mode: ring, addrs: [a:1, b]}", nil, []string{`redis.addrs: "b" is not host:port; use one such as`}},
+		{"redis ring, one server twice", "redis: {mode: ring, addrs: [a:1, \"b:2\", \"b:2\"]}", nil, []string{"redis.addrs: b:2 is listed twice"}},
 		{"redis ring, shards", "redis: {mode: ring, addrs: [a:1, b:2, c:3], shards: 2}", nil, []string{
 			"redis.shards: 2 leaves some of the 3 addresses without any; use at least 3, or 0"}},
 		{"dedupe", "dedupe: {ttl: 10ms, on_store_failure: local-share}", nil, []string{

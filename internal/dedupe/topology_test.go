@@ -32,8 +32,8 @@ func TestTopologies(t *testing.T) {
 		}},
 		{"ring", func(t *testing.T) servers {
 			var list servers
-			for _, p := range harness.RedisRing(t, 2) {
-				list = append(list, connect(t, p.Master.Addr))
+			for _, r := range harness.RedisRing(t, 2) {
+				list = append(list, connect(t, r.Addr))
 			}
 			return append(list, list...)
 		}},

@@ -63,7 +63,7 @@ func RedisSentinel(t testing.TB) *Sentinel {
 	}
 	startAll(t, master)
 	startAll(t, append([]*Redis{s.Nodes[1]}, s.Sentinels...)...)
-	awaitLinks(t, s.Nodes[1])
+	awaitLink(t, s.Nodes[1])
 	for _, sentinel := range s.Sentinels {
 		sentinel.must(t, sentinelHaste...)
 	}

@@ -66,7 +66,6 @@ type header struct {
 const (
 	checkNothing = iota
 	checkProcess // the epoch, and that the process adopted it
-	checkReplica // the epoch only
 )
 
 func (h header) encode() []byte {

@@ -31,13 +31,14 @@ func (l *keyList) add(key string) int64 {
 
 // kinds are the scripts' numbers of the algorithms.
 var kinds = map[string]int64{
-	"": 4, delivery.AlgorithmSliding: 4, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
+	"": 1, delivery.AlgorithmSliding: 1, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
 }
 
 // The flags of a quota.
 const (
 	flagShadow = 1
 	flagEven   = 2
+	flagExempt = 4 // the quota does not cover the campaign
 )
 
 // appendSpec encodes a quota for parseSpecs of window.lua. now is the store's time, for the calendar. A quota that is rolled out
@@ -50,9 +51,12 @@ func appendSpec(b []byte, key int64, q *delivery.Quota, now int64) []byte {
 	if q.Spend == delivery.SpendEven {
 		flags |= flagEven
 	}
+	if q.Exempt >= 100 {
+		flags |= flagExempt
+	}
 	b = put(b, 2, key)
 	b = put(b, 7, q.Revision)
-	b = put(b, 1, flags, model.Part(q), int64(len(q.Windows)))
+	b = put(b, 1, flags, int64(len(q.Windows)))
 	for _, w := range q.Windows {
 		b = put(b, 1, kinds[w.Algorithm])
 		b = appendSpan(b, w, now, w.Limit)
@@ -239,12 +243,12 @@ func appendRefundQuotas(list []byte, l *keyList, k keys, c *delivery.Campaign, n
 	at := len(list)
 	list = append(list, 0) // how many follow
 	for _, q := range c.Quotas {
-		if !counts(q) {
+		if !counts(q) || !q.Covers(c.ID) {
 			continue
 		}
 		list[at]++
 		list = put(list, 2, l.add(k.quota(q.ID)))
-		list = put(list, 1, model.Part(q.For(c.ID)), int64(len(q.Windows)))
+		list = put(list, 1, int64(len(q.Windows)))
 		for _, w := range q.Windows {
 			list = appendSpan(list, w, now)
 		}
@@ -337,10 +341,9 @@ func decodeWindows(in *reader, list []delivery.WindowState, q *delivery.Quota) [
 	return list
 }
 
-// decodePeek reads the windows' states and the latest time stored by the server that was asked.
-func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, kept int64, err error) {
+// decodePeek reads the windows' states.
+func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, err error) {
 	in := reader{rest: c.reply}
-	kept = in.next(7)
 	for _, q := range quotas {
 		for i := range q.Windows {
 			w := delivery.WindowState{Quota: q.ID, Window: i, Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7)}
@@ -351,7 +354,7 @@ func decodePeek(c *call, quotas []*delivery.Quota) (out []delivery.WindowState, 
 		}
 	}
 	if in.err != nil {
-		return nil, 0, fmt.Errorf("read the reply of a peek: %w", in.err)
+		return nil, fmt.Errorf("read the reply of a peek: %w", in.err)
 	}
-	return out, kept, nil
+	return out, nil
 }

@@ -1,19 +1,12 @@
 package limits
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
-	"github.com/pacer/pacer/internal/shards"
 )
 
 // The faults that limiters are known for, one test each.
@@ -129,54 +122,6 @@ func TestTheLastMillisecondOfAWindow(t *testing.T) {
 	}
 }
 
-// TestAStaleReplicaIsNotBelieved: gauges may be read from a replica, but one that was cut off, and still holds the counts
-// of some time ago, or has none at all, is passed over. Nothing is ever granted from it.
-func TestAStaleReplicaIsNotBelieved(t *testing.T) {
-	pair := harness.RedisRing(t, 1)[0]
-	master, replica := pair.Master, pair.Replica
-	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{master.Addr + "|" + replica.Addr}})
-	must(t, err)
-	t.Cleanup(func() { _ = set.Close() })
-	now := epoch
-	e, err := New(Options{Shards: set, Registerer: prometheus.NewRegistry(), Timeout: 5 * time.Second, now: func() int64 { return now }})
-	must(t, err)
-	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, time.Hour)}
-	take := func(want int64) int64 {
-		reply, err := e.Take(context.Background(), []delivery.Ask{ask(campaign(1000, q), want)})
-		must(t, err)
-		return reply.Items[0].Units
-	}
-	left := func() int64 {
-		seen, err := e.PeekReplica(context.Background(), []*delivery.Quota{q})
-		must(t, err)
-		return seen[0].Remaining
-	}
-	take(0)
-	now += second
-	take(40)
-	master.AwaitReplica(t)
-	if n := left(); n != 60 {
-		t.Errorf("%d left, want 60", n)
-	}
-	stopReplicating(t, master)
-	now += 10 * second
-	if n := take(100); n != 60 {
-		t.Errorf("granted %d, want the 60 that are left", n)
-	}
-	if n := left(); n != 0 {
-		t.Errorf("the replica's count is believed: %d left, want 0", n)
-	}
-	direct := redis.NewClient(&redis.Options{Addr: replica.Addr})
-	t.Cleanup(func() { _ = direct.Close() })
-	stats := commandStats(t, direct)
-	if n := stats["evalsha"].calls + stats["eval"].calls; n > 0 {
-		t.Errorf("the replica ran %d scripts that write", n)
-	}
-	if stats["evalsha_ro"].calls+stats["eval_ro"].calls < 2 {
-		t.Error("the replica was not asked: the test shows nothing")
-	}
-}
-
 // TestFractionsOfAQuantumAreNotLost: 150/s are one and a half units in 10 ms. A limiter that charges fractions and hands
 // out whole units delivers two thirds of them.
 func TestFractionsOfAQuantumAreNotLost(t *testing.T) {
@@ -236,31 +181,6 @@ func TestMonitoringOpensNoWindow(t *testing.T) {
 			t.Errorf("%+v: the window does not begin with the first job, at %d", g, now)
 		}
 	})
-}
-
-// Releases before this one could leave a window that counts units in no period: on a day without a midnight.
-func TestUnitsCountedInNoPeriodHaveLeft(t *testing.T) {
-	l := newLua(t, realClient(t))
-	q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{
-		{Span: 24 * time.Hour, Limit: 10, Algorithm: delivery.AlgorithmFixed, Anchor: "day@America/Santiago"},
-	}}
-	c := campaign(1000, q)
-	now := settle(l, epoch, c)
-	if g := take1(l, now, "a", ask(c, 20)); g.Units != 10 {
-		t.Fatalf("%+v", g)
-	}
-	ctx, shard := context.Background(), l.engine("a").shards[0]
-	key := shard.keys.quota("q")
-	v, err := shard.master.client.Get(ctx, key).Result()
-	must(t, err)
-	const reset = 17 + 1 + 6 + 7 + 4 + 7 // its place in the key, see window.lua
-	must(t, shard.master.client.Set(ctx, key, v[:reset]+strings.Repeat("\x00", 7)+v[reset+7:], time.Hour).Err())
-	if g := take1(l, now+second, "a", ask(c, 20)); g.Units != 10 {
-		t.Errorf("%+v", g)
-	}
-	if w := l.Peek(now+second, c.Quotas)[0]; w.Remaining != 0 || w.ResetAt <= now || w.ResetAt > now+25*3600*second {
-		t.Errorf("%+v", w)
-	}
 }
 
 // TestATimelineLivesAsLongAsItsRateAsks: with its key a timeline loses its last slot, and the credit of a burst.

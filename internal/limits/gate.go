@@ -113,10 +113,7 @@ func (e *Engine) GatesAndOpenings(ctx context.Context, gates []string) (closed [
 				openings[i] = delivery.Opening{Sink: gate, By: by, At: local(since)}
 			case until == 0 || !m.probe && until <= c.now || longest[i].Until.After(local(until)):
 			default:
-				longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Until: local(until), Probe: m.probe}
-				if since > 0 {
-					longest[i].Since = local(since)
-				}
+				longest[i] = delivery.Gate{Sink: gate, Cause: m.cause, Since: local(since), Until: local(until), Probe: m.probe}
 			}
 		}
 	}

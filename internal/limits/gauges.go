@@ -22,15 +22,15 @@ const (
 	showFor = 10 * time.Second
 )
 
-// ReplicaPeeker reads windows for show; *Engine is one. With an error, the windows that could be read are returned.
-type ReplicaPeeker interface {
-	PeekReplica(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
+// Peeker reads windows; *Engine is one. With an error, the windows that could be read are returned.
+type Peeker interface {
+	Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error)
 }
 
 // Gauges exports the state of every quota. The values are the cluster's, not this daemon's: every daemon exports the
 // same, and they are aggregated with max. Run does the work; nothing else is safe to call while it runs.
 type Gauges struct {
-	peeker                  ReplicaPeeker
+	peeker                  Peeker
 	snapshot                func() *delivery.Snapshot
 	log                     *slog.Logger
 	remaining, limit, reset *prometheus.GaugeVec
@@ -49,12 +49,12 @@ func (s series) labels() prometheus.Labels {
 }
 
 // NewGauges makes Gauges over the catalog that snapshot returns (nil: not loaded yet).
-func NewGauges(r ReplicaPeeker, snapshot func() *delivery.Snapshot, log *slog.Logger, reg prometheus.Registerer) *Gauges {
+func NewGauges(p Peeker, snapshot func() *delivery.Snapshot, log *slog.Logger, reg prometheus.Registerer) *Gauges {
 	vec := func(name, help string) *prometheus.GaugeVec {
 		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"quota", "window"})
 	}
 	return &Gauges{
-		peeker: r, snapshot: snapshot, log: log, shown: map[series]time.Time{}, algorithms: map[series]string{},
+		peeker: p, snapshot: snapshot, log: log, shown: map[series]time.Time{}, algorithms: map[series]string{},
 		remaining: vec("pacer_quota_remaining", "Units of a quota window that could be granted now."),
 		limit:     vec("pacer_quota_limit", "Units a quota window holds."),
 		reset:     vec("pacer_quota_reset_timestamp_seconds", "When a quota window would be full again if nothing more were sent."),
@@ -91,7 +91,7 @@ func (g *Gauges) update(ctx context.Context) {
 		}
 	}
 	slices.SortFunc(quotas, func(a, b *delivery.Quota) int { return strings.Compare(a.ID, b.ID) })
-	states, err := g.peeker.PeekReplica(ctx, quotas)
+	states, err := g.peeker.Peek(ctx, quotas)
 	if err == nil {
 		g.outage.Worked()
 	} else if ctx.Err() == nil && g.outage.Failed() {

@@ -85,8 +85,8 @@ var topologies = []topology{
 	})},
 	{"ring", sync.OnceValue(func() *shards.Set {
 		var addrs []string
-		for _, p := range harness.RedisRing(&shared, 2) {
-			addrs = append(addrs, p.Master.Addr+"|"+p.Replica.Addr)
+		for _, r := range harness.RedisRing(&shared, 2) {
+			addrs = append(addrs, r.Addr)
 		}
 		return shared.connect(shards.Options{Mode: shards.ModeRing, Addrs: addrs})
 	})},

@@ -63,7 +63,7 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 }
 
 // forms are the ways in which windows count, by the scripts' numbers.
-var forms = []string{"", delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed + " until %d", delivery.AlgorithmSliding}
+var forms = []string{"", delivery.AlgorithmSliding, delivery.AlgorithmLog, delivery.AlgorithmFixed + " until %d"}
 
 // Count implements ledger.Counter.
 func (e dataStore) Count(ctx context.Context, shard int, list []ledger.Counting) (now int64, counted []ledger.Counted, err error) {

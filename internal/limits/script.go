@@ -58,7 +58,6 @@ type call struct {
 type runner struct {
 	client   redis.UniversalClient
 	timeout  time.Duration // of one attempt
-	replica  bool          // the client may only read
 	clock    *shardClock
 	override func() int64     // replaces Redis' clock in tests; nil otherwise
 	local    func() time.Time // the local clock that goes with override; nil: nothing is foretold under override
@@ -140,7 +139,7 @@ func (r *runner) readHead(c *call, sent time.Time) error {
 		return in.err
 	}
 	c.now, c.reply = now, in.rest
-	if r.clock != nil && !r.replica {
+	if r.clock != nil {
 		r.clock.observe(now, steps, sent, r.time())
 	}
 	return nil
@@ -167,9 +166,6 @@ func (r *runner) prepare(calls []*call) {
 		c.head.check, c.head.epoch = checkNothing, r.epoch()
 		if c.head.epoch != 0 {
 			c.head.check = checkProcess
-			if r.replica {
-				c.head.check = checkReplica
-			}
 		}
 	}
 }
@@ -183,11 +179,7 @@ func (r *runner) attempt(ctx context.Context, s *shards.Script, calls []*call) {
 	for i, c := range calls {
 		runs[i] = shards.Run{Keys: c.keys, Args: append([]any{c.head.encode()}, c.args...)}
 	}
-	pipeline := s.Pipeline
-	if r.replica {
-		pipeline = s.PipelineRO
-	}
-	replies := pipeline(ctx, r.client, runs)
+	replies := s.Pipeline(ctx, r.client, runs)
 	for i, c := range calls {
 		c.reply, c.err = replies[i].Text()
 	}

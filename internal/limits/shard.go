@@ -34,17 +34,15 @@ var errSilent = errors.New("the shard did not answer lately")
 // force.
 var errClosed = errors.New("the shard's data is being looked for or rebuilt")
 
-// shard is one of the engine's shards: its keys, its servers, and its latest state.
+// shard is one of the engine's shards: its keys, its server, and its latest state.
 type shard struct {
-	index   int
-	keys    keys
-	master  runner
-	replica *runner // nil: none
-	clock   shardClock
+	index  int
+	keys   keys
+	master runner
+	clock  shardClock
 	// epoch is that of the shard's data as far as this engine knows, 0 where it is not watched.
 	epoch atomic.Int64
 	fence *ledger.Fence
-	kept  atomic.Pointer[kept]
 	// crowds are the quotas that many of this daemon's campaigns wait for.
 	crowds crowds
 	told   atomic.Bool // whether callers have heard of the clock, without which a time of this shard means nothing
@@ -75,11 +73,6 @@ func newShards(o *Options) []*shard {
 		}
 		s.master = runner{
 			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now, epoch: s.epoch.Load,
-		}
-		if c := o.Shards.Replica(i); c != nil {
-			s.replica = &runner{
-				client: c, timeout: o.Timeout, replica: true, override: o.now, epoch: s.epoch.Load,
-			}
 		}
 		for k := range scriptSlots {
 			s.free = append(s.free, &scriptSlot{index: k})

@@ -2,7 +2,6 @@ package limits
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,21 +25,21 @@ const (
 
 // WindowBoard is where windows are read, and where one daemon tells the others what it has read; *Engine is one.
 type WindowBoard interface {
-	ReplicaPeeker
+	Peeker
 	TellWindows(ctx context.Context, told []byte) error
 	ToldWindows(ctx context.Context) ([]byte, error)
 }
 
 // SharedWindows reads windows for a whole fleet: the daemon that leads reads those of quotas with traffic each time, and the
-// others in turns, and tells the others. A daemon that hears nothing new, since the one that leads is gone or of an
-// earlier version, reads all by itself. Its ReplicaPeeker is for one caller, about once a second.
+// others in turns, and tells the others. A daemon that hears nothing new, since the one that leads is gone, reads all by itself.
+// Its Peeker is for one caller, about once a second.
 type SharedWindows struct {
 	board WindowBoard
 	leads func() bool
 
 	turn   int
 	learnt map[string]learnt // by quota
-	heard  string            // the time in what was told last
+	heard  int64             // the time in what was told last
 	at     time.Time         // when that was
 }
 
@@ -57,8 +56,8 @@ func NewSharedWindows(b WindowBoard, leads func() bool) *SharedWindows {
 	return &SharedWindows{board: b, leads: leads, learnt: map[string]learnt{}}
 }
 
-// PeekReplica implements ReplicaPeeker.
-func (s *SharedWindows) PeekReplica(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
+// Peek implements Peeker.
+func (s *SharedWindows) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
 	now := time.Now()
 	byID := make(map[string]*delivery.Quota, len(quotas))
 	for _, q := range quotas {
@@ -101,8 +100,8 @@ func (s *SharedWindows) due(quotas []*delivery.Quota) (list []*delivery.Quota) {
 
 // read reads quotas, and returns what there is to be told of them.
 func (s *SharedWindows) read(ctx context.Context, quotas []*delivery.Quota, byID map[string]*delivery.Quota, now time.Time) ([]byte, error) {
-	states, err := s.board.PeekReplica(ctx, quotas)
-	told := binary.AppendVarint(nil, now.UnixNano())
+	states, err := s.board.Peek(ctx, quotas)
+	told := put(nil, 7, now.UnixMicro())
 	for len(states) > 0 {
 		id := states[0].Quota
 		n := slices.IndexFunc(states, func(w delivery.WindowState) bool { return w.Quota != id })
@@ -133,24 +132,21 @@ func (s *SharedWindows) listen(ctx context.Context, byID map[string]*delivery.Qu
 	if err != nil {
 		return now.Sub(s.at) < listenFor
 	}
-	in := toldReader{rest: told}
-	when := fmt.Sprint(in.number())
-	if in.short || when == s.heard {
+	in := reader{rest: string(told)}
+	when := in.next(7)
+	if in.err != nil || when == s.heard {
 		return now.Sub(s.at) < listenFor
 	}
-	for len(in.rest) > 0 {
-		id, revision, count := in.text(), in.number(), in.number()
+	for in.rest != "" {
+		id, revision, count := in.text(int(in.next(2))), in.next(7), in.next(1)
 		var states []delivery.WindowState
 		for range count {
-			if in.short {
-				break
-			}
 			states = append(states, delivery.WindowState{
-				Quota: id, Window: int(in.number()), Remaining: in.number(), ResetAt: in.number(), FreeAt: in.number(),
-				Leaving: [4]int64{in.number(), in.number(), in.number(), in.number()},
+				Quota: id, Window: int(in.next(1)), Remaining: in.next(7), ResetAt: in.next(7), FreeAt: in.next(7),
+				Leaving: [4]int64{in.next(7), in.next(7), in.next(7), in.next(7)},
 			})
 		}
-		if q := byID[id]; q != nil && !in.short && q.Revision == revision && int(count) == len(q.Windows) {
+		if q := byID[id]; q != nil && in.err == nil && q.Revision == revision && int(count) == len(q.Windows) {
 			s.learn(q, states, now)
 		}
 	}
@@ -158,43 +154,15 @@ func (s *SharedWindows) listen(ctx context.Context, byID map[string]*delivery.Qu
 	return true
 }
 
-// appendQuota encodes the windows of a quota, all numbers as varints.
+// appendQuota encodes the windows of a quota.
 func appendQuota(b []byte, q *delivery.Quota, states []delivery.WindowState) []byte {
-	b = append(binary.AppendVarint(b, int64(len(q.ID))), q.ID...)
-	b = binary.AppendVarint(binary.AppendVarint(b, q.Revision), int64(len(states)))
+	b = append(put(b, 2, int64(len(q.ID))), q.ID...)
+	b = put(put(b, 7, q.Revision), 1, int64(len(states)))
 	for _, w := range states {
-		for _, v := range append([]int64{int64(w.Window), w.Remaining, w.ResetAt, w.FreeAt}, w.Leaving[:]...) {
-			b = binary.AppendVarint(b, v)
-		}
+		b = put(put(b, 1, int64(w.Window)), 7, w.Remaining, w.ResetAt, w.FreeAt)
+		b = put(b, 7, w.Leaving[:]...)
 	}
 	return b
-}
-
-// toldReader reads what was told.
-type toldReader struct {
-	rest  []byte
-	short bool
-}
-
-func (r *toldReader) number() int64 {
-	v, n := binary.Varint(r.rest)
-	if n <= 0 {
-		r.rest, r.short = nil, true
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
-
-func (r *toldReader) text() string {
-	n := r.number()
-	if n < 0 || n > int64(len(r.rest)) {
-		r.rest, r.short = nil, true
-		return ""
-	}
-	text := string(r.rest[:n])
-	r.rest = r.rest[n:]
-	return text
 }
 
 // TellWindows leaves for the other daemons what was read of windows.

@@ -20,11 +20,11 @@ type memBoard struct {
 	err   error
 }
 
-func (b *memBoard) PeekReplica(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
+func (b *memBoard) Peek(_ context.Context, quotas []*delivery.Quota) (list []delivery.WindowState, err error) {
 	for _, q := range quotas {
 		b.reads++
 		for i := range q.Windows {
-			list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: b.left[q.ID], ResetAt: 77, FreeAt: -1, Leaving: [4]int64{1, 2, 3, 4}})
+			list = append(list, delivery.WindowState{Quota: q.ID, Window: i, Remaining: b.left[q.ID], ResetAt: 77, FreeAt: 88, Leaving: [4]int64{1, 2, 3, 4}})
 		}
 	}
 	return list, b.err
@@ -59,7 +59,7 @@ func TestWindowsAreReadOnceForTheFleet(t *testing.T) {
 				b.left[fmt.Sprint("q", 100*i)]--
 			}
 			for _, s := range fleet {
-				list, err := s.PeekReplica(t.Context(), quotas)
+				list, err := s.Peek(t.Context(), quotas)
 				if !errors.Is(err, b.err) {
 					t.Error(err)
 				}
@@ -80,7 +80,7 @@ func TestWindowsAreReadOnceForTheFleet(t *testing.T) {
 				}
 				for _, w := range seen {
 					if busy := w.Quota == "q0" || w.Quota == "q100" || w.Quota == "q200"; busy && w.Remaining != b.left[w.Quota] ||
-						w.ResetAt != 77 || w.FreeAt != -1 || w.Leaving != [4]int64{1, 2, 3, 4} {
+						w.ResetAt != 77 || w.FreeAt != 88 || w.Leaving != [4]int64{1, 2, 3, 4} {
 						t.Fatalf("daemon %d: %+v, want %d", i, w, b.left[w.Quota])
 					}
 				}

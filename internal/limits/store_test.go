@@ -83,7 +83,7 @@ func (l *lua) Refund(now int64, refunds []delivery.Grant) {
 
 func (l *lua) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState {
 	l.now = now
-	w, _, err := l.engine("peeker").Peek(context.Background(), quotas)
+	w, err := l.engine("peeker").Peek(context.Background(), quotas)
 	if err != nil {
 		panic(err)
 	}

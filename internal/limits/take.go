@@ -188,7 +188,6 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 		}
 		t.stale.note(batches[i].stale, batches[i].quotas, t.local())
 		t.nows[s.index] = c.now
-		s.keep(c.now)
 		for _, g := range batches[i].out {
 			g.From.Shard = s.index
 		}

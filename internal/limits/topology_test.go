@@ -461,71 +461,13 @@ func TestShadowedUnitsAreCounted(t *testing.T) {
 	}
 }
 
-func TestAReplicaIsReadWhileItKeepsUp(t *testing.T) {
-	pair := harness.RedisRing(t, 1)[0]
-	set, err := shards.Connect(shards.Options{Mode: shards.ModeRing, Addrs: []string{pair.Master.Addr + "|" + pair.Replica.Addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = set.Close() })
-	asked := &pipelines{}
-	set.Replica(0).AddHook(asked)
-	e, err := New(Options{Shards: set, KeyPrefix: "p.", Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := quotaIn(0, 1000)
-	c, ctx := campaign(10_000, q), context.Background()
-	take := func(units int64) {
-		t.Helper()
-		r, err := e.Take(ctx, []delivery.Ask{ask(c, units)})
-		if err != nil || r.Items[0].Units != units {
-			t.Fatalf("%+v, %v", r.Items, err)
-		}
-	}
-	peek := func() int64 {
-		t.Helper()
-		w, err := e.PeekReplica(ctx, []*delivery.Quota{q})
-		if err != nil || len(w) != 1 {
-			t.Fatalf("%+v, %v", w, err)
-		}
-		return w[0].Remaining
-	}
-	if _, err := e.Take(ctx, []delivery.Ask{ask(c, 0)}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(250 * time.Millisecond) // a fresh timeline is put off
-	take(100)
-	pair.Master.AwaitReplica(t)
-	if n := peek(); n != 900 || asked.trips == 0 {
-		t.Fatalf("%d left, the replica was asked %d times", n, asked.trips)
-	}
-	stopReplicating(t, pair.Master)
-	take(100)
-	if n := peek(); n != 900 {
-		t.Errorf("%d left, though the replica is less than two seconds behind", n)
-	}
-	// As if the replica had been cut off for longer.
-	e.shards[0].keep(e.shards[0].now() + maxLag)
-	trips := asked.trips
-	if n := peek(); n != 800 || asked.trips == trips {
-		t.Errorf("%d left as a replica far behind has it", n)
-	}
-	pair.Replica.Freeze()
-	t.Cleanup(pair.Replica.Thaw)
-	take(100)
-	if n := peek(); n != 700 {
-		t.Errorf("%d left while the replica is frozen", n)
-	}
-}
-
 // peeker is a store that can fail.
 type peeker struct {
 	states []delivery.WindowState
 	err    error
 }
 
-func (g *peeker) PeekReplica(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
+func (g *peeker) Peek(context.Context, []*delivery.Quota) ([]delivery.WindowState, error) {
 	return g.states, g.err
 }
 

@@ -35,13 +35,8 @@ func (s *Set) Probe(ctx context.Context, prefix string) (Condition, error) {
 	found := &findings{refused: map[string]bool{}}
 	for shard := range s.Count() {
 		run := Run{Keys: []string{Tag(prefix, shard) + "check"}}
-		client := s.Master(shard)
-		for _, reply := range slices.Concat(
-			probe.Pipeline(ctx, client, []Run{run}), readOnly.PipelineRO(ctx, client, []Run{run}),
-		) {
-			if err := found.note(reply); err != nil {
-				return Condition{}, err
-			}
+		if err := found.note(probe.Run(ctx, s.Master(shard), run)); err != nil {
+			return Condition{}, err
 		}
 	}
 	if err := found.lookAt(ctx, s.Masters()); err != nil {
@@ -58,9 +53,6 @@ func (s *Set) Evicting(ctx context.Context) ([]string, error) {
 	err := found.lookAt(ctx, s.Masters())
 	return found.condition.Evicts, err
 }
-
-// readOnly is a script for the commands that run one which only reads.
-var readOnly = &Script{text: func() (source, sha string) { return "return {}", redis.NewScript("return {}").Hash() }}
 
 // findings collects what is found on servers that are asked at once.
 type findings struct {

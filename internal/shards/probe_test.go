@@ -59,7 +59,7 @@ func TestProbe(t *testing.T) {
 		}
 		return c
 	}
-	for _, missing := range []string{"", "hset", "mget", "evalsha_ro", "info", "evalsha", "time"} {
+	for _, missing := range []string{"", "hset", "mget", "hlen", "info", "evalsha", "time"} {
 		rules := []any{"ACL", "SETUSER", "u" + missing, "on", ">secret", "~{pacer.*", "+@all"}
 		if missing != "" {
 			rules = append(rules, "-"+missing)

@@ -45,20 +45,8 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, run Run)
 // Pipeline runs the script once for each of the runs, in one round trip, and returns their replies in the order of the
 // runs. A second round trip follows for runs that the server refused because it did not know the script.
 func (s *Script) Pipeline(ctx context.Context, client redis.UniversalClient, runs []Run) []*redis.Cmd {
-	return s.pipeline(ctx, client, runs, redis.Pipeliner.EvalSha, redis.Pipeliner.Eval)
-}
-
-// PipelineRO is Pipeline for a script that only reads, on a server that may be a replica.
-func (s *Script) PipelineRO(ctx context.Context, client redis.UniversalClient, runs []Run) []*redis.Cmd {
-	return s.pipeline(ctx, client, runs, redis.Pipeliner.EvalShaRO, redis.Pipeliner.EvalRO)
-}
-
-// eval is one of a pipeline's methods that run a script.
-type eval func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-
-func (s *Script) pipeline(ctx context.Context, client redis.UniversalClient, runs []Run, bySHA, byText eval) []*redis.Cmd {
 	source, sha := s.text()
-	replies := send(ctx, client, runs, bySHA, sha)
+	replies := send(ctx, client, runs, redis.Pipeliner.EvalSha, sha)
 	var unknown []Run
 	var at []int
 	for i, r := range replies {
@@ -67,12 +55,15 @@ func (s *Script) pipeline(ctx context.Context, client redis.UniversalClient, run
 		}
 	}
 	if len(unknown) > 0 {
-		for i, r := range send(ctx, client, unknown, byText, source) {
+		for i, r := range send(ctx, client, unknown, redis.Pipeliner.Eval, source) {
 			replies[at[i]] = r
 		}
 	}
 	return replies
 }
+
+// eval is one of a pipeline's methods that run a script.
+type eval func(p redis.Pipeliner, ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 
 func send(ctx context.Context, client redis.UniversalClient, runs []Run, by eval, script string) []*redis.Cmd {
 	pipe := client.Pipeline()

@@ -22,7 +22,7 @@ const (
 	ModeSingle   = "single"   // one Redis server
 	ModeSentinel = "sentinel" // one Redis with replicas, watched by sentinels
 	ModeCluster  = "cluster"  // Redis Cluster
-	ModeRing     = "ring"     // independent Redis servers, each with or without a replica
+	ModeRing     = "ring"     // independent Redis servers
 )
 
 const (
@@ -34,8 +34,8 @@ const (
 // Options describe the Redis servers.
 type Options struct {
 	Mode string // single (default), sentinel, cluster or ring
-	// Addrs are host:port: of the server, the sentinels, some nodes of the cluster, or the masters of the ring in
-	// their order. In a ring an entry may also name a replica: master|replica.
+	// Addrs are host:port: of the server, the sentinels, some nodes of the cluster, or the servers of the ring in
+	// their order.
 	Addrs      []string
 	MasterName string // of the sentinels' master
 	// Shards is the number of shards among which the keys are divided; 0 for the default: 1, with a cluster 16, with a
@@ -106,21 +106,9 @@ func shown(value string) string {
 	return fmt.Sprintf("%.60q", value)
 }
 
-// addrProblems checks each address. Those of a ring may name a replica, and none may occur twice: it would hold two
-// parts of the counts, or be its own replica.
+// addrProblems checks each address. None of a ring may occur twice: it would hold two parts of the counts.
 func (o *Options) addrProblems(add func(format string, args ...any)) {
-	servers, remedy := o.Addrs, "use one such as 127.0.0.1:6379; master|replica is for mode ring"
-	if o.Mode == ModeRing {
-		servers, remedy = nil, "use one such as 127.0.0.1:6379, or 127.0.0.1:6379|127.0.0.1:6380 with a replica"
-		for _, entry := range o.Addrs {
-			pair := strings.Split(entry, "|")
-			if len(pair) > 2 {
-				add("addrs: %s names %d servers; use master or master|replica", shown(entry), len(pair))
-			}
-			servers = append(servers, pair...)
-		}
-	}
-	for i, addr := range servers {
+	for i, addr := range o.Addrs {
 		_, port, err := net.SplitHostPort(addr)
 		if err == nil {
 			_, err = strconv.ParseUint(port, 10, 16)
@@ -129,8 +117,8 @@ func (o *Options) addrProblems(add func(format string, args ...any)) {
 		case strings.Contains(addr, "@"):
 			add("addrs: write host:port without credentials; those go into username and password")
 		case err != nil:
-			add("addrs: %s is not host:port; %s", shown(addr), remedy)
-		case o.Mode == ModeRing && slices.Contains(servers[:i], addr):
+			add("addrs: %s is not host:port; use one such as 127.0.0.1:6379", shown(addr))
+		case o.Mode == ModeRing && slices.Contains(o.Addrs[:i], addr):
 			add("addrs: %s is listed twice; name it once", addr)
 		}
 	}
@@ -143,10 +131,8 @@ func Connect(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range slices.Concat(s.masters, s.replicas) {
-		if c != nil {
-			c.AddHook(explaining{})
-		}
+	for _, c := range s.masters {
+		c.AddHook(explaining{})
 	}
 	return s, nil
 }
@@ -160,29 +146,24 @@ func connect(o Options) (*Set, error) {
 	}
 	switch o.Mode {
 	case ModeSentinel:
-		reading := o.client(o.Addrs...)
-		reading.ReadOnly = true
-		master, replica := redis.NewFailoverClient(o.client(o.Addrs...).Failover()), redis.NewFailoverClient(reading.Failover())
-		return &Set{max(1, o.Shards), clients{master}, clients{replica}, o.encrypted()}, nil
+		return o.set(1, redis.NewFailoverClient(o.client(o.Addrs...).Failover())), nil
 	case ModeCluster:
-		// A cluster places shards by their hash tags. A second client reads from any node of a shard.
-		reading := o.client(o.Addrs...).Cluster()
-		reading.RouteRandomly = true
-		master, replica := redis.NewClusterClient(o.client(o.Addrs...).Cluster()), redis.NewClusterClient(reading)
-		return &Set{cmp.Or(o.Shards, clusterShards), clients{master}, clients{replica}, o.encrypted()}, nil
+		// A cluster places shards by their hash tags.
+		return o.set(clusterShards, redis.NewClusterClient(o.client(o.Addrs...).Cluster())), nil
 	case ModeRing:
-		masters, replicas := make(clients, len(o.Addrs)), make(clients, len(o.Addrs))
-		for i, entry := range o.Addrs {
-			master, replica, _ := strings.Cut(entry, "|")
-			masters[i] = redis.NewClient(o.client(master).Simple())
-			if replica != "" {
-				replicas[i] = redis.NewClient(o.client(replica).Simple())
-			}
+		masters := make([]redis.UniversalClient, len(o.Addrs))
+		for i, addr := range o.Addrs {
+			masters[i] = redis.NewClient(o.client(addr).Simple())
 		}
-		return &Set{max(len(o.Addrs), o.Shards), masters, replicas, o.encrypted()}, nil
+		return o.set(len(o.Addrs), masters...), nil
 	default:
-		return &Set{max(1, o.Shards), clients{redis.NewClient(o.client(o.Addrs...).Simple())}, nil, o.encrypted()}, nil
+		return o.set(1, redis.NewClient(o.client(o.Addrs...).Simple())), nil
 	}
+}
+
+// set returns the shards on these servers, by default that many.
+func (o *Options) set(count int, masters ...redis.UniversalClient) *Set {
+	return &Set{cmp.Or(o.Shards, count), masters, o.encrypted()}
 }
 
 // client returns the options of one client.
@@ -223,32 +204,22 @@ func dial(ctx context.Context, network, addr string, encryption *tls.Config) (ne
 
 func (o *Options) encrypted() bool { return o.TLS != nil || o.Renew != nil && o.Renew().TLS != nil }
 
-// New returns one shard for each of independent masters, without replicas.
+// New returns one shard for each of independent masters.
 func New(masters ...redis.UniversalClient) *Set { return &Set{count: len(masters), masters: masters} }
-
-type clients []redis.UniversalClient
 
 // Set is the shards of a deployment, distributed over clients in turn: one client for a single Redis or a Redis
 // Cluster, several for a ring. A shard is identified by its hash tag. The methods are safe for concurrent use.
 type Set struct {
-	count             int
-	masters, replicas clients // replicas may be empty, and have nil entries
-	encrypted         bool
+	count     int
+	masters   []redis.UniversalClient
+	encrypted bool
 }
 
 // Count returns the number of shards, at least 1. It never changes.
 func (s *Set) Count() int { return s.count }
 
-// Master returns the client that writes the shard and reads what decisions need.
+// Master returns the client of the server that has the shard.
 func (s *Set) Master(shard int) redis.UniversalClient { return s.masters[shard%len(s.masters)] }
-
-// Replica returns a client that reads the shard for display, or nil if there is none. The data may be arbitrarily old.
-func (s *Set) Replica(shard int) redis.UniversalClient {
-	if len(s.replicas) == 0 {
-		return nil
-	}
-	return s.replicas[shard%len(s.replicas)]
-}
 
 // Masters returns the clients of all masters.
 func (s *Set) Masters() []redis.UniversalClient { return s.masters[:min(len(s.masters), s.count)] }
@@ -298,10 +269,8 @@ func ping(ctx context.Context, client redis.UniversalClient) error {
 // Close closes all clients.
 func (s *Set) Close() error {
 	var errs []error
-	for _, c := range slices.Concat(s.masters, s.replicas) {
-		if c != nil {
-			errs = append(errs, c.Close())
-		}
+	for _, c := range s.masters {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }

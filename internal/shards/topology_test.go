@@ -15,7 +15,7 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 		{"single", Options{Addrs: []string{"a:1"}}, 1, ""},
 		{"sentinel", Options{Mode: ModeSentinel, MasterName: "m", Addrs: []string{"a:1", "b:1"}}, 1, ""},
 		{"cluster", Options{Mode: ModeCluster, Addrs: []string{"a:1"}}, 16, ""},
-		{"ring", Options{Mode: ModeRing, Addrs: []string{"a:1|b:2", "c:1", "[::1]:1"}}, 3, ""},
+		{"ring", Options{Mode: ModeRing, Addrs: []string{"a:1", "c:1", "[::1]:1"}}, 3, ""},
 		{"ring of more shards", Options{Mode: ModeRing, Addrs: []string{"a:1", "c:1"}, Shards: 5}, 5, ""},
 		{"mode", Options{Mode: "mesh", Addrs: []string{"a:1"}}, 0, "mode: "},
 		{"none", Options{}, 0, "addrs: at least one"},
@@ -25,8 +25,7 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 		{"port", Options{Addrs: []string{"a"}}, 0, `addrs: "a"`},
 		{"password", Options{Addrs: []string{"redis://:secret@a:1"}}, 0, "addrs: write host:port without"},
 		{"user", Options{Addrs: []string{"secret@a:1"}}, 0, "addrs: write host:port without"},
-		{"replica of one", Options{Addrs: []string{"a:1|b:1"}}, 0, `addrs: "a:1|b:1"`},
-		{"three", Options{Mode: ModeRing, Addrs: []string{"a:1|b:1|c:1"}}, 0, `addrs: "a:1|b:1|c:1"`},
+		{"twice", Options{Mode: ModeRing, Addrs: []string{"a:1", "b:1", "a:1"}}, 0, `addrs: a:1 is listed twice`},
 		{"too many", Options{Addrs: []string{"a:1"}, Shards: 5000}, 0, "shards: 5000 is out of range"},
 		{"too few", Options{Mode: ModeRing, Addrs: []string{"a:1", "b:1"}, Shards: 1}, 0, "shards: 1 leaves some of the 2"},
 	} {

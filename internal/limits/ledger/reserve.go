@@ -75,7 +75,7 @@ type account struct {
 	quota   *delivery.Quota // as last asked for
 	most    int64           // the most units that its windows allow in a minute
 	start   int64           // the reservation when it was not used recently
-	held    int64           // hundredths of units that calls in flight may bring
+	held    int64           // units that calls in flight may bring
 	asked   int64           // when it was last asked for
 	oldest  int64           // no earlier minute is touched
 	minutes map[int64]*tally
@@ -87,7 +87,7 @@ type account struct {
 // tally is one minute of an account. A write that failed may have been done nevertheless; until another one succeeds,
 // the ledger may hold any value tried since the last success.
 type tally struct {
-	used    int64 // hundredths of units, since a quota that is rolled out counts a percentage
+	used    int64
 	want    int64 // the largest number of units asked for at once
 	durable int64 // the least that the ledger holds
 	sent    int64 // with the latest write
@@ -166,7 +166,7 @@ func (r *Reserve) Allow(quotas []*delivery.Quota, least, want int64) int64 {
 	}
 	for _, q := range quotas {
 		if a := r.accounts[q.ID]; a != nil && inLedger(q) {
-			a.held += n * model.Part(q)
+			a.held += n
 		}
 	}
 	if hurry {
@@ -205,9 +205,9 @@ func (r *Reserve) Use(quotas []*delivery.Quota, held, units, grantedAt int64) {
 		if a == nil {
 			continue
 		}
-		a.held = max(0, a.held-held*model.Part(q))
+		a.held = max(0, a.held-held)
 		if units > 0 {
-			a.tally(a.minute(grantedAt)).used += units * model.Part(q)
+			a.tally(a.minute(grantedAt)).used += units
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (r *Reserve) GiveBack(quotas []*delivery.Quota, units, grantedAt int64) {
 			continue
 		}
 		if t := a.minutes[a.minute(grantedAt)]; t != nil {
-			t.used = max(0, t.used-units*model.Part(q))
+			t.used = max(0, t.used-units)
 		}
 	}
 }
@@ -354,11 +354,10 @@ func (a *account) ask(now, want int64) {
 
 // free is how many units may be asked for now.
 func (a *account) free(now int64) int64 {
-	part := model.Part(a.quota)
 	minute := a.minute(now)
-	free := a.tally(minute).free(a.held) / part
+	free := a.tally(minute).free(a.held)
 	if now+nearEnd >= (minute+1)*ledgerMinute {
-		free = min(free, a.tally(minute+1).free(a.held)/part)
+		free = min(free, a.tally(minute+1).free(a.held))
 	}
 	return free
 }
@@ -371,11 +370,8 @@ func (a *account) lacks(now int64) bool {
 		now+nearEnd >= (minute+1)*ledgerMinute && a.target(minute+1, now) > a.minutes[minute+1].durable
 }
 
-// free is what is left of a minute in hundredths of units.
-func (t *tally) free(held int64) int64 { return max(0, 100*t.durable-t.used-held) }
-
-// units is the use in whole units.
-func (t *tally) units() int64 { return (t.used + 99) / 100 }
+// free is what is left of a minute.
+func (t *tally) free(held int64) int64 { return max(0, t.durable-t.used-held) }
 
 // target is the number of units the ledger should hold for a minute. For the current and later minutes that is at least
 // twice the use of the last minute or this one, and room for one more ask: also if the quota is used up, so that the
@@ -384,22 +380,22 @@ func (a *account) target(minute, now int64) int64 {
 	t, current := a.minutes[minute], a.minute(now)
 	switch {
 	case settled(minute, now):
-		return t.units()
+		return t.used
 	case minute < current || now-a.asked > idleAfter:
-		return max(t.durable, t.units())
+		return max(t.durable, t.used)
 	}
 	var used, want int64
 	for _, m := range []int64{current - 1, current} {
 		if recent := a.minutes[m]; recent != nil {
-			used, want = max(used, recent.units()), max(want, recent.want)
+			used, want = max(used, recent.used), max(want, recent.want)
 		}
 	}
-	used += (a.held + 99) / 100
+	used += a.held
 	n := 2 * used
 	if minute == current || (minute == current+1 && now+nearEnd >= minute*ledgerMinute) {
 		n += want
 	}
-	return max(t.durable, t.units(), min(max(a.start, roundUp(n)), a.most+want))
+	return max(t.durable, t.used, min(max(a.start, roundUp(n)), a.most+want))
 }
 
 // settled reports whether the use of a minute is final.

@@ -102,9 +102,9 @@ func (r *Reserve) resume(shard int, epoch, now int64) {
 
 // lastTarget is the use of a minute, and the units that calls in flight may still bring.
 func (a *account) lastTarget(minute, now int64) int64 {
-	n := a.minutes[minute].units()
+	n := a.minutes[minute].used
 	if current := a.minute(now); minute >= current-1 && minute <= current+1 {
-		n += (a.held + 99) / 100
+		n += a.held
 	}
 	return n
 }
@@ -149,7 +149,7 @@ func (r *Reserve) collect() *page {
 		}
 		a.collect(p, now, epoch, target)
 		for _, t := range a.minutes {
-			reserved += max(0, t.durable-t.units())
+			reserved += max(0, t.durable-t.used)
 		}
 		if len(a.minutes) == 0 && a.held == 0 {
 			delete(r.accounts, id)
@@ -169,7 +169,7 @@ func (a *account) open(now int64) {
 		}
 	}
 	for m, t := range a.minutes {
-		if m < a.oldest && !t.unsure && t.durable == t.units() {
+		if m < a.oldest && !t.unsure && t.durable == t.used {
 			delete(a.minutes, m)
 		}
 	}

@@ -15,7 +15,7 @@ for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))
   for i, w in ipairs(openWindows(q, spec, now, widen)) do
-    if units > 0 and spec.part > 0 then debit(w, now, units, spec[i].period) end
+    if units > 0 and spec.covers then debit(w, now, units, spec[i].period) end
   end
   saveQuota(q, now)
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 clock, then gates
 -- ARGV  1 header
--- Returns head, then for each gate until (0: there is none), mode, since (0: not known) and, after its length, who opened it.
+-- Returns head, then for each gate until (0: there is none), mode, since and, after its length, who opened it.
 
 local now, steps = clock(KEYS[1], false)
 if not now then return steps end

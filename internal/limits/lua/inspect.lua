@@ -8,6 +8,6 @@ local now, steps = clock(KEYS[1], false)
 local v, epoch = call('GET', KEYS[1]), 0
 if v then
   local _, _, _, had, pos = parse(CLOCK, v)
-  if pos <= #v and find(call('INFO', 'server'), sub(v, pos), 1, true) then epoch = had end
+  if find(call('INFO', 'server'), sub(v, pos), 1, true) then epoch = had end
 end
 return head(now, steps) .. pack('<I7', epoch)

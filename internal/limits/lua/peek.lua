@@ -2,9 +2,9 @@
 --
 -- KEYS  1 clock, then quotas
 -- ARGV  1 header, 2 quotas, as parseSpecs reads them
--- Returns head and the latest time that was stored, by which a replica's age is known, then per window remaining, reset_at,
--- where nothing remains, when the next unit will, 0 for never, and when the first, a quarter, a half and three quarters of the
--- units counted will have left, 0 in a window that counts none or begins anew as a whole.
+-- Returns head, then per window remaining, reset_at, where nothing remains, when the next unit will, 0 for never, and when the
+-- first, a quarter, a half and three quarters of the units counted will have left, 0 in a window that counts none or begins anew
+-- as a whole.
 
 -- As many buckets of a list are read at once as the stack surely has room for.
 local READ = 60
@@ -35,9 +35,9 @@ local function leaving(w)
   return at[1], at[2], at[3], at[4]
 end
 
-local now, steps, seen = clock(KEYS[1], false)
+local now, steps = clock(KEYS[1], false)
 if not now then return steps end
-local out = {head(now, steps), pack('<I7', seen)}
+local out = {head(now, steps)}
 for _, spec in ipairs(parseSpecs(ARGV[2])) do
   local key = KEYS[spec.key]
   local q = loadQuota(key, call('GET', key))

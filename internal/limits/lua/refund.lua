@@ -3,7 +3,7 @@
 -- KEYS  1 clock, 2 the node's reply slot, then timelines and quotas
 -- ARGV  1 header
 --       2 per grant: timeline, rev, n, whole, rest, at, frac, units, granted_at, quotas, then per quota
---         key, part, windows, and per window its span and calendar as in parseSpecs
+--         key, windows, and per window its span and calendar as in parseSpecs
 -- Returns head.
 
 local again = stored(KEYS[2])
@@ -70,11 +70,10 @@ while pos <= #ARGV[2] do
   timeline, rev, n, whole, rest, at, frac, units, granted, count, pos = parse('<I2I7I7I7I7I7I7I4I7B', ARGV[2], pos)
   refundTimeline(KEYS[timeline], {0, 0, 0, at, frac, n, whole, rest, rev}, units)
   for _ = 1, count do
-    local key, part, windows
-    key, part, windows, pos = parse('<I2BB', ARGV[2], pos)
+    local key, windows
+    key, windows, pos = parse('<I2B', ARGV[2], pos)
     local q = quotas[key] or loadQuota(KEYS[key], call('GET', KEYS[key]))
     quotas[key] = q
-    local back = part > 0 and units or 0
     for _ = 1, windows do
       local follows, span, period
       follows, span, pos = parse('<BI6', ARGV[2], pos)
@@ -84,9 +83,9 @@ while pos <= #ARGV[2] do
         period = {a, b, c}
       end
       local w = findWindow(q, span)
-      if w and back > 0 then
+      if w then
         expire(w, now, period)
-        refund(w, granted, back)
+        refund(w, granted, units)
       end
     end
   end

@@ -18,7 +18,7 @@ if v then
   _, _, _, had, pos = parse(CLOCK, v)
   found = sub(v, pos)
 end
-if had > 0 and find(found, process, 1, true) then
+if had > 0 and found == process then
   if had == EPOCH then return head(clock(KEYS[1], false)) end
   return redis.error_reply('EPOCH the data is in force')
 end

@@ -6,15 +6,14 @@
 --
 --   clock     string: now offset steps epoch run_id
 --   reply     string: the reply, which begins with its seq
---   gate      string: until mode since by, see gateOf; releases before this one wrote no since. by: it was opened by hand,
---             until is 0, and since is when
+--   gate      string: until mode since by, see gateOf. With by, the gate was opened by hand: until is 0, and since is when
 --   timeline  string, see timeline.lua
 --   quota     string, see window.lua
 --
 -- ARGV[1] of every script: seq, override, low, high, steps, sure, epoch, check
 --   override takes the place of Redis' clock in tests, 0 otherwise. low to high is where the caller expects the clock
 --   to be, if steps is still the clock's; without a low, high is how long after the script before it this one runs at
---   most. check: 0 none, 1 epoch and process, 2 epoch only (a replica).
+--   most. check: 0 none, 1 epoch and process.
 
 local floor, max, min = math.floor, math.max, math.min
 local find, match, rep, sub = string.find, string.match, string.rep, string.sub
@@ -84,7 +83,7 @@ end
 
 -- The store's time, which only passing time moves: it never goes back, and a step of Redis' clock is absorbed into the
 -- offset. A request that was merely in transit for long looks like a step forward, so the caller is first asked
--- whether it is sure. Returns now, the steps and the time that was stored, or nil and the error.
+-- whether it is sure. Returns now and the steps, or nil and the error.
 local function clock(key, keep)
   local most = 50000 -- that the clock may be off
   local bias = 4503599627370496 -- added to offsets, which may be negative
@@ -101,7 +100,7 @@ local function clock(key, keep)
     offset, process = offset - bias, sub(v, pos)
   end
   if CHECK > 0 then
-    if epoch ~= EPOCH or CHECK == 1 and not find(call('INFO', 'server'), process, 1, true) then
+    if epoch ~= EPOCH or not find(call('INFO', 'server'), process, 1, true) then
       return nil, redis.error_reply('EPOCH the data is not what it was')
     end
   end
@@ -124,7 +123,7 @@ local function clock(key, keep)
   if keep and (now > seen or steps ~= STEPS) then
     call('SET', key, pack(CLOCK, now, offset + bias, steps, epoch) .. process)
   end
-  return now, steps, seen
+  return now, steps
 end
 
 -- The reply stored for the seq, nil if the script has not run yet. A reply that was overwritten by a later one cannot
@@ -152,7 +151,6 @@ local function head(now, steps) return pack('<I7I7I4', SEQ, now, steps) end
 local HOLEBEFORE, HOLELAST = 1, 2
 local function holesOf(v, pos, now)
   local holes = {}
-  if pos > #v then return holes end -- none, or written by a release before this one
   local count
   count, pos = parse('<B', v, pos)
   for _ = 1, count do
@@ -164,7 +162,6 @@ local function holesOf(v, pos, now)
 end
 
 local function packHoles(holes)
-  if #holes == 0 then return '' end
   local v = pack('<B', #holes)
   for i = 1, #holes do v = v .. pack('<I7I7', holes[i][HOLEBEFORE], holes[i][HOLELAST]) end
   return v
@@ -178,9 +175,9 @@ end
 --   4  throttled, and half-open since
 --   5  refused: as failing; of single destinations only
 
--- The time until which a gate is closed and its mode; nil where there is none.
+-- The time until which a gate is closed, its mode, since when and, of one that was opened by hand, by whom; nil where there is none.
 local function gateOf(v)
   if not v then return nil end
-  local at, mode, since, by = match(v, '^(%d+) (%d) ?(%d*) ?(.*)$')
-  return num(at), mode, num(since) or 0, by
+  local at, mode, since, by = match(v, '^(%d+) (%d) (%d+) ?(.*)$')
+  return num(at), mode, num(since), by
 end

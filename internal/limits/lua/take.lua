@@ -48,10 +48,9 @@ local function openQuota(it, i, spec)
     quotas[key] = q
   end
   local opened = windowsOf(q, spec, now, it[HORIZON] + it[LATE])
-  local shadow, even = spec.flags % 2 == 1, spec.flags >= 2
   return {
     index = i - 1, spec = spec, joint = spec.cost > 0, held = q, opened = opened, windows = opened.windows, next = 0,
-    shadow = shadow, even = even, binds = not shadow and spec.part > 0,
+    even = spec.even, binds = spec.covers and not spec.shadow,
     self = false, claims = false, tight = false, window = 0, room = 0, pace = 0, share = 0, interval = 0, owed = 0, kept = 0,
   }
 end
@@ -59,8 +58,8 @@ end
 -- Counts granted units in all windows of a quota, by the same amount. A quota in shadow mode counts what it would have
 -- granted, and reports the rest.
 local function debitQuota(it, c, units)
-  if c.spec.part == 0 then return end
-  if c.shadow then
+  if not c.spec.covers then return end
+  if c.spec.shadow then
     measure(it, c, now)
     local would = jobs(it, min(units, c.pace), c.room)
     if would < units then

@@ -1,7 +1,7 @@
 -- The slots of a campaign.
 --
 -- A timeline is stored as: at frac n whole rest rev burst last high renew nodes, then per node id seen due cut
--- served; then, if it has holes, how many, and before and last of each.
+-- served; then how many holes, and before and last of each.
 
 -- Fields of timelines; SPACING and FRESH are computed when one is used.
 local LINE = '<I7I7I7I7I7I7I7I7I7I7B'

@@ -1,37 +1,32 @@
 -- The state of quotas: their windows, and the campaigns that compete for them.
 --
---   quota   renew rev part windows rivals, where windows is 128 more than there are, then each, then what follows the rivals, if anything; part is kept for releases before this one, which count every so manieth
---     unit of a quota that is rolled out
---   window  kind span limit widen count index units first last paceAt paceFrac bytes, then the list
+--   quota   renew rev windows rivals, then each window and each rival
+--   window  kind span limit widen count index units first last paceAt paceFrac narrowAt narrowTo bytes, then the list; for
+--     narrowAt and narrowTo see model/window.go, 0: the window does not get narrower
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
 --     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
 --   rival   id seen due demand cut cost service; the id of a daemon that asks for many campaigns begins with a space
---   after the rivals: per window that gets narrower its place, at and widen, see model/window.go; releases before this one do
---     not write it
 --   renew is when the key's time to live is to be set again.
---
--- Releases before this one wrote how many windows there are as it is, and kind 1: a sliding window with buckets of a sixtieth of its span.
--- It becomes one of kind 4 when it is used. They cannot read what this one writes, and so do not count by other buckets.
 
 local SECOND, GRANT = 1000000, 65536
-local SLIDING, LOG, FIXED = 4, 2, 3
+local SLIDING, LOG, FIXED = 1, 2, 3
 
-local QUOTA = '<I7I7BBB'
-local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I3'
+local QUOTA = '<I7I7BB'
+local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I7I4I3'
 -- Fields that are not part of the format come first: a table that is constructed in full need not
 -- grow.
 local OLDER, WIDTH = 1, 2
-local NARROWAT, NARROWTO = 16, 17 -- after the format; 0: the window does not get narrower
-local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, BYTES = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, NARROWAT, NARROWTO, BYTES =
+  3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 local RIVAL = '<I2c0I7I7I4I7I4I7'
 local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
 local DEMAND, RCUT, COST, SERVICE = 5, 6, 7, 8
 
 -- Older buckets: the format of one, its length, and the largest gap and count it holds; larger ones take several.
-local ENTRY = {'<BI3', '<I5I3', false, '<BI3'}
-local SIZE = {4, 8, false, 4}
-local GAP = {255, 1099511627775, false, 255}
+local ENTRY = {'<BI3', '<I5I3'}
+local SIZE = {4, 8}
+local GAP = {255, 1099511627775}
 local MOST = 16777215
 -- What one bucket holds: its length in the list is bounded by that. The rest counts in the bucket after it, so for longer.
 local BUCKET = 4096 * MOST
@@ -39,24 +34,22 @@ local BUCKET = 4096 * MOST
 -- How long a bucket is: Step of model/window.go.
 local function width(kind, span)
   if kind == LOG then return 1 end
-  if kind == 1 then return max(1000, floor((span + 59) / 60)) end
   return max(1000, floor((span + max(floor(span / 1000), min(floor(span / 150), 600000)) + 59) / 60))
 end
 
-local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
-  if not v then return {key = key, renew = 0, rev = 0, part = 0, windows = {}, rivals = {}, opened = false, joined = false} end
-  local renew, rev, part, count, others, pos = parse(QUOTA, v)
+  if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, opened = false, joined = false} end
+  local renew, rev, count, others, pos = parse(QUOTA, v)
   local windows, rivals = {}, {}
-  for i = 1, count % 128 do
+  for i = 1, count do
     local w = {'', 0, parse(WINDOW, v, pos)}
-    local from = w[15]
+    local from = w[17]
     pos = from + w[BYTES]
     w[WIDTH] = width(w[KIND], w[SPAN])
     if pos > from then w[OLDER] = sub(v, from, pos - 1) end
-    w[NARROWAT], w[NARROWTO] = 0, 0
     windows[i] = w
   end
   for i = 1, others do
@@ -64,12 +57,7 @@ local function loadQuota(key, v)
     pos = r[9]
     rivals[i] = r
   end
-  while pos <= #v do
-    local i, at, to
-    i, at, to, pos = parse('<BI7I4', v, pos)
-    windows[i][NARROWAT], windows[i][NARROWTO] = at, to
-  end
-  return {key = key, renew = renew, rev = rev, part = part, windows = windows, rivals = rivals, opened = false, joined = false}
+  return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, opened = false, joined = false}
 end
 
 local function findWindow(q, span)
@@ -85,20 +73,17 @@ local function saveQuota(q, now)
   local renew = now >= q.renew
   if renew then q.renew = now + 30000000 end
   local windows, rivals, longest = q.windows, q.rivals, 0
-  local out = {pack(QUOTA, q.renew, q.rev, q.part, 128 + #windows, #rivals)}
+  local out = {pack(QUOTA, q.renew, q.rev, #windows, #rivals)}
   for i = 1, #windows do
     local w = windows[i]
     longest = max(longest, w[SPAN] + w[WIDEN])
     local list = w[OLDER]
-    out[i + 1] = pack(WINDOW, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], #list) .. list
+    out[i + 1] = pack(WINDOW, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14],
+      w[15], #list) .. list
   end
   for i = 1, #rivals do
     local r = rivals[i]
     out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
-  end
-  for i = 1, #windows do
-    local w = windows[i]
-    if w[NARROWAT] > 0 then out[#out + 1] = pack('<BI7I4', i, w[NARROWAT], w[NARROWTO]) end
   end
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 90000))
@@ -107,11 +92,9 @@ local function saveQuota(q, now)
   end
 end
 
--- The calendar at a time: where the period began and where it ends. period holds three boundaries. Releases before this
--- one may send an empty last period, for a day without a midnight.
+-- The calendar at a time: where the period began and where it ends. period holds three boundaries.
 local function calendar(period, now)
   local a, b, c = period[1], period[2], period[3]
-  if c <= b then c = b + 86400000000 end
   if now < a then return min(now, a - 1), a end
   if now < b then return a, b end
   if now < c then return b, c end
@@ -125,7 +108,6 @@ local function leaves(w, index) return (index + 1) * w[WIDTH] + w[SPAN] + w[WIDE
 -- Passes the resets of a fixed window. period is nil where it begins at its first use.
 local function roll(w, now, period)
   local start = w[INDEX]
-  if start == 0 then w[COUNT], w[UNITS] = 0, 0 end -- what is counted in no window has left it
   if start == 0 or now < start then return end
   w[COUNT], w[UNITS] = w[UNITS], 0
   if period then
@@ -276,14 +258,14 @@ local function resetAt(w, now)
   return leaves(w, at)
 end
 
--- The quotas that the caller names, each: key, rev, flags, part (100, or 0 where it does not cover the campaign), windows, and per window kind, calendar, span, limit and,
--- with a calendar, its three boundaries. flags: 1 shadow, 2 even.
+-- The quotas that the caller names, each: key, rev, flags, windows, and per window kind, calendar, span, limit and, with a calendar, its
+-- three boundaries. flags: 1 shadow, 2 even, 4 does not cover the campaign.
 local function parseSpecs(blob)
   local specs, pos = {}, 1
   while pos <= #blob do
-    local key, rev, flags, part, windows
-    key, rev, flags, part, windows, pos = parse('<I2I7BBB', blob, pos)
-    local s = {key = key, rev = rev, flags = flags, part = part}
+    local key, rev, flags, windows
+    key, rev, flags, windows, pos = parse('<I2I7BB', blob, pos)
+    local s = {key = key, rev = rev, shadow = flags % 2 >= 1, even = flags % 4 >= 2, covers = flags < 4}
     for i = 1, windows do
       local kind, follows, span, limit, period
       kind, follows, span, limit, pos = parse('<BBI6I7', blob, pos)

@@ -135,14 +135,6 @@ func PeriodOf(w delivery.Window, now int64) Period {
 	return a.Period(now)
 }
 
-// Part is the percentage of its units that a quota counts, of campaigns that it covers: all or, with a rollout of 0, none.
-func Part(q *delivery.Quota) int64 {
-	if q.Exempt >= 100 {
-		return 0
-	}
-	return 100
-}
-
 // refund gives units back to the windows they were granted from.
 func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 	if !spec.Covers(g.From.Campaign.ID) {

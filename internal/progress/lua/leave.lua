@@ -13,8 +13,7 @@
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 local part = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)) .. ' ' .. ARGV[2]
--- The others are counted only if this daemon is new, with a command that users of earlier versions may call.
-if redis.call('HSET', KEYS[1], ARGV[1], part) == 1 and #redis.call('HGETALL', KEYS[1]) > 2 * tonumber(ARGV[4]) then
+if redis.call('HSET', KEYS[1], ARGV[1], part) == 1 and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[4]) then
     redis.call('HDEL', KEYS[1], ARGV[1])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])

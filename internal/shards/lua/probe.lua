@@ -22,5 +22,6 @@ try('del', key)
 try('hset', key, 'f', '1')
 try('pexpire', key, '1000')
 try('hgetall', key)
+try('hlen', key)
 try('hdel', key, 'f')
 return refused
