@@ -2,11 +2,9 @@ package broker
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -20,32 +18,26 @@ import (
 // in https://cwiki.apache.org/confluence/display/KAFKA/Kafka+Client-side+Assignment+Proposal. kafka-go's ConsumerGroup does all
 // that as well, but revokes everything at each rebalance, and keeps what the members agreed on to itself.
 
-// Protocol is a way of dealing partitions that a member offers, and what it says to the leader who deals so.
-type Protocol struct {
-	Name string
-	Data []byte
-}
-
 // Subscriber is a member of a group as the leader sees it.
 type Subscriber struct {
 	ID     string
 	Topics []string
-	Data   []byte // what it says, under the protocol that was agreed on
+	Data   []byte // from Joining
 }
 
 // Joining is how a member joins.
 type Joining struct {
-	Member             // without an ID: as a new one
+	Member                    // without an ID: as a new one
+	Protocol           string // the way of dealing; the same for all members
 	Topics             []string
-	Protocols          []Protocol    // the best first
+	Data               []byte        // for the leader
 	Session, Rebalance time.Duration // until the group gives up on a member that is silent, or does not join
 }
 
 // Joined is a generation of a group that a member has joined.
 type Joined struct {
 	Member
-	Protocol string       // that all members offer
-	Members  []Subscriber // only of the leader, who has to deal
+	Members []Subscriber // only for the leader, who has to deal
 }
 
 // groupProtocol is the kind of group whose members share partitions among them.
@@ -57,12 +49,8 @@ func (c *Client) Join(ctx context.Context, j Joining) (Joined, error) {
 	request := kmsg.NewPtrJoinGroupRequest()
 	request.Group, request.MemberID, request.ProtocolType = j.Group, j.ID, groupProtocol
 	request.SessionTimeoutMillis, request.RebalanceTimeoutMillis = int32(j.Session.Milliseconds()), int32(j.Rebalance.Milliseconds())
-	// Version 0, as it is: leaders of earlier versions of pacer refuse what they do not expect.
-	said := kmsg.ConsumerMemberMetadata{Topics: j.Topics}
-	for _, p := range j.Protocols {
-		said.UserData = p.Data
-		request.Protocols = append(request.Protocols, kmsg.JoinGroupRequestProtocol{Name: p.Name, Metadata: said.AppendTo(nil)})
-	}
+	said := kmsg.ConsumerMemberMetadata{Topics: j.Topics, UserData: j.Data}
+	request.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: j.Protocol, Metadata: said.AppendTo(nil)}}
 	ctx, cancel := context.WithTimeout(ctx, j.Rebalance+callTimeout)
 	defer cancel()
 	answer, err := coordinate(ctx, c, j.Group, request, func(a *kmsg.JoinGroupResponse) int16 { return a.ErrorCode })
@@ -70,49 +58,30 @@ func (c *Client) Join(ctx context.Context, j Joining) (Joined, error) {
 	if answer != nil && answer.MemberID != "" {
 		out.ID = answer.MemberID
 	}
+	if errors.Is(err, kafka.InconsistentGroupProtocol) {
+		return out, fmt.Errorf("the group has members that do not deal as %s does, of another program or version: %w", j.Protocol, err)
+	}
 	if err != nil {
 		return out, err
 	}
 	out.Generation = int(answer.Generation)
-	if answer.Protocol != nil {
-		out.Protocol = *answer.Protocol
-	}
 	for _, m := range answer.Members {
-		sub, err := subscribes(m.ProtocolMetadata)
-		if err != nil {
-			return out, fmt.Errorf("a member of the group says what cannot be read: %w", err)
+		var said kmsg.ConsumerMemberMetadata
+		if err := said.ReadFrom(m.ProtocolMetadata); err != nil {
+			return out, fmt.Errorf("the subscription of member %s cannot be read: %w", m.MemberID, err)
 		}
-		sub.ID = m.MemberID
-		out.Members = append(out.Members, sub)
+		out.Members = append(out.Members, Subscriber{ID: m.MemberID, Topics: said.Topics, Data: said.UserData})
 	}
 	return out, nil
 }
 
-// subscribes reads what a member says: what is common to all versions of it. kafka-go writes that, and calls it version 1.
-func subscribes(data []byte) (sub Subscriber, err error) {
-	if len(data) < 2 {
-		return sub, io.ErrUnexpectedEOF
-	}
-	data = slices.Clone(data)
-	binary.BigEndian.PutUint16(data, 0)
-	var said kmsg.ConsumerMemberMetadata
-	err = said.ReadFrom(data)
-	return Subscriber{Topics: said.Topics, Data: said.UserData}, err
-}
-
-// Hand is what a member is dealt.
-type Hand struct {
-	Partitions map[string][]int // by topic
-	Data       []byte           // what the leader says to the member
-}
-
-// Sync returns what a member is dealt. The leader says what each member is.
-func (c *Client) Sync(ctx context.Context, m Member, dealt map[string]Hand) (mine Hand, err error) {
+// Sync returns what a member is dealt: partitions by topic. The leader passes what each member is dealt.
+func (c *Client) Sync(ctx context.Context, m Member, dealt map[string]map[string][]int) (mine map[string][]int, err error) {
 	request := kmsg.NewPtrSyncGroupRequest()
 	request.Group, request.MemberID, request.Generation = m.Group, m.ID, int32(m.Generation)
-	for id, of := range dealt {
-		hand := kmsg.ConsumerMemberAssignment{UserData: of.Data}
-		for topic, list := range of.Partitions {
+	for id, topics := range dealt {
+		var hand kmsg.ConsumerMemberAssignment
+		for topic, list := range topics {
 			t := kmsg.ConsumerMemberAssignmentTopic{Topic: topic}
 			for _, p := range list {
 				t.Partitions = append(t.Partitions, int32(p))
@@ -126,23 +95,19 @@ func (c *Client) Sync(ctx context.Context, m Member, dealt map[string]Hand) (min
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := coordinate(ctx, c, m.Group, request, func(a *kmsg.SyncGroupResponse) int16 { return a.ErrorCode })
-	if err != nil {
-		return mine, err
-	}
-	mine.Partitions = map[string][]int{}
-	if len(answer.MemberAssignment) == 0 {
-		return mine, nil
+	if err != nil || len(answer.MemberAssignment) == 0 {
+		return nil, err
 	}
 	var hand kmsg.ConsumerMemberAssignment
 	if err = hand.ReadFrom(answer.MemberAssignment); err != nil {
-		return mine, fmt.Errorf("the leader of the group deals what cannot be read: %w", err)
+		return nil, fmt.Errorf("the assignment of the group's leader cannot be read: %w", err)
 	}
+	mine = map[string][]int{}
 	for _, t := range hand.Topics {
 		for _, p := range t.Partitions {
-			mine.Partitions[t.Topic] = append(mine.Partitions[t.Topic], int(p))
+			mine[t.Topic] = append(mine[t.Topic], int(p))
 		}
 	}
-	mine.Data = hand.UserData
 	return mine, nil
 }
 

@@ -2,10 +2,9 @@ package broker
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/harness/kafkatest"
@@ -24,7 +23,7 @@ func TestAGroup(t *testing.T) {
 			joining := func(m Member) Joining {
 				return Joining{
 					Member: m, Topics: []string{"jobs", "lanes"}, Session: 10 * time.Second, Rebalance: 8 * time.Second,
-					Protocols: []Protocol{{"best", []byte("mine")}, {"other", nil}},
+					Protocol: "best", Data: []byte("mine"),
 				}
 			}
 			join := func(m Member) Joined {
@@ -46,16 +45,26 @@ func TestAGroup(t *testing.T) {
 			}
 			first := join(Member{Group: group})
 			want := []Subscriber{{ID: first.ID, Topics: []string{"jobs", "lanes"}, Data: []byte("mine")}}
-			if first.Protocol != "best" || !reflect.DeepEqual(first.Members, want) {
+			if !reflect.DeepEqual(first.Members, want) {
 				t.Fatalf("%+v", first)
 			}
-			hand := Hand{map[string][]int{"jobs": {0, 2}, "lanes": {1}}, []byte("said")}
-			got, err := c.Sync(t.Context(), first.Member, map[string]Hand{first.ID: hand})
+			hand := map[string][]int{"jobs": {0, 2}, "lanes": {1}}
+			got, err := c.Sync(t.Context(), first.Member, map[string]map[string][]int{first.ID: hand})
 			if err != nil || !reflect.DeepEqual(got, hand) {
 				t.Errorf("dealt %v, error %v", got, err)
 			}
 			if err = c.Beat(t.Context(), first.Member); err != nil {
 				t.Error(err)
+			}
+			foreign := joining(Member{Group: group})
+			foreign.Protocol = "another"
+			out, err := c.Join(t.Context(), foreign)
+			if NamesMember(err) {
+				foreign.ID = out.ID
+				_, err = c.Join(t.Context(), foreign)
+			}
+			if err == nil || !strings.Contains(err.Error(), "do not deal as another does") {
+				t.Errorf("a member of another protocol: %v", err)
 			}
 			second := make(chan Joined, 1)
 			go func() { second <- join(Member{Group: group}) }()
@@ -82,20 +91,5 @@ func TestAGroup(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestAMemberOfAnotherClientIsRead: kafka-go calls what it says version 1, and leaves out what that has besides version 0.
-func TestAMemberOfAnotherClientIsRead(t *testing.T) {
-	said := (&kmsg.ConsumerMemberMetadata{Version: 0, Topics: []string{"jobs"}, UserData: []byte("mine")}).AppendTo(nil)
-	said[1] = 1
-	got, err := subscribes(said)
-	if err != nil || !reflect.DeepEqual(got, Subscriber{Topics: []string{"jobs"}, Data: []byte("mine")}) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	for _, cut := range [][]byte{nil, said[:1], said[:5]} {
-		if _, err = subscribes(cut); err == nil {
-			t.Errorf("%x was read", cut)
-		}
 	}
 }

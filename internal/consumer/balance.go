@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -13,31 +15,32 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// The protocols that a member offers, the best first; the group takes one that all its members have. What a protocol's name stands
-// for must never change.
-//
-// In a cooperative group, members go on with what they hold while the group rebalances: see tenure. In the others, which have
-// members of earlier versions, they let go of everything before they join; but in the first generation of such a group, members may
-// still hold what they had in a cooperative one. A sticky group deals by what the members had; an even one by nothing, since some do
-// not say it.
-const (
-	cooperativeProtocol = "pacer-cooperative-1"
-	stickyProtocol      = "pacer-sticky-1"
-	evenProtocol        = "pacer-even-1"
-)
+// groupProtocol names the way in which the leader of the group deals, and the format of claims. A group has members of one protocol only.
+const groupProtocol = "pacer-1"
 
-// ownership is what a member had, in the generation in which it had it. Members say it as JSON when they join.
-type ownership struct {
+// claims are what a member holds while it joins, since a generation. It goes on with them, so nobody else may begin. Members
+// send them to the leader as claimsVersion and JSON.
+type claims struct {
 	Generation int              `json:"generation"`
-	Partitions map[string][]int `json:"partitions"`     // by topic
-	Held       bool             `json:"held,omitempty"` // it goes on with them while it joins: nobody else may begin
-	// Leaving is what it holds as well, and has begun to let go of: that is to be dealt to others, once it is not held.
-	Leaving map[string][]int `json:"leaving,omitempty"`
+	Kept       map[string][]int `json:"kept,omitempty"`    // by topic
+	Leaving    map[string][]int `json:"leaving,omitempty"` // held until their jobs in flight have ended; then others get them
 }
 
-// owned makes an ownership.
-func owned(generation int, partitions []partition, held bool) ownership {
-	return ownership{Generation: generation, Partitions: byTopic(partitions), Held: held}
+const claimsVersion = 1
+
+func (c claims) encode() []byte {
+	said, _ := json.Marshal(c) // numbers and strings
+	return append([]byte{claimsVersion}, said...)
+}
+
+func decodeClaims(data []byte) (c claims, err error) {
+	switch {
+	case len(data) == 0:
+		return c, errors.New("it says nothing about what it holds")
+	case data[0] != claimsVersion:
+		return c, fmt.Errorf("it says what it holds in version %d, and this daemon reads version %d", data[0], claimsVersion)
+	}
+	return c, json.Unmarshal(data[1:], &c)
 }
 
 func byTopic(partitions []partition) map[string][]int {
@@ -48,221 +51,137 @@ func byTopic(partitions []partition) map[string][]int {
 	return topics
 }
 
-// offers are the protocols of a member that had this, or has it.
-func offers(mine ownership) (list []broker.Protocol) {
-	var said []byte
-	if mine.Generation > 0 {
-		said, _ = json.Marshal(mine) // numbers and strings
-	}
-	for _, name := range []string{cooperativeProtocol, stickyProtocol, evenProtocol} {
-		list = append(list, broker.Protocol{Name: name, Data: said})
-	}
-	return list
-}
-
-// withheld is what a leader of this version says to each member: what the member held, and does not find in its hand, is dealt to
-// nobody. Leaders of earlier versions say nothing.
-const withheld = "withheld"
-
 // hands are what each member is dealt, by topic.
 type hands = map[string]map[string][]int
 
-// deal deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
-// them together, and what a member had it keeps as far as that allows. So a join or a leave moves little more than it must. The
-// balancers of kafka-go start over at the first member with each topic, so that with many topics of few partitions (timers) the
-// first member gets nearly all. Every member must subscribe to the same topics, as the daemons of one group do.
-//
-// A topic that is not there at the moment stays with those who had it. What another member still holds is dealt to nobody: its
-// holder finds it missing, lets go of it, and joins again.
-func deal(protocol string, members []broker.Subscriber, counts map[string]int) hands {
-	claims := map[string]ownership{}
-	for _, m := range members {
-		var c ownership
-		if json.Unmarshal(m.Data, &c) == nil { // one that cannot be read counts as none
-			claims[m.ID] = c
-		}
-	}
-	had := claims
-	if protocol == evenProtocol {
-		had = nil
-	}
-	all, holders := dealAll(members, partitionsOf(members, counts, claims), had), holdersOf(claims)
-	for id, topics := range all {
-		for topic, list := range topics {
-			topics[topic] = slices.DeleteFunc(list, func(p int) bool {
-				holder, held := holders[partition{Topic: topic, ID: p}]
-				return held && holder != id
-			})
-		}
-	}
-	return all
+// dealt is a member of the group while the leader deals.
+type dealt struct {
+	broker.Subscriber
+	claims
+	total int // partitions of the topics before
+	// Of one topic:
+	count, target int       // partitions that it has so far, and is to have
+	crowd         []float64 // for each partition, how near others are that it has
 }
 
-// partitionsOf lists the partitions of each topic.
-func partitionsOf(members []broker.Subscriber, counts map[string]int, claims map[string]ownership) map[string][]int {
-	topics := map[string][]int{}
+// deal deals the partitions of all topics, of which there are so many, to the members of the group: each topic evenly, and all of
+// them together. A member keeps what it holds as far as that allows, so a join or a leave moves little more than it must. All
+// members subscribe to the same topics, except those that stop, which subscribe to none.
+//
+// A topic that is not there at the moment stays with those who hold it. What another member still holds is dealt to nobody: its
+// holder finds it missing, lets go of it, and joins again.
+func deal(subscribers []broker.Subscriber, counts map[string]int) (hands, error) {
+	all, topics := hands{}, map[string][]int{}
 	for topic, n := range counts {
 		for p := range n {
 			topics[topic] = append(topics[topic], p)
 		}
 	}
-	for _, m := range members {
-		for topic, list := range claims[m.ID].Partitions {
+	var members []*dealt
+	keeper, holder := map[partition]*dealt{}, map[partition]*dealt{}
+	for _, s := range slices.SortedFunc(slices.Values(subscribers), func(a, b broker.Subscriber) int { return cmp.Compare(a.ID, b.ID) }) {
+		said, err := decodeClaims(s.Data)
+		if err != nil {
+			return nil, fmt.Errorf("member %s of the group: %w", s.ID, err)
+		}
+		m := &dealt{Subscriber: s, claims: said}
+		members, all[s.ID] = append(members, m), map[string][]int{}
+		hold := func(at partition, keeps bool) {
+			if other := holder[at]; other != nil && other.Generation >= m.Generation {
+				return
+			}
+			if holder[at] = m; keeps {
+				keeper[at] = m
+			} else {
+				delete(keeper, at)
+			}
+		}
+		for topic, list := range m.Kept {
 			if counts[topic] == 0 {
 				topics[topic] = append(topics[topic], list...)
 			}
-		}
-	}
-	for topic, list := range topics {
-		slices.Sort(list)
-		topics[topic] = slices.Compact(list)
-	}
-	return topics
-}
-
-// holdersOf returns which member holds each partition. Of two who say so, the one of the later generation does.
-func holdersOf(claims map[string]ownership) map[partition]string {
-	holders := map[partition]string{}
-	for _, id := range slices.Sorted(maps.Keys(claims)) {
-		c := claims[id]
-		if !c.Held {
-			continue
-		}
-		for _, topics := range []map[string][]int{c.Partitions, c.Leaving} {
-			for topic, list := range topics {
-				for _, p := range list {
-					at := partition{Topic: topic, ID: p}
-					if other, found := holders[at]; !found || c.Generation > claims[other].Generation {
-						holders[at] = id
-					}
-				}
+			for _, p := range list {
+				hold(partition{Topic: topic, ID: p}, true)
 			}
 		}
-	}
-	return holders
-}
-
-func dealAll(members []broker.Subscriber, topics map[string][]int, claims map[string]ownership) hands {
-	members = slices.SortedFunc(slices.Values(members), func(a, b broker.Subscriber) int { return cmp.Compare(a.ID, b.ID) })
-	all, totals := hands{}, map[string]int{}
-	for _, m := range members {
-		all[m.ID] = map[string][]int{}
+		for topic, list := range m.Leaving {
+			for _, p := range list {
+				hold(partition{Topic: topic, ID: p}, false)
+			}
+		}
 	}
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		var readers []*hand
-		for _, m := range members {
-			if slices.Contains(m.Topics, topic) {
-				readers = append(readers, &hand{id: m.ID, total: totals[m.ID]})
-			}
-		}
-		dealTopic(readers, topics[topic], owners(topic, readers, claims))
-		for _, h := range readers {
-			if len(h.has) > 0 {
-				all[h.id][topic] = h.has
-				totals[h.id] += len(h.has)
+		slices.Sort(topics[topic])
+		partitions := slices.Compact(topics[topic])
+		for i, m := range dealTopic(topic, partitions, members, keeper) {
+			m.total++
+			if at := (partition{Topic: topic, ID: partitions[i]}); holder[at] == nil || holder[at] == m {
+				all[m.ID][topic] = append(all[m.ID][topic], at.ID)
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
-// hand is what a member gets of one topic.
-type hand struct {
-	id     string
-	total  int // partitions of the topics before
-	has    []int
-	count  int // of those that it has so far
-	target int
-	crowd  []float64 // for each partition of the topic, how near to it the member has others
-}
-
-// owners returns who had each partition of a topic. Of two who say so, the one of the later generation had it; the other
-// has missed that it lost it.
-func owners(topic string, readers []*hand, claims map[string]ownership) map[int]*hand {
-	found := map[int]*hand{}
-	for _, h := range readers {
-		for _, p := range claims[h.id].Partitions[topic] {
-			if other := found[p]; other == nil || claims[h.id].Generation > claims[other.id].Generation {
-				found[p] = h
-			}
-		}
+// dealTopic returns who of the members that subscribe to a topic is to have each of its partitions. Those with more than their share
+// give up what is nearest to others that they have, and each partition goes where the fewest are near to it. So whoever came and
+// went, the lanes of one campaign, which are neighbours, are with many daemons.
+func dealTopic(topic string, partitions []int, members []*dealt, keeper map[partition]*dealt) (has []*dealt) {
+	members = slices.DeleteFunc(slices.Clone(members), func(m *dealt) bool { return !slices.Contains(m.Topics, topic) })
+	if len(members) == 0 {
+		return nil
 	}
-	return found
-}
-
-// dealTopic deals the partitions of one topic, in ascending order, to its readers. Those with more than their share give up what is
-// nearest to others that they have, and each partition goes where the fewest are near to it. So whoever came and went, the lanes of
-// one campaign, which are neighbours, are with many daemons.
-func dealTopic(readers []*hand, partitions []int, owner map[int]*hand) {
-	if len(readers) == 0 {
-		return
+	nobody := &dealt{}
+	for _, m := range append(members, nobody) {
+		m.count, m.target, m.crowd = 0, 0, make([]float64, len(partitions))
 	}
-	for _, h := range readers {
-		h.crowd = make([]float64, len(partitions))
-	}
-	nobody := &hand{}
-	holders := make([]*hand, len(partitions))
 	for i, p := range partitions {
-		if holders[i] = owner[p]; holders[i] == nil {
-			holders[i] = nobody
+		m := keeper[partition{Topic: topic, ID: p}]
+		if !slices.Contains(members, m) {
+			m = nobody
 		}
-		holders[i].put(i, 1)
+		has = append(has, m)
+		m.put(i, 1)
 	}
 	// Those with the fewest partitions so far get one more, and among them those who had it.
-	byNeed := slices.SortedStableFunc(slices.Values(readers), func(a, b *hand) int {
+	byNeed := slices.SortedStableFunc(slices.Values(members), func(a, b *dealt) int {
 		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(b.count, a.count))
 	})
-	for i, h := range byNeed {
-		h.target = len(partitions) / len(readers)
-		if i < len(partitions)%len(readers) {
-			h.target++
-		}
+	for i := range partitions {
+		byNeed[i%len(byNeed)].target++
 	}
 	for moves := true; moves; {
 		moves = false
-		for _, h := range readers {
-			if h.count < h.target {
-				i := h.choose(holders)
-				holders[i].put(i, -1)
-				holders[i] = h
-				h.put(i, 1)
+		for _, m := range members {
+			if m.count < m.target {
+				i := m.choose(has)
+				has[i].put(i, -1)
+				has[i] = m
+				m.put(i, 1)
 				moves = true
 			}
 		}
 	}
-	for i, h := range holders {
-		h.has = append(h.has, partitions[i])
-	}
+	return has
 }
 
 // choose returns which partition goes to the member: one of those whose holders have more than their target.
-func (h *hand) choose(holders []*hand) (best int) {
+func (m *dealt) choose(has []*dealt) (best int) {
 	least := math.Inf(1)
-	for i, from := range holders {
-		if from.count <= from.target {
-			continue
-		}
-		if crowd := h.near(i) - from.near(i); crowd < least {
+	for i, from := range has {
+		if crowd := m.crowd[i] - from.crowd[i]; from.count > from.target && crowd < least {
 			best, least = i, crowd
 		}
 	}
 	return best
 }
 
-// near says how near to the i-th partition the member has others: the sum of 1 / distance, on a circle.
-func (h *hand) near(i int) float64 {
-	if h.crowd == nil {
-		return 0 // nobody's
-	}
-	return h.crowd[i]
-}
-
-// put adds the i-th partition to those of the member, or takes it away (-1).
-func (h *hand) put(i, sign int) {
-	h.count += sign
-	for k := range h.crowd {
+// put adds the i-th partition to those of the member, or takes it away (-1). Crowds are sums of 1 / distance, on a circle.
+func (m *dealt) put(i, sign int) {
+	m.count += sign
+	for k := range m.crowd {
 		if away := max(i-k, k-i); away > 0 {
-			h.crowd[k] += float64(sign) / float64(min(away, len(h.crowd)-away))
+			m.crowd[k] += float64(sign) / float64(min(away, len(m.crowd)-away))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func TestPartitionsAreDealt(t *testing.T) {
 		for step := range rapid.IntRange(1, 8).Draw(t, "steps") {
 			joined, left := rapid.IntRange(0, 3).Draw(t, "joined"), 0
 			for i := range joined {
-				g.members[fmt.Sprintf("%d-%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), step, i)] = ownership{}
+				g.members[fmt.Sprintf("%d-%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), step, i)] = claims{}
 			}
 			for _, id := range slices.Sorted(maps.Keys(g.members)) {
 				if len(g.members) > 1 && rapid.IntRange(0, 5).Draw(t, "leaves") == 0 {
@@ -59,11 +60,11 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 	for _, n := range []int{3, 5, 8} {
 		g := new(group).of(topics)
 		for i := range n {
-			g.members[fmt.Sprintf("first-%02d", i)] = ownership{}
+			g.members[fmt.Sprintf("first-%02d", i)] = claims{}
 		}
 		g.deal(t)
 		all := g.partitions
-		g.members["one-more"] = ownership{}
+		g.members["one-more"] = claims{}
 		if moved, _, _ := g.deal(t); moved > all/(n+1)+3*len(topics) {
 			t.Errorf("%d daemons: %d of %d partitions moved at a join", n, moved, all)
 		}
@@ -83,7 +84,7 @@ func TestARollingRestartMovesLittle(t *testing.T) {
 			delete(g.members, fmt.Sprintf("first-%02d", i))
 			moved, _, _ := g.deal(t)
 			total += moved
-			g.members[fmt.Sprintf("second-%02d", i)] = ownership{}
+			g.members[fmt.Sprintf("second-%02d", i)] = claims{}
 			moved, _, _ = g.deal(t)
 			total += moved
 		}
@@ -101,11 +102,11 @@ func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		g := new(group).of(map[string]int{"lanes": lanes, "jobs": 12})
 		for i := range n {
-			g.members[fmt.Sprintf("%d-first", i)] = ownership{}
+			g.members[fmt.Sprintf("%d-first", i)] = claims{}
 		}
 		g.deal(t)
 		for step := range 12 {
-			g.members[fmt.Sprintf("%d-%d", rand.IntN(10), step)] = ownership{}
+			g.members[fmt.Sprintf("%d-%d", rand.IntN(10), step)] = claims{}
 			g.deal(t)
 			delete(g.members, slices.Sorted(maps.Keys(g.members))[rand.IntN(n+1)])
 			g.deal(t)
@@ -122,74 +123,72 @@ func TestTheLanesOfACampaignAreWithMany(t *testing.T) {
 	}
 }
 
-// What a member says of itself is believed only as far as it can be: of two owners the later one is, and what cannot be read
-// or does not exist counts for nothing.
+// What a member says of itself is believed only as far as it can be: of two owners the later one is, and partitions that do not exist count
+// for nothing.
 func TestClaimsOfMembers(t *testing.T) {
-	of := func(generation int, ids ...int) ownership {
-		return ownership{Generation: generation, Partitions: map[string][]int{"lanes": ids}}
+	of := func(generation int, ids ...int) claims {
+		return claims{Generation: generation, Kept: map[string][]int{"lanes": ids}}
 	}
 	lanes := []string{"lanes"}
-	got := deal(stickyProtocol, []broker.Subscriber{
-		subscriber("a", lanes, of(4, 0, 1, 2, 3), stickyProtocol),
-		subscriber("b", lanes, of(7, 2, 3, 99, -1), stickyProtocol),
-		{ID: "c", Topics: []string{"other"}, Data: []byte("{{")},
+	got, err := deal([]broker.Subscriber{
+		subscriber("a", lanes, of(4, 0, 1, 2, 3)), subscriber("b", lanes, of(7, 2, 3, 99, -1)), subscriber("c", []string{"other"}, claims{}),
 	}, map[string]int{"lanes": 4, "other": 1})
 	want := hands{"a": {"lanes": {0, 1}}, "b": {"lanes": {2, 3}}, "c": {"other": {0}}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 }
 
-// TestWhatIsHeldIsNotDealt: a partition that moves is dealt to nobody as long as its owner holds it, also when a member of an earlier
-// version has just joined.
+// TestClaimsThatCannotBeRead: what such a member holds is not known, so nothing is dealt, and the error names it.
+func TestClaimsThatCannotBeRead(t *testing.T) {
+	later := claims{}.encode()
+	later[0]++
+	for name, data := range map[string][]byte{"none": nil, "version 2": later, "damaged": {claimsVersion, '{'}} {
+		got, err := deal([]broker.Subscriber{
+			subscriber("a", []string{"lanes"}, claims{}), {ID: "other", Topics: []string{"lanes"}, Data: data},
+		}, map[string]int{"lanes": 2})
+		if err == nil || !strings.Contains(err.Error(), "member other") || got != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestWhatIsHeldIsNotDealt: a partition that moves is dealt to nobody as long as its owner holds it.
 func TestWhatIsHeldIsNotDealt(t *testing.T) {
-	for _, protocol := range []string{cooperativeProtocol, stickyProtocol} {
-		t.Run(protocol, func(t *testing.T) { whatIsHeldIsNotDealt(t, protocol) })
-	}
-	members := []broker.Subscriber{
-		subscriber("a", []string{"lanes"}, ownership{Generation: 5, Partitions: map[string][]int{"lanes": {0, 1, 2, 3}}, Held: true}, evenProtocol),
-		{ID: "b", Topics: []string{"lanes"}},
-	}
-	if got := deal(evenProtocol, members, map[string]int{"lanes": 4}); len(got["a"]["lanes"]) != 2 || len(got["b"]["lanes"]) != 0 {
-		t.Errorf("%v", got)
-	}
-}
-
-func whatIsHeldIsNotDealt(t *testing.T, protocol string) {
-	t.Helper()
-	members := map[string]ownership{
-		"a": {Generation: 5, Partitions: map[string][]int{"lanes": {0, 1, 2, 3}}, Held: true},
+	members := map[string]claims{
+		"a": {Generation: 5, Kept: map[string][]int{"lanes": {0, 1, 2, 3}}},
 		"b": {},
-		"c": {Generation: 3, Partitions: map[string][]int{"lanes": {3}}, Held: true}, // it has missed that it lost it
+		"c": {Generation: 3, Kept: map[string][]int{"lanes": {3}}}, // it has missed that it lost it
 	}
 	dealt := func() hands {
 		var list []broker.Subscriber
 		for id, mine := range members {
-			list = append(list, subscriber(id, []string{"lanes"}, mine, protocol))
+			list = append(list, subscriber(id, []string{"lanes"}, mine))
 		}
-		return deal(protocol, list, map[string]int{"lanes": 4})
+		got, err := deal(list, map[string]int{"lanes": 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
 	}
 	got := dealt()
 	kept := got["a"]["lanes"]
 	if len(kept) != 2 || len(got["b"]["lanes"]) != 0 || len(got["c"]["lanes"]) != 0 {
 		t.Fatalf("%v", got)
 	}
-	// One of the two has been let go of: the other stays where it is withheld, and what is kept does not change.
+	// One of the two has been let go of: the other stays where it is held, and what is kept does not change.
 	var leaving []int
 	for p := range 4 {
 		if !slices.Contains(kept, p) {
 			leaving = []int{p}
 		}
 	}
-	members["a"] = ownership{
-		Generation: 6, Partitions: map[string][]int{"lanes": kept}, Held: true, Leaving: map[string][]int{"lanes": leaving},
-	}
-	members["c"] = ownership{Generation: 6, Partitions: map[string][]int{}, Held: true}
+	members["a"] = claims{Generation: 6, Kept: map[string][]int{"lanes": kept}, Leaving: map[string][]int{"lanes": leaving}}
+	members["c"] = claims{Generation: 6}
 	if got = dealt(); !slices.Equal(got["a"]["lanes"], kept) || len(got["b"]["lanes"])+len(got["c"]["lanes"]) != 1 {
 		t.Errorf("%v", got)
 	}
-	members["a"] = ownership{Generation: 7, Partitions: map[string][]int{"lanes": kept}, Held: true}
-	members["c"] = ownership{Generation: 6, Partitions: map[string][]int{}, Held: true}
+	members["a"] = claims{Generation: 7, Kept: map[string][]int{"lanes": kept}}
 	if got = dealt(); len(got["a"]["lanes"]) != 2 || len(got["b"]["lanes"]) != 1 || len(got["c"]["lanes"]) != 1 {
 		t.Errorf("%v", got)
 	}
@@ -198,9 +197,9 @@ func whatIsHeldIsNotDealt(t *testing.T, protocol string) {
 // TestATopicThatIsNotThereStays: while a topic is not known to the brokers, those who had its partitions keep them.
 func TestATopicThatIsNotThereStays(t *testing.T) {
 	topics := []string{"jobs", "lanes"}
-	mine := ownership{Generation: 5, Partitions: map[string][]int{"lanes": {0, 2}, "jobs": {0}}, Held: true}
-	got := deal(cooperativeProtocol, []broker.Subscriber{subscriber("a", topics, mine, cooperativeProtocol)}, map[string]int{"jobs": 2})
-	if want := (hands{"a": {"lanes": {0, 2}, "jobs": {0, 1}}}); !reflect.DeepEqual(got, want) {
+	mine := claims{Generation: 5, Kept: map[string][]int{"lanes": {0, 2}, "jobs": {0}}}
+	got, err := deal([]broker.Subscriber{subscriber("a", topics, mine)}, map[string]int{"jobs": 2})
+	if want := (hands{"a": {"lanes": {0, 2}, "jobs": {0, 1}}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -28,7 +28,6 @@ type membership struct {
 	lease  *lease
 
 	rebalances retry.Signal // the group rebalances: join
-	last       ownership    // what was had in the last generation; of the goroutine that joins
 
 	mu      sync.Mutex
 	member  broker.Member // without an ID: the group does not know this daemon; in generation 0: it has not joined
@@ -42,17 +41,15 @@ func newMembership(opt *Options, health *broker.Health, l *lease) *membership {
 // generation is what one generation of the group deals to this member.
 type generation struct {
 	broker.Member
-	cooperative bool        // its members go on with what they hold when they join the next one
-	withheld    bool        // what this member held, and is not assigned, is dealt to nobody
-	claimed     []partition // what this member said to hold when it joined
-	assigned    []partition
-	dealt       map[string]int // by the leader, which this member is: how many partitions of each topic; nil at the others
+	claimed  []partition // what this member said to hold when it joined
+	assigned []partition
+	dealt    map[string]int // by the leader, which this member is: how many partitions of each topic; nil at the others
 }
 
 // holds is what a member holds when it joins.
 type holds struct{ kept, leaving []partition }
 
-func (h holds) nothing() bool { return len(h.kept)+len(h.leaving) == 0 }
+func (h holds) all() []partition { return slices.Concat(h.kept, h.leaving) }
 
 // now returns the member in its present generation, and whether it is about to have a later one.
 func (m *membership) now() (member broker.Member, joining bool) {
@@ -77,11 +74,7 @@ func (m *membership) enter(g generation) {
 func (m *membership) join(ctx context.Context, held holds, stopping func() bool) (g generation, err error) {
 	m.mu.Lock()
 	m.joining = true
-	mine := m.last
-	if !held.nothing() {
-		mine = owned(m.member.Generation, held.kept, true)
-		mine.Leaving = byTopic(held.leaving)
-	}
+	mine := claims{Generation: m.member.Generation, Kept: byTopic(held.kept), Leaving: byTopic(held.leaving)}
 	m.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -100,6 +93,7 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 		switch {
 		case err == nil:
 			m.health.OK("group")
+			g.claimed = held.all()
 			return g, nil
 		case ctx.Err() != nil:
 			return g, ctx.Err()
@@ -108,7 +102,7 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 		case broker.Outdated(err): // the group was faster
 		case broker.Fenced(err):
 			m.forget(err)
-			if !held.nothing() {
+			if len(held.all()) > 0 {
 				m.lease.lose()
 				return g, err
 			}
@@ -122,10 +116,11 @@ func (m *membership) join(ctx context.Context, held holds, stopping func() bool)
 }
 
 // attempt joins once, as a member that reads topics.
-func (m *membership) attempt(ctx context.Context, mine ownership, topics []string) (g generation, err error) {
+func (m *membership) attempt(ctx context.Context, mine claims, topics []string) (g generation, err error) {
 	member, _ := m.now()
 	joined, err := m.opt.Client.Join(ctx, broker.Joining{
-		Member: member, Topics: topics, Protocols: offers(mine), Session: sessionTimeout, Rebalance: m.opt.RebalanceTimeout,
+		Member: member, Protocol: groupProtocol, Topics: topics, Data: mine.encode(),
+		Session: sessionTimeout, Rebalance: m.opt.RebalanceTimeout,
 	})
 	m.mu.Lock()
 	m.member.ID = joined.ID
@@ -133,15 +128,14 @@ func (m *membership) attempt(ctx context.Context, mine ownership, topics []strin
 	if err != nil {
 		return g, err
 	}
-	g = generation{Member: joined.Member, cooperative: joined.Protocol == cooperativeProtocol}
-	var dealt map[string]broker.Hand
+	g = generation{Member: joined.Member}
+	var dealt hands
 	if len(joined.Members) > 0 {
 		if g.dealt, err = m.opt.Client.Counts(ctx, m.opt.topics()); err != nil {
 			return g, err
 		}
-		dealt = map[string]broker.Hand{}
-		for id, hand := range deal(joined.Protocol, joined.Members, g.dealt) {
-			dealt[id] = broker.Hand{Partitions: hand, Data: []byte(withheld)}
+		if dealt, err = deal(joined.Members, g.dealt); err != nil {
+			return g, err
 		}
 	}
 	sent := time.Now()
@@ -150,14 +144,12 @@ func (m *membership) attempt(ctx context.Context, mine ownership, topics []strin
 		return g, err
 	}
 	m.lease.renew(sent)
-	g.withheld = string(hand.Data) == withheld
-	for topic, list := range hand.Partitions {
+	for topic, list := range hand {
 		for _, p := range list {
 			g.assigned = append(g.assigned, partition{Topic: topic, ID: p})
 		}
 	}
 	slices.SortFunc(g.assigned, inOrder)
-	m.last = owned(g.Generation, g.assigned, false)
 	return g, nil
 }
 

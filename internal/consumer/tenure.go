@@ -13,14 +13,11 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// tenure is the time in which this daemon holds partitions: from a join until it has let go of all of them. In a cooperative
-// group, that is until it stops, or until the group has gone on without it: the daemon goes on with what it holds while the group
-// rebalances, and says so when it joins. A partition that is missing in what it is dealt then, it lets go of alone (revoke), and
-// joins once more, so that the group deals it. So nobody waits for the slowest to drain, and only what moves stands still. The way
-// is that of https://cwiki.apache.org/confluence/display/KAFKA/KIP-429.
-//
-// In a group with members of earlier versions, everything is let go of before the next join. When the first of them joins, a leader of
-// this version withholds what is held all the same.
+// tenure is the time in which this daemon holds partitions: from a join until it has let go of all of them. That is until it
+// stops, or until the group has gone on without it: the daemon goes on with what it holds while the group rebalances, and says so
+// when it joins. A partition that is missing in what it is dealt then, it lets go of alone (revoke), and joins once more, so that
+// the group deals it. So nobody waits for the slowest to drain, and only what moves stands still. The way is that of
+// https://cwiki.apache.org/confluence/display/KAFKA/KIP-429.
 type tenure struct {
 	*Consumer
 	member *membership
@@ -137,13 +134,7 @@ func (t *tenure) follow(g generation, ended <-chan struct{}) *generation {
 	case <-over.Done():
 		return nil
 	}
-	if !g.cooperative {
-		t.letGo()
-		return nil
-	}
-	held := t.holds()
-	next, err := t.member.join(over, held, func() bool { return t.work.Err() != nil })
-	next.claimed = slices.Concat(held.kept, held.leaving)
+	next, err := t.member.join(over, t.holds(), func() bool { return t.work.Err() != nil })
 	if err != nil {
 		t.letGo() // unless that is why it failed
 		return nil
@@ -161,18 +152,13 @@ func (t *tenure) take(g generation) {
 	if t.orphaned(g) {
 		t.again.Send()
 	}
-	if !g.withheld { // others have it by now
-		for _, h := range gone {
-			h.base().fence()
-		}
-	}
 	t.member.enter(g)
 	t.id.Store(int64(g.Generation))
 	if len(gained) > 0 {
 		t.add(gained)
 	}
 	if len(gone) > 0 {
-		t.help(func(context.Context) { t.revoke(gone, g.withheld) })
+		t.help(func(context.Context) { t.revoke(gone) })
 	}
 	t.show()
 	t.metrics.generation.Set(float64(g.Generation))
@@ -319,40 +305,33 @@ func (t *tenure) add(gained []partition) {
 	}
 }
 
-// revoke lets go of partitions that the group has withheld, each as soon as it can, and has it deal them. Those that it has given to
-// others are dropped.
-func (t *tenure) revoke(gone []*holding, withheld bool) {
+// revoke lets go of partitions that this daemon is not dealt any more, each as soon as it can, and has the group deal them.
+func (t *tenure) revoke(gone []*holding) {
 	for _, h := range gone {
 		h.base().revoke()
 		h.stop()
 	}
 	ctx, cancel := context.WithTimeout(t.work, t.opt.ShutdownTimeout)
 	defer cancel()
-	if !withheld { // at once, and once more below
-		t.forfeit(ctx)
-	}
 	for _, h := range gone {
 		<-h.done
 	}
 	t.forfeit(ctx)
-	if withheld {
-		confirming, confirmed := context.WithTimeout(ctx, commitTimeout)
-		t.confirm(confirming, gone)
-		confirmed()
-	}
+	confirming, confirmed := context.WithTimeout(ctx, commitTimeout)
+	t.confirm(confirming, gone)
+	confirmed()
 	var leaving sync.WaitGroup
 	var left atomic.Bool // something that could not be waited for
 	for _, h := range gone {
 		leaving.Go(func() {
-			if withheld && t.finishOne(ctx, h) > 0 {
+			if t.finishOne(ctx, h) > 0 {
 				left.Store(true)
 			}
 			if t.work.Err() != nil {
 				return // everything is let go of
 			}
-			if t.release(h); withheld {
-				t.again.Send()
-			}
+			t.release(h)
+			t.again.Send()
 		})
 	}
 	leaving.Wait()
