@@ -86,7 +86,6 @@ var tells = map[string]telling{
 	"redis-slow":                            {line: "the quota store does not answer"},
 	"retries-through-timers":                {metric: "pacer_dead_letters_total"},
 	"rolling-restart":                       {},
-	"rolling-upgrade-and-back":              {},
 	"row-of-a-campaign-gone":                {},
 	"sink-answers-302":                      {line: "the sink refuses pacer's credentials or settings"},
 	"sink-answers-401":                      {line: "the sink refuses pacer's credentials or settings"},

@@ -38,7 +38,7 @@ type chaosCase struct {
 // chaosCases are all cases, in the order of the table.
 func chaosCases() []chaosCase {
 	return slices.Concat(crashCases, storeCases, quotaCases, brokerCases, catalogCases, laneCases, widenCases, jobCases, sinkCases,
-		anewCases, replicaCases, upgradeCases, compressedCases, memoryCases, randomCases)
+		anewCases, replicaCases, compressedCases, memoryCases, randomCases)
 }
 
 // TestChaos runs the short cases; with CHAOS=full all of them, with more jobs and CHAOS_ROUNDS times (1), and writes
