@@ -1,7 +1,6 @@
 package offset
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -483,28 +482,5 @@ func TestLaneCountsAfterRaise(t *testing.T) {
 	l.EndCatchUp(100, 1)
 	if got := l.campaigns[2].waiting(); got != 10 {
 		t.Errorf("level with main, %d are counted, 10 are open", got)
-	}
-}
-
-// Commits of before lanes counted are read as they were; what they do not say counts as nothing, never below.
-func TestLaneWithoutCounts(t *testing.T) {
-	body := binary.AppendUvarint(nil, 90) // main
-	body = binary.BigEndian.AppendUint64(body, 5)
-	body = append(body, 10, 1, 2, 3) // low, one span: gap, length - 1
-	p, err := decodeLane(10, frame(10, kindLane, body))
-	if err != nil || p.main != 100 || len(p.entries) != 1 {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	if e := p.entries[0]; e.hash != 5 || e.low != 20 || !slices.Equal(e.settled, []span{{22, 25}}) || e.waiting != 0 {
-		t.Fatalf("%+v", e)
-	}
-	l := newLane(p)
-	l.BeginCatchUp(20)
-	if l.ClassifyCatchUp(5, 20) != HandOver {
-		t.Fatal("not tried at once")
-	}
-	l.Add(5, Record{Offset: 20, Weight: 1})
-	if got := l.campaigns[5].waiting(); got != 1 {
-		t.Errorf("%d are counted, one is open", got)
 	}
 }

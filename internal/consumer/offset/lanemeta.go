@@ -18,7 +18,7 @@ type laneEntry struct {
 	hash    uint64
 	low     int64
 	settled []span // beyond low: every record of this campaign in here is settled
-	waiting int64  // records before main that are not settled; 0 also in commits without counts
+	waiting int64  // records before main that are not settled
 	done    int64  // settled records of campaign.records; they wait again if a commit has no room for settled; not encoded
 }
 
@@ -79,7 +79,7 @@ func encodeLane(p lanePositions) (committed int64, metadata string, trimmed bool
 		total -= len(bodies[most]) - len(short)
 		bodies[most] = short
 	}
-	return committed, frame(committed, kindLaneCounts, append(head, slices.Concat(bodies...)...)), trimmed
+	return committed, frame(committed, kindLane, append(head, slices.Concat(bodies...)...)), trimmed
 }
 
 func appendEntry(b []byte, committed int64, e laneEntry) []byte {
@@ -87,7 +87,13 @@ func appendEntry(b []byte, committed int64, e laneEntry) []byte {
 	b = binary.AppendUvarint(b, uint64(e.low-committed))
 	b = binary.AppendUvarint(b, uint64(min(e.waiting, maxLaneCount)))
 	b = binary.AppendUvarint(b, uint64(len(e.settled)))
-	return appendRanges(b, e.low, e.settled)
+	at := e.low
+	for _, s := range e.settled {
+		b = binary.AppendUvarint(b, uint64(s.first-at)) // since the span before
+		b = binary.AppendUvarint(b, uint64(s.last-s.first))
+		at = s.last
+	}
+	return b
 }
 
 var errShortMetadata = errors.New("metadata of a lane ends early")
@@ -98,14 +104,11 @@ func decodeLane(committed int64, metadata string) (lanePositions, error) {
 	if metadata == "" {
 		return none, nil
 	}
-	kind, body, err := unframe(committed, metadata)
+	body, err := unframe(committed, kindLane, metadata)
 	if err != nil {
 		return none, err
 	}
-	if kind != kindLane && kind != kindLaneCounts {
-		return none, errForeignMetadata
-	}
-	d := &laneDecoder{body: body, counts: kind == kindLaneCounts}
+	d := &laneDecoder{body: body}
 	p := lanePositions{main: committed + d.delta()}
 	for len(d.body) > 0 && d.err == nil && len(p.entries) < maxLaneEntries {
 		p.entries = append(p.entries, d.entry(committed))
@@ -118,9 +121,8 @@ func decodeLane(committed int64, metadata string) (lanePositions, error) {
 
 // laneDecoder decodes a body; after the first error it returns zeros.
 type laneDecoder struct {
-	body   []byte
-	counts bool // entries have counts
-	err    error
+	body []byte
+	err  error
 }
 
 func (d *laneDecoder) entry(committed int64) laneEntry {
@@ -130,10 +132,7 @@ func (d *laneDecoder) entry(committed int64) laneEntry {
 	}
 	e := laneEntry{hash: binary.BigEndian.Uint64(d.body)}
 	d.body = d.body[8:]
-	e.low = committed + d.delta()
-	if d.counts {
-		e.waiting = d.delta()
-	}
+	e.low, e.waiting = committed+d.delta(), d.delta()
 	n, at := d.delta(), e.low
 	if n > maxMetadata {
 		d.err = errForeignMetadata

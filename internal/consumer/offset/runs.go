@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Metadata of kindRuns is for windows with few open offsets among many settled ones, in which some parts are dense.
+// The metadata of a window says which offsets beyond the committed one are settled.
 //
 // The offsets are divided into chunks of eight, by their absolute value, so that a chunk stays the same when the
 // committed offset moves. The body begins with the chunk of the committed offset, and consists of pairs: a number of
@@ -21,7 +21,7 @@ const chunkBits = 3
 // worthwhile is how many settled chunks begin a new pair: its two numbers take less.
 const worthwhile = 4
 
-// meter is the number of bytes that a body of kindRuns takes at most, for the open offsets that were added.
+// meter is the number of bytes that a body takes at most, for the open offsets that were added.
 type meter struct {
 	done    int   // bytes of all pairs but the last one's chunks
 	literal int64 // chunks of the last pair

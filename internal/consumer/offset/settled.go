@@ -45,23 +45,19 @@ func before(spans []span, offset int64) []span {
 
 // Kinds of metadata, the second byte of the frame.
 const (
-	kindRanges byte = 1 // uvarint pairs: gap since the last span, length - 1
-	kindBitmap byte = 2 // bit i of byte i/8: offset base+1+i
-	kindLane   byte = 3 // see lanemeta.go; no longer written
-	// kindLaneCounts is kindLane with the number of waiting records in each entry.
-	kindLaneCounts byte = 4
-	kindRuns       byte = 5 // see runs.go; only for what the first two have no room for
+	kindWindow byte = 1 // see runs.go
+	kindLane   byte = 2 // see lanemeta.go
 )
 
-// metadataVersion is the first byte of the frame. Metadata of an unknown version is an error: a daemon of another release
-// treats that of a Window as missing, which sends up to MaxWindow jobs twice rather than never, and holds a lane.
+// metadataVersion is the first byte of the frame. Metadata of another version is an error: that of a Window is treated as missing,
+// which sends up to MaxOpen jobs twice rather than never, and a lane is held.
 const metadataVersion byte = 1
 
 // The frame is version, kind, body, and a checksum of these and of the committed offset. Because of the offset in the
 // checksum, metadata that a tool has copied to another offset is rejected.
 const frameOverhead = 2 + crc32.Size
 
-var errForeignMetadata = errors.New("not written by this version of pacer for this offset")
+var errForeignMetadata = errors.New("pacer did not write this metadata for this offset")
 
 var metadataEncoding = base64.RawStdEncoding
 
@@ -69,15 +65,8 @@ var metadataEncoding = base64.RawStdEncoding
 // left out, and trimmed is true.
 func encodeSettled(base int64, spans []span) (metadata string, trimmed bool) {
 	for len(spans) > 0 {
-		kind, body := kindRanges, appendRanges(nil, base, spans)
-		if bits := spans[len(spans)-1].last - base; int64(len(body)) > (bits+7)/8 {
-			kind, body = kindBitmap, bitmapOf(base, int(bits), spans)
-		}
-		if len(body) > maxRawMetadata {
-			kind, body = kindRuns, appendRuns(nil, base, spans)
-		}
-		if len(body) <= maxRawMetadata {
-			return frame(base, kind, body), trimmed
+		if body := appendRuns(nil, base, spans); len(body) <= maxRawMetadata {
+			return frame(base, kindWindow, body), trimmed
 		}
 		spans, trimmed = spans[:len(spans)/2], true
 	}
@@ -89,19 +78,11 @@ func decodeSettled(base int64, metadata string) ([]span, error) {
 	if metadata == "" {
 		return nil, nil
 	}
-	kind, body, err := unframe(base, metadata)
+	body, err := unframe(base, kindWindow, metadata)
 	if err != nil {
 		return nil, err
 	}
-	switch kind {
-	case kindRanges:
-		return readRanges(base, body)
-	case kindBitmap:
-		return readBitmap(base, body), nil
-	case kindRuns:
-		return readRuns(base, body)
-	}
-	return nil, fmt.Errorf("metadata of kind %d: %w", kind, errForeignMetadata)
+	return readRuns(base, body)
 }
 
 // frame wraps the body. It is not compressed: a compressor for every commit of every partition costs more than the bytes
@@ -111,19 +92,22 @@ func frame(base int64, kind byte, body []byte) string {
 	return metadataEncoding.EncodeToString(binary.BigEndian.AppendUint32(raw, frameSum(base, raw)))
 }
 
-func unframe(base int64, metadata string) (kind byte, body []byte, err error) {
-	if len(metadata) > maxMetadata {
-		return 0, nil, errForeignMetadata
-	}
+// unframe returns the body of metadata of a kind.
+func unframe(base int64, kind byte, metadata string) (body []byte, err error) {
 	raw, err := metadataEncoding.DecodeString(metadata)
-	if err != nil || len(raw) < frameOverhead || raw[0] != metadataVersion {
-		return 0, nil, errForeignMetadata
+	if err != nil || len(metadata) > maxMetadata || len(raw) < frameOverhead {
+		return nil, errForeignMetadata
 	}
 	raw, sum := raw[:len(raw)-crc32.Size], binary.BigEndian.Uint32(raw[len(raw)-crc32.Size:])
-	if frameSum(base, raw) != sum {
-		return 0, nil, errForeignMetadata
+	switch {
+	case frameSum(base, raw) != sum:
+		return nil, errForeignMetadata
+	case raw[0] != metadataVersion:
+		return nil, fmt.Errorf("metadata of version %d: this daemon reads version %d", raw[0], metadataVersion)
+	case raw[1] != kind:
+		return nil, fmt.Errorf("metadata of kind %d: %w", raw[1], errForeignMetadata)
 	}
-	return raw[1], raw[2:], nil
+	return raw[2:], nil
 }
 
 func frameSum(base int64, raw []byte) uint32 {
@@ -132,69 +116,8 @@ func frameSum(base int64, raw []byte) uint32 {
 	return crc32.Update(crc32.ChecksumIEEE(offset[:]), crc32.IEEETable, raw)
 }
 
-// appendRanges appends the spans as pairs of uvarints: the gap since the previous one, or since at, and the length
-// less one.
-func appendRanges(b []byte, at int64, spans []span) []byte {
-	for _, s := range spans {
-		b = binary.AppendUvarint(b, uint64(s.first-at))
-		b = binary.AppendUvarint(b, uint64(s.last-s.first))
-		at = s.last
-	}
-	return b
-}
-
-func readRanges(base int64, body []byte) ([]span, error) {
-	var spans []span
-	at := base
-	for len(body) > 0 {
-		gap, n := binary.Uvarint(body)
-		length, m := binary.Uvarint(body[max(n, 0):])
-		if n <= 0 || m <= 0 || gap == 0 || gap > maxGap || length > maxRun {
-			return nil, errForeignMetadata
-		}
-		body = body[n+m:]
-		s := span{at + int64(gap), at + int64(gap) + int64(length)}
-		if s.last < base {
-			return nil, errForeignMetadata
-		}
-		spans, at = append(spans, s), s.last
-	}
-	return spans, nil
-}
-
-// Bounds of the runs of offsets in metadata: of those that are not settled, which are open or were not read, and of those
-// that are.
-const (
-	maxGap = 8 * maxMetadata
-	maxRun = 1 << 48
-)
-
-func bitmapOf(base int64, bits int, spans []span) []byte {
-	b := make([]byte, (bits+7)/8)
-	for _, s := range spans {
-		for o := s.first; o <= s.last; o++ {
-			i := o - base - 1
-			b[i/8] |= 1 << (i % 8)
-		}
-	}
-	return b
-}
-
-func readBitmap(base int64, body []byte) []span {
-	var spans []span
-	for i := int64(0); i < int64(len(body))*8; i++ {
-		if body[i/8]&(1<<(i%8)) == 0 {
-			continue
-		}
-		o := base + 1 + i
-		if n := len(spans); n > 0 && spans[n-1].last == o-1 {
-			spans[n-1].last = o
-		} else {
-			spans = append(spans, span{o, o})
-		}
-	}
-	return spans
-}
+// maxRun bounds the runs of settled offsets in metadata.
+const maxRun = 1 << 48
 
 // Unsettled decodes a committed offset and its metadata as the next owner of the partition would, to count what is
 // left while no daemon runs. The function it returns reports whether the record of a campaign at an offset is not

@@ -2,9 +2,11 @@ package offset
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -255,12 +257,8 @@ func TestForeignMetadata(t *testing.T) {
 		"other offset":   {101, good},
 		"bit flipped":    {100, base64.RawStdEncoding.EncodeToString(raw)},
 		"of a lane":      {100, frame(100, kindLane, []byte{0})},
-		"ends early":     {100, frame(100, kindRanges, []byte{1})},
-		"far away":       {100, frame(100, kindRanges, []byte{0xff, 0xff, 0xff, 0xff, 0x7f, 1})},
-		"no gap":         {100, frame(100, kindRanges, []byte{0, 1})},
-		"run too long":   {100, frame(100, kindRuns, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})},
-		"chunks missing": {100, frame(100, kindRuns, []byte{1, 3, 0xff})},
-		"other version":  {100, base64.RawStdEncoding.EncodeToString([]byte{9, 9, 9, 9, 9, 9, 9, 9})},
+		"run too long":   {100, frame(100, kindWindow, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})},
+		"chunks missing": {100, frame(100, kindWindow, []byte{1, 3, 0xff})},
 		"longer than ok": {100, string(make([]byte, maxMetadata+1))},
 	} {
 		if spans, err := decodeSettled(c.base, c.metadata); !errors.Is(err, errForeignMetadata) || spans != nil {
@@ -270,6 +268,14 @@ func TestForeignMetadata(t *testing.T) {
 			t.Errorf("%s, read as a lane's: %+v, %v", name, p, err)
 		}
 	}
+	other := []byte{metadataVersion + 1, kindWindow, 1}
+	later := base64.RawStdEncoding.EncodeToString(binary.BigEndian.AppendUint32(other, frameSum(100, other)))
+	if spans, err := decodeSettled(100, later); err == nil || !strings.Contains(err.Error(), "version 2") || spans != nil {
+		t.Errorf("another version: %v, %v", spans, err)
+	}
+	if _, err := decodeLane(100, later); err == nil || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("another version, read as a lane's: %v", err)
+	}
 	if spans, err := decodeSettled(7, ""); spans != nil || err != nil {
 		t.Errorf("empty: %v, %v", spans, err)
 	}
@@ -277,10 +283,8 @@ func TestForeignMetadata(t *testing.T) {
 
 // Bytes from outside never panic and never cost more memory than they are worth.
 func FuzzMetadata(f *testing.F) {
-	f.Add(int64(100), byte(1), []byte{1, 2, 3, 4})
-	f.Add(int64(100), byte(5), []byte{0, 2, 0x40, 0xff, 9, 1, 3})
-	f.Add(int64(0), byte(3), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1})
-	f.Add(int64(0), byte(4), []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 1, 1})
+	f.Add(int64(100), kindWindow, []byte{0, 2, 0x40, 0xff, 9, 1, 3})
+	f.Add(int64(0), kindLane, []byte{5, 1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, base int64, kind byte, body []byte) {
 		base = base & (1<<50 - 1)
 		metadata := frame(base, kind, body)
