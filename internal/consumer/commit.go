@@ -14,12 +14,6 @@ import (
 const (
 	commitInterval = 100 * time.Millisecond
 	commitTimeout  = 2 * time.Second // of one request
-
-	// A request that was given up may still reach the broker, later than its successors, and take back what they have
-	// committed. So its partitions are committed again for a while, whether they have changed or not. The next generation
-	// need not: the broker refuses requests of this one by then.
-	doubtFor   = 30 * time.Second
-	doubtEvery = time.Second
 )
 
 // committer commits the partitions of a tenure, all that have changed in one request: every interval, and at once when kicked. One
@@ -33,9 +27,6 @@ type committer struct {
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
 	lost    func()       // called when it has; may be nil
-
-	doubted  map[*source]time.Time // partitions of requests that were given up, and until when they are committed again
-	repeated time.Time             // when they were last
 
 	mu    sync.Mutex // guards state: written by run's goroutine, read by any
 	state commitState
@@ -63,7 +54,7 @@ func (c *committer) note(f func(*commitState)) {
 }
 
 func newCommitter(c *broker.Client, m *membership, mx *metrics, h *broker.Health) *committer {
-	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal(), doubted: map[*source]time.Time{}}
+	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal()}
 }
 
 // run commits until ctx ends. A request that is in flight by then is waited for: the next one could overtake it.
@@ -107,7 +98,6 @@ func (c *committer) commit(ctx context.Context) error {
 	if c.fenced {
 		return nil
 	}
-	c.repeat(time.Now())
 	member, _ := c.member.now() // before the positions: those of a partition that moves meanwhile are refused
 	commits, sent := map[partition]broker.Commit{}, map[*source]progress{}
 	for _, s := range c.sources() {
@@ -123,30 +113,11 @@ func (c *committer) commit(ctx context.Context) error {
 	outcomes, err := c.client.Commit(ctx, member, commits)
 	if err == nil {
 		err = acknowledge(outcomes, sent)
-	} else {
-		until := time.Now().Add(doubtFor)
-		for s := range sent {
-			c.doubted[s] = until
-		}
 	}
 	if c.member.outdated(member, err) {
 		return err // it is repeated as one of the generation that the member has by then
 	}
 	return c.judge(err)
-}
-
-// repeat has the partitions that are in doubt committed again, every doubtEvery.
-func (c *committer) repeat(now time.Time) {
-	if len(c.doubted) == 0 || now.Sub(c.repeated) < doubtEvery {
-		return
-	}
-	c.repeated = now
-	for s, until := range c.doubted {
-		if now.After(until) {
-			delete(c.doubted, s)
-		}
-		s.again()
-	}
 }
 
 // acknowledge notifies each source that was committed, and returns an error of the others.

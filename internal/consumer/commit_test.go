@@ -61,25 +61,6 @@ func startDetained(t *testing.T, r *rig, change ...func(*Options)) (*detained, *
 	return d, c
 }
 
-// A commit that was given up, and that reaches the broker after its successor, takes nothing back for good, although
-// nothing more is settled in its partition.
-func TestACommitThatIsOvertaken(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		d, c := startDetained(t, r)
-		given := make(chan func(), 1)
-		d.next(func(_ context.Context, send func()) error {
-			given <- send
-			return context.DeadlineExceeded
-		})
-		c.settle(func(j *delivery.Job) bool { return j.Offset < 5 })
-		late := <-given
-		c.settle(nil)
-		r.eventually("all are committed", func() bool { return r.committed(r.jobs(), 0) == 10 })
-		late()
-		r.eventually("all are committed again", func() bool { return r.committed(r.jobs(), 0) == 10 })
-	})
-}
-
 // draining is a handler that tells when it drains.
 type draining struct {
 	*fake

@@ -379,13 +379,6 @@ func (s *source) progress() (p progress, dirty bool) {
 	return s.now(), true
 }
 
-// again has the position committed once more, although it may not have changed.
-func (s *source) again() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.commits.Changed()
-}
-
 // kept returns the position to be stored, which is that of the next commit; ok is false while it is not known.
 func (s *source) kept() (p delivery.Position, ok bool) {
 	s.mu.Lock()
