@@ -134,9 +134,6 @@ func TestBlockedJobsComeInOrder(t *testing.T) {
 		if got := append(sent, d.orderOf("b")...); !slices.Equal(got, ids) {
 			t.Errorf("%d before the restart and %d after it, not all, or out of order, or twice", len(sent), len(got)-len(sent))
 		}
-		if n := len(r.logs.lines("level=WARN", "holds up others")); n != 0 {
-			t.Errorf("%d warnings of a campaign that has the partition to itself", n)
-		}
 	})
 }
 
@@ -226,9 +223,6 @@ func TestBlockedPartitionRests(t *testing.T) {
 		if c.saw("last-0000") {
 			t.Error("what lies behind was read")
 		}
-		if n := len(r.logs.lines("level=WARN", "holds up others", "campaign=b", r.jobs()+"/0")); n != 1 {
-			t.Errorf("%d warnings", n)
-		}
 		s.resize(1000)
 		began := time.Now()
 		s.send(t.Context(), 1)
@@ -242,29 +236,6 @@ func TestBlockedPartitionRests(t *testing.T) {
 		if n := gathered(t, registry, "pacer_partitions_blocked"); n != 0 {
 			t.Errorf("%v partitions are blocked", n)
 		}
-	})
-}
-
-// Jobs of another campaign that come when the partition is blocked already are missed by no fetch, and yet warned about.
-func TestBlockedWarnsOfWhatComesLater(t *testing.T) {
-	onBrokers(t, func(t *testing.T, r *rig) {
-		r.create(1, r.jobs(), r.opt.LaneTopic)
-		r.produceIDs(r.jobs(), 0, "b", numbered("b", 0, 5))
-		s := newStayers("b", 3)
-		registry := newRegistry()
-		c := r.start(s.fake, func(o *Options) { o.Handler, o.Registerer, o.Blocking = s, registry, blocking("b") })
-		r.eventually("blocked", func() bool { return gathered(t, registry, "pacer_partitions_blocked") == 1 })
-		r.produceIDs(r.jobs(), 0, "b", numbered("later", 0, 3))
-		r.produceIDs(r.jobs(), 0, "other", numbered("o", 0, 1))
-		warnings := func() int { return len(r.logs.lines("level=WARN", "holds up others", "campaign=b", "other=other")) }
-		r.eventually("the warning", func() bool { return warnings() == 1 })
-		if c.saw("o-0000") || len(c.orderOf("b")) > 0 {
-			t.Error("what lies behind was offered")
-		}
-		s.resize(1000)
-		defer s.run(t, 50)()
-		r.eventually("all is sent", func() bool { return c.saw("o-0000") && len(c.orderOf("b")) == 8 })
-		r.eventually("all is committed", func() bool { return r.committed(r.jobs(), 0) == 9 })
 	})
 }
 

@@ -19,14 +19,13 @@ const topicCheck = time.Second
 //
 // Run waits for missing topics and brokers, with one line in the log, and continues by itself.
 type Consumer struct {
-	opt      Options
-	budget   *budget
-	metrics  *metrics
-	health   *broker.Health
-	origins  *offset.Origins
-	blockers *blockers
-	watch    watchState
-	lease    lease // of what is held
+	opt     Options
+	budget  *budget
+	metrics *metrics
+	health  *broker.Health
+	origins *offset.Origins
+	watch   watchState
+	lease   lease // of what is held
 
 	known  sync.Mutex                 // guards topics
 	topics map[string]broker.Identity // those that were read last
@@ -46,7 +45,7 @@ func New(o Options) (*Consumer, error) {
 	m.waiting.nothing(&o)
 	c := &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
-		blockers: newBlockers(o.Logger, o.Blocking), topics: map[string]broker.Identity{},
+		topics: map[string]broker.Identity{},
 	}
 	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
 		b.of(from).waits = func(since time.Time) { c.short(from, since) }

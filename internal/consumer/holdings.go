@@ -71,7 +71,7 @@ func (t *tenure) build(partitions []partition, locate *locator) (made []*holding
 			continue
 		}
 		src := newWindowSource(at, place, offset.NewWindow(0), t.budget, t.metrics, t.commit.kicked.Send)
-		r := &ingressReader{src: src, blockers: t.blockers, maxBytes: t.ingressFetchBytes, maxWait: longPoll}
+		r := &ingressReader{src: src, maxBytes: t.ingressFetchBytes, maxWait: longPoll}
 		if place == delivery.FromTimer {
 			r.reader = t.reader(src, func(era int) entrance { return windowEntrance{src, era} })
 			r.asTimer(delay, t.idle, t.origins)

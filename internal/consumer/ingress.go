@@ -15,7 +15,6 @@ import (
 type ingressReader struct {
 	reader
 	src      *windowSource
-	blockers *blockers
 	maxBytes func() int64
 	maxWait  time.Duration
 	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
@@ -165,7 +164,6 @@ func (r *ingressReader) handOver(ctx context.Context) (err error) {
 			return err
 		}
 		if len(r.refused) > 0 {
-			r.blockers.note(r.src.partition, r.refused[0], fresh, r.fetched.jobs)
 			break
 		}
 		r.relieve()
