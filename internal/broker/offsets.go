@@ -106,9 +106,7 @@ func (c *Client) edge(ctx context.Context, at Partition, which int64) (found map
 type Commit struct {
 	Offset   int64
 	Metadata string
-	// Epoch is that of the last record read. It is committed as it is, one more than the number that Kafka uses: versions
-	// before this one have committed 0, whatever the epoch was.
-	Epoch Epoch
+	Epoch    Epoch // of the last record before the offset
 }
 
 // Committed returns the offsets that the group has committed. Partitions without one are left out. An error means that
@@ -143,7 +141,7 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 			}
 			answered++
 			if p.CommittedOffset >= 0 {
-				commits[at] = Commit{p.CommittedOffset, p.Metadata, Epoch(max(0, p.ComittedLeaderEpoch))}
+				commits[at] = Commit{p.CommittedOffset, p.Metadata, Epoch(p.ComittedLeaderEpoch + 1)}
 			}
 		}
 	}
@@ -166,7 +164,7 @@ func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Com
 	for topic, list := range byTopic(slices.Collect(maps.Keys(commits)), func(at Partition) (string, offsetcommit.RequestPartition) {
 		p := commits[at]
 		return at.Topic, offsetcommit.RequestPartition{
-			PartitionIndex: int32(at.ID), CommittedOffset: p.Offset, CommittedLeaderEpoch: int32(p.Epoch), CommittedMetadata: p.Metadata,
+			PartitionIndex: int32(at.ID), CommittedOffset: p.Offset, CommittedLeaderEpoch: int32(p.Epoch) - 1, CommittedMetadata: p.Metadata,
 		}
 	}) {
 		request.Topics = append(request.Topics, offsetcommit.RequestTopic{Name: topic, Partitions: list})
