@@ -16,7 +16,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/measure"
+	"github.com/pacer/pacer/test/recording"
 )
 
 // laneTable collects what was measured of re-enqueueing and lanes, a row each.
@@ -82,13 +82,13 @@ func newLaneStack(t *testing.T, lanes int) (*stack, *noted) {
 	s := newStack(t, stackOptions{
 		partitions: 6, lanes: lanes, sinks: fmt.Sprintf(`  noted: {type: discard, record: "%s"}`, file),
 	})
-	return s, &noted{t: t, file: measure.NewRecording(file), of: map[string]*notedCampaign{}}
+	return s, &noted{t: t, file: recording.New(file), of: map[string]*notedCampaign{}}
 }
 
 // noted is what was handed to the sink of this name, by any daemon of the stack.
 type noted struct {
 	t     *testing.T
-	file  *measure.Recording
+	file  *recording.File
 	total int // jobs, each as often as it was sent
 	of    map[string]*notedCampaign
 }

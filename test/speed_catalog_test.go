@@ -5,28 +5,31 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pacer/pacer/internal/harness"
 )
 
-// benched runs a measurement of `pacer bench` and reads the JSON that it prints.
+// benched makes a measurement with the program in bench/ and reads the JSON that it prints.
 func benched(t *testing.T, into any, args ...string) {
 	t.Helper()
-	cmd := benchCommand(t, append(args, "--json")...)
+	cmd := exec.Command("go", slices.Concat([]string{"run", "./bench"}, args, []string{"--json"})...)
+	cmd.Env = append(os.Environ(), "PACER_KAFKA_BROKERS="+strings.Join(harness.Kafka(t), ","),
+		"PACER_REDIS_ADDRS="+harness.RedisAddr(t), "PACER_POSTGRES_DSN="+harness.PostgresDSN(t))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if code := exitCode(err); code != 0 && code != 1 { // 1: a bound of its own that was not met
-		t.Fatalf("%s: exit code %d: %s", exec.Command(args[0], args[1:]...), code, stderr.String())
-	}
-	if err := json.Unmarshal(out, into); err != nil {
-		t.Fatalf("%v in %s; %s", err, out, stderr.String())
+	out, err := cmd.Output() // it fails, too, if a bound of its own was not met
+	if bad := json.Unmarshal(out, into); bad != nil {
+		t.Fatalf("%v: %v in %s; %s", err, bad, out, stderr.String())
 	}
 }
 
-// benchStream is what `pacer bench` says of a stream of jobs.
+// benchStream is what a measurement reports of a stream of jobs.
 type benchStream struct {
 	CPU       float64 `json:"cpu_seconds_per_million"`
 	OfRate    float64 `json:"achieved_over_target"`
@@ -38,16 +41,16 @@ type benchStream struct {
 // measureCampaignsCPU: ten thousand campaigns cost no more than twice what one of the same rate costs.
 func measureCampaignsCPU(t *testing.T, table *speedTable) {
 	campaigns, each, seconds := scaled(t, 10_000), 5, fmt.Sprint(int(scaledTime(t, 10*time.Second).Seconds())+1)
-	var one benchStream
-	benched(t, &one, "--rate", fmt.Sprint(campaigns*each), "--sink", "discard", "--seconds", seconds)
-	var many struct {
+	var single, many struct {
 		Streams []benchStream `json:"streams"`
 	}
+	benched(t, &single, "pace", "--rates", fmt.Sprint(campaigns*each), "--daemons", "1", "--sink", "discard",
+		"--seconds", seconds, "--slow-seconds", seconds)
 	benched(t, &many, "campaigns", "--campaigns", fmt.Sprint(campaigns), "--rate", fmt.Sprint(each), "--seconds", seconds)
-	if len(many.Streams) != 1 {
-		t.Fatalf("%d streams", len(many.Streams))
+	if len(many.Streams) != 1 || len(single.Streams) != 1 {
+		t.Fatalf("%d and %d streams", len(single.Streams), len(many.Streams))
 	}
-	all := many.Streams[0]
+	one, all := single.Streams[0], many.Streams[0]
 	table.add(t, "campaigns-cpu", speedSample{
 		Figure: all.CPU, Yardstick: one.CPU,
 		Note: fmt.Sprintf("%.1f %% of the rate and %.0f MiB, the one %.1f %% and %.0f MiB", 100*all.OfRate, all.RSS, 100*one.OfRate, one.RSS),

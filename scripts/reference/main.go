@@ -9,14 +9,13 @@ import (
 	"os"
 
 	"github.com/pacer/pacer/internal/command"
-	"github.com/pacer/pacer/internal/dashboard"
 )
 
 func main() {
 	dir := flag.String("package", "", "write man pages and completions into this folder")
 	flag.Parse()
 	write := func() error {
-		board, err := dashboard.JSON()
+		board, err := dashboard()
 		if err != nil {
 			return err
 		}

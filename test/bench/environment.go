@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -27,6 +27,7 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/shards"
+	"github.com/pacer/pacer/test/recording"
 )
 
 const (
@@ -54,7 +55,7 @@ type environment struct {
 	redis      *shards.Set
 	db         *pgx.Conn
 	receivers  []*measure.Receiver // by daemon
-	recordings []*measure.Recording
+	recordings []*recording.File
 	owners     map[string]owner // by campaign, of the runs without a report so far
 	daemons    []*Process
 	listens    []string
@@ -64,7 +65,7 @@ type environment struct {
 // open makes an environment for at most that many daemons. The error concerns a service that could not be used; after
 // an error nothing is left behind.
 func open(ctx context.Context, o *Options, daemons int) (*environment, error) {
-	cfg, log, err := o.Load()
+	cfg, log, err := o.services()
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +206,7 @@ func (st *environment) openReceivers(ctx context.Context, n int) error {
 		go func() { ended <- r.Run(running) }()
 		st.undo = append(st.undo, func(context.Context) error { stop(); return <-ended })
 		st.receivers = append(st.receivers, r)
-		st.recordings = append(st.recordings, measure.NewRecording(st.recordFile(i)))
+		st.recordings = append(st.recordings, recording.New(st.recordFile(i)))
 	}
 	return nil
 }
@@ -238,18 +239,18 @@ func (st *environment) launch(ctx context.Context, n int, campaigns []campaign) 
 	if err := st.create(ctx, campaigns); err != nil {
 		return err
 	}
-	path, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program, to run daemons: %w", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
+	args := []string{"run"}
+	if st.options.Config != "" {
+		args = append(args, "--config", st.options.Config)
+	}
 	for i := range n {
 		listen, err := freeAddress()
 		if err != nil {
 			return err
 		}
-		cmd := exec.Command(path, st.options.Args...) //nolint:gosec // our own executable
+		cmd := exec.Command(st.options.Daemon, args...)
 		cmd.Env = st.environment(i, listen)
 		p, err := Start(cmd, filepath.Join(st.folder, fmt.Sprintf("log-%d", i)))
 		if err != nil {

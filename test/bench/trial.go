@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -50,7 +50,7 @@ type trial struct {
 func (r *trial) perform(ctx context.Context) error {
 	for i, c := range r.campaigns {
 		r.st.owners[c.id] = owner{run: r, campaign: int32(i)}
-		r.run.Loads = append(r.run.Loads, measure.Load{ID: c.id, Rate: c.rate})
+		r.run.Loads = append(r.run.Loads, Load{ID: c.id, Rate: c.rate})
 	}
 	r.run.Daemons = len(r.st.daemons)
 	r.settled = r.st.settled
@@ -216,7 +216,7 @@ func (st *environment) collect(runs []*trial) error {
 		}
 	}
 	for _, r := range runs {
-		measure.Sort(r.run.Events)
+		Sort(r.run.Events)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (st *environment) add(at time.Duration, campaign, job string, daemon int) e
 	if err != nil || n < 0 || int(n) >= run.Loads[owner.campaign].Published {
 		return fmt.Errorf("job %q of campaign %s arrived, which was never published", job, campaign)
 	}
-	run.Events = append(run.Events, measure.Event{At: at, Campaign: owner.campaign, Job: int32(n), Daemon: int8(daemon)})
+	run.Events = append(run.Events, Event{At: at, Campaign: owner.campaign, Job: int32(n), Daemon: int8(daemon)})
 	return nil
 }
 

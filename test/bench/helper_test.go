@@ -1,10 +1,6 @@
-package bench
+package main
 
-import (
-	"time"
-
-	"github.com/pacer/pacer/internal/measure"
-)
+import "time"
 
 const (
 	ms  = time.Millisecond
@@ -21,10 +17,10 @@ func even(start, spacing time.Duration, n int) []time.Duration {
 }
 
 // events makes events of one campaign, numbered in their order.
-func events(times []time.Duration) []measure.Event {
-	list := make([]measure.Event, len(times))
+func events(times []time.Duration) []Event {
+	list := make([]Event, len(times))
 	for i, at := range times {
-		list[i] = measure.Event{At: at, Job: int32(i)}
+		list[i] = Event{At: at, Job: int32(i)}
 	}
 	return list
 }

@@ -1,6 +1,4 @@
-// Package dashboard makes the dashboard of deploy/grafana from a list of panels, so that all of them look alike, and each can be
-// narrowed down to an installation, a campaign, a quota or a sink.
-package dashboard
+package main
 
 import (
 	"encoding/json"
@@ -44,15 +42,15 @@ var selectors = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// JSON is the dashboard as Grafana reads it.
-func JSON() ([]byte, error) {
+// dashboard is the dashboard as Grafana reads it.
+func dashboard() ([]byte, error) {
 	var list []any
 	for _, v := range variables {
 		list = append(list, v.model())
 	}
 	text, err := json.MarshalIndent(map[string]any{
 		"uid": "pacer", "title": "pacer", "tags": []string{"pacer"}, "editable": true, "schemaVersion": 39, "version": 1, "timezone": "browser",
-		"description": "Deliveries, rates, quotas, daemons and sinks of pacer. Made by internal/dashboard (make reference).",
+		"description": "Deliveries, rates, quotas, daemons and sinks of pacer. Made by scripts/reference (make reference).",
 		"time":        map[string]string{"from": "now-15m", "to": "now"}, "refresh": "5s", "graphTooltip": 1,
 		"templating": map[string]any{"list": list}, "panels": panels(),
 	}, "", "  ")

@@ -1,4 +1,4 @@
-package measure
+package recording
 
 import (
 	"bufio"
@@ -14,19 +14,19 @@ import (
 // maxRecordLine bounds a line of a record file, in bytes: a time and two ids of at most 256 bytes.
 const maxRecordLine = 1 << 10
 
-// Recording reads the record file of a daemon's sink while it grows: lines of "<unix microseconds> <campaign> <job
+// File reads the record file of a daemon's sink while it grows: lines of "<unix microseconds> <campaign> <job
 // id>". It is not safe for concurrent use.
-type Recording struct {
+type File struct {
 	path   string
 	offset int64
 }
 
-// NewRecording makes a reader of the file at path, which need not exist yet.
-func NewRecording(path string) *Recording { return &Recording{path: path} }
+// New makes a reader of the file at path, which need not exist yet.
+func New(path string) *File { return &File{path: path} }
 
 // Next passes each new line since the last call to yield, in the order of the file. An incomplete last line is left
 // for the next call.
-func (r *Recording) Next(yield func(at time.Time, campaign, job string) error) error {
+func (r *File) Next(yield func(at time.Time, campaign, job string) error) error {
 	f, err := os.Open(r.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // nothing has been sent yet

@@ -1,4 +1,4 @@
-package dashboard
+package main
 
 var variables = []variable{
 	{"job", "job", "Installation", "pacer_build_info"},

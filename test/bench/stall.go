@@ -1,11 +1,10 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/measure"
 	"github.com/pacer/pacer/internal/retry"
@@ -29,17 +28,17 @@ type StallFlags struct{ Rate string }
 // stall suspends one daemon for a while.
 type stall struct {
 	st     *environment
-	frozen measure.Interval
+	frozen Interval
 }
 
-// Stall is `pacer bench stall`: one daemon that is suspended for two seconds, and one of three.
+// Stall is `bench stall`: one daemon that is suspended for two seconds, and one of three.
 func Stall(ctx context.Context, o *Options, flags *StallFlags) (*Report, error) {
 	rate, err := parseRate(flags.Rate)
 	if err != nil {
 		return nil, err
 	}
 	if slowRate(rate) {
-		return nil, config.Usagef("--rate %s is too low to tell a burst from none; use more than %d", flags.Rate, maxSlowRate)
+		return nil, fmt.Errorf("--rate %s is too low to tell a burst from none; use more than %d", flags.Rate, maxSlowRate)
 	}
 	if err := fits(rate.PerSecond(), int(stallWindow/time.Second)); err != nil {
 		return nil, err
@@ -89,13 +88,13 @@ func (s *stall) facts(run *Run) []Fact {
 	if run.Daemons == 1 {
 		about = "the only daemon suspended: "
 	}
-	during, after := s.frozen, measure.Interval{From: s.frozen.To, To: s.frozen.To + time.Second}
-	burst := measure.MaxRolling(measure.Times(after.Cut(run.Events)), stallBurst)
+	during, after := s.frozen, Interval{From: s.frozen.To, To: s.frozen.To + time.Second}
+	burst := measure.MaxRolling(Times(after.Cut(run.Events)), stallBurst)
 	tolerance := measure.LateTolerance + stallBlur
 	facts := []Fact{
 		Told(about+"for", during.Length().Seconds(), "s"),
-		Told(about+"jobs in its last second", float64(len(measure.Interval{From: during.To - time.Second, To: during.To}.Cut(run.Events))), ""),
-		AtMost(about+"most jobs in a rolling second", float64(stream.MaxRolling1s), stream.Rate*measure.RollingTolerance+1, ""),
+		Told(about+"jobs in its last second", float64(len(Interval{From: during.To - time.Second, To: during.To}.Cut(run.Events))), ""),
+		AtMost(about+"most jobs in a rolling second", float64(stream.MaxRolling1s), stream.Rate*RollingTolerance+1, ""),
 		AtMost(about+"most jobs in 100 ms of the second after", float64(burst), stream.Rate*(stallBurst+tolerance).Seconds()+1, ""),
 		AtMost(about+"jobs lost", float64(stream.Lost), 0, ""),
 		AtMost(about+"jobs sent twice", float64(stream.Duplicates), 0, ""),

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func publishedBy(t *testing.T, r *trial, n int) (partitions map[string][]int) {
 	partitions = map[string][]int{}
 	r.primed = make(chan struct{})
 	for _, c := range r.campaigns {
-		r.run.Loads = append(r.run.Loads, measure.Load{ID: c.id})
+		r.run.Loads = append(r.run.Loads, Load{ID: c.id})
 	}
 	if r.settled == nil { // daemons that take everything at once
 		r.settled = func(context.Context) (settled int, _ error) {
@@ -106,7 +106,7 @@ func TestCampaignsOfOneRateTakeTurns(t *testing.T) {
 	r := &trial{window: 2 * time.Second, primed: make(chan struct{}), settled: noneSettled}
 	for _, id := range []string{"a", "b", "c"} {
 		r.campaigns = append(r.campaigns, campaign{id: id, rate: delivery.PerSecond(5)})
-		r.run.Loads = append(r.run.Loads, measure.Load{ID: id})
+		r.run.Loads = append(r.run.Loads, Load{ID: id})
 	}
 	var order strings.Builder
 	for record := range r.records(t.Context()) {
@@ -197,9 +197,9 @@ func misses(facts []Fact) (names []string) {
 
 func TestStormReport(t *testing.T) {
 	stream := func(rate int, from, to time.Duration) *Run {
-		run := &Run{Loads: []measure.Load{{Published: 100_000}}, Window: measure.Interval{To: 10 * sec}}
+		run := &Run{Loads: []Load{{Published: 100_000}}, Window: Interval{To: 10 * sec}}
 		for at := from; at < to; at += time.Second / time.Duration(rate) {
-			run.Events = append(run.Events, measure.Event{At: at, Job: int32(len(run.Events))})
+			run.Events = append(run.Events, Event{At: at, Job: int32(len(run.Events))})
 		}
 		run.Loads[0].Waiting = run.Loads[0].Published - len(run.Events)
 		return run
@@ -227,7 +227,7 @@ func TestStormIsMeasuredByItsRates(t *testing.T) {
 	for seed := range uint64(5) {
 		s := newStorm(seed)
 		s.begin()
-		run := &Run{Loads: []measure.Load{{Published: 100_000}}, Window: measure.Interval{To: stormWindow}}
+		run := &Run{Loads: []Load{{Published: 100_000}}, Window: Interval{To: stormWindow}}
 		at, rate, next := time.Duration(0), s.rates[0], 0
 		for units := 0.0; at < stormWindow; at += ms / 100 {
 			if next < len(s.after) && at >= s.after[next] {
@@ -237,7 +237,7 @@ func TestStormIsMeasuredByItsRates(t *testing.T) {
 			}
 			if units += float64(rate) * (ms / 100).Seconds(); units >= 1 {
 				units--
-				run.Events = append(run.Events, measure.Event{At: at, Job: int32(len(run.Events))})
+				run.Events = append(run.Events, Event{At: at, Job: int32(len(run.Events))})
 			}
 		}
 		for _, f := range s.report(run).Facts {
@@ -250,19 +250,19 @@ func TestStormIsMeasuredByItsRates(t *testing.T) {
 
 func TestCampaignsReport(t *testing.T) {
 	run := func(starved int) *Run {
-		r := &Run{Daemons: 1, Window: measure.Interval{From: 0, To: 20 * sec}, CPU: 10 * sec, RSS: 100 << 20}
+		r := &Run{Daemons: 1, Window: Interval{From: 0, To: 20 * sec}, CPU: 10 * sec, RSS: 100 << 20}
 		for c := range 200 {
-			r.Loads = append(r.Loads, measure.Load{Rate: delivery.PerSecond(5), Published: 100})
+			r.Loads = append(r.Loads, Load{Rate: delivery.PerSecond(5), Published: 100})
 			for i := range 100 {
 				if c == starved && i%10 == 0 {
 					r.Loads[c].Waiting++
 					continue
 				}
 				at := time.Duration(i)*200*ms + time.Duration(c)*ms
-				r.Events = append(r.Events, measure.Event{At: at, Campaign: int32(c), Job: int32(i)})
+				r.Events = append(r.Events, Event{At: at, Campaign: int32(c), Job: int32(i)})
 			}
 		}
-		measure.Sort(r.Events)
+		Sort(r.Events)
 		return r
 	}
 	if report := campaignsReport(run(-1)); len(misses(report.Facts)) > 0 || len(report.Streams[0].Misses) > 0 {
@@ -280,27 +280,27 @@ func TestCampaignsReport(t *testing.T) {
 
 func TestStallFacts(t *testing.T) {
 	run := func(daemons int, keep func(i int, at time.Duration) bool) *Run {
-		r := &Run{Daemons: daemons, Window: measure.Interval{To: 10 * sec}, Loads: []measure.Load{{Rate: delivery.PerSecond(1000), Published: 10_000}}}
+		r := &Run{Daemons: daemons, Window: Interval{To: 10 * sec}, Loads: []Load{{Rate: delivery.PerSecond(1000), Published: 10_000}}}
 		for i := range 10_000 {
 			if at := time.Duration(i) * ms; keep(i, at) {
-				r.Events = append(r.Events, measure.Event{At: at, Job: int32(i), Daemon: int8(i % daemons)})
+				r.Events = append(r.Events, Event{At: at, Job: int32(i), Daemon: int8(i % daemons)})
 			} else {
 				r.Loads[0].Waiting++
 			}
 		}
 		return r
 	}
-	s := &stall{frozen: measure.Interval{From: 3 * sec, To: 5 * sec}}
+	s := &stall{frozen: Interval{From: 3 * sec, To: 5 * sec}}
 	silent := func(_ int, at time.Duration) bool { return at < 3*sec || at >= 5*sec }
 	if got := misses(s.facts(run(1, silent))); len(got) > 0 {
 		t.Errorf("a daemon that is suspended sends nothing: misses %q", got)
 	}
 	burst := run(1, silent)
 	for i := range 100 { // of what was missed, at once
-		burst.Events = append(burst.Events, measure.Event{At: 5 * sec, Job: int32(3000 + i)})
+		burst.Events = append(burst.Events, Event{At: 5 * sec, Job: int32(3000 + i)})
 	}
 	burst.Loads[0].Waiting -= 100
-	measure.Sort(burst.Events)
+	Sort(burst.Events)
 	if got := misses(s.facts(burst)); len(got) != 2 {
 		t.Errorf("a burst: misses %q", got)
 	}

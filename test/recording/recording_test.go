@@ -1,4 +1,4 @@
-package measure
+package recording
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 func TestRecordingReadsWhatIsNew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sent")
-	recording := NewRecording(path)
+	recording := New(path)
 	next := func() (lines []string) {
 		t.Helper()
 		err := recording.Next(func(at time.Time, campaign, job string) error {
@@ -57,7 +57,7 @@ func TestRecordingRefusesOtherFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := NewRecording(path).Next(func(time.Time, string, string) error { return nil }); err == nil {
+		if err := New(path).Next(func(time.Time, string, string) error { return nil }); err == nil {
 			t.Errorf("%.20q was read", text)
 		}
 	}

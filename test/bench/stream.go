@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"fmt"
@@ -22,10 +22,10 @@ const (
 
 // Run contains the results of daemons that sent the loads of some campaigns.
 type Run struct {
-	Loads   []measure.Load // by Event.Campaign
+	Loads   []Load // by Event.Campaign
 	Daemons int
-	Window  measure.Interval // the interval that is judged: in it, every campaign had jobs all the time
-	Events  []measure.Event  // of the whole run, in order of time
+	Window  Interval // the interval that is judged: in it, every campaign had jobs all the time
+	Events  []Event  // of the whole run, in order of time
 
 	CPU      time.Duration // of all daemons, in the window
 	RSS      int64         // bytes, the largest value observed for one daemon
@@ -70,9 +70,9 @@ type Stream struct {
 
 // Stream measures one campaign of the run.
 func (r *Run) Stream(campaign int) Stream {
-	own := slices.DeleteFunc(slices.Clone(r.Events), func(e measure.Event) bool { return int(e.Campaign) != campaign })
+	own := slices.DeleteFunc(slices.Clone(r.Events), func(e Event) bool { return int(e.Campaign) != campaign })
 	load := r.Loads[campaign]
-	loads := make([]measure.Load, len(r.Loads))
+	loads := make([]Load, len(r.Loads))
 	loads[campaign] = load
 	s := r.measure(own, loads)
 	s.Name = load.ID
@@ -83,12 +83,12 @@ func (r *Run) Stream(campaign int) Stream {
 func (r *Run) Together() Stream { return r.measure(r.Events, r.Loads) }
 
 // measure measures the events of loads; loads that are left out are zero.
-func (r *Run) measure(events []measure.Event, loads []measure.Load) Stream {
+func (r *Run) measure(events []Event, loads []Load) Stream {
 	cut := r.Window.Cut(events)
-	even := measure.EvennessOf(r.Window.Bins(cut))
-	distinct, duplicates := measure.Tally(events, loads)
+	even := EvennessOf(r.Window.Bins(cut))
+	distinct, duplicates := Tally(events, loads)
 	rate, missing, campaigns := 0.0, -distinct, 0
-	times := measure.TimesPerCampaign(cut, len(loads))
+	times := TimesPerCampaign(cut, len(loads))
 	var late []time.Duration
 	for i, l := range loads {
 		if !l.Rate.Zero() {
@@ -106,7 +106,7 @@ func (r *Run) measure(events []measure.Event, loads []measure.Load) Stream {
 			Jobs: len(cut), Seconds: seconds, JobsPerSecond: measure.Round(float64(len(cut))/seconds, 3),
 			CPUSecondsPerMillion: measure.Round(r.CPU.Seconds()/float64(all)*1e6, 2), RSSMiB: measure.Round(float64(r.RSS)/(1<<20), 1),
 			AchievedOverTarget:  measure.Round(float64(len(cut))/(rate*seconds), 5),
-			MaxRolling1s:        measure.MaxRolling(measure.Times(events), time.Second),
+			MaxRolling1s:        measure.MaxRolling(Times(events), time.Second),
 			BinsMaxOverMean:     measure.Round(even.MaxOverMean, 4),
 			LatenessP50MS:       milliseconds(measure.Percentile(late, 0.50)),
 			LatenessP99MS:       milliseconds(measure.Percentile(late, 0.99)),
@@ -115,7 +115,7 @@ func (r *Run) measure(events []measure.Event, loads []measure.Load) Stream {
 			Lost:                max(0, missing), Duplicates: duplicates,
 		},
 		BinsWithin5: measure.Round(even.Within(0.05), 4), BinsWithin10: measure.Round(even.Within(0.10), 4),
-		BinsWorst: measure.Round(even.Worst, 4), Shares: measure.Shares(cut, r.Daemons),
+		BinsWorst: measure.Round(even.Worst, 4), Shares: Shares(cut, r.Daemons),
 	}
 	s.AboveRate = measure.Round(float64(s.MaxRolling1s)-rate-1, 3)
 	for i := range s.Shares {
@@ -150,7 +150,7 @@ func (s *Stream) JudgeRate() {
 // JudgeBound checks what no stream may do: send too much, lose a job, send one twice. Each of its campaigns may have
 // one job above its rate in a rolling second.
 func (s *Stream) JudgeBound() {
-	most := s.Rate*measure.RollingTolerance + float64(s.campaigns)
+	most := s.Rate*RollingTolerance + float64(s.campaigns)
 	s.MissIf(float64(s.MaxRolling1s) > most, "%d in a rolling second, want at most %.1f", s.MaxRolling1s, most)
 	s.MissIf(s.Lost > 0, "%d jobs are lost", s.Lost)
 	s.MissIf(s.Duplicates > 0, "%d jobs were sent again", s.Duplicates)
@@ -166,7 +166,7 @@ func (s *Stream) JudgeShape() {
 	}
 	s.MissIf(s.Rate == evenRate && s.LatenessP99MS > milliseconds(maxLateness),
 		"slots used %.1f ms late (p99), want at most %.0f", s.LatenessP99MS, milliseconds(maxLateness))
-	off := measure.Unfairness(s.Shares)
+	off := Unfairness(s.Shares)
 	s.MissIf(s.Jobs >= fairJobs && off > maxUnfairness,
 		"a daemon's share is %.1f %% off, want at most %.0f %%", 100*off, 100*maxUnfairness)
 }

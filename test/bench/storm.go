@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -61,7 +61,7 @@ func (s *storm) units() (n float64) {
 	return n
 }
 
-// Storm is `pacer bench storm`: a hundred random changes of a rate in ten seconds.
+// Storm is `bench storm`: a hundred random changes of a rate in ten seconds.
 func Storm(ctx context.Context, o *Options, flags *StormFlags) (*Report, error) {
 	return o.measure(ctx, stormDaemons, func(st *environment) (*Report, error) {
 		s := newStorm(flags.Seed)
@@ -133,14 +133,14 @@ func (s *storm) report(run *Run) *Report {
 	line := measure.NewTimeline(s.inForce, 0)
 	due := line.Units(run.Window.To) - line.Units(run.Window.From)
 	cut := run.Window.Cut(run.Events)
-	distinct, duplicates := measure.Tally(run.Events, run.Loads)
-	times := measure.Times(run.Events)
+	distinct, duplicates := Tally(run.Events, run.Loads)
+	times := Times(run.Events)
 	return &Report{Facts: []Fact{
 		Told("changes of the rate", float64(len(s.changes)-2), ""),
 		Told("jobs in the window", float64(len(cut)), ""),
 		Told("jobs of those that the rates gave", percentOf*float64(len(cut))/due, "%"),
 		AtMost("worst rolling second above the largest rate in it x 1.02 + 1",
-			max(0, measure.RollingExcess(times, s.changes, time.Second)), 0, "jobs"),
+			max(0, RollingExcess(times, s.changes, time.Second)), 0, "jobs"),
 		AtMost("longest stretch without a job", run.Window.LongestGap(times).Seconds()*1000,
 			float64(stormGap.Milliseconds()), "ms"),
 		AtMost("jobs lost", float64(run.Published()-run.Loads[0].Waiting-distinct), 0, ""),

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"cmp"
@@ -41,15 +41,15 @@ type PaceFlags struct {
 func (f *PaceFlags) validate() ([]delivery.Rate, error) {
 	switch {
 	case len(f.Rates) == 0:
-		return nil, config.Usagef("--rates: give at least one, such as 1000")
+		return nil, fmt.Errorf("--rates: give at least one, such as 1000")
 	case len(f.Daemons) == 0:
-		return nil, config.Usagef("--daemons: give at least one number, such as 1,3")
+		return nil, fmt.Errorf("--daemons: give at least one number, such as 1,3")
 	case !slices.Contains([]string{"", "http", "discard"}, f.Sink):
-		return nil, config.Usagef("--sink %q must be http or discard", f.Sink)
+		return nil, fmt.Errorf("--sink %q must be http or discard", f.Sink)
 	}
 	for _, n := range f.Daemons {
 		if n < 1 || n > maxDaemons {
-			return nil, config.Usagef("--daemons %d must lie between 1 and %d", n, maxDaemons)
+			return nil, fmt.Errorf("--daemons %d must lie between 1 and %d", n, maxDaemons)
 		}
 	}
 	if err := cmp.Or(validSeconds("seconds", f.Seconds), validSeconds("slow-seconds", f.SlowSeconds)); err != nil {
@@ -71,7 +71,7 @@ func (f *PaceFlags) validate() ([]delivery.Rate, error) {
 		rates = append(rates, rate)
 	}
 	if jobs := slow * float64(f.SlowSeconds+2) * reserve; jobs > leadJobs {
-		return nil, config.Usagef("--slow-seconds %d: %.0f jobs of the rates up to %d/s are more than %d, what can wait at once; "+
+		return nil, fmt.Errorf("--slow-seconds %d: %.0f jobs of the rates up to %d/s are more than %d, what can wait at once; "+
 			"use fewer seconds or rates", f.SlowSeconds, jobs, maxSlowRate, leadJobs)
 	}
 	slices.SortFunc(rates, func(a, b delivery.Rate) int {
@@ -82,7 +82,7 @@ func (f *PaceFlags) validate() ([]delivery.Rate, error) {
 
 func validSeconds(flag string, seconds int) error {
 	if seconds < 2 || seconds > maxSeconds {
-		return config.Usagef("--%s %d must lie between 2 and %d", flag, seconds, maxSeconds)
+		return fmt.Errorf("--%s %d must lie between 2 and %d", flag, seconds, maxSeconds)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func validSeconds(flag string, seconds int) error {
 // fits reports whether so many jobs can be published and remembered.
 func fits(perSecond float64, seconds int) error {
 	if jobs := perSecond * float64(seconds+2) * reserve; jobs > maxJobs {
-		return config.Usagef("%.0f jobs are more than %d; use a lower rate or fewer seconds", jobs, maxJobs)
+		return fmt.Errorf("%.0f jobs are more than %d; use a lower rate or fewer seconds", jobs, maxJobs)
 	}
 	return nil
 }
@@ -98,14 +98,14 @@ func fits(perSecond float64, seconds int) error {
 func parseRate(text string) (delivery.Rate, error) {
 	micros, period, err := notation.ParseRate(text)
 	if err != nil {
-		return delivery.Rate{}, config.UsageError{Err: err}
+		return delivery.Rate{}, err
 	}
 	rate, err := delivery.NewRate(micros, period)
 	switch {
 	case err != nil:
-		return rate, config.UsageError{Err: err}
+		return rate, err
 	case rate.PerSecond() < 0.5:
-		return rate, config.Usagef("rate %s is too low to be measured in minutes; use 0.5 or more", text)
+		return rate, fmt.Errorf("rate %s is too low to be measured in minutes; use 0.5 or more", text)
 	}
 	return rate, nil
 }
@@ -129,10 +129,20 @@ func (r *Report) String() string { return StreamTable(r.Streams) + FactTable(r.F
 
 // Options are the options common to all measurements.
 type Options struct {
-	Load    func() (*config.Config, *slog.Logger, error) // reads the configuration of the services, which is then changed
-	Args    []string                                     // of this program as a daemon
-	Environ []string                                     // of a daemon
-	Stderr  io.Writer                                    // gets progress lines
+	Daemon  string    // the program that is measured
+	Config  string    // configuration file of the services; "" if the environment has all settings
+	Environ []string  // of the configuration, and of the daemons
+	Stderr  io.Writer // gets progress lines
+}
+
+// services reads the configuration of the services.
+func (o *Options) services() (*config.Config, *slog.Logger, error) {
+	from := config.Source{Path: o.Config, Explicit: o.Config != "", Environ: o.Environ}
+	cfg, _, err := config.LoadFor(from, config.NeedKafka, config.NeedRedis, config.NeedPostgres)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cfg, cfg.Log.Logger(o.Stderr), nil
 }
 
 // say writes a progress line to standard error.
@@ -158,7 +168,7 @@ func (o *Options) measure(ctx context.Context, daemons int, measure func(*enviro
 	return report, nil
 }
 
-// Pace is `pacer bench pace`: the grid of rates and numbers of daemons.
+// Pace is `bench pace`: the grid of rates and numbers of daemons.
 func Pace(ctx context.Context, o *Options, flags *PaceFlags) (*Report, error) {
 	rates, err := flags.validate()
 	if err != nil {

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/measure"
 )
 
 // steady is a run of one campaign that kept its rate for ten seconds, its jobs dealt out to the daemons in turn.
@@ -14,8 +13,8 @@ func steady(rate int64, daemons int) *Run {
 	spacing := time.Second / time.Duration(rate)
 	n := int(10 * rate)
 	run := &Run{
-		Loads: []measure.Load{{ID: "c", Rate: delivery.PerSecond(rate), Published: n}}, Daemons: daemons,
-		Window: measure.Interval{From: sec, To: 9 * sec}, Events: events(even(0, spacing, n)),
+		Loads: []Load{{ID: "c", Rate: delivery.PerSecond(rate), Published: n}}, Daemons: daemons,
+		Window: Interval{From: sec, To: 9 * sec}, Events: events(even(0, spacing, n)),
 	}
 	for i := range run.Events {
 		run.Events[i].Daemon = int8(i % daemons)
@@ -92,7 +91,7 @@ func TestBrokenStreamsAreNoticed(t *testing.T) {
 					r.Events[i].At += 10 * ms
 				}
 			}
-			measure.Sort(r.Events)
+			Sort(r.Events)
 			return r
 		}, "bins within 5 %", false},
 		{"one bin empty", func() *Run {
@@ -133,7 +132,7 @@ func TestBrokenStreamsAreNoticed(t *testing.T) {
 }
 
 // thinned is without every nth event.
-func thinned(list []measure.Event, n int) (rest []measure.Event) {
+func thinned(list []Event, n int) (rest []Event) {
 	for i, e := range list {
 		if i%n != 0 {
 			rest = append(rest, e)
@@ -143,14 +142,14 @@ func thinned(list []measure.Event, n int) (rest []measure.Event) {
 }
 
 func TestTogetherAddsCampaignsUp(t *testing.T) {
-	run := &Run{Daemons: 1, Window: measure.Interval{From: 0, To: 2 * sec}}
+	run := &Run{Daemons: 1, Window: Interval{From: 0, To: 2 * sec}}
 	for c := range 4 {
-		run.Loads = append(run.Loads, measure.Load{Rate: delivery.PerSecond(50), Published: 100})
+		run.Loads = append(run.Loads, Load{Rate: delivery.PerSecond(50), Published: 100})
 		for i, at := range even(time.Duration(c)*5*ms, 20*ms, 100) {
-			run.Events = append(run.Events, measure.Event{At: at, Campaign: int32(c), Job: int32(i)})
+			run.Events = append(run.Events, Event{At: at, Campaign: int32(c), Job: int32(i)})
 		}
 	}
-	measure.Sort(run.Events)
+	Sort(run.Events)
 	s := run.Together()
 	if s.Rate != 200 || s.Jobs != 400 || s.AchievedOverTarget != 1 || s.Lost != 0 || s.Duplicates != 0 || s.LatenessP99MS != 0 {
 		t.Errorf("together %+v", s)

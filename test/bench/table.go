@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"fmt"
@@ -70,7 +70,7 @@ func StreamTable(streams []Stream) string {
 			percent(s.AchievedOverTarget, 2), fmt.Sprint(s.MaxRolling1s), fmt.Sprintf("%+.1f", s.AboveRate),
 			showIf(fast, percent(s.BinsWithin5, 1)), showIf(fast, percent(s.BinsWorst, 1)),
 			fmt.Sprintf("%.2f ms", s.LatenessP50MS), fmt.Sprintf("%.2f ms", s.LatenessP99MS),
-			showIf(shared, percent(measure.Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillion), fmt.Sprintf("%.0f", s.RSSMiB),
+			showIf(shared, percent(Unfairness(s.Shares), 1)), fmt.Sprintf("%.0f", s.CPUSecondsPerMillion), fmt.Sprintf("%.0f", s.RSSMiB),
 			fmt.Sprintf("%.3f", s.RedisCommandsPerJob), fmt.Sprintf("%.3f", s.RequeuesPerJob), fmt.Sprint(s.Lost),
 			fmt.Sprint(s.Duplicates), met(len(s.Misses) == 0),
 		})

@@ -1,11 +1,10 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/measure"
 )
 
@@ -29,10 +28,10 @@ type CampaignsFlags struct {
 	Idle      bool // no jobs at all
 }
 
-// Campaigns is `pacer bench campaigns`: a large number of campaigns in one daemon.
+// Campaigns is `bench campaigns`: a large number of campaigns in one daemon.
 func Campaigns(ctx context.Context, o *Options, flags *CampaignsFlags) (*Report, error) {
 	if flags.Campaigns < 1 || flags.Campaigns > maxCampaigns {
-		return nil, config.Usagef("--campaigns %d must lie between 1 and %d", flags.Campaigns, maxCampaigns)
+		return nil, fmt.Errorf("--campaigns %d must lie between 1 and %d", flags.Campaigns, maxCampaigns)
 	}
 	if err := validSeconds("seconds", flags.Seconds); err != nil {
 		return nil, err
@@ -69,7 +68,7 @@ func campaignsReport(run *Run) *Report {
 	slowest, below, most := s.Jobs, 0, 0
 	rate := run.Loads[0].Rate.PerSecond()
 	want := rate * run.Window.Length().Seconds()
-	for _, times := range measure.TimesPerCampaign(run.Window.Cut(run.Events), len(run.Loads)) {
+	for _, times := range TimesPerCampaign(run.Window.Cut(run.Events), len(run.Loads)) {
 		slowest = min(slowest, len(times))
 		most = max(most, measure.MaxRolling(times, time.Second))
 		if float64(len(times))+1 < minCampaignRate*want { // the window may cut a spacing
@@ -81,7 +80,7 @@ func campaignsReport(run *Run) *Report {
 		Told("campaigns", float64(len(run.Loads)), ""),
 		Told("jobs of the slowest campaign, of those due", percentOf*float64(slowest)/want, "%"),
 		AtMost(fmt.Sprintf("campaigns more than a job below %g %% of their rate", percentOf*minCampaignRate), float64(below), 0, ""),
-		AtMost("most jobs of a campaign in a rolling second", float64(most), rate*measure.RollingTolerance+1, ""),
+		AtMost("most jobs of a campaign in a rolling second", float64(most), rate*RollingTolerance+1, ""),
 		AtLeast("100 ms bins within 10 % of the mean", percentOf*s.BinsWithin10, percentOf*manyBinsWithin10, "%"),
 		AtMost("memory", s.RSSMiB, maxManyMiB, "MiB"),
 		AtMost("processors", cores, maxManyCores, "cores"),

@@ -1,4 +1,4 @@
-package measure
+package main
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/measure"
 )
 
 const (
@@ -51,9 +52,6 @@ type Interval struct{ From, To time.Duration }
 
 // Length returns the length of the interval.
 func (w Interval) Length() time.Duration { return w.To - w.From }
-
-// Holds reports whether the interval contains an instant.
-func (w Interval) Holds(at time.Duration) bool { return w.From <= at && at < w.To }
 
 // Cut returns the events in the window; events are in order of time.
 func (w Interval) Cut(events []Event) []Event {
@@ -176,22 +174,17 @@ func (w Interval) LongestGap(times []time.Duration) time.Duration {
 }
 
 // RollingExcess returns by how many units the worst rolling span exceeds the bound: the largest rate in force within
-// it, times its length and the tolerance for late slots, plus one. A rate counts for ChangeGrace longer than it is in
+// it, times its length and the tolerance for late slots, plus one. A rate counts for measure.ChangeGrace longer than it is in
 // force. The result is at most 0 if the bound holds, and minus infinity without arrivals, which are ascending.
-func RollingExcess(arrivals []time.Duration, changes []RateChange, span time.Duration) float64 {
+func RollingExcess(arrivals []time.Duration, changes []measure.RateChange, span time.Duration) float64 {
+	line := measure.NewTimeline(changes, span+measure.ChangeGrace)
 	worst, first := math.Inf(-1), 0
 	for last, at := range arrivals {
 		for at-arrivals[first] >= span {
 			first++
 		}
-		rate := largestRate(changes, at-span-ChangeGrace, at)
+		rate := line.Rate(at)
 		worst = max(worst, float64(last-first+1)-rate*span.Seconds()*RollingTolerance-1)
 	}
 	return worst
-}
-
-// Round rounds to a number of decimals, for reports.
-func Round(x float64, digits int) float64 {
-	scale := math.Pow10(digits)
-	return math.Round(x*scale) / scale
 }
