@@ -246,29 +246,17 @@ COMMENT ON COLUMN pacer.campaign_progress.updated_at IS 'when any of these chang
 
 -- The backlog of a campaign may lie in several lanes, so that several daemons send it.
 CREATE TABLE pacer.lane_pins (
-    campaign_id text        PRIMARY KEY,
-    lane        integer     NOT NULL CONSTRAINT lane_must_not_be_negative CHECK (lane >= 0),
-    pinned_at   timestamptz NOT NULL DEFAULT now(),
-    drained_at  timestamptz
-);
-COMMENT ON TABLE pacer.lane_pins IS 'no foreign key: the jobs of a deleted campaign still lie in its lane';
-COMMENT ON COLUMN pacer.lane_pins.campaign_id IS 'whose jobs';
-COMMENT ON COLUMN pacer.lane_pins.lane IS 'the partition of the topic of lanes where they wait';
-COMMENT ON COLUMN pacer.lane_pins.pinned_at IS 'when the first job was moved there';
-COMMENT ON COLUMN pacer.lane_pins.drained_at IS 'when the reader of the lane last reported that almost nothing of the campaign is left in it; kept while there are other stripes';
-
-CREATE TABLE pacer.lane_stripes (
     campaign_id text        NOT NULL,
     lane        integer     NOT NULL CONSTRAINT lane_must_not_be_negative CHECK (lane >= 0),
     pinned_at   timestamptz NOT NULL DEFAULT now(),
     drained_at  timestamptz,
     PRIMARY KEY (campaign_id, lane)
 );
-COMMENT ON TABLE pacer.lane_stripes IS 'the lanes of a campaign besides that of lane_pins; no foreign key: the jobs of a deleted campaign still lie in them';
-COMMENT ON COLUMN pacer.lane_stripes.campaign_id IS 'whose jobs';
-COMMENT ON COLUMN pacer.lane_stripes.lane IS 'a further partition of the topic of lanes where they wait';
-COMMENT ON COLUMN pacer.lane_stripes.pinned_at IS 'when the first job was moved there';
-COMMENT ON COLUMN pacer.lane_stripes.drained_at IS 'as in lane_pins';
+COMMENT ON TABLE pacer.lane_pins IS 'the lanes of each campaign; no foreign key: the jobs of a deleted campaign still lie in its lanes';
+COMMENT ON COLUMN pacer.lane_pins.campaign_id IS 'whose jobs';
+COMMENT ON COLUMN pacer.lane_pins.lane IS 'a partition of the topic of lanes where they wait';
+COMMENT ON COLUMN pacer.lane_pins.pinned_at IS 'when the first job was moved there';
+COMMENT ON COLUMN pacer.lane_pins.drained_at IS 'when the reader of the lane last reported that almost nothing of the campaign is left in it; kept while there are other lanes';
 
 -- Names of topics are used again when a topic is made anew, and by other clusters, so a position has the ids of both.
 CREATE TABLE pacer.positions (
@@ -1514,27 +1502,6 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OF lane OR DELETE ON pacer.lane_pins
     FOR EACH ROW EXECUTE FUNCTION pacer.announce_pin();
-CREATE TRIGGER announce AFTER INSERT OR UPDATE OF lane OR DELETE ON pacer.lane_stripes
-    FOR EACH ROW EXECUTE FUNCTION pacer.announce_pin();
-
--- promote_stripe puts another lane in the place of a first lane that is removed, so that a campaign with lanes always has a first.
--- +goose StatementBegin
-CREATE FUNCTION pacer.promote_stripe() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    WITH next AS (
-        DELETE FROM pacer.lane_stripes s WHERE s.campaign_id = OLD.campaign_id AND s.lane = (
-            SELECT min(o.lane) FROM pacer.lane_stripes o WHERE o.campaign_id = OLD.campaign_id)
-        RETURNING s.*
-    )
-    INSERT INTO pacer.lane_pins (campaign_id, lane, pinned_at, drained_at)
-    SELECT n.campaign_id, n.lane, n.pinned_at, n.drained_at FROM next n
-    ON CONFLICT (campaign_id) DO NOTHING;
-    RETURN NULL;
-END $$;
--- +goose StatementEnd
-CREATE TRIGGER promote AFTER DELETE ON pacer.lane_pins
-    FOR EACH ROW EXECUTE FUNCTION pacer.promote_stripe();
 
 -- lanes does in SQL what daemons do when they pin a campaign.
 -- +goose StatementBegin
@@ -1559,9 +1526,7 @@ BEGIN
     INTO wanted FROM pacer.campaigns c WHERE c.id = $1;
     wanted := coalesce(wanted, 1);
     FOR try IN 1..2 LOOP
-        stripes := ARRAY(
-            SELECT p.lane FROM pacer.lane_pins p WHERE p.campaign_id = $1 AND p.lane < $2
-            UNION SELECT s.lane FROM pacer.lane_stripes s WHERE s.campaign_id = $1 AND s.lane < $2 ORDER BY 1);
+        stripes := ARRAY(SELECT p.lane FROM pacer.lane_pins p WHERE p.campaign_id = $1 AND p.lane < $2 ORDER BY 1);
         IF cardinality(stripes) >= wanted THEN
             RETURN stripes;
         END IF;
@@ -1569,45 +1534,21 @@ BEGIN
             PERFORM pg_advisory_xact_lock(8097862892351678830); -- one chooses at a time; the daemons take the same lock
         END IF;
     END LOOP;
-    SELECT p.lane INTO base FROM pacer.lane_pins p WHERE p.campaign_id = $1 AND p.lane < $2;
+    -- If their pins and backlogs are equal, lanes follow the first: neighbours belong to different daemons.
+    base := coalesce(stripes[1], (hashtextextended($1, 0) % $2 + $2) % $2);
     FOR chosen IN
         SELECT n.lane
         FROM generate_series(0, $2 - 1) AS n(lane)
-        LEFT JOIN (
-            SELECT p.lane, count(*) AS pins
-            FROM (SELECT a.lane FROM pacer.lane_pins a UNION ALL SELECT b.lane FROM pacer.lane_stripes b) AS p GROUP BY p.lane
-        ) AS pin USING (lane)
-        LEFT JOIN (
-            SELECT s.partition AS lane, max(s.backlog) AS jobs FROM pacer.positions s
-            WHERE s.topic = $3 AND s.updated_at > now() - interval '1 minute' GROUP BY s.partition
-        ) AS backlog USING (lane)
-        WHERE base IS NULL AND n.lane <> ALL (stripes)
-        ORDER BY coalesce(pin.pins, 0), coalesce(backlog.jobs, 0), hashtextextended($1, n.lane)
-        LIMIT 1
-    LOOP
-        INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ($1, chosen)
-        ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now(), drained_at = NULL;
-        base := chosen;
-        stripes := stripes || chosen;
-    END LOOP;
-    -- Further ones follow the first, if their pins and backlogs are equal: neighbours belong to different daemons.
-    FOR chosen IN
-        SELECT n.lane
-        FROM generate_series(0, $2 - 1) AS n(lane)
-        LEFT JOIN (
-            SELECT p.lane, count(*) AS pins
-            FROM (SELECT a.lane FROM pacer.lane_pins a UNION ALL SELECT b.lane FROM pacer.lane_stripes b) AS p GROUP BY p.lane
-        ) AS pin USING (lane)
+        LEFT JOIN (SELECT p.lane, count(*) AS pins FROM pacer.lane_pins p GROUP BY p.lane) AS pin USING (lane)
         LEFT JOIN (
             SELECT s.partition AS lane, max(s.backlog) AS jobs FROM pacer.positions s
             WHERE s.topic = $3 AND s.updated_at > now() - interval '1 minute' GROUP BY s.partition
         ) AS backlog USING (lane)
         WHERE n.lane <> ALL (stripes)
         ORDER BY coalesce(pin.pins, 0), coalesce(backlog.jobs, 0), (n.lane - base + $2) % $2
-        LIMIT greatest(wanted - cardinality(stripes), 0)
+        LIMIT wanted - cardinality(stripes)
     LOOP
-        INSERT INTO pacer.lane_stripes (campaign_id, lane) VALUES ($1, chosen)
-        ON CONFLICT (campaign_id, lane) DO UPDATE SET pinned_at = now(), drained_at = NULL;
+        INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ($1, chosen);
         stripes := stripes || chosen;
     END LOOP;
     RETURN ARRAY(SELECT unnest(stripes) ORDER BY 1);

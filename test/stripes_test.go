@@ -19,7 +19,7 @@ const stripedLanes = 32
 func (s *stack) stripes(campaign string) (lanes []int) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.t.Context(), `SELECT ARRAY(
-    SELECT lane FROM pacer.lane_pins WHERE campaign_id = $1 UNION SELECT lane FROM pacer.lane_stripes WHERE campaign_id = $1 ORDER BY 1)`,
+    SELECT lane FROM pacer.lane_pins WHERE campaign_id = $1 ORDER BY 1)`,
 		campaign).Scan(&lanes)
 	if err != nil {
 		s.t.Fatal(err)
@@ -140,38 +140,5 @@ func (s *stack) shownSenders(campaign string, lanes []int, daemons int) {
 	})
 	if out := s.run("campaign", "show", campaign); strings.Count(out, "jobs in memory, ") != daemons || !strings.Contains(out, "sent by") {
 		s.t.Errorf("who sends it is not shown: %s", out)
-	}
-}
-
-// TestStripesOfAnEarlierVersion: a campaign that a daemon of an earlier version has pinned to one lane keeps it as its
-// first, and gets more; when such a daemon finds the first drained, another takes its place.
-func TestStripesOfAnEarlierVersion(t *testing.T) {
-	alongside(t, 15*time.Second)
-	s := newStack(t, stackOptions{partitions: 2, lanes: stripedLanes})
-	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('wide', 2000, 'paused')`)
-	s.sql(`INSERT INTO pacer.lane_pins (campaign_id, lane) VALUES ('wide', 7)`)
-	s.intoLane(7, ofCampaign("wide", 0, 500))
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
-	s.publish(ofCampaign("wide", 500, 4096))
-	s.await(30*time.Second, "the overflow", func() bool { return s.written(requeue.LaneTopic(s.prefix)) >= 4596 })
-	lanes, counts := s.stripes("wide"), s.inLanes("wide")
-	if first := s.pin("wide"); len(lanes) != 4 || first != 7 || len(counts) < 2 { // of 16 stretches, none may be of a certain lane
-		t.Errorf("lanes %v with the first %d, and jobs in %v", lanes, first, counts)
-	}
-	for lane := range counts {
-		if !slices.Contains(lanes, lane) {
-			t.Errorf("jobs in lane %d, which is none of %v", lane, lanes)
-		}
-	}
-	s.sql(`DELETE FROM pacer.lane_pins WHERE campaign_id = 'wide' AND lane = 7`) // as an earlier version does
-	if lanes, first := s.stripes("wide"), s.pin("wide"); len(lanes) != 3 || !slices.Contains(lanes, first) {
-		t.Errorf("lanes %v with the first %d", lanes, first)
-	}
-	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
-	s.await(30*time.Second, "every job", func() bool { n, _ := s.receiver.accepted("wide"); return n == 4596 })
-	d.stop()
-	if _, again := s.receiver.accepted("wide"); again != 0 || s.maxHops() > 1 {
-		t.Errorf("%d jobs arrived twice, at most %d hops", again, s.maxHops())
 	}
 }

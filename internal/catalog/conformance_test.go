@@ -48,7 +48,7 @@ func TestConformance(t *testing.T) {
 // emptied is a catalog over a database in which nothing is left of the tests before.
 func emptied(t *testing.T, dsn string) (*Postgres, editor) {
 	conn := connected(t, dsn)
-	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.lane_pins, pacer.lane_stripes, pacer.positions, pacer.store_incarnations CASCADE`)
+	run(t, conn, `TRUNCATE pacer.campaigns, pacer.quotas, pacer.destinations, pacer.lane_pins, pacer.positions, pacer.store_incarnations CASCADE`)
 	return started(t, Options{DSN: dsn, PollInterval: time.Minute}), &sqlEditor{t: t, conn: conn}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -29,7 +28,7 @@ const (
 // Pin returns the lanes of each campaign, which are its stripes: those that it has, and more until it has the number that
 // is wanted or the lanes are used up. New ones are chosen among lanes 0 to lanes-1 without those to avoid: the lanes with
 // the fewest pins and, among those, the smallest backlog (see chooseLane). A campaign all of whose lanes are to be avoided
-// gets one instead of its first. Concurrent calls return the same lanes. Pin takes at most two seconds. The SQL functions
+// gets one instead of its lowest. Concurrent calls return the same lanes. Pin takes at most two seconds. The SQL functions
 // pacer.lane and pacer.lanes do the same for other programs.
 func (p *Postgres) Pin(ctx context.Context, wanted map[string]int, lanes int, avoid []int) (map[string][]int, error) {
 	if err := checkLanes(lanes, avoid); err != nil {
@@ -42,9 +41,9 @@ func (p *Postgres) Pin(ctx context.Context, wanted map[string]int, lanes int, av
 	}
 	return read(ctx, p.database, pinTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (map[string][]int, error) {
 		rows, _ := pool.Query(ctx, selectPinned, campaigns, lanes)
-		sets, err := collectSets(rows)
-		if err != nil || !slices.ContainsFunc(campaigns, func(id string) bool { return sets[id].lacks(wanted[id], avoid) }) {
-			return lanesOf(sets), err
+		sets, err := collectPins(rows)
+		if err != nil || !slices.ContainsFunc(campaigns, func(id string) bool { return lacks(sets[id], wanted[id], avoid) }) {
+			return sets, err
 		}
 		return inTx(ctx, pool, func(tx pgx.Tx) (map[string][]int, error) {
 			return p.pinNew(ctx, tx, campaigns, choice{wanted: wanted, loads: make([]laneLoad, lanes), avoid: avoid})
@@ -61,16 +60,11 @@ func checkLanes(lanes int, avoid []int) error {
 }
 
 const (
-	// selectPinned reads the pins that count, those to lanes that the topic has, and which are the first.
-	selectPinned = `
-SELECT campaign_id, lane, true FROM pacer.lane_pins WHERE campaign_id = ANY($1) AND lane < $2
-UNION ALL
-SELECT campaign_id, lane, false FROM pacer.lane_stripes WHERE campaign_id = ANY($1) AND lane < $2`
+	// selectPinned reads the pins that count: those to lanes that the topic has.
+	selectPinned = `SELECT campaign_id, lane FROM pacer.lane_pins WHERE campaign_id = ANY($1) AND lane < $2`
 
 	selectLoads = `
-SELECT lane, count(*), 0::bigint FROM (
-    SELECT lane FROM pacer.lane_pins UNION ALL SELECT lane FROM pacer.lane_stripes
-) AS pins WHERE lane < $1 GROUP BY lane
+SELECT lane, count(*), 0::bigint FROM pacer.lane_pins WHERE lane < $1 GROUP BY lane
 UNION ALL
 SELECT partition, 0, max(backlog) FROM pacer.positions
 WHERE topic = $2 AND partition < $1 AND updated_at > now() - $3::interval GROUP BY partition`
@@ -79,10 +73,10 @@ WHERE topic = $2 AND partition < $1 AND updated_at > now() - $3::interval GROUP 
 // pinNew chooses lanes for the campaigns that have too few, one caller at a time: two concurrent choices would take the
 // same lane, or pin one campaign twice. The locks and the queries make one round trip.
 func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, c choice) (map[string][]int, error) {
-	var sets map[string]laneSet
+	var sets map[string][]int
 	batch := lockedBatch()
 	batch.Queue(selectPinned, campaigns, len(c.loads)).Query(func(rows pgx.Rows) (err error) {
-		sets, err = collectSets(rows)
+		sets, err = collectPins(rows)
 		return err
 	})
 	batch.Queue(selectLoads, len(c.loads), p.options.LanesTopic, backlogAge).Query(func(rows pgx.Rows) error {
@@ -98,15 +92,14 @@ func (p *Postgres) pinNew(ctx context.Context, tx pgx.Tx, campaigns []string, c 
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
-	first, further := c.choose(campaigns, sets)
+	added, removed := c.choose(campaigns, sets)
 	batch = &pgx.Batch{}
-	batch.Queue(`
-INSERT INTO pacer.lane_pins (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])
-ON CONFLICT (campaign_id) DO UPDATE SET lane = excluded.lane, pinned_at = now(), drained_at = NULL`, first.campaigns, first.lanes)
-	batch.Queue(`
-INSERT INTO pacer.lane_stripes (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])
-ON CONFLICT (campaign_id, lane) DO UPDATE SET pinned_at = now(), drained_at = NULL`, further.campaigns, further.lanes)
-	return lanesOf(sets), tx.SendBatch(ctx, batch).Close()
+	if len(removed.lanes) > 0 {
+		batch.Queue(`DELETE FROM pacer.lane_pins WHERE (campaign_id, lane) IN (SELECT * FROM unnest($1::text[], $2::int[]))`,
+			removed.campaigns, removed.lanes)
+	}
+	batch.Queue(`INSERT INTO pacer.lane_pins (campaign_id, lane) SELECT * FROM unnest($1::text[], $2::int[])`, added.campaigns, added.lanes)
+	return sets, tx.SendBatch(ctx, batch).Close()
 }
 
 // lockedBatch begins a batch of a transaction that alone changes pins.
@@ -122,10 +115,8 @@ func lockedBatch() *pgx.Batch {
 func (p *Postgres) Pinned(ctx context.Context, age time.Duration) (map[string][]int, error) {
 	return read(ctx, p.database, pinTimeout, "read the pins", func(ctx context.Context, pool *pgxpool.Pool) (map[string][]int, error) {
 		rows, _ := pool.Query(ctx, `
-SELECT p.campaign_id, p.lane FROM pacer.lane_pins p
-WHERE p.pinned_at <= now() - $1::interval OR EXISTS (SELECT FROM pacer.lane_stripes s WHERE s.campaign_id = p.campaign_id)
-UNION ALL
-SELECT campaign_id, lane FROM pacer.lane_stripes`, age)
+SELECT p.campaign_id, p.lane FROM pacer.lane_pins p WHERE p.pinned_at <= now() - $1::interval
+    OR EXISTS (SELECT FROM pacer.lane_pins o WHERE o.campaign_id = p.campaign_id AND o.lane <> p.lane)`, age)
 		return collectPins(rows)
 	})
 }
@@ -140,22 +131,6 @@ func collectPins(rows pgx.Rows) (map[string][]int, error) {
 		return nil
 	})
 	return pins, err
-}
-
-// collectSets reads the rows of selectPinned.
-func collectSets(rows pgx.Rows) (map[string]laneSet, error) {
-	sets, campaign, lane, first := make(map[string]laneSet), "", 0, false
-	_, err := pgx.ForEachRow(rows, []any{&campaign, &lane, &first}, func() error {
-		set := sets[campaign]
-		if first {
-			set.first = []int{lane}
-		} else {
-			set.further = append(set.further, lane)
-		}
-		sets[campaign] = set
-		return nil
-	})
-	return sets, err
 }
 
 // Rate returns the rate of a campaign, by which the number of its lanes is chosen; zero if it is unknown.
@@ -180,7 +155,7 @@ func (p *Postgres) Unpin(ctx context.Context, campaign string, lane int, seen bo
 	return read(ctx, p.database, pinTimeout, "unpin campaign "+campaign, func(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 		tag, err := pool.Exec(ctx, `
 DELETE FROM pacer.lane_pins WHERE campaign_id = $1 AND lane = $2
-    AND NOT EXISTS (SELECT FROM pacer.lane_stripes WHERE campaign_id = $1)`, campaign, lane)
+    AND NOT EXISTS (SELECT FROM pacer.lane_pins WHERE campaign_id = $1 AND lane <> $2)`, campaign, lane)
 		if err != nil || tag.RowsAffected() > 0 {
 			return true, err
 		}
@@ -208,30 +183,23 @@ const (
 const (
 	// selectStripes reads the lanes of a campaign.
 	selectStripes = `
-SELECT lane, coalesce(drained_at > now() - $2::interval, false), pinned_at < now() - $3::interval FROM (
-    SELECT campaign_id, lane, pinned_at, drained_at FROM pacer.lane_pins
-    UNION ALL SELECT campaign_id, lane, pinned_at, drained_at FROM pacer.lane_stripes
-) AS stripes WHERE campaign_id = $1`
+SELECT lane, coalesce(drained_at > now() - $2::interval, false), pinned_at < now() - $3::interval
+FROM pacer.lane_pins WHERE campaign_id = $1`
 
 	// noteDrained notes that one of several lanes of a campaign is drained, and reads all of them. It takes no lock but that of the
 	// row: while many campaigns have almost nothing left, there are many reports, and each is repeated.
 	noteDrained = `
-WITH first AS (
+WITH noted AS (
     UPDATE pacer.lane_pins SET drained_at = now() WHERE campaign_id = $1 AND lane = $4 RETURNING lane, pinned_at
-), further AS (
-    UPDATE pacer.lane_stripes SET drained_at = now() WHERE campaign_id = $1 AND lane = $4 RETURNING lane, pinned_at
 )
-SELECT lane, true, pinned_at < now() - $3::interval FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS noted
+SELECT lane, true, pinned_at < now() - $3::interval FROM noted
 UNION ALL` + selectStripes + ` AND lane <> $4`
 )
 
-// unpinAll removes all pins of a campaign, if all its lanes are drained still. The row of lane_pins is locked first, as by daemons of
-// earlier versions, which remove that row alone and, by its trigger, one of lane_stripes: in another order each would wait for the
-// other.
+// unpinAll removes all pins of a campaign, if all its lanes are drained still.
 func unpinAll(ctx context.Context, tx pgx.Tx, campaign string, seen bool) (released bool, err error) {
 	var stripes []stripe
 	batch := lockedBatch()
-	batch.Queue(`SELECT FROM pacer.lane_pins WHERE campaign_id = $1 FOR UPDATE`, campaign)
 	batch.Queue(selectStripes, campaign, drainedAge, idlePin).Query(func(rows pgx.Rows) (err error) {
 		stripes, err = pgx.CollectRows(rows, pgx.RowToStructByPos[stripe])
 		return err
@@ -242,10 +210,8 @@ func unpinAll(ctx context.Context, tx pgx.Tx, campaign string, seen bool) (relea
 	if !allDrained(stripes, seen) {
 		return false, nil
 	}
-	batch = &pgx.Batch{}
-	batch.Queue(`DELETE FROM pacer.lane_stripes WHERE campaign_id = $1`, campaign) // before its first: see promote_stripe
-	batch.Queue(`DELETE FROM pacer.lane_pins WHERE campaign_id = $1`, campaign)
-	return true, tx.SendBatch(ctx, batch).Close()
+	_, err = tx.Exec(ctx, `DELETE FROM pacer.lane_pins WHERE campaign_id = $1`, campaign)
+	return true, err
 }
 
 // stripe is one of the lanes of a campaign.
@@ -266,32 +232,9 @@ func allDrained(stripes []stripe, seen bool) bool {
 	return true
 }
 
-// laneSet is the set of lanes of a campaign.
-type laneSet struct {
-	first   []int // one, which daemons of earlier versions know; or none
-	further []int
-}
-
-// all returns the lanes in ascending order.
-func (s laneSet) all() []int {
-	all := slices.Concat(s.first, s.further)
-	slices.Sort(all)
-	return all
-}
-
-// lacks reports whether the set has fewer lanes than wanted, or only such as are to be avoided.
-func (s laneSet) lacks(wanted int, avoid []int) bool {
-	all := s.all()
-	return len(all) < wanted || !slices.ContainsFunc(all, func(lane int) bool { return !slices.Contains(avoid, lane) })
-}
-
-// lanesOf returns the lanes of each campaign.
-func lanesOf(sets map[string]laneSet) map[string][]int {
-	pins := make(map[string][]int, len(sets))
-	for id, set := range sets {
-		pins[id] = set.all()
-	}
-	return pins
+// lacks reports whether a set has fewer lanes than wanted, or only such as are to be avoided.
+func lacks(set []int, wanted int, avoid []int) bool {
+	return len(set) < wanted || !slices.ContainsFunc(set, func(lane int) bool { return !slices.Contains(avoid, lane) })
 }
 
 // choice is a choice of lanes.
@@ -307,7 +250,7 @@ type laneLoad struct {
 	backlog int64 // jobs
 }
 
-// chosen are lanes chosen for campaigns.
+// chosen are lanes of campaigns.
 type chosen struct {
 	campaigns []string
 	lanes     []int
@@ -317,64 +260,55 @@ func (c *chosen) add(campaign string, lane int) {
 	c.campaigns, c.lanes = append(c.campaigns, campaign), append(c.lanes, lane)
 }
 
-// choose chooses lanes for each campaign in turn until its set lacks none, and adds them to the sets and the loads. It
-// returns the new first lanes and the new further ones.
-func (c *choice) choose(campaigns []string, sets map[string]laneSet) (first, further chosen) {
+// choose chooses lanes for each campaign in turn until its set lacks none, and changes the sets and the loads. It returns
+// the pins to add and those to remove.
+func (c *choice) choose(campaigns []string, sets map[string][]int) (added, removed chosen) {
 	for _, id := range campaigns {
 		set := sets[id]
-		for set.lacks(c.wanted[id], c.avoid) {
-			onlyAvoided := len(set.all()) > 0 && set.lacks(0, c.avoid)
+		for lacks(set, c.wanted[id], c.avoid) {
 			lane := c.chooseLane(id, set)
 			if lane < 0 {
 				break // all are in the set or to be avoided
 			}
-			c.loads[lane].pins++
-			if onlyAvoided || len(set.first) == 0 {
-				set.first = []int{lane}
-				first.add(id, lane)
-			} else {
-				set.further = append(set.further, lane)
-				further.add(id, lane)
+			if len(set) > 0 && lacks(set, 0, c.avoid) {
+				removed.add(id, set[0])
+				set = set[1:]
 			}
+			c.loads[lane].pins++
+			set = append(set, lane)
+			added.add(id, lane)
 		}
-		sets[id] = set
+		if slices.Sort(set); len(set) > 0 {
+			sets[id] = set
+		}
 	}
-	return first, further
+	return added, removed
 }
 
 // chooseLane chooses one more lane for a campaign: that with the fewest pins, and among those the one with the smallest
 // backlog. Pins come first because they are exact: backlogs are stored every few seconds, and campaigns that overflow one
-// after the other would all follow the smallest, which a few small campaigns do not change. Ties are broken by a hash, so
-// that the first lanes in use do not all belong to the daemon with the lowest partitions; and for a further lane by how
-// soon it follows the first, since neighbours belong to different daemons. It returns -1 if there is none left.
-func (c *choice) chooseLane(campaign string, set laneSet) int {
+// after the other would all follow the smallest, which a few small campaigns do not change. Ties are broken by how soon
+// the lane follows the first of the set, since neighbours belong to different daemons; without one, a hash of the campaign,
+// so that the first lanes in use do not all belong to the daemon with the lowest partitions. It returns -1 if there is none left.
+func (c *choice) chooseLane(campaign string, set []int) int {
+	n := len(c.loads)
+	from := int(delivery.CampaignHash(campaign) % uint64(n))
+	if len(set) > 0 {
+		from = set[0]
+	}
 	best := -1
-	all := set.all()
-	for lane := range c.loads {
-		if slices.Contains(c.avoid, lane) || slices.Contains(all, lane) {
+	for k := range n {
+		lane := (from + k) % n
+		if slices.Contains(c.avoid, lane) || slices.Contains(set, lane) {
 			continue
 		}
-		if best < 0 || c.compare(campaign, set, lane, best) < 0 {
+		if best < 0 || c.loads[lane].less(c.loads[best]) {
 			best = lane
 		}
 	}
 	return best
 }
 
-// compare is negative if lane a is the better one.
-func (c *choice) compare(campaign string, set laneSet, a, b int) int {
-	if by := cmp.Or(cmp.Compare(c.loads[a].pins, c.loads[b].pins), cmp.Compare(c.loads[a].backlog, c.loads[b].backlog)); by != 0 {
-		return by
-	}
-	if len(set.first) > 0 {
-		n, from := len(c.loads), set.first[0]
-		return cmp.Compare((a-from+n)%n, (b-from+n)%n)
-	}
-	return cmp.Compare(laneHash(campaign, a), laneHash(campaign, b))
-}
-
-func laneHash(campaign string, lane int) uint64 {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s %d", campaign, lane)
-	return h.Sum64()
+func (l laneLoad) less(other laneLoad) bool {
+	return cmp.Or(cmp.Compare(l.pins, other.pins), cmp.Compare(l.backlog, other.backlog)) < 0
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -86,8 +85,7 @@ func TestLaneBySQL(t *testing.T) {
 	}
 }
 
-// TestLanesBySQL: as many lanes as the rate needs, by the rule and from the sets of the daemons; a first lane that is removed
-// alone, as daemons of earlier versions do, is replaced by another of the set.
+// TestLanesBySQL: as many lanes as the rate needs, by the rule and from the sets of the daemons.
 func TestLanesBySQL(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -139,12 +137,6 @@ func TestLanesBySQL(t *testing.T) {
 	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 1 WHERE id = 'grows'`)
 	if lanes := bySQL("grows"); !slices.Equal(lanes, four) {
 		t.Errorf("lanes %v shrink to %v", four, lanes)
-	}
-	for left := 3; left > 0; left-- {
-		run(t, conn, `DELETE FROM pacer.lane_pins WHERE campaign_id = 'grows'`)
-		if lanes := bySQL("grows"); len(lanes) != left || !slices.Contains(four, lanes[0]) {
-			t.Errorf("lanes %v, want %d of %v", lanes, left, four)
-		}
 	}
 }
 
@@ -212,26 +204,17 @@ func TestLaneBySQLNeedsOneRightOnly(t *testing.T) {
 	}
 }
 
-// striped pins a campaign to two lanes and returns the first, which older daemons know, and the other.
-func striped(t *testing.T, p *Postgres, conn *pgx.Conn) (first, other int) {
-	t.Helper()
-	lanes, err := p.Pin(t.Context(), map[string]int{"wide": 2}, 16, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.QueryRow(t.Context(), `SELECT lane FROM pacer.lane_pins WHERE campaign_id = 'wide'`).Scan(&first); err != nil {
-		t.Fatal(err)
-	}
-	return first, lanes["wide"][0] + lanes["wide"][1] - first
-}
-
 // TestReportsWaitForNobody: that one of several lanes is drained is noted while lanes are chosen for others.
 func TestReportsWaitForNobody(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	conn := connected(t, dsn)
 	p := started(t, Options{DSN: dsn})
-	first, other := striped(t, p, conn)
+	lanes, err := p.Pin(t.Context(), map[string]int{"wide": 2}, 16, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, other := lanes["wide"][0], lanes["wide"][1]
 	run(t, conn, `SELECT pg_advisory_lock(`+strconv.FormatInt(pinLock, 10)+`)`)
 	for range 2 {
 		if released, err := p.Unpin(t.Context(), "wide", other, true); err != nil || released {
@@ -241,36 +224,5 @@ func TestReportsWaitForNobody(t *testing.T) {
 	run(t, conn, `SELECT pg_advisory_unlock(`+strconv.FormatInt(pinLock, 10)+`)`)
 	if released, err := p.Unpin(t.Context(), "wide", first, true); err != nil || !released {
 		t.Errorf("both lanes are drained: released %t, %v", released, err)
-	}
-}
-
-// TestTwoVersionsUnpin: a daemon of an earlier version removes the first lane, and with it moves another one, while one of this
-// version removes them all. Neither waits for the other for ever.
-func TestTwoVersionsUnpin(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, watch := connected(t, dsn), connected(t, dsn)
-	p := started(t, Options{DSN: dsn})
-	first, other := striped(t, p, conn)
-	if released, err := p.Unpin(t.Context(), "wide", first, true); err != nil || released {
-		t.Fatalf("released %t, %v", released, err)
-	}
-	run(t, conn, `BEGIN`)
-	run(t, conn, `SELECT FROM pacer.lane_pins WHERE campaign_id = 'wide' FOR UPDATE`) // as DELETE does before its trigger
-	done := make(chan error, 1)
-	go func() {
-		_, err := p.Unpin(t.Context(), "wide", other, true)
-		done <- err
-	}()
-	for waits := false; !waits && len(done) == 0; time.Sleep(5 * time.Millisecond) {
-		const waiting = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`
-		if err := watch.QueryRow(t.Context(), waiting).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(t, conn, `DELETE FROM pacer.lane_pins WHERE campaign_id = 'wide'`)
-	run(t, conn, `COMMIT`)
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }

@@ -39,7 +39,7 @@ SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.ro
 FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
 WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
 
-	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins UNION ALL SELECT campaign_id, lane FROM pacer.lane_stripes`
+	selectPins = `SELECT campaign_id, lane FROM pacer.lane_pins`
 
 	// A shard has one row, whose time is changed when its data is another.
 	selectStores = `SELECT shard, since FROM pacer.store_incarnations WHERE isfinite(since)`

@@ -158,32 +158,31 @@ func (m *Memory) Pin(ctx context.Context, wanted map[string]int, lanes int, avoi
 	if err := checkLanes(lanes, avoid); err != nil {
 		return nil, err
 	}
-	sets := make(map[string]laneSet, len(wanted))
+	sets := make(map[string][]int, len(wanted))
 	err := m.locked(ctx, "pin campaigns", func() {
 		for id := range wanted {
 			set := slices.DeleteFunc(slices.Clone(m.state.lanes[id]), func(lane int) bool { return lane >= lanes })
 			if len(set) > 0 {
-				sets[id] = laneSet{first: set[:1], further: set[1:]}
+				sets[id] = set
 			}
 		}
 		c := choice{wanted: wanted, loads: m.laneLoads(lanes), avoid: avoid}
-		first, further := c.choose(slices.Sorted(maps.Keys(wanted)), sets)
-		if len(first.lanes)+len(further.lanes) == 0 {
+		added, removed := c.choose(slices.Sorted(maps.Keys(wanted)), sets)
+		if len(added.lanes) == 0 {
 			return
 		}
 		now := time.Now()
-		for _, added := range []chosen{first, further} {
-			for i, id := range added.campaigns {
-				for _, lane := range m.state.lanes[id] { // one may be replaced
-					delete(m.drainedAt, pin{id, lane})
-				}
-				m.state.setLanes(id, sets[id].all())
-				m.pinnedAt[pin{id, added.lanes[i]}] = now
-			}
+		for i, id := range removed.campaigns {
+			delete(m.drainedAt, pin{id, removed.lanes[i]})
+			delete(m.pinnedAt, pin{id, removed.lanes[i]})
+		}
+		for i, id := range added.campaigns {
+			m.state.setLanes(id, slices.Clone(sets[id]))
+			m.pinnedAt[pin{id, added.lanes[i]}] = now
 		}
 		m.publish(m.state.snapshot(now))
 	})
-	return lanesOf(sets), err
+	return sets, err
 }
 
 // laneLoads returns the load of each lane.

@@ -104,14 +104,14 @@ func TestChooseLane(t *testing.T) {
 		{[]laneLoad{{pins: 3}, {pins: 1}, {pins: 2}, {}}, []int{1, 3}, 2},
 		{[]laneLoad{{}, {}}, []int{0, 1}, -1},
 	} {
-		if got := (&choice{loads: c.loads, avoid: c.avoid}).chooseLane("spring", laneSet{}); got != c.want {
+		if got := (&choice{loads: c.loads, avoid: c.avoid}).chooseLane("spring", nil); got != c.want {
 			t.Errorf("%+v: lane %d, want %d", c.loads, got, c.want)
 		}
 	}
 	// A few campaigns on many lanes must not fill the lanes from the bottom: those belong to one daemon.
 	upper := 0
 	for i := range 100 {
-		if (&choice{loads: make([]laneLoad, 256)}).chooseLane(fmt.Sprintf("c%d", i), laneSet{}) >= 128 {
+		if (&choice{loads: make([]laneLoad, 256)}).chooseLane(fmt.Sprintf("c%d", i), nil) >= 128 {
 			upper++
 		}
 	}
@@ -203,9 +203,9 @@ func TestSmallCampaignsSpread(t *testing.T) {
 	used := [lanes]int{}
 	for c := range campaigns {
 		id := fmt.Sprint("small-", c)
-		sets := map[string]laneSet{}
+		sets := map[string][]int{}
 		(&choice{wanted: map[string]int{id: 1}, loads: loads}).choose([]string{id}, sets)
-		lane := sets[id].first[0]
+		lane := sets[id][0]
 		used[lane]++
 		loads[lane].backlog += 500
 	}
