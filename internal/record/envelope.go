@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -14,34 +15,31 @@ import (
 // envelope is a job written as one JSON object. The values stay raw, so that an error can name its key; nil if the
 // object does not have the key.
 type envelope struct {
-	campaign, id, weight, priority, destination, notBefore, expiresAt, payload json.RawMessage
+	values [len(envelopeKeys)]json.RawMessage
 
 	// The first key that is not known, and the first that is there twice; nil if there is none.
 	stray, twice *string
 }
 
-var envelopeKeys = []string{"campaign", "id", "weight", "priority", "destination", "not_before", "expires_at", "payload"}
+// envelopeKeys are the keys of an envelope.
+var envelopeKeys = [...]string{"campaign", "id", "weight", "priority", "destination", "not_before", "expires_at", "payload"}
 
-func (e *envelope) field(key string) *json.RawMessage {
-	switch key {
-	case "campaign":
-		return &e.campaign
-	case "id":
-		return &e.id
-	case "weight":
-		return &e.weight
-	case "priority":
-		return &e.priority
-	case "destination":
-		return &e.destination
-	case "not_before":
-		return &e.notBefore
-	case "expires_at":
-		return &e.expiresAt
-	case "payload":
-		return &e.payload
+// value returns the value of a known key.
+func (e *envelope) value(key string) json.RawMessage {
+	return e.values[slices.Index(envelopeKeys[:], key)]
+}
+
+// text returns the string of a key; nil if it is missing or no string.
+func (e *envelope) text(j *delivery.Job, key string) []byte {
+	raw := present(e.value(key))
+	if raw == nil {
+		return nil
 	}
-	return nil
+	s, ok := text(raw)
+	if !ok {
+		invalid(j, key, "must be a string")
+	}
+	return s
 }
 
 var errNoObject = errors.New("not a JSON object")
@@ -63,13 +61,13 @@ func (e *envelope) parse(value []byte) error {
 		if err := decoder.Decode(&raw); err != nil {
 			return err
 		}
-		switch field := e.field(key); {
-		case field == nil:
+		switch at := slices.Index(envelopeKeys[:], key); {
+		case at < 0:
 			e.stray = cmp.Or(e.stray, &key)
-		case *field != nil:
+		case e.values[at] != nil:
 			e.twice = cmp.Or(e.twice, &key)
 		default:
-			*field = raw
+			e.values[at] = raw
 		}
 	}
 	if _, err := decoder.Token(); err != nil { // the end of the object
@@ -88,12 +86,12 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 	j.ContentType = contentTypeBinary
 	var e envelope
 	err := e.parse(value)
-	campaign, isText := text(e.campaign)
+	campaign, isText := text(e.value("campaign"))
 	if isText {
 		d.setCampaign(j, "campaign", campaign)
 	}
 	switch {
-	case e.campaign == nil:
+	case e.value("campaign") == nil:
 		undecodable(j, "no pacer-campaign header, and the value is not a JSON envelope with a campaign")
 		return
 	case err != nil:
@@ -102,7 +100,7 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 	case !isText:
 		undecodable(j, "the envelope's campaign must be a string")
 		return
-	case e.payload == nil:
+	case e.value("payload") == nil:
 		detail := "the envelope has no payload"
 		if e.stray != nil {
 			detail += ", and " + quoted(*e.stray) + " " + strayKey(*e.stray)
@@ -116,26 +114,26 @@ func (d *Decoder) decodeEnvelope(j *delivery.Job, value []byte, limits Limits) {
 	if e.twice != nil {
 		invalid(j, *e.twice, "must be there once")
 	}
-	if id := stringField(j, "id", e.id); id != nil {
+	if id := e.text(j, "id"); id != nil {
 		if j.ID = string(id); !delivery.ValidID(j.ID) {
 			j.ID = ""
 			invalid(j, "id", idRule)
 		}
 	}
-	setPriority(j, "priority", stringField(j, "priority", e.priority))
-	d.setDestination(j, "destination", stringField(j, "destination", e.destination))
-	setNotBefore(j, "not_before", stringField(j, "not_before", e.notBefore), limits)
-	setTime(j, "expires_at", stringField(j, "expires_at", e.expiresAt), &j.ExpiresAt)
-	setWeight(j, "weight", present(e.weight), limits)
+	setPriority(j, "priority", e.text(j, "priority"))
+	d.setDestination(j, "destination", e.text(j, "destination"))
+	setNotBefore(j, "not_before", e.text(j, "not_before"), limits)
+	setTime(j, "expires_at", e.text(j, "expires_at"), &j.ExpiresAt)
+	setWeight(j, "weight", present(e.value("weight")), limits)
 	if j.Defect() == delivery.ReasonInvalidHeader {
 		return
 	}
-	j.Payload, j.ContentType = e.payload, contentTypeJSON
+	j.Payload, j.ContentType = e.value("payload"), contentTypeJSON
 }
 
 // strayKey says what is wrong with a key that is not known.
 func strayKey(key string) string {
-	return "is not a key of an envelope; use one of " + strings.Join(envelopeKeys, ", ")
+	return "is not a key of an envelope; use one of " + strings.Join(envelopeKeys[:], ", ")
 }
 
 // undecodable records the defect, unless there is one that says more: a misspelled header.
@@ -151,19 +149,6 @@ func present(raw json.RawMessage) []byte {
 		return nil
 	}
 	return raw
-}
-
-// stringField returns an optional string; nil if the field is missing.
-func stringField(j *delivery.Job, name string, raw json.RawMessage) []byte {
-	if present(raw) == nil {
-		return nil
-	}
-	s, ok := text(raw)
-	if !ok {
-		invalid(j, name, "must be a string")
-		return nil
-	}
-	return s
 }
 
 func text(raw json.RawMessage) ([]byte, bool) {
