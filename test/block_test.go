@@ -35,7 +35,7 @@ func (s *stack) noLanes() {
 // TestBlockedCampaignWaitsInIngress: a campaign with a topic of its own is sent at its rate from ingress; paused, it
 // costs nothing and moves nothing; it goes on at once, also after the daemon was replaced, and loses and repeats nothing.
 func TestBlockedCampaignWaitsInIngress(t *testing.T) {
-	alongside(t, 13*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "pacing: {max_open_age: 1s}"})
 	const jobs, rate = 2400, 400
 	s.blocked("b", rate)
@@ -87,7 +87,7 @@ func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 // TestBlockedCampaignCancelledAndCompany: others behind a blocked campaign wait; cancelling settles
 // its jobs where they are and lets the others go on within a second.
 func TestBlockedCampaignCancelledAndCompany(t *testing.T) {
-	alongside(t, 6*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1})
 	s.blocked("b", 100)
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'b'`)

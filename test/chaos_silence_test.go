@@ -100,7 +100,7 @@ var tells = map[string]telling{
 
 // TestEveryChaosCaseSaysWhatTellsOfIt: a new case has to say what tells a person of its fault, and under which name.
 func TestEveryChaosCaseSaysWhatTellsOfIt(t *testing.T) {
-	alongside(t, 0)
+	t.Parallel()
 	cases := map[string]bool{}
 	for _, each := range chaosCases() {
 		cases[each.name] = true

@@ -65,7 +65,7 @@ func TestChaos(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				if !report.full {
-					alongside(t, 15*time.Second)
+					t.Parallel()
 				}
 				runChaos(t, each, report)
 			})

@@ -9,7 +9,7 @@ import (
 // TestTheCampaignOfComposeIsMade has a real database do what the service demo-campaign does, twice, since each `docker compose up` does
 // it again.
 func TestTheCampaignOfComposeIsMade(t *testing.T) {
-	alongside(t, 0)
+	t.Parallel()
 	command := composeProject(t).Services["demo-campaign"].Command
 	at := slices.Index(command, "--command")
 	if at < 0 || at+2 != len(command) {

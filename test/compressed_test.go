@@ -35,7 +35,7 @@ func (s *stack) publishCompressed(jobs []job) {
 // TestCompressedLargeJobs: jobs of 3 MB that fit their topic compressed wait in their lane, whose limit is the default,
 // while their campaign is paused, and are delivered whole.
 func TestCompressedLargeJobs(t *testing.T) {
-	alongside(t, 6*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1, lanes: 2})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('c', 20, 'paused')`)
 	jobs := make([]job, 20)

@@ -37,7 +37,7 @@ var onlyEncrypted = map[string]map[string]bool{
 // with their labels, headers, tables and columns, notifications and topics. All are taken from the built program and
 // from what it does. A name that is removed on purpose is deleted from the list by hand.
 func TestContract(t *testing.T) {
-	alongside(t, 40*time.Second)
+	t.Parallel()
 	var linked atomic.Bool
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err == nil && bytes.Contains(body, tracedBy) {

@@ -22,7 +22,7 @@ import (
 // TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, replayed whole and only once, at a rate, and an
 // interrupted replay goes on where it stopped.
 func TestDeadLettersAreReplayedOnce(t *testing.T) {
-	alongside(t, 8*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 1000)
 	s.campaign("autumn", 1000)
@@ -173,7 +173,7 @@ func (s *stack) unmarshal(out string, v any) {
 // TestReplayPastWhatHindersIt: a letter that its topic does not take is named, and the others are replayed; a foreign
 // record among the replays stops replaying, not looking.
 func TestReplayPastWhatHindersIt(t *testing.T) {
-	alongside(t, 0)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 100)
 	s.receiver.answer = func(arrival) (int, time.Duration) { return http.StatusGone, 0 }

@@ -18,7 +18,7 @@ func TestOneIDOneDelivery(t *testing.T) {
 		perID          int
 	}{{"with", deduped, 1}, {"without", "", 2}} {
 		t.Run(tc.name, func(t *testing.T) {
-			alongside(t, 0)
+			t.Parallel()
 			s := newStack(t, stackOptions{partitions: 4, settings: tc.settings})
 			s.campaign("a", 500)
 			s.campaign("b", 500)
@@ -51,7 +51,7 @@ func TestOneIDOneDelivery(t *testing.T) {
 // TestRepublishedBacklog: a whole campaign is published again. What was delivered is settled as fast as it is read, not at
 // the campaign's rate, and a new job behind it goes at once.
 func TestRepublishedBacklog(t *testing.T) {
-	alongside(t, 8*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4, settings: deduped})
 	s.campaign("c", 1000)
 	jobs := mix(map[string]int{"c": 3000})
@@ -79,7 +79,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 		name, settings string
 	}{{"without", ""}, {"with", deduped}} {
 		t.Run(tc.name, func(t *testing.T) {
-			alongside(t, 14*time.Second)
+			t.Parallel()
 			s := newStack(t, stackOptions{partitions: 6, settings: tc.settings})
 			s.campaign("c", 1000)
 			const n = 3000
@@ -119,7 +119,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 
 // TestFrozenRedisWithALedger: Redis stops answering for some seconds in the midst of sending, with requests on their way.
 func TestFrozenRedisWithALedger(t *testing.T) {
-	alongside(t, 18*time.Second)
+	t.Parallel()
 	redis := harness.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: redis.Addr, settings: deduped})
 	s.receiver.delay = 20 * time.Millisecond
@@ -152,7 +152,7 @@ func TestFrozenRedisWithALedger(t *testing.T) {
 
 // TestRollingRestartWithALedger: daemons come and go, one after the other; every partition moves several times.
 func TestRollingRestartWithALedger(t *testing.T) {
-	alongside(t, 14*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 6, settings: deduped})
 	s.campaign("c", 500)
 	s.campaign("d", 50)

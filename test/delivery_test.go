@@ -9,7 +9,7 @@ import (
 // TestKilledDaemonLosesNothing: 36,000 jobs of five campaigns and two that share a quota, mixed on shared partitions,
 // three daemons, one of them killed with -9 in the middle and started again.
 func TestKilledDaemonLosesNothing(t *testing.T) {
-	alongside(t, 18*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 6})
 	rates := map[string]float64{"c2": 2, "c60": 60, "c400": 400, "c1000": 1000, "c2500": 2500}
 	numbers := map[string]int{"c2": 20, "c60": 300, "c400": 2000, "c1000": 5000, "c2500": 12_500, "q1": 250, "q2": 250}
@@ -78,7 +78,7 @@ func (s *stack) bufferedBy(*daemon) int {
 // TestSlowNeighbourSlowsNobody: twenty thousand jobs of a campaign at 1/s lie ahead of a fast one on the same
 // partitions; a hundred paused campaigns have theirs in between.
 func TestSlowNeighbourSlowsNobody(t *testing.T) {
-	alongside(t, 10*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 6})
 	s.campaign("slow", 1)
 	s.campaign("fast", 2000)

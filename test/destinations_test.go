@@ -102,7 +102,7 @@ WHERE id = $1 AND disabled_at IS NOT NULL`, destination).Scan(&reason)
 // TestDestinationsActWithoutARestart: one that is added gets its jobs; one that is disabled, by hand or because it is gone or fails, none,
 // from when that acts; one that is moved gets them at its new address only. None becomes a dead letter.
 func TestDestinationsActWithoutARestart(t *testing.T) {
-	alongside(t, 10*time.Second)
+	t.Parallel()
 	h := newHooked(t)
 	h.old.answer = func(a arrival) (int, time.Duration) {
 		if strings.HasPrefix(a.id, "gone/") {

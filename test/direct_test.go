@@ -59,7 +59,7 @@ func (s *stack) pin(campaign string) (lane int) {
 // TestDirectProduction: jobs that producers write into lanes themselves are sent at the campaign's rate without a hop,
 // ones of ingress go behind them, and a producer that uses an old pin strands nothing and moves no campaign's pin.
 func TestDirectProduction(t *testing.T) {
-	alongside(t, 30*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, lanes: directLanes})
 	const rate = 200
 	s.campaign("spring", rate)
@@ -132,7 +132,7 @@ func (r *receiver) has(id string) bool {
 
 // TestDirectJobsExpire: a direct job counts from when it was written, however often its lane is read.
 func TestDirectJobsExpire(t *testing.T) {
-	alongside(t, 6*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1, lanes: directLanes})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '3 seconds', 'paused')`)
 	d := s.start("one")

@@ -19,7 +19,7 @@ import (
 
 // TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
 func TestBadRecordsAreKept(t *testing.T) {
-	alongside(t, 10*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "unknown_grace: 3s"})
 	s.campaign("good", 1000)
 	header := func(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
@@ -76,7 +76,7 @@ func TestBadRecordsAreKept(t *testing.T) {
 // TestOneClearLine: what is wrong with a command's input is said in one line that names it, with exit code 2, and no
 // secret in it.
 func TestOneClearLine(t *testing.T) {
-	alongside(t, 0)
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	base, err := os.ReadFile(s.config())
 	if err != nil {
@@ -133,7 +133,7 @@ func TestOneClearLine(t *testing.T) {
 
 // TestWaitsForServices: nothing is there at the start, one after the other appears, and jobs flow; one Warn line each.
 func TestWaitsForServices(t *testing.T) {
-	alongside(t, 12*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	s.campaign("c", 100)
 	topic := s.ingress + "-late"
@@ -178,7 +178,7 @@ func TestWaitsForServices(t *testing.T) {
 // acknowledged is lost, nor a job of two daemons, nor a result of another one, nor what a kafka sink writes, over a network that
 // has swallowed answers and broken connections off before.
 func TestKilledBroker(t *testing.T) {
-	alongside(t, 70*time.Second)
+	t.Parallel()
 	broker, network := proxiedKafka(t)
 	kept := broker.acknowledged(t)
 	load, loaded := loadKafkaSink(t, broker.brokers, network.addr)
@@ -247,7 +247,7 @@ func TestKilledBroker(t *testing.T) {
 // TestMemoryWithManyWaiting: jobs wait in Kafka for slow campaigns; the daemon stays small. Held in memory they would be
 // more than it may have. TestFigureMemory has a million of them.
 func TestMemoryWithManyWaiting(t *testing.T) {
-	alongside(t, 10*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 6})
 	s.manyWaiting(300_000)
 }

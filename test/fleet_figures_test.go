@@ -34,7 +34,7 @@ func (d *daemon) ask(path string, into any) {
 // receiver counts; a figure is what it was up to four seconds ago, over the time since its daemon started, or a minute; that of
 // each class is of the same time.
 func TestFiguresOfTheFleet(t *testing.T) {
-	alongside(t, 12*time.Second)
+	t.Parallel()
 	const jobs, slow, old = 1200, 60 * time.Millisecond, 4 * time.Second
 	s := newStack(t, stackOptions{partitions: 4, lanes: 4, settings: `retry: {initial: 500ms}`})
 	s.receiver.delay = slow

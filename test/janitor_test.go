@@ -32,7 +32,7 @@ func (d *daemon) samplesOf(series string) float64 {
 // TestWhatWasDeliveredIsRemoved: jobs go through lanes and a timer of two daemons; what was delivered is gone from them
 // soon, what waits is not, and restarts, also without the group's offsets, go on in peace.
 func TestWhatWasDeliveredIsRemoved(t *testing.T) {
-	alongside(t, 23*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, lanes: 4})
 	s.campaign("sent", 500)
 	s.campaign("waits", 500)

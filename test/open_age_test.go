@@ -10,7 +10,7 @@ func TestMaxOpenAge(t *testing.T) {
 	t.Parallel()
 	for age, c := range map[string]struct{ least, most int }{"500ms": {35, 40}, "1m": {0, 0}} {
 		t.Run(age, func(t *testing.T) {
-			alongside(t, 7*time.Second)
+			t.Parallel()
 			s := newStack(t, stackOptions{settings: "pacing: {max_open_age: " + age + "}"})
 			s.campaign("slow", 1)
 			d := s.start("daemon")

@@ -76,7 +76,7 @@ func (s *stack) sharedQuota(n int, algorithm string, windows ...window) (took ti
 
 // TestCampaignsShareAQuota: three daemons, three campaigns, one quota of three windows, through a second of the longest.
 func TestCampaignsShareAQuota(t *testing.T) {
-	alongside(t, 13*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 6})
 	took, off := s.sharedQuota(200, "sliding", window{40, time.Second}, window{100, 4 * time.Second}, window{160, 8 * time.Second})
 	t.Logf("%s, a campaign at most %.1f %% off its third", took, 100*off)
@@ -150,7 +150,7 @@ func (f *storeFailure) resumed(campaign string) time.Duration {
 // TestFrozenStore: what each policy sends while the quota store does not answer, and that no limit is broken before,
 // during and after.
 func TestFrozenStore(t *testing.T) {
-	alongside(t, 14*time.Second)
+	t.Parallel()
 	f := newStoreFailure(t, 5*time.Second)
 	t.Logf("closed resumes %s after the store's return", f.resumed("closed").Round(time.Millisecond))
 	for _, policy := range []string{"closed", "local-share", "open"} {
@@ -188,7 +188,7 @@ func TestFrozenStore(t *testing.T) {
 // TestLostData: the quota store loses everything, by FLUSHALL and by a restart, in the middle of a day's window and of
 // short ones. The day is not granted anew, and the short windows wait a span.
 func TestLostData(t *testing.T) {
-	alongside(t, 18*time.Second)
+	t.Parallel()
 	store := harness.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: store.Addr})
 	s.quota("day", "closed", "20000/1d")
@@ -236,7 +236,7 @@ func TestLostData(t *testing.T) {
 // TestQuotasAfterARestart: campaigns with a backlog in lanes, under quotas that the ledger keeps, go on after every
 // restart of the daemon.
 func TestQuotasAfterARestart(t *testing.T) {
-	alongside(t, 14*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4})
 	jobs := map[string]int{}
 	for i := range 6 {

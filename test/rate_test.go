@@ -73,7 +73,7 @@ func (s *stack) rateIsNeverAbove(campaign string, larger float64) {
 
 // TestRateChangesAct: a change in PostgreSQL acts on jobs that wait in a lane, and never above the larger rate.
 func TestRateChangesAct(t *testing.T) {
-	alongside(t, 15*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4})
 	s.start("one").awaitReady(15 * time.Second)
 	s.start("two").awaitReady(15 * time.Second)
@@ -88,7 +88,7 @@ func TestRateChangesAct(t *testing.T) {
 
 // TestPauseResumeCancel: each acts within a second, at daemons that hold the jobs in queues and in lanes.
 func TestPauseResumeCancel(t *testing.T) {
-	alongside(t, 15*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4})
 	const others = 3000
 	s.campaign("c", 400)

@@ -10,7 +10,7 @@ import (
 // TestRefusedCampaignIsHeld: a destination that refuses all jobs of a campaign makes fifty dead letters and no more; explain
 // says what holds the campaign, and resume goes on.
 func TestRefusedCampaignIsHeld(t *testing.T) {
-	alongside(t, 6*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1})
 	s.campaign("c", 100)
 	s.campaign("other", 50)

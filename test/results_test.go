@@ -67,7 +67,7 @@ func (s *stack) events() map[string][]event {
 
 // TestEverySettledJobHasOneResult: delivered, dead, expired and cancelled jobs, also over a graceful restart.
 func TestEverySettledJobHasOneResult(t *testing.T) {
-	alongside(t, 10*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2, settings: "retry: {max_attempts: 2, initial: 100ms}"})
 	s.withResults()
 	s.campaign("good", 200)
@@ -140,7 +140,7 @@ func (s *stack) checkEvents(jobs []job) {
 
 // TestNoResultsUnlessWanted: without kafka.results there is neither a topic nor a metric.
 func TestNoResultsUnlessWanted(t *testing.T) {
-	alongside(t, 0)
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	s.campaign("c", 100)
 	s.publish(ofCampaign("c", 0, 50))

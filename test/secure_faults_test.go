@@ -82,7 +82,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO pacer_reader`, s.password))
 			"postgres: the user of postgres.dsn lacks rights of a daemon: GRANT INSERT ON pacer.lane_pins, |TO pacer_reader", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alongside(t, 2*time.Minute) // before others, for the whole of TestSecure waits
+			t.Parallel()
 			st := *st
 			st.t = t
 			m.set = st.leaveOut(m.set)

@@ -236,7 +236,7 @@ func (s *stack) runAs(variables []string, args ...string) (string, error) {
 
 // TestSecure runs on a stack of its own, since its users and their rights are those of a whole cluster.
 func TestSecure(t *testing.T) {
-	alongside(t, 35*time.Second)
+	t.Parallel()
 	s := newSecured(t)
 	t.Run("documented rights suffice", s.documentedRightsSuffice)
 	if !t.Failed() { // the schema and the topics are there

@@ -75,7 +75,7 @@ func (s sinkSize) of(k sinkKind) map[fault]float64 {
 // the table goes to SINKS_REPORT, if set. One sink alone: -run TestSinks/<name>.
 func TestSinks(t *testing.T) {
 	if os.Getenv("SINKS") != "full" {
-		alongside(t, 20*time.Second)
+		t.Parallel()
 		runSinks(t, shortSinks, sinkKinds)
 		return
 	}
@@ -83,7 +83,7 @@ func TestSinks(t *testing.T) {
 	t.Cleanup(func() { report.publish(t) })
 	for _, k := range sinkKinds {
 		t.Run(k.name, func(t *testing.T) {
-			alongside(t, 0)
+			t.Parallel()
 			report.add(runSinks(t, fullSinks, []sinkKind{k})...)
 		})
 	}

@@ -13,7 +13,7 @@ import (
 
 // TestRequestsOfSMEV: 500 requests under five windows, and a daemon that is killed with -9 in the middle of them.
 func TestRequestsOfSMEV(t *testing.T) {
-	alongside(t, 10*time.Second)
+	t.Parallel()
 	r := smevRun{n: 500, rate: 400, daemons: 1, windows: []window{
 		{80, 500 * time.Millisecond}, {150, time.Second}, {280, 2 * time.Second}, {400, 3 * time.Second}, {600, 6 * time.Second},
 	}}

@@ -72,7 +72,7 @@ func (s *halts) polls(key, call string) bool {
 // TestStepsOverACrash: a daemon is killed while requests are at each of their points. What is repeated is what docs/sinks.md
 // says, and no order is made twice.
 func TestStepsOverACrash(t *testing.T) {
-	alongside(t, 40*time.Second)
+	t.Parallel()
 	waits := &halts{at: map[string]bool{}}
 	var g *standin.Registry
 	g = standin.StartRegistry(t, 1, func(c *standin.Call, what, key string, _ int) bool {

@@ -47,7 +47,7 @@ func (d *daemon) settledBy(campaign string) int {
 // TestStripes: the backlog of a fast campaign, from ingress and written directly, lies in several lanes; two daemons send
 // it, each job once, after one hop at most; then the campaign loses its lanes. A slow campaign has one lane.
 func TestStripes(t *testing.T) {
-	alongside(t, 15*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4, lanes: stripedLanes})
 	// Each 256 offsets have a lane by a hash of the topic's name, which is another one in each run: that one of four lanes is
 	// chosen for none of 48 such stretches is seen in one of 250,000 runs.

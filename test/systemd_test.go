@@ -39,7 +39,7 @@ func TestTheUnitOfSystemdIsValidAndExposesLittle(t *testing.T) {
 
 // TestTheServiceManagerIsTold: a daemon says that it is ready when it is, and that it stops.
 func TestTheServiceManagerIsTold(t *testing.T) {
-	alongside(t, 6*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

@@ -10,7 +10,7 @@ import (
 
 // `pacer top` shows what a running daemon does, and says in one line when there is none.
 func TestTopOfARunningDaemon(t *testing.T) {
-	alongside(t, 8*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{})
 	out, err := s.try("top", "--addr", "127.0.0.1:1", "--once")
 	if exitCode(err) != 1 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "no daemon answers at 127.0.0.1:1") {

@@ -9,7 +9,7 @@ import (
 // Waiting is no standstill: paused and very slow campaigns, one that stays in ingress, empty partitions and an empty
 // group do not make a daemon unhealthy.
 func TestWaitingIsNoStandstill(t *testing.T) {
-	alongside(t, 27*time.Second)
+	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 3, settings: "watchdog: 15s\npacing: {max_open_age: 500ms}"})
 	s.campaign("paused", 100)
 	s.campaign("hourly", 1)
