@@ -32,37 +32,16 @@ demo: build ## Watch campaigns being paced; needs nothing but Go (ARGS="--durati
 	@bin/pacer demo $(ARGS)
 
 .PHONY: test
-# Packages run in the order in which they are named: the longest first, so that none of them is left alone at the end.
-LONGEST := ./internal/limits ./internal/pacer ./internal/catalog ./internal/demo ./internal/command ./internal/consumer
-# Some sixty programs of tests are linked: without symbols, which nobody looks at, and without collecting memory, each
-# takes half the time.
-LINKED := -ldflags=-s -toolexec 'env GOGC=off'
-# Programs of tests that live for seconds collect less often, which is a fifth of the time of those that the race detector watches.
-# The end-to-end tests do not: daemons would inherit it.
-COLLECT := GOGC=300
-# Each benchmark runs once after the tests of its package, small, so that a broken one is noticed. These are arguments of the programs: if
-# go test knew of benchmarks, it would run one package after the other.
-ONCE := -test.bench=. -test.benchtime=1x
-# The end-to-end tests come last: they count what arrives when, and the processes under test are not raced. Their program is
-# linked while the pass before waits for its longest package.
+# Tests that simulate at length skip themselves under the race detector, so their packages are also tested without it.
+SIMULATED := ./internal/limits/... ./internal/pacer ./internal/demo ./internal/dedupe
+# Compilers, linkers and raced programs that live for seconds spend a fifth of their time on collecting memory. Not the
+# end-to-end tests: their daemons would inherit it.
 test: export PACER_BRIEF := yes
 test: build ## All tests, over real services (started here; `make down` ends them)
 	scripts/toolchain.sh
-	$(WITH_SERVICES) $(COLLECT) go test -race $(LINKED) -shuffle=on -timeout 9m -p 3 $(LONGEST) ./cmd/... ./internal/... ./migrations/... ./scripts/... -args $(ONCE)
-	CGO_ENABLED=0 $(MAKE) --no-print-directory --jobs 3 --output-sync=target test-unraced test-clients bin/end-to-end.test
-	$(WITH_SERVICES) cd test && ../bin/end-to-end.test -test.paniconexit0 -test.shuffle=on -test.timeout 9m -test.parallel 100 $(ONCE)
-
-.PHONY: test-unraced
-test-unraced:
-	$(WITH_SERVICES) $(COLLECT) go test $(LINKED) -shuffle=on -timeout 5m -p 3 -run "$$(scripts/unraced.sh tests)" $$(scripts/unraced.sh packages)
-
-.PHONY: test-clients
-test-clients:
-	$(GO_CLIENTS) test $(LINKED) -shuffle=on -timeout 5m .
-
-.PHONY: bin/end-to-end.test
-bin/end-to-end.test:
-	$(GO_TEST) test $(LINKED) -c -o ../$@ .
+	$(WITH_SERVICES) GOGC=300 go test -race -ldflags=-s -shuffle=on -timeout 9m -p 3 ./...
+	$(WITH_SERVICES) GOGC=300 CGO_ENABLED=0 go test -ldflags=-s -shuffle=on -timeout 9m -p 3 $(SIMULATED)
+	$(WITH_SERVICES) CGO_ENABLED=0 $(GO_TEST) test -ldflags=-s -shuffle=on -timeout 9m -parallel 10 ./... && $(GO_CLIENTS) test -shuffle=on .
 
 .PHONY: console-test
 console-test: build ## The console in a Chromium, over real services (SCREENSHOTS=docs/images takes the pictures of docs/console.md anew)
@@ -71,7 +50,7 @@ console-test: build ## The console in a Chromium, over real services (SCREENSHOT
 .PHONY: test-fast
 test-fast: ## The tests that need no services
 	go test -short -shuffle=on -timeout 5m ./...
-	$(GO_TEST) test -short -shuffle=on -timeout 5m .
+	$(GO_TEST) test -short -shuffle=on -timeout 5m ./...
 	$(GO_CLIENTS) test -short -shuffle=on -timeout 5m .
 
 .PHONY: e2e
@@ -140,7 +119,7 @@ ordinary: build ## An hour of ordinary load, in which no alert may fire: daemons
 .PHONY: chart
 chart: build ## Render the Helm chart, with defaults and with everything on, and hold it against the types and schemas of Kubernetes
 	rm -rf .services/chart && mkdir -p .services/chart
-	$(GO_CHART) test $(LINKED) -count=1 -shuffle=on -timeout 5m -out $(CURDIR)/.services/chart .
+	$(GO_CHART) test -count=1 -shuffle=on -timeout 5m -out $(CURDIR)/.services/chart .
 	scripts/kubernetes-validate.sh .services/chart
 
 .PHONY: schemathesis
