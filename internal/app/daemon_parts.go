@@ -334,9 +334,9 @@ func (d *Daemon) stuck(ctx context.Context) (list []progress.Stuck) {
 	}
 	for _, t := range troubles {
 		cause := [...]hold.Cause{
-			delivery.TroubleFailing: hold.Failing, delivery.TroubleRefused: hold.Refused, delivery.TroubleUntaken: hold.Untaken,
+			delivery.TroubleFailing: hold.Failing, delivery.TroubleRefused: hold.Refused,
 		}[t.Kind]
-		list = append(list, progress.Stuck{Campaign: t.Campaign, Cause: cause, Since: t.Since, Job: t.Only})
+		list = append(list, progress.Stuck{Campaign: t.Campaign, Cause: cause, Since: t.Since})
 	}
 	return list
 }

@@ -154,7 +154,8 @@ func parseInstant(text string) (time.Time, error) {
 type campaignRow struct {
 	*catalog.CampaignRow
 	Hold    *heldView     `json:"hold,omitempty"`
-	Senders []view.Sender `json:"senders,omitempty"` // of one campaign: the daemons that send it
+	Senders []view.Sender `json:"senders,omitempty"`      // of one campaign: the daemons that send it
+	Failure string        `json:"last_failure,omitempty"` // of one campaign: its sink's, with a job of any campaign
 }
 
 func newCampaignRow(row *catalog.CampaignRow, a *hold.Answer) campaignRow {
@@ -275,6 +276,7 @@ func (c *cli) showCampaign(shown *campaignRow) error {
 		showProgress(p, shown)
 		showLanes(p, row.Lanes)
 		showSenders(p, shown.Senders)
+		showFailure(p, shown.Failure)
 		p.line("updated at\t%s", instant(whole(row.UpdatedAt), time.RFC3339))
 	})
 }
@@ -287,6 +289,13 @@ func showLanes(p *printer, lanes []int) {
 		p.line("lane\t%d", lanes[0])
 	default:
 		p.line("lanes\t%d: %s", len(lanes), notation.List(lanes))
+	}
+}
+
+// showFailure prints when and why the sink of a campaign last did not take a job.
+func showFailure(p *printer, failure string) {
+	if failure != "" {
+		p.line("last failure of its sink\t%s", failure)
 	}
 }
 

@@ -26,10 +26,11 @@ type explanation struct {
 	Held     bool   `json:"held"`
 	Sentence string `json:"sentence"`
 	*heldView
-	Waiting *int64        `json:"waiting,omitempty"` // jobs; nil if not known
-	Lanes   []int         `json:"lanes,omitempty"`   // where its backlog waits
-	Senders []view.Sender `json:"senders,omitempty"` // the daemons that send it
-	Uneven  []int         `json:"uneven,omitempty"`  // lanes that hold much more of it than the others
+	Waiting *int64        `json:"waiting,omitempty"`      // jobs; nil if not known
+	Lanes   []int         `json:"lanes,omitempty"`        // where its backlog waits
+	Senders []view.Sender `json:"senders,omitempty"`      // the daemons that send it
+	Uneven  []int         `json:"uneven,omitempty"`       // lanes that hold much more of it than the others
+	Failure string        `json:"last_failure,omitempty"` // of its sink, with a job of any campaign
 	Note    string        `json:"note,omitempty"`
 }
 
@@ -62,6 +63,7 @@ func (c *cli) explainCampaign(ctx context.Context, id string) error {
 			if v.Waiting != nil {
 				p.line("waiting\t%s", counted(*v.Waiting, "job"))
 			}
+			showFailure(p, v.Failure)
 			showLanes(p, v.Lanes)
 			showSenders(p, v.Senders)
 			if len(v.Uneven) > 0 {
@@ -80,7 +82,7 @@ func (d database) explain(ctx context.Context, id string) (v explanation, err er
 		return v, err
 	}
 	a := o.of(id)
-	v = explanation{heldView: newHeldView(&a), Lanes: row.Lanes, Senders: o.senders, Note: o.note}
+	v = explanation{heldView: newHeldView(&a), Lanes: row.Lanes, Senders: o.senders, Failure: o.failure(row.Sink), Note: o.note}
 	if o.board != nil {
 		v.Waiting = &a.Waiting
 		v.Uneven = o.board.Uneven(id, row.Lanes)
@@ -93,5 +95,5 @@ func (r *remote) explain(ctx context.Context, id string) (v explanation, err err
 	if err = r.get(ctx, "/campaigns/"+url.PathEscape(id), nil, &c); err != nil {
 		return v, err
 	}
-	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes, Senders: c.Senders}, nil
+	return explanation{heldView: shownCampaign(&c).Hold, Waiting: c.Backlog, Lanes: c.Lanes, Senders: c.Senders, Failure: c.LastFailure}, nil
 }

@@ -154,6 +154,15 @@ func (o *overview) of(id string) hold.Answer {
 	return hold.Of(e)
 }
 
+// failure says when and why the sink of a campaign that names this one last did not take a job; "" if that is not known.
+func (o *overview) failure(sink string) string {
+	if o.board == nil {
+		return ""
+	}
+	sink, _ = sinkOf(o.config, sink)
+	return hold.LastFailure(o.board.Failure(sink))
+}
+
 // sinkOf returns the sink of a campaign that names this one, or why there is none. If the configuration has no sinks at
 // all, it is not that of the daemons, and nothing is known.
 func sinkOf(cfg *config.Config, name string) (sink, fault string) {

@@ -168,7 +168,7 @@ func shownCampaign(c *view.Campaign) campaignRow {
 	if c.Backlog != nil {
 		row.Progress.Backlog = *c.Backlog
 	}
-	shown := campaignRow{CampaignRow: row, Senders: c.Senders}
+	shown := campaignRow{CampaignRow: row, Senders: c.Senders, Failure: c.LastFailure}
 	if h := c.Held; h != nil {
 		shown.Hold = &heldView{Cause: hold.Cause(h.Cause), Why: h.Why, Since: h.Since, Until: h.Until, Remedy: h.Remedy}
 	}

@@ -120,7 +120,7 @@ func (d database) show(ctx context.Context, id string) (campaignRow, error) {
 	}
 	a := o.of(id)
 	shown := newCampaignRow(&row, &a)
-	shown.Senders = o.senders
+	shown.Senders, shown.Failure = o.senders, o.failure(row.Sink)
 	return shown, nil
 }
 

@@ -47,42 +47,10 @@ type MemoryJobs struct {
 	Jobs     int64
 	Units    int64 // the weights of those that still need slots
 	Direct   int64 // those that were not read from a lane
-	Early    int64 // those whose time has not come: of a back-off, a not-before or their next step
+	Early    int64 // those whose time has not come: of a back-off, a not-before, their next step, or a closed destination
 	InHand   int64 // further jobs, which its sink has been given and has not answered
-	Shut     Shut  // what waits for closed destinations
 	// Turn is when the campaign's rate next allows a job; zero: now, or it is not known.
 	Turn time.Time
-}
-
-// Shut is what waits of a campaign for destinations that are closed, here and in timers.
-type Shut struct {
-	Jobs         int64 // of those in memory
-	InHand       int64 // of those in hand
-	Destinations int64 // how many of them, at least; 0: nothing waits for closed ones
-	First        string
-	Since        time.Time // when the first of them was closed
-	Next         time.Time // when one of them is tried next
-}
-
-// With is what two find together. Which destinations both have found is not known.
-func (s Shut) With(o Shut) Shut {
-	switch {
-	case s.Destinations == 0:
-		return o
-	case o.Destinations == 0:
-		return s
-	}
-	first, next := s, s.Next
-	if o.Since.Before(s.Since) {
-		first = o
-	}
-	if o.Next.Before(next) {
-		next = o.Next
-	}
-	return Shut{
-		Jobs: s.Jobs + o.Jobs, InHand: s.InHand + o.InHand, Destinations: max(s.Destinations, o.Destinations),
-		First: first.First, Since: first.Since, Next: next,
-	}
 }
 
 // Trouble is that a sink takes no jobs of a campaign from this daemon.
@@ -90,7 +58,6 @@ type Trouble struct {
 	Campaign string
 	Kind     TroubleKind
 	Since    time.Time // when the first of them failed, or was refused
-	Only     uint64    // TroubleUntaken: the CampaignHash of the job's id, if it was a single one; else 0
 }
 
 // TroubleKind says what becomes of the jobs.
@@ -100,7 +67,6 @@ type TroubleKind uint8
 const (
 	TroubleFailing TroubleKind = iota // they fail: one a second is tried
 	TroubleRefused                    // they are refused for good: one a second is tried
-	TroubleUntaken                    // they fail, each by itself, and wait for their next attempts
 )
 
 // Answers are what sinks lately answered to one daemon.
@@ -171,6 +137,8 @@ type Outlook struct {
 type Account struct {
 	outcomes [OutcomeRejected + 1]atomic.Int64 // jobs
 	sent     atomic.Int64                      // units
+	// When a job was last taken, and when one last failed that is to be tried again; Unix microseconds, 0: never.
+	success, failure atomic.Int64
 }
 
 // Add counts one settled job.
@@ -187,6 +155,21 @@ func (a *Account) Add(j *Job, o Outcome) {
 
 // Tried counts a job that was sent and is to be sent again.
 func (a *Account) Tried(j *Job) { a.sent.Add(j.Weight) }
+
+// Succeeded notes that a job was taken, and Failed that one was not and is to be tried again.
+func (a *Account) Succeeded(at time.Time) { a.success.Store(at.UnixMicro()) }
+func (a *Account) Failed(at time.Time)    { a.failure.Store(at.UnixMicro()) }
+
+// Last returns when a job was last taken, and when one last failed; zero: never.
+func (a *Account) Last() (success, failure time.Time) {
+	at := func(micros int64) (t time.Time) {
+		if micros > 0 {
+			t = time.UnixMicro(micros)
+		}
+		return t
+	}
+	return at(a.success.Load()), at(a.failure.Load())
+}
 
 // Jobs is how many jobs had the outcome.
 func (a *Account) Jobs(o Outcome) int64 { return a.outcomes[o].Load() }

@@ -39,18 +39,15 @@ const (
 
 	Unreadable Cause = "unreadable" // its lane is not read: what was committed for it cannot be read
 	Unanswered Cause = "unanswered" // its sink has jobs in hand and answers none
-	Untaken    Cause = "untaken"    // its jobs are tried, and none is taken
-
-	Destinations Cause = "destinations" // all that is left is for destinations that are closed
 
 	Kafka Cause = "kafka" // does not answer
 	Turn  Cause = "turn"  // its rate allows nothing for long: what was sent before, such as a heavy job, has used the slots
 )
 
-// Causes lists every cause in their order. Daemons of several releases exchange the positions: append only.
+// Causes lists every cause in their order. Daemons exchange the positions.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
-	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Destinations, Untaken, Kafka, Turn,
+	Blocked, Share, Lane, Stalled, Unreadable, Unanswered, Kafka, Turn,
 }
 
 // Fault reports whether the cause is one that an operator did not intend.
@@ -72,7 +69,7 @@ func (c Cause) Stall() bool { return c == Share || c == Lane || c == Stalled || 
 
 // Destination reports whether the cause is what the campaign's destination answers, or that it does not.
 func (c Cause) Destination() bool {
-	return c == Gate || c == Refused || c == Failing || c == Destinations || c == Untaken
+	return c == Gate || c == Refused || c == Failing
 }
 
 // Settles reports whether the campaign's jobs do not wait, but settle without being sent.
@@ -110,9 +107,8 @@ type Board struct {
 	Kafka     time.Time     // since when it answers none of them, so that they read nothing; zero: it does, or that is not known
 	Waiting   int64         // jobs, in lanes and in memory
 	InMemory  int64         // of these
-	Early     int64         // of these, jobs whose time has not come
+	Early     int64         // of these, jobs whose time has not come, or whose destination is closed
 	InHand    int64         // jobs that its sink was given and has not answered; those of lanes wait as well
-	Shut      delivery.Shut // what waits for closed destinations
 	Turn      time.Time     // when its rate next allows a job; zero: soon, or it is not known
 	LanesRead bool          // daemons read all its lanes
 	Unread    []int         // its lanes that a daemon has, and cannot read what was committed for them
@@ -124,9 +120,8 @@ type Board struct {
 
 // Stuck is what a daemon found out about a campaign.
 type Stuck struct {
-	Cause Cause     // Refused, Failing, Blocked or Untaken
-	By    string    // Blocked: the campaign in the way
-	Since time.Time // Untaken: when the first of its jobs was tried of which none was taken
+	Cause Cause  // Refused, Failing or Blocked
+	By    string // Blocked: the campaign in the way
 }
 
 // stallAfter is how long nothing must have been sent to be taken for a stall, and stallSlots for how many slots.
@@ -331,21 +326,15 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	if n := len(b.Unread); n > 0 && n == len(e.Campaign.Lanes) {
 		return Answer{Cause: Unreadable, lanes: b.Unread}, true
 	}
-	if b.Stuck != nil && b.Stuck.Cause != Untaken {
+	if b.Stuck != nil {
 		return Answer{Cause: b.Stuck.Cause, sink: e.Sink, detail: b.Stuck.By}, true
-	}
-	if b.shutOut() {
-		return Answer{Cause: Destinations, Since: b.Shut.Since, sink: e.Sink, shut: b.Shut}, true
 	}
 	if b.Waiting > 0 {
 		if a, found = e.waits(); found {
 			return a, found
 		}
 	}
-	if b.Stuck != nil {
-		return Answer{Cause: Untaken, Since: b.Stuck.Since, sink: e.Sink}, true
-	}
-	if b.Waiting == 0 {
+	if b.Waiting <= b.Early {
 		return a, false
 	}
 	if left := b.Turn.Sub(e.Now); left > soon && (b.Idle+left >= e.patience() || b.Held == Turn) { // to the end of the wait
@@ -366,12 +355,6 @@ func (e *Evidence) reported() (a Answer, found bool) {
 		a.Cause = Lane
 	}
 	return a, true
-}
-
-// shutOut reports whether all that could be sent is for closed destinations.
-func (b *Board) shutOut() bool {
-	s := &b.Shut
-	return s.Destinations > 0 && b.InHand <= s.InHand && b.Waiting-b.Early <= s.Jobs+s.InHand
 }
 
 // patience is how long nothing may have been sent by a campaign that nothing holds.

@@ -28,16 +28,23 @@ type Answer struct {
 	left    int64     // how many it has now
 	failure delivery.Failure
 	lost    time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
-	shut    delivery.Shut
 }
 
 // Why says in one clause what holds the campaign, and what its sink answered where it is that; "" if nothing does.
 func (a *Answer) Why() string {
 	why := a.what()
 	if (a.Cause == Unanswered || a.Cause.Destination()) && a.failure.Detail != "" {
-		why += fmt.Sprintf("; the last failure of the sink, at %s: %s", instant(a.failure.At), a.failure.Detail)
+		why += "; the last failure of the sink, at " + LastFailure(a.failure)
 	}
 	return why
+}
+
+// LastFailure says when a sink last did not take a job, and why; "" if that is not known.
+func LastFailure(f delivery.Failure) string {
+	if f.Detail == "" {
+		return ""
+	}
+	return instant(f.At) + ": " + f.Detail
 }
 
 func (a *Answer) what() string {
@@ -100,10 +107,6 @@ func (a *Answer) what() string {
 		return "nothing is read from its lane " + notation.List(a.lanes) + ", since what was committed for it cannot be read"
 	case Unanswered:
 		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand)
-	case Destinations:
-		return a.shutWhy()
-	case Untaken:
-		return fmt.Sprintf("its sink %s has taken none of its jobs since %s; those that were tried wait for their next attempts", a.sink, instant(a.Since))
 	case Turn:
 		return "it waits for its rate until " + instant(a.Until) + ", since what was sent before has used the slots up to then"
 	case Stalled:
@@ -129,15 +132,6 @@ func (a *Answer) gateWhy() string {
 		why += "; one job a second is tried"
 	}
 	return why
-}
-
-func (a *Answer) shutWhy() string {
-	next := fmt.Sprintf("since %s; the next try is at %s", instant(a.shut.Since), instant(notation.Until(a.shut.Next)))
-	if a.shut.Destinations == 1 {
-		return fmt.Sprintf("all of its jobs that are left are for destination %s of its sink %s, which is closed %s", a.shut.First, a.sink, next)
-	}
-	return fmt.Sprintf("all of its jobs that are left are for destinations of its sink %s that are closed, at least %d, the first of them %s %s",
-		a.sink, a.shut.Destinations, a.shut.First, next)
 }
 
 func (a *Answer) quotaWhy() string {
@@ -198,16 +192,12 @@ func (a *Answer) Remedy() string {
 	case Failing:
 		return "if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
 			"pacer_sink_seconds and the log say how it answers"
-	case Untaken:
-		return fmt.Sprintf("look at the destination of sink %s, and at what the jobs have in common; pacer_sink_seconds and the log say how it answers", a.sink)
 	case Blocked:
 		return fmt.Sprintf("give campaign %s a topic of its own, or pacer campaign set %s --overflow lane", a.detail, a.detail)
 	case Unreadable:
 		return "see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
 	case Unanswered:
 		return fmt.Sprintf("wait for the timeout of sink %s, or look at its destination; pacer_sink_seconds says how long it takes", a.sink)
-	case Destinations:
-		return fmt.Sprintf("see pacer sink destinations %s, and repair them; to try one at once: pacer sink open %s --destination %s", a.sink, a.sink, a.shut.First)
 	case Stalled:
 		return "see whether destinations of its sink are closed or disabled, with pacer sink list; the log of the daemons, and pacer_sink_seconds, " +
 			"pacer_partition_stalled and pacer_requeue_outage, say more"

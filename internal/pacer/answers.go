@@ -166,9 +166,6 @@ func (p *Pacer) notTakenAt(x sent, now instant) {
 	case p.drain.stopped: // stays open; it is tried again by the daemon that reads it next
 	case r.Class == delivery.Temporary:
 		p.retry(j, r, counts, min(r.RetryAfter, s.maxRetryAfter), now)
-		if outage && j.Due.After(now.wall) {
-			p.destinations.barred.add(j.Campaign, d.destinationKey, now.in(j.Due.Sub(now.wall)+barredFor))
-		}
 	case outage:
 		p.setApart(s, d, j, !probe, now) // after a probe another job is tried next
 	case r.Class == delivery.Unreachable:

@@ -218,7 +218,6 @@ func (p *Pacer) setApart(s *sinkState, d *destination, j *delivery.Job, front bo
 		return
 	}
 	l.push(d, j, front)
-	p.comesBack(j, d.openUntil)
 	l.lookBy(d, now.in(lookEvery))
 }
 
@@ -255,12 +254,6 @@ func (p *Pacer) apartLong(s *sinkState, d *destination, j *delivery.Job, now ins
 	wait = max(min(max(wait, now.until(d.openUntil)), mostApart), p.opt.MaxOpenAge)
 	if j.Attempt == 0 {
 		d.untriedUntil = max(d.untriedUntil, now.in(wait+untriedFor))
-	}
-	if d.tripped || d.open(now.local) {
-		p.destinations.barred.add(j.Campaign, d.destinationKey, now.in(wait+barredFor))
-	}
-	if !set.Disabled { // it waits for a person, who knows
-		p.comesBack(j, now.in(wait))
 	}
 	p.opt.Requeuer.Put(j, delivery.Destination{
 		Kind: delivery.ToTimer, Reason: delivery.ReasonDestination, Due: now.wall.Add(wait),

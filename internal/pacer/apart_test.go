@@ -270,8 +270,8 @@ func (f *fleet) sentTo(prefix string) (n, attempts int) {
 	return n, attempts
 }
 
-// shut is what waits of a campaign for closed destinations, by the first daemon. All other jobs must have settled.
-func (f *fleet) shut(t *testing.T, campaign string) delivery.Shut {
+// ready is how many jobs of a campaign the first daemon could send now.
+func (f *fleet) ready(t *testing.T, campaign string) (n int64) {
 	t.Helper()
 	list, err := f.daemons[0].InMemory(t.Context())
 	if err != nil {
@@ -279,13 +279,10 @@ func (f *fleet) shut(t *testing.T, campaign string) delivery.Shut {
 	}
 	for _, m := range list {
 		if m.Campaign == campaign {
-			if m.Jobs-m.Early > m.Shut.Jobs || m.InHand > m.Shut.InHand {
-				t.Errorf("%s has other jobs: %+v", campaign, m)
-			}
-			return m.Shut
+			n += m.Jobs - m.Early
 		}
 	}
-	return delivery.Shut{}
+	return n
 }
 
 // TestADeadDestinationWaitsAlone: whatever a destination answers that does not work, it is tried rarely, the others of its campaign and sink
@@ -325,11 +322,8 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 1 {
 					t.Errorf("%v destinations are closed", n)
 				}
-				if got := f.shut(t, "c"); got.Destinations != 1 || got.First != "dead" || time.Since(got.Since) < 50*time.Second || time.Until(got.Next) > mostShut {
-					t.Errorf("what is left of c is for %+v", got)
-				}
-				if got := f.shut(t, "d"); got.Destinations != 0 {
-					t.Errorf("what is left of d is for %+v", got)
+				if n := f.ready(t, "c"); n > 0 {
+					t.Errorf("%d jobs count as ready, and all that is left is for a closed destination", n)
 				}
 				f.receiver.setAnswer(nil)
 				time.Sleep(mostShut + mostApart + 30*time.Second)
@@ -338,9 +332,6 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				}
 				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 0 {
 					t.Errorf("%v destinations are closed in the end", n)
-				}
-				if got := f.shut(t, "c"); got.Destinations != 0 {
-					t.Errorf("what is left of c in the end is for %+v", got)
 				}
 			})
 		})

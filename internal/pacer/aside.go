@@ -145,7 +145,7 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 			list = append(list, m)
 		}
 	}
-	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 && p.destinations.barred.n == 0 {
+	if p.aside.waits.len() == 0 && len(p.aside.parked) == 0 && len(p.aside.sinks) == 0 && p.destinations.jobs == 0 {
 		return list
 	}
 	at := make(map[string]int, len(list))
@@ -176,9 +176,14 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	ready := func(j *delivery.Job) { count(j, 0) }
 	p.aside.each(early, ready)
 	p.aside.eachSink(func(s *sinkState) { s.followUps.each(early) })
-	p.destinations.each(ready)
-	for campaign, shut := range p.shutOut(now) {
-		of(campaign).Shut = *shut
+	for d := range p.destinations.lines() {
+		for i := range d.line.len() {
+			if j := d.line.at(i); d.shut {
+				early(j)
+			} else {
+				ready(j)
+			}
+		}
 	}
 	return list
 }

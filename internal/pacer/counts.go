@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/metric"
@@ -17,9 +16,9 @@ import (
 // places it; the goroutine that settles the job adds to it. As a prometheus.Collector it shows the outcomes that occurred, and
 // from the first job of a campaign on those that rules look at, so that these begin at 0.
 type counts struct {
-	desc    *prometheus.Desc
-	unknown delivery.Account // of jobs whose campaign is not in the catalog
-	shows   func(campaign string) bool
+	settled, success, failure family
+	unknown                   delivery.Account // of jobs whose campaign is not in the catalog
+	shows                     func(campaign string) bool
 
 	mu     sync.Mutex // guards what follows; the delivery.Accounts need no lock
 	byID   map[string]*account
@@ -30,8 +29,7 @@ type counts struct {
 // account is what is kept of a campaign.
 type account struct {
 	delivery.Account
-	label  *dto.LabelPair // of its series; never changed
-	folded *byOutcome     // the part that is in the others; nil for none
+	folded *byOutcome // the part that is in the others; nil for none
 }
 
 // byOutcome counts jobs.
@@ -47,9 +45,10 @@ func newCounts(r prometheus.Registerer, shows func(campaign string) bool) *count
 	}
 	c := &counts{
 		byID: map[string]*account{}, shows: shows,
-		desc: prometheus.NewDesc(
-			"pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", []string{campaignLabel, outcomeLabel}, nil,
-		),
+		settled: newFamily(prometheus.CounterValue, "pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.", "outcome"),
+		success: newFamily(prometheus.GaugeValue, "pacer_campaign_last_success_timestamp_seconds", "When the sink last took a job of the campaign from this daemon."),
+		failure: newFamily(prometheus.GaugeValue, "pacer_campaign_last_error_timestamp_seconds",
+			"When the sink last failed a job of the campaign that this daemon sent: it could not be reached, did not answer, or asked to send the job later."),
 	}
 	r.MustRegister(c)
 	return c
@@ -61,7 +60,7 @@ func (c *counts) know(campaign string) *delivery.Account {
 	defer c.mu.Unlock()
 	a := c.byID[campaign]
 	if a == nil {
-		a = &account{label: labelOf(campaignLabel, campaign)}
+		a = &account{}
 		c.byID[campaign] = a
 	}
 	return &a.Account

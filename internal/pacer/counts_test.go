@@ -1,8 +1,11 @@
 package pacer
 
 import (
+	"log/slog"
 	"maps"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -61,5 +64,58 @@ func TestAScrapeIsNotWaitedFor(t *testing.T) {
 			t.Fatal("the lock is held while series are passed on")
 		}
 		c.mu.Unlock()
+	}
+}
+
+// TestFewJobsThatAllFailAreNoticed: however few they are, and however they fail, the time of the last error passes that of the last success,
+// and the log has one line.
+func TestFewJobsThatAllFailAreNoticed(t *testing.T) {
+	answers := map[string]func(int, *delivery.Job) delivery.Result{
+		"deaf":        nil,
+		"unreachable": func(int, *delivery.Job) delivery.Result { return delivery.Result{Class: delivery.Unreachable} },
+		"500": func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}
+		},
+		"come back later": func(int, *delivery.Job) delivery.Result {
+			return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 10 * time.Second}
+		},
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var log lines
+				f := newFleet(1, uniform(3, 500*time.Microsecond, 0), newBook(campaign("c", 100)), func(o *Options) {
+					o.Retry.Max, o.Retry.MaxAttempts, o.Logger = 20*time.Second, 100, slog.New(slog.NewTextHandler(&log, nil))
+				})
+				defer f.stop()
+				f.timerEvery = 200 * time.Millisecond
+				defer f.timers(t.Context(), 0)()
+				account := f.daemons[0].counts.know("c")
+				f.share(t, "c", 10)
+				time.Sleep(time.Second)
+				if success, failure := account.Last(); time.Since(success) > time.Second || !failure.IsZero() {
+					t.Errorf("after 10 successes: %s, %s", success, failure)
+				}
+				f.receiver.setAnswer(answer)
+				f.receiver.setDeaf(answer == nil)
+				f.share(t, "c", 3)
+				for range 10 {
+					time.Sleep(time.Minute)
+					if success, failure := account.Last(); failure.Sub(success) < 30*time.Second || time.Since(failure) > 30*time.Second {
+						t.Errorf("last success %s, last error %s", success, failure)
+					}
+				}
+				if n := log.count("the jobs of a campaign fail"); n != 1 && f.daemons[0].queues.byID["c"].circuit.closed() {
+					t.Errorf("%d lines tell of it: %s", n, log.text.String())
+				}
+				f.receiver.setAnswer(nil)
+				f.receiver.setDeaf(false)
+				time.Sleep(time.Minute)
+				if success, failure := account.Last(); !success.After(failure) {
+					t.Errorf("all are delivered: last success %s, last error %s", success, failure)
+				}
+			})
+		})
 	}
 }

@@ -54,8 +54,6 @@ type destinations struct {
 	shut  map[string]shutSet     // by sink, those that are open or half-open
 	freed []*destination         // whose lines wait for no job that has left them any more
 	tells tells
-
-	barred barred // whose jobs wait in timers
 }
 
 func newDestinations(most int) destinations {
@@ -202,15 +200,6 @@ func (l *destinations) lines() iter.Seq[*destination] {
 			if d.line.len() > 0 && !yield(d) {
 				return
 			}
-		}
-	}
-}
-
-// each calls f for every job in a line.
-func (l *destinations) each(f func(*delivery.Job)) {
-	for d := range l.lines() {
-		for i := range d.line.len() {
-			f(d.line.at(i))
 		}
 	}
 }

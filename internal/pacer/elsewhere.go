@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// freshFor is how long a success is told to other daemons; one with a campaign that they ask for, until its jobs fail.
+	// freshFor is how long a success is told to other daemons.
 	freshFor = 10 * time.Second
 	// maxAsks bounds the campaigns that other daemons are asked about.
 	maxAsks = 1000
@@ -40,12 +40,12 @@ func (p *Pacer) answers(asked []string, now instant) delivery.Answers {
 		a.Untried[id] = now.wall
 	}
 	for _, id := range asked {
-		if at, ok := p.lastTaken(id, now); ok {
-			a.Taken[id] = p.timeOf(at)
+		if q := p.queues.byID[id]; q != nil && lately(q.takenAt) {
+			a.Taken[id] = p.timeOf(q.takenAt)
 		}
 	}
 	for _, q := range p.queues.list {
-		if (q.circuit.doubtful(now.local) || q.untaken.since > 0) && len(a.Asks) < maxAsks {
+		if q.circuit.doubtful(now.local) && len(a.Asks) < maxAsks {
 			a.Asks = append(a.Asks, q.id)
 		}
 	}
@@ -77,8 +77,6 @@ func (p *Pacer) Elsewhere(e delivery.Elsewhere) {
 			if q == nil {
 				continue
 			}
-			q.takenElsewhere = true
-			q.untaken.takenElsewhere(p.at(t).local)
 			if q.circuit.workedElsewhere(p.at(t).local, now.local) {
 				p.opt.Logger.Info("other daemons deliver this campaign's jobs: those that fail here are judged one by one", "campaign", id)
 				p.takes.askLater(q, now.local)

@@ -95,8 +95,8 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		if want := map[string]int64{"stays": 5, "returns": 10}; !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		if n := testutil.CollectAndCount(p.counts); n != len(delivery.Outcomes)+4 {
-			t.Errorf("%d counters, want those of unknown campaigns, and two of each other", n)
+		if n := testutil.CollectAndCount(p.counts); n != len(delivery.Outcomes)+6 {
+			t.Errorf("%d series, want those of unknown campaigns, and three of each other", n)
 		}
 		b.set(campaign("goes", 10))
 		time.Sleep(time.Second)

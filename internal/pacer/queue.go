@@ -17,18 +17,16 @@ type queue struct {
 	ranked
 	timeline
 	circuit circuit
-	untaken untaken
 	ask     asking
 
-	slotIndex      int   // in the slot heap, -1 when not there
-	blocked        bool  // its slot came due while the sink was full; the sink's list has it
-	turnAt         int64 // local time before which no further slot can come, by the last reply; 0 when unknown
-	competitors    int64 // daemons that compete for the campaign's slots, this one included
-	calls          calls
-	takenAt        int64 // local time when its sink last took a job; 0: never
-	takenElsewhere bool  // another daemon has had a job taken
-	behindUntil    int64 // local time until which its jobs of ingress go to lanes, since others have
-	narrow         *narrow
+	slotIndex   int   // in the slot heap, -1 when not there
+	blocked     bool  // its slot came due while the sink was full; the sink's list has it
+	turnAt      int64 // local time before which no further slot can come, by the last reply; 0 when unknown
+	competitors int64 // daemons that compete for the campaign's slots, this one included
+	calls       calls
+	takenAt     int64 // local time when its sink last took a job; 0: never
+	behindUntil int64 // local time until which its jobs of ingress go to lanes, since others have
+	narrow      *narrow
 
 	place int // in the list of queues
 	intake
@@ -69,9 +67,9 @@ const rememberedFor = 24 * time.Hour
 // remembers tells whether there is something to be known of jobs that have gone: the campaign is held, its destination has asked to wait,
 // or some have failed, and may be tried again.
 func (q *queue) remembers(now int64) bool {
-	c, u := &q.circuit, &q.untaken
-	failed := c.failures > 0 || c.refusals.failures > 0 || u.since > 0
-	return c.held() || c.waitUntil > now || failed && now-max(c.last, c.refusals.last, u.until) < rememberedFor.Microseconds()
+	c := &q.circuit
+	failed := c.failures > 0 || c.refusals.failures > 0
+	return c.held() || c.waitUntil > now || failed && now-max(c.last, c.refusals.last) < rememberedFor.Microseconds()
 }
 
 // standing tells whether the jobs may be sent at now; the campaign must be known.

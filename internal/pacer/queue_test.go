@@ -49,12 +49,8 @@ func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
 		of            func(q *queue)
 		keeps, forget float64 // hours
 	}{
-		"nothing":  {func(*queue) {}, 0, 0.1},
-		"failures": {func(q *queue) { q.circuit.add(at(1).local) }, 24.9, 25.1},
-		"a retry to come": {func(q *queue) {
-			q.untaken.failed(1, first, at(1).local, untakenSlack)
-			q.untaken.waits(at(30).local)
-		}, 53.9, 54.1},
+		"nothing":             {func(*queue) {}, 0, 0.1},
+		"failures":            {func(q *queue) { q.circuit.add(at(1).local) }, 24.9, 25.1},
 		"a refusal":           {func(q *queue) { q.circuit.refused(at(1).local) }, 24.9, 25.1},
 		"as long as is asked": {func(q *queue) { q.circuit.wait(at(40).local) }, 39.9, 40.1},
 		"held": {func(q *queue) {

@@ -39,8 +39,7 @@ func (p *Pacer) holdRefused(q *queue, now instant) {
 	}
 }
 
-// Troubles lists the campaigns of this daemon whose circuit is open, because of failures or of refusals, and those of whose jobs none
-// is taken.
+// Troubles lists the campaigns of this daemon whose circuit is open, because of failures or of refusals.
 func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 	answer := make(chan []delivery.Trouble, 1)
 	p.inbox.do(func(now instant) { answer <- p.troubles(now) })
@@ -62,10 +61,6 @@ func (p *Pacer) troubles(now instant) (list []delivery.Trouble) {
 			list = append(list, delivery.Trouble{Campaign: q.id, Kind: delivery.TroubleRefused, Since: p.timeOf(c.refusals.since)})
 		case c.openUntil > c.waitUntil && c.failures > 0:
 			list = append(list, delivery.Trouble{Campaign: q.id, Since: p.timeOf(c.since)})
-		default:
-			if t, ok := p.untakenNow(q, now); ok {
-				list = append(list, t)
-			}
 		}
 	}
 	return list

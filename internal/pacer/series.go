@@ -1,70 +1,63 @@
 package pacer
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// The labels of a series.
-const (
-	campaignLabel = "campaign"
-	outcomeLabel  = "outcome"
-)
-
-// series is the number of jobs of a campaign with an outcome, as it was when it was read. It is a prometheus.Metric whose labels
-// are not made and checked at every scrape: those of a campaign live as long as its account.
+// series is one series as it was when it was read.
 type series struct {
-	desc   *prometheus.Desc
-	labels [2]*dto.LabelPair // campaign, outcome: in the order of their names
-	jobs   float64
+	of       *family
+	campaign string
+	outcome  string // "" in families without this label
+	value    float64
 }
 
-var (
-	unknownCampaign = labelOf(campaignLabel, delivery.UnknownCampaign)
-	otherCampaigns  = labelOf(campaignLabel, others)
+// family is a metric by campaign.
+type family struct {
+	*prometheus.Desc
+	kind prometheus.ValueType
+}
 
-	outcomes = func() (labels [len(byOutcome{})]*dto.LabelPair) {
-		for _, o := range delivery.Outcomes {
-			labels[o] = labelOf(outcomeLabel, o.String())
-		}
-		return labels
-	}()
-)
-
-func labelOf(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
-
-// Desc implements prometheus.Metric.
-func (s *series) Desc() *prometheus.Desc { return s.desc }
-
-// Write implements prometheus.Metric.
-func (s *series) Write(m *dto.Metric) error {
-	m.Label = s.labels[:]
-	m.Counter = &dto.Counter{Value: &s.jobs}
-	return nil
+func newFamily(kind prometheus.ValueType, name, help string, labels ...string) family {
+	return family{prometheus.NewDesc(name, help, append([]string{"campaign"}, labels...), nil), kind}
 }
 
 // Describe implements prometheus.Collector.
-func (c *counts) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+func (c *counts) Describe(descs chan<- *prometheus.Desc) {
+	for _, f := range []*family{&c.settled, &c.success, &c.failure} {
+		descs <- f.Desc
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (c *counts) Collect(metrics chan<- prometheus.Metric) {
-	list := c.series()
-	for i := range list { // not while the lock is held: the scheduler waits for it, and whoever reads the channel may be slow
-		metrics <- &list[i]
+	for _, s := range c.series() { // not while the lock is held: the scheduler waits for it, and the reader of the channel may be slow
+		labels := []string{s.campaign, s.outcome}
+		if s.outcome == "" {
+			labels = labels[:1]
+		}
+		metrics <- prometheus.MustNewConstMetric(s.of.Desc, s.of.kind, s.value, labels...)
 	}
 }
 
 // series returns what Collect shows. The scheduler waits while the lock is held, so that only numbers are read then: there is room
 // for what most campaigns have before, and what is shown is made of it afterwards.
 func (c *counts) series() []series {
-	list := make([]series, 0, 2*c.busy()+2*len(delivery.Outcomes))
-	show := func(campaign *dto.LabelPair, o delivery.Outcome, n int64) {
-		list = append(list, series{desc: c.desc, labels: [...]*dto.LabelPair{campaign, outcomes[o]}, jobs: float64(n)})
+	list := make([]series, 0, 3*c.busy()+2*len(delivery.Outcomes))
+	show := func(campaign string, o delivery.Outcome, n int64) {
+		list = append(list, series{&c.settled, campaign, o.String(), float64(n)})
+	}
+	showTime := func(of *family, campaign string, at time.Time) {
+		if !at.IsZero() {
+			list = append(list, series{of, campaign, "", float64(at.UnixMilli()) / 1000})
+		}
 	}
 	for _, o := range delivery.Outcomes {
-		show(unknownCampaign, o, c.unknown.Jobs(o))
+		show(delivery.UnknownCampaign, o, c.unknown.Jobs(o))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,13 +72,16 @@ func (c *counts) series() []series {
 				n -= a.folded[o]
 			}
 			if n > 0 || o == delivery.OutcomeDelivered || o == delivery.OutcomeDead {
-				show(a.label, o, n)
+				show(campaign, o, n)
 			}
 		}
+		success, failure := a.Last()
+		showTime(&c.success, campaign, success)
+		showTime(&c.failure, campaign, failure)
 	}
 	if c.hidden {
 		for _, o := range delivery.Outcomes {
-			show(otherCampaigns, o, c.others[o])
+			show(others, o, c.others[o])
 		}
 	}
 	return list

@@ -42,7 +42,7 @@ func (p *Pacer) settle(r sent, now instant) {
 		p.putBack(q, j, 0, now)
 		return
 	}
-	p.untaken(&r)
+	p.noteFailure(&r, now)
 	if r.ofDestination() {
 		p.settleAt(r, now)
 		return
@@ -82,6 +82,28 @@ func (p *Pacer) settle(r sent, now instant) {
 		j.Settle(delivery.OutcomeDuplicate)
 	case delivery.Interrupted:
 		p.drain.doubt++
+	}
+}
+
+// notedFailures is how many failures in a row, without a success, the log tells of: a single job is given up before that.
+const notedFailures = 10
+
+// noteFailure notes that a sink did not take a job for now. Few such jobs open no circuit, and wait in timers, where nothing counts them.
+func (p *Pacer) noteFailure(x *sent, now instant) {
+	e := p.campaigns.byID[x.queue.id]
+	switch x.result.Class {
+	case delivery.Temporary, delivery.Unreachable, delivery.Misconfigured, delivery.Throttled:
+		if e == nil {
+			return
+		}
+	default:
+		return
+	}
+	e.account.Failed(now.wall)
+	if e.failing.Failed(); e.failing.Failures() == notedFailures && x.queue.circuit.closed() {
+		success, _ := e.account.Last()
+		p.opt.Logger.Warn("the jobs of a campaign fail, and none has been taken since; they are tried again: look at the destination, and at what "+
+			"they have in common", "campaign", x.queue.id, "sink", x.sink.id, "last_success", success, "detail", x.result.Detail)
 	}
 }
 
@@ -191,7 +213,6 @@ func (p *Pacer) waitAlone(j *delivery.Job, d time.Duration, now instant) {
 		j.Account.Tried(j)
 	}
 	j.Due = now.wall.Add(d)
-	p.comesBack(j, now.in(d))
 	p.wait(j, d, delivery.ReasonRetry, now)
 }
 
@@ -298,7 +319,11 @@ func (p *Pacer) worked(x *sent, now instant) {
 	if x.destination != nil {
 		p.destinationWorked(x, now)
 	}
-	q.takenAt, q.untaken = now.local, untaken{}
+	q.takenAt = now.local
+	if e := p.campaigns.byID[q.id]; e != nil {
+		e.account.Succeeded(now.wall)
+		e.failing.Worked()
+	}
 	if q.circuit.worked(now.local) {
 		p.takesAgain(q, s, now)
 	}

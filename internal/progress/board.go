@@ -18,7 +18,6 @@ type Board struct {
 	unread  map[int]bool // lanes that their daemon does not read
 	stuck   map[uint64]note
 	holds   map[uint64]note
-	shut    map[uint64]delivery.Shut
 	kafka   time.Time // since when it answers no daemon; zero: it answers one, or that is not known
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
@@ -73,14 +72,10 @@ func newBoard(now time.Time, s *summary) *Board {
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
 		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent),
-		shut: make(map[uint64]delivery.Shut, len(s.shut)),
 	}
 	b.kafka = kafkaAway(s.nodes)
 	if s.denied != nil {
 		b.denied = byHash(s.denied)
-	}
-	for _, one := range s.shut {
-		b.shut[one.campaign] = one.Shut
 	}
 	for _, l := range s.lanes.Lanes {
 		b.read[l.Lane] = true
@@ -174,7 +169,7 @@ func (b *Board) Failure(sink string) (last delivery.Failure) {
 }
 
 // Late returns how many jobs are late by lack of capacity, and by their destination.
-func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.barred }
+func (b *Board) Late() (capacity, destination int64) { return b.late.capacity(), b.late.destination }
 
 // Counter returns who counts what was sent; counts of different ones cannot be compared. "" is nobody.
 func (b *Board) Counter() string { return b.counter }
@@ -200,7 +195,7 @@ func (b *Board) Denied(quota string, span time.Duration) (asks int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Shut: b.shut[hash], Kafka: b.kafka, LanesRead: true}
+	out := &hold.Board{Daemons: b.daemons, Waiting: all.waiting, InMemory: all.jobs, Early: all.early, InHand: all.inHand, Kafka: b.kafka, LanesRead: true}
 	for _, lane := range c.Lanes {
 		out.LanesRead = out.LanesRead && b.read[lane]
 		if b.unread[lane] {
@@ -212,9 +207,6 @@ func (b *Board) Of(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board {
 	}
 	if n, ok := b.stuck[hash]; ok {
 		out.Stuck = &hold.Stuck{Cause: n.cause, By: nameOf(n.by, s)}
-		if n.cause == hold.Untaken {
-			out.Stuck.Since = time.UnixMicro(n.since)
-		}
 	}
 	if n, ok := b.holds[hash]; ok {
 		out.Held, out.Since = n.cause, time.UnixMicro(n.since)

@@ -92,12 +92,12 @@ func (t *Tracker) compare(f *forecast, totals map[uint64]total, sent map[uint64]
 		}
 		a, held := t.holds.of(c.ID)
 		d := t.debts[hash].after(dt, look{
-			rate: rate, sent: sent[hash], ready: float64(all.ready()) * all.meanWeight(), barred: held && a.Cause.Destination(),
+			rate: rate, sent: sent[hash], ready: float64(all.ready()) * all.meanWeight(), destination: held && a.Cause.Destination(),
 		})
 		t.debts[hash] = d
 		if rate > 0 {
 			late := d.late(rate, all.meanWeight())
-			t.late.jobs, t.late.barred = t.late.jobs+late.jobs, t.late.barred+late.barred
+			t.late.jobs, t.late.destination = t.late.jobs+late.jobs, t.late.destination+late.destination
 			if late.jobs > 0 {
 				byCampaign[c.ID] = late.jobs
 			}

@@ -38,7 +38,7 @@ type holds struct {
 // holding is a campaign that is held.
 type holding struct {
 	answer hold.Answer
-	shown  bool // jobs wait, here or in timers, or a fault keeps all that would come from being sent
+	shown  bool // jobs wait, or a fault keeps all that would come from being sent
 	hidden bool // it has no series of its own
 }
 
@@ -95,7 +95,7 @@ func (h *holds) look(f findings) {
 		e.Board.Idle = 0
 		if e.Board.Waiting > 0 {
 			at, known := h.moved[id]
-			if !known || f.sent[delivery.CampaignHash(id)] > 0 {
+			if !known || f.sent[delivery.CampaignHash(id)] > 0 || e.Board.Waiting <= e.Board.Early {
 				at = e.Now
 			}
 			moved[id], e.Board.Idle = at, e.Now.Sub(at)
@@ -116,7 +116,7 @@ func (h *holds) look(f findings) {
 		if a.Since.IsZero() {
 			a.Since = e.Now
 		}
-		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own() || a.Cause == hold.Destinations || a.Cause == hold.Untaken, hidden: f.shown[id] == nil}
+		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own(), hidden: f.shown[id] == nil}
 		h.show(before, held[id])
 	}
 	for id, before := range h.held {

@@ -101,47 +101,6 @@ func TestWhatIsHeldIsNeverSilent(t *testing.T) {
 	})
 }
 
-// TestNoneIsTaken: a campaign whose jobs all wait in timers for their next attempts is shown, since the first was tried, though nothing
-// waits where it is counted. What two daemons say is one thing, of a single job nothing is said, and any other cause is said instead.
-func TestNoneIsTaken(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange := NewRedisExchange(client, "p.")
-	paused := campaign("paused", 10, 1)
-	paused.Status = delivery.StatusPaused
-	snapshot := catalogOf(campaign("few", 10, 1), campaign("one", 10, 1), campaign("both", 10, 1), campaign("failing", 10, 1), paused)
-	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
-	ago := func(d time.Duration) time.Time { return time.Now().Add(-d).Truncate(time.Millisecond) }
-	few, one, two := ago(time.Hour), ago(2*time.Hour), ago(3*time.Hour)
-	a.stuck = []Stuck{
-		{Campaign: "few", Cause: hold.Untaken, Since: few}, {Campaign: "one", Cause: hold.Untaken, Since: one, Job: 7},
-		{Campaign: "both", Cause: hold.Untaken, Since: one, Job: 7}, {Campaign: "failing", Cause: hold.Untaken, Since: one}, {Campaign: "paused", Cause: hold.Untaken, Since: one},
-	}
-	b.stuck = []Stuck{
-		{Campaign: "one", Cause: hold.Untaken, Since: two, Job: 7}, {Campaign: "both", Cause: hold.Untaken, Since: two, Job: 8},
-		{Campaign: "failing", Cause: hold.Failing, Since: few},
-	}
-	for range 2 {
-		for _, m := range []*member{a, b} {
-			m.exchange(t.Context())
-		}
-	}
-	for _, m := range []*member{a, b} {
-		if got := m.since(t, "few", hold.Untaken); !got.Equal(few) {
-			t.Errorf("few: since %s, want %s", got, few)
-		}
-		if got := m.since(t, "both", hold.Untaken); !got.Equal(two) {
-			t.Errorf("a job of each of two daemons: since %s, want %s", got, two)
-		}
-		if n := testutil.CollectAndCount(m.holds.gauge); n != 2 {
-			t.Errorf("%d are shown as held", n)
-		}
-		if m.holds.held["failing"].answer.Cause != hold.Failing || m.holds.held["paused"].answer.Cause != hold.Paused {
-			t.Errorf("held: %+v", m.holds.held)
-		}
-	}
-}
-
 // TestNothingIsSent: for no known reason. Whether jobs are in memory tells what to look at.
 func TestNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -260,49 +219,29 @@ func TestAllKnowSinceWhen(t *testing.T) {
 	}
 }
 
-// TestAllThatIsLeftIsForClosedDestinations: two daemons know of them together, also where nothing waits but in timers. A job of
-// either for another destination says that the campaign goes on.
-func TestAllThatIsLeftIsForClosedDestinations(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
-	defer client.Close()
-	exchange, c := NewRedisExchange(client, "p."), campaign("c", 10, 1)
-	snapshot := catalogOf(c)
-	a, b := newMember(t, "a", exchange, newShelf(), snapshot), newMember(t, "b", exchange, newShelf(), snapshot)
-	at := time.UnixMilli(time.Now().UnixMilli())
-	a.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 2, Direct: 2, Shut: delivery.Shut{
-		Jobs: 2, Destinations: 2, First: "late", Since: at.Add(-time.Minute), Next: at.Add(time.Second)}}}
-	b.held = []delivery.MemoryJobs{{Campaign: "c", Shut: delivery.Shut{
-		Destinations: 1, First: "early", Since: at.Add(-time.Hour), Next: at.Add(time.Minute)}}}
-	swap := func() {
-		for range 2 {
-			b.exchange(t.Context())
-			a.exchange(t.Context())
+// TestJobsForClosedDestinationsAreNoStall: jobs whose time has not come, or whose destination is closed, are no reason to call a campaign
+// stalled; once one can be sent, half a minute begins in which it should be.
+func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := alone(catalogOf(campaign("c", 10, 1)))
+		pass := func(early int64, d time.Duration) (held bool) {
+			for range d / time.Second {
+				m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 3, Units: 3, Direct: 3, Early: early}}
+				m.exchange(t.Context())
+				time.Sleep(time.Second)
+			}
+			return !m.since(t, "c", hold.Stalled).IsZero()
 		}
-	}
-	swap()
-	for _, m := range []*member{a, b} {
-		if got := m.since(t, "c", hold.Destinations); !got.Equal(at.Add(-time.Hour)) {
-			t.Errorf("%s says since %s", m.opt.Daemon, got)
+		if pass(3, 10*time.Minute) {
+			t.Error("stalled by jobs of which none can be sent")
 		}
-	}
-	board, err := ReadBoard(t.Context(), exchange)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := board.Of(c, snapshot).Shut
-	if got.Jobs != 2 || got.Destinations != 2 || got.First != "early" || !got.Since.Equal(at.Add(-time.Hour)) || !got.Next.Equal(at.Add(time.Second)) {
-		t.Errorf("%+v", got)
-	}
-	a.held[0].Jobs, a.held[0].Shut.Jobs, a.held[0].Direct = 0, 0, 0
-	swap()
-	if a.since(t, "c", hold.Destinations).IsZero() {
-		t.Error("with all jobs in timers, nothing holds it")
-	}
-	b.held[0].InHand = 1
-	swap()
-	if n := testutil.CollectAndCount(a.holds.gauge); n != 0 {
-		t.Error("it is held while a job is in hand")
-	}
+		if pass(2, 20*time.Second) {
+			t.Error("stalled, when one could be sent for a moment")
+		}
+		if !pass(2, 20*time.Second) {
+			t.Error("one could be sent for long, and nothing is said")
+		}
+	})
 }
 
 // TestTheStoreDoesNotAnswer: what waits is shown as held by it.

@@ -18,23 +18,23 @@ const (
 // that a lost slot, which does not come again, is forgotten.
 type debt struct {
 	planned, sent float64 // units
-	barred        float64 // of the planned units, those not sent while the destination kept them from being sent
+	destination   float64 // of the planned units, those not sent while the destination kept them from being sent
 	ready         float64 // units that could be sent when it was looked at last
 }
 
 // look is what is seen of a campaign at one time.
 type look struct {
-	rate   float64 // units per second that it should send; 0 while it may not
-	sent   float64 // units that it sent since the look before
-	ready  float64 // units that could be sent now
-	barred bool    // its destination keeps it from sending
+	rate        float64 // units per second that it should send; 0 while it may not
+	sent        float64 // units that it sent since the look before
+	ready       float64 // units that could be sent now
+	destination bool    // its destination keeps it from sending
 }
 
 // lateness is how many jobs are late, and how many of them because of their destination.
-type lateness struct{ jobs, barred int64 }
+type lateness struct{ jobs, destination int64 }
 
 // capacity returns the jobs that more daemons, or faster sinks, would have sent.
-func (l lateness) capacity() int64 { return l.jobs - l.barred }
+func (l lateness) capacity() int64 { return l.jobs - l.destination }
 
 // after returns the debt dt later. Only what was there at the look before should have been sent since: of a campaign that is
 // published slower than its rate, something waits at each look and nothing is late. What was sent beyond that counts for the
@@ -43,13 +43,13 @@ func (d debt) after(dt time.Duration, l look) debt {
 	fade := math.Exp(-dt.Seconds() / lagMemory.Seconds())
 	d.planned *= fade
 	d.sent *= fade
-	d.barred *= fade
+	d.destination *= fade
 	if l.rate > 0 {
 		owed := min(l.rate*dt.Seconds(), d.ready)
 		d.planned += owed
 		d.sent = min(d.sent+l.sent, d.planned+l.rate*lagGrace.Seconds())
-		if l.barred {
-			d.barred += max(0, owed-l.sent)
+		if l.destination {
+			d.destination += max(0, owed-l.sent)
 		}
 	}
 	d.ready = l.ready
@@ -61,5 +61,5 @@ func (d debt) after(dt time.Duration, l look) debt {
 func (d debt) late(rate, weight float64) lateness {
 	missing := d.planned*(1-lagTolerance) - d.sent - rate*lagGrace.Seconds()
 	jobs := max(0, min(missing, d.ready-rate)/weight)
-	return lateness{jobs: int64(jobs), barred: int64(min(jobs, d.barred/weight))}
+	return lateness{jobs: int64(jobs), destination: int64(min(jobs, d.destination/weight))}
 }

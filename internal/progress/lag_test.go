@@ -57,9 +57,9 @@ func TestDebt(t *testing.T) {
 // that, until it is forgotten; and what was not sent before is.
 func TestDebtOfADestination(t *testing.T) {
 	var d debt
-	play := func(seconds int, sent float64, barred bool) lateness {
+	play := func(seconds int, sent float64, destination bool) lateness {
 		for range seconds {
-			d = d.after(time.Second, look{1000, sent, 1e6, barred})
+			d = d.after(time.Second, look{1000, sent, 1e6, destination})
 		}
 		return d.late(1000, 1)
 	}
@@ -69,10 +69,10 @@ func TestDebtOfADestination(t *testing.T) {
 	if l := play(5, 1000, false); l.jobs < 20_000 || l.capacity() != 0 {
 		t.Errorf("after it has opened: %+v", l)
 	}
-	if l := play(600, 500, false); l.capacity() < 20_000 || l.barred > 10 {
+	if l := play(600, 500, false); l.capacity() < 20_000 || l.destination > 10 {
 		t.Errorf("with half of the capacity: %+v", l)
 	}
-	if l := play(10, 0, true); l.capacity() < 15_000 || l.barred < 9_000 {
+	if l := play(10, 0, true); l.capacity() < 15_000 || l.destination < 9_000 {
 		t.Errorf("and with a closed gate as well: %+v", l)
 	}
 }

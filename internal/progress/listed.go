@@ -95,9 +95,6 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 	for hash := range b.stuck {
 		add(hash)
 	}
-	for hash := range b.shut {
-		add(hash)
-	}
 	return list
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -31,9 +30,8 @@ type part struct {
 	nodes   []Node       // the daemon itself; in summaries all that run
 	early   []sent       // jobs in memory whose time has not come
 	sinks   []SinkReport // with reports of nodes
-	shut    []shut
-	denied  []sent // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started; nil: not told
-	turns   []sent // when the rate next allows a job, in microseconds since the Unix epoch; not of campaigns where that is soon
+	denied  []sent       // asks that windows of quotas reduced or denied, by windowHash; of a daemon since it started; nil: not told
+	turns   []sent       // when the rate next allows a job, in microseconds since the Unix epoch; not of campaigns where that is soon
 }
 
 // seen is when something was last seen.
@@ -56,18 +54,12 @@ type sent struct {
 	units    int64
 }
 
-// shut is what waits of a campaign for closed destinations.
-type shut struct {
-	campaign uint64
-	delivery.Shut
-}
-
 // note is what a daemon says of a campaign.
 type note struct {
 	campaign uint64
 	cause    hold.Cause
 	since    int64  // microseconds since the Unix epoch
-	by       uint64 // the campaign in the way, or the only job that was tried; 0 for none
+	by       uint64 // the campaign in the way; 0 for none
 }
 
 const (
@@ -127,7 +119,7 @@ func (e *partEncoder) part(p *part) {
 	e.counts(p.sent)
 	e.notes(p.stuck)
 	e.notes(p.holds)
-	e.number(p.late.barred)
+	e.number(p.late.destination)
 	asks := first(p.asks, maxAnswers)
 	e.number(int64(len(asks)))
 	for _, a := range asks {
@@ -146,24 +138,10 @@ func (e *partEncoder) part(p *part) {
 	e.nodes(p.nodes)
 	e.counts(p.early)
 	e.reports(p.sinks, p.nodes)
-	e.shut(p.shut)
 	e.counts(p.denied)
 	e.kafka(p.nodes)
 	e.counts(p.turns)
 	e.failures(p.sinks)
-}
-
-func (e *partEncoder) shut(list []shut) {
-	list = first(list, e.most)
-	e.number(int64(len(list)))
-	for i := range list {
-		s := &list[i]
-		e.hash(s.campaign)
-		e.text(s.First)
-		for _, n := range []int64{s.Jobs, s.InHand, s.Destinations, s.Since.UnixMicro(), s.Next.UnixMicro()} {
-			e.number(n)
-		}
-	}
 }
 
 func (e *partEncoder) counts(list []sent) {
@@ -230,7 +208,7 @@ func (d *partDecoder) part() (*part, error) {
 	} else {
 		p.stuck, p.holds = d.notes(), d.notes()
 		if len(d.b) > 0 { // otherwise written by a release that did not tell the causes of lateness
-			p.late.barred = min(d.number(), p.late.jobs)
+			p.late.destination = min(d.number(), p.late.jobs)
 		}
 		if len(d.b) > 0 {
 			p.asks, p.taken, p.works = d.hashes(), d.seen(), d.seen()
@@ -246,9 +224,6 @@ func (d *partDecoder) part() (*part, error) {
 		}
 		if len(d.b) > 0 {
 			p.sinks = d.reports(p.nodes)
-		}
-		if len(d.b) > 0 {
-			p.shut = d.shut()
 		}
 		if len(d.b) > 0 {
 			p.denied = append([]sent{}, d.counts()...) // none is not what is not told
@@ -299,15 +274,6 @@ func (d *partDecoder) counts() (list []sent) {
 func (d *partDecoder) ints() (list []int) {
 	for range d.length() {
 		list = append(list, int(d.number()))
-	}
-	return list
-}
-
-func (d *partDecoder) shut() (list []shut) {
-	for range d.length() {
-		s := shut{d.hash(), delivery.Shut{First: d.text(), Jobs: d.number(), InHand: d.number(), Destinations: d.number()}}
-		s.Since, s.Next = time.UnixMicro(d.number()), time.UnixMicro(d.number())
-		list = append(list, s)
 	}
 	return list
 }

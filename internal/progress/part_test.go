@@ -22,7 +22,7 @@ func TestPartsComeBack(t *testing.T) {
 			started: number(rt, "started"), late: lateness{jobs: number(rt, "late")},
 			lanes: delivery.LanesBacklog{Generation: rapid.Int32Range(0, 1<<30).Draw(rt, "generation")},
 		}
-		p.late.barred = rapid.Int64Range(0, p.late.jobs).Draw(rt, "barred")
+		p.late.destination = rapid.Int64Range(0, p.late.jobs).Draw(rt, "destination")
 		for lane := range rapid.IntRange(0, 4).Draw(rt, "lanes") {
 			l := delivery.LaneBacklog{Lane: lane}
 			for range rapid.IntRange(0, 4).Draw(rt, "waiting") {
@@ -69,12 +69,6 @@ func TestPartsComeBack(t *testing.T) {
 		}
 		p.denied = append([]sent{}, p.denied...) // told, also if there are none
 		p.sinks = drawReports(rt, p.nodes)
-		for range rapid.IntRange(0, 2).Draw(rt, "shut") {
-			p.shut = append(p.shut, shut{hash(rt, "of"), delivery.Shut{
-				Jobs: number(rt, "jobs"), InHand: number(rt, "in hand"), Destinations: number(rt, "destinations"),
-				First: rapid.StringN(0, 10, 40).Draw(rt, "first"), Since: time.UnixMicro(number(rt, "since")), Next: time.UnixMicro(number(rt, "next")),
-			}})
-		}
 		b := p.encode()
 		got, err := decodePart(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
@@ -114,53 +108,46 @@ func TestPartsComeBack(t *testing.T) {
 		if got, err := decodePart(unheard); err != nil || !reflect.DeepEqual(got, &granted) {
 			rt.Fatalf("without denials: %+v, %v; want %+v", got, err, granted)
 		}
-		open := granted // nor closed destinations
-		open.shut = nil
-		free := open.encode()
-		free = free[:len(free)-3-len(p.nodes)-2*len(p.sinks)]
-		if got, err := decodePart(free); err != nil || !reflect.DeepEqual(got, &open) {
-			rt.Fatalf("without closed destinations: %+v, %v; want %+v", got, err, open)
-		}
-		brisk := open
+		brisk := granted
 		brisk.sinks, brisk.nodes = nil, slices.Clone(reached.nodes)
 		for i := range brisk.nodes {
 			brisk.nodes[i].Report = nil
 		}
 		quiet := brisk.encode()
-		quiet = quiet[:len(quiet)-4-2*len(p.nodes)]
+		quiet = quiet[:len(quiet)-3-2*len(p.nodes)]
 		if got, err := decodePart(quiet); err != nil || !reflect.DeepEqual(got, &brisk) {
 			rt.Fatalf("without reports: %+v, %v; want %+v", got, err, brisk)
 		}
 		due := brisk
 		due.early = nil
 		punctual := due.encode()
-		punctual = punctual[:len(punctual)-5-2*len(p.nodes)]
+		punctual = punctual[:len(punctual)-4-2*len(p.nodes)]
 		if got, err := decodePart(punctual); err != nil || !reflect.DeepEqual(got, &due) {
 			rt.Fatalf("without early jobs: %+v, %v; want %+v", got, err, due)
 		}
 		unnamed := due
 		unnamed.nodes = nil
 		plain := unnamed.encode()
-		plain = plain[:len(plain)-6]
+		plain = plain[:len(plain)-5]
 		if got, err := decodePart(plain); err != nil || !reflect.DeepEqual(got, &unnamed) {
 			rt.Fatalf("without nodes: %+v, %v; want %+v", got, err, unnamed)
 		}
 		brief := unnamed
 		brief.untried, brief.inHand, brief.lanes.Held = nil, nil, nil
 		older := brief.encode()
-		older = older[:len(older)-9]
+		older = older[:len(older)-8]
 		if got, err := decodePart(older); err != nil || !reflect.DeepEqual(got, &brief) {
 			rt.Fatalf("without untried jobs: %+v, %v; want %+v", got, err, brief)
 		}
 		silent := brief // as the release before has it
 		silent.asks, silent.taken, silent.works = nil, nil, nil
 		told := silent.encode()
-		told = told[:len(told)-12] // without answers
+		told = told[:len(told)-11] // without answers
 		if got, err := decodePart(told); err != nil || !reflect.DeepEqual(got, &silent) {
 			rt.Fatalf("without answers: %+v, %v; want %+v", got, err, silent)
 		}
-		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.barred))) // without what the release before left out
-		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(free) && cut != len(unheard) && cut != len(kafkaless) && cut != len(unpaced) && cut != len(faultless) {
+		whole := len(told) - len(binary.AppendUvarint(nil, uint64(p.late.destination))) // without what the release before left out
+		if cut := rapid.IntRange(0, len(b)-1).Draw(rt, "cut"); cut != whole && cut != len(told) && cut != len(older) && cut != len(plain) && cut != len(punctual) && cut != len(quiet) && cut != len(unheard) && cut != len(kafkaless) && cut != len(unpaced) && cut != len(faultless) {
 			if got, err := decodePart(b[:cut]); err == nil {
 				rt.Fatalf("%d of %d bytes are read as %+v", cut, len(b), got)
 			}
@@ -169,14 +156,14 @@ func TestPartsComeBack(t *testing.T) {
 			rt.Fatalf("with what a later release appends: %+v, %v", got, err)
 		}
 		old := silent
-		old.late.barred = 0
+		old.late.destination = 0
 		if got, err := decodePart(b[:whole]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("without the causes of lateness: %+v, %v; want %+v", got, err, old)
 		}
 		old.stuck, old.holds = nil, nil
 		b = old.encode()
 		b[0] = oldPartVersion
-		if got, err := decodePart(b[:len(b)-15]); err != nil || !reflect.DeepEqual(got, &old) {
+		if got, err := decodePart(b[:len(b)-14]); err != nil || !reflect.DeepEqual(got, &old) {
 			rt.Fatalf("of the release before: %+v, %v; want %+v", got, err, old)
 		}
 	})

@@ -95,26 +95,6 @@ func TestReportsOfAFleet(t *testing.T) {
 	}
 }
 
-// TestALeaderOfAVersionBefore passes no reports on, nor what windows deny: then none is known, and none is 0.
-func TestALeaderOfAVersionBefore(t *testing.T) {
-	x := newRecent(time.Now())
-	p := &part{nodes: []Node{{Name: "a", Version: "2"}}, started: 7}
-	p.nodes[0].Report, p.sinks = x.report(time.Now(), readingsOf(5, time.Second))
-	s := (&merger{}).merge([]reported{{part: p, daemon: "a"}})
-	s.sinks, s.nodes[0].Report = nil, nil
-	b := s.encode()
-	got, err := decodeSummary(b[:len(b)-4]) // as it ended before
-	if err != nil || len(got.nodes) != 1 || got.nodes[0].Version != "2" || got.nodes[0].Report != nil || got.sinks != nil {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if newBoard(time.Now(), got).TellsDenied() {
-		t.Error("what windows deny is known")
-	}
-	if got, err = decodeSummary(b); err != nil || !newBoard(time.Now(), got).TellsDenied() {
-		t.Errorf("a leader of this version that has seen no denials: %+v, %v", got, err)
-	}
-}
-
 // TestReportsAreBounded: of hundreds of sinks with long names the first ones are told, in few bytes.
 func TestReportsAreBounded(t *testing.T) {
 	r := readingsOf(1000, time.Second)

@@ -1,10 +1,9 @@
 package progress
 
 import (
+	"maps"
+	"slices"
 	"time"
-
-	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/hold"
 )
 
 const (
@@ -82,7 +81,6 @@ func (m *merger) merge(parts []reported) *summary {
 	memory, inHand, early := map[uint64]held{}, map[uint64]int64{}, map[uint64]int64{}
 	turns := map[uint64]int64{}
 	stuck, sinks := map[uint64]note{}, map[string]*SinkReport{}
-	shutOut := map[uint64]delivery.Shut{}
 	for i := range parts {
 		p := &parts[i]
 		for _, l := range p.lanes.Lanes {
@@ -112,14 +110,10 @@ func (m *merger) merge(parts []reported) *summary {
 				turns[one.campaign] = one.units
 			}
 		}
-		for _, one := range p.shut {
-			shutOut[one.campaign] = shutOut[one.campaign].With(one.Shut)
-		}
 		for _, n := range p.stuck {
-			if before, ok := stuck[n.campaign]; ok {
-				n = n.with(before)
+			if before, ok := stuck[n.campaign]; !ok || n.since < before.since {
+				stuck[n.campaign] = n
 			}
-			stuck[n.campaign] = n
 		}
 		said.hear(p)
 	}
@@ -127,31 +121,9 @@ func (m *merger) merge(parts []reported) *summary {
 		s.held = append(s.held, h)
 	}
 	s.inHand, s.early, s.turns, s.sinks = counted(inHand), counted(early), counted(turns), summed(sinks)
-	for campaign, one := range shutOut {
-		s.shut = append(s.shut, shut{campaign, one})
-	}
-	for _, n := range stuck {
-		if n.cause != hold.Untaken || n.by == 0 { // a single job says nothing of its campaign
-			s.stuck = append(s.stuck, n)
-		}
-	}
+	s.stuck = slices.AppendSeq(s.stuck, maps.Values(stuck))
 	s.said = said.list()
 	return s
-}
-
-// with returns what two daemons say together of a campaign: what was so first. That jobs are not taken says less than anything else,
-// and is so for both.
-func (n note) with(o note) note {
-	switch {
-	case n.cause == hold.Untaken && o.cause == hold.Untaken:
-		if n.since = min(n.since, o.since); n.by != o.by {
-			n.by = 0
-		}
-		return n
-	case n.cause == hold.Untaken, o.cause != hold.Untaken && o.since <= n.since:
-		return o
-	}
-	return n
 }
 
 func addCounts(to map[uint64]int64, list []sent) {

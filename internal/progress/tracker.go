@@ -96,7 +96,6 @@ type Stuck struct {
 	Cause    hold.Cause
 	Since    time.Time
 	By       string // the campaign in the way; "" for none
-	Job      uint64 // hold.Untaken: which job was tried, if it was a single one; else 0
 }
 
 // Tracker updates the figures of all campaigns; see the package comment. Make one with New and call Run once, which
@@ -340,9 +339,6 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		if h.Turn.After(now.Add(turnSoon)) {
 			p.turns = append(p.turns, sent{hash, h.Turn.UnixMicro()})
 		}
-		if h.Shut.Destinations > 0 {
-			p.shut = append(p.shut, shut{hash, h.Shut})
-		}
 	}
 	t.count(p, now)
 	if t.opt.Node != nil {
@@ -354,7 +350,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		p.nodes = []Node{node}
 	}
 	for _, s := range t.opt.Stuck(ctx) {
-		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro(), by: s.Job}
+		n := note{campaign: delivery.CampaignHash(s.Campaign), cause: s.Cause, since: s.Since.UnixMicro()}
 		if s.By != "" {
 			n.by = delivery.CampaignHash(s.By)
 		}

@@ -154,6 +154,7 @@ func (l *Looker) Close(ctx context.Context, s *State, id string) *Campaign {
 	}
 	c := *shown
 	c.Senders = l.Senders(ctx, id)
+	c.LastFailure = hold.LastFailure(s.known.fleet.failure(c.Sink))
 	row := s.known.snapshot.Campaign(id)
 	if l.sources.Claims == nil || len(row.Quotas) == 0 || s.known.storeDown {
 		return &c

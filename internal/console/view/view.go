@@ -124,6 +124,7 @@ type Campaign struct {
 	Quotas         []string   `json:"quotas"`
 	Lanes          []int      `json:"lanes"`
 	Senders        []Sender   `json:"senders,omitempty" doc:"the daemons that send it; of one campaign only"`
+	LastFailure    string     `json:"last_failure,omitempty" doc:"when its sink last did not take a job, of any campaign, and why; of one campaign only"`
 	PriorityWeight int64      `json:"priority_weight"`
 	MaxInFlight    int        `json:"max_in_flight" doc:"of one daemon; 0 for no limit"`
 	Burst          int64      `json:"burst"`
