@@ -289,11 +289,12 @@ func databaseOfYesterday(t *testing.T, c *chaos) {
 	c.noneDead()
 	said := func() (n int) {
 		for _, d := range c.up {
-			n += d.log.lines("level=ERROR", "the database is older")
+			n += d.log.lines("level=ERROR", "the database is older") + d.log.lines("level=WARN", "the quota store has seen a newer revision")
 		}
 		return n
 	}
-	c.await(30*time.Second, "a line of what was brought back", func() bool { return said() > 0 })
+	c.await(90*time.Second, "a line of what was brought back", func() bool { return said() > 0 })
+	c.run("migrate", "catch-up")
 	const rate, seconds = 5, 10
 	c.sql(`UPDATE pacer.campaigns SET send_rate = $1 WHERE id = 'limited'`, rate)
 	time.Sleep(time.Second)

@@ -262,7 +262,6 @@ func (d busyDaemon) LoadSettled(context.Context) (map[string]delivery.Settled, e
 func (d busyDaemon) LoadOutlooks(context.Context) (map[string]delivery.Outlook, error) {
 	return nil, nil
 }
-func (d busyDaemon) CatchUp(context.Context, int64) (bool, error) { return false, nil }
 func (d busyDaemon) Answers(context.Context, []string) (delivery.Answers, error) {
 	return delivery.Answers{Works: map[string]time.Time{"sink": time.Now()}}, nil
 }

@@ -50,7 +50,6 @@ type Catalog interface {
 	NoteFailing(ctx context.Context, since map[string]time.Time) error
 	DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error)
 	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
-	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
 
 // Registry is where metrics are registered and gathered; *prometheus.Registry is one.

@@ -190,6 +190,9 @@ func (c *Client) Members(ctx context.Context, group string) (members int, stable
 	if err != nil || len(answer.Groups) != 1 {
 		return 0, false, err
 	}
+	if err := answer.Groups[0].Error; err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
+		return 0, false, fmt.Errorf("describe group %s: %w", group, err)
+	}
 	return len(answer.Groups[0].Members), answer.Groups[0].GroupState == "Stable", nil
 }
 

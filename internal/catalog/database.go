@@ -20,6 +20,8 @@ const (
 	connectTimeout = 5 * time.Second
 	// queryTimeout bounds every operation without a tighter bound of its own.
 	queryTimeout = 5 * time.Second
+	// daemonApplication is the application_name of the sessions of daemons.
+	daemonApplication = "pacer"
 )
 
 // database opens its pool at the first use, so that its owner can be made without I/O and works before, during and

@@ -140,6 +140,11 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 		if err != nil {
 			return err
 		}
+		if newest := max(d.revision, d.endpoints.revision, d.removed); full && newest < p.state.revision {
+			p.options.Logger.Error("the database is older than what was read of it, as after a restore from a backup: changes of its campaigns and quotas "+
+				"do not act", "revision", newest, "seen", p.state.revision,
+				"remedy", "run pacer migrate catch-up, and compare rates, quotas and states with what they should be")
+		}
 		d.apply(p.state)
 		return nil
 	})

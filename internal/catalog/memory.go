@@ -274,9 +274,6 @@ func (m *Memory) SaveProgress(ctx context.Context, list []delivery.Progress) err
 	})
 }
 
-// CatchUp does nothing: what is in memory only is never brought back from a backup.
-func (m *Memory) CatchUp(context.Context, int64) (bool, error) { return false, nil }
-
 // LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total.
 func (m *Memory) LoadSettled(ctx context.Context) (map[string]delivery.Settled, error) {
 	all := map[string]delivery.Settled{}

@@ -97,6 +97,65 @@ func markApplied(ctx context.Context, conn querier, all []Migration) error {
 	return err
 }
 
+// raiseRevisions moves the sequence beyond every revision that the database has given out before it was brought back from a backup. As in
+// the first migration, that is the clock: hundredths of a second since 2026. A database whose changes outran the clock needs the other step.
+const raiseRevisions = `SELECT setval('pacer.revisions', greatest(last_value + 10000000,
+    (extract(epoch FROM now() - timestamptz '2026-01-01 00:00:00Z') * 100)::bigint)) FROM pacer.revisions`
+
+// CatchUp gives every campaign, quota and destination a revision above all that were given out before, and returns how many they are.
+// The quota store and daemons then take over what the database says, also if it was brought back from a backup.
+func (m *Migrator) CatchUp(ctx context.Context) (rows int64, err error) {
+	conn, err := pgx.ConnectConfig(ctx, m.database.target())
+	if err != nil {
+		return 0, explain(err)
+	}
+	defer closeConn(ctx, conn)
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		rows = 0
+		for _, statement := range []string{
+			`SELECT FROM pacer.store FOR UPDATE`, // the turn of changes of quotas
+			raiseRevisions,
+			`UPDATE pacer.quotas SET revision = revision + 1`,
+			`UPDATE pacer.campaigns SET revision = revision + 1`,
+			`UPDATE pacer.destinations SET revision = revision + 1`,
+			`UPDATE pacer.revision SET removed = nextval('pacer.revisions')`, // rows that are gone: daemons read everything
+			`SELECT pg_notify('pacer_catalog', 'campaigns')`,
+		} {
+			tag, err := tx.Exec(ctx, statement)
+			if err != nil {
+				return err
+			}
+			if tag.Update() {
+				rows += tag.RowsAffected()
+			}
+		}
+		rows-- // that of pacer.revision
+		return nil
+	})
+	return rows, explain(err)
+}
+
+// Sessions returns the number of sessions of daemons and consoles in the database. A role may see it whoever they connect as.
+func (m *Migrator) Sessions(ctx context.Context) (count int, err error) {
+	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()`, daemonApplication).Scan(&count)
+	})
+	return count, err
+}
+
+// Wipe removes the schema with everything in it, and reports whether there was one. Views of other schemas that read its tables go with it.
+func (m *Migrator) Wipe(ctx context.Context) (existed bool, err error) {
+	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := conn.QueryRow(ctx, `SELECT to_regnamespace('pacer') IS NOT NULL`).Scan(&existed); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, `DROP SCHEMA IF EXISTS pacer CASCADE`)
+		return err
+	})
+	return existed, err
+}
+
 // connected runs one operation with a connection of its own, within the time for a query.
 func (m *Migrator) connected(ctx context.Context, operate func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)

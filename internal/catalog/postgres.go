@@ -86,7 +86,7 @@ func NewPostgres(options Options) (*Postgres, error) {
 	options.Logger = cmp.Or(options.Logger, slog.Default())
 	options.PollInterval = cmp.Or(max(options.PollInterval, 0), defaultPollInterval)
 	options.LanesTopic = cmp.Or(options.LanesTopic, defaultLanesTopic)
-	database, err := newDatabase(options.DSN, "pacer", options.Renewal)
+	database, err := newDatabase(options.DSN, daemonApplication, options.Renewal)
 	if err != nil {
 		return nil, err
 	}

@@ -74,13 +74,13 @@ func (d *desk) refuses(line, why string) {
 // spend takes units of a quota as a daemon would.
 func spend(t *testing.T, redis, dsn, quota string, units int64) {
 	t.Helper()
-	if granted, _ := takeUnits(t, redis, dsn, quota, units); granted != units {
+	if granted := takeUnits(t, redis, dsn, quota, units); granted != units {
 		t.Fatalf("%d of %d units granted", granted, units)
 	}
 }
 
-// takeUnits takes units of a quota as the catalog has it; seen is the revision by which the store is ahead.
-func takeUnits(t *testing.T, redis, dsn, quota string, units int64) (granted, seen int64) {
+// takeUnits takes units of a quota as the catalog has it.
+func takeUnits(t *testing.T, redis, dsn, quota string, units int64) (granted int64) {
 	t.Helper()
 	admin, err := catalog.NewAdmin(dsn)
 	if err != nil {
@@ -115,5 +115,5 @@ func takeUnits(t *testing.T, redis, dsn, quota string, units int64) (granted, se
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reply.Items[0].Units, engine.NewestSeen()
+	return reply.Items[0].Units
 }

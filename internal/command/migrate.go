@@ -20,6 +20,8 @@ import (
 func (c *cli) migrate() *cobra.Command {
 	return group("migrate", "Schema and topics",
 		c.plain("up", "Create or update the schema and pacer's own topics; running it again changes nothing", c.migrateUp),
+		c.migrateWipeCommand(),
+		c.migrateCatchUpCommand(),
 		c.plain("status", "Show the schema and the topics; exit code 1 while something is missing", c.migrateStatus))
 }
 
@@ -128,6 +130,104 @@ func forgetPositions(ctx context.Context, s *app.Services) error {
 	}
 	defer admin.Close()
 	return admin.ForgetPositions(ctx, cluster, missing)
+}
+
+func (c *cli) migrateWipeCommand() *cobra.Command {
+	var yes bool
+	cmd := c.plain("wipe", "Remove the schema and pacer's own topics, with all that is in them", func(ctx context.Context) error {
+		return c.migrateWipe(ctx, yes)
+	})
+	cmd.Long = `Removes the schema pacer of PostgreSQL and the topics that pacer made: campaigns, quotas, their history, and the jobs that wait in lanes
+and timers. Ingress topics and the offsets of the group stay, so jobs that were read are not sent again. Rights that were granted on the schema
+go with it.
+
+Keys of Redis stay: what was used of a quota still counts if a quota with the same id is created again.
+
+Stop all daemons first. The command is refused while one runs.`
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+// migrationWiped is the JSON output of `pacer migrate wipe`.
+type migrationWiped struct {
+	Schema bool     `json:"schema"` // there was one
+	Topics []string `json:"topics"`
+}
+
+// migrateWipe is `pacer migrate wipe`: it removes what `pacer migrate up` makes.
+func (c *cli) migrateWipe(ctx context.Context, yes bool) error {
+	s, migrator, err := c.migrator(config.NeedKafka, config.NeedPostgres)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := refuseWhileRunning(ctx, s, migrator); err != nil {
+		return err
+	}
+	if err := c.confirm(ctx, yes, "remove the schema pacer, pacer's own topics and the jobs that wait in them"); err != nil {
+		return err
+	}
+	done := migrationWiped{Topics: []string{}}
+	topics, err := requeue.RemoveTopics(ctx, s.Kafka, s.Topics)
+	if err != nil {
+		return fmt.Errorf("kafka.brokers: %w", err)
+	}
+	done.Topics = append(done.Topics, topics...)
+	if done.Schema, err = migrator.Wipe(ctx); err != nil {
+		return err
+	}
+	return c.print(done, func(p *printer) {
+		for _, name := range done.Topics {
+			p.line("removed topic %s", name)
+		}
+		if done.Schema {
+			p.line("removed the schema pacer")
+		}
+		if len(done.Topics) == 0 && !done.Schema {
+			p.line("nothing to remove")
+		}
+	})
+}
+
+// refuseWhileRunning returns an error while daemons run: they would go on with what is removed.
+func refuseWhileRunning(ctx context.Context, s *app.Services, migrator *catalog.Migrator) error {
+	sessions, err := migrator.Sessions(ctx)
+	if err != nil {
+		return err
+	}
+	members, _, err := s.Kafka.Members(ctx, s.Config.Kafka.Group)
+	if err != nil {
+		return app.BrokersFault(err)
+	}
+	if sessions > 0 || members > 0 {
+		return fmt.Errorf("daemons are running: group %s has %d members, and the database %d sessions of daemons; stop them and run this again",
+			s.Config.Kafka.Group, members, sessions)
+	}
+	return nil
+}
+
+func (c *cli) migrateCatchUpCommand() *cobra.Command {
+	cmd := c.plain("catch-up", "After a restore of the database from a backup: have its campaigns and quotas act again", c.migrateCatchUp)
+	cmd.Long = `Gives every campaign, quota and destination a revision above all that were given out before. Run it after the database was brought back
+from a backup: daemons and Redis take over the highest revision, so without it they go on with campaigns as they were before the restore,
+and grant nothing of quotas that had changed. Daemons may run meanwhile. Running it again does no harm.`
+	return cmd
+}
+
+// migrateCatchUp is `pacer migrate catch-up`.
+func (c *cli) migrateCatchUp(ctx context.Context) error {
+	s, migrator, err := c.migrator(config.NeedPostgres)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	rows, err := migrator.CatchUp(ctx)
+	if err != nil {
+		return err
+	}
+	return c.print(map[string]int64{"rows": rows}, func(p *printer) {
+		p.line("%d campaigns, quotas and destinations have new revisions; compare rates, quotas and states with what they should be", rows)
+	})
 }
 
 // migrationStatus is the JSON output of `pacer migrate status`.

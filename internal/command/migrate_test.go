@@ -5,10 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/harness/kafkatest"
 )
@@ -24,7 +28,8 @@ func (d *desk) try(line string) (code int, out, errs string) {
 func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 	d := newDesk(t, "127.0.0.1:1")
 	d.run("campaign create spring --rate 5")
-	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled"} {
+	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(kafkatest.Cluster(t).ListenAddrs(), ","))
+	for _, line := range []string{"campaign cancel spring", "campaign set spring --status cancelled", "migrate wipe"} {
 		if code, out, errs := d.try(line); code != 2 || out != "" || !strings.Contains(errs, "give --yes") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: code %d, %s%s", line, code, out, errs)
 		}
@@ -34,6 +39,99 @@ func TestWhatCannotBeUndoneNeedsYes(t *testing.T) {
 	d.run("campaign create summer --rate 5")
 	d.fields(d.run("campaign set summer --status completed"), "status completed")
 	d.fields(d.run("campaign set summer --status cancelled --yes"), "status cancelled")
+}
+
+// TestWipe removes what pacer has made and nothing else, unless a daemon runs. After it everything is as new, except what the store has
+// counted: a quota of the same id goes on with its counts, and its row acts, as does a campaign's.
+func TestWipe(t *testing.T) {
+	store := harness.FreshRedis(t)
+	d := newDesk(t, store.Addr)
+	brokers := harness.Kafka(t)
+	ingress, prefix, group := harness.Topic(t, brokers, "ingress", 1), harness.Unique("wipe")+".", harness.Unique("group")
+	d.environ = append(d.environ, "PACER_KAFKA_BROKERS="+strings.Join(brokers, ","), "PACER_KAFKA_LANES=1", "PACER_KAFKA_TOPIC_PREFIX="+prefix,
+		"PACER_KAFKA_TOPICS="+ingress, "PACER_KAFKA_GROUP="+group)
+	d.run("migrate up")
+	d.run("quota set provider --window 10/1h")
+	for range 3 {
+		d.run("quota set provider --window 9/1h")
+		d.run("quota set provider --window 10/1h")
+	}
+	spend(t, store.Addr, d.dsn, "provider", 4)
+
+	daemon, err := catalog.NewPostgres(catalog.Options{DSN: d.dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.LoadOutlooks(t.Context()); err != nil { // it has a connection
+		t.Fatal(err)
+	}
+	d.refusesWipe(0, 1)
+	daemon.Close()
+	client, err := broker.New(broker.Options{Brokers: brokers, Topics: []string{ingress}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	member := join(t, client, group, ingress)
+	d.refusesWipe(1, 0)
+	if err := client.Leave(t.Context(), member); err != nil {
+		t.Fatal(err)
+	}
+
+	out := d.run("migrate wipe --yes")
+	if !strings.Contains(out, "removed topic "+prefix+"lanes\n") || !strings.HasSuffix(out, "removed the schema pacer\n") || strings.Contains(out, ingress) {
+		t.Error(out)
+	}
+	if missing, err := client.Missing(t.Context(), []string{ingress}); err != nil || len(missing) > 0 {
+		t.Errorf("%v is gone, %v", missing, err)
+	}
+	d.refuses("quota show provider", "pacer migrate up")
+	if out := d.run("migrate wipe --yes"); out != "nothing to remove\n" {
+		t.Errorf("once more: %s", out)
+	}
+	d.run("migrate up")
+	d.refuses("quota show provider", "provider")
+	d.run("quota set provider --window 12/1h")
+	spend(t, store.Addr, d.dsn, "provider", 8)
+	if granted := takeUnits(t, store.Addr, d.dsn, "provider", 1); granted != 0 {
+		t.Error("the counts are forgotten")
+	}
+}
+
+// refusesWipe checks that nothing is removed while there are members of the group or sessions of daemons.
+func (d *desk) refusesWipe(members, sessions int) {
+	d.t.Helper()
+	want := fmt.Sprintf(" has %d members, and the database %d sessions of daemons; stop them and run this again\n", members, sessions)
+	// A session that was closed may be listed for a moment.
+	kafkatest.Eventually(d.t, want, func() bool {
+		code, out, errs := d.try("migrate wipe --yes")
+		if code != 1 || out != "" || strings.Count(errs, "\n") != 1 {
+			d.t.Fatalf("code %d, %s%s", code, out, errs)
+		}
+		return strings.HasSuffix(errs, want)
+	})
+}
+
+// join makes a member of a group.
+func join(t *testing.T, client *broker.Client, group, topic string) broker.Member {
+	t.Helper()
+	m := broker.Member{Group: group}
+	for range 1000 {
+		joined, err := client.Join(t.Context(), broker.Joining{Member: m, Topics: []string{topic}, Session: 30 * time.Second, Rebalance: 30 * time.Second,
+			Protocols: []broker.Protocol{{Name: "any"}}})
+		switch {
+		case err == nil:
+			return joined.Member
+		case broker.NamesMember(err):
+			m.ID = joined.ID
+		case broker.Busy(err): // the coordinator of a new group
+			time.Sleep(20 * time.Millisecond)
+		default:
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("the group stays busy")
+	return m
 }
 
 // TestMigrateStatusTellsWhatIsMissing: an ingress topic too, which pacer does not make.

@@ -284,8 +284,16 @@ func (b *takeBatch) decode(c *call) error {
 	items := make([]delivery.Granted, len(b.asks))
 	for i, a := range b.asks {
 		items[i] = decodeItem(&in, c, a.Campaign)
-		if g := &items[i]; g.BoundWindow == behindWindow {
-			b.stale = append(b.stale, staleRevision{g.BoundQuota, g.First.At})
+		g := &items[i]
+		if store := (&delivery.Campaign{Revision: g.Revision}); store.RowRevision() > a.Campaign.RowRevision() {
+			b.stale = append(b.stale, staleRevision{"campaign", a.Campaign.ID, a.Campaign.RowRevision(), store.RowRevision()})
+		}
+		if g.BoundWindow == behindWindow {
+			for _, q := range a.Campaign.Quotas {
+				if q.ID == g.BoundQuota {
+					b.stale = append(b.stale, staleRevision{"quota", q.ID, q.Revision, g.First.At})
+				}
+			}
 			g.BoundWindow, g.First.At = 0, 0
 		}
 	}

@@ -98,7 +98,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{
 		set: o.Shards, shards: newShards(&o), node: hex.EncodeToString(id[:]), log: o.Logger, m: m, start: time.Now(),
 		fleet: func() int64 { return 1 },
-		stale: &stale{log: o.Logger, quotas: map[string]*staleQuota{}},
+		stale: &stale{log: o.Logger, rows: map[string]*staleRow{}},
 		ended: make(chan struct{}), settling: semaphore.NewWeighted(1), warned: map[string]int64{}, homes: homes{known: map[string]*home{}},
 	}
 	if o.Fleet != nil {

@@ -21,14 +21,14 @@ func TestAStaleQuotaIsNoticed(t *testing.T) {
 	if g := take1(l, now, "stale", ask(campaign(1000, was), 1)); g.Units != 0 || g.BoundQuota != "q" || g.BoundWindow != 0 || g.First.At != 0 {
 		t.Errorf("%+v", g)
 	}
-	if seen := e.NewestSeen(); seen != 7 {
-		t.Errorf("seen %d", seen)
+	if row := e.stale.rows["quota q"]; row == nil {
+		t.Error("it was not noticed")
 	}
 
 	var log bytes.Buffer
-	s := &stale{log: slog.New(slog.NewTextHandler(&log, nil)), quotas: map[string]*staleQuota{}}
+	s := &stale{log: slog.New(slog.NewTextHandler(&log, nil)), rows: map[string]*staleRow{}}
 	note := func(at int64) int {
-		s.note([]staleRevision{{"q", 7}}, []*delivery.Quota{was}, at)
+		s.note([]staleRevision{{"quota", "q", 4, 7}}, at)
 		return strings.Count(log.String(), "level=WARN")
 	}
 	for _, step := range []struct{ at, lines int64 }{

@@ -186,7 +186,7 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 			failures.add(len(batches[i].asks), err)
 			continue
 		}
-		t.stale.note(batches[i].stale, batches[i].quotas, t.local())
+		t.stale.note(batches[i].stale, t.local())
 		t.nows[s.index] = c.now
 		for _, g := range batches[i].out {
 			g.From.Shard = s.index

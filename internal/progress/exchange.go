@@ -18,16 +18,12 @@ var leaveSource string
 //go:embed lua/publish.lua
 var publishSource string
 
-//go:embed lua/newest.lua
-var newestSource string
-
 //go:embed lua/resign.lua
 var resignSource string
 
 var (
 	leaveScript   = redis.NewScript(leaveSource)
 	publishScript = redis.NewScript(publishSource)
-	newestScript  = redis.NewScript(newestSource)
 	resignScript  = redis.NewScript(resignSource)
 )
 
@@ -38,8 +34,6 @@ type Exchange interface {
 	Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error)
 	// Resign ends the lead of a daemon that stops, if it leads, so that another one leads at once.
 	Resign(ctx context.Context, daemon string) error
-	// Newest returns the highest revision of the catalog that it was ever told, this one included.
-	Newest(ctx context.Context, revision int64) (int64, error)
 }
 
 // Left is a part that a daemon has left.
@@ -68,8 +62,8 @@ const (
 // daemon that leads reads the parts of all, and the others read what it makes of them. Daemons of earlier versions read all
 // parts, where these leave theirs as well.
 type RedisExchange struct {
-	client                           redis.UniversalClient
-	parts, leader, summary, revision string // keys
+	client                 redis.UniversalClient
+	parts, leader, summary string // keys
 }
 
 // NewRedisExchange makes an exchange; it opens no connection. The keys begin with the prefix, which all keys of this
@@ -78,17 +72,7 @@ func NewRedisExchange(client redis.UniversalClient, prefix string) *RedisExchang
 	prefix = "{" + prefix + "}"
 	return &RedisExchange{
 		client: client, parts: prefix + "progress", leader: prefix + "progress-leader", summary: prefix + "progress-summary",
-		revision: prefix + "revision",
 	}
-}
-
-// Newest implements Exchange.
-func (x *RedisExchange) Newest(ctx context.Context, revision int64) (int64, error) {
-	newest, err := newestScript.Run(ctx, x.client, []string{x.revision}, revision).Int64()
-	if err != nil {
-		return 0, fmt.Errorf("exchange revisions: %w", err)
-	}
-	return newest, nil
 }
 
 // Resign implements Exchange.

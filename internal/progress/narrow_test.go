@@ -97,8 +97,6 @@ type beside struct {
 	age  time.Duration
 }
 
-func (b *beside) Newest(_ context.Context, revision int64) (int64, error) { return revision, nil }
-
 func (b *beside) Resign(context.Context, string) error { return nil }
 
 func (b *beside) Swap(_ context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Told, error) {

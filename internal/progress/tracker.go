@@ -51,8 +51,6 @@ type Store interface {
 	LoadSettled(ctx context.Context) (map[string]delivery.Settled, error)
 	// LoadOutlooks returns the outlooks that are stored, except empty ones.
 	LoadOutlooks(ctx context.Context) (map[string]delivery.Outlook, error)
-	// CatchUp gives everything in the catalog new revisions if all are below one that was seen, and returns whether that was so.
-	CatchUp(ctx context.Context, seen int64) (behind bool, err error)
 }
 
 // Options of a Tracker. All are required.
@@ -62,8 +60,6 @@ type Options struct {
 	Exchange Exchange
 	Store    Store
 	Snapshot func() *delivery.Snapshot // nil while the catalog is not loaded
-	// Seen, if it is set, returns the highest revision that the quota store has shown to be ahead of the catalog's.
-	Seen func() int64
 	// Windows returns the states of quota windows as last observed; windows that were not observed recently are left
 	// out.
 	Windows func() []delivery.WindowState
@@ -120,10 +116,9 @@ type Tracker struct {
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
 
-	holds     holds
-	ledger    ledger
-	answers   answers
-	revisions revisions
+	holds   holds
+	ledger  ledger
+	answers answers
 }
 
 // view is what is known of the catalog.
@@ -175,7 +170,7 @@ func New(o Options) *Tracker {
 		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
 		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger),
-		answers: answers{of: o.Answering}, revisions: revisions{exchange: o.Exchange, store: o.Store, log: o.Logger},
+		answers: answers{of: o.Answering},
 	}
 }
 
@@ -185,8 +180,6 @@ func (t *Tracker) Run(ctx context.Context) error {
 	defer exchange.Stop()
 	save := time.NewTicker(saveEvery)
 	defer save.Stop()
-	compare := time.NewTicker(compareEvery)
-	defer compare.Stop()
 	for {
 		select {
 		case <-exchange.C:
@@ -195,10 +188,6 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case <-save.C:
 			t.ledger.save(ctx, t.opt.Work.Tallies(), t.known)
 			t.ledger.load(ctx, t.watched, t.leader == t.opt.Daemon)
-		case <-compare.C:
-			if t.snapshot != nil {
-				t.revisions.compare(ctx, t.newest())
-			}
 		case <-ctx.Done():
 			t.resign(context.WithoutCancel(ctx))
 			t.ledger.save(context.WithoutCancel(ctx), t.opt.Work.Tallies(), t.known)
@@ -439,12 +428,4 @@ func (t *Tracker) sentSince(s *summary, leader string) (delta map[uint64]float64
 		t.sent[one.campaign] = one.units
 	}
 	return delta, known
-}
-
-// newest is the highest revision that this daemon knows of.
-func (t *Tracker) newest() int64 {
-	if t.opt.Seen == nil {
-		return t.snapshot.Revision
-	}
-	return max(t.snapshot.Revision, t.opt.Seen())
 }

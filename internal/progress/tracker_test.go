@@ -65,15 +65,7 @@ type shelf struct {
 	settled map[string]delivery.Settled
 	outlook map[string]delivery.Outlook
 	fail    error
-	refuses bool  // outlooks
-	newest  int64 // revision of the database
-	seen    int64 // as it was told
-}
-
-func (s *shelf) CatchUp(_ context.Context, seen int64) (bool, error) {
-	behind := s.newest < seen
-	s.newest, s.seen = max(s.newest, seen), seen
-	return behind, s.fail
+	refuses bool // outlooks
 }
 
 func newShelf() *shelf {
@@ -640,8 +632,6 @@ func BenchmarkExchange(b *testing.B) {
 
 // echo is an exchange with one daemon.
 type echo struct{}
-
-func (echo) Newest(_ context.Context, revision int64) (int64, error) { return revision, nil }
 
 func (echo) Resign(context.Context, string) error { return nil }
 

@@ -225,6 +225,23 @@ func EnsureTopics(ctx context.Context, client *broker.Client, spec TopicSpec, sl
 	return append(changes, lines...), err
 }
 
+// RemoveTopics deletes the owned topics that exist, with the jobs in them, and returns their names. Ingress topics stay.
+func RemoveTopics(ctx context.Context, client *broker.Client, spec TopicSpec) ([]string, error) {
+	topics, err := ListTopics(ctx, client, spec)
+	if err != nil {
+		return nil, err
+	}
+	topics = slices.DeleteFunc(topics, func(t TopicStatus) bool { return !t.Owned || !t.Exists || slices.Contains(spec.Ingress, t.Name) })
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.Name
+	}
+	return names, client.DeleteTopics(ctx, names)
+}
+
 // correct corrects the configurations that new topics have from the cluster.
 func correct(ctx context.Context, client *broker.Client, spec TopicSpec, created []broker.Topic) (changes []string, err error) {
 	view, err := readTopics(ctx, client, spec)
