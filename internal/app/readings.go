@@ -36,13 +36,9 @@ func sinkReadings(of []sink.Reading) []progress.SinkReading {
 }
 
 func fleetOf(b *progress.Board) *view.Fleet {
-	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Of: b.Of, Daemons: []view.Daemon{}, Sinks: SinkFigures(b)}
-	if b.TellsDenied() {
-		f.Denied = b.Denied
-	}
+	f := &view.Fleet{At: b.At(), Counter: b.Counter(), Sent: b.Sent, Denied: b.Denied, Of: b.Of, Daemons: []view.Daemon{}, Sinks: SinkFigures(b)}
 	f.LateCapacity, f.LateDestination = b.Late()
-	nodes, running := b.Nodes()
-	f.Running = running
+	nodes, _ := b.Nodes()
 	for i := range nodes {
 		n := &nodes[i]
 		f.Daemons = append(f.Daemons, view.Daemon{
@@ -67,9 +63,6 @@ func SinkFigures(b *progress.Board) map[string]*view.SinkFigures {
 }
 
 func daemonFigures(r *progress.Report) *view.DaemonFigures {
-	if r == nil {
-		return nil
-	}
 	f := &view.DaemonFigures{
 		Ingress: r.Ingress, Timers: r.Timers, Stalled: r.Stalled, BufferBytes: r.Buffered, BufferMost: r.BufferMost,
 		Quantum: r.Quantum.Seconds(), Forfeited: r.Forfeited, Sinks: make([]view.SinkCalls, 0, len(r.Sinks)),

@@ -107,7 +107,7 @@ func letterOf(w *view.WholeLetter) *deadletter.Letter {
 // remoteReplay says which letters a console is to replay.
 type remoteReplay struct {
 	replay.Filter
-	DropExpiry bool `json:"drop_expiry,omitempty"` // a console of an earlier version does not know it, and refuses it
+	DropExpiry bool `json:"drop_expiry,omitempty"`
 }
 
 // replayDeadOver is `pacer dead replay --server`: what a console would replay is counted, and so many letters are replayed by it.

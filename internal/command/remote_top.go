@@ -80,9 +80,6 @@ func addDaemons(s *top.Sample, daemons []view.Daemon) {
 		s.Queued += float64(d.Queued)
 		s.Sinks[allSinks] += float64(d.InFlight)
 		f := d.Figures
-		if f == nil {
-			continue
-		}
 		s.Stalled += float64(f.Stalled)
 		s.Fleet.Forfeited = plus(s.Fleet.Forfeited, f.Forfeited)
 		if late := f.LatenessP99; late != nil && (s.Fleet.LatenessP99 == nil || *late > *s.Fleet.LatenessP99) {

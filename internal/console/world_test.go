@@ -159,7 +159,7 @@ func (w *world) without() view.Sources {
 		Fleet: func(context.Context) (*view.Fleet, error) {
 			sent := time.Now().UnixMilli() / 10
 			return &view.Fleet{
-				At: time.Now(), Running: 2, LateCapacity: 4, Counter: "leader",
+				At: time.Now(), LateCapacity: 4, Counter: "leader",
 				Daemons: w.daemons(), Sinks: w.sinkFigures(),
 				Sent:   func(string) (int64, bool) { return sent, true },
 				Denied: func(string, time.Duration) (int64, bool) { return sent / 25, true },
@@ -199,7 +199,7 @@ func (w *world) without() view.Sources {
 	}
 }
 
-// daemons are one that tells its figures, and one of an earlier version.
+// daemons are one at work, and one that has sent nothing.
 func (w *world) daemons() []view.Daemon {
 	half, most := 0.0004, 0.012
 	figures := &view.DaemonFigures{
@@ -208,7 +208,7 @@ func (w *world) daemons() []view.Daemon {
 	}
 	return []view.Daemon{
 		{Name: "a", Host: hostile[0], Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 32, Figures: figures},
-		{Name: "b", Host: "older", Version: "0.9", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3},
+		{Name: "b", Host: "idle", Version: "dev", Started: time.Now().Add(-time.Hour), Ready: true, Lanes: 7, InFlight: 3, Figures: &view.DaemonFigures{Sinks: []view.SinkCalls{}}},
 	}
 }
 

@@ -175,11 +175,7 @@ func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
 	}{rows, cut}
 }
 
-func fillDaemons(_ context.Context, _ *Site, _ url.Values, c *content) {
-	c.Title = "Daemons"
-	untold := func(d view.Daemon) bool { return d.Figures == nil }
-	c.Data = struct{ Untold bool }{slices.ContainsFunc(c.State.Daemons, untold)}
-}
+func fillDaemons(_ context.Context, _ *Site, _ url.Values, c *content) { c.Title = "Daemons" }
 
 // changesOf reads which changes to show from the query of a URL.
 func changesOf(query url.Values) view.ChangesOf {

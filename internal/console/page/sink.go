@@ -3,7 +3,6 @@ package page
 import (
 	"context"
 	"net/url"
-	"slices"
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
@@ -11,13 +10,10 @@ import (
 
 func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Title = "Sinks"
-	data := struct {
-		Sinks  []*view.Sink
-		Open   bool // gates can be opened
-		Untold bool // figures of some are not told
-	}{Sinks: s.looker.Sinks(ctx, c.State), Open: c.Who.Role >= auth.Operator && s.looker.Sources().Open != nil}
-	data.Untold = slices.ContainsFunc(data.Sinks, func(s *view.Sink) bool { return s.Figures == nil })
-	c.Data = data
+	c.Data = struct {
+		Sinks []*view.Sink
+		Open  bool // gates can be opened
+	}{s.looker.Sinks(ctx, c.State), c.Who.Role >= auth.Operator && s.looker.Sources().Open != nil}
 }
 
 // openSink opens the gate of a sink, or of one of its destinations, as pacer sink open does.

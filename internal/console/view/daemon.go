@@ -16,7 +16,7 @@ type Daemon struct {
 	InFlight int64     `json:"in_flight" doc:"jobs that sinks have not answered"`
 	Queued   int64     `json:"queued" doc:"jobs in memory"`
 
-	Figures *DaemonFigures `json:"figures,omitempty" doc:"absent where they are not told: the daemon, or the one that sums up what all tell, is of an earlier version"`
+	Figures *DaemonFigures `json:"figures"`
 }
 
 // DaemonFigures are what a daemon tells of its work. What is per second, and quantiles, are of the last minute, or since it started.

@@ -25,7 +25,7 @@ type Sink struct {
 	ClosedDestinations *int                `json:"closed_destinations,omitempty" doc:"destinations whose own gates are closed or half-open; absent while that is not known"`
 	Destinations       []ClosedDestination `json:"destinations" doc:"of these at most 20, those that were changed last first"`
 
-	Figures *SinkFigures `json:"figures,omitempty" doc:"absent where no daemon tells them, or the one that sums up what all tell is of an earlier version"`
+	Figures *SinkFigures `json:"figures,omitempty" doc:"absent where no daemon has the sink"`
 }
 
 // Closed returns how many of its destinations are closed.

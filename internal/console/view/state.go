@@ -96,7 +96,7 @@ func (l *Looker) state(e *evidence) *State {
 	}
 	if e.fleet != nil {
 		s.LateCapacity, s.LateDestination = &e.fleet.LateCapacity, &e.fleet.LateDestination
-		s.Daemons, s.DaemonsRunning = e.fleet.Daemons, e.fleet.Running
+		s.Daemons, s.DaemonsRunning = e.fleet.Daemons, len(e.fleet.Daemons)
 		for i := range s.Daemons {
 			if s.Daemons[i].Ready {
 				s.DaemonsReady++
@@ -210,9 +210,6 @@ func (e *evidence) sent(campaign string) *float64 {
 
 // denied returns the asks per second that the window has lately reduced or denied to all daemons; nil if that is not known.
 func (e *evidence) denied(quota string, span time.Duration) *float64 {
-	if e.fleet == nil || e.fleet.Denied == nil || e.earlier == nil || e.earlier.Denied == nil {
-		return nil
-	}
 	return e.rate(func(f *Fleet) (int64, bool) { return f.Denied(quota, span) })
 }
 

@@ -71,11 +71,10 @@ type Fleet struct {
 	At                            time.Time
 	Daemons                       []Daemon
 	Sinks                         map[string]*SinkFigures
-	Running                       int // daemons; more than len(Daemons) while some of an earlier version run
 	LateCapacity, LateDestination int64
 	Counter                       string // who counts what was sent; counts of different ones cannot be compared
 	Sent                          func(campaign string) (units int64, ok bool)
-	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted; nil: not known
+	Denied                        func(quota string, span time.Duration) (asks int64, ok bool) // as Sent is counted
 	Of                            func(c *delivery.Campaign, s *delivery.Snapshot) *hold.Board
 }
 
