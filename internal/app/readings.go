@@ -43,7 +43,7 @@ func fleetOf(b *progress.Board) *view.Fleet {
 		n := &nodes[i]
 		f.Daemons = append(f.Daemons, view.Daemon{
 			Name: n.Name, Host: n.Host, Address: n.Address, Version: n.Version, Started: n.Started.UTC(), Ready: n.Ready, State: n.State,
-			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued, Figures: daemonFigures(n.Report),
+			Revision: n.Revision, Lanes: n.Lanes, InFlight: n.InFlight, Queued: n.Queued, Figures: daemonFigures(&n.Report),
 		})
 	}
 	slices.SortFunc(f.Daemons, func(a, b view.Daemon) int {

@@ -27,7 +27,8 @@ func BenchmarkFleet(b *testing.B) {
 			round := func() {
 				for i := range fleet {
 					if _, err := exchange.Swap(b.Context(), strconv.Itoa(i), fleet[i].encode(), func(left []Left) []byte {
-						return new(merger).merge(decode(left)).encode()
+						parts, _ := decode(left)
+						return new(merger).merge(parts).encode()
 					}); err != nil {
 						b.Fatal(err)
 					}

@@ -22,7 +22,7 @@ type Board struct {
 
 	counter string // who counts what was sent; the counts of another begin elsewhere
 	sent    map[uint64]int64
-	denied  map[uint64]int64 // asks, by windowHash; counted as sent is; nil: not told
+	denied  map[uint64]int64 // asks, by windowHash; counted as sent is
 	late    lateness
 	nodes   []Node
 	sinks   []SinkReport
@@ -64,19 +64,17 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newBoard(time.Now(), (&merger{}).merge(decode(left))), nil
+	parts, _ := decode(left) // the daemon that leads logs what cannot be read
+	return newBoard(time.Now(), (&merger{}).merge(parts)), nil
 }
 
 func newBoard(now time.Time, s *summary) *Board {
 	b := &Board{
 		at: now, totals: s.totals(), lanes: s.lanes.Lanes, read: map[int]bool{}, daemons: s.daemons,
 		unread: map[int]bool{}, stuck: byCampaign(s.stuck), holds: byCampaign(s.holds),
-		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent),
+		late: s.late, nodes: s.nodes, sinks: s.sinks, sent: byHash(s.sent), denied: byHash(s.denied),
 	}
 	b.kafka = kafkaAway(s.nodes)
-	if s.denied != nil {
-		b.denied = byHash(s.denied)
-	}
 	for _, l := range s.lanes.Lanes {
 		b.read[l.Lane] = true
 	}
@@ -180,9 +178,6 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 	units, ok = b.sent[delivery.CampaignHash(campaign)]
 	return units, ok
 }
-
-// TellsDenied reports whether it is known what windows of quotas have denied: a leader of an earlier version does not pass it on.
-func (b *Board) TellsDenied() bool { return b.denied != nil }
 
 // Denied returns how many asks a window of a quota has reduced or denied, over all daemons, since the counter began; ok is false of one
 // that has denied none for half a minute.

@@ -16,8 +16,7 @@
 //
 // Each daemon also tells what it does, for those who look at the fleet: its partitions, how late it uses slots, what its sinks answer and how
 // long that takes. Such reports are of the last minute, and bounded: a daemon tells of its first sinks only, and of a histogram the cells
-// that have counted something. The sum has a report of each daemon, and of each sink what all daemons have counted. Those of earlier
-// versions have none, which is not the same as zeros.
+// that have counted something. The sum has a report of each daemon, and of each sink what all daemons have counted.
 //
 // Settled jobs are added up in the catalog every few seconds. A killed daemon loses the last of these seconds, and a
 // job that is sent twice counts twice: the counts are for display, not exact.

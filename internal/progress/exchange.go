@@ -59,8 +59,7 @@ const (
 )
 
 // RedisExchange is an Exchange in Redis. What is read and written each second grows with the number of daemons: only the
-// daemon that leads reads the parts of all, and the others read what it makes of them. Daemons of earlier versions read all
-// parts, where these leave theirs as well.
+// daemon that leads reads the parts of all, and the others read what it makes of them.
 type RedisExchange struct {
 	client                 redis.UniversalClient
 	parts, leader, summary string // keys

@@ -213,7 +213,7 @@ func TestAllKnowSinceWhen(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	client.HSet(t.Context(), "{p.}progress", "nonsense", "not a part", "old", "5 part")
-	client.Del(t.Context(), "{p.}progress-summary") // as while only daemons of earlier versions run
+	client.Del(t.Context(), "{p.}progress-summary")
 	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.daemons != 2 || board.Of(c, snapshot).Waiting != 100 {
 		t.Errorf("%+v, %v", board, err)
 	}

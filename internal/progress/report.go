@@ -39,8 +39,7 @@ type SinkReading struct {
 // answerClasses is how many classes of answers are told of.
 const answerClasses = int(delivery.Interrupted) + 1
 
-// Report is what a daemon tells of itself beyond what Node has had from the beginning. What is per second, and quantiles, are of the
-// last minute, or since it started.
+// Report is what a daemon tells of its work. What is per second, and quantiles, are of the last minute, or since it started.
 type Report struct {
 	Gauges
 	Forfeited float64 // slots per second
@@ -89,15 +88,15 @@ type mark struct {
 func newRecent(started time.Time) recent { return recent{started, []mark{{at: started}}} }
 
 // report returns what has happened within the last minute, or since the start.
-func (x *recent) report(now time.Time, r Readings) (*Report, []SinkReport) {
+func (x *recent) report(now time.Time, r Readings) (Report, []SinkReport) {
 	for len(x.marks) > 1 && now.Sub(x.marks[1].at) >= reportOver {
 		x.marks = x.marks[1:]
 	}
-	r.Sinks = first(r.Sinks, maxSinks)
+	r.Sinks = r.Sinks[:min(len(r.Sinks), maxSinks)]
 	before := &x.marks[0]
 	seconds := max(now.Sub(before.at), exchangeEvery).Seconds() // the first exchange may come at once
 	late := r.Lateness.Since(&before.Lateness)
-	report := &Report{
+	report := Report{
 		Gauges: r.Gauges, Forfeited: grown(r.Forfeited, before.Forfeited) / seconds, Used: int64(late.Total()),
 		Late50: late.Quantile(0.5), Late99: late.Quantile(0.99),
 	}
@@ -148,5 +147,5 @@ func summed(all map[string]*SinkReport) []SinkReport {
 		list = append(list, *s)
 	}
 	slices.SortFunc(list, func(a, b SinkReport) int { return cmp.Compare(a.Sink, b.Sink) })
-	return first(list, maxSinks)
+	return list[:min(len(list), maxSinks)]
 }

@@ -3,6 +3,7 @@ package progress
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -75,14 +76,12 @@ func TestReportsOfAFleet(t *testing.T) {
 		p.nodes[0].Report, p.sinks = x.report(start.Add(10*time.Second), readingsOf(100*(i+1), took))
 		parts = append(parts, reported{part: p, daemon: p.nodes[0].Name})
 	}
-	silent := &part{nodes: []Node{{Name: "of a version before"}}}
-	parts = append(parts, reported{part: silent, daemon: silent.nodes[0].Name})
 	s, err := decodeSummary((&merger{}).merge(parts).encode())
 	if err != nil {
 		t.Fatal(err)
 	}
 	nodes, _ := newBoard(start, s).Nodes()
-	if len(nodes) != 3 || nodes[1].Report == nil || nodes[1].Report.Sinks[0].InFlight != 3 || nodes[1].Report.Forfeited != 20 || nodes[2].Report != nil {
+	if len(nodes) != 2 || nodes[1].Report.Sinks[0].InFlight != 3 || nodes[1].Report.Forfeited != 20 {
 		t.Errorf("%+v", nodes)
 	}
 	sinks := newBoard(start, s).Sinks()
@@ -114,7 +113,7 @@ func TestReportsAreBounded(t *testing.T) {
 	p.nodes[0].Report, p.sinks = x.report(time.Now(), r)
 	b := p.encode()
 	got, err := decodePart(b)
-	if err != nil || len(got.sinks) != maxSinks || len(got.nodes[0].Report.Sinks) != maxSinks || len(got.sinks[9].Sink) != maxNodeText {
+	if err != nil || len(got.sinks) != maxSinks || len(got.nodes[0].Report.Sinks) != maxSinks || len(got.sinks[9].Sink) != maxText {
 		t.Errorf("%v: %d sinks", err, len(got.sinks))
 	}
 	if len(b) > 32_000 {
@@ -146,7 +145,7 @@ func TestDaemonsReadEachOthersReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes, running := board.Nodes()
-	if running != 3 || len(nodes) != 2 || nodes[0].Report == nil || nodes[1].Report == nil {
+	if running != 3 || len(nodes) != 2 {
 		t.Fatalf("%d run: %+v", running, nodes)
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Report.Late50, b.Report.Late50) })
@@ -168,5 +167,40 @@ func TestTheNewestFailureIsTold(t *testing.T) {
 	board := newBoard(now, &summary{part: part{sinks: summed(all)}})
 	if last := board.Failure("shop"); last.Detail != "1s" || board.Failure("fine") != (delivery.Failure{}) || board.Failure("other") != (delivery.Failure{}) {
 		t.Errorf("%+v", last)
+	}
+}
+
+// TestWhatCannotBeReadIsLoggedOnce: a daemon of another version leaves its part, or leads; what the others report counts.
+func TestWhatCannotBeReadIsLoggedOnce(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: harness.FreshRedis(t).Addr})
+	defer func() { _ = client.Close() }()
+	exchange, snapshot := NewRedisExchange(client, "p."), catalogOf(campaign("c", 100, 1))
+	var log strings.Builder
+	m := newMember(t, "m", exchange, newShelf(), snapshot)
+	m.log = slog.New(slog.NewTextHandler(&log, nil))
+	other := func(_ []Left) []byte { return []byte{summaryVersion + 1} }
+	for range 3 { // m leads
+		m.exchange(t.Context())
+		if _, err := exchange.Swap(t.Context(), "newer", []byte{partVersion + 1}, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "which cannot be read"); n != 1 || !strings.Contains(log.String(), "daemon newer: ") || m.Fleet() != 1 {
+		t.Errorf("logged %d times, %d daemons: %s", n, m.Fleet(), log.String())
+	}
+	log.Reset()
+	f := newMember(t, "f", exchange, newShelf(), snapshot)
+	f.log = m.log
+	if err := exchange.Resign(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := exchange.Swap(t.Context(), "newer", []byte{partVersion + 1}, other); err != nil {
+			t.Fatal(err)
+		}
+		f.exchange(t.Context())
+	}
+	if n := strings.Count(log.String(), "which cannot be read"); n != 1 {
+		t.Errorf("logged %d times: %s", n, log.String())
 	}
 }

@@ -22,7 +22,8 @@ func ReadSenders(ctx context.Context, x *RedisExchange, c *delivery.Campaign) ([
 	if err != nil {
 		return nil, err
 	}
-	return sendersOf(decode(left), c), nil
+	parts, _ := decode(left) // as in ReadBoard
+	return sendersOf(parts, c), nil
 }
 
 func sendersOf(parts []reported, c *delivery.Campaign) (senders []Sender) {

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,18 +23,20 @@ type reported struct {
 
 func (r *reported) fresh() bool { return r.age < freshFor }
 
-// decode decodes parts from the exchange. Those that are too old or cannot be read are ignored.
-func decode(left []Left) []reported {
-	var parts []reported
+// decode decodes parts from the exchange, those that are not too old. Those that cannot be read are ignored; err is of the last one.
+func decode(left []Left) (parts []reported, err error) {
 	for _, l := range left {
 		if l.Age >= keepFor {
 			continue
 		}
-		if p, err := decodePart(l.Part); err == nil {
-			parts = append(parts, reported{part: p, daemon: l.Daemon, age: l.Age})
+		p, failed := decodePart(l.Part)
+		if failed != nil {
+			err = fmt.Errorf("daemon %s: %w", l.Daemon, failed)
+			continue
 		}
+		parts = append(parts, reported{part: p, daemon: l.Daemon, age: l.Age})
 	}
-	return parts
+	return parts, err
 }
 
 // laneReaders returns, for each lane, the part whose count is valid.

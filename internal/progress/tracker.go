@@ -115,6 +115,7 @@ type Tracker struct {
 	at        time.Time
 	okAt      time.Time
 	outage    retry.Outage // of the exchange
+	foreign   retry.Outage // what others leave there cannot be read
 
 	holds   holds
 	ledger  ledger
@@ -252,9 +253,20 @@ func (t *Tracker) outdated() bool {
 
 // sumUp makes the summary of all parts.
 func (t *Tracker) sumUp(left []Left) []byte {
-	s := t.merger.merge(decode(left))
+	parts, err := decode(left)
+	t.understood(err)
+	s := t.merger.merge(parts)
 	s.late, s.holds = t.late, t.holds.notes()
 	return s.encode()
+}
+
+// understood notes whether what another daemon left at the exchange could be read.
+func (t *Tracker) understood(err error) {
+	if err == nil {
+		t.foreign.Worked()
+	} else if t.foreign.Failed() {
+		t.log.Warn("backlogs of campaigns lack what another daemon reports, which cannot be read; run one version of pacer on all daemons", "error", err)
+	}
 }
 
 // hear shows what a summary says. One that was used before, or is out of date, since a daemon that led has died, changes
@@ -274,6 +286,9 @@ func (t *Tracker) hear(ctx context.Context, told Told, mine []delivery.LaneBackl
 	}
 	t.okAt = time.Now()
 	s, err := decodeSummary(told.Summary)
+	if !leads && told.Summary != nil {
+		t.understood(err)
+	}
 	if err != nil || told.Age >= freshFor || !leads && told.Leader == t.leader && told.At == t.toldAt {
 		t.outdated()
 		return
