@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"iter"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -106,25 +104,15 @@ func (d *Daemon) newConsumer() (*consumer.Consumer, error) {
 		Client: d.parts.Kafka, Group: cfg.Kafka.Group,
 		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
 		Handler: d.handler(), Receipt: d.receipt, Positions: d.parts.Catalog, Lanes: d.parts.Catalog, LaneRate: d.laneRate,
-		Snapshot: d.parts.Catalog.Snapshot,
-		Blocking: d.blocking, MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
-		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, OpenAge: d.parts.openAge(), Waits: d.waits, Waiting: d.waiting,
+		Snapshot:       d.parts.Catalog.Snapshot,
+		MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
+		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog,
 		ShutdownTimeout: drainWithin(cfg.ShutdownTimeout), Logger: d.parts.Log, Registerer: d.parts.Registry,
 	}
 	if d.janitor != nil {
 		options.Trim = d.janitor.Trim
 	}
 	return consumer.New(options)
-}
-
-// openAge returns how long a job of ingress may be open: until it is overdue for its queue, and then while it is
-// moved.
-func (p *Parts) openAge() time.Duration {
-	longest := time.Duration(0)
-	for _, e := range p.Sinks {
-		longest = max(longest, e.Timeout)
-	}
-	return p.Config.Pacing.MaxOpenAge + longest
 }
 
 // drainWithin returns the shutdown timeout less the time for what follows the drain: cancelled calls that return, the
@@ -143,21 +131,6 @@ func (d *Daemon) laneRate(campaign string) (unitsPerSecond float64, known bool) 
 	rate, _, _ := c.RateAt(time.Now())
 	all := rate.PerSecond()
 	return max(all/float64(max(1, len(c.Lanes))), min(all, 1)), true
-}
-
-// blocking yields the campaigns whose jobs stay in ingress until they are sent.
-func (d *Daemon) blocking() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		s := d.parts.Catalog.Snapshot()
-		if s == nil {
-			return
-		}
-		for id, c := range s.Campaigns {
-			if c.Overflow == delivery.OverflowBlock && !yield(id) {
-				return
-			}
-		}
-	}
 }
 
 // newTracer makes what sends spans of attempts to a collector, nil if none is configured.
@@ -215,8 +188,8 @@ func (s filtering) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*
 	return s.Handler.Offer(ctx, jobs)
 }
 
-// admitWithin bounds one wait while the broker refuses events, if the watchdog's limit is at least twice as long:
-// intake slows to a trickle, and the watchdog sees that it is alive.
+// admitWithin bounds one wait while the broker refuses events, if `watchdog` is at least twice as long:
+// intake slows to a trickle, and the heartbeats of readers go on.
 const admitWithin = 20 * time.Second
 
 // newResults makes the writer of results, nil if none is configured.
@@ -270,21 +243,6 @@ func (d *Daemon) stripes(campaign string) int {
 	latency, inFlight := d.pacer.Pace(c)
 	return delivery.Stripes(c.Rate, latency, inFlight, d.parts.Topics.Lanes)
 }
-
-// waits reports whether the broker refuses a record without which the job at an offset of a source cannot be settled.
-func (d *Daemon) waits(source string, offset int64) bool {
-	return d.resultsRefused() || d.relay.Waits(source, offset)
-}
-
-// waiting returns about how many bytes all such jobs have. While results are refused, that may be all jobs.
-func (d *Daemon) waiting() int64 {
-	if d.resultsRefused() {
-		return math.MaxInt64
-	}
-	return d.relay.Waiting()
-}
-
-func (d *Daemon) resultsRefused() bool { return d.results != nil && !d.results.Healthy() }
 
 // reporting wraps the pacer if results are written: jobs wait while no result can be written.
 type reporting struct {

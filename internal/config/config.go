@@ -50,7 +50,7 @@ type Config struct {
 
 	Log             Log           `yaml:"log"`
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"` // of a graceful stop
-	Watchdog        time.Duration `yaml:"watchdog"`         // how long a partition that could make progress may make none
+	Watchdog        time.Duration `yaml:"watchdog"`         // how long a step of a reader may take
 	AdminToken      Secret        `yaml:"admin_token"`      // of an administrator of the console
 
 	sources map[string]func() (string, error) // of secrets that refer to files, by path

@@ -33,6 +33,7 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	kept := time.NewTimer(keptFor)
 	defer kept.Stop()
 	for {
+		r.src.heart.rest()
 		select {
 		case <-r.room:
 		case <-probe.C:

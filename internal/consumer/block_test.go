@@ -197,7 +197,6 @@ func TestBlockedPartitionRests(t *testing.T) {
 		registry := newRegistry()
 		c := r.start(s.fake, func(o *Options) {
 			o.Handler, o.Watchdog, o.Registerer = s, time.Second, registry
-			o.Blocking = blocking("b")
 		})
 		r.eventually("blocked", func() bool { return s.calls() > 0 && gathered(t, registry, "pacer_partitions_blocked") == 1 })
 		r.produceIDs(r.jobs(), 1, "other", numbered("elsewhere", 0, 3))

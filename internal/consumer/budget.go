@@ -28,7 +28,6 @@ type share struct {
 	*budget
 	held    int64
 	waiting *list.List            // of *claim, in the order in which they asked
-	waited  uint64                // claims that have waited and were granted
 	told    time.Time             // when waits was last called
 	waits   func(since time.Time) // called every tellEvery while claims wait, the first of them since then; may be nil
 }
@@ -104,7 +103,7 @@ func (s *share) await(ctx context.Context, c *claim) bool {
 
 // tell calls waits, unless another claim has just done so.
 func (s *share) tell(now time.Time) {
-	since, _ := s.crowded()
+	since := s.crowded()
 	s.mu.Lock()
 	due := s.waits != nil && !since.IsZero() && now.Sub(s.told) > tellEvery/2
 	if due {
@@ -129,20 +128,19 @@ func (s *share) charge(n int64) {
 	}
 }
 
-// crowded returns since when the first claim waits, zero if none does, and a count that moves when one that has waited
-// is granted.
-func (s *share) crowded() (since time.Time, waited uint64) {
+// crowded returns since when the first claim waits, zero if none does.
+func (s *share) crowded() (since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if first := s.waiting.Front(); first != nil {
 		since = first.Value.(*claim).since
 	}
-	return since, s.waited
+	return since
 }
 
 // waitedFor is how long the first claim has waited.
 func (s *share) waitedFor() time.Duration {
-	since, _ := s.crowded()
+	since := s.crowded()
 	if since.IsZero() {
 		return 0
 	}
@@ -176,7 +174,6 @@ func (b *budget) grant() {
 			}
 			s.waiting.Remove(e)
 			s.add(c.n)
-			s.waited++
 			close(c.ready)
 		}
 	}

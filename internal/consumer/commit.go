@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -27,30 +26,9 @@ type committer struct {
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
 	lost    func()       // called when it has; may be nil
-
-	mu    sync.Mutex // guards state: written by run's goroutine, read by any
-	state commitState
-}
-
-// commitState is the progress of committing.
-type commitState struct {
-	rounds   uint64 // commits tried, also those for which nothing had changed
-	answered bool   // the last request was answered, and not by a broker that is busy with itself
-	err      error  // of the last request
-}
-
-// seen is the progress of committing. Safe for use by any goroutine.
-func (c *committer) seen() commitState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state
-}
-
-// note changes the state.
-func (c *committer) note(f func(*commitState)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f(&c.state)
+	// answered is whether the last request was answered, and not by a broker that is busy with itself.
+	answered bool
+	heart    heart
 }
 
 func newCommitter(c *broker.Client, m *membership, mx *metrics, h *broker.Health) *committer {
@@ -64,6 +42,7 @@ func (c *committer) run(ctx context.Context) {
 	defer ticker.Stop()
 	var wait backoff
 	for {
+		c.heart.beat("the broker to answer a commit")
 		select {
 		case <-ticker.C:
 		case <-c.kicked:
@@ -94,7 +73,6 @@ var errPartlyCommitted = errors.New("some partitions were not committed")
 
 // commit sends one request for all that changed. It returns an error when something is left to try again.
 func (c *committer) commit(ctx context.Context) error {
-	defer c.note(func(s *commitState) { s.rounds++ })
 	if c.fenced {
 		return nil
 	}
@@ -142,9 +120,7 @@ func acknowledge(outcomes map[partition]error, sent map[*source]progress) error 
 // judge classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
 // from the last accepted commit.
 func (c *committer) judge(err error) error {
-	c.note(func(s *commitState) {
-		s.answered, s.err = errors.Is(err, errPartlyCommitted) || broker.Answered(err), err
-	})
+	c.answered = errors.Is(err, errPartlyCommitted) || broker.Answered(err)
 	switch {
 	case err == nil:
 		c.metrics.commits.WithLabelValues(resultOK).Inc()

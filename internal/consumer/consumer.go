@@ -24,7 +24,7 @@ type Consumer struct {
 	metrics *metrics
 	health  *broker.Health
 	origins *offset.Origins
-	watch   watchState
+	hearts  *heartbeats
 	lease   lease // of what is held
 
 	known  sync.Mutex                 // guards topics
@@ -46,6 +46,7 @@ func New(o Options) (*Consumer, error) {
 	c := &Consumer{
 		opt: o, budget: b, metrics: m, health: broker.NewHealth(o.Logger), origins: offset.NewOrigins(),
 		topics: map[string]broker.Identity{},
+		hearts: &heartbeats{log: o.Logger, stalled: m.stalled, bound: o.Watchdog, hearts: map[*heart]bool{}},
 	}
 	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
 		b.of(from).waits = func(since time.Time) { c.short(from, since) }
@@ -94,6 +95,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	beating, stop := context.WithCancel(lasting)
 	var beats sync.WaitGroup
 	beats.Go(func() { member.beat(beating) })
+	beats.Go(func() { c.hearts.run(beating) })
 	for ctx.Err() == nil {
 		c.hold(ctx, member)
 	}

@@ -19,8 +19,8 @@
 // contain; the last acknowledged commit (offset.Commits); the position stored in Positions (checkpointer.go); and the
 // low watermark up to which the janitor has deleted. Each follows the one before it.
 //
-// The pure parts take no lock, no clock and no context: package offset, and stall.go for the watchdog. The sources put a
-// lock around positions; the readers, the committer, the checkpointer, the watchdog and the generation are the goroutines.
+// Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the
+// committer, the checkpointer and the generation are the goroutines. Readers and the committer have heartbeats (heartbeat.go).
 //
 // A generation ends as a whole, since the classic protocol revokes every partition at a rebalance: readers stop, the
 // handler drains, the last commit is sent, and the sources are closed, so that a late Settle or Flush does nothing.

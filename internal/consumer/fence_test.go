@@ -59,7 +59,7 @@ func TestCommitOfALostGenerationIsDropped(t *testing.T) {
 			src := newWindowSource(partition{Topic: r.jobs(), ID: 0}, delivery.FromIngress, offset.NewWindow(0), b, m, c.kicked.Send)
 			c.sources = func() []*source { return []*source{&src.source} }
 			for o := range int64(5) {
-				src.register(o, 1, 0)
+				src.register(o, 1)
 				src.settle(o, 0)
 			}
 			r.eventually(name+": an answer to the commit", func() bool { // a broker that is slow gives none

@@ -92,7 +92,7 @@ func (t *tenure) buildLane(at partition, locate *locator) *holding {
 
 // reader makes the part common to all readers.
 func (t *tenure) reader(p placed, enter func(era int) entrance) reader {
-	return reader{opt: &t.opt, health: t.health, base: p.base(), partition: p, enter: enter}
+	return reader{opt: &t.opt, health: t.health, hearts: t.hearts, base: p.base(), partition: p, enter: enter}
 }
 
 // ingressFetchBytes bounds a fetch of ingress.
@@ -147,29 +147,17 @@ func (t *tenure) run(ctx context.Context) {
 	lasting := context.WithoutCancel(ctx)
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
-	watching, stopWatching := context.WithCancel(lasting)
-	defer stopWatching()
-	dog := &watchdog{
-		opt: &t.opt, metrics: t.metrics, health: t.health, budget: t.budget, state: &t.watch, commit: t.commit,
-		held: func() (list []watched) {
-			for _, h := range t.holdings() {
-				list = append(list, h.placed)
-			}
-			return list
-		},
-		works: func() bool { return t.work.Err() == nil },
-	}
 	keep := &checkpointer{opt: &t.opt, sources: t.sources, lanes: t.lanes, count: func(ctx context.Context) (int, error) {
 		return t.opt.Client.Partitions(ctx, t.opt.LaneTopic)
 	}}
-	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, sources: func() (list []surveyed) {
+	survey := &survey{opt: &t.opt, metrics: t.metrics, ends: map[partition]int64{}, open: map[partition]opened{}, sources: func() (list []surveyed) {
 		for _, h := range t.holdings() {
 			list = append(list, h.placed)
 		}
 		return list
 	}}
-	var committer, watchdog sync.WaitGroup
-	watchdog.Go(func() { dog.run(watching) })
+	var committer sync.WaitGroup
+	defer t.hearts.begin(&t.commit.heart, "the goroutine that commits", labelGroup)()
 	committer.Go(func() { t.commit.run(committing) })
 	t.help(t.idle.Run)
 	t.help(keep.run)
@@ -186,8 +174,7 @@ func (t *tenure) run(ctx context.Context) {
 	t.drain(lasting)
 	stopCommitting()
 	committer.Wait()
-	stopWatching()
-	watchdog.Wait()
+	t.commit.heart.rest()
 	t.setJoined(false)
 	within := commitTimeout
 	if ctx.Err() != nil { // the group knows this member, so there is more time
@@ -222,7 +209,7 @@ func (t *tenure) finish(ctx, stopping context.Context, within time.Duration, sav
 			confirmed()
 		}
 		err := t.commit.last(final)
-		if err != nil && !t.commit.seen().answered && stopping.Err() == nil && time.Since(begun) < outageEndured {
+		if err != nil && !t.commit.answered && stopping.Err() == nil && time.Since(begun) < outageEndured {
 			cancel()
 			continue
 		}

@@ -65,6 +65,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	if err = r.awaitIntake(ctx, from); err != nil {
 		return false, err
 	}
+	r.src.heart.rest()
 	if r.idle != nil && from >= r.src.edge.Load() {
 		if err = r.idle(ctx, from); err != nil {
 			return false, err
@@ -132,6 +133,7 @@ func (r *ingressReader) handOver(ctx context.Context) (err error) {
 		n := len(offsets)
 		if r.hold != nil {
 			var err error
+			r.src.heart.rest()
 			if n, err = r.hold(ctx, jobs[:n]); err != nil {
 				return err
 			}
@@ -143,7 +145,7 @@ func (r *ingressReader) handOver(ctx context.Context) (err error) {
 		for _, j := range jobs[:n] {
 			bytes += j.Size
 			switch {
-			case !r.src.register(j.Offset, j.Size, offset.OwnerOf(j.Campaign)):
+			case !r.src.register(j.Offset, j.Size):
 			case r.repeats != nil && r.repeats.Repeated(j, j.Offset):
 				r.src.metrics.repeated.Inc()
 				r.src.settle(j.Offset, r.src.era())

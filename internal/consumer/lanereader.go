@@ -91,6 +91,7 @@ func (r *laneReader) await(ctx context.Context) {
 		defer leave()
 		data = wake
 	}
+	r.src.heart.rest()
 	select {
 	case <-data:
 		r.src.edge.Store(max(r.src.edge.Load(), r.src.mainPosition()+1)) // at least one more: read and see
@@ -154,6 +155,7 @@ func (r *laneReader) catchUp(ctx context.Context, from, bytes, jobs int64) error
 // lock. Before it reads, there must be memory for what is fetched and for the jobs that are expected.
 func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes, jobs int64, done func(out broker.Fetched, err error)) error {
 	jobs = min(jobs, r.src.budget.limit/campaignShare)
+	r.src.heart.rest()
 	if err := r.src.budget.acquire(ctx, bytes+jobs); err != nil {
 		return err
 	}

@@ -273,17 +273,6 @@ func (s *laneSource) dated(offset int64, at time.Time) {
 	s.ages.note(offset, at)
 }
 
-// observe returns the marks for the stall detector.
-func (s *laneSource) observe(int) observation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.observed(s.lane.Committed())
-	_, _, behind := s.lane.Candidate()
-	ahead := s.lane.Main() < s.edge.Load() && !s.lane.Full()
-	out.note(faultReader, s.step.begun, s.commits.Uncommitted() < maxUncommitted && (behind || ahead), "its reader, which does not fetch")
-	return out
-}
-
 // reading is the lanes that are held, since a generation.
 type reading struct {
 	generation int32

@@ -17,7 +17,7 @@ var placeNames = [...]string{delivery.FromIngress: "ingress", delivery.FromLane:
 // waitGauges show what a survey has found.
 type waitGauges struct {
 	ingress, timers *prometheus.GaugeVec // topic
-	oldest          *prometheus.GaugeVec // place
+	oldest, open    *prometheus.GaugeVec // place
 }
 
 func newWaitGauges(factory promauto.Factory) waitGauges {
@@ -30,24 +30,31 @@ func newWaitGauges(factory promauto.Factory) waitGauges {
 		timers: gauge("pacer_timer_backlog", "topic", "Records of a timer that wait until they are due, in the partitions of this daemon."),
 		oldest: gauge("pacer_oldest_job_seconds", "place",
 			"How long ago the oldest job that is read and not settled was published or, once pacer has moved it, first read."),
+		open: gauge("pacer_open_job_seconds", "place",
+			"How long the oldest job of ingress and timers has been open: read, and neither sent nor re-enqueued."),
 	}
 }
 
-// show sets the gauges: the records that wait, by topic, and the age of the oldest job, by place.
-func (g *waitGauges) show(opt *Options, backlog map[string]int64, oldest [len(placeNames)]time.Duration) {
+// show sets the gauges: the records that wait, by topic, and the age of the oldest job and how long it is open, by place.
+func (g *waitGauges) show(opt *Options, backlog map[string]int64, oldest, open [len(placeNames)]time.Duration) {
 	for _, topic := range opt.Ingress {
 		g.ingress.WithLabelValues(topic).Set(float64(backlog[topic]))
 	}
 	for _, timer := range opt.Timers {
 		g.timers.WithLabelValues(timer.Topic).Set(float64(backlog[timer.Topic]))
 	}
-	for place, age := range oldest {
-		g.oldest.WithLabelValues(placeNames[place]).Set(age.Seconds())
+	for place, name := range placeNames {
+		g.oldest.WithLabelValues(name).Set(oldest[place].Seconds())
+		if delivery.Place(place) != delivery.FromLane {
+			g.open.WithLabelValues(name).Set(open[place].Seconds())
+		}
 	}
 }
 
 // nothing shows that nothing waits, as while a daemon has no partitions.
-func (g *waitGauges) nothing(opt *Options) { g.show(opt, nil, [len(placeNames)]time.Duration{}) }
+func (g *waitGauges) nothing(opt *Options) {
+	g.show(opt, nil, [len(placeNames)]time.Duration{}, [len(placeNames)]time.Duration{})
+}
 
 // metrics of one consumer.
 type metrics struct {

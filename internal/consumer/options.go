@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -90,8 +89,6 @@ type Options struct {
 	// this id; 0 takes back what was reported before. It is called every PositionInterval and never blocks. May be
 	// nil.
 	Trim func(at broker.Partition, topic delivery.TopicID, offset int64)
-	// Blocking lists the campaigns whose jobs stay in ingress until they are sent (overflow block).
-	Blocking func() iter.Seq[string]
 	// LaneRate returns the part of a campaign's rate that falls to one of its lanes, in units per second; known is false if
 	// the campaign does not exist.
 	LaneRate func(campaign string) (unitsPerSecond float64, known bool)
@@ -103,19 +100,12 @@ type Options struct {
 	// RebalanceTimeout is how long the group waits for a member that does not join; 15 s. It is longer than the session timeout:
 	// otherwise the group could give up on a member whose last heartbeat was answered later than that.
 	RebalanceTimeout time.Duration
-	DrainTimeout     time.Duration // 3 s: of a drain when others may have the partitions soon
-	ShutdownTimeout  time.Duration // 20 s: of a drain at the end of Run, and of what is in flight of a partition that moves
-	PositionInterval time.Duration // 5 s
-	Watchdog         time.Duration // 2 m: how long a partition that could make progress may make none
-	// OpenAge is the longest time that Handler takes to settle a job of ingress or of a timer, its wait included.
-	OpenAge time.Duration
-	// Waits reports whether the job at an offset of a source stays open because Kafka refuses its new record, or does not
-	// answer. Waiting returns about how many bytes all such jobs have.
-	Waits   func(source string, offset int64) bool
-	Waiting func() (bytes int64)
-
-	Logger     *slog.Logger          // slog.Default()
-	Registerer prometheus.Registerer // a registry of its own
+	DrainTimeout     time.Duration         // 3 s: of a drain when others may have the partitions soon
+	ShutdownTimeout  time.Duration         // 20 s: of a drain at the end of Run, and of what is in flight of a partition that moves
+	PositionInterval time.Duration         // 5 s
+	Watchdog         time.Duration         // 2 m: how long a step of a reader may take
+	Logger           *slog.Logger          // slog.Default()
+	Registerer       prometheus.Registerer // a registry of its own
 
 	partitionsWatched time.Duration // how soon partitions added to a topic are read; 10 s
 }

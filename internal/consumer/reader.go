@@ -26,6 +26,7 @@ const (
 type reader struct {
 	opt       *Options
 	health    *broker.Health
+	hearts    *heartbeats
 	base      *source
 	partition placed
 	enter     func(era int) entrance // makes what jobs see of the partition
@@ -44,9 +45,11 @@ type reader struct {
 func (r *reader) run(ctx context.Context, turn func(context.Context) (worked bool, err error)) {
 	name := r.base.String()
 	defer r.health.Forget(name)
+	defer r.hearts.begin(&r.base.heart, name, placeNames[r.base.from])()
 	r.entered()
 	var wait backoff
 	for ctx.Err() == nil {
+		r.base.heart.beat("its next step")
 		worked, err := r.turn(ctx, turn)
 		switch {
 		case ctx.Err() != nil:
@@ -118,14 +121,14 @@ func (r *reader) read(ctx context.Context, from, maxBytes int64, maxWait time.Du
 			r.base.enter(epoch)
 		}
 	}
-	r.base.begin("a fetch to end")
+	r.base.heart.beat("a fetch to end")
 	out, err := r.opt.Client.Fetch(ctx, request, func(rec *broker.Raw) error {
 		if rec.Offset() >= w.high {
 			note(rec.Epoch())
 		}
 		return visit(rec)
 	})
-	r.base.end()
+	r.base.heart.beat("its next step")
 	if out.Next > w.high { // also where there are no records to visit
 		note(out.Epoch)
 	}
@@ -171,10 +174,10 @@ func (r *reader) adopt(j *delivery.Job) *delivery.Job {
 // offer calls the handler until it accepts the call, and returns the jobs that it refused. An error of the handler
 // means that it accepted none of them, and is retried; the error returned is the context's.
 func (r *reader) offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
-	r.base.begin("the handler to take the jobs it is offered")
-	defer r.base.end()
+	defer r.base.heart.beat("its next step")
 	var wait backoff
 	for {
+		r.base.heart.beat("the handler to take the jobs it is offered")
 		refused, err = r.opt.Handler.Offer(ctx, jobs)
 		if err == nil {
 			return refused, nil

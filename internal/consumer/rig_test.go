@@ -77,7 +77,7 @@ func newRig(t *testing.T, brokers []string) *rig {
 	r.opt = Options{
 		Group: prefix, Ingress: []string{prefix + ".jobs"}, LaneTopic: prefix + ".lanes",
 		Receipt: func(r delivery.Receipt) delivery.Receipt { return r }, Positions: noCatalog{}, Lanes: noCatalog{},
-		Snapshot: func() *delivery.Snapshot { return nil }, Blocking: blocking(), LaneRate: unknownRate, Waits: func(string, int64) bool { return false }, Waiting: func() int64 { return 0 },
+		Snapshot: func() *delivery.Snapshot { return nil }, LaneRate: unknownRate,
 		Logger: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	return r

@@ -34,6 +34,7 @@ type source struct {
 	from    delivery.Place
 	budget  *share
 	metrics *metrics
+	heart   heart        // of its reader
 	kick    func()       // asks the committer for a commit soon; never blocks
 	edge    atomic.Int64 // the end of the readable log, from the broker's last answer
 
@@ -41,9 +42,8 @@ type source struct {
 	position position
 	commits  offset.Commits
 	identified
-	endTurn   func() // ends the turn of the reader
-	unplaced  bool   // the position is not known yet
-	step      step
+	endTurn   func()        // ends the turn of the reader
+	unplaced  bool          // the position is not known yet
 	onSettled func()        // called with the lock when a job is settled; may be nil
 	stage     atomic.Int32  // a stage; changed with the lock
 	dropped   int           // open jobs of a partition that leaves that nobody has in hand any more
@@ -63,25 +63,12 @@ type position interface {
 	OpenBytes() int64
 }
 
-// step is an operation of the reader that must end by itself.
-type step struct {
-	begun uint64 // steps so far
-	doing string // what the current one waits for; "" between steps
-}
-
 // progress is the content of a commit of one partition. An acknowledged commit of a version covers every change up to
 // it.
 type progress struct {
 	offset.Position
 	version uint64
 	epoch   broker.Epoch
-}
-
-// watched is a partition as the watchdog sees it.
-type watched interface {
-	base() *source
-	// observe returns the marks for the stall detector.
-	observe(maxOpen int) observation
 }
 
 // placed is a partition whose position can be set.
@@ -145,30 +132,6 @@ func (s *source) settle(at int64, era int) {
 	}
 }
 
-// begin records that the reader begins a step, and what the step waits for.
-func (s *source) begin(doing string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.step.begun++
-	s.step.doing = doing
-}
-
-// end records that the step has ended.
-func (s *source) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.step.doing = ""
-}
-
-// observed is the part of an observation that is the same for all partitions; oldest is the oldest offset that is not
-// settled. Needs the lock.
-func (s *source) observed(oldest int64) observation {
-	o := observation{offset: oldest}
-	o.note(faultStep, s.step.begun, s.step.doing != "", s.step.doing)
-	o.note(faultCommit, s.commits.Acknowledged(), s.commits.Uncommitted() > 0, "a commit that the broker does not accept")
-	return o
-}
-
 // opened counts a registered job as open.
 func (s *source) opened(size int64) {
 	s.metrics.openJobs[s.from].Inc()
@@ -204,10 +167,12 @@ func (s *source) awaitIntake(ctx context.Context, room func() bool, stuck func()
 		behind := s.commits.Uncommitted() >= maxUncommitted
 		if !behind && room() {
 			s.mu.Unlock()
+			s.heart.beat("its next step")
 			return ctx.Err()
 		}
 		moved := waitOn(&s.onMove)
 		s.mu.Unlock()
+		s.heart.rest()
 		if behind {
 			s.kick()
 		}

@@ -18,15 +18,22 @@ type survey struct {
 	metrics *metrics
 	sources func() []surveyed
 	ends    map[partition]int64 // of ingress and timers, as the brokers last said
+	open    map[partition]opened
 }
 
 // surveyed is a partition as a survey sees it.
 type surveyed interface {
-	watched
+	base() *source
 	// waits returns what waits in the partition at now; ok is false while that is not known.
 	waits() (w waits, ok bool)
 	// dated notes the time of the job at an offset.
 	dated(offset int64, at time.Time)
+}
+
+// opened is the oldest open job of a partition of ingress or of a timer, and when it was first seen as that.
+type opened struct {
+	offset int64
+	since  time.Time
 }
 
 // waits is what waits in a partition.
@@ -45,7 +52,8 @@ func (s *survey) run(ctx context.Context) {
 func (s *survey) measure(ctx context.Context) {
 	s.askEnds(ctx)
 	backlog, dates, now := map[string]int64{}, 0, time.Now()
-	var oldest [len(placeNames)]time.Duration
+	var oldest, open [len(placeNames)]time.Duration
+	opens := map[partition]opened{}
 	for _, p := range s.sources() {
 		w, ok := p.waits()
 		if !ok {
@@ -57,6 +65,14 @@ func (s *survey) measure(ctx context.Context) {
 			end = at.edge.Load()
 		}
 		backlog[at.Topic] += max(0, end-w.first)
+		if w.first < w.next && at.from != delivery.FromLane {
+			is := s.open[at.partition]
+			if is.since.IsZero() || is.offset != w.first {
+				is = opened{w.first, now}
+			}
+			opens[at.partition] = is
+			open[at.from] = max(open[at.from], now.Sub(is.since))
+		}
 		if w.first < w.next && w.since.IsZero() && dates < datesAtOnce {
 			dates++
 			w.since = s.date(ctx, p, w.first)
@@ -68,7 +84,8 @@ func (s *survey) measure(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.metrics.waiting.show(s.opt, backlog, oldest)
+	s.open = opens
+	s.metrics.waiting.show(s.opt, backlog, oldest, open)
 }
 
 // askEnds asks where the logs of ingress and timers end: a reader that holds jobs back does not look. Where there is no

@@ -73,8 +73,10 @@ func TestWhatWaitsIsMeasured(t *testing.T) {
 		f.refuse = func(*delivery.Job) bool { return true }
 		one := r.start(f, quick)
 		r.eventually("what waits to be shown", func() bool { return shows(one, 2, 3, [3]float64{300, 5000, 0}) })
+		openFor := func() float64 { return testutil.ToFloat64(one.metrics.waiting.open.WithLabelValues("ingress")) }
+		r.eventually("how long the job is open", func() bool { return openFor() > 0.2 })
 		one.stop()
-		if !shows(one, 0, 0, [3]float64{}) {
+		if openFor() != 0 || !shows(one, 0, 0, [3]float64{}) {
 			t.Error("a daemon that has left shows that something waits")
 		}
 

@@ -84,6 +84,7 @@ func (r *reader) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.base.heart.beat("the broker to say what the log is")
 	w := r.base.whereabouts()
 	was, low, high := w.topic, w.low, w.high
 	if w.epoch != 0 && !another(was, topic) {

@@ -62,9 +62,9 @@ func (s *windowSource) place(from start) error {
 }
 
 // register opens a job's offset and charges its size; false if it was settled before this generation.
-func (s *windowSource) register(at, size int64, owner offset.Owner) bool {
+func (s *windowSource) register(at, size int64) bool {
 	s.mu.Lock()
-	fresh := s.window.Read(at, size, owner)
+	fresh := s.window.Read(at, size)
 	if !fresh {
 		s.commits.Changed() // base may have moved over it
 	}
@@ -138,18 +138,4 @@ func (s *windowSource) dated(offset int64, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ages.note(offset, at)
-}
-
-// observe returns the marks for the stall detector.
-func (s *windowSource) observe(maxOpen int) observation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	owner, open := s.window.Oldest()
-	out := s.observed(s.window.Base())
-	out.owner = owner
-	out.note(faultOpen, uint64(s.window.Base()), open,
-		"the fate of the job at this offset, which was handed over and is neither sent nor re-enqueued")
-	roomy := s.commits.Uncommitted() < maxUncommitted && s.window.Fill(maxOpen) < 0.5
-	out.note(faultReader, s.step.begun, s.from == delivery.FromIngress && roomy && !s.blocked, "its reader, which does not fetch")
-	return out
 }

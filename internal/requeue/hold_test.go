@@ -107,9 +107,6 @@ func TestOnePartitionRefusesAlone(t *testing.T) {
 		if _, ok := s.outcome(0); ok || m.Total("t.lanes/3") != 0 {
 			t.Error("the job for the partition that refuses is settled")
 		}
-		if !r.Waits("pacer.jobs/0", 0) || r.Waits("pacer.jobs/0", 1) || r.Waits("pacer.jobs/1", 0) {
-			t.Error("other jobs than the one that waits are said to wait, or that one is not")
-		}
 		values := gather(t, reg)
 		if values["pacer_requeue_refusing_partitions"] != 1 || values["pacer_requeue_held"] != 1 || values["pacer_requeue_outage"] != 1 {
 			t.Errorf("metrics %v", values)

@@ -3,8 +3,6 @@ package offset
 import (
 	"cmp"
 	"slices"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 // Window keeps the offsets of one partition of ingress or of a timer that are read and not yet committed. It is pure: no
@@ -29,11 +27,10 @@ type Window struct {
 	settles  int    // since meter was taken
 }
 
-// read is an offset that was open when it was read: its bytes in the budget and the owner of its job.
+// read is an offset that was open when it was read, and its bytes in the budget.
 type read struct {
 	offset int64
 	size   int32
-	owner  Owner
 	done   bool
 }
 
@@ -72,7 +69,7 @@ func (w *Window) Width() int64 { return w.next - w.base }
 
 // Read registers the record at offset, the next one in the log, with its size in bytes, and reports whether it is to
 // be handed over; false means that it was settled before. Offsets must ascend.
-func (w *Window) Read(offset, size int64, owner Owner) bool {
+func (w *Window) Read(offset, size int64) bool {
 	w.Pass(offset)
 	if offset < w.next {
 		return false
@@ -83,7 +80,7 @@ func (w *Window) Read(offset, size int64, owner Owner) bool {
 		w.advance()
 		return false
 	}
-	w.reads = append(w.reads, read{offset: offset, size: int32(min(size, 1<<31-1)), owner: owner})
+	w.reads = append(w.reads, read{offset: offset, size: int32(min(size, 1<<31-1))})
 	w.open++
 	if offset >= w.metered {
 		w.meter.add(offset)
@@ -268,14 +265,6 @@ func (w *Window) Position() Position {
 	return Position{Offset: w.base, Metadata: metadata, Trimmed: trimmed}
 }
 
-// Oldest returns the owner of the job at Base; open is false if no offset is open.
-func (w *Window) Oldest() (owner Owner, open bool) {
-	if w.open == 0 {
-		return 0, false
-	}
-	return w.reads[0].owner, true
-}
-
 // OpenBytes returns the sum of the sizes of the open offsets.
 func (w *Window) OpenBytes() (bytes int64) {
 	for _, r := range w.reads {
@@ -337,9 +326,3 @@ func (w *Window) settled() []span {
 	}
 	return spans
 }
-
-// Owner identifies the campaign of an open offset in two bytes, the end of its hash. Two campaigns rarely share one.
-type Owner uint16
-
-// OwnerOf returns the Owner of a campaign.
-func OwnerOf(campaign string) Owner { return Owner(delivery.CampaignHash(campaign)) }

@@ -29,7 +29,7 @@ func TestWindowAgreesWithSets(t *testing.T) {
 				for ; gap < o; gap++ {
 					settled[gap] = true
 				}
-				if got := w.Read(o, size, 0); got == safe[o] {
+				if got := w.Read(o, size); got == safe[o] {
 					rt.Fatalf("read %d: %t; settled and committed before: %t", o, got, safe[o])
 				} else if got {
 					open[o] = size
@@ -131,7 +131,7 @@ func TestSettledMetadataFits(t *testing.T) {
 			}
 		}
 		read := func(o int64) {
-			if w.Read(o, 1, 0) {
+			if w.Read(o, 1) {
 				open = append(open, o)
 			}
 			next = w.Next()
@@ -173,7 +173,7 @@ func TestSettledMetadataFits(t *testing.T) {
 	})
 	w := NewWindow(0)
 	for w.HasRoom(MaxOpen, w.Next()) {
-		w.Read(w.Next(), 1, 0)
+		w.Read(w.Next(), 1)
 	}
 	if w.Open() != MaxOpen {
 		t.Errorf("room for %d open jobs, want %d", w.Open(), MaxOpen)
@@ -183,12 +183,12 @@ func TestSettledMetadataFits(t *testing.T) {
 // One open job and any number of settled ones are one run of offsets: they take no memory, and stop nothing.
 func TestOneOpenJobStopsNothing(t *testing.T) {
 	w := NewWindow(0)
-	w.Read(0, 1, 0)
+	w.Read(0, 1)
 	for o := int64(1); o <= 1_000_000; o++ {
 		if !w.HasRoom(MaxOpen, o) {
 			t.Fatalf("no room for %d", o)
 		}
-		w.Read(o, 1, 0)
+		w.Read(o, 1)
 		w.Settle(o)
 	}
 	if n := cap(w.reads); n > 10*minSettles {
@@ -199,7 +199,7 @@ func TestOneOpenJobStopsNothing(t *testing.T) {
 		t.Errorf("commits %+v", p)
 	}
 	w, err := RestoreWindow(p.Offset, p.Metadata)
-	if err != nil || !w.Read(0, 1, 0) || w.Read(1, 1, 0) || w.Read(1_000_000, 1, 0) || !w.Read(1_000_001, 1, 0) {
+	if err != nil || !w.Read(0, 1) || w.Read(1, 1) || w.Read(1_000_000, 1) || !w.Read(1_000_001, 1) {
 		t.Errorf("restored from %+v: %v", p, err)
 	}
 }
@@ -209,13 +209,13 @@ func TestGapIsFree(t *testing.T) {
 	allocated := testing.AllocsPerRun(1, func() {
 		w := NewWindow(0)
 		for o := range int64(1000) {
-			w.Read(o, 1, 0)
+			w.Read(o, 1)
 		}
 		for o := int64(1); o < 1000; o += 2 {
 			w.Settle(o)
 		}
 		w.Pass(1 << 40)
-		w.Read(1<<41, 1, 0)
+		w.Read(1<<41, 1)
 		if p := w.Position(); p.Trimmed || w.Open() != 501 {
 			t.Errorf("%d open, commits %+v", w.Open(), p)
 		}
@@ -229,7 +229,7 @@ func TestGapIsFree(t *testing.T) {
 func TestSettledMetadataTrimmed(t *testing.T) {
 	w := NewWindow(0)
 	for o := range int64(100_000) {
-		w.Read(o, 1, 0)
+		w.Read(o, 1)
 	}
 	for o := int64(1); o < 100_000; o += 2 {
 		w.Settle(o)
