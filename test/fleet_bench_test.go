@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/harness"
 	"github.com/pacer/pacer/internal/limits"
 	"github.com/pacer/pacer/internal/progress"
 )
@@ -22,15 +21,15 @@ const fleetQuantum = 25 * time.Millisecond
 
 // fleetTimes are how long daemons have to begin, and how long they are measured.
 func fleetTimes() (begin, measured time.Duration) {
-	return harness.Once(2*time.Second, 50*time.Millisecond), harness.Once(10*time.Second, 100*time.Millisecond)
+	return 2 * time.Second, 10 * time.Second
 }
 
 // BenchmarkCosts prints what single calls cost Redis: scripts, and their items by how many daemons ask for a campaign, which get
 // what they want or want more than the rate allows; and the states of quotas, which every daemon reads once a second.
 func BenchmarkCosts(b *testing.B) {
 	t := newFigureTable(b, "What takes cost Redis", "daemons", "windows", "asking for", "µs/script", "µs/item")
-	for _, windows := range harness.Once([]int{0, 1, 5}, []int{5}) {
-		for _, daemons := range harness.Once([]int{1, 3, 10, 30, 100}, []int{3}) {
+	for _, windows := range []int{0, 1, 5} {
+		for _, daemons := range []int{1, 3, 10, 30, 100} {
 			for _, rate := range []int64{1_000_000, 2} {
 				b.Run(fmt.Sprintf("daemons=%d/windows=%d/rate=%d", daemons, windows, rate), func(b *testing.B) {
 					var script, item float64
@@ -47,10 +46,10 @@ func BenchmarkCosts(b *testing.B) {
 		}
 	}
 	peeks := newFigureTable(b, "What reading the states of quotas costs Redis", "windows", "µs/quota")
-	for _, windows := range harness.Once([]int{1, 5}, []int{1}) {
+	for _, windows := range []int{1, 5} {
 		b.Run(fmt.Sprintf("peek/windows=%d", windows), func(b *testing.B) {
 			r := newLimiterRig(b)
-			e, asks, n := r.engine(), benchAsks(harness.Once(1000, 10), windows), 0
+			e, asks, n := r.engine(), benchAsks(1000, windows), 0
 			_, err := e.Take(context.Background(), asks)
 			noError(b, err)
 			var quotas []*delivery.Quota
@@ -79,7 +78,7 @@ func BenchmarkFleet(b *testing.B) {
 		rate                        int64
 	}
 	begin, measured := fleetTimes()
-	for _, tc := range harness.Once([]size{{1, 1000, 0, 2}, {10, 200, 1, 2}, {30, 100, 0, 1}, {100, 20, 0, 1}}, []size{{3, 10, 1, 20}}) {
+	for _, tc := range []size{{1, 1000, 0, 2}, {10, 200, 1, 2}, {30, 100, 0, 1}, {100, 20, 0, 1}} {
 		b.Run(fmt.Sprintf("daemons=%d/campaigns=%d/windows=%d", tc.daemons, tc.campaigns, tc.windows), func(b *testing.B) {
 			script, item := takeCosts(b, tc.daemons, tc.windows, tc.rate)
 			r := newLimiterRig(b)
@@ -132,7 +131,7 @@ func takeCosts(b *testing.B, daemons, windows int, rate int64) (script, item flo
 		}
 		return (r.usedCPU() - r.cpu) / float64(takes)
 	}
-	one, many := cost(1, max(harness.Once(1500, 20), 4*daemons)), cost(100, max(harness.Once(150, 2), 2*daemons))
+	one, many := cost(1, max(1500, 4*daemons)), cost(100, max(150, 2*daemons))
 	item = (many - one) / 99
 	return one - item, item
 }

@@ -158,8 +158,8 @@ func (r *limiterRig) cpuPer(n int64) float64 { return 1e6 * (r.usedCPU() - r.cpu
 func BenchmarkTake(b *testing.B) {
 	t := newFigureTable(b, "Takes of 25 units per campaign, one caller", "campaigns", "windows", "items/s", "p50 µs", "p99 µs",
 		"scripts/take", "Redis CPU ms/1,000 items")
-	for _, campaigns := range harness.Once([]int{1, 10, 100, 1000}, []int{10}) {
-		for _, windows := range harness.Once([]int{0, 1, 5}, []int{5}) {
+	for _, campaigns := range []int{1, 10, 100, 1000} {
+		for _, windows := range []int{0, 1, 5} {
 			b.Run(fmt.Sprintf("campaigns=%d/windows=%d", campaigns, windows), func(b *testing.B) {
 				r := newLimiterRig(b)
 				e, asks := r.engine(), benchAsks(campaigns, windows)
@@ -240,7 +240,7 @@ func theirs(r *limiterRig, rate int) limiter {
 }
 
 // pacedFor is how long a limiter is asked in real time.
-func pacedFor() time.Duration { return harness.Once(4*time.Second, 50*time.Millisecond) }
+func pacedFor() time.Duration { return 4 * time.Second }
 
 // pace asks for that long and returns how many jobs were let through. What a limiter gives at the
 // beginning, out of credit or ahead of time, does not count: two quanta and more go by first.

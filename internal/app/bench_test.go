@@ -50,7 +50,7 @@ func BenchmarkDaemon(b *testing.B) {
 			begin: func(c *delivery.Campaign) { c.Status = delivery.StatusPaused },
 		},
 	}
-	cases = append(cases, harness.Once([]benchCase{
+	cases = append(cases, []benchCase{
 		{name: "discard", sink: func(*testing.B) sink.Config { return discard.Default() }},
 		{name: "block", sink: func(*testing.B) sink.Config { return discard.Default() }, overflow: delivery.OverflowBlock},
 		{name: "http-256", sink: func(b *testing.B) sink.Config { return receiverOf(b, 256) }, overflow: delivery.OverflowBlock},
@@ -58,7 +58,7 @@ func BenchmarkDaemon(b *testing.B) {
 		{
 			name: "campaigns", sink: func(*testing.B) sink.Config { return discard.Default() }, campaigns: 10_000, rate: delivery.PerSecond(5),
 		},
-	}, nil)...)
+	}...)
 	for _, bc := range cases {
 		b.Run(bc.name, func(b *testing.B) {
 			services := benchServices(b)
@@ -156,7 +156,7 @@ const benchPartitions = 2
 func benchServices(b *testing.B) *Services {
 	cfg, brokers := config.Default(), harness.Kafka(b)
 	prefix := harness.Unique("bench")
-	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix, cfg.Kafka.Lanes, cfg.Kafka.Group = brokers, prefix, harness.Once(32, 2), prefix
+	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix, cfg.Kafka.Lanes, cfg.Kafka.Group = brokers, prefix, 32, prefix
 	cfg.Kafka.Topics = []string{harness.Topic(b, brokers, prefix, benchPartitions)}
 	cfg.Redis.KeyPrefix, cfg.DefaultSink, cfg.HTTP.Listen = prefix, "to", ""
 	services := NewServices(cfg, slog.New(slog.DiscardHandler))

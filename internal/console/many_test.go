@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/harness"
 )
 
 // TestTenThousandCampaigns: pages stay small, and so does what a stream sends while the figures of all campaigns change.
@@ -45,7 +44,7 @@ func TestTenThousandCampaigns(t *testing.T) {
 // FIGURE=ManyCampaigns measures pages with daemons and services.
 func BenchmarkTenThousandCampaigns(b *testing.B) {
 	w := newWorld()
-	w.crowd(harness.Once(10_000, 100))
+	w.crowd(10_000)
 	b.Run("state", func(b *testing.B) {
 		for b.Loop() {
 			view.NewLooker(w.sources()).Look(b.Context())

@@ -18,12 +18,12 @@ import (
 // round of exchanges, it reports what Redis does for it: processor time, and bytes in and out. A round is made every second,
 // or less often with many campaigns (see exchangeAfter).
 func BenchmarkFleet(b *testing.B) {
-	for _, daemons := range harness.Once([]int{1, 10, 100}, []int{3}) {
+	for _, daemons := range []int{1, 10, 100} {
 		b.Run(fmt.Sprintf("daemons=%d", daemons), func(b *testing.B) {
 			server := harness.FreshRedis(b)
 			client := redis.NewClient(&redis.Options{Addr: server.Addr})
 			defer func() { _ = client.Close() }()
-			fleet, exchange := newFleet(daemons, harness.Once(1000, 10)), NewRedisExchange(client, "p.")
+			fleet, exchange := newFleet(daemons, 1000), NewRedisExchange(client, "p.")
 			round := func() {
 				for i := range fleet {
 					if _, err := exchange.Swap(b.Context(), strconv.Itoa(i), fleet[i].encode(), func(left []Left) []byte {
@@ -58,7 +58,7 @@ func BenchmarkForecast(b *testing.B) {
 		"log":      {{Span: time.Second, Limit: 5, Algorithm: delivery.AlgorithmLog}, {Span: time.Minute, Limit: 90, Algorithm: delivery.AlgorithmLog}},
 		"registry": {{Span: time.Minute, Limit: 300}, {Span: time.Hour, Limit: 15_750}, {Span: 24 * time.Hour, Limit: 300_000}},
 	} {
-		for _, campaigns := range harness.Once([]int{10, 1000}, []int{3}) {
+		for _, campaigns := range []int{10, 1000} {
 			b.Run(fmt.Sprintf("windows=%s/campaigns=%d", name, campaigns), func(b *testing.B) {
 				var waiting []*delivery.Campaign
 				var seen []delivery.WindowState

@@ -106,7 +106,7 @@ func TestALargeRecordThatCompressesFits(t *testing.T) {
 
 // BenchmarkRelay moves jobs of 100 campaigns from 6 sources into lanes of a real broker.
 func BenchmarkRelay(b *testing.B) {
-	r, _ := realRelay(b, harness.Once(256, 4))
+	r, _ := realRelay(b, 256)
 	var sources []*fakeSource
 	for p := range 6 {
 		sources = append(sources, newSource(fmt.Sprintf("pacer.jobs/%d", p)))
