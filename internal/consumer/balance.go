@@ -194,6 +194,7 @@ func (c *Consumer) watchPartitions(ctx context.Context, dealt map[string]int, ch
 	retry.Every(ctx, c.opt.partitionsWatched, func(time.Time) {
 		counts, err := c.opt.Client.Counts(ctx, c.opt.topics())
 		switch {
+		case ctx.Err() != nil: // a tick that was due when it ended
 		case err != nil:
 			c.opt.Logger.Debug("the numbers of partitions cannot be read; trying again", "error", err)
 		case !maps.Equal(counts, dealt):

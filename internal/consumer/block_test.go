@@ -177,7 +177,7 @@ func TestJobsBehindRefusedOnesAreDropped(t *testing.T) {
 }
 
 // A campaign that stands still keeps its partition, what lies behind it included: nothing is fetched or offered, no
-// offset is committed, little memory is held, and the watchdog does not mind. It goes on at once.
+// offset is committed, little memory is held, and that is no standstill. It goes on at once.
 func TestBlockedPartitionRests(t *testing.T) {
 	onBrokers(t, func(t *testing.T, r *rig) {
 		r.create(2, r.jobs(), r.opt.LaneTopic)
@@ -217,7 +217,7 @@ func TestBlockedPartitionRests(t *testing.T) {
 			t.Errorf("committed %d", at)
 		}
 		if why, _ := c.Stalled(); why != "" {
-			t.Errorf("the watchdog minds: %s", why)
+			t.Errorf("taken for a standstill: %s", why)
 		}
 		if c.saw("last-0000") {
 			t.Error("what lies behind was read")
