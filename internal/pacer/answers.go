@@ -72,7 +72,7 @@ func (p *Pacer) destinationRecovered(x *sent, now instant) {
 func (p *Pacer) settleAt(x sent, now instant) {
 	p.limitsOf(x.destination, now)
 	if x.stale() {
-		p.settleStale(x, now)
+		p.setApart(x.sink, x.destination, x.job, true, now) // what the destination is now is tried
 		return
 	}
 	switch x.result.Class {
@@ -87,24 +87,6 @@ func (p *Pacer) settleAt(x sent, now instant) {
 
 // stale tells whether the call began before its destination was changed: the answer says nothing of what it is now.
 func (x *sent) stale() bool { return x.begun < x.destination.renewedAt }
-
-// settleStale applies an answer that is about what the destination was: it says what becomes of the job, and no more.
-func (p *Pacer) settleStale(x sent, now instant) {
-	j, r := x.job, x.result
-	switch {
-	case r.Class == delivery.Permanent && x.queue.circuit.held():
-		p.sinkWorked(x.sink, now)
-		p.waitAlone(j, p.opt.MaxOpenAge, now) // the campaign gives no job up
-	case r.Class == delivery.Permanent:
-		p.sinkWorked(x.sink, now)
-		j.Attempt++
-		p.dead(j, delivery.ReasonRefused, r.Detail)
-	case r.Class != delivery.Temporary:
-		p.setApart(x.sink, x.destination, j, true, now)
-	case !p.drain.stopped: // otherwise it stays open; it is tried again by the daemon that reads it next
-		p.retry(j, r, r.By != delivery.ByNobody || j.Attempt > 0, min(r.RetryAfter, x.sink.maxRetryAfter), now)
-	}
-}
 
 // refusedAt handles a job that its destination will never take. Many in a row hold the destination. Only the first of them count for the
 // campaign, which is held when several destinations refuse its jobs.

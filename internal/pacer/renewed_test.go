@@ -188,7 +188,7 @@ func TestADaemonThatReadsAChangeLate(t *testing.T) {
 	}
 }
 
-// TestAnswersToCallsFromBeforeAChange say what becomes of their jobs, and nothing of the destination as it is now.
+// TestAnswersToCallsFromBeforeAChange: such answers say nothing of the destination as it is now, and jobs that were not taken are tried there.
 func TestAnswersToCallsFromBeforeAChange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer  delivery.Result
@@ -197,9 +197,9 @@ func TestAnswersToCallsFromBeforeAChange(t *testing.T) {
 		off     bool // it is disabled, and stays what it was, until they are answered
 	}{
 		"works":   {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 0", delivery.OutcomeDelivered, false},
-		"dead":    {dead500, "fails 0, gone 0, works 0", delivery.OutcomeRetried, false},
-		"no one":  {dead502, "fails 0, gone 0, works 0", delivery.OutcomeRetried, false},
-		"refuses": {gone410, "fails 0, gone 0, works 0", delivery.OutcomeDead, false},
+		"dead":    {dead500, "fails 0, gone 0, works 5", delivery.OutcomeDelivered, false},
+		"no one":  {dead502, "fails 0, gone 0, works 5", delivery.OutcomeDelivered, false},
+		"refuses": {gone410, "fails 0, gone 0, works 5", delivery.OutcomeDelivered, false},
 
 		"works, and was disabled": {delivery.Result{Class: delivery.Delivered}, "fails 0, gone 0, works 5", delivery.OutcomeDelivered, true},
 		"dead, and was disabled":  {dead500, "fails 1, gone 0, works 0", delivery.OutcomeRetried, true},
