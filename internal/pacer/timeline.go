@@ -47,22 +47,14 @@ func (t *timeline) due() int64 {
 	return max(g.First.Micros(), g.GrantedAt-t.early)
 }
 
-// rareSlot is how far apart slots are if each of them that passes unused is handed back to the timeline, too: the campaign would have
-// to wait for the next one.
-const rareSlot = 200_000 // microseconds
-
-// use removes the next n slots, which must be there. It returns them as counted by quotas and, unless slots are rare, without a rate:
-// they can be handed back to the quotas, but not to the timeline.
+// use removes the next n slots, which must be there. It returns them as counted by quotas, without a rate: they can be handed back to
+// the quotas, but not to the timeline.
 func (t *timeline) use(n int64) (counted []delivery.Grant) {
 	for n > 0 {
 		g := &t.grants[0]
 		k := min(n, g.Units)
 		if c := g.From.Campaign; c != nil && len(c.Quotas) > 0 {
-			part := delivery.Grant{Units: k, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From}
-			if g.Rate.Spacing() >= rareSlot {
-				part.First, part.Rate = g.First, g.Rate
-			}
-			counted = append(counted, part)
+			counted = append(counted, delivery.Grant{Units: k, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From})
 		}
 		t.lastSlot = g.First.Advance(k-1, g.Rate).Micros()
 		g.First = g.First.Advance(k, g.Rate)
@@ -139,7 +131,7 @@ func lateBy(c *delivery.Campaign, tolerance, spacing int64) int64 {
 // maxUnsent bounds the records of units that were not sent; a round of maintenance hands them back.
 const maxUnsent = 4096
 
-// unsent are units whose slots have passed without a job being sent. The slots are lost unless they are rare, but the windows of the
+// unsent are units whose slots have passed without a job being sent. The slots are lost, but the windows of the
 // quotas get the units back: a stalled machine should not use up a month's quota.
 type unsent []delivery.Grant
 
@@ -154,9 +146,9 @@ func (u *unsent) add(parts []delivery.Grant) {
 	}
 }
 
-// sameTake tells whether two grants came from one ask, and only their units are handed back.
+// sameTake tells whether two grants came from one ask.
 func sameTake(a, b *delivery.Grant) bool {
-	return a.Rate.Zero() && b.Rate.Zero() && a.GrantedAt == b.GrantedAt && a.From.Campaign == b.From.Campaign && a.From.Shard == b.From.Shard &&
+	return a.GrantedAt == b.GrantedAt && a.From.Campaign == b.From.Campaign && a.From.Shard == b.From.Shard &&
 		a.From.Epoch == b.From.Epoch
 }
 

@@ -51,31 +51,3 @@ func TestForfeitedSlotsCostNoQuota(t *testing.T) {
 		}
 	})
 }
-
-// TestARareSlotThatPassedComesBack: a slot of a campaign of a job every thirty seconds, under a strict quota, has passed when the store's
-// answer comes. The job goes a moment later, not thirty seconds, and the next one thirty seconds after it.
-func TestARareSlotThatPassedComesBack(t *testing.T) {
-	harness.Simulation(t)
-	synctest.Test(t, func(t *testing.T) {
-		c := campaign("c", 1)
-		c.Rate.Per = 30_000_000
-		c.Quotas = []*delivery.Quota{{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Hour, Limit: 1000}}}}
-		asked := 0
-		f := newFleet(1, func() time.Duration {
-			if asked++; asked == 4 { // the answer to the second take
-				return 300 * time.Millisecond
-			}
-			return 0
-		}, newBook(c), nil)
-		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 5))
-		time.Sleep(time.Minute)
-		f.stop()
-		if n := testutil.ToFloat64(f.daemons[0].metrics.forfeited); n != 1 {
-			t.Errorf("%g slots have passed", n)
-		}
-		list := f.receiver.history()
-		if len(list) != 2 || list[0].at > 2_000_000 || list[1].at-list[0].at < 29_900_000 {
-			t.Errorf("sent %+v", list)
-		}
-	})
-}
