@@ -43,10 +43,9 @@ func (d *Daemon) newPacer() (*pacer.Pacer, error) {
 		MinQuantum: set.MinQuantum, MaxQuantum: set.MaxQuantum, LateTolerance: set.LateTolerance,
 		MaxOpenAge: set.MaxOpenAge, MaxQueueBytes: int64(set.MaxBufferBytes) / 8, ItemsPerSecond: set.ItemsPerSecond, MaxWeight: cfg.MaxWeight,
 		UnknownGrace: cfg.UnknownGrace, Retry: pacer.Retry(cfg.Retry), MaxRetryAfter: d.parts.maxRetryAfter(), Missing: d.parts.missing(), FollowUps: d.parts.followUps(),
-		Owns:    func(now time.Time) bool { return d.consumer.Owns(now) },
-		HasJobs: func(campaign string) bool { return d.progress.HasJobs(campaign) },
-		Shows:   func(campaign string) bool { return d.progress.Shows(campaign) },
-		Logger:  d.parts.Log, Registerer: d.parts.Registry,
+		Owns:   func(now time.Time) bool { return d.consumer.Owns(now) },
+		Shows:  func(campaign string) bool { return d.progress.Shows(campaign) },
+		Logger: d.parts.Log, Registerer: d.parts.Registry,
 	})
 }
 

@@ -26,8 +26,6 @@ type Ask struct {
 	Bytes []int64
 	// Joint, if it is set, says for each of the campaign's quotas whether the daemon asks for it for several campaigns.
 	Joint []Joint
-	// Was, if it is set, is the campaign as it was before it changed, for a limiter that may not have been asked for it then.
-	Was *Campaign
 }
 
 // Joint is a daemon's one claim to a quota that many of its campaigns wait for; the zero value is a claim of the campaign alone.

@@ -73,9 +73,6 @@ func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
 		x = &home{}
 		h.known[a.Campaign.ID] = x
 	}
-	if x.campaign == nil && a.Was != nil {
-		x.campaign, x.shard = a.Was, homeOf(a.Was, count)
-	}
 	if x.campaign != a.Campaign {
 		shard := homeOf(a.Campaign, count)
 		if x.campaign != nil && x.shard != shard {

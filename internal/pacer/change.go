@@ -39,7 +39,6 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	if s == nil {
 		return
 	}
-	p.upkeep.news.note(p.campaigns.snapshot, s, now)
 	if lost := p.campaigns.use(s, p.opt.UnknownGrace, now); lost > 0 {
 		p.opt.Logger.Error("the catalog has lost most of its campaigns at once; they stay in force as they were until that is seen "+
 			"again after unknown_grace: restore their rows, or pause what is not to be sent", "lost", lost, "unknown_grace", p.opt.UnknownGrace)

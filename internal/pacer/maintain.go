@@ -22,7 +22,6 @@ type upkeep struct {
 
 	yielding bool // jobs are given back to lanes; see yield
 	ahead    ahead
-	news     news // of which the store is told
 }
 
 // step is how many queues of a list the next step maintains.
@@ -67,7 +66,6 @@ func (p *Pacer) maintain(now instant) {
 	p.showPaces(now)
 	p.closedDestinations()
 	p.returnUnsent()
-	p.tellStore(now)
 	p.recover(now.local)
 	p.sends.trim()
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)

@@ -142,8 +142,6 @@ type Options struct {
 	// Owns reports whether the jobs that were offered are still this daemon's at now; nil for always. If not, those that
 	// wait are dropped, and none is accepted until they are again.
 	Owns func(now time.Time) bool
-	// HasJobs reports whether a daemon has jobs of the campaign, as far as is known; nil for always. It is called from Run.
-	HasJobs func(campaign string) bool
 	// Missing returns why a sink has no destination for a job, and what to do, in one line; "" if it has one. nil: it always has. It is
 	// called from Run, for each job.
 	Missing func(sink string, j *delivery.Job) string

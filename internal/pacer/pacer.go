@@ -59,7 +59,6 @@ func New(o Options) (*Pacer, error) {
 		takes:        newTakes(o.MinQuantum / 2),
 		quantum:      newQuantum(o.MinQuantum, o.MaxQuantum, o.ItemsPerSecond),
 		clocks:       storeClocks{},
-		upkeep:       upkeep{news: news{}},
 	}
 	p.campaigns = newCampaigns(p.sinkOf, c)
 	p.sends.send, p.sends.running = p.deliver, &p.running

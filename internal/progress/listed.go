@@ -100,9 +100,7 @@ func (t *Tracker) busy(b *Board, sent map[uint64]float64) map[string]*delivery.C
 
 // lately is what was known at the last exchange.
 type lately struct {
-	at      time.Time
 	stripes map[uint64]map[int]int64
-	busy    map[uint64]bool // campaigns that have jobs, or had them within sentFor
 }
 
 // Waiting returns how many jobs of a campaign with several lanes wait in each of them that a daemon reads, as of the last
@@ -113,11 +111,4 @@ func (t *Tracker) Waiting(campaign string) map[int]int64 {
 		return nil
 	}
 	return last.stripes[delivery.CampaignHash(campaign)]
-}
-
-// HasJobs reports whether a daemon has jobs of the campaign, or had lately, as of the last exchange; true if that is not known.
-// It may be called from any goroutine.
-func (t *Tracker) HasJobs(campaign string) bool {
-	last := t.last.Load()
-	return last == nil || time.Since(last.at) > showFor || last.busy[delivery.CampaignHash(campaign)]
 }

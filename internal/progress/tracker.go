@@ -109,7 +109,7 @@ type Tracker struct {
 	recent    recent
 	debts     map[uint64]debt
 	campaigns int                                           // campaigns with entries in the last exchange
-	last      atomic.Pointer[lately]                        // see Waiting and HasJobs
+	last      atomic.Pointer[lately]                        // see Waiting
 	showing   atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	late      lateness                                      // as computed by this daemon
 	at        time.Time
@@ -389,15 +389,8 @@ func (t *Tracker) combine(s *summary, sent map[uint64]float64, gates []delivery.
 	now := time.Now()
 	board := newBoard(now, s)
 	totals := board.totals
-	busy := make(map[uint64]bool, len(totals))
-	for hash := range totals {
-		busy[hash] = true
-	}
-	for _, one := range s.sent {
-		busy[one.campaign] = true
-	}
 	stripes := board.stripes(t.byHash)
-	t.last.Store(&lately{now, stripes, busy})
+	t.last.Store(&lately{stripes})
 	t.opt.Narrow(board.narrow(mine, t.byHash, stripes, t.opt.Needs))
 	t.campaigns = len(totals)
 	var waiting []*delivery.Campaign

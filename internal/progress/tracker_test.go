@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -300,31 +299,6 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 		if backlogs, rates, _ := series(); backlogs != maxIdle+1 || rates != maxIdle {
 			t.Errorf("%d backlogs, %d rates in a smaller catalog", backlogs, rates)
 		}
-	})
-}
-
-// TestWhoHasJobs: a campaign has jobs while some wait or have been sent lately, and if nothing is known.
-func TestWhoHasJobs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := alone(catalogOf(campaign("waits", 10, 1), campaign("sends", 10, 1), campaign("idle", 10, 1)))
-		has := func(want ...string) {
-			t.Helper()
-			for _, id := range []string{"waits", "sends", "idle"} {
-				if got := m.HasJobs(id); got != slices.Contains(want, id) {
-					t.Errorf("%s: %t", id, got)
-				}
-			}
-		}
-		has("waits", "sends", "idle")
-		m.lane(1, 0, "waits", 9)
-		m.tallies = []delivery.Tally{{Campaign: "sends", Sent: 3}}
-		m.exchange(t.Context())
-		has("waits", "sends")
-		time.Sleep(sentFor)
-		m.exchange(t.Context())
-		has("waits")
-		time.Sleep(showFor + time.Second)
-		has("waits", "sends", "idle")
 	})
 }
 
